@@ -1,0 +1,61 @@
+# ComputeFlow. `make demo` shows it, `make test` proves it; both set up .venv first.
+SHELL := /bin/bash
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+# Debian packages that some tests need; `make system` installs them, plain `make test` skips without.
+SYSTEM_PACKAGES := bash-completion
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --progress-bar off
+
+export COMPUTEFLOW_DATA ?= $(abspath ../shared/data)
+
+.PHONY: demo test system proofs setup docs lint clean help
+
+help:
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 16
+
+setup: $(STAMP)
+
+$(STAMP): pyproject.toml
+	@echo "[setup] virtual environment in $(VENV), then the package and its tools (about a minute)"
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "ComputeFlow needs Python 3.11 or newer: make PYTHON=python3.12 ...")'
+	@$(PYTHON) -m venv $(VENV)
+	@$(PIP) --upgrade pip
+	@$(PIP) -e '.[dev]'
+	@touch $@
+	@echo "[setup] done: $(BIN)/computeflow"
+
+demo: $(STAMP)  ## a catalog row and a ledger, from the command line
+	@echo '$$ computeflow catalog h100-sxm'
+	@$(BIN)/computeflow catalog h100-sxm
+	@echo
+	@echo '$$ computeflow ledger examples/llama-3.1-405b.json'
+	@$(BIN)/computeflow ledger examples/llama-3.1-405b.json
+
+test: $(STAMP) lint  ## lint, types and tests
+	@echo "[test] pytest"
+	@$(BIN)/python -m pytest -n 2
+
+lint: $(STAMP)
+	@echo "[test] ruff, mypy"
+	@$(BIN)/ruff check --quiet .
+	@$(BIN)/ruff format --check --quiet .
+	@$(BIN)/mypy --no-error-summary
+
+system:  ## install the Debian packages that some tests need
+	@missing=$$(for p in $(SYSTEM_PACKAGES); do dpkg -s $$p >/dev/null 2>&1 || echo $$p; done); \
+	if [ -n "$$missing" ]; then \
+	  echo "[system] installing" $$missing; \
+	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq $$missing; \
+	else echo "[system] nothing missing"; fi
+
+proofs: $(STAMP)  ## the long comparisons; writes benchmarks/reports
+	@for proof in benchmarks/prove_*.py; do echo "[proofs] $$proof"; $(BIN)/python $$proof || exit 1; done
+
+docs: $(STAMP)  ## regenerate docs/cli.md and the frozen names
+	@$(BIN)/python docs/generate.py
+	@$(BIN)/python tests/test_frozen.py
+
+clean:
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,1 @@
+"""Long proofs and comparisons; each writes its report to benchmarks/reports."""

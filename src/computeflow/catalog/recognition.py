@@ -1,0 +1,158 @@
+"""Which accelerator of the catalog a price list means: by family, memory and form.
+
+"A100", "A100-80G-PCIe-NVLink" and "NVIDIA H100 80GB HBM3" are what lists write; the catalog tells
+40 from 80 GB and SXM from PCIe and NVL. What the name leaves open is looked for in the instance's
+type and in what else the list says. Nothing is guessed: an unknown family is an error, memory that
+nobody states is an error, and where only the form is open the SXM row is taken with that doubt.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from computeflow.errors import InputError, UnknownNameError
+
+if TYPE_CHECKING:
+    from computeflow.catalog.loading import Rows
+    from computeflow.catalog.rows import Accelerator
+
+# Types that fix the device although the list does not say its memory or form.
+_INSTANCES = tuple(
+    (re.compile(pattern), name)
+    for pattern, name in (
+        (r"p4d\.", "a100-40-sxm"),
+        (r"p4de\.", "a100-80-sxm"),
+        (r"p5\.", "h100-sxm"),
+        (r"(standard_)?nd96asr_(a100_)?v4", "a100-40-sxm"),
+        (r"(standard_)?nd96amsr_a100_v4", "a100-80-sxm"),
+        (r"(standard_)?nc\d+ads_a100_v4", "a100-80-pcie"),
+        (r"(standard_)?ncc?\d+adi?s_h100_v5", "h100-nvl"),
+        (r"(standard_)?nd96isr_h100_v5", "h100-sxm"),
+        (r"a2-(high|mega)gpu-", "a100-40-sxm"),
+        (r"a2-ultragpu-", "a100-80-sxm"),
+        (r"a3-(high|mega|edge)gpu-", "h100-sxm"),
+        (r"gpu_[124]x_a100$", "a100-40-pcie"),
+        (r"gpu_8x_a100$", "a100-40-sxm"),
+        (r"bm\.gpu4\.8", "a100-40-sxm"),
+        (r"bm\.gpu\.a100-v2\.8", "a100-80-sxm"),
+        (r"bm\.gpu\.h100\.8", "h100-sxm"),
+        (r"a100\.\d+x", "a100-40-pcie"),
+        (r"a100-80gb\.\d+x", "a100-80-pcie"),
+        (r"n3-a100x", "a100-80-pcie"),
+        (r"n3-h100x", "h100-pcie"),
+        (r"\d+a100\.\d+v", "a100-80-sxm"),
+        (r"\d+a100\.40s\.", "a100-40-sxm"),
+        (r"\d+h100\.80s\.", "h100-sxm"),
+    )
+)
+_SPELLINGS = {"trainium": "trainium1", "tpuv5litepod": "tpuv5e", "h100mega": "h100"}
+_SILENT = frozenset((
+    "nvidia", "amd", "intel", "habana", "google", "aws", "cloud", "tesla", "geforce", "instinct",
+    "gpu", "tensor", "core", "nvlink", "nvl72", "hgx", "oam", "hbm2e", "hbm3", "hbm3e",
+))  # fmt: skip
+_TOKENS = re.compile(r"[a-z]+[a-z0-9]*|\d+[a-z]*")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mention:
+    """What a list says of a device."""
+
+    device: str
+    count: int
+    instance: str = ""
+    upstream: str = ""
+    """The type's name at the cloud that a reseller sells on."""
+    info: str = ""
+    """SkyPilot's GpuInfo: name and memory, as a Python or JSON literal."""
+
+
+class Recogniser:
+    def __init__(self, accelerators: Rows[Accelerator]) -> None:
+        self._accelerators = accelerators
+        self._families: dict[str, list[tuple[Accelerator, str]]] = {}
+        for row in accelerators:
+            family, form, _ = _parts(row.name)
+            self._families.setdefault(family, []).append((row, form))
+
+    def recognise(self, said: Mention) -> tuple[str, str]:
+        """The accelerator's name, and what is in doubt about it ("" if nothing is)."""
+        if said.device in self._accelerators.names:
+            return said.device, ""
+        for text in (said.instance, said.upstream):
+            for pattern, name in _INSTANCES:
+                if pattern.match(text.casefold()) and name in self._accelerators:
+                    return name, ""
+        family, form, gigabytes = _parts(said.device)
+        kin = self._families.get(family, [])
+        if not kin:
+            if said.device in self._accelerators:
+                return self._accelerators[said.device].name, ""
+            raise UnknownNameError("accelerator", said.device, self._accelerators.names)
+        form = form or _form(f"{said.info} {said.upstream} {said.instance}")
+        fits = [(row, own) for row, own in kin if not form or own in ("", form)]
+        if len(kin) > 1:
+            gigabytes = gigabytes or _memory(said, family, kin)
+            fits = [(row, own) for row, own in fits if _same_memory(row, gigabytes)]
+        if not fits:
+            stated = said.device if form in said.device.casefold() else f"{said.device} {form}"
+            raise UnknownNameError("accelerator", stated, self._accelerators.names)
+        return _only(said, kin, fits)
+
+
+def _only(
+    said: Mention, kin: list[tuple[Accelerator, str]], fits: list[tuple[Accelerator, str]]
+) -> tuple[str, str]:
+    if len(fits) == 1:
+        return fits[0][0].name, ""
+    sxm = [row.name for row, form in fits if form == "sxm"]
+    if len(sxm) == 1:
+        return sxm[0], "form not stated"
+    choices = ", ".join(row.name for row, _ in kin)
+    raise InputError(f"accelerator {said.device!r}: memory not stated; write one of {choices}")
+
+
+def _parts(text: str) -> tuple[str, str, float | None]:
+    """Family, form and gigabytes: "A100-80G-PCIe" is ("a100", "pcie", 80)."""
+    family, gigabytes = "", None
+    for token in _TOKENS.findall(text.casefold()):
+        number = re.fullmatch(r"(\d+)(gb?)?", token)
+        if number and (number[2] or any(c.isdigit() for c in family)):
+            gigabytes = float(number[1])
+        elif token not in _SILENT and not re.fullmatch(r"sxm\d?|pcie|nvl", token):
+            family += token
+    return _SPELLINGS.get(family, family), _form(text), gigabytes
+
+
+def _form(text: str) -> str:
+    text = text.casefold()
+    if "pcie" in text:
+        return "pcie"
+    if re.search(r"nvl(?!ink|\d)", text):
+        return "nvl"
+    # "H100 80GB HBM3" is the driver's name of the SXM part; the PCIe card has HBM2e.
+    return "sxm" if re.search(r"sxm|hgx|80gb.hbm3", text) else ""
+
+
+def _memory(said: Mention, family: str, kin: list[tuple[Accelerator, str]]) -> float | None:
+    """Gigabytes of one device from the instance's name, else from GpuInfo.
+
+    GpuInfo holds MiB of one device, or of all of them, or gigabytes, depending on the cloud.
+    """
+    for text in (said.instance, said.upstream):
+        named = re.search(rf"{re.escape(family)}[-_ ]?(\d+)\s?gb?(?![a-z])", text.casefold())
+        if named:
+            return float(named[1])
+    sizes = re.findall(r"(?:SizeInMiB|TotalGpuMemoryInMiB)\W+(\d{1,9})\b", said.info)
+    if not sizes:
+        return None
+    size = float(sizes[0])
+    size = size if size < 1000 else size / 1024
+    of_all = len(sizes) > 1 and sizes[0] == sizes[1]
+    readings = (size / said.count, size) if of_all else (size, size / said.count)
+    return next((gb for gb in readings if any(_same_memory(row, gb) for row, _ in kin)), size)
+
+
+def _same_memory(row: Accelerator, gigabytes: float | None) -> bool:
+    return gigabytes is None or abs(row.hbm_bytes / 1e9 - gigabytes) < 0.06 * gigabytes

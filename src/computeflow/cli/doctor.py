@@ -1,0 +1,148 @@
+"""`computeflow doctor`: what works on this machine, what is missing, the line that installs it."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import click
+
+from computeflow import __version__, codec
+from computeflow.catalog import load_catalog
+from computeflow.catalog.loading import KINDS, user_files
+from computeflow.cli.output import emit, output_option
+from computeflow.errors import ComputeFlowError
+from computeflow.views.tables import Table, columns
+
+_CORE = ("click", "msgspec", "numpy", "rich")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    name: str
+    state: Literal["ok", "missing", "broken"]
+    detail: str
+    fix: str = ""
+    """The line that mends it."""
+
+
+@click.command(help=__doc__)
+@output_option
+def doctor(output: str) -> int:
+    checks = [check for examine in EXAMINATIONS for check in examine()]
+    data = {
+        "schema": "computeflow.doctor/1",
+        "version": __version__,
+        "checks": codec.encode(checks),
+    }
+    rows = tuple((c.state, c.name, c.detail + (f"; {c.fix}" if c.fix else "")) for c in checks)
+    table = Table(
+        title=f"computeflow {__version__}",
+        columns=columns("state", "what", "detail", wrap="detail"),
+        rows=rows,
+        notes=("missing is not an error: what needs it says so when it is used.",),
+    )
+    emit(output, data, [table])
+    return 1 if any(check.state == "broken" for check in checks) else 0
+
+
+def _python() -> Iterator[Check]:
+    good = sys.version_info >= (3, 11)
+    yield Check(
+        name="python",
+        state="ok" if good else "broken",
+        detail=f"{platform.python_version()} on {platform.system()} {platform.machine()}, "
+        f"{os.cpu_count()} CPUs",
+        fix="" if good else "install Python 3.11 or newer",
+    )
+    for package in _CORE:
+        version = _version(package)
+        yield Check(
+            name=package,
+            state="ok" if version else "broken",
+            detail=version or "not installed",
+            fix="" if version else f"pip install {package}",
+        )
+
+
+def _torch() -> Iterator[Check]:
+    version = _version("torch")
+    yield Check(
+        name="torch",
+        state="ok" if version else "missing",
+        detail=version or "to train and probe on this machine",
+        fix="" if version else "pip install torch",
+    )
+
+
+def _driver() -> Iterator[Check]:
+    nvidia = _printed("nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader")
+    amd = _printed("amd-smi", "version")
+    if nvidia or amd:
+        yield Check(name="accelerator", state="ok", detail="; ".join((nvidia or amd).splitlines()))
+    else:
+        yield Check(
+            name="accelerator",
+            state="missing",
+            detail="neither nvidia-smi nor amd-smi answers: no driver, or no device here",
+        )
+
+
+def _catalog() -> Iterator[Check]:
+    facts = load_catalog()
+    yours = f", with your {', '.join(str(p) for p in user_files())}" if user_files() else ""
+    try:
+        count = sum(len(facts.rows(kind)) for kind in KINDS.values())
+    except ComputeFlowError as error:
+        yield Check(
+            name="catalog", state="broken", detail=str(error), fix="mend or remove that row"
+        )
+    else:
+        yield Check(name="catalog", state="ok", detail=f"{count:,} rows{yours}")
+
+
+def _data() -> Iterator[Check]:
+    named = os.environ.get("COMPUTEFLOW_DATA")
+    if named and Path(named).is_dir():
+        yield Check(name="public data", state="ok", detail=named)
+    else:
+        yield Check(
+            name="public data",
+            state="missing",
+            detail="only the longer tests and proofs read it",
+            fix="set COMPUTEFLOW_DATA to its folder",
+        )
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _printed(command: str, *arguments: str) -> str:
+    """What a tool prints; nothing if it is absent, fails or hangs."""
+    path = shutil.which(command)
+    if not path:
+        return ""
+    try:
+        done = subprocess.run(
+            [path, *arguments], capture_output=True, text=True, timeout=10, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout.strip() if done.returncode == 0 else ""
+
+
+EXAMINATIONS: tuple[Callable[[], Iterator[Check]], ...] = (
+    _python, _catalog, _torch, _driver, _data,
+)  # fmt: skip

@@ -1,0 +1,76 @@
+"""Plain data to checked values and back: the one place that imports msgspec.
+
+Values inside ComputeFlow are frozen dataclasses; files and the wire carry TOML, JSON and CSV. This
+module turns one into the other and words the errors, so that a wrong field in somebody's file is
+one line that names the file, the row and the field. msgspec is imported when something is read,
+not when the package is: computing with values needs numpy only.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, TypeVar
+
+from computeflow.errors import InputError, nearest
+
+T = TypeVar("T")
+
+
+def decode(kind: type[T], data: Any, where: str) -> T:
+    """Build a `kind` (a dataclass) from plain data; `where` opens the message if it cannot be."""
+    import msgspec
+
+    try:
+        value = msgspec.convert(data, kind)
+    except InputError as error:  # from the value's own __post_init__
+        raise InputError(f"{where}: {error}") from None
+    except msgspec.ValidationError as error:
+        raise InputError(f"{where}: {_worded(str(error))}") from None
+    _refuse_unread(data, value, where)
+    return value
+
+
+def encode(value: Any) -> Any:
+    """Plain data of a value: dicts, lists, strings and numbers, ready for JSON."""
+    import msgspec
+
+    return msgspec.to_builtins(value, str_keys=True)
+
+
+def to_json(data: Any) -> str:
+    """One JSON text, readable, stable, without NaN (a NaN is a bug: absence is null)."""
+    return json.dumps(data, indent=2, allow_nan=False, ensure_ascii=False)
+
+
+def from_json(text: str | bytes, where: str) -> Any:
+    import msgspec
+
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"{where}: not JSON: {error}") from None
+    except RecursionError:
+        raise InputError(f"{where}: not read: JSON nested too deeply") from None
+
+
+def _refuse_unread(data: Any, value: Any, where: str) -> None:
+    """A field that no dataclass took is a misspelling, at any depth."""
+    fields = getattr(value, "__dataclass_fields__", None)
+    if fields is not None:
+        for key, part in data.items():
+            if key not in fields:
+                near = nearest(key, fields)
+                hint = f"; nearest: {', '.join(near)}" if near else ""
+                raise InputError(f"{where}: unknown field {key!r}{hint}")
+            _refuse_unread(part, getattr(value, key), where)
+    elif isinstance(value, tuple | list):
+        for part, item in zip(data, value, strict=True):
+            _refuse_unread(part, item, where)
+
+
+def _worded(message: str) -> str:
+    """msgspec says "Expected `float`, got `str` - at `$.x.y`"; ours puts the field first."""
+    text, _, path = message.partition(" - at ")
+    text = text.replace("`", "")
+    path = path.strip("`").removeprefix("$").removeprefix(".")
+    return f"{path}: {text}" if path else text

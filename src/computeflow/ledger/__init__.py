@@ -1,0 +1,31 @@
+"""The shared language: accounts, a ledger that closes, the gaps between two, findings on them.
+
+Start with `Ledger`; `gaps` compares two; `Finding` says what a gap means.
+"""
+
+from computeflow.ledger.accounts import ACCOUNTS, Account, account
+from computeflow.ledger.book import Cause, Entry, Ledger, Window, concatenate, merge
+from computeflow.ledger.findings import Claim, Evidence, Finding, Remedy, check_claims
+from computeflow.ledger.gaps import Gap, gaps
+from computeflow.ledger.serialise import ledger_from_data, ledger_to_data
+
+__all__ = [
+    "ACCOUNTS",
+    "Account",
+    "Cause",
+    "Claim",
+    "Entry",
+    "Evidence",
+    "Finding",
+    "Gap",
+    "Ledger",
+    "Remedy",
+    "Window",
+    "account",
+    "check_claims",
+    "concatenate",
+    "gaps",
+    "ledger_from_data",
+    "ledger_to_data",
+    "merge",
+]

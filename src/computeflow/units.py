@@ -1,0 +1,100 @@
+"""Quantities at the edge: text with a unit in, text with a unit out.
+
+Inside ComputeFlow every number is a plain SI float whose name says its unit (`step_seconds`,
+`hbm_bytes`, `link_bytes_per_second`, `usd_per_hour`). Tera is 1e12; GiB is 2**30 and GB is 1e9.
+`parse` reads what people write ("80GiB", "400 Gb/s", "$2.49/h"), `format_si` writes what they read.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+
+from computeflow.errors import InputError, UnknownNameError
+
+_DECIMAL = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18}
+_BINARY = {"Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40, "Pi": 2.0**50}
+_TIMES = {
+    "ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "sec": 1.0, "min": 60.0,
+    "h": 3600.0, "hr": 3600.0, "hour": 3600.0, "d": 86400.0, "day": 86400.0, "days": 86400.0,
+    "week": 604800.0, "weeks": 604800.0,
+}  # fmt: skip
+
+
+def _prefixed(units: dict[str, float], *, binary: bool = False) -> dict[str, float]:
+    prefixes = _DECIMAL | (_BINARY if binary else {})
+    return {p + u: scale * size for p, scale in prefixes.items() for u, size in units.items()}
+
+
+_BYTES = _prefixed({"B": 1.0, "b": 0.125, "bit": 0.125}, binary=True)
+_UNITS: dict[str, dict[str, float]] = {
+    "bytes": _BYTES,
+    "bytes_per_second": {f"{u}/s": v for u, v in _BYTES.items()}
+    | {f"{u}ps": v for u, v in _BYTES.items() if not u.endswith("bit")},
+    "flops": _prefixed({"FLOP": 1.0, "FLOPs": 1.0}),
+    "flops_per_second": _prefixed({"FLOP/s": 1.0, "FLOPS": 1.0, "OP/s": 1.0}),
+    "seconds": _TIMES,
+    "watts": _prefixed({"W": 1.0}),
+    "joules": _prefixed({"J": 1.0, "Wh": 3600.0}),
+    "hertz": _prefixed({"Hz": 1.0}),
+    "usd": {"": 1.0, "USD": 1.0},
+    "usd_per_hour": {"/h": 1.0, "/hr": 1.0, "/hour": 1.0, "USD/h": 1.0},
+    "tokens": {p + t: v for p, v in (_DECIMAL | {"B": 1e9}).items() for t in ("", "tokens")},
+}
+_QUANTITY = re.compile(r"\s*(\$?)\s*([-+]?(?:\d[\d_,]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*(.*?)\s*")
+
+
+def parse(text: str, quantity: str) -> float:
+    """Read `text` ("80GiB", "3.35 TB/s", "$2.49/h", "15T") as an SI number of `quantity`.
+
+    A bare number is taken as SI. A unit that does not measure `quantity` is an error.
+    """
+    units = _UNITS.get(quantity)
+    if units is None:
+        raise UnknownNameError("quantity", quantity, _UNITS)
+    match = _QUANTITY.fullmatch(text)
+    if not match:
+        raise InputError(f"{text!r} is not a number with a unit of {quantity.replace('_', ' ')}")
+    dollar, number, unit = match.groups()
+    unit = unit.replace(" ", "")
+    if dollar and not quantity.startswith("usd"):
+        raise InputError(f"{text!r} is money, not {quantity.replace('_', ' ')}")
+    if unit and unit not in units:
+        raise UnknownNameError(f"unit of {quantity.replace('_', ' ')}", unit, filter(None, units))
+    value = float(number.replace(",", "").replace("_", "")) * (units[unit] if unit else 1.0)
+    if not math.isfinite(value):
+        raise InputError(f"{text!r} is not a finite number")
+    return value
+
+
+def format_si(value: float | None, unit: str, digits: int = 3) -> str:
+    """`format_si(989e12, "FLOP/s")` is `"989 TFLOP/s"`; None is `"-"`."""
+    if value is None:
+        return "-"
+    if value == 0 or not math.isfinite(value):
+        return f"{value:g} {unit}".rstrip()
+    exponent = min(max(math.floor(math.log10(abs(value)) / 3), -3), 6)
+    scaled = value / 10.0 ** (3 * exponent)
+    if float(f"{abs(scaled):.{digits}g}") >= 1000 and exponent < 6:
+        scaled, exponent = scaled / 1000, exponent + 1
+    prefix = ("n", "µ", "m", "", "k", "M", "G", "T", "P", "E")[exponent + 3]
+    return f"{_plain(scaled, digits)} {prefix}{unit}".rstrip()
+
+
+def format_share(share: float | None) -> str:
+    return "-" if share is None else f"{100 * share:.1f} %"
+
+
+def format_seconds(seconds: float) -> str:
+    """Seconds as people say them: `"184 ms"`, `"12.5 s"`, `"3.1 h"`, `"54 d"`."""
+    for size, unit in ((86400.0, "d"), (3600.0, "h"), (60.0, "min")):
+        if seconds >= 2 * size:
+            return f"{_plain(seconds / size, 3)} {unit}"
+    return format_si(seconds, "s")
+
+
+def _plain(value: float, digits: int) -> str:
+    """`digits` significant digits, no exponent, no trailing zeros."""
+    decimals = max(0, digits - 1 - math.floor(math.log10(abs(value)))) if value else 0
+    text = f"{value:.{decimals}f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text

@@ -1,0 +1,26 @@
+"""Fixtures that all tests share."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture(autouse=True)
+def _no_user_catalog(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Tests see the packaged catalog only, whatever the developer keeps at home."""
+    monkeypatch.setenv("COMPUTEFLOW_CONFIG", str(tmp_path / "config"))
+    monkeypatch.setenv("COLUMNS", "80")
+
+
+@pytest.fixture
+def data_folder() -> Path:
+    """The public data folder, or a skip that says how to name it."""
+    folder = Path(os.environ.get("COMPUTEFLOW_DATA", ROOT.parent / "shared" / "data"))
+    if not (folder / "throughput.csv").is_file():
+        pytest.skip("set COMPUTEFLOW_DATA to the public data folder")
+    return folder

@@ -1,0 +1,64 @@
+"""Findings carry proof, and no GPU-second is claimed twice."""
+
+from __future__ import annotations
+
+import pytest
+
+from computeflow.errors import InputError, LedgerError
+from computeflow.ledger import Claim, Evidence, Finding, Gap, Remedy, check_claims
+
+EVIDENCE = (Evidence(what="idle before the first kernel", where="rank 3, step 12", value=0.4),)
+LINES = [
+    Gap(accounts=("input",), measured=6.0, expected=1.0),
+    Gap(accounts=("comm", "straggler"), measured=5.0, expected=2.0),
+    Gap(accounts=("host",), measured=1.0, expected=2.0),
+]
+
+
+def finding(rule: str, *claims: tuple[str, float]) -> Finding:
+    return Finding(
+        rule=rule,
+        title=rule,
+        account=claims[0][0],
+        claims=tuple(Claim(account=a, gpu_seconds=s) for a, s in claims),
+        evidence=EVIDENCE,
+        confidence=0.95,
+    )
+
+
+def test_claims_within_the_gaps_pass() -> None:
+    check_claims([finding("input-stall", ("input", 4.0), ("straggler", 3.0))], LINES)
+
+
+def test_a_gpu_second_claimed_twice_names_both_findings() -> None:
+    both = [finding("input-stall", ("input", 4.0)), finding("pageable-copy", ("input", 2.0))]
+    with pytest.raises(LedgerError, match="input: 6 GPU-seconds claimed by input-stall, pageable"):
+        check_claims(both, LINES)
+
+
+def test_all_claims_together_stay_below_the_total_gap() -> None:
+    with pytest.raises(LedgerError, match="claim 8 GPU-seconds of a total gap of 7"):
+        check_claims([finding("input-stall", ("input", 5.0), ("comm.dp", 3.0))], LINES)
+
+
+def test_an_account_that_ran_as_expected_cannot_be_claimed() -> None:
+    with pytest.raises(LedgerError, match="host: 1 GPU-seconds claimed"):
+        check_claims([finding("host-sync", ("host", 1.0))], LINES)
+
+
+def test_a_claim_outside_the_comparison_is_refused() -> None:
+    with pytest.raises(LedgerError, match="no line of the comparison holds it"):
+        check_claims([finding("checkpoint-stall", ("checkpoint", 1.0))], LINES)
+
+
+def test_no_evidence_is_no_finding() -> None:
+    with pytest.raises(InputError, match="no evidence"):
+        Finding(
+            rule="hang", title="x", account="idle",
+            claims=(Claim(account="idle", gpu_seconds=1.0),), evidence=(), confidence=1.0,
+        )  # fmt: skip
+
+
+def test_a_remedy_lies_within_its_own_range() -> None:
+    with pytest.raises(InputError, match="outside its own range"):
+        Remedy(change="more workers", gain_low=2.0, gain_gpu_seconds=1.0, gain_high=3.0)

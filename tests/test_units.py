@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from computeflow.errors import InputError
+from computeflow.units import format_seconds, format_si, parse
+
+
+@pytest.mark.parametrize(
+    ("text", "quantity", "value"),
+    [
+        ("80GiB", "bytes", 80 * 2**30),
+        ("80 GB", "bytes", 80e9),
+        ("400Gb/s", "bytes_per_second", 50e9),
+        ("400 Gbps", "bytes_per_second", 50e9),
+        ("3.35 TB/s", "bytes_per_second", 3.35e12),
+        ("989 TFLOP/s", "flops_per_second", 989e12),
+        ("989TFLOPS", "flops_per_second", 989e12),
+        ("$2.49/h", "usd_per_hour", 2.49),
+        ("2.49", "usd_per_hour", 2.49),
+        ("$1,250,000", "usd", 1.25e6),
+        ("15T", "tokens", 15e12),
+        ("15.6T tokens", "tokens", 15.6e12),
+        ("54d", "seconds", 54 * 86400),
+        ("700 W", "watts", 700),
+        ("1.2 MWh", "joules", 4.32e9),
+        ("1_000", "tokens", 1000),
+    ],
+)
+def test_what_people_write_becomes_si(text: str, quantity: str, value: float) -> None:
+    assert parse(text, quantity) == pytest.approx(value)
+
+
+@pytest.mark.parametrize(
+    ("text", "quantity", "message"),
+    [
+        ("80GHz", "bytes", "unknown unit of bytes 'GHz'"),
+        ("80 parsec", "seconds", "unknown unit"),
+        ("$80", "bytes", "is money"),
+        ("many", "bytes", "not a number"),
+        ("", "bytes", "not a number"),
+        ("1e999", "bytes", "not a finite number"),
+        ("3 GB", "byte", "unknown quantity 'byte'; nearest: bytes"),
+    ],
+)
+def test_a_wrong_unit_is_refused_in_words(text: str, quantity: str, message: str) -> None:
+    with pytest.raises(InputError, match=message.replace("$", r"\$")):
+        parse(text, quantity)
+
+
+@given(st.text(max_size=40))
+def test_no_text_breaks_the_parser(text: str) -> None:
+    with contextlib.suppress(InputError):
+        parse(text, "bytes")
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "text"),
+    [
+        (989e12, "FLOP/s", "989 TFLOP/s"),
+        (3.35e12, "B/s", "3.35 TB/s"),
+        (999.9e9, "B", "1 TB"),
+        (0, "W", "0 W"),
+        (None, "W", "-"),
+        (2.5e-6, "s", "2.5 µs"),
+    ],
+)
+def test_numbers_are_written_with_a_prefix(value: float | None, unit: str, text: str) -> None:
+    assert format_si(value, unit) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0.184, "184 ms"), (100, "100 s"), (11160, "3.1 h"), (4665600, "54 d")]
+)
+def test_times_are_written_as_people_say_them(seconds: float, text: str) -> None:
+    assert format_seconds(seconds) == text
