@@ -12,6 +12,7 @@ from computeflow.errors import UnknownNameError
 
 COMMANDS = {
     "catalog": ("computeflow.cli.catalog:catalog", "Hardware, models, offers, sites: the facts."),
+    "probe": ("computeflow.cli.probe:probe", "What this machine really gives, graded."),
     "ledger": ("computeflow.cli.ledger:ledger", "Show a ledger file, or two side by side."),
     "doctor": ("computeflow.cli.doctor:doctor", "What works on this machine and what is missing."),
     "completion": ("computeflow.cli.completion:completion", "Print a shell completion script."),

@@ -1,0 +1,45 @@
+"""What a device should give, from the catalog: the middle of the road, not the brochure.
+
+Under a training load a device runs at the clock its power limit allows. Where the catalog holds a
+sustained rate that was measured, that is the expectation, within 4 %; else the best matmul anybody
+published bounds it from above. Ranges wide enough to be useless are not stated.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from computeflow.catalog import Accelerator
+from computeflow.lab.probe.grade import Item
+
+
+def expected(item: Item, device: Accelerator) -> Item:
+    """The item with the range that the catalog's row of its device gives it, if any."""
+    kind, _, detail = item.name.partition(" ")
+    if kind == "matmul" and detail in device.dense_flops:
+        return _matmul(item, device, detail)
+    if item.name == "memory copy":
+        rated = device.hbm_bytes_per_second
+        return replace(
+            item, of_peak=rated, expected_low=0.80 * rated, expected_high=1.0 * rated,
+            reason=f"80 to 100 % of {device.name}'s rated bandwidth",
+        )  # fmt: skip
+    return item
+
+
+def _matmul(item: Item, device: Accelerator, precision: str) -> Item:
+    item = replace(item, of_peak=device.dense_flops[precision])
+    if precision in device.sustained_flops:
+        rate = device.sustained_flops[precision]
+        watts = "" if device.tdp_watts is None else f" at {device.tdp_watts:.0f} W"
+        return replace(
+            item, expected_low=0.96 * rate, expected_high=1.04 * rate,
+            reason=f"sustained on {device.name}{watts}, within 4 %",
+        )  # fmt: skip
+    if precision in device.matmul_flops:
+        rate = device.matmul_flops[precision]
+        return replace(
+            item, expected_low=0.80 * rate, expected_high=1.03 * rate,
+            reason=f"80 to 103 % of the best published matmul on {device.name}",
+        )  # fmt: skip
+    return item

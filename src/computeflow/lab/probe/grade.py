@@ -1,0 +1,105 @@
+"""Is it good? Each figure against what it should be, and each node against the others.
+
+What it should be comes from the catalog (a measured rate of that device) or from an earlier probe
+given as the baseline. Where neither says anything the verdict is `unknown`, not `normal`.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+Verdict = Literal["normal", "low", "high", "unknown"]
+ROBUST = 1.4826
+"""MAD to standard deviation of a normal distribution."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Item:
+    """One figure of a probe. `better` says which way is good."""
+
+    name: str
+    value: float
+    unit: str
+    better: Literal["more", "less"] = "more"
+    spread: float | None = None
+    """Half the range over the repeats, of the value."""
+    expected_low: float | None = None
+    expected_high: float | None = None
+    reason: str = ""
+    """Where the expectation comes from."""
+    of_peak: float | None = None
+    """The dense peak or rated figure it can never exceed, for the reader."""
+
+    @property
+    def verdict(self) -> Verdict:
+        if self.expected_low is not None and self.value < self.expected_low:
+            return "low"
+        if self.expected_high is not None and self.value > self.expected_high:
+            return "high"
+        return "unknown" if self.expected_low is None and self.expected_high is None else "normal"
+
+    @property
+    def bad(self) -> bool:
+        """Worse than expected; better than expected is remarkable but not bad."""
+        return self.verdict == ("low" if self.better == "more" else "high")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outlier:
+    node: str
+    name: str
+    value: float
+    median: float
+    deviations: float
+    """Robust standard deviations from the median of all nodes."""
+
+
+def against_baseline(
+    items: Sequence[Item], baseline: Mapping[str, float], slack: float
+) -> list[Item]:
+    """Expect of every item what the baseline had, give or take `slack` (0.2 is 20 %)."""
+    graded = []
+    for item in items:
+        known = baseline.get(item.name)
+        if known is None or known <= 0:
+            graded.append(item)
+            continue
+        graded.append(
+            replace(
+                item,
+                expected_low=known * (1 - slack),
+                expected_high=known / (1 - slack),
+                reason=f"the baseline's, within {100 * slack:.0f} %",
+            )
+        )
+    return graded
+
+
+def outliers(
+    nodes: Mapping[str, Sequence[Item]], *, deviations: float = 5.0, share: float = 0.05
+) -> list[Outlier]:
+    """Nodes on the bad side of the others, by more than `deviations` and by more than `share`.
+
+    Medians and MAD over at least four nodes; with fewer, nobody can be called the odd one out.
+    """
+    found = []
+    names = dict.fromkeys((item.name, item.better) for items in nodes.values() for item in items)
+    for name, better in names:
+        values = {node: i.value for node, items in nodes.items() for i in items if i.name == name}
+        if len(values) < 4:
+            continue
+        middle = statistics.median(values.values())
+        mad = ROBUST * statistics.median(abs(v - middle) for v in values.values())
+        for node, value in values.items():
+            worse = middle - value if better == "more" else value - middle
+            scale = max(mad, 1e-3 * abs(middle), 1e-30)
+            if worse > deviations * scale and worse > share * abs(middle):
+                found.append(
+                    Outlier(
+                        node=node, name=name, value=value, median=middle, deviations=worse / scale
+                    )
+                )
+    return sorted(found, key=lambda outlier: -outlier.deviations)

@@ -1,0 +1,267 @@
+"""Run a probe: measure, repeat, grade; one rank or all that a launcher started. Start with `probe`."""
+
+from __future__ import annotations
+
+import os
+import platform
+import statistics
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from computeflow.catalog import Accelerator
+from computeflow.lab.probe import kernels
+from computeflow.lab.probe.collectives import CollectiveTiming, fit, sweep
+from computeflow.lab.probe.dataset import probe_dataset
+from computeflow.lab.probe.expect import expected
+from computeflow.lab.probe.grade import Item, against_baseline, outliers
+from computeflow.lab.probe.host import Host, examine_host
+from computeflow.lab.probe.result import SCHEMA, Fleet, Measurements, Probe
+from computeflow.lab.probe.storage import storage_rates
+from computeflow.lab.sensors import Readings, Sensors, describe_device
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    quick: bool = False
+    soak_seconds: float = 0.0
+    repeats: int = 1
+    data: Path | None = None
+    needed_tokens_per_second: float | None = None
+    storage_folder: Path | None = None
+    storage_bytes: int = 256 << 20
+    device: str = "auto"
+    baseline: dict[str, float] | None = None
+    slack: float = 0.25
+
+
+def probe(options: Options, accelerator: Accelerator | None, say: Say) -> Fleet:
+    """Probe this rank (and, under a launcher, its peers); the fleet is complete on rank 0."""
+    _from_slurm()
+    world = int(os.environ.get("WORLD_SIZE", "1"))
+    device = pick_device(options.device)
+    host = None
+    if os.environ.get("LOCAL_RANK", "0") == "0":  # its peers wait in the rendezvous meanwhile
+        say("host")
+        host = examine_host(0.2 if options.quick else 0.5)
+    if world > 1:
+        dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+    try:
+        mine = _probe_rank(options, accelerator, device, host, say)
+        found: list[Probe | None] = [mine]
+        if world > 1:
+            found = [None] * world
+            dist.all_gather_object(found, mine)
+    finally:
+        if world > 1:
+            dist.destroy_process_group()
+    probes = tuple(p for p in found if p is not None)
+    nodes = {f"{p.node}:{p.rank}": p.items for p in probes}
+    return Fleet(probes=probes, outliers=tuple(outliers(nodes)))
+
+
+def pick_device(wanted: str) -> torch.device:
+    if wanted == "cpu" or not torch.cuda.is_available():
+        return torch.device("cpu")
+    local = int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count()
+    torch.cuda.set_device(local)
+    return torch.device("cuda", local)
+
+
+def _from_slurm() -> None:
+    """Under `srun` without torchrun: Slurm's own variables, in torch's words."""
+    if "SLURM_PROCID" not in os.environ or "RANK" in os.environ:
+        return
+    os.environ["RANK"] = os.environ["SLURM_PROCID"]
+    os.environ["WORLD_SIZE"] = os.environ.get("SLURM_NTASKS", "1")
+    os.environ["LOCAL_RANK"] = os.environ.get("SLURM_LOCALID", "0")
+    first = os.environ.get("SLURM_LAUNCH_NODE_IPADDR", "127.0.0.1")
+    os.environ.setdefault("MASTER_ADDR", first)
+    os.environ.setdefault("MASTER_PORT", "29512")
+
+
+def _probe_rank(
+    options: Options,
+    accelerator: Accelerator | None,
+    device: torch.device,
+    host: Host | None,
+    say: Say,
+) -> Probe:
+    rounds = []
+    for number in range(options.repeats):
+        say(f"pass {number + 1} of {options.repeats}")
+        rounds.append(_measure(options, device, say))
+    items = [*(_host_items(host) if host else []), *_items(rounds)]
+    if accelerator is not None and device.type == "cuda":
+        items = [expected(item, accelerator) for item in items]
+    if options.baseline:
+        items = against_baseline(items, options.baseline, options.slack)
+    dataset = None
+    if options.data is not None:
+        say(f"data in {options.data}")
+        dataset = probe_dataset(options.data, needed=options.needed_tokens_per_second)
+    return Probe(
+        schema=SCHEMA,
+        environment=_environment(device),
+        node=platform.node(),
+        rank=int(os.environ.get("RANK", "0")),
+        world=int(os.environ.get("WORLD_SIZE", "1")),
+        repeats=options.repeats,
+        items=tuple(items),
+        measurements=tuple(rounds),
+        host=host,
+        fits=tuple(fit(list(rounds[-1].collectives))),
+        dataset=dataset,
+        unavailable=_unavailable(device, rounds[-1]),
+    )
+
+
+def _measure(options: Options, device: torch.device, say: Say) -> Measurements:
+    on_gpu = device.type == "cuda"
+    seconds = 0.05 if options.quick or not on_gpu else 0.25
+    shapes = kernels.CPU_GEMMS
+    attention_shapes = kernels.CPU_ATTENTION
+    if on_gpu:
+        shapes = kernels.QUICK_GEMMS if options.quick else kernels.FULL_GEMMS
+        attention_shapes = kernels.QUICK_ATTENTION if options.quick else kernels.FULL_ATTENTION
+    say("matmuls")
+    gemms: list[kernels.Gemm] = []
+    readings: dict[str, Any] = {}
+    for precision in _precisions(device):
+        with Sensors(device.index or 0) as sensors:
+            gemms += kernels.gemms(device, precision, shapes, seconds)
+        readings[f"matmul {precision}"] = asdict(sensors.readings)
+    say("attention")
+    with Sensors(device.index or 0) as sensors:
+        attention = list(
+            kernels.attention(device, "bf16" if on_gpu else "fp32", attention_shapes, seconds)
+        )
+    readings["attention"] = asdict(sensors.readings)
+    say("memory, launches, copies")
+    memory = kernels.memory_rates(device, (1 << 30) if on_gpu else (1 << 24), seconds)
+    launch = kernels.launch_seconds(device)
+    copies = kernels.copy_rates(device, 256 << 20, seconds) if on_gpu else {}
+    say("storage")
+    folder = options.storage_folder or Path.cwd()
+    storage = storage_rates(folder, options.storage_bytes >> (2 if options.quick else 0))
+    collectives = _collectives(options, device, say)
+    line, soaked = _soak(options, device, say)
+    if soaked is not None:
+        readings["soak"] = asdict(soaked)
+    return Measurements(
+        gemms=tuple(gemms), attention=tuple(attention), memory=memory,
+        launch_seconds=launch, copies=copies, storage=storage, collectives=tuple(collectives),
+        soak=tuple(line), readings=readings,
+    )  # fmt: skip
+
+
+def _precisions(device: torch.device) -> list[str]:
+    if device.type != "cuda":
+        return ["fp32"]
+    found = ["bf16", "tf32", "fp32"]
+    if torch.cuda.get_device_capability(device) >= (8, 9):
+        found.insert(1, "fp8")
+    return found
+
+
+def _collectives(options: Options, device: torch.device, say: Say) -> list[CollectiveTiming]:
+    if not dist.is_initialized() or dist.get_world_size() < 2:
+        return []
+    say("collectives")
+    most = 20 if options.quick or device.type == "cpu" else 28
+    return list(sweep(device, [1 << power for power in range(10, most + 1, 3)]))
+
+
+def _soak(
+    options: Options, device: torch.device, say: Say
+) -> tuple[list[tuple[float, float]], Readings | None]:
+    if options.soak_seconds <= 0:
+        return [], None
+    say(f"soak, {options.soak_seconds:g} s")
+    with Sensors(device.index or 0) as sensors:
+        line = kernels.soak(
+            device, options.soak_seconds, "bf16" if device.type == "cuda" else "fp32"
+        )
+    return line, sensors.readings
+
+
+def _items(rounds: list[Measurements]) -> list[Item]:
+    """The figures one judges a machine by; the median of the repeats and half their range."""
+    passes = [{item.name: item for item in _figures(m)} for m in rounds]
+    items = []
+    for name, first in passes[0].items():
+        values = [p[name].value for p in passes if name in p]
+        spread = (max(values) - min(values)) / 2 if len(values) > 1 else None
+        items.append(replace(first, value=statistics.median(values), spread=spread))
+    return items
+
+
+def _host_items(host: Host) -> list[Item]:
+    limit = "" if host.quota_cpus is None else f", the control group allows {host.quota_cpus:g}"
+    return [
+        Item(
+            name="host cpus", value=host.delivered_cpus, unit="CPU", of_peak=float(host.cpus),
+            expected_low=0.8 * host.cpus, expected_high=1.05 * host.cpus,
+            reason=f"{host.cpus} CPUs are visible{limit}",
+        ),
+        Item(name="host loop", value=host.loop_seconds, unit="s", better="less"),
+    ]  # fmt: skip
+
+
+def _figures(found: Measurements) -> Iterable[Item]:
+    for precision in dict.fromkeys(g.precision for g in found.gemms):
+        large = [
+            g.flops for g in found.gemms if g.precision == precision and g.m * g.n * g.k > 1e11
+        ]
+        some = large or [g.flops for g in found.gemms if g.precision == precision]
+        yield Item(name=f"matmul {precision}", value=statistics.median(some), unit="FLOP/s")
+    for part in ("forward", "backward"):
+        rates = [a.flops for a in found.attention if a.part == part]
+        if rates:
+            yield Item(name=f"attention {part}", value=statistics.median(rates), unit="FLOP/s")
+    for name, rate in found.memory.items():
+        yield Item(name=f"memory {name}", value=rate, unit="B/s")
+    yield Item(name="launch", value=found.launch_seconds, unit="s", better="less")
+    for name, rate in found.copies.items():
+        yield Item(name=name, value=rate, unit="B/s")
+    if found.storage is not None:
+        yield Item(name="storage read", value=found.storage.read_bytes_per_second, unit="B/s")
+        yield Item(name="storage write", value=found.storage.write_bytes_per_second, unit="B/s")
+    for line in fit(list(found.collectives)):
+        name = f"{line.operation} x{line.ranks}"
+        yield Item(name=name, value=line.bytes_per_second, unit="B/s")
+    if found.soak:
+        last = [rate for _, rate in found.soak[len(found.soak) // 2 :]]
+        yield Item(name="soak", value=statistics.median(last), unit="FLOP/s")
+
+
+def _unavailable(device: torch.device, last: Measurements) -> dict[str, str]:
+    missing = {}
+    if device.type != "cuda":
+        missing["copies, fp8, bf16"] = "a CUDA device"
+    if not last.collectives:
+        missing["collectives"] = "two ranks or more: run it under torchrun or srun"
+    for name, found in last.readings.items():
+        if found.get("unavailable"):
+            missing[f"power and clocks ({name})"] = found["unavailable"]
+            break
+    return missing
+
+
+def _environment(device: torch.device) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "torch": str(torch.__version__),
+        "python": platform.python_version(),
+        "device": "cpu",
+        "machine": platform.machine(),
+    }
+    if device.type == "cuda":
+        found |= {"device": torch.cuda.get_device_name(device), "cuda": torch.version.cuda}
+        found |= {f"nvml_{k}": v for k, v in describe_device(device.index or 0).items()}
+    return found

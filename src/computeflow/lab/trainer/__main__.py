@@ -1,0 +1,34 @@
+"""`python -m computeflow.lab.trainer --help`; with several ranks, `torchrun -m` the same."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+from computeflow.errors import ComputeFlowError
+from computeflow.lab.trainer.settings import parse_settings
+
+
+def main() -> int:
+    try:
+        settings = parse_settings()
+        from computeflow.lab.trainer.loop import train
+
+        summary = train(settings)
+    except ComputeFlowError as error:
+        print(f"computeflow.lab.trainer: {error}", file=sys.stderr)
+        return error.exit_code
+    if settings.output:
+        path = Path(settings.output)
+        if summary.world > 1:
+            path = path.with_name(f"{path.stem}_{summary.rank}{path.suffix}")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(summary.to_data(), indent=1) + "\n")
+    elif summary.rank == 0:
+        print(json.dumps(summary.to_data()))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
