@@ -5,7 +5,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 # Debian packages that some tests need; `make system` installs them, plain `make test` skips without.
-SYSTEM_PACKAGES := bash-completion
+SYSTEM_PACKAGES := e2fsprogs iproute2 util-linux
+# The trainer and the probe are tested on CPUs; any torch from 2.6 on will do.
+TORCH ?= torch==2.13.0
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --progress-bar off
 
 export COMPUTEFLOW_DATA ?= $(abspath ../shared/data)
@@ -18,11 +20,11 @@ help:
 setup: $(STAMP)
 
 $(STAMP): pyproject.toml
-	@echo "[setup] virtual environment in $(VENV), then the package and its tools (about a minute)"
+	@echo "[setup] virtual environment in $(VENV), then the package, its tools and torch (some minutes)"
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "ComputeFlow needs Python 3.11 or newer: make PYTHON=python3.12 ...")'
 	@$(PYTHON) -m venv $(VENV)
 	@$(PIP) --upgrade pip
-	@$(PIP) -e '.[dev]'
+	@$(PIP) -e '.[dev]' $(TORCH)
 	@touch $@
 	@echo "[setup] done: $(BIN)/computeflow"
 

@@ -42,8 +42,8 @@ def test_one_rank_trains_and_summarises(tmp_path: Path) -> None:
     assert summary["losses"][-1] < summary["losses"][0] + 0.1
     assert summary["tokens_per_second_per_gpu"] > 0
     assert set(summary["phases"]) >= {"input", "forward", "backward", "optimizer"}
-    parts = sum(summary["phases"].values())
-    assert parts == pytest.approx(summary["step_seconds"], rel=0.25)
+    for step in summary["steps"]:
+        assert sum(step["phases"].values()) <= 1.01 * step["seconds"]
     assert summary["readings"]["unavailable"]
 
 

@@ -117,12 +117,12 @@ def _open(index: int) -> tuple[Any, Any, str]:
     try:
         import pynvml
     except ImportError:
-        return None, None, "power and clocks need nvidia-ml-py: pip install nvidia-ml-py"
+        return None, None, "nvidia-ml-py: pip install nvidia-ml-py"
     try:
         pynvml.nvmlInit()
         return pynvml, pynvml.nvmlDeviceGetHandleByIndex(index), ""
     except pynvml.NVMLError as error:
-        return pynvml, None, f"power and clocks need an NVIDIA driver: {error}"
+        return pynvml, None, f"an NVIDIA driver ({error})"
 
 
 def describe_device(index: int = 0) -> dict[str, Any]:

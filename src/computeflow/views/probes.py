@@ -32,16 +32,20 @@ def _probe_table(probe: Probe) -> Table:
 def _row(item: Item) -> tuple[str, ...]:
     expected = "-"
     if item.expected_low is not None and item.expected_high is not None:
-        low, high = format_si(item.expected_low, ""), format_si(item.expected_high, item.unit)
+        low, high = _value(item, item.expected_low), _value(item, item.expected_high)
         expected = f"{low} to {high} ({item.reason})"
     return (
         item.name,
-        format_si(item.value, item.unit),
+        _value(item, item.value),
         "-" if item.spread is None else f"±{100 * item.spread / item.value:.1f} %",
         "-" if item.of_peak is None else format_share(item.value / item.of_peak),
         item.verdict,
         expected,
     )
+
+
+def _value(item: Item, value: float) -> str:
+    return f"{value:.2f} CPUs" if item.unit == "CPU" else format_si(value, item.unit)
 
 
 def _dataset_table(probe: Probe) -> Table:

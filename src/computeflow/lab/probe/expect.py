@@ -1,8 +1,9 @@
 """What a device should give, from the catalog: the middle of the road, not the brochure.
 
 Under a training load a device runs at the clock its power limit allows. Where the catalog holds a
-sustained rate that was measured, that is the expectation, within 4 %; else the best matmul anybody
-published bounds it from above. Ranges wide enough to be useless are not stated.
+sustained rate that was measured, that is the expectation, within 6 % (two H200s differed by 4 %);
+else the best matmul anybody published bounds it from above. Ranges wide enough to be useless are
+not stated.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ def _matmul(item: Item, device: Accelerator, precision: str) -> Item:
         rate = device.sustained_flops[precision]
         watts = "" if device.tdp_watts is None else f" at {device.tdp_watts:.0f} W"
         return replace(
-            item, expected_low=0.96 * rate, expected_high=1.04 * rate,
-            reason=f"sustained on {device.name}{watts}, within 4 %",
+            item, expected_low=0.94 * rate, expected_high=1.06 * rate,
+            reason=f"sustained on {device.name}{watts}, within 6 %",
         )  # fmt: skip
     if precision in device.matmul_flops:
         rate = device.matmul_flops[precision]

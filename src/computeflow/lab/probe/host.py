@@ -1,4 +1,4 @@
-"""The host: how many CPUs it says, how much CPU it gives, and how the device is attached to them."""
+"""The host: how many CPUs it says, how much CPU it gives, and how much of it others take."""
 
 from __future__ import annotations
 
@@ -9,6 +9,20 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+CGROUPS = Path("/sys/fs/cgroup")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CpuShare:
+    """CPUs' worth of time, per second of wall clock, while every CPU was kept busy."""
+
+    delivered: float
+    """What our busy processes got."""
+    others: float
+    """What other work on the machine took meanwhile."""
+    stolen: float
+    """What the hypervisor withheld."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Host:
@@ -17,8 +31,8 @@ class Host:
     """CPUs this process may run on."""
     quota_cpus: float | None
     """The limit that the control group states, if it states one."""
-    delivered_cpus: float
-    """CPU time that as many busy processes really got, per second; the best of three tries."""
+    share: CpuShare
+    """The best of three tries."""
     loop_seconds: float
     """CPU time of a fixed piece of Python: how fast one core is."""
     memory_bytes: int
@@ -28,11 +42,12 @@ class Host:
 
 def examine_host(seconds: float = 0.5) -> Host:
     affinity = tuple(sorted(os.sched_getaffinity(0)))
+    tries = [cpu_share(len(affinity), seconds) for _ in range(3)]
     return Host(
         name=platform.node(),
         cpus=len(affinity),
         quota_cpus=cgroup_quota(),
-        delivered_cpus=max(delivered_cpus(len(affinity), seconds) for _ in range(3)),
+        share=max(tries, key=lambda share: share.delivered),
         loop_seconds=min(_loop() for _ in range(5)),
         memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         numa_nodes=max(1, len(list(Path("/sys/devices/system/node").glob("node[0-9]*")))),
@@ -40,30 +55,71 @@ def examine_host(seconds: float = 0.5) -> Host:
     )
 
 
-def cgroup_quota(root: Path = Path("/sys/fs/cgroup")) -> float | None:
-    """CPUs by `cpu.max` (v2) or `cpu.cfs_quota_us` (v1); None where nothing limits."""
+def cgroup_quota(
+    membership: Path = Path("/proc/self/cgroup"), root: Path = CGROUPS
+) -> float | None:
+    """CPUs that the control groups of this process allow (v2 or v1); None where nothing limits."""
     try:
-        quota, period = (root / "cpu.max").read_text().split()
+        lines = membership.read_text().splitlines()
+    except OSError:
+        return None
+    limits = []
+    for line in lines:
+        number, controllers, path = line.split(":", 2)
+        if number == "0":
+            limits += [_limit(folder / "cpu.max") for folder in _upwards(root, path)]
+        elif "cpu" in controllers.split(","):
+            limits += [_limit_v1(folder) for folder in _upwards(root / controllers, path)]
+            limits += [_limit_v1(folder) for folder in _upwards(root / "cpu", path)]
+    return min((limit for limit in limits if limit is not None), default=None)
+
+
+def _upwards(root: Path, path: str) -> list[Path]:
+    folder = root / path.strip("/")
+    return [folder, *(parent for parent in folder.parents if parent.is_relative_to(root))]
+
+
+def _limit(file: Path) -> float | None:
+    try:
+        quota, period = file.read_text().split()
         return None if quota == "max" else int(quota) / int(period)
     except (OSError, ValueError):
-        pass
+        return None
+
+
+def _limit_v1(folder: Path) -> float | None:
     try:
-        allowed = int((root / "cpu" / "cpu.cfs_quota_us").read_text())
-        per = int((root / "cpu" / "cpu.cfs_period_us").read_text())
+        quota = int((folder / "cpu.cfs_quota_us").read_text())
+        period = int((folder / "cpu.cfs_period_us").read_text())
     except (OSError, ValueError):
         return None
-    return allowed / per if allowed > 0 else None
+    return quota / period if quota > 0 else None
 
 
-def delivered_cpus(processes: int, seconds: float) -> float:
-    """Keep every CPU busy for a moment; the CPU time that came of it, per second of wall clock.
+def cpu_share(processes: int, seconds: float) -> CpuShare:
+    """Keep every CPU busy for a moment and see who got the time.
 
-    A quota, a stopped core or a busy neighbour shows here although each process is healthy.
+    A quota or a stopped core shows as time that nobody got, a busy neighbour as others' time.
     """
     context = multiprocessing.get_context("spawn")
     with context.Pool(processes) as pool:
-        pool.map(_busy, [0.01] * processes)
-        return sum(pool.map(_busy, [seconds] * processes, chunksize=1))
+        pool.map(_busy, [0.01] * processes, chunksize=1)
+        before, began = _ticks(), time.perf_counter()
+        delivered = sum(pool.map(_busy, [seconds] * processes, chunksize=1))
+        after, passed = _ticks(), time.perf_counter() - began
+    scale = 1 / (os.sysconf("SC_CLK_TCK") * passed)
+    busy, stolen = ((after[i] - before[i]) * scale for i in (0, 1))
+    return CpuShare(delivered=delivered, others=max(busy - delivered, 0.0), stolen=stolen)
+
+
+def _ticks() -> tuple[int, int]:
+    """Busy and stolen clock ticks of all CPUs since boot."""
+    try:
+        fields = [int(text) for text in Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
+    except (OSError, ValueError, IndexError):
+        return 0, 0
+    user, nice, system, _idle, _wait, irq, softirq, stolen = fields
+    return user + nice + system + irq + softirq, stolen
 
 
 def _busy(seconds: float) -> float:

@@ -135,7 +135,8 @@ def _measure(options: Options, device: torch.device, say: Say) -> Measurements:
     readings: dict[str, Any] = {}
     for precision in _precisions(device):
         with Sensors(device.index or 0) as sensors:
-            gemms += kernels.gemms(device, precision, shapes, seconds)
+            some = shapes if precision in ("bf16", "fp8") else shapes[: len(kernels.QUICK_GEMMS)]
+            gemms += kernels.gemms(device, precision, some, seconds)
         readings[f"matmul {precision}"] = asdict(sensors.readings)
     say("attention")
     with Sensors(device.index or 0) as sensors:
@@ -203,12 +204,24 @@ def _items(rounds: list[Measurements]) -> list[Item]:
 
 
 def _host_items(host: Host) -> list[Item]:
-    limit = "" if host.quota_cpus is None else f", the control group allows {host.quota_cpus:g}"
+    share = host.share
+    free = max(host.cpus - share.others, 0.25)
+    quota = float(host.cpus) if host.quota_cpus is None else host.quota_cpus
+    taken = "" if share.others < 0.05 else f", {share.others:.1f} taken by other work"
     return [
         Item(
-            name="host cpus", value=host.delivered_cpus, unit="CPU", of_peak=float(host.cpus),
-            expected_low=0.8 * host.cpus, expected_high=1.05 * host.cpus,
-            reason=f"{host.cpus} CPUs are visible{limit}",
+            name="host cpus", value=share.delivered, unit="CPU", of_peak=float(host.cpus),
+            expected_low=0.8 * free, expected_high=1.05 * host.cpus,
+            reason=f"{host.cpus} CPUs are visible{taken}",
+        ),
+        Item(
+            name="host quota", value=min(quota, float(host.cpus)), unit="CPU",
+            expected_low=float(host.cpus), expected_high=float(host.cpus),
+            reason=f"{host.cpus} CPUs are visible; a control group may allow less",
+        ),
+        Item(
+            name="host steal", value=share.stolen, unit="CPU", better="less", expected_low=0.0,
+            expected_high=0.05 * host.cpus, reason="time withheld by the hypervisor",
         ),
         Item(name="host loop", value=host.loop_seconds, unit="s", better="less"),
     ]  # fmt: skip
@@ -233,9 +246,10 @@ def _figures(found: Measurements) -> Iterable[Item]:
     if found.storage is not None:
         yield Item(name="storage read", value=found.storage.read_bytes_per_second, unit="B/s")
         yield Item(name="storage write", value=found.storage.write_bytes_per_second, unit="B/s")
-    for line in fit(list(found.collectives)):
-        name = f"{line.operation} x{line.ranks}"
-        yield Item(name=name, value=line.bytes_per_second, unit="B/s")
+    for operation in dict.fromkeys(c.operation for c in found.collectives):
+        timings = [c for c in found.collectives if c.operation == operation]
+        best = max(timing.bus_bytes_per_second for timing in timings)
+        yield Item(name=f"{operation} x{timings[0].ranks}", value=best, unit="B/s")
     if found.soak:
         last = [rate for _, rate in found.soak[len(found.soak) // 2 :]]
         yield Item(name="soak", value=statistics.median(last), unit="FLOP/s")

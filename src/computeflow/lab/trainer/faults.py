@@ -20,6 +20,8 @@ class Saboteur:
         self.faults = [f for f in settings.faults if f.rank in (None, rank)]
         self.device = device
         self.draw = random.Random(f"{settings.seed} {rank} lengths")
+        if self._severity("gc-storm", 10**9):
+            gc.freeze()  # or a collection would cost as much as the whole program, not the storm
         self.cycles_per_second = 1e9
         if device.type == "cuda" and self._severity("slow-rank", 10**9):
             self.cycles_per_second = _cycles_per_second()
@@ -52,12 +54,13 @@ class Saboteur:
             block.register_forward_hook(lambda _module, _inputs, output: _read_one(output))
 
     def cut(self, batch: Tensor, step: int) -> Tensor:
-        """Unequal lengths: this micro-batch is shorter, in steps of 64 tokens."""
+        """Unequal lengths: this micro-batch is shorter, by eighths of the full length."""
         spread = self._severity("unequal-lengths", step)
         if not spread:
             return batch
-        length = round((batch.shape[1] - 1) * (1 - spread * self.draw.random()) / 64) * 64
-        return batch[:, : max(length, 64) + 1]
+        eighth = max((batch.shape[1] - 1) // 8, 1)
+        length = round(8 * (1 - spread * self.draw.random())) * eighth
+        return batch[:, : max(length, eighth) + 1]
 
     def on_checkpoint(self, step: int) -> None:
         time.sleep(self._severity("checkpoint-stall", step))

@@ -19,6 +19,8 @@ from computeflow.errors import InputError, UnavailableError
 from computeflow.lab.trainer.settings import Settings
 
 HANG_EXIT = 17
+_GRACE_SECONDS = 5.0
+"""A launcher ends all ranks when one ends: the others must have dumped by then."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +70,9 @@ def shard(model: nn.Module, settings: Settings, ranks: Ranks) -> nn.Module:
         from torch.nn.parallel import DistributedDataParallel
 
         ids = [ranks.device.index] if ranks.device.type == "cuda" else None
-        return DistributedDataParallel(model, device_ids=ids, gradient_as_bucket_view=True)
+        return DistributedDataParallel(
+            model, device_ids=ids, gradient_as_bucket_view=True, broadcast_buffers=False
+        )
     if settings.sharding == "fsdp":
         _fully_shard(model, settings, ranks)
     return model
@@ -119,6 +123,7 @@ class Watchdog:
         if self.folder:
             dump_flight_recorder(Path(self.folder) / f"rank_{self.rank}")
         print(f"rank {self.rank}: no step for {self.limit_seconds:g} s, stopping", flush=True)
+        time.sleep(_GRACE_SECONDS)
         os._exit(HANG_EXIT)
 
 
