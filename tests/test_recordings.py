@@ -82,4 +82,4 @@ def test_the_ground_truth_covers_what_it_should() -> None:
     assert all(float(row["watts"]) > 100 and float(row["sm_mhz"]) > 1000 for row in rows)
     for row in rows:
         phases = sum(float(row[f"{phase}_s"]) for phase in ("forward", "backward", "optimizer"))
-        assert phases == pytest.approx(float(row["step_time_s"]), rel=0.03)
+        assert 0.94 < phases / float(row["step_time_s"]) < 1.01  # the rest is input and launches
