@@ -1,14 +1,15 @@
 """Whole training steps of known configurations on one device: the project's own ground truth.
 
 `python -m benchmarks.measure_steps FILE [PART]` writes one JSON line per configuration as it
-finishes; PART is `eager`, `compiled`, `held-out` or a name. `benchmarks.report_h200` turns the lines
-into the report and the rows. Needs torch only.
+finishes; PART is `eager`, `compiled`, `held-out` or a pattern of names. `benchmarks.report_h200`
+turns the lines into the report and the rows. Needs torch only.
 """
 
 from __future__ import annotations
 
 import gc
 import json
+import re
 import sys
 import time
 import traceback
@@ -132,7 +133,8 @@ def main(target: Path, part: str) -> int:
         "held-out": HELD_OUT,
         "compiled": [(shape, {"compile": "block", **knobs}) for shape, knobs in COMPILED],
     }
-    chosen = parts.get(part) or [c for cs in parts.values() for c in cs if name_of(*c) == part]
+    every = [case for cases in parts.values() for case in cases]
+    chosen = parts.get(part) or [case for case in every if re.search(part, name_of(*case))]
     with target.open("a") as lines:
         for number, (shape, knobs) in enumerate(chosen, start=1):
             began = time.monotonic()

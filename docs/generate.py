@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from computeflow.cli.app import app
+from computeflow.cli.app import CONTEXT, app
 
 PAGE = Path(__file__).with_name("cli.md")
 OPENING = """# The command line
@@ -22,7 +22,7 @@ def reference() -> str:
 
 def _section(command: click.Command, path: str, parent: click.Context | None) -> list[str]:
     context = click.Context(
-        command, info_name=path.split()[-1], parent=parent, terminal_width=80, max_content_width=80
+        command, info_name=path.split()[-1], parent=parent, terminal_width=80, **CONTEXT
     )
     parts = [f"\n## `{path}`\n\n```text\n{command.get_help(context).rstrip()}\n```\n"]
     if isinstance(command, click.Group):

@@ -82,7 +82,7 @@ def test_a_price_list_is_imported_into_the_users_catalog(
     prices.write_text(
         "provider,instance,gpu,count,region,price\nhouse,lab-8,H100-SXM,8,basement,16.0\n"
     )
-    assert "1 prices written" in answer(capsys, "catalog", "import", str(prices))
+    assert "1 price written" in answer(capsys, "catalog", "import", str(prices))
     rows = json.loads(answer(capsys, "catalog", "house/lab-8", "-o", "json"))["rows"]
     assert (rows[0]["usd_per_hour"], rows[0]["accelerator"]) == (16.0, "h100-sxm")
 
@@ -167,7 +167,7 @@ def test_doctor_finds_a_bad_row_in_the_users_folder(
     monkeypatch.setenv("COMPUTEFLOW_CONFIG", str(tmp_path))
     (tmp_path / "catalog").mkdir()
     (tmp_path / "catalog" / "bad.toml").write_text('[[accelerator]]\nname = "x"\n')
-    assert run(["doctor"]) == 1
+    assert run(["doctor"]) == 3
     assert "bad.toml" in capsys.readouterr().out
 
 
@@ -196,6 +196,41 @@ def test_completion_offers_commands_and_catalog_names() -> None:
 def test_help_fits_80_columns(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     text = answer(capsys, *arguments)
     assert max(map(len, text.splitlines())) <= 80
+
+
+@pytest.mark.parametrize(
+    ("shell", "code", "words"),
+    [
+        ("PROGRAM catalog offers --all >/dev/full", 1, "cannot write the answer: No space left"),
+        ("PROGRAM catalog h100-sxm >&-", 0, ""),
+        ("PYTHONIOENCODING=ascii PROGRAM catalog storage >/dev/null", 0, ""),
+    ],
+)
+def test_an_output_that_takes_nothing_is_no_traceback(shell: str, code: int, words: str) -> None:
+    program = f"'{sys.executable}' -m computeflow.cli"
+    done = subprocess.run(
+        ["bash", "-c", shell.replace("PROGRAM", program)], capture_output=True, text=True,
+        check=False,
+    )  # fmt: skip
+    assert done.returncode == code, done.stderr
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_work_ratio_without_an_expectation_is_refused(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    code, message = failure(capsys, "ledger", str(EXAMPLE), "--work-ratio", "2")
+    assert (code, "goes with --expect" in message) == (2, True)
+
+
+def test_a_comparison_is_json_with_both_ledgers(capsys: pytest.CaptureFixture[str]) -> None:
+    data = json.loads(
+        answer(capsys, "ledger", str(EXAMPLE), "--expect", str(EXAMPLE), "-o", "json")
+    )
+    assert data["schema"] == "computeflow.comparison/1"
+    assert data["measured"] == data["expected"]
+    assert all(gap["measured"] == gap["expected"] for gap in data["gaps"])
 
 
 def test_a_reader_that_leaves_early_is_no_error() -> None:

@@ -32,7 +32,7 @@ def test_claims_within_the_gaps_pass() -> None:
 
 def test_a_gpu_second_claimed_twice_names_both_findings() -> None:
     both = [finding("input-stall", ("input", 4.0)), finding("pageable-copy", ("input", 2.0))]
-    with pytest.raises(LedgerError, match="input: 6 GPU-seconds claimed by input-stall, pageable"):
+    with pytest.raises(LedgerError, match="beyond a gap of 5; claimed by input-stall, pageable"):
         check_claims(both, LINES)
 
 
@@ -42,8 +42,24 @@ def test_all_claims_together_stay_below_the_total_gap() -> None:
 
 
 def test_an_account_that_ran_as_expected_cannot_be_claimed() -> None:
-    with pytest.raises(LedgerError, match="host: 1 GPU-seconds claimed"):
+    with pytest.raises(LedgerError, match="host: host-sync claims 1 GPU-seconds beyond a gap of 0"):
         check_claims([finding("host-sync", ("host", 1.0))], LINES)
+
+
+def test_a_claim_on_a_parent_draws_on_its_childrens_lines() -> None:
+    split = [
+        Gap(accounts=("comm.tp",), measured=3.0, expected=1.0),
+        Gap(accounts=("comm.dp",), measured=4.0, expected=1.0),
+    ]
+    check_claims([finding("exposed-comm", ("comm", 5.0))], split)
+    with pytest.raises(LedgerError, match="slow-link"):
+        check_claims(
+            [finding("slow-link", ("comm.tp", 2.0)), finding("exposed-comm", ("comm", 4.0))], split
+        )
+
+
+def test_a_claim_of_nothing_is_no_claim() -> None:
+    check_claims([finding("checkpoint-stall", ("checkpoint", 0.0))], LINES)
 
 
 def test_a_claim_outside_the_comparison_is_refused() -> None:

@@ -148,11 +148,27 @@ def test_what_does_not_train_or_compare_says_so() -> None:
     cerebras = CATALOG.accelerators["cerebras-cs3"]
     assert cerebras.training
     assert not cerebras.comparable
+    assert not cerebras.dense_flops  # the vendor's 125 PF may be sparse: in the note only
+    assert "125 petaflops" in cerebras.note
 
 
 def test_announced_parts_are_marked() -> None:
-    for name in ("rubin-sxm", "mi455x", "ascend-950dt"):
-        assert CATALOG.accelerators[name].note.startswith("announced")
+    announced = {row.name for row in CATALOG.accelerators if row.announced}
+    assert {"rubin-sxm", "mi455x", "ascend-950dt"} <= announced
+    assert "h100-sxm" not in announced
+
+
+def test_a_training_device_without_a_dense_peak_is_refused() -> None:
+    facts = {"name": "x", "source": "x", "as_of": "2026", "vendor": "x", "launch_year": 2024}
+    with pytest.raises(InputError, match="needs its dense peak"):
+        Accelerator(**facts, hbm_bytes=8e10, hbm_bytes_per_second=3e12)  # type: ignore[arg-type]
+
+
+def test_tdp_is_the_specifications_and_the_drivers_limit_where_there_is_none() -> None:
+    mi250x, h20 = CATALOG.accelerators["mi250x"], CATALOG.accelerators["h20"]
+    assert (mi250x.tdp_watts, h20.tdp_watts) == (500, 500)
+    assert "500 W TDP" in mi250x.source
+    assert "500 W (taken)" in h20.note
 
 
 def test_a_neuroncore_is_half_a_trainium() -> None:
@@ -187,14 +203,20 @@ def _resolve(rows: Rows[Accelerator] | Rows[Node] | Rows[Fabric], where: str,
 
 def test_the_default_node_of_an_accelerator_holds_that_accelerator() -> None:
     for accelerator in CATALOG.accelerators:
-        if accelerator.node is not None and accelerator.name != "gh200-144g":
+        if accelerator.node is not None:
             assert CATALOG.nodes[accelerator.node].accelerator == accelerator.name
+
+
+def test_the_scale_up_domain_of_a_device_is_that_of_its_default_node() -> None:
+    for accelerator in CATALOG.accelerators:
+        node = CATALOG.nodes.get(accelerator.node or "")
+        if node is not None and node.link == accelerator.link and accelerator.domain > 1:
+            assert accelerator.domain == node.domain, accelerator.name
 
 
 def test_every_shipping_training_target_has_a_default_node() -> None:
     for accelerator in CATALOG.accelerators:
-        shipping = not accelerator.note.startswith("announced")
-        if accelerator.training and accelerator.comparable and shipping:
+        if accelerator.training and accelerator.comparable and not accelerator.announced:
             assert accelerator.node, accelerator.name
 
 

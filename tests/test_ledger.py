@@ -15,6 +15,7 @@ from computeflow.ledger import (
     Cause,
     Entry,
     Ledger,
+    Peak,
     Window,
     concatenate,
     gaps,
@@ -136,7 +137,7 @@ def test_scaling_keeps_balance_shares_and_entries(ledger: Ledger, factor: float)
     scaled = ledger.scale(factor)
     assert balance(scaled) == pytest.approx(1, abs=1e-9)
     assert len(scaled.entries) == len(ledger.entries)
-    assert scaled.share("compute") == pytest.approx(ledger.share("compute"))
+    assert scaled.booked("compute") == pytest.approx(factor * ledger.booked("compute"))
 
 
 @given(st.lists(ledgers(wall=3.0), min_size=1, max_size=5))
@@ -224,6 +225,119 @@ def test_without_model_flops_the_ratio_of_work_must_be_given() -> None:
     assert [line.label for line in gaps(unknown, simple(1.0), work_ratio=1.0)] == [
         "compute", "unexplained",
     ]  # fmt: skip
+
+
+def test_an_unavailable_parent_is_not_a_measured_zero() -> None:
+    measured = Ledger.closed(
+        [Entry(account="compute.model", gpu_seconds=40.0),
+         Entry(account="compute.kernel", gpu_seconds=30.0)],
+        gpus=1, wall_seconds=100.0, basis="measured", window=Window(label="step"),
+        unavailable={"comm": "traces of several ranks"},
+    )  # fmt: skip
+    lines = gaps(measured, simple(40.0, compute_kernel=30.0, comm_tp=20.0, comm_dp=10.0))
+    assert {line.label: line.gpu_seconds for line in lines} == {
+        "compute.model": 0.0, "compute.kernel": 0.0, "comm+unexplained": 0.0,
+    }  # fmt: skip
+
+
+def test_a_ledger_may_say_that_seconds_fell_elsewhere_than_usual() -> None:
+    published = Ledger.closed(
+        [Entry(account="compute.model", gpu_seconds=40.0)],
+        gpus=1, wall_seconds=100.0, basis="measured", window=Window(label="run"),
+        unavailable={"compute.kernel": "a trace", "restart": "the log"},
+        fell_to={"compute.kernel": "unexplained", "restart": "unexplained"},
+    )  # fmt: skip
+    lines = gaps(published, simple(40.0, compute_kernel=35.0, restart=5.0, host=10.0))
+    assert {line.label: line.gpu_seconds for line in lines} == {
+        "compute.model": 0.0, "compute.kernel+restart+unexplained": 20.0, "host": -10.0,
+    }  # fmt: skip
+
+
+def test_redone_steps_that_cannot_be_told_apart_need_a_work_ratio() -> None:
+    unsure = Ledger.closed(
+        [Entry(account="compute.model", gpu_seconds=3.0)], gpus=1, wall_seconds=4.0,
+        basis="measured", window=Window(label="run"), unavailable={"lost": "step numbers"},
+    )  # fmt: skip
+    with pytest.raises(LedgerError, match="steps done again"):
+        gaps(unsure, simple(1.0))
+
+
+def test_mfu_is_unavailable_where_compute_was_booked_whole() -> None:
+    whole = Ledger.closed([Entry(account="compute", gpu_seconds=9.0)], gpus=1, wall_seconds=10.0,
+                          basis="measured", window=Window(label="step"))  # fmt: skip
+    assert whole.mfu is None
+    assert "MFU unavailable" in whole._repr_html_()
+    split = simple(5.0, idle=5.0)
+    assert split.mfu == 0.5
+    assert merge([whole, split]).mfu is None
+
+
+def test_the_share_of_what_is_unavailable_is_not_zero() -> None:
+    ledger = Ledger.closed([Entry(account="compute.model", gpu_seconds=1.0)], gpus=1,
+                           wall_seconds=2.0, basis="measured", window=Window(label="step"),
+                           unavailable={"comm": "traces"})  # fmt: skip
+    assert ledger.share("comm.dp") is None
+    assert ledger.share("idle") == 0.0
+
+
+def test_the_palm_figure_stands_beside_the_mfu_with_the_peak() -> None:
+    peak = Peak(flops=989e12, precision="bf16", palm_ratio=1.1)
+    ledger = Ledger.closed([Entry(account="compute.model", gpu_seconds=5.0)], gpus=1,
+                           wall_seconds=10.0, basis="predicted", window=Window(label="step"),
+                           peak=peak)  # fmt: skip
+    assert ledger.mfu_palm == pytest.approx(0.55)
+    text = "MFU 50.0 % of 989 TFLOP/s dense bf16 (PaLM convention: 55.0 %)"
+    assert text in ledger._repr_html_()
+
+
+def test_energy_that_is_not_known_says_so() -> None:
+    part = Entry(account="compute.model", gpu_seconds=5.0, joules=3500.0)
+    frame = {"gpus": 1, "wall_seconds": 10.0, "basis": "measured", "window": Window(label="step")}
+    partly = Ledger.closed([part], **frame)  # type: ignore[arg-type]
+    assert (partly.joules, partly.unavailable) == (None, {"joules": "power readings"})
+    whole = Ledger.closed([part], rest_joules=1000.0, **frame)  # type: ignore[arg-type]
+    assert (whole.joules, whole.unavailable) == (4500.0, {})
+
+
+@pytest.mark.parametrize(
+    ("gpus", "wall", "seconds"),
+    [(10, 1e308, []), (10**310, 1.0, []), (1, 1.0, [1e308, 1e308]), (1, math.inf, [1.0])],
+)
+def test_numbers_without_end_are_refused(gpus: int, wall: float, seconds: list[float]) -> None:
+    with pytest.raises(LedgerError):
+        Ledger(
+            gpus=gpus, wall_seconds=wall, basis="measured", window=Window(label="step"),
+            entries=tuple(Entry(account="host", gpu_seconds=s) for s in seconds),
+        )  # fmt: skip
+
+
+def test_entries_may_come_from_a_generator_and_the_caller_keeps_no_handle() -> None:
+    missing = {"straggler": "other ranks"}
+    ledger = Ledger(
+        gpus=1, wall_seconds=1.0, basis="measured", window=Window(label="step"),
+        entries=(Entry(account="host", gpu_seconds=1.0) for _ in range(1)),  # type: ignore[arg-type]
+        unavailable=missing,
+    )  # fmt: skip
+    missing["bubble"] = "added later"
+    assert ledger.accounts == {"host": 1.0}
+    assert "bubble" not in ledger.unavailable
+
+
+def test_windows_and_job_sizes_that_differ_are_not_put_together() -> None:
+    def steps(first: int, total: int | None) -> Ledger:
+        return Ledger(
+            gpus=1, wall_seconds=1.0, entries=(Entry(account="host", gpu_seconds=1.0),),
+            basis="measured", window=Window(label="w", first_step=first, last_step=first + 9),
+            gpus_total=total,
+        )  # fmt: skip
+
+    with pytest.raises(LedgerError, match="other steps"):
+        merge([steps(0, 8), steps(50, 8)])
+    with pytest.raises(LedgerError, match="jobs of"):
+        concatenate([steps(0, 8), steps(10, 64)])
+    assert merge([steps(0, 8), steps(0, None)]).gpus_total == 8
+    assert (steps(0, 8) + steps(10, 8)).window.last_step == 19
+    assert steps(0, 8).scale(1000).window.last_step is None
 
 
 def test_ranks_of_different_windows_are_not_merged() -> None:

@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 from computeflow.catalog import importing, rows
 from computeflow.catalog.importing import ImportResult, import_prices, write_offers
 from computeflow.catalog.loading import Catalog, Rows
+from computeflow.catalog.lookup import find_offers
+from computeflow.catalog.own_list import HEADERS
 from computeflow.catalog.rows import Accelerator, Offer
 from computeflow.errors import InputError
 
@@ -56,7 +58,7 @@ def read(name: str, provider: str | None = None) -> ImportResult:
 def read_text(text: str, provider: str | None = None) -> ImportResult:
     return import_prices(
         text, "list.csv", as_of="2026-08-22", source="a list", provider=provider,
-        accelerators=ACCELERATORS,
+        accelerators=ACCELERATORS, providers=CATALOG.providers,
     )  # fmt: skip
 
 
@@ -75,15 +77,16 @@ def test_the_ten_large_providers_and_every_term_are_there() -> None:
     assert len(offers) > 1000
 
 
-def test_every_provider_of_an_offer_is_described() -> None:
+def test_every_provider_of_an_offer_is_described_and_one_without_says_why() -> None:
     sellers = {offer.provider for offer in CATALOG.offers}
-    assert sellers == set(CATALOG.providers.names)
+    assert sellers <= set(CATALOG.providers.names)
+    without = [row for row in CATALOG.providers if row.name not in sellers]
+    assert {row.name for row in without} == {"scaleway", "seeweb"}
+    assert all(row.note == "bills in euros: no offer" for row in without)
 
 
 def test_no_price_is_listed_twice() -> None:
-    listed = Counter(
-        (o.name, o.accelerator, o.region, o.term, o.commitment, o.count) for o in CATALOG.offers
-    )
+    listed = Counter(offer.key for offer in CATALOG.offers)
     assert [price for price, n in listed.items() if n > 1] == []
 
 
@@ -118,6 +121,23 @@ def test_an_azure_h100_machine_has_eight_devices_not_the_twelve_of_the_list() ->
     machines = [o for o in CATALOG.offers if o.instance == "Standard_ND96isr_H100_v5"]
     assert {o.count for o in machines} == {8}
     assert min(o.usd_per_device_hour for o in machines) == pytest.approx(12.29)
+
+
+def test_a_resellers_machine_has_the_form_that_its_owner_states() -> None:
+    forms = {
+        offer.instance: offer.accelerator
+        for offer in CATALOG.offers
+        if offer.provider == "shadeform"
+    }
+    assert forms["hyperstack_A100-80GBx4"] == CATALOG.offers["hyperstack/A100"].accelerator
+    assert forms["crusoe_A100-80GB"] == CATALOG.offers["crusoe/a100-80gb.1x"].accelerator
+    assert forms["scaleway_H100x2"] == "h100-pcie"
+    assert forms["lambdalabs_A100x8"] == CATALOG.offers["lambda/gpu_8x_a100"].accelerator
+    assert "lambdalabs_H100" not in forms  # beside lambdalabs_H100-sxm5: who knows
+
+
+def test_no_price_is_from_a_test_of_somebodys_code() -> None:
+    assert not [offer.name for offer in CATALOG.offers if "tests/" in offer.source]
 
 
 def test_devices_cost_what_devices_cost() -> None:
@@ -204,7 +224,7 @@ def test_a_skypilot_catalog_gives_one_offer_per_region_and_term() -> None:
         "no accelerator in it": 1,
         "unknown accelerator 'T4'": 1,
         "spot price not below the on-demand price: taken as none given": 1,
-        "another zone of the region (the cheapest is taken)": 2,
+        "another price of the same instance, region and term (the best is taken)": 2,
     }
 
 
@@ -249,6 +269,21 @@ def test_memory_and_form_are_found_wherever_a_list_states_them(
     assert (offer.accelerator, offer.note) == (accelerator, note)
 
 
+def test_a_bare_name_beside_sxm_is_not_taken_for_sxm() -> None:
+    text = "instance,gpu,gpus,price\na,H100-SXM5,8,30\nb,H100,8,20\nc,A100-80GB,8,12\n"
+    result = read_text(text, "any")
+    found = [(offer.instance, offer.accelerator, offer.note) for offer in result.offers]
+    assert found == [("a", "h100-sxm", ""), ("c", "a100-80-sxm", "form not stated")]
+    (reason,) = result.left_out
+    assert "'H100': form not stated, and the list writes SXM elsewhere" in reason
+
+
+def test_a_skypilot_catalog_in_euros_is_refused() -> None:
+    text = "InstanceType,AcceleratorName,AcceleratorCount,Price\nECS1GPU8,H100,1,1.89\n"
+    with pytest.raises(InputError, match="euros, not US dollars"):
+        read_text(text, "Seeweb")
+
+
 def test_a_form_that_the_catalog_lacks_is_not_taken_for_another() -> None:
     with pytest.raises(InputError, match="unknown accelerator 'H200 NVL'"):
         read_text("gpu,gpus,price\nH200 NVL,8,30\n", "any")
@@ -277,13 +312,45 @@ def test_a_price_per_device_is_multiplied() -> None:
     assert (offer.count, offer.usd_per_hour, offer.region) == (8, 20.0, "all")
 
 
-def test_every_documented_header_is_read_and_every_read_header_is_documented() -> None:
-    text = importing.__doc__ or ""
-    for spellings in importing.HEADERS.values():
-        for spelling in spellings:
-            assert spelling in text
-    for spelling in importing.HEADERS["device_price"]:
-        assert read_text(f"device,{spelling}\nl40s,1\n", "mine").offers
+@pytest.mark.parametrize("header", HEADERS["device_price"])
+def test_every_header_for_the_price_of_a_device_is_read(header: str) -> None:
+    assert read_text(f"device,{header}\nl40s,1\n", "mine").offers
+
+
+@pytest.mark.parametrize(
+    ("price", "per_gpu"), [("", "2.5"), ("20", ""), ("20", "2.5"), ("-", "2.5")]
+)
+def test_either_price_will_do_if_both_are_asked_for(price: str, per_gpu: str) -> None:
+    (offer,) = read_text(
+        f"gpu,gpus,price,price_per_gpu\nh100-sxm,8,{price},{per_gpu}\n", "mine"
+    ).offers
+    assert offer.usd_per_hour == 20
+
+
+def test_prices_that_contradict_each_other_are_left_out() -> None:
+    text = "gpu,gpus,price,price_per_gpu\nh100-sxm,8,20,2.5\nl40s,8,20,20\n"
+    result = read_text(text, "mine")
+    assert [offer.accelerator for offer in result.offers] == ["h100-sxm"]
+    assert result.left_out == {"price and price per device contradict each other": 1}
+
+
+def test_of_two_prices_of_one_thing_the_newer_then_the_cheaper_is_taken() -> None:
+    text = "gpu,gpus,price,date\nl40s,8,8,2026-01\nl40s,8,12,2026-05\nl40s,8,10,2026-05\n"
+    result = read_text(text, "mine")
+    assert [offer.usd_per_hour for offer in result.offers] == [10]
+    assert sum(result.left_out.values()) == 2
+
+
+def test_a_provider_gets_the_name_that_the_catalog_gives_it() -> None:
+    text = "vendor,gpu,price_per_gpu\nAmazon Web Services,l40s,1\n,h100-sxm,3\n"
+    assert {offer.provider for offer in read_text(text, "Amazon").offers} == {"aws"}
+    assert {offer.provider for offer in read_text(text, "My Lab").offers} == {"aws", "my-lab"}
+
+
+def test_a_list_that_stops_within_a_line_gets_a_note() -> None:
+    text = "gpu,price_per_gpu\nl40s,1.2"
+    assert "may be cut off" in read_text(text, "mine").notes[0]
+    assert read_text(text + "\n", "mine").notes == ()
 
 
 @pytest.mark.parametrize(
@@ -298,6 +365,8 @@ def test_every_documented_header_is_read_and_every_read_header_is_documented() -
         ("gpu,gpu,price_per_gpu\nh100-sxm,h100-sxm,3\n", "two columns are called 'gpu'"),
         ("gpu,gpus,price\nh100-sxm,8,20\nh100-sxm,8\n", "line 3 has 2 of 3 columns"),
         ('gpu,gpus,price\nh100-sxm,8,"20\n', "line 2"),
+        ("gpu;gpus;price\nh100-sxm;8;20\n", "separated by semicolons: save it with commas"),
+        ("gpu\tgpus\tprice\nh100-sxm\t8\t20\n", "separated by tabs"),
         ("gpu,gpus,price\nv100,8,20\n", "no usable price in 1 rows: unknown accelerator 'v100'"),
     ],
 )
@@ -324,7 +393,7 @@ def test_offers_come_back_from_their_own_csv(tmp_path: Path) -> None:
     path = tmp_path / "mine.csv"
     path.write_text(write_offers(offers), encoding="utf-8")
     loaded = [o for o in Catalog([path]).offers if o.source == "a list"]
-    assert loaded == list(offers)
+    assert sorted(loaded, key=lambda o: o.key) == sorted(offers, key=lambda o: o.key)
     assert read_text(path.read_text(encoding="utf-8")).offers == offers
 
 
@@ -332,6 +401,36 @@ def test_the_packaged_offers_are_written_as_the_writer_writes() -> None:
     packaged = Path(importing.__file__).parent / "data" / "offers.csv"
     text = packaged.read_text(encoding="utf-8")
     assert write_offers(CATALOG.offers) == text
+
+
+def test_offers_are_narrowed_down_cheapest_first() -> None:
+    found = find_offers(
+        CATALOG, accelerator="H100", provider="Amazon", region="US-EAST", term="spot"
+    )
+    assert {(o.accelerator, o.provider, o.term) for o in found} == {("h100-sxm", "aws", "spot")}
+    assert all("us-east" in offer.region for offer in found)
+    prices = [offer.usd_per_device_hour for offer in found]
+    assert prices == sorted(prices)
+
+
+@pytest.mark.parametrize(
+    ("filters", "message"),
+    [
+        ({"region": "us-eest-1"}, "no such offer with region 'us-eest-1'; nearest: us-"),
+        ({"provider": "amazn"}, "unknown provider 'amazn'; nearest: aws"),
+        ({"provider": "scaleway"}, "no such offer with provider 'scaleway'"),
+        ({"provider": "lambda", "region": "mars"}, "region 'mars'; there is all"),
+        ({"accelerator": "groq-lpu"}, "no such offer with accelerator 'groq-lpu'"),
+        ({"accelerator": "h100-smx"}, "unknown accelerator 'h100-smx'; nearest: h100-sxm"),
+        ({"provider": "hyperstack", "accelerator": "b300", "term": "spot"}, "there is on-demand"),
+        ({"name": "aws/p5.48xlarg"}, "unknown offer 'aws/p5.48xlarg'; nearest: aws/p5.48xlarge"),
+    ],
+)
+def test_a_filter_that_leaves_nothing_says_what_there_is(
+    filters: dict[str, str], message: str
+) -> None:
+    with pytest.raises(InputError, match=message):
+        find_offers(CATALOG, **filters)
 
 
 CELLS = st.one_of(

@@ -182,6 +182,58 @@ def test_a_slow_link_is_found_against_an_earlier_probe(
     assert bad(slow) >= {f"{name} x2" for name in OPERATIONS}
 
 
+def test_tasks_of_srun_find_each_other(tmp_path: Path) -> None:
+    """The environment that srun sets, without Slurm itself."""
+    running = []
+    for rank in range(2):
+        environment = os.environ | {
+            "SLURM_PROCID": str(rank), "SLURM_NTASKS": "2", "SLURM_LOCALID": str(rank),
+            "SLURM_STEP_NODELIST": "localhost", "MASTER_PORT": "29535",
+        }  # fmt: skip
+        running.append(
+            subprocess.Popen(
+                [*PROGRAM, "--storage", str(tmp_path)], stdout=subprocess.PIPE, text=True,
+                env=environment,
+            )
+        )  # fmt: skip
+    answers = [process.communicate(timeout=240)[0] for process in running]
+    assert [p["rank"] for p in json.loads(answers[0])["probes"]] == [0, 1]
+    assert answers[1] == ""
+
+
+@pytest.mark.parametrize(
+    ("nodes", "first"),
+    [("gpu[03-07,09],login1", "gpu03"), ("node7", "node7"), ("a1,b2", "a1"), ("n[1-4]", "n1")],
+)
+def test_the_first_host_of_a_slurm_list_is_the_master(nodes: str, first: str) -> None:
+    from computeflow.lab.probe.run import first_host
+
+    assert first_host(nodes) == first
+
+
+def test_a_ray_cluster_is_probed_node_by_node(tmp_path: Path) -> None:
+    pytest.importorskip("ray", reason="pip install ray")
+    from ray.cluster_utils import Cluster
+
+    cluster: Any = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "num_gpus": 0})
+    try:
+        cluster.add_node(num_cpus=1, num_gpus=0)
+        found = probe("--storage", str(tmp_path), "--ray", cluster.address)
+    finally:
+        cluster.shutdown()
+    assert [p["rank"] for p in found["probes"]] == [0, 1]
+    assert "all-reduce x2" in {item["name"] for item in found["probes"][0]["items"]}
+
+
+def test_no_ray_cluster_is_one_line(tmp_path: Path) -> None:
+    pytest.importorskip("ray", reason="pip install ray")
+    done = subprocess.run(
+        [*PROGRAM, "--ray", "auto"], capture_output=True, text=True, check=False, cwd=tmp_path
+    )
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1), done.stderr
+    assert "no Ray cluster" in done.stderr
+
+
 def test_an_expectation_comes_from_the_catalogs_row() -> None:
     device = load_catalog().accelerators["h200-sxm"]
     good = expected(Item(name="matmul bf16", value=665e12, unit="FLOP/s"), device)

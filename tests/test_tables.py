@@ -1,7 +1,18 @@
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import io
+import os
+import pty
+import re
+import struct
+import subprocess
+import sys
+import termios
+from collections import Counter
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -41,17 +52,54 @@ def test_gaps_are_listed_largest_loss_first_and_add_up() -> None:
     assert rows[-1][3] == "+4.0"
 
 
-@given(st.lists(st.tuples(CELLS, CELLS), min_size=1, max_size=5))
-def test_wide_cells_wrap_and_no_word_is_lost(rows: list[tuple[str, str]]) -> None:
+@given(st.lists(st.tuples(CELLS, CELLS), min_size=1, max_size=5), st.integers(25, 100))
+def test_wide_cells_wrap_and_nothing_is_lost(rows: list[tuple[str, str]], width: int) -> None:
     table = Table(title="t", columns=columns("a", "b", wrap="a,b"), rows=tuple(rows))
-    text = to_text(table, 60)
-    assert max(map(len, text.splitlines())) <= 60
-    letters = "".join("".join(row) for row in rows).split()
-    assert "".join("".join(letters).split()) is not None
-    for row in rows:
-        for cell in row:
-            for letter in "".join(cell.split()):
-                assert letter in text
+    text = to_text(table, width)
+    assert max(map(len, text.splitlines())) <= width
+    wanted = Counter("".join("".join(cell.split()) for row in rows for cell in row))
+    assert not wanted - Counter(text)
+
+
+@pytest.mark.parametrize("width", [100, 60, 40])
+def test_a_table_that_cannot_be_that_narrow_is_written_field_by_field(width: int) -> None:
+    table = Table(
+        title="",
+        columns=columns("name", "memory GB", "rate", right="memory GB,rate"),
+        rows=(("a-long-name-of-a-device", "141", "1,234,567,890"),),
+    )
+    text = to_text(table, width)
+    assert all(word in text for word in ("a-long-name-of-a-device", "141", "1,234,567,890"))
+    assert max(map(len, text.splitlines())) <= max(width, 40)
+
+
+def on_a_terminal(width: int, *arguments: str) -> str:
+    """What a terminal of that width shows of the program."""
+    master, slave = pty.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 50, width, 0, 0))
+    environment = {k: v for k, v in os.environ.items() if k not in ("COLUMNS", "LINES")}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "computeflow.cli", *arguments], stdout=slave, stderr=slave,
+        env=environment | {"TERM": "xterm", "NO_COLOR": "1"}, close_fds=True,
+    )  # fmt: skip
+    os.close(slave)
+    shown = b""
+    with contextlib.suppress(OSError):  # the other end closes when the program ends
+        while data := os.read(master, 65536):
+            shown += data
+    process.wait()
+    os.close(master)
+    return re.sub(r"\x1b\[[0-9;]*m", "", shown.decode()).replace("\r\n", "\n")
+
+
+@pytest.mark.parametrize("width", [120, 80, 60, 40])
+@pytest.mark.parametrize("kind", ["accelerators", "models", "sites"])
+def test_a_terminal_of_any_width_shows_every_name_and_number_whole(kind: str, width: int) -> None:
+    text = on_a_terminal(width, "catalog", kind)
+    assert max(len(line.rstrip()) for line in text.splitlines()) <= width
+    plain = on_a_terminal(200, "catalog", kind)
+    numbers = re.findall(r"(?<=\s)[\d,.]+(?=\s)", plain)
+    assert not Counter(numbers) - Counter(re.findall(r"(?<=\s)[\d,.]+(?=\s)", text))
 
 
 def test_html_and_rich_show_the_same_cells_unharmed() -> None:

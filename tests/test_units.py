@@ -29,6 +29,9 @@ from computeflow.units import format_seconds, format_si, parse
         ("700 W", "watts", 700),
         ("1.2 MWh", "joules", 4.32e9),
         ("1_000", "tokens", 1000),
+        ("$1,234.5", "usd", 1234.5),
+        (".5 TB", "bytes", 5e11),
+        ("3 hours", "seconds", 10800),
     ],
 )
 def test_what_people_write_becomes_si(text: str, quantity: str, value: float) -> None:
@@ -44,6 +47,10 @@ def test_what_people_write_becomes_si(text: str, quantity: str, value: float) ->
         ("many", "bytes", "not a number"),
         ("", "bytes", "not a number"),
         ("1e999", "bytes", "not a finite number"),
+        ("-3 GB", "bytes", "not a finite number from zero"),
+        ("2,49", "usd_per_hour", "a comma between thousands"),
+        ("1,5 TB", "bytes", "a comma between thousands"),
+        ("1,2,3", "bytes", "a comma between thousands"),
         ("3 GB", "byte", "unknown quantity 'byte'; nearest: bytes"),
     ],
 )

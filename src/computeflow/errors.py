@@ -60,5 +60,5 @@ def nearest(name: str, known: Iterable[str], most: int = 3) -> tuple[str, ...]:
     wanted = name.casefold()
     folded = {spelling.casefold(): spelling for spelling in reversed(list(known))}
     containing = sorted((n for n in folded if len(wanted) >= 3 and wanted in n), key=len)
-    close = difflib.get_close_matches(wanted, folded, n=most, cutoff=0.5)
+    close = difflib.get_close_matches(wanted, folded, n=most, cutoff=0.6)
     return tuple(folded[n] for n in dict.fromkeys([*containing, *close]))[:most]

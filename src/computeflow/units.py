@@ -16,8 +16,8 @@ _DECIMAL = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e1
 _BINARY = {"Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40, "Pi": 2.0**50}
 _TIMES = {
     "ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "sec": 1.0, "min": 60.0,
-    "h": 3600.0, "hr": 3600.0, "hour": 3600.0, "d": 86400.0, "day": 86400.0, "days": 86400.0,
-    "week": 604800.0, "weeks": 604800.0,
+    "minutes": 60.0, "h": 3600.0, "hr": 3600.0, "hour": 3600.0, "hours": 3600.0,
+    "d": 86400.0, "day": 86400.0, "days": 86400.0, "week": 604800.0, "weeks": 604800.0,
 }  # fmt: skip
 
 
@@ -41,7 +41,8 @@ _UNITS: dict[str, dict[str, float]] = {
     "usd_per_hour": {"/h": 1.0, "/hr": 1.0, "/hour": 1.0, "USD/h": 1.0},
     "tokens": {p + t: v for p, v in (_DECIMAL | {"B": 1e9}).items() for t in ("", "tokens")},
 }
-_QUANTITY = re.compile(r"\s*(\$?)\s*([-+]?(?:\d[\d_,]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*(.*?)\s*")
+_NUMBER = r"[-+]?(?:\d{1,3}(?:,\d{3})+|\d+(?:_\d+)*)?(?:\.\d*)?(?:[eE][-+]?\d+)?"
+_QUANTITY = re.compile(rf"\s*(\$?)\s*({_NUMBER})\s*([^\d,.].*?)?\s*")
 
 
 def parse(text: str, quantity: str) -> float:
@@ -53,18 +54,25 @@ def parse(text: str, quantity: str) -> float:
     if units is None:
         raise UnknownNameError("quantity", quantity, _UNITS)
     match = _QUANTITY.fullmatch(text)
-    if not match:
-        raise InputError(f"{text!r} is not a number with a unit of {quantity.replace('_', ' ')}")
-    dollar, number, unit = match.groups()
+    if not match or not any(letter.isdigit() for letter in match[2]):
+        raise InputError(
+            f"{_short(text)!r} is not a number with a unit of {quantity.replace('_', ' ')} "
+            "(1,234.5 has a comma between thousands and a point before decimals)"
+        )
+    dollar, number, unit = match.groups(default="")
     unit = unit.replace(" ", "")
     if dollar and not quantity.startswith("usd"):
         raise InputError(f"{text!r} is money, not {quantity.replace('_', ' ')}")
     if unit and unit not in units:
         raise UnknownNameError(f"unit of {quantity.replace('_', ' ')}", unit, filter(None, units))
     value = float(number.replace(",", "").replace("_", "")) * (units[unit] if unit else 1.0)
-    if not math.isfinite(value):
-        raise InputError(f"{text!r} is not a finite number")
+    if not 0 <= value < math.inf:
+        raise InputError(f"{_short(text)!r} is not a finite number from zero up")
     return value
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 40 else f"{text[:37]}..."
 
 
 def format_si(value: float | None, unit: str, digits: int = 3) -> str:

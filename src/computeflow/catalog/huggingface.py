@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 from computeflow import codec
 from computeflow.catalog.config import MAX_LAYERS, Config, short
-from computeflow.catalog.loading import read_text
+from computeflow.catalog.files import read_text
 from computeflow.catalog.models import (
     Attention,
     Block,

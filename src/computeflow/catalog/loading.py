@@ -1,16 +1,14 @@
 """Where rows come from: the packaged files, then the user's, later ones over earlier ones.
 
-A catalog file is TOML with any mix of `[[accelerator]]`, `[[model]]`, `[[offer]]`, ... tables, or a
-CSV of one kind (its columns tell which). A row may start from another with `like = "h100-sxm"` and
-state only what differs. A row whose name is already there replaces it.
+A row may start from another with `like = "h100-sxm"` and state only what differs. A row whose name
+is already there replaces it; a price replaces the one of the same instance, region and term.
 """
 
 from __future__ import annotations
 
-import csv
-import io
 import os
-import tomllib
+import re
+import typing
 from collections.abc import Iterable, Iterator
 from functools import cached_property
 from pathlib import Path
@@ -18,41 +16,27 @@ from typing import Any, Generic, TypeVar
 
 from computeflow import codec
 from computeflow.catalog import rows as kinds
+from computeflow.catalog.config import short
+from computeflow.catalog.files import KINDS, PlainRow, read_tables, read_text
 from computeflow.catalog.models import Model
+from computeflow.catalog.names import Spelled, packaged_file, packaged_names
+from computeflow.catalog.rows import normalise
 from computeflow.errors import InputError, UnknownNameError
+
+__all__ = [
+    "KINDS", "Catalog", "Rows", "load_catalog", "normalise", "read_text", "user_files",
+    "user_folder",
+]  # fmt: skip
 
 R = TypeVar("R", bound=kinds.Row)
 
-KINDS: dict[str, type[kinds.Row]] = {
-    row.kind: row
-    for row in (
-        kinds.Accelerator, kinds.Node, kinds.Fabric, kinds.Collective, kinds.Storage, Model,
-        kinds.Offer, kinds.Provider, kinds.Tier, kinds.Cooling, kinds.Facility, kinds.Grid,
-    )
-}  # fmt: skip
-_PACKAGED = {
-    "accelerator": "accelerators.toml",
-    "node": "nodes.toml",
-    "fabric": "fabrics.toml",
-    "collective": "collectives.toml",
-    "storage": "storage.toml",
-    "model": "models.toml",
-    "offer": "offers.csv",
-    "provider": "providers.toml",
-    "tier": "sites.toml",
-    "cooling": "sites.toml",
-    "facility": "sites.toml",
-    "grid": "grids.csv",
+_REFERENCES = {
+    "accelerator": {"link": "fabric", "node": "node"},
+    "node": {"accelerator": "accelerator", "link": "fabric", "network": "fabric", "pcie": "fabric"},
+    "offer": {"accelerator": "accelerator"},
+    "collective": {"accelerator": "accelerator", "fabric": "fabric"},
 }
-_MAX_FILE_BYTES = 64 * 2**20
-_RECORDS = "offer"  # many prices share a provider/instance: rows are listed, not replaced by name
-
-
-def normalise(name: str) -> str:
-    """Spelling without case, spaces and underscores: "H100 SXM" is "h100-sxm"."""
-    return "-".join(name.casefold().replace("_", " ").replace("/", " / ").split()).replace(
-        "-/-", "/"
-    )
+"""Fields that hold the name of another row: kind -> field -> kind of that row."""
 
 
 class Rows(Generic[R]):
@@ -92,16 +76,17 @@ class Rows(Generic[R]):
     def __getitem__(self, name: str) -> R:
         row = self.get(name)
         if row is None:
-            raise UnknownNameError(self.kind.kind, name, self.spellings, means=self.spellings)
+            raise UnknownNameError(
+                self.kind.kind, short(name), self.spellings, means=self.spellings
+            )
         return row
 
 
 class Catalog:
     """All rows, each kind read when it is first asked for."""
 
-    def __init__(self, files: Iterable[Path] = (), *, packaged: bool = True) -> None:
+    def __init__(self, files: Iterable[Path] = ()) -> None:
         self.files = tuple(files)
-        self.packaged = packaged
         self._cache: dict[str, Rows[Any]] = {}
 
     def rows(self, kind: type[R]) -> Rows[R]:
@@ -157,45 +142,131 @@ class Catalog:
     def grids(self) -> Rows[kinds.Grid]:
         return self.rows(kinds.Grid)
 
+    def names(self, kind: str) -> list[Spelled]:
+        """Name and aliases of every row of `kind`, without decoding the rows."""
+        found = {normalise(name): (name, aliases) for name, aliases in packaged_names(kind)}
+        for tables in self.tables.values():
+            for _, table in tables.get(kind, []):
+                name, aliases = str(table.get("name", "")), table.get("aliases")
+                key = normalise(name)
+                if "like" in table and aliases is None and key in found:
+                    aliases = found[key][1]
+                spelled = aliases if isinstance(aliases, list | tuple) else ()
+                found[key] = (name, tuple(map(str, spelled)))
+        return list(found.values())
+
     @cached_property
-    def _tables(self) -> list[tuple[str, dict[str, list[dict[str, Any]]]]]:
-        return [(str(path), read_tables(path)) for path in self.files]
+    def tables(self) -> dict[Path, dict[str, list[PlainRow]]]:
+        """What is written in the user's files."""
+        return {path: read_tables(path) for path in self.files}
+
+    def check_file(self, path: Path) -> None:
+        """Decode every row of one of the files, whatever its kind, and follow its references."""
+        tables = self.tables[path]
+        for kind in tables:
+            self.rows(KINDS[kind])
+        for kind, found in tables.items():
+            for field, other in _REFERENCES.get(kind, {}).items():
+                known = self.rows(KINDS[other])
+                for place, table in found:
+                    name = table.get(field)
+                    if name is not None and name not in known:
+                        spellings, hint = known.spellings, f"{place}: {field}"
+                        raise UnknownNameError(
+                            other, short(name), spellings, means=spellings, hint=hint
+                        )
 
     def _read(self, kind: type[R]) -> list[R]:
-        sources = list(self._tables)
-        if self.packaged:
-            path = Path(__file__).parent / "data" / _PACKAGED[kind.kind]
-            sources.insert(0, (path.name, read_tables(path)))
+        path = packaged_file(kind.kind)
         plain: dict[str, dict[str, Any]] = {}
         decoded: dict[str, R] = {}
-        for where, tables in sources:
-            for number, table in enumerate(tables.get(kind.kind, []), start=1):
-                place = f"{where}: {kind.kind} {table.get('name', f'row {number}')!s}"
-                table = _with_base(table, plain, place)
-                row = codec.decode(kind, table, place)
-                key = normalise(row.name)
-                if kind.kind == _RECORDS:
-                    key = f"{key} {table['region']} {row.as_of} {table['term']} {number} {where}"
-                plain[key] = table
-                decoded[key] = row
+        _add_rows(kind, read_tables(path, path.name)[kind.kind], plain, decoded, own=False)
+        for tables in self.tables.values():
+            _add_rows(kind, tables.get(kind.kind, []), plain, decoded, own=True)
         return list(decoded.values())
 
 
+def _add_rows(
+    kind: type[R],
+    found: list[PlainRow],
+    plain: dict[str, dict[str, Any]],
+    decoded: dict[str, R],
+    *,
+    own: bool,
+) -> None:
+    """Decode the rows of one file over those before it; `own` rows are the user's."""
+    seen = set()
+    for place, table in found:
+        if "like" in table:
+            table = _with_base(kind.kind, table, plain, place, own)
+        row = _decode(kind, table, place)
+        if row.key in seen:
+            raise InputError(f"{place}: there is a second one in this file")
+        seen.add(row.key)
+        plain[normalise(row.name)] = table
+        decoded[row.key] = row
+
+
 def _with_base(
-    table: dict[str, Any], known: dict[str, dict[str, Any]], place: str
+    kind: str, table: dict[str, Any], known: dict[str, dict[str, Any]], place: str, own: bool
 ) -> dict[str, Any]:
-    if "like" not in table:
-        return table
     table = dict(table)
-    base = known.get(normalise(str(table.pop("like"))))
+    like = str(table.pop("like"))
+    base = known.get(normalise(like)) or _by_alias(known, like)
     if base is None:
-        raise InputError(f"{place}: `like` names no row before it")
-    return {k: v for k, v in base.items() if k not in ("aliases", "note")} | table
+        names = {row["name"]: row["name"] for row in known.values()}
+        hint = f"{place}: `like` names a row that is already there"
+        raise UnknownNameError(kind, short(like), names, means=names, hint=hint)
+    missing = [field for field in ("source", "as_of") if field not in table]
+    if own and missing:
+        raise InputError(f"{place}: a row with `like` states its own {' and '.join(missing)}")
+    renamed = normalise(str(table.get("name", ""))) != normalise(base["name"])
+    dropped = ("aliases", "note") if renamed else ("note",)
+    return {k: v for k, v in base.items() if k not in dropped} | table
+
+
+def _by_alias(known: dict[str, dict[str, Any]], name: str) -> dict[str, Any] | None:
+    wanted = normalise(name)
+    for row in known.values():
+        if wanted in map(normalise, row.get("aliases", ())):
+            return row
+    return None
+
+
+def _decode(kind: type[R], table: dict[str, Any], place: str) -> R:
+    try:
+        return codec.decode(kind, table, place)
+    except InputError as error:
+        said = str(error).removeprefix(f"{place}: ")
+        wrong = re.fullmatch(r"([^:]+): Invalid enum value '(.*)'", said, re.DOTALL)
+        if not wrong:
+            said = re.sub(r"\S{60,}", lambda word: short(word[0]), said)
+            raise InputError(f"{place}: {said}") from None
+    path, value = wrong.groups()
+    choices = _choices(kind, path)
+    hint = f"{place}: choose one of {', '.join(choices)}"
+    raise UnknownNameError(path, short(value), choices, hint=hint)
+
+
+def _choices(kind: type, path: str) -> tuple[str, ...]:
+    """What the field at `path` ("blocks[0].attention.qk_norm") may be."""
+    found: Any = kind
+    for name in re.sub(r"\[[^\]]*\]", "", path).split("."):
+        found = typing.get_type_hints(found)[name]
+        inner = [found, *typing.get_args(found)]
+        dataclasses = [part for part in inner if hasattr(part, "__dataclass_fields__")]
+        found = dataclasses[0] if dataclasses else found
+    literals = [part for part in (found, *typing.get_args(found)) if typing.get_args(part)]
+    return typing.get_args(literals[0])
 
 
 def load_catalog(files: Iterable[str | os.PathLike[str]] = ()) -> Catalog:
-    """Our catalog, with the user's folder and then `files` over it."""
-    return Catalog([*user_files(), *(Path(file) for file in files)])
+    """Our catalog, with the user's folder and then `files` over it; these are checked whole."""
+    named = [Path(file) for file in files]
+    catalog = Catalog([*user_files(), *named])
+    for file in named:
+        catalog.check_file(file)
+    return catalog
 
 
 def user_folder() -> Path:
@@ -209,90 +280,8 @@ def user_folder() -> Path:
 
 def user_files() -> list[Path]:
     folder = user_folder() / "catalog"
-    return sorted(p for p in folder.glob("*") if p.suffix in (".toml", ".csv"))
-
-
-def read_tables(path: Path) -> dict[str, list[dict[str, Any]]]:
-    """Plain tables of a catalog file, by kind."""
-    text = read_text(path)
-    if path.suffix == ".csv":
-        return _csv_tables(text, path.name)
-    try:
-        tables = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise InputError(f"{path.name}: not TOML: {error}") from None
-    for kind, found in tables.items():
-        if kind not in KINDS:
-            raise UnknownNameError("kind of row", kind, KINDS, hint=path.name)
-        if not isinstance(found, list) or not all(isinstance(row, dict) for row in found):
-            raise InputError(f"{path.name}: write rows as [[{kind}]]")
-    return tables
-
-
-def read_text(path: Path) -> str:
-    """The text of a small user file; what cannot be read is an error in words."""
-    try:
-        if path.stat().st_size > _MAX_FILE_BYTES:
-            raise InputError(f"{path}: larger than {_MAX_FILE_BYTES >> 20} MiB: not a catalog file")
-        return path.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError:
-        raise InputError(f"{path}: not UTF-8 text") from None
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror or error}") from None
-
-
-def _csv_tables(text: str, where: str) -> dict[str, list[dict[str, Any]]]:
-    records = csv_records(text, where)
-    columns = set(records[0]) if records else set()
-    for kind, row in KINDS.items():
-        fields = row.__dataclass_fields__
-        if columns and columns <= set(fields) and {"name", "source", "as_of"} <= columns:
-            numbers = {n for n, f in fields.items() if "float" in str(f.type) or f.type == "int"}
-            return {kind: [_typed(record, numbers, where) for record in records]}
-    raise InputError(
-        f"{where}: its columns fit no kind of row (an offer: {', '.join(_columns(kinds.Offer))}); "
-        "price lists are read by `computeflow catalog import`"
+    return sorted(
+        path
+        for path in folder.glob("*")
+        if path.suffix.lower() in (".toml", ".csv") and not path.name.startswith(".")
     )
-
-
-def _columns(kind: type[kinds.Row]) -> list[str]:
-    return [name for name in kind.__dataclass_fields__ if name not in ("aliases", "note")]
-
-
-def csv_records(text: str, where: str) -> list[dict[str, str]]:
-    """Records of a CSV with a header; a row of another width is a truncated or broken file."""
-    reader = csv.reader(io.StringIO(text), strict=True)
-    try:
-        header = next(reader, None)
-        if not header:
-            raise InputError(f"{where}: empty")
-        twice = [name for name in dict.fromkeys(header) if header.count(name) > 1]
-        if twice:
-            raise InputError(f"{where}: two columns are called {twice[0]!r}")
-        records = []
-        for values in filter(None, reader):  # a blank line is no record
-            if len(values) != len(header):
-                raise InputError(
-                    f"{where}: line {reader.line_num} has {len(values)} of {len(header)} columns: "
-                    "the file is truncated or not a CSV"
-                )
-            records.append(dict(zip(header, values, strict=True)))
-    except csv.Error as error:
-        raise InputError(f"{where}: line {reader.line_num}: {error}") from None
-    return records
-
-
-def _typed(record: dict[str, str], numbers: set[str], where: str) -> dict[str, Any]:
-    """Empty cells are absent, number columns become numbers, `a;b` in aliases becomes a list."""
-    table: dict[str, Any] = {}
-    for name, text in record.items():
-        if not text:
-            continue
-        if name in numbers:
-            try:
-                table[name] = int(text) if text.isdecimal() else float(text)
-            except ValueError:
-                raise InputError(f"{where}: {name} {text!r} is not a number") from None
-        else:
-            table[name] = text.split(";") if name == "aliases" else text
-    return table

@@ -1,13 +1,16 @@
-"""From what a user typed to a row: a name of any kind, or a file that describes a model."""
+"""From what a user typed to rows: a name of any kind, a file that describes a model, offers."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from computeflow.catalog.loading import KINDS, Catalog, normalise
+from computeflow.catalog.config import short
+from computeflow.catalog.files import KINDS
+from computeflow.catalog.loading import Catalog, Rows
 from computeflow.catalog.models import Model
-from computeflow.catalog.rows import Row
-from computeflow.errors import InputError, UnknownNameError
+from computeflow.catalog.rows import Offer, Provider, Row, normalise
+from computeflow.errors import InputError, UnknownNameError, nearest
 
 GROUPS: dict[str, tuple[str, ...]] = {
     "accelerators": ("accelerator",),
@@ -21,46 +24,137 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "collectives": ("collective",),
 }
 """What `computeflow catalog` lists under one word."""
+SINGULAR = {kind: group for group, kinds in GROUPS.items() for kind in kinds} | {"site": "sites"}
 
 
 def group_rows(catalog: Catalog, group: str) -> dict[str, tuple[Row, ...]]:
     """All rows of a group, by kind."""
     if group not in GROUPS:
-        raise UnknownNameError("kind of row", group, GROUPS)
+        raise UnknownNameError("kind of row", short(group), GROUPS)
     return {kind: tuple(catalog.rows(KINDS[kind])) for kind in GROUPS[group]}
+
+
+def find_names(catalog: Catalog, name: str, group: str | None = None) -> list[tuple[str, str]]:
+    """Kind and name of every row that `name` may mean; rows of that very name before aliases."""
+    wanted = normalise(name)
+    spelled = [
+        (kind, proper, aliases)
+        for g in ([group] if group else GROUPS)
+        for kind in GROUPS[g]
+        for proper, aliases in catalog.names(kind)
+    ]
+    exact = [(kind, proper) for kind, proper, _ in spelled if normalise(proper) == wanted]
+    by_alias = [
+        (kind, proper)
+        for kind, proper, aliases in spelled
+        if wanted in map(normalise, aliases) and (kind, proper) not in exact
+    ]
+    if not exact and not by_alias:
+        known = {s: proper for _, proper, aliases in spelled for s in (*aliases, proper)}
+        what = group.removesuffix("s") if group else "name"
+        raise UnknownNameError(what, short(name), known, means=known)
+    return exact + by_alias
 
 
 def find_rows(catalog: Catalog, name: str, group: str | None = None) -> list[Row]:
     """The row called `name`, looked for in one group or in all; an offer may have many prices."""
-    groups = [group] if group else list(GROUPS)
-    if "models" in groups and is_file_name(name):
+    if group in (None, "models") and is_file_name(name):
         return [find_model(catalog, name)]
-    known: dict[str, str] = {}
-    for kind in (kind for g in groups for kind in GROUPS[g]):
-        rows = catalog.rows(KINDS[kind])
-        if name in rows:
-            row = rows[name]
-            same = [r for r in rows if normalise(r.name) == normalise(row.name)]
-            return list(same)
-        known |= rows.spellings
-    kind = group.removesuffix("s") if group else "name"
-    raise UnknownNameError(kind, name, known, means=known)
+    return rows_called(catalog, *find_names(catalog, name, group)[0])
+
+
+def rows_called(catalog: Catalog, kind: str, name: str) -> list[Row]:
+    wanted = normalise(name)
+    return [row for row in catalog.rows(KINDS[kind]) if normalise(row.name) == wanted]
 
 
 def find_model(catalog: Catalog, text: str) -> Model:
     """A model by catalog name, by Hugging Face `config.json`, or by TOML file with one [[model]]."""
-    from computeflow.catalog.huggingface import read_config
-
-    path = Path(text)
     if not is_file_name(text):
         return catalog.models[text]
-    if path.suffix == ".json":
+    path = Path(text)
+    if path.suffix.lower() == ".json":
+        from computeflow.catalog.huggingface import read_config
+
         return read_config(path)
-    models = list(Catalog([path], packaged=False).models)
+    with_file = Catalog([*catalog.files, path])
+    with_file.check_file(path)
+    models = with_file.tables[path].get("model", [])
     if len(models) != 1:
         raise InputError(f"{text}: holds {len(models)} models; one is needed here")
-    return models[0]
+    return with_file.models[models[0][1]["name"]]
 
 
 def is_file_name(text: str) -> bool:
-    return Path(text).suffix in (".json", ".toml")
+    return Path(text).suffix.lower() in (".json", ".toml")
+
+
+def provider_name(providers: Rows[Provider], text: str) -> str:
+    """A provider as the catalog calls it ("Amazon" is aws); one it does not know, in small."""
+    row = providers.get(text)
+    return row.name if row else normalise(text)
+
+
+def find_offers(
+    catalog: Catalog,
+    *,
+    name: str | None = None,
+    accelerator: str | None = None,
+    provider: str | None = None,
+    region: str | None = None,
+    term: str | None = None,
+) -> list[Offer]:
+    """Offers that fit, cheapest device first. What leaves none is an error with what there is."""
+    found = list(catalog.offers)
+    if name:
+        wanted = normalise(find_names(catalog, name, "offers")[0][1])
+        found = [offer for offer in found if normalise(offer.name) == wanted]
+    if accelerator:
+        device = catalog.accelerators[accelerator]
+        meant = {normalise(spelling) for spelling in (device.name, *device.aliases)}
+        found = _narrowed(
+            found, "accelerator", device.name, lambda o: o.accelerator,
+            lambda value: normalise(value) in meant,
+        )  # fmt: skip
+    if provider:
+        seller = _seller(catalog, provider)
+        found = _narrowed(found, "provider", seller, lambda o: o.provider, lambda v: v == seller)
+    if region:
+        part = region.casefold()
+        found = _narrowed(
+            found, "region", region, lambda o: o.region, lambda v: part in v.casefold()
+        )
+    if term:
+        found = _narrowed(found, "term", term, lambda o: o.term, lambda v: v == term)
+    return by_price(found)
+
+
+def by_price(offers: Iterable[Offer]) -> list[Offer]:
+    return sorted(offers, key=lambda o: (o.usd_per_device_hour, o.name, o.region))
+
+
+def _seller(catalog: Catalog, text: str) -> str:
+    sellers = {offer.provider for offer in catalog.offers}
+    name = provider_name(catalog.providers, text)
+    if name not in sellers and text not in catalog.providers:
+        known = {seller: seller for seller in sellers} | catalog.providers.spellings
+        raise UnknownNameError("provider", short(text), known, means=known)
+    return name
+
+
+def _narrowed(
+    offers: list[Offer],
+    what: str,
+    wanted: str,
+    value: Callable[[Offer], str],
+    fits: Callable[[str], bool],
+) -> list[Offer]:
+    left = [offer for offer in offers if fits(value(offer))]
+    if left:
+        return left
+    there = sorted({value(offer) for offer in offers})
+    near = nearest(wanted, there)
+    listed = f"; nearest: {', '.join(near)}" if near else ""
+    if len(there) <= 6:
+        listed = f"; there is {', '.join(there)}"
+    raise InputError(f"no such offer with {what} {short(wanted)!r}{listed}")

@@ -3,7 +3,9 @@
 "A100", "A100-80G-PCIe-NVLink" and "NVIDIA H100 80GB HBM3" are what lists write; the catalog tells
 40 from 80 GB and SXM from PCIe and NVL. What the name leaves open is looked for in the instance's
 type and in what else the list says. Nothing is guessed: an unknown family is an error, memory that
-nobody states is an error, and where only the form is open the SXM row is taken with that doubt.
+nobody states is an error. Where only the form is open, the SXM row is taken with that doubt; but a
+list that writes "sxm" beside some of a family means something else by the bare name, and says not
+what.
 """
 
 from __future__ import annotations
@@ -12,36 +14,54 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from computeflow.catalog.config import short
 from computeflow.errors import InputError, UnknownNameError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from computeflow.catalog.loading import Rows
     from computeflow.catalog.rows import Accelerator
 
-# Types that fix the device although the list does not say its memory or form.
+# Types that fix the device although the list does not say its memory or form, by source.
 _INSTANCES = tuple(
     (re.compile(pattern), name)
     for pattern, name in (
+        # docs.aws.amazon.com/ec2/latest/instancetypes/ac.html
         (r"p4d\.", "a100-40-sxm"),
         (r"p4de\.", "a100-80-sxm"),
         (r"p5\.", "h100-sxm"),
+        # learn.microsoft.com/azure/virtual-machines/sizes/gpu-accelerated: ND A100 v4, NDm A100 v4,
+        # NC A100 v4, NCads H100 v5, ND H100 v5
         (r"(standard_)?nd96asr_(a100_)?v4", "a100-40-sxm"),
         (r"(standard_)?nd96amsr_a100_v4", "a100-80-sxm"),
         (r"(standard_)?nc\d+ads_a100_v4", "a100-80-pcie"),
         (r"(standard_)?ncc?\d+adi?s_h100_v5", "h100-nvl"),
         (r"(standard_)?nd96isr_h100_v5", "h100-sxm"),
+        # docs.cloud.google.com/compute/docs/accelerator-optimized-machines
         (r"a2-(high|mega)gpu-", "a100-40-sxm"),
         (r"a2-ultragpu-", "a100-80-sxm"),
         (r"a3-(high|mega|edge)gpu-", "h100-sxm"),
+        # lambda.ai/instances: "8x NVIDIA A100 SXM 40 GB", 124 vCPU, 1,800 GiB (a reseller writes it
+        # lambdalabs_A100x8); smaller ones of that name are PCIe.
         (r"gpu_[124]x_a100$", "a100-40-pcie"),
         (r"gpu_8x_a100$", "a100-40-sxm"),
+        (r"lambdalabs_a100x8$", "a100-40-sxm"),
+        # docs.oracle.com/en-us/iaas/Content/Compute/References/computeshapes.htm
         (r"bm\.gpu4\.8", "a100-40-sxm"),
         (r"bm\.gpu\.a100-v2\.8", "a100-80-sxm"),
         (r"bm\.gpu\.h100\.8", "h100-sxm"),
+        # crusoe.ai/cloud/pricing: "A100 80GB PCIe" beside "A100 80GB SXM", whose type says sxm
         (r"a100\.\d+x", "a100-40-pcie"),
         (r"a100-80gb\.\d+x", "a100-80-pcie"),
+        (r"crusoe_a100-80gb(x\d+)?$", "a100-80-pcie"),
+        # hyperstack.cloud/gpu-pricing: "A100" and "H100" are PCIe cards, "SXM" is written out
+        (r"hyperstack_a100-80gb(x\d+)?$", "a100-80-pcie"),
         (r"n3-a100x", "a100-80-pcie"),
         (r"n3-h100x", "h100-pcie"),
+        # SkyPilot catalog scaleway/vms.csv: H100-1-80G and H100-2-80G are "NVIDIA H100 PCIe"
+        (r"scaleway_h100(x2)?$", "h100-pcie"),
+        # verda.com/pricing (DataCrunch): A100 SXM4 and H100 SXM5
         (r"\d+a100\.\d+v", "a100-80-sxm"),
         (r"\d+a100\.40s\.", "a100-40-sxm"),
         (r"\d+h100\.80s\.", "h100-sxm"),
@@ -69,8 +89,17 @@ class Mention:
 
 
 class Recogniser:
-    def __init__(self, accelerators: Rows[Accelerator]) -> None:
+    """`listed` is every device of the list with what stands beside it: it shows how one writes."""
+
+    def __init__(
+        self, accelerators: Rows[Accelerator], listed: Iterable[tuple[str, str]] = ()
+    ) -> None:
         self._accelerators = accelerators
+        self._written_sxm = {
+            _parts(device)[0]
+            for device, beside in listed
+            if _form(device) == "sxm" or _form(beside) == "sxm"
+        }
         self._families: dict[str, list[tuple[Accelerator, str]]] = {}
         for row in accelerators:
             family, form, _ = _parts(row.name)
@@ -89,7 +118,7 @@ class Recogniser:
         if not kin:
             if said.device in self._accelerators:
                 return self._accelerators[said.device].name, ""
-            raise UnknownNameError("accelerator", said.device, self._accelerators.names)
+            raise UnknownNameError("accelerator", short(said.device), self._accelerators.names)
         form = form or _form(f"{said.info} {said.upstream} {said.instance}")
         fits = [(row, own) for row, own in kin if not form or own in ("", form)]
         if len(kin) > 1:
@@ -97,20 +126,20 @@ class Recogniser:
             fits = [(row, own) for row, own in fits if _same_memory(row, gigabytes)]
         if not fits:
             stated = said.device if form in said.device.casefold() else f"{said.device} {form}"
-            raise UnknownNameError("accelerator", stated, self._accelerators.names)
-        return _only(said, kin, fits)
-
-
-def _only(
-    said: Mention, kin: list[tuple[Accelerator, str]], fits: list[tuple[Accelerator, str]]
-) -> tuple[str, str]:
-    if len(fits) == 1:
-        return fits[0][0].name, ""
-    sxm = [row.name for row, form in fits if form == "sxm"]
-    if len(sxm) == 1:
-        return sxm[0], "form not stated"
-    choices = ", ".join(row.name for row, _ in kin)
-    raise InputError(f"accelerator {said.device!r}: memory not stated; write one of {choices}")
+            raise UnknownNameError("accelerator", short(stated), self._accelerators.names)
+        if len(fits) == 1:
+            return fits[0][0].name, ""
+        choices = ", ".join(row.name for row, _ in kin)
+        sxm = [row.name for row, own in fits if own == "sxm"]
+        if len(sxm) != 1:
+            open_, why = "memory", ""
+        elif family not in self._written_sxm:
+            return sxm[0], "form not stated"
+        else:
+            open_, why = "form", ", and the list writes SXM elsewhere"
+        raise InputError(
+            f"accelerator {short(said.device)!r}: {open_} not stated{why}; write one of {choices}"
+        )
 
 
 def _parts(text: str) -> tuple[str, str, float | None]:

@@ -8,15 +8,36 @@ dense field, a row without its source.
 
 from __future__ import annotations
 
+import datetime
 import re
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
+from computeflow.catalog.config import short
 from computeflow.errors import InputError, UnknownNameError
 
 PRECISIONS = ("fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "fp6", "fp4", "int8")
 
 _DATE = re.compile(r"\d{4}(-\d{2}(-\d{2})?)?")
+
+
+def normalise(name: str) -> str:
+    """Spelling without case, spaces and underscores: "H100 SXM" is "h100-sxm"."""
+    return "-".join(name.casefold().replace("_", " ").replace("/", " / ").split()).replace(
+        "-/-", "/"
+    )
+
+
+def check_date(what: str, text: str) -> None:
+    """A day, a month or a year that is in the calendar."""
+    try:
+        if not _DATE.fullmatch(text):
+            raise ValueError
+        datetime.date.fromisoformat((text + "-01-01")[:10])
+    except ValueError:
+        raise InputError(
+            f"{what} {short(text)!r} is not a date (2026-08-22, 2026-08 or 2026)"
+        ) from None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,15 +54,19 @@ class Row:
     def __post_init__(self) -> None:
         if not self.name or not self.source.strip():
             raise InputError("a row needs a name and a source")
-        if not _DATE.fullmatch(self.as_of):
-            raise InputError(f"as_of {self.as_of!r} is not a date (2026-08-22, 2026-08 or 2026)")
+        check_date("as_of", self.as_of)
+
+    @property
+    def key(self) -> str:
+        """What two rows share if one replaces the other."""
+        return normalise(self.name)
 
     def _check_within(self, **limits: tuple[float, float]) -> None:
         for name, (low, high) in limits.items():
             value = getattr(self, name)
             if value is not None and not low <= value <= high:
                 raise InputError(
-                    f"{name} = {value:g} is outside {low:g}..{high:g}: is the unit SI?"
+                    f"{name} = {short(value)} is outside {low:g}..{high:g}: is the unit SI?"
                 )
 
 
@@ -52,7 +77,8 @@ class Accelerator(Row):
     kind: ClassVar[str] = "accelerator"
     vendor: str
     launch_year: int
-    dense_flops: dict[str, float]
+    dense_flops: dict[str, float] = field(default_factory=dict)
+    """Empty where the vendor gives no dense peak; such a device is not comparable."""
     sparse_flops: dict[str, float] = field(default_factory=dict)
     clock_hertz: float | None = None
     """The clock at which the dense peak holds: peak = units x FLOPs per clock x this."""
@@ -66,6 +92,7 @@ class Accelerator(Row):
     """As the driver reports it, where somebody looked."""
     hbm_bytes_per_second: float
     tdp_watts: float | None = None
+    """What the vendor's specification allows in the long run; else the limit the driver shows."""
     link: str | None = None
     """The scale-up link, a name of the fabrics table."""
     link_bytes_per_second: float | None = None
@@ -84,12 +111,14 @@ class Accelerator(Row):
 
     def __post_init__(self) -> None:
         super(Accelerator, self).__post_init__()
+        if not self.dense_flops and self.training and self.comparable:
+            raise InputError("dense_flops is empty: a training device needs its dense peak")
         for peaks in (
             self.dense_flops, self.sparse_flops, self.matmul_flops, self.sustained_flops
         ):  # fmt: skip
             for precision, flops in peaks.items():
                 if precision not in PRECISIONS:
-                    raise UnknownNameError("precision", precision, PRECISIONS)
+                    raise UnknownNameError("precision", short(precision), PRECISIONS)
                 if not 1e11 <= flops <= 1e18:
                     raise InputError(f"{precision} peak {flops:g} FLOP/s: is the unit FLOP/s?")
         for precision, flops in self.sparse_flops.items():
@@ -103,6 +132,11 @@ class Accelerator(Row):
             tdp_watts=(20, 1e5), clock_hertz=(1e8, 1e10), link_bytes_per_second=(1e8, 1e14),
             nic_bytes_per_second=(1e8, 1e13), domain=(1, 1e5), launch_year=(2010, 2100),
         )  # fmt: skip
+
+    @property
+    def announced(self) -> bool:
+        """Not sold yet: the figures are promises."""
+        return self.note.startswith("announced")
 
     def peak_flops(self, precision: str) -> float:
         """Dense peak of `precision`; asking for one the device lacks is an error."""
@@ -239,6 +273,11 @@ class Offer(Row):
     def __post_init__(self) -> None:
         super(Offer, self).__post_init__()
         self._check_within(count=(1, 1e5), usd_per_hour=(1e-3, 1e6))
+
+    @property
+    def key(self) -> str:
+        parts = (self.name, self.accelerator, str(self.count), self.region, self.term)
+        return "\n".join(map(normalise, (*parts, self.commitment)))
 
     @property
     def usd_per_device_hour(self) -> float:

@@ -5,13 +5,33 @@ Exit codes: 0 fine, 1 failed, 2 wrong input, 3 ran and found problems.
 
 from __future__ import annotations
 
+import io
+import os
 import sys
 from collections.abc import Sequence
+from typing import TextIO
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the program; every expected failure is one line on stderr and an exit code."""
-    sys.exit(run(arguments))
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
+    if "_COMPUTEFLOW_COMPLETE" in os.environ:  # the shell asks what could follow
+        from computeflow.cli.app import app
+
+        app.main(prog_name="computeflow")
+    try:
+        code = run(arguments)
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except BrokenPipeError:  # the reader has gone (`| head`): not our failure
+        code = 0
+        _silence(sys.stdout)
+    except OSError as error:
+        code = _failed(f"cannot write the answer: {error.strerror}", 1)
+        _silence(sys.stdout)
+    sys.exit(code)
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
@@ -21,8 +41,14 @@ def run(arguments: Sequence[str] | None = None) -> int:
     from computeflow.errors import ComputeFlowError
 
     try:
-        code = app.main(arguments, prog_name="computeflow", standalone_mode=False)
+        context = app.make_context(
+            "computeflow", list(sys.argv[1:] if arguments is None else arguments)
+        )
+        with context:
+            code = app.invoke(context)
         return code if isinstance(code, int) else 0
+    except click.exceptions.Exit as done:
+        return done.exit_code
     except ComputeFlowError as error:
         return _failed(str(error), error.exit_code)
     except click.UsageError as error:
@@ -32,6 +58,11 @@ def run(arguments: Sequence[str] | None = None) -> int:
         return _failed(error.format_message(), error.exit_code)
     except (click.Abort, KeyboardInterrupt):
         return _failed("interrupted", 130)
+
+
+def _silence(stream: TextIO) -> None:
+    """What is still buffered for a reader that cannot take it goes nowhere."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _failed(message: str, code: int) -> int:

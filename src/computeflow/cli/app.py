@@ -12,6 +12,11 @@ from computeflow.errors import UnknownNameError
 
 COMMANDS = {
     "catalog": ("computeflow.cli.catalog:catalog", "Hardware, models, offers, sites: the facts."),
+    "predict": ("computeflow.cli.predict:predict", "Step time, memory and power before a run."),
+    "validate": (
+        "computeflow.cli.validate:validate",
+        "How far predictions are from measured runs.",
+    ),
     "probe": ("computeflow.cli.probe:probe", "What this machine really gives, graded."),
     "ledger": ("computeflow.cli.ledger:ledger", "Show a ledger file, or two side by side."),
     "doctor": ("computeflow.cli.doctor:doctor", "What works on this machine and what is missing."),

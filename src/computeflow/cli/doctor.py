@@ -16,7 +16,7 @@ from typing import Literal
 import click
 
 from computeflow import __version__, codec
-from computeflow.catalog import load_catalog
+from computeflow.catalog import Catalog
 from computeflow.catalog.loading import KINDS, user_files
 from computeflow.cli.output import emit, output_option
 from computeflow.errors import ComputeFlowError
@@ -28,7 +28,8 @@ _CORE = ("click", "msgspec", "numpy", "rich")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
     name: str
-    state: Literal["ok", "missing", "broken"]
+    state: Literal["ok", "missing", "wrong", "broken"]
+    """wrong: a file of the user's. broken: the installation."""
     detail: str
     fix: str = ""
     """The line that mends it."""
@@ -51,7 +52,8 @@ def doctor(output: str) -> int:
         notes=("missing is not an error: what needs it says so when it is used.",),
     )
     emit(output, data, [table])
-    return 1 if any(check.state == "broken" for check in checks) else 0
+    states = {check.state for check in checks}
+    return 1 if "broken" in states else 3 if "wrong" in states else 0
 
 
 def _python() -> Iterator[Check]:
@@ -97,16 +99,28 @@ def _driver() -> Iterator[Check]:
 
 
 def _catalog() -> Iterator[Check]:
-    facts = load_catalog()
-    yours = f", with your {', '.join(str(p) for p in user_files())}" if user_files() else ""
     try:
-        count = sum(len(facts.rows(kind)) for kind in KINDS.values())
+        count = sum(len(Catalog().rows(kind)) for kind in KINDS.values())
     except ComputeFlowError as error:
         yield Check(
-            name="catalog", state="broken", detail=str(error), fix="mend or remove that row"
+            name="catalog",
+            state="broken",
+            detail=str(error),
+            fix="pip install --force-reinstall computeflow",
         )
-    else:
-        yield Check(name="catalog", state="ok", detail=f"{count:,} rows{yours}")
+        return
+    yield Check(name="catalog", state="ok", detail=f"{count:,} rows")
+    good: list[Path] = []
+    for path in user_files():
+        try:
+            Catalog([*good, path]).check_file(path)
+        except ComputeFlowError as error:
+            yield Check(
+                name="your catalog", state="wrong", detail=str(error), fix="mend or remove that row"
+            )
+        else:
+            good.append(path)
+            yield Check(name="your catalog", state="ok", detail=str(path))
 
 
 def _data() -> Iterator[Check]:

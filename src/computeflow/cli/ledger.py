@@ -1,4 +1,4 @@
-"""`computeflow ledger`: a ledger file as a table; a second one beside it, line by line."""
+"""Show a ledger file as a table, or two of them line by line."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import click
 from computeflow import codec
 from computeflow.catalog.loading import read_text
 from computeflow.cli.output import emit, output_option
+from computeflow.errors import InputError
 from computeflow.ledger import Ledger, gaps, ledger_from_data, ledger_to_data
 from computeflow.views.ledgers import gap_table, ledger_table
 
@@ -26,16 +27,21 @@ from computeflow.views.ledgers import gap_table, ledger_table
 @output_option
 def ledger(file: Path, expect: Path | None, work_ratio: float | None, output: str) -> None:
     shown = read_ledger(file)
-    data = ledger_to_data(shown)
-    tables = [ledger_table(shown)]
-    if expect is not None:
-        lines = gaps(shown, read_ledger(expect), work_ratio=work_ratio)
-        data["gaps"] = [
-            {"accounts": line.accounts, "measured": line.measured, "expected": line.expected}
-            for line in lines
-        ]
-        tables.append(gap_table(lines))
-    emit(output, data, tables)
+    if expect is None:
+        if work_ratio is not None:
+            raise InputError("--work-ratio goes with --expect")
+        emit(output, ledger_to_data(shown), [ledger_table(shown)])
+        return
+    expected = read_ledger(expect)
+    lines = gaps(shown, expected, work_ratio=work_ratio)
+    data = {
+        "schema": "computeflow.comparison/1",
+        "measured": ledger_to_data(shown),
+        "expected": ledger_to_data(expected),
+        "gaps": [codec.encode(line) for line in lines],
+    }
+    at = "equal model FLOPs" if work_ratio is None else f"a work ratio of {work_ratio:g}"
+    emit(output, data, [ledger_table(shown), gap_table(lines, at)])
 
 
 def read_ledger(path: Path) -> Ledger:

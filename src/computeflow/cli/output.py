@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import sys
 from collections.abc import Callable, Iterable
@@ -32,25 +31,22 @@ def catalog_option(function: F) -> F:
 
 def emit(output: str, data: dict[str, Any], tables: Iterable[Table]) -> None:
     """Print `data` (which carries its `schema`) or the tables, whichever was asked for."""
-    try:
-        if output == "json":
-            print(codec.to_json(data))
-        elif sys.stdout.isatty():
-            _emit_rich(tables)
-        else:
-            print("\n\n".join(to_text(table, _width()) for table in tables))
-        sys.stdout.flush()
-    except BrokenPipeError:  # the reader has gone (`| head`): not our failure
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    if output == "json":
+        print(codec.to_json(data))
+    elif sys.stdout is not None and sys.stdout.isatty():
+        _emit_rich(tables)
+    else:
+        print("\n\n".join(to_text(table, _width()) for table in tables))
 
 
 def _emit_rich(tables: Iterable[Table]) -> None:
     from rich.console import Console
 
-    console = Console(highlight=False)
+    console = Console(highlight=False, width=_width())
     for table in tables:
-        console.print(to_rich(table))
+        console.print(to_rich(table, _width()), soft_wrap=False)
+        console.print()
 
 
 def _width() -> int:
-    return max(shutil.get_terminal_size((WIDTH, 24)).columns, 40)
+    return max(shutil.get_terminal_size((WIDTH, 24)).columns, 20)

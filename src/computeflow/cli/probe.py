@@ -79,13 +79,20 @@ from computeflow.errors import InputError, UnavailableError
     help="Write the figures for the predictor.",
 )
 @click.option("--accept", is_flag=True, help="Exit 3 and name the nodes if any is not as expected.")
+@click.option(
+    "--ray",
+    "ray_address",
+    metavar="ADDRESS",
+    help="Probe every node of a Ray cluster; auto: the one this machine is in.",
+)
 @click.option("--quiet", is_flag=True, help="No progress.")
 @catalog_option
 @output_option
 def probe(
     quick: bool, soak_seconds: float, repeats: int, data: Path | None,
     tokens_per_second: float | None, storage: Path | None, device: str, accelerator: str | None,
-    against: Path | None, slack: float, calibration: Path | None, accept: bool, quiet: bool,
+    against: Path | None, slack: float, calibration: Path | None, accept: bool,
+    ray_address: str | None, quiet: bool,
     files: tuple[str, ...], output: str,
 ) -> int:  # fmt: skip
     try:
@@ -99,7 +106,12 @@ def probe(
         baseline=_baseline(against) if against else None,
     )  # fmt: skip
     known = _accelerator(accelerator, pick_device(device), files)
-    fleet = run_probe(options, known, _progress(quiet))
+    if ray_address:
+        from computeflow.lab.probe.on_ray import probe_on_ray
+
+        fleet = probe_on_ray(options, known, _progress(quiet), ray_address)
+    else:
+        fleet = run_probe(options, known, _progress(quiet))
     if os.environ.get("RANK", "0") != "0":
         return 0
     if calibration is not None:

@@ -4,7 +4,7 @@ Start with `Ledger`; `gaps` compares two; `Finding` says what a gap means.
 """
 
 from computeflow.ledger.accounts import ACCOUNTS, Account, account
-from computeflow.ledger.book import Cause, Entry, Ledger, Window, concatenate, merge
+from computeflow.ledger.book import Cause, Entry, Ledger, Peak, Window, concatenate, merge
 from computeflow.ledger.findings import Claim, Evidence, Finding, Remedy, check_claims
 from computeflow.ledger.gaps import Gap, gaps
 from computeflow.ledger.serialise import ledger_from_data, ledger_to_data
@@ -19,6 +19,7 @@ __all__ = [
     "Finding",
     "Gap",
     "Ledger",
+    "Peak",
     "Remedy",
     "Window",
     "account",

@@ -19,6 +19,8 @@ from computeflow.ledger.accounts import ACCOUNTS, account
 Basis = Literal["predicted", "simulated", "measured"]
 TOLERANCE = 1e-9
 """Of the whole: what float sums of a million entries may be off."""
+_MOST_GPUS = 10**9
+_MOST_SECONDS = 1e12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
@@ -74,6 +76,20 @@ class Window:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Peak:
+    """What `compute.model` was divided by: the dense peak of one device at the matmuls' precision."""
+
+    flops: float
+    precision: str
+    palm_ratio: float | None = None
+    """Model FLOPs by the PaLM convention (full attention) over ours (causal half)."""
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.flops) and self.flops > 0):
+            raise LedgerError(f"a peak of {self.flops:g} FLOP/s is none")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Ledger:
     """See the module. `gpus` are the ranks seen; `gpus_total` the ranks of the job, if known."""
 
@@ -83,17 +99,27 @@ class Ledger:
     basis: Basis
     window: Window
     gpus_total: int | None = None
+    peak: Peak | None = None
     unavailable: Mapping[str, str] = field(default_factory=dict)
     """Account (or "joules") to the signal that is missing, for all of it or for part."""
+    fell_to: Mapping[str, str] = field(default_factory=dict)
+    """Unavailable account to the one its seconds are in, where that is not the usual one."""
 
     def __post_init__(self) -> None:
-        if self.gpus < 1 or not math.isfinite(self.wall_seconds) or self.wall_seconds <= 0:
-            raise LedgerError(f"{self.gpus} GPUs over {self.wall_seconds:g} s is no window")
+        entries, unavailable = tuple(self.entries), dict(self.unavailable)
+        if any(entry.joules is None for entry in entries):
+            unavailable.setdefault("joules", "power readings")
+        object.__setattr__(self, "entries", entries)
+        object.__setattr__(self, "unavailable", unavailable)
+        object.__setattr__(self, "fell_to", dict(self.fell_to))
+        if not 1 <= self.gpus <= _MOST_GPUS or not 0 < self.wall_seconds <= _MOST_SECONDS:
+            gpus = self.gpus if abs(self.gpus) <= _MOST_GPUS else "too many"
+            raise LedgerError(f"{gpus} GPUs over {self.wall_seconds:g} s is no window")
         if self.gpus_total is not None and self.gpus_total < self.gpus:
             raise LedgerError(f"{self.gpus} ranks seen of only {self.gpus_total}")
         if self.basis not in get_args(Basis):
             raise UnknownNameError("basis", self.basis, get_args(Basis))
-        for name in self.unavailable:
+        for name in (*self.unavailable, *self.fell_to, *self.fell_to.values()):
             if name != "joules":
                 account(name)
         off = _sum(self.entries) - self.gpu_seconds
@@ -113,16 +139,20 @@ class Ledger:
         basis: Basis,
         window: Window,
         gpus_total: int | None = None,
+        peak: Peak | None = None,
+        rest_joules: float | None = None,
         unavailable: Mapping[str, str] | None = None,
+        fell_to: Mapping[str, str] | None = None,
     ) -> Ledger:
         """Build a ledger from the parts that are known; the rest is booked as `unexplained`.
 
-        Parts that exceed the window are an error: something was counted twice.
+        Parts that exceed the window are an error: something was counted twice. `rest_joules` is the
+        energy of the rest, where the energy of the whole window was read.
         """
         known = tuple(entries)
         rest = gpus * wall_seconds - _sum(known)
         if rest > TOLERANCE * gpus * wall_seconds:
-            known = (*known, Entry(account="unexplained", gpu_seconds=rest))
+            known = (*known, Entry(account="unexplained", gpu_seconds=rest, joules=rest_joules))
         return cls(
             gpus=gpus,
             wall_seconds=wall_seconds,
@@ -130,7 +160,9 @@ class Ledger:
             basis=basis,
             window=window,
             gpus_total=gpus_total,
-            unavailable=dict(unavailable or {}),
+            peak=peak,
+            unavailable=unavailable or {},
+            fell_to=fell_to or {},
         )
 
     @property
@@ -156,13 +188,28 @@ class Ledger:
         account(name)
         return math.fsum(e.gpu_seconds for e in self.entries if is_within(e.account, name))
 
-    def share(self, name: str) -> float:
-        return self.booked(name) / self.gpu_seconds
+    def share(self, name: str) -> float | None:
+        """The part of the window booked on an account; None where nothing could tell."""
+        seconds = self.booked(name)
+        hidden = any(is_within(name, other) for other in self.unavailable if other in ACCOUNTS)
+        return None if hidden and not seconds else seconds / self.gpu_seconds
 
     @property
     def mfu(self) -> float | None:
-        """Model FLOPs utilisation: the share of `compute.model`; None if that was not available."""
-        return None if "compute.model" in self.unavailable else self.share("compute.model")
+        """Model FLOPs utilisation: the share of `compute.model`.
+
+        None if the model's FLOPs were not known, of all of the compute time or of part of it.
+        """
+        booked = {entry.account for entry in self.entries if entry.gpu_seconds}
+        if "compute.model" in self.unavailable or "compute" in booked:
+            return None
+        return self.share("compute.model") if "compute.model" in booked else None
+
+    @property
+    def mfu_palm(self) -> float | None:
+        """The MFU by the PaLM convention, which counts attention without its causal mask."""
+        ratio = self.peak.palm_ratio if self.peak else None
+        return None if self.mfu is None or ratio is None else self.mfu * ratio
 
     def scale(self, factor: float) -> Ledger:
         """The ledger of `factor` such windows one after another: a step's ledger to a run's."""
@@ -171,6 +218,7 @@ class Ledger:
         return replace(
             self,
             wall_seconds=self.wall_seconds * factor,
+            window=Window(label=f"{self.window.label}, {factor:g} times"),
             entries=tuple(_scaled(entry, factor) for entry in self.entries),
         )
 
@@ -179,7 +227,7 @@ class Ledger:
         return concatenate([self, other])
 
     def _repr_html_(self) -> str:
-        from computeflow.ledger.notebook import html
+        from computeflow.ledger.describe import html
 
         return html(self)
 
@@ -190,21 +238,19 @@ def is_within(name: str, parent: str) -> bool:
 
 def merge(ledgers: Iterable[Ledger]) -> Ledger:
     """One ledger of different ranks over the same window: GPUs add up, the wall clock does not."""
-    first, *rest = _several(ledgers)
+    first, *rest = parts = _several(ledgers)
     for other in rest:
+        steps = (other.window.first_step, other.window.last_step)
+        if steps != (first.window.first_step, first.window.last_step):
+            raise LedgerError(f"{first.window.label!r} and {other.window.label!r} are other steps")
         if not math.isclose(other.wall_seconds, first.wall_seconds, rel_tol=TOLERANCE):
             raise LedgerError(
                 f"windows of {first.wall_seconds:g} s and {other.wall_seconds:g} s are not the "
                 "same: ranks can be merged over one window only"
             )
-    totals = {ledger.gpus_total for ledger in (first, *rest)}
-    return _joined(
-        [first, *rest],
-        gpus=sum(ledger.gpus for ledger in (first, *rest)),
-        wall_seconds=first.wall_seconds,
-        gpus_total=totals.pop() if len(totals) == 1 else None,
-        window=first.window,
-    )
+    gpus = sum(part.gpus for part in parts)
+    whole = math.fsum(part.gpu_seconds for part in parts)
+    return _joined(parts, gpus=gpus, wall_seconds=whole / gpus, window=first.window)
 
 
 def concatenate(ledgers: Iterable[Ledger]) -> Ledger:
@@ -213,20 +259,17 @@ def concatenate(ledgers: Iterable[Ledger]) -> Ledger:
     if any(other.gpus != first.gpus for other in rest):
         sizes = ", ".join(str(part.gpus) for part in parts)
         raise LedgerError(f"windows of {sizes} GPUs cannot follow each other in one ledger")
-    last = parts[-1].window
-    return _joined(
-        parts,
-        gpus=first.gpus,
-        wall_seconds=math.fsum(part.wall_seconds for part in parts),
-        gpus_total=first.gpus_total,
-        window=replace(
-            first.window,
-            label=first.window.label if first.window == last else
-            f"{first.window.label} to {last.label}",
-            last_step=last.last_step,
-            end_seconds=last.end_seconds,
-        ),
-    )  # fmt: skip
+    opening, closing = first.window, parts[-1].window
+    same = opening.label == closing.label
+    window = Window(
+        label=opening.label if same else f"{opening.label} to {closing.label}",
+        first_step=opening.first_step,
+        last_step=closing.last_step,
+        start_seconds=opening.start_seconds,
+        end_seconds=closing.end_seconds,
+    )
+    wall = math.fsum(part.wall_seconds for part in parts)
+    return _joined(parts, gpus=first.gpus, wall_seconds=wall, window=window)
 
 
 def _several(ledgers: Iterable[Ledger]) -> list[Ledger]:
@@ -238,26 +281,30 @@ def _several(ledgers: Iterable[Ledger]) -> list[Ledger]:
     return parts
 
 
-def _joined(
-    parts: list[Ledger], *, gpus: int, wall_seconds: float, gpus_total: int | None, window: Window
-) -> Ledger:
+def _joined(parts: list[Ledger], *, gpus: int, wall_seconds: float, window: Window) -> Ledger:
     """All entries of `parts`, equal keys summed; what any part lacked stays unavailable."""
     seconds: dict[tuple[str, Cause | None, bool], list[Entry]] = {}
-    for part in parts:
-        for entry in part.entries:
-            key = (entry.account, entry.cause, entry.joules is None)
-            seconds.setdefault(key, []).append(entry)
+    for entry in (entry for part in parts for entry in part.entries):
+        seconds.setdefault((entry.account, entry.cause, entry.joules is None), []).append(entry)
     unavailable: dict[str, str] = {}
-    for part in parts:
-        unavailable = {**part.unavailable, **unavailable}
+    fell_to: dict[str, str] = {}
+    for part in reversed(parts):
+        unavailable |= part.unavailable
+        fell_to |= part.fell_to
+    totals = {part.gpus_total for part in parts} - {None}
+    if len(totals) > 1:
+        raise LedgerError(f"ranks of jobs of {', '.join(map(str, sorted(totals, key=str)))} GPUs")
+    peaks = {part.peak for part in parts}
     return Ledger(
         gpus=gpus,
         wall_seconds=wall_seconds,
         entries=tuple(_summed(group) for group in seconds.values()),
         basis=parts[0].basis,
         window=window,
-        gpus_total=gpus_total,
+        gpus_total=totals.pop() if totals else None,
+        peak=peaks.pop() if len(peaks) == 1 else None,
         unavailable=unavailable,
+        fell_to=fell_to,
     )
 
 
@@ -276,7 +323,10 @@ def _scaled(entry: Entry, factor: float) -> Entry:
 
 
 def _sum(entries: Iterable[Entry]) -> float:
-    return math.fsum(entry.gpu_seconds for entry in entries)
+    try:
+        return math.fsum(entry.gpu_seconds for entry in entries)
+    except OverflowError:
+        raise LedgerError("the entries sum to more seconds than there are") from None
 
 
 def _why_negative(name: str) -> str:

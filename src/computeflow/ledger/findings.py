@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from computeflow.errors import InputError, LedgerError
 from computeflow.ledger.accounts import account
+from computeflow.ledger.book import is_within
 from computeflow.ledger.gaps import Gap
 
 
@@ -87,40 +88,57 @@ class Finding:
 def check_claims(findings: Iterable[Finding], lines: Sequence[Gap]) -> None:
     """A GPU-second is claimed once: no line is claimed beyond its gap, nor all beyond the total.
 
-    Raises `LedgerError` that names the account and the findings that share it.
+    A claim on a parent (`comm`) draws on what its children's lines have left. Raises `LedgerError`
+    that names the account and the findings that share it.
     """
     found = list(findings)
-    claimed: dict[tuple[str, ...], float] = {}
-    for finding in found:
-        for claim in finding.claims:
-            line = _line_of(claim.account, lines)
-            claimed[line.accounts] = claimed.get(line.accounts, 0.0) + claim.gpu_seconds
-    for line in lines:
-        taken = claimed.get(line.accounts, 0.0)
-        if taken > max(line.gpu_seconds, 0.0) + _slack(lines):
-            rules = [f.rule for f in found if any(_covers(line, c.account) for c in f.claims)]
-            raise LedgerError(
-                f"{line.label}: {taken:g} GPU-seconds claimed by {', '.join(rules)} of a gap of "
-                f"{max(line.gpu_seconds, 0.0):g}"
-            )
+    slack = 1e-9 * math.fsum(abs(line.measured) + abs(line.expected) for line in lines)
+    left = [max(line.gpu_seconds, 0.0) for line in lines]
+    claims = [(f.rule, c) for f in found for c in f.claims if c.gpu_seconds]
+    for rule, claim in sorted(claims, key=lambda pair: len(_drawn_on(pair[1].account, lines))):
+        _draw(rule, claim, lines, left, slack, found)
     total = math.fsum(line.gpu_seconds for line in lines)
-    if math.fsum(claimed.values()) > max(total, 0.0) + _slack(lines):
+    claimed = math.fsum(claim.gpu_seconds for _, claim in claims)
+    if claimed > max(total, 0.0) + slack:
         raise LedgerError(
-            f"findings claim {math.fsum(claimed.values()):g} GPU-seconds of a total gap of "
-            f"{total:g}: some accounts ran better than expected, claim less"
+            f"findings claim {claimed:g} GPU-seconds of a total gap of {total:g}: some accounts ran "
+            "better than expected, claim less"
         )
 
 
-def _line_of(name: str, lines: Sequence[Gap]) -> Gap:
-    for line in lines:
-        if _covers(line, name):
-            return line
-    raise LedgerError(f"{name}: claimed, but no line of the comparison holds it")
+def _draw(
+    rule: str,
+    claim: Claim,
+    lines: Sequence[Gap],
+    left: list[float],
+    slack: float,
+    found: Sequence[Finding],
+) -> None:
+    """Take a claim out of what its lines have left."""
+    places = _drawn_on(claim.account, lines)
+    if not places:
+        raise LedgerError(f"{claim.account}: claimed, but no line of the comparison holds it")
+    missing = claim.gpu_seconds
+    for place in places:
+        taken = min(left[place], missing)
+        left[place] -= taken
+        missing -= taken
+    if missing > slack:
+        gap = math.fsum(max(lines[place].gpu_seconds, 0.0) for place in places)
+        sharing = [
+            f.rule
+            for f in found
+            if any(set(_drawn_on(c.account, lines)) & set(places) for c in f.claims)
+        ]
+        raise LedgerError(
+            f"{claim.account}: {rule} claims {missing:g} GPU-seconds beyond a gap of {gap:g}; claimed "
+            f"by {', '.join(sharing)}"
+        )
 
 
-def _covers(line: Gap, name: str) -> bool:
-    return any(name == a or name.startswith(a + ".") for a in line.accounts)
-
-
-def _slack(lines: Sequence[Gap]) -> float:
-    return 1e-9 * math.fsum(abs(line.measured) + abs(line.expected) for line in lines)
+def _drawn_on(name: str, lines: Sequence[Gap]) -> list[int]:
+    """The line that holds the account; for a parent that was compared split, those below it."""
+    exact = [i for i, line in enumerate(lines) if any(is_within(name, a) for a in line.accounts)]
+    if exact:
+        return exact[:1]
+    return [i for i, line in enumerate(lines) if any(is_within(a, name) for a in line.accounts)]

@@ -63,6 +63,11 @@ def _work_ratio(measured: Ledger, expected: Ledger) -> float:
                 f"the {which} ledger has no compute.model ({missing}): give the work ratio, "
                 "measured steps or tokens over expected ones"
             )
+        if "lost" in ledger.unavailable:
+            raise LedgerError(
+                f"the {which} ledger cannot tell steps done again from new ones "
+                f"({ledger.unavailable['lost']}): give the work ratio"
+            )
     return measured.booked("compute.model") / expected.booked("compute.model")
 
 
@@ -80,11 +85,10 @@ def _groups(measured: Ledger, expected: Ledger) -> list[list[str]]:
 
     for ledger in (measured, expected):
         whole = {entry.account for entry in ledger.entries} & set(PARENTS)
-        for name in ledger.unavailable:
-            if name in ACCOUNTS and name not in PARENTS:
-                fallen = ACCOUNTS[name].falls_to
-                join(name, fallen)
-                whole |= {fallen} & set(PARENTS)
+        for name in ledger.unavailable.keys() & ACCOUNTS.keys():
+            fallen = ledger.fell_to.get(name, ACCOUNTS[name].falls_to)
+            join(name, fallen)
+            whole |= {name, fallen} & set(PARENTS)
         for parent in whole:
             for name in ACCOUNTS:
                 if is_within(name, parent):

@@ -15,6 +15,7 @@ from computeflow.errors import InputError
 from computeflow.ledger.book import Ledger
 
 SCHEMA = "computeflow.ledger/1"
+_DERIVED = ("schema", "accounts", "mfu", "mfu_palm")
 
 
 def ledger_to_data(ledger: Ledger) -> dict[str, Any]:
@@ -27,7 +28,11 @@ def ledger_to_data(ledger: Ledger) -> dict[str, Any]:
         "window": codec.encode(ledger.window),
         "accounts": ledger.accounts,
         "entries": [codec.encode(entry) for entry in ledger.entries],
+        "peak": codec.encode(ledger.peak),
+        "mfu": ledger.mfu,
+        "mfu_palm": ledger.mfu_palm,
         "unavailable": dict(ledger.unavailable),
+        "fell_to": dict(ledger.fell_to),
     }
 
 
@@ -36,7 +41,7 @@ def ledger_from_data(data: Any, where: str = "ledger") -> Ledger:
         raise InputError(f"{where}: not a ledger: no `schema`")
     if data["schema"] != SCHEMA:
         raise InputError(f"{where}: schema {data['schema']!r} is not {SCHEMA!r}")
-    fields = {k: v for k, v in data.items() if k not in ("schema", "accounts")}
+    fields = {k: v for k, v in data.items() if k not in _DERIVED}
     ledger = codec.decode(Ledger, fields, where)
     stated = data.get("accounts", ledger.accounts)
     if not isinstance(stated, Mapping) or not _agree(stated, ledger.accounts):

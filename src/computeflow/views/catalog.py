@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any
 
-from computeflow.catalog import Accelerator, Model, Row
+from computeflow.catalog import Accelerator, Model, Offer, Row
 from computeflow.catalog.models import Block
 from computeflow.catalog.parameters import count_parameters
-from computeflow.units import format_share, format_si
+from computeflow.units import format_si
 from computeflow.views.tables import Table, columns
 
 _UNITS = {
@@ -60,9 +60,14 @@ def _billions(which: str) -> Cell:
     return cell
 
 
+def _marked_name(row: Accelerator) -> str:
+    unlike = row.announced or not (row.training and row.comparable)
+    return f"{row.name} *" if unlike else row.name
+
+
 _LISTS: dict[str, list[tuple[str, Cell]]] = {
     "accelerator": [
-        ("name", _text("name")), ("bf16 TF/s", _peak("bf16")), ("fp8 TF/s", _peak("fp8")),
+        ("name", _marked_name), ("bf16 TF/s", _peak("bf16")), ("fp8 TF/s", _peak("fp8")),
         ("GB", _in("hbm_bytes", 1e9)), ("TB/s", _in("hbm_bytes_per_second", 1e12, 2)),
         ("W", _in("tdp_watts", 1)), ("link GB/s", _in("link_bytes_per_second", 1e9)),
         ("year", _text("launch_year")),
@@ -128,14 +133,33 @@ _LEFT = frozenset(
 )
 
 
+_SOURCES = "Sources: computeflow catalog NAME, or -o json."
+_NOTES = {
+    "accelerator": (
+        "* not a training target, no dense peak to compare by, or announced: its row says which.",
+        "Peaks are dense.",
+    ),
+}
+
+
 def rows_table(rows: Sequence[Row], left_out: int = 0) -> Table:
+    """A list of rows of one kind, with the columns people choose by."""
     if not rows:
         return Table(title="no rows", columns=columns("name"), rows=())
+    hidden = [f"{left_out:,} more rows not shown: --all shows them."] if left_out else []
+    return _listed(rows, left_out, [*hidden, *_NOTES.get(rows[0].kind, ()), _SOURCES])
+
+
+def offer_table(offers: Sequence[Offer], also: Sequence[tuple[str, str, str]] = ()) -> Table:
+    """The prices of one instance, and where they are from."""
+    sources = dict.fromkeys(f"source: {o.source}, as of {o.as_of}" for o in offers)
+    notes = dict.fromkeys(f"note: {o.note}" for o in offers if o.note)
+    return _listed(offers, 0, [*notes, *sources, *_also_notes(also)])
+
+
+def _listed(rows: Sequence[Row], left_out: int, notes: Iterable[str]) -> Table:
     cells = _LISTS[rows[0].kind]
     headers = [header for header, _ in cells]
-    notes = [f"{left_out:,} more rows not shown: --all shows them."] if left_out else []
-    if rows[0].kind == "accelerator":
-        notes.append("Peaks are dense. Sources: computeflow catalog NAME, or -o json.")
     return Table(
         title=f"{len(rows):,} of {len(rows) + left_out:,} rows: {rows[0].kind}",
         columns=columns(*headers, right=",".join(h for h in headers if h not in _LEFT), wrap=_WRAP),
@@ -144,8 +168,11 @@ def rows_table(rows: Sequence[Row], left_out: int = 0) -> Table:
     )
 
 
-def row_tables(row: Row) -> list[Table]:
-    """Everything about one row, field by field, its source last."""
+def row_tables(row: Row, also: Sequence[tuple[str, str, str]] = ()) -> list[Table]:
+    """Everything about one row, field by field, its source last.
+
+    `also` names other rows of that name: kind, the word it is listed under, and name.
+    """
     last = ("aliases", "note", "source", "as_of")
     skipped = {"name", "blocks", "prediction_blocks", *last}
     names = [field.name for field in fields(row) if field.name not in skipped]
@@ -158,8 +185,15 @@ def row_tables(row: Row) -> list[Table]:
             title=f"{row.kind} {row.name}",
             columns=columns("field", "value", wrap="value"),
             rows=tuple(pairs),
+            notes=_also_notes(also),
         )
     ]
+
+
+def _also_notes(also: Iterable[tuple[str, str, str]]) -> tuple[str, ...]:
+    return tuple(
+        f"also: {kind} {name} (computeflow catalog {group} {name})" for kind, group, name in also
+    )
 
 
 def _default(row: Row, name: str) -> Any:
@@ -204,7 +238,7 @@ def format_field(name: str, value: Any) -> str:
     if isinstance(value, tuple):
         return ", ".join(map(str, value))
     if name == "availability":
-        return format_share(value)
+        return f"{100 * value:.3f} %"
     if isinstance(value, int | float) and (unit := _unit(name)):
         return format_si(value, unit, 4)
     return f"{value:,}" if isinstance(value, float) else str(value)
@@ -226,9 +260,12 @@ def overview_table(counts: Mapping[str, int], files: Sequence[Path]) -> Table:
     )
 
 
-def import_table(target: str, count: int, left_out: Mapping[str, int]) -> Table:
+def import_table(
+    target: str, count: int, left_out: Mapping[str, int], notes: Sequence[str] = ()
+) -> Table:
     return Table(
-        title=f"{count:,} prices written to {target}",
+        title=f"{count:,} {'price' if count == 1 else 'prices'} written to {target}",
         columns=columns("left out", "rows", right="rows", wrap="left out"),
         rows=tuple((reason, f"{number:,}") for reason, number in left_out.items()),
+        notes=tuple(notes),
     )

@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
+    from rich.text import Text
 
 WIDTH = 80
 _GAP = "  "
+_NARROWEST = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,35 +47,55 @@ def columns(*headers: str, right: str = "", wrap: str = "") -> tuple[Column, ...
 
 
 def to_text(table: Table, width: int = WIDTH) -> str:
+    """At most `width` columns; a table that cannot be that narrow is written field by field."""
     widths = _widths(table, width)
-    lines = [*textwrap.wrap(table.title, width)] if table.title else []
-    lines += _row_lines(table, tuple(c.header for c in table.columns), widths)
-    lines.append(_GAP.join("-" * w for w in widths))
-    for row in table.rows:
-        lines += _row_lines(table, row, widths)
+    lines = textwrap.wrap(table.title, width)
+    if widths is None:
+        lines += _stacked(table, width)
+    else:
+        lines += _row_lines(table, tuple(c.header for c in table.columns), widths)
+        lines.append(_GAP.join("-" * w for w in widths))
+        for row in table.rows:
+            lines += _row_lines(table, row, widths)
     for note in table.notes:
-        lines += textwrap.wrap(note, width, subsequent_indent="  ", break_on_hyphens=False)
+        lines += _wrapped(note, width, indent="  ")
     return "\n".join(line.rstrip() for line in lines)
 
 
-def _widths(table: Table, width: int) -> list[int]:
+def _widths(table: Table, width: int) -> list[int] | None:
+    """The width of each column, wrapping ones narrowed until all fit; None where they cannot."""
     cells = [tuple(c.header for c in table.columns), *table.rows]
     widths = [max(len(row[i]) for row in cells) for i in range(len(table.columns))]
     over = sum(widths) + len(_GAP) * (len(widths) - 1) - width
-    flexible = [i for i, column in enumerate(table.columns) if column.wrap]
-    while over > 0 and flexible:
-        widest = max(flexible, key=lambda i: widths[i])
-        if widths[widest] <= 12:
-            break
-        widths[widest] -= 1
+    while over > 0:
+        flexible = [i for i, c in enumerate(table.columns) if c.wrap and widths[i] > _NARROWEST]
+        if not flexible:
+            return None
+        widths[max(flexible, key=lambda i: widths[i])] -= 1
         over -= 1
     return widths
 
 
+def _stacked(table: Table, width: int) -> list[str]:
+    label = max(len(column.header) for column in table.columns)
+    lines: list[str] = []
+    for row in table.rows:
+        for column, cell in zip(table.columns, row, strict=True):
+            head, *rest = _wrapped(cell, width - label - len(_GAP)) or [""]
+            lines.append(f"{column.header.ljust(label)}{_GAP}{head}")
+            lines += [" " * (label + len(_GAP)) + line for line in rest]
+        lines.append("")
+    return lines[:-1]
+
+
+def _wrapped(text: str, width: int, indent: str = "") -> list[str]:
+    width = max(width, _NARROWEST)
+    return textwrap.wrap(text, width, subsequent_indent=indent, break_on_hyphens=False)
+
+
 def _row_lines(table: Table, row: tuple[str, ...], widths: list[int]) -> list[str]:
     wrapped = [
-        textwrap.wrap(cell, w, break_on_hyphens=False) if len(cell) > w else [cell]
-        for cell, w in zip(row, widths, strict=True)
+        _wrapped(cell, w) if len(cell) > w else [cell] for cell, w in zip(row, widths, strict=True)
     ]
     height = max(len(cell) for cell in wrapped)
     lines = []
@@ -88,29 +110,30 @@ def _row_lines(table: Table, row: tuple[str, ...], widths: list[int]) -> list[st
     return lines
 
 
-def to_rich(table: Table) -> RichTable:
-    from rich.box import SIMPLE_HEAD
-    from rich.markup import escape as plain
+def to_rich(table: Table, width: int = WIDTH) -> RichTable | Text:
+    """The same cells at the same widths, with a bold header; narrower than they can be: plain."""
     from rich.table import Table as RichTable
+    from rich.text import Text
 
+    widths = _widths(table, width)
+    if widths is None:
+        return Text(to_text(table, width))
     rich = RichTable(
-        title=plain(table.title) or None,
-        box=SIMPLE_HEAD,
+        title=Text(table.title) if table.title else None,
+        box=None,
         title_justify="left",
         title_style="bold",
+        header_style="bold underline",
+        padding=(0, len(_GAP), 0, 0),
         pad_edge=False,
-        caption=plain("\n".join(table.notes)) or None,
+        caption=Text("\n".join(table.notes)) if table.notes else None,
         caption_justify="left",
     )
-    for column in table.columns:
-        rich.add_column(
-            plain(column.header),
-            justify=column.align,
-            no_wrap=not column.wrap,
-            overflow="fold",
-        )
+    for column, size in zip(table.columns, widths, strict=True):
+        rich.add_column(Text(column.header), justify=column.align, width=size)
     for number, row in enumerate(table.rows):
-        rich.add_row(*map(plain, row), style="bold" if number in table.strong else "")
+        wrapped = ("\n".join(_wrapped(c, w)) for c, w in zip(row, widths, strict=True))
+        rich.add_row(*map(Text, wrapped), style="bold" if number in table.strong else "")
     return rich
 
 

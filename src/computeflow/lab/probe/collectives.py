@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -94,12 +93,14 @@ def fit(timings: list[CollectiveTiming]) -> list[AlphaBeta]:
         if len(points) < 2:
             continue
         alpha, slope = _weighted_line(points)
+        if slope <= 0:  # larger messages took no longer: noise, not a bandwidth
+            continue
         fits.append(
             AlphaBeta(
                 operation=operation,
                 ranks=timings[0].ranks,
                 alpha_seconds=max(alpha, 0.0),
-                bytes_per_second=1 / slope if slope > 0 else math.inf,
+                bytes_per_second=1 / slope,
             )
         )
     return fits

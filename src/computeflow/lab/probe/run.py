@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import statistics
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, replace
@@ -81,9 +82,15 @@ def _from_slurm() -> None:
     os.environ["RANK"] = os.environ["SLURM_PROCID"]
     os.environ["WORLD_SIZE"] = os.environ.get("SLURM_NTASKS", "1")
     os.environ["LOCAL_RANK"] = os.environ.get("SLURM_LOCALID", "0")
-    first = os.environ.get("SLURM_LAUNCH_NODE_IPADDR", "127.0.0.1")
-    os.environ.setdefault("MASTER_ADDR", first)
+    nodes = os.environ.get("SLURM_STEP_NODELIST") or os.environ.get("SLURM_NODELIST", "127.0.0.1")
+    os.environ.setdefault("MASTER_ADDR", first_host(nodes))
     os.environ.setdefault("MASTER_PORT", "29512")
+
+
+def first_host(nodes: str) -> str:
+    """The first of Slurm's host list: `gpu[03-07,09],login1` begins with gpu03."""
+    match = re.match(r"([^\[,]+)(?:\[(\d+))?", nodes)
+    return "".join(match.groups(default="")) if match else nodes
 
 
 def _probe_rank(

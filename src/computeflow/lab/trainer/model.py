@@ -71,14 +71,37 @@ class Block(nn.Module):
         return mixed
 
 
+class Recomputed(nn.Module):
+    """A block whose activations are computed again in the backward pass.
+
+    The recomputation is inside the module, so that compiling the block sees what may be kept:
+    around a compiled block, selective recomputation would repeat all of it.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__()
+        self.block = Block(settings)
+        self.selective = settings.recompute == "selective"
+
+    def forward(self, x: Tensor, rotation: Tensor) -> Tensor:
+        if not torch.is_grad_enabled():
+            return self.block(x, rotation)
+        from torch.utils.checkpoint import checkpoint
+
+        options: dict[str, Any] = {"use_reentrant": False, "preserve_rng_state": False}
+        if self.selective:
+            options["context_fn"] = _keep_products
+        return checkpoint(self.block, x, rotation, **options)
+
+
 class Transformer(nn.Module):
     """Tokens in, mean cross-entropy of the next token out."""
 
     def __init__(self, settings: Settings) -> None:
         super().__init__()
-        self.recompute = settings.recompute
         self.embedding = nn.Embedding(settings.vocab, settings.hidden)
-        self.blocks = nn.ModuleList(Block(settings) for _ in range(settings.layers))
+        kind = Block if settings.recompute == "none" else Recomputed
+        self.blocks = nn.ModuleList(kind(settings) for _ in range(settings.layers))
         self.norm = nn.RMSNorm(settings.hidden, eps=1e-5)
         self.head = nn.Linear(settings.hidden, settings.vocab, bias=False)
         self.register_buffer(
@@ -92,21 +115,9 @@ class Transformer(nn.Module):
         x = self.embedding(tokens)
         rotation = self.get_buffer("rotation")[: tokens.shape[1]].to(x.dtype)
         for block in self.blocks:
-            x = self._run(block, x, rotation)
+            x = block(x, rotation)
         logits = self.head(self.norm(x))
         return F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten())
-
-    def _run(self, block: nn.Module, x: Tensor, rotation: Tensor) -> Tensor:
-        if self.recompute == "none" or not torch.is_grad_enabled():
-            result: Tensor = block(x, rotation)
-            return result
-        from torch.utils.checkpoint import checkpoint
-
-        options: dict[str, Any] = {"use_reentrant": False, "preserve_rng_state": False}
-        if self.recompute == "selective":
-            options["context_fn"] = _keep_products
-        kept: Tensor = checkpoint(block, x, rotation, **options)
-        return kept
 
 
 def _keep_products() -> Any:

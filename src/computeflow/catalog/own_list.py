@@ -1,0 +1,144 @@
+"""A price list of one's own: a CSV whose headers say what the columns are.
+
+Case, spaces and dashes in headers do not matter, other columns are ignored. Currency is US dollars:
+"$98.32" and "1,234.5" are read, other signs are not guessed at.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+
+from computeflow.catalog.config import short
+from computeflow.catalog.price_line import (
+    PriceLine,
+    Term,
+    clean,
+    read_count,
+    read_usd,
+    says_price,
+)
+from computeflow.errors import InputError
+
+HEADERS = {
+    "accelerator": ("accelerator", "gpu", "gpu_type", "gpu_model", "device"),
+    "count": ("count", "gpus", "gpu_count", "num_gpus", "devices"),
+    "price": ("usd_per_hour", "price", "price_per_hour", "hourly_price", "price_hr"),
+    "device_price": (
+        "usd_per_device_hour", "price_per_gpu_hour", "usd_per_gpu_hour", "price_per_gpu",
+    ),
+    "spot": ("spot", "spot_price", "spot_hr"),
+    "provider": ("provider", "cloud", "vendor"),
+    "instance": ("instance", "instance_type", "type", "sku", "machine_type", "flavor"),
+    "region": ("region", "location"),
+    "term": ("term", "pricing"),
+    "commitment": ("commitment", "contract"),
+    "as_of": ("as_of", "date"),
+    "source": ("source", "url"),
+    "note": ("note", "notes"),
+}  # fmt: skip
+MEANINGS = {
+    "accelerator": "accelerator *",
+    "count": "devices in it",
+    "price": "price of it *, or",
+    "device_price": "price of a device *",
+    "spot": "spot price",
+    "region": "region (else all)",
+    "as_of": "date",
+}
+"""What the fields mean, where their own name does not say it."""
+
+_TERMS: dict[str, Term] = {
+    "ondemand": "on-demand", "od": "on-demand", "payg": "on-demand", "payasyougo": "on-demand",
+    "list": "on-demand", "spot": "spot", "preemptible": "spot", "interruptible": "spot",
+    "reserved": "reserved", "committed": "reserved", "commitment": "reserved",
+}  # fmt: skip
+
+
+def own_lines(
+    records: list[dict[str, str]],
+    where: str,
+    as_of: str,
+    source: str,
+    provider: str,
+    known_as: Callable[[str], str],
+) -> Iterator[PriceLine]:
+    """The lines of a list; `known_as` gives a provider the catalog's name."""
+    columns = _columns(records[0], where, provider)
+    for record in records:
+        row = {field: record[column].strip() for field, column in columns.items()}
+        commitment = _commitment(row.get("commitment", ""))
+        term = row.get("term") or ("reserved" if commitment else "on-demand")
+        known = _TERMS.get(re.sub(r"[^a-z]", "", term.casefold()))
+        per_device = not says_price(row.get("price", "")) and "device_price" in row
+        price = row["device_price" if per_device else "price"]
+        prices: list[tuple[Term, str]] = [(known, price)] if known else []
+        if row.get("spot"):
+            prices.append(("spot", row["spot"]))
+        yield PriceLine(
+            provider=known_as(row["provider"]) if row.get("provider") else provider,
+            instance=row.get("instance") or row["accelerator"],
+            device=row["accelerator"],
+            count=row.get("count") or ("1" if per_device else ""),
+            prices=tuple(prices),
+            per_device=per_device,
+            region=row.get("region", ""),
+            commitment=commitment or ("unstated" if known == "reserved" else ""),
+            as_of=row.get("as_of", "")[:10] or as_of,
+            source=row.get("source") or source,
+            note=row.get("note", ""),
+            problem=_contradiction(row),
+        )
+
+
+def _contradiction(row: dict[str, str]) -> str:
+    """A price of the whole and one of a device that do not go together: neither is taken."""
+    whole, one = row.get("price", ""), row.get("device_price", "")
+    if not says_price(whole) or not says_price(one):
+        return ""
+    try:
+        devices = read_usd(one) * read_count(row.get("count", ""))
+        return "" if abs(read_usd(whole) - devices) <= 0.01 * devices else (
+            "price and price per device contradict each other"
+        )  # fmt: skip
+    except InputError:
+        return ""  # said of the number itself
+
+
+def _columns(record: dict[str, str], where: str, provider: str) -> dict[str, str]:
+    """Which column holds which field; what is missing or there twice is one error."""
+    spelled: dict[str, list[str]] = {}
+    for column in record:
+        spelled.setdefault(re.sub(r"[\s\-]+", "_", column.strip().casefold()), []).append(column)
+    found = {
+        field: [column for name in names for column in spelled.get(name, [])]
+        for field, names in HEADERS.items()
+    }
+    twice = [" and ".join(map(repr, columns)) for columns in found.values() if len(columns) > 1]
+    if twice:
+        raise InputError(f"{where}: two columns of one meaning: {'; '.join(twice)}")
+    there = {field for field, columns in found.items() if columns}
+    missing = [] if "accelerator" in there else ["accelerator"]
+    if not there & {"price", "device_price"}:
+        missing += ["price (or price_per_gpu_hour)"]
+    elif "device_price" not in there and "count" not in there:
+        missing += ["count (how many devices the price is for)"]
+    if "provider" not in there and not provider:
+        missing += ["provider (or say whose prices these are)"]
+    if missing:
+        raise InputError(
+            f"{where}: no column for {', '.join(missing)}; the columns are "
+            f"{', '.join(repr(short(column)) for column in list(record)[:20])}"
+        )
+    if "count" not in there:
+        there.discard("price")
+    return {field: columns[0] for field, columns in found.items() if field in there}
+
+
+def _commitment(text: str) -> str:
+    """12 months, 1 year and 1yr are "1y"; what is not understood stays as it is."""
+    length = re.fullmatch(r"(\d{1,3})\s*-?\s*(y|m)[a-z]*\.?", text.strip().casefold())
+    if not length:
+        return "" if text.strip().casefold() in ("", "none", "no", "-") else clean(text)
+    number, unit = int(length[1]), length[2]
+    return f"{number // 12}y" if unit == "m" and number % 12 == 0 else f"{number}{unit}"

@@ -1,0 +1,48 @@
+"""Predict measured runs and say how far off the predictions are, source by source."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from computeflow import codec
+from computeflow.catalog import load_catalog
+from computeflow.cli.output import catalog_option, emit, output_option
+from computeflow.errors import InputError
+from computeflow.prediction import load_parameters
+from computeflow.prediction.cases import PACKAGED, Case, read_cases
+from computeflow.prediction.validation import validate as validate_cases
+from computeflow.views.predictions import validation_table
+
+
+@click.command(help=__doc__)
+@click.option(
+    "--cases",
+    "tables",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    metavar="CSV",
+    help="Runs of your own, in the columns of the packaged table; may be repeated.",
+)
+@catalog_option
+@output_option
+def validate(tables: tuple[Path, ...], files: tuple[str, ...], output: str) -> None:
+    facts = load_catalog(files)
+    cases: list[Case] = []
+    skipped: dict[str, str] = {}
+    for path in tables or (PACKAGED,):
+        try:
+            text = path.read_text(encoding="utf-8-sig")
+        except (OSError, UnicodeDecodeError) as error:
+            raise InputError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
+        found, left_out = read_cases(text, facts)
+        cases += found
+        skipped |= left_out
+    if not cases:
+        reasons = "; ".join(dict.fromkeys(skipped.values())) or "no rows"
+        raise InputError(f"no row can be predicted: {reasons}")
+    result = validate_cases(cases, skipped, load_parameters())
+    data = codec.encode(result)
+    data["skipped"] = [{"row_id": row, "reason": why} for row, why in skipped.items()]
+    emit(output, {"schema": "computeflow.validation/1", **data}, [validation_table(result)])

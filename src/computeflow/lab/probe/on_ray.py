@@ -1,0 +1,91 @@
+"""The probe on a Ray cluster: one rank on every GPU, or one on every node without any.
+
+The only module that imports Ray.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+from computeflow.catalog import Accelerator
+from computeflow.errors import UnavailableError
+from computeflow.lab.probe.result import Fleet
+from computeflow.lab.probe.run import Options, probe
+
+PORT = 29514
+
+
+def probe_on_ray(
+    options: Options, accelerator: Accelerator | None, say: Callable[[str], None], address: str
+) -> Fleet:
+    """Run the probe on all nodes of the cluster at `address` ("auto": the one this node is in)."""
+    ray = _ray()
+    if not ray.is_initialized():
+        try:
+            ray.init(address=address, log_to_driver=False, logging_level="ERROR")
+        except ConnectionError as error:
+            raise UnavailableError(f"no Ray cluster at {address!r}: {error}") from None
+    places = _places(ray.nodes())
+    say(f"{len(places)} ranks on {len({node for node, _, _ in places})} nodes")
+    tasks = []
+    for rank, (node, local, gpus) in enumerate(places):
+        variables = {
+            "RANK": str(rank),
+            "WORLD_SIZE": str(len(places)),
+            "LOCAL_RANK": str(local),
+            "MASTER_ADDR": _address_of(ray.nodes(), places[0][0]),
+            "MASTER_PORT": str(PORT),
+        }
+        tasks.append(_submit(ray, node, gpus, variables, options, accelerator))
+    fleets: list[Fleet] = ray.get(tasks)
+    return fleets[0]
+
+
+def _places(nodes: list[dict[str, Any]]) -> list[tuple[str, int, int]]:
+    """(node, local rank, GPUs of the rank) for every rank."""
+    places = []
+    for node in nodes:
+        if node["Alive"]:
+            gpus = int(node["Resources"].get("GPU", 0))
+            places += [(node["NodeID"], local, min(gpus, 1)) for local in range(max(gpus, 1))]
+    return places
+
+
+def _address_of(nodes: list[dict[str, Any]], wanted: str) -> str:
+    return str(next(node["NodeManagerAddress"] for node in nodes if node["NodeID"] == wanted))
+
+
+def _submit(
+    ray: Any,
+    node: str,
+    gpus: int,
+    variables: dict[str, str],
+    options: Options,
+    accelerator: Accelerator | None,
+) -> Any:
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    task = ray.remote(_probe_here).options(
+        num_cpus=1,
+        num_gpus=gpus,
+        max_retries=0,
+        scheduling_strategy=NodeAffinitySchedulingStrategy(node_id=node, soft=False),
+    )
+    return task.remote(variables, options, accelerator)
+
+
+def _probe_here(
+    variables: dict[str, str], options: Options, accelerator: Accelerator | None
+) -> Fleet:
+    os.environ.update(variables)
+    return probe(options, accelerator, lambda text: None)
+
+
+def _ray() -> Any:
+    try:
+        import ray
+    except ImportError:
+        raise UnavailableError("--ray needs Ray: pip install 'computeflow[ray]'") from None
+    return ray

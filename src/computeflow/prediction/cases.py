@@ -1,0 +1,211 @@
+"""Published, measured runs as cases: what was run, and how long a step took.
+
+A row of the table (columns as in `cases.csv`) becomes a job, a cluster, a layout and a stack; what
+cannot be used says why. What a row leaves out is taken from the catalog or from the stack's usual
+practice, and counted as missing, which widens the range.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from computeflow.catalog import Catalog
+from computeflow.catalog.models import Attention, Block, Dense, Model
+from computeflow.cluster import Cluster
+from computeflow.cluster.machine import usual_cluster
+from computeflow.errors import ComputeFlowError, InputError
+from computeflow.prediction.stack import STACKS, Stack
+from computeflow.workload import Job, Layout, check
+from computeflow.workload.layout import Recompute, Sharding
+
+PACKAGED = Path(__file__).with_name("cases.csv")
+NEEDED = ("layers", "hidden", "heads", "vocab", "seq_len", "micro_batch", "global_batch",
+          "num_gpus", "d_step_time_s")  # fmt: skip
+_FRAMEWORKS = (  # first match; the words are the projects' own names
+    ("neuron", "neuron"), ("jax", "jax"), ("maxtext", "jax"), ("bridge", "megatron"),
+    ("deepspeed", "megatron-deepspeed"), ("nemo", "nemo"), ("megatron-lm", "megatron-2021"),
+    ("composer", "composer"), ("torchtitan", "torchtitan"), ("nanotron", "nanotron"),
+    ("computeflow.lab", "lab"),
+)  # fmt: skip
+_LINK = re.compile(r"(?:(\d+)x)?(\d+) Gb/s.*per (node|GPU)", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    row_id: str
+    source: str
+    job: Job
+    cluster: Cluster
+    layout: Layout
+    stack: Stack
+    measured_seconds: float
+    missing: tuple[str, ...]
+    """What the source does not say and the time depends on."""
+
+
+def read_cases(text: str, catalog: Catalog) -> tuple[list[Case], dict[str, str]]:
+    """Cases of a table, and why the other rows are none (row id to reason)."""
+    cases, skipped = [], {}
+    for number, row in enumerate(csv.DictReader(io.StringIO(text)), start=1):
+        name = row.get("row_id") or f"line {number + 1}"
+        try:
+            cases.append(case_of(row, catalog))
+        except ComputeFlowError as error:
+            skipped[name] = str(error)
+    return cases, skipped
+
+
+def case_of(row: Mapping[str, str], catalog: Catalog) -> Case:
+    if missing := [name for name in NEEDED if not row.get(name)]:
+        raise InputError(f"not stated: {', '.join(missing)}")
+    if row.get("moe_experts"):
+        raise InputError("mixture of experts: not predicted yet")
+    stack = _stack(row)
+    recompute, recompute_missing = _recompute(row)
+    layout = _layout(row, stack, recompute)
+    precision = _precision(row.get("precision", ""))
+    job = Job(
+        model=_model(row, catalog),
+        global_batch=_whole(row, "global_batch"),
+        seq_len=_whole(row, "seq_len"),
+        precision=precision,
+    )
+    cluster, network_missing = _cluster(row, catalog)
+    check(job, layout)
+    unstated = {
+        "recompute": recompute_missing,
+        "network": network_missing and layout.gpus > cluster.domain,
+    }
+    return Case(
+        row_id=row.get("row_id", ""),
+        source=row.get("source", ""),
+        job=job,
+        cluster=cluster,
+        layout=layout,
+        stack=stack,
+        measured_seconds=float(row["d_step_time_s"]),
+        missing=tuple(name for name, unsaid in unstated.items() if unsaid),
+    )
+
+
+def _whole(row: Mapping[str, str], name: str, default: int = 1) -> int:
+    text = row.get(name) or str(default)
+    try:
+        value = float(text)
+    except ValueError:
+        raise InputError(f"{name} = {text!r} is not a number") from None
+    if value != int(value):
+        raise InputError(f"{name} = {text}: not a whole number")
+    return int(value)
+
+
+def _model(row: Mapping[str, str], catalog: Catalog) -> Model:
+    """The row's own sizes; what it does not state (head dimension, gating) from the catalog."""
+    name = row.get("model_name", "")
+    known = catalog.models.get(name)
+    block = known.blocks[0] if known is not None else None
+    hidden, heads = _whole(row, "hidden"), _whole(row, "heads")
+    usual = block.attention if block is not None else None
+    dense = block.dense if block is not None else None
+    width = _whole(row, "ffn_hidden", dense.width if dense else 4 * hidden)
+    same = usual is not None and usual.heads == heads
+    return Model(
+        name=name or "unnamed",
+        family=known.family if known else "transformer",
+        source=row.get("source_path") or "the row",
+        as_of=row.get("year") or "2026",
+        hidden=hidden,
+        vocab=_whole(row, "vocab"),
+        blocks=(
+            Block(
+                count=_whole(row, "layers"),
+                attention=Attention(
+                    heads=heads,
+                    kv_heads=_whole(row, "kv_heads", heads),
+                    head_dim=usual.head_dim if usual and same else hidden // heads,
+                ),
+                dense=Dense(width=width, gated=dense.gated if dense else True),
+            ),
+        ),
+    )
+
+
+def _stack(row: Mapping[str, str]) -> Stack:
+    framework, flags = row.get("framework", "").lower(), row.get("flags", "").lower()
+    name = next((stack for word, stack in _FRAMEWORKS if word in framework), None)
+    if name is None:
+        raise InputError(f"framework {row.get('framework', '')!r} is not known")
+    stack = replace(STACKS[name], year=float(row.get("year") or STACKS[name].year))
+    if "compile=" in flags:
+        compiled = any(f"compile={word}" in flags for word in ("y", "block", "whole"))
+        stack = replace(stack, kernels="compiled" if compiled else "eager")
+    elif name == "torchtitan":
+        stack = replace(stack, kernels="eager")
+    if "no flash" in flags or "attention=unfused" in flags:
+        stack = replace(stack, attention="unfused")
+    if "sequence-parallel=y" in flags or "seqpar" in row.get("recompute", ""):
+        stack = replace(stack, sequence_parallel=True)
+    return replace(stack, tp_overlap=stack.tp_overlap or "asynctp" in flags)
+
+
+def _recompute(row: Mapping[str, str]) -> tuple[Recompute, bool]:
+    """What was recomputed, and whether that had to be assumed (none is the usual practice)."""
+    text = row.get("recompute", "").lower()
+    if text.startswith("full"):
+        return "full", False
+    if text.startswith(("selective", "minimal")):
+        return "selective", False
+    return "none", not text
+
+
+def _layout(row: Mapping[str, str], stack: Stack, recompute: Recompute) -> Layout:
+    text = row.get("zero_fsdp", "").lower()
+    sharding: Sharding = "zero1" if stack.name in ("megatron", "nemo") else "ddp"
+    if "zero1" in text:
+        sharding = "zero1"
+    elif "zero2" in text:
+        sharding = "zero2"
+    elif "fsdp" in text and text != "fsdp=1":
+        sharding = "fsdp"
+    return Layout(
+        gpus=_whole(row, "num_gpus"),
+        tp=_whole(row, "tp"),
+        pp=_whole(row, "pp"),
+        vp=_whole(row, "vp"),
+        cp=_whole(row, "cp"),
+        micro_batch=_whole(row, "micro_batch"),
+        recompute=recompute,
+        sharding=sharding,
+    )
+
+
+def _precision(text: str) -> str:
+    lowered = text.lower()
+    if "nvfp4" in lowered:
+        raise InputError("nvfp4: not predicted yet")
+    if "fp8" in lowered or "float8" in lowered:
+        return "fp8"
+    if lowered in ("fp32", "tf32"):
+        raise InputError(f"{text}: not predicted yet")
+    return "bf16"
+
+
+def _cluster(row: Mapping[str, str], catalog: Catalog) -> tuple[Cluster, bool]:
+    gpus = _whole(row, "num_gpus")
+    cluster = usual_cluster(row.get("gpu", ""), gpus, catalog)
+    per_node = _whole(row, "gpus_per_node", cluster.domain)
+    if cluster.domain <= 16:  # a node is the domain; racks and slices keep theirs
+        cluster = replace(cluster, domain=min(per_node, gpus))
+    match = _LINK.search(row.get("inter_node_link", ""))
+    if match is None:
+        return cluster, True
+    count, speed, per = match.groups()
+    bytes_per_second = int(count or 1) * int(speed) * 1e9 / 8
+    if per.lower() == "node":
+        bytes_per_second /= per_node
+    return replace(cluster, nic_bytes_per_second=bytes_per_second), False

@@ -1,0 +1,70 @@
+"""The software a step runs on, as the capabilities that its time depends on; dated presets.
+
+An unknown stack is today's practice with the widest range, and the prediction says so.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from computeflow.errors import UnknownNameError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stack:
+    name: str
+    year: float
+    """Of the release; kernels get better, and new hardware is slower at first."""
+    attention: Literal["unfused", "flash1", "flash2", "latest"] = "latest"
+    """unfused: scores through memory; flash1, flash2: FlashAttention (and Triton's) of 2022 and of
+    2023; latest: kernels made for the generation (FlashAttention-3, cuDNN)."""
+    sequence_parallel: bool = True
+    """With tensor parallelism, norms and residuals are split along the sequence."""
+    tp_overlap: bool = True
+    dp_overlap: bool = True
+    kernels: Literal["eager", "fused", "compiled", "graph"] = "fused"
+    """eager: one launch per operation; fused: hand-fused norms, activations and rotations;
+    compiled: torch.compile block by block; graph: one program per step (XLA, CUDA graphs)."""
+    grad_bytes: float = 4.0
+    """Bytes per parameter in the gradient reduction."""
+    param_bytes: float = 2.0
+    """Bytes per parameter gathered again after a sharded optimizer step."""
+    bucket_bytes: float = 40e6
+    keeps_gradients: bool = True
+    """Gradient buffers stay from step to step, rather than being freed after the update."""
+    selective: str = "elementwise"
+    """What `selective` recomputes: "attention", "elementwise", or "half" of the matmuls."""
+
+
+ATTENTIONS = ("unfused", "flash1", "flash2", "latest")
+KERNELS = ("eager", "fused", "compiled", "graph")
+STACKS = {
+    stack.name: stack
+    for stack in (
+        Stack(name="megatron", year=2026, grad_bytes=2.0, bucket_bytes=160e6),
+        Stack(name="nemo", year=2025, grad_bytes=2.0, bucket_bytes=160e6),
+        Stack(name="megatron-2021", year=2021, attention="unfused", sequence_parallel=False,
+              tp_overlap=False, dp_overlap=False, selective="attention"),
+        Stack(name="megatron-deepspeed", year=2022, attention="unfused",
+              sequence_parallel=False, tp_overlap=False, dp_overlap=False, selective="attention"),
+        Stack(name="composer", year=2023, attention="flash1", sequence_parallel=False, tp_overlap=False,
+              grad_bytes=2.0, kernels="eager"),
+        Stack(name="torchtitan", year=2025, attention="flash2", kernels="compiled",
+              tp_overlap=False, selective="half", keeps_gradients=False),
+        Stack(name="nanotron", year=2025, attention="flash2", sequence_parallel=False, tp_overlap=False,
+              kernels="eager"),
+        Stack(name="jax", year=2025, kernels="graph"),
+        Stack(name="neuron", year=2024, kernels="graph"),
+        Stack(name="lab", year=2026, sequence_parallel=False, tp_overlap=False, kernels="eager",
+              grad_bytes=2.0, keeps_gradients=False),
+    )
+}  # fmt: skip
+"""Capabilities as the projects document them; see docs/prediction.md."""
+DEFAULT = "megatron"
+
+
+def find_stack(name: str) -> Stack:
+    if name not in STACKS:
+        raise UnknownNameError("stack", name, STACKS)
+    return STACKS[name]

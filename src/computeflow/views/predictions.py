@@ -1,0 +1,61 @@
+"""Predictions and their validation as tables."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from computeflow.prediction import Prediction
+from computeflow.prediction.validation import Errors, Validation
+from computeflow.units import format_seconds, format_share, format_si
+from computeflow.views.ledgers import ledger_table
+from computeflow.views.tables import Table, columns
+
+
+def prediction_tables(found: Prediction) -> list[Table]:
+    low, high = found.step_seconds_range
+    watts = "unavailable" if found.watts_per_gpu is None else f"{found.watts_per_gpu:.0f} W"
+    owners = ", ".join(
+        f"{name} {format_si(size, 'B')}" for name, size in found.memory_by_owner.items() if size
+    )
+    facts = (
+        ("step", f"{format_seconds(found.step_seconds)} ({format_seconds(low)} to "
+         f"{format_seconds(high)} holds 80 % of runs)"),
+        ("throughput", f"{found.tokens_per_second_per_gpu:,.0f} tokens/s per GPU"),
+        ("memory", f"{format_si(found.memory_bytes, 'B')}, "
+         f"{'fits' if found.fits else 'DOES NOT FIT'}: {owners}"),
+        ("power", f"{watts} per GPU"),
+        ("assumed", "; ".join(found.assumed)),
+    )  # fmt: skip
+    layout = found.layout
+    title = (
+        f"{found.job.model.name} on {layout.gpus} GPUs: tp {layout.tp}, pp {layout.pp}, vp "
+        f"{layout.vp}, cp {layout.cp}, {layout.sharding}, micro-batch {layout.micro_batch}, "
+        f"recompute {layout.recompute}, {found.job.precision}, stack {found.stack.name}"
+    )
+    summary = Table(title=title, columns=columns("what", "predicted", wrap="predicted"), rows=facts)
+    return [summary, ledger_table(found.ledger)]
+
+
+def validation_table(result: Validation) -> Table:
+    groups = [("all", result.summary), *result.by_kind.items(), *result.by_source.items()]
+    reasons = Counter(result.skipped.values())
+    return Table(
+        title="Predicted against measured step time",
+        columns=columns("runs", "n", "MAPE", "median", "bias", "p90", "in range",
+                        right="n,MAPE,median,bias,p90,in range", wrap="runs"),
+        rows=tuple(_row(name, errors) for name, errors in groups),
+        notes=tuple(f"not predicted: {n} ({why})" for why, n in reasons.items()),
+        strong=frozenset({0}),
+    )  # fmt: skip
+
+
+def _row(name: str, e: Errors) -> tuple[str, ...]:
+    return (
+        name,
+        str(e.n),
+        format_share(e.mape),
+        format_share(e.median_ape),
+        f"{100 * e.bias:+.1f} %",
+        format_share(e.p90_ape),
+        f"{100 * e.in_range:.0f} %",
+    )
