@@ -28,12 +28,15 @@ $(STAMP): pyproject.toml
 	@touch $@
 	@echo "[setup] done: $(BIN)/computeflow"
 
-demo: $(STAMP)  ## a catalog row and a ledger, from the command line
+demo: $(STAMP)  ## a catalog row, a ledger and a prediction, from the command line
 	@echo '$$ computeflow catalog h100-sxm'
 	@$(BIN)/computeflow catalog h100-sxm
 	@echo
 	@echo '$$ computeflow ledger examples/llama-3.1-405b.json'
 	@$(BIN)/computeflow ledger examples/llama-3.1-405b.json
+	@echo
+	@echo '$$ computeflow predict llama-3.1-70b --on h100-sxm:512 --global-batch 1024 --seq-len 8192 --tp 4 --pp 4 --vp 5 --cp 2'
+	@$(BIN)/computeflow predict llama-3.1-70b --on h100-sxm:512 --global-batch 1024 --seq-len 8192 --tp 4 --pp 4 --vp 5 --cp 2
 
 test: $(STAMP) lint  ## lint, types and tests
 	@echo "[test] pytest"

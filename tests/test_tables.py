@@ -44,12 +44,12 @@ def test_a_ledger_fits_80_columns_and_says_what_is_missing() -> None:
 
 def test_gaps_are_listed_largest_loss_first_and_add_up() -> None:
     lines = [
-        Gap(accounts=("host",), measured=1.0, expected=2.0),
-        Gap(accounts=("input",), measured=6.0, expected=1.0),
+        Gap(accounts=("host",), measured=10.0, expected=20.0),
+        Gap(accounts=("input",), measured=60.0, expected=10.0),
     ]
     rows = gap_table(lines).rows
     assert [row[0] for row in rows] == ["input", "host", "total"]
-    assert rows[-1][3] == "+4.0"
+    assert rows[-1][3] == "+40.0"
 
 
 @given(st.lists(st.tuples(CELLS, CELLS), min_size=1, max_size=5), st.integers(25, 100))

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 def title(ledger: Ledger) -> str:
     """Window, ranks, time and basis; the MFU by both conventions and of which peak."""
-    seen = f"{ledger.gpus:,} GPUs"
+    seen = f"{ledger.gpus:,} GPU{'s' if ledger.gpus > 1 else ''}"
     if ledger.gpus_total not in (None, ledger.gpus):
         seen = f"{ledger.gpus:,} of {ledger.gpus_total:,} ranks"
     return (
@@ -50,7 +50,9 @@ def notes(ledger: Ledger) -> list[str]:
 
 
 def time_unit(total_gpu_seconds: float) -> tuple[str, float]:
-    """GPU-seconds for a few steps, GPU-hours for a run."""
+    """GPU-milliseconds for a step of one GPU, GPU-hours for a run, GPU-seconds between."""
+    if total_gpu_seconds < 10:
+        return "GPU-ms", 1e-3
     return ("GPU-h", 3600.0) if total_gpu_seconds > 1e6 else ("GPU-s", 1.0)
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 from numpy.typing import NDArray
 
+from computeflow.catalog import Accelerator
 from computeflow.catalog.models import Model
 from computeflow.cluster import Cluster
 from computeflow.errors import InputError
@@ -71,9 +72,9 @@ class Batch:
     """Best published bf16 matmul rate."""
     generation: Floats
     power_share: Floats
-    """Power limit over the family's usual one."""
+    """Power limit over the one at which the matmul ceiling was measured."""
     age_years: Floats
-    """Of the hardware when the stack was released."""
+    """Of the hardware in the middle of the stack's year; launches fall late in theirs."""
     low_precision: Floats
     """1 where the linear layers run in fp8."""
     year: Floats
@@ -84,6 +85,8 @@ class Batch:
     dp_overlap: Floats
     kernels: Floats
     """Index into `stack.KERNELS`."""
+    casts: Floats
+    """Likewise, for fp8 operands."""
     grad_bytes: Floats
     param_bytes: Floats
     bucket_bytes: Floats
@@ -125,10 +128,8 @@ def of_job(job: Job, cluster: Cluster, layouts: Layouts, stack: Stack) -> Batch:
         "peak_bf16": peak_bf16,
         "matmul_ceiling": ceiling,
         "generation": GENERATIONS.index(generation),
-        "power_share": (device.tdp_watts or 0) / _USUAL_WATTS.get(generation, 0)
-        if device.tdp_watts and generation in _USUAL_WATTS
-        else 1.0,
-        "age_years": max(stack.year + 0.5 - device.launch_year, 0.0),
+        "power_share": _power_share(device),
+        "age_years": max(stack.year - device.launch_year - 0.25, 0.0),
         "low_precision": gemm == "fp8",
         "year": stack.year,
         "attention": ATTENTIONS.index(stack.attention),
@@ -136,6 +137,7 @@ def of_job(job: Job, cluster: Cluster, layouts: Layouts, stack: Stack) -> Batch:
         "tp_overlap": stack.tp_overlap,
         "dp_overlap": stack.dp_overlap,
         "kernels": KERNELS.index(stack.kernels),
+        "casts": KERNELS.index(stack.casts or stack.kernels),
         "grad_bytes": stack.grad_bytes,
         "param_bytes": stack.param_bytes,
         "bucket_bytes": stack.bucket_bytes,
@@ -157,8 +159,15 @@ _USUAL_CEILING = {
     "ampere": 0.87, "hopper": 0.80, "blackwell": 0.775, "trainium": 0.8, "tpu": 0.9, "other": 0.6,
 }  # fmt: skip
 """Share of the dense peak that large matmuls reach: the catalog's measured ceilings, by family."""
-_USUAL_WATTS = {"ampere": 400.0, "hopper": 700.0, "blackwell": 1150.0}
-"""The power at which the family's published matmul ceilings were measured."""
+_CEILING_WATTS = {
+    "a100": 400.0, "h100": 700.0, "h200": 700.0, "h800": 700.0, "gb200": 1200.0, "gb300": 1200.0,
+}  # fmt: skip
+"""Power at which the ceiling used for a device was measured; GB300 borrows the GB200's."""
+
+
+def _power_share(device: Accelerator) -> float:
+    usual = _CEILING_WATTS.get(device.name.split("-")[0])
+    return 1.0 if usual is None or device.tdp_watts is None else device.tdp_watts / usual
 
 
 def generation_of(accelerator: str) -> str:

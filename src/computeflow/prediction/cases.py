@@ -66,7 +66,7 @@ def case_of(row: Mapping[str, str], catalog: Catalog) -> Case:
     if row.get("moe_experts"):
         raise InputError("mixture of experts: not predicted yet")
     stack = _stack(row)
-    recompute, recompute_missing = _recompute(row)
+    recompute, recompute_missing = _recompute(row, stack)
     layout = _layout(row, stack, recompute)
     precision = _precision(row.get("precision", ""))
     job = Job(
@@ -153,14 +153,14 @@ def _stack(row: Mapping[str, str]) -> Stack:
     return replace(stack, tp_overlap=stack.tp_overlap or "asynctp" in flags)
 
 
-def _recompute(row: Mapping[str, str]) -> tuple[Recompute, bool]:
-    """What was recomputed, and whether that had to be assumed (none is the usual practice)."""
+def _recompute(row: Mapping[str, str], stack: Stack) -> tuple[Recompute, bool]:
+    """What was recomputed, and whether that had to be assumed."""
     text = row.get("recompute", "").lower()
     if text.startswith("full"):
         return "full", False
     if text.startswith(("selective", "minimal")):
         return "selective", False
-    return "none", not text
+    return ("none", False) if text else (stack.usual_recompute, True)
 
 
 def _layout(row: Mapping[str, str], stack: Stack, recompute: Recompute) -> Layout:

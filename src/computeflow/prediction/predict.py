@@ -13,7 +13,7 @@ from computeflow.prediction.stack import DEFAULT, Stack, find_stack
 from computeflow.prediction.step import account_step
 from computeflow.workload import Job, Layout, Layouts, check
 
-RANGE = (0.87, 1.24)
+RANGE = (0.90, 1.22)
 """Of predicted time, between which 80 % of the published dense runs lie; docs/accuracy.md."""
 WIDE = (0.75, 1.45)
 """The same where the stack was not stated; wider by judgement, not by measurement."""

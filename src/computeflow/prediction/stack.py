@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from computeflow.errors import UnknownNameError
+from computeflow.workload.layout import Recompute
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,13 +27,18 @@ class Stack:
     kernels: Literal["eager", "fused", "compiled", "graph"] = "fused"
     """eager: one launch per operation; fused: hand-fused norms, activations and rotations;
     compiled: torch.compile block by block; graph: one program per step (XLA, CUDA graphs)."""
+    casts: Literal["eager", "fused", "compiled", "graph"] | None = None
+    """How fp8 operands are made, where that differs from `kernels` (Transformer Engine: fused)."""
     grad_bytes: float = 4.0
     """Bytes per parameter in the gradient reduction."""
     param_bytes: float = 2.0
     """Bytes per parameter gathered again after a sharded optimizer step."""
-    bucket_bytes: float = 40e6
+    bucket_bytes: float = 25e6
+    """Of one gradient reduction; 25 MB is DistributedDataParallel's default."""
     keeps_gradients: bool = True
     """Gradient buffers stay from step to step, rather than being freed after the update."""
+    usual_recompute: Recompute = "none"
+    """What its users do when they say nothing."""
     selective: str = "elementwise"
     """What `selective` recomputes: "attention", "elementwise", or "half" of the matmuls."""
 
@@ -45,17 +51,19 @@ STACKS = {
         Stack(name="megatron", year=2026, grad_bytes=2.0, bucket_bytes=160e6),
         Stack(name="nemo", year=2025, grad_bytes=2.0, bucket_bytes=160e6),
         Stack(name="megatron-2021", year=2021, attention="unfused", sequence_parallel=False,
-              tp_overlap=False, dp_overlap=False, selective="attention"),
+              tp_overlap=False, dp_overlap=False, selective="attention", bucket_bytes=1e9),
         Stack(name="megatron-deepspeed", year=2022, attention="unfused",
-              sequence_parallel=False, tp_overlap=False, dp_overlap=False, selective="attention"),
+              sequence_parallel=False, tp_overlap=False, dp_overlap=False, selective="attention",
+              bucket_bytes=500e6),
         Stack(name="composer", year=2023, attention="flash1", sequence_parallel=False, tp_overlap=False,
-              grad_bytes=2.0, kernels="eager"),
+              grad_bytes=2.0, kernels="eager", casts="fused"),
         Stack(name="torchtitan", year=2025, attention="flash2", kernels="compiled",
               tp_overlap=False, selective="half", keeps_gradients=False),
         Stack(name="nanotron", year=2025, attention="flash2", sequence_parallel=False, tp_overlap=False,
               kernels="eager"),
-        Stack(name="jax", year=2025, kernels="graph"),
-        Stack(name="neuron", year=2024, kernels="graph"),
+        Stack(name="jax", year=2025, kernels="graph", usual_recompute="selective", selective="half",
+              bucket_bytes=1e9),
+        Stack(name="neuron", year=2024, kernels="graph", bucket_bytes=500e6),
         Stack(name="lab", year=2026, sequence_parallel=False, tp_overlap=False, kernels="eager",
               grad_bytes=2.0, keeps_gradients=False),
     )

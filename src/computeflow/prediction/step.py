@@ -164,7 +164,7 @@ def _gradient_traffic(b: Batch, p: Parameters, last_backward: Floats) -> Floats:
     ranks = b.dp * b.cp
     size = terms.stage_parameters(b)
     volume = size * (b.grad_bytes + np.where(b.split_optimizer > 0, b.param_bytes, b.grad_bytes))
-    buckets = np.clip(size * 4 / b.bucket_bytes, 1.0, 60.0)
+    buckets = np.maximum(size * b.grad_bytes / b.bucket_bytes, 1.0)
     seconds = (ranks - 1) / ranks * volume / terms.group_speed(b, p)
     seconds = seconds + np.where(ranks > 1, p["dp_latency"] * (ranks - 1) * buckets, 0.0)
     seconds = np.where((b.sharded > 0) & (b.pp == 1), 0.0, seconds)

@@ -105,8 +105,8 @@ def layer(b: Batch, p: Parameters, r: Rates) -> Layer:
     fused = b.attention > 0
     split = np.where(b.sequence_parallel > 0, b.tp, 1.0)
     moved = tokens * (b.hidden / split + 0.6 * b.ffn / b.tp) * p["elementwise_bytes"]
-    moved = moved * _by_kernels(b, p, "elementwise") / r.memory
-    cast = p["cast_bytes"] * _by_kernels(b, p, "cast")
+    moved = moved * _by_kernels(b.kernels, p, "elementwise") / r.memory
+    cast = p["cast_bytes"] * _by_kernels(b.casts, p, "cast")
     casts = b.low_precision * tokens * (2 * b.hidden + 2 * b.ffn / b.tp) * cast / r.memory
     return Layer(
         linear_forward=forward,
@@ -120,12 +120,12 @@ def layer(b: Batch, p: Parameters, r: Rates) -> Layer:
 
 def host_share(b: Batch, p: Parameters) -> Floats:
     """Host time of a layer over that of an eager one."""
-    return _by_kernels(b, p, "host")
+    return _by_kernels(b.kernels, p, "host")
 
 
-def _by_kernels(b: Batch, p: Parameters, what: str) -> Floats:
+def _by_kernels(kinds: Floats, p: Parameters, what: str) -> Floats:
     values = np.array([1.0, *(p[f"{what}_{kind}"] for kind in KERNELS[1:])])
-    return np.asarray(values[b.kernels.astype(int)])
+    return np.asarray(values[kinds.astype(int)])
 
 
 def weights(b: Batch) -> list[tuple[Floats, Floats]]:

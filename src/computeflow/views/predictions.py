@@ -27,10 +27,11 @@ def prediction_tables(found: Prediction) -> list[Table]:
         ("assumed", "; ".join(found.assumed)),
     )  # fmt: skip
     layout = found.layout
+    size = f"{layout.gpus:,} GPU{'s' if layout.gpus > 1 else ''}"
     title = (
-        f"{found.job.model.name} on {layout.gpus} GPUs: tp {layout.tp}, pp {layout.pp}, vp "
-        f"{layout.vp}, cp {layout.cp}, {layout.sharding}, micro-batch {layout.micro_batch}, "
-        f"recompute {layout.recompute}, {found.job.precision}, stack {found.stack.name}"
+        f"{found.job.model.name} on {size}: tp {layout.tp}, pp {layout.pp}, vp {layout.vp}, cp "
+        f"{layout.cp}, {layout.sharding}, micro-batch {layout.micro_batch}, recompute "
+        f"{layout.recompute}, {found.job.precision}, stack {found.stack.name}"
     )
     summary = Table(title=title, columns=columns("what", "predicted", wrap="predicted"), rows=facts)
     return [summary, ledger_table(found.ledger)]

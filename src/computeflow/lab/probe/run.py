@@ -255,8 +255,9 @@ def _figures(found: Measurements) -> Iterable[Item]:
         yield Item(name="storage write", value=found.storage.write_bytes_per_second, unit="B/s")
     for operation in dict.fromkeys(c.operation for c in found.collectives):
         timings = [c for c in found.collectives if c.operation == operation]
-        best = max(timing.bus_bytes_per_second for timing in timings)
-        yield Item(name=f"{operation} x{timings[0].ranks}", value=best, unit="B/s")
+        largest = max(timings, key=lambda timing: timing.payload_bytes)
+        rate = largest.bus_bytes_per_second
+        yield Item(name=f"{operation} x{largest.ranks}", value=rate, unit="B/s")
     if found.soak:
         last = [rate for _, rate in found.soak[len(found.soak) // 2 :]]
         yield Item(name="soak", value=statistics.median(last), unit="FLOP/s")
