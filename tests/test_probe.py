@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,6 +18,7 @@ import pytest
 pytest.importorskip("torch", reason="pip install torch")
 
 from computeflow.catalog import load_catalog
+from computeflow.cli import run
 from computeflow.lab.probe.collectives import OPERATIONS, CollectiveTiming, fit
 from computeflow.lab.probe.expect import expected
 from computeflow.lab.probe.grade import Item, against_baseline, outliers
@@ -26,18 +30,32 @@ CPU_GROUPS = Path("/sys/fs/cgroup/cpu")
 IO_GROUPS = Path("/sys/fs/cgroup/blkio")
 
 
-def probe(*flags: str, group: Path | None = None, prefix: list[str] | None = None,
-          **extra: str) -> dict[str, Any]:  # fmt: skip
-    """A real probe in a process of its own, in a control group if one is given."""
-    enter = f"echo $$ > {group}/cgroup.procs; " if group else ""
-    command = [*(prefix or []), "bash", "-c", f'{enter}exec "$@"', "-", *PROGRAM, *flags]
-    done = subprocess.run(
-        command, capture_output=True, text=True, check=False, timeout=240, env=os.environ | extra
-    )
-    assert done.returncode in (0, 3), done.stderr
-    found: dict[str, Any] = json.loads(done.stdout)
-    found["exit_code"] = done.returncode
+def probe(*flags: str, group: Path | None = None, alone: bool = False) -> dict[str, Any]:
+    """A real probe: here, or in a process of its own, in a control group if one is given."""
+    if group is None and not alone:
+        shown = io.StringIO()
+        with contextlib.redirect_stdout(shown):
+            code = run([*PROGRAM[3:], *flags])
+        text = shown.getvalue()
+    else:
+        enter = (f"echo $$ > {group}/cgroup.procs; " if group else "") + 'exec "$@"'
+        done = subprocess.run(
+            ["bash", "-c", enter, "-", *PROGRAM, *flags], capture_output=True, text=True,
+            check=False, timeout=240,
+        )  # fmt: skip
+        code, text = done.returncode, done.stdout
+        assert code in (0, 3), done.stderr
+    found: dict[str, Any] = json.loads(text)
+    found["exit_code"] = code
     return found
+
+
+def tool(name: str, package: str) -> str:
+    """The path of a system program; they live where a user's PATH does not always lead."""
+    path = shutil.which(name, path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
+    if path is None:
+        pytest.skip(f"{name} is missing: apt-get install {package}")
+    return path
 
 
 def bad(found: dict[str, Any]) -> set[str]:
@@ -96,17 +114,19 @@ def loop_disk(tmp_path: Path) -> Iterator[tuple[Path, str]]:
     folder.mkdir()
     with image.open("wb") as file:
         file.truncate(256 << 20)
-    made = subprocess.run(["losetup", "-f", "--show", str(image)], capture_output=True, text=True,
-                          check=False)  # fmt: skip
+    losetup, format_disk = tool("losetup", "util-linux"), tool("mkfs.ext4", "e2fsprogs")
+    made = subprocess.run(
+        [losetup, "-f", "--show", str(image)], capture_output=True, text=True, check=False
+    )
     if made.returncode:
-        pytest.skip("no loop device: apt-get install util-linux, and root")
+        pytest.skip("no loop device: needs root")
     device = made.stdout.strip()
-    subprocess.run(["mkfs.ext4", "-q", device], check=True)
+    subprocess.run([format_disk, "-q", device], check=True)
     subprocess.run(["mount", device, str(folder)], check=True)
     number = Path(device).stat().st_rdev
     yield folder, f"{os.major(number)}:{os.minor(number)}"
     subprocess.run(["umount", str(folder)], check=True)
-    subprocess.run(["losetup", "-d", device], check=True)
+    subprocess.run([losetup, "-d", device], check=True)
 
 
 def test_a_slow_disk_is_found_against_an_earlier_probe(
@@ -128,23 +148,24 @@ def test_a_slow_disk_is_found_against_an_earlier_probe(
 def two_hosts() -> Iterator[tuple[str, str]]:
     """Two network name spaces joined by one link; their names."""
     one, two = f"cf{os.getpid() % 10000}a", f"cf{os.getpid() % 10000}b"
-    tried = subprocess.run(["ip", "netns", "add", one], capture_output=True, check=False)
+    ip = tool("ip", "iproute2")
+    tried = subprocess.run([ip, "netns", "add", one], capture_output=True, check=False)
     if tried.returncode:
-        pytest.skip("no network name spaces: apt-get install iproute2, and root")
+        pytest.skip("no network name spaces: needs root")
     steps = [
-        f"ip netns add {two}",
-        f"ip link add {one} type veth peer name {two}",
-        f"ip link set {one} netns {one}",
-        f"ip link set {two} netns {two}",
-        f"ip -n {one} addr add 10.231.0.1/24 dev {one}",
-        f"ip -n {two} addr add 10.231.0.2/24 dev {two}",
-        *(f"ip -n {name} link set {dev} up" for name in (one, two) for dev in (name, "lo")),
+        f"{ip} netns add {two}",
+        f"{ip} link add {one} type veth peer name {two}",
+        f"{ip} link set {one} netns {one}",
+        f"{ip} link set {two} netns {two}",
+        f"{ip} -n {one} addr add 10.231.0.1/24 dev {one}",
+        f"{ip} -n {two} addr add 10.231.0.2/24 dev {two}",
+        *(f"{ip} -n {name} link set {dev} up" for name in (one, two) for dev in (name, "lo")),
     ]
     for step in steps:
         subprocess.run(step.split(), check=True)
     yield one, two
     for name in (one, two):
-        subprocess.run(["ip", "netns", "del", name], check=True)
+        subprocess.run([ip, "netns", "del", name], check=True)
 
 
 def probe_both(hosts: tuple[str, str], folder: Path, *flags: str) -> dict[str, Any]:
@@ -155,7 +176,16 @@ def probe_both(hosts: tuple[str, str], folder: Path, *flags: str) -> dict[str, A
             "RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_RANK": "0", "MASTER_ADDR": "10.231.0.1",
             "MASTER_PORT": "29533", "GLOO_SOCKET_IFNAME": name,
         }  # fmt: skip
-        command = ["ip", "netns", "exec", name, *PROGRAM, "--storage", str(folder), *flags]
+        command = [
+            tool("ip", "iproute2"),
+            "netns",
+            "exec",
+            name,
+            *PROGRAM,
+            "--storage",
+            str(folder),
+            *flags,
+        ]
         running.append(
             subprocess.Popen(
                 command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
@@ -173,10 +203,11 @@ def test_a_slow_link_is_found_against_an_earlier_probe(
     healthy = probe_both(two_hosts, tmp_path)
     assert len(healthy["probes"]) == 2
     (tmp_path / "healthy.json").write_text(json.dumps(healthy))
+    ip, tc = tool("ip", "iproute2"), tool("tc", "iproute2")
+    limit = "tbf rate 40mbit burst 64kb latency 200ms"
     for name in two_hosts:
-        limit = "tbf rate 40mbit burst 64kb latency 200ms"
-        subprocess.run(f"ip netns exec {name} tc qdisc add dev {name} root {limit}".split(),
-                       check=True)  # fmt: skip
+        shape = f"{ip} netns exec {name} {tc} qdisc add dev {name} root {limit}"
+        subprocess.run(shape.split(), check=True)
     slow = probe_both(two_hosts, tmp_path, "--against", str(tmp_path / "healthy.json"),
                       "--slack", "0.8")  # fmt: skip
     assert bad(slow) >= {f"{name} x2" for name in OPERATIONS}
@@ -211,27 +242,25 @@ def test_the_first_host_of_a_slurm_list_is_the_master(nodes: str, first: str) ->
     assert first_host(nodes) == first
 
 
-def test_a_ray_cluster_is_probed_node_by_node(tmp_path: Path) -> None:
+def test_a_ray_cluster_is_probed_node_by_node_and_its_absence_is_one_line(tmp_path: Path) -> None:
     pytest.importorskip("ray", reason="pip install ray")
     from ray.cluster_utils import Cluster
 
+    for address in ("auto", "127.0.0.1:1"):
+        absent = subprocess.run(
+            [*PROGRAM, "--ray", address], capture_output=True, text=True, check=False,
+            cwd=tmp_path, timeout=120,
+        )  # fmt: skip
+        assert (absent.returncode, absent.stderr.count("\n")) == (1, 1), absent.stderr
+        assert "no Ray cluster" in absent.stderr
     cluster: Any = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "num_gpus": 0})
     try:
         cluster.add_node(num_cpus=1, num_gpus=0)
-        found = probe("--storage", str(tmp_path), "--ray", cluster.address)
+        found = probe("--storage", str(tmp_path), "--ray", cluster.address, alone=True)
     finally:
         cluster.shutdown()
     assert [p["rank"] for p in found["probes"]] == [0, 1]
     assert "all-reduce x2" in {item["name"] for item in found["probes"][0]["items"]}
-
-
-def test_no_ray_cluster_is_one_line(tmp_path: Path) -> None:
-    pytest.importorskip("ray", reason="pip install ray")
-    done = subprocess.run(
-        [*PROGRAM, "--ray", "auto"], capture_output=True, text=True, check=False, cwd=tmp_path
-    )
-    assert (done.returncode, done.stderr.count("\n")) == (1, 1), done.stderr
-    assert "no Ray cluster" in done.stderr
 
 
 def test_an_expectation_comes_from_the_catalogs_row() -> None:
@@ -300,6 +329,15 @@ def test_the_quota_is_read_from_the_group_and_those_above(
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
     assert cgroup_quota(tmp_path / "self", tmp_path) == quota
+
+
+def test_the_numa_node_of_a_device_is_read_from_the_kernel(tmp_path: Path) -> None:
+    from computeflow.lab.sensors import numa_node
+
+    (tmp_path / "0000:3b:00.0").mkdir()
+    (tmp_path / "0000:3b:00.0" / "numa_node").write_text("1\n")
+    assert numa_node("00000000:3B:00.0", tmp_path) == 1
+    assert numa_node("00000000:AF:00.0", tmp_path) is None
 
 
 def write_corpus(folder: Path, count: int, lines: int) -> None:

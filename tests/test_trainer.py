@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import subprocess
 import sys
@@ -20,18 +21,21 @@ SMALL = ["--layers", "2", "--hidden", "64", "--heads", "4", "--vocab", "256", "-
 
 
 def run(folder: Path, *flags: str, ranks: int = 1, expect: int | None = 0) -> list[dict[str, Any]]:
-    """The summaries of a real run in its own processes."""
-    launcher = [sys.executable, "-m"]
-    if ranks > 1:
-        launcher += ["torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks), "-m"]
+    """The summaries of a real run: one rank in this process, several in their own."""
+    if ranks == 1:
+        from computeflow.lab.trainer.loop import train
+
+        with contextlib.chdir(folder):
+            return [train(parse_settings([*SMALL, *flags])).to_data()]
     output = folder / "out.json"
     done = subprocess.run(
-        [*launcher, "computeflow.lab.trainer", *SMALL, *flags, "--output", str(output)],
+        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node",
+         str(ranks), "-m", "computeflow.lab.trainer", *SMALL, *flags, "--output", str(output)],
         capture_output=True, text=True, check=False, timeout=300, cwd=folder,
     )  # fmt: skip
     if expect is not None:
         assert done.returncode == expect, done.stderr[-2000:]
-    files = [output] if ranks == 1 else [folder / f"out_{rank}.json" for rank in range(ranks)]
+    files = [folder / f"out_{rank}.json" for rank in range(ranks)]
     return [json.loads(file.read_text()) for file in files if file.exists()]
 
 

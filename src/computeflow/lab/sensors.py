@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 _THROTTLES = {
@@ -130,11 +131,22 @@ def describe_device(index: int = 0) -> dict[str, Any]:
     nvml, handle, missing = _open(index)
     if handle is None:
         return {"unavailable": missing}
+    bus = nvml.nvmlDeviceGetPciInfo(handle).busId
     return {
         "name": nvml.nvmlDeviceGetName(handle),
+        "numa_node": numa_node(bus if isinstance(bus, str) else bus.decode()),
         "driver": nvml.nvmlSystemGetDriverVersion(),
         "memory_bytes": int(nvml.nvmlDeviceGetMemoryInfo(handle).total),
         "power_limit_watts": nvml.nvmlDeviceGetPowerManagementLimit(handle) / 1000,
         "max_sm_hertz": nvml.nvmlDeviceGetMaxClockInfo(handle, nvml.NVML_CLOCK_SM) * 1e6,
         "max_memory_hertz": nvml.nvmlDeviceGetMaxClockInfo(handle, nvml.NVML_CLOCK_MEM) * 1e6,
     }
+
+
+def numa_node(bus: str, root: Path = Path("/sys/bus/pci/devices")) -> int | None:
+    """The NUMA node that a device hangs on; NVML writes 00000000:3B:00.0, the kernel 0000:3b:00.0."""
+    try:
+        node = int((root / bus.lower()[-12:] / "numa_node").read_text())
+    except (OSError, ValueError):
+        return None
+    return node if node >= 0 else None

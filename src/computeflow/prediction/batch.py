@@ -89,6 +89,7 @@ class Batch:
     """Likewise, for fp8 operands."""
     grad_bytes: Floats
     param_bytes: Floats
+    state_bytes: Floats
     bucket_bytes: Floats
     keeps_gradients: Floats
     selective_half: Floats
@@ -140,6 +141,7 @@ def of_job(job: Job, cluster: Cluster, layouts: Layouts, stack: Stack) -> Batch:
         "casts": KERNELS.index(stack.casts or stack.kernels),
         "grad_bytes": stack.grad_bytes,
         "param_bytes": stack.param_bytes,
+        "state_bytes": stack.state_bytes,
         "bucket_bytes": stack.bucket_bytes,
         "keeps_gradients": stack.keeps_gradients,
         "selective_half": stack.selective == "half",

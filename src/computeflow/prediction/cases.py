@@ -146,6 +146,8 @@ def _stack(row: Mapping[str, str]) -> Stack:
         stack = replace(stack, kernels="compiled" if compiled else "eager")
     elif name == "torchtitan":
         stack = replace(stack, kernels="eager")
+    if row.get("precision") == "amp":  # fp32 weights under autocast
+        stack = replace(stack, param_bytes=4.0, grad_bytes=4.0, state_bytes=8.0)
     if "no flash" in flags or "attention=unfused" in flags:
         stack = replace(stack, attention="unfused")
     if "sequence-parallel=y" in flags or "seqpar" in row.get("recompute", ""):

@@ -28,8 +28,8 @@ class Memory:
         return np.asarray(sum(self.by_owner.values()))
 
 
-def memory(b: Batch, *, state_bytes: float = 12.0, weight_bytes: float = 2.0) -> Memory:
-    """`state_bytes` per parameter: 12 for AdamW with fp32 weights beside bf16 ones, 4 all in bf16.
+def memory(b: Batch) -> Memory:
+    """Of every row.
 
     Gradients that are freed after the update meet either the activations (early in the backward
     pass) or nothing (at its end): the larger counts.
@@ -37,7 +37,7 @@ def memory(b: Batch, *, state_bytes: float = 12.0, weight_bytes: float = 2.0) ->
     parameters = terms.stage_parameters(b)
     ranks = b.dp * b.cp
     shards = np.where(b.sharded > 0, ranks, 1.0)
-    gathered = np.where(b.sharded > 0, 2 * terms.layer_parameters(b) * weight_bytes, 0.0)
+    gathered = np.where(b.sharded > 0, 2 * terms.layer_parameters(b) * b.param_bytes, 0.0)
     split = np.where(b.split_optimizer + b.sharded > 0, ranks, 1.0)
     gradients = parameters * b.grad_bytes / shards
     activations, logits = _activations(b), _logits(b)
@@ -45,9 +45,9 @@ def memory(b: Batch, *, state_bytes: float = 12.0, weight_bytes: float = 2.0) ->
     late = ~together & (gradients > activations + logits)
     return Memory(
         by_owner={
-            "weights": parameters * weight_bytes / shards + gathered,
+            "weights": parameters * b.param_bytes / shards + gathered,
             "gradients": np.where(together | late, gradients, 0.0),
-            "optimizer": parameters * state_bytes / split,
+            "optimizer": parameters * b.state_bytes / split,
             "activations": np.where(late, 0.0, activations),
             "logits": np.where(late, 0.0, logits),
             "overhead": np.full(len(b), _OVERHEAD_BYTES),

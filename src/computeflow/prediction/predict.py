@@ -96,7 +96,7 @@ def predict(
         assumed=(
             *cluster.assumed,
             *(() if stack is not None else (f"stack {used.name} ({used.year:g})",)),
-            "AdamW, fp32 state beside bf16 weights",
+            f"AdamW with {used.state_bytes:g} bytes of state per parameter",
             "input and checkpoints cost nothing",
         ),
     )

@@ -32,7 +32,11 @@ class Stack:
     grad_bytes: float = 4.0
     """Bytes per parameter in the gradient reduction."""
     param_bytes: float = 2.0
-    """Bytes per parameter gathered again after a sharded optimizer step."""
+    """Bytes per parameter of the weights that the forward pass uses, and gathers again after a
+    sharded optimizer step."""
+    state_bytes: float = 12.0
+    """Bytes per parameter of AdamW's state: 12 with fp32 weights beside bf16 ones, 8 where the fp32
+    weights are the only ones, 4 all in bf16."""
     bucket_bytes: float = 25e6
     """Of one gradient reduction; 25 MB is DistributedDataParallel's default."""
     keeps_gradients: bool = True
@@ -65,7 +69,7 @@ STACKS = {
               bucket_bytes=1e9),
         Stack(name="neuron", year=2024, kernels="graph", bucket_bytes=500e6),
         Stack(name="lab", year=2026, sequence_parallel=False, tp_overlap=False, kernels="eager",
-              grad_bytes=2.0, keeps_gradients=False),
+              grad_bytes=2.0, state_bytes=4.0, keeps_gradients=False),
     )
 }  # fmt: skip
 """Capabilities as the projects document them; see docs/prediction.md."""

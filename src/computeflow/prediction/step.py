@@ -54,7 +54,8 @@ def account_step(b: Batch, p: Parameters) -> Step:
     fill = (b.pp - 1) / b.vp * (body + head / b.pp)
     dp = _gradient_traffic(b, p, layers * backward.total)
     shards = np.where(b.split_optimizer + b.sharded > 0, b.dp * b.cp, 1.0)
-    optimizer = terms.stage_parameters(b) * p["optimizer_bytes"] / shards / r.memory
+    moved = p["optimizer_bytes"] * np.where(b.state_bytes <= 4, p["optimizer_bf16"], 1.0)
+    optimizer = terms.stage_parameters(b) * moved / shards / r.memory
     work = rounds * (body + head + p2p) + fill + dp + optimizer
     jitter = work * p["jitter"] * np.log2(np.maximum(b.gpus / b.domain, 1.0))
 

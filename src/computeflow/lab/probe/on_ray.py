@@ -6,6 +6,7 @@ The only module that imports Ray.
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Callable
 from typing import Any
 
@@ -23,6 +24,7 @@ def probe_on_ray(
     """Run the probe on all nodes of the cluster at `address` ("auto": the one this node is in)."""
     ray = _ray()
     if not ray.is_initialized():
+        _knock(address)
         try:
             ray.init(address=address, log_to_driver=False, logging_level="ERROR")
         except ConnectionError as error:
@@ -41,6 +43,19 @@ def probe_on_ray(
         tasks.append(_submit(ray, node, gpus, variables, options, accelerator))
     fleets: list[Fleet] = ray.get(tasks)
     return fleets[0]
+
+
+def _knock(address: str) -> None:
+    """Ray itself tries a dead address for many minutes."""
+    host, colon, port = address.rpartition(":")
+    if not colon or not port.isdecimal() or "//" in host:
+        return
+    try:
+        socket.create_connection((host, int(port)), timeout=5).close()
+    except OSError as error:
+        raise UnavailableError(
+            f"no Ray cluster at {address!r}: {error.strerror or error}"
+        ) from None
 
 
 def _places(nodes: list[dict[str, Any]]) -> list[tuple[str, int, int]]:

@@ -212,13 +212,12 @@ def _items(rounds: list[Measurements]) -> list[Item]:
 
 def _host_items(host: Host) -> list[Item]:
     share = host.share
-    free = max(host.cpus - share.others, 0.25)
     quota = float(host.cpus) if host.quota_cpus is None else host.quota_cpus
     taken = "" if share.others < 0.05 else f", {share.others:.1f} taken by other work"
     return [
         Item(
             name="host cpus", value=share.delivered, unit="CPU", of_peak=float(host.cpus),
-            expected_low=0.8 * free, expected_high=1.05 * host.cpus,
+            expected_low=max(0.8 * host.cpus - share.others, 0.0), expected_high=1.05 * host.cpus,
             reason=f"{host.cpus} CPUs are visible{taken}",
         ),
         Item(
