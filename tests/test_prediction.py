@@ -170,6 +170,8 @@ def test_what_does_not_fit_is_an_answer() -> None:
         (["llama-3.1-70b", "--on", "rtx-4090:512"], "nic_bytes_per_second"),
         (["llama-3.1-70b", "--on", "h100-sxm:512", "--tp", "3"], "impossible layout"),
         (["llama-3.1-70b", "--on", "absent.toml"], "No such file"),
+        (["llama-3.1-70b", "--on", "h100-sxm:" + "9" * 30], "between 1 and"),
+        (["llama-3.1-70b", "--on", "h100-sxm:512", "--pp", "9" * 30], "between 1 and"),
         (["llama-3.1-70b", "--on", "h100-sxm:512", "--stack", "megatrn"], "nearest: megatron"),
         (["llama-3.1-70b", "--on", "a100-80-sxm:512", "--precision", "fp8"], "unknown precision"),
     ],
@@ -217,6 +219,44 @@ def test_the_error_on_published_runs_does_not_grow() -> None:
     assert max(e.mape for e in result.by_source.values() if e.n >= 10) < 0.18
     assert abs(result.summary.bias) < 0.03
     assert 0.75 < result.summary.in_range < 0.88
+
+
+GOOD = {
+    "row_id": "1", "source": "us", "year": "2024", "model_name": "x", "layers": "32",
+    "hidden": "4096", "heads": "32", "vocab": "32000", "seq_len": "4096", "gpu": "h100",
+    "num_gpus": "8", "gpus_per_node": "8", "inter_node_link": "400 Gb/s per node", "tp": "1",
+    "pp": "1", "micro_batch": "1", "global_batch": "8", "framework": "torchtitan",
+    "d_step_time_s": "1.0",
+}  # fmt: skip
+
+
+@given(
+    st.sampled_from(sorted(GOOD)),
+    st.sampled_from(["", "0", "-1", "nan", "inf", "1e400", "soon", "0.5", "9" * 40, "\x00"]),
+)
+@settings(deadline=None)
+def test_a_hostile_row_is_predicted_or_says_why_not(column: str, value: str) -> None:
+    row = GOOD | {column: value}
+    text = ",".join(row) + "\n" + ",".join(row.values()) + "\n"
+    cases, skipped = read_cases(text, FACTS)
+    assert len(cases) + len(skipped) == 1
+    if cases:
+        assert np.isfinite(validate(cases, {}, PARAMETERS).summary.mape)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [("pipe.csv", "a device or a pipe"), ("folder.csv", "a folder"), ("empty.csv", "no rows"),
+     ("absent.csv", "No such file")],
+)  # fmt: skip
+def test_a_table_that_cannot_be_read_is_one_line(
+    name: str, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    os.mkfifo(tmp_path / "pipe.csv")
+    (tmp_path / "folder.csv").mkdir()
+    (tmp_path / "empty.csv").touch()
+    assert run(["validate", "--cases", str(tmp_path / name)]) == 2
+    assert words in capsys.readouterr().err
 
 
 def test_our_own_h200_rows_are_predicted_without_fitting() -> None:

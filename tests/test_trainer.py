@@ -136,9 +136,11 @@ def test_a_trace_is_written_for_the_profiled_steps(tmp_path: Path) -> None:
         (["--fault", "hang:x"], "write kind:severity"),
         (["--precision", "fp8", "--hidden", "40"], "multiples of 16"),
         (["--data", "absent.bin"], "no such token file"),
+        (["--data", "empty.bin"], "fewer tokens than one sequence"),
     ],
 )
 def test_impossible_settings_are_one_line(tmp_path: Path, flags: list[str], message: str) -> None:
+    (tmp_path / "empty.bin").touch()
     done = subprocess.run(
         [sys.executable, "-m", "computeflow.lab.trainer", *SMALL, *flags],
         capture_output=True, text=True, check=False, cwd=tmp_path,

@@ -8,6 +8,7 @@ import click
 
 from computeflow import codec
 from computeflow.catalog import load_catalog
+from computeflow.catalog.files import read_text
 from computeflow.cli.output import catalog_option, emit, output_option
 from computeflow.errors import InputError
 from computeflow.prediction import load_parameters
@@ -32,11 +33,7 @@ def validate(tables: tuple[Path, ...], files: tuple[str, ...], output: str) -> N
     cases: list[Case] = []
     skipped: dict[str, str] = {}
     for path in tables or (PACKAGED,):
-        try:
-            text = path.read_text(encoding="utf-8-sig")
-        except (OSError, UnicodeDecodeError) as error:
-            raise InputError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
-        found, left_out = read_cases(text, facts)
+        found, left_out = read_cases(read_text(path), facts)
         cases += found
         skipped |= left_out
     if not cases:

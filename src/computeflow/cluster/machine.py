@@ -13,6 +13,7 @@ from typing import Any
 
 from computeflow import codec
 from computeflow.catalog import Accelerator, Catalog
+from computeflow.catalog.files import read_text
 from computeflow.errors import InputError
 
 
@@ -69,10 +70,9 @@ def usual_cluster(accelerator: str, gpus: int, catalog: Catalog) -> Cluster:
 
 
 def _from_file(path: Path, catalog: Catalog) -> Cluster:
+    text = read_text(path)
     try:
-        data: Any = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror or error}") from None
+        data: Any = tomllib.loads(text)
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path}: not TOML: {error}") from None
     return _from_parts(codec.decode(ClusterFile, data, str(path)), catalog)

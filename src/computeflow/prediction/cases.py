@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -88,19 +89,26 @@ def case_of(row: Mapping[str, str], catalog: Catalog) -> Case:
         cluster=cluster,
         layout=layout,
         stack=stack,
-        measured_seconds=float(row["d_step_time_s"]),
+        measured_seconds=_number(row, "d_step_time_s"),
         missing=tuple(name for name, unsaid in unstated.items() if unsaid),
     )
 
 
-def _whole(row: Mapping[str, str], name: str, default: int = 1) -> int:
+def _number(row: Mapping[str, str], name: str, default: float | None = None) -> float:
     text = row.get(name) or str(default)
     try:
         value = float(text)
     except ValueError:
-        raise InputError(f"{name} = {text!r} is not a number") from None
+        raise InputError(f"{name} = {text[:40]!r} is not a number") from None
+    if not 0 < value < math.inf:
+        raise InputError(f"{name} = {text[:40]}: must be above zero and finite")
+    return value
+
+
+def _whole(row: Mapping[str, str], name: str, default: int = 1) -> int:
+    value = _number(row, name, default)
     if value != int(value):
-        raise InputError(f"{name} = {text}: not a whole number")
+        raise InputError(f"{name} = {value:g}: not a whole number")
     return int(value)
 
 
@@ -140,7 +148,7 @@ def _stack(row: Mapping[str, str]) -> Stack:
     name = next((stack for word, stack in _FRAMEWORKS if word in framework), None)
     if name is None:
         raise InputError(f"framework {row.get('framework', '')!r} is not known")
-    stack = replace(STACKS[name], year=float(row.get("year") or STACKS[name].year))
+    stack = replace(STACKS[name], year=_number(row, "year", STACKS[name].year))
     if "compile=" in flags:
         compiled = any(f"compile={word}" in flags for word in ("y", "block", "whole"))
         stack = replace(stack, kernels="compiled" if compiled else "eager")

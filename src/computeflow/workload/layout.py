@@ -20,6 +20,8 @@ Recompute = Literal["none", "selective", "full"]
 Sharding = Literal["ddp", "zero1", "zero2", "zero3", "fsdp", "hsdp"]
 RECOMPUTES: tuple[str, ...] = get_args(Recompute)
 SHARDINGS: tuple[str, ...] = get_args(Sharding)
+MOST = 10**9
+"""Of any one size; far above what exists, far below what overflows."""
 PRECISIONS = ("fp32", "tf32", "fp16", "bf16", "fp8")
 
 Ints = NDArray[np.int64]
@@ -37,8 +39,8 @@ class Job:
     """To train on, where a whole run is asked about."""
 
     def __post_init__(self) -> None:
-        if min(self.global_batch, self.seq_len) < 1:
-            raise InputError("global_batch and seq_len start at 1")
+        if not all(1 <= size <= MOST for size in (self.global_batch, self.seq_len)):
+            raise InputError(f"global_batch and seq_len lie between 1 and {MOST:,}")
         if self.precision not in PRECISIONS:
             raise UnknownNameError("precision", self.precision, PRECISIONS)
 
@@ -63,8 +65,8 @@ class Layout:
 
     def __post_init__(self) -> None:
         sizes = {n: getattr(self, n) for n in _SIZES}
-        if wrong := [name for name, size in sizes.items() if size < 1]:
-            raise InputError(f"{wrong[0]} = {sizes[wrong[0]]}: sizes of a layout start at 1")
+        if wrong := [name for name, size in sizes.items() if not 1 <= size <= MOST]:
+            raise InputError(f"{wrong[0]}: sizes of a layout lie between 1 and {MOST:,}")
         if self.recompute not in RECOMPUTES:
             raise UnknownNameError("recompute", self.recompute, RECOMPUTES)
         if self.sharding not in SHARDINGS:

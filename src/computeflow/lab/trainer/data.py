@@ -27,6 +27,10 @@ class Sequences(IterableDataset[Tensor]):
         self.delay_seconds = sum(delays)
         if settings.data != "synthetic" and not Path(settings.data).is_file():
             raise InputError(f"{settings.data}: no such token file")
+        if settings.data != "synthetic" and len(read_tokens(settings.data)) <= settings.seq_len + 1:
+            raise InputError(
+                f"{settings.data}: fewer tokens than one sequence of {settings.seq_len}"
+            )
 
     def __iter__(self) -> Iterator[Tensor]:
         worker = get_worker_info()
@@ -49,6 +53,8 @@ def read_tokens(path: str) -> Tensor:
     """A flat token file as a mapped tensor; `.u32` files hold four bytes a token, others two."""
     kind = torch.int32 if path.endswith(".u32") else torch.uint16
     size = Path(path).stat().st_size // kind.itemsize
+    if not size:
+        return torch.empty(0, dtype=kind)
     return torch.from_file(path, shared=False, size=size, dtype=kind)
 
 
