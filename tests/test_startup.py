@@ -28,6 +28,13 @@ def test_showing_a_row_costs_at_most_a_quarter_of_a_cpu_second(output: str) -> N
     assert full - bare < 0.25
 
 
+def test_predicting_from_the_shell_starts_fast() -> None:
+    """A guard; the aim is 0.15 CPU-seconds above importing numpy (docs/accuracy.md)."""
+    job = ["llama-3.1-70b", "--on", "h100-sxm:512", "--global-batch", "1024", "--seq-len", "8192"]
+    full = cpu_seconds("-m", "computeflow.cli", "predict", *job, "--tp", "4", "--pp", "4")
+    assert full - cpu_seconds("-c", "import numpy") < 0.25
+
+
 def imported(statement: str) -> set[str]:
     code = f"{statement}; import sys; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

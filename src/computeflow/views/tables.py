@@ -138,11 +138,13 @@ def to_rich(table: Table, width: int = WIDTH) -> RichTable | Text:
 
 
 def to_html(table: Table) -> str:
-    head = "".join(f'<th class="{c.align}">{escape(c.header)}</th>' for c in table.columns)
+    head = "".join(
+        f'<th style="text-align:{c.align}">{escape(c.header)}</th>' for c in table.columns
+    )
     body = "".join(
         f"<tr{' class=strong' if number in table.strong else ''}>"
         + "".join(
-            f'<td class="{column.align}">{escape(cell)}</td>'
+            f'<td style="text-align:{column.align}">{escape(cell)}</td>'
             for cell, column in zip(row, table.columns, strict=True)
         )
         + "</tr>"
