@@ -56,7 +56,7 @@ system:  ## install the Debian packages that some tests need
 	else echo "[system] nothing missing"; fi
 
 proofs: $(STAMP)  ## the long comparisons; writes benchmarks/reports
-	@for proof in benchmarks/prove_*.py; do echo "[proofs] $$proof"; $(BIN)/python $$proof || exit 1; done
+	@for proof in benchmarks/prove_*.py; do name=$$(basename $$proof .py); echo "[proofs] $$name"; $(BIN)/python -m benchmarks.$$name || exit 1; done
 
 docs: $(STAMP)  ## regenerate docs/cli.md and the frozen names
 	@$(BIN)/python docs/generate.py

@@ -1,8 +1,8 @@
 """Whole training steps of known configurations on one device: the project's own ground truth.
 
 `python -m benchmarks.measure_steps FILE [PART]` writes one JSON line per configuration as it
-finishes; PART is `eager`, `compiled`, `held-out` or a pattern of names. `benchmarks.report_h200`
-turns the lines into the report and the rows. Needs torch only.
+finishes; PART is `eager`, `compiled`, `held-out`, `fresh` or a pattern of names.
+`benchmarks.report_h200` turns the lines into the report and the rows. Needs torch only.
 """
 
 from __future__ import annotations
@@ -28,6 +28,12 @@ SHAPES: dict[str, dict[str, Any]] = {
                   "vocab": 151936},
     "70b-slice": {"layers": 4, "hidden": 8192, "heads": 64, "kv_heads": 8, "ffn": 28672,
                   "vocab": 128256},
+    "0.3b": {"layers": 20, "hidden": 1024, "heads": 16, "kv_heads": 16, "ffn": 2816, "vocab": 50304},
+    "2.6b": {"layers": 26, "hidden": 2560, "heads": 20, "kv_heads": 4, "ffn": 10240, "vocab": 64000},
+    "4b": {"layers": 36, "hidden": 2560, "heads": 32, "kv_heads": 8, "ffn": 9728, "vocab": 151936},
+    "7b": {"layers": 32, "hidden": 4096, "heads": 32, "kv_heads": 32, "ffn": 11008, "vocab": 32000},
+    "32b-slice": {"layers": 6, "hidden": 5120, "heads": 40, "kv_heads": 8, "ffn": 27648,
+                  "vocab": 152064},
 }  # fmt: skip
 EAGER: list[tuple[str, dict[str, Any]]] = [
     ("0.5b", {"seq_len": 512, "micro_batch": 32}),
@@ -89,6 +95,30 @@ HELD_OUT: list[tuple[str, dict[str, Any]]] = [  # for judging what was fitted on
     ("70b-slice", {"seq_len": 4096, "micro_batch": 4, "precision": "fp8", "recompute": "full",
                    "compile": "block"}),
 ]  # fmt: skip
+FRESH: list[tuple[str, dict[str, Any]]] = [  # measured after the model was frozen, never tuned on
+    ("0.3b", {"seq_len": 1024, "micro_batch": 16}),
+    ("0.3b", {"seq_len": 1024, "micro_batch": 16, "compile": "block"}),
+    ("0.3b", {"seq_len": 4096, "micro_batch": 1}),
+    ("0.3b", {"seq_len": 4096, "micro_batch": 4, "compile": "block"}),
+    ("2.6b", {"seq_len": 2048, "micro_batch": 4}),
+    ("2.6b", {"seq_len": 2048, "micro_batch": 4, "compile": "block"}),
+    ("2.6b", {"seq_len": 8192, "micro_batch": 1, "compile": "block"}),
+    ("2.6b", {"seq_len": 4096, "micro_batch": 2, "recompute": "selective", "compile": "block"}),
+    ("2.6b", {"seq_len": 4096, "micro_batch": 4, "recompute": "full"}),
+    ("4b", {"seq_len": 4096, "micro_batch": 2}),
+    ("4b", {"seq_len": 4096, "micro_batch": 2, "compile": "block"}),
+    ("4b", {"seq_len": 2048, "micro_batch": 2, "accumulation": 4, "compile": "block"}),
+    ("4b", {"seq_len": 16384, "micro_batch": 1, "recompute": "full", "compile": "block"}),
+    ("4b", {"seq_len": 4096, "micro_batch": 2, "precision": "fp8", "compile": "block"}),
+    ("4b", {"seq_len": 2048, "micro_batch": 4, "precision": "amp"}),
+    ("7b", {"seq_len": 2048, "micro_batch": 2}),
+    ("7b", {"seq_len": 2048, "micro_batch": 4, "compile": "block"}),
+    ("7b", {"seq_len": 4096, "micro_batch": 2, "recompute": "selective", "compile": "block"}),
+    ("7b", {"seq_len": 1024, "micro_batch": 1}),
+    ("32b-slice", {"seq_len": 4096, "micro_batch": 1}),
+    ("32b-slice", {"seq_len": 4096, "micro_batch": 2, "compile": "block"}),
+    ("32b-slice", {"seq_len": 8192, "micro_batch": 1, "precision": "fp8", "compile": "block"}),
+]
 WARMUP = 4
 MEASURED_SECONDS = 4.0
 _GUESSED_FLOPS = 350e12
@@ -131,6 +161,7 @@ def main(target: Path, part: str) -> int:
     parts = {
         "eager": EAGER,
         "held-out": HELD_OUT,
+        "fresh": FRESH,
         "compiled": [(shape, {"compile": "block", **knobs}) for shape, knobs in COMPILED],
     }
     every = [case for cases in parts.values() for case in cases]

@@ -22,6 +22,7 @@ ROOT = Path(__file__).parents[1]
 DATA = ROOT / "benchmarks" / "data" / "h200"
 REPORT = ROOT / "benchmarks" / "reports" / "h200.md"
 PEAK = {"fp32": "fp32", "tf32": "tf32", "bf16": "bf16", "amp": "bf16", "fp8": "fp8"}
+PREFIX = {"steps": "own-h200", "fresh": "fresh-h200"}
 HELD = {name_of(*case) for case in HELD_OUT}
 COLUMNS = (
     "row_id source source_path commit year kind model_name params_b active_params_b layers hidden "
@@ -52,19 +53,35 @@ Medians of the steps after four warm-up steps, with the fastest and slowest. TFL
 fitted on. bf16 means weights, gradients and optimizer state in bf16; amp keeps fp32 weights.
 
 """
+FRESH = """
+
+## Fresh steps
+
+Measured later the same day, on another machine's H200, and not looked at until the predictor was
+frozen: for judging only.
+
+"""
+WAITING = """
+
+## Waiting and moving data
+
+What a collective puts on a device, without links (`python -m benchmarks.measure_waiting FILE`):
+programs that poll a flag, or that add two buffers into a third. `idle` has a context and no kernel.
+
+"""
 
 
-def runs() -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (DATA / "steps.jsonl").read_text().splitlines()]
+def runs(name: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (DATA / f"{name}.jsonl").read_text().splitlines()]
 
 
-def row(number: int, run: dict[str, Any]) -> dict[str, Any]:
+def row(name: str, number: int, run: dict[str, Any]) -> dict[str, Any]:
     s, phases, readings = run["settings"], run["phases"], run["readings"]
     sequences = s["micro_batch"] * s["accumulation"]
     peak = load_catalog().accelerators["h200-sxm"].peak_flops(PEAK[s["precision"]])
     return {
-        "row_id": f"own-h200-{number:03d}", "source": "computeflow-h200",
-        "source_path": "benchmarks/data/h200/steps.jsonl", "year": 2026, "kind": "pretrain",
+        "row_id": f"{PREFIX[name]}-{number:03d}", "source": "computeflow-h200",
+        "source_path": f"benchmarks/data/h200/{name}.jsonl", "year": 2026, "kind": "pretrain",
         "model_name": f"lab-{run['shape']}", "params_b": round(run["parameters"] / 1e9, 4),
         "layers": s["layers"], "hidden": s["hidden"], "heads": s["heads"],
         "kv_heads": s["kv_heads"], "ffn_hidden": s["ffn"], "vocab": s["vocab"],
@@ -153,16 +170,31 @@ def step_lines(rows: list[dict[str, Any]]) -> list[str]:
     return lines
 
 
-def main() -> int:
-    rows = [row(number, run) for number, run in enumerate(runs(), start=1)]
-    with (DATA / "steps.csv").open("w", newline="") as file:
+def write_rows(name: str) -> list[dict[str, Any]]:
+    rows = [row(name, number, run) for number, run in enumerate(runs(name), start=1)]
+    with (DATA / f"{name}.csv").open("w", newline="") as file:
         writer = csv.DictWriter(file, COLUMNS, restval="", lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)
-    REPORT.write_text(
-        OPENING + "\n".join(probe_lines()) + MIDDLE + "\n".join(step_lines(rows)) + "\n"
-    )
-    print(f"{len(rows)} rows, {REPORT.relative_to(ROOT)}")
+    return rows
+
+
+def waiting_lines() -> list[str]:
+    lines = ["| doing | programs | memory traffic | W |", "|---|---|---|---|"]
+    for seen in json.loads((DATA / "waiting.json").read_text())["rows"]:
+        lines.append(
+            f"| {seen['name']} | {seen['programs']} | {seen['bytes_per_second'] / 1e9:.0f} GB/s | "
+            f"{seen['watts']:.0f} |"
+        )
+    return lines
+
+
+def main() -> int:
+    rows, fresh = write_rows("steps"), write_rows("fresh")
+    parts = [OPENING, *probe_lines(), MIDDLE, *step_lines(rows), FRESH, *step_lines(fresh), WAITING,
+             *waiting_lines()]  # fmt: skip
+    REPORT.write_text("\n".join(parts) + "\n")
+    print(f"{len(rows)} + {len(fresh)} rows, {REPORT.relative_to(ROOT)}")
     return 0
 
 

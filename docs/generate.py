@@ -1,14 +1,25 @@
-"""Write the generated pages: docs/cli.md from the commands themselves. Run by `make docs`."""
+"""Write what is generated in the docs. Run by `make docs`.
+
+docs/cli.md comes from the commands themselves; what the console blocks of README and docs show is what
+their commands print now. Read the difference before committing it.
+"""
 
 from __future__ import annotations
 
+import re
+import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import click
 
 from computeflow.cli.app import CONTEXT, app
 
+ROOT = Path(__file__).parents[1]
 PAGE = Path(__file__).with_name("cli.md")
+CONSOLE = re.compile(r"^```console\n(.*?)^```", re.MULTILINE | re.DOTALL)
+COMMAND = re.compile(r"^\$ (.*)\n", re.MULTILINE)
 OPENING = """# The command line
 
 Generated from the program by `make docs`. Every command takes `-o json` for one JSON object on
@@ -33,6 +44,37 @@ def _section(command: click.Command, path: str, parent: click.Context | None) ->
     return parts
 
 
+def refilled(text: str) -> str:
+    """The page with every shown output that is not cut (`...`) replaced by what is printed now."""
+    return CONSOLE.sub(lambda block: f"```console\n{_refilled_block(block[1])}```", text)
+
+
+def _refilled_block(block: str) -> str:
+    _, *parts = COMMAND.split(block)
+    pairs = zip(parts[::2], parts[1::2], strict=True)
+    return "".join(f"$ {command}\n{_output(command, shown)}" for command, shown in pairs)
+
+
+def _output(command: str, shown: str) -> str:
+    program, *arguments = shlex.split(command)
+    if program != "computeflow" or "\n...\n" in shown:
+        return shown
+    done = subprocess.run(
+        [sys.executable, "-m", "computeflow.cli", *arguments],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    lines = (done.stdout + done.stderr).strip().splitlines()
+    blank = "\n" if shown.endswith("\n\n") else ""
+    return "\n".join(line.rstrip() for line in lines) + f"\n{blank}"
+
+
 if __name__ == "__main__":
+    for page in (ROOT / "README.md", *(ROOT / "docs").rglob("*.md")):
+        before = page.read_text()
+        if (after := refilled(before)) != before:
+            page.write_text(after)
+            print(f"refilled {page.relative_to(ROOT)}")
     PAGE.write_text(reference())
     print(f"wrote {PAGE.name}")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from computeflow.catalog import load_catalog
-from computeflow.catalog.loading import KINDS, normalise
+from computeflow.catalog.loading import KINDS, Catalog, normalise
 from computeflow.catalog.lookup import GROUPS, find_model, find_names, find_offers, find_rows
 from computeflow.errors import InputError, UnknownNameError
 
@@ -75,6 +75,13 @@ def test_names_are_found_without_decoding_the_rows(kind: str) -> None:
     facts = load_catalog()
     decoded = {row.name: row.aliases for row in facts.rows(KINDS[kind])}
     assert dict(facts.names(kind)) == decoded
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "offer"])
+def test_a_row_read_alone_is_the_one_read_with_all_others(kind: str) -> None:
+    for row in load_catalog().rows(KINDS[kind]):
+        alone = Catalog().rows(KINDS[kind])
+        assert [alone[name] for name in (row.name, *row.aliases)] == [row] * (1 + len(row.aliases))
 
 
 def test_every_kind_of_row_is_listed_under_one_word() -> None:

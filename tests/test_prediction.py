@@ -14,13 +14,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from computeflow.catalog import load_catalog
+from computeflow.catalog.parameters import count_parameters
 from computeflow.cli import run
 from computeflow.cluster import Cluster, find_cluster
 from computeflow.errors import InputError
-from computeflow.prediction import STACKS, find_stack, load_parameters, predict
+from computeflow.prediction import STACKS, find_stack, load_parameters, predict, terms
 from computeflow.prediction.batch import Batch, of_job, stack_rows
 from computeflow.prediction.cases import PACKAGED, read_cases
 from computeflow.prediction.memory import memory
+from computeflow.prediction.ranges import KNOWN
 from computeflow.prediction.step import account_step
 from computeflow.prediction.validation import validate
 from computeflow.workload import Job, Layout, Layouts, refusals
@@ -57,7 +59,7 @@ def batches(draw: st.DrawFn) -> Batch:
         cp=draw(st.sampled_from([1, 2])),
         micro_batch=draw(st.sampled_from([1, 2, 4])),
         recompute=draw(st.sampled_from(["none", "selective", "full"])),
-        sharding=draw(st.sampled_from(["ddp", "zero1", "fsdp"])),
+        sharding=draw(st.sampled_from(["ddp", "zero1", "fsdp", "hsdp"])),
     )
     layouts = Layouts.of([layout])
     if refusals(job, layouts):
@@ -75,8 +77,8 @@ def test_the_accounts_of_a_step_sum_to_it_and_none_is_negative(batch: Batch) -> 
     assert all((seconds >= 0).all() for seconds in step.accounts.values()), step.accounts
 
 
-@given(batches(), st.sampled_from(["link_bytes_per_second", "nic_bytes_per_second",
-                                   "hbm_bytes_per_second", "matmul_ceiling"]))  # fmt: skip
+@given(batches(), st.sampled_from(["tier_bytes_per_second", "hbm_bytes_per_second",
+                                   "matmul_ceiling", "attention_peak"]))  # fmt: skip
 @settings(max_examples=200, deadline=None)
 def test_less_bandwidth_or_rate_is_never_faster(batch: Batch, what: str) -> None:
     worse = replace(batch, **{what: 0.7 * getattr(batch, what)})
@@ -137,21 +139,111 @@ def test_a_prediction_is_a_balanced_ledger_with_a_range() -> None:
     low, high = found.step_seconds_range
     assert low < found.step_seconds < high
     assert any("stack" in line for line in found.assumed)
-    assert found.watts_per_gpu is None
-    assert "communication" in found.ledger.unavailable["joules"]
+    assert found.watts_per_gpu is not None
+    assert 0.18 * 700 < found.watts_per_gpu < 700
 
 
 def test_a_stated_stack_narrows_the_range() -> None:
     layout = Layout(gpus=512, tp=4, pp=4, vp=5)
     wide = predict(JOB, CLUSTER, layout).step_seconds_range
     narrow = predict(JOB, CLUSTER, layout, find_stack("megatron")).step_seconds_range
-    assert wide[0] < narrow[0] < narrow[1] < wide[1]
+    assert wide[0] <= narrow[0] < narrow[1] < wide[1]
+
+
+def test_hardware_that_nobody_measured_and_an_assumed_network_widen_the_range() -> None:
+    layout = Layout(gpus=512, tp=4, pp=4, vp=5)
+    stack = find_stack("megatron")
+    known = replace(CLUSTER, assumed=())
+    bare = replace(CLUSTER.accelerator, matmul_flops={})
+    ranges = [
+        np.array(found.step_seconds_range) / found.step_seconds
+        for found in (
+            predict(JOB, cluster, layout, stack)
+            for cluster in (known, CLUSTER, replace(known, accelerator=bare))
+        )
+    ]
+    widths = [high / low for low, high in ranges]
+    assert widths[0] < widths[1] < widths[2]
+    assert ranges[0] == pytest.approx(KNOWN)
 
 
 def test_one_gpu_has_watts_near_its_limit() -> None:
     job = Job(model=FACTS.models["llama-3.2-1b"], global_batch=8, seq_len=4096)
     found = predict(job, find_cluster("h200-sxm:1", FACTS), Layout(gpus=1, micro_batch=4))
     assert found.watts_per_gpu == pytest.approx(690, abs=15)
+
+
+def test_a_waiting_gpu_draws_less_and_not_nothing() -> None:
+    busy = predict(JOB, CLUSTER, Layout(gpus=512, tp=8, pp=2))
+    waiting = predict(JOB, CLUSTER, Layout(gpus=512, tp=8, pp=16))  # four micro-batches: a bubble
+    assert busy.watts_per_gpu is not None
+    assert waiting.watts_per_gpu is not None
+    assert 0.18 * 700 < waiting.watts_per_gpu < busy.watts_per_gpu
+    unknown = replace(CLUSTER, accelerator=replace(CLUSTER.accelerator, tdp_watts=None))
+    found = predict(JOB, unknown, Layout(gpus=512, tp=8, pp=2))
+    assert found.watts_per_gpu is None
+    assert found.tokens_per_joule is None
+    assert "power limit" in found.ledger.unavailable["joules"]
+
+
+def test_tensor_parallelism_over_two_nodes_uses_all_their_nics() -> None:
+    """A ring of 16 leaves each node of 8 through eight NICs, not through one."""
+    batch = of_job(JOB, CLUSTER, Layouts.of([Layout(gpus=512, tp=16)]), find_stack("megatron"))
+    speed = terms.group_speed(batch, PARAMETERS, batch.tp, np.ones(1))
+    assert speed[0] == pytest.approx(8 * 50e9 * PARAMETERS["nic_efficiency"])
+
+
+def test_an_oversubscribed_spine_slows_what_crosses_it_and_nothing_else(tmp_path: Path) -> None:
+    def with_pods(lines: str) -> Cluster:
+        path = tmp_path / "pods.toml"
+        path.write_text(f'accelerator = "h100-sxm"\ngpus = 512\n{lines}')
+        return find_cluster(str(path), FACTS)
+
+    flat, narrow = with_pods(""), with_pods("pod = 64\noversubscription = 128\n")
+    assert [tier.devices for tier in narrow.tiers] == [8, 64, 512]
+    crossing = Layout(gpus=512, sharding="fsdp", recompute="full")
+    inside = Layout(gpus=512, sharding="hsdp", replicas=8, recompute="full")  # shards in a pod
+    lost = [
+        predict(JOB, narrow, x).step_seconds / predict(JOB, flat, x).step_seconds
+        for x in (crossing, inside)
+    ]
+    assert lost[0] > 1.5
+    assert 1 < lost[1] < lost[0]  # only the sum over the eight pods crosses
+    # a ring leaves a pod once for all its members, so it does not feel 8:1; neighbours' pairs do
+    mild = with_pods("pod = 64\noversubscription = 8\n")
+    assert predict(JOB, mild, crossing).step_seconds == predict(JOB, flat, crossing).step_seconds
+    piped = Layout(gpus=512, tp=8, pp=4)
+    assert predict(JOB, mild, piped).step_seconds > predict(JOB, flat, piped).step_seconds
+    with pytest.raises(InputError, match="1 \\(none\\) or more"):
+        with_pods("oversubscription = 0.5\n")
+    with pytest.raises(InputError, match="grow from the inside out"):
+        with_pods("tiers = [{devices = 8, bytes_per_second = 1e9}, {devices = 4, "
+                  "bytes_per_second = 1e9}]\n")  # fmt: skip
+
+
+def test_slow_storage_starves_the_step_and_checkpoints_block_it() -> None:
+    disk = replace(FACTS.storage[FACTS.storage.names[0]], read_bytes_per_second=1e9,
+                   write_bytes_per_second=1e9, per="system")  # fmt: skip
+    cluster = replace(CLUSTER, storage=disk)
+    layout = Layout(gpus=512, tp=8, pp=2)
+    plain = predict(JOB, cluster, layout)
+    assert "input" not in plain.ledger.accounts  # 33 MB of tokens hide behind the step
+    images = predict(replace(JOB, bytes_per_token=1e5), cluster, layout)
+    assert images.step_seconds == pytest.approx(JOB.step_tokens * 1e5 / 1e9)
+    saving = predict(replace(JOB, checkpoint_steps=10), cluster, layout)
+    size = 14 * count_parameters(MODEL).total
+    assert saving.step_seconds - plain.step_seconds == pytest.approx(size / 1e9 / 10)
+    assert not any("cost nothing" in line for line in saving.assumed)
+
+
+def test_full_precision_is_not_predicted_as_bf16() -> None:
+    job = Job(model=FACTS.models["llama-3.2-1b"], global_batch=8, seq_len=2048)
+    one = find_cluster("h200-sxm:1", FACTS)
+    times = [
+        predict(replace(job, precision=name), one, Layout(gpus=1, micro_batch=2)).step_seconds
+        for name in ("bf16", "tf32", "fp32")
+    ]
+    assert 2 * times[0] < times[1] < times[2]
 
 
 def test_what_does_not_fit_is_an_answer() -> None:
@@ -196,6 +288,9 @@ def test_the_json_of_a_prediction_has_the_stable_fields(
         "peak_flops", "peak_precision", "memory", "watts_per_gpu", "ledger", "layout", "assumed",
     }  # fmt: skip
     assert data["ledger"]["accounts"]["compute.model"] > 0
+    assert len(data["memory"]["by_stage"]) == 4
+    assert data["memory"]["bytes"] == max(stage["bytes"] for stage in data["memory"]["by_stage"])
+    assert data["watts_per_gpu"] > 0
 
 
 def test_a_cluster_file_replaces_the_catalogs_network(tmp_path: Path) -> None:
@@ -203,7 +298,7 @@ def test_a_cluster_file_replaces_the_catalogs_network(tmp_path: Path) -> None:
     path.write_text('accelerator = "h100-sxm"\ngpus = 512\nnic_bytes_per_second = 5e9\n')
     slow = find_cluster(str(path), FACTS)
     layout = Layout(gpus=512, sharding="fsdp", recompute="full")
-    assert slow.nic_bytes_per_second == 5e9
+    assert [tier.bytes_per_second for tier in slow.tiers] == [450e9, 5e9]
     assert predict(JOB, slow, layout).step_seconds > predict(JOB, CLUSTER, layout).step_seconds
     path.write_text('accelerator = "h100-sxm"\ngpus = 512\nnic = 5e9\n')
     with pytest.raises(InputError, match="unknown field 'nic'"):
@@ -214,8 +309,8 @@ def test_the_error_on_published_runs_does_not_grow() -> None:
     cases, skipped = read_cases(PACKAGED.read_text(), FACTS)
     result = validate(cases, skipped, PARAMETERS)
     assert len(result.rows) / (len(result.rows) + len(skipped)) > 0.95
-    assert result.summary.mape < 0.096
-    assert result.summary.median_ape < 0.082
+    assert result.summary.mape < 0.093
+    assert result.summary.median_ape < 0.076
     assert max(e.mape for e in result.by_source.values() if e.n >= 10) < 0.18
     assert abs(result.summary.bias) < 0.03
     assert 0.75 < result.summary.in_range < 0.88
@@ -271,7 +366,7 @@ def test_our_own_h200_rows_are_predicted_without_fitting() -> None:
 def test_every_field_of_a_batch_is_filled() -> None:
     batch = of_job(JOB, CLUSTER, Layouts.of([Layout(gpus=512, tp=4)]), find_stack("megatron"))
     for field in fields(batch):
-        assert np.isfinite(getattr(batch, field.name)).all(), field.name
+        assert not np.isnan(getattr(batch, field.name)).any(), field.name
 
 
 def test_a_cluster_must_have_devices_and_a_network() -> None:

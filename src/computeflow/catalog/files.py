@@ -40,7 +40,7 @@ def read_tables(path: Path, where: str = "") -> dict[str, list[PlainRow]]:
     """The rows of a catalog file as plain tables, by kind; `where` is how errors call it."""
     where = where or str(path)
     text = read_text(path)
-    return _csv_tables(text, where) if path.suffix.lower() == ".csv" else _toml_tables(text, where)
+    return _csv_tables(text, where) if path.suffix.lower() == ".csv" else toml_tables(text, where)
 
 
 def read_text(path: Path) -> str:
@@ -64,7 +64,7 @@ def read_text(path: Path) -> str:
         raise InputError(f"{path}: {is_what}") from None
 
 
-def _toml_tables(text: str, where: str) -> dict[str, list[PlainRow]]:
+def toml_tables(text: str, where: str) -> dict[str, list[PlainRow]]:
     try:
         tables = tomllib.loads(text, parse_float=_finite)
         _refuse_huge(tables)

@@ -17,9 +17,9 @@ from typing import Any, Generic, TypeVar
 from computeflow import codec
 from computeflow.catalog import rows as kinds
 from computeflow.catalog.config import short
-from computeflow.catalog.files import KINDS, PlainRow, read_tables, read_text
+from computeflow.catalog.files import KINDS, PlainRow, read_tables, read_text, toml_tables
 from computeflow.catalog.models import Model
-from computeflow.catalog.names import Spelled, packaged_file, packaged_names
+from computeflow.catalog.names import Spelled, packaged_file, packaged_names, packaged_text
 from computeflow.catalog.rows import normalise
 from computeflow.errors import InputError, UnknownNameError
 
@@ -44,7 +44,11 @@ class Rows(Generic[R]):
 
     def __init__(self, kind: type[R], found: Iterable[R]) -> None:
         self.kind = kind
-        self._rows = tuple(found)
+        self._found = found
+
+    @cached_property
+    def _rows(self) -> tuple[R, ...]:
+        return tuple(self._found)
 
     def __iter__(self) -> Iterator[R]:
         return iter(self._rows)
@@ -68,7 +72,7 @@ class Rows(Generic[R]):
         return {name: name for name in self.names} | aliases
 
     def __contains__(self, name: str) -> bool:
-        return normalise(name) in self._by_name
+        return self.get(name) is not None
 
     def get(self, name: str) -> R | None:
         return self._by_name.get(normalise(name))
@@ -82,6 +86,24 @@ class Rows(Generic[R]):
         return row
 
 
+class PackagedRows(Rows[R]):
+    """Our own rows of one kind; one that is asked for by name is read without the others."""
+
+    def __init__(self, kind: type[R]) -> None:
+        super().__init__(kind, _packaged_rows(kind))
+        self._alone: dict[str, R] = {}
+
+    def get(self, name: str) -> R | None:
+        key = normalise(name)
+        if key not in self._alone:
+            text = packaged_text(self.kind.kind, key)
+            if text is None:
+                return super().get(name)
+            tables = toml_tables(text, packaged_file(self.kind.kind).name)[self.kind.kind]
+            self._alone[key] = _decoded(self.kind, tables)[-1]
+        return self._alone[key]
+
+
 class Catalog:
     """All rows, each kind read when it is first asked for."""
 
@@ -91,7 +113,11 @@ class Catalog:
 
     def rows(self, kind: type[R]) -> Rows[R]:
         if kind.kind not in self._cache:
-            self._cache[kind.kind] = Rows(kind, self._read(kind))
+            own = [tables[kind.kind] for tables in self.tables.values() if kind.kind in tables]
+            found: Rows[R] = PackagedRows(kind)
+            if own:
+                found = Rows(kind, _decoded(kind, _packaged_tables(kind), own))
+            self._cache[kind.kind] = found
         return self._cache[kind.kind]
 
     @property
@@ -176,14 +202,27 @@ class Catalog:
                             other, short(name), spellings, means=spellings, hint=hint
                         )
 
-    def _read(self, kind: type[R]) -> list[R]:
-        path = packaged_file(kind.kind)
-        plain: dict[str, dict[str, Any]] = {}
-        decoded: dict[str, R] = {}
-        _add_rows(kind, read_tables(path, path.name)[kind.kind], plain, decoded, own=False)
-        for tables in self.tables.values():
-            _add_rows(kind, tables.get(kind.kind, []), plain, decoded, own=True)
-        return list(decoded.values())
+
+def _packaged_tables(kind: type[kinds.Row]) -> list[PlainRow]:
+    path = packaged_file(kind.kind)
+    return read_tables(path, path.name)[kind.kind]
+
+
+def _packaged_rows(kind: type[R]) -> Iterator[R]:
+    """Nothing is read before the first one is taken."""
+    yield from _decoded(kind, _packaged_tables(kind))
+
+
+def _decoded(
+    kind: type[R], packaged: list[PlainRow], own: Iterable[list[PlainRow]] = ()
+) -> list[R]:
+    """Rows of the packaged file with those of the user's files over them."""
+    plain: dict[str, dict[str, Any]] = {}
+    decoded: dict[str, R] = {}
+    _add_rows(kind, packaged, plain, decoded, own=False)
+    for tables in own:
+        _add_rows(kind, tables, plain, decoded, own=True)
+    return list(decoded.values())
 
 
 def _add_rows(

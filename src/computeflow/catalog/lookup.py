@@ -64,8 +64,11 @@ def find_rows(catalog: Catalog, name: str, group: str | None = None) -> list[Row
 
 
 def rows_called(catalog: Catalog, kind: str, name: str) -> list[Row]:
-    wanted = normalise(name)
-    return [row for row in catalog.rows(KINDS[kind]) if normalise(row.name) == wanted]
+    """The one row of that name; of offers, every price."""
+    rows, wanted = catalog.rows(KINDS[kind]), normalise(name)
+    if kind != Offer.kind:
+        return [rows[name]]
+    return [row for row in rows if normalise(row.name) == wanted]
 
 
 def find_model(catalog: Catalog, text: str) -> Model:

@@ -17,6 +17,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
+    # numpy's BLAS starts a thread per core, and each spins up to a tenth of a second before it
+    # sleeps; with the shortest wait (2**4 cycles) they cost nothing until a matrix needs them.
+    os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
     if "_COMPUTEFLOW_COMPLETE" in os.environ:  # the shell asks what could follow
         from computeflow.cli.app import app
 

@@ -17,6 +17,10 @@ COMMANDS = {
         "computeflow.cli.validate:validate",
         "How far predictions are from measured runs.",
     ),
+    "calibrate": (
+        "computeflow.cli.calibrate:calibrate",
+        "A site's own factor, from a few of its measured steps.",
+    ),
     "probe": ("computeflow.cli.probe:probe", "What this machine really gives, graded."),
     "ledger": ("computeflow.cli.ledger:ledger", "Show a ledger file, or two side by side."),
     "doctor": ("computeflow.cli.doctor:doctor", "What works on this machine and what is missing."),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import sys
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
@@ -26,6 +27,13 @@ def catalog_option(function: F) -> F:
     return click.option(
         "--catalog", "files", multiple=True, type=click.Path(dir_okay=False), metavar="FILE",
         help="Rows of your own (TOML or CSV) over ours; may be repeated.",
+    )(function)  # fmt: skip
+
+
+def calibration_option(function: F) -> F:
+    return click.option(
+        "--calibration", type=click.Path(path_type=Path), metavar="FILE",
+        help="Measured figures in place of generic ones: of `probe --calibration`, `calibrate --to`.",
     )(function)  # fmt: skip
 
 

@@ -115,7 +115,7 @@ def probe(
     if os.environ.get("RANK", "0") != "0":
         return 0
     if calibration is not None:
-        _write_calibration(calibration, fleet.probes[0])
+        _write_calibration(calibration, fleet.probes[0], known.name if known else None)
     from computeflow.views.probes import probe_tables
 
     shown: dict[str, Any] = codec.encode(fleet)
@@ -152,11 +152,11 @@ def _baseline(path: Path) -> dict[str, float]:
         raise InputError(f"{path}: not the JSON of a probe (computeflow probe -o json)") from None
 
 
-def _write_calibration(path: Path, found: Any) -> None:
+def _write_calibration(path: Path, found: Any, accelerator: str | None) -> None:
     from computeflow.lab.probe.calibration import calibration as calibrate
 
     today = datetime.datetime.now(tz=datetime.UTC).date().isoformat()
     try:
-        path.write_text(json.dumps(calibrate(found, today), indent=1) + "\n")
+        path.write_text(json.dumps(calibrate(found, today, accelerator), indent=1) + "\n")
     except OSError as error:
         raise InputError(f"{path}: {error.strerror or error}") from None

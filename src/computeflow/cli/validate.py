@@ -9,9 +9,9 @@ import click
 from computeflow import codec
 from computeflow.catalog import load_catalog
 from computeflow.catalog.files import read_text
-from computeflow.cli.output import catalog_option, emit, output_option
-from computeflow.errors import InputError
+from computeflow.cli.output import calibration_option, catalog_option, emit, output_option
 from computeflow.prediction import load_parameters
+from computeflow.prediction.calibration.file import load_calibration
 from computeflow.prediction.cases import PACKAGED, Case, read_cases
 from computeflow.prediction.validation import validate as validate_cases
 from computeflow.views.predictions import validation_table
@@ -26,9 +26,12 @@ from computeflow.views.predictions import validation_table
     metavar="CSV",
     help="Runs of your own, in the columns of the packaged table; may be repeated.",
 )
+@calibration_option
 @catalog_option
 @output_option
-def validate(tables: tuple[Path, ...], files: tuple[str, ...], output: str) -> None:
+def validate(
+    tables: tuple[Path, ...], calibration: Path | None, files: tuple[str, ...], output: str
+) -> None:
     facts = load_catalog(files)
     cases: list[Case] = []
     skipped: dict[str, str] = {}
@@ -36,10 +39,8 @@ def validate(tables: tuple[Path, ...], files: tuple[str, ...], output: str) -> N
         found, left_out = read_cases(read_text(path), facts)
         cases += found
         skipped |= left_out
-    if not cases:
-        reasons = "; ".join(dict.fromkeys(skipped.values())) or "no rows"
-        raise InputError(f"no row can be predicted: {reasons}")
-    result = validate_cases(cases, skipped, load_parameters())
+    measured = load_calibration(calibration, facts) if calibration else None
+    result = validate_cases(cases, skipped, load_parameters(), measured)
     data = codec.encode(result)
-    data["skipped"] = [{"row_id": row, "reason": why} for row, why in skipped.items()]
+    data["skipped"] = [{"row_id": row, "reason": why} for row, why in result.skipped.items()]
     emit(output, {"schema": "computeflow.validation/1", **data}, [validation_table(result)])

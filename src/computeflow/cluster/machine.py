@@ -1,7 +1,8 @@
 """A cluster of one kind of accelerator, as far as a step's time depends on it.
 
-Two tiers: the scale-up domain (NVLink, ICI, NeuronLink), and the network between domains, whose
-bandwidth is stated per device. A catalog node gives both; a user's TOML may replace any of it.
+What joins the devices is a list of tiers, from the inside out: the scale-up domain (NVLink, ICI,
+NeuronLink), the network of a pod (a rail group, a leaf), the spine above it. A catalog node gives the
+first two; a user's TOML may replace any of it.
 """
 
 from __future__ import annotations
@@ -12,34 +13,75 @@ from pathlib import Path
 from typing import Any
 
 from computeflow import codec
-from computeflow.catalog import Accelerator, Catalog
+from computeflow.catalog import Accelerator, Catalog, Storage
 from computeflow.catalog.files import read_text
 from computeflow.errors import InputError
+
+MOST_TIERS = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tier:
+    """Links that join units of the next smaller tier."""
+
+    devices: int
+    """That it joins: the size of one unit of this tier."""
+    bytes_per_second: float
+    """Of one device, one direction, to devices outside its unit of the next smaller tier."""
+
+    def __post_init__(self) -> None:
+        if self.devices < 1 or not self.bytes_per_second > 0:
+            raise InputError(f"a tier of {self.devices} devices at {self.bytes_per_second} bytes/s")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:
     accelerator: Accelerator
     gpus: int
-    domain: int
-    """Devices that the scale-up link joins."""
-    link_bytes_per_second: float | None
-    """Of one device inside the domain, one direction; None where there is no such link."""
-    nic_bytes_per_second: float | None
-    """Of one device between domains, one direction; None where it is not known."""
+    tiers: tuple[Tier, ...]
+    """From the inside out; the last one joins all."""
+    storage: Storage | None = None
+    """What data is read from and checkpoints are written to."""
     assumed: tuple[str, ...] = ()
     """What was not given and what was taken for it."""
 
     def __post_init__(self) -> None:
-        if self.gpus < 1 or self.domain < 1:
-            raise InputError(f"{self.gpus} devices in domains of {self.domain}: no cluster")
+        if self.gpus < 1:
+            raise InputError(f"{self.gpus} devices: no cluster")
         if not self.accelerator.training:
             raise InputError(f"{self.accelerator.name} is not a training target")
-        if self.gpus > self.domain and self.nic_bytes_per_second is None:
+        if len(self.tiers) > MOST_TIERS:
+            raise InputError(f"{len(self.tiers)} tiers of links; at most {MOST_TIERS}")
+        sizes = [tier.devices for tier in self.tiers]
+        if sizes != sorted(set(sizes)):
+            raise InputError(f"tiers of {sizes} devices: they must grow from the inside out")
+        if self.gpus > self.reach:
             raise InputError(
                 f"{self.gpus} x {self.accelerator.name} needs a network, and the catalog knows none: "
                 "state nic_bytes_per_second in a cluster file"
             )
+
+    @property
+    def reach(self) -> int:
+        """Devices that are joined at all."""
+        return self.tiers[-1].devices if self.tiers else 1
+
+    @property
+    def domain(self) -> int:
+        """Devices that the innermost links join."""
+        return self.tiers[0].devices if self.tiers else 1
+
+    def storage_bytes_per_second(self, *, write: bool) -> float | None:
+        """Of all devices together; None where storage or its rate is not known.
+
+        A figure of a node, drive or client counts once for every domain; one of a system counts once.
+        """
+        if self.storage is None:
+            return None
+        rate = self.storage.write_bytes_per_second if write else self.storage.read_bytes_per_second
+        if rate is None or self.storage.per not in ("drive", "node", "client", "system"):
+            return None
+        return rate if self.storage.per == "system" else rate * max(self.gpus // self.domain, 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,8 +92,18 @@ class ClusterFile:
     gpus: int
     node: str | None = None
     domain: int | None = None
+    """Devices that the scale-up link joins."""
     link_bytes_per_second: float | None = None
+    """Of one device inside the domain, one direction."""
     nic_bytes_per_second: float | None = None
+    """Of one device between domains, one direction."""
+    pod: int | None = None
+    """Devices under one leaf or rail group, beyond which the network is narrower."""
+    oversubscription: float | None = None
+    """Of the network between pods: 2 where it carries half of what the devices can send."""
+    tiers: list[Tier] | None = None
+    """All tiers, inside out, instead of the figures above."""
+    storage: str | None = None
 
 
 def find_cluster(text: str, catalog: Catalog) -> Cluster:
@@ -64,9 +116,22 @@ def find_cluster(text: str, catalog: Catalog) -> Cluster:
     return usual_cluster(name, int(count), catalog)
 
 
-def usual_cluster(accelerator: str, gpus: int, catalog: Catalog) -> Cluster:
-    """So many devices in the node type that the catalog names for them."""
-    return _from_parts(ClusterFile(accelerator=accelerator, gpus=gpus), catalog)
+def usual_cluster(
+    accelerator: str,
+    gpus: int,
+    catalog: Catalog,
+    *,
+    node_devices: int | None = None,
+    nic_bytes_per_second: float | None = None,
+) -> Cluster:
+    """So many devices in the node type that the catalog names for them, or in nodes of another size."""
+    parts = ClusterFile(
+        accelerator=accelerator, gpus=gpus, nic_bytes_per_second=nic_bytes_per_second
+    )
+    if node_devices is not None and _node_of(parts, catalog)[0] <= 16:
+        # A node is the domain; racks and slices keep theirs.
+        parts = replace(parts, domain=min(node_devices, gpus))
+    return _from_parts(parts, catalog)
 
 
 def _from_file(path: Path, catalog: Catalog) -> Cluster:
@@ -80,22 +145,47 @@ def _from_file(path: Path, catalog: Catalog) -> Cluster:
 
 def _from_parts(parts: ClusterFile, catalog: Catalog) -> Cluster:
     device = catalog.accelerators[parts.accelerator]
-    assumed = []
     name = parts.node or device.node
-    if name is not None and parts.node is None:
-        assumed.append(f"nodes of type {name}")
-    node = catalog.nodes[name] if name else None
+    assumed = (f"nodes of type {name}",) if name is not None and parts.node is None else ()
+    return Cluster(
+        accelerator=device,
+        gpus=parts.gpus,
+        tiers=_tiers(parts, catalog),
+        storage=catalog.storage[parts.storage] if parts.storage else None,
+        assumed=assumed,
+    )
+
+
+def _node_of(parts: ClusterFile, catalog: Catalog) -> tuple[int, float | None, float | None]:
+    """Devices of a domain, link and NIC speed of one of them, as the catalog knows them."""
+    device = catalog.accelerators[parts.accelerator]
     link, nic, domain = device.link_bytes_per_second, device.nic_bytes_per_second, device.domain
-    if node is not None:
+    name = parts.node or device.node
+    if name is not None:
+        node = catalog.nodes[name]
         link = node.link_bytes_per_second or link
         domain = node.domain or node.count
         if node.nics and node.nic_bytes_per_second:
             nic = node.nics * node.nic_bytes_per_second / node.count
-    cluster = Cluster(
-        accelerator=device,
-        gpus=parts.gpus,
-        domain=parts.domain or domain,
-        link_bytes_per_second=parts.link_bytes_per_second or link,
-        nic_bytes_per_second=parts.nic_bytes_per_second or nic,
-    )
-    return replace(cluster, assumed=tuple(assumed))
+    return domain, link, nic
+
+
+def _tiers(parts: ClusterFile, catalog: Catalog) -> tuple[Tier, ...]:
+    if parts.tiers is not None:
+        return tuple(parts.tiers)
+    domain, link, nic = _node_of(parts, catalog)
+    domain = parts.domain or domain
+    link = parts.link_bytes_per_second or link
+    nic = parts.nic_bytes_per_second or nic
+    inner = link or nic  # without a scale-up link, devices of a node meet at the NIC
+    if domain < 1:
+        raise InputError(f"domains of {domain} devices: no cluster")
+    tiers = [Tier(devices=domain, bytes_per_second=inner)] if inner is not None else []
+    if nic is None or parts.gpus <= domain:
+        return tuple(tiers)
+    narrower = parts.oversubscription or 1.0
+    if narrower < 1:
+        raise InputError(f"oversubscription {narrower:g}: 1 (none) or more")
+    if parts.pod is not None and domain < parts.pod < parts.gpus:
+        tiers.append(Tier(devices=parts.pod, bytes_per_second=nic))
+    return (*tiers, Tier(devices=parts.gpus, bytes_per_second=nic / narrower))

@@ -6,17 +6,20 @@ Rows may be layouts of one job (`of_job`) or unlike cases (`stack_rows` of singl
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from computeflow.catalog import Accelerator
 from computeflow.catalog.models import Model
+from computeflow.catalog.parameters import count_parameters
 from computeflow.cluster import Cluster
+from computeflow.cluster.machine import MOST_TIERS
 from computeflow.errors import InputError
-from computeflow.prediction.stack import ATTENTIONS, KERNELS, Stack
+from computeflow.prediction.stack import ATTENTIONS, KERNELS, SAVES, Stack
 from computeflow.workload import Job, Layouts, flops_per_token
 from computeflow.workload.flops import mean_context
 
@@ -26,7 +29,7 @@ _GENERATION = {
     "a100": "ampere", "h": "hopper", "gh": "hopper", "b": "blackwell", "gb": "blackwell",
     "trn": "trainium", "trainium": "trainium", "tpu": "tpu",
 }  # fmt: skip
-_LOW_PRECISION = ("fp8",)
+_FULL_PRECISION = ("fp32", "tf32")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +55,8 @@ class Batch:
     vp: Floats
     cp: Floats
     dp: Floats
+    replicas: Floats
+    """Groups that each hold the sharded weights once (hsdp)."""
     micro_batch: Floats
     micro_batches: Floats
     recompute_full: Floats
@@ -61,13 +66,23 @@ class Batch:
     split_optimizer: Floats
     """1 where the optimizer state is spread over dp (zero1 and above)."""
     gpus: Floats
-    domain: Floats
-    link_bytes_per_second: Floats
-    nic_bytes_per_second: Floats
+    tier_devices: Floats
+    """Devices that each tier of links joins, inside out: one row of `MOST_TIERS` per case."""
+    tier_bytes_per_second: Floats
+    """Of one device through that tier; infinite where there are fewer tiers."""
+    input_seconds: Floats
+    """To read one step's data, all devices together; 0 where storage is not known."""
+    checkpoint_seconds: Floats
+    """Of writing checkpoints, spread over the steps between two."""
+    tdp_watts: Floats
+    """Power limit of a device; not a number where it is not known."""
     hbm_bytes_per_second: Floats
     peak_flops: Floats
     """Dense peak of the matmuls' precision: what the MFU divides by."""
     peak_bf16: Floats
+    attention_peak: Floats
+    """Dense peak of the fused attention's precision: bf16, or fp32 where activations are fp32 (tf32
+    too: the kernel does not round its operands)."""
     matmul_ceiling: Floats
     """Best published bf16 matmul rate."""
     generation: Floats
@@ -77,6 +92,8 @@ class Batch:
     """Of the hardware in the middle of the stack's year; launches fall late in theirs."""
     low_precision: Floats
     """1 where the linear layers run in fp8."""
+    element_bytes: Floats
+    """Of an activation: 4 in full precision (fp32, tf32), else 2."""
     year: Floats
     attention: Floats
     """Index into `stack.ATTENTIONS`."""
@@ -90,6 +107,25 @@ class Batch:
     grad_bytes: Floats
     param_bytes: Floats
     state_bytes: Floats
+    """Of the optimizer, per parameter of a layer."""
+    master_bytes: Floats
+    """Of that, fp32 weights beside the ones that are trained with."""
+    end_state_bytes: Floats
+    """The same, per parameter of the embedding and the head."""
+    half_grad_bytes: Floats
+    splits_gradients: Floats
+    residual_bytes: Floats
+    """Of the residual stream: 4 under autocast."""
+    cast_bytes: Floats
+    """Per parameter of a matrix, of the copies that autocast makes of fp32 weights."""
+    logit_bytes: Floats
+    """Per logit, at the loss: 12 in eager torch and 4 compiled, both measured on an H200; 10 where the
+    loss is split over the vocabulary (bf16 logits, an fp32 copy and its softmax)."""
+    saves: Floats
+    """Index into `stack.SAVES`."""
+    tied: Floats
+    """1 where the head is the embedding."""
+    balances_head: Floats
     bucket_bytes: Floats
     keeps_gradients: Floats
     selective_half: Floats
@@ -97,6 +133,11 @@ class Batch:
 
     def __len__(self) -> int:
         return len(self.gpus)
+
+    @property
+    def domain(self) -> Floats:
+        """Devices that the innermost links join."""
+        return np.asarray(self.tier_devices[:, 0])
 
 
 def stack_rows(batches: Sequence[Batch]) -> Batch:
@@ -109,29 +150,31 @@ def of_job(job: Job, cluster: Cluster, layouts: Layouts, stack: Stack) -> Batch:
     """The layouts of one job on one cluster. They must have passed the gate (`refusals`)."""
     device = cluster.accelerator
     rows = len(layouts)
-    gemm = "fp8" if job.precision in _LOW_PRECISION else "bf16"
+    if job.precision in _FULL_PRECISION:
+        stack = replace(stack, param_bytes=4.0, grad_bytes=4.0, state_bytes=8.0)
     generation = generation_of(device.name)
     peak_bf16 = device.peak_flops("bf16")
-    ceiling = device.matmul_flops.get("bf16", _USUAL_CEILING[generation] * peak_bf16)
+    ceiling = device.matmul_flops.get("bf16", USUAL_CEILING[generation] * peak_bf16)
     flops = flops_per_token(job.model, job.seq_len)
     constants = {
         **_shape(job.model, job.seq_len),
         "seq_len": job.seq_len,
         "flops_per_token": flops.total,
         "palm_flops_per_token": flops.palm,
-        "domain": cluster.domain,
-        "link_bytes_per_second": cluster.link_bytes_per_second
-        or cluster.nic_bytes_per_second
-        or 1e9,
-        "nic_bytes_per_second": cluster.nic_bytes_per_second or 1e9,
+        **_storage_seconds(job, cluster, stack),
+        "tdp_watts": math.nan if device.tdp_watts is None else device.tdp_watts,
         "hbm_bytes_per_second": device.hbm_bytes_per_second,
-        "peak_flops": device.peak_flops(gemm),
+        "peak_flops": device.peak_flops(job.precision),
         "peak_bf16": peak_bf16,
+        "attention_peak": device.peak_flops("fp32")
+        if job.precision in _FULL_PRECISION
+        else peak_bf16,
         "matmul_ceiling": ceiling,
         "generation": GENERATIONS.index(generation),
         "power_share": _power_share(device),
         "age_years": max(stack.year - device.launch_year - 0.25, 0.0),
-        "low_precision": gemm == "fp8",
+        "low_precision": job.precision == "fp8",
+        "element_bytes": 4.0 if job.precision in _FULL_PRECISION else 2.0,
         "year": stack.year,
         "attention": ATTENTIONS.index(stack.attention),
         "sequence_parallel": stack.sequence_parallel,
@@ -141,23 +184,81 @@ def of_job(job: Job, cluster: Cluster, layouts: Layouts, stack: Stack) -> Batch:
         "casts": KERNELS.index(stack.casts or stack.kernels),
         "grad_bytes": stack.grad_bytes,
         "param_bytes": stack.param_bytes,
-        "state_bytes": stack.state_bytes,
+        **_memory_constants(job, stack),
         "bucket_bytes": stack.bucket_bytes,
         "keeps_gradients": stack.keeps_gradients,
         "selective_half": stack.selective == "half",
     }
     arrays = {name: np.full(rows, value, np.float64) for name, value in constants.items()}
-    for name in ("tp", "pp", "vp", "cp", "dp", "micro_batch", "gpus"):
+    arrays["tier_devices"], arrays["tier_bytes_per_second"] = _tiers(cluster, rows)
+    for name in ("tp", "pp", "vp", "cp", "dp", "replicas", "micro_batch", "gpus"):
         arrays[name] = np.asarray(getattr(layouts, name), np.float64)
     arrays["micro_batches"] = np.asarray(layouts.micro_batches(job), np.float64)
     arrays["recompute_full"] = layouts.has_recompute("full").astype(np.float64)
     arrays["recompute_selective"] = layouts.has_recompute("selective").astype(np.float64)
     arrays["sharded"] = layouts.has_sharding("fsdp", "zero3", "hsdp").astype(np.float64)
     arrays["split_optimizer"] = (~layouts.has_sharding("ddp")).astype(np.float64)
+    half = arrays["element_bytes"] == 2
+    autocast = half & (arrays["param_bytes"] >= 4) & (arrays["sharded"] == 0)
+    arrays["residual_bytes"] = np.where(autocast, 4.0, 2.0)
+    arrays["cast_bytes"] = np.where(autocast, 2.0, 0.0)
     return Batch(**arrays)
 
 
-_USUAL_CEILING = {
+def _memory_constants(job: Job, stack: Stack) -> dict[str, float]:
+    """What only the bytes depend on: the optimizer's state, the list of saved tensors, the loss."""
+    layer, end = _moment_bytes(job.optimizer, stack.moment_bytes)
+    compiled = stack.kernels == "compiled"
+    saves: str = stack.saves
+    if saves == "torch" and compiled:
+        saves = "torch-compiled-fp8" if job.precision == "fp8" else "torch-compiled"
+    fused_loss = compiled and stack.compiled_loss and stack.year >= 2025
+    eager = stack.saves in ("torch", "torchtitan")
+    return {
+        "state_bytes": stack.master_bytes + layer,
+        "master_bytes": stack.master_bytes,
+        "end_state_bytes": stack.master_bytes + end,
+        "half_grad_bytes": stack.half_grad_bytes,
+        "splits_gradients": stack.splits_gradients,
+        "logit_bytes": 4.0 if fused_loss else 12.0 if eager else 10.0,
+        "saves": SAVES.index(saves),
+        "tied": job.model.tied,
+        "balances_head": stack.balances_head,
+    }
+
+
+def _moment_bytes(optimizer: str, moments: float) -> tuple[float, float]:
+    """Per parameter of a layer, and of the embedding and the head.
+
+    8-bit Adam: a byte per moment and an fp32 scale per block of 256 (bitsandbytes). Muon: one moment
+    for matrices, AdamW for the rest (arXiv:2502.16982).
+    """
+    if optimizer == "adam8bit":
+        eight = 2 * (1 + 4 / 256)
+        return eight, eight
+    return (moments / 2 if optimizer == "muon" else moments), moments
+
+
+def _storage_seconds(job: Job, cluster: Cluster, stack: Stack) -> dict[str, float]:
+    """Reading is hidden behind the step while it lasts; a checkpoint is written while all wait."""
+    read, write = (cluster.storage_bytes_per_second(write=kind) for kind in (False, True))
+    size = count_parameters(job.model).total * (stack.param_bytes + stack.state_bytes)
+    every = job.checkpoint_steps
+    return {
+        "input_seconds": job.step_tokens * job.bytes_per_token / read if read else 0.0,
+        "checkpoint_seconds": size / write / every if write and every else 0.0,
+    }
+
+
+def _tiers(cluster: Cluster, rows: int) -> tuple[Floats, Floats]:
+    """The cluster's tiers, the same for every row, filled up with ones that nothing crosses."""
+    missing = MOST_TIERS - len(cluster.tiers)
+    devices = [float(tier.devices) for tier in cluster.tiers] + missing * [np.inf]
+    speeds = [tier.bytes_per_second for tier in cluster.tiers] + missing * [np.inf]
+    return np.tile(devices, (rows, 1)), np.tile(speeds, (rows, 1))
+
+
+USUAL_CEILING = {
     "ampere": 0.87, "hopper": 0.80, "blackwell": 0.775, "trainium": 0.8, "tpu": 0.9, "other": 0.6,
 }  # fmt: skip
 """Share of the dense peak that large matmuls reach: the catalog's measured ceilings, by family."""

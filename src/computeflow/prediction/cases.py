@@ -11,7 +11,7 @@ import csv
 import io
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -20,9 +20,10 @@ from computeflow.catalog.models import Attention, Block, Dense, Model
 from computeflow.cluster import Cluster
 from computeflow.cluster.machine import usual_cluster
 from computeflow.errors import ComputeFlowError, InputError
+from computeflow.prediction.batch import Batch, of_job, stack_rows
 from computeflow.prediction.stack import STACKS, Stack
-from computeflow.workload import Job, Layout, check
-from computeflow.workload.layout import Recompute, Sharding
+from computeflow.workload import Job, Layout, Layouts, check
+from computeflow.workload.layout import MOST, Recompute, Sharding
 
 PACKAGED = Path(__file__).with_name("cases.csv")
 NEEDED = ("layers", "hidden", "heads", "vocab", "seq_len", "micro_batch", "global_batch",
@@ -94,6 +95,10 @@ def case_of(row: Mapping[str, str], catalog: Catalog) -> Case:
     )
 
 
+def batch_of(cases: Sequence[Case]) -> Batch:
+    return stack_rows([of_job(c.job, c.cluster, Layouts.of([c.layout]), c.stack) for c in cases])
+
+
 def _number(row: Mapping[str, str], name: str, default: float | None = None) -> float:
     text = row.get(name) or str(default)
     try:
@@ -107,8 +112,8 @@ def _number(row: Mapping[str, str], name: str, default: float | None = None) -> 
 
 def _whole(row: Mapping[str, str], name: str, default: int = 1) -> int:
     value = _number(row, name, default)
-    if value != int(value):
-        raise InputError(f"{name} = {value:g}: not a whole number")
+    if value != int(value) or value > MOST:
+        raise InputError(f"{name} = {value:g}: not a whole number up to {MOST:,}")
     return int(value)
 
 
@@ -200,22 +205,21 @@ def _precision(text: str) -> str:
         raise InputError("nvfp4: not predicted yet")
     if "fp8" in lowered or "float8" in lowered:
         return "fp8"
-    if lowered in ("fp32", "tf32"):
-        raise InputError(f"{text}: not predicted yet")
-    return "bf16"
+    return lowered if lowered in ("fp32", "tf32", "fp16") else "bf16"
 
 
 def _cluster(row: Mapping[str, str], catalog: Catalog) -> tuple[Cluster, bool]:
     gpus = _whole(row, "num_gpus")
-    cluster = usual_cluster(row.get("gpu", ""), gpus, catalog)
-    per_node = _whole(row, "gpus_per_node", cluster.domain)
-    if cluster.domain <= 16:  # a node is the domain; racks and slices keep theirs
-        cluster = replace(cluster, domain=min(per_node, gpus))
+    name = row.get("gpu", "")
+    usual = usual_cluster(name, gpus, catalog)
+    per_node = _whole(row, "gpus_per_node", usual.domain)
     match = _LINK.search(row.get("inter_node_link", ""))
     if match is None:
-        return cluster, True
+        return usual_cluster(name, gpus, catalog, node_devices=per_node), True
     count, speed, per = match.groups()
     bytes_per_second = int(count or 1) * int(speed) * 1e9 / 8
     if per.lower() == "node":
         bytes_per_second /= per_node
-    return replace(cluster, nic_bytes_per_second=bytes_per_second), False
+    return usual_cluster(
+        name, gpus, catalog, node_devices=per_node, nic_bytes_per_second=bytes_per_second
+    ), False

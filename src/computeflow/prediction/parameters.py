@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,6 +34,15 @@ class Parameters:
         return Parameters(
             names=self.names, values=values, priors=self.priors, deviations=self.deviations
         )
+
+    def replaced(self, values: Mapping[str, float]) -> Parameters:
+        """With some values by name."""
+        changed = self.values.copy()
+        for name, value in values.items():
+            if name not in self.names:
+                raise UnknownNameError("parameter", name, self.names)
+            changed[self.names.index(name)] = value
+        return self.with_values(changed)
 
 
 def load_parameters(path: Path = PACKAGED) -> Parameters:

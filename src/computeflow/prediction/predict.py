@@ -2,24 +2,35 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
 
 from computeflow.cluster import Cluster
 from computeflow.ledger import Entry, Ledger, Peak, Window
-from computeflow.prediction.batch import of_job
-from computeflow.prediction.memory import memory
+from computeflow.prediction.batch import Batch, of_job
+from computeflow.prediction.memory import stage_memory
 from computeflow.prediction.parameters import Parameters, load_parameters
+from computeflow.prediction.power import account_watts
+from computeflow.prediction.ranges import time_range, unknowns
 from computeflow.prediction.stack import DEFAULT, Stack, find_stack
-from computeflow.prediction.step import account_step
+from computeflow.prediction.step import Step, account_step
 from computeflow.workload import Job, Layout, Layouts, check
 
-RANGE = (0.90, 1.22)
-"""Of predicted time, between which 80 % of the published dense runs lie; docs/accuracy.md."""
-WIDE = (0.75, 1.45)
-"""The same where the stack was not stated; wider by judgement, not by measurement."""
-BUSY_WATTS, IDLE_WATTS = 0.985, 0.125
-"""Of the power limit, with kernels running and without: 690 W and 85 W of 700 W on our H200."""
-_WITHOUT_KERNELS = ("host", "input", "bubble", "imbalance", "straggler", "checkpoint")
+if TYPE_CHECKING:
+    from computeflow.prediction.calibration import Calibration
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageMemory:
+    """Bytes on one device of a pipeline stage, at its fullest moment."""
+
+    bytes: float
+    by_owner: dict[str, float]
+    moment: str
+    """When in the step it is fullest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,12 +44,34 @@ class Prediction:
     step_seconds_range: tuple[float, float]
     """80 % of runs like this one lie between."""
     tokens_per_second_per_gpu: float
-    memory_bytes: float
-    memory_by_owner: dict[str, float]
-    fits: bool
+    memory_by_stage: tuple[StageMemory, ...]
+    memory_limit_bytes: float
     watts_per_gpu: float | None
     assumed: tuple[str, ...]
     """What was not given and what was taken for it."""
+    calibrated: tuple[str, ...] = ()
+    """What a calibration gave in place of generic figures."""
+
+    @property
+    def fullest_stage(self) -> int:
+        return max(range(len(self.memory_by_stage)), key=lambda i: self.memory_by_stage[i].bytes)
+
+    @property
+    def memory_bytes(self) -> float:
+        return self.memory_by_stage[self.fullest_stage].bytes
+
+    @property
+    def memory_by_owner(self) -> dict[str, float]:
+        return self.memory_by_stage[self.fullest_stage].by_owner
+
+    @property
+    def fits(self) -> bool:
+        return self.memory_bytes <= self.memory_limit_bytes
+
+    @property
+    def tokens_per_joule(self) -> float | None:
+        joules = self.ledger.joules
+        return None if joules is None else self.job.step_tokens / joules
 
 
 def predict(
@@ -47,40 +80,23 @@ def predict(
     layout: Layout,
     stack: Stack | None = None,
     parameters: Parameters | None = None,
+    calibration: Calibration | None = None,
 ) -> Prediction:
     """One layout. An impossible one is refused with the reason; one that does not fit says so."""
     check(job, layout)
     used = stack or find_stack(DEFAULT)
     batch = of_job(job, cluster, Layouts.of([layout]), used)
-    step = account_step(batch, parameters or load_parameters())
-    seconds = float(step.seconds[0])
+    generic = parameters or load_parameters()
     device = cluster.accelerator
-    entries = [
-        Entry(
-            account=name,
-            gpu_seconds=layout.gpus * float(values[0]),
-            joules=_joules(name, layout.gpus * float(values[0]), device.tdp_watts),
-        )
-        for name, values in step.accounts.items()
-        if values[0] > 0
-    ]
-    palm = float(batch.palm_flops_per_token[0] / batch.flops_per_token[0])
-    ledger = Ledger.closed(
-        entries,
-        gpus=layout.gpus,
-        wall_seconds=seconds,
-        basis="predicted",
-        window=Window(label="one step"),
-        peak=Peak(
-            flops=float(batch.peak_flops[0]),
-            precision="fp8" if batch.low_precision[0] else "bf16",
-            palm_ratio=palm,
-        ),
-        unavailable=_unavailable(entries),
-    )
-    low, high = RANGE if stack is not None else WIDE
-    held = memory(batch)
-    total = float(held.bytes[0])
+    if calibration is None:
+        step = account_step(batch, generic)
+    else:
+        step = calibration.account_step(batch, generic, device)
+    ledger = _ledger(job, layout, batch, step, generic)
+    low, high = time_range(unknowns(cluster, layout, stack_stated=stack is not None))
+    if calibration is not None and stack is not None:
+        low, high = calibration.range_for(stack.name) or (low, high)
+    seconds = float(step.seconds[0])
     return Prediction(
         job=job,
         layout=layout,
@@ -89,28 +105,59 @@ def predict(
         step_seconds=seconds,
         step_seconds_range=(low * seconds, high * seconds),
         tokens_per_second_per_gpu=job.step_tokens / seconds / layout.gpus,
-        memory_bytes=total,
-        memory_by_owner={name: float(values[0]) for name, values in held.by_owner.items()},
-        fits=total <= (device.reported_bytes or device.hbm_bytes),
+        memory_by_stage=tuple(_stage(batch, number) for number in range(layout.pp)),
+        memory_limit_bytes=device.reported_bytes or device.hbm_bytes,
         watts_per_gpu=None if ledger.joules is None else ledger.joules / ledger.gpu_seconds,
-        assumed=(
-            *cluster.assumed,
-            *(() if stack is not None else (f"stack {used.name} ({used.year:g})",)),
-            f"AdamW with {used.state_bytes:g} bytes of state per parameter",
-            "input and checkpoints cost nothing",
-        ),
+        assumed=_assumed(job, cluster, used, stated=stack is not None),
+        calibrated=calibration.calibrated(batch, device) if calibration is not None else (),
     )
 
 
-def _joules(account: str, gpu_seconds: float, watts: float | None) -> float | None:
-    """Power of communication has not been measured by us yet: unknown, not guessed."""
-    if watts is None or account.startswith("comm"):
-        return None
-    share = IDLE_WATTS if account in _WITHOUT_KERNELS else BUSY_WATTS
-    return gpu_seconds * watts * share
+def _ledger(job: Job, layout: Layout, batch: Batch, step: Step, parameters: Parameters) -> Ledger:
+    watts = account_watts(batch, parameters)
+    entries = []
+    for name, values in step.accounts.items():
+        gpu_seconds = layout.gpus * float(values[0])
+        if gpu_seconds > 0:
+            joules = gpu_seconds * float(watts[name][0])
+            known = None if math.isnan(joules) else joules
+            entries.append(Entry(account=name, gpu_seconds=gpu_seconds, joules=known))
+    power_known = all(entry.joules is not None for entry in entries)
+    return Ledger.closed(
+        entries,
+        gpus=layout.gpus,
+        wall_seconds=float(step.seconds[0]),
+        basis="predicted",
+        window=Window(label="one step"),
+        peak=Peak(
+            flops=float(batch.peak_flops[0]),
+            precision=job.precision,
+            palm_ratio=float(batch.palm_flops_per_token[0] / batch.flops_per_token[0]),
+        ),
+        unavailable={} if power_known else {"joules": "the device's power limit"},
+    )
 
 
-def _unavailable(entries: list[Entry]) -> dict[str, str]:
-    if any(entry.joules is None for entry in entries):
-        return {"joules": "the power of exposed communication, not measured yet"}
-    return {}
+def _stage(batch: Batch, number: int) -> StageMemory:
+    held = stage_memory(batch, np.full(1, float(number)))
+    return StageMemory(
+        bytes=float(held.bytes[0]),
+        by_owner={name: float(values[0]) for name, values in held.by_owner.items()},
+        moment=held.moment(),
+    )
+
+
+def _assumed(job: Job, cluster: Cluster, stack: Stack, *, stated: bool) -> tuple[str, ...]:
+    """What was not given and what was taken for it."""
+    free = []
+    if cluster.storage_bytes_per_second(write=False) is None:
+        free.append("input")
+    if job.checkpoint_steps is None or cluster.storage_bytes_per_second(write=True) is None:
+        free.append("checkpoints")
+    master = f", {stack.master_bytes:g} bytes of master weights" if stack.master_bytes else ""
+    return (
+        *cluster.assumed,
+        *(() if stated else (f"stack {stack.name} ({stack.year:g})",)),
+        f"{job.optimizer} state as {stack.name} keeps it{master}",
+        *([f"{' and '.join(free)} cost nothing"] if free else []),
+    )

@@ -37,6 +37,10 @@ class Stack:
     state_bytes: float = 12.0
     """Bytes per parameter of AdamW's state: 12 with fp32 weights beside bf16 ones, 8 where the fp32
     weights are the only ones, 4 all in bf16."""
+    half_grad_bytes: float = 0.0
+    """Bytes per parameter of bf16 gradients beside the fp32 buffer that accumulates them."""
+    splits_gradients: bool = False
+    """With zero1, fp32 gradients are split like the state, and bf16 ones stay whole."""
     bucket_bytes: float = 25e6
     """Of one gradient reduction; 25 MB is DistributedDataParallel's default."""
     keeps_gradients: bool = True
@@ -45,31 +49,56 @@ class Stack:
     """What its users do when they say nothing."""
     selective: str = "elementwise"
     """What `selective` recomputes: "attention", "elementwise", or "half" of the matmuls."""
+    saves: Literal["megatron", "megatron-2021", "nanotron", "torch", "torchtitan", "graph"] = (
+        "megatron"
+    )
+    """The list of tensors kept for the backward pass (`saved.LISTS`)."""
+    balances_head: bool = False
+    """Pipeline stages are cut by cost with the head counted, rather than by layers."""
+    compiled_loss: bool = False
+    """Where kernels are compiled, the loss is too (torchtitan since e10cb9494, October 2024), and from
+    2025 on that holds no fp32 logits: in December 2024 compiling saved torchtitan 5 of 82 GiB, where
+    it would have saved 16 (its table 1); with torch 2.11 our H200 measured 4 bytes a logit."""
+
+    @property
+    def master_bytes(self) -> float:
+        """Of the state, per parameter: fp32 weights beside the ones that are trained with."""
+        return max(self.state_bytes - 8.0, 0.0)
+
+    @property
+    def moment_bytes(self) -> float:
+        """Of the state, per parameter: AdamW's two moments."""
+        return self.state_bytes - self.master_bytes
 
 
 ATTENTIONS = ("unfused", "flash1", "flash2", "latest")
 KERNELS = ("eager", "fused", "compiled", "graph")
+SAVES = ("megatron", "megatron-2021", "nanotron", "torch", "torch-compiled", "torch-compiled-fp8",
+         "torchtitan", "graph")  # fmt: skip
+"""Names of the lists in `saved`."""
 STACKS = {
     stack.name: stack
     for stack in (
         Stack(name="megatron", year=2026, grad_bytes=2.0, bucket_bytes=160e6),
         Stack(name="nemo", year=2025, grad_bytes=2.0, bucket_bytes=160e6),
         Stack(name="megatron-2021", year=2021, attention="unfused", sequence_parallel=False,
-              tp_overlap=False, dp_overlap=False, selective="attention", bucket_bytes=1e9),
+              tp_overlap=False, dp_overlap=False, selective="attention", bucket_bytes=1e9,
+              saves="megatron-2021"),
         Stack(name="megatron-deepspeed", year=2022, attention="unfused",
               sequence_parallel=False, tp_overlap=False, dp_overlap=False, selective="attention",
-              bucket_bytes=500e6),
+              bucket_bytes=500e6, saves="megatron-2021", half_grad_bytes=2.0, splits_gradients=True),
         Stack(name="composer", year=2023, attention="flash1", sequence_parallel=False, tp_overlap=False,
-              grad_bytes=2.0, kernels="eager", casts="fused"),
+              grad_bytes=2.0, kernels="eager", casts="fused", saves="torch"),
         Stack(name="torchtitan", year=2025, attention="flash2", kernels="compiled",
-              tp_overlap=False, selective="half", keeps_gradients=False),
+              tp_overlap=False, selective="half", keeps_gradients=False, saves="torchtitan",
+              compiled_loss=True),
         Stack(name="nanotron", year=2025, attention="flash2", sequence_parallel=False, tp_overlap=False,
-              kernels="eager"),
+              kernels="eager", saves="nanotron", half_grad_bytes=2.0, balances_head=True),
         Stack(name="jax", year=2025, kernels="graph", usual_recompute="selective", selective="half",
-              bucket_bytes=1e9),
-        Stack(name="neuron", year=2024, kernels="graph", bucket_bytes=500e6),
+              bucket_bytes=1e9, saves="graph"),
+        Stack(name="neuron", year=2024, kernels="graph", bucket_bytes=500e6, saves="graph"),
         Stack(name="lab", year=2026, sequence_parallel=False, tp_overlap=False, kernels="eager",
-              grad_bytes=2.0, state_bytes=4.0, keeps_gradients=False),
+              grad_bytes=2.0, state_bytes=4.0, keeps_gradients=False, saves="torch"),
     )
 }  # fmt: skip
 """Capabilities as the projects document them; see docs/prediction.md."""

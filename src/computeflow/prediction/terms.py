@@ -9,7 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
+from computeflow.cluster.machine import MOST_TIERS
 from computeflow.prediction.batch import GENERATIONS, Batch, Floats
 from computeflow.prediction.parameters import Parameters
 from computeflow.prediction.stack import ATTENTIONS, KERNELS
@@ -35,7 +37,8 @@ class Rates:
 def rates(b: Batch, p: Parameters) -> Rates:
     clock = _by_generation(b, p) * b.power_share ** p["power_exponent"]
     mature = 1 + p["immaturity"] * np.exp(-b.age_years / 0.8)
-    matmul = b.matmul_ceiling * clock / mature
+    full = np.where(b.element_bytes > 2, b.peak_flops / b.peak_bf16, 1.0)
+    matmul = b.matmul_ceiling * clock / mature * full
     fp8 = matmul * b.peak_flops / b.peak_bf16 * p["fp8_rate"]
     ampere, hopper = (b.generation == GENERATIONS.index(g) for g in ("ampere", "hopper"))
     first, second = (b.attention == ATTENTIONS.index(kind) for kind in ("flash1", "flash2"))
@@ -43,7 +46,8 @@ def rates(b: Batch, p: Parameters) -> Rates:
     kernel = np.where(hopper & (first | second), p["attention_old_hopper"], kernel)
     kernel = np.where(first, p["attention_first"], 1.0) * kernel
     kernel = np.where(b.head_dim <= 64, 0.73, 1.0) * kernel  # 392 against 541 TFLOP/s, our H200
-    base = b.peak_bf16 * clock / 0.87 * kernel / mature
+    kernel = b.head_dim / (32 * np.ceil(b.head_dim / 32)) * kernel  # sizes between are padded
+    base = b.attention_peak * clock / 0.87 * kernel / mature
     return Rates(
         clock=clock,
         matmul=matmul,
@@ -105,22 +109,27 @@ def layer(b: Batch, p: Parameters, r: Rates) -> Layer:
     fused = b.attention > 0
     split = np.where(b.sequence_parallel > 0, b.tp, 1.0)
     moved = tokens * (b.hidden / split + 0.6 * b.ffn / b.tp) * p["elementwise_bytes"]
-    moved = moved * _by_kernels(b.kernels, p, "elementwise") / r.memory
+    moved = moved * b.element_bytes / 2 * _by_kernels(b.kernels, p, "elementwise") / r.memory
     cast = p["cast_bytes"] * _by_kernels(b.casts, p, "cast")
     casts = b.low_precision * tokens * (2 * b.hidden + 2 * b.ffn / b.tp) * cast / r.memory
+    # bf16 gradients added to an fp32 buffer and cleared, every micro-batch; else the matmul adds
+    summed = (2 * b.grad_bytes + 2 * b.half_grad_bytes) * np.where(b.half_grad_bytes > 0, 1.0, 0.0)
+    summed = layer_parameters(b) * summed / r.memory
     return Layer(
         linear_forward=forward,
         linear_backward=backward,
         attention_forward=np.where(fused, attention[0], unfused[0]),
         attention_backward=np.where(fused, attention[1], unfused[1]),
         other_forward=0.4 * moved + casts,
-        other_backward=0.6 * moved + 2 * casts,
+        other_backward=0.6 * moved + 2 * casts + summed,
     )
 
 
 def host_share(b: Batch, p: Parameters) -> Floats:
-    """Host time of a layer over that of an eager one."""
-    return _by_kernels(b.kernels, p, "host")
+    """Host time of a layer over that of an eager one on a host of the H100's time."""
+    old = np.where(b.generation == GENERATIONS.index("ampere"), p["host_ampere"], 1.0)
+    more = np.where((b.attention == 0) & ~_fused_softmax(b), p["host_softmax"], 1.0)
+    return old * more * _by_kernels(b.kernels, p, "host")
 
 
 def _by_kernels(kinds: Floats, p: Parameters, what: str) -> Floats:
@@ -154,8 +163,14 @@ def _unfused_attention(b: Batch, p: Parameters, r: Rates, tokens: Floats) -> tup
     scores = tokens * b.seq_len * b.heads / b.tp
     misaligned = np.where(b.head_dim % 8 != 0, 4.0, 1.0)
     products = 4 * scores * b.head_dim / (0.7 * r.matmul) * misaligned
-    forward = products + scores * p["softmax_bytes"] / r.memory
-    return forward, 2 * forward
+    moved = p["softmax_bytes"] * np.where(_fused_softmax(b), 1.0, p["softmax_unfused"])
+    softmax = scores * moved / r.memory
+    return products + softmax, 2 * products + p["softmax_backward"] * softmax
+
+
+def _fused_softmax(b: Batch) -> NDArray[np.bool_]:
+    """Megatron's softmax kernel takes sequences x heads in multiples of four only."""
+    return np.asarray(b.micro_batch * b.heads / b.tp % 4 == 0)
 
 
 def head(b: Batch, p: Parameters, r: Rates) -> Floats:
@@ -170,33 +185,51 @@ def head(b: Batch, p: Parameters, r: Rates) -> Floats:
     return products + tokens * vocab * p["logit_bytes"] / r.memory
 
 
+def group_speed(b: Batch, p: Parameters, ranks: Floats, stride: Floats) -> Floats:
+    """Bytes/s of a ring over `ranks` devices that lie `stride` apart: its narrowest crossing.
+
+    Where the ring leaves a unit of some tier, its members in that unit share the way out: each brings
+    its own NIC.
+    """
+    speed = np.full(len(b), np.inf)
+    unit = np.ones(len(b))
+    for tier in range(MOST_TIERS):
+        efficiency = p["link_efficiency"] if tier == 0 else p["nic_efficiency"]
+        members = np.minimum(np.maximum(unit / stride, 1.0), ranks)
+        way_out = members * b.tier_bytes_per_second[:, tier] * efficiency
+        speed = np.where(ranks * stride > unit, np.minimum(speed, way_out), speed)
+        unit = b.tier_devices[:, tier]
+    return speed
+
+
+def pair_speed(b: Batch, p: Parameters, stride: Floats) -> Floats:
+    """Bytes/s from one device to the one `stride` further: the outermost tier between them."""
+    speed, unit = np.full(len(b), np.inf), np.ones(len(b))
+    for tier in range(MOST_TIERS):
+        efficiency = p["link_efficiency"] if tier == 0 else p["nic_efficiency"]
+        crosses = 2 * stride > unit
+        speed = np.where(crosses, b.tier_bytes_per_second[:, tier] * efficiency, speed)
+        unit = b.tier_devices[:, tier]
+    return speed
+
+
 def tensor_parallel(b: Batch, p: Parameters) -> Floats:
     """Exposed seconds of one layer's collectives in one direction: two of the whole activations."""
-    inside = b.tp <= b.domain
-    speed = np.where(inside, b.link_bytes_per_second * p["link_efficiency"],
-                     b.nic_bytes_per_second * p["nic_efficiency"])  # fmt: skip
     size = 2 * b.micro_batch * b.seq_len / b.cp * b.hidden
-    once = 2 * (b.tp - 1) / b.tp * size / speed + p["tp_latency"] * np.log2(np.maximum(b.tp, 1))
+    speed = group_speed(b, p, b.tp, np.ones(len(b)))
+    once = 2 * (b.tp - 1) / b.tp * size / speed + p["tp_latency"] * np.log2(b.tp)
     return 2 * once * (1 - p["tp_hidden"] * b.tp_overlap)
 
 
 def context_parallel(b: Batch, p: Parameters) -> Floats:
     """Exposed seconds of passing keys and values around the ring, one layer forward; half hidden."""
     size = 4 * b.micro_batch * b.seq_len / b.cp * np.maximum(b.kv_heads / b.tp, 1.0) * b.head_dim
-    inside = b.cp * b.tp <= b.domain
-    lanes = np.minimum(np.maximum(b.domain / b.tp, 1.0), b.cp)
-    speed = np.where(inside, b.link_bytes_per_second * p["link_efficiency"],
-                     b.nic_bytes_per_second * p["nic_efficiency"] * lanes)  # fmt: skip
-    return 0.5 * (b.cp - 1) * size / speed
+    return 0.5 * (b.cp - 1) * size / group_speed(b, p, b.cp, b.tp)
 
 
-def group_speed(b: Batch, p: Parameters) -> Floats:
-    """Bytes/s of a data-parallel ring: the link inside a domain, else the NICs its members share."""
-    ranks = b.dp * b.cp
-    link = b.link_bytes_per_second * p["link_efficiency"]
-    members = np.maximum(np.minimum(b.domain / b.tp, ranks), 1.0)
-    between = np.minimum(link, members * b.nic_bytes_per_second * p["nic_efficiency"])
-    return np.where(ranks * b.tp <= b.domain, link, between)
+def shards(b: Batch) -> Floats:
+    """Ranks over which fully sharded weights are spread: one replica's data and context ranks."""
+    return b.dp * b.cp / b.replicas
 
 
 def layer_parameters(b: Batch) -> Floats:

@@ -1,19 +1,35 @@
-"""Figures and tables, built once, for the terminal, notebooks and reports."""
+"""Figures and tables, built once, for the terminal, notebooks and reports.
 
-from computeflow.views.catalog import overview_table, row_tables, rows_table
-from computeflow.views.ledgers import finding_table, gap_table, ledger_table
-from computeflow.views.tables import Column, Table, to_html, to_rich, to_text
+The names below are imported when they are first used: a command shows one kind of table, and
+should not wait for the others.
+"""
 
-__all__ = [
-    "Column",
-    "Table",
-    "finding_table",
-    "gap_table",
-    "ledger_table",
-    "overview_table",
-    "row_tables",
-    "rows_table",
-    "to_html",
-    "to_rich",
-    "to_text",
-]
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+_EXPORTS = {
+    "Column": "tables",
+    "Table": "tables",
+    "finding_table": "ledgers",
+    "gap_table": "ledgers",
+    "ledger_table": "ledgers",
+    "overview_table": "catalog",
+    "row_tables": "catalog",
+    "rows_table": "catalog",
+    "to_html": "tables",
+    "to_rich": "tables",
+    "to_text": "tables",
+}
+__all__ = [*_EXPORTS]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _EXPORTS:
+        raise AttributeError(f"module 'computeflow.views' has no attribute {name!r}")
+    return getattr(importlib.import_module(f"computeflow.views.{_EXPORTS[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -3,28 +3,41 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import TYPE_CHECKING
 
-from computeflow.prediction import Prediction
-from computeflow.prediction.validation import Errors, Validation
 from computeflow.units import format_seconds, format_share, format_si
 from computeflow.views.ledgers import ledger_table
 from computeflow.views.tables import Table, columns
 
+if TYPE_CHECKING:
+    from computeflow.prediction import Prediction
+    from computeflow.prediction.validation import Errors, Validation
+
 
 def prediction_tables(found: Prediction) -> list[Table]:
     low, high = found.step_seconds_range
-    watts = "unavailable" if found.watts_per_gpu is None else f"{found.watts_per_gpu:.0f} W"
+    power = "unavailable: the catalog has no power limit"
+    if found.watts_per_gpu is not None and found.tokens_per_joule is not None:
+        power = (
+            f"{found.watts_per_gpu:.0f} W per GPU, {found.tokens_per_joule:.2f} tokens per joule"
+        )
+    fullest = f"fullest in {found.memory_by_stage[found.fullest_stage].moment}"
+    if found.layout.pp > 1:
+        fullest += f" of stage {found.fullest_stage + 1} of {found.layout.pp}"
     owners = ", ".join(
         f"{name} {format_si(size, 'B')}" for name, size in found.memory_by_owner.items() if size
     )
+    calibrated = [("calibrated", "; ".join(found.calibrated))] if found.calibrated else []
     facts = (
         ("step", f"{format_seconds(found.step_seconds)} ({format_seconds(low)} to "
          f"{format_seconds(high)} holds 80 % of runs)"),
         ("throughput", f"{found.tokens_per_second_per_gpu:,.0f} tokens/s per GPU"),
-        ("memory", f"{format_si(found.memory_bytes, 'B')}, "
-         f"{'fits' if found.fits else 'DOES NOT FIT'}: {owners}"),
-        ("power", f"{watts} per GPU"),
+        ("memory", f"{format_si(found.memory_bytes, 'B')} of "
+         f"{format_si(found.memory_limit_bytes, 'B')}, "
+         f"{'fits' if found.fits else 'DOES NOT FIT'}; {fullest}: {owners}"),
+        ("power", power),
         ("assumed", "; ".join(found.assumed)),
+        *calibrated,
     )  # fmt: skip
     layout = found.layout
     size = f"{layout.gpus:,} GPU{'s' if layout.gpus > 1 else ''}"

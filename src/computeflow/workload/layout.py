@@ -23,6 +23,7 @@ SHARDINGS: tuple[str, ...] = get_args(Sharding)
 MOST = 10**9
 """Of any one size; far above what exists, far below what overflows."""
 PRECISIONS = ("fp32", "tf32", "fp16", "bf16", "fp8")
+OPTIMIZERS = ("adamw", "adam8bit", "muon")
 
 Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
@@ -35,14 +36,25 @@ class Job:
     """Sequences in a step."""
     seq_len: int
     precision: str = "bf16"
+    optimizer: str = "adamw"
+    bytes_per_token: float = 4.0
+    """Read from storage; 4 is one token number, images and sound are far more."""
+    checkpoint_steps: int | None = None
+    """Steps between two checkpoints; none are written where it is not given."""
     tokens: float | None = None
     """To train on, where a whole run is asked about."""
 
     def __post_init__(self) -> None:
         if not all(1 <= size <= MOST for size in (self.global_batch, self.seq_len)):
             raise InputError(f"global_batch and seq_len lie between 1 and {MOST:,}")
+        if not 0 <= self.bytes_per_token < float("inf"):
+            raise InputError(f"bytes_per_token = {self.bytes_per_token}: zero or more")
+        if self.checkpoint_steps is not None and self.checkpoint_steps < 1:
+            raise InputError(f"checkpoint_steps = {self.checkpoint_steps}: one step or more")
         if self.precision not in PRECISIONS:
             raise UnknownNameError("precision", self.precision, PRECISIONS)
+        if self.optimizer not in OPTIMIZERS:
+            raise UnknownNameError("optimizer", self.optimizer, OPTIMIZERS)
 
     @property
     def step_tokens(self) -> int:

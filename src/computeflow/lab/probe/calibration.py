@@ -13,8 +13,12 @@ SCHEMA = "computeflow.calibration/1"
 T = TypeVar("T")
 
 
-def calibration(probe: Probe, made_on: str) -> dict[str, Any]:
-    """Medians over the repeats. `made_on` is the date; the caller has a clock, this has not."""
+def calibration(probe: Probe, made_on: str, accelerator: str | None = None) -> dict[str, Any]:
+    """Medians over the repeats.
+
+    `made_on` is the date; the caller has a clock, this has not. `accelerator` is the device's
+    catalog name, where it has one.
+    """
     rounds = probe.measurements
     return {
         "schema": SCHEMA,
@@ -24,6 +28,7 @@ def calibration(probe: Probe, made_on: str) -> dict[str, Any]:
             "ranks": probe.world,
             "repeats": probe.repeats,
             "made_on": made_on,
+            **({"accelerator": accelerator} if accelerator else {}),
         },
         "gemm": _medians(
             (g for m in rounds for g in m.gemms),

@@ -11,20 +11,15 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from computeflow.prediction.batch import Batch, of_job, stack_rows
+from computeflow.prediction.batch import Batch
 from computeflow.prediction.cases import Case
 from computeflow.prediction.parameters import Parameters
 from computeflow.prediction.step import account_step
-from computeflow.workload import Layouts
 
 _NOISE = 0.12
 """Spread (in ln) of runs around any formula that knows no more than the table: site and release."""
 _FULL_WEIGHT = 25
 """Rows of one source that count fully; beyond, a source weighs by the root of its size."""
-
-
-def batch_of(cases: Sequence[Case]) -> Batch:
-    return stack_rows([of_job(c.job, c.cluster, Layouts.of([c.layout]), c.stack) for c in cases])
 
 
 def log_errors(cases: Sequence[Case], batch: Batch, parameters: Parameters) -> NDArray[np.float64]:

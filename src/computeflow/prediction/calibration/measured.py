@@ -1,0 +1,258 @@
+"""A calibration: what a machine was measured to give, in place of the generic figures.
+
+`computeflow.prediction.calibration.file` reads one; `Calibration.apply` puts what was measured into
+the batch and the parameters of a job, `Calibration.account_step` makes its step of them. Only what was
+measured is replaced, and `calibrated` says what.
+
+Most terms are proportional to one number, so a measured rate is put in by scaling that number until
+the term gives the rate: whatever else the term is made of (power, maturity, the kernel's vintage)
+then stays a relation to the measured point. The probe times a matmul or an attention back to back; in
+a step it is somewhat slower (`in_step`).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from computeflow.catalog import Accelerator
+from computeflow.errors import InputError
+from computeflow.prediction import terms
+from computeflow.prediction.batch import Batch, generation_of
+from computeflow.prediction.calibration.site import Site, scale_step
+from computeflow.prediction.parameters import Parameters
+from computeflow.prediction.stack import ATTENTIONS
+from computeflow.prediction.step import Step, account_step
+from computeflow.units import format_si
+
+USUAL_LAUNCH_SECONDS = 9.9e-6
+"""Of the host on which `host_forward` holds: our H200's, benchmarks/data/h200/calibration.json."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Matmul:
+    flops: float
+    """Of a large bf16 matmul, sustained."""
+    depth_half: float
+    output_half: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttentionRates:
+    """Of fused causal attention at one head dimension; long sequences, and the ramps to them."""
+
+    head_dim: int
+    forward_flops: float
+    backward_flops: float
+    forward_half: float
+    backward_half: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Collectives:
+    """Over so many ranks: bus bandwidth (nccl-tests convention), and latencies where there is any."""
+
+    ranks: int
+    bus_bytes_per_second: float
+    all_reduce_seconds: float = 0.0
+    reduce_scatter_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Calibration:
+    """None, or empty: not measured."""
+
+    where: str
+    """The file, for messages."""
+    accelerators: tuple[str, ...]
+    """Catalog names of the devices it speaks of."""
+    provenance: dict[str, Any] = field(default_factory=dict)
+    matmul: Matmul | None = None
+    other_flops: dict[str, float] = field(default_factory=dict)
+    """Of large matmuls in other precisions (fp8, tf32, fp32), at bf16's ramps."""
+    attention: tuple[AttentionRates, ...] = ()
+    memory_bytes_per_second: float | None = None
+    sm_hertz: float | None = None
+    """Where the clock settled under load."""
+    launch_seconds: float | None = None
+    collectives: tuple[Collectives, ...] = ()
+    site: Site | None = None
+
+    def check(self, device: Accelerator) -> None:
+        if device.name not in self.accelerators:
+            made_on = ", ".join(self.accelerators)
+            raise InputError(
+                f"{self.where}: a calibration of {made_on} says nothing about {device.name}: "
+                "probe one, or leave --calibration out"
+            )
+
+    def range_for(self, stack: str) -> tuple[float, float] | None:
+        """The site's own 80 % range; None where its rows do not speak of the stack."""
+        return self.site.range if self.site and stack in self.site.stacks else None
+
+    def account_step(self, batch: Batch, parameters: Parameters, device: Accelerator) -> Step:
+        """The steps of one job's layouts, measured figures and site factor included."""
+        step = account_step(*self.apply(batch, parameters, device))
+        return scale_step(step, self.site.factor) if self.site else step
+
+    def apply(
+        self, batch: Batch, parameters: Parameters, device: Accelerator
+    ) -> tuple[Batch, Parameters]:
+        """The layouts of one job (`of_job`) and the parameters, with what was measured."""
+        self.check(device)
+        parts = (batch, parameters)
+        if self.sm_hertz and device.clock_hertz:
+            parts = _with_clock(*parts, device, self.sm_hertz / device.clock_hertz)
+        if self.matmul:
+            parts = _with_matmul(*parts, self.matmul)
+        precision = _precision(batch, device)
+        if precision in self.other_flops:
+            parts = _with_precision(*parts, self.other_flops[precision])
+        if self.attention:
+            parts = _with_attention(*parts, self.attention)
+        if self.memory_bytes_per_second:
+            b, p = parts
+            scale = self.memory_bytes_per_second / float(terms.rates(b, p).memory[0])
+            parts = replace(b, hbm_bytes_per_second=b.hbm_bytes_per_second * scale), p
+        if self.launch_seconds:
+            parts = _scaled(*parts, "host_forward", self.launch_seconds / USUAL_LAUNCH_SECONDS)
+        for measured in self.collectives:
+            parts = _with_collectives(*parts, measured)
+        return parts
+
+    def calibrated(self, batch: Batch, device: Accelerator) -> tuple[str, ...]:
+        """What is not generic in a job's step, for people."""
+        lines = []
+        measured = self.other_flops | ({"bf16": self.matmul.flops} if self.matmul else {})
+        for precision in dict.fromkeys((_precision(batch, device), "bf16")):
+            if precision in measured:
+                lines.append(f"{precision} matmul {format_si(measured[precision], 'FLOP/s')}")
+        if self.attention and batch.attention[0] > 0:
+            near = _nearest(self.attention, batch)
+            lines.append(
+                f"attention {format_si(near.forward_flops, 'FLOP/s')} forward, "
+                f"{format_si(near.backward_flops, 'FLOP/s')} backward"
+            )
+        if self.memory_bytes_per_second:
+            lines.append(f"memory {format_si(self.memory_bytes_per_second, 'B/s')}")
+        if self.sm_hertz and device.clock_hertz:
+            lines.append(f"clock {format_si(self.sm_hertz, 'Hz')}")
+        if self.launch_seconds:
+            lines.append(f"launch {1e6 * self.launch_seconds:.1f} us")
+        lines += [
+            f"collectives of {c.ranks} ranks {format_si(c.bus_bytes_per_second, 'B/s')}"
+            for c in self.collectives
+        ]
+        made = [str(self.provenance[k]) for k in ("device", "made_on") if k in self.provenance]
+        probe = [f"probe of {', '.join(made)}"] if lines and made else []
+        return (*probe, *lines, *([_site_line(self.site)] if self.site else []))
+
+
+def _site_line(site: Site) -> str:
+    steps = f"{len(site.rows)} step{'s' if len(site.rows) > 1 else ''}"
+    return (
+        f"site factor {site.factor:.3f} +- {site.deviation * site.factor:.3f} from {steps} "
+        f"under {', '.join(site.stacks)}"
+    )
+
+
+def _scaled(b: Batch, p: Parameters, name: str, scale: float) -> tuple[Batch, Parameters]:
+    return b, p.replaced({name: p[name] * scale})
+
+
+def _with_clock(
+    b: Batch, p: Parameters, device: Accelerator, share: float
+) -> tuple[Batch, Parameters]:
+    """Sustained over rated clock: what `compute.clock` books."""
+    name = f"sustained_{generation_of(device.name)}"
+    name = name if name in p.names else "sustained_other"
+    return _scaled(b, p, name, share / float(terms.rates(b, p).clock[0]))
+
+
+def _with_matmul(b: Batch, p: Parameters, measured: Matmul) -> tuple[Batch, Parameters]:
+    """Of a bf16 job; other precisions keep their relation to it unless they were measured."""
+    scale = p["in_step"] * measured.flops / float(terms.rates(_in_bf16(b), p).matmul[0])
+    ramps = {"depth_half": measured.depth_half, "output_half": measured.output_half}
+    return replace(b, matmul_ceiling=b.matmul_ceiling * scale), p.replaced(ramps)
+
+
+def _in_bf16(b: Batch) -> Batch:
+    """The same job in bf16, as far as rates depend on it."""
+    return replace(
+        b,
+        element_bytes=np.full(len(b), 2.0),
+        low_precision=np.zeros(len(b)),
+        peak_flops=b.peak_bf16,
+        attention_peak=b.peak_bf16,
+    )
+
+
+def _precision(b: Batch, device: Accelerator) -> str:
+    if b.low_precision[0] > 0:
+        return "fp8"
+    full = {device.dense_flops.get(name): name for name in ("fp32", "tf32")}
+    return full.get(float(b.peak_flops[0]), "bf16") if b.element_bytes[0] > 2 else "bf16"
+
+
+def _with_precision(b: Batch, p: Parameters, flops: float) -> tuple[Batch, Parameters]:
+    """The linear layers' rate where they are not in bf16."""
+    scale = p["in_step"] * flops / float(terms.rates(b, p).linear[0])
+    if b.low_precision[0] > 0:
+        return _scaled(b, p, "fp8_rate", scale)
+    return replace(b, matmul_ceiling=b.matmul_ceiling * scale), p
+
+
+def _with_attention(
+    b: Batch, p: Parameters, table: tuple[AttentionRates, ...]
+) -> tuple[Batch, Parameters]:
+    """The nearest measured head dimension is the fixed point, under a stack with today's kernels.
+
+    Older kernels and other head dimensions keep their generic relation to it.
+    """
+    nearest = _nearest(table, b)
+    point = replace(
+        _in_bf16(b),
+        attention=np.full(len(b), float(ATTENTIONS.index("latest"))),
+        head_dim=np.full(len(b), float(nearest.head_dim)),
+    )
+    rates = terms.rates(point, p)
+    forward = p["in_step"] * nearest.forward_flops / float(rates.attention_forward[0])
+    backward = p["in_step"] * nearest.backward_flops / float(rates.attention_backward[0])
+    return b, p.replaced(
+        {
+            "attention_forward": p["attention_forward"] * forward,
+            "attention_backward": p["attention_backward"] * backward,
+            "attention_ramp_forward": nearest.forward_half,
+            "attention_ramp_backward": nearest.backward_half,
+        }
+    )
+
+
+def _nearest(table: tuple[AttentionRates, ...], b: Batch) -> AttentionRates:
+    return min(table, key=lambda row: abs(math.log(row.head_dim / float(b.head_dim[0]))))
+
+
+def _with_collectives(b: Batch, p: Parameters, measured: Collectives) -> tuple[Batch, Parameters]:
+    """A ring over so many neighbours measured the outermost tier that it crosses.
+
+    Its members in a unit of the next smaller tier shared the way out. Inside the scale-up domain,
+    latency is per doubling of ranks, outside per rank of the ring. A ring wider than the cluster
+    crossed its network too; of a cluster without one it says nothing.
+    """
+    last = int(np.isfinite(b.tier_bytes_per_second[0]).sum()) - 1
+    tier = min(int((b.tier_devices[0] < measured.ranks).sum()), last)
+    if tier < 0 or (tier == 0 and measured.ranks > b.tier_devices[0, 0]):
+        return b, p
+    members = float(b.tier_devices[0, tier - 1]) if tier else 1.0
+    efficiency = p["nic_efficiency"] if tier else p["link_efficiency"]
+    speeds = b.tier_bytes_per_second.copy()
+    speeds[:, tier] = measured.bus_bytes_per_second / members / efficiency
+    latency = {}
+    if tier == 0 and measured.all_reduce_seconds > 0:
+        latency["tp_latency"] = measured.all_reduce_seconds / math.log2(measured.ranks)
+    if tier > 0 and measured.reduce_scatter_seconds > 0:
+        latency["dp_latency"] = measured.reduce_scatter_seconds / (measured.ranks - 1)
+    return replace(b, tier_bytes_per_second=speeds), p.replaced(latency)

@@ -1,0 +1,102 @@
+"""How much a few rows of a source help to predict its others: the use of `calibrate`, scored."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from computeflow.prediction.batch import Floats
+from computeflow.prediction.calibration.calibrate import predicted_seconds
+from computeflow.prediction.calibration.measured import Calibration
+from computeflow.prediction.calibration.site import PRIOR, Prior, estimate
+from computeflow.prediction.cases import Case
+from computeflow.prediction.parameters import Parameters
+from computeflow.prediction.ranges import KNOWN
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FewShot:
+    """Of the rows that were not drawn; every source weighs by its number of rows."""
+
+    rows: int
+    """Drawn to calibrate on."""
+    sources: int
+    mape: float
+    median_ape: float
+    in_range: float
+    """Share of the measurements inside the stated 80 % range."""
+    width: float
+    """Mean high over low end of that range, less 1."""
+
+
+def few_shot(
+    cases: Sequence[Case],
+    parameters: Parameters,
+    calibration: Calibration | None = None,
+    *,
+    counts: Sequence[int] = (0, 1, 2, 3, 5),
+    least_rows: int = 6,
+    draws: int = 200,
+    seed: int = 0,
+    prior: Prior = PRIOR,
+) -> list[FewShot]:
+    """For each count: so many rows drawn of every source, its other rows predicted.
+
+    All draws where there are at most `draws`, else `draws` random ones. Count 0 is the prediction
+    without a factor, in its generic range.
+    """
+    measured = np.array([case.measured_seconds for case in cases])
+    ratios = np.log(measured / predicted_seconds(cases, parameters, calibration))
+    names = np.array([case.source for case in cases])
+    sources = [ratios[names == name] for name in dict.fromkeys(names.tolist())]
+    sources = [source for source in sources if len(source) >= least_rows]
+    generator = np.random.default_rng(seed)
+    return [_scored(sources, count, draws, generator, prior) for count in counts]
+
+
+def _scored(
+    sources: list[Floats], count: int, draws: int, generator: np.random.Generator, prior: Prior
+) -> FewShot:
+    errors, inside, weights, widths = [], [], [], []
+    for ratios in sources:
+        drawn = _draws(len(ratios), count, draws, generator)
+        for chosen in drawn:
+            rest = np.delete(ratios, chosen)
+            mean, low, high = _predicted(ratios[chosen], prior)
+            errors.append(np.abs(np.exp(mean - rest) - 1))
+            inside.append((rest - mean >= low) & (rest - mean <= high))
+            weights.append(np.full(len(rest), len(ratios) / len(rest) / len(drawn)))
+            widths.append(np.full(len(rest), np.exp(high - low) - 1))
+    size, weight = np.concatenate(errors), np.concatenate(weights)
+    return FewShot(
+        rows=count,
+        sources=len(sources),
+        mape=float(np.average(size, weights=weight)),
+        median_ape=_weighted_median(size, weight),
+        in_range=float(np.average(np.concatenate(inside), weights=weight)),
+        width=float(np.average(np.concatenate(widths), weights=weight)),
+    )
+
+
+def _predicted(ratios: Floats, prior: Prior) -> tuple[float, float, float]:
+    """ln factor, and the ends of the range around it."""
+    if not len(ratios):
+        return 0.0, math.log(KNOWN[0]), math.log(KNOWN[1])
+    found = estimate(ratios, prior)
+    return found.mean, -found.half_width, found.half_width
+
+
+def _draws(rows: int, count: int, most: int, generator: np.random.Generator) -> list[list[int]]:
+    if math.comb(rows, count) <= most:
+        return [list(chosen) for chosen in itertools.combinations(range(rows), count)]
+    return [generator.choice(rows, count, replace=False).tolist() for _ in range(most)]
+
+
+def _weighted_median(values: Floats, weights: Floats) -> float:
+    order = np.argsort(values)
+    total = np.cumsum(weights[order])
+    return float(values[order][np.searchsorted(total, total[-1] / 2)])
