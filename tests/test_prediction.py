@@ -42,7 +42,12 @@ OVERHEADS = [
 @st.composite
 def batches(draw: st.DrawFn) -> Batch:
     """Any possible layout of some job on some cluster under some stack."""
-    name = draw(st.sampled_from(["llama-3.1-8b", "llama-3.1-70b", "gpt3-175b", "gpt2-xl"]))
+    name = draw(
+        st.sampled_from(
+            ["llama-3.1-8b", "llama-3.1-70b", "gpt3-175b", "gpt2-xl", "deepseek-v3", "gpt-oss-120b",
+             "qwen3-30b-a3b", "nemotron-3-nano", "llama-4-maverick"]
+        )
+    )  # fmt: skip
     device = draw(st.sampled_from(["a100-80-sxm", "h100-sxm", "b200-sxm", "mi300x", "gb200"]))
     gpus = draw(st.sampled_from([1, 8, 64, 512]))
     job = Job(
@@ -50,6 +55,8 @@ def batches(draw: st.DrawFn) -> Batch:
         global_batch=draw(st.sampled_from([8, 512, 1536])),
         seq_len=draw(st.sampled_from([512, 2048, 32768])),
         precision=draw(st.sampled_from(["bf16", "fp8"])) if device != "a100-80-sxm" else "bf16",
+        training=draw(st.sampled_from(["full", "lora", "qlora"])),
+        expert_spread=draw(st.sampled_from([0.0, 0.3])),
     )
     layout = Layout(
         gpus=gpus,
@@ -60,10 +67,17 @@ def batches(draw: st.DrawFn) -> Batch:
         micro_batch=draw(st.sampled_from([1, 2, 4])),
         recompute=draw(st.sampled_from(["none", "selective", "full"])),
         sharding=draw(st.sampled_from(["ddp", "zero1", "fsdp", "hsdp"])),
+        ep=draw(st.sampled_from([1, 2, 8])),
+        schedule=draw(st.sampled_from(["1f1b", "zero-bubble", "zbv", "dualpipe"])),
+        offload=draw(st.sampled_from(["none", "optimizer", "parameters", "activations", "nvme"])),
+        context=draw(st.sampled_from(["ring", "all-to-all"])),
     )
     layouts = Layouts.of([layout])
-    if refusals(job, layouts):
-        layouts = Layouts.of([replace(layout, tp=1, pp=1, vp=1, cp=1, micro_batch=1, gpus=8)])
+    for change in ({"ep": 1}, {"schedule": "1f1b"}, {"offload": "none", "context": "ring"},
+                   {"tp": 1, "pp": 1, "vp": 1, "cp": 1, "micro_batch": 1, "gpus": 8}):  # fmt: skip
+        if refusals(job, layouts):
+            layout = replace(layout, **change)
+            layouts = Layouts.of([layout])
     stack = find_stack(draw(st.sampled_from(sorted(STACKS))))
     return of_job(job, find_cluster(f"{device}:{gpus}", FACTS), layouts, stack)
 
@@ -154,7 +168,7 @@ def test_hardware_that_nobody_measured_and_an_assumed_network_widen_the_range() 
     layout = Layout(gpus=512, tp=4, pp=4, vp=5)
     stack = find_stack("megatron")
     known = replace(CLUSTER, assumed=())
-    bare = replace(CLUSTER.accelerator, matmul_flops={})
+    bare = replace(CLUSTER.accelerator, name="x1", matmul_flops={})
     ranges = [
         np.array(found.step_seconds_range) / found.step_seconds
         for found in (
@@ -163,8 +177,8 @@ def test_hardware_that_nobody_measured_and_an_assumed_network_widen_the_range() 
         )
     ]
     widths = [high / low for low, high in ranges]
-    assert widths[0] < widths[1] < widths[2]
-    assert ranges[0] == pytest.approx(KNOWN)
+    assert widths[0] < min(widths[1:])
+    assert ranges[0] == pytest.approx(KNOWN["dense"])
 
 
 def test_one_gpu_has_watts_near_its_limit() -> None:
@@ -255,7 +269,7 @@ def test_what_does_not_fit_is_an_answer() -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["deepseek-v3", "--on", "h100-sxm:512"], "not predicted yet"),
+        (["llama-3.1-70b", "--on", "a100-80-sxm:512", "--precision", "fp8"], "precision of a100"),
         (["llama-3.1-70b", "--on", "h100-sxm"], "write accelerator:count"),
         (["llama-3.1-70b", "--on", "h100-smx:8"], "nearest: h100-sxm"),
         (["llama-3.1-70b", "--on", "groq-lpu:8"], "not a training target"),
@@ -309,11 +323,15 @@ def test_the_error_on_published_runs_does_not_grow() -> None:
     cases, skipped = read_cases(PACKAGED.read_text(), FACTS)
     result = validate(cases, skipped, PARAMETERS)
     assert len(result.rows) / (len(result.rows) + len(skipped)) > 0.95
-    assert result.summary.mape < 0.093
+    limits = {"dense": 0.093, "long context": 0.06, "low precision": 0.087, "experts": 0.165}
+    assert {kind: e.mape < limits[kind] for kind, e in result.by_kind.items()} == dict.fromkeys(
+        limits, True
+    )
+    assert result.summary.mape < 0.096
     assert result.summary.median_ape < 0.076
     assert max(e.mape for e in result.by_source.values() if e.n >= 10) < 0.18
     assert abs(result.summary.bias) < 0.03
-    assert 0.75 < result.summary.in_range < 0.88
+    assert all(0.75 <= e.in_range <= 0.88 for e in result.by_kind.values())
 
 
 GOOD = {
@@ -366,7 +384,11 @@ def test_our_own_h200_rows_are_predicted_without_fitting() -> None:
 def test_every_field_of_a_batch_is_filled() -> None:
     batch = of_job(JOB, CLUSTER, Layouts.of([Layout(gpus=512, tp=4)]), find_stack("megatron"))
     for field in fields(batch):
-        assert not np.isnan(getattr(batch, field.name)).any(), field.name
+        if field.name != "kinds":
+            assert not np.isnan(getattr(batch, field.name)).any(), field.name
+    for kind in batch.kinds:
+        for field in fields(kind):
+            assert not np.isnan(getattr(kind, field.name)).any(), field.name
 
 
 def test_a_cluster_must_have_devices_and_a_network() -> None:

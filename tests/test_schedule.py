@@ -97,7 +97,7 @@ def cut(stages: int, layers: int, layer: float, head: float) -> list[float]:
 @given(
     stages=st.integers(2, 8),
     rounds=st.integers(1, 24),
-    layers=st.integers(8, 40),
+    layers=st.integers(16, 64),
     head=st.floats(0, 4),
     share=st.floats(0.2, 0.5),
 )

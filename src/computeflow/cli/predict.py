@@ -1,22 +1,27 @@
-"""Predict a training step: time with its range, where it goes, memory, power. Dense models so far."""
+"""Predict a training step: time with its range, where it goes, memory, power."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from computeflow.catalog import Catalog, find_model, load_catalog
+from computeflow.catalog import Catalog, load_catalog
+from computeflow.cli.jobs import (
+    cluster_of,
+    job_of,
+    job_options,
+    layout_of,
+    layout_options,
+    place_options,
+)  # fmt: skip
 from computeflow.cli.output import calibration_option, catalog_option, emit, output_option
-from computeflow.cluster import find_cluster
 from computeflow.ledger import ledger_to_data
 from computeflow.prediction import Prediction, find_stack
 from computeflow.prediction import predict as predict_step
 from computeflow.views.predictions import prediction_tables
-from computeflow.workload import Job, Layout
-from computeflow.workload.layout import OPTIMIZERS, PRECISIONS, RECOMPUTES, SHARDINGS
 
 if TYPE_CHECKING:
     from computeflow.prediction.calibration import Calibration
@@ -24,44 +29,9 @@ if TYPE_CHECKING:
 
 @click.command(help=__doc__)
 @click.argument("model")
-@click.option(
-    "--on",
-    "place",
-    required=True,
-    metavar="CLUSTER",
-    help="accelerator:count (h100-sxm:512) or a cluster TOML.",
-)
-@click.option("--global-batch", type=int, required=True, help="Sequences in a step.")
-@click.option("--seq-len", type=int, required=True, help="Tokens in a sequence.")
-@click.option("--tp", type=int, default=1, show_default=True, help="Tensor-parallel ranks.")
-@click.option("--pp", type=int, default=1, show_default=True, help="Pipeline stages.")
-@click.option("--vp", type=int, default=1, show_default=True, help="Model chunks on a stage.")
-@click.option("--cp", type=int, default=1, show_default=True, help="Context-parallel ranks.")
-@click.option("--micro-batch", type=int, default=1, show_default=True)
-@click.option("--precision", type=click.Choice(PRECISIONS), default="bf16", show_default=True)
-@click.option("--recompute", type=click.Choice(RECOMPUTES), default="none", show_default=True)
-@click.option("--sharding", type=click.Choice(SHARDINGS), default="zero1", show_default=True)
-@click.option(
-    "--replicas",
-    type=int,
-    default=1,
-    show_default=True,
-    help="With hsdp: groups that each hold the model once.",
-)
-@click.option("--optimizer", type=click.Choice(OPTIMIZERS), default="adamw", show_default=True)
-@click.option(
-    "--storage",
-    metavar="NAME",
-    help="What data is read from and checkpoints go to: a storage row of the catalog.",
-)
-@click.option(
-    "--bytes-per-token",
-    type=float,
-    default=4.0,
-    show_default=True,
-    help="Read from storage; images and sound are far more.",
-)
-@click.option("--checkpoint-steps", type=int, help="Steps between two checkpoints.")
+@place_options
+@job_options
+@layout_options
 @click.option(
     "--stack",
     "stack_name",
@@ -72,24 +42,12 @@ if TYPE_CHECKING:
 @catalog_option
 @output_option
 def predict(
-    model: str, place: str, global_batch: int, seq_len: int, tp: int, pp: int, vp: int, cp: int,
-    micro_batch: int, precision: str, recompute: Any, sharding: Any, replicas: int, optimizer: str,
-    storage: str | None, bytes_per_token: float, checkpoint_steps: int | None,
-    stack_name: str | None, calibration: Path | None, files: tuple[str, ...], output: str,
+    model: str, stack_name: str | None, calibration: Path | None, files: tuple[str, ...],
+    output: str, **options: Any,
 ) -> None:  # fmt: skip
     facts = load_catalog(files)
-    cluster = find_cluster(place, facts)
-    if storage is not None:
-        cluster = replace(cluster, storage=facts.storage[storage])
-    job = Job(
-        model=find_model(facts, model), global_batch=global_batch, seq_len=seq_len,
-        precision=precision, optimizer=optimizer, bytes_per_token=bytes_per_token,
-        checkpoint_steps=checkpoint_steps,
-    )  # fmt: skip
-    layout = Layout(
-        gpus=cluster.gpus, tp=tp, pp=pp, vp=vp, cp=cp, micro_batch=micro_batch, recompute=recompute,
-        sharding=sharding, replicas=replicas,
-    )  # fmt: skip
+    cluster = cluster_of(options, facts)
+    job, layout = job_of(model, options, facts), layout_of(options, cluster)
     stack = find_stack(stack_name) if stack_name else None
     measured = _calibration(calibration, facts) if calibration else None
     found = predict_step(job, cluster, layout, stack, calibration=measured)

@@ -18,6 +18,10 @@ from computeflow.catalog.files import read_text
 from computeflow.errors import InputError
 
 MOST_TIERS = 4
+HOST_EFFICIENCY = 0.88
+"""Of PCIe's rated speed, that copies from pinned memory reach: 55.4 of 63 GB/s on our H200."""
+PCIE_4 = HOST_EFFICIENCY * 31e9
+"""Where the node's link to its host is not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +44,8 @@ class Cluster:
     gpus: int
     tiers: tuple[Tier, ...]
     """From the inside out; the last one joins all."""
+    host_bytes_per_second: float = PCIE_4
+    """Of one device to its host's memory, one direction: what copies reach."""
     storage: Storage | None = None
     """What data is read from and checkpoints are written to."""
     assumed: tuple[str, ...] = ()
@@ -103,6 +109,8 @@ class ClusterFile:
     """Of the network between pods: 2 where it carries half of what the devices can send."""
     tiers: list[Tier] | None = None
     """All tiers, inside out, instead of the figures above."""
+    host_bytes_per_second: float | None = None
+    """Of one device to its host's memory, one direction."""
     storage: str | None = None
 
 
@@ -151,9 +159,16 @@ def _from_parts(parts: ClusterFile, catalog: Catalog) -> Cluster:
         accelerator=device,
         gpus=parts.gpus,
         tiers=_tiers(parts, catalog),
+        host_bytes_per_second=parts.host_bytes_per_second or _host_speed(parts, catalog),
         storage=catalog.storage[parts.storage] if parts.storage else None,
         assumed=assumed,
     )
+
+
+def _host_speed(parts: ClusterFile, catalog: Catalog) -> float:
+    name = parts.node or catalog.accelerators[parts.accelerator].node
+    link = catalog.nodes[name].pcie if name is not None else None
+    return HOST_EFFICIENCY * catalog.fabrics[link].bytes_per_second if link else PCIE_4
 
 
 def _node_of(parts: ClusterFile, catalog: Catalog) -> tuple[int, float | None, float | None]:

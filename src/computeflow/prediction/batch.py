@@ -14,16 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from computeflow.catalog import Accelerator
-from computeflow.catalog.models import Model
 from computeflow.catalog.parameters import count_parameters
 from computeflow.cluster import Cluster
 from computeflow.cluster.machine import MOST_TIERS
-from computeflow.errors import InputError
-from computeflow.prediction.stack import ATTENTIONS, KERNELS, SAVES, Stack
+from computeflow.prediction.kinds import MOST_KINDS, Floats, Kind, absent, kinds_of, matrices
+from computeflow.prediction.stack import ATTENTIONS, GRAPHS, KERNELS, SAVES, Stack
 from computeflow.workload import Job, Layouts, flops_per_token
-from computeflow.workload.flops import mean_context
 
-Floats = NDArray[np.float64]
 GENERATIONS = ("ampere", "hopper", "blackwell", "trainium", "tpu", "other")
 _GENERATION = {
     "a100": "ampere", "h": "hopper", "gh": "hopper", "b": "blackwell", "gb": "blackwell",
@@ -32,21 +29,43 @@ _GENERATION = {
 _FULL_PRECISION = ("fp32", "tf32")
 
 
+@dataclass(frozen=True, slots=True)
+class LowPrecision:
+    """Of matmuls in fewer than 16 bits, by how their operands are scaled."""
+
+    rate: float
+    casts: float
+
+
+LOW_PRECISIONS = {
+    "fp8": LowPrecision(0.90, 1.0),
+    "fp8-rowwise": LowPrecision(0.58, 1.2),
+    "fp8-block": LowPrecision(0.84, 1.2),
+    "mxfp8": LowPrecision(0.84, 1.2),
+    "nvfp4": LowPrecision(0.58, 1.5),
+    "int8": LowPrecision(0.80, 1.0),
+}
+"""Rates over the peak's gain. fp8 with one scale per tensor: our H200 keeps 1.80 of 2. The others are
+relative to it as a prototype found on published runs (block-scaled 0.93, rowwise 0.65, nvfp4 0.58 of
+its peak); cast traffic grows with the scales (one per 32 or 128 elements). int8: a judgement."""
+QLORA_BYTES = 0.53
+"""Of a frozen weight: 4 bits, and double-quantised scales per 64 (arXiv:2305.14314: 0.127 bits)."""
+PEAKS = {"fp8-rowwise": "fp8", "fp8-block": "fp8", "mxfp8": "fp8", "nvfp4": "fp4"}
+"""Whose dense peak a precision's matmuls are measured by."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
     """Sizes of the model, the layout, the hardware and the stack, one array each."""
 
     layers: Floats
     hidden: Floats
-    heads: Floats
-    kv_heads: Floats
-    head_dim: Floats
-    ffn: Floats
-    gates: Floats
-    """Matrices into the feed-forward width: 2 if gated, else 1."""
+    kinds: tuple[Kind, ...]
+    """Kinds of blocks; as many for every row, absent ones with a count of zero."""
     vocab: Floats
-    context: Floats
-    """Keys that a query sees on average, over the layers."""
+    losses: Floats
+    """Heads with a loss: one, and one for every token that is predicted further ahead."""
+    expert_spread: Floats
     seq_len: Floats
     flops_per_token: Floats
     palm_flops_per_token: Floats
@@ -55,6 +74,8 @@ class Batch:
     vp: Floats
     cp: Floats
     dp: Floats
+    ep: Floats
+    etp: Floats
     replicas: Floats
     """Groups that each hold the sharded weights once (hsdp)."""
     micro_batch: Floats
@@ -65,6 +86,24 @@ class Batch:
     """1 where weights are gathered layer by layer (fsdp, zero3, hsdp)."""
     split_optimizer: Floats
     """1 where the optimizer state is spread over dp (zero1 and above)."""
+    schedule: Floats
+    """Index into `layout.SCHEDULES`."""
+    context_exchange: Floats
+    """1 where context-parallel ranks exchange heads for tokens instead of passing a ring."""
+    offload_state: Floats
+    offload_weights: Floats
+    offload_activations: Floats
+    offload_disk: Floats
+    """1 where what is offloaded lies on disk, not in the host's memory."""
+    frozen: Floats
+    """1 where the weights are not trained, only low-rank updates beside them."""
+    weight_share: Floats
+    """Of a layer's FLOPs, those that make the gradients of its weights."""
+    trained_share: Floats
+    """Of the parameters of a layer, those that are trained."""
+    loss_chunks: Floats
+    host_bytes_per_second: Floats
+    """Of one device to its host's memory, one direction."""
     gpus: Floats
     tier_devices: Floats
     """Devices that each tier of links joins, inside out: one row of `MOST_TIERS` per case."""
@@ -91,7 +130,11 @@ class Batch:
     age_years: Floats
     """Of the hardware in the middle of the stack's year; launches fall late in theirs."""
     low_precision: Floats
-    """1 where the linear layers run in fp8."""
+    """1 where the linear layers run in fewer than 16 bits."""
+    low_rate: Floats
+    """Of the peak's gain over bf16, what such matmuls keep."""
+    cast_share: Floats
+    """Traffic of making their operands, over that of fp8 with one scale per tensor."""
     element_bytes: Floats
     """Of an activation: 4 in full precision (fp32, tf32), else 2."""
     year: Floats
@@ -99,6 +142,11 @@ class Batch:
     """Index into `stack.ATTENTIONS`."""
     sequence_parallel: Floats
     tp_overlap: Floats
+    ep_overlap: Floats
+    dedup: Floats
+    """1 where a token is sent once to each node, however many of its experts are there."""
+    graphs: Floats
+    """Index into `stack.GRAPHS`."""
     dp_overlap: Floats
     kernels: Floats
     """Index into `stack.KERNELS`."""
@@ -139,11 +187,31 @@ class Batch:
         """Devices that the innermost links join."""
         return np.asarray(self.tier_devices[:, 0])
 
+    @property
+    def present(self) -> list[Kind]:
+        """Kinds that some row has."""
+        return [kind for kind in self.kinds if kind.count.any()]
+
 
 def stack_rows(batches: Sequence[Batch]) -> Batch:
-    return Batch(
-        **{f.name: np.concatenate([getattr(b, f.name) for b in batches]) for f in fields(Batch)}
+    arrays = {name: np.concatenate([getattr(b, name) for b in batches]) for name in _ARRAYS}
+    kinds = tuple(
+        Kind(**{f.name: np.concatenate([getattr(b.kinds[i], f.name) for b in batches])
+                for f in fields(Kind)})
+        for i in range(MOST_KINDS)
+    )  # fmt: skip
+    return Batch(**arrays, kinds=kinds)
+
+
+def take(batch: Batch, places: NDArray[np.int64]) -> Batch:
+    kinds = tuple(
+        Kind(**{f.name: getattr(kind, f.name)[places] for f in fields(Kind)})
+        for kind in batch.kinds
     )
+    return Batch(**{name: getattr(batch, name)[places] for name in _ARRAYS}, kinds=kinds)
+
+
+_ARRAYS = tuple(f.name for f in fields(Batch) if f.name != "kinds")
 
 
 def of_job(job: Job, cluster: Cluster, layouts: Layouts, stack: Stack) -> Batch:
@@ -152,19 +220,35 @@ def of_job(job: Job, cluster: Cluster, layouts: Layouts, stack: Stack) -> Batch:
     rows = len(layouts)
     if job.precision in _FULL_PRECISION:
         stack = replace(stack, param_bytes=4.0, grad_bytes=4.0, state_bytes=8.0)
+    if job.training == "qlora":
+        stack = replace(stack, param_bytes=QLORA_BYTES)
+    low = LOW_PRECISIONS.get(job.precision, LOW_PRECISIONS["fp8"])
     generation = generation_of(device.name)
     peak_bf16 = device.peak_flops("bf16")
     ceiling = device.matmul_flops.get("bf16", USUAL_CEILING[generation] * peak_bf16)
-    flops = flops_per_token(job.model, job.seq_len)
+    flops = flops_per_token(job.model, job.seq_len, prediction=job.multi_token)
+    # the gradients of weights that are frozen are not part of what the training needs
+    spared = flops.matmul / 3 * (1 - _trained_share(job))
+    kinds = kinds_of(job.model, job.seq_len, prediction=job.multi_token)
+    kinds += [absent() for _ in range(MOST_KINDS - len(kinds))]
     constants = {
-        **_shape(job.model, job.seq_len),
+        "layers": sum(kind["count"] for kind in kinds),
+        "hidden": job.model.hidden,
+        "vocab": job.model.vocab,
+        "losses": 1 + (len(job.model.prediction_blocks) if job.multi_token else 0),
+        "expert_spread": job.expert_spread,
         "seq_len": job.seq_len,
-        "flops_per_token": flops.total,
-        "palm_flops_per_token": flops.palm,
+        "flops_per_token": flops.total - spared,
+        "palm_flops_per_token": flops.palm - spared,
+        "frozen": job.training != "full",
+        "weight_share": (flops.matmul / 3 - spared) / (flops.total - spared),
+        "trained_share": _trained_share(job),
+        "loss_chunks": job.loss_chunks,
+        "host_bytes_per_second": cluster.host_bytes_per_second,
         **_storage_seconds(job, cluster, stack),
         "tdp_watts": math.nan if device.tdp_watts is None else device.tdp_watts,
         "hbm_bytes_per_second": device.hbm_bytes_per_second,
-        "peak_flops": device.peak_flops(job.precision),
+        "peak_flops": device.peak_flops(PEAKS.get(job.precision, job.precision)),
         "peak_bf16": peak_bf16,
         "attention_peak": device.peak_flops("fp32")
         if job.precision in _FULL_PRECISION
@@ -173,12 +257,17 @@ def of_job(job: Job, cluster: Cluster, layouts: Layouts, stack: Stack) -> Batch:
         "generation": GENERATIONS.index(generation),
         "power_share": _power_share(device),
         "age_years": max(stack.year - device.launch_year - 0.25, 0.0),
-        "low_precision": job.precision == "fp8",
+        "low_precision": job.precision in LOW_PRECISIONS,
+        "low_rate": low.rate,
+        "cast_share": low.casts,
         "element_bytes": 4.0 if job.precision in _FULL_PRECISION else 2.0,
         "year": stack.year,
         "attention": ATTENTIONS.index(stack.attention),
         "sequence_parallel": stack.sequence_parallel,
         "tp_overlap": stack.tp_overlap,
+        "ep_overlap": stack.ep_overlap,
+        "dedup": stack.dispatcher == "deduplicating",
+        "graphs": GRAPHS.index(stack.graphs),
         "dp_overlap": stack.dp_overlap,
         "kernels": KERNELS.index(stack.kernels),
         "casts": KERNELS.index(stack.casts or stack.kernels),
@@ -189,20 +278,41 @@ def of_job(job: Job, cluster: Cluster, layouts: Layouts, stack: Stack) -> Batch:
         "keeps_gradients": stack.keeps_gradients,
         "selective_half": stack.selective == "half",
     }
-    arrays = {name: np.full(rows, value, np.float64) for name, value in constants.items()}
+    arrays = {name: _same(value, rows) for name, value in constants.items()}
     arrays["tier_devices"], arrays["tier_bytes_per_second"] = _tiers(cluster, rows)
-    for name in ("tp", "pp", "vp", "cp", "dp", "replicas", "micro_batch", "gpus"):
+    for name in ("tp", "pp", "vp", "cp", "dp", "ep", "etp", "replicas", "micro_batch", "gpus"):
         arrays[name] = np.asarray(getattr(layouts, name), np.float64)
     arrays["micro_batches"] = np.asarray(layouts.micro_batches(job), np.float64)
-    arrays["recompute_full"] = layouts.has_recompute("full").astype(np.float64)
-    arrays["recompute_selective"] = layouts.has_recompute("selective").astype(np.float64)
-    arrays["sharded"] = layouts.has_sharding("fsdp", "zero3", "hsdp").astype(np.float64)
-    arrays["split_optimizer"] = (~layouts.has_sharding("ddp")).astype(np.float64)
+    arrays |= {name: layouts.has(*choice).astype(np.float64) for name, choice in _FLAGS.items()}
+    arrays["schedule"] = layouts.schedule.astype(np.float64)
+    arrays["ep_overlap"] = np.maximum(arrays["ep_overlap"], layouts.has("schedule", "dualpipe"))
     half = arrays["element_bytes"] == 2
     autocast = half & (arrays["param_bytes"] >= 4) & (arrays["sharded"] == 0)
     arrays["residual_bytes"] = np.where(autocast, 4.0, 2.0)
     arrays["cast_bytes"] = np.where(autocast, 2.0, 0.0)
-    return Batch(**arrays)
+    structs = tuple(
+        Kind(**{name: _same(value, rows) for name, value in kind.items()}) for kind in kinds
+    )
+    return Batch(**arrays, kinds=structs)
+
+
+def _same(value: float, rows: int) -> Floats:
+    """The value for every row, without holding it so many times."""
+    return np.broadcast_to(np.float64(value), rows)
+
+
+_FLAGS = {
+    "recompute_full": ("recompute", "full"),
+    "recompute_selective": ("recompute", "selective"),
+    "sharded": ("sharding", "fsdp", "zero3", "hsdp"),
+    "split_optimizer": ("sharding", "zero1", "zero2", "zero3", "fsdp", "hsdp"),
+    "context_exchange": ("context", "all-to-all"),
+    "offload_state": ("offload", "optimizer", "parameters", "nvme"),
+    "offload_weights": ("offload", "parameters", "nvme"),
+    "offload_activations": ("offload", "activations"),
+    "offload_disk": ("offload", "nvme"),
+}
+"""Fields that are 1 where a choice of the layout is one of the names."""
 
 
 def _memory_constants(job: Job, stack: Stack) -> dict[str, float]:
@@ -239,6 +349,21 @@ def _moment_bytes(optimizer: str, moments: float) -> tuple[float, float]:
     return (moments / 2 if optimizer == "muon" else moments), moments
 
 
+def _trained_share(job: Job) -> float:
+    """Low-rank updates beside every matrix of a layer: rank x (rows + columns) of rows x columns."""
+    if job.training == "full":
+        return 1.0
+    whole = lora = 0.0
+    one = np.ones(1)
+    for numbers in kinds_of(job.model, job.seq_len, prediction=False):
+        kind = Kind(**{name: np.full(1, float(value)) for name, value in numbers.items()})
+        for x in matrices(kind, job.model.hidden * one, one):
+            if float(x.weights[0]) > 0:
+                whole += float(kind.count[0] * x.weights[0])
+                lora += job.lora_rank * float(kind.count[0] * (x.rows + x.columns)[0])
+    return lora / whole
+
+
 def _storage_seconds(job: Job, cluster: Cluster, stack: Stack) -> dict[str, float]:
     """Reading is hidden behind the step while it lasts; a checkpoint is written while all wait."""
     read, write = (cluster.storage_bytes_per_second(write=kind) for kind in (False, True))
@@ -255,7 +380,8 @@ def _tiers(cluster: Cluster, rows: int) -> tuple[Floats, Floats]:
     missing = MOST_TIERS - len(cluster.tiers)
     devices = [float(tier.devices) for tier in cluster.tiers] + missing * [np.inf]
     speeds = [tier.bytes_per_second for tier in cluster.tiers] + missing * [np.inf]
-    return np.tile(devices, (rows, 1)), np.tile(speeds, (rows, 1))
+    shape = (rows, MOST_TIERS)
+    return np.broadcast_to(devices, shape), np.broadcast_to(speeds, shape)
 
 
 USUAL_CEILING = {
@@ -279,34 +405,3 @@ def generation_of(accelerator: str) -> str:
         if prefix in _GENERATION:
             return _GENERATION[prefix]
     return "other"
-
-
-def _shape(model: Model, seq_len: int) -> dict[str, float]:
-    """Sizes of a dense transformer; what this predictor cannot do yet is refused by name."""
-    if any(b.experts or b.state_space or b.latent or b.compressed for b in model.blocks):
-        raise InputError(
-            f"{model.name}: experts, state-space and latent attention are not predicted yet"
-        )
-    blocks = [b for b in model.blocks if b.attention and b.dense]
-    if len(blocks) != len(model.blocks):
-        raise InputError(f"{model.name}: blocks without attention or feed-forward part")
-    first = blocks[0]
-    assert first.attention is not None
-    assert first.dense is not None
-    layers = sum(b.count for b in blocks)
-    context = sum(
-        b.count * mean_context(seq_len, b.attention.window or b.attention.chunk)
-        for b in blocks
-        if b.attention is not None
-    )
-    return {
-        "layers": layers,
-        "hidden": model.hidden,
-        "heads": first.attention.heads,
-        "kv_heads": first.attention.kv_heads,
-        "head_dim": first.attention.head_dim,
-        "ffn": first.dense.width,
-        "gates": 2.0 if first.dense.gated else 1.0,
-        "vocab": model.vocab,
-        "context": context / layers,
-    }

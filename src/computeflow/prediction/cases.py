@@ -14,6 +14,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from computeflow.catalog import Catalog
 from computeflow.catalog.models import Attention, Block, Dense, Model
@@ -34,6 +35,19 @@ _FRAMEWORKS = (  # first match; the words are the projects' own names
     ("composer", "composer"), ("torchtitan", "torchtitan"), ("nanotron", "nanotron"),
     ("computeflow.lab", "lab"),
 )  # fmt: skip
+_LOW = (  # first match
+    (("nvfp4",), "nvfp4"), (("rowwise",), "fp8-rowwise"), (("block",), "fp8-block"),
+    (("mxfp8", "fp8-mx"), "mxfp8"), (("fp8", "float8"), "fp8"),
+)  # fmt: skip
+_RECIPES: tuple[tuple[tuple[str, ...], dict[str, Any]], ...] = (  # all that match, in order
+    (("dispatcher=alltoall",), {"dispatcher": "alltoall"}),
+    (("dispatcher=deepep", "dispatcher=hybridep"), {"dispatcher": "deduplicating"}),
+    (("a2a_overlap=y",), {"ep_overlap": True}),
+    (("cuda_graph=attn", "token_drop=y"), {"graphs": "blocks"}),
+    (("cuda_graph=full",), {"graphs": "blocks"}),
+    (("cuda_graph=full_iteration",), {"graphs": "step"}),
+    (("tp_overlap=n",), {"tp_overlap": False}),
+)
 _LINK = re.compile(r"(?:(\d+)x)?(\d+) Gb/s.*per (node|GPU)", re.IGNORECASE)
 
 
@@ -65,8 +79,6 @@ def read_cases(text: str, catalog: Catalog) -> tuple[list[Case], dict[str, str]]
 def case_of(row: Mapping[str, str], catalog: Catalog) -> Case:
     if missing := [name for name in NEEDED if not row.get(name)]:
         raise InputError(f"not stated: {', '.join(missing)}")
-    if row.get("moe_experts"):
-        raise InputError("mixture of experts: not predicted yet")
     stack = _stack(row)
     recompute, recompute_missing = _recompute(row, stack)
     layout = _layout(row, stack, recompute)
@@ -76,6 +88,7 @@ def case_of(row: Mapping[str, str], catalog: Catalog) -> Case:
         global_batch=_whole(row, "global_batch"),
         seq_len=_whole(row, "seq_len"),
         precision=precision,
+        multi_token="mtp=y" in row.get("flags", ""),
     )
     cluster, network_missing = _cluster(row, catalog)
     check(job, layout)
@@ -118,9 +131,16 @@ def _whole(row: Mapping[str, str], name: str, default: int = 1) -> int:
 
 
 def _model(row: Mapping[str, str], catalog: Catalog) -> Model:
-    """The row's own sizes; what it does not state (head dimension, gating) from the catalog."""
+    """The row's own sizes; what it does not state (head dimension, gating) from the catalog.
+
+    With experts a row says too little of the model, so it must be one that the catalog knows.
+    """
     name = row.get("model_name", "")
     known = catalog.models.get(name)
+    if row.get("moe_experts"):
+        if known is None:
+            raise InputError(f"model {name!r} has experts and is not in the catalog")
+        return known
     block = known.blocks[0] if known is not None else None
     hidden, heads = _whole(row, "hidden"), _whole(row, "heads")
     usual = block.attention if block is not None else None
@@ -165,6 +185,9 @@ def _stack(row: Mapping[str, str]) -> Stack:
         stack = replace(stack, attention="unfused")
     if "sequence-parallel=y" in flags or "seqpar" in row.get("recompute", ""):
         stack = replace(stack, sequence_parallel=True)
+    for words, capability in _RECIPES:
+        if any(word in flags for word in words):
+            stack = replace(stack, **capability)
     return replace(stack, tp_overlap=stack.tp_overlap or "asynctp" in flags)
 
 
@@ -185,7 +208,7 @@ def _layout(row: Mapping[str, str], stack: Stack, recompute: Recompute) -> Layou
         sharding = "zero1"
     elif "zero2" in text:
         sharding = "zero2"
-    elif "fsdp" in text and text != "fsdp=1":
+    elif ("fsdp" in text and text != "fsdp=1") or "fsdp=y" in row.get("flags", ""):
         sharding = "fsdp"
     return Layout(
         gpus=_whole(row, "num_gpus"),
@@ -193,6 +216,8 @@ def _layout(row: Mapping[str, str], stack: Stack, recompute: Recompute) -> Layou
         pp=_whole(row, "pp"),
         vp=_whole(row, "vp"),
         cp=_whole(row, "cp"),
+        ep=_whole(row, "ep"),
+        etp=_whole(row, "tp") if row.get("moe_experts") and stack.name == "nemo" else 1,
         micro_batch=_whole(row, "micro_batch"),
         recompute=recompute,
         sharding=sharding,
@@ -201,10 +226,9 @@ def _layout(row: Mapping[str, str], stack: Stack, recompute: Recompute) -> Layou
 
 def _precision(text: str) -> str:
     lowered = text.lower()
-    if "nvfp4" in lowered:
-        raise InputError("nvfp4: not predicted yet")
-    if "fp8" in lowered or "float8" in lowered:
-        return "fp8"
+    for words, name in _LOW:
+        if any(word in lowered for word in words):
+            return name
     return lowered if lowered in ("fp32", "tf32", "fp16") else "bf16"
 
 

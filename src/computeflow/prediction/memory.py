@@ -15,8 +15,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from computeflow.prediction import terms
-from computeflow.prediction.batch import Batch, Floats
+from computeflow.prediction.batch import Batch
+from computeflow.prediction.kinds import Floats, local_experts
 from computeflow.prediction.saved import bytes_per_token
+from computeflow.workload.layout import SCHEDULES
 
 OWNERS = (
     "weights", "gradients", "optimizer", "activations", "logits", "buffers", "overhead",
@@ -35,7 +37,11 @@ RESERVE = {"none": 1.055, "selective": 1.107, "full": 1.174}
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Memory:
     by_owner: dict[str, Floats]
-    """What is held at the fullest moment."""
+    """What is held on the device at the fullest moment."""
+    host: Floats
+    """What is held for the device in its host's memory."""
+    disk: Floats
+    """What is held for it on disk."""
     moments: Floats
     """That moment, as an index into `MOMENTS`."""
     stage: Floats
@@ -60,6 +66,8 @@ class Share:
 
     layers: Floats
     layer_parameters: Floats
+    expert_parameters: Floats
+    """Of one layer's routed experts; spread and copied otherwise than the rest."""
     embedding_parameters: Floats
     head_parameters: Floats
     last: Floats
@@ -73,7 +81,12 @@ class Share:
 
     @property
     def parameters(self) -> Floats:
+        """Without routed experts."""
         return self.layers * self.layer_parameters + self.end_parameters
+
+    @property
+    def all_experts(self) -> Floats:
+        return self.layers * self.expert_parameters
 
 
 def memory(b: Batch) -> Memory:
@@ -96,6 +109,8 @@ def _larger(one: Memory, other: Memory) -> Memory:
         return one
     return Memory(
         by_owner={n: np.where(more, other.by_owner[n], v) for n, v in one.by_owner.items()},
+        host=np.where(more, other.host, one.host),
+        disk=np.where(more, other.disk, one.disk),
         moments=np.where(more, other.moments, one.moments),
         stage=np.where(more, other.stage, one.stage),
     )
@@ -108,7 +123,17 @@ def stage_memory(b: Batch, stage: Floats) -> Memory:
     weights, gathered = _weights(b, share)
     gradients, held_gradients, last_gradients, reduced = _gradients(b, share, split)
     kept, one_layer, working = _activations(b, share)
-    logits = share.last * _tokens(b) * b.vocab / b.tp * b.logit_bytes
+    twice = 1 + (b.schedule == SCHEDULES.index("dualpipe"))  # a device holds two stages' weights
+    weights, gradients, held_gradients, last_gradients, optimizer = (
+        twice * x for x in (weights, gradients, held_gradients, last_gradients, optimizer)
+    )
+    few = np.minimum(2 * one_layer, kept)  # one on its way out or in, one worked on
+    moved = b.offload_activations * (kept - few)
+    kept = kept - moved
+    moved_state = b.offload_state * optimizer
+    moved_weights = b.offload_weights * weights
+    away = moved_state + moved_weights
+    logits = share.last * _tokens(b) * b.vocab / b.tp * b.logit_bytes / b.loss_chunks
     ended = share.embedding_parameters + share.layer_parameters
     unfinished = ended * (b.grad_bytes + b.half_grad_bytes) / _shards(b)
     zero = np.zeros(len(b))
@@ -133,25 +158,32 @@ def stage_memory(b: Batch, stage: Floats) -> Memory:
     at = {n: np.choose(fullest, entries) for n, entries in varying.items()}
     old = b.year < 2023
     owners = {
-        "weights": weights,
+        "weights": weights - moved_weights,
         "gradients": at["gradients"],
-        "optimizer": optimizer,
+        "optimizer": optimizer - moved_state,
         "activations": at["activations"],
         "logits": at["logits"],
         "buffers": at["buffers"] + WORKSPACE_BYTES,
         "overhead": np.where(old, OLD_CONTEXT_BYTES, CONTEXT_BYTES),
     }
-    return Memory(by_owner=owners, moments=fullest.astype(float), stage=np.asarray(stage, float))
+    return Memory(
+        by_owner=owners,
+        host=moved + np.where(b.offload_disk > 0, 0.0, away),
+        disk=np.where(b.offload_disk > 0, away, 0.0),
+        moments=fullest.astype(float),
+        stage=np.asarray(stage, float),
+    )
 
 
 def share_of(b: Batch, stage: Floats) -> Share:
     first, last = stage == 0, stage == b.pp - 1
-    layer = terms.layer_parameters(b)
+    layer = np.maximum(terms.layer_parameters(b), 1.0)
     end = b.vocab * b.hidden / b.tp
     one_copy = (b.tied > 0) & (b.pp == 1)  # two stages cannot share a tensor
     return Share(
         layers=_layers(b, stage, end / layer),
         layer_parameters=layer,
+        expert_parameters=terms.expert_parameters(b),
         embedding_parameters=np.where(first, end, 0.0),
         head_parameters=np.where(last & ~one_copy, end, 0.0),
         last=last.astype(np.float64),
@@ -180,7 +212,9 @@ def _in_flight(b: Batch, stage: Floats) -> Floats:
     plain = np.minimum(b.pp - stage, b.micro_batches)
     chunks = 2 * (b.pp - stage - 1) + (b.vp - 1) * b.pp + 1
     interleaved = np.minimum(chunks, b.micro_batches * b.vp) / b.vp
-    return np.where(b.vp > 1, interleaved, plain)
+    both_ways = np.minimum(b.pp + 1, b.micro_batches)  # DualPipe: arXiv:2412.19437, table 2
+    held = np.where(b.vp > 1, interleaved, plain)
+    return np.where(b.schedule == SCHEDULES.index("dualpipe"), both_ways, held)
 
 
 def _tokens(b: Batch) -> Floats:
@@ -188,7 +222,11 @@ def _tokens(b: Batch) -> Floats:
 
 
 def _shards(b: Batch) -> Floats:
-    return np.where(b.sharded > 0, b.dp * b.cp, 1.0)
+    return np.where(b.sharded > 0, terms.shards(b), 1.0)
+
+
+def _expert_shards(b: Batch) -> Floats:
+    return np.where(b.sharded > 0, terms.expert_replicas(b), 1.0)
 
 
 def _weights(b: Batch, share: Share) -> tuple[Floats, Floats]:
@@ -199,12 +237,15 @@ def _weights(b: Batch, share: Share) -> tuple[Floats, Floats]:
     cost too much (torchtitan does not reshard then).
     """
     sharded = b.sharded > 0
-    own = np.where(sharded & (b.master_bytes > 0), 0.0, b.param_bytes) * share.parameters
+    in_state = sharded & (b.master_bytes > 0) & (b.offload_state == 0) & (b.frozen == 0)
+    own = np.where(in_state, 0.0, b.param_bytes) * share.parameters
     end = np.maximum(share.embedding_parameters, share.head_parameters)
     some = np.minimum(2 * share.layer_parameters + end, share.parameters)
-    gathered = np.where(b.pp > 1, share.parameters, some) * 2.0
-    matrices = share.layers * share.layer_parameters + share.head_parameters
-    return own / _shards(b), np.where(sharded, gathered, matrices * b.cast_bytes)
+    some = some + np.minimum(2.0, share.layers) * share.expert_parameters
+    gathered = np.where(b.pp > 1, share.parameters + share.all_experts, some) * 2.0
+    matrices = share.layers * share.layer_parameters + share.head_parameters + share.all_experts
+    experts = share.all_experts * np.where(in_state, 0.0, b.param_bytes / _expert_shards(b))
+    return own / _shards(b) + experts, np.where(sharded, gathered, matrices * b.cast_bytes)
 
 
 def _gradients(b: Batch, share: Share, split: Floats) -> tuple[Floats, Floats, Floats, Floats]:
@@ -217,21 +258,42 @@ def _gradients(b: Batch, share: Share, split: Floats) -> tuple[Floats, Floats, F
     """
     piped = (b.sharded > 0) & (b.pp > 1)
     shards = np.where(b.splits_gradients > 0, split, np.where(piped, 1.0, _shards(b)))
-    buffer = share.parameters * b.grad_bytes / shards
-    half = share.parameters * b.half_grad_bytes
+    expert_shards = np.where(
+        b.splits_gradients > 0, terms.expert_replicas(b), np.where(piped, 1.0, _expert_shards(b))
+    )
+    held_once = share.parameters / shards + share.all_experts / expert_shards
+    buffer = held_once * b.grad_bytes * b.trained_share
+    half = (share.parameters + share.all_experts) * b.half_grad_bytes * b.trained_share
     buckets = b.dp * b.cp > 1
     half_stays = np.where((b.splits_gradients > 0) | buckets, half, 0.0)
     stays = (b.keeps_gradients > 0) | (b.micro_batches > 1)
     held = np.where(stays, buffer, 0.0) + half_stays
-    reduced = np.where(b.sharded > 0, share.layer_parameters * (2 + b.grad_bytes), 0.0)
+    one_layer = share.layer_parameters + share.expert_parameters
+    reduced = np.where(b.sharded > 0, one_layer * (2 + b.grad_bytes), 0.0)
     return buffer + half, held, buffer + half_stays, np.where(piped, 0.0, reduced)
 
 
 def _optimizer(b: Batch, share: Share) -> tuple[Floats, Floats]:
     """Its state, and over how many ranks it is split."""
-    split = np.where(b.split_optimizer + b.sharded > 0, b.dp * b.cp, 1.0)
+    split = np.where(
+        b.sharded > 0, terms.shards(b), np.where(b.split_optimizer > 0, b.dp * b.cp, 1.0)
+    )
     layers = share.layers * share.layer_parameters * b.state_bytes
-    return (layers + share.end_parameters * b.end_state_bytes) / split, split
+    whole = b.split_optimizer + b.sharded == 0
+    experts = share.all_experts * b.state_bytes / np.where(whole, 1.0, terms.expert_replicas(b))
+    ends = np.where(b.frozen > 0, 0.0, share.end_parameters * b.end_state_bytes)
+    state = (layers * b.trained_share + ends) / split + experts * b.trained_share
+    return state, split
+
+
+def _widest(b: Batch) -> Floats:
+    """Of the feed-forward part whose gradients are the widest, per token, with all its matrices."""
+    found = np.zeros(len(b))
+    for k in b.present:
+        local = local_experts(k, b.tp, b.ep, b.etp)
+        inner = k.ffn / b.tp + local.routed * local.width
+        found = np.maximum(found, (k.gates + 1) * inner + 2 * local.routed * k.expert_hidden)
+    return found
 
 
 def _activations(b: Batch, share: Share) -> tuple[Floats, Floats, Floats]:
@@ -243,7 +305,7 @@ def _activations(b: Batch, share: Share) -> tuple[Floats, Floats, Floats]:
     kept, whole = bytes_per_token(b)
     tokens = _tokens(b)
     split = np.where(b.sequence_parallel > 0, b.tp, 1.0)
-    gradients = b.element_bytes * ((b.gates + 1) * b.ffn / b.tp + b.hidden / split)
+    gradients = b.element_bytes * (_widest(b) + b.hidden / split)
     final_norm = share.last * b.element_bytes / 2 * (2 + b.residual_bytes) * b.hidden / split
     held = tokens * (share.layers * share.in_flight * kept + final_norm)
     return held, tokens * kept, tokens * (whole - kept + gradients)

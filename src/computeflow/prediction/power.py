@@ -10,7 +10,8 @@ from __future__ import annotations
 import numpy as np
 
 from computeflow.prediction import terms
-from computeflow.prediction.batch import Batch, Floats
+from computeflow.prediction.batch import Batch
+from computeflow.prediction.kinds import Floats
 from computeflow.prediction.parameters import Parameters
 
 BUSY = 0.985
@@ -23,7 +24,7 @@ JOULES_PER_BYTE = 1.0e-10
 """Of the device's memory traffic: 109 W more at 1.09 TB/s, 46 W at 0.40."""
 _PASSES = 3.0
 """Bytes of memory traffic for a byte through the link: read own, read received, write."""
-_WAITS = ("host", "input", "bubble", "imbalance", "straggler", "checkpoint")
+_WAITS = ("host", "copy", "input", "bubble", "imbalance", "straggler", "checkpoint")
 
 
 def account_watts(b: Batch, p: Parameters) -> dict[str, Floats]:
@@ -32,6 +33,7 @@ def account_watts(b: Batch, p: Parameters) -> dict[str, Floats]:
     speeds = {
         "comm.tp": terms.group_speed(b, p, b.tp, ones),
         "comm.cp": terms.group_speed(b, p, b.cp, b.tp),
+        "comm.ep": terms.pair_speed(b, p, np.maximum(b.ep * b.etp / 2, 1.0)),
         "comm.pp": terms.pair_speed(b, p, b.tp * b.cp * b.dp),
         "comm.dp": terms.group_speed(b, p, b.dp * b.cp, b.tp),
     }

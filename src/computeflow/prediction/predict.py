@@ -14,7 +14,7 @@ from computeflow.prediction.batch import Batch, of_job
 from computeflow.prediction.memory import stage_memory
 from computeflow.prediction.parameters import Parameters, load_parameters
 from computeflow.prediction.power import account_watts
-from computeflow.prediction.ranges import time_range, unknowns
+from computeflow.prediction.ranges import kind_of, time_range, unknowns
 from computeflow.prediction.stack import DEFAULT, Stack, find_stack
 from computeflow.prediction.step import Step, account_step
 from computeflow.workload import Job, Layout, Layouts, check
@@ -29,6 +29,10 @@ class StageMemory:
 
     bytes: float
     by_owner: dict[str, float]
+    host_bytes: float
+    """Held for it in the host's memory."""
+    disk_bytes: float
+    """Held for it on disk."""
     moment: str
     """When in the step it is fullest."""
 
@@ -93,7 +97,7 @@ def predict(
     else:
         step = calibration.account_step(batch, generic, device)
     ledger = _ledger(job, layout, batch, step, generic)
-    low, high = time_range(unknowns(cluster, layout, stack_stated=stack is not None))
+    low, high = time_range(kind_of(job), unknowns(cluster, layout, stack_stated=stack is not None))
     if calibration is not None and stack is not None:
         low, high = calibration.range_for(stack.name) or (low, high)
     seconds = float(step.seconds[0])
@@ -143,6 +147,8 @@ def _stage(batch: Batch, number: int) -> StageMemory:
     return StageMemory(
         bytes=float(held.bytes[0]),
         by_owner={name: float(values[0]) for name, values in held.by_owner.items()},
+        host_bytes=float(held.host[0]),
+        disk_bytes=float(held.disk[0]),
         moment=held.moment(),
     )
 

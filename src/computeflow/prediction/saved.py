@@ -20,7 +20,8 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from computeflow.prediction.batch import Batch, Floats
+from computeflow.prediction.batch import Batch
+from computeflow.prediction.kinds import Floats, Kind, local_experts
 from computeflow.prediction.stack import SAVES
 from computeflow.workload.layout import RECOMPUTES
 
@@ -162,34 +163,54 @@ def _coefficients() -> Floats:
 _TABLE = _coefficients()
 
 
-def widths(b: Batch) -> dict[str, Floats]:
-    """Of one tensor-parallel rank."""
+def widths(b: Batch, k: Kind) -> dict[str, Floats]:
+    """Of one block of a kind on one tensor-parallel rank.
+
+    Routed experts keep what a feed-forward part keeps, for every copy of a token, and the copies
+    themselves; latent attention keeps queries, keys and values as they are attended.
+    """
     split = np.where(b.sequence_parallel > 0, b.tp, 1.0)
-    kv_heads = np.maximum(
-        b.kv_heads / b.tp, 1.0
-    )  # a head is not cut: with fewer than tp, ranks share
-    scores = b.heads * b.seq_len / b.tp
-    fallback = (b.element_bytes > 2) & (b.kv_heads < b.heads)
+    kv_heads = np.where(k.heads > 0, np.maximum(k.kv_heads / b.tp, 1.0), 0.0)  # a head is not cut
+    scores = k.heads * b.seq_len / b.tp
+    fallback = (b.element_bytes > 2) & (k.kv_heads < k.heads)
+    local = local_experts(k, b.tp, b.ep, b.etp)
+    inner = k.ffn / b.tp + local.routed * local.width
+    copies = local.routed * k.expert_hidden
     return {
         "residual": b.hidden / split * b.residual_bytes / 2,
-        "hidden": b.hidden / split,
-        "q": b.heads * b.head_dim / b.tp,
-        "kv": kv_heads * b.head_dim,
-        "ffn": b.ffn / b.tp,
-        "gate": (b.gates - 1) * b.ffn / b.tp,
-        "heads": b.heads / b.tp,
+        "hidden": b.hidden / split + copies,
+        "q": k.heads * k.qk_dim / b.tp + k.scan_width / b.tp,
+        "kv": kv_heads * (k.qk_dim + k.value_dim) / 2,
+        "ffn": inner,
+        "gate": (k.gates - 1) * inner,
+        "heads": k.heads / b.tp,
         "scores": np.where(b.attention == 0, scores, 0.0),
         "fp32_scores": np.where((b.attention > 0) & fallback, scores, 0.0),
     }
 
 
+def _staying(b: Batch, k: Kind, every: dict[str, Floats]) -> list[Floats]:
+    """The widths that stay under recomputation: of latent attention the latents, when selective
+    (Megatron's mla_up_proj, arXiv:2412.19437, section 3.2.3).
+    """
+    latent = (k.kv_rank > 0) & (b.recompute_selective > 0)
+    if not latent.any():
+        return list(every.values())
+    narrow = {"q": k.q_rank, "kv": (k.kv_rank + k.rope_dim) / 2}
+    return [np.where(latent, narrow.get(name, width), width) for name, width in every.items()]
+
+
 def bytes_per_token(b: Batch) -> tuple[Floats, Floats]:
-    """Of one layer: what is kept, and what a layer keeps while it is worked on (recomputes nothing)."""
+    """Of the mean block: what is kept, and what it keeps while it is worked on."""
     level = np.where(b.recompute_full > 0, 2, np.where(b.recompute_selective > 0, 1, 0))
     place = b.saves.astype(int)
     kept, whole = np.zeros(len(b)), np.zeros(len(b))
-    for column, width in enumerate(widths(b).values()):
-        kept += _TABLE[place, level, column] * width
-        whole += _TABLE[place, 0, column] * width
-    wide = b.element_bytes / 2  # rows count bf16
+    for k in b.present:
+        every = widths(b, k)
+        for column, (width, stays) in enumerate(
+            zip(every.values(), _staying(b, k, every), strict=True)
+        ):
+            kept += k.count * _TABLE[place, level, column] * stays
+            whole += k.count * _TABLE[place, 0, column] * width
+    wide = b.element_bytes / 2 / b.layers  # rows count bf16
     return kept * wide, whole * wide

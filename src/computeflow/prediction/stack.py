@@ -24,6 +24,13 @@ class Stack:
     """With tensor parallelism, norms and residuals are split along the sequence."""
     tp_overlap: bool = True
     dp_overlap: bool = True
+    ep_overlap: bool = False
+    """Tokens travel to their experts while another micro-batch computes."""
+    dispatcher: Literal["alltoall", "deduplicating"] = "alltoall"
+    """deduplicating (DeepEP, HybridEP): a token crosses the network once per node, however many of its
+    experts are there."""
+    graphs: Literal["none", "blocks", "step"] = "none"
+    """CUDA graphs: of attention and routing block by block, or of the whole step."""
     kernels: Literal["eager", "fused", "compiled", "graph"] = "fused"
     """eager: one launch per operation; fused: hand-fused norms, activations and rotations;
     compiled: torch.compile block by block; graph: one program per step (XLA, CUDA graphs)."""
@@ -71,6 +78,7 @@ class Stack:
         return self.state_bytes - self.master_bytes
 
 
+GRAPHS = ("none", "blocks", "step")
 ATTENTIONS = ("unfused", "flash1", "flash2", "latest")
 KERNELS = ("eager", "fused", "compiled", "graph")
 SAVES = ("megatron", "megatron-2021", "nanotron", "torch", "torch-compiled", "torch-compiled-fp8",
@@ -79,7 +87,8 @@ SAVES = ("megatron", "megatron-2021", "nanotron", "torch", "torch-compiled", "to
 STACKS = {
     stack.name: stack
     for stack in (
-        Stack(name="megatron", year=2026, grad_bytes=2.0, bucket_bytes=160e6),
+        Stack(name="megatron", year=2026, grad_bytes=2.0, bucket_bytes=160e6,
+              dispatcher="deduplicating"),
         Stack(name="nemo", year=2025, grad_bytes=2.0, bucket_bytes=160e6),
         Stack(name="megatron-2021", year=2021, attention="unfused", sequence_parallel=False,
               tp_overlap=False, dp_overlap=False, selective="attention", bucket_bytes=1e9,

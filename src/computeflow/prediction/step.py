@@ -13,8 +13,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from computeflow.prediction import terms
-from computeflow.prediction.batch import Batch, Floats
+from computeflow.prediction.batch import Batch
+from computeflow.prediction.kinds import Floats, Kind, local_experts
 from computeflow.prediction.parameters import Parameters
+from computeflow.prediction.saved import bytes_per_token
+from computeflow.workload.layout import SCHEDULES
 
 _SOFTNESS = 4.0
 """Of the maximum of device and host time: how sharply the slower one wins."""
@@ -27,77 +30,86 @@ class Step:
     """Seconds per GPU and step; they sum to `seconds`."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Pass:
-    """One layer, one micro-batch, one direction, split by account."""
-
-    kernels: Floats
-    recompute: Floats
-    host: Floats
-    tp: Floats
-    cp: Floats
-    dp: Floats
-
-    @property
-    def total(self) -> Floats:
-        return self.kernels + self.recompute + self.host + self.tp + self.cp + self.dp
+_TAKING = (
+    "kernels", "recompute", "host", "copy", "comm.tp", "comm.cp", "comm.ep", "comm.dp", "uneven",
+)  # fmt: skip
+"""Parts of a micro-batch's forward and backward pass through the layers."""
+_PARTS = (*_TAKING, "matmuls")
+"""The same, and what of the kernels is matmuls and attention."""
 
 
 def account_step(b: Batch, p: Parameters) -> Step:
     r = terms.rates(b, p)
-    one = terms.layer(b, p, r)
-    forward, backward = _passes(b, p, one)
-    layers = b.layers / b.pp
+    both, backward = _layers(b, p, r)
+    seconds = sum((both[part] for part in _TAKING), start=np.zeros(len(b)))
     head = terms.head(b, p, r)
     p2p = _pipeline_transfer(b, p)
     rounds = b.micro_batches
-    stages = pipeline(b, forward.total + backward.total, head)
-    dp = _gradient_traffic(b, p, layers * backward.total)
-    shards = np.where(
-        b.sharded > 0, terms.shards(b), np.where(b.split_optimizer > 0, b.dp * b.cp, 1.0)
-    )
-    moved = p["optimizer_bytes"] * np.where(b.state_bytes <= 4, p["optimizer_bf16"], 1.0)
-    optimizer = terms.stage_parameters(b) * moved / shards / r.memory
-    work = stages.seconds + rounds * p2p + dp + optimizer
+    stages = pipeline(b, seconds / b.layers, head)
+    dp = _gradient_traffic(b, p, backward / b.pp)
+    optimizer, copy = _update(b, p, r)
+    work = stages.seconds + rounds * p2p + dp + optimizer + copy
     jitter = work * p["jitter"] * np.log2(np.maximum(b.gpus / b.domain, 1.0))
     late_input = np.maximum(b.input_seconds - work - jitter, 0.0)
-
-    def booked(part: str) -> Floats:
-        return np.asarray(rounds * layers * (getattr(forward, part) + getattr(backward, part)))
-
-    kernels = booked("kernels") + rounds * head / b.pp
+    booked = {part: rounds * total / b.pp for part, total in both.items()}
+    kernels = booked["kernels"] + rounds * head / b.pp
     model = b.flops_per_token * b.micro_batch * b.micro_batches * b.seq_len / (b.tp * b.pp * b.cp)
     useful = model / b.peak_flops
-    matmuls = (
-        rounds
-        * layers
-        * (
-            one.linear_forward
-            + one.linear_backward
-            + one.attention_forward
-            + one.attention_backward
-        )
-    )
-    clock = np.minimum(matmuls * np.maximum(1 - r.clock, 0.0), np.maximum(kernels - useful, 0.0))
+    slowed = booked["matmuls"] * np.maximum(1 - r.clock, 0.0)
+    clock = np.minimum(slowed, np.maximum(kernels - useful, 0.0))
     accounts = {
         "compute.model": useful,
         "compute.clock": clock,
         "compute.kernel": kernels - useful - clock,
-        "compute.recompute": booked("recompute"),
+        "compute.recompute": booked["recompute"],
         "optimizer": optimizer,
-        "host": booked("host"),
-        "comm.tp": booked("tp"),
-        "comm.cp": booked("cp"),
+        "copy": booked["copy"] + copy,
+        "host": booked["host"],
+        "comm.tp": booked["comm.tp"],
+        "comm.cp": booked["comm.cp"],
+        "comm.ep": booked["comm.ep"],
         "comm.pp": rounds * p2p,
-        "comm.dp": booked("dp") + dp,
+        "comm.dp": booked["comm.dp"] + dp,
         "bubble": stages.seconds - rounds * stages.slowest,
-        "imbalance": rounds * (stages.slowest - stages.mean),
+        "imbalance": rounds * (stages.slowest - stages.mean) + booked["uneven"],
         "straggler": jitter,
         "input": late_input,
         "checkpoint": b.checkpoint_seconds,
     }
-    seconds = work + jitter + late_input + b.checkpoint_seconds
-    return Step(seconds=seconds, accounts=accounts)
+    total = work + jitter + late_input + b.checkpoint_seconds
+    return Step(seconds=total, accounts=accounts)
+
+
+def _layers(b: Batch, p: Parameters, r: terms.Rates) -> tuple[dict[str, Floats], Floats]:
+    """Seconds of all layers for one micro-batch, by part; and the backward pass alone, together."""
+    both = {part: np.zeros(len(b)) for part in _PARTS}
+    backward = np.zeros(len(b))
+    for k in b.present:
+        there, back = _passes(b, k, p, r)
+        for part in _PARTS:
+            both[part] += k.count * (there[part] + back[part])
+        backward += k.count * sum((back[part] for part in _TAKING), start=np.zeros(len(b)))
+    return both, backward
+
+
+def _update(b: Batch, p: Parameters, r: terms.Rates) -> tuple[Floats, Floats]:
+    """The optimizer's pass over weights, gradients and state of the heaviest stage; and copies for it.
+
+    Where the state lives on the host, the host updates it: gradients go there, weights come back, and
+    neither is hidden. On disk, the state is read and written too.
+    """
+    whole = b.sharded + b.split_optimizer == 0
+    shards = np.where(b.sharded > 0, terms.shards(b), np.where(whole, 1.0, b.dp * b.cp))
+    copies = np.where(whole, 1.0, terms.expert_replicas(b))
+    experts = b.layers / b.pp * terms.expert_parameters(b)
+    own = (terms.stage_parameters(b) / shards + experts / copies) * b.trained_share
+    moved = p["optimizer_bytes"] * np.where(b.state_bytes <= 4, p["optimizer_bf16"], 1.0)
+    here = own * moved / r.memory
+    there = own * (2 * b.state_bytes + b.grad_bytes) / p["cpu_update"]
+    both_ways = own * (b.grad_bytes + b.param_bytes) / b.host_bytes_per_second
+    disk = b.offload_disk * own * 2 * b.state_bytes / p["disk"]
+    away = b.offload_state > 0
+    return np.where(away, there, here), np.where(away, both_ways + disk, 0.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,7 +130,8 @@ def pipeline(b: Batch, layer: Floats, head: Floats) -> Pipeline:
     A stage works once for every micro-batch, after the first has passed the stages before it and until
     the last has passed them back; the latest such stage decides. Only the last of the longer stages and
     the last of all can be it. An interleaved schedule fills and drains in chunks of a stage.
-    tests/test_schedule.py plays both, operation by operation.
+    tests/test_schedule.py plays both, operation by operation. Schedules that put the weights'
+    gradients into the gaps shorten the fill.
     """
     fewest, more = np.floor(b.layers / b.pp), b.layers % b.pp
     longer = np.where(more > 0, fewest + 1, fewest) * layer
@@ -126,35 +139,106 @@ def pipeline(b: Batch, layer: Floats, head: Floats) -> Pipeline:
     everything = b.layers * layer + head
     by_cost = np.maximum(np.ceil(everything / b.pp / layer) * layer, head)
     last = np.where(b.balances_head * (b.pp > 1) > 0, by_cost, last)
+    # DualPipe: a device has a stage and the one opposite to it
+    paired = np.maximum((longer + last) / 2, everything / b.pp)
+    last = np.where(b.schedule == SCHEDULES.index("dualpipe"), paired, last)
+    longer = np.where(b.schedule == SCHEDULES.index("dualpipe"), paired, longer)
     slowest = np.maximum(np.where(b.balances_head > 0, 0.0, np.where(more > 0, longer, 0.0)), last)
-    ends_last = b.micro_batches * last + (everything - last) / b.vp
-    ends_longer = b.micro_batches * longer + np.maximum(more - 1, 0.0) * longer / b.vp
+    fill = _fill(b) / b.vp
+    ends_last = b.micro_batches * last + (everything - last) * fill
+    ends_longer = b.micro_batches * longer + np.maximum(more - 1, 0.0) * longer * fill
     ends_longer = np.where((more > 0) & (b.balances_head == 0), ends_longer, 0.0)
     return Pipeline(
         seconds=np.maximum(ends_last, ends_longer), slowest=slowest, mean=everything / b.pp
     )
 
 
-def _passes(b: Batch, p: Parameters, one: terms.Layer) -> tuple[_Pass, _Pass]:
-    tp, cp = terms.tensor_parallel(b, p), terms.context_parallel(b, p)
+def _fill(b: Batch) -> Floats:
+    """What remains of 1F1B's fill and drain, (pp - 1) x (forward + backward), under other schedules.
+
+    With W the weights' gradients: zero-bubble (ZB-H1) F + B - 2W, its V-shaped form F + B - 3W
+    (arXiv:2401.10241, 2405.15362); DualPipe (pp/2 - 1) x (F&B + B - 3W), both directions at once
+    (arXiv:2412.19437, table 2). Shares are those of the FLOPs; a backward pass is two thirds.
+    """
+    if not b.schedule.any():
+        return np.ones(len(b))
+    weight = b.weight_share
+    halves = np.where(b.pp > 1, (b.pp / 2 - 1) / np.maximum(b.pp - 1, 1.0), 0.0)
+    remains = [
+        np.ones(len(b)),
+        1 - 2 * weight,
+        1 - 3 * weight,
+        halves * (1 + 2 / 3 - 3 * weight),
+    ]
+    return np.maximum(np.choose(b.schedule.astype(int), remains), 0.0)
+
+
+def _passes(
+    b: Batch, k: Kind, p: Parameters, r: terms.Rates
+) -> tuple[dict[str, Floats], dict[str, Floats]]:
+    """One block, one micro-batch: forward and backward, split into `_PARTS`."""
+    one = terms.layer(b, k, p, r)
+    tp, cp = terms.tensor_parallel(b, k, p), terms.context_parallel(b, k, p)
+    ep = terms.expert_parallel(b, k, p)
     again = b.recompute_full * one.forward + b.recompute_selective * _selective(b, one)
-    host = p["host_forward"] * np.where(b.tp > 1, p["host_tp"], 1.0)
-    host = host * terms.host_share(b, p)
+    host = p["host_forward"] * np.where(b.tp > 1, p["host_tp"], 1.0) * terms.host_share(b, k, p)
     sequence = 1 + 0.5 * b.sequence_parallel  # backward gathers the activations once more
-    tp_backward = tp * sequence + b.recompute_full * tp
-    late_forward = _late(one.forward + tp + cp, host)
-    late_backward = _late(
-        one.backward + again + tp_backward + 2 * cp, host * (p["host_backward"] + b.recompute_full)
+    uneven = one.routed / 3 * _heaviest_load(b, k)
+    forward = {
+        "kernels": one.forward,
+        "matmuls": one.linear_forward + one.attention_forward,
+        "recompute": np.zeros(len(b)),
+        "comm.tp": tp,
+        "comm.cp": cp,
+        "comm.ep": ep,
+        "uneven": uneven,
+    }
+    backward = {
+        "kernels": one.backward,
+        "matmuls": one.linear_backward + one.attention_backward,
+        "recompute": again,
+        "comm.tp": tp * sequence + b.recompute_full * tp,
+        "comm.cp": 2 * cp,
+        "comm.ep": ep + b.recompute_full * ep,
+        "uneven": (2 + b.recompute_full) * uneven,
+    }
+    forward["host"] = _late(_device(forward), host)
+    backward["host"] = _late(_device(backward), host * (p["host_backward"] + b.recompute_full))
+    for parts in (forward, backward):
+        parts["copy"] = _fetched(b, k, p, parts)
+    return _gathered(b, k, p, forward), _gathered(b, k, p, backward, scatters=True)
+
+
+def _fetched(b: Batch, k: Kind, p: Parameters, parts: dict[str, Floats]) -> Floats:
+    """Exposed copies of one pass: a block's own shard of the weights from the host or disk, its
+    activations out or in; they run beside the block.
+    """
+    if not (b.offload_weights + b.offload_activations > 0).any():
+        return np.zeros(len(b))
+    experts = local_experts(k, b.tp, b.ep, b.etp).weights / terms.expert_replicas(b)
+    shard = (terms.kind_parameters(b, k) / terms.shards(b) + experts) * b.param_bytes
+    speed = np.where(b.offload_disk > 0, p["disk"], b.host_bytes_per_second)
+    seconds = b.offload_weights * shard / speed
+    kept = terms.tokens(b) * bytes_per_token(b)[0]
+    seconds = seconds + b.offload_activations * kept / b.host_bytes_per_second
+    return np.maximum(seconds - _device(parts) - parts["host"], 0.0)
+
+
+def _device(parts: dict[str, Floats]) -> Floats:
+    """What the device is busy with, as far as the host launches it."""
+    return np.asarray(
+        sum(parts[n] for n in ("kernels", "recompute", "comm.tp", "comm.cp", "comm.ep"))
     )
-    zero = np.zeros(len(b))
-    forward = _Pass(kernels=one.forward, recompute=zero, host=late_forward, tp=tp, cp=cp, dp=zero)
-    backward = _Pass(
-        kernels=one.backward, recompute=again, host=late_backward, tp=tp_backward, cp=2 * cp,
-        dp=zero,
-    )  # fmt: skip
-    return _gathered(b, p, forward, gathers=1.0), _gathered(
-        b, p, backward, gathers=1.0, scatters=True
-    )
+
+
+def _heaviest_load(b: Batch, k: Kind) -> Floats:
+    """How much more than its share the busiest of the expert-parallel ranks gets.
+
+    Loads of single experts spread around their mean by `expert_spread`; a rank holds several, which
+    averages; the largest of n normal draws lies about sqrt(2 ln n) deviations up.
+    """
+    mine = np.where(k.experts > 0, np.maximum(k.experts / b.ep, 1.0), 1.0)
+    return np.asarray(b.expert_spread * np.sqrt(2 * np.log(np.maximum(b.ep, 1.0)) / mine))
 
 
 def _late(device: Floats, host: Floats) -> Floats:
@@ -169,24 +253,29 @@ def _selective(b: Batch, one: terms.Layer) -> Floats:
 
 
 def _gathered(
-    b: Batch, p: Parameters, done: _Pass, *, gathers: float, scatters: bool = False
-) -> _Pass:
+    b: Batch, k: Kind, p: Parameters, done: dict[str, Floats], *, scatters: bool = False
+) -> dict[str, Floats]:
     """Fully sharded weights: gathering hides behind the layer or the layer behind it, never fully.
 
     With a pipeline the weights stay gathered for the whole step; that traffic is counted there.
     """
-    ranks = terms.shards(b)
-    size = terms.layer_parameters(b) * (2.0 * gathers + (b.grad_bytes if scatters else 0.0))
-    latency = (1 + scatters) * p["dp_latency"] * 4 * np.sqrt(ranks)
-    speed = terms.group_speed(b, p, ranks, b.tp)
-    traffic = (ranks - 1) / ranks * size / speed + np.where(ranks > 1, latency, 0.0)
-    traffic = traffic * np.where((b.sharded > 0) & (b.pp == 1), 1.0, 0.0)
-    exposed = np.maximum(traffic - done.total, 0.0)
-    exposed = exposed + p["shard_interference"] * np.minimum(done.total, traffic)
-    return _Pass(
-        kernels=done.kernels, recompute=done.recompute, host=done.host, tp=done.tp, cp=done.cp,
-        dp=exposed,
-    )  # fmt: skip
+    gathers = (b.sharded > 0) & (b.pp == 1)
+    if not gathers.any():
+        return done | {"comm.dp": np.zeros(len(b))}
+    bytes_each = 2.0 + (b.grad_bytes if scatters else 0.0)
+    experts = local_experts(k, b.tp, b.ep, b.etp).weights
+    traffic = _ring(b, p, terms.kind_parameters(b, k) * bytes_each, terms.shards(b), b.tp)
+    traffic = traffic + _ring(b, p, experts * bytes_each, terms.expert_replicas(b), b.ep * b.etp)
+    latency = (1 + scatters) * p["dp_latency"] * 4 * np.sqrt(terms.shards(b))
+    traffic = np.where(gathers, traffic + np.where(terms.shards(b) > 1, latency, 0.0), 0.0)
+    busy = _device(done) + done["host"] + done["uneven"] + done["copy"]
+    exposed = np.maximum(traffic - busy, 0.0)
+    return done | {"comm.dp": exposed + p["shard_interference"] * np.minimum(busy, traffic)}
+
+
+def _ring(b: Batch, p: Parameters, size: Floats, ranks: Floats, stride: Floats) -> Floats:
+    """Seconds of gathering or scattering `size` bytes around a ring, without latency."""
+    return (ranks - 1) / ranks * size / terms.group_speed(b, p, ranks, stride)
 
 
 def _pipeline_transfer(b: Batch, p: Parameters) -> Floats:
@@ -211,11 +300,23 @@ def _gradient_traffic(b: Batch, p: Parameters, last_backward: Floats) -> Floats:
     )  # sharded layer by layer: replicas sum their shards
     ranks = np.where(whole, b.dp * b.cp, b.replicas)
     size = terms.stage_parameters(b) / shards
-    volume = size * (
-        b.grad_bytes + np.where(b.split_optimizer * whole > 0, b.param_bytes, b.grad_bytes)
-    )
-    buckets = np.maximum(size * b.grad_bytes / b.bucket_bytes, 1.0)
-    seconds = (ranks - 1) / ranks * volume / terms.group_speed(b, p, ranks, b.tp * shards)
-    seconds = seconds + np.where(ranks > 1, p["dp_latency"] * (ranks - 1) * buckets, 0.0)
+    back = np.where(b.split_optimizer * whole > 0, b.param_bytes, b.grad_bytes)
+    size = size * b.trained_share
+    seconds = _ring(b, p, size * (b.grad_bytes + back), ranks, b.tp * shards)
+    seconds = seconds + _latency(b, p, size, ranks)
+    experts = b.layers / b.pp * terms.expert_parameters(b) * b.trained_share
+    experts = np.where(whole, experts, 0.0)
+    copies = terms.expert_replicas(b)
+    seconds = seconds + _ring(b, p, experts * (b.grad_bytes + back), copies, b.ep * b.etp)
+    seconds = seconds + np.where(experts > 0, _latency(b, p, experts, copies), 0.0)
     hidden = last_backward * p["dp_hidden"] * b.dp_overlap
     return np.maximum(seconds - hidden, 0.1 * seconds)
+
+
+def _latency(b: Batch, p: Parameters, size: Floats, ranks: Floats) -> Floats:
+    """Of all buckets: a step of the ring for every rank, or of a tree where libraries have one."""
+    buckets = np.maximum(size * b.grad_bytes / b.bucket_bytes, 1.0)
+    ring = p["dp_latency"] * (ranks - 1)
+    tree = p["tree_latency"] * np.log2(np.maximum(ranks, 1.0))
+    each = np.where(b.year >= 2026, np.minimum(ring, tree), ring)
+    return np.where(ranks > 1, each * buckets, 0.0)

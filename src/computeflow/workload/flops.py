@@ -34,10 +34,12 @@ class TokenFlops:
         return self.matmul + self.attention_full
 
 
-def flops_per_token(model: Model, seq_len: int) -> TokenFlops:
-    weights = model.hidden * model.vocab  # the head multiplies, tied or not
+def flops_per_token(model: Model, seq_len: int, *, prediction: bool = False) -> TokenFlops:
+    """With its multi-token-prediction modules (and their use of the head) where asked."""
+    further = model.prediction_blocks if prediction else ()
+    weights = (1 + len(further)) * model.hidden * model.vocab  # the head multiplies, tied or not
     causal = full = 0.0
-    for block in model.blocks:
+    for block in (*model.blocks, *further):
         weights += block.count * matmul_weights(model, block)
         seen, square = mixing_flops(block, seq_len)
         causal += block.count * seen

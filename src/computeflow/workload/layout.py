@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,11 +18,21 @@ from computeflow.errors import InputError, UnknownNameError
 
 Recompute = Literal["none", "selective", "full"]
 Sharding = Literal["ddp", "zero1", "zero2", "zero3", "fsdp", "hsdp"]
+Schedule = Literal["1f1b", "zero-bubble", "zbv", "dualpipe"]
+Offload = Literal["none", "optimizer", "parameters", "activations", "nvme"]
+Ring = Literal["ring", "all-to-all"]
+Training = Literal["full", "lora", "qlora"]
 RECOMPUTES: tuple[str, ...] = get_args(Recompute)
+SCHEDULES: tuple[str, ...] = get_args(Schedule)
+OFFLOADS: tuple[str, ...] = get_args(Offload)
+RINGS: tuple[str, ...] = get_args(Ring)
+TRAININGS: tuple[str, ...] = get_args(Training)
 SHARDINGS: tuple[str, ...] = get_args(Sharding)
 MOST = 10**9
 """Of any one size; far above what exists, far below what overflows."""
-PRECISIONS = ("fp32", "tf32", "fp16", "bf16", "fp8")
+PRECISIONS = (
+    "fp32", "tf32", "fp16", "bf16", "fp8", "fp8-rowwise", "fp8-block", "mxfp8", "nvfp4", "int8",
+)  # fmt: skip
 OPTIMIZERS = ("adamw", "adam8bit", "muon")
 
 Ints = NDArray[np.int64]
@@ -39,6 +49,15 @@ class Job:
     optimizer: str = "adamw"
     bytes_per_token: float = 4.0
     """Read from storage; 4 is one token number, images and sound are far more."""
+    training: Training = "full"
+    """lora: frozen bf16 weights with low-rank updates beside every matrix; qlora: 4-bit weights."""
+    lora_rank: int = 16
+    loss_chunks: int = 1
+    """Parts in which logits are made and dropped again; long sequences need it."""
+    expert_spread: float = 0.0
+    """Of the load of single experts around their mean, as a fraction of it; 0: balanced by force."""
+    multi_token: bool = False
+    """The model's multi-token-prediction modules are trained too."""
     checkpoint_steps: int | None = None
     """Steps between two checkpoints; none are written where it is not given."""
     tokens: float | None = None
@@ -49,6 +68,14 @@ class Job:
             raise InputError(f"global_batch and seq_len lie between 1 and {MOST:,}")
         if not 0 <= self.bytes_per_token < float("inf"):
             raise InputError(f"bytes_per_token = {self.bytes_per_token}: zero or more")
+        if self.training not in TRAININGS:
+            raise UnknownNameError("training", self.training, TRAININGS)
+        if not (1 <= self.lora_rank <= MOST and 1 <= self.loss_chunks <= MOST):
+            raise InputError("lora_rank and loss_chunks are one or more")
+        if not 0 <= self.expert_spread <= 100:
+            raise InputError(f"expert_spread = {self.expert_spread}: between 0 and 100")
+        if self.multi_token and not self.model.prediction_blocks:
+            raise InputError(f"{self.model.name} has no multi-token-prediction module")
         if self.checkpoint_steps is not None and self.checkpoint_steps < 1:
             raise InputError(f"checkpoint_steps = {self.checkpoint_steps}: one step or more")
         if self.precision not in PRECISIONS:
@@ -69,59 +96,74 @@ class Layout:
     vp: int = 1
     """Model chunks on a pipeline stage (interleaved schedule)."""
     cp: int = 1
+    ep: int = 1
+    """Ranks over which the experts of a layer are spread; they lie inside tp x cp x dp."""
+    etp: int = 1
+    """Ranks over which one expert is cut: 1, or tp."""
     micro_batch: int = 1
     recompute: Recompute = "none"
     sharding: Sharding = "zero1"
     replicas: int = 1
     """With hsdp: groups that each hold the model once."""
+    schedule: Schedule = "1f1b"
+    """Of the pipeline; 1f1b with vp > 1 is its interleaved form."""
+    offload: Offload = "none"
+    """What lives in the host's memory: the optimizer's state, also the weights (parameters), or the
+    activations; nvme: state and weights on disk."""
+    context: Ring = "ring"
+    """How context-parallel ranks attend to each other: keys and values around a ring, or heads
+    exchanged for tokens (all-to-all)."""
 
     def __post_init__(self) -> None:
         sizes = {n: getattr(self, n) for n in _SIZES}
         if wrong := [name for name, size in sizes.items() if not 1 <= size <= MOST]:
             raise InputError(f"{wrong[0]}: sizes of a layout lie between 1 and {MOST:,}")
-        if self.recompute not in RECOMPUTES:
-            raise UnknownNameError("recompute", self.recompute, RECOMPUTES)
-        if self.sharding not in SHARDINGS:
-            raise UnknownNameError("sharding", self.sharding, SHARDINGS)
+        for field, names in _CHOICES.items():
+            if getattr(self, field) not in names:
+                raise UnknownNameError(field, getattr(self, field), names)
 
 
-_SIZES = ("gpus", "tp", "pp", "vp", "cp", "micro_batch", "replicas")
+_CHOICES = {
+    "recompute": RECOMPUTES, "sharding": SHARDINGS, "schedule": SCHEDULES, "offload": OFFLOADS,
+    "context": RINGS,
+}  # fmt: skip
+_SIZES = ("gpus", "tp", "pp", "vp", "cp", "ep", "etp", "micro_batch", "replicas")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layouts:
-    """Many layouts of one job; `recompute` and `sharding` are indices into their names."""
+    """Many layouts of one job; choices (`recompute`, `sharding`, ...) are indices into their names."""
 
     gpus: Ints
     tp: Ints
     pp: Ints
     vp: Ints
     cp: Ints
+    ep: Ints
+    etp: Ints
     micro_batch: Ints
+    replicas: Ints
     recompute: Ints
     sharding: Ints
-    replicas: Ints
+    schedule: Ints
+    offload: Ints
+    context: Ints
 
     @classmethod
     def of(cls, layouts: Iterable[Layout]) -> Layouts:
         rows = list(layouts)
         arrays = {name: np.array([getattr(row, name) for row in rows], np.int64) for name in _SIZES}
-        return cls(
-            **arrays,
-            recompute=np.array([RECOMPUTES.index(row.recompute) for row in rows], np.int64),
-            sharding=np.array([SHARDINGS.index(row.sharding) for row in rows], np.int64),
-        )
+        for name, names in _CHOICES.items():
+            arrays[name] = np.array([names.index(getattr(row, name)) for row in rows], np.int64)
+        return cls(**arrays)
 
     def __len__(self) -> int:
         return len(self.gpus)
 
     def __getitem__(self, place: int) -> Layout:
-        sizes = {name: int(getattr(self, name)[place]) for name in _SIZES}
-        return Layout(
-            **sizes,
-            recompute=RECOMPUTES[self.recompute[place]],
-            sharding=SHARDINGS[self.sharding[place]],
-        )
+        sizes: dict[str, Any] = {name: int(getattr(self, name)[place]) for name in _SIZES}
+        chosen = {name: names[getattr(self, name)[place]] for name, names in _CHOICES.items()}
+        return Layout(**sizes, **chosen)
 
     def where(self, mask: Mask) -> Layouts:
         return Layouts(**{f.name: getattr(self, f.name)[mask] for f in fields(self)})
@@ -134,11 +176,9 @@ class Layouts:
         """Micro-batches that one pipeline works through in a step."""
         return job.global_batch // (self.dp * self.micro_batch)
 
-    def has_recompute(self, name: Recompute) -> Mask:
-        return np.asarray(self.recompute == RECOMPUTES.index(name))
-
-    def has_sharding(self, *names: Sharding) -> Mask:
-        return np.isin(self.sharding, [SHARDINGS.index(name) for name in names])
+    def has(self, field: str, *names: str) -> Mask:
+        """Where a choice (`recompute`, `sharding`, ...) is one of `names`."""
+        return np.isin(getattr(self, field), [_CHOICES[field].index(name) for name in names])
 
 
 def refusals(job: Job, layouts: Layouts) -> dict[str, Mask]:
@@ -162,9 +202,37 @@ def refusals(job: Job, layouts: Layouts) -> dict[str, Mask]:
         "cp does not divide the sequence into pairs": (layouts.cp > 1)
         & (job.seq_len % (2 * layouts.cp) != 0),
         "replicas do not divide dp": dp % layouts.replicas != 0,
-        "replicas without hsdp": (layouts.replicas > 1) & ~layouts.has_sharding("hsdp"),
+        "replicas without hsdp": (layouts.replicas > 1) & ~layouts.has("sharding", "hsdp"),
+        "interleaving (vp) with a schedule other than 1f1b": (layouts.vp > 1)
+        & ~layouts.has("schedule", "1f1b"),
+        "dualpipe needs an even pipeline and twice as many micro-batches": layouts.has(
+            "schedule", "dualpipe"
+        )
+        & ((layouts.pp % 2 != 0) | (job.global_batch // per_replica < 2 * layouts.pp)),
+        "weights on the host or disk need sharding (fsdp, zero3)": layouts.has(
+            "offload", "parameters", "nvme"
+        )
+        & ~layouts.has("sharding", "fsdp", "zero3", "hsdp"),
+        "ep x etp does not divide tp x cp x dp": layouts.tp
+        * layouts.cp
+        * dp
+        % (layouts.ep * layouts.etp)
+        != 0,
+        "etp is neither 1 nor tp": (layouts.etp != 1) & (layouts.etp != layouts.tp),
     }
+    experts = [b.experts for b in job.model.blocks if b.experts is not None]
+    if not experts:
+        found["expert parallelism without experts"] = (layouts.ep > 1) | (layouts.etp > 1)
+    for size in dict.fromkeys(e.count for e in experts):
+        found[f"ep does not divide {size} experts"] = np.asarray(size % layouts.ep != 0)
+    for size in dict.fromkeys(e.width for e in experts):
+        found[f"etp does not divide the experts' width {size}"] = np.asarray(
+            size % layouts.etp != 0
+        )
     for size in dict.fromkeys(heads):
+        found[f"all-to-all context parallelism: tp x cp does not divide {size} heads"] = np.asarray(
+            layouts.has("context", "all-to-all") & (size % (layouts.tp * layouts.cp) != 0)
+        )
         found[f"tp does not divide {size} attention heads"] = np.asarray(size % layouts.tp != 0)
     for size in dict.fromkeys(widths):
         found[f"tp does not divide the feed-forward width {size}"] = np.asarray(

@@ -9,10 +9,11 @@ import numpy as np
 
 from computeflow import __version__
 from computeflow.errors import InputError
-from computeflow.prediction.batch import Floats, of_job
+from computeflow.prediction.batch import of_job
 from computeflow.prediction.calibration.measured import Calibration
 from computeflow.prediction.calibration.site import PRIOR, Prior, Site, SiteRow, disagree, estimate
 from computeflow.prediction.cases import Case, batch_of
+from computeflow.prediction.kinds import Floats
 from computeflow.prediction.parameters import Parameters
 from computeflow.prediction.step import account_step
 from computeflow.workload import Layouts

@@ -201,7 +201,7 @@ def _with_precision(b: Batch, p: Parameters, flops: float) -> tuple[Batch, Param
     """The linear layers' rate where they are not in bf16."""
     scale = p["in_step"] * flops / float(terms.rates(b, p).linear[0])
     if b.low_precision[0] > 0:
-        return _scaled(b, p, "fp8_rate", scale)
+        return replace(b, low_rate=b.low_rate * scale), p
     return replace(b, matmul_ceiling=b.matmul_ceiling * scale), p
 
 
@@ -213,14 +213,12 @@ def _with_attention(
     Older kernels and other head dimensions keep their generic relation to it.
     """
     nearest = _nearest(table, b)
-    point = replace(
-        _in_bf16(b),
-        attention=np.full(len(b), float(ATTENTIONS.index("latest"))),
-        head_dim=np.full(len(b), float(nearest.head_dim)),
-    )
+    point = replace(_in_bf16(b), attention=np.full(len(b), float(ATTENTIONS.index("latest"))))
     rates = terms.rates(point, p)
-    forward = p["in_step"] * nearest.forward_flops / float(rates.attention_forward[0])
-    backward = p["in_step"] * nearest.backward_flops / float(rates.attention_backward[0])
+    generic = float(terms.head_dim_rate(np.full(1, float(nearest.head_dim)))[0])
+    in_step = p["in_step"] / generic
+    forward = in_step * nearest.forward_flops / float(rates.attention_forward[0])
+    backward = in_step * nearest.backward_flops / float(rates.attention_backward[0])
     return b, p.replaced(
         {
             "attention_forward": p["attention_forward"] * forward,
@@ -232,7 +230,8 @@ def _with_attention(
 
 
 def _nearest(table: tuple[AttentionRates, ...], b: Batch) -> AttentionRates:
-    return min(table, key=lambda row: abs(math.log(row.head_dim / float(b.head_dim[0]))))
+    head_dim = max((float(k.qk_dim[0]) for k in b.kinds), default=0.0) or 128.0
+    return min(table, key=lambda row: abs(math.log(row.head_dim / head_dim)))
 
 
 def _with_collectives(b: Batch, p: Parameters, measured: Collectives) -> tuple[Batch, Parameters]:

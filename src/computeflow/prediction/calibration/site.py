@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from computeflow.errors import InputError
-from computeflow.prediction.batch import Floats
+from computeflow.prediction.kinds import Floats
 from computeflow.prediction.step import Step
 
 _NORMAL_90 = 1.2816

@@ -9,12 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from computeflow.errors import InputError
-from computeflow.prediction.batch import Batch
+from computeflow.prediction.batch import take
 from computeflow.prediction.calibration.calibrate import predicted_seconds, split_by_device
 from computeflow.prediction.calibration.measured import Calibration
 from computeflow.prediction.cases import Case, batch_of
 from computeflow.prediction.parameters import Parameters
-from computeflow.prediction.ranges import KNOWN, time_range, unknowns
+from computeflow.prediction.ranges import KNOWN, kind_of, time_range
 from computeflow.prediction.validation.fitting import fit, log_errors
 
 
@@ -83,24 +83,18 @@ def validate(
         skipped={**skipped, **others},
         summary=summarise(errors, ranges),
         by_source=_grouped([case.source for case in cases], errors, ranges),
-        by_kind=_grouped([_kind(case) for case in cases], errors, ranges),
+        by_kind=_grouped([kind_of(case.job) for case in cases], errors, ranges),
     )
 
 
 def _range(case: Case, calibration: Calibration | None) -> tuple[float, float]:
     own = calibration.range_for(case.stack.name) if calibration is not None else None
-    return own or time_range(unknowns(case.cluster, case.layout, stack_stated=True))
-
-
-def _kind(case: Case) -> str:
-    if case.job.precision == "fp8":
-        return "low precision"
-    return "long context" if case.job.seq_len >= 16384 else "dense"
+    return own or time_range(kind_of(case.job))
 
 
 def summarise(log_errors: NDArray[np.float64], ranges: NDArray[np.float64] | None = None) -> Errors:
     """`ranges` holds the low and high end for each error, over the prediction."""
-    low, high = KNOWN if ranges is None else ranges.T
+    low, high = KNOWN["dense"] if ranges is None else ranges.T
     relative = np.exp(log_errors) - 1
     size = np.abs(relative)
     measured = np.exp(-log_errors)
@@ -135,7 +129,3 @@ def leave_one_source_out(cases: Sequence[Case], start: Parameters) -> NDArray[np
         own = [cases[i] for i in left.tolist()]
         errors[left] = log_errors(own, take(batch, left), fitted)
     return errors
-
-
-def take(batch: Batch, places: NDArray[np.int64]) -> Batch:
-    return Batch(**{name: getattr(batch, name)[places] for name in Batch.__dataclass_fields__})

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from computeflow.prediction.batch import Floats
 from computeflow.prediction.calibration.calibrate import predicted_seconds
 from computeflow.prediction.calibration.measured import Calibration
 from computeflow.prediction.calibration.site import PRIOR, Prior, estimate
 from computeflow.prediction.cases import Case
+from computeflow.prediction.kinds import Floats
 from computeflow.prediction.parameters import Parameters
 from computeflow.prediction.ranges import KNOWN
 
@@ -85,7 +85,7 @@ def _scored(
 def _predicted(ratios: Floats, prior: Prior) -> tuple[float, float, float]:
     """ln factor, and the ends of the range around it."""
     if not len(ratios):
-        return 0.0, math.log(KNOWN[0]), math.log(KNOWN[1])
+        return 0.0, math.log(KNOWN["dense"][0]), math.log(KNOWN["dense"][1])
     found = estimate(ratios, prior)
     return found.mean, -found.half_width, found.half_width
 
