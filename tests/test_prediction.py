@@ -36,6 +36,7 @@ OVERHEADS = [
     name
     for name in PARAMETERS.names
     if name.startswith(("host_", "tp_latency", "dp_latency", "jitter", "logit", "optimizer"))
+    and name != "host_link"
 ]
 
 

@@ -11,12 +11,13 @@ from hypothesis import strategies as st
 
 from computeflow.catalog import load_catalog
 from computeflow.cluster import find_cluster
-from computeflow.prediction import find_stack
+from computeflow.prediction import find_stack, load_parameters
 from computeflow.prediction.batch import of_job
 from computeflow.prediction.step import pipeline
 from computeflow.workload import Job, Layout, Layouts
 
 FACTS = load_catalog()
+PARAMETERS = load_parameters()
 BATCH = of_job(
     Job(model=FACTS.models["llama-3.1-8b"], global_batch=8, seq_len=4096),
     find_cluster("h100-sxm:8", FACTS),
@@ -84,7 +85,7 @@ def formula(stages: int, chunks: int, rounds: int, layer: float, layers: int, he
         BATCH, layers=np.full(1, layers), pp=np.full(1, stages), vp=np.full(1, chunks),
         micro_batches=np.full(1, rounds),
     )  # fmt: skip
-    return float(pipeline(batch, np.full(1, layer), np.full(1, head)).seconds[0])
+    return float(pipeline(batch, PARAMETERS, np.full(1, layer), np.full(1, head)).seconds[0])
 
 
 def cut(stages: int, layers: int, layer: float, head: float) -> list[float]:

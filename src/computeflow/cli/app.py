@@ -13,6 +13,9 @@ from computeflow.errors import UnknownNameError
 COMMANDS = {
     "catalog": ("computeflow.cli.catalog:catalog", "Hardware, models, offers, sites: the facts."),
     "predict": ("computeflow.cli.predict:predict", "Step time, memory and power before a run."),
+    "plan": ("computeflow.cli.plan:plan", "The best layouts of a job on a cluster, with reasons."),
+    "cluster": ("computeflow.cli.cluster:cluster", "Which node is plugged in where."),
+    "place": ("computeflow.cli.place:place", "Which rank runs on which node."),
     "validate": (
         "computeflow.cli.validate:validate",
         "How far predictions are from measured runs.",

@@ -23,6 +23,10 @@ from computeflow.errors import ComputeFlowError
 from computeflow.views.tables import Table, columns
 
 _CORE = ("click", "msgspec", "numpy", "rich")
+_OPTIONAL = {
+    "torch": ("to train and probe on this machine", "pip install torch"),
+    "plotly": ("to write reports (--html)", "pip install 'computeflow[plot]'"),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,14 +79,15 @@ def _python() -> Iterator[Check]:
         )
 
 
-def _torch() -> Iterator[Check]:
-    version = _version("torch")
-    yield Check(
-        name="torch",
-        state="ok" if version else "missing",
-        detail=version or "to train and probe on this machine",
-        fix="" if version else "pip install torch",
-    )
+def _optional() -> Iterator[Check]:
+    for package, (use, fix) in _OPTIONAL.items():
+        version = _version(package)
+        yield Check(
+            name=package,
+            state="ok" if version else "missing",
+            detail=version or use,
+            fix="" if version else fix,
+        )
 
 
 def _driver() -> Iterator[Check]:
@@ -158,5 +163,5 @@ def _printed(command: str, *arguments: str) -> str:
 
 
 EXAMINATIONS: tuple[Callable[[], Iterator[Check]], ...] = (
-    _python, _catalog, _torch, _driver, _data,
+    _python, _catalog, _optional, _driver, _data,
 )  # fmt: skip

@@ -111,6 +111,14 @@ def layout_of(options: Options, cluster: Cluster) -> Layout:
     return Layout(gpus=cluster.gpus, **_fields(Layout, options))
 
 
+def title_of(job: Job, cluster: Cluster, gpus: str = "") -> str:
+    size = gpus or f"{cluster.gpus:,}"
+    return (
+        f"{job.model.name} on {size} {cluster.accelerator.name}, {job.global_batch:,} x "
+        f"{job.seq_len:,} tokens a step, {job.precision}"
+    )
+
+
 def _fields(kind: type, options: Options) -> Options:
     names = {field.name for field in fields(kind)}
     return {name: value for name, value in options.items() if name in names}

@@ -1,17 +1,21 @@
-"""How an answer leaves the program: one JSON object, or tables (rich on a terminal)."""
+"""How an answer leaves the program: one JSON object, or tables (rich on a terminal), or a report."""
 
 from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from computeflow import codec
+from computeflow.errors import InputError
 from computeflow.views.tables import WIDTH, Table, to_rich, to_text
+
+if TYPE_CHECKING:
+    from computeflow.views.figures import Figure
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -35,6 +39,34 @@ def calibration_option(function: F) -> F:
         "--calibration", type=click.Path(path_type=Path), metavar="FILE",
         help="Measured figures in place of generic ones: of `probe --calibration`, `calibrate --to`.",
     )(function)  # fmt: skip
+
+
+def html_option(function: F) -> F:
+    return click.option(
+        "--html", type=click.Path(path_type=Path), callback=_checked, metavar="FILE",
+        help="Write tables and figures as one HTML file, too.",
+    )(function)  # fmt: skip
+
+
+def _checked(_: click.Context, __: click.Parameter, path: Path | None) -> Path | None:
+    """What can be told before the work is told before it."""
+    if path is not None:
+        from computeflow.views.report import require_plotly
+
+        require_plotly()
+        if path.is_dir() or not path.parent.is_dir():
+            what = f"{path} is a folder" if path.is_dir() else f"there is no folder {path.parent}"
+            raise InputError(f"--html {path}: {what}")
+    return path
+
+
+def write_report(path: Path, title: str, parts: Sequence[Table | Figure]) -> None:
+    from computeflow.views.report import report_html
+
+    try:
+        path.write_text(report_html(title, parts), encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"--html {path}: {error.strerror or error}") from None
 
 
 def emit(output: str, data: dict[str, Any], tables: Iterable[Table]) -> None:

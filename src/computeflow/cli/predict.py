@@ -16,8 +16,16 @@ from computeflow.cli.jobs import (
     layout_of,
     layout_options,
     place_options,
+    title_of,
 )  # fmt: skip
-from computeflow.cli.output import calibration_option, catalog_option, emit, output_option
+from computeflow.cli.output import (
+    calibration_option,
+    catalog_option,
+    emit,
+    html_option,
+    output_option,
+    write_report,
+)  # fmt: skip
 from computeflow.ledger import ledger_to_data
 from computeflow.prediction import Prediction, find_stack
 from computeflow.prediction import predict as predict_step
@@ -40,10 +48,11 @@ if TYPE_CHECKING:
 )
 @calibration_option
 @catalog_option
+@html_option
 @output_option
 def predict(
     model: str, stack_name: str | None, calibration: Path | None, files: tuple[str, ...],
-    output: str, **options: Any,
+    html: Path | None, output: str, **options: Any,
 ) -> None:  # fmt: skip
     facts = load_catalog(files)
     cluster = cluster_of(options, facts)
@@ -51,7 +60,13 @@ def predict(
     stack = find_stack(stack_name) if stack_name else None
     measured = _calibration(calibration, facts) if calibration else None
     found = predict_step(job, cluster, layout, stack, calibration=measured)
-    emit(output, _data(found), prediction_tables(found))
+    summary, ledger = prediction_tables(found)
+    if html is not None:
+        from computeflow.views.figures import ledger_figure, memory_figure
+
+        drawn = (ledger_figure(found.ledger), memory_figure(found))
+        write_report(html, title_of(job, cluster), [summary, *drawn])
+    emit(output, prediction_data(found), [summary, ledger])
 
 
 def _calibration(path: Path, facts: Catalog) -> Calibration:
@@ -60,7 +75,7 @@ def _calibration(path: Path, facts: Catalog) -> Calibration:
     return load_calibration(path, facts)
 
 
-def _data(found: Prediction) -> dict[str, Any]:
+def prediction_data(found: Prediction) -> dict[str, Any]:
     peak = found.ledger.peak
     assert peak is not None
     return {

@@ -8,13 +8,14 @@ first two; a user's TOML may replace any of it.
 from __future__ import annotations
 
 import tomllib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from computeflow import codec
 from computeflow.catalog import Accelerator, Catalog, Storage
 from computeflow.catalog.files import read_text
+from computeflow.cluster.topology.model import Topology
 from computeflow.errors import InputError
 
 MOST_TIERS = 4
@@ -50,6 +51,8 @@ class Cluster:
     """What data is read from and checkpoints are written to."""
     assumed: tuple[str, ...] = ()
     """What was not given and what was taken for it."""
+    topology: Topology | None = field(default=None, repr=False)
+    """Which node is plugged in where, if that is known: for placements."""
 
     def __post_init__(self) -> None:
         if self.gpus < 1:
@@ -112,6 +115,8 @@ class ClusterFile:
     host_bytes_per_second: float | None = None
     """Of one device to its host's memory, one direction."""
     storage: str | None = None
+    topology: Topology | None = None
+    """Nodes and switches by name, as `computeflow cluster import` writes them."""
 
 
 def find_cluster(text: str, catalog: Catalog) -> Cluster:
@@ -162,6 +167,7 @@ def _from_parts(parts: ClusterFile, catalog: Catalog) -> Cluster:
         host_bytes_per_second=parts.host_bytes_per_second or _host_speed(parts, catalog),
         storage=catalog.storage[parts.storage] if parts.storage else None,
         assumed=assumed,
+        topology=parts.topology,
     )
 
 

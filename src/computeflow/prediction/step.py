@@ -45,7 +45,7 @@ def account_step(b: Batch, p: Parameters) -> Step:
     head = terms.head(b, p, r)
     p2p = _pipeline_transfer(b, p)
     rounds = b.micro_batches
-    stages = pipeline(b, seconds / b.layers, head)
+    stages = pipeline(b, p, seconds / b.layers, head)
     dp = _gradient_traffic(b, p, backward / b.pp)
     optimizer, copy = _update(b, p, r)
     work = stages.seconds + rounds * p2p + dp + optimizer + copy
@@ -106,7 +106,7 @@ def _update(b: Batch, p: Parameters, r: terms.Rates) -> tuple[Floats, Floats]:
     moved = p["optimizer_bytes"] * np.where(b.state_bytes <= 4, p["optimizer_bf16"], 1.0)
     here = own * moved / r.memory
     there = own * (2 * b.state_bytes + b.grad_bytes) / p["cpu_update"]
-    both_ways = own * (b.grad_bytes + b.param_bytes) / b.host_bytes_per_second
+    both_ways = own * (b.grad_bytes + b.param_bytes) / _host_speed(b, p)
     disk = b.offload_disk * own * 2 * b.state_bytes / p["disk"]
     away = b.offload_state > 0
     return np.where(away, there, here), np.where(away, both_ways + disk, 0.0)
@@ -123,7 +123,7 @@ class Pipeline:
     """Of the mean stage, one micro-batch."""
 
 
-def pipeline(b: Batch, layer: Floats, head: Floats) -> Pipeline:
+def pipeline(b: Batch, p: Parameters, layer: Floats, head: Floats) -> Pipeline:
     """1F1B over stages that may differ: layers as evenly as they go, the first ones more; the last
     has the head too. Some stacks count the head as what it costs and give that stage fewer layers.
 
@@ -144,7 +144,7 @@ def pipeline(b: Batch, layer: Floats, head: Floats) -> Pipeline:
     last = np.where(b.schedule == SCHEDULES.index("dualpipe"), paired, last)
     longer = np.where(b.schedule == SCHEDULES.index("dualpipe"), paired, longer)
     slowest = np.maximum(np.where(b.balances_head > 0, 0.0, np.where(more > 0, longer, 0.0)), last)
-    fill = _fill(b) / b.vp
+    fill = _fill(b, p) / b.vp
     ends_last = b.micro_batches * last + (everything - last) * fill
     ends_longer = b.micro_batches * longer + np.maximum(more - 1, 0.0) * longer * fill
     ends_longer = np.where((more > 0) & (b.balances_head == 0), ends_longer, 0.0)
@@ -153,7 +153,7 @@ def pipeline(b: Batch, layer: Floats, head: Floats) -> Pipeline:
     )
 
 
-def _fill(b: Batch) -> Floats:
+def _fill(b: Batch, p: Parameters) -> Floats:
     """What remains of 1F1B's fill and drain, (pp - 1) x (forward + backward), under other schedules.
 
     With W the weights' gradients: zero-bubble (ZB-H1) F + B - 2W, its V-shaped form F + B - 3W
@@ -170,7 +170,8 @@ def _fill(b: Batch) -> Floats:
         1 - 3 * weight,
         halves * (1 + 2 / 3 - 3 * weight),
     ]
-    return np.maximum(np.choose(b.schedule.astype(int), remains), 0.0)
+    promised = np.maximum(np.choose(b.schedule.astype(int), remains), 0.0)
+    return 1 - p["schedule_gain"] * (1 - promised)
 
 
 def _passes(
@@ -209,6 +210,10 @@ def _passes(
     return _gathered(b, k, p, forward), _gathered(b, k, p, backward, scatters=True)
 
 
+def _host_speed(b: Batch, p: Parameters) -> Floats:
+    return b.host_bytes_per_second * p["host_link"]
+
+
 def _fetched(b: Batch, k: Kind, p: Parameters, parts: dict[str, Floats]) -> Floats:
     """Exposed copies of one pass: a block's own shard of the weights from the host or disk, its
     activations out or in; they run beside the block.
@@ -217,10 +222,10 @@ def _fetched(b: Batch, k: Kind, p: Parameters, parts: dict[str, Floats]) -> Floa
         return np.zeros(len(b))
     experts = local_experts(k, b.tp, b.ep, b.etp).weights / terms.expert_replicas(b)
     shard = (terms.kind_parameters(b, k) / terms.shards(b) + experts) * b.param_bytes
-    speed = np.where(b.offload_disk > 0, p["disk"], b.host_bytes_per_second)
+    speed = np.where(b.offload_disk > 0, p["disk"], _host_speed(b, p))
     seconds = b.offload_weights * shard / speed
     kept = terms.tokens(b) * bytes_per_token(b)[0]
-    seconds = seconds + b.offload_activations * kept / b.host_bytes_per_second
+    seconds = seconds + b.offload_activations * kept / _host_speed(b, p)
     return np.maximum(seconds - _device(parts) - parts["host"], 0.0)
 
 

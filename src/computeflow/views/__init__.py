@@ -11,11 +11,17 @@ from typing import Any
 
 _EXPORTS = {
     "Column": "tables",
+    "Figure": "figures",
     "Table": "tables",
+    "comparison_figure": "figures",
     "finding_table": "ledgers",
+    "front_figure": "fronts",
     "gap_table": "ledgers",
+    "ledger_figure": "figures",
     "ledger_table": "ledgers",
+    "memory_figure": "figures",
     "overview_table": "catalog",
+    "report_html": "report",
     "row_tables": "catalog",
     "rows_table": "catalog",
     "to_html": "tables",

@@ -4,26 +4,49 @@ from __future__ import annotations
 
 import math
 
-from computeflow.ledger import Finding, Gap, Ledger, describe
+from computeflow.ledger import ACCOUNTS, Finding, Gap, Ledger, describe
 from computeflow.units import format_share
 from computeflow.views.tables import Table, columns
 
 _BAR = 20
 
 
-def ledger_table(ledger: Ledger) -> Table:
+def ledger_table(ledger: Ledger, *, bars: bool = True) -> Table:
     unit, size = describe.time_unit(ledger.gpu_seconds)
     found = describe.lines(ledger)
+    shown = 5 if bars else 4
     return Table(
         title=describe.title(ledger),
-        columns=columns("account", "owner", unit, "share", "", right=f"{unit},share"),
+        columns=columns("account", "owner", unit, "share", "", right=f"{unit},share")[:shown],
         rows=tuple(
-            (name, owner, f"{s / size:,.1f}", format_share(share), "" if not owner else _bar(share))
+            (name, owner, f"{s / size:,.1f}", format_share(share), _bar(share) if owner else "")[
+                :shown
+            ]
             for name, owner, s, share in found
         ),
         notes=tuple(describe.notes(ledger)),
         strong=frozenset({len(found) - 1}),
     )
+
+
+def ledgers_table(one: Ledger, other: Ledger) -> Table:
+    """Two ledgers as they are, account by account; `gap_table` compares them at equal work."""
+    unit, size = describe.time_unit(max(one.gpu_seconds, other.gpu_seconds))
+    booked = (one.accounts, other.accounts)
+    rows = [
+        (name, account.owner, *(_cell(part.get(name), size) for part in booked))
+        for name, account in ACCOUNTS.items()
+        if any(name in part for part in booked)
+    ]
+    rows.append(("total", "", _cell(one.gpu_seconds, size), _cell(other.gpu_seconds, size)))
+    return Table(
+        title=f"Two ledgers ({unit}): {describe.title(one)}; {describe.title(other)}",
+        columns=columns("account", "owner", "first", "second", right="first,second"),
+        rows=tuple(rows),
+        notes=tuple(f"{n}: {note}" for n, part in (("first", one), ("second", other))
+                    for note in describe.notes(part)),
+        strong=frozenset({len(rows) - 1}),
+    )  # fmt: skip
 
 
 def gap_table(lines: list[Gap], at: str = "equal model FLOPs") -> Table:
@@ -80,6 +103,10 @@ def finding_table(findings: list[Finding], total_gpu_seconds: float) -> Table:
             for finding in ordered
         ),
     )
+
+
+def _cell(seconds: float | None, size: float) -> str:
+    return "-" if seconds is None else f"{seconds / size:,.1f}"
 
 
 def _bar(share: float) -> str:

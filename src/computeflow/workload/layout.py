@@ -6,8 +6,8 @@ Everything after the gate may rely on whole divisions.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -115,19 +115,19 @@ class Layout:
     exchanged for tokens (all-to-all)."""
 
     def __post_init__(self) -> None:
-        sizes = {n: getattr(self, n) for n in _SIZES}
+        sizes = {n: getattr(self, n) for n in SIZES}
         if wrong := [name for name, size in sizes.items() if not 1 <= size <= MOST]:
             raise InputError(f"{wrong[0]}: sizes of a layout lie between 1 and {MOST:,}")
-        for field, names in _CHOICES.items():
+        for field, names in CHOICES.items():
             if getattr(self, field) not in names:
                 raise UnknownNameError(field, getattr(self, field), names)
 
 
-_CHOICES = {
+CHOICES = {
     "recompute": RECOMPUTES, "sharding": SHARDINGS, "schedule": SCHEDULES, "offload": OFFLOADS,
     "context": RINGS,
 }  # fmt: skip
-_SIZES = ("gpus", "tp", "pp", "vp", "cp", "ep", "etp", "micro_batch", "replicas")
+SIZES = ("gpus", "tp", "pp", "vp", "cp", "ep", "etp", "micro_batch", "replicas")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,8 +152,8 @@ class Layouts:
     @classmethod
     def of(cls, layouts: Iterable[Layout]) -> Layouts:
         rows = list(layouts)
-        arrays = {name: np.array([getattr(row, name) for row in rows], np.int64) for name in _SIZES}
-        for name, names in _CHOICES.items():
+        arrays = {name: np.array([getattr(row, name) for row in rows], np.int64) for name in SIZES}
+        for name, names in CHOICES.items():
             arrays[name] = np.array([names.index(getattr(row, name)) for row in rows], np.int64)
         return cls(**arrays)
 
@@ -161,12 +161,23 @@ class Layouts:
         return len(self.gpus)
 
     def __getitem__(self, place: int) -> Layout:
-        sizes: dict[str, Any] = {name: int(getattr(self, name)[place]) for name in _SIZES}
-        chosen = {name: names[getattr(self, name)[place]] for name, names in _CHOICES.items()}
+        sizes: dict[str, Any] = {name: int(getattr(self, name)[place]) for name in SIZES}
+        chosen = {name: names[getattr(self, name)[place]] for name, names in CHOICES.items()}
         return Layout(**sizes, **chosen)
 
-    def where(self, mask: Mask) -> Layouts:
-        return Layouts(**{f.name: getattr(self, f.name)[mask] for f in fields(self)})
+    def where(self, places: Mask | Ints) -> Layouts:
+        return Layouts(**{f.name: getattr(self, f.name)[places] for f in fields(self)})
+
+    @classmethod
+    def concatenate(cls, parts: Sequence[Layouts]) -> Layouts:
+        return cls(
+            **{f.name: np.concatenate([getattr(p, f.name) for p in parts]) for f in fields(cls)}
+        )
+
+    def with_choices(self, **indices: int) -> Layouts:
+        """The same layouts with some choices set for all, by index into their names."""
+        rows = len(self)
+        return replace(self, **{n: np.full(rows, i, np.int64) for n, i in indices.items()})
 
     @property
     def dp(self) -> Ints:
@@ -178,7 +189,7 @@ class Layouts:
 
     def has(self, field: str, *names: str) -> Mask:
         """Where a choice (`recompute`, `sharding`, ...) is one of `names`."""
-        return np.isin(getattr(self, field), [_CHOICES[field].index(name) for name in names])
+        return np.isin(getattr(self, field), [CHOICES[field].index(name) for name in names])
 
 
 def refusals(job: Job, layouts: Layouts) -> dict[str, Mask]:

@@ -1,0 +1,50 @@
+"""Slurm's way to write many names in one: `node[001-016,020],login1`. Start with `expand`."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+
+from computeflow.catalog.config import short
+from computeflow.cluster.topology.model import MOST_NODES
+from computeflow.errors import InputError
+
+_ITEM = re.compile(r"(?:[^\[\],\s]|\[[0-9,-]*\])+")
+_PIECE = re.compile(r"\[([^\]]*)\]|([^\[]+)")
+_RANGE = re.compile(r"([0-9]{1,18})(?:-([0-9]{1,18}))?")
+
+
+def expand(text: str, most: int = MOST_NODES) -> list[str]:
+    """All names in order; more than `most` of them are refused before any is made."""
+    names: list[str] = []
+    place = 0
+    while place < len(text):
+        item = _ITEM.match(text, place)
+        if item is None:
+            raise InputError(f"{short(text)!r}: not a host list such as node[001-016,020]")
+        choices = [
+            _numbers(ranges, text) if ranges is not None else [plain]
+            for ranges, plain in (match.group(1, 2) for match in _PIECE.finditer(item[0]))
+        ]
+        if len(names) + math.prod(map(len, choices)) > most:
+            raise InputError(f"{short(text)!r}: more than {most:,} names")
+        names += map("".join, itertools.product(*choices))
+        place = item.end() + text.startswith(",", item.end())
+    return names
+
+
+def _numbers(ranges: str, text: str) -> list[str]:
+    """`001-003,7` as 001, 002, 003, 7: a number is as wide as the first of its range."""
+    found: list[str] = []
+    for part in ranges.split(","):
+        match = _RANGE.fullmatch(part)
+        if match is None:
+            raise InputError(f"{short(text)!r}: {short(part)!r} is not a range such as 001-016")
+        first, last = int(match[1]), int(match[2] or match[1])
+        if last < first:
+            raise InputError(f"{short(text)!r}: the range {short(part)!r} runs backwards")
+        if last - first + 1 + len(found) > MOST_NODES:
+            raise InputError(f"{short(text)!r}: more than {MOST_NODES:,} names")
+        found += (f"{number:0{len(match[1])}d}" for number in range(first, last + 1))
+    return found

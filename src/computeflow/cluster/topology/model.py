@@ -1,0 +1,261 @@
+"""A cluster's nodes, their NICs and the switches above them, as a value. Start with `Topology`.
+
+Switches form a tree, or a Clos network where a switch has several parents. Level 1 are the leaves, the
+switches that nodes are plugged into; level 0 is a block of nodes that share a scale-up link (NVL72).
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict, deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+
+from computeflow.catalog.config import short
+from computeflow.errors import InputError
+
+MOST_NODES = 100_000
+"""And as many switches: some times what the largest training clusters have."""
+MOST_LEVELS = 16
+_LONGEST_NAME = 256
+
+
+def check_name(what: str, name: str) -> None:
+    if not name or len(name) > _LONGEST_NAME or not name.isprintable():
+        raise InputError(f"{what} {short(repr(name))}: not a name")
+
+
+def check_speed(bytes_per_second: float | None) -> None:
+    if bytes_per_second is not None and not 0 < bytes_per_second < 1e18:
+        raise InputError(f"a link of {bytes_per_second} bytes/s")
+
+
+def natural(name: str) -> list[tuple[int, str]]:
+    """A sorting key that puts mlx5_2 before mlx5_10."""
+    parts: list[str] = re.findall(r"[0-9]+|[^0-9]+", name)
+    return [(len(part.lstrip("0")) if part[0] in "0123456789" else 0, part) for part in parts]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """Something in which the sources contradict each other, or a cluster contradicts itself."""
+
+    rule: str
+    where: str
+    what: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rail:
+    """A way from a node into the network: the leaf switch that a NIC is plugged into."""
+
+    switch: str
+    nic: str | None = None
+    """None: the source says under which leaf the node is, not by which NIC."""
+    bytes_per_second: float | None = None
+    """One direction."""
+    guid: str | None = None
+
+    def __post_init__(self) -> None:
+        check_name("switch", self.switch)
+        check_speed(self.bytes_per_second)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Uplink:
+    """From a switch to one of its parents."""
+
+    switch: str
+    links: int | None = None
+    """None: the source knows a tree and no cables."""
+    bytes_per_second: float | None = None
+    """Of all of its links, one direction."""
+
+    def __post_init__(self) -> None:
+        check_name("switch", self.switch)
+        check_speed(self.bytes_per_second)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    name: str
+    devices: int | None = None
+    product: str | None = None
+    """What the node's accelerators call themselves."""
+    block: str | None = None
+    """Nodes with the same one share a scale-up link, or what a scheduler treats as such."""
+    rails: tuple[Rail, ...] = ()
+    sources: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        check_name("node", self.name)
+        if self.devices is not None and not 1 <= self.devices <= MOST_NODES:
+            raise InputError(f"node {self.name}: {self.devices} devices")
+
+    @property
+    def paths(self) -> tuple[Rail, ...]:
+        """Rails by NIC, in the order of their names; where no NIC is known, the leaf alone."""
+        named = [rail for rail in self.rails if rail.nic is not None]
+        return tuple(sorted(named, key=lambda rail: natural(rail.nic or ""))) or self.rails
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Switch:
+    name: str
+    uplinks: tuple[Uplink, ...] = ()
+    peers: tuple[str, ...] = ()
+    """Switches of its own level that it is cabled to, which a tree has not."""
+    guid: str | None = None
+
+    def __post_init__(self) -> None:
+        check_name("switch", self.name)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Board:
+    """The inside of a node: which devices NVLink joins and which NIC is near to which device."""
+
+    devices: int
+    domain: int
+    """Devices that NVLink joins; 1: there is none."""
+    nics: tuple[str, ...] = ()
+    nearest: tuple[tuple[str, ...], ...] = ()
+    """By device: the NICs that the fewest bridges part from it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Topology:  # not slotted: what is derived from it is computed once and kept
+    nodes: tuple[Node, ...] = ()
+    switches: tuple[Switch, ...] = ()
+    board: Board | None = None
+    sources: tuple[str, ...] = ()
+    found: tuple[Problem, ...] = ()
+    """What was noticed while the sources were read and merged."""
+
+    def __post_init__(self) -> None:
+        for what, names in (
+            ("nodes", [node.name for node in self.nodes]),
+            ("switches", [switch.name for switch in self.switches]),
+        ):
+            if len(names) > MOST_NODES:
+                raise InputError(f"{len(names):,} {what}; at most {MOST_NODES:,} are read")
+            name, times = Counter(names).most_common(1)[0] if names else ("", 0)
+            if times > 1:
+                raise InputError(f"{times} {what} are called {short(name)!r}")
+        if self.depth > MOST_LEVELS:
+            raise InputError(f"{self.depth} levels of switches; at most {MOST_LEVELS} are read")
+
+    @cached_property
+    def levels(self) -> dict[str, int]:
+        """Of each switch: 1 a leaf, its parents 2 and so on; without those in or above a cycle."""
+        parents = {s.name: {up.switch for up in s.uplinks} for s in self.switches}
+        waiting: dict[str, int] = defaultdict(int)
+        for above in parents.values():
+            for parent in above:
+                waiting[parent] += 1
+        level = dict.fromkeys(parents, 1)
+        done: dict[str, int] = {}
+        ready = deque(name for name in parents if not waiting[name])
+        while ready:
+            name = ready.popleft()
+            done[name] = level[name]
+            for parent in parents[name] & parents.keys():
+                level[parent] = max(level[parent], level[name] + 1)
+                waiting[parent] -= 1
+                if not waiting[parent]:
+                    ready.append(parent)
+        return done
+
+    @property
+    def depth(self) -> int:
+        """Levels of switches."""
+        return max(self.levels.values(), default=0)
+
+    @cached_property
+    def groups(self) -> tuple[tuple[int, ...], ...]:
+        """By level from 0 (blocks) up, then by node: the number of the group that the node is in.
+
+        Nodes of one group reach each other, on every rail, through switches up to that level.
+        """
+        kept = [_numbered(node.block or ("", node.name) for node in self.nodes)]
+        joined = {switch.name: switch.name for switch in self.switches}
+        for level in range(1, self.depth + 1):
+            for switch in self.switches:
+                for up in switch.uplinks:
+                    if self.levels.get(up.switch) == level and switch.name in self.levels:
+                        joined[_root(joined, switch.name)] = _root(joined, up.switch)
+            kept.append(_numbered(self._reached(node, joined) for node in self.nodes))
+        return tuple(kept)
+
+    @staticmethod
+    def _reached(node: Node, joined: dict[str, str]) -> object:
+        return frozenset(_root(joined, rail.switch) for rail in node.paths) or ("", node.name)
+
+    def distance(self, a: str, b: str) -> int:
+        """0 one node, 1 one block, 2 under one leaf, 3 under one spine and so on up.
+
+        One more than the topmost level where nothing that is known joins the two.
+        """
+        if a == b:
+            return 0
+        i, j = self._index[a], self._index[b]
+        for level, numbers in enumerate(self.groups):
+            if numbers[i] == numbers[j]:
+                return level + 1
+        return len(self.groups) + 1
+
+    @cached_property
+    def _index(self) -> dict[str, int]:
+        return {node.name: i for i, node in enumerate(self.nodes)}
+
+    @cached_property
+    def rail_leaves(self) -> tuple[tuple[int, ...], ...]:
+        """By node, then by rail: the place of its leaf in `switches`; -1 where it is not known."""
+        place = {switch.name: i for i, switch in enumerate(self.switches)}
+        width = max((len(node.paths) for node in self.nodes), default=0)
+        return tuple(
+            tuple(place.get(rail.switch, -1) for rail in node.paths)
+            + (-1,) * (width - len(node.paths))
+            for node in self.nodes
+        )
+
+    @cached_property
+    def oversubscription(self) -> dict[int, float]:
+        """By level: what comes in from below over what goes up, of the switch where it is worst.
+
+        Only of levels that have a switch whose links down and up are all known.
+        """
+        down: dict[str, list[float | None]] = defaultdict(list)
+        for node in self.nodes:
+            for rail in node.paths:
+                down[rail.switch].append(rail.bytes_per_second)
+        for switch in self.switches:
+            for up in switch.uplinks:
+                down[up.switch].append(up.bytes_per_second)
+        worst: dict[int, float] = {}
+        for switch in self.switches:
+            level = self.levels.get(switch.name)
+            into, out = _sum(down[switch.name]), _sum([u.bytes_per_second for u in switch.uplinks])
+            if level is not None and into and out:
+                worst[level] = max(worst.get(level, 0.0), into / out)
+        return worst
+
+
+def _numbered(keys: Iterable[object]) -> tuple[int, ...]:
+    numbers: dict[object, int] = {}
+    return tuple(numbers.setdefault(key, len(numbers)) for key in keys)
+
+
+def _root(joined: dict[str, str], name: str) -> str:
+    """Of a switch's component; paths are halved on the way, so that long ones stay cheap."""
+    joined.setdefault(name, name)
+    while joined[name] != name:
+        joined[name] = joined[joined[name]]
+        name = joined[name]
+    return name
+
+
+def _sum(parts: list[float | None]) -> float | None:
+    known = [part for part in parts if part is not None]
+    return sum(known) if len(known) == len(parts) else None

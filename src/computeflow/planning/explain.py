@@ -1,0 +1,97 @@
+"""Why the best plan is the best, and what would make it better.
+
+`compare` books what a runner-up loses, account by account; `sensitivities` predicts the best plan again
+with one thing of the cluster or the job changed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from computeflow.cluster import Cluster
+from computeflow.errors import ComputeFlowError
+from computeflow.planning.plans import Plan, plan
+from computeflow.prediction import Prediction, predict
+from computeflow.prediction.stack import Stack
+from computeflow.workload import Job
+
+LOWER_POWER, MORE_MEMORY = 0.8, 1.2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lost:
+    """Seconds of a step that a plan takes longer than the best, in one account."""
+
+    account: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sensitivity:
+    change: str
+    step_seconds: float | None
+    """None where the change cannot be predicted; `note` says why."""
+    gain: float | None
+    """Share of the step that it saves; negative where it costs."""
+    note: str = ""
+
+
+def compare(best: Prediction, other: Prediction) -> list[Lost]:
+    """What `other` takes longer than `best`, account by account, the largest first."""
+    names = dict.fromkeys([*best.ledger.accounts, *other.ledger.accounts])
+    mine, theirs = (
+        {name: p.ledger.accounts.get(name, 0.0) / p.layout.gpus for name in names}
+        for p in (best, other)
+    )
+    lost = [Lost(account=name, seconds=theirs[name] - mine[name]) for name in names]
+    return sorted(lost, key=lambda item: -abs(item.seconds))
+
+
+def sensitivities(job: Job, cluster: Cluster, best: Plan, stack: Stack) -> list[Sensitivity]:
+    """One thing changed at a time; the layout stays, but for memory, which lets it change."""
+    layout, before = best.layout, best.prediction.step_seconds
+    tried = {
+        "twice the network": (job, _faster_network(cluster)),
+        "fp8 matmuls": (replace(job, precision="fp8"), cluster),
+        "20 % lower power limit": (job, _capped(cluster)),
+    }
+    found = []
+    for change, (new_job, new_cluster) in tried.items():
+        if new_cluster is None or (new_job == job and new_cluster == cluster):
+            continue
+        try:
+            after = predict(new_job, new_cluster, layout, stack).step_seconds
+        except ComputeFlowError as error:
+            found.append(Sensitivity(change=change, step_seconds=None, gain=None, note=str(error)))
+            continue
+        found.append(Sensitivity(change=change, step_seconds=after, gain=1 - after / before))
+    roomier = replace(
+        cluster.accelerator,
+        hbm_bytes=MORE_MEMORY * cluster.accelerator.hbm_bytes,
+        reported_bytes=None,
+    )
+    again = plan(job, replace(cluster, accelerator=roomier), stack, top=1)
+    if again.plans:
+        after = again.plans[0].prediction.step_seconds
+        note = "" if again.plans[0].layout == layout else "with another layout"
+        found.append(
+            Sensitivity(
+                change="20 % more memory", step_seconds=after, gain=1 - after / before, note=note
+            )
+        )
+    return found
+
+
+def _faster_network(cluster: Cluster) -> Cluster | None:
+    if len(cluster.tiers) < 2:
+        return None
+    first, *outer = cluster.tiers
+    faster = [replace(tier, bytes_per_second=2 * tier.bytes_per_second) for tier in outer]
+    return replace(cluster, tiers=(first, *faster))
+
+
+def _capped(cluster: Cluster) -> Cluster | None:
+    watts = cluster.accelerator.tdp_watts
+    if watts is None:
+        return None
+    return replace(cluster, accelerator=replace(cluster.accelerator, tdp_watts=LOWER_POWER * watts))

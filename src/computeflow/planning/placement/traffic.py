@@ -1,0 +1,208 @@
+"""What a step sends, group by group: `traffic`.
+
+Ranks are numbered as frameworks do: tensor-parallel ranks next to each other, then context, data,
+pipeline; expert-parallel ranks count through the first three. So every parallel group is `ranks` ranks
+that lie `stride` apart, and a few numbers describe the whole communication graph. The sizes are those
+of `prediction.terms` and `prediction.step`; tests hold the two together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from computeflow.cluster import Cluster
+from computeflow.cluster.placement import Ints
+from computeflow.errors import InputError
+from computeflow.prediction import Stack, find_stack, terms
+from computeflow.prediction.batch import Batch, of_job
+from computeflow.prediction.kinds import Kind, local_experts
+from computeflow.prediction.stack import DEFAULT
+from computeflow.workload import Job, Layout, Layouts, check
+
+Floats = NDArray[np.float64]
+Pattern = Literal["ring", "chain", "all"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flow:
+    """What the groups of one kind send in a step."""
+
+    account: str
+    """Of the ledger: where its time is booked."""
+    ranks: int
+    """Of one group."""
+    stride: int
+    """From one rank of a group to the next."""
+    pattern: Pattern
+    """ring: to the next rank; chain: to the next rank and back; all: to all others alike."""
+    bytes: float
+    """That a device sends: to the next rank of a ring, to each neighbour in a chain, or to all others
+    together."""
+    closing: float = 0.0
+    """Of a chain: bytes from its last rank to the first, and back (interleaved stages)."""
+    copies: float = 0.0
+    """Of a token, where a dispatcher sends only one of them to each NVLink domain; else 0."""
+
+    def __post_init__(self) -> None:
+        if self.ranks < 2 or self.stride < 1 or not min(self.bytes, self.closing, self.copies) >= 0:
+            raise InputError(f"a flow of {self.bytes} bytes in groups of {self.ranks}")
+
+    def pairs(self, gpus: int) -> Iterator[tuple[Ints, Ints, float]]:
+        """Sender, receiver and bytes of every message, many at a time."""
+        rank = np.arange(gpus)
+        place = rank // self.stride % self.ranks
+        if self.pattern == "all":
+            for offset in range(1, self.ranks):
+                yield rank, self._shifted(rank, place, offset), self.bytes / (self.ranks - 1)
+        elif self.pattern == "ring":
+            yield rank, self._shifted(rank, place, 1), self.bytes
+        else:
+            inner = rank[place < self.ranks - 1]
+            last = rank[place == self.ranks - 1]
+            for low, high, size in (
+                (inner, inner + self.stride, self.bytes),
+                (last, last - (self.ranks - 1) * self.stride, self.closing),
+            ):
+                if size > 0:
+                    yield low, high, size
+                    yield high, low, size
+
+    def _shifted(self, rank: Ints, place: Ints, offset: int) -> Ints:
+        return rank + ((place + offset) % self.ranks - place) * self.stride
+
+    def groups(self, gpus: int) -> Ints:
+        """The group's number of every rank: its lowest rank."""
+        rank = np.arange(gpus)
+        return rank - rank // self.stride % self.ranks * self.stride
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traffic:
+    gpus: int
+    flows: tuple[Flow, ...]
+
+    def __post_init__(self) -> None:
+        if odd := [f for f in self.flows if self.gpus % (f.ranks * f.stride)]:
+            raise InputError(
+                f"groups of {odd[0].ranks} x {odd[0].stride} do not divide {self.gpus} ranks"
+            )
+
+    @property
+    def bytes_by_account(self) -> dict[str, float]:
+        """That one device sends in a step; at the ends of a chain, less."""
+        found: dict[str, float] = {}
+        for flow in self.flows:
+            found[flow.account] = found.get(flow.account, 0.0) + flow.bytes
+        return found
+
+
+def traffic(job: Job, cluster: Cluster, layout: Layout, stack: Stack | None = None) -> Traffic:
+    """Of one step. Gradients are those of the fullest stage, blocks those of the mean one."""
+    check(job, layout)
+    b = of_job(job, cluster, Layouts.of([layout]), stack or find_stack(DEFAULT))
+    found = [*_blocks(b), *_pipeline(b), *_gradients(b)]
+    return Traffic(
+        gpus=layout.gpus, flows=tuple(flow for flow in found if flow is not None and flow.bytes > 0)
+    )
+
+
+def _flow(
+    account: str,
+    ranks: Floats,
+    stride: Floats,
+    size: Floats,
+    pattern: Pattern = "ring",
+    **more: float,
+) -> Flow | None:
+    """Of batches of one row; None where the group is a single rank."""
+    if ranks[0] < 2:
+        return None
+    return Flow(
+        account=account, ranks=round(float(ranks[0])), stride=round(float(stride[0])),
+        pattern=pattern, bytes=float(size[0]), **more,
+    )  # fmt: skip
+
+
+def _blocks(b: Batch) -> Iterator[Flow | None]:
+    """Tensor, context and expert parallelism: forward, backward and what is computed again."""
+    one = np.ones(1)
+    passes = 2 + b.recompute_full
+    tp = (passes + 0.5 * b.sequence_parallel) * _summed(b, _tensor)
+    yield _flow("comm.tp", b.tp, one, tp)
+    exchange = b.context_exchange[0] > 0
+    cp = 3 * _summed(b, _exchange if exchange else _ring)
+    yield _flow("comm.cp", b.cp, b.tp, cp, "all" if exchange else "ring")
+    sent = 2 * passes * _summed(b, _routed)
+    copies = max((float(k.top_k[0]) for k in b.present), default=0.0) * float(b.dedup[0])
+    yield _flow("comm.ep", b.ep, b.etp, sent * (b.ep - 1) / b.ep, "all", copies=copies)
+    yield _flow("comm.ep", b.etp, one, sent * (b.etp - 1))
+
+
+def _summed(b: Batch, size: Callable[[Batch, Kind], Floats]) -> Floats:
+    """Over the blocks of a stage and the micro-batches of a step."""
+    blocks = sum((k.count * size(b, k) for k in b.present), start=np.zeros(1))
+    return b.micro_batches * blocks / b.pp
+
+
+def _tensor(b: Batch, k: Kind) -> Floats:
+    """One block, one direction: its activations reduced for the mixer and for the feed-forward part."""
+    size = 2 * terms.tokens(b) * b.hidden
+    size = size * np.where((b.low_precision > 0) & (b.tp_overlap > 0), 0.75, 1.0)
+    mixers = ((k.heads > 0) | (k.mixer_weights > 0)).astype(np.float64)
+    parts = mixers + ((k.ffn > 0) | (k.experts > 0))
+    return parts * 2 * (b.tp - 1) / b.tp * size
+
+
+def _ring(b: Batch, k: Kind) -> Floats:
+    """Keys and values of one block, once around the context-parallel ring."""
+    heads = np.maximum(k.kv_heads / b.tp, 1.0) * (k.qk_dim + k.value_dim)
+    width = np.where(k.kv_rank > 0, k.kv_rank + k.rope_dim, heads)
+    return (b.cp - 1) * 2 * terms.tokens(b) * width
+
+
+def _exchange(b: Batch, k: Kind) -> Floats:
+    """Heads for tokens before attention, tokens for heads after."""
+    parts = (k.heads + k.kv_heads) * (k.qk_dim + k.value_dim) / b.tp
+    return 2 * terms.tokens(b) * parts * (b.cp - 1) / b.cp
+
+
+def _routed(b: Batch, k: Kind) -> Floats:
+    """Copies of one block's tokens for their experts, before they leave."""
+    return np.where(k.experts > 0, 2 * terms.tokens(b) / b.tp * k.top_k * k.expert_hidden, 0.0)
+
+
+def _pipeline(b: Batch) -> Iterator[Flow | None]:
+    """Activations to the next stage, gradients back: every micro-batch, once per chunk of a stage."""
+    once = b.micro_batches * 2 * terms.tokens(b) * b.hidden / b.tp
+    closing = float((once * (b.vp - 1))[0])
+    yield _flow("comm.pp", b.pp, b.tp * b.cp * b.dp, b.vp * once, "chain", closing=closing)
+
+
+def _gradients(b: Batch) -> Iterator[Flow | None]:
+    """Gradients reduced and weights gathered: once a step, or block by block where fully sharded."""
+    whole = (b.sharded[0] == 0) or (b.pp[0] > 1)
+    experts = b.ep * b.etp
+    copies = terms.expert_replicas(b)
+    if not whole:
+        each = (
+            4.0 + b.grad_bytes
+        )  # gathered before both passes, gradients scattered after the second
+        n = terms.shards(b)
+        yield _flow("comm.dp", n, b.tp, each * _summed(b, terms.kind_parameters) * (n - 1) / n)
+        held = _summed(b, lambda b, k: local_experts(k, b.tp, b.ep, b.etp).weights)
+        yield _flow("comm.dp", copies, experts, each * held * (copies - 1) / copies)
+    n = b.dp * b.cp if whole else b.replicas
+    shards = np.ones(1) if whole else terms.shards(b)
+    back = b.param_bytes if whole and b.split_optimizer[0] > 0 else b.grad_bytes
+    each = (b.grad_bytes + back) * b.trained_share
+    yield _flow(
+        "comm.dp", n, b.tp * shards, each * terms.stage_parameters(b) / shards * (n - 1) / n
+    )
+    if whole:
+        held = b.layers / b.pp * terms.expert_parameters(b)
+        yield _flow("comm.dp", copies, experts, each * held * (copies - 1) / copies)

@@ -1,0 +1,190 @@
+"""`plan`: the best layouts of a job on a cluster, few and unlike, each with its prediction.
+
+Start with `plan`. Plans are ordered by the pessimistic figure of `search`. Layouts within `TIE` of each
+other cannot be told apart, so the one whose features were measured by somebody, then the simpler one,
+goes first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from computeflow.cluster import Cluster
+from computeflow.planning.search import Found, Limits, Objective, Progress, search
+from computeflow.planning.space import Count, Space
+from computeflow.prediction import Parameters, Prediction, predict
+from computeflow.prediction.stack import DEFAULT, Stack, find_stack
+from computeflow.workload import Job, Layout
+
+if TYPE_CHECKING:
+    from computeflow.prediction.calibration import Calibration
+
+TIE = 0.03
+"""Differences of predicted time that mean nothing: the spread of runs of one and the same layout."""
+UNMEASURED = {
+    "schedule": ("zero-bubble", "zbv", "dualpipe"),
+    "offload": ("optimizer", "parameters", "activations", "nvme"),
+    "context": ("all-to-all",),
+    "sharding": ("hsdp",),
+}
+"""Choices that no packaged run has."""
+MEASURED_TP, MEASURED_CP = 8, 8
+"""The most tensor and context parallelism of the packaged runs (docs/accuracy.md)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    prediction: Prediction
+    pessimistic_seconds: float
+    """Of a step, with everything the plan leans on one deviation worse."""
+    complexity: int
+    """Mechanisms that the layout uses."""
+    unmeasured: tuple[str, ...]
+    """Of them, those that no published run here tests."""
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def layout(self) -> Layout:
+        return self.prediction.layout
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plans:
+    """The answer of a search."""
+
+    plans: tuple[Plan, ...]
+    """Best first; none where nothing fits."""
+    count: Count
+    complete: bool
+    smallest_bytes: float
+    """Of device memory that any possible layout needs."""
+
+
+def plan(
+    job: Job,
+    cluster: Cluster,
+    stack: Stack | None = None,
+    *,
+    space: Space | None = None,
+    fixed: Mapping[str, Any] | None = None,
+    objective: Objective = "time",
+    limits: Limits | None = None,
+    top: int = 5,
+    parameters: Parameters | None = None,
+    calibration: Calibration | None = None,
+    progress: Progress | None = None,
+    best_mfu: float | None = None,
+) -> Plans:
+    """`best_mfu`: the highest that was published for the device and precision; above it, a warning."""
+    used = stack or find_stack(DEFAULT)
+    found = search(
+        job, cluster, used, space=space, fixed=fixed, objective=objective, limits=limits,
+        parameters=parameters, progress=progress,
+    )  # fmt: skip
+    plans = []
+    for place in pick(found, top):
+        layout = found.layouts[place]
+        prediction = predict(job, cluster, layout, stack, parameters, calibration)
+        plans.append(
+            Plan(
+                prediction=prediction,
+                pessimistic_seconds=float(found.seconds[place]),
+                complexity=complexity(layout),
+                unmeasured=unmeasured(layout),
+                warnings=_warnings(prediction, best_mfu),
+            )
+        )
+    return Plans(
+        plans=tuple(plans),
+        count=found.count,
+        complete=found.complete,
+        smallest_bytes=found.smallest_bytes,
+    )
+
+
+def pick(found: Found, top: int) -> list[int]:
+    """Places of plans to try: one for each way to cut the model, each the plainest within a tie.
+
+    Neighbours (another micro-batch, more context parallelism, another sharding of the same cut) would
+    all fail or work together.
+    """
+    families: dict[tuple[int, ...], list[int]] = {}
+    for place in range(len(found.layouts)):
+        layout = found.layouts[place]
+        family = (layout.tp, layout.pp, layout.ep, int(layout.cp > 1))
+        families.setdefault(family, []).append(place)
+        if len(families) > 4 * top and len(families[family]) == 1:
+            break
+    best = [_plainest(found, places) for places in families.values()]
+    if not best:
+        return []
+    first = _plainest(found, sorted(best, key=lambda place: float(found.scores[place])))
+    rest = sorted((p for p in best if p != first), key=lambda place: float(found.scores[place]))
+    return [first, *rest][:top]
+
+
+def _plainest(found: Found, places: list[int]) -> int:
+    """Of places in order of score, the one within a tie of the first that rests on least."""
+    least = float(found.scores[places[0]])
+    tied = [place for place in places if found.scores[place] <= least * (1 + TIE)]
+
+    def rests_on(place: int) -> tuple[int, int, float]:
+        layout = found.layouts[place]
+        return len(unmeasured(layout)), complexity(layout), float(found.scores[place])
+
+    return min(tied, key=rests_on)
+
+
+def complexity(layout: Layout) -> int:
+    """Mechanisms beyond plain data parallelism with a split optimizer."""
+    sizes = (layout.tp, layout.pp, layout.vp, layout.cp, layout.ep, layout.etp, layout.replicas)
+    return (
+        sum(size > 1 for size in sizes)
+        + {"none": 0, "selective": 1, "full": 1}[layout.recompute]
+        + (layout.sharding in ("fsdp", "zero3", "hsdp"))
+        + 2 * (layout.schedule != "1f1b")
+        + 2 * (layout.offload != "none")
+        + (layout.context != "ring")
+    )
+
+
+def unmeasured(layout: Layout) -> tuple[str, ...]:
+    names = [
+        f"{field} {getattr(layout, field)}"
+        for field, choices in UNMEASURED.items()
+        if getattr(layout, field) in choices
+    ]
+    if layout.tp > MEASURED_TP:
+        names.append(f"tp {layout.tp}")
+    if layout.cp > MEASURED_CP:
+        names.append(f"cp {layout.cp}")
+    return tuple(names)
+
+
+def _warnings(found: Prediction, best_mfu: float | None) -> tuple[str, ...]:
+    mfu = found.ledger.mfu
+    if best_mfu is None or mfu is None or mfu <= best_mfu:
+        return ()
+    return (
+        f"MFU {100 * mfu:.0f} % is more than anybody published for this device and precision "
+        f"({100 * best_mfu:.0f} %)",
+    )
+
+
+def nearest_that_fits(
+    job: Job, cluster: Cluster, stack: Stack, *, limits: Limits | None = None, doublings: int = 8
+) -> tuple[int, Layout] | None:
+    """The least number of GPUs, doubling, on which the job fits, and a layout for it."""
+    for power in range(1, doublings + 1):
+        gpus = cluster.gpus << power
+        last = cluster.tiers[-1] if cluster.tiers else None
+        if last is None:
+            return None
+        tiers = (*cluster.tiers[:-1], replace(last, devices=max(last.devices, gpus)))
+        larger = replace(cluster, gpus=gpus, tiers=tiers)
+        found = search(job, larger, stack, limits=limits)
+        if len(found.layouts):
+            return gpus, found.layouts[0]
+    return None

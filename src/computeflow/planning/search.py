@@ -1,0 +1,236 @@
+"""The search: every layout that can be and fits, ranked by what it takes if things go badly.
+
+An exhaustive search finds the corner where a model is most wrong, so layouts are ranked by a
+pessimistic step: the predictor with every figure that hides or speeds up communication one deviation
+worse (`pessimistic`). A plan that rests on perfect overlap falls behind one that does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from itertools import product
+from typing import Any, Literal
+
+import numpy as np
+
+from computeflow.cluster import Cluster
+from computeflow.errors import InputError
+from computeflow.planning.space import CHUNK, Count, Space, possible, space_of
+from computeflow.prediction import Parameters, load_parameters
+from computeflow.prediction.batch import Batch, of_job
+from computeflow.prediction.kinds import Floats
+from computeflow.prediction.memory import memory
+from computeflow.prediction.power import account_watts
+from computeflow.prediction.stack import Stack
+from computeflow.prediction.step import account_step
+from computeflow.workload import Job, Layouts
+from computeflow.workload.layout import CHOICES, SIZES, Mask
+
+Objective = Literal["time", "cost", "energy"]
+OBJECTIVES: tuple[Objective, ...] = ("time", "cost", "energy")
+KEPT = 4096
+"""Best layouts that the search keeps; plans are picked among them."""
+HEADROOM = 0.92
+"""Of the device's memory that a plan may fill: the allocator's reserve (5 to 17 % in our runs)."""
+_WORSE = {
+    "tp_hidden": -1, "dp_hidden": -1, "ep_hidden": -1, "link_efficiency": -1, "nic_efficiency": -1,
+    "shard_interference": 1, "p2p_exposed": 1, "tp_latency": 1, "dp_latency": 1, "ep_latency": 1,
+    "host_forward": 1, "jitter": 1, "permute_bytes": 1, "cpu_update": -1, "disk": -1,
+    "schedule_gain": -1, "host_link": -1,
+}  # fmt: skip
+"""Parameters on which a plan may rest too firmly, and the direction that makes it slower."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What a plan must keep."""
+
+    headroom: float = HEADROOM
+    watts_per_gpu: float | None = None
+    step_seconds: float | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 < self.headroom <= 1:
+            raise InputError(f"headroom {self.headroom}: a share of the memory, up to 1")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """The best layouts of a search, best first."""
+
+    layouts: Layouts
+    scores: Floats
+    """What they were ranked by: pessimistic seconds or joules of a step."""
+    seconds: Floats
+    """Of a pessimistic step."""
+    count: Count
+    smallest_bytes: float
+    """Of memory that any possible layout needs."""
+    complete: bool = True
+    """False where the search was interrupted."""
+
+
+@dataclass(slots=True)
+class _Best:
+    """The best layouts so far, as columns."""
+
+    columns: dict[str, Any] = field(default_factory=dict)
+
+    def add(self, layouts: Layouts, scores: Floats, seconds: Floats) -> None:
+        new = {name: getattr(layouts, name) for name in (*SIZES, *CHOICES)}
+        new |= {"score": scores, "seconds": seconds}
+        if self.columns:
+            new = {name: np.concatenate([self.columns[name], new[name]]) for name in new}
+        if len(new["score"]) > KEPT:
+            best = np.argpartition(new["score"], KEPT)[:KEPT]
+            new = {name: column[best] for name, column in new.items()}
+        self.columns = new
+
+    def sorted(self) -> tuple[Layouts, Floats, Floats]:
+        if not self.columns:
+            empty = np.zeros(0)
+            nothing = {name: np.zeros(0, np.int64) for name in (*SIZES, *CHOICES)}
+            return Layouts(**nothing), empty, empty
+        order = np.argsort(self.columns["score"], kind="stable")
+        layouts = {name: self.columns[name][order] for name in (*SIZES, *CHOICES)}
+        return Layouts(**layouts), self.columns["score"][order], self.columns["seconds"][order]
+
+
+Progress = Callable[[float, Count], None]
+
+
+def pessimistic(parameters: Parameters) -> Parameters:
+    """Every figure that a plan could lean on, one deviation worse."""
+    spread = dict(zip(parameters.names, parameters.deviations.tolist(), strict=True))
+    return parameters.replaced(
+        {
+            name: parameters[name] * float(np.exp(sign * spread[name]))
+            for name, sign in _WORSE.items()
+        }
+    )
+
+
+def search(
+    job: Job,
+    cluster: Cluster,
+    stack: Stack,
+    *,
+    space: Space | None = None,
+    fixed: Mapping[str, Any] | None = None,
+    objective: Objective = "time",
+    limits: Limits | None = None,
+    parameters: Parameters | None = None,
+    progress: Progress | None = None,
+) -> Found:
+    """All of the space; interrupted (Ctrl-C), the best so far."""
+    space = space or space_of(job, cluster.gpus, fixed)
+    walk = _Walk(
+        job=job,
+        cluster=cluster,
+        stack=stack,
+        space=space,
+        objective=objective,
+        limits=limits or Limits(),
+        parameters=pessimistic(parameters or load_parameters()),
+    )
+    complete = True
+    try:
+        for layouts, done in possible(job, cluster.gpus, space, walk.count):
+            for start in range(0, len(layouts), CHUNK):
+                walk.climb(layouts.where(np.arange(start, min(start + CHUNK, len(layouts)))))
+            if progress is not None:
+                progress(done, walk.count)
+    except KeyboardInterrupt:
+        complete = False
+    layouts, scores, seconds = walk.best.sorted()
+    return Found(
+        layouts=layouts,
+        scores=scores,
+        seconds=seconds,
+        count=walk.count,
+        smallest_bytes=walk.smallest_bytes,
+        complete=complete,
+    )
+
+
+@dataclass(slots=True, kw_only=True)
+class _Walk:
+    """One search on its way: what it is about, and what it has found so far."""
+
+    job: Job
+    cluster: Cluster
+    stack: Stack
+    space: Space
+    objective: Objective
+    limits: Limits
+    parameters: Parameters
+    count: Count = field(default_factory=Count)
+    best: _Best = field(default_factory=_Best)
+    smallest_bytes: float = float("inf")
+
+    @property
+    def room(self) -> float:
+        """Bytes of a device that a plan may fill."""
+        device = self.cluster.accelerator
+        return self.limits.headroom * (device.reported_bytes or device.hbm_bytes)
+
+    def climb(self, layouts: Layouts) -> None:
+        """Recompute and offload no more than a layout needs to fit.
+
+        Neither ever makes the same layout faster, so a layout that fits on one rung is done; what the
+        rungs above would have been is counted as needless.
+        """
+        rungs = list(product(self.space.values["offload"], self.space.values["recompute"]))
+        for passed, (offload, recompute) in enumerate(rungs, start=1):
+            if not len(layouts):
+                return
+            rung = layouts.with_choices(offload=offload, recompute=recompute)
+            refused = _refused(rung)
+            needed = memory(of_job(self.job, self.cluster, rung, self.stack)).bytes
+            fits = ~refused & (needed <= self.room)
+            self.smallest_bytes = min(self.smallest_bytes, float(needed.min()))
+            if fits.any():
+                self.evaluate(rung.where(fits))
+            needless = int(fits.sum()) * (len(rungs) - passed)
+            self.count.prune("recomputes or offloads more than it needs", needless)
+            self.count.prune("does not fit in memory", int((~fits & ~refused).sum()))
+            self.count.prune("offload that the sharding does not allow", int(refused.sum()))
+            layouts = layouts.where(~fits)
+
+    def evaluate(self, layouts: Layouts) -> None:
+        """Predict layouts that fit, and keep the best of those within the limits."""
+        batch = of_job(self.job, self.cluster, layouts, self.stack)
+        step = account_step(batch, self.parameters)
+        self.count.evaluated += len(layouts)
+        scores, kept = step.seconds, np.ones(len(layouts), bool)
+        if self.limits.step_seconds is not None:
+            kept &= self._within(kept, scores <= self.limits.step_seconds,
+                                 "slower than the deadline allows")  # fmt: skip
+        if self.objective == "energy" or self.limits.watts_per_gpu is not None:
+            joules = _joules(batch, self.parameters, step.accounts)
+            if self.limits.watts_per_gpu is not None:
+                cool = joules / step.seconds <= self.limits.watts_per_gpu
+                kept &= self._within(kept, cool, "draws more than the power cap")
+            scores = joules * layouts.gpus if self.objective == "energy" else scores
+        if kept.any():
+            self.best.add(layouts.where(kept), scores[kept], step.seconds[kept])
+
+    def _within(self, among: Mask, good: Mask, reason: str) -> Mask:
+        """Count what a limit rules out; it stays counted as evaluated too."""
+        out = int((among & ~good).sum())
+        if out:
+            self.count.beyond[reason] = self.count.beyond.get(reason, 0) + out
+        return good
+
+
+def _refused(layouts: Layouts) -> Mask:
+    """What only the rung makes impossible: weights on the host or disk without sharding."""
+    away = layouts.has("offload", "parameters", "nvme")
+    return away & ~layouts.has("sharding", "fsdp", "zero3", "hsdp")
+
+
+def _joules(batch: Batch, parameters: Parameters, accounts: dict[str, Floats]) -> Floats:
+    """Of one device and step."""
+    watts = account_watts(batch, parameters)
+    return np.asarray(sum(seconds * watts[name] for name, seconds in accounts.items()))

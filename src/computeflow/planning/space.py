@@ -1,0 +1,171 @@
+"""Every way to cut a job over so many GPUs: `Space` holds the values of each field of a `Layout`.
+
+The space is the product of all of them, and `enumerated` counts that product. It is walked in three
+parts, so that most of it is never written down: sizes (tp, pp, vp, cp, ep, etp, micro-batch) that
+cannot be are dropped first; what is left meets the choices (sharding, schedule, context) that can be;
+recomputation and offload come last, as a ladder, because a layout that fits needs no more of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from computeflow.workload import Job, Layouts, refusals
+from computeflow.workload.layout import CHOICES, SIZES, Ints, Mask
+
+CHUNK = 1 << 15
+"""Layouts that are looked at together: few enough for the processor's cache."""
+CUTS = ("tp", "pp", "vp", "cp", "ep", "etp", "micro_batch")
+AS_TP = 0
+"""Stands for "like tp" among the values of etp."""
+VARIANTS = ("sharding", "replicas", "schedule", "context")
+LADDER = ("offload", "recompute")
+_MOST_TP, _MOST_VP, _MOST_MICRO_BATCH, _LEAST_TOKENS = 64, 16, 512, 512
+"""Of tensor parallelism and chunks; of sequences; tokens that a context-parallel rank must have."""
+
+
+@dataclass(frozen=True, slots=True)
+class Space:
+    """The values of every field of a layout but its GPUs: sizes as numbers, choices as indices."""
+
+    values: Mapping[str, list[int]]
+
+    def __len__(self) -> int:
+        return prod(len(values) for values in self.values.values())
+
+    def size(self, names: tuple[str, ...]) -> int:
+        return prod(len(self.values[name]) for name in names)
+
+
+def space_of(
+    job: Job,
+    gpus: int,
+    fixed: Mapping[str, Any] | None = None,
+    allowed: Mapping[str, tuple[str, ...]] | None = None,
+) -> Space:
+    """All layouts of a job; `fixed` fields have one value, `allowed` narrows choices by name."""
+    experts = [block.experts.count for block in job.model.blocks if block.experts is not None]
+    values: dict[str, list[int]] = {
+        "tp": divisors(gpus, _MOST_TP),
+        "pp": divisors(gpus, job.model.layers),
+        "vp": list(range(1, min(_MOST_VP, job.model.layers) + 1)),
+        "cp": divisors(gpus, max(job.seq_len // _LEAST_TOKENS, 1)),
+        "ep": divisors(gpus, max(experts, default=1)),
+        "etp": [1, AS_TP] if experts else [1],
+        "micro_batch": divisors(job.global_batch, _MOST_MICRO_BATCH),
+        "replicas": divisors(gpus),
+    }
+    for name, names in CHOICES.items():
+        chosen = (allowed or {}).get(name, _USUAL.get(name, names))
+        values[name] = [names.index(choice) for choice in chosen]
+    for name, value in (fixed or {}).items():
+        values[name] = [CHOICES[name].index(value) if name in CHOICES else int(value)]
+    return Space(values)
+
+
+_USUAL = {"sharding": ("ddp", "zero1", "zero2", "fsdp", "hsdp")}
+"""zero3 is fsdp by another name: the same bytes and messages."""
+
+
+def divisors(number: int, most: int | None = None) -> list[int]:
+    """Of a number, in order, up to `most`."""
+    small = [d for d in range(1, int(number**0.5) + 1) if number % d == 0]
+    every = sorted({*small, *(number // d for d in small)})
+    return [d for d in every if most is None or d <= most]
+
+
+@dataclass(slots=True)
+class Count:
+    """What became of the layouts of a space."""
+
+    enumerated: int = 0
+    pruned: dict[str, int] = field(default_factory=dict)
+    """The reason that ruled layouts out first, to how many."""
+    evaluated: int = 0
+    beyond: dict[str, int] = field(default_factory=dict)
+    """Of those, what a limit ruled out, by limit."""
+
+    def prune(self, reason: str, layouts: int) -> None:
+        if layouts:
+            self.pruned[reason] = self.pruned.get(reason, 0) + layouts
+
+
+def possible(job: Job, gpus: int, space: Space, count: Count) -> Iterator[tuple[Layouts, float]]:
+    """Chunks of layouts that can be, without recomputation and offload; and how far the walk is."""
+    count.enumerated += len(space)
+    rungs = space.size(LADDER)
+    cuts = _gated(job, _product(gpus, space, CUTS), count, space.size(VARIANTS) * rungs)
+    variants = _product(gpus, space, VARIANTS)
+    each = max(4 * CHUNK // max(len(variants), 1), 1)
+    waiting: list[Layouts] = []
+    for start in range(0, len(cuts), each):
+        some = cuts.where(np.arange(start, min(start + each, len(cuts))))
+        waiting.append(_gated(job, _crossed(some, variants), count, rungs))
+        done = min((start + each) / len(cuts), 1.0)
+        if sum(map(len, waiting)) >= CHUNK or done == 1.0:
+            yield Layouts.concatenate(waiting), done
+            waiting = []
+
+
+def _product(gpus: int, space: Space, names: tuple[str, ...]) -> Layouts:
+    """All combinations of some fields; the others are one or the first choice."""
+    grid = np.meshgrid(*(np.array(space.values[name], np.int64) for name in names), indexing="ij")
+    columns = {name: part.ravel() for name, part in zip(names, grid, strict=True)}
+    if "etp" in columns:
+        whole = (columns["etp"] == AS_TP) & (
+            columns["tp"] == 1
+        )  # cut over one rank: refused as etp 2
+        columns["etp"] = np.where(columns["etp"] == AS_TP, columns["tp"], columns["etp"]) + whole
+    rows = len(columns[names[0]])
+    usual = {name: np.ones(rows, np.int64) for name in SIZES} | {
+        name: np.zeros(rows, np.int64) for name in CHOICES
+    }
+    return Layouts(**(usual | columns | {"gpus": np.full(rows, gpus, np.int64)}))
+
+
+def _crossed(cuts: Layouts, variants: Layouts) -> Layouts:
+    """Every cut with every variant."""
+    columns: dict[str, Ints] = {}
+    for name in (*SIZES, *CHOICES):
+        if name in VARIANTS:
+            columns[name] = np.tile(getattr(variants, name), len(cuts))
+        else:
+            columns[name] = np.repeat(getattr(cuts, name), len(variants))
+    return Layouts(**columns)
+
+
+def _gated(job: Job, layouts: Layouts, count: Count, weight: int) -> Layouts:
+    """Those that can be; the others are counted, `weight` times each, by their first reason."""
+    left = np.ones(len(layouts), bool)
+    for reason, mask in {**refusals(job, layouts), **_repeats(job, layouts)}.items():
+        count.prune(reason, int((left & mask).sum()) * weight)
+        left &= ~mask
+    return layouts.where(left)
+
+
+def _repeats(job: Job, layouts: Layouts) -> dict[str, Mask]:
+    """Layouts that are another one by a different name, or that no framework runs.
+
+    Chunks cut the layers evenly, or with embedding and head counted as layers (Llama 3: 126 + 2).
+    """
+    layers, chunks = job.model.layers, layouts.pp * layouts.vp
+    return {
+        "chunks (vp) do not cut the layers evenly": (layouts.vp > 1)
+        & (layers % chunks != 0)
+        & ((layers + 2) % chunks != 0),
+        "a schedule without a pipeline": (layouts.pp == 1) & ~layouts.has("schedule", "1f1b"),
+        "an exchange of heads without context parallelism": (layouts.cp == 1)
+        & layouts.has("context", "all-to-all"),
+        "hsdp with one replica is fsdp": layouts.has("sharding", "hsdp") & (layouts.replicas == 1),
+        "hsdp with a pipeline: weights stay gathered, as under fsdp": layouts.has(
+            "sharding", "hsdp"
+        )
+        & (layouts.pp > 1),
+        "sharding without data-parallel ranks": (layouts.dp * layouts.cp == 1)
+        & ~layouts.has("sharding", "ddp", "zero1"),
+    }

@@ -1,0 +1,330 @@
+"""Figures as values: what Plotly draws, what it shows in words, and its numbers as a table.
+
+Start with `ledger_figure`; `fronts` has time against cost. A figure is plain data; nothing here imports
+Plotly. Colours say who can change a second (`OWNERS`), are told apart by colour-blind readers, and
+stand out on white and on black.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from html import escape
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any
+
+from computeflow.ledger import ACCOUNTS, Ledger, describe
+from computeflow.units import format_seconds, format_share, format_si
+from computeflow.views.ledgers import ledger_table, ledgers_table
+from computeflow.views.plans import account_table, layout_text
+from computeflow.views.predictions import memory_table
+from computeflow.views.tables import Table
+
+if TYPE_CHECKING:
+    from computeflow.planning.plans import Plan
+    from computeflow.prediction import Prediction
+
+Data = dict[str, Any]
+GREY = "#7F7F7F"
+OWNERS = {
+    "useful": "#009E73", "site": "#0072B2", "design": "#D55E00", "tuning": "#CC79A7",
+    "mixed": GREY, "unknown": GREY,
+}  # fmt: skip
+"""Okabe and Ito's colours by the owner of an account."""
+HATCHED = {"mixed": "/", "unknown": "x"}
+"""Grey could be taken for the green of `useful` by some."""
+_HOLDERS = {
+    "weights": "#0072B2", "gradients": "#56B4E9", "optimizer": "#009E73", "activations": "#D55E00",
+    "logits": "#CC79A7", "buffers": "#E69F00", "overhead": GREY,
+}  # fmt: skip
+_ABOVE, _BELOW = 50, 44
+"""Pixels for a legend above the drawing and an axis below it."""
+_GB = 1e9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figure:
+    title: str
+    """With the unit."""
+    data: tuple[Data, ...]
+    layout: Data
+    """Both as Plotly takes them. The title is not in it, so that a page can wrap it."""
+    summary: str
+    """What there is to see, for those who do not see it."""
+    numbers: Table
+
+
+def ledger_figure(ledger: Ledger, other: Ledger | None = None) -> Figure:
+    """A waterfall: the useful account first, then what each owner could change, up to the whole.
+
+    A second ledger stands beside the first at the same scale: of unequal windows, scale one first.
+    """
+    ledgers = [ledger] if other is None else [ledger, other]
+    names = _in_owner_order(ledgers)
+    most = max(one.gpu_seconds for one in ledgers)
+    unit, size = describe.time_unit(most)
+    traces: list[Data] = []
+    layout = base_layout(len(names), 27)
+    layout["yaxis"] |= {
+        "categoryorder": "array",
+        "categoryarray": names,
+        "range": [len(names) - 0.5, -0.5],
+    }
+    for number, one in enumerate(ledgers):
+        axis = f"x{number + 1 if number else ''}"
+        traces += _falling(one, names, axis, unit, size)
+        label = unit if other is None else _panel_label(one, unit)
+        layout[f"xaxis{axis[1:]}"] = value_axis(label) | {
+            "range": [0, 1.25 * most / size],  # room for the last bar's label
+            "domain": [number * 0.52, number * 0.52 + 0.48] if other else [0, 1],
+        }
+    return Figure(
+        title=f"Where the time of {' and '.join(one.window.label for one in ledgers)} goes ({unit})",
+        data=_each_once(traces),
+        layout=layout,
+        summary=" ".join(_ledger_summary(one) for one in ledgers),
+        numbers=ledger_table(ledger, bars=False) if other is None else ledgers_table(ledger, other),
+    )
+
+
+def _in_owner_order(ledgers: Iterable[Ledger]) -> list[str]:
+    """The booked accounts, owner by owner, the largest of each first."""
+    most: dict[str, float] = {}
+    for ledger in ledgers:
+        for name, seconds in ledger.accounts.items():
+            most[name] = max(most.get(name, 0.0), seconds / ledger.gpu_seconds)
+    owners = list(OWNERS)
+    return sorted(most, key=lambda name: (owners.index(ACCOUNTS[name].owner), -most[name]))
+
+
+def _falling(ledger: Ledger, names: list[str], axis: str, unit: str, size: float) -> list[Data]:
+    """A trace for each owner; every bar starts where the one before it ends."""
+    booked = {name: ledger.accounts[name] for name in names if name in ledger.accounts}
+    starts = dict(zip(booked, accumulate(booked.values(), initial=0.0), strict=False))
+    traces = []
+    for owner in dict.fromkeys(ACCOUNTS[name].owner for name in booked):
+        mine = [name for name in booked if ACCOUNTS[name].owner == owner]
+        traces.append(
+            {
+                "type": "bar", "orientation": "h", "name": owner, "legendgroup": owner,
+                "xaxis": axis, "y": mine, "x": [booked[name] / size for name in mine],
+                "base": [starts[name] / size for name in mine], "marker": _marker(owner),
+                "text": [format_share(booked[name] / ledger.gpu_seconds) for name in mine],
+                "textposition": "outside", "textangle": 0, "constraintext": "none", "cliponaxis": False,
+                "hovertemplate": f"%{{y}}: %{{x:,.1f}} {unit}, %{{text}}<extra>{owner}</extra>",
+            }
+        )  # fmt: skip
+    return traces
+
+
+def _each_once(traces: Sequence[Data]) -> tuple[Data, ...]:
+    """The same traces, every name in the legend once."""
+    names = [trace["name"] for trace in traces]
+    return tuple(
+        trace | {"showlegend": trace["name"] not in names[:place]}
+        for place, trace in enumerate(traces)
+    )
+
+
+def _panel_label(ledger: Ledger, unit: str) -> str:
+    label = textwrap.shorten(ledger.window.label, 20, placeholder="...")
+    return f"{escape(label, quote=False)}<br>{ledger.basis}, {unit}"  # Plotly reads tags in labels
+
+
+def _ledger_summary(ledger: Ledger) -> str:
+    booked = ledger.accounts
+    by_owner = dict.fromkeys(OWNERS, 0.0)
+    for name, seconds in booked.items():
+        by_owner[ACCOUNTS[name].owner] += seconds / ledger.gpu_seconds
+    useful = by_owner.pop("useful")
+    parts = sorted(((share, owner) for owner, share in by_owner.items() if share), reverse=True)
+    unit, size = describe.time_unit(ledger.gpu_seconds)
+    whole = f"{ledger.gpu_seconds / size:,.1f} {unit} ({ledger.basis})"
+    text = f"{format_share(useful)} of {whole} are useful"
+    text += "".join(f", {owner} {format_share(share)}" for share, owner in parts)
+    losses = {name: s for name, s in booked.items() if ACCOUNTS[name].owner != "useful"}
+    if not losses:
+        return f"{text}."
+    largest = max(losses, key=lambda name: losses[name])
+    share = format_share(losses[largest] / ledger.gpu_seconds)
+    return f"{text}. The largest loss is {largest}, {share}."
+
+
+def comparison_figure(plans: Sequence[Plan]) -> Figure:
+    """The step of each plan, account by account, best first, with the range of its prediction."""
+    labels = [
+        wrapped(f"{number}  {layout_text(plan.layout)}", 52)
+        for number, plan in enumerate(plans, start=1)
+    ]
+    pixels = 36 + 15 * max(label.count("<br>") + 1 for label in labels)
+    places = list(range(len(plans)))
+    ledgers = [plan.prediction.ledger for plan in plans]
+    names = _in_owner_order(ledgers)
+    traces: list[Data] = [
+        {
+            "type": "bar", "orientation": "h", "name": ACCOUNTS[name].owner, "meta": name,
+            "legendgroup": ACCOUNTS[name].owner, "marker": _marker(ACCOUNTS[name].owner, gap=1),
+            "y": places, "x": [one.accounts.get(name, 0.0) / one.gpus for one in ledgers],
+            "width": 20 / pixels, "offset": 0.5 - 26 / pixels,
+            "hovertemplate": f"{name}: %{{x:.3g}} s<extra>{ACCOUNTS[name].owner}</extra>",
+        }
+        for name in names
+    ]  # fmt: skip
+    traces.append(_ranges(plans, at=0.5 - 16 / pixels))
+    layout = base_layout(len(plans), pixels) | {"barmode": "stack"}
+    layout["xaxis"] = value_axis("seconds of a step") | {"rangemode": "tozero"}
+    layout["yaxis"] |= {"visible": False, "range": [len(plans) - 0.5, -0.5]}
+    layout["annotations"] = [
+        {
+            "text": label, "showarrow": False, "align": "left", "xanchor": "left", "yanchor": "bottom",
+            "x": 0, "y": place + 0.5 - 28 / pixels, "xshift": -2,
+        }
+        for place, label in zip(places, labels, strict=True)
+    ]  # fmt: skip
+    return Figure(
+        title="Step time of each plan, by owner of its accounts (s)",
+        data=_each_once(traces),
+        layout=layout,
+        summary=_comparison_summary(plans),
+        numbers=account_table(plans, names),
+    )
+
+
+def _ranges(plans: Sequence[Plan], at: float) -> Data:
+    found = [plan.prediction for plan in plans]
+    return {
+        "type": "scatter", "mode": "markers", "name": "80 % of runs", "uid": "range",
+        "x": [one.step_seconds for one in found], "y": [place + at for place in range(len(found))],
+        "marker": {"symbol": "line-ew", "size": 8, "line": {"width": 2, "color": GREY}},
+        "error_x": {
+            "type": "data", "symmetric": False, "thickness": 1.5, "width": 5, "color": GREY,
+            "array": [one.step_seconds_range[1] - one.step_seconds for one in found],
+            "arrayminus": [one.step_seconds - one.step_seconds_range[0] for one in found],
+        },
+        "text": [f"{format_seconds(one.step_seconds)} ({_range(one)})" for one in found],
+        "hovertemplate": "%{text}<extra></extra>",
+    }  # fmt: skip
+
+
+def _range(found: Prediction) -> str:
+    low, high = found.step_seconds_range
+    return f"{format_seconds(low)} to {format_seconds(high)}"
+
+
+def _comparison_summary(plans: Sequence[Plan]) -> str:
+    best, *others = (plan.prediction for plan in plans)
+    step = format_seconds(best.step_seconds)
+    text = f"Plan 1 takes {step} a step; {_range(best)} holds 80 % of runs."
+    for number, other in enumerate(others, start=2):
+        slower = other.step_seconds / best.step_seconds - 1
+        text += f" Plan {number}: {format_seconds(other.step_seconds)}, {100 * slower:+.1f} %."
+    return text
+
+
+def memory_figure(found: Prediction) -> Figure:
+    """Bytes by owner on one device of each pipeline stage, and what it holds elsewhere, hatched."""
+    stages = found.memory_by_stage
+    names = [f"stage {n}" for n in range(1, len(stages) + 1)] if len(stages) > 1 else ["device"]
+    used = [n for n in stages[0].by_owner if any(stage.by_owner[n] for stage in stages)]
+    traces = [
+        _held(name, names, [stage.by_owner[name] for stage in stages], _HOLDERS.get(name, GREY))
+        for name in used
+    ]
+    for name, shape, sizes in (
+        ("host", "/", [stage.host_bytes for stage in stages]),
+        ("disk", "x", [stage.disk_bytes for stage in stages]),
+    ):
+        if any(sizes):
+            pattern = {"shape": shape, "fillmode": "overlay", "solidity": 0.4}
+            traces.append(_held(name, names, sizes, GREY, pattern) | {"offsetgroup": "away"})
+    layout = base_layout(len(stages), max(16, min(40, 640 // len(stages)))) | {"barmode": "stack"}
+    limit = found.memory_limit_bytes
+    layout["height"] += 60  # the legend takes three lines on a narrow screen
+    widest = max(limit, *(max(one.bytes, one.host_bytes + one.disk_bytes) for one in stages))
+    layout["xaxis"] = value_axis("GB on one device") | {"range": [0, 1.02 * widest / _GB]}
+    layout["yaxis"] |= {"range": [len(stages) - 0.5, -0.5]}
+    layout["shapes"] = [
+        {
+            "type": "line", "x0": limit / _GB, "x1": limit / _GB, "yref": "paper", "y0": 0, "y1": 1,
+            "line": {"dash": "dash", "width": 2, "color": GREY}, "showlegend": True,
+            "name": f"limit {format_si(limit, 'B')}",
+        }
+    ]  # fmt: skip
+    return Figure(
+        title=f"Memory of a device{' by pipeline stage' if len(stages) > 1 else ''} (GB)",
+        data=tuple(traces),
+        layout=layout,
+        summary=_memory_summary(found),
+        numbers=memory_table(found),
+    )
+
+
+def _held(
+    name: str, stages: list[str], sizes: list[float], colour: str, pattern: Data | None = None
+) -> Data:
+    marker = {"color": colour, "line": {"width": 1, "color": "white"}}
+    return {
+        "type": "bar", "orientation": "h", "name": name, "y": stages, "offsetgroup": "device",
+        "x": [size / _GB for size in sizes],
+        "marker": marker | ({"pattern": pattern} if pattern else {}),
+        "hovertemplate": f"%{{y}}: {name} %{{x:.3g}} GB<extra></extra>",
+    }  # fmt: skip
+
+
+def _memory_summary(found: Prediction) -> str:
+    stage = found.memory_by_stage[found.fullest_stage]
+    several = len(found.memory_by_stage) > 1
+    where = f"Stage {found.fullest_stage + 1} is the fullest" if several else "It is fullest"
+    owners = sorted(stage.by_owner.items(), key=lambda item: -item[1])[:2]
+    parts = " and ".join(f"{name} {format_si(size, 'B')}" for name, size in owners)
+    away = ((stage.host_bytes, "in the host's memory"), (stage.disk_bytes, "on disk"))
+    return (
+        f"{where}, in {stage.moment}: {format_si(stage.bytes, 'B')} of "
+        f"{format_si(found.memory_limit_bytes, 'B')}, {'which fits' if found.fits else 'too much'}; "
+        f"most of it {parts}."
+        + "".join(f" It holds {format_si(size, 'B')} {place}." for size, place in away if size)
+    )
+
+
+def _marker(owner: str, gap: int = 0) -> Data:
+    """`gap`: pixels of the page's colour around a bar, which part it from its neighbours."""
+    marker: Data = {"color": OWNERS[owner], "line": {"width": gap, "color": "white"}}
+    if owner in HATCHED:
+        marker["pattern"] = {"shape": HATCHED[owner], "fillmode": "overlay", "solidity": 0.4}
+    return marker
+
+
+def wrapped(layout: str, width: int) -> str:
+    """A layout in lines that break between its parts, not within them."""
+    parts = ", ".join(part.replace(" ", "\u00a0") for part in layout.split(", "))
+    return "<br>".join(textwrap.wrap(parts, width, break_long_words=False, break_on_hyphens=False))
+
+
+def base_layout(rows: int, row_pixels: int) -> Data:
+    """What all figures share: nothing but the data, a legend above it, and room for labels."""
+    height = rows * row_pixels + _ABOVE + _BELOW
+    return {
+        "height": height,
+        "margin": {"l": 8, "r": 8, "t": _ABOVE, "b": _BELOW},
+        "paper_bgcolor": "rgba(0,0,0,0)",
+        "plot_bgcolor": "rgba(0,0,0,0)",
+        "font": {"family": "system-ui, sans-serif", "size": 12},
+        "bargap": 0.3,
+        "dragmode": False,
+        "legend": {
+            "orientation": "h", "x": 0, "xanchor": "left", "y": 1.02, "yanchor": "bottom",
+            "traceorder": "normal", "itemclick": False, "itemdoubleclick": False,
+        },
+        "yaxis": {
+            "automargin": True, "fixedrange": True, "showgrid": False, "zeroline": False,
+            "ticks": "outside", "ticklen": 4, "tickcolor": "rgba(0,0,0,0)",
+        },
+    }  # fmt: skip
+
+
+def value_axis(unit: str) -> Data:
+    return {
+        "title": {"text": unit, "standoff": 8}, "tickangle": 0, "separatethousands": True,
+        "fixedrange": True, "automargin": True, "zeroline": False, "gridcolor": "#E6E6E6",
+    }  # fmt: skip

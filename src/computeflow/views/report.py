@@ -1,0 +1,67 @@
+"""`report_html`: tables and figures as one HTML file that needs nothing else.
+
+Text and numbers are in the page itself; Plotly's JavaScript, written into it once, draws the figures.
+The page's content policy forbids every request. The only module that imports plotly.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from html import escape
+from importlib.util import find_spec
+from itertools import count
+from pathlib import Path
+from string import Template
+
+from computeflow import __version__
+from computeflow.errors import UnavailableError
+from computeflow.views.figures import Figure
+from computeflow.views.tables import Table, to_html
+
+
+def report_html(title: str, parts: Sequence[Table | Figure]) -> str:
+    figures = [part for part in parts if isinstance(part, Figure)]
+    number = count()
+    body = [
+        _figure(part, next(number)) if isinstance(part, Figure) else _table(part) for part in parts
+    ]
+    page = Template(Path(__file__).with_name("report.html").read_text(encoding="utf-8"))
+    return page.substitute(
+        title=escape(title),
+        body="\n".join(body),
+        version=__version__,
+        plotly=_plotly_js() if figures else "",
+        figures=_script_json([{"data": f.data, "layout": f.layout} for f in figures]),
+    )
+
+
+def require_plotly() -> None:
+    """Ask before a long computation whether its report can be written."""
+    if find_spec("plotly") is None:
+        raise UnavailableError("figures need plotly: pip install 'computeflow[plot]'")
+
+
+def _plotly_js() -> str:
+    require_plotly()
+    from plotly.offline import get_plotlyjs
+
+    return str(get_plotlyjs())
+
+
+def _table(table: Table) -> str:
+    return f'<section class="table">{to_html(table)}</section>'
+
+
+def _figure(figure: Figure, number: int) -> str:
+    return (
+        f"<figure><h2>{escape(figure.title)}</h2>"
+        f'<div class="plot" id="figure-{number}" role="img" aria-label="{escape(figure.title)}"></div>'
+        f"<figcaption>{escape(figure.summary)}</figcaption>"
+        f"<details open><summary>The numbers</summary>{_table(figure.numbers)}</details></figure>"
+    )
+
+
+def _script_json(data: object) -> str:
+    """JSON that cannot end the script it stands in."""
+    return json.dumps(data, allow_nan=False).replace("<", "\\u003c")
