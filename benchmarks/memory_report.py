@@ -83,12 +83,14 @@ def _summarise(rows: list[Row]) -> MemoryErrors:
 
 
 def own_rows() -> list[Row]:
-    path = ROOT / "benchmarks" / "data" / "h200" / "steps.csv"
     rows = []
-    for row, case in _cases(path.read_text()):
-        held = memory(_batch(case))
-        group = "H200, held out" if row["held_out"] == "1" else "H200"
-        rows.append(_row(row, group, 1e9, float(held.allocated[0])))
+    for name in ("steps", "fresh"):
+        path = ROOT / "benchmarks" / "data" / "h200" / f"{name}.csv"
+        for row, case in _cases(path.read_text()):
+            held = memory(_batch(case))
+            group = "H200, fresh" if name == "fresh" else "H200"
+            group = "H200, held out" if row["held_out"] == "1" else group
+            rows.append(_row(row, group, 1e9, float(held.allocated[0])))
     return rows
 
 

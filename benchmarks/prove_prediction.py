@@ -428,7 +428,7 @@ CLOSING = """## Where it falls short
 - Fitting does not transfer: a fit without a source predicts it worse than the priors do.
 - Memory: BLOOM's and nanotron's runs miss 5 %; the sweep does not say how tensor parallelism was run;
   `megatron`, the default stack, has no published memory rows.
-- Small single-node runs: their spread is wider than the stated range (65 % inside).
+- Small single-node runs: their spread is wider than the stated range.
 - Power of communication was measured without links, on one device.
 - nanotron's runs on 512 GPUs and PaxML's carry delays that nothing in their tables explains; BLOOM's
   tensor parallelism over eight GPUs is 10 to 20 % slower than predicted at small micro-batches.

@@ -342,6 +342,9 @@ def test_bytes_are_those_of_the_predictor(job: Job, layout: Layout, stack: str) 
     found = traffic(job, slow, layout, used).bytes_by_account
     for account, size in found.items():
         seconds = float(step.accounts[account][0])
+        if account == "comm.dp" and layout.sharding in ("fsdp", "hsdp"):
+            assert size == pytest.approx(seconds, rel=1e-3)  # gathering hides behind what it can
+            continue
         if account == "comm.cp" and layout.context == "ring":
             seconds *= 2  # half of the ring is hidden
         if account == "comm.pp":
@@ -579,7 +582,7 @@ def test_place_from_the_shell(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert sorted(data["nodes"]) == [f"gpu{n:03d}" for n in range(64)]
     assert len((tmp_path / "out" / "slurm_hostfile").read_text().splitlines()) == 512
     for arguments, words in (
-        ([*job, "--nodes", "gpu[000-062]"], "ranks need 64 nodes"),
+        ([*job, "--nodes", "gpu[000-062]"], "impossible layout"),
         ([*job, "--nodes", "cpu000"], "unknown node"),
         ([*job[:3], "h100-sxm:512", *job[4:]], "without a topology"),
     ):

@@ -22,6 +22,7 @@ from computeflow.planning.explain import compare, sensitivities
 from computeflow.planning.plans import complexity, nearest_that_fits, unmeasured
 from computeflow.planning.pools import plan_pools
 from computeflow.planning.published import best_mfu
+from computeflow.planning.review import review
 from computeflow.planning.search import pessimistic, search
 from computeflow.planning.space import Count, possible
 from computeflow.prediction import find_stack, load_parameters, predict
@@ -193,6 +194,19 @@ def test_limits_are_kept() -> None:
     assert thrifty.prediction.ledger.joules <= 1.03 * fast.prediction.ledger.joules
 
 
+def test_less_recomputation_for_an_offload_is_tried() -> None:
+    task, node = job("llama-3.1-8b", 512), find_cluster("h100-sxm:8", FACTS)
+    fixed = {"tp": 1, "sharding": "zero1", "pp": 1, "cp": 1, "micro_batch": 1}
+    found = search(task, node, STACK, fixed=fixed)
+    assert {found.layouts[i].offload for i in range(len(found.layouts))} >= {"none", "optimizer"}
+    assert sum(found.count.pruned.values()) + found.count.evaluated == found.count.enumerated
+
+
+def test_watts_that_nobody_knows_cannot_be_planned_for() -> None:
+    with pytest.raises(InputError, match="no power limit of tpu-v5p"):
+        plan(job("llama-3.1-8b", 64), find_cluster("tpu-v5p:64", FACTS), STACK, objective="energy")
+
+
 def test_an_interrupt_keeps_the_best_so_far() -> None:
     calls = []
 
@@ -281,6 +295,9 @@ def test_complexity_and_unmeasured_features() -> None:
         (["--gpus", "8"], "FROM:TO"),
         (["--gpus", "64:8"], "growing"),
         (["--headroom", "2"], "up to 1"),
+        (["--tokens", "inf"], "finite"),
+        (["--tokens", "-1"], "above zero"),
+        (["--pool", "a100-80-sxm:8", "--fix", "tp=2"], "leave out --fix"),
         (["--fix", "tp=7"], "no layout is possible"),
         (["--tokens", "1e12", "--deadline", "0.01"], "no layout keeps the limits"),
     ],
@@ -314,3 +331,30 @@ def test_the_json_of_plans_has_the_stable_fields(capsys: pytest.CaptureFixture[s
     front = json.loads(capsys.readouterr().out)["front"]
     assert [row["gpus"] for row in front] == [8, 16, 32]
     assert front[0]["days"] > front[1]["days"] > front[2]["days"]
+
+
+def test_a_review_prices_what_a_layout_wastes() -> None:
+    wasteful = Layout(gpus=512, tp=8, pp=8, recompute="full")
+    found = review(SEVENTY, H100, wasteful, STACK)
+    assert found.prediction is not None
+    rules = {remark.rule: remark for remark in found.remarks}
+    assert rules["recompute-excess"].gain is not None
+    assert rules["recompute-excess"].gain > 0.1
+    assert rules["better-layout"].gain is not None
+    assert rules["better-layout"].gain >= rules["recompute-excess"].gain
+    wide = review(SEVENTY, H100, Layout(gpus=512, tp=16, pp=4), STACK)
+    assert any(remark.rule == "tp-over-nodes" for remark in wide.remarks)
+
+
+def test_a_review_says_what_breaks_first() -> None:
+    full = review(SEVENTY, H100, Layout(gpus=512), STACK)
+    assert (full.remarks[0].rule, full.remarks[0].breaks) == ("does-not-fit", True)
+    assert any(remark.rule == "better-layout" for remark in full.remarks)
+    wrong = review(SEVENTY, H100, Layout(gpus=512, tp=3), STACK)
+    assert wrong.prediction is None
+    assert all(remark.breaks for remark in wrong.remarks)
+
+
+def test_the_best_plan_has_nothing_to_remark() -> None:
+    best = plan(SEVENTY, H100, STACK, top=1).plans[0]
+    assert review(SEVENTY, H100, best.layout, STACK).remarks == ()

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from computeflow.catalog import load_catalog
 from computeflow.catalog.parameters import count_parameters
 from computeflow.cli import run
-from computeflow.cluster import Cluster, find_cluster
+from computeflow.cluster import Cluster, Tier, find_cluster
 from computeflow.errors import InputError
 from computeflow.prediction import STACKS, find_stack, load_parameters, predict, terms
 from computeflow.prediction.batch import Batch, of_job, stack_rows
@@ -234,6 +234,93 @@ def test_an_oversubscribed_spine_slows_what_crosses_it_and_nothing_else(tmp_path
     with pytest.raises(InputError, match="grow from the inside out"):
         with_pods("tiers = [{devices = 8, bytes_per_second = 1e9}, {devices = 4, "
                   "bytes_per_second = 1e9}]\n")  # fmt: skip
+
+
+def test_a_job_inside_one_pod_does_not_feel_the_spine(tmp_path: Path) -> None:
+    path = tmp_path / "pod.toml"
+    times = []
+    for narrow in (1, 8):
+        path.write_text(
+            f'accelerator = "h100-sxm"\ngpus = 64\npod = 128\noversubscription = {narrow}\n'
+        )
+        job = replace(JOB, global_batch=64)
+        times.append(predict(job, find_cluster(str(path), FACTS), Layout(gpus=64)).step_seconds)
+    assert times[0] == times[1]
+    path.write_text('accelerator = "h100-sxm"\ngpus = 64\npod = 12\n')
+    with pytest.raises(InputError, match="whole domains"):
+        find_cluster(str(path), FACTS)
+
+
+def test_the_slowest_hop_of_a_pipeline_decides() -> None:
+    """Stages of four devices: the second hop leaves the node, whatever the first does."""
+    job, cluster = replace(JOB, global_batch=64), find_cluster("h100-sxm:16", FACTS)
+    stack = find_stack("megatron")
+    inside = of_job(job, cluster, Layouts.of([Layout(gpus=16, tp=4, pp=4)]), stack)
+    assert terms.pair_speed(inside, PARAMETERS, inside.pp, np.full(1, 4.0))[0] < 50e9
+    two = of_job(job, cluster, Layouts.of([Layout(gpus=16, tp=4, pp=2, cp=2)]), stack)
+    assert terms.pair_speed(two, PARAMETERS, np.full(1, 2.0), np.full(1, 4.0))[0] > 300e9
+
+
+def test_fully_sharded_weights_move_more_than_a_split_optimizer_does() -> None:
+    """Over a slow network: all weights twice and gradients once, embedding and head included."""
+    slow = replace(CLUSTER, tiers=(CLUSTER.tiers[0], Tier(devices=512, bytes_per_second=1e8)))
+    job = Job(model=FACTS.models["llama-3.2-1b"], global_batch=512, seq_len=512)
+    fsdp, zero1 = (
+        predict(job, slow, Layout(gpus=512, sharding=name)).step_seconds
+        for name in ("fsdp", "zero1")
+    )
+    assert fsdp > zero1
+
+
+def test_zero2_spreads_gradients_and_sends_them_after_every_micro_batch() -> None:
+    job = replace(JOB, global_batch=4096)
+    one, two = (
+        predict(job, CLUSTER, Layout(gpus=512, tp=8, pp=2, sharding=name), find_stack("torchtitan"))
+        for name in ("zero1", "zero2")
+    )
+    assert two.memory_by_owner["gradients"] < 0.1 * one.memory_by_owner["gradients"]
+    assert two.step_seconds >= one.step_seconds
+
+
+def test_full_precision_sends_twice_the_bytes() -> None:
+    layout = Layout(gpus=512, tp=8, pp=2)
+    half, full = (predict(replace(JOB, precision=p), CLUSTER, layout) for p in ("bf16", "fp32"))
+    assert full.ledger.accounts["comm.tp"] > 1.7 * half.ledger.accounts["comm.tp"]
+
+
+def test_optimizers_cost_what_they_move_and_compute() -> None:
+    job = Job(model=FACTS.models["llama-3.1-8b"], global_batch=1, seq_len=4096)
+    one = find_cluster("h200-sxm:1", FACTS)
+    adam, eight, muon = (
+        predict(replace(job, optimizer=name), one, Layout(gpus=1, sharding="ddp"))
+        .ledger.accounts["optimizer"]
+        for name in ("adamw", "adam8bit", "muon")
+    )  # fmt: skip
+    assert eight < adam < muon
+
+
+def test_what_no_run_tests_has_a_wider_range() -> None:
+    stack = find_stack("megatron")
+    layout = Layout(gpus=512, tp=4, pp=4)
+    plain = predict(JOB, CLUSTER, layout, stack).step_seconds_range
+    for job, cut in (
+        (replace(JOB, training="lora"), layout),
+        (JOB, replace(layout, offload="optimizer")),
+        (JOB, replace(layout, schedule="zero-bubble")),
+    ):
+        found = predict(job, CLUSTER, cut, stack)
+        low, high = found.step_seconds_range
+        assert high / low > plain[1] / plain[0]
+
+
+def test_offload_must_fit_into_the_host() -> None:
+    job = Job(model=FACTS.models["llama-3.1-405b"], global_batch=16, seq_len=8192)
+    layout = Layout(gpus=16, tp=4, sharding="fsdp", recompute="full", offload="parameters")
+    cluster = find_cluster("h100-sxm:16", FACTS)
+    found = predict(job, cluster, layout)
+    assert found.memory_by_stage[0].host_bytes > (cluster.host_memory_bytes or 0)
+    assert not found.fits
+    assert predict(job, replace(cluster, host_memory_bytes=1e12), layout).fits
 
 
 def test_slow_storage_starves_the_step_and_checkpoints_block_it() -> None:

@@ -16,6 +16,10 @@ COMMANDS = {
     "plan": ("computeflow.cli.plan:plan", "The best layouts of a job on a cluster, with reasons."),
     "cluster": ("computeflow.cli.cluster:cluster", "Which node is plugged in where."),
     "place": ("computeflow.cli.place:place", "Which rank runs on which node."),
+    "check": (
+        "computeflow.cli.check:check",
+        "What a framework's configuration costs, and what would be better.",
+    ),
     "validate": (
         "computeflow.cli.validate:validate",
         "How far predictions are from measured runs.",

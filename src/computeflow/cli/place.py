@@ -18,6 +18,7 @@ from computeflow.cli.jobs import (
     place_options,
 )  # fmt: skip
 from computeflow.cli.output import catalog_option, emit, output_option
+from computeflow.cli.plan import sized
 from computeflow.cluster import Cluster
 from computeflow.cluster.placement import TIERS, Placement, Wiring
 from computeflow.cluster.topology.hostlist import expand
@@ -80,10 +81,11 @@ def place(
     stack_name: str, files: tuple[str, ...], output: str, **options: Any,
 ) -> None:  # fmt: skip
     facts = load_catalog(files)
-    cluster, stack = cluster_of(options, facts), find_stack(stack_name)
-    job, layout = job_of(model, options, facts), layout_of(options, cluster)
-    wiring = _wiring(cluster)
+    whole, stack = cluster_of(options, facts), find_stack(stack_name)
+    wiring = _wiring(whole)
     allocation = _allocation(wiring, nodes)
+    cluster = sized(whole, len(allocation) * wiring.devices)
+    job, layout = job_of(model, options, facts), layout_of(options, cluster)
     sent = traffic(job, cluster, layout, stack)
     orders = {
         "random": random_order(layout.gpus, wiring, allocation, seed=seed),

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 import time
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,8 @@ from computeflow.planning import OBJECTIVES, Limits, Plan, Plans
 from computeflow.planning import plan as plan_job
 from computeflow.planning.batches import tokens_to_target
 from computeflow.planning.explain import compare, sensitivities
+from computeflow.planning.exports.model import Setup
+from computeflow.planning.exports.writing import Exported, export
 from computeflow.planning.plans import nearest_that_fits
 from computeflow.planning.pools import Pools, plan_pools
 from computeflow.planning.published import best_mfu
@@ -31,6 +34,7 @@ from computeflow.views.plans import (
     FrontRow,
     batches_table,
     explanation_tables,
+    exports_table,
     front_table,
     layout_text,
     plan_tables,
@@ -96,6 +100,16 @@ _QUIET_SECONDS = 2.0
     show_default=True,
     help="Share of a device's memory that a plan may fill.",
 )
+@click.option(
+    "--export",
+    "folder",
+    type=click.Path(path_type=Path),
+    metavar="FOLDER",
+    help="Write the first plan for every framework and launcher that can take it.",
+)
+@click.option(
+    "--command", default="python train.py", show_default=True, help="What the launch files start."
+)
 @click.option("--explain", is_flag=True, help="Why it is the best, and what would help.")
 @click.option("--stack", "stack_name", metavar="NAME", help="The software; else today's practice.")
 @catalog_option
@@ -105,32 +119,35 @@ def plan(
     model: str, tokens: float | None, objective: Any, top: int, fixes: tuple[str, ...],
     counts: str | None, pool: str | None, batches: str | None, critical_batch: float | None,
     price: float | None, deadline: float | None, budget: float | None,
-    power_cap: float | None, headroom: float, explain: bool, stack_name: str | None,
+    power_cap: float | None, headroom: float, folder: Path | None, command: str, explain: bool,
+    stack_name: str | None,
     files: tuple[str, ...], html: Path | None, output: str, **options: Any,
 ) -> None:  # fmt: skip
     facts = load_catalog(files)
     cluster, job = cluster_of(options, facts), job_of(model, options, facts)
     stack = find_stack(stack_name) if stack_name else None
-    days = _days_limit(job, cluster, tokens, price, deadline, budget)
-    limits = Limits(
-        headroom=headroom, watts_per_gpu=power_cap,
-        step_seconds=None if days is None or tokens is None
-        else days * 86400 / (tokens / job.step_tokens),
+    bounds = _Bounds(
+        tokens=tokens, price=price, deadline=deadline, budget=budget, power_cap=power_cap,
+        headroom=headroom,
     )  # fmt: skip
     fixed = _fixed(fixes)
+    limits = bounds.limits(cluster.gpus, job, tokens)
     published = best_mfu(read_cases(PACKAGED.read_text(), facts)[0], cluster.accelerator.name, job)
     began = time.monotonic()
 
-    def searched(place: Cluster, size: int, what: Job = job) -> Plans:
+    def searched(place: Cluster, size: int, what: Job = job, need: float | None = tokens) -> Plans:
         with _Progress() as progress:
             return plan_job(
-                what, place, stack, fixed=fixed, objective=objective, limits=limits, top=size,
+                what, place, stack, fixed=fixed, objective=objective, top=size,
+                limits=bounds.limits(place.gpus, what, need),
                 progress=progress, best_mfu=published,
             )  # fmt: skip
 
     if html is not None and (pool is not None or batches is not None):
         raise InputError("--html goes with plans and with --gpus, not with --pool or --batches")
     if pool is not None:
+        if any((fixes, counts, batches, bounds.narrow, objective != "time")):
+            raise InputError("--pool plans for time alone: leave out --fix, limits and ranges")
         found = plan_pools(job, [cluster, find_cluster(pool, facts)], stack)
         emit(output, _pools_data(found), [pools_table(found, [options["place"], pool])])
         return
@@ -140,7 +157,8 @@ def plan(
         sizes = _batches(batches)
         asked = [(n, tokens_to_target(tokens, n, job.global_batch, critical_batch)) for n in sizes]
         rows = [
-            (n, need, searched(cluster, 1, replace(job, global_batch=n)).plans) for n, need in asked
+            (n, need, searched(cluster, 1, replace(job, global_batch=n), need).plans)
+            for n, need in asked
         ]
         _emit_batches(output, rows, price)
         return
@@ -168,13 +186,38 @@ def plan(
     if explain:
         best, *others = answer.plans
         lost = [compare(best.prediction, other.prediction) for other in others]
-        helps = sensitivities(job, cluster, best, stack or find_stack(DEFAULT))
+        helps = sensitivities(
+            job, cluster, best, stack or find_stack(DEFAULT), fixed=fixed, limits=limits
+        )
         reasons = explanation_tables(answer.plans, lost, helps)
         data["lost"] = [[asdict(part) for part in parts] for parts in lost]
         data["sensitivities"] = [asdict(item) for item in helps]
     if html is not None:
         _write_plans(html, title, answer, tables, reasons)
+    if folder is not None:
+        setup = Setup(job=job, cluster=cluster, layout=answer.plans[0].layout,
+                      stack=stack or find_stack(DEFAULT), tokens=tokens)  # fmt: skip
+        exported = _export(folder, setup, command)
+        data["exports"] = [asdict(each) for each in exported]
+        reasons = [*reasons, exports_table(exported, str(folder))]
     emit(output, data, [*tables, *reasons])
+
+
+def _export(folder: Path, setup: Setup, command: str) -> list[Exported]:
+    try:
+        words = shlex.split(command)
+    except ValueError as error:
+        raise InputError(f"--command {command!r}: {error}") from None
+    exported = export(setup, words)
+    try:
+        for each in exported:
+            for name, text in (each.written.files if each.written else {}).items():
+                path = folder / each.name / name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(text)
+    except OSError as error:
+        raise InputError(f"{folder}: {error.strerror or error}") from None
+    return exported
 
 
 def _write_plans(
@@ -188,6 +231,41 @@ def _write_plans(
     drawn = [comparison_figure(answer.plans), ledger_figure(best.ledger), memory_figure(best)]
     # the first reason is the ledger of the best, which its figure has
     write_report(html, title, [chosen, *drawn, *reasons[1:], counts])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Bounds:
+    """What was asked of the whole training, turned into limits of a step."""
+
+    tokens: float | None
+    price: float | None
+    deadline: float | None
+    budget: float | None
+    power_cap: float | None
+    headroom: float
+
+    def __post_init__(self) -> None:
+        for name in ("tokens", "price", "deadline", "budget", "power_cap"):
+            value = getattr(self, name)
+            if value is not None and not 0 < value < float("inf"):
+                option = name.replace("_", "-")
+                raise InputError(f"--{option} {value:g}: above zero and finite")
+        if (self.deadline or self.budget) and not self.tokens:
+            raise InputError("--deadline and --budget need --tokens")
+        if self.budget and not self.price:
+            raise InputError("--budget needs --price")
+
+    @property
+    def narrow(self) -> bool:
+        return any((self.deadline, self.budget, self.power_cap))
+
+    def limits(self, gpus: int, job: Job, tokens: float | None) -> Limits:
+        """What a deadline and a budget leave for a step of this job on so many GPUs."""
+        days = [self.deadline] if self.deadline else []
+        if self.budget and self.price:
+            days.append(self.budget / self.price / gpus / 24)
+        seconds = min(days) * 86400 / (tokens / job.step_tokens) if days and tokens else None
+        return Limits(headroom=self.headroom, watts_per_gpu=self.power_cap, step_seconds=seconds)
 
 
 class _Progress:
@@ -231,30 +309,18 @@ def _fixed(fixes: tuple[str, ...]) -> dict[str, Any]:
     return found
 
 
-def _days_limit(
-    job: Job, cluster: Cluster, tokens: float | None, price: float | None,
-    deadline: float | None, budget: float | None,
-) -> float | None:  # fmt: skip
-    """The days that a deadline or a budget leave."""
-    if (deadline or budget) and not tokens:
-        raise InputError("--deadline and --budget need --tokens")
-    if budget and not price:
-        raise InputError("--budget needs --price")
-    limits = [deadline] if deadline else []
-    if budget and price:
-        limits.append(budget / price / cluster.gpus / 24)
-    return min(limits, default=None)
-
-
 def sized(cluster: Cluster, gpus: int) -> Cluster:
-    """The same cluster with another number of devices; the last tier joins all."""
-    if not cluster.tiers or gpus == cluster.gpus:
+    """The same cluster with another number of devices: tiers that it does not leave, and one that
+    joins all.
+    """
+    if not cluster.tiers:
         return replace(cluster, gpus=gpus)
-    inner = [tier for tier in cluster.tiers[:-1] if tier.devices < gpus]
-    last = cluster.tiers[-1]
-    if len(cluster.tiers) == 1 and gpus > last.devices:
+    inner = [tier for tier in cluster.tiers if tier.devices < gpus]
+    reaching = next((tier for tier in cluster.tiers if tier.devices >= gpus), cluster.tiers[-1])
+    if len(cluster.tiers) == 1 and gpus > reaching.devices:
         raise InputError(f"{gpus} GPUs need a network: name a cluster of that size with --on")
-    return replace(cluster, gpus=gpus, tiers=(*inner, replace(last, devices=max(gpus, 2))))
+    inner = [tier for tier in inner if tier is not reaching]
+    return replace(cluster, gpus=gpus, tiers=(*inner, replace(reaching, devices=max(gpus, 2))))
 
 
 def _gpu_counts(text: str) -> list[int]:
@@ -283,7 +349,7 @@ def _emit_batches(
     """Every batch with what it needs to the same result: nothing is changed in silence."""
     fitting = [(n, need, plans[0]) for n, need, plans in rows if plans]
     if not fitting:
-        raise InputError("nothing fits with any of these batches")
+        raise InputError("no plan fits and keeps the limits with any of these batches")
     totals = [(n, need, best, *_totals(best, need, price)) for n, need, best in fitting]
     data = {
         "schema": "computeflow.batches/1",
@@ -328,8 +394,10 @@ def _nothing_fits(
         f"nothing fits: the leanest layout needs {format_si(answer.smallest_bytes, 'B')} on a device, "
         f"{format_si(have, 'B')} may be filled"
     )
+    if fixed:
+        return text
     found = nearest_that_fits(job, cluster, stack or find_stack(DEFAULT), limits=limits)
-    if found is None or fixed:
+    if found is None:
         return text
     gpus, layout = found
     return f"{text}; {gpus:,} GPUs would do ({layout_text(layout)})"
@@ -372,7 +440,7 @@ def _emit_front(
         if answer.plans
     ]
     if not rows:
-        raise InputError("nothing fits on any of these numbers of GPUs")
+        raise InputError("no plan fits and keeps the limits on any of these numbers of GPUs")
     infeasible = [gpus for gpus, answer in front if not answer.plans]
     data = {
         "schema": "computeflow.front/1",

@@ -47,6 +47,8 @@ class Cluster:
     """From the inside out; the last one joins all."""
     host_bytes_per_second: float = PCIE_4
     """Of one device to its host's memory, one direction: what copies reach."""
+    host_memory_bytes: float | None = None
+    """Of the host's memory, one device's share; None where it is not known."""
     storage: Storage | None = None
     """What data is read from and checkpoints are written to."""
     assumed: tuple[str, ...] = ()
@@ -159,12 +161,14 @@ def _from_file(path: Path, catalog: Catalog) -> Cluster:
 def _from_parts(parts: ClusterFile, catalog: Catalog) -> Cluster:
     device = catalog.accelerators[parts.accelerator]
     name = parts.node or device.node
-    assumed = (f"nodes of type {name}",) if name is not None and parts.node is None else ()
+    stated = parts.node is not None or parts.tiers is not None
+    assumed = (f"nodes of type {name}",) if name is not None and not stated else ()
     return Cluster(
         accelerator=device,
         gpus=parts.gpus,
         tiers=_tiers(parts, catalog),
         host_bytes_per_second=parts.host_bytes_per_second or _host_speed(parts, catalog),
+        host_memory_bytes=_host_memory(parts, catalog),
         storage=catalog.storage[parts.storage] if parts.storage else None,
         assumed=assumed,
         topology=parts.topology,
@@ -175,6 +179,14 @@ def _host_speed(parts: ClusterFile, catalog: Catalog) -> float:
     name = parts.node or catalog.accelerators[parts.accelerator].node
     link = catalog.nodes[name].pcie if name is not None else None
     return HOST_EFFICIENCY * catalog.fabrics[link].bytes_per_second if link else PCIE_4
+
+
+def _host_memory(parts: ClusterFile, catalog: Catalog) -> float | None:
+    name = parts.node or catalog.accelerators[parts.accelerator].node
+    if name is None:
+        return None
+    node = catalog.nodes[name]
+    return node.host_bytes / node.count if node.host_bytes else None
 
 
 def _node_of(parts: ClusterFile, catalog: Catalog) -> tuple[int, float | None, float | None]:
@@ -195,18 +207,22 @@ def _tiers(parts: ClusterFile, catalog: Catalog) -> tuple[Tier, ...]:
     if parts.tiers is not None:
         return tuple(parts.tiers)
     domain, link, nic = _node_of(parts, catalog)
-    domain = parts.domain or domain
-    link = parts.link_bytes_per_second or link
-    nic = parts.nic_bytes_per_second or nic
+    domain = domain if parts.domain is None else parts.domain
+    link = link if parts.link_bytes_per_second is None else parts.link_bytes_per_second
+    nic = nic if parts.nic_bytes_per_second is None else parts.nic_bytes_per_second
     inner = link or nic  # without a scale-up link, devices of a node meet at the NIC
     if domain < 1:
         raise InputError(f"domains of {domain} devices: no cluster")
     tiers = [Tier(devices=domain, bytes_per_second=inner)] if inner is not None else []
     if nic is None or parts.gpus <= domain:
         return tuple(tiers)
-    narrower = parts.oversubscription or 1.0
+    narrower = 1.0 if parts.oversubscription is None else parts.oversubscription
     if narrower < 1:
         raise InputError(f"oversubscription {narrower:g}: 1 (none) or more")
-    if parts.pod is not None and domain < parts.pod < parts.gpus:
+    if parts.pod is not None and (parts.pod < domain or parts.pod % domain):
+        raise InputError(f"pod of {parts.pod} devices: whole domains of {domain}")
+    if parts.pod is not None and parts.gpus <= parts.pod:  # nothing leaves the pod
+        return (*tiers, Tier(devices=parts.gpus, bytes_per_second=nic))
+    if parts.pod is not None and domain < parts.pod:
         tiers.append(Tier(devices=parts.pod, bytes_per_second=nic))
     return (*tiers, Tier(devices=parts.gpus, bytes_per_second=nic / narrower))

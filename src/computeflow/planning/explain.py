@@ -6,12 +6,16 @@ with one thing of the cluster or the job changed.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from computeflow.cluster import Cluster
 from computeflow.errors import ComputeFlowError
 from computeflow.planning.plans import Plan, plan
+from computeflow.planning.search import Limits
 from computeflow.prediction import Prediction, predict
+from computeflow.prediction.batch import power_limit_known
 from computeflow.prediction.stack import Stack
 from computeflow.workload import Job
 
@@ -47,7 +51,10 @@ def compare(best: Prediction, other: Prediction) -> list[Lost]:
     return sorted(lost, key=lambda item: -abs(item.seconds))
 
 
-def sensitivities(job: Job, cluster: Cluster, best: Plan, stack: Stack) -> list[Sensitivity]:
+def sensitivities(
+    job: Job, cluster: Cluster, best: Plan, stack: Stack, *,
+    fixed: Mapping[str, Any] | None = None, limits: Limits | None = None,
+) -> list[Sensitivity]:  # fmt: skip
     """One thing changed at a time; the layout stays, but for memory, which lets it change."""
     layout, before = best.layout, best.prediction.step_seconds
     tried = {
@@ -65,12 +72,12 @@ def sensitivities(job: Job, cluster: Cluster, best: Plan, stack: Stack) -> list[
             found.append(Sensitivity(change=change, step_seconds=None, gain=None, note=str(error)))
             continue
         found.append(Sensitivity(change=change, step_seconds=after, gain=1 - after / before))
-    roomier = replace(
-        cluster.accelerator,
-        hbm_bytes=MORE_MEMORY * cluster.accelerator.hbm_bytes,
-        reported_bytes=None,
+    device = cluster.accelerator
+    size = MORE_MEMORY * (device.reported_bytes or device.hbm_bytes)
+    roomier = replace(device, hbm_bytes=size, reported_bytes=None)
+    again = plan(
+        job, replace(cluster, accelerator=roomier), stack, fixed=fixed, limits=limits, top=1
     )
-    again = plan(job, replace(cluster, accelerator=roomier), stack, top=1)
     if again.plans:
         after = again.plans[0].prediction.step_seconds
         note = "" if again.plans[0].layout == layout else "with another layout"
@@ -92,6 +99,6 @@ def _faster_network(cluster: Cluster) -> Cluster | None:
 
 def _capped(cluster: Cluster) -> Cluster | None:
     watts = cluster.accelerator.tdp_watts
-    if watts is None:
+    if watts is None or not power_limit_known(cluster.accelerator):
         return None
     return replace(cluster, accelerator=replace(cluster.accelerator, tdp_watts=LOWER_POWER * watts))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from computeflow.cluster import Cluster
 from computeflow.planning.search import Found, Limits, Objective, Progress, search
@@ -18,16 +18,13 @@ from computeflow.prediction import Parameters, Prediction, predict
 from computeflow.prediction.stack import DEFAULT, Stack, find_stack
 from computeflow.workload import Job, Layout
 
-if TYPE_CHECKING:
-    from computeflow.prediction.calibration import Calibration
-
 TIE = 0.03
 """Differences of predicted time that mean nothing: the spread of runs of one and the same layout."""
 UNMEASURED = {
     "schedule": ("zero-bubble", "zbv", "dualpipe"),
     "offload": ("optimizer", "parameters", "activations", "nvme"),
     "context": ("all-to-all",),
-    "sharding": ("hsdp",),
+    "sharding": ("zero2", "hsdp"),
 }
 """Choices that no packaged run has."""
 MEASURED_TP, MEASURED_CP = 8, 8
@@ -73,7 +70,6 @@ def plan(
     limits: Limits | None = None,
     top: int = 5,
     parameters: Parameters | None = None,
-    calibration: Calibration | None = None,
     progress: Progress | None = None,
     best_mfu: float | None = None,
 ) -> Plans:
@@ -86,7 +82,7 @@ def plan(
     plans = []
     for place in pick(found, top):
         layout = found.layouts[place]
-        prediction = predict(job, cluster, layout, stack, parameters, calibration)
+        prediction = predict(job, cluster, layout, stack, parameters)
         plans.append(
             Plan(
                 prediction=prediction,

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from computeflow.catalog.parameters import count_parameters
 from computeflow.cluster import Cluster
+from computeflow.errors import InputError
 from computeflow.planning.plans import TIE, Plan, plan
 from computeflow.prediction import Prediction, load_parameters, predict
 from computeflow.prediction.stack import DEFAULT, Stack, find_stack
@@ -92,5 +93,15 @@ def _mixed(
 def _sum_seconds(job: Job, clusters: Sequence[Cluster], stack: Stack) -> float:
     """Gradients once over and once back, through all NICs of the pool that has fewer bytes/s."""
     size = count_parameters(job.model).total * stack.grad_bytes
-    outermost = [cluster.gpus * cluster.tiers[-1].bytes_per_second for cluster in clusters]
-    return 2 * size / (min(outermost) * load_parameters()["nic_efficiency"])
+    ways_out = [cluster.gpus * _nic(cluster) for cluster in clusters]
+    return 2 * size / (min(ways_out) * load_parameters()["nic_efficiency"])
+
+
+def _nic(cluster: Cluster) -> float:
+    """Bytes/s of one device out of the pool: a pool of one node has NICs that its tiers do not show."""
+    if len(cluster.tiers) > 1:
+        return cluster.tiers[-1].bytes_per_second
+    nic = cluster.accelerator.nic_bytes_per_second
+    if nic is None:
+        raise InputError(f"the catalog knows no network of {cluster.accelerator.name}")
+    return nic

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from itertools import product
 from typing import Any, Literal
 
 import numpy as np
@@ -20,19 +19,17 @@ from computeflow.planning.space import CHUNK, Count, Space, possible, space_of
 from computeflow.prediction import Parameters, load_parameters
 from computeflow.prediction.batch import Batch, of_job
 from computeflow.prediction.kinds import Floats
-from computeflow.prediction.memory import memory
+from computeflow.prediction.memory import HEADROOM, memory
 from computeflow.prediction.power import account_watts
 from computeflow.prediction.stack import Stack
 from computeflow.prediction.step import account_step
 from computeflow.workload import Job, Layouts
-from computeflow.workload.layout import CHOICES, SIZES, Mask
+from computeflow.workload.layout import CHOICES, OFFLOADS, SIZES, Mask
 
 Objective = Literal["time", "cost", "energy"]
 OBJECTIVES: tuple[Objective, ...] = ("time", "cost", "energy")
 KEPT = 4096
 """Best layouts that the search keeps; plans are picked among them."""
-HEADROOM = 0.92
-"""Of the device's memory that a plan may fill: the allocator's reserve (5 to 17 % in our runs)."""
 _WORSE = {
     "tp_hidden": -1, "dp_hidden": -1, "ep_hidden": -1, "link_efficiency": -1, "nic_efficiency": -1,
     "shard_interference": 1, "p2p_exposed": 1, "tp_latency": 1, "dp_latency": 1, "ep_latency": 1,
@@ -124,6 +121,9 @@ def search(
     progress: Progress | None = None,
 ) -> Found:
     """All of the space; interrupted (Ctrl-C), the best so far."""
+    capped = limits is not None and limits.watts_per_gpu is not None
+    if (objective == "energy" or capped) and cluster.accelerator.tdp_watts is None:
+        raise InputError(f"the catalog has no power limit of {cluster.accelerator.name}: no watts")
     space = space or space_of(job, cluster.gpus, fixed)
     walk = _Walk(
         job=job,
@@ -178,25 +178,39 @@ class _Walk:
     def climb(self, layouts: Layouts) -> None:
         """Recompute and offload no more than a layout needs to fit.
 
-        Neither ever makes the same layout faster, so a layout that fits on one rung is done; what the
-        rungs above would have been is counted as needless.
+        Recomputing more never makes the same layout faster, nor does offloading with the same
+        recomputation: what fits with less of either is done, the rest is counted as needless. Less
+        recomputation for an offload is another layout, and tried.
         """
-        rungs = list(product(self.space.values["offload"], self.space.values["recompute"]))
-        for passed, (offload, recompute) in enumerate(rungs, start=1):
-            if not len(layouts):
-                return
-            rung = layouts.with_choices(offload=offload, recompute=recompute)
-            refused = _refused(rung)
-            needed = memory(of_job(self.job, self.cluster, rung, self.stack)).bytes
-            fits = ~refused & (needed <= self.room)
-            self.smallest_bytes = min(self.smallest_bytes, float(needed.min()))
-            if fits.any():
-                self.evaluate(rung.where(fits))
-            needless = int(fits.sum()) * (len(rungs) - passed)
-            self.count.prune("recomputes or offloads more than it needs", needless)
-            self.count.prune("does not fit in memory", int((~fits & ~refused).sum()))
-            self.count.prune("offload that the sharding does not allow", int(refused.sum()))
-            layouts = layouts.where(~fits)
+        stays, nobody = OFFLOADS.index("none"), np.zeros(len(layouts), bool)
+        without: dict[int, Mask] = {}
+        for offload in self.space.values["offload"]:
+            done = nobody.copy()
+            for recompute in self.space.values["recompute"]:
+                needless = done | without.get(recompute, nobody)
+                rung = layouts.with_choices(offload=offload, recompute=recompute)
+                refused = _refused(rung) & ~needless
+                left = np.flatnonzero(~needless & ~refused)
+                fits = nobody.copy()
+                if len(left):
+                    fits[left] = self._fitting(rung.where(left))
+                self.count.prune("recomputes or offloads more than it needs", int(needless.sum()))
+                self.count.prune("offload that the sharding does not allow", int(refused.sum()))
+                self.count.prune("does not fit in memory", len(left) - int(fits.sum()))
+                done |= fits
+                if offload == stays:
+                    without[recompute] = done.copy()
+
+    def _fitting(self, layouts: Layouts) -> Mask:
+        """Which of the layouts fit on device and host; they are evaluated."""
+        held = memory(of_job(self.job, self.cluster, layouts, self.stack))
+        fits = held.bytes <= self.room
+        if self.cluster.host_memory_bytes is not None:
+            fits &= held.host <= self.cluster.host_memory_bytes
+        self.smallest_bytes = min(self.smallest_bytes, float(held.bytes.min()))
+        if fits.any():
+            self.evaluate(layouts.where(fits))
+        return np.asarray(fits)
 
     def evaluate(self, layouts: Layouts) -> None:
         """Predict layouts that fit, and keep the best of those within the limits."""

@@ -104,6 +104,12 @@ class Batch:
     loss_chunks: Floats
     host_bytes_per_second: Floats
     """Of one device to its host's memory, one direction."""
+    zero2: Floats
+    """1 where gradients are spread over dp after every micro-batch."""
+    spared_state: Floats
+    """Bytes per parameter that the optimizer keeps less than AdamW would."""
+    orthogonalises: Floats
+    """1 for Muon."""
     gpus: Floats
     tier_devices: Floats
     """Devices that each tier of links joins, inside out: one row of `MOST_TIERS` per case."""
@@ -306,6 +312,7 @@ _FLAGS = {
     "recompute_selective": ("recompute", "selective"),
     "sharded": ("sharding", "fsdp", "zero3", "hsdp"),
     "split_optimizer": ("sharding", "zero1", "zero2", "zero3", "fsdp", "hsdp"),
+    "zero2": ("sharding", "zero2"),
     "context_exchange": ("context", "all-to-all"),
     "offload_state": ("offload", "optimizer", "parameters", "nvme"),
     "offload_weights": ("offload", "parameters", "nvme"),
@@ -325,6 +332,8 @@ def _memory_constants(job: Job, stack: Stack) -> dict[str, float]:
     fused_loss = compiled and stack.compiled_loss and stack.year >= 2025
     eager = stack.saves in ("torch", "torchtitan")
     return {
+        "spared_state": stack.moment_bytes - layer,
+        "orthogonalises": job.optimizer == "muon",
         "state_bytes": stack.master_bytes + layer,
         "master_bytes": stack.master_bytes,
         "end_state_bytes": stack.master_bytes + end,
@@ -357,17 +366,25 @@ def _trained_share(job: Job) -> float:
     one = np.ones(1)
     for numbers in kinds_of(job.model, job.seq_len, prediction=False):
         kind = Kind(**{name: np.full(1, float(value)) for name, value in numbers.items()})
-        for x in matrices(kind, job.model.hidden * one, one):
-            if float(x.weights[0]) > 0:
-                whole += float(kind.count[0] * x.weights[0])
-                lora += job.lora_rank * float(kind.count[0] * (x.rows + x.columns)[0])
-    return lora / whole
+        shapes = [(1.0, float(x.rows[0]), float(x.columns[0]))
+                  for x in matrices(kind, job.model.hidden * one, one)]  # fmt: skip
+        count, width, inner = (numbers[n] for n in ("experts", "expert_width", "expert_hidden"))
+        shapes += [(count, numbers["gates"] * width, inner), (count, inner, width)]
+        for times, rows, columns in shapes:
+            if times * rows * columns > 0:
+                whole += numbers["count"] * times * rows * columns
+                lora += numbers["count"] * times * job.lora_rank * (rows + columns)
+    return min(lora / whole, 1.0)
 
 
 def _storage_seconds(job: Job, cluster: Cluster, stack: Stack) -> dict[str, float]:
     """Reading is hidden behind the step while it lasts; a checkpoint is written while all wait."""
     read, write = (cluster.storage_bytes_per_second(write=kind) for kind in (False, True))
     size = count_parameters(job.model).total * (stack.param_bytes + stack.state_bytes)
+    if (
+        job.training != "full"
+    ):  # the updates and their state; the frozen weights are on disk already
+        size *= _trained_share(job)
     every = job.checkpoint_steps
     return {
         "input_seconds": job.step_tokens * job.bytes_per_token / read if read else 0.0,
@@ -392,6 +409,13 @@ _CEILING_WATTS = {
     "a100": 400.0, "h100": 700.0, "h200": 700.0, "h800": 700.0, "gb200": 1200.0, "gb300": 1200.0,
 }  # fmt: skip
 """Power at which the ceiling used for a device was measured; GB300 borrows the GB200's."""
+
+
+def power_limit_known(device: Accelerator) -> bool:
+    """Whether the power at which the device's best matmul was measured is known: else a lower limit
+    changes nothing here.
+    """
+    return device.name.split("-")[0] in _CEILING_WATTS
 
 
 def _power_share(device: Accelerator) -> float:

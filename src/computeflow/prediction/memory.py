@@ -30,6 +30,8 @@ have beyond the lists."""
 CONTEXT_BYTES, OLD_CONTEXT_BYTES = 1.0e9, 1.65e9
 """Outside the allocator: context, kernels, communicators. Before kernels were loaded lazily (2023):
 1573 MiB, as BigScience measured it on an A100 (tr11-176B-ml/chronicles-prequel.md)."""
+HEADROOM = 0.92
+"""Of a device's memory that may be filled: the allocator's reserve takes 5 to 17 % in our runs."""
 RESERVE = {"none": 1.055, "selective": 1.107, "full": 1.174}
 """Reserved over allocated memory: medians of our H200 runs that are not held out (31, 2 and 6)."""
 
@@ -242,7 +244,8 @@ def _weights(b: Batch, share: Share) -> tuple[Floats, Floats]:
     end = np.maximum(share.embedding_parameters, share.head_parameters)
     some = np.minimum(2 * share.layer_parameters + end, share.parameters)
     some = some + np.minimum(2.0, share.layers) * share.expert_parameters
-    gathered = np.where(b.pp > 1, share.parameters + share.all_experts, some) * 2.0
+    gathered = np.where(b.pp > 1, share.parameters + share.all_experts, some)
+    gathered = gathered * np.maximum(b.element_bytes, 2.0)
     matrices = share.layers * share.layer_parameters + share.head_parameters + share.all_experts
     experts = share.all_experts * np.where(in_state, 0.0, b.param_bytes / _expert_shards(b))
     return own / _shards(b) + experts, np.where(sharded, gathered, matrices * b.cast_bytes)
@@ -257,9 +260,10 @@ def _gradients(b: Batch, share: Share, split: Floats) -> tuple[Floats, Floats, F
     until the last micro-batch; else one layer is reduced at a time.
     """
     piped = (b.sharded > 0) & (b.pp > 1)
-    shards = np.where(b.splits_gradients > 0, split, np.where(piped, 1.0, _shards(b)))
+    spread = (b.splits_gradients > 0) | (b.zero2 > 0)
+    shards = np.where(spread, split, np.where(piped, 1.0, _shards(b)))
     expert_shards = np.where(
-        b.splits_gradients > 0, terms.expert_replicas(b), np.where(piped, 1.0, _expert_shards(b))
+        spread, terms.expert_replicas(b), np.where(piped, 1.0, _expert_shards(b))
     )
     held_once = share.parameters / shards + share.all_experts / expert_shards
     buffer = held_once * b.grad_bytes * b.trained_share
@@ -269,7 +273,8 @@ def _gradients(b: Batch, share: Share, split: Floats) -> tuple[Floats, Floats, F
     stays = (b.keeps_gradients > 0) | (b.micro_batches > 1)
     held = np.where(stays, buffer, 0.0) + half_stays
     one_layer = share.layer_parameters + share.expert_parameters
-    reduced = np.where(b.sharded > 0, one_layer * (2 + b.grad_bytes), 0.0)
+    reduced = one_layer * (2 + b.grad_bytes) * b.trained_share
+    reduced = np.where(b.sharded > 0, reduced, 0.0)
     return buffer + half, held, buffer + half_stays, np.where(piped, 0.0, reduced)
 
 

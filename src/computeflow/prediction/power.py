@@ -33,8 +33,8 @@ def account_watts(b: Batch, p: Parameters) -> dict[str, Floats]:
     speeds = {
         "comm.tp": terms.group_speed(b, p, b.tp, ones),
         "comm.cp": terms.group_speed(b, p, b.cp, b.tp),
-        "comm.ep": terms.pair_speed(b, p, np.maximum(b.ep * b.etp / 2, 1.0)),
-        "comm.pp": terms.pair_speed(b, p, b.tp * b.cp * b.dp),
+        "comm.ep": terms.group_speed(b, p, b.ep, b.etp),
+        "comm.pp": terms.pair_speed(b, p, b.pp, b.tp * b.cp * b.dp),
         "comm.dp": terms.group_speed(b, p, b.dp * b.cp, b.tp),
     }
     waiting = WAITING * b.tdp_watts

@@ -11,7 +11,7 @@ import numpy as np
 from computeflow.cluster import Cluster
 from computeflow.ledger import Entry, Ledger, Peak, Window
 from computeflow.prediction.batch import Batch, of_job
-from computeflow.prediction.memory import stage_memory
+from computeflow.prediction.memory import HEADROOM, stage_memory
 from computeflow.prediction.parameters import Parameters, load_parameters
 from computeflow.prediction.power import account_watts
 from computeflow.prediction.ranges import kind_of, time_range, unknowns
@@ -50,6 +50,8 @@ class Prediction:
     tokens_per_second_per_gpu: float
     memory_by_stage: tuple[StageMemory, ...]
     memory_limit_bytes: float
+    host_limit_bytes: float | None
+    """Of the host's memory, one device's share; None where it is not known."""
     watts_per_gpu: float | None
     assumed: tuple[str, ...]
     """What was not given and what was taken for it."""
@@ -70,7 +72,16 @@ class Prediction:
 
     @property
     def fits(self) -> bool:
-        return self.memory_bytes <= self.memory_limit_bytes
+        """On the device, and what is offloaded in the host's memory where that is known."""
+        host = max(stage.host_bytes for stage in self.memory_by_stage)
+        return self.memory_bytes <= self.memory_limit_bytes and (
+            self.host_limit_bytes is None or host <= self.host_limit_bytes
+        )
+
+    @property
+    def tight(self) -> bool:
+        """It fits, but leaves less than the allocator needs itself."""
+        return self.fits and self.memory_bytes > HEADROOM * self.memory_limit_bytes
 
     @property
     def tokens_per_joule(self) -> float | None:
@@ -97,7 +108,9 @@ def predict(
     else:
         step = calibration.account_step(batch, generic, device)
     ledger = _ledger(job, layout, batch, step, generic)
-    low, high = time_range(kind_of(job), unknowns(cluster, layout, stack_stated=stack is not None))
+    low, high = time_range(
+        kind_of(job), unknowns(job, cluster, layout, stack_stated=stack is not None)
+    )
     if calibration is not None and stack is not None:
         low, high = calibration.range_for(stack.name) or (low, high)
     seconds = float(step.seconds[0])
@@ -111,6 +124,7 @@ def predict(
         tokens_per_second_per_gpu=job.step_tokens / seconds / layout.gpus,
         memory_by_stage=tuple(_stage(batch, number) for number in range(layout.pp)),
         memory_limit_bytes=device.reported_bytes or device.hbm_bytes,
+        host_limit_bytes=cluster.host_memory_bytes,
         watts_per_gpu=None if ledger.joules is None else ledger.joules / ledger.gpu_seconds,
         assumed=_assumed(job, cluster, used, stated=stack is not None),
         calibrated=calibration.calibrated(batch, device) if calibration is not None else (),

@@ -30,6 +30,8 @@ class Step:
     """Seconds per GPU and step; they sum to `seconds`."""
 
 
+_MUON_FLOPS = 30.0
+"""Per parameter and hidden width: five Newton-Schulz steps, three products each (arXiv:2502.16982)."""
 _TAKING = (
     "kernels", "recompute", "host", "copy", "comm.tp", "comm.cp", "comm.ep", "comm.dp", "uneven",
 )  # fmt: skip
@@ -46,7 +48,7 @@ def account_step(b: Batch, p: Parameters) -> Step:
     p2p = _pipeline_transfer(b, p)
     rounds = b.micro_batches
     stages = pipeline(b, p, seconds / b.layers, head)
-    dp = _gradient_traffic(b, p, backward / b.pp)
+    dp = _gradient_traffic(b, p, backward / b.pp) + rounds * _gathered_ends(b, p, head)
     optimizer, copy = _update(b, p, r)
     work = stages.seconds + rounds * p2p + dp + optimizer + copy
     jitter = work * p["jitter"] * np.log2(np.maximum(b.gpus / b.domain, 1.0))
@@ -104,7 +106,8 @@ def _update(b: Batch, p: Parameters, r: terms.Rates) -> tuple[Floats, Floats]:
     experts = b.layers / b.pp * terms.expert_parameters(b)
     own = (terms.stage_parameters(b) / shards + experts / copies) * b.trained_share
     moved = p["optimizer_bytes"] * np.where(b.state_bytes <= 4, p["optimizer_bf16"], 1.0)
-    here = own * moved / r.memory
+    moved = np.maximum(moved - 2 * b.spared_state, 0.0)
+    here = own * (moved / r.memory + b.orthogonalises * _MUON_FLOPS * b.hidden / r.matmul)
     there = own * (2 * b.state_bytes + b.grad_bytes) / p["cpu_update"]
     both_ways = own * (b.grad_bytes + b.param_bytes) / _host_speed(b, p)
     disk = b.offload_disk * own * 2 * b.state_bytes / p["disk"]
@@ -267,7 +270,9 @@ def _gathered(
     gathers = (b.sharded > 0) & (b.pp == 1)
     if not gathers.any():
         return done | {"comm.dp": np.zeros(len(b))}
-    bytes_each = 2.0 + (b.grad_bytes if scatters else 0.0)
+    bytes_each = terms.gathered_bytes(b)
+    if scatters:
+        bytes_each = bytes_each + b.grad_bytes * b.trained_share
     experts = local_experts(k, b.tp, b.ep, b.etp).weights
     traffic = _ring(b, p, terms.kind_parameters(b, k) * bytes_each, terms.shards(b), b.tp)
     traffic = traffic + _ring(b, p, experts * bytes_each, terms.expert_replicas(b), b.ep * b.etp)
@@ -276,6 +281,17 @@ def _gathered(
     busy = _device(done) + done["host"] + done["uneven"] + done["copy"]
     exposed = np.maximum(traffic - busy, 0.0)
     return done | {"comm.dp": exposed + p["shard_interference"] * np.minimum(busy, traffic)}
+
+
+def _gathered_ends(b: Batch, p: Parameters, head: Floats) -> Floats:
+    """The same for embedding and head, forward and backward of one micro-batch, beside the head."""
+    gathers = (b.sharded > 0) & (b.pp == 1)
+    if not gathers.any():
+        return np.zeros(len(b))
+    bytes_each = 2 * terms.gathered_bytes(b) + b.grad_bytes * (1 - b.frozen)
+    traffic = _ring(b, p, terms.end_parameters(b) * bytes_each, terms.shards(b), b.tp)
+    exposed = np.maximum(traffic - head, 0.0) + p["shard_interference"] * np.minimum(head, traffic)
+    return np.where(gathers, exposed, 0.0)
 
 
 def _ring(b: Batch, p: Parameters, size: Floats, ranks: Floats, stride: Floats) -> Floats:
@@ -289,8 +305,8 @@ def _pipeline_transfer(b: Batch, p: Parameters) -> Floats:
     Tensor-parallel ranks send a part each, with or without sequence parallelism (arXiv:2104.04473,
     section 4.1).
     """
-    size = 2 * 2 * b.micro_batch * b.seq_len / b.cp * b.hidden / b.tp
-    speed = terms.pair_speed(b, p, b.tp * b.cp * b.dp)
+    size = 2 * b.element_bytes * terms.tokens(b) * b.hidden / b.tp
+    speed = terms.pair_speed(b, p, b.pp, b.tp * b.cp * b.dp)
     return np.where(b.pp > 1, p["p2p_exposed"] * b.vp * size / speed, 0.0)
 
 
@@ -307,14 +323,15 @@ def _gradient_traffic(b: Batch, p: Parameters, last_backward: Floats) -> Floats:
     size = terms.stage_parameters(b) / shards
     back = np.where(b.split_optimizer * whole > 0, b.param_bytes, b.grad_bytes)
     size = size * b.trained_share
-    seconds = _ring(b, p, size * (b.grad_bytes + back), ranks, b.tp * shards)
+    times = np.where(b.zero2 > 0, b.micro_batches, 1.0)  # gradients do not wait for the last one
+    seconds = _ring(b, p, size * (times * b.grad_bytes + back), ranks, b.tp * shards)
     seconds = seconds + _latency(b, p, size, ranks)
     experts = b.layers / b.pp * terms.expert_parameters(b) * b.trained_share
     experts = np.where(whole, experts, 0.0)
     copies = terms.expert_replicas(b)
     seconds = seconds + _ring(b, p, experts * (b.grad_bytes + back), copies, b.ep * b.etp)
     seconds = seconds + np.where(experts > 0, _latency(b, p, experts, copies), 0.0)
-    hidden = last_backward * p["dp_hidden"] * b.dp_overlap
+    hidden = times * last_backward * p["dp_hidden"] * b.dp_overlap
     return np.maximum(seconds - hidden, 0.1 * seconds)
 
 

@@ -130,7 +130,7 @@ def layer(b: Batch, k: Kind, p: Parameters, r: Rates) -> Layer:
     casts = b.low_precision * wide * cast / r.memory
     # bf16 gradients added to an fp32 buffer and cleared, every micro-batch; else the matmul adds
     summed = (2 * b.grad_bytes + 2 * b.half_grad_bytes) * np.where(b.half_grad_bytes > 0, 1.0, 0.0)
-    summed = (kind_parameters(b, k) + local.weights) * summed / r.memory
+    summed = (kind_parameters(b, k) + local.weights) * b.trained_share * summed / r.memory
     attention = _attention(b, k, p, r)
     return Layer(
         linear_forward=forward + routed_forward,
@@ -229,7 +229,7 @@ def head(b: Batch, p: Parameters, r: Rates) -> Floats:
     products = (
         matmul_seconds(t, vocab, b.hidden, r.matmul, depth, p)
         + matmul_seconds(t, b.hidden, vocab, r.matmul, depth, p)
-        + matmul_seconds(vocab, b.hidden, t, r.matmul, depth, p)
+        + (1 - b.frozen) * matmul_seconds(vocab, b.hidden, t, r.matmul, depth, p)
     )
     return b.losses * (products + t * vocab * p["logit_bytes"] / r.memory)
 
@@ -251,12 +251,15 @@ def group_speed(b: Batch, p: Parameters, ranks: Floats, stride: Floats) -> Float
     return speed
 
 
-def pair_speed(b: Batch, p: Parameters, stride: Floats) -> Floats:
-    """Bytes/s from one device to the one `stride` further: the outermost tier between them."""
+def pair_speed(b: Batch, p: Parameters, ranks: Floats, stride: Floats) -> Floats:
+    """Bytes/s between neighbours of `ranks` devices that lie `stride` apart: of the slowest pair.
+
+    Where the whole row does not fit into a unit, some pair of neighbours is in two.
+    """
     speed, unit = np.full(len(b), np.inf), np.ones(len(b))
     for tier in range(MOST_TIERS):
         efficiency = p["link_efficiency"] if tier == 0 else p["nic_efficiency"]
-        crosses = 2 * stride > unit
+        crosses = ranks * stride > unit
         speed = np.where(crosses, b.tier_bytes_per_second[:, tier] * efficiency, speed)
         unit = b.tier_devices[:, tier]
     return speed
@@ -291,7 +294,7 @@ def expert_parallel(b: Batch, k: Kind, p: Parameters) -> Floats:
     if not (k.experts > 0).any():
         return np.zeros(len(b))
     size = (
-        2 * tokens(b) / b.tp * k.top_k * k.expert_hidden
+        b.element_bytes * tokens(b) / b.tp * k.top_k * k.expert_hidden
     )  # every rank sends its part of the tokens
     once = all_to_all_seconds(b, p, size, b.ep, b.etp, k.top_k)
     gathered = (b.etp - 1) * size / group_speed(b, p, b.etp, np.ones(len(b)))
@@ -303,7 +306,7 @@ def tensor_parallel(b: Batch, k: Kind, p: Parameters) -> Floats:
     """Exposed seconds of one block's collectives in one direction: one of the whole activations for
     its mixer, one for its feed-forward part.
     """
-    size = 2 * tokens(b) * b.hidden
+    size = b.element_bytes * tokens(b) * b.hidden
     # Transformer Engine's overlap gathers fp8 operands, and scatters bf16 results
     size = size * np.where((b.low_precision > 0) & (b.tp_overlap > 0), 0.75, 1.0)
     speed = group_speed(b, p, b.tp, np.ones(len(b)))
@@ -321,13 +324,13 @@ def context_parallel(b: Batch, k: Kind, p: Parameters) -> Floats:
         return np.zeros(len(b))
     kv = np.where(k.kv_rank > 0, k.kv_rank + k.rope_dim, 0.0)
     heads = np.maximum(k.kv_heads / b.tp, 1.0) * (k.qk_dim + k.value_dim)
-    size = 2 * tokens(b) * np.where(k.kv_rank > 0, kv, heads)
+    size = b.element_bytes * tokens(b) * np.where(k.kv_rank > 0, kv, heads)
     ring = 0.5 * (b.cp - 1) * size / group_speed(b, p, b.cp, b.tp)
     if not (b.context_exchange > 0).any():
         return ring
     # heads for tokens before attention (queries, keys, values), tokens for heads after (outputs)
     parts = k.heads * (k.qk_dim + k.value_dim) + k.kv_heads * (k.qk_dim + k.value_dim)
-    exchanged = 2 * tokens(b) * parts / b.tp
+    exchanged = b.element_bytes * tokens(b) * parts / b.tp
     whole = all_to_all_seconds(b, p, exchanged, b.cp, b.tp, np.ones(len(b)))
     return np.where(b.context_exchange > 0, whole, ring)
 
@@ -362,7 +365,16 @@ def expert_parameters(b: Batch) -> Floats:
     return total / b.layers
 
 
+def gathered_bytes(b: Batch) -> Floats:
+    """Per parameter that a fully sharded pass gathers: as it is computed with, or as it is kept."""
+    return np.where(b.element_bytes > 2, b.element_bytes, np.minimum(b.param_bytes, 2.0))
+
+
+def end_parameters(b: Batch) -> Floats:
+    """Parameters of embedding and head that the heaviest stage has, on one rank."""
+    return np.where(b.pp > 1, 1.0, 2.0 - b.tied) * b.vocab * b.hidden / b.tp
+
+
 def stage_parameters(b: Batch) -> Floats:
     """Parameters of the heaviest pipeline stage on one rank, without routed experts."""
-    ends = np.where(b.pp > 1, 1.0, 2.0) * b.vocab * b.hidden / b.tp
-    return b.layers / b.pp * layer_parameters(b) + ends
+    return b.layers / b.pp * layer_parameters(b) + end_parameters(b)

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from computeflow.planning.explain import Lost, Sensitivity
+    from computeflow.planning.exports.writing import Exported
     from computeflow.planning.plans import Plan, Plans
     from computeflow.planning.pools import Pools
     from computeflow.workload import Layout
@@ -24,8 +25,8 @@ def plan_tables(answer: Plans, title: str) -> list[Table]:
     rows = tuple(_row(number, plan) for number, plan in enumerate(answer.plans, start=1))
     table = Table(
         title=title,
-        columns=columns("#", "layout", "step", "at worst", "MFU", "memory", "W",
-                        right="#,step,at worst,MFU,memory,W", wrap="layout"),
+        columns=columns("#", "layout", "step", "ranked by", "MFU", "memory", "W",
+                        right="#,step,ranked by,MFU,memory,W", wrap="layout"),
         rows=rows,
         notes=_notes(answer),
         strong=frozenset({0}),
@@ -55,7 +56,7 @@ def _row(number: int, plan: Plan) -> tuple[str, ...]:
         str(number),
         layout_text(plan.layout),
         format_seconds(found.step_seconds),
-        format_seconds(max(plan.pessimistic_seconds, found.step_seconds_range[1])),
+        format_seconds(plan.pessimistic_seconds),
         "-" if mfu is None else f"{100 * mfu:.0f} %",
         format_si(found.memory_bytes, "B"),
         "-" if watts is None else f"{watts:.0f}",
@@ -64,6 +65,9 @@ def _row(number: int, plan: Plan) -> tuple[str, ...]:
 
 def _notes(answer: Plans) -> tuple[str, ...]:
     notes = [] if answer.complete else ["interrupted: the best so far"]
+    best = min((p.pessimistic_seconds for p in answer.plans), default=0.0)
+    if answer.plans and answer.plans[0].pessimistic_seconds > best:
+        notes.append("1: tied with faster ones, and plainer or nearer to what was measured")
     for number, plan in enumerate(answer.plans, start=1):
         if plan.unmeasured:
             notes.append(f"{number}: no published run here tests {', '.join(plan.unmeasured)}")
@@ -222,3 +226,21 @@ def pools_table(found: Pools, names: Sequence[str]) -> Table:
         rows=tuple(rows),
         notes=(verdict,),
     )
+
+
+def exports_table(exported: Sequence[Exported], folder: str) -> Table:
+    """What was written, and what each format cannot say or take."""
+    rows = []
+    for each in exported:
+        if each.written is None:
+            rows.append((each.name, each.version, "-", f"refused: {each.refused}"))
+        else:
+            files = ", ".join(each.written.files)
+            rows.append((each.name, each.version, files, "; ".join(each.written.left_out)))
+    return Table(
+        title=f"The first plan, written to {folder}",
+        columns=columns(
+            "format", "checked against", "files", "not said", wrap="checked against,files,not said"
+        ),
+        rows=tuple(rows),
+    )  # fmt: skip

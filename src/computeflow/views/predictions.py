@@ -27,6 +27,7 @@ def prediction_tables(found: Prediction) -> list[Table]:
     owners = ", ".join(
         f"{name} {format_si(size, 'B')}" for name, size in found.memory_by_owner.items() if size
     )
+    away = _elsewhere(found)
     calibrated = [("calibrated", "; ".join(found.calibrated))] if found.calibrated else []
     facts = (
         ("step", f"{format_seconds(found.step_seconds)} ({format_seconds(low)} to "
@@ -34,7 +35,8 @@ def prediction_tables(found: Prediction) -> list[Table]:
         ("throughput", f"{found.tokens_per_second_per_gpu:,.0f} tokens/s per GPU"),
         ("memory", f"{format_si(found.memory_bytes, 'B')} of "
          f"{format_si(found.memory_limit_bytes, 'B')}, "
-         f"{'fits' if found.fits else 'DOES NOT FIT'}; {fullest}: {owners}"),
+         f"{_verdict(found)}; {fullest}: {owners}"),
+        *away,
         ("power", power),
         ("assumed", "; ".join(found.assumed)),
         *calibrated,
@@ -96,3 +98,18 @@ def _row(name: str, e: Errors) -> tuple[str, ...]:
         format_share(e.p90_ape),
         f"{100 * e.in_range:.0f} %",
     )
+
+
+def _verdict(found: Prediction) -> str:
+    return "fits tightly" if found.tight else "fits" if found.fits else "DOES NOT FIT"
+
+
+def _elsewhere(found: Prediction) -> list[tuple[str, str]]:
+    """What is offloaded, for one device, and what its host has for it."""
+    host = max(stage.host_bytes for stage in found.memory_by_stage)
+    disk = max(stage.disk_bytes for stage in found.memory_by_stage)
+    limit = found.host_limit_bytes
+    of = "" if limit is None else f" of {format_si(limit, 'B')}"
+    parts = [f"{format_si(host, 'B')}{of} in the host's memory"] if host else []
+    parts += [f"{format_si(disk, 'B')} on disk"] if disk else []
+    return [("offloaded", ", ".join(parts))] if parts else []

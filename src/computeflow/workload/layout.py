@@ -70,8 +70,12 @@ class Job:
             raise InputError(f"bytes_per_token = {self.bytes_per_token}: zero or more")
         if self.training not in TRAININGS:
             raise UnknownNameError("training", self.training, TRAININGS)
-        if not (1 <= self.lora_rank <= MOST and 1 <= self.loss_chunks <= MOST):
-            raise InputError("lora_rank and loss_chunks are one or more")
+        if not 1 <= self.lora_rank <= self.model.hidden:
+            raise InputError(
+                f"lora_rank = {self.lora_rank}: from 1 to the width {self.model.hidden}"
+            )
+        if not 1 <= self.loss_chunks <= MOST:
+            raise InputError(f"loss_chunks = {self.loss_chunks}: one or more")
         if not 0 <= self.expert_spread <= 100:
             raise InputError(f"expert_spread = {self.expert_spread}: between 0 and 100")
         if self.multi_token and not self.model.prediction_blocks:

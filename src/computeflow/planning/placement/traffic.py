@@ -151,7 +151,7 @@ def _summed(b: Batch, size: Callable[[Batch, Kind], Floats]) -> Floats:
 
 def _tensor(b: Batch, k: Kind) -> Floats:
     """One block, one direction: its activations reduced for the mixer and for the feed-forward part."""
-    size = 2 * terms.tokens(b) * b.hidden
+    size = b.element_bytes * terms.tokens(b) * b.hidden
     size = size * np.where((b.low_precision > 0) & (b.tp_overlap > 0), 0.75, 1.0)
     mixers = ((k.heads > 0) | (k.mixer_weights > 0)).astype(np.float64)
     parts = mixers + ((k.ffn > 0) | (k.experts > 0))
@@ -162,23 +162,24 @@ def _ring(b: Batch, k: Kind) -> Floats:
     """Keys and values of one block, once around the context-parallel ring."""
     heads = np.maximum(k.kv_heads / b.tp, 1.0) * (k.qk_dim + k.value_dim)
     width = np.where(k.kv_rank > 0, k.kv_rank + k.rope_dim, heads)
-    return (b.cp - 1) * 2 * terms.tokens(b) * width
+    return (b.cp - 1) * b.element_bytes * terms.tokens(b) * width
 
 
 def _exchange(b: Batch, k: Kind) -> Floats:
     """Heads for tokens before attention, tokens for heads after."""
     parts = (k.heads + k.kv_heads) * (k.qk_dim + k.value_dim) / b.tp
-    return 2 * terms.tokens(b) * parts * (b.cp - 1) / b.cp
+    return b.element_bytes * terms.tokens(b) * parts * (b.cp - 1) / b.cp
 
 
 def _routed(b: Batch, k: Kind) -> Floats:
     """Copies of one block's tokens for their experts, before they leave."""
-    return np.where(k.experts > 0, 2 * terms.tokens(b) / b.tp * k.top_k * k.expert_hidden, 0.0)
+    size = b.element_bytes * terms.tokens(b) / b.tp * k.top_k * k.expert_hidden
+    return np.where(k.experts > 0, size, 0.0)
 
 
 def _pipeline(b: Batch) -> Iterator[Flow | None]:
     """Activations to the next stage, gradients back: every micro-batch, once per chunk of a stage."""
-    once = b.micro_batches * 2 * terms.tokens(b) * b.hidden / b.tp
+    once = b.micro_batches * b.element_bytes * terms.tokens(b) * b.hidden / b.tp
     closing = float((once * (b.vp - 1))[0])
     yield _flow("comm.pp", b.pp, b.tp * b.cp * b.dp, b.vp * once, "chain", closing=closing)
 
@@ -189,17 +190,20 @@ def _gradients(b: Batch) -> Iterator[Flow | None]:
     experts = b.ep * b.etp
     copies = terms.expert_replicas(b)
     if not whole:
-        each = (
-            4.0 + b.grad_bytes
-        )  # gathered before both passes, gradients scattered after the second
+        # gathered before both passes, gradients scattered after the second
+        each = 2 * terms.gathered_bytes(b) + b.grad_bytes * b.trained_share
+        ends = 2 * terms.gathered_bytes(b) + b.grad_bytes * (1 - b.frozen)
         n = terms.shards(b)
-        yield _flow("comm.dp", n, b.tp, each * _summed(b, terms.kind_parameters) * (n - 1) / n)
+        size = each * _summed(b, terms.kind_parameters)
+        size = size + ends * b.micro_batches * terms.end_parameters(b)
+        yield _flow("comm.dp", n, b.tp, size * (n - 1) / n)
         held = _summed(b, lambda b, k: local_experts(k, b.tp, b.ep, b.etp).weights)
         yield _flow("comm.dp", copies, experts, each * held * (copies - 1) / copies)
     n = b.dp * b.cp if whole else b.replicas
     shards = np.ones(1) if whole else terms.shards(b)
     back = b.param_bytes if whole and b.split_optimizer[0] > 0 else b.grad_bytes
-    each = (b.grad_bytes + back) * b.trained_share
+    times = b.micro_batches if b.zero2[0] > 0 else 1.0
+    each = (times * b.grad_bytes + back) * b.trained_share
     yield _flow(
         "comm.dp", n, b.tp * shards, each * terms.stage_parameters(b) / shards * (n - 1) / n
     )

@@ -1,0 +1,62 @@
+"""Read a framework's configuration, predict it, and list what would break or what it costs."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import click
+
+from computeflow.catalog import load_catalog
+from computeflow.catalog.files import read_text
+from computeflow.cli.jobs import cluster_of, place_options
+from computeflow.cli.output import catalog_option, emit, output_option
+from computeflow.cli.predict import prediction_data
+from computeflow.planning.exports.frameworks import FRAMEWORKS
+from computeflow.planning.exports.reading import read_file, setup_of
+from computeflow.planning.review import review
+from computeflow.views.reviews import review_tables
+
+PROBLEMS = 3
+
+
+@click.command(help=__doc__)
+@click.argument("file", type=click.Path(path_type=Path))
+@place_options
+@click.option(
+    "--format",
+    "format_name",
+    type=click.Choice(sorted(FRAMEWORKS)),
+    help="Where the content leaves it open.",
+)
+@click.option("--model", metavar="NAME", help="Where the file does not name its model.")
+@click.option("--global-batch", type=int, help="Where the file does not state it.")
+@click.option("--seq-len", type=int, help="Where the file does not state it.")
+@click.option("--stack", metavar="NAME", help="The software; else the framework's own.")
+@click.option("--price", type=float, help="Dollars per GPU-hour: prices what is lost.")
+@catalog_option
+@output_option
+def check(
+    file: Path, format_name: str | None, model: str | None, global_batch: int | None,
+    seq_len: int | None, stack: str | None, price: float | None, files: tuple[str, ...],
+    output: str, **options: Any,
+) -> int:  # fmt: skip
+    facts = load_catalog(files)
+    cluster = cluster_of(options, facts)
+    reading = read_file(read_text(file), str(file), format_name)
+    stated = {"model": model, "global_batch": global_batch, "seq_len": seq_len, "stack": stack}
+    given = {name: value for name, value in stated.items() if value is not None}
+    setup = setup_of(reading, cluster, given, facts)
+    found = review(setup.job, cluster, setup.layout, setup.stack)
+    data = {
+        "schema": "computeflow.check/1",
+        "format": reading.format,
+        "layout": asdict(setup.layout),
+        "prediction": None if found.prediction is None else prediction_data(found.prediction),
+        "remarks": [asdict(remark) for remark in found.remarks],
+        "unknown": list(reading.unknown),
+        "notes": list(reading.notes),
+    }
+    emit(output, data, review_tables(setup, reading, found, price))
+    return PROBLEMS if found.remarks else 0

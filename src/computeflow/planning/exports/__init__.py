@@ -1,0 +1,1 @@
+"""A plan as the files that frameworks and launchers take, and such files back into a layout."""

@@ -1,0 +1,13 @@
+"""Configurations of training frameworks, by name."""
+
+from computeflow.planning.exports.frameworks.accelerate import Accelerate
+from computeflow.planning.exports.frameworks.deepspeed import DeepSpeed
+from computeflow.planning.exports.frameworks.megatron import Megatron
+from computeflow.planning.exports.frameworks.settings import Framework
+from computeflow.planning.exports.frameworks.torchtitan import Torchtitan
+from computeflow.planning.exports.frameworks.trainer import Trainer
+
+_ALL: tuple[Framework, ...] = (Torchtitan(), DeepSpeed(), Megatron(), Accelerate(), Trainer())
+FRAMEWORKS: dict[str, Framework] = {framework.name: framework for framework in _ALL}
+
+__all__ = ["FRAMEWORKS", "Framework"]

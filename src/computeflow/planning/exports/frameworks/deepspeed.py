@@ -1,0 +1,262 @@
+"""DeepSpeed's configuration: one JSON file, with a note on what it cannot hold.
+
+JSON has no comments, so what is left out stands in the note beside it. What the training script
+decides (the model, recomputation, pipeline stages) is not DeepSpeed's to configure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+from computeflow import codec
+from computeflow.planning.exports.frameworks.settings import (
+    Settings,
+    contradiction,
+    header,
+    parsed,
+    reading,
+    stated,
+    unsaid,
+)
+from computeflow.planning.exports.model import Reading, Setup, Written
+
+_STAGES = {"ddp": 0, "zero1": 1, "zero2": 2, "zero3": 3, "fsdp": 3, "hsdp": 3}
+_SHARDINGS = ("ddp", "zero1", "zero2", "zero3")
+_OPTIMIZERS = {"adamw": "AdamW", "muon": "Muon"}
+_MEANT = {"adamw": "adamw", "adam": "adamw", "fusedadam": "adamw", "muon": "muon"}
+_IGNORED = (
+    "gradient_clipping steps_per_print wall_clock_breakdown zero_allow_untested_optimizer "
+    "zero_optimization.overlap_comm zero_optimization.contiguous_gradients "
+    "zero_optimization.reduce_scatter zero_optimization.allgather_partitions "
+    "zero_optimization.reduce_bucket_size zero_optimization.allgather_bucket_size "
+    "zero_optimization.offload_optimizer.pin_memory zero_optimization.offload_param.pin_memory "
+    "zero_optimization.offload_optimizer.nvme_path zero_optimization.offload_param.nvme_path"
+).split()
+"""Known, and of no matter to a layout."""
+
+
+class DeepSpeed:
+    name = "deepspeed"
+    version = "0.19.8"
+    expresses = frozenset(
+        "gpus tp pp cp ep micro_batch sharding offload context "
+        "global_batch precision optimizer".split()
+    )
+    choices: Mapping[str, tuple[Any, ...]] = MappingProxyType(
+        {
+            "sharding": _SHARDINGS,
+            "precision": ("fp32", "fp16", "bf16"),
+            "optimizer": tuple(_OPTIMIZERS),
+            "context": ("all-to-all",),
+        }
+    )
+
+    def write(self, setup: Setup) -> Written:
+        _refuse(setup)
+        left_out = [
+            line for line in unsaid(setup, self) if setup.layout.cp > 1 or "context" not in line
+        ]
+        title = f"DeepSpeed {self.version} configuration in ds_config.json, written by ComputeFlow."
+        lines = header(title, setup, left_out)
+        lines += [f"Start it with: {command(setup)}", *_by_script(setup)]
+        return Written(
+            files={
+                "ds_config.json": codec.to_json(_tree(setup)) + "\n",
+                "ds_config.txt": "\n".join(lines) + "\n",
+            },
+            left_out=tuple(left_out),
+        )
+
+    def recognises(self, text: str, file_name: str) -> bool:
+        keys = ("train_micro_batch_size_per_gpu", "train_batch_size", "zero_optimization")
+        found = any(f'"{key}"' in text for key in keys)
+        return text.lstrip().startswith("{") and found and '"per_device_train' not in text
+
+    def read(self, text: str, where: str) -> Reading:
+        tree = parsed(lambda t: codec.from_json(t, where), text, where, "JSON")
+        return read_tree(Settings(tree, where), self.name)
+
+
+def command(setup: Setup) -> str:
+    return (
+        f"deepspeed --num_nodes {setup.nodes} --num_gpus {setup.node_devices} --hostfile HOSTFILE "
+        "TRAIN.py --deepspeed --deepspeed_config ds_config.json"
+    )
+
+
+def _by_script(setup: Setup) -> list[str]:
+    layout = setup.layout
+    lines = ["Learning rate and schedule are the script's; DeepSpeed's default rate is 1e-3."]
+    if layout.pp > 1:
+        lines.append(f"The script builds a PipelineModule of num_stages={layout.pp}.")
+    if layout.cp > 1:
+        lines.append(f"The script splits sequences over {layout.cp} ranks (Ulysses).")
+    if layout.offload == "nvme":
+        lines.append("nvme_path names a folder on the node's own disk: set it.")
+    return lines
+
+
+def _refuse(setup: Setup) -> None:
+    layout, job = setup.layout, setup.job
+    stage = _STAGES[layout.sharding]
+    sharding = f"sharding = {layout.sharding} (stage {stage})"
+    if stage >= 2 and layout.pp > 1:
+        why = "its pipeline works with stages 0 and 1 only"
+        raise contradiction("DeepSpeed", sharding, f"pp = {layout.pp}", why)
+    if layout.offload == "optimizer" and stage == 0:
+        why = "state moves to the host from stage 1 on"
+        raise contradiction("DeepSpeed", sharding, "offload = optimizer", why)
+    if job.optimizer == "muon" and stage == 0:
+        raise contradiction("DeepSpeed", sharding, "optimizer = muon", "it needs stage 1 to 3")
+    if layout.ep > 1 and layout.tp > 1:
+        why = "AutoEP and AutoTP do not go together"
+        raise contradiction("DeepSpeed", f"ep = {layout.ep}", f"tp = {layout.tp}", why)
+    if layout.ep > 1 and stage == 3 and layout.cp > 1:
+        why = "AutoEP at stage 3 goes without sequence parallelism"
+        raise contradiction("DeepSpeed", f"ep = {layout.ep}, {sharding}", f"cp = {layout.cp}", why)
+
+
+def _tree(setup: Setup) -> dict[str, Any]:
+    job, layout = setup.job, setup.layout
+    tree: dict[str, Any] = {
+        "train_batch_size": job.global_batch,
+        "train_micro_batch_size_per_gpu": layout.micro_batch,
+        "gradient_accumulation_steps": setup.accumulation,
+        "optimizer": {"type": _OPTIMIZERS.get(job.optimizer, "AdamW"), "params": {}},
+        "bf16": {"enabled": job.precision not in ("fp32", "tf32", "fp16")},
+        "zero_optimization": zero_section(setup),
+    }
+    if job.precision == "fp16":
+        tree["fp16"] = {"enabled": True}
+    if layout.tp > 1:
+        tree["tensor_parallel"] = {"autotp_size": layout.tp}
+    if layout.ep > 1:
+        tree["expert_parallel"] = {"enabled": True, "autoep_size": layout.ep}
+    if layout.cp > 1:
+        tree["sequence_parallel_size"] = layout.cp
+    if layout.pp > 1:
+        tree["pipeline"] = {"stages": layout.pp}
+    if layout.offload == "activations":
+        tree["activation_checkpointing"] = {"cpu_checkpointing": True}
+    return tree
+
+
+def zero_section(setup: Setup) -> dict[str, Any]:
+    layout = setup.layout
+    section: dict[str, Any] = {"stage": _STAGES[layout.sharding]}
+    if section["stage"]:
+        section["overlap_comm"] = setup.stack.dp_overlap
+    device = {"optimizer": "cpu", "parameters": "cpu", "nvme": "nvme"}.get(layout.offload)
+    if device is not None:
+        place = {"device": device} | ({"nvme_path": "/local_nvme"} if device == "nvme" else {})
+        section["offload_optimizer"] = place
+        if layout.offload != "optimizer":
+            section["offload_param"] = dict(place)
+    return section
+
+
+def read_tree(settings: Settings, name: str) -> Reading:
+    """Also of the part of another framework's file that is handed to DeepSpeed."""
+    notes = [f"{key} = auto: left to the script" for key in settings.drop("auto")]
+    for key in _IGNORED:
+        settings.raw(key)
+    sizes = {
+        "tp": settings.size("tensor_parallel.autotp_size", least=0) or 1,
+        "cp": settings.size("sequence_parallel_size") or 1,
+        "pp": settings.size("pipeline.stages") or 1,
+        "ep": settings.size("expert_parallel.autoep_size") or 1,
+    }
+    if settings.flag("expert_parallel.enabled") is False:
+        sizes["ep"] = 1
+    layout: dict[str, Any] = dict(sizes)
+    if sizes["cp"] > 1:
+        layout["context"] = "all-to-all"
+    batch = _batches(settings, layout, notes)
+    job = stated(global_batch=batch, precision=_precision(settings), optimizer=_optimizer(settings))
+    dp = layout.pop("dp", None)
+    if dp is not None:
+        layout["gpus"] = dp * sizes["tp"] * sizes["cp"] * sizes["pp"]
+    layout["sharding"], layout["replicas"] = _sharding(settings, dp)
+    if layout["sharding"] == "hsdp":
+        notes.append("mics_shard_size: removed from DeepSpeed by 0.19.8; taken for hsdp")
+    layout["offload"] = _offload(settings, layout["sharding"])
+    return reading(name, settings, job, layout, notes)
+
+
+def _batches(settings: Settings, layout: dict[str, Any], notes: list[str]) -> int | None:
+    total = settings.size("train_batch_size")
+    micro = settings.size("train_micro_batch_size_per_gpu")
+    steps = settings.size("gradient_accumulation_steps")
+    if micro is not None:
+        layout["micro_batch"] = micro
+    if total is not None and micro is not None and total % (micro * (steps or 1)):
+        raise settings.against(
+            f"train_batch_size = {total}",
+            f"train_micro_batch_size_per_gpu x gradient_accumulation_steps = {micro} x {steps or 1}",
+            "their quotient is the number of data-parallel ranks, and no whole number",
+        )
+    if total is not None and micro is not None and steps is not None:
+        layout["dp"] = total // (micro * steps)
+    elif total is None:
+        notes.append("train_batch_size is not there: it follows from the GPUs")
+    else:
+        notes.append("the number of GPUs does not follow from the batch sizes")
+    return total
+
+
+def _precision(settings: Settings) -> str | None:
+    bf16, fp16 = settings.flag("bf16.enabled"), settings.flag("fp16.enabled")
+    if bf16 and fp16:
+        raise settings.against("bf16.enabled", "fp16.enabled", "one of the two can be true")
+    if bf16 is None and fp16 is None:
+        return None
+    return "bf16" if bf16 else "fp16" if fp16 else "fp32"
+
+
+def _optimizer(settings: Settings) -> str | None:
+    name = settings.text("optimizer.type")
+    for key in [k for k in settings.rest() if k.startswith(("optimizer.params", "scheduler."))]:
+        settings.raw(key)
+    if name is not None and name.lower() not in _MEANT:
+        raise settings.wrong("optimizer.type", name, f"one of {', '.join(_OPTIMIZERS.values())}")
+    return None if name is None else _MEANT[name.lower()]
+
+
+def _sharding(settings: Settings, dp: int | None) -> tuple[str, int]:
+    stage = settings.size("zero_optimization.stage", least=0) or 0
+    if stage > 3:
+        raise settings.wrong("zero_optimization.stage", stage, "0 to 3")
+    shards = settings.size("zero_optimization.mics_shard_size", least=-1)
+    if shards is None or shards < 1:
+        return _SHARDINGS[stage], 1
+    if stage != 3:
+        raise settings.against(
+            f"mics_shard_size = {shards}", f"stage = {stage}", "it needs stage 3"
+        )
+    if dp is not None and dp % shards:
+        raise settings.against(
+            f"mics_shard_size = {shards}",
+            f"{dp} data-parallel ranks",
+            "one does not divide the other",
+        )
+    return "hsdp", dp // shards if dp is not None else 1
+
+
+def _offload(settings: Settings, sharding: str) -> str:
+    devices = {"cpu": "cpu", "nvme": "nvme", "none": None}
+    state = settings.choice("zero_optimization.offload_optimizer.device", devices)
+    weights = settings.choice("zero_optimization.offload_param.device", devices)
+    activations = settings.flag("activation_checkpointing.cpu_checkpointing")
+    if weights is not None and sharding in ("ddp", "zero1", "zero2"):
+        raise settings.against(
+            f"offload_param.device = {weights}", f"stage = {_STAGES[sharding]}", "it needs stage 3"
+        )
+    if "nvme" in (state, weights):
+        return "nvme"
+    if weights is not None:
+        return "parameters"
+    if state is not None:
+        return "optimizer"
+    return "activations" if activations else "none"

@@ -1,0 +1,315 @@
+"""torchtitan's job config: one TOML file. 0.2.2 is the last release that reads one.
+
+Later releases take most of these names as command-line options, over a configuration in Python.
+"""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+from computeflow.planning.exports.frameworks.settings import (
+    Settings,
+    contradiction,
+    header,
+    parsed,
+    reading,
+    stated,
+    unsaid,
+)
+from computeflow.planning.exports.model import Reading, Setup, Written
+
+_FLAVORS = {
+    "llama-3.1-8b": ("llama3", "8B"), "llama-3.1-70b": ("llama3", "70B"),
+    "llama-3.1-405b": ("llama3", "405B"), "llama-4-scout": ("llama4", "17bx16e"),
+    "llama-4-maverick": ("llama4", "17bx128e"), "deepseek-v2-lite": ("deepseek_v3", "16B"),
+    "deepseek-v2": ("deepseek_v3", "236B"), "deepseek-v3": ("deepseek_v3", "671B"),
+    "qwen3-0.6b": ("qwen3", "0.6B"), "qwen3-1.7b": ("qwen3", "1.7B"), "qwen3-4b": ("qwen3", "4B"),
+    "qwen3-8b": ("qwen3", "8B"), "qwen3-14b": ("qwen3", "14B"), "qwen3-32b": ("qwen3", "32B"),
+    "qwen3-30b-a3b": ("qwen3", "30B-A3B"), "qwen3-235b-a22b": ("qwen3", "235B-A22B"),
+    "gpt-oss-20b": ("gpt_oss", "20b"), "gpt-oss-120b": ("gpt_oss", "120b"),
+}  # fmt: skip
+_NAMES = {flavor: name for name, flavor in _FLAVORS.items()}
+_SCHEDULES = {"1f1b": "1F1B", "zero-bubble": "InterleavedZeroBubble", "zbv": "ZBVZeroBubble",
+              "dualpipe": "DualPipeV"}  # fmt: skip
+_MEANT = {name: ours for ours, name in _SCHEDULES.items()} | {"Interleaved1F1B": "1f1b"}
+_RESHARD = {"zero2": "never", "zero3": "always", "fsdp": "default", "hsdp": "default"}
+_FLOAT8 = {"fp8": "tensorwise", "fp8-rowwise": "rowwise"}
+_FLOAT8_NAMES = {"float8", "quantize.linear.float8"}
+_MX_NAMES = {"mx", "quantize.linear.mx"}
+
+
+class Torchtitan:
+    name = "torchtitan"
+    version = "0.2.2"
+    expresses = frozenset(
+        "gpus tp pp vp cp ep etp micro_batch recompute sharding replicas schedule offload "
+        "model global_batch seq_len precision optimizer checkpoint_steps".split()
+    )
+    choices: Mapping[str, tuple[Any, ...]] = MappingProxyType(
+        {
+            "sharding": ("ddp", *_RESHARD),
+            "offload": ("none", "parameters"),
+            "precision": ("fp32", "bf16", *_FLOAT8, "mxfp8"),
+            "optimizer": ("adamw",),
+            "model": tuple(_FLAVORS),
+        }
+    )
+
+    def write(self, setup: Setup) -> Written:
+        _refuse(setup)
+        left_out = [*unsaid(setup, self), *_unsaid_values(setup)]
+        title = f"torchtitan {self.version} job config, written by ComputeFlow."
+        sections = _sections(setup)
+        lines = [f"# {line}" for line in header(title, setup, left_out)]
+        for section, keys in sections.items():
+            lines += ["", f"[{section}]"]
+            lines += [f"{key} = {json.dumps(value)}" for key, value in keys.items()]
+        return Written(files={"torchtitan.toml": "\n".join(lines) + "\n"}, left_out=tuple(left_out))
+
+    def recognises(self, text: str, file_name: str) -> bool:
+        return "_parallel_degree" in text or ("[training]" in text and "local_batch_size" in text)
+
+    def read(self, text: str, where: str) -> Reading:
+        settings = Settings(parsed(tomllib.loads, text, where, "TOML"), where)
+        notes: list[str] = []
+        job = _job(settings)
+        layout = _sizes(settings) | _choices(settings)
+        layout |= _pipeline(settings, layout["pp"], notes)
+        dp = layout.pop("dp")
+        if dp is None:
+            notes.append("data_parallel_shard_degree = -1: the GPUs that are there")
+        else:
+            layout["gpus"] = dp * layout["tp"] * layout["pp"] * layout["cp"]
+        _batches(settings, job, layout, dp, notes)
+        return reading(self.name, settings, job, layout, notes, stack="torchtitan")
+
+
+def _refuse(setup: Setup) -> None:
+    layout = setup.layout
+    if _replicated(setup) and setup.dp * layout.cp > 1:
+        for name in ("tp", "pp", "cp", "ep"):
+            if (size := getattr(layout, name)) > 1:
+                why = "it replicates whole models only; shard with fsdp or hsdp"
+                sharding = f"sharding = {layout.sharding}"
+                raise contradiction("torchtitan", sharding, f"{name} = {size}", why)
+    if layout.offload == "parameters" and _replicated(setup):
+        why = "weights on the host need fsdp or hsdp"
+        raise contradiction("torchtitan", "offload = parameters", f"{setup.dp} whole copies", why)
+    group = setup.dp // layout.replicas * layout.cp * layout.tp
+    if group % (layout.ep * layout.etp):
+        raise contradiction(
+            "torchtitan", f"ep x etp = {layout.ep * layout.etp}", f"replicas = {layout.replicas}",
+            f"experts are spread within a replica of {group} GPUs, and that does not divide it",
+        )  # fmt: skip
+
+
+def _replicated(setup: Setup) -> bool:
+    layout = setup.layout
+    alone = layout.sharding == "hsdp" and setup.dp == layout.replicas and layout.cp == 1
+    return layout.sharding == "ddp" or alone
+
+
+def _unsaid_values(setup: Setup) -> list[str]:
+    found = []
+    layout = setup.layout
+    if layout.schedule == "zero-bubble" and layout.pp > 1:
+        found.append("schedule = zero-bubble: torchtitan has it with two chunks a stage only")
+    return found
+
+
+def _sections(setup: Setup) -> dict[str, dict[str, Any]]:
+    job, layout = setup.job, setup.layout
+    name, flavor = _FLAVORS.get(job.model.name, (job.model.family, job.model.name))
+    local = layout.micro_batch * (setup.accumulation if layout.pp > 1 else 1)
+    training: dict[str, Any] = {
+        "local_batch_size": local, "global_batch_size": job.global_batch, "seq_len": job.seq_len,
+        "mixed_precision_param": "float32" if job.precision in ("fp32", "tf32") else "bfloat16",
+        "enable_cpu_offload": layout.offload == "parameters",
+    }  # fmt: skip
+    if setup.steps is not None:
+        training["steps"] = setup.steps
+    sections: dict[str, dict[str, Any]] = {
+        "model": {"name": name, "flavor": flavor},
+        "optimizer": {"name": "AdamW"},
+        "training": training,
+        "parallelism": _parallelism(setup),
+        "activation_checkpoint": {"mode": layout.recompute},
+        "compile": {"enable": setup.stack.kernels in ("compiled", "graph")},
+    }
+    if layout.recompute == "selective":
+        sections["activation_checkpoint"]["selective_ac_option"] = "op"
+    if job.checkpoint_steps is not None:
+        sections["checkpoint"] = {"enable": True, "interval": job.checkpoint_steps}
+    if job.precision in _FLOAT8:
+        sections["model"]["converters"] = ["quantize.linear.float8"]
+        sections["quantize.linear.float8"] = {"recipe_name": _FLOAT8[job.precision]}
+    elif job.precision == "mxfp8":
+        sections["model"]["converters"] = ["quantize.linear.mx"]
+        sections["quantize.linear.mx"] = {"recipe_name": "mxfp8_cublas"}
+    return sections
+
+
+def _parallelism(setup: Setup) -> dict[str, Any]:
+    layout = setup.layout
+    ddp = _replicated(setup)
+    keys: dict[str, Any] = {
+        "data_parallel_replicate_degree": setup.dp if ddp else layout.replicas,
+        "data_parallel_shard_degree": 1 if ddp else setup.dp // layout.replicas,
+        "fsdp_reshard_after_forward": _RESHARD.get(layout.sharding, "never"),
+        "tensor_parallel_degree": layout.tp,
+        "pipeline_parallel_degree": layout.pp,
+        "context_parallel_degree": layout.cp,
+        "expert_parallel_degree": layout.ep,
+        "expert_tensor_parallel_degree": layout.etp,
+    }
+    if layout.pp > 1:
+        schedule = "Interleaved1F1B" if layout.vp > 1 else _SCHEDULES[layout.schedule]
+        keys["pipeline_parallel_schedule"] = schedule
+        keys["pipeline_parallel_microbatch_size"] = layout.micro_batch
+        if layout.vp > 2:  # two is what a looped schedule takes by itself
+            keys["module_fqns_per_model_part"] = _parts(
+                setup.job.model.layers, layout.pp * layout.vp
+            )
+        if layout.schedule == "dualpipe" and layout.ep > 1 and layout.recompute != "none":
+            keys["pipeline_parallel_expert_parallel_overlap"] = False
+    return keys
+
+
+def _parts(layers: int, chunks: int) -> list[list[str]]:
+    """Names of the modules of each chunk, layers as even as they go."""
+    parts, done = [], 0
+    for chunk in range(chunks):
+        end = layers * (chunk + 1) // chunks
+        parts.append([f"layers.{layer}" for layer in range(done, end)])
+        done = end
+    parts[0].insert(0, "tok_embeddings")
+    parts[-1] += ["norm", "output"]
+    return parts
+
+
+def _job(settings: Settings) -> dict[str, Any]:
+    name, flavor = settings.text("model.name"), settings.text("model.flavor")
+    model = None
+    if name is not None and flavor is not None:
+        model = _NAMES.get((name, flavor), f"{name}/{flavor}")
+    enabled, interval = settings.flag("checkpoint.enable"), settings.size("checkpoint.interval")
+    return stated(
+        model=model,
+        seq_len=settings.size("training.seq_len"),
+        precision=_precision(settings),
+        optimizer=settings.choice("optimizer.name", {"AdamW": "adamw", "Adam": "adamw"}),
+        checkpoint_steps=(interval or 500) if enabled else None,
+    )
+
+
+def _precision(settings: Settings) -> str | None:
+    converters = set(map(str, settings.items("model.converters") or ()))
+    recipe = settings.text("quantize.linear.float8.recipe_name")
+    settings.text("quantize.linear.mx.recipe_name")
+    param = settings.choice(
+        "training.mixed_precision_param", {"bfloat16": "bf16", "float32": "fp32"}
+    )
+    if converters & _FLOAT8_NAMES and converters & _MX_NAMES:
+        raise settings.against("converter float8", "converter mx", "one of them makes the operands")
+    if converters & _FLOAT8_NAMES:
+        return "fp8" if recipe in (None, "tensorwise") else "fp8-rowwise"
+    return "mxfp8" if converters & _MX_NAMES else param
+
+
+def _sizes(settings: Settings) -> dict[str, Any]:
+    degrees = {
+        "tp": "tensor_parallel", "pp": "pipeline_parallel", "cp": "context_parallel",
+        "ep": "expert_parallel", "etp": "expert_tensor_parallel",
+    }  # fmt: skip
+    return {ours: settings.size(f"parallelism.{key}_degree") or 1 for ours, key in degrees.items()}
+
+
+def _choices(settings: Settings) -> dict[str, Any]:
+    key = "parallelism.data_parallel_shard_degree"
+    replicas = settings.size("parallelism.data_parallel_replicate_degree") or 1
+    shards: int | None = settings.size(key, least=-1) if key in settings else -1
+    if shards == 0:
+        raise settings.wrong(key, 0, "-1 or a positive number")
+    reshard = settings.choice(
+        "parallelism.fsdp_reshard_after_forward",
+        {"default": "fsdp", "always": "zero3", "never": "zero2"},
+    )
+    sharding = "hsdp" if replicas > 1 else reshard or "fsdp"
+    if shards == 1 and replicas > 1:
+        dp: int | None = replicas
+        sharding, replicas = "ddp", 1
+    else:
+        dp = None if shards is None or shards < 0 else replicas * shards
+    offload = settings.flag("training.enable_cpu_offload")
+    mode = settings.choice(
+        "activation_checkpoint.mode", {m: m for m in ("none", "selective", "full", "memory_budget")}
+    )
+    settings.text("activation_checkpoint.selective_ac_option")
+    settings.flag("compile.enable")
+    recompute = "selective" if mode in (None, "memory_budget") else mode
+    return {
+        "sharding": sharding, "replicas": replicas, "dp": dp, "recompute": recompute,
+        "offload": "parameters" if offload else "none",
+    }  # fmt: skip
+
+
+def _pipeline(settings: Settings, pp: int, notes: list[str]) -> dict[str, Any]:
+    name = settings.text("parallelism.pipeline_parallel_schedule") or "1F1B"
+    settings.flag("parallelism.pipeline_parallel_expert_parallel_overlap")
+    parts = settings.items("parallelism.module_fqns_per_model_part")
+    if pp == 1:
+        return {"vp": 1, "schedule": "1f1b"}
+    if name not in _MEANT:
+        notes.append(f"pipeline_parallel_schedule = {name}: taken for 1F1B")
+    schedule = _MEANT.get(name, "1f1b")
+    vp = 2 if name == "Interleaved1F1B" else 1
+    if parts is not None:
+        if len(parts) % pp:
+            raise settings.against(
+                f"{len(parts)} model parts", f"pipeline_parallel_degree = {pp}",
+                "every stage holds as many parts",
+            )  # fmt: skip
+        vp = len(parts) // pp if schedule == "1f1b" else 1
+    elif settings.size("parallelism.pipeline_parallel_layers_per_stage") and vp == 2:
+        notes.append("pipeline_parallel_layers_per_stage: vp taken for 2")
+    return {"vp": vp, "schedule": schedule}
+
+
+def _batches(
+    settings: Settings,
+    job: dict[str, Any],
+    layout: dict[str, Any],
+    dp: int | None,
+    notes: list[str],
+) -> None:
+    """Into `job` and `layout`: with a pipeline, the local batch is all its micro-batches."""
+    local = settings.size("training.local_batch_size")
+    micro = settings.size("parallelism.pipeline_parallel_microbatch_size")
+    total = settings.size("training.global_batch_size", least=-1)
+    if local is None:
+        notes.append("training.local_batch_size is not there: torchtitan's default of 8")
+        local = 8
+    layout["micro_batch"] = local if layout["pp"] == 1 else micro or 1
+    if local % layout["micro_batch"]:
+        raise settings.against(
+            f"local_batch_size = {local}",
+            f"pipeline_parallel_microbatch_size = {layout['micro_batch']}",
+            "it is not a whole number of micro-batches",
+        )
+    if dp is not None:
+        if total is None or total < 1:
+            total = local * dp
+        elif total % (local * dp):
+            raise settings.against(
+                f"global_batch_size = {total}", f"local_batch_size x dp = {local} x {dp}",
+                "it is not a multiple",
+            )  # fmt: skip
+    if total is not None and total > 0:
+        job["global_batch"] = total
+    steps = settings.size("training.steps")
+    if steps is not None and total and total > 0 and "seq_len" in job:
+        job["tokens"] = float(steps * total * job["seq_len"])

@@ -1,0 +1,212 @@
+"""Hugging Face's `TrainingArguments`: one JSON file for `HfArgumentParser`, with a note beside it.
+
+The number of GPUs is the launcher's, so that the global batch is stated as its two factors only. Sizes
+of model parallelism are no training arguments: `accelerate` is the format for those.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+from computeflow import codec
+from computeflow.planning.exports.frameworks.deepspeed import read_tree, zero_section
+from computeflow.planning.exports.frameworks.settings import (
+    Settings,
+    contradiction,
+    header,
+    parsed,
+    reading,
+    stated,
+    unsaid,
+)
+from computeflow.planning.exports.model import Reading, Setup, Written
+
+_OPTIMIZERS = {"adamw": "adamw_torch_fused", "adam8bit": "adamw_bnb_8bit"}
+_MEANT = {"adamw_torch": "adamw", "adamw_torch_fused": "adamw", "adamw_hf": "adamw",
+          "paged_adamw_32bit": "adamw", "adamw_bnb_8bit": "adam8bit", "adamw_8bit": "adam8bit",
+          "adamw_torch_8bit": "adam8bit", "paged_adamw_8bit": "adam8bit"}  # fmt: skip
+_ZERO = ("zero1", "zero2", "zero3")
+
+
+class Trainer:
+    name = "trainer"
+    version = "transformers 5.22.2"
+    expresses = frozenset(
+        "micro_batch recompute sharding offload precision optimizer checkpoint_steps".split()
+    )
+    choices: Mapping[str, tuple[Any, ...]] = MappingProxyType({
+        "sharding": ("ddp", *_ZERO, "fsdp"),
+        "recompute": ("none", "full"),
+        "precision": ("fp32", "tf32", "fp16", "bf16"),
+        "optimizer": tuple(_OPTIMIZERS),
+    })  # fmt: skip
+
+    def write(self, setup: Setup) -> Written:
+        layout = setup.layout
+        for name in ("tp", "pp", "cp", "ep"):
+            if (size := getattr(layout, name)) > 1:
+                why = "the rest of the GPUs would be given other samples; write it for accelerate"
+                raise contradiction(
+                    "TrainingArguments", f"{name} = {size}", f"dp = {setup.dp}", why
+                )
+        left_out = [*unsaid(setup, self), *_unsaid_values(setup)]
+        title = f"TrainingArguments ({self.version}) in trainer.json, written by ComputeFlow."
+        lines = header(title, setup, left_out)
+        lines.append(
+            f"{layout.gpus} GPUs x {layout.micro_batch} x {setup.accumulation} = "
+            f"{setup.job.global_batch} sequences a step: start it on that many."
+        )
+        tree = _tree(setup)
+        return Written(
+            files={
+                "trainer.json": codec.to_json(tree) + "\n",
+                "trainer.txt": "\n".join(lines) + "\n",
+            },
+            left_out=tuple(left_out),
+        )
+
+    def recognises(self, text: str, file_name: str) -> bool:
+        return text.lstrip().startswith("{") and '"per_device_train_batch_size"' in text
+
+    def read(self, text: str, where: str) -> Reading:
+        tree = parsed(lambda t: codec.from_json(t, where), text, where, "JSON")
+        inner = tree.pop("deepspeed", None) if isinstance(tree, dict) else None
+        settings = Settings(tree, where)
+        notes: list[str] = []
+        settings.text("output_dir")
+        layout = stated(micro_batch=settings.size("per_device_train_batch_size"))
+        steps = settings.size("gradient_accumulation_steps")
+        if steps is not None:
+            notes.append(f"{steps} micro-batches a step: the global batch follows from the GPUs")
+        layout |= _read_fsdp(settings)
+        if isinstance(inner, dict):
+            layout |= _read_deepspeed(settings, inner, layout, notes)
+        elif inner is not None:
+            notes.append(f"deepspeed = {inner}: read that file")
+        job = stated(
+            precision=_read_precision(settings),
+            optimizer=settings.choice("optim", _MEANT),
+            checkpoint_steps=_read_saving(settings),
+        )
+        if settings.size("max_steps", least=-1) is not None:
+            notes.append("max_steps: tokens follow from the GPUs")
+        return reading(self.name, settings, job, layout, notes)
+
+
+def _unsaid_values(setup: Setup) -> list[str]:
+    """What FSDP and DDP cannot move to the host."""
+    layout = setup.layout
+    able = {"ddp": ("none",), "fsdp": ("none", "parameters"), "hsdp": ("none", "parameters")}
+    if layout.offload in able.get(layout.sharding, (layout.offload,)):
+        return []
+    return [f"offload = {layout.offload}: not with sharding = {layout.sharding}"]
+
+
+def _tree(setup: Setup) -> dict[str, Any]:
+    job, layout = setup.job, setup.layout
+    tree: dict[str, Any] = {
+        "output_dir": "checkpoints",
+        "per_device_train_batch_size": layout.micro_batch,
+        "gradient_accumulation_steps": setup.accumulation,
+        "bf16": job.precision not in ("fp32", "tf32", "fp16"),
+        "fp16": job.precision == "fp16",
+        "optim": _OPTIMIZERS.get(job.optimizer, _OPTIMIZERS["adamw"]),
+        "save_strategy": "no" if job.checkpoint_steps is None else "steps",
+    }
+    if job.precision in ("fp32", "tf32"):
+        tree["tf32"] = job.precision == "tf32"
+    if job.checkpoint_steps is not None:
+        tree["save_steps"] = job.checkpoint_steps
+    if setup.steps is not None:
+        tree["max_steps"] = setup.steps
+    full = layout.recompute == "full"
+    if layout.sharding in ("fsdp", "hsdp"):
+        tree["fsdp"] = True
+        tree["fsdp_config"] = {
+            "version": 2, "reshard_after_forward": True, "activation_checkpointing": full,
+            "cpu_offload": layout.offload == "parameters",
+        }  # fmt: skip
+    else:
+        tree["gradient_checkpointing"] = full
+    if layout.sharding in _ZERO:
+        tree["deepspeed"] = _deepspeed(setup)
+    return tree
+
+
+def _deepspeed(setup: Setup) -> dict[str, Any]:
+    """What the trainer fills in from its own arguments is `auto`."""
+    tree: dict[str, Any] = {
+        "train_batch_size": "auto",
+        "train_micro_batch_size_per_gpu": "auto",
+        "gradient_accumulation_steps": "auto",
+        "bf16": {"enabled": "auto"},
+        "fp16": {"enabled": "auto"},
+        "zero_optimization": zero_section(setup),
+    }
+    if setup.layout.offload == "activations":
+        tree["activation_checkpointing"] = {"cpu_checkpointing": True}
+    return tree
+
+
+def _read_fsdp(settings: Settings) -> dict[str, Any]:
+    fsdp = settings.raw("fsdp")
+    if isinstance(fsdp, list):
+        fsdp = " ".join(map(str, fsdp))
+    words = fsdp.split() if isinstance(fsdp, str) else ["full_shard"] if fsdp is True else []
+    if fsdp not in (None, False, True) and not isinstance(fsdp, str):
+        raise settings.wrong("fsdp", fsdp, "true or false")
+    config = "fsdp_config."
+    kept = settings.flag(f"{config}reshard_after_forward") is False
+    recompute = settings.flag(f"{config}activation_checkpointing")
+    offload = settings.flag(f"{config}cpu_offload") or "offload" in words
+    for key in ("version", "transformer_layer_cls_to_wrap", "auto_wrap_policy", "state_dict_type"):
+        settings.raw(config + key)
+    checkpointing = settings.flag("gradient_checkpointing")
+    sharding = "ddp"
+    if words:
+        sharding = "zero2" if kept or "shard_grad_op" in words else "fsdp"
+        sharding = "hsdp" if any(word.startswith("hybrid") for word in words) else sharding
+    return {
+        "sharding": sharding, "offload": "parameters" if offload and words else "none",
+        "recompute": "full" if recompute or checkpointing else "none",
+    }  # fmt: skip
+
+
+def _read_deepspeed(
+    settings: Settings, inner: dict[str, Any], layout: dict[str, Any], notes: list[str]
+) -> dict[str, Any]:
+    if layout["sharding"] != "ddp":
+        raise settings.against("fsdp", "deepspeed", "one of them shards the model")
+    found = read_tree(Settings(inner, f"{settings.where}: deepspeed"), "deepspeed")
+    micro = found.layout.get("micro_batch")
+    if micro is not None and layout.get("micro_batch", micro) != micro:
+        raise settings.against(
+            f"per_device_train_batch_size = {layout['micro_batch']}",
+            f"train_micro_batch_size_per_gpu = {micro}", "they are the same number",
+        )  # fmt: skip
+    notes += [note for note in found.notes if "auto" not in note and "GPUs" not in note]
+    settings.keep(f"deepspeed.{key}" for key in found.unknown)
+    names = ("sharding", "offload", "replicas", "tp", "cp", "pp", "ep", "context", "gpus")
+    plain = {"replicas": 1, "tp": 1, "cp": 1, "pp": 1, "ep": 1}
+    return {n: v for n in names if (v := found.layout.get(n)) is not None and plain.get(n) != v}
+
+
+def _read_precision(settings: Settings) -> str | None:
+    bf16, fp16, tf32 = (settings.flag(key) for key in ("bf16", "fp16", "tf32"))
+    if bf16 and fp16:
+        raise settings.against("bf16", "fp16", "one of the two can be true")
+    if bf16 is None and fp16 is None and tf32 is None:
+        return None
+    return "bf16" if bf16 else "fp16" if fp16 else "tf32" if tf32 else "fp32"
+
+
+def _read_saving(settings: Settings) -> int | None:
+    strategy = settings.text("save_strategy") or "steps"
+    steps = settings.raw("save_steps")
+    if isinstance(steps, float) and not steps.is_integer():
+        return None  # a share of the run
+    if steps is not None and (isinstance(steps, bool) or not isinstance(steps, int | float)):
+        raise settings.wrong("save_steps", steps, "a number of steps")
+    return int(steps) if steps is not None and strategy == "steps" and steps >= 1 else None

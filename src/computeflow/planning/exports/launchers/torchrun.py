@@ -1,0 +1,49 @@
+"""A script to run on every node."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from computeflow.planning.exports.launchers import ranks
+from computeflow.planning.exports.launchers.model import TORCH, Terms, check, header
+from computeflow.planning.exports.model import Setup, Written
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Torchrun:
+    terms: Terms
+    name: str = "torchrun"
+    version: str = TORCH
+
+    def write(self, setup: Setup, command: list[str]) -> Written:
+        check(setup, self.terms, command)
+        left_out = ("a time limit: torchrun has none",)
+        start, line = self._line(setup)
+        text = (
+            "#!/bin/bash\n"
+            + header(setup, self.version, left_out)
+            + start
+            + "set -euo pipefail\n\n"
+            + ranks.exports(setup, self.terms)
+            + f"\nexec {line} \\\n  {ranks.quoted(command)}\n"
+        )
+        return Written(files={"torchrun.sh": text}, left_out=left_out)
+
+    def _line(self, setup: Setup) -> tuple[str, str]:
+        if setup.nodes == 1:
+            each = f"--nproc-per-node={setup.node_devices}"
+            return "", f"torchrun --standalone {each} --max-restarts=0 --no-python"
+        line = ranks.torchrun(
+            setup, rank='"$NODE_RANK"', address='"$MASTER_ADDR"', port=str(self.terms.port)
+        )
+        if not self.terms.hosts:
+            return (
+                "# On every node: NODE_RANK=0,1,... MASTER_ADDR=<the node of rank 0> bash torchrun.sh\n"
+                ': "${NODE_RANK:?number of this node, from 0}" "${MASTER_ADDR:?node of rank 0}"\n'
+            ), line
+        cases = "".join(f"  {h}) NODE_RANK={n} ;;\n" for n, h in enumerate(self.terms.hosts))
+        return (
+            f"MASTER_ADDR={self.terms.hosts[0]}\n"
+            'case "${NODE_NAME:-$(hostname -s)}" in\n' + cases + "  *)\n"
+            '    echo "$(hostname -s) is not a node of this plan" >&2\n    exit 1\n    ;;\nesac\n'
+        ), line

@@ -1,0 +1,57 @@
+"""A configuration file to a job and a layout: `read_file` finds the format, `setup_of` fills in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any
+
+from computeflow.catalog import Catalog, find_model
+from computeflow.cluster import Cluster
+from computeflow.errors import InputError
+from computeflow.planning.exports.frameworks import FRAMEWORKS
+from computeflow.planning.exports.model import Reading, Setup
+from computeflow.prediction.stack import DEFAULT, find_stack
+from computeflow.workload import Job, Layout
+
+
+def read_file(text: str, where: str, format_name: str | None = None) -> Reading:
+    """By content; `format_name` where the content leaves it open."""
+    if format_name is not None:
+        return FRAMEWORKS[format_name].read(text, where)
+    found = [known for known in FRAMEWORKS.values() if known.recognises(text, where)]
+    if not found:
+        raise InputError(f"{where}: none of {', '.join(FRAMEWORKS)} by its content; say --format")
+    if len(found) > 1:
+        names = ", ".join(known.name for known in found)
+        raise InputError(f"{where}: could be {names}; say --format")
+    return found[0].read(text, where)
+
+
+def setup_of(
+    reading: Reading, cluster: Cluster, given: Mapping[str, Any], catalog: Catalog
+) -> Setup:
+    """What the file says, what the caller gives over it, and defaults for the rest."""
+    stated = {**reading.job, **reading.layout, **given}
+    model = stated.pop("model", None)
+    if model is None:
+        raise InputError("the file does not name its model: say --model")
+    for name in ("global_batch", "seq_len"):
+        if name not in stated:
+            raise InputError(f"the file does not state {name}: say --{name.replace('_', '-')}")
+    gpus = stated.pop("gpus", None) or cluster.gpus
+    if gpus != cluster.gpus:
+        raise InputError(f"the file is for {gpus} GPUs, --on names {cluster.gpus}")
+    layout = {f.name for f in fields(Layout)}
+    job = {f.name for f in fields(Job)}
+    return Setup(
+        job=Job(
+            model=find_model(catalog, model) if isinstance(model, str) else model,
+            **{name: value for name, value in stated.items() if name in job},
+        ),
+        cluster=cluster,
+        layout=Layout(
+            gpus=gpus, **{name: value for name, value in stated.items() if name in layout}
+        ),
+        stack=find_stack(given.get("stack") or reading.stack or DEFAULT),
+    )

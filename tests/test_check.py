@@ -1,0 +1,72 @@
+"""`check` reads what frameworks take, predicts it and prices what could be better."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from computeflow.cli import run
+
+FIXTURES = Path(__file__).parent / "data" / "exports"
+
+
+def test_a_configuration_is_read_predicted_and_priced(capsys: pytest.CaptureFixture[str]) -> None:
+    file = str(FIXTURES / "torchtitan_llama3_405b.toml")
+    arguments = ["check", file, "--on", "h100-sxm:512", "--global-batch", "256"]
+    assert run([*arguments, "-o", "json"]) == 3
+    data = json.loads(capsys.readouterr().out)
+    assert data["format"] == "torchtitan"
+    assert data["layout"]["tp"] == 8
+    assert data["prediction"]["step_seconds"] > 0
+    assert any(remark["rule"] == "better-layout" for remark in data["remarks"])
+    assert "optimizer.lr" in data["unknown"]
+    assert run([*arguments, "--price", "2"]) == 3
+    assert max(map(len, capsys.readouterr().out.splitlines())) <= 80
+
+
+def test_what_does_not_fit_breaks(capsys: pytest.CaptureFixture[str]) -> None:
+    file = str(FIXTURES / "megatron_llama3_8b.sh")
+    assert run(["check", file, "--on", "h100-sxm:8", "-o", "json"]) == 3
+    first = json.loads(capsys.readouterr().out)["remarks"][0]
+    assert (first["rule"], first["breaks"]) == ("does-not-fit", True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["absent.toml"], "No such file"),
+        ([str(FIXTURES / "README.md")], "say --format"),
+        ([str(FIXTURES / "deepspeed_transformers_zero3.json")], "say --model"),
+        ([str(FIXTURES / "torchtitan_llama3_405b.toml")], "say --global-batch"),
+    ],
+)
+def test_what_cannot_be_checked_is_one_line(
+    arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["check", *arguments, "--on", "h100-sxm:512"]) == 2
+    message = capsys.readouterr().err
+    assert message.count("\n") == 1
+    assert words in message
+
+
+def test_a_plan_is_exported_and_read_back(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = ["--on", "h100-sxm:64", "--global-batch", "512", "--seq-len", "8192"]
+    assert run(["plan", "llama-3.1-8b", *job, "--stack", "torchtitan", "--export", str(tmp_path),
+                "-o", "json"]) == 0  # fmt: skip
+    data = json.loads(capsys.readouterr().out)
+    best = data["plans"][0]["layout"]
+    written = {each["name"]: each for each in data["exports"]}
+    assert {"torchtitan", "deepspeed", "megatron", "slurm", "torchrun"} <= set(written)
+    for each in written.values():
+        assert each["refused"] or each["written"]["files"]
+    for name, text in written["megatron"]["written"]["files"].items():
+        assert (tmp_path / "megatron" / name).read_text() == text
+        code = run(["check", str(tmp_path / "megatron" / name), *job[:2], "-o", "json"])
+        assert code in (0, 3)
+        layout = json.loads(capsys.readouterr().out)["layout"]
+        for size in ("tp", "pp", "cp", "micro_batch", "recompute"):
+            assert layout[size] == best[size]
