@@ -97,7 +97,7 @@ def a_setup(nodes: int) -> Setup:
     tiers = tuple(replace(tier, devices=size) for size in sizes)
     return Setup(
         job=Job(model=FACTS.models["llama-3.1-8b"], global_batch=64, seq_len=4096),
-        cluster=replace(cluster, gpus=NODE_GPUS * nodes, tiers=tiers),
+        cluster=replace(cluster, gpus=NODE_GPUS * nodes, tiers=tiers, node_devices=NODE_GPUS),
         layout=Layout(gpus=NODE_GPUS * nodes),
         stack=STACKS["torchtitan"],
     )

@@ -383,7 +383,15 @@ def test_torchrun_keeps_the_order_of_nodes(tmp_path: Path) -> None:
         port = free.getsockname()[1]
     setup = a_setup("h100-sxm:2")
     tier = setup.cluster.tiers[0]
-    pair = replace(setup.cluster, tiers=(replace(tier, devices=1), replace(tier, devices=2)))
+    tiers = (replace(tier, devices=1), replace(tier, devices=2))
+    pair = replace(setup.cluster, tiers=tiers, node_devices=1)
     terms = Terms(hosts=("localhost", "another"), port=port)
     lines = launch(tmp_path, replace(setup, cluster=pair), terms, ["another", "localhost"])
     assert [line.split()[:3] for line in lines] == [["0", "2", "localhost"], ["1", "2", "another"]]
+
+
+def test_a_rack_of_trays_is_started_tray_by_tray() -> None:
+    cluster = find_cluster("gb200:72", load_catalog())
+    job = Job(model=load_catalog().models["llama-3.1-8b"], global_batch=72, seq_len=8192)
+    setup = Setup(job=job, cluster=cluster, layout=Layout(gpus=72), stack=STACKS["megatron"])
+    assert (setup.node_devices, setup.nodes) == (4, 18)

@@ -47,6 +47,8 @@ class Cluster:
     """From the inside out; the last one joins all."""
     host_bytes_per_second: float = PCIE_4
     """Of one device to its host's memory, one direction: what copies reach."""
+    node_devices: int | None = None
+    """Of one node, as it is started and racked; a domain may span several (NVL72: trays of four)."""
     host_memory_bytes: float | None = None
     """Of the host's memory, one device's share; None where it is not known."""
     storage: Storage | None = None
@@ -168,6 +170,7 @@ def _from_parts(parts: ClusterFile, catalog: Catalog) -> Cluster:
         gpus=parts.gpus,
         tiers=_tiers(parts, catalog),
         host_bytes_per_second=parts.host_bytes_per_second or _host_speed(parts, catalog),
+        node_devices=catalog.nodes[name].count if name is not None else None,
         host_memory_bytes=_host_memory(parts, catalog),
         storage=catalog.storage[parts.storage] if parts.storage else None,
         assumed=assumed,

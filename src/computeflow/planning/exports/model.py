@@ -37,7 +37,8 @@ class Setup:
 
     @property
     def node_devices(self) -> int:
-        return min(self.cluster.domain, 8, self.layout.gpus)
+        node = self.cluster.node_devices or min(self.cluster.domain, 8)
+        return min(node, self.layout.gpus)
 
     @property
     def nodes(self) -> int:
