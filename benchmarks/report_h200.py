@@ -57,8 +57,8 @@ FRESH = """
 
 ## Fresh steps
 
-Measured later the same day, on another machine's H200, and not looked at until the predictor was
-frozen: for judging only.
+Measured later the same day and not looked at until the formulas for dense models were settled: for
+judging only.
 
 """
 WAITING = """

@@ -113,6 +113,19 @@ def test_one_forward_one_backward_with_uneven_stages(
     assert 0.85 * played <= said <= played * (1 + 1e-9)
 
 
+def test_uneven_stages_are_close_in_the_mean() -> None:
+    draw = np.random.default_rng(0)
+    off = []
+    for _ in range(300):
+        stages, rounds = int(draw.integers(2, 9)), int(draw.integers(1, 25))
+        layers, head = int(draw.integers(16, 65)), float(draw.uniform(0, 4))
+        times = cut(stages, layers, 1.0, head)
+        played = play(stages, 1, rounds, [t / 3 for t in times], [2 * t / 3 for t in times])
+        off.append(1 - formula(stages, 1, rounds, 1.0, layers, head) / played)
+    assert max(off) < 0.15
+    assert np.mean(off) < 0.01
+
+
 @pytest.mark.parametrize("rounds", [1, 4, 32])
 @pytest.mark.parametrize("head", [0.3, 1.0, 5.0])
 def test_even_layers_with_a_head_are_exact(rounds: int, head: float) -> None:

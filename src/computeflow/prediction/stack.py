@@ -61,7 +61,8 @@ class Stack:
     )
     """The list of tensors kept for the backward pass (`saved.LISTS`)."""
     balances_head: bool = False
-    """Pipeline stages are cut by cost with the head counted, rather than by layers."""
+    """Pipeline stages are cut by cost with the head counted, rather than by layers. Memory follows
+    that; predicted step times did not get better by it."""
     compiled_loss: bool = False
     """Where kernels are compiled, the loss is too (torchtitan since e10cb9494, October 2024), and from
     2025 on that holds no fp32 logits: in December 2024 compiling saved torchtitan 5 of 82 GiB, where

@@ -128,7 +128,7 @@ class Pipeline:
 
 def pipeline(b: Batch, p: Parameters, layer: Floats, head: Floats) -> Pipeline:
     """1F1B over stages that may differ: layers as evenly as they go, the first ones more; the last
-    has the head too. Some stacks count the head as what it costs and give that stage fewer layers.
+    has the head too.
 
     A stage works once for every micro-batch, after the first has passed the stages before it and until
     the last has passed them back; the latest such stage decides. Only the last of the longer stages and
@@ -140,17 +140,15 @@ def pipeline(b: Batch, p: Parameters, layer: Floats, head: Floats) -> Pipeline:
     longer = np.where(more > 0, fewest + 1, fewest) * layer
     last = fewest * layer + head
     everything = b.layers * layer + head
-    by_cost = np.maximum(np.ceil(everything / b.pp / layer) * layer, head)
-    last = np.where(b.balances_head * (b.pp > 1) > 0, by_cost, last)
     # DualPipe: a device has a stage and the one opposite to it
     paired = np.maximum((longer + last) / 2, everything / b.pp)
     last = np.where(b.schedule == SCHEDULES.index("dualpipe"), paired, last)
     longer = np.where(b.schedule == SCHEDULES.index("dualpipe"), paired, longer)
-    slowest = np.maximum(np.where(b.balances_head > 0, 0.0, np.where(more > 0, longer, 0.0)), last)
+    slowest = np.maximum(np.where(more > 0, longer, 0.0), last)
     fill = _fill(b, p) / b.vp
     ends_last = b.micro_batches * last + (everything - last) * fill
     ends_longer = b.micro_batches * longer + np.maximum(more - 1, 0.0) * longer * fill
-    ends_longer = np.where((more > 0) & (b.balances_head == 0), ends_longer, 0.0)
+    ends_longer = np.where(more > 0, ends_longer, 0.0)
     return Pipeline(
         seconds=np.maximum(ends_last, ends_longer), slowest=slowest, mean=everything / b.pp
     )
