@@ -448,7 +448,7 @@ def test_a_hostile_row_is_predicted_or_says_why_not(column: str, value: str) -> 
 @pytest.mark.parametrize(
     ("name", "words"),
     [("pipe.csv", "a device or a pipe"), ("folder.csv", "a folder"), ("empty.csv", "no rows"),
-     ("absent.csv", "No such file")],
+     ("absent.csv", "No such file"), ("wide.csv", "not a table")],
 )  # fmt: skip
 def test_a_table_that_cannot_be_read_is_one_line(
     name: str, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -456,6 +456,7 @@ def test_a_table_that_cannot_be_read_is_one_line(
     os.mkfifo(tmp_path / "pipe.csv")
     (tmp_path / "folder.csv").mkdir()
     (tmp_path / "empty.csv").touch()
+    (tmp_path / "wide.csv").write_text("a" * 1_000_000)
     assert run(["validate", "--cases", str(tmp_path / name)]) == 2
     assert words in capsys.readouterr().err
 

@@ -66,8 +66,12 @@ class Case:
 
 def read_cases(text: str, catalog: Catalog) -> tuple[list[Case], dict[str, str]]:
     """Cases of a table, and why the other rows are none (row id to reason)."""
+    try:
+        rows = list(csv.DictReader(io.StringIO(text)))
+    except csv.Error as error:
+        raise InputError(f"not a table: {error}") from None
     cases, skipped = [], {}
-    for number, row in enumerate(csv.DictReader(io.StringIO(text)), start=1):
+    for number, row in enumerate(rows, start=1):
         name = row.get("row_id") or f"line {number + 1}"
         try:
             cases.append(case_of(row, catalog))
