@@ -51,27 +51,30 @@ def batches(draw: st.DrawFn) -> Batch:
     )  # fmt: skip
     device = draw(st.sampled_from(["a100-80-sxm", "h100-sxm", "b200-sxm", "mi300x", "gb200"]))
     gpus = draw(st.sampled_from([1, 8, 64, 512]))
+    experts = any(block.experts for block in FACTS.models[name].blocks)
     job = Job(
         model=FACTS.models[name],
         global_batch=draw(st.sampled_from([8, 512, 1536])),
         seq_len=draw(st.sampled_from([512, 2048, 32768])),
         precision=draw(st.sampled_from(["bf16", "fp8"])) if device != "a100-80-sxm" else "bf16",
         training=draw(st.sampled_from(["full", "lora", "qlora"])),
-        expert_spread=draw(st.sampled_from([0.0, 0.3])),
+        expert_spread=draw(st.sampled_from([0.0, 0.3])) if experts else 0.0,
     )
+    pp, cp = draw(st.sampled_from([1, 2, 4])), draw(st.sampled_from([1, 2]))
+    schedules = ["1f1b", "zero-bubble", "zbv", "dualpipe"]
     layout = Layout(
         gpus=gpus,
         tp=draw(st.sampled_from([1, 2, 4, 8])),
-        pp=draw(st.sampled_from([1, 2, 4])),
+        pp=pp,
         vp=draw(st.sampled_from([1, 2])),
-        cp=draw(st.sampled_from([1, 2])),
+        cp=cp,
         micro_batch=draw(st.sampled_from([1, 2, 4])),
         recompute=draw(st.sampled_from(["none", "selective", "full"])),
         sharding=draw(st.sampled_from(["ddp", "zero1", "fsdp", "hsdp"])),
         ep=draw(st.sampled_from([1, 2, 8])),
-        schedule=draw(st.sampled_from(["1f1b", "zero-bubble", "zbv", "dualpipe"])),
+        schedule=draw(st.sampled_from(schedules if pp > 1 else schedules[:1])),
         offload=draw(st.sampled_from(["none", "optimizer", "parameters", "activations", "nvme"])),
-        context=draw(st.sampled_from(["ring", "all-to-all"])),
+        context=draw(st.sampled_from(["ring", "all-to-all"])) if cp > 1 else "ring",
     )
     layouts = Layouts.of([layout])
     for change in ({"ep": 1}, {"schedule": "1f1b"}, {"offload": "none", "context": "ring"},

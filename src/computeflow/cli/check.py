@@ -9,12 +9,10 @@ from typing import Any
 import click
 
 from computeflow.catalog import load_catalog
-from computeflow.catalog.files import read_text
-from computeflow.cli.jobs import cluster_of, place_options
+from computeflow.cli.jobs import asked, cluster_of, place_options
 from computeflow.cli.output import catalog_option, emit, output_option
-from computeflow.cli.predict import prediction_data
+from computeflow.cli.predict import prediction_data, reading_data
 from computeflow.planning.exports.frameworks import FRAMEWORKS
-from computeflow.planning.exports.reading import read_file, setup_of
 from computeflow.planning.review import review
 from computeflow.views.reviews import review_tables
 
@@ -38,25 +36,20 @@ PROBLEMS = 3
 @catalog_option
 @output_option
 def check(
-    file: Path, format_name: str | None, model: str | None, global_batch: int | None,
-    seq_len: int | None, stack: str | None, price: float | None, files: tuple[str, ...],
-    output: str, **options: Any,
+    file: Path, format_name: str | None, model: str | None, stack: str | None,
+    price: float | None, files: tuple[str, ...], output: str, **options: Any,
 ) -> int:  # fmt: skip
     facts = load_catalog(files)
     cluster = cluster_of(options, facts)
-    reading = read_file(read_text(file), str(file), format_name)
-    stated = {"model": model, "global_batch": global_batch, "seq_len": seq_len, "stack": stack}
-    given = {name: value for name, value in stated.items() if value is not None}
-    setup = setup_of(reading, cluster, given, facts)
-    found = review(setup.job, cluster, setup.layout, setup.stack)
+    what = asked(model, file, stack, options, cluster, facts, format_name)
+    assert what.reading is not None and what.layout is not None and what.stack is not None
+    found = review(what.job, cluster, what.layout, what.stack)
     data = {
         "schema": "computeflow.check/1",
-        "format": reading.format,
-        "layout": asdict(setup.layout),
+        "layout": asdict(what.layout),
         "prediction": None if found.prediction is None else prediction_data(found.prediction),
         "remarks": [asdict(remark) for remark in found.remarks],
-        "unknown": list(reading.unknown),
-        "notes": list(reading.notes),
+        **reading_data(what.reading),
     }
-    emit(output, data, review_tables(setup, reading, found, price))
+    emit(output, data, review_tables(what.job, what.layout, what.reading, found, price))
     return PROBLEMS if found.remarks else 0

@@ -1,18 +1,23 @@
 """Options that say what to train and how it is laid out, shared by the commands that take a job.
 
-They are named like the fields of `Job` and `Layout`, so a command hands them on as they come.
+They are named like the fields of `Job` and `Layout`, so a command hands them on as they come. With
+`--from` a framework's file says the rest: what stands on the command line goes before it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import fields, replace
-from typing import Any, TypeVar
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from computeflow.catalog import Catalog, find_model
+from computeflow.catalog.files import read_text
 from computeflow.cluster import Cluster, find_cluster
+from computeflow.errors import InputError
+from computeflow.prediction.stack import Stack, find_stack
 from computeflow.workload import Job, Layout
 from computeflow.workload.layout import (
     OFFLOADS,
@@ -24,6 +29,9 @@ from computeflow.workload.layout import (
     SHARDINGS,
     TRAININGS,
 )  # fmt: skip
+
+if TYPE_CHECKING:
+    from computeflow.planning.exports.model import Reading
 
 F = TypeVar("F", bound=Callable[..., Any])
 Options = dict[str, Any]
@@ -47,8 +55,8 @@ _PLACE: list[Decorator] = [
                  help="What data is read from and checkpoints go to: a storage row of the catalog."),
 ]  # fmt: skip
 _JOB: list[Decorator] = [
-    click.option("--global-batch", type=int, required=True, help="Sequences in a step."),
-    click.option("--seq-len", type=int, required=True, help="Tokens in a sequence."),
+    click.option("--global-batch", type=int, help="Sequences in a step."),
+    click.option("--seq-len", type=int, help="Tokens in a sequence."),
     _choice("--precision", PRECISIONS, "bf16"),
     _choice("--optimizer", OPTIMIZERS, "adamw"),
     _choice("--training", TRAININGS, "full"),
@@ -103,12 +111,69 @@ def cluster_of(options: Options, facts: Catalog) -> Cluster:
     return replace(cluster, storage=facts.storage[storage]) if storage else cluster
 
 
-def job_of(model: str, options: Options, facts: Catalog) -> Job:
-    return Job(model=find_model(facts, model), **_fields(Job, options))
+def from_option(function: F) -> F:
+    return click.option(
+        "--from", "source", type=click.Path(path_type=Path), metavar="FILE",
+        help="A framework's configuration: its job and layout, under what is said here.",
+    )(function)  # fmt: skip
 
 
-def layout_of(options: Options, cluster: Cluster) -> Layout:
-    return Layout(gpus=cluster.gpus, **_fields(Layout, options))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What a command line, and the file it names, ask for."""
+
+    job: Job
+    layout: Layout | None
+    """None where the command takes none and no file states one."""
+    stack: Stack | None
+    """None where neither names one."""
+    reading: Reading | None = None
+
+
+def asked(
+    model: str | None, source: Path | None, stack: str | None, options: Options,
+    cluster: Cluster, facts: Catalog, format_name: str | None = None,
+) -> Asked:  # fmt: skip
+    """Of options alone, or of a configuration and the options that were given with it."""
+    if options.get("training", "full") == "full" and _given(["lora_rank"]):
+        raise InputError("--lora-rank goes with --training lora or qlora")
+    if source is not None:
+        return _from_file(model, source, stack, cluster, facts, format_name)
+    needed = {"MODEL": model, "--global-batch": options.get("global_batch"),
+              "--seq-len": options.get("seq_len")}  # fmt: skip
+    if missing := [name for name, value in needed.items() if value is None]:
+        raise click.UsageError(f"missing {' and '.join(missing)}; or --from FILE")
+    assert model is not None
+    sizes = _fields(Layout, options)
+    return Asked(
+        job=Job(model=find_model(facts, model), **_fields(Job, options)),
+        layout=Layout(gpus=cluster.gpus, **sizes) if sizes else None,
+        stack=find_stack(stack) if stack else None,
+    )
+
+
+def _from_file(
+    model: str | None, source: Path, stack: str | None, cluster: Cluster, facts: Catalog,
+    format_name: str | None,
+) -> Asked:  # fmt: skip
+    from computeflow.planning.exports.reading import read_file, setup_of
+
+    reading = read_file(read_text(source), str(source), format_name)
+    given = _given([field.name for kind in (Job, Layout) for field in fields(kind)])
+    given |= {name: value for name, value in (("model", model), ("stack", stack)) if value}
+    setup = setup_of(reading, cluster, given, facts)
+    return Asked(job=setup.job, layout=setup.layout, stack=setup.stack, reading=reading)
+
+
+def _given(names: list[str]) -> Options:
+    """Of these options, the ones that stand on the command line."""
+    context = click.get_current_context()
+    said = click.core.ParameterSource.COMMANDLINE
+    return {
+        name: context.params[name]
+        for name in names
+        if name in context.params and context.get_parameter_source(name) is said
+    }
 
 
 def title_of(job: Job, cluster: Cluster, gpus: str = "") -> str:

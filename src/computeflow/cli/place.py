@@ -10,16 +10,15 @@ import numpy as np
 
 from computeflow.catalog import load_catalog
 from computeflow.cli.jobs import (
+    asked,
     cluster_of,
-    job_of,
+    from_option,
     job_options,
-    layout_of,
     layout_options,
     place_options,
 )  # fmt: skip
 from computeflow.cli.output import catalog_option, emit, output_option
-from computeflow.cli.plan import sized
-from computeflow.cluster import Cluster
+from computeflow.cluster import Cluster, resized
 from computeflow.cluster.placement import TIERS, Placement, Wiring
 from computeflow.cluster.topology.hostlist import expand
 from computeflow.cluster.wiring import wiring_of
@@ -49,10 +48,11 @@ FILES = {
 
 
 @click.command(help=__doc__)
-@click.argument("model")
+@click.argument("model", required=False)
 @place_options
 @job_options
 @layout_options
+@from_option
 @click.option(
     "--nodes",
     metavar="HOSTLIST",
@@ -73,19 +73,22 @@ FILES = {
     help="What the other nodes of a leaf do with its uplinks.",
 )
 @click.option("--seed", type=int, default=0, show_default=True)
-@click.option("--stack", "stack_name", metavar="NAME", default=DEFAULT, show_default=True)
+@click.option("--stack", "stack_name", metavar="NAME", help="The software; else today's practice.")
 @catalog_option
 @output_option
 def place(
-    model: str, nodes: str | None, folder: Path | None, neighbours: Any, seed: int,
-    stack_name: str, files: tuple[str, ...], output: str, **options: Any,
+    model: str | None, source: Path | None, nodes: str | None, folder: Path | None,
+    neighbours: Any, seed: int, stack_name: str | None, files: tuple[str, ...], output: str,
+    **options: Any,
 ) -> None:  # fmt: skip
     facts = load_catalog(files)
-    whole, stack = cluster_of(options, facts), find_stack(stack_name)
+    whole = cluster_of(options, facts)
     wiring = _wiring(whole)
     allocation = _allocation(wiring, nodes)
-    cluster = sized(whole, len(allocation) * wiring.devices)
-    job, layout = job_of(model, options, facts), layout_of(options, cluster)
+    cluster = resized(whole, len(allocation) * wiring.devices)
+    what = asked(model, source, stack_name, options, cluster, facts)
+    job, layout, stack = what.job, what.layout, what.stack or find_stack(DEFAULT)
+    assert layout is not None
     sent = traffic(job, cluster, layout, stack)
     orders = {
         "random": random_order(layout.gpus, wiring, allocation, seed=seed),

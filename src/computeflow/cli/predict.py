@@ -10,10 +10,10 @@ import click
 
 from computeflow.catalog import Catalog, load_catalog
 from computeflow.cli.jobs import (
+    asked,
     cluster_of,
-    job_of,
+    from_option,
     job_options,
-    layout_of,
     layout_options,
     place_options,
     title_of,
@@ -27,19 +27,22 @@ from computeflow.cli.output import (
     write_report,
 )  # fmt: skip
 from computeflow.ledger import ledger_to_data
-from computeflow.prediction import Prediction, find_stack
+from computeflow.prediction import Prediction
 from computeflow.prediction import predict as predict_step
 from computeflow.views.predictions import prediction_tables
+from computeflow.views.reviews import with_reading
 
 if TYPE_CHECKING:
+    from computeflow.planning.exports.model import Reading
     from computeflow.prediction.calibration import Calibration
 
 
 @click.command(help=__doc__)
-@click.argument("model")
+@click.argument("model", required=False)
 @place_options
 @job_options
 @layout_options
+@from_option
 @click.option(
     "--stack",
     "stack_name",
@@ -51,28 +54,41 @@ if TYPE_CHECKING:
 @html_option
 @output_option
 def predict(
-    model: str, stack_name: str | None, calibration: Path | None, files: tuple[str, ...],
-    html: Path | None, output: str, **options: Any,
+    model: str | None, source: Path | None, stack_name: str | None,
+    calibration: Path | None, files: tuple[str, ...], html: Path | None, output: str, **options: Any,
 ) -> None:  # fmt: skip
     facts = load_catalog(files)
     cluster = cluster_of(options, facts)
-    job, layout = job_of(model, options, facts), layout_of(options, cluster)
-    stack = find_stack(stack_name) if stack_name else None
+    what = asked(model, source, stack_name, options, cluster, facts)
+    assert what.layout is not None
     measured = _calibration(calibration, facts) if calibration else None
-    found = predict_step(job, cluster, layout, stack, calibration=measured)
+    found = predict_step(what.job, cluster, what.layout, what.stack, calibration=measured)
     summary, ledger = prediction_tables(found)
+    data = prediction_data(found)
+    if what.reading is not None:
+        summary = with_reading(summary, what.reading)
+        data |= reading_data(what.reading)
     if html is not None:
         from computeflow.views.figures import ledger_figure, memory_figure
 
         drawn = (ledger_figure(found.ledger), memory_figure(found))
-        write_report(html, title_of(job, cluster), [summary, *drawn])
-    emit(output, prediction_data(found), [summary, ledger])
+        write_report(html, title_of(what.job, cluster), [summary, *drawn])
+    emit(output, data, [summary, ledger])
 
 
 def _calibration(path: Path, facts: Catalog) -> Calibration:
     from computeflow.prediction.calibration.file import load_calibration
 
     return load_calibration(path, facts)
+
+
+def reading_data(reading: Reading) -> dict[str, Any]:
+    """What became of a configuration file's keys."""
+    return {
+        "format": reading.format,
+        "unknown": list(reading.unknown),
+        "notes": list(reading.notes),
+    }
 
 
 def prediction_data(found: Prediction) -> dict[str, Any]:

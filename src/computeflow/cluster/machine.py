@@ -39,6 +39,10 @@ class Tier:
             raise InputError(f"a tier of {self.devices} devices at {self.bytes_per_second} bytes/s")
 
 
+STORAGE_UNITS = ("drive", "node", "client", "system")
+"""Whose number a cluster of known size has."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:
     accelerator: Accelerator
@@ -68,6 +72,11 @@ class Cluster:
         sizes = [tier.devices for tier in self.tiers]
         if sizes != sorted(set(sizes)):
             raise InputError(f"tiers of {sizes} devices: they must grow from the inside out")
+        if self.storage is not None and self.storage.per not in STORAGE_UNITS:
+            raise InputError(
+                f"{self.storage.name}: its bandwidth is per {self.storage.per}, and how many of those "
+                "you have is not known: give a row of your own, per system, with --catalog"
+            )
         if self.gpus > self.reach:
             raise InputError(
                 f"{self.gpus} x {self.accelerator.name} needs a network, and the catalog knows none: "
@@ -92,9 +101,23 @@ class Cluster:
         if self.storage is None:
             return None
         rate = self.storage.write_bytes_per_second if write else self.storage.read_bytes_per_second
-        if rate is None or self.storage.per not in ("drive", "node", "client", "system"):
+        if rate is None:
             return None
         return rate if self.storage.per == "system" else rate * max(self.gpus // self.domain, 1)
+
+
+def resized(cluster: Cluster, gpus: int) -> Cluster:
+    """The same cluster with another number of devices: tiers that it does not leave, and one that
+    joins all.
+    """
+    if not cluster.tiers:
+        return replace(cluster, gpus=gpus)
+    inner = [tier for tier in cluster.tiers if tier.devices < gpus]
+    reaching = next((tier for tier in cluster.tiers if tier.devices >= gpus), cluster.tiers[-1])
+    if len(cluster.tiers) == 1 and gpus > reaching.devices:
+        raise InputError(f"{gpus} GPUs need a network: name a cluster of that size with --on")
+    inner = [tier for tier in inner if tier is not reaching]
+    return replace(cluster, gpus=gpus, tiers=(*inner, replace(reaching, devices=max(gpus, 2))))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

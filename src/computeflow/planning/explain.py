@@ -7,7 +7,7 @@ with one thing of the cluster or the job changed.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from computeflow.cluster import Cluster
@@ -17,7 +17,7 @@ from computeflow.planning.search import Limits
 from computeflow.prediction import Prediction, predict
 from computeflow.prediction.batch import power_limit_known
 from computeflow.prediction.stack import Stack
-from computeflow.workload import Job
+from computeflow.workload import Job, Layout
 
 LOWER_POWER, MORE_MEMORY = 0.8, 1.2
 
@@ -38,6 +38,12 @@ class Sensitivity:
     gain: float | None
     """Share of the step that it saves; negative where it costs."""
     note: str = ""
+
+
+def changed_fields(before: Layout, after: Layout) -> dict[str, tuple[Any, Any]]:
+    """Fields that differ, each with what it was and what it is."""
+    one, other = asdict(before), asdict(after)
+    return {name: (one[name], other[name]) for name in one if one[name] != other[name]}
 
 
 def compare(best: Prediction, other: Prediction) -> list[Lost]:

@@ -158,9 +158,6 @@ def _repeats(job: Job, layouts: Layouts) -> dict[str, Mask]:
         "chunks (vp) do not cut the layers evenly": (layouts.vp > 1)
         & (layers % chunks != 0)
         & ((layers + 2) % chunks != 0),
-        "a schedule without a pipeline": (layouts.pp == 1) & ~layouts.has("schedule", "1f1b"),
-        "an exchange of heads without context parallelism": (layouts.cp == 1)
-        & layouts.has("context", "all-to-all"),
         "hsdp with one replica is fsdp": layouts.has("sharding", "hsdp") & (layouts.replicas == 1),
         "hsdp with a pipeline: weights stay gathered, as under fsdp": layouts.has(
             "sharding", "hsdp"

@@ -303,7 +303,7 @@ def _pipeline_transfer(b: Batch, p: Parameters) -> Floats:
     Tensor-parallel ranks send a part each, with or without sequence parallelism (arXiv:2104.04473,
     section 4.1).
     """
-    size = 2 * b.element_bytes * terms.tokens(b) * b.hidden / b.tp
+    size = 2 * terms.stage_bytes(b)
     speed = terms.pair_speed(b, p, b.pp, b.tp * b.cp * b.dp)
     return np.where(b.pp > 1, p["p2p_exposed"] * b.vp * size / speed, 0.0)
 

@@ -289,31 +289,62 @@ def all_to_all_seconds(
     return np.where(ranks > 1, seconds + p["ep_latency"], 0.0)
 
 
+def routed_bytes(b: Batch, k: Kind) -> Floats:
+    """Copies of one block's tokens for their experts, before they leave; each rank sends its part."""
+    size = b.element_bytes * tokens(b) / b.tp * k.top_k * k.expert_hidden
+    return np.where(k.experts > 0, size, 0.0)
+
+
 def expert_parallel(b: Batch, k: Kind, p: Parameters) -> Floats:
     """Exposed seconds of sending tokens to their experts and back, one block in one direction."""
     if not (k.experts > 0).any():
         return np.zeros(len(b))
-    size = (
-        b.element_bytes * tokens(b) / b.tp * k.top_k * k.expert_hidden
-    )  # every rank sends its part of the tokens
+    size = routed_bytes(b, k)
     once = all_to_all_seconds(b, p, size, b.ep, b.etp, k.top_k)
     gathered = (b.etp - 1) * size / group_speed(b, p, b.etp, np.ones(len(b)))
     seconds = 2 * (once + np.where(b.etp > 1, gathered, 0.0))
     return np.where(k.experts > 0, seconds * (1 - p["ep_hidden"] * b.ep_overlap), 0.0)
 
 
-def tensor_parallel(b: Batch, k: Kind, p: Parameters) -> Floats:
-    """Exposed seconds of one block's collectives in one direction: one of the whole activations for
-    its mixer, one for its feed-forward part.
-    """
+def tensor_bytes(b: Batch) -> Floats:
+    """That a rank sends in one collective of a micro-batch's activations."""
     size = b.element_bytes * tokens(b) * b.hidden
     # Transformer Engine's overlap gathers fp8 operands, and scatters bf16 results
     size = size * np.where((b.low_precision > 0) & (b.tp_overlap > 0), 0.75, 1.0)
-    speed = group_speed(b, p, b.tp, np.ones(len(b)))
-    once = 2 * (b.tp - 1) / b.tp * size / speed + p["tp_latency"] * np.log2(b.tp)
+    return 2 * (b.tp - 1) / b.tp * size
+
+
+def tensor_collectives(k: Kind) -> Floats:
+    """Of one block in one direction: one for its mixer, one for its feed-forward part."""
     mixers = ((k.heads > 0) | (k.mixer_weights > 0)).astype(np.float64)
-    parts = mixers + ((k.ffn > 0) | (k.experts > 0))
-    return parts * once * (1 - p["tp_hidden"] * b.tp_overlap)
+    return mixers + ((k.ffn > 0) | (k.experts > 0))
+
+
+def tensor_parallel(b: Batch, k: Kind, p: Parameters) -> Floats:
+    """Exposed seconds of one block's collectives in one direction."""
+    speed = group_speed(b, p, b.tp, np.ones(len(b)))
+    once = tensor_bytes(b) / speed + p["tp_latency"] * np.log2(b.tp)
+    return tensor_collectives(k) * once * (1 - p["tp_hidden"] * b.tp_overlap)
+
+
+def ring_bytes(b: Batch, k: Kind) -> Floats:
+    """Keys and values of one block, once around the context-parallel ring."""
+    heads = np.maximum(k.kv_heads / b.tp, 1.0) * (k.qk_dim + k.value_dim)
+    width = np.where(k.kv_rank > 0, k.kv_rank + k.rope_dim, heads)
+    return (b.cp - 1) * b.element_bytes * tokens(b) * width
+
+
+def exchange_bytes(b: Batch, k: Kind) -> Floats:
+    """Heads for tokens before attention (queries, keys, values), tokens for heads after (outputs);
+    a rank's own part included.
+    """
+    parts = (k.heads + k.kv_heads) * (k.qk_dim + k.value_dim) / b.tp
+    return b.element_bytes * tokens(b) * parts
+
+
+def stage_bytes(b: Batch) -> Floats:
+    """Activations of one micro-batch to the next stage; their gradients back are as many."""
+    return b.element_bytes * tokens(b) * b.hidden / b.tp
 
 
 def context_parallel(b: Batch, k: Kind, p: Parameters) -> Floats:
@@ -322,16 +353,10 @@ def context_parallel(b: Batch, k: Kind, p: Parameters) -> Floats:
     """
     if not (b.cp > 1).any():
         return np.zeros(len(b))
-    kv = np.where(k.kv_rank > 0, k.kv_rank + k.rope_dim, 0.0)
-    heads = np.maximum(k.kv_heads / b.tp, 1.0) * (k.qk_dim + k.value_dim)
-    size = b.element_bytes * tokens(b) * np.where(k.kv_rank > 0, kv, heads)
-    ring = 0.5 * (b.cp - 1) * size / group_speed(b, p, b.cp, b.tp)
+    ring = 0.5 * ring_bytes(b, k) / group_speed(b, p, b.cp, b.tp)
     if not (b.context_exchange > 0).any():
         return ring
-    # heads for tokens before attention (queries, keys, values), tokens for heads after (outputs)
-    parts = k.heads * (k.qk_dim + k.value_dim) + k.kv_heads * (k.qk_dim + k.value_dim)
-    exchanged = b.element_bytes * tokens(b) * parts / b.tp
-    whole = all_to_all_seconds(b, p, exchanged, b.cp, b.tp, np.ones(len(b)))
+    whole = all_to_all_seconds(b, p, exchange_bytes(b, k), b.cp, b.tp, np.ones(len(b)))
     return np.where(b.context_exchange > 0, whole, ring)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from computeflow.ledger import ACCOUNTS
 from computeflow.units import format_seconds, format_si
@@ -10,12 +10,13 @@ from computeflow.views.ledgers import ledger_table
 from computeflow.views.tables import Table, columns
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from computeflow.planning.explain import Lost, Sensitivity
     from computeflow.planning.exports.writing import Exported
     from computeflow.planning.plans import Plan, Plans
     from computeflow.planning.pools import Pools
+    from computeflow.prediction import Prediction
     from computeflow.workload import Layout
 
 _USUAL = {"schedule": "1f1b", "offload": "none", "context": "ring"}
@@ -73,6 +74,30 @@ def _notes(answer: Plans) -> tuple[str, ...]:
             notes.append(f"{number}: no published run here tests {', '.join(plan.unmeasured)}")
         notes += [f"{number}: {warning}" for warning in plan.warnings]
     return tuple(notes)
+
+
+def change_table(
+    now: Prediction, best: Prediction, changes: Mapping[str, tuple[Any, Any]], price: float | None
+) -> Table:
+    """What there is, what it would be, and what that is worth."""
+    gain = 1 - best.step_seconds / now.step_seconds
+    rows = [
+        ("step", format_seconds(now.step_seconds), format_seconds(best.step_seconds)),
+        ("memory", format_si(now.memory_bytes, "B"), format_si(best.memory_bytes, "B")),
+        *((name, str(before), str(after)) for name, (before, after) in changes.items()),
+    ]
+    if not now.fits:
+        title = "The file's layout does not fit into a device's memory; the best that does"
+    elif not changes:
+        title = "Nothing to change: the file's layout is the best that was found"
+    elif gain > 0:
+        worth = "" if price is None else f", USD {gain * now.layout.gpus * price:,.0f} an hour"
+        title = f"What to change: {100 * gain:.1f} % of the step{worth}"
+    else:
+        title = f"The file's layout is {-100 * gain:.1f} % faster, by our median"
+    return Table(
+        title=title, columns=columns("what", "now", "best", right="now,best"), rows=tuple(rows)
+    )
 
 
 def account_table(plans: Sequence[Plan], names: Sequence[str]) -> Table:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from computeflow.units import format_seconds, format_si
@@ -9,20 +10,21 @@ from computeflow.views.plans import layout_text
 from computeflow.views.tables import Table, columns
 
 if TYPE_CHECKING:
-    from computeflow.planning.exports.model import Reading, Setup
+    from computeflow.planning.exports.model import Reading
     from computeflow.planning.review import Remark, Review
+    from computeflow.workload import Job, Layout
 
 
 def review_tables(
-    setup: Setup, reading: Reading, found: Review, price: float | None
+    job: Job, layout: Layout, reading: Reading, found: Review, price: float | None
 ) -> list[Table]:
     facts = [
         ("format", reading.format),
-        ("model", setup.job.model.name),
-        ("layout", f"{layout_text(setup.layout)} on {setup.layout.gpus:,} GPUs"),
+        ("model", job.model.name),
+        ("layout", f"{layout_text(layout)} on {layout.gpus:,} GPUs"),
         (
             "batch",
-            f"{setup.job.global_batch:,} x {setup.job.seq_len:,} tokens, {setup.job.precision}",
+            f"{job.global_batch:,} x {job.seq_len:,} tokens, {job.precision}",
         ),
     ]
     if found.prediction is not None:
@@ -33,22 +35,31 @@ def review_tables(
             ("memory", f"{format_si(found.prediction.memory_bytes, 'B')} of "
                        f"{format_si(found.prediction.memory_limit_bytes, 'B')}"),
         ]  # fmt: skip
-    notes = [*reading.notes]
-    if reading.unknown:
-        notes.append(f"not understood, left aside: {', '.join(reading.unknown)}")
     read = Table(
         title="What the file says",
         columns=columns("what", "value", wrap="value"),
         rows=tuple(facts),
-        notes=tuple(notes),
+        notes=_notes(reading),
     )
     remarks = Table(
         title="Remarks" if found.remarks else "Nothing to remark",
         columns=columns("rule", "what", "instead", "gain", "USD/h", right="gain,USD/h",
                         wrap="what,instead"),
-        rows=tuple(_row(remark, setup.layout.gpus, price) for remark in found.remarks),
+        rows=tuple(_row(remark, layout.gpus, price) for remark in found.remarks),
     )  # fmt: skip
     return [read, remarks]
+
+
+def with_reading(table: Table, reading: Reading) -> Table:
+    """A table, with what became of the file that it rests on."""
+    notes = (f"read as {reading.format}", *_notes(reading), *table.notes)
+    return replace(table, notes=notes)
+
+
+def _notes(reading: Reading) -> tuple[str, ...]:
+    if not reading.unknown:
+        return reading.notes
+    return (*reading.notes, f"not understood, left aside: {', '.join(reading.unknown)}")
 
 
 def _row(remark: Remark, gpus: int, price: float | None) -> tuple[str, ...]:

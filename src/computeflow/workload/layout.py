@@ -78,6 +78,10 @@ class Job:
             raise InputError(f"loss_chunks = {self.loss_chunks}: one or more")
         if not 0 <= self.expert_spread <= 100:
             raise InputError(f"expert_spread = {self.expert_spread}: between 0 and 100")
+        if self.expert_spread and not any(block.experts for block in self.model.blocks):
+            raise InputError(
+                f"expert_spread = {self.expert_spread}: {self.model.name} has no experts"
+            )
         if self.multi_token and not self.model.prediction_blocks:
             raise InputError(f"{self.model.name} has no multi-token-prediction module")
         if self.checkpoint_steps is not None and self.checkpoint_steps < 1:
@@ -212,6 +216,9 @@ def refusals(job: Job, layouts: Layouts) -> dict[str, Mask]:
         "micro-batch x dp does not divide the global batch": job.global_batch % per_replica != 0,
         "more pipeline chunks than layers": chunks > job.model.layers,
         "interleaving (vp) without a pipeline": (layouts.vp > 1) & (layouts.pp == 1),
+        "a schedule without a pipeline": (layouts.pp == 1) & ~layouts.has("schedule", "1f1b"),
+        "an exchange of heads without context parallelism": (layouts.cp == 1)
+        & layouts.has("context", "all-to-all"),
         "interleaving needs micro-batches in multiples of pp": (layouts.vp > 1)
         & (job.global_batch // per_replica % layouts.pp != 0),
         "cp does not divide the sequence into pairs": (layouts.cp > 1)

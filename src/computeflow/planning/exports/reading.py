@@ -7,6 +7,7 @@ from dataclasses import fields
 from typing import Any
 
 from computeflow.catalog import Catalog, find_model
+from computeflow.catalog.models import Model
 from computeflow.cluster import Cluster
 from computeflow.errors import InputError
 from computeflow.planning.exports.frameworks import FRAMEWORKS
@@ -46,7 +47,7 @@ def setup_of(
     job = {f.name for f in fields(Job)}
     return Setup(
         job=Job(
-            model=find_model(catalog, model) if isinstance(model, str) else model,
+            model=find_model(catalog, model) if isinstance(model, str) else _named(model, catalog),
             **{name: value for name, value in stated.items() if name in job},
         ),
         cluster=cluster,
@@ -55,3 +56,13 @@ def setup_of(
         ),
         stack=find_stack(given.get("stack") or reading.stack or DEFAULT),
     )
+
+
+def _named(shape: Model, catalog: Catalog) -> Model:
+    """The catalog's model of the same shape, where there is one: files give sizes, people names."""
+
+    def key(model: Model) -> tuple[Any, ...]:
+        return model.blocks, model.hidden, model.vocab, model.tied
+
+    same = [model for model in catalog.models if key(model) == key(shape)]
+    return same[0] if same else shape

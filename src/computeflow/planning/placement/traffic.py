@@ -2,8 +2,8 @@
 
 Ranks are numbered as frameworks do: tensor-parallel ranks next to each other, then context, data,
 pipeline; expert-parallel ranks count through the first three. So every parallel group is `ranks` ranks
-that lie `stride` apart, and a few numbers describe the whole communication graph. The sizes are those
-of `prediction.terms` and `prediction.step`; tests hold the two together.
+that lie `stride` apart, and a few numbers describe the whole communication graph. Sizes of
+messages are those of `prediction.terms`; tests hold the sums against `prediction.step`.
 """
 
 from __future__ import annotations
@@ -132,12 +132,17 @@ def _blocks(b: Batch) -> Iterator[Flow | None]:
     """Tensor, context and expert parallelism: forward, backward and what is computed again."""
     one = np.ones(1)
     passes = 2 + b.recompute_full
-    tp = (passes + 0.5 * b.sequence_parallel) * _summed(b, _tensor)
+    tp = (passes + 0.5 * b.sequence_parallel) * _summed(
+        b, lambda b, k: terms.tensor_collectives(k) * terms.tensor_bytes(b)
+    )
     yield _flow("comm.tp", b.tp, one, tp)
     exchange = b.context_exchange[0] > 0
-    cp = 3 * _summed(b, _exchange if exchange else _ring)
+    if exchange:
+        cp = 3 * _summed(b, terms.exchange_bytes) * (b.cp - 1) / b.cp
+    else:
+        cp = 3 * _summed(b, terms.ring_bytes)
     yield _flow("comm.cp", b.cp, b.tp, cp, "all" if exchange else "ring")
-    sent = 2 * passes * _summed(b, _routed)
+    sent = 2 * passes * _summed(b, terms.routed_bytes)
     copies = max((float(k.top_k[0]) for k in b.present), default=0.0) * float(b.dedup[0])
     yield _flow("comm.ep", b.ep, b.etp, sent * (b.ep - 1) / b.ep, "all", copies=copies)
     yield _flow("comm.ep", b.etp, one, sent * (b.etp - 1))
@@ -149,37 +154,9 @@ def _summed(b: Batch, size: Callable[[Batch, Kind], Floats]) -> Floats:
     return b.micro_batches * blocks / b.pp
 
 
-def _tensor(b: Batch, k: Kind) -> Floats:
-    """One block, one direction: its activations reduced for the mixer and for the feed-forward part."""
-    size = b.element_bytes * terms.tokens(b) * b.hidden
-    size = size * np.where((b.low_precision > 0) & (b.tp_overlap > 0), 0.75, 1.0)
-    mixers = ((k.heads > 0) | (k.mixer_weights > 0)).astype(np.float64)
-    parts = mixers + ((k.ffn > 0) | (k.experts > 0))
-    return parts * 2 * (b.tp - 1) / b.tp * size
-
-
-def _ring(b: Batch, k: Kind) -> Floats:
-    """Keys and values of one block, once around the context-parallel ring."""
-    heads = np.maximum(k.kv_heads / b.tp, 1.0) * (k.qk_dim + k.value_dim)
-    width = np.where(k.kv_rank > 0, k.kv_rank + k.rope_dim, heads)
-    return (b.cp - 1) * b.element_bytes * terms.tokens(b) * width
-
-
-def _exchange(b: Batch, k: Kind) -> Floats:
-    """Heads for tokens before attention, tokens for heads after."""
-    parts = (k.heads + k.kv_heads) * (k.qk_dim + k.value_dim) / b.tp
-    return b.element_bytes * terms.tokens(b) * parts * (b.cp - 1) / b.cp
-
-
-def _routed(b: Batch, k: Kind) -> Floats:
-    """Copies of one block's tokens for their experts, before they leave."""
-    size = b.element_bytes * terms.tokens(b) / b.tp * k.top_k * k.expert_hidden
-    return np.where(k.experts > 0, size, 0.0)
-
-
 def _pipeline(b: Batch) -> Iterator[Flow | None]:
     """Activations to the next stage, gradients back: every micro-batch, once per chunk of a stage."""
-    once = b.micro_batches * b.element_bytes * terms.tokens(b) * b.hidden / b.tp
+    once = b.micro_batches * terms.stage_bytes(b)
     closing = float((once * (b.vp - 1))[0])
     yield _flow("comm.pp", b.pp, b.tp * b.cp * b.dp, b.vp * once, "chain", closing=closing)
 
