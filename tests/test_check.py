@@ -21,7 +21,7 @@ def test_a_configuration_is_read_predicted_and_priced(capsys: pytest.CaptureFixt
     assert data["layout"]["tp"] == 8
     assert data["prediction"]["step_seconds"] > 0
     assert any(remark["rule"] == "better-layout" for remark in data["remarks"])
-    assert "optimizer.lr" in data["unknown"]
+    assert "parallelism.enable_async_tensor_parallel" in data["unknown"]
     assert run([*arguments, "--price", "2"]) == 3
     assert max(map(len, capsys.readouterr().out.splitlines())) <= 80
 
@@ -39,7 +39,10 @@ def test_what_does_not_fit_breaks(capsys: pytest.CaptureFixture[str]) -> None:
         (["absent.toml"], "No such file"),
         ([str(FIXTURES / "README.md")], "say --format"),
         ([str(FIXTURES / "deepspeed_transformers_zero3.json")], "say --model"),
-        ([str(FIXTURES / "torchtitan_llama3_405b.toml")], "say --global-batch"),
+        (
+            [str(FIXTURES / "deepspeed_transformers_zero3.json"), "--model", "gpt2-xl"],
+            "say --global-batch",
+        ),
     ],
 )
 def test_what_cannot_be_checked_is_one_line(

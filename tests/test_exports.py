@@ -152,8 +152,7 @@ def test_megatrons_own_llama_script_with_its_variables() -> None:
                          "checkpoint_steps": 1000}  # fmt: skip
     assert found.layout["gpus"] == 8 and found.layout["pp"] == 1
     assert found.layout["sharding"] == "zero1"
-    assert found.unknown == ("lr",)
-    assert found.notes == ("--data-path $DATA_ARG: set outside of the file",)
+    assert found.unknown == () and found.notes == ()
 
 
 def test_accelerates_own_template() -> None:
@@ -192,7 +191,6 @@ REFUSED = [
     ("torchtitan", "x = " + "[" * 100_000, "TOML"),
     ("torchtitan", "x = " + "9" * 100_000, "TOML"),
     ("megatron", "--bf16 --fp16 --micro-batch-size 1", "--bf16 against --fp16"),
-    ("megatron", "--micro-batch-size 1 --micro-batch-size 2", "micro-batch-size 1 .*size 2"),
     ("megatron", "--micro-batch-size many", "micro-batch-size = many"),
     ("megatron", "--nnodes 3 --nproc_per_node 8 --tensor-model-parallel-size 16", "24 GPUs.* 16"),
     ("accelerate", "distributed_type: FSDP\nnum_processes: 8\nparallelism_config:\n"

@@ -12,11 +12,20 @@ from computeflow.catalog import load_catalog
 from computeflow.cli.jobs import asked, cluster_of, place_options
 from computeflow.cli.output import catalog_option, emit, output_option
 from computeflow.cli.predict import prediction_data, reading_data
+from computeflow.errors import UnknownNameError
 from computeflow.planning.exports.frameworks import FRAMEWORKS
+from computeflow.planning.exports.model import Setup
+from computeflow.planning.exports.terms import FrameworkTerms
 from computeflow.planning.review import review
 from computeflow.views.reviews import review_tables
 
 PROBLEMS = 3
+
+
+def _known(_: click.Context, __: click.Parameter, name: str | None) -> str | None:
+    if name is not None and name not in FRAMEWORKS:
+        raise UnknownNameError("format", name, FRAMEWORKS)
+    return name
 
 
 @click.command(help=__doc__)
@@ -25,8 +34,9 @@ PROBLEMS = 3
 @click.option(
     "--format",
     "format_name",
-    type=click.Choice(sorted(FRAMEWORKS)),
-    help="Where the content leaves it open.",
+    metavar="NAME",
+    callback=_known,
+    help=f"Where the content leaves it open: {', '.join(FRAMEWORKS)}.",
 )
 @click.option("--model", metavar="NAME", help="Where the file does not name its model.")
 @click.option("--global-batch", type=int, help="Where the file does not state it.")
@@ -43,7 +53,9 @@ def check(
     cluster = cluster_of(options, facts)
     what = asked(model, file, stack, options, cluster, facts, format_name)
     assert what.reading is not None and what.layout is not None and what.stack is not None
-    found = review(what.job, cluster, what.layout, what.stack)
+    setup = Setup(job=what.job, cluster=cluster, layout=what.layout, stack=what.stack)
+    terms = FrameworkTerms(what.reading.format, setup)
+    found = review(what.job, cluster, what.layout, what.stack, terms)
     data = {
         "schema": "computeflow.check/1",
         "layout": asdict(what.layout),

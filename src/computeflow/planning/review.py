@@ -7,15 +7,21 @@ schedule and context published runs test, without offload.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from computeflow.cluster import Cluster
 from computeflow.errors import InputError
 from computeflow.planning.plans import TIE, plan
+from computeflow.planning.space import Space
 from computeflow.prediction import Prediction, predict
 from computeflow.prediction.memory import HEADROOM
 from computeflow.prediction.stack import Stack
 from computeflow.workload import Job, Layout, Layouts, refusals
 from computeflow.workload.layout import Recompute
+
+PROVEN = {"schedule": "1f1b", "offload": "none", "context": "ring"}
+"""What published runs have."""
+_TRIED = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,12 +44,23 @@ class Review:
     """What breaks first, then by gain."""
 
 
-def review(job: Job, cluster: Cluster, layout: Layout, stack: Stack) -> Review:
+class Terms(Protocol):
+    """What the framework of the configuration can be told."""
+
+    def space(self, job: Job, layout: Layout) -> Space: ...
+
+    def can_say(self, layout: Layout) -> bool: ...
+
+
+def review(
+    job: Job, cluster: Cluster, layout: Layout, stack: Stack, terms: Terms | None = None
+) -> Review:
+    """`terms`: better layouts are those that this framework can run; None: any."""
     if reasons := refusals(job, Layouts.of([layout])):
         wrong = tuple(Remark(rule="impossible", what=reason, breaks=True) for reason in reasons)
         return Review(prediction=None, remarks=wrong)
     now = predict(job, cluster, layout, stack)
-    remarks = [*_memory(now), *_better(job, cluster, layout, stack, now)]
+    remarks = [*_memory(now), *_better(job, cluster, stack, now, terms)]
     remarks.sort(key=lambda remark: (not remark.breaks, -(remark.gain or 0.0)))
     return Review(prediction=now, remarks=tuple(remarks))
 
@@ -60,9 +77,10 @@ def _memory(now: Prediction) -> list[Remark]:
 
 
 def _better(
-    job: Job, cluster: Cluster, layout: Layout, stack: Stack, now: Prediction
+    job: Job, cluster: Cluster, stack: Stack, now: Prediction, terms: Terms | None
 ) -> list[Remark]:
     """Single changes that fit and are faster by more than a tie, and the best plan."""
+    layout = now.layout
     tried: list[tuple[str, str, Layout]] = []
     if layout.recompute != "none":
         less: Recompute = "none" if layout.recompute == "selective" else "selective"
@@ -83,11 +101,23 @@ def _better(
         gain = 1 - after.step_seconds / now.step_seconds
         if after.memory_bytes <= HEADROOM * after.memory_limit_bytes and gain > TIE / 3:
             found.append(Remark(rule=rule, what=what, change=change, gain=gain))
-    proven = {"schedule": "1f1b", "offload": "none", "context": "ring"}  # what published runs have
-    best = plan(job, cluster, stack, fixed=proven, top=1).plans
-    if best:
-        gain = 1 - best[0].prediction.step_seconds / now.step_seconds
-        if gain > TIE or not now.fits:
+    best = _best(job, cluster, layout, stack, terms)
+    if best is not None:
+        gain = 1 - best.step_seconds / now.step_seconds
+        told = any(remark.change == best.layout for remark in found)
+        if not told and (gain > TIE or not now.fits):
             what = "another layout is better" if now.fits else "another layout fits"
-            found.append(Remark(rule="better-layout", what=what, change=best[0].layout, gain=gain))
+            found.append(Remark(rule="better-layout", what=what, change=best.layout, gain=gain))
     return found
+
+
+def _best(
+    job: Job, cluster: Cluster, layout: Layout, stack: Stack, terms: Terms | None
+) -> Prediction | None:
+    """The best plan of those that published runs test and the framework can be told."""
+    if terms is None:
+        plans = plan(job, cluster, stack, fixed=PROVEN, top=1).plans
+    else:
+        plans = plan(job, cluster, stack, space=terms.space(job, layout), top=_TRIED).plans
+    said = (p.prediction for p in plans if terms is None or terms.can_say(p.layout))
+    return next(said, None)

@@ -41,8 +41,10 @@ def review_tables(
         rows=tuple(facts),
         notes=_notes(reading),
     )
+    if not found.remarks:
+        return [replace(read, notes=(*read.notes, "nothing to remark"))]
     remarks = Table(
-        title="Remarks" if found.remarks else "Nothing to remark",
+        title="Remarks",
         columns=columns("rule", "what", "instead", "gain", "USD/h", right="gain,USD/h",
                         wrap="what,instead"),
         rows=tuple(_row(remark, layout.gpus, price) for remark in found.remarks),

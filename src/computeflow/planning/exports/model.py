@@ -64,6 +64,8 @@ class Reading:
     """Fields of `Job` that the file states; the model as a name, a path or a shape."""
     layout: dict[str, Any] = field(default_factory=dict)
     """Fields of `Layout`; gpus only where the file states it."""
+    accumulation: int | None = None
+    """Micro-batches of a data-parallel rank in a step, where the global batch follows from the GPUs."""
     stack: str | None = None
     unknown: tuple[str, ...] = ()
     """Keys that were not understood: kept here, not lost."""

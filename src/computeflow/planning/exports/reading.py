@@ -9,7 +9,7 @@ from typing import Any
 from computeflow.catalog import Catalog, find_model
 from computeflow.catalog.models import Model
 from computeflow.cluster import Cluster
-from computeflow.errors import InputError
+from computeflow.errors import InputError, UnknownNameError
 from computeflow.planning.exports.frameworks import FRAMEWORKS
 from computeflow.planning.exports.model import Reading, Setup
 from computeflow.prediction.stack import DEFAULT, find_stack
@@ -37,17 +37,21 @@ def setup_of(
     model = stated.pop("model", None)
     if model is None:
         raise InputError("the file does not name its model: say --model")
-    for name in ("global_batch", "seq_len"):
-        if name not in stated:
-            raise InputError(f"the file does not state {name}: say --{name.replace('_', '-')}")
     gpus = stated.pop("gpus", None) or cluster.gpus
     if gpus != cluster.gpus:
         raise InputError(f"the file is for {gpus} GPUs, --on names {cluster.gpus}")
+    if "global_batch" not in stated and reading.accumulation and "micro_batch" in stated:
+        group = stated.get("tp", 1) * stated.get("pp", 1) * stated.get("cp", 1)
+        ranks = max(gpus // group, 1)
+        stated["global_batch"] = ranks * stated["micro_batch"] * reading.accumulation
+    for name in ("global_batch", "seq_len"):
+        if name not in stated:
+            raise InputError(f"the file does not state {name}: say --{name.replace('_', '-')}")
     layout = {f.name for f in fields(Layout)}
     job = {f.name for f in fields(Job)}
     return Setup(
         job=Job(
-            model=find_model(catalog, model) if isinstance(model, str) else _named(model, catalog),
+            model=_model(model, catalog, "model" in given),
             **{name: value for name, value in stated.items() if name in job},
         ),
         cluster=cluster,
@@ -56,6 +60,17 @@ def setup_of(
         ),
         stack=find_stack(given.get("stack") or reading.stack or DEFAULT),
     )
+
+
+def _model(stated: str | Model, catalog: Catalog, given: bool) -> Model:
+    if not isinstance(stated, str):
+        return _named(stated, catalog)
+    try:
+        return find_model(catalog, stated)
+    except UnknownNameError as error:
+        if given:
+            raise
+        raise InputError(f"the file's model: {error}; say --model") from None
 
 
 def _named(shape: Model, catalog: Catalog) -> Model:

@@ -2,12 +2,19 @@
 
 from computeflow.planning.exports.frameworks.accelerate import Accelerate
 from computeflow.planning.exports.frameworks.deepspeed import DeepSpeed
+from computeflow.planning.exports.frameworks.fsdp2 import Fsdp2
+from computeflow.planning.exports.frameworks.maxtext import MaxText
 from computeflow.planning.exports.frameworks.megatron import Megatron
+from computeflow.planning.exports.frameworks.megatron_bridge import MegatronBridge
+from computeflow.planning.exports.frameworks.nemo import Nemo
 from computeflow.planning.exports.frameworks.settings import Framework
 from computeflow.planning.exports.frameworks.torchtitan import Torchtitan
 from computeflow.planning.exports.frameworks.trainer import Trainer
 
-_ALL: tuple[Framework, ...] = (Torchtitan(), DeepSpeed(), Megatron(), Accelerate(), Trainer())
+_ALL: tuple[Framework, ...] = (
+    Torchtitan(), DeepSpeed(), Megatron(), Accelerate(), Trainer(), MegatronBridge(), Nemo(),
+    MaxText(), Fsdp2(),
+)  # fmt: skip
 FRAMEWORKS: dict[str, Framework] = {framework.name: framework for framework in _ALL}
 
 __all__ = ["FRAMEWORKS", "Framework"]

@@ -24,11 +24,16 @@ from computeflow.planning.exports.model import Reading, Setup, Written
 _PRECISIONS = {"fp32": "no", "fp16": "fp16", "bf16": "bf16", "fp8": "fp8"}
 _ENGINES = ("FSDP", "DEEPSPEED", "MEGATRON_LM", "MULTI_GPU", "NO")
 _STAGES = {"zero1": 1, "zero2": 2, "zero3": 3}
+_NUMBERED = {
+    1: "FULL_SHARD", 2: "SHARD_GRAD_OP", 3: "NO_SHARD", 4: "HYBRID_SHARD", 5: "HYBRID_SHARD_ZERO2",
+}  # fmt: skip
+"""Strategies by the numbers that early files have."""
 _PARALLEL = "parallelism_config.parallelism_config_"
 _MEGATRON = "megatron_lm_config.megatron_lm_"
 _KNOWN = (
     "compute_environment machine_rank main_training_function rdzv_backend same_network use_cpu debug "
-    "main_process_ip main_process_port downcast_bf16 tpu_use_cluster tpu_use_sudo enable_cpu_affinity "
+    "main_process_ip main_process_port downcast_bf16 tpu_use_cluster tpu_use_sudo tpu_env "
+    "enable_cpu_affinity "
     "fsdp_config.fsdp_auto_wrap_policy fsdp_config.fsdp_state_dict_type fsdp_config.fsdp_version "
     "fsdp_config.fsdp_cpu_ram_efficient_loading fsdp_config.fsdp_use_orig_params "
     "fsdp_config.fsdp_sync_module_states fsdp_config.fsdp_forward_prefetch "
@@ -38,6 +43,7 @@ _KNOWN = (
     "deepspeed_config.offload_optimizer_nvme_path deepspeed_config.offload_param_nvme_path"
 ).split()
 """Known, and of no matter to a layout."""
+_SCRIPT = "recomputation is the script's: none is taken"
 
 
 class Accelerate:
@@ -77,6 +83,9 @@ class Accelerate:
             )
         layout |= {"FSDP": _read_fsdp, "DEEPSPEED": _read_deepspeed, "MEGATRON_LM": _read_megatron,
                    "MULTI_GPU": _read_ddp, "NO": _read_ddp}[engine](settings, notes)  # fmt: skip
+        if layout.get("sharding") == "hsdp" and layout["replicas"] == 1:
+            layout["replicas"] = machines or 1
+            notes.append(f"hybrid sharding: a copy a machine, {machines or 1} of them")
         meant = {theirs: ours for ours, theirs in _PRECISIONS.items()}
         job = stated(precision=_read_precision(settings, meant))
         _check_fsdp(settings, layout)
@@ -88,6 +97,10 @@ def _engine(setup: Setup) -> str:
     cut = {n: v for n in ("tp", "pp", "cp", "ep", "etp") if (v := getattr(layout, n)) > 1}
     if layout.sharding in ("fsdp", "hsdp"):
         cut = {n: v for n, v in cut.items() if n not in ("tp", "cp")}
+        if setup.dp // layout.replicas * layout.cp == 1 < layout.gpus:
+            why = "no ranks are left to shard over; use ddp"
+            sharding = f"sharding = {layout.sharding}"
+            raise contradiction("Accelerate", sharding, f"{layout.gpus} GPUs", why)
     elif layout.sharding in ("ddp", "zero1"):
         if cut:
             return "MEGATRON_LM"
@@ -100,12 +113,15 @@ def _engine(setup: Setup) -> str:
 
 def _unsaid_by(engine: str, setup: Setup) -> list[str]:
     layout = setup.layout
-    recomputes = {"FSDP": ("none", "full"), "MEGATRON_LM": ("none", "selective", "full")}
+    recomputes = {"FSDP": ("none", "full"), "MEGATRON_LM": ("full",)}
     offloads = {"FSDP": ("none", "parameters"), "MEGATRON_LM": ("none", "optimizer"),
                 "DEEPSPEED": ("none", "optimizer", "parameters", "nvme")}  # fmt: skip
     found = []
     if layout.recompute not in recomputes.get(engine, ("none",)):
-        found.append(f"recompute = {layout.recompute}: with {engine} the script asks for it")
+        why = "with MEGATRON_LM all is recomputed: Accelerate's own default, which has no word for none"
+        if engine != "MEGATRON_LM":
+            why = f"with {engine} the script asks for it"
+        found.append(f"recompute = {layout.recompute}: {why}")
     if layout.offload not in offloads.get(engine, ("none",)):
         found.append(f"offload = {layout.offload}: {engine} has no setting for it")
     return found
@@ -169,11 +185,10 @@ def _megatron(setup: Setup) -> dict[str, Any]:
         "num_micro_batches": setup.accumulation,
         "sequence_parallelism": layout.tp > 1 and setup.stack.sequence_parallel,
         "use_distributed_optimizer": layout.sharding == "zero1",
+        # Accelerate hands these to Megatron-LM even where a file is silent; with its method
+        # "uniform" Megatron-LM takes no other granularity.
+        "recompute_granularity": "full", "recompute_method": "uniform", "recompute_num_layers": 1,
     }  # fmt: skip
-    if layout.recompute != "none":
-        keys["recompute_granularity"] = layout.recompute
-    if layout.recompute == "full":
-        keys |= {"recompute_method": "uniform", "recompute_num_layers": 1}
     if layout.offload == "optimizer":
         keys |= {"optimizer_cpu_offload": True, "use_precision_aware_optimizer": True}
     return {f"megatron_lm_{name}": value for name, value in keys.items()}
@@ -188,14 +203,13 @@ def _read_fsdp(settings: Settings, notes: list[str]) -> dict[str, Any]:
     }  # fmt: skip
     reshard = settings.raw("fsdp_config.fsdp_reshard_after_forward")
     strategy = settings.raw("fsdp_config.fsdp_sharding_strategy") or reshard
+    strategy = _NUMBERED.get(strategy, strategy) if type(strategy) is int else strategy
     names = {"FULL_SHARD": "fsdp", "SHARD_GRAD_OP": "zero2", "NO_SHARD": "ddp", "HYBRID_SHARD": "hsdp",
              "HYBRID_SHARD_ZERO2": "hsdp", "None": "fsdp", "True": "fsdp",
              "False": "zero2"}  # fmt: skip
     if str(strategy) not in names:
         raise settings.wrong("fsdp_config.fsdp_sharding_strategy", strategy, ", ".join(names))
     sharding = "hsdp" if replicas > 1 else names[str(strategy)]
-    if sharding == "hsdp" and replicas == 1:
-        notes.append("hybrid sharding without dp_replicate_size: one replica is taken")
     offload, recompute = (
         settings.flag("fsdp_config.fsdp_offload_params"),
         settings.flag("fsdp_config.fsdp_activation_checkpointing"),
@@ -230,8 +244,10 @@ def _read_deepspeed(settings: Settings, notes: list[str]) -> dict[str, Any]:
     stage = 2 if stage is None else stage
     if stage > 3:
         raise settings.wrong("deepspeed_config.zero_stage", stage, "0 to 3")
+    settings.drop("auto")
     if steps := settings.size("deepspeed_config.gradient_accumulation_steps"):
         notes.append(f"{steps} micro-batches a step")
+    notes.append(_SCRIPT)
     devices = {"cpu": "cpu", "nvme": "nvme", "none": None}
     state = settings.choice("deepspeed_config.offload_optimizer_device", devices)
     weights = settings.choice("deepspeed_config.offload_param_device", devices)
@@ -272,6 +288,7 @@ def _read_megatron(settings: Settings, notes: list[str]) -> dict[str, Any]:
 
 
 def _read_ddp(settings: Settings, notes: list[str]) -> dict[str, Any]:
+    notes.append(_SCRIPT)
     return {"tp": 1, "pp": 1, "cp": 1, "ep": 1, "etp": 1, "replicas": 1, "sharding": "ddp",
             "recompute": "none", "offload": "none"}  # fmt: skip
 

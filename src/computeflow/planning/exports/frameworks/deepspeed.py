@@ -7,6 +7,7 @@ decides (the model, recomputation, pipeline stages) is not DeepSpeed's to config
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
@@ -16,6 +17,7 @@ from computeflow.planning.exports.frameworks.settings import (
     contradiction,
     header,
     parsed,
+    read_optimizer,
     reading,
     stated,
     unsaid,
@@ -25,16 +27,26 @@ from computeflow.planning.exports.model import Reading, Setup, Written
 _STAGES = {"ddp": 0, "zero1": 1, "zero2": 2, "zero3": 3, "fsdp": 3, "hsdp": 3}
 _SHARDINGS = ("ddp", "zero1", "zero2", "zero3")
 _OPTIMIZERS = {"adamw": "AdamW", "muon": "Muon"}
-_MEANT = {"adamw": "adamw", "adam": "adamw", "fusedadam": "adamw", "muon": "muon"}
+_MEANT = {
+    "adamw": "adamw", "adam": "adamw", "fusedadam": "adamw", "deepspeedcpuadam": "adamw",
+    "onebitadam": "adamw", "zerooneadam": "adamw", "muon": "muon",
+}  # fmt: skip
 _IGNORED = (
     "gradient_clipping steps_per_print wall_clock_breakdown zero_allow_untested_optimizer "
     "zero_optimization.overlap_comm zero_optimization.contiguous_gradients "
     "zero_optimization.reduce_scatter zero_optimization.allgather_partitions "
     "zero_optimization.reduce_bucket_size zero_optimization.allgather_bucket_size "
     "zero_optimization.offload_optimizer.pin_memory zero_optimization.offload_param.pin_memory "
-    "zero_optimization.offload_optimizer.nvme_path zero_optimization.offload_param.nvme_path"
+    "zero_optimization.offload_optimizer.nvme_path zero_optimization.offload_param.nvme_path "
+    "zero_optimization.sub_group_size zero_optimization.round_robin_gradients "
+    "zero_optimization.cpu_offload_use_pin_memory zero_optimization.load_from_fp32_weights "
+    "zero_optimization.max_live_parameters zero_optimization.max_reuse_distance "
+    "zero_optimization.gather_16bit_weights_on_model_save "
+    "prescale_gradients gradient_predivide_factor zero_force_ds_cpu_optimizer"
 ).split()
+_IGNORED_IN = ("fp16.", "bf16.", "zero_optimization.stage3_", "activation_checkpointing.")
 """Known, and of no matter to a layout."""
+_BATCHES = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
 
 
 class DeepSpeed:
@@ -58,6 +70,7 @@ class DeepSpeed:
         left_out = [
             line for line in unsaid(setup, self) if setup.layout.cp > 1 or "context" not in line
         ]
+        left_out += _unsaid_batch(setup)
         title = f"DeepSpeed {self.version} configuration in ds_config.json, written by ComputeFlow."
         lines = header(title, setup, left_out)
         lines += [f"Start it with: {command(setup)}", *_by_script(setup)]
@@ -76,7 +89,9 @@ class DeepSpeed:
 
     def read(self, text: str, where: str) -> Reading:
         tree = parsed(lambda t: codec.from_json(t, where), text, where, "JSON")
-        return read_tree(Settings(tree, where), self.name)
+        found = read_tree(Settings(tree, where), self.name)
+        own = "recomputation is the script's: none is taken"
+        return replace(found, notes=(*found.notes, own))
 
 
 def command(setup: Setup) -> str:
@@ -110,6 +125,13 @@ def _refuse(setup: Setup) -> None:
         raise contradiction("DeepSpeed", sharding, "offload = optimizer", why)
     if job.optimizer == "muon" and stage == 0:
         raise contradiction("DeepSpeed", sharding, "optimizer = muon", "it needs stage 1 to 3")
+    for name in ("tp", "pp"):
+        if layout.cp > 1 and (size := getattr(layout, name)) > 1:
+            why = "its groups are of data and sequence only"
+            raise contradiction("DeepSpeed", f"cp = {layout.cp}", f"{name} = {size}", why)
+    if layout.pp > 1 and layout.tp > 1:
+        why = "AutoTP makes groups of data and tensors only"
+        raise contradiction("DeepSpeed", f"pp = {layout.pp}", f"tp = {layout.tp}", why)
     if layout.ep > 1 and layout.tp > 1:
         why = "AutoEP and AutoTP do not go together"
         raise contradiction("DeepSpeed", f"ep = {layout.ep}", f"tp = {layout.tp}", why)
@@ -118,10 +140,21 @@ def _refuse(setup: Setup) -> None:
         raise contradiction("DeepSpeed", f"ep = {layout.ep}, {sharding}", f"cp = {layout.cp}", why)
 
 
+def _unsaid_batch(setup: Setup) -> list[str]:
+    """AutoTP counts every GPU as a data-parallel rank when it checks the batch, so it is not given."""
+    if setup.layout.tp == 1:
+        return []
+    batch = f"{setup.dp} data-parallel ranks x micro-batch x accumulation"
+    return [
+        f"global_batch = {setup.job.global_batch}: with AutoTP it follows: {batch}",
+        f"gpus = {setup.layout.gpus}: with AutoTP it is the launcher's",
+    ]
+
+
 def _tree(setup: Setup) -> dict[str, Any]:
     job, layout = setup.job, setup.layout
-    tree: dict[str, Any] = {
-        "train_batch_size": job.global_batch,
+    tree: dict[str, Any] = {"train_batch_size": job.global_batch} if layout.tp == 1 else {}
+    tree |= {
         "train_micro_batch_size_per_gpu": layout.micro_batch,
         "gradient_accumulation_steps": setup.accumulation,
         "optimizer": {"type": _OPTIMIZERS.get(job.optimizer, "AdamW"), "params": {}},
@@ -135,7 +168,8 @@ def _tree(setup: Setup) -> dict[str, Any]:
     if layout.ep > 1:
         tree["expert_parallel"] = {"enabled": True, "autoep_size": layout.ep}
     if layout.cp > 1:
-        tree["sequence_parallel_size"] = layout.cp
+        # Both, or DeepSpeed makes no groups for them.
+        tree |= {"sequence_parallel_size": layout.cp, "data_parallel_size": setup.dp}
     if layout.pp > 1:
         tree["pipeline"] = {"stages": layout.pp}
     if layout.offload == "activations":
@@ -159,7 +193,8 @@ def zero_section(setup: Setup) -> dict[str, Any]:
 
 def read_tree(settings: Settings, name: str) -> Reading:
     """Also of the part of another framework's file that is handed to DeepSpeed."""
-    notes = [f"{key} = auto: left to the script" for key in settings.drop("auto")]
+    autos = [key for key in settings.drop("auto") if key in _BATCHES or key.endswith(".enabled")]
+    notes = [f"{key} = auto: left to the script" for key in autos]
     for key in _IGNORED:
         settings.raw(key)
     sizes = {
@@ -174,7 +209,11 @@ def read_tree(settings: Settings, name: str) -> Reading:
     if sizes["cp"] > 1:
         layout["context"] = "all-to-all"
     batch = _batches(settings, layout, notes)
-    job = stated(global_batch=batch, precision=_precision(settings), optimizer=_optimizer(settings))
+    job = stated(
+        global_batch=batch,
+        precision=_precision(settings),
+        optimizer=_optimizer(settings, notes),
+    )
     dp = layout.pop("dp", None)
     if dp is not None:
         layout["gpus"] = dp * sizes["tp"] * sizes["cp"] * sizes["pp"]
@@ -182,15 +221,19 @@ def read_tree(settings: Settings, name: str) -> Reading:
     if layout["sharding"] == "hsdp":
         notes.append("mics_shard_size: removed from DeepSpeed by 0.19.8; taken for hsdp")
     layout["offload"] = _offload(settings, layout["sharding"])
-    return reading(name, settings, job, layout, notes)
+    for key in [k for k in settings.rest() if k.startswith(_IGNORED_IN)]:
+        settings.raw(key)
+    steps = layout.pop("steps", None)
+    return reading(name, settings, job, layout, notes, accumulation=None if batch else steps)
 
 
 def _batches(settings: Settings, layout: dict[str, Any], notes: list[str]) -> int | None:
     total = settings.size("train_batch_size")
     micro = settings.size("train_micro_batch_size_per_gpu")
     steps = settings.size("gradient_accumulation_steps")
+    ranks = settings.size("data_parallel_size")
     if micro is not None:
-        layout["micro_batch"] = micro
+        layout |= {"micro_batch": micro, "steps": steps or 1}
     if total is not None and micro is not None and total % (micro * (steps or 1)):
         raise settings.against(
             f"train_batch_size = {total}",
@@ -199,15 +242,23 @@ def _batches(settings: Settings, layout: dict[str, Any], notes: list[str]) -> in
         )
     if total is not None and micro is not None and steps is not None:
         layout["dp"] = total // (micro * steps)
-    elif total is None:
+        if ranks not in (None, layout["dp"]):
+            raise settings.against(
+                f"data_parallel_size = {ranks}",
+                f"train_batch_size / (micro-batch x accumulation) = {layout['dp']}",
+                "they are the same number",
+            )
+    elif total is None and not any(note.startswith("train_batch_size") for note in notes):
         notes.append("train_batch_size is not there: it follows from the GPUs")
-    else:
+    elif total is not None:
         notes.append("the number of GPUs does not follow from the batch sizes")
     return total
 
 
 def _precision(settings: Settings) -> str | None:
     bf16, fp16 = settings.flag("bf16.enabled"), settings.flag("fp16.enabled")
+    older = settings.flag("bfloat16.enabled")
+    bf16 = older if bf16 is None else bf16
     if bf16 and fp16:
         raise settings.against("bf16.enabled", "fp16.enabled", "one of the two can be true")
     if bf16 is None and fp16 is None:
@@ -215,13 +266,10 @@ def _precision(settings: Settings) -> str | None:
     return "bf16" if bf16 else "fp16" if fp16 else "fp32"
 
 
-def _optimizer(settings: Settings) -> str | None:
-    name = settings.text("optimizer.type")
+def _optimizer(settings: Settings, notes: list[str]) -> str | None:
     for key in [k for k in settings.rest() if k.startswith(("optimizer.params", "scheduler."))]:
         settings.raw(key)
-    if name is not None and name.lower() not in _MEANT:
-        raise settings.wrong("optimizer.type", name, f"one of {', '.join(_OPTIMIZERS.values())}")
-    return None if name is None else _MEANT[name.lower()]
+    return read_optimizer(settings, "optimizer.type", _MEANT, notes)
 
 
 def _sharding(settings: Settings, dp: int | None) -> tuple[str, int]:
@@ -248,6 +296,8 @@ def _offload(settings: Settings, sharding: str) -> str:
     devices = {"cpu": "cpu", "nvme": "nvme", "none": None}
     state = settings.choice("zero_optimization.offload_optimizer.device", devices)
     weights = settings.choice("zero_optimization.offload_param.device", devices)
+    if settings.flag("zero_optimization.cpu_offload"):  # its name until 0.4
+        state = state or "cpu"
     activations = settings.flag("activation_checkpointing.cpu_checkpointing")
     if weights is not None and sharding in ("ddp", "zero1", "zero2"):
         raise settings.against(

@@ -1,52 +1,23 @@
 """Megatron-LM's arguments: one flag a line, for `pretrain_gpt.py $(grep -v '^#' megatron.args)`.
 
-Such a file is read back, and so are the shell scripts that Megatron's users keep: flags are looked for
-everywhere, and variables are followed where the script sets them to plain values.
+Such a file is read back, and so are the shell scripts that Megatron's users keep
+(`megatron_reading`).
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from itertools import pairwise
 from types import MappingProxyType
 from typing import Any
 
-from computeflow.planning.exports.frameworks.megatron_shape import Flags, read_shape, shape_flags
-from computeflow.planning.exports.frameworks.settings import (
-    Settings,
-    bounded,
-    contradiction,
-    header,
-    reading,
-    stated,
-    unsaid,
-)
+from computeflow.planning.exports.frameworks.megatron_reading import RECIPES, SIZES, read_script
+from computeflow.planning.exports.frameworks.megatron_shape import Flags, shape_flags
+from computeflow.planning.exports.frameworks.settings import contradiction, header, unsaid
 from computeflow.planning.exports.model import Reading, Setup, Written
 
-_SIZES = {
-    "tp": "tensor-model-parallel-size", "pp": "pipeline-model-parallel-size",
-    "cp": "context-parallel-size", "ep": "expert-model-parallel-size",
-    "micro_batch": "micro-batch-size",
-}  # fmt: skip
 _STRATEGIES = {"zero2": "optim_grads", "fsdp": "optim_grads_params", "zero3": "optim_grads_params",
                "hsdp": "optim_grads_params"}  # fmt: skip
-_RECIPES = {"fp8": "tensorwise", "fp8-block": "blockwise", "mxfp8": "mxfp8"}
-_FLAG = re.compile(r"^--([a-zA-Z0-9][a-zA-Z0-9_-]*)(?:=(.*))?$")
-_SET = re.compile(r"^\s*(?:export\s+)?([A-Za-z_]\w*)=([^\s()]+|\"[^\"]*\")\s*$")
-_VARIABLE = re.compile(r"\$\{?([A-Za-z_]\w*)(?::-([^}]*))?\}?")
-_LAUNCHER = ("node_rank", "master_addr", "master_port", "rdzv_id", "rdzv_backend", "rdzv_endpoint")
-_KNOWN = ("recompute-method", "recompute-num-layers", "sequence-parallel", "overlap-grad-reduce",
-          "overlap-param-gather", "use-precision-aware-optimizer", "moe-token-dispatcher-type", "save",
-          "ckpt-format", "use-mcore-models")  # fmt: skip
-"""Known, and of no matter to a layout."""
-_SWITCHES = frozenset(
-    "bf16 fp16 swiglu disable-bias-linear untie-embeddings-and-output-weights group-query-attention "
-    "moe-router-enable-expert-bias qk-layernorm add-qkv-bias multi-latent-attention "
-    "sequence-parallel overlap-grad-reduce "
-    "overlap-param-gather use-distributed-optimizer use-megatron-fsdp use-torch-fsdp2 "
-    "optimizer-cpu-offload use-precision-aware-optimizer recompute-activations use-mcore-models".split()
-)
 
 
 class Megatron:
@@ -60,7 +31,7 @@ class Megatron:
         {
             "sharding": ("ddp", "zero1", "zero2", "fsdp", "hsdp"),
             "offload": ("none", "optimizer", "activations"),
-            "precision": ("fp32", "fp16", "bf16", *_RECIPES, "nvfp4"),
+            "precision": ("fp32", "fp16", "bf16", *RECIPES, "nvfp4"),
             "optimizer": ("adamw", "muon"),
         }
     )
@@ -75,7 +46,8 @@ class Megatron:
         flags = (shape or {}) | _flags(setup)
         lines = [f"# {line}" for line in header(title, setup, left_out)]
         lines.append(
-            "# torchrun ... pretrain_gpt.py $(grep -v '^#' megatron.args) and your data's flags"
+            f"# {_variable(setup)}torchrun ... pretrain_gpt.py $(grep -v '^#' megatron.args) "
+            "and your data's flags"
         )
         lines += [
             f"--{key}" if value is None else f"--{key} {value}" for key, value in flags.items()
@@ -86,24 +58,7 @@ class Megatron:
         return "--tensor-model-parallel-size" in text or "--micro-batch-size" in text
 
     def read(self, text: str, where: str) -> Reading:
-        notes: list[str] = []
-        settings = Settings(_tokens(bounded(text, where), where, notes), where)
-        for key in _LAUNCHER:
-            settings.raw(key)
-        model = read_shape(settings, notes)
-        layout = _layout(settings, model.layers if model else None, notes)
-        job = stated(
-            model=model,
-            global_batch=settings.size("global-batch-size"),
-            seq_len=settings.size("seq-length"),
-            precision=_precision(settings),
-            optimizer=settings.choice("optimizer", {"adam": "adamw", "muon": "muon"}),
-            checkpoint_steps=settings.size("save-interval"),
-        )
-        steps = settings.size("train-iters")
-        if steps is not None and {"global_batch", "seq_len"} <= job.keys():
-            job["tokens"] = float(steps * job["global_batch"] * job["seq_len"])
-        return reading(self.name, settings, job, layout, notes, stack="megatron")
+        return read_script(text, where, self.name)
 
 
 def _refuse(setup: Setup) -> None:
@@ -120,6 +75,10 @@ def _refuse(setup: Setup) -> None:
     if layout.offload == "optimizer" and layout.sharding == "ddp":
         why = "its state on the host needs the distributed optimizer (zero1)"
         raise contradiction("Megatron-LM", "offload = optimizer", "sharding = ddp", why)
+    if setup.job.optimizer == "muon" and layout.sharding in _STRATEGIES:
+        why = "Megatron-FSDP does not run it yet; shard with zero1"
+        sharding = f"sharding = {layout.sharding}"
+        raise contradiction("Megatron-LM", "optimizer = muon", sharding, why)
     if layout.context == "all-to-all" and layout.cp > 1:
         groups = [b.attention.kv_heads for b in setup.job.model.blocks if b.attention is not None]
         if odd := [g for g in groups if g % (layout.tp * layout.cp)]:
@@ -128,9 +87,16 @@ def _refuse(setup: Setup) -> None:
             raise contradiction("Megatron-LM", sizes, f"{odd[0]} key/value heads", why)
 
 
+def _variable(setup: Setup) -> str:
+    """Without which Megatron-LM does not start on GPUs before Blackwell; its FSDP refuses it."""
+    layout = setup.layout
+    split = layout.tp > 1 or layout.cp > 1
+    return "CUDA_DEVICE_MAX_CONNECTIONS=1 " if split and layout.sharding not in _STRATEGIES else ""
+
+
 def _flags(setup: Setup) -> Flags:
     job, layout, stack = setup.job, setup.layout, setup.stack
-    flags: Flags = {key: getattr(layout, name) for name, key in _SIZES.items()}
+    flags: Flags = {key: getattr(layout, name) for name, key in SIZES.items()}
     flags |= {"expert-tensor-parallel-size": layout.etp, "global-batch-size": job.global_batch}
     flags |= {"seq-length": job.seq_len, "max-position-embeddings": job.seq_len}
     if layout.vp > 1 and job.model.layers % (layout.pp * layout.vp) == 0:
@@ -200,158 +166,9 @@ def _precision_flags(precision: str) -> Flags:
     if precision == "fp16":
         return {"fp16": None}
     flags: Flags = {"bf16": None}
-    if precision in _RECIPES:
+    if precision in RECIPES:
         flags |= {"fp8-format": "hybrid" if precision == "fp8" else "e4m3"}
-        flags["fp8-recipe"] = _RECIPES[precision]
+        flags["fp8-recipe"] = RECIPES[precision]
     elif precision == "nvfp4":
         flags |= {"fp4-format": "e2m1", "fp4-recipe": "nvfp4"}
     return flags
-
-
-def _tokens(text: str, where: str, notes: list[str]) -> dict[str, Any]:
-    """Flags of an argument file or a script, by name; True for one without a value."""
-    found: dict[str, Any] = {}
-    for key, value in _pairs(_words(text)):
-        if isinstance(value, str) and "$" in value:
-            notes.append(f"--{key} {value}: set outside of the file")
-        elif key in found and found[key] != value:
-            raise Settings({}, where).against(
-                f"--{key} {found[key]}", f"--{key} {value}", "one flag, two values"
-            )
-        else:
-            found[key] = value
-    return found
-
-
-def _words(text: str) -> list[str]:
-    variables: dict[str, str] = {}
-    words: list[str] = []
-    for line in text.splitlines():
-        plain = re.sub(r"(^|\s)#.*$", "", line)
-        if match := _SET.match(plain):
-            variables[match[1]] = _filled(match[2].strip("\"'"), variables)
-        else:
-            filled = _filled(re.sub(r"[\"'\\]", " ", plain), variables)
-            words += [
-                w for w in filled.split() if "[@]" not in w and not w.endswith("=(") and w != ")"
-            ]
-    return words
-
-
-def _pairs(words: list[str]) -> list[tuple[str, Any]]:
-    pairs: list[tuple[str, Any]] = []
-    open_flag = False
-    for word in words:
-        if match := _FLAG.match(word):
-            name = match[1]
-            pairs.append((name, True if match[2] is None else _value(match[2])))
-            open_flag = match[2] is None and name not in _SWITCHES
-        elif open_flag:
-            pairs[-1] = (pairs[-1][0], _value(word))
-            open_flag = False
-    return pairs
-
-
-def _filled(text: str, variables: dict[str, str]) -> str:
-    """With variables in place of their names; a variable's value is plain, so that nothing grows."""
-
-    def value(match: re.Match[str]) -> str:
-        found = variables.get(match[1], match[2])
-        return match[0] if found is None or "$" in found or len(found) > 200 else found
-
-    return _VARIABLE.sub(value, text)
-
-
-def _value(word: str) -> int | str:
-    return int(word) if re.fullmatch(r"-?\d{1,18}", word) else word
-
-
-def _layout(settings: Settings, layers: int | None, notes: list[str]) -> dict[str, Any]:
-    layout: dict[str, Any] = {name: settings.size(key) or 1 for name, key in _SIZES.items()}
-    etp = settings.size("expert-tensor-parallel-size")
-    layout["etp"] = etp if etp is not None else layout["tp"] if layout["ep"] > 1 else 1
-    layout["vp"] = _chunks(settings, layout["pp"], layers, notes)
-    nodes, devices = settings.size("nnodes"), settings.size("nproc_per_node")
-    if nodes is not None and devices is not None:
-        layout["gpus"] = nodes * devices
-    granularity = settings.choice(
-        "recompute-granularity", {"selective": "selective", "full": "full"}
-    )
-    if settings.flag("recompute-activations"):
-        granularity = granularity or "selective"
-    layout["recompute"] = granularity or "none"
-    layout |= _read_sharding(settings)
-    ways = {"p2p": "ring", "a2a": "all-to-all", "allgather": "ring", "a2a+p2p": "all-to-all"}
-    layout["context"] = settings.choice("cp-comm-type", ways) or "ring"
-    on_host = settings.flag("optimizer-cpu-offload")
-    offloaded = settings.size("cpu-offloading-num-layers", least=0)
-    layout["offload"] = "optimizer" if on_host else "activations" if offloaded else "none"
-    for key in _KNOWN:
-        settings.raw(key)
-    return layout
-
-
-def _chunks(settings: Settings, pp: int, layers: int | None, notes: list[str]) -> int:
-    """Model chunks of a stage: three flags say it, and at most one of them may be there."""
-    ways = {
-        "num-virtual-stages-per-pipeline-rank": settings.size(
-            "num-virtual-stages-per-pipeline-rank"
-        ),
-        "num-layers-per-virtual-pipeline-stage": settings.size(
-            "num-layers-per-virtual-pipeline-stage"
-        ),
-        "pipeline-model-parallel-layout": settings.text("pipeline-model-parallel-layout"),
-    }
-    given = {key: value for key, value in ways.items() if value is not None}
-    if len(given) > 1:
-        first, second = list(given)[:2]
-        raise settings.against(f"--{first}", f"--{second}", "both say how stages are cut")
-    if not given:
-        return 1
-    ((key, value),) = given.items()
-    if isinstance(value, str):
-        if "*" in value:
-            notes.append(f"--{key} {value}: vp taken for 1")
-            return 1
-        value, rest = divmod(value.count("|") + 1, pp)
-        if rest:
-            raise settings.against(f"--{key} of {value * pp + rest} parts", f"pp = {pp}", "uneven")
-        return value
-    if key.startswith("num-virtual"):
-        return value
-    if layers is None or layers % (pp * value):
-        raise settings.against(f"--{key} {value}", f"{layers} layers, pp = {pp}", "uneven")
-    return layers // (pp * value)
-
-
-def _read_sharding(settings: Settings) -> dict[str, Any]:
-    state = settings.flag("use-distributed-optimizer")
-    fsdp = settings.flag("use-megatron-fsdp") or settings.flag("use-torch-fsdp2")
-    strategies = {"no_shard": "ddp", "optim": "zero1", "optim_grads": "zero2",
-                  "optim_grads_params": "fsdp"}  # fmt: skip
-    strategy = settings.choice("data-parallel-sharding-strategy", strategies)
-    replicas = settings.size("num-distributed-optimizer-instances") or 1
-    if not fsdp:
-        return {"sharding": "zero1" if state else "ddp", "replicas": 1}
-    sharding = strategy or "fsdp"
-    if replicas > 1 and sharding != "fsdp":
-        raise settings.against(
-            f"num-distributed-optimizer-instances = {replicas}",
-            f"data-parallel-sharding-strategy of {sharding}", "copies need all of it sharded",
-        )  # fmt: skip
-    return {"sharding": "hsdp" if replicas > 1 else sharding, "replicas": replicas}
-
-
-def _precision(settings: Settings) -> str:
-    bf16, fp16 = settings.flag("bf16"), settings.flag("fp16")
-    fp8, fp4 = settings.text("fp8-format"), settings.text("fp4-format")
-    settings.text("fp4-recipe")
-    recipes = {v: k for k, v in _RECIPES.items()} | {"delayed": "fp8"}
-    recipe = settings.choice("fp8-recipe", recipes)
-    if bf16 and fp16:
-        raise settings.against("--bf16", "--fp16", "one of the two")
-    if fp8 and fp4:
-        raise settings.against(f"--fp8-format {fp8}", f"--fp4-format {fp4}", "one of the two")
-    if fp8:
-        return recipe or "fp8"
-    return "nvfp4" if fp4 else "bf16" if bf16 else "fp16" if fp16 else "fp32"

@@ -12,7 +12,9 @@ from computeflow.planning.exports.frameworks.settings import Settings, stated
 Flags = dict[str, int | str | None]
 """Without the dashes; None: a flag without a value."""
 AS_OF = "2026-08-22"
-_PATTERN = re.compile(r"\(\[0\]\*(\d+)\+\[1\]\*(\d+)\)")
+_PATTERN = re.compile(r"\[([01](?:,[01]){0,200})\](?:\*(\d{1,4}))?")
+TOKENIZERS = {"GPT2BPETokenizer": 50257, "Llama2Tokenizer": 32000}
+"""Vocabularies that the name of a tokenizer settles: openai/gpt-2, arXiv:2307.09288."""
 
 
 def shape_flags(model: Model) -> Flags | None:
@@ -96,6 +98,7 @@ def read_shape(settings: Settings, notes: list[str]) -> Model | None:
             "num-layers", "hidden-size", "vocab-size", "num-attention-heads", "ffn-hidden-size",
         )
     }  # fmt: skip
+    sizes["vocab-size"] = _read_vocab(settings, sizes["vocab-size"], notes)
     flags = {
         key: settings.flag(key) or False
         for key in (
@@ -104,15 +107,18 @@ def read_shape(settings: Settings, notes: list[str]) -> Model | None:
     }  # fmt: skip
     norm = settings.choice("normalization", {"RMSNorm": "rms", "LayerNorm": "layer"})
     positions = settings.text("position-embedding-type")
+    if settings.flag("use-rotary-position-embeddings") or settings.flag("no-position-embedding"):
+        positions = positions or "rope"
+    flags["swiglu"] = settings.text("glu-activation") == "swiglu" or flags["swiglu"]
+    embedding_norm = settings.flag("embed-layernorm") or False
     longest = settings.size("max-position-embeddings")
     mixer = _read_mixer(settings, sizes, not flags["disable-bias-linear"])
     experts = _read_experts(settings, flags["swiglu"], sizes)
     missing = [key for key in ("num-layers", "hidden-size", "vocab-size") if sizes[key] is None]
     if missing or mixer is None:
         if any(value is not None for value in sizes.values()):
-            notes.append(
-                f"no whole model: --{(missing or ['num-attention-heads'])[0]} is not there"
-            )
+            lacks = (missing or ["num-attention-heads"])[0]
+            notes.append(f"the model is not whole: --{lacks} is not stated")
         return None
     width = sizes["ffn-hidden-size"] or 4 * sizes["hidden-size"]
     dense = Dense(width=width, gated=flags["swiglu"], bias=not flags["disable-bias-linear"])
@@ -132,7 +138,19 @@ def read_shape(settings: Settings, notes: list[str]) -> Model | None:
         hidden=sizes["hidden-size"], vocab=sizes["vocab-size"], blocks=tuple(blocks),
         tied=not flags["untie-embeddings-and-output-weights"],
         norm="rms" if norm == "rms" else "layer", positions=(longest or 0) if learned else 0,
+        embedding_norm=embedding_norm,
     )  # fmt: skip
+
+
+def _read_vocab(settings: Settings, stated_size: int | None, notes: list[str]) -> int | None:
+    """As it is padded where the file says so; else of a tokenizer whose name settles it."""
+    padded = [settings.size(key) for key in ("padded-vocab-size", "pad-vocab-size-to")]
+    tokenizer = settings.raw("tokenizer-type")
+    found = next((size for size in (*padded, stated_size) if size is not None), None)
+    if found is None and tokenizer in TOKENIZERS:
+        found = TOKENIZERS[tokenizer]
+        notes.append(f"--tokenizer-type {tokenizer}: a vocabulary of {found:,}")
+    return found
 
 
 def _read_mixer(settings: Settings, sizes: dict[str, Any], bias: bool) -> dict[str, Any] | None:
@@ -183,18 +201,7 @@ def _read_experts(
         raise settings.against(
             f"moe-router-topk = {top_k}", f"num-experts = {count}", "more than all"
         )
-    first = 0
-    if pattern not in (None, 1):
-        match = _PATTERN.fullmatch(str(pattern).replace(" ", ""))
-        if match is None:
-            raise settings.wrong("moe-layer-freq", pattern, "1 or ([0]*A+[1]*B)")
-        first, rest = int(match[1]), int(match[2])
-        if sizes["num-layers"] is not None and first + rest != sizes["num-layers"]:
-            raise settings.against(
-                f"moe-layer-freq = {pattern}",
-                f"num-layers = {sizes['num-layers']}",
-                "it counts others",
-            )
+    first = _read_frequency(settings, pattern, sizes["num-layers"])
     width = width or sizes["ffn-hidden-size"] or 4 * (sizes["hidden-size"] or 1)
     return Experts(
         count=count,
@@ -204,3 +211,25 @@ def _read_experts(
         shared_width=shared or 0,
         router_bias=biased,
     ), first
+
+
+def _read_frequency(settings: Settings, pattern: Any, layers: int | None) -> int:
+    """Layers without experts: of every Nth layer, or of a list such as ([0]*3+[1]*58)."""
+    if isinstance(pattern, int) and not isinstance(pattern, bool) and pattern > 0:
+        return 0 if layers is None else layers - -(-layers // pattern)
+    if pattern is None:
+        return 0
+    text = re.sub(r"[\s'\"]", "", str(pattern)).strip("()")
+    parts = _PATTERN.findall(text)
+    if not parts or _PATTERN.sub("", text).strip("+"):
+        raise settings.wrong("moe-layer-freq", pattern, "N or ([0]*A+[1]*B)")
+    counts = [(items.split(","), int(times or 1)) for items, times in parts]
+    dense, all_layers = (
+        sum(sum(item in kinds for item in items) * times for items, times in counts)
+        for kinds in ("0", "01")
+    )
+    if layers is not None and all_layers != layers:
+        raise settings.against(
+            f"moe-layer-freq = {pattern}", f"num-layers = {layers}", "it counts others"
+        )
+    return dense

@@ -47,6 +47,8 @@ class Settings:
         if not isinstance(tree, dict):
             raise InputError(f"{where}: the top level is not a table of keys")
         self.where = where
+        self.asked: set[str] = set()
+        """Keys that somebody wanted, there or not."""
         self._left: dict[str, Any] = {}
         self._flatten(tree, "", 0)
 
@@ -66,6 +68,7 @@ class Settings:
         return key in self._left
 
     def raw(self, key: str) -> Any:
+        self.asked.add(key)
         return self._left.pop(key, None)
 
     def drop(self, value: str) -> list[str]:
@@ -105,6 +108,10 @@ class Settings:
         """Keys of an inner file that nobody took there."""
         self._left |= dict.fromkeys(keys)
 
+    def forget(self, starts: tuple[str, ...]) -> None:
+        """Keys that are known to be of no matter to a layout, by how they begin."""
+        self._left = {key: v for key, v in self._left.items() if not key.startswith(starts)}
+
     def rest(self) -> tuple[str, ...]:
         return tuple(self._left)
 
@@ -137,6 +144,18 @@ def parsed(parse: Callable[[str], T], text: str, where: str, kind: str) -> T:
     except ValueError as error:
         lines = str(error).splitlines() or ["no reason given"]
         raise InputError(f"{where}: not {kind}: {lines[0][:200]}") from None
+
+
+def read_optimizer(
+    settings: Settings, key: str, meant: Mapping[str, str], notes: list[str]
+) -> str | None:
+    """The one that is meant; another is taken for adamw, with a note."""
+    name = settings.text(key)
+    if name is None:
+        return None
+    if name.lower() not in meant:
+        notes.append(f"{key} = {name}: taken for adamw")
+    return meant.get(name.lower(), "adamw")
 
 
 def unsaid(setup: Setup, framework: Framework) -> list[str]:
@@ -193,6 +212,7 @@ def reading(
     layout: dict[str, Any],
     notes: Iterable[str] = (),
     stack: str | None = None,
+    accumulation: int | None = None,
 ) -> Reading:
     """A reading whose sizes agree with each other, as far as the file states them."""
     sizes = [layout.get(name) for name in ("gpus", "tp", "pp", "cp")]
@@ -206,5 +226,5 @@ def reading(
             )
     return Reading(
         format=framework, job=job, layout=layout, stack=stack, unknown=settings.rest(),
-        notes=tuple(notes),
+        notes=tuple(notes), accumulation=accumulation,
     )  # fmt: skip

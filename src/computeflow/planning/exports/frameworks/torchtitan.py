@@ -38,6 +38,15 @@ _SCHEDULES = {"1f1b": "1F1B", "zero-bubble": "InterleavedZeroBubble", "zbv": "ZB
 _MEANT = {name: ours for ours, name in _SCHEDULES.items()} | {"Interleaved1F1B": "1f1b"}
 _RESHARD = {"zero2": "never", "zero3": "always", "fsdp": "default", "hsdp": "default"}
 _FLOAT8 = {"fp8": "tensorwise", "fp8-rowwise": "rowwise"}
+_NO_PIPELINE = ("qwen3", "gpt_oss")
+_NO_CONTEXT = ("deepseek_v3", "gpt_oss")
+"""Families without a pipelining function, and those whose attention (flex) takes no ring."""
+_OTHERS = (
+    "job.", "profiling.", "metrics.", "validation.", "comm.", "lr_scheduler.", "optimizer.",
+    "training.dataset", "training.max_norm", "training.seed", "checkpoint.", "model.hf_assets_path",
+    "model.tokenizer_path", "compile.components",
+)  # fmt: skip
+"""Beginnings of keys of learning, data and logging."""
 _FLOAT8_NAMES = {"float8", "quantize.linear.float8"}
 _MX_NAMES = {"mx", "quantize.linear.mx"}
 
@@ -71,7 +80,9 @@ class Torchtitan:
         return Written(files={"torchtitan.toml": "\n".join(lines) + "\n"}, left_out=tuple(left_out))
 
     def recognises(self, text: str, file_name: str) -> bool:
-        return "_parallel_degree" in text or ("[training]" in text and "local_batch_size" in text)
+        return not text.lstrip().startswith("{") and (
+            "_parallel_degree" in text or ("[training]" in text and "local_batch_size" in text)
+        )
 
     def read(self, text: str, where: str) -> Reading:
         settings = Settings(parsed(tomllib.loads, text, where, "TOML"), where)
@@ -84,12 +95,16 @@ class Torchtitan:
             notes.append("data_parallel_shard_degree = -1: the GPUs that are there")
         else:
             layout["gpus"] = dp * layout["tp"] * layout["pp"] * layout["cp"]
-        _batches(settings, job, layout, dp, notes)
-        return reading(self.name, settings, job, layout, notes, stack="torchtitan")
+        accumulation = _batches(settings, job, layout, dp, notes)
+        settings.forget(_OTHERS)
+        return reading(
+            self.name, settings, job, layout, notes, stack="torchtitan", accumulation=accumulation
+        )
 
 
 def _refuse(setup: Setup) -> None:
     layout = setup.layout
+    _refuse_for_model(setup)
     if _replicated(setup) and setup.dp * layout.cp > 1:
         for name in ("tp", "pp", "cp", "ep"):
             if (size := getattr(layout, name)) > 1:
@@ -105,6 +120,22 @@ def _refuse(setup: Setup) -> None:
             "torchtitan", f"ep x etp = {layout.ep * layout.etp}", f"replicas = {layout.replicas}",
             f"experts are spread within a replica of {group} GPUs, and that does not divide it",
         )  # fmt: skip
+
+
+def _refuse_for_model(setup: Setup) -> None:
+    """What a model's own code of torchtitan does not run."""
+    job, layout = setup.job, setup.layout
+    family = _FLAVORS.get(job.model.name, ("", ""))[0]
+    model = f"model = {job.model.name}"
+    if layout.pp > 1 and family in _NO_PIPELINE:
+        raise contradiction("torchtitan", f"pp = {layout.pp}", model, "it is not cut into stages")
+    if layout.cp > 1 and family in _NO_CONTEXT:
+        raise contradiction("torchtitan", f"cp = {layout.cp}", model, "its attention is not split")
+    parts = 2 * layout.tp * layout.cp
+    if job.seq_len % parts:
+        sizes = f"2 x tp x cp = {parts}"
+        why = "sequences are cut into that many parts"
+        raise contradiction("torchtitan", f"seq_len = {job.seq_len}", sizes, why)
 
 
 def _replicated(setup: Setup) -> bool:
@@ -196,18 +227,23 @@ def _job(settings: Settings) -> dict[str, Any]:
     model = None
     if name is not None and flavor is not None:
         model = _NAMES.get((name, flavor), f"{name}/{flavor}")
-    enabled, interval = settings.flag("checkpoint.enable"), settings.size("checkpoint.interval")
+    enabled, older = (
+        settings.flag("checkpoint.enable"),
+        settings.flag("checkpoint.enable_checkpoint"),
+    )
+    interval = settings.size("checkpoint.interval")
     return stated(
         model=model,
         seq_len=settings.size("training.seq_len"),
         precision=_precision(settings),
         optimizer=settings.choice("optimizer.name", {"AdamW": "adamw", "Adam": "adamw"}),
-        checkpoint_steps=(interval or 500) if enabled else None,
+        checkpoint_steps=(interval or 500) if enabled or older else None,
     )
 
 
 def _precision(settings: Settings) -> str | None:
-    converters = set(map(str, settings.items("model.converters") or ()))
+    listed = settings.raw("model.converters") or []
+    converters = set(listed.split(",") if isinstance(listed, str) else map(str, listed))
     recipe = settings.text("quantize.linear.float8.recipe_name")
     settings.text("quantize.linear.mx.recipe_name")
     param = settings.choice(
@@ -285,9 +321,15 @@ def _batches(
     layout: dict[str, Any],
     dp: int | None,
     notes: list[str],
-) -> None:
-    """Into `job` and `layout`: with a pipeline, the local batch is all its micro-batches."""
-    local = settings.size("training.local_batch_size")
+) -> int | None:
+    """Into `job` and `layout`: with a pipeline, the local batch is all its micro-batches.
+
+    What comes back is the number of those, where the global batch follows from the GPUs.
+    """
+    local, older = (
+        settings.size(f"training.{name}") for name in ("local_batch_size", "batch_size")
+    )
+    local = older if local is None else local  # its name until 0.1
     micro = settings.size("parallelism.pipeline_parallel_microbatch_size")
     total = settings.size("training.global_batch_size", least=-1)
     if local is None:
@@ -313,3 +355,4 @@ def _batches(
     steps = settings.size("training.steps")
     if steps is not None and total and total > 0 and "seq_len" in job:
         job["tokens"] = float(steps * total * job["seq_len"])
+    return None if "global_batch" in job else local // layout["micro_batch"]

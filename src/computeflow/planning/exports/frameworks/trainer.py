@@ -1,7 +1,8 @@
 """Hugging Face's `TrainingArguments`: one JSON file for `HfArgumentParser`, with a note beside it.
 
 The number of GPUs is the launcher's, so that the global batch is stated as its two factors only. Sizes
-of model parallelism are no training arguments: `accelerate` is the format for those.
+of model parallelism are no training arguments: `accelerate` is the format for those. Recipes in YAML,
+with the model and the sequence length that they add, are read too.
 """
 
 from __future__ import annotations
@@ -17,16 +18,27 @@ from computeflow.planning.exports.frameworks.settings import (
     contradiction,
     header,
     parsed,
+    read_optimizer,
     reading,
     stated,
     unsaid,
 )
+from computeflow.planning.exports.frameworks.yaml_text import from_yaml
 from computeflow.planning.exports.model import Reading, Setup, Written
 
 _OPTIMIZERS = {"adamw": "adamw_torch_fused", "adam8bit": "adamw_bnb_8bit"}
 _MEANT = {"adamw_torch": "adamw", "adamw_torch_fused": "adamw", "adamw_hf": "adamw",
           "paged_adamw_32bit": "adamw", "adamw_bnb_8bit": "adam8bit", "adamw_8bit": "adam8bit",
           "adamw_torch_8bit": "adam8bit", "paged_adamw_8bit": "adam8bit"}  # fmt: skip
+_OTHERS = (
+    "learning_rate", "lr_scheduler", "warmup_", "weight_decay", "adam_", "max_grad_norm", "seed",
+    "num_train_epochs", "per_device_eval", "eval_", "do_", "logging_", "log_level", "report_to",
+    "run_name", "hub_", "push_to_hub", "save_", "overwrite_", "resume_from", "dataset", "dataloader_",
+    "remove_unused", "preprocessing_", "model_revision", "torch_dtype", "attn_implementation",
+    "chat_template", "trust_remote_code", "ddp_", "gradient_checkpointing_kwargs.", "lora_alpha",
+    "lora_dropout", "lora_target",
+)  # fmt: skip
+"""Beginnings of arguments of learning, data and logging."""
 _ZERO = ("zero1", "zero2", "zero3")
 
 
@@ -68,10 +80,15 @@ class Trainer:
         )
 
     def recognises(self, text: str, file_name: str) -> bool:
-        return text.lstrip().startswith("{") and '"per_device_train_batch_size"' in text
+        if text.lstrip().startswith("{"):
+            return '"per_device_train_batch_size"' in text
+        return any(line.startswith("per_device_train_batch_size:") for line in text.splitlines())
 
     def read(self, text: str, where: str) -> Reading:
-        tree = parsed(lambda t: codec.from_json(t, where), text, where, "JSON")
+        if text.lstrip().startswith("{"):
+            tree = parsed(lambda t: codec.from_json(t, where), text, where, "JSON")
+        else:
+            tree = from_yaml(text, where)
         inner = tree.pop("deepspeed", None) if isinstance(tree, dict) else None
         settings = Settings(tree, where)
         notes: list[str] = []
@@ -79,20 +96,29 @@ class Trainer:
         layout = stated(micro_batch=settings.size("per_device_train_batch_size"))
         steps = settings.size("gradient_accumulation_steps")
         if steps is not None:
-            notes.append(f"{steps} micro-batches a step: the global batch follows from the GPUs")
+            notes.append(
+                f"gradient_accumulation_steps = {steps}: the global batch follows from the GPUs"
+            )
         layout |= _read_fsdp(settings)
         if isinstance(inner, dict):
             layout |= _read_deepspeed(settings, inner, layout, notes)
         elif inner is not None:
-            notes.append(f"deepspeed = {inner}: read that file")
+            notes.append(f"deepspeed = {inner}: sharding and offload stand there, not here")
+            layout = {n: v for n, v in layout.items() if n not in ("sharding", "offload")}
+        elif layout["sharding"] == "ddp":
+            notes.append("neither fsdp nor deepspeed: ddp is taken, unless the launcher shards")
         job = stated(
+            model=settings.text("model_name_or_path"),
+            seq_len=_read_length(settings),
             precision=_read_precision(settings),
-            optimizer=settings.choice("optim", _MEANT),
+            optimizer=read_optimizer(settings, "optim", _MEANT, notes),
             checkpoint_steps=_read_saving(settings),
         )
-        if settings.size("max_steps", least=-1) is not None:
+        job |= _read_adapters(settings)
+        if (settings.size("max_steps", least=-1) or 0) > 0:
             notes.append("max_steps: tokens follow from the GPUs")
-        return reading(self.name, settings, job, layout, notes)
+        settings.forget(_OTHERS)
+        return reading(self.name, settings, job, layout, notes, accumulation=steps or 1)
 
 
 def _unsaid_values(setup: Setup) -> list[str]:
@@ -202,8 +228,27 @@ def _read_precision(settings: Settings) -> str | None:
     return "bf16" if bf16 else "fp16" if fp16 else "tf32" if tf32 else "fp32"
 
 
+def _read_length(settings: Settings) -> int | None:
+    """By the names that TRL, LLaMA-Factory and transformers' own scripts have for it."""
+    names = ("max_seq_length", "max_length", "cutoff_len", "model_max_length", "block_size")
+    found = [settings.size(name) for name in names]
+    return next((size for size in found if size is not None), None)
+
+
+def _read_adapters(settings: Settings) -> dict[str, Any]:
+    """Of TRL (use_peft) and LLaMA-Factory (finetuning_type)."""
+    adapts = settings.flag("use_peft") or settings.raw("finetuning_type") == "lora"
+    small = settings.flag("load_in_4bit") or settings.raw("quantization_bit") == 4
+    ranks = [settings.size(name) for name in ("lora_r", "lora_rank")]
+    if not adapts:
+        return {}
+    rank = next((size for size in ranks if size is not None), None)
+    return stated(training="qlora" if small else "lora", lora_rank=rank)
+
+
 def _read_saving(settings: Settings) -> int | None:
-    strategy = settings.text("save_strategy") or "steps"
+    strategy = settings.raw("save_strategy")
+    strategy = "steps" if strategy is None else strategy  # YAML reads a bare no as false
     steps = settings.raw("save_steps")
     if isinstance(steps, float) and not steps.is_integer():
         return None  # a share of the run

@@ -62,7 +62,7 @@ def _of_the_plan(setup: Setup) -> list[Variable]:
         found.append(Variable(name="NCCL_MNNVL_ENABLE", value="1", why=why))
     megatron = stack.name.startswith(("megatron", "nemo"))
     split = layout.tp > 1 or layout.cp > 1
-    if megatron and split and layout.sharding not in ("fsdp", "hsdp", "zero3"):
+    if megatron and split and layout.sharding in ("ddp", "zero1"):  # its FSDP refuses it
         why = "Collectives start in the order of the code, ahead of the matmuls that hide them."
         found.append(Variable(name="CUDA_DEVICE_MAX_CONNECTIONS", value="1", why=why))
     return found

@@ -1,0 +1,167 @@
+"""PyTorch's own sharding (FSDP2, DDP): one Python file of the plan and the calls that carry it out.
+
+The file opens with a literal `PLAN`; the rest is `fsdp2_template.py.txt`. Reading takes the literal
+out of the syntax tree: a file is never run.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Mapping
+from importlib import resources
+from types import MappingProxyType
+from typing import Any
+
+from computeflow.errors import InputError
+from computeflow.planning.exports.frameworks.settings import (
+    Settings,
+    bounded,
+    contradiction,
+    header,
+    reading,
+    stated,
+    unsaid,
+)
+from computeflow.planning.exports.model import Reading, Setup, Written
+from computeflow.workload.layout import RECOMPUTES, SHARDINGS
+
+_PLAN = re.compile(r"^PLAN\b.*=\s*\{", re.MULTILINE)
+_EMPTY = "PLAN = {}\n"
+_SIZES = ("gpus", "micro_batch", "replicas")
+
+
+class Fsdp2:
+    name = "fsdp2"
+    version = "torch 2.13"
+    expresses = frozenset(
+        "gpus micro_batch recompute sharding replicas offload "
+        "model global_batch seq_len precision optimizer".split()
+    )
+    choices: Mapping[str, tuple[Any, ...]] = MappingProxyType(
+        {
+            "offload": ("none", "parameters"),
+            "precision": ("fp32", "tf32", "bf16"),
+            "optimizer": ("adamw",),
+        }
+    )
+
+    def write(self, setup: Setup) -> Written:
+        layout = setup.layout
+        for name in ("tp", "pp", "cp", "ep"):
+            if (size := getattr(layout, name)) > 1:
+                why = "it shards and replicates whole models only; torchtitan cuts them too"
+                raise contradiction("FSDP2", f"{name} = {size}", f"dp = {setup.dp}", why)
+        left_out = [line for line in unsaid(setup, self) if not line.startswith("context = ")]
+        title = f"PyTorch FSDP2 and DDP ({self.version}), written by ComputeFlow."
+        lines = [f"# {line}" for line in header(title, setup, left_out)]
+        lines.append(
+            f"# torchrun --nnodes {setup.nodes} --nproc-per-node {setup.node_devices} fsdp2.py"
+        )
+        text = "\n".join(lines) + "\n" + _template().replace(_EMPTY, _literal(_plan(setup, self)))
+        return Written(files={"fsdp2.py": text}, left_out=tuple(left_out))
+
+    def recognises(self, text: str, file_name: str) -> bool:
+        return "def parallelize(" in text and bool(_PLAN.search(text))
+
+    def read(self, text: str, where: str) -> Reading:
+        settings = Settings(_stated_plan(bounded(text, where), where), where)
+        notes: list[str] = []
+        layout: dict[str, Any] = {"tp": 1, "pp": 1, "cp": 1, "ep": 1}
+        layout |= stated(
+            **{name: settings.size(name) for name in _SIZES},
+            sharding=settings.choice("sharding", {name: name for name in SHARDINGS}),
+            recompute=settings.choice("recompute", {name: name for name in RECOMPUTES}),
+            offload=settings.choice("offload", {n: n for n in self.choices["offload"]}),
+        )
+        job = stated(
+            model=settings.text("model"),
+            global_batch=settings.size("global_batch"),
+            seq_len=settings.size("seq_len"),
+            precision=settings.choice("precision", {n: n for n in self.choices["precision"]}),
+            optimizer=settings.choice("optimizer", {n: n for n in self.choices["optimizer"]}),
+        )
+        _check(settings, job, layout)
+        steps = settings.size("steps")
+        if steps is not None and {"global_batch", "seq_len"} <= job.keys():
+            job["tokens"] = float(steps * job["global_batch"] * job["seq_len"])
+        return reading(self.name, settings, job, layout, notes)
+
+
+def _template() -> str:
+    folder = resources.files("computeflow.planning.exports.frameworks")
+    return folder.joinpath("fsdp2_template.py.txt").read_text(encoding="utf-8")
+
+
+def _plan(setup: Setup, framework: Fsdp2) -> dict[str, Any]:
+    """What the file does, where that is not all the plan asks for."""
+    job, layout, choices = setup.job, setup.layout, framework.choices
+    plan: dict[str, Any] = {
+        "model": job.model.name,
+        "gpus": layout.gpus,
+        "sharding": layout.sharding,
+        "replicas": layout.replicas,
+        "recompute": layout.recompute,
+        "offload": layout.offload if layout.offload in choices["offload"] else "none",
+        "precision": job.precision if job.precision in choices["precision"] else "bf16",
+        "optimizer": "adamw",
+        "micro_batch": layout.micro_batch,
+        "accumulation": setup.accumulation,
+        "global_batch": job.global_batch,
+        "seq_len": job.seq_len,
+    }
+    return plan if setup.steps is None else plan | {"steps": setup.steps}
+
+
+def _literal(plan: dict[str, Any]) -> str:
+    lines = [f'    "{key}": {_quoted(value)},' for key, value in plan.items()]
+    return "\n".join(["PLAN = {", *lines, "}\n"])
+
+
+def _quoted(value: Any) -> str:
+    return ascii(value).replace("'", '"') if isinstance(value, str) else repr(value)
+
+
+def _stated_plan(text: str, where: str) -> Any:
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        lines = str(error).splitlines() or ["no reason given"]
+        raise InputError(f"{where}: not Python: {lines[0][:200]}") from None
+    found = [
+        node.value
+        for node in tree.body
+        if isinstance(node, ast.Assign)
+        and [target.id for target in node.targets if isinstance(target, ast.Name)] == ["PLAN"]
+    ]
+    if len(found) != 1:
+        raise InputError(f"{where}: PLAN is set {len(found)} times at the top level; once is meant")
+    try:
+        return ast.literal_eval(found[0])
+    except (ValueError, TypeError, RecursionError, MemoryError):
+        raise InputError(f"{where}: PLAN is no literal: write its values out") from None
+
+
+def _check(settings: Settings, job: dict[str, Any], layout: dict[str, Any]) -> None:
+    """What the file's own numbers say about each other."""
+    sharding, replicas = layout.get("sharding", "fsdp"), layout.get("replicas", 1)
+    gpus, rounds = layout.get("gpus"), settings.size("accumulation")
+    if replicas > 1 and sharding != "hsdp":
+        raise settings.against(f"replicas = {replicas}", f"sharding = {sharding}", "hsdp has them")
+    if gpus is not None and gpus % replicas:
+        raise settings.against(f"gpus = {gpus}", f"replicas = {replicas}", "uneven replicas")
+    if layout.get("offload") == "parameters" and sharding in ("ddp", "zero1", "zero2"):
+        raise settings.against(
+            "offload = parameters", f"sharding = {sharding}", "weights on the host are sharded"
+        )
+    factors = (gpus, layout.get("micro_batch"), rounds)
+    total = job.get("global_batch")
+    if total is None or None in factors:
+        return
+    one, other, third = (factor or 1 for factor in factors)
+    if one * other * third != total:
+        raise settings.against(
+            f"global_batch = {total}",
+            f"gpus x micro_batch x accumulation = {one} x {other} x {third}",
+            "they are the same number",
+        )

@@ -1,0 +1,293 @@
+"""Shell scripts in: the words that a launch would be given, found without running any of it.
+
+Variables, defaults, arrays, sums and conditions are followed as far as the script itself settles them,
+as if it were called with no arguments and an empty environment. What it does not settle keeps its
+dollar sign. `launch_words` is the way in; `Script` walks over the statements that `shell_reader` cuts.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from computeflow.errors import InputError
+from computeflow.planning.exports.frameworks.shell_reader import Reader, Word
+from computeflow.planning.exports.frameworks.shell_values import Values, tested
+
+MOST_FRAMES = 100
+_ASSIGNED = re.compile(r"^([A-Za-z_]\w*)(\+?)=(.*)$", re.DOTALL)
+_FLAGS = re.compile(r"\s--\w")
+_DECLARING = ("export", "local", "readonly", "declare", "typeset")
+_SHELLS = ("sbatch", "bash", "sh", "srun")
+_SBATCH = {
+    "nodes": re.compile(r"^#SBATCH.*?\s(?:--nodes[= ]|-N\s*)(\d{1,6})\b", re.MULTILINE),
+    "devices": re.compile(
+        r"^#SBATCH.*?\s--(?:gres=gpu|gpus-per-node)[=:](?:[A-Za-z][\w-]*:)?(\d{1,3})\b",
+        re.MULTILINE,
+    ),
+    "tasks": re.compile(r"^#SBATCH.*?\s--ntasks-per-node[= ](\d{1,4})\b", re.MULTILINE),
+}
+_SLURM = {
+    "nodes": ("SLURM_NNODES", "SLURM_JOB_NUM_NODES"),
+    "devices": ("SLURM_GPUS_ON_NODE", "SLURM_GPUS_PER_NODE"),
+    "tasks": ("SLURM_NTASKS_PER_NODE",),
+}
+
+
+def launch_words(text: str, where: str) -> list[str]:
+    """Of the command that is given most flags; of an argument file, all of them."""
+    lines = [line.strip() for line in text.splitlines()]
+    lines = [line for line in lines if line and not line.startswith("#")]
+    if all(line.startswith("--") for line in lines):
+        plain = [re.sub(r"\s#.*$|[\"'\\]", " ", line) for line in lines]
+        return [word for line in plain for word in line.split()]
+    script = Script(where)
+    for name, number in slurm(text).items():
+        script.values.known |= dict.fromkeys(_SLURM[name], str(number))
+    script.follow(text)
+    return script.launch()
+
+
+def slurm(text: str) -> dict[str, int]:
+    """What #SBATCH lines state: nodes, devices and tasks of a node."""
+    found = {name: pattern.search(text) for name, pattern in _SBATCH.items()}
+    return {name: int(match[1]) for name, match in found.items() if match}
+
+
+@dataclass(slots=True)
+class _Frame:
+    """An `if`, a loop, a `case` or a group that is open."""
+
+    kind: str
+    outer: bool | None
+    live: bool | None
+    """Whether its present body runs: yes, no, or not settled by the script."""
+    reading: str = ""
+    """`test` or `pattern` while that is read, and not a body."""
+    cond: bool | None = None
+    joint: str = ""
+    done: bool | None = False
+    """Whether a branch before this one ran."""
+    subject: str = ""
+    patterns: list[str] = field(default_factory=list)
+    """Of the case that is being read, as far as they were."""
+
+
+class Script:
+    def __init__(self, where: str) -> None:
+        self.where = where
+        self.values = Values(where=where)
+        self.commands: list[tuple[bool, str]] = []
+        """With whether it certainly runs."""
+        self._frames: list[_Frame] = []
+        self._depth = 0
+
+    @property
+    def live(self) -> bool | None:
+        return self._frames[-1].live if self._frames else True
+
+    def follow(self, text: str) -> None:
+        for words, end, bodies in Reader(text).statements():
+            self._statement(words, end)
+            first = self.values.filled(words[0]) if words and isinstance(words[0], str) else ""
+            if bodies and first in _SHELLS and self._depth < 2 and self.live is not False:
+                self._depth += 1
+                for body in bodies:
+                    self.follow(self.values.filled(body, quotes=False))
+                self._depth -= 1
+
+    def launch(self) -> list[str]:
+        """The command with most flags, and lines of flags that follow no command."""
+        bare = [text for _, text in self.commands if text.startswith("--")]
+        others = [
+            (len(_FLAGS.findall(text)), sure, text)
+            for sure, text in self.commands
+            if not text.startswith("--")
+        ]
+        best = max(others, key=lambda found: found[:2], default=(0, True, ""))
+        texts = [best[2], *bare] if best[0] else bare
+        if not texts:  # a file of arguments for another script to use
+            texts = [value for value in self.values.known.values() if "--" in value]
+        return [word for text in texts for word in text.split()]
+
+    def push(self, frame: _Frame) -> None:
+        if len(self._frames) >= MOST_FRAMES:
+            raise InputError(f"{self.where}: nested more than {MOST_FRAMES} levels deep")
+        self._frames.append(frame)
+
+    def top(self, kind: str) -> _Frame | None:
+        return self._frames[-1] if self._frames and self._frames[-1].kind == kind else None
+
+    def pop(self, kind: str) -> None:
+        if self.top(kind):
+            self._frames.pop()
+
+    def _statement(self, words: list[Word], end: str) -> None:
+        while words and isinstance(words[0], str) and words[0] in _KEYWORDS:
+            words = _KEYWORDS[words[0]](self, words[1:])
+        frame = self._frames[-1] if self._frames else None
+        if frame is not None and frame.reading == "test":
+            if words:
+                self._condition(frame, words, end)
+            return
+        if frame is not None and frame.kind == "case":
+            words = self._pattern(frame, words)
+        if words and self.live is not False:
+            self._command(words)
+        if frame is not None and frame.kind == "case" and end == ";;":
+            frame.reading, frame.live = "pattern", False
+
+    def _condition(self, frame: _Frame, words: list[Word], end: str) -> None:
+        told = tested([w for w in words if isinstance(w, str)], self.values)
+        if frame.joint == "&&":
+            told = _both(frame.cond, told)
+        elif frame.joint == "||":
+            told = _either(frame.cond, told)
+        frame.cond, frame.joint = told, end
+
+    def _pattern(self, frame: _Frame, words: list[Word]) -> list[Word]:
+        """Without the pattern before the body of a case; a bracket ends it."""
+        if frame.reading != "pattern":
+            return words
+        place = words.index(")") if ")" in words else len(words)
+        read = [self.values.filled(w) for w in words[:place] if isinstance(w, str) and w != "("]
+        frame.patterns += read
+        if place < len(words):
+            frame.cond = self.values.matched(frame.subject, frame.patterns)
+            frame.reading, frame.patterns = "", []
+            frame.live = _branch(frame)
+        return words[place + 1 :]
+
+    def _command(self, words: list[Word]) -> None:
+        while words and (isinstance(words[0], tuple) or _ASSIGNED.match(words[0])):
+            self._assign(words[0])
+            words = words[1:]
+        plain = [w for w in words if isinstance(w, str)]
+        if not plain:
+            return
+        if plain[0] in _DECLARING:
+            for word in words[1:]:
+                if isinstance(word, tuple) or _ASSIGNED.match(word):
+                    self._assign(word)
+        elif plain[0] == "unset":
+            for name in plain[1:]:
+                self.values.known.pop(name, None)
+        elif plain[0] not in ("echo", "printf", "[", "[["):
+            filled = [self.values.filled(word) for word in plain]
+            if "-c" in filled[:-1]:  # a shell's own text: it fills in what single quotes kept
+                place = filled.index("-c") + 1
+                filled[place] = self.values.filled(filled[place], quotes=False)
+            text = " ".join(filled).strip()
+            if "--" in text:
+                self.commands.append((self.live is True, text))
+
+    def _assign(self, word: Word) -> None:
+        if isinstance(word, tuple):
+            name, adds, items = word
+            value = " ".join(self.values.filled(item) for item in items)
+        else:
+            name, adds, written = _ASSIGNED.findall(word)[0]
+            value = self.values.filled(written)
+        if self.live is None:
+            value = f"${{{name}}}"  # perhaps assigned: not settled
+        elif adds:
+            space = " " if isinstance(word, tuple) else ""
+            value = f"{self.values.known.get(name, '')}{space}{value}"
+        self.values.known[name] = self.values.counted(value)
+
+
+def _both(first: bool | None, second: bool | None) -> bool | None:
+    return False if False in (first, second) else None if None in (first, second) else True
+
+
+def _either(first: bool | None, second: bool | None) -> bool | None:
+    return True if True in (first, second) else None if None in (first, second) else False
+
+
+def _branch(frame: _Frame) -> bool | None:
+    """Whether a branch of this condition runs, after those before it."""
+    live = _both(frame.outer, frame.cond)
+    live = False if frame.done is True else None if frame.done is None and live else live
+    if frame.cond is True:
+        frame.done = True
+    elif frame.cond is None and frame.done is False:
+        frame.done = None
+    return live
+
+
+def _if(script: Script, words: list[Word]) -> list[Word]:
+    script.push(_Frame(kind="if", outer=script.live, live=False, reading="test"))
+    return words
+
+
+def _elif(script: Script, words: list[Word]) -> list[Word]:
+    if frame := script.top("if"):
+        frame.reading, frame.cond, frame.joint = "test", None, ""
+    return words
+
+
+def _then(script: Script, words: list[Word]) -> list[Word]:
+    if frame := script.top("if"):
+        frame.reading, frame.live = "", _branch(frame)
+    return words
+
+
+def _else(script: Script, words: list[Word]) -> list[Word]:
+    if frame := script.top("if"):
+        frame.cond = True
+        frame.live = _branch(frame)
+    return words
+
+
+def _while(script: Script, words: list[Word]) -> list[Word]:
+    script.push(_Frame(kind="loop", outer=script.live, live=False, reading="test"))
+    return words
+
+
+def _for(script: Script, words: list[Word]) -> list[Word]:
+    if words and isinstance(words[0], str) and words[0].isidentifier():
+        script.values.known[words[0]] = f"${{{words[0]}}}"
+    script.push(_Frame(kind="loop", outer=script.live, live=script.live))
+    return []
+
+
+def _do(script: Script, words: list[Word]) -> list[Word]:
+    frame = script.top("loop")
+    if frame is not None and frame.reading:
+        frame.reading = ""
+        frame.live = False if frame.cond is False or frame.outer is False else None
+    return words
+
+
+def _case(script: Script, words: list[Word]) -> list[Word]:
+    subject = script.values.filled(words[0]) if words and isinstance(words[0], str) else "$"
+    script.push(
+        _Frame(kind="case", outer=script.live, live=False, reading="pattern", subject=subject)
+    )
+    return words[2:]
+
+
+def _group(script: Script, words: list[Word]) -> list[Word]:
+    script.push(_Frame(kind="group", outer=script.live, live=script.live))
+    return words
+
+
+def _nothing(script: Script, words: list[Word]) -> list[Word]:
+    return words
+
+
+def _closing(kind: str) -> Callable[[Script, list[Word]], list[Word]]:
+    def close(script: Script, words: list[Word]) -> list[Word]:
+        script.pop(kind)
+        return words
+
+    return close
+
+
+_KEYWORDS: dict[str, Callable[[Script, list[Word]], list[Word]]] = {
+    "if": _if, "elif": _elif, "then": _then, "else": _else, "fi": _closing("if"),
+    "while": _while, "until": _while, "for": _for, "do": _do, "done": _closing("loop"),
+    "case": _case, "esac": _closing("case"), "{": _group, "}": _closing("group"),
+    "(": _nothing, ")": _nothing,
+}  # fmt: skip
