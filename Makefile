@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 # Debian packages that some tests need; `make system` installs them, plain `make test` skips without.
-SYSTEM_PACKAGES := chromium e2fsprogs iproute2 util-linux
+SYSTEM_PACKAGES := chromium e2fsprogs iproute2 prometheus util-linux victoria-metrics
 # The trainer and the probe are tested on CPUs; any torch from 2.6 on will do.
 TORCH ?= torch==2.13.0
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --progress-bar off

@@ -1,7 +1,8 @@
-"""Record Kineto traces of healthy runs and of planted faults at three severities, small ones.
+"""Record Kineto traces of healthy runs and of planted faults at several severities, small ones.
 
-`python -m benchmarks.record_traces FOLDER` on a machine with a GPU. Each trace has two steps;
-`index.json` has every run's summary and what was planted. Needs torch only.
+`python -m benchmarks.record_traces FOLDER [PART]` on a machine with a GPU; PART is a part of names.
+Each trace has two steps; `index.json` has every run's summary, what was planted, and the step times
+of the same run with the fault removed, profiled alike. Needs torch only.
 """
 
 from __future__ import annotations
@@ -10,56 +11,126 @@ import gc
 import json
 import shutil
 import sys
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from computeflow.lab.trainer import Settings
 
-BASE: dict[str, Any] = {
+Knobs = dict[str, Any]
+BASE: Knobs = {
     "layers": 8, "hidden": 2048, "heads": 16, "kv_heads": 4, "ffn": 5632, "vocab": 32000,
     "seq_len": 2048, "micro_batch": 4, "steps": 9, "warmup": 4, "profile_steps": 2, "quiet": True,
 }  # fmt: skip
-HEALTHY: dict[str, dict[str, Any]] = {
+WIDE: Knobs = {"layers": 2, "hidden": 4096, "heads": 32, "kv_heads": 8, "ffn": 14336}
+DEEP: Knobs = {"layers": 12, "hidden": 1536, "heads": 12, "kv_heads": 12, "ffn": 4096}
+LONG: Knobs = {"layers": 4, "seq_len": 8192, "micro_batch": 1}
+HEALTHY: dict[str, Knobs] = {
     "base": {},
     "long": {"seq_len": 8192, "micro_batch": 1},
     "compiled": {"compile": "block"},
-    "wide": {"layers": 2, "hidden": 4096, "heads": 32, "kv_heads": 8, "ffn": 14336},
+    "wide": WIDE,
+    "deep": DEEP,
+    "vocabulary": {"layers": 3, "vocab": 128256},
+    "narrow-heads": {"layers": 4, "heads": 32, "kv_heads": 32},
+    "accumulated": {"layers": 4, "accumulation": 2},
+    "wide-compiled": {**WIDE, "compile": "block"},
+    "big-batch": {"layers": 4, "micro_batch": 12},
+    "whole-compiled": {"layers": 6, "compile": "whole"},
+    "square": {"layers": 2, "hidden": 6144, "heads": 48, "kv_heads": 8, "ffn": 16384,
+               "micro_batch": 2},
+}  # fmt: skip
+_SAVED = {"checkpoint_every": 2, "checkpoint_folder": "/tmp/computeflow-checkpoint"}
+_LENGTHS = {"steps": 25, "warmup": 20}
+"""Every length must have been seen before."""
+SEVERITIES: dict[str, tuple[list[float], Knobs]] = {
+    "slow-loader": ([0.003, 0.01, 0.03, 0.1], {}),
+    "pageable-copy": ([16, 64, 256, 1024], {}),
+    "host-sync": ([1, 2, 4, 8], {}),
+    "gc-storm": ([100, 200, 400, 800], {}),
+    "checkpoint-stall": ([0.1, 0.5, 2.0], {"layers": 2, **_SAVED}),
+    "unequal-lengths": ([0.25, 0.5, 0.8], _LENGTHS),
+    "slow-rank": ([0.02, 0.05, 0.2], {}),
 }
-FAULTS: dict[str, list[float]] = {
-    "slow-loader": [0.01, 0.03, 0.1],
-    "pageable-copy": [64, 256, 1024],
-    "host-sync": [1, 4, 8],
-    "gc-storm": [50, 200, 800],
-    "checkpoint-stall": [0.1, 0.5, 2.0],
-    "unequal-lengths": [0.25, 0.5, 0.8],
-    "slow-rank": [0.02, 0.05, 0.2],
+"""Accidents: how bad, and what else the run needs."""
+ELSEWHERE: dict[str, tuple[str, Knobs]] = {
+    "slow-loader-wide": ("slow-loader:0.02", WIDE),
+    "pageable-copy-deep": ("pageable-copy:128", DEEP),
+    "host-sync-deep": ("host-sync:6", DEEP),
+    "gc-storm-wide": ("gc-storm:300", WIDE),
 }
-SETTINGS: dict[str, dict[str, Any]] = {  # faults that are choices, not accidents
-    "unfused-attention": {"attention": "unfused"},
-    "fp32-matmul": {"precision": "fp32", "micro_batch": 1},
-    "tf32-matmul": {"precision": "tf32"},
-    "unfused-optimizer": {"optimizer": "for-loop"},
-    "recompute-full": {"recompute": "full"},
-    "launch-bound": {"seq_len": 256, "micro_batch": 1},
-}
+"""The same accidents in other models."""
+CHOICES: dict[str, tuple[str, Knobs, Knobs]] = {
+    "unfused-attention": ("attention", {"attention": "unfused"}, {}),
+    "unfused-attention-wide": ("attention", {**WIDE, "attention": "unfused"}, WIDE),
+    "unfused-attention-deep": ("attention", {**DEEP, "attention": "unfused"}, DEEP),
+    "fp32-matmul": ("precision", {"precision": "fp32", "micro_batch": 1}, {"micro_batch": 1}),
+    "fp32-matmul-wide": ("precision", {**WIDE, "precision": "fp32", "micro_batch": 1},
+                         {**WIDE, "micro_batch": 1}),
+    "tf32-matmul": ("precision", {"precision": "tf32"}, {}),
+    "unfused-optimizer": ("optimizer", {"optimizer": "for-loop"}, {}),
+    "unfused-optimizer-wide": ("optimizer", {**WIDE, "optimizer": "for-loop"}, WIDE),
+    "unfused-optimizer-deep": ("optimizer", {**DEEP, "optimizer": "for-loop"}, DEEP),
+    "recompute-full": ("recompute", {"recompute": "full"}, {}),
+    "recompute-full-wide": ("recompute", {**WIDE, "recompute": "full"}, WIDE),
+    "recompute-full-long": ("recompute", {**LONG, "recompute": "full"}, LONG),
+    "recompute-full-deep": ("recompute", {**DEEP, "recompute": "full"}, DEEP),
+    "recompute-full-big": ("recompute", {"layers": 4, "micro_batch": 12, "recompute": "full"},
+                           {"layers": 4, "micro_batch": 12}),
+    "launch-bound": ("launch", {"seq_len": 256, "micro_batch": 1},
+                     {"seq_len": 256, "micro_batch": 1, "compile": "block"}),
+    "launch-bound-deep": ("launch", {**DEEP, "seq_len": 512, "micro_batch": 1},
+                          {**DEEP, "seq_len": 512, "micro_batch": 1, "compile": "block"}),
+    "launch-bound-short": ("launch", {"seq_len": 128, "micro_batch": 2},
+                           {"seq_len": 128, "micro_batch": 2, "compile": "block"}),
+    "launch-bound-narrow": ("launch", {"hidden": 1024, "heads": 8, "ffn": 2816, "seq_len": 1024,
+                                       "micro_batch": 1},
+                            {"hidden": 1024, "heads": 8, "ffn": 2816, "seq_len": 1024,
+                             "micro_batch": 1, "compile": "block"}),
+    "launch-bound-parts": ("launch", {"seq_len": 256, "micro_batch": 1, "accumulation": 4},
+                           {"seq_len": 256, "micro_batch": 4}),
+    "small-batch": ("batch", {**WIDE, "seq_len": 512, "micro_batch": 1, "accumulation": 4},
+                    {**WIDE, "seq_len": 512, "micro_batch": 4}),
+    "small-batch-square": ("batch", {**WIDE, "hidden": 6144, "heads": 48, "seq_len": 256,
+                                     "micro_batch": 1, "accumulation": 8},
+                           {**WIDE, "hidden": 6144, "heads": 48, "seq_len": 256,
+                            "micro_batch": 8}),
+    "small-batch-1024": ("batch", {**WIDE, "seq_len": 1024, "micro_batch": 1, "accumulation": 4},
+                         {**WIDE, "seq_len": 1024, "micro_batch": 4}),
+}  # fmt: skip
+"""Faults that are choices: what kind, the run, and the run without the fault (the same work)."""
 
 
-def cases() -> dict[str, tuple[str, dict[str, Any]]]:
-    """Name to (label, settings over BASE)."""
-    found = {f"healthy-{name}": ("healthy", knobs) for name, knobs in HEALTHY.items()}
-    found |= {name: (name, knobs) for name, knobs in SETTINGS.items()}
-    for kind, severities in FAULTS.items():
+@dataclass(frozen=True)
+class Case:
+    label: str
+    knobs: Knobs
+    removed: Knobs | None = field(default=None)
+    """None for a healthy run."""
+
+
+def cases() -> dict[str, Case]:
+    found = {f"healthy-{name}": Case("healthy", knobs) for name, knobs in HEALTHY.items()}
+    for kind, (severities, more) in SEVERITIES.items():
         for severity in severities:
-            knobs: dict[str, Any] = {"fault": (f"{kind}:{severity:g}",)}
-            if kind == "unequal-lengths":
-                knobs |= {"steps": 25, "warmup": 20}  # every length must have been seen before
-            if kind == "checkpoint-stall":
-                knobs |= {"checkpoint_every": 2, "checkpoint_folder": "/tmp/computeflow-checkpoint"}
-            found[f"{kind}-{severity:g}"] = (kind, knobs)
+            planted = {**more, "fault": (f"{kind}:{severity:g}",)}
+            without = {name: more[name] for name in more if name not in _SAVED}
+            found[f"{kind}-{severity:g}"] = Case(kind, planted, without)
+    for name, (fault, knobs) in ELSEWHERE.items():
+        found[name] = Case(fault.partition(":")[0], {**knobs, "fault": (fault,)}, knobs)
+    for name, (_, knobs, removed) in CHOICES.items():
+        label = name
+        while label not in ("tf32-matmul", *_LABELS):
+            label = label.rpartition("-")[0]
+        found[name] = Case(label, knobs, removed)
     return found
 
 
-def record(folder: Path, name: str, knobs: dict[str, Any]) -> dict[str, Any]:
+_LABELS = ("unfused-attention", "fp32-matmul", "unfused-optimizer", "recompute-full",
+           "launch-bound", "small-batch")  # fmt: skip
+
+
+def record(folder: Path, name: str, knobs: Knobs) -> dict[str, Any]:
     import torch
 
     from computeflow.lab.trainer.loop import train
@@ -71,20 +142,37 @@ def record(folder: Path, name: str, knobs: dict[str, Any]) -> dict[str, Any]:
     work.rmdir()
     gc.collect()
     torch.cuda.empty_cache()
+    for place in ("trace_folder", "checkpoint_folder"):
+        del summary["settings"][place]
     return summary
+
+
+def profiled_seconds(summary: dict[str, Any]) -> float:
+    """Of the two steps in the trace: after the one in which the profiler warms up."""
+    return float(sum(step["seconds"] for step in summary["steps"][1:3]))
 
 
 def main(folder: Path, only: str = "") -> int:
     folder.mkdir(parents=True, exist_ok=True)
-    index = {}
+    index: dict[str, Any] = {}
+    removed: dict[str, float] = {}
     chosen = {name: case for name, case in cases().items() if only in name}
-    for number, (name, (label, knobs)) in enumerate(chosen.items(), start=1):
-        summary = record(folder, name, knobs)
+    for number, (name, case) in enumerate(chosen.items(), start=1):
+        summary = record(folder, name, case.knobs)
         size = (folder / f"{name}.json.gz").stat().st_size
-        index[name] = {"label": label, "planted": knobs, "bytes": size, "summary": summary}
-        print(f"[{number}/{len(chosen)}] {name}: {1000 * summary['step_seconds']:.1f} ms, "
-              f"{size / 1e3:.0f} kB", flush=True)  # fmt: skip
-    (folder / "index.json").write_text(json.dumps(index, indent=1) + "\n")
+        index[name] = {"label": case.label, "planted": case.knobs, "bytes": size,
+                       "summary": summary}  # fmt: skip
+        if case.removed is not None:
+            key = json.dumps(case.removed, sort_keys=True)
+            if key not in removed:
+                removed[key] = profiled_seconds(record(folder, "removed", case.removed))
+                (folder / "removed.json.gz").unlink()
+            index[name]["removed"] = case.removed
+            index[name]["removed_seconds"] = removed[key]
+        (folder / "index.json").write_text(json.dumps(index, indent=1) + "\n")
+        print(f"[{number}/{len(chosen)}] {name}: {1000 * profiled_seconds(summary):.1f} ms, without "
+              f"{1000 * index[name].get('removed_seconds', 0):.1f} ms, {size / 1e3:.0f} kB",
+              flush=True)  # fmt: skip
     shutil.rmtree("/tmp/computeflow-checkpoint", ignore_errors=True)
     return 0
 

@@ -73,3 +73,22 @@ def test_a_plan_is_exported_and_read_back(
         layout = json.loads(capsys.readouterr().out)["layout"]
         for size in ("tp", "pp", "cp", "micro_batch", "recompute"):
             assert layout[size] == best[size]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "minutes", "rule"),
+    [(5, 0, "timeout-order"), (600, 5, "timeout-order"), (600, 600, "")],
+)
+def test_timeouts_nest(
+    seconds: int, minutes: int, rule: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A step is shorter than a collective may take, and that is shorter than the job."""
+    text = (FIXTURES / "megatron_llama3_8b.sh").read_text()
+    more = f"--distributed-timeout-minutes {seconds / 60:g}"
+    more += f" --exit-duration-in-mins {minutes}" if minutes else ""
+    file = tmp_path / "train.sh"
+    file.write_text(text.replace("--micro-batch-size ", f"{more} --micro-batch-size "))
+    assert file.read_text() != text
+    run(["check", str(file), "--on", "h100-sxm:8", "-o", "json"])
+    rules = {remark["rule"] for remark in json.loads(capsys.readouterr().out)["remarks"]}
+    assert (rule in rules) if rule else "timeout-order" not in rules

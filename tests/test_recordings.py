@@ -23,9 +23,9 @@ def typical_step(name: str) -> float:
     return float(INDEX[name]["summary"]["step_seconds_min"])
 
 
-def test_all_recordings_together_stay_under_20_megabytes() -> None:
+def test_all_recordings_together_stay_under_25_megabytes() -> None:
     files = [file for folder in (TRACES, HANGS) for file in folder.rglob("*") if file.is_file()]
-    assert sum(file.stat().st_size for file in files) < 20e6
+    assert sum(file.stat().st_size for file in files) < 25e6
 
 
 def test_every_trace_is_in_the_index() -> None:
@@ -47,10 +47,10 @@ def test_a_worse_fault_makes_a_slower_step(kind: str) -> None:
     severities = sorted(
         (float(name.removeprefix(f"{kind}-")), typical_step(name))
         for name, run in INDEX.items()
-        if run["label"] == kind
+        if run["label"] == kind and run["planted"].keys() == {"fault"}
     )
     times = [seconds for _, seconds in severities]
-    assert len(times) == 3
+    assert len(times) >= 3
     assert times == sorted(times)
     assert times[-1] > 2 * typical_step("healthy-base")
 

@@ -1,4 +1,5 @@
-"""Plain data to checked values and back: the one place that imports msgspec.
+"""Plain data to checked values and back: the one place that imports msgspec, beside the decoder of
+traces (`telemetry.kineto.events`).
 
 Values inside ComputeFlow are frozen dataclasses; files and the wire carry TOML, JSON and CSV. This
 module turns one into the other and words the errors, so that a wrong field in somebody's file is
@@ -51,6 +52,36 @@ def from_json(text: str | bytes, where: str) -> Any:
         raise InputError(f"{where}: not JSON: {error}") from None
     except RecursionError:
         raise InputError(f"{where}: not read: JSON nested too deeply") from None
+
+
+def to_bytes(value: Any) -> bytes:
+    """A value as MessagePack, arrays of numpy as their type and bytes."""
+    import msgspec
+    import numpy as np
+
+    def packed(part: Any) -> Any:
+        if isinstance(part, np.ndarray):
+            return [part.dtype.str, part.tobytes()]
+        raise NotImplementedError(f"{type(part).__name__} cannot be packed")
+
+    return msgspec.msgpack.encode(value, enc_hook=packed)
+
+
+def from_bytes(kind: type[T], data: bytes, where: str) -> T:
+    """The value again; nothing in the bytes is executed."""
+    import msgspec
+    import numpy as np
+
+    def unpacked(_: type, part: Any) -> Any:
+        name, content = part
+        if np.dtype(name).hasobject:
+            raise ValueError("arrays of objects are not read")
+        return np.frombuffer(content, name)
+
+    try:
+        return msgspec.msgpack.decode(data, type=kind, dec_hook=unpacked)
+    except (msgspec.DecodeError, ValueError, TypeError) as error:
+        raise InputError(f"{where}: not a packed {kind.__name__}: {error}") from None
 
 
 def _refuse_unread(data: Any, value: Any, where: str) -> None:

@@ -28,6 +28,7 @@ COMMANDS = {
         "computeflow.cli.calibrate:calibrate",
         "A site's own factor, from a few of its measured steps.",
     ),
+    "audit": ("computeflow.cli.audit:audit", "Where the time of a recorded run went."),
     "probe": ("computeflow.cli.probe:probe", "What this machine really gives, graded."),
     "ledger": ("computeflow.cli.ledger:ledger", "Show a ledger file, or two side by side."),
     "doctor": ("computeflow.cli.doctor:doctor", "What works on this machine and what is missing."),

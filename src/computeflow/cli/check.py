@@ -55,7 +55,7 @@ def check(
     assert what.reading is not None and what.layout is not None and what.stack is not None
     setup = Setup(job=what.job, cluster=cluster, layout=what.layout, stack=what.stack)
     terms = FrameworkTerms(what.reading.format, setup)
-    found = review(what.job, cluster, what.layout, what.stack, terms)
+    found = review(what.job, cluster, what.layout, what.stack, terms, what.reading.timeouts)
     data = {
         "schema": "computeflow.check/1",
         "layout": asdict(what.layout),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
+import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from computeflow.views.figures import Figure
 
 F = TypeVar("F", bound=Callable[..., Any])
+_QUIET_SECONDS = 2.0
 
 
 def output_option(function: F) -> F:
@@ -67,6 +69,27 @@ def write_report(path: Path, title: str, parts: Sequence[Table | Figure]) -> Non
         path.write_text(report_html(title, parts), encoding="utf-8")
     except OSError as error:
         raise InputError(f"--html {path}: {error.strerror or error}") from None
+
+
+class Progress:
+    """One line on stderr, once a thing takes longer than two seconds and somebody watches."""
+
+    def __init__(self) -> None:
+        self._began = time.monotonic()
+        self._shown = False
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def say(self, text: str) -> None:
+        if sys.stderr.isatty() and time.monotonic() - self._began > _QUIET_SECONDS:
+            self._shown = True
+            sys.stderr.write(f"\r{text}")
+            sys.stderr.flush()
+
+    def __exit__(self, *_: object) -> None:
+        if self._shown:
+            sys.stderr.write("\r\x1b[K")
 
 
 def emit(output: str, data: dict[str, Any], tables: Iterable[Table]) -> None:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import sys
-import time
 from dataclasses import dataclass
 from typing import Any
 
+from computeflow.cli.output import Progress
 from computeflow.cluster import Cluster
 from computeflow.errors import InputError, UnknownNameError
 from computeflow.planning import Limits, Plans, plan
@@ -15,8 +14,6 @@ from computeflow.planning.space import Count
 from computeflow.prediction.stack import Stack
 from computeflow.workload import Job
 from computeflow.workload.layout import CHOICES, SIZES
-
-_QUIET_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,34 +69,16 @@ class Search:
         return self.bounds.limits(self.cluster.gpus, self.job, self.bounds.tokens)
 
     def run(self, top: int = 1) -> Plans:
-        with _Progress() as progress:
+        with Progress() as progress:
+
+            def say(done: float, count: Count) -> None:
+                text = f"{100 * done:3.0f} %, {count.evaluated:,} predicted; Ctrl-C: best so far"
+                progress.say(text)
+
             return plan(
                 self.job, self.cluster, self.stack, fixed=self.fixed, objective=self.objective,
-                top=top, limits=self.limits, progress=progress, best_mfu=self.best_mfu,
+                top=top, limits=self.limits, progress=say, best_mfu=self.best_mfu,
             )  # fmt: skip
-
-
-class _Progress:
-    """One line on stderr, once a search takes longer than two seconds and somebody watches."""
-
-    def __init__(self) -> None:
-        self._began = time.monotonic()
-        self._shown = False
-
-    def __enter__(self) -> _Progress:
-        return self
-
-    def __call__(self, done: float, count: Count) -> None:
-        if sys.stderr.isatty() and time.monotonic() - self._began > _QUIET_SECONDS:
-            self._shown = True
-            sys.stderr.write(
-                f"\r{100 * done:3.0f} %, {count.evaluated:,} predicted; Ctrl-C: best so far"
-            )
-            sys.stderr.flush()
-
-    def __exit__(self, *_: object) -> None:
-        if self._shown:
-            sys.stderr.write("\r\x1b[K")
 
 
 def fixed_fields(fixes: tuple[str, ...]) -> dict[str, Any]:

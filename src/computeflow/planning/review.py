@@ -6,6 +6,7 @@ schedule and context published runs test, without offload.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -53,14 +54,22 @@ class Terms(Protocol):
 
 
 def review(
-    job: Job, cluster: Cluster, layout: Layout, stack: Stack, terms: Terms | None = None
+    job: Job,
+    cluster: Cluster,
+    layout: Layout,
+    stack: Stack,
+    terms: Terms | None = None,
+    timeouts: Mapping[str, float] | None = None,
 ) -> Review:
-    """`terms`: better layouts are those that this framework can run; None: any."""
+    """`terms`: better layouts are those that this framework can run; None: any. `timeouts`: seconds of
+    a collective and of the job, as the configuration states them.
+    """
     if reasons := refusals(job, Layouts.of([layout])):
         wrong = tuple(Remark(rule="impossible", what=reason, breaks=True) for reason in reasons)
         return Review(prediction=None, remarks=wrong)
     now = predict(job, cluster, layout, stack)
-    remarks = [*_memory(now), *_better(job, cluster, stack, now, terms)]
+    remarks = [*_memory(now), *_timeouts(now, timeouts or {})]
+    remarks += _better(job, cluster, stack, now, terms)
     remarks.sort(key=lambda remark: (not remark.breaks, -(remark.gain or 0.0)))
     return Review(prediction=now, remarks=tuple(remarks))
 
@@ -73,6 +82,22 @@ def _memory(now: Prediction) -> list[Remark]:
     if needs > HEADROOM * has:
         what = f"fills {100 * needs / has:.0f} % of a device; the allocator needs some itself"
         return [Remark(rule="tight-memory", what=what)]
+    return []
+
+
+def _timeouts(now: Prediction, timeouts: Mapping[str, float]) -> list[Remark]:
+    """They must nest: a step, a stuck collective, the job."""
+    stuck, whole = timeouts.get("collective"), timeouts.get("job")
+    slow = now.step_seconds_range[1]
+    if stuck is not None and stuck < slow:
+        what = (
+            f"a collective may take {stuck:,.0f} s, a healthy step up to {slow:,.0f} s: ranks that "
+            "wait for a slow one would be killed"
+        )
+        return [Remark(rule="timeout-order", what=what, breaks=True)]
+    if stuck is not None and whole is not None and stuck >= whole:
+        what = f"a hang is noticed after {stuck:,.0f} s, the job ends after {whole:,.0f} s"
+        return [Remark(rule="timeout-order", what=what)]
     return []
 
 

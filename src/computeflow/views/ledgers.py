@@ -88,7 +88,7 @@ def gap_table(lines: list[Gap], at: str = "equal model FLOPs") -> Table:
 def finding_table(findings: list[Finding], total_gpu_seconds: float) -> Table:
     ordered = sorted(findings, key=lambda finding: -finding.gpu_seconds)
     return Table(
-        title=f"{len(findings)} findings" if findings else "No findings",
+        title=_counted(len(findings)),
         columns=columns(
             "rule", "account", "share", "finding", "remedy", right="share", wrap="finding,remedy"
         ),
@@ -103,6 +103,10 @@ def finding_table(findings: list[Finding], total_gpu_seconds: float) -> Table:
             for finding in ordered
         ),
     )
+
+
+def _counted(findings: int) -> str:
+    return "No findings" if not findings else f"{findings} finding{'s' if findings > 1 else ''}"
 
 
 def _cell(seconds: float | None, size: float) -> str:

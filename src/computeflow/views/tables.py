@@ -37,6 +37,19 @@ class Table:
     strong: frozenset[int] = frozenset()
     """Rows that stand out (totals)."""
 
+    def __post_init__(self) -> None:
+        """Names come from files: what would steer a terminal is not shown."""
+        object.__setattr__(self, "title", _shown(self.title))
+        object.__setattr__(self, "rows", tuple(tuple(map(_shown, row)) for row in self.rows))
+        object.__setattr__(self, "notes", tuple(map(_shown, self.notes)))
+
+
+_STEERING = dict.fromkeys((*range(32), *range(127, 160)), "?") | {9: " ", 10: " ", 13: " "}
+
+
+def _shown(text: str) -> str:
+    return text.translate(_STEERING)
+
 
 def columns(*headers: str, right: str = "", wrap: str = "") -> tuple[Column, ...]:
     """Columns by header; `right` and `wrap` list, comma-separated, which align right or wrap."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import sys
 import time
 from collections.abc import Iterator
@@ -101,7 +102,8 @@ class Trainer:
         every = self.settings.checkpoint_every
         if every and (step + 1) % every == 0:
             began = time.perf_counter()
-            self._checkpoint(step)
+            with torch.profiler.record_function("checkpoint"):
+                self._checkpoint(step)
             watch.host_phase("checkpoint", began)
         watch.finish(total)
         return watch, tokens
@@ -148,12 +150,12 @@ class Trainer:
         activities = [ProfilerActivity.CPU]
         if self.ranks.device.type == "cuda":
             activities.append(ProfilerActivity.CUDA)
-        with profile(
+        with _collections_marked(), profile(
             activities=activities,
             schedule=schedule(wait=0, warmup=1, active=self.settings.profile_steps, repeat=1),
             on_trace_ready=lambda p: p.export_chrome_trace(path),
             record_shapes=True,
-        ) as profiler:
+        ) as profiler:  # fmt: skip
             yield profiler
 
     def _report(self, step: int, watch: Stopwatch, previous_end: Any, tokens: int) -> None:
@@ -167,6 +169,25 @@ class Trainer:
                 f"{times.tokens / times.seconds:10,.0f} tok/s  {parts}",
                 file=sys.stderr, flush=True,
             )  # fmt: skip
+
+
+@contextlib.contextmanager
+def _collections_marked() -> Iterator[None]:
+    """Python's garbage collections get an annotation in the trace."""
+    running: list[Any] = []
+
+    def mark(phase: str, _: dict[str, int]) -> None:
+        if phase == "start":
+            running.append(torch.profiler.record_function("gc"))
+            running[-1].__enter__()
+        elif running:
+            running.pop().__exit__(None, None, None)
+
+    gc.callbacks.append(mark)
+    try:
+        yield
+    finally:
+        gc.callbacks.remove(mark)
 
 
 def _build(settings: Settings, ranks: Ranks, saboteur: Saboteur) -> nn.Module:

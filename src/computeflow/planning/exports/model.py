@@ -67,6 +67,8 @@ class Reading:
     accumulation: int | None = None
     """Micro-batches of a data-parallel rank in a step, where the global batch follows from the GPUs."""
     stack: str | None = None
+    timeouts: dict[str, float] = field(default_factory=dict)
+    """Seconds: "collective", after which a stuck one ends the job; "job", after which it ends."""
     unknown: tuple[str, ...] = ()
     """Keys that were not understood: kept here, not lost."""
     notes: tuple[str, ...] = ()

@@ -94,12 +94,19 @@ def _refuse(setup: Setup) -> None:
             raise contradiction("MaxText", "sharding = ddp", f"{name} = {size}", why)
     _refuse_pipeline(setup)
     _refuse_batch(setup)
+    plain = any(b.experts is not None and b.attention is not None for b in setup.job.model.blocks)
+    if setup.job.optimizer == "muon" and plain:
+        why = "of models with experts it knows the matrices of latent attention only"
+        raise contradiction("MaxText", "optimizer = muon", f"model = {setup.job.model.name}", why)
 
 
 def _refuse_pipeline(setup: Setup) -> None:
     layout, model = setup.layout, setup.job.model
     if layout.pp == 1:
         return
+    if model.name not in _MODELS:
+        why = "it has no model of that shape, and stages are cut out of one"
+        raise contradiction("MaxText", f"pp = {layout.pp}", f"model = {model.name}", why)
     kinds = {block.experts is None for block in model.blocks}
     if len(kinds) > 1:
         why = "a pipeline holds layers of one kind"

@@ -75,6 +75,9 @@ def _refuse(setup: Setup) -> None:
     if layout.offload == "optimizer" and layout.sharding == "ddp":
         why = "its state on the host needs the distributed optimizer (zero1)"
         raise contradiction("Megatron-LM", "offload = optimizer", "sharding = ddp", why)
+    if setup.job.optimizer == "muon" and layout.offload == "optimizer":
+        why = "only Adam's state moves to the host"
+        raise contradiction("Megatron-LM", "optimizer = muon", "offload = optimizer", why)
     if setup.job.optimizer == "muon" and layout.sharding in _STRATEGIES:
         why = "Megatron-FSDP does not run it yet; shard with zero1"
         sharding = f"sharding = {layout.sharding}"

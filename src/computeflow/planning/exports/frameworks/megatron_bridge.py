@@ -146,15 +146,15 @@ class MegatronBridge:
 def _refuse_muon(setup: Setup) -> None:
     """Its layer-wise form spreads whole matrices: neither gradients nor weights are cut."""
     layout = setup.layout
-    if setup.job.optimizer != "muon" or whole(setup):
+    if setup.job.optimizer != "muon":
         return
-    if layout.sharding in STRATEGIES:
-        why = "whole matrices are needed; ddp or zero1"
-        sharding = f"sharding = {layout.sharding}"
-        raise contradiction("Megatron-Bridge", "optimizer = muon", sharding, why)
     if layout.offload == "optimizer":
         why = "only Adam's state moves to the host"
         raise contradiction("Megatron-Bridge", "optimizer = muon", "offload = optimizer", why)
+    if layout.sharding in STRATEGIES and not whole(setup):
+        why = "whole matrices are needed; ddp or zero1"
+        sharding = f"sharding = {layout.sharding}"
+        raise contradiction("Megatron-Bridge", "optimizer = muon", sharding, why)
 
 
 def _tree(setup: Setup, shape: dict[str, Any]) -> dict[str, Any]:

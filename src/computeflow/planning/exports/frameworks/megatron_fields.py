@@ -55,8 +55,9 @@ _SHORT = ("swiglu", "normalization")
 """Flags of one word."""
 _SWITCHES = ("swiglu", *_INVERTED, "qk-layernorm", "add-qkv-bias", "multi-latent-attention")
 _KNOWN = ("recompute_method", "recompute_num_layers", "recompute_modules", "sequence_parallel",
-          "moe_token_dispatcher_type", "pipeline_dtype", "cpu_offloading_num_layers",
-          "cpu_offloading_activations", "cpu_offloading_weights")  # fmt: skip
+          "moe_token_dispatcher_type", "moe_shared_expert_overlap", "pipeline_dtype",
+          "cpu_offloading_num_layers", "cpu_offloading_activations",
+          "cpu_offloading_weights")  # fmt: skip
 _KNOWN_DDP = ("overlap_grad_reduce", "overlap_param_gather", "average_in_collective",
               "grad_reduce_in_fp32", "check_for_nan_in_grad", "bucket_size")  # fmt: skip
 _KNOWN_OPTIMIZER = ("use_precision_aware_optimizer", "optimizer_offload_fraction",
@@ -104,6 +105,8 @@ def write_fields(setup: Setup, places: Places, *, muon: bool = False) -> dict[st
         fields[f"{places.model}cp_comm_type"] = WAYS[layout.context]
     if layout.ep > 1:
         fields[f"{places.model}moe_token_dispatcher_type"] = dispatcher(setup)
+        if dispatcher(setup) == "flex":  # recipes switch on what only the other dispatcher has
+            fields[f"{places.model}moe_shared_expert_overlap"] = False
     return fields | _memory(setup, places) | _sharding(setup, places, muon)
 
 

@@ -28,6 +28,25 @@ _PLAIN: dict[str, Any] = {
 }  # fmt: skip
 
 
+TIMEOUTS = {
+    "comm.train_timeout_seconds": ("collective", 1.0),
+    "ddp_timeout": ("collective", 1.0),
+    "distributed-timeout-minutes": ("collective", 60.0),
+    "dist.distributed_timeout_minutes": ("collective", 60.0),
+    "exit-duration-in-mins": ("job", 60.0),
+    "train.exit_duration_in_mins": ("job", 60.0),
+}
+"""Keys of torchtitan, TrainingArguments, Megatron-LM and -Bridge, and their units in seconds."""
+
+
+def _seconds(value: Any, unit: float) -> float | None:
+    try:
+        seconds = float(value) * unit
+    except (TypeError, ValueError):
+        return None
+    return seconds if 0 < seconds < 1e9 else None
+
+
 class Framework(Format, Protocol):
     @property
     def expresses(self) -> frozenset[str]:
@@ -51,6 +70,11 @@ class Settings:
         """Keys that somebody wanted, there or not."""
         self._left: dict[str, Any] = {}
         self._flatten(tree, "", 0)
+        self.timeouts = {
+            what: seconds
+            for key, (what, unit) in TIMEOUTS.items()
+            if (seconds := _seconds(self._left.get(key), unit)) is not None
+        }
 
     def _flatten(self, tree: dict[Any, Any], above: str, depth: int) -> None:
         if depth > MOST_DEPTH:
@@ -226,5 +250,5 @@ def reading(
             )
     return Reading(
         format=framework, job=job, layout=layout, stack=stack, unknown=settings.rest(),
-        notes=tuple(notes), accumulation=accumulation,
+        notes=tuple(notes), accumulation=accumulation, timeouts=settings.timeouts,
     )  # fmt: skip

@@ -1,0 +1,89 @@
+"""DeepSpeed's DeepSpeedConfig at the plan's number of data-parallel ranks; no key is passed over."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import KeysView
+from importlib import import_module
+from typing import Any
+
+from benchmarks.parsers.answers import Asked, answer, expect, ranks
+
+
+class Watched(dict[str, Any]):
+    """Remembers which keys were asked for: DeepSpeed passes over top-level keys it does not know."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.seen: set[object] = set()
+
+    def __copy__(self) -> Watched:
+        return self
+
+    def __contains__(self, key: object) -> bool:
+        self.seen.add(key)
+        return super().__contains__(key)
+
+    def __getitem__(self, key: str) -> Any:
+        self.seen.add(key)
+        return super().__getitem__(key)
+
+    def get(self, key: str, default: Any = None) -> Any:
+        self.seen.add(key)
+        return super().get(key, default)
+
+    def keys(self) -> KeysView[str]:  # type: ignore[override]
+        return KeysView(self)
+
+
+class Pipeline:
+    """What DeepSpeed asks the grid of a PipelineModule for, which the training script builds."""
+
+    def __init__(self, ranks: int) -> None:
+        self.ranks = ranks
+
+    def get_data_parallel_world_size(self) -> int:
+        return self.ranks
+
+
+def take(asked: Asked) -> None:
+    tree = Watched(json.loads(asked.text("ds_config.json")))
+    with ranks(asked.gpus):
+        config = _configured(tree, asked)
+    unread = set(tree) - tree.seen
+    expect(not unread, f"keys that nothing reads: {sorted(unread)}")
+    names = import_module("deepspeed.runtime.config").DEEPSPEED_OPTIMIZERS
+    expect(config.optimizer_name in names, f"no optimizer {config.optimizer_name}")
+    experts = config.expert_parallel_config
+    if experts.enabled:
+        _check_experts(experts, config.tensor_parallel_config.autotp_size, tree, asked)
+
+
+def _configured(tree: Watched, asked: Asked) -> Any:
+    """As `deepspeed.initialize` does it with nothing but the file."""
+    comm = import_module("deepspeed.comm")
+    comm.init_distributed("fake", verbose=False)
+    mesh = None
+    if "sequence_parallel_size" in tree and "data_parallel_size" in tree:
+        sizes = (tree["data_parallel_size"], tree["sequence_parallel_size"])
+        mesh = comm.initialize_mesh_device(sizes, ("data_parallel", "sequence_parallel"))
+    unit = Pipeline(asked.dp) if "stages" in tree.get("pipeline", {}) else None
+    config = import_module("deepspeed.runtime.config")
+    return config.DeepSpeedConfig(tree, mpu=unit, mesh_device=mesh)
+
+
+def _check_experts(experts: Any, tensors: int, tree: Watched, asked: Asked) -> None:
+    """As the engine does it when AutoEP is on."""
+    config = import_module("deepspeed.module_inject.auto_ep_config")
+    folding = import_module("deepspeed.module_inject.auto_ep_folding")
+    stages = tree.get("pipeline", {}).get("stages", 1)
+    sequence = tree.get("sequence_parallel_size", 1)
+    config.validate_autoep_config(experts, asked.gpus, stages, tensors, sequence)
+    folding.build_folding_spec(
+        world_size=asked.gpus, pp_size=stages, tp_size=max(tensors, 1), ep_size=experts.autoep_size,
+        etp_size=experts.expert_tensor_parallel_size, mp_mode="tp" if tensors > 1 else "sp",
+    )  # fmt: skip
+
+
+if __name__ == "__main__":
+    answer(take)

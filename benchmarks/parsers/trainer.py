@@ -1,0 +1,46 @@
+"""transformers' HfArgumentParser into TrainingArguments, and the plugins that are made of them.
+
+What asks the machine for a GPU that has bf16 or tf32 is told that it is there; nothing else is stubbed.
+"""
+
+from __future__ import annotations
+
+import os
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from benchmarks.parsers.answers import Asked, answer, expect
+
+RANK = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": "29577", "ACCELERATE_USE_CPU": "true"}  # fmt: skip
+
+
+def take(asked: Asked) -> None:
+    transformers = import_module("transformers")
+    parser = transformers.HfArgumentParser(transformers.TrainingArguments)
+    able: Any = {f"is_torch_{name}_available": lambda: True for name in ("bf16_gpu", "tf32")}
+    module = "transformers.training_args"
+    with mock.patch.dict(os.environ, RANK), mock.patch.multiple(module, **able):
+        (arguments,) = parser.parse_json_file(str(Path(asked.folder) / "trainer.json"))
+        batch = arguments.per_device_train_batch_size * arguments.gradient_accumulation_steps
+        expect(batch * asked.gpus == asked.job["global_batch"], f"{batch} sequences on a GPU")
+        _check_sharding(arguments, asked)
+
+
+def _check_sharding(arguments: Any, asked: Asked) -> None:
+    kinds = import_module("accelerate.utils")
+    sharding = asked.layout["sharding"]
+    if arguments.fsdp_plugin_args is not None:
+        plugin = kinds.FullyShardedDataParallelPlugin(**arguments.fsdp_plugin_args)
+        expect(plugin.fsdp_version == 2, f"FSDP of version {plugin.fsdp_version}")
+        expect(not asked.says("sharding") or sharding == "fsdp", f"fsdp for {sharding}")
+    if arguments.deepspeed is not None:
+        plugin = arguments.deepspeed_plugin
+        stage = plugin.deepspeed_config["zero_optimization"]["stage"]
+        expect(sharding == f"zero{stage}", f"stage {stage} for {sharding}")
+
+
+if __name__ == "__main__":
+    answer(take)

@@ -1,0 +1,140 @@
+"""The ledger of 109 days of a cluster from its accounting, written to benchmarks/reports/accounting.md.
+
+The jobs are those of the public Philly trace (when, how long, how many GPUs, whose team); what it does
+not carry is drawn with a fixed seed: states at the published shares, waits with the published median
+and mean, users, and nodes of eight GPUs (a job of more takes several), one of which fails twice as many
+jobs as the others. Sums are checked with plain Python from the trace, not from the text. That nodes
+which are alike are not named is checked by handing the states to other jobs at random.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import math
+import os
+import random
+import resource
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+
+from computeflow.catalog import load_catalog
+from computeflow.telemetry.accounting.nodes import pairs_of
+from computeflow.telemetry.accounting.source import AccountingSource, read_jobs
+from computeflow.telemetry.accounting.suspects import find_suspects
+from computeflow.telemetry.observed import Asked, Observed
+from computeflow.views.observed.accounting import tables
+from computeflow.views.tables import to_text
+
+ROOT = Path(__file__).parents[1]
+REPORT = ROOT / "benchmarks" / "reports" / "accounting.md"
+BEGIN = 1_506_816_000
+"""2017-10-01: the trace counts from zero."""
+NODES = 320
+BAD = "gpu-0017"
+FAILED, CANCELLED = 0.305, 0.09
+"""Shares of jobs in the published summary of the trace."""
+WAIT_MEDIAN, WAIT_MEAN = 189.0, 3760.6
+"""Seconds, of the same summary; drawn as a log-normal."""
+SHUFFLES = 200
+HEADER = "JobID|JobName|User|Account|State|Submit|Start|End|AllocTRES|NodeList"
+
+
+def jobs(folder: Path) -> Iterator[dict[str, str]]:
+    with gzip.open(folder / "cluster" / "philly.csv.gz", "rt", newline="") as file:
+        yield from csv.DictReader(file)
+
+
+def sacct_lines(folder: Path) -> Iterator[str]:
+    """As `sacct -a -P` writes them."""
+    draw = random.Random(7)
+    spread = math.sqrt(2 * math.log(WAIT_MEAN / WAIT_MEDIAN))
+    yield HEADER
+    for number, row in enumerate(jobs(folder)):
+        gpus, start = int(row["num_gpus"]), BEGIN + int(row["submit_time"])
+        end = start + int(row["duration"])
+        count = max(1, math.ceil(gpus / 8))
+        first = draw.randrange(NODES - count)
+        nodes = [f"gpu-{first + place:04d}" for place in range(count)]
+        failing = min(FAILED * (2 if BAD in nodes else 1), 0.95)
+        state = draw.random()
+        word = (
+            "FAILED" if state < failing
+            else "CANCELLED by 1001" if state < failing + CANCELLED else "COMPLETED"
+        )  # fmt: skip
+        listed = nodes[0] if count == 1 else f"gpu-[{first:04d}-{first + count - 1:04d}]"
+        tres = f"billing={4 * gpus},cpu={4 * gpus},gres/gpu={gpus},mem={32 * gpus}G,node={count}"
+        submit = start - round(draw.lognormvariate(math.log(WAIT_MEDIAN), spread))
+        user = f"{row['user_vc']}-{draw.randrange(8)}"
+        yield "|".join([str(number + 1), f"job{number}", user, row["user_vc"], word, _iso(submit),
+                        _iso(start), _iso(end), tres, listed])  # fmt: skip
+
+
+def _iso(seconds: int) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+
+
+def write_sacct(folder: Path, path: Path) -> None:
+    with path.open("w") as file:
+        file.writelines(f"{line}\n" for line in sacct_lines(folder))
+
+
+def observe(path: Path) -> tuple[Observed, float]:
+    """And the CPU-seconds it took."""
+    before = resource.getrusage(resource.RUSAGE_SELF)
+    (observed,) = AccountingSource().observe([path], Asked(catalog=load_catalog()))
+    after = resource.getrusage(resource.RUSAGE_SELF)
+    return observed, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def named_by_chance(path: Path) -> int:
+    """In how many of `SHUFFLES` clusters of nodes that are alike is a node named?"""
+    jobs = read_jobs([path]).jobs
+    pairs = pairs_of(jobs, jobs.gpus > 0)
+    draw = np.random.default_rng(11)
+    return sum(
+        bool(find_suspects(replace(jobs, state_of=draw.permutation(jobs.state_of)), pairs)[0])
+        for _ in range(SHUFFLES)
+    )
+
+
+def main() -> int:
+    folder = Path(os.environ.get("COMPUTEFLOW_DATA", ROOT.parent / "shared" / "data"))
+    with tempfile.TemporaryDirectory() as place:
+        path = Path(place) / "sacct.txt"
+        write_sacct(folder, path)
+        size = path.stat().st_size
+        observed, seconds = observe(path)
+        memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        chance = named_by_chance(path)
+    ledger = observed.ledger
+    assert ledger is not None
+    off = math.fsum(ledger.accounts.values()) / ledger.gpu_seconds - 1
+    used = math.fsum(int(row["num_gpus"]) * int(row["duration"]) for row in jobs(folder))
+    found = math.fsum(s for name, s in ledger.accounts.items() if name != "idle")
+    text = "\n\n".join(to_text(table) for table in tables(observed))
+    REPORT.write_text(
+        f"# Accounting of 109 days\n\n{__doc__.split('.md.', 1)[1].strip()}\n\n"
+        "| what | value |\n|---|---|\n"
+        f"| attempts | {observed.facts.attempts:,} ({size / 1e6:.1f} MB of `sacct -P`) |\n"
+        f"| CPU-seconds, one core | {seconds:.1f} |\n"
+        f"| peak memory, MB | {memory:.0f} |\n"
+        f"| ledger closed to | {abs(off):.1g} |\n"
+        f"| GPU-seconds of jobs against plain Python | {abs(found / used - 1):.1g} |\n"
+        f"| node with more failures, as drawn | {BAD} |\n"
+        f"| of {SHUFFLES} clusters with nodes alike, a node is named in | {chance} |\n"
+        f"| nodes named | {', '.join(s.node for s in observed.facts.suspects) or 'none'} |\n\n"
+        f"```\n{text}\n```\n"
+    )
+    print(REPORT.read_text())
+    return 0 if abs(off) < 1e-9 and seconds < 20 else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,293 @@
+"""Where the time of a run went: a closed ledger from whatever the run left behind.
+
+PATH is a file or a folder: PyTorch profiler traces, flight-recorder dumps, op timelines, framework
+logs, metrics, accounting, kernel logs, in any mix; or the address of a Prometheus server.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import click
+
+from computeflow import codec
+from computeflow.catalog import Catalog, find_model, load_catalog
+from computeflow.catalog.files import read_text
+from computeflow.cli.audit_data import audit_data, observed_data, with_findings
+from computeflow.cli.output import Progress, catalog_option, emit, output_option
+from computeflow.cli.periods import parse_period
+from computeflow.errors import InputError
+from computeflow.ledger import Ledger, gaps, ledger_from_data
+from computeflow.telemetry.accounting.blame import Blame, blame
+from computeflow.telemetry.audit import Audit, Settings, audit_files
+from computeflow.telemetry.engines import ENGINES, Engine
+from computeflow.telemetry.job import Work
+from computeflow.telemetry.joining import Together, together
+from computeflow.telemetry.kineto.measured import Options
+from computeflow.telemetry.observed import Asked, Observed
+from computeflow.telemetry.redaction import Redaction
+from computeflow.telemetry.registry import TRACE, observe, sort_files
+from computeflow.views.audits import audit_tables, hta_table
+from computeflow.views.ledgers import finding_table, gap_table, ledger_table
+from computeflow.views.observed import observed_tables, together_table
+from computeflow.views.observed.accounting import blame_table
+from computeflow.views.tables import Table
+from computeflow.workload import flops_per_token
+
+_DIGITS = 18
+
+
+@click.command(help=__doc__)
+@click.argument("paths", nargs=-1, required=True, metavar="PATH...")
+@click.option("--steps", metavar="A:B", help="Only these steps, as the profiler numbers them.")
+@click.option(
+    "--window",
+    type=click.Choice(["steps", "whole", "hta"]),
+    default="steps",
+    show_default=True,
+    help="Marked steps; the whole recording; or what Holistic Trace Analysis takes, with its figures.",
+)
+@click.option(
+    "--period",
+    metavar="P",
+    help="Of accounting, metrics and logs: 30d, 12h (up to now), or 2026-10-01:2026-11-01.",
+)
+@click.option("--rank-from", metavar="REGEX", help="Its first group is the rank, in file names.")
+@click.option(
+    "--on", "device", metavar="NAME", help="The accelerator, where its name is not known."
+)
+@click.option("--model", metavar="NAME", help="FLOPs by the model, not by the trace's shapes.")
+@click.option("--global-batch", type=int, help="With --model: sequences in a step of all ranks.")
+@click.option("--seq-len", type=int, help="With --model: tokens in a sequence.")
+@click.option(
+    "--expect",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="A plan, a prediction or a ledger (JSON) to measure against, at equal model FLOPs.",
+)
+@click.option("--against", metavar="PATH", help="Another recording.")
+@click.option(
+    "--perfetto",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Write the first rank's trace with a track for every account.",
+)
+@click.option("--price", type=float, help="Dollars per GPU-hour: prices what is found.")
+@click.option("--details", is_flag=True, help="Steps, kernels, operators, gaps of the first rank.")
+@click.option(
+    "--redact",
+    is_flag=True,
+    help="Hosts, users, paths and addresses get other names: for a ticket.",
+)
+@click.option("--engine", type=click.Choice(ENGINES), default="local", show_default=True)
+@click.option("--no-cache", is_flag=True, help="Read everything again, and keep nothing.")
+@catalog_option
+@output_option
+def audit(
+    paths: tuple[str, ...], steps: str | None, window: str, period: str | None,
+    rank_from: str | None, device: str | None, model: str | None, global_batch: int | None,
+    seq_len: int | None, expect: Path | None, against: str | None, perfetto: Path | None,
+    price: float | None, details: bool, redact: bool, engine: Engine, no_cache: bool,
+    files: tuple[str, ...], output: str,
+) -> None:  # fmt: skip
+    facts = load_catalog(files)
+    first, last = _steps(steps)
+    start, end = parse_period(period)
+    reader = _Reader(
+        catalog=facts,
+        options=Options(first_step=first, last_step=last, rank_from=rank_from, window=window),
+        asked=Asked(catalog=facts, start=start, end=end),
+        device=device,
+        work=_work(model, global_batch, seq_len, facts),
+        engine=engine,
+        cache=not no_cache,
+    )
+    found = reader.read(paths)
+    data, tables = _answer(found, details=details, window=window)
+    if expect is not None:
+        lines = gaps(found.main_ledger(), read_expected(expect))
+        data["gaps"] = [codec.encode(line) for line in lines]
+        tables.append(gap_table(lines))
+    if against is not None:
+        other = reader.read((against,))
+        lines, at = _compared(found, other)
+        data["against"] = _answer(other, details=False, window=window)[0]
+        data["gaps"] = [codec.encode(line) for line in lines]
+        tables.append(gap_table(lines, at))
+    if perfetto is not None:
+        _write_perfetto(found, perfetto, reader.options)
+    with_findings(data, found.observed, price)
+    if redact:
+        data, tables = _redacted(data, tables)
+    emit(output, data, tables)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Found:
+    """All that was read in one go."""
+
+    traces: Audit | None
+    observed: tuple[Observed, ...]
+    left_out: tuple[str, ...]
+
+    def main_ledger(self) -> Ledger:
+        ledgers = [] if self.traces is None else [self.traces.job.ledger]
+        ledgers += [each.ledger for each in self.observed if each.ledger is not None]
+        if not ledgers:
+            reasons = "; ".join(each.ledger_reason for each in self.observed)
+            raise InputError(f"no ledger to compare: {reasons}")
+        return ledgers[0]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Reader:
+    catalog: Catalog
+    options: Options
+    asked: Asked
+    device: str | None
+    work: Work | None
+    engine: Engine
+    cache: bool
+
+    def read(self, paths: tuple[str, ...]) -> _Found:
+        addresses = [path for path in paths if path.startswith(("http://", "https://"))]
+        files = [Path(path) for path in paths if path not in addresses]
+        if not files:
+            return _Found(
+                traces=None, observed=tuple(observe({}, addresses, self.asked)[0]), left_out=()
+            )
+        found = sort_files(files)
+        observed, failed = observe(found.files, addresses, self.asked)
+        left_out = [*found.left_out, *failed]
+        traces = None
+        if TRACE in found.files:
+            with Progress() as progress:
+                settings = Settings(
+                    options=self.options, engine=self.engine, work=self.work, cache=self.cache,
+                    accelerator=self.catalog.accelerators[self.device] if self.device else None,
+                    progress=lambda done, of: progress.say(f"{done:,} of {of:,} traces read"),
+                )  # fmt: skip
+                traces = audit_files(found.files[TRACE], self.catalog, settings, left_out)
+            left_out = []
+        elif not observed:
+            raise InputError("; ".join(left_out))
+        return _Found(traces=traces, observed=tuple(observed), left_out=tuple(left_out))
+
+
+def _answer(found: _Found, *, details: bool, window: str) -> tuple[dict[str, Any], list[Table]]:
+    """As data and as tables."""
+    tables: list[Table] = []
+    if found.traces is not None:
+        data = audit_data(found.traces)
+        tables += audit_tables(found.traces, details=details)
+        if window == "hta":
+            tables.append(hta_table(found.traces.ranks))
+    else:
+        data = observed_data(found.observed, found.left_out)
+    for each in found.observed:
+        if each.ledger is not None:
+            tables.append(ledger_table(each.ledger))
+        tables += observed_tables(each)
+    joined: list[Together] = together(found.observed)
+    data["observed"] = [codec.encode(each) for each in found.observed]
+    data["together"] = [codec.encode(each) for each in joined]
+    if joined:
+        tables.append(together_table(joined))
+    if (laid := _blamed(found.observed)) is not None:
+        data["blame"] = codec.encode(laid)
+        tables.append(blame_table(laid))
+    findings = [finding for each in found.observed for finding in each.findings]
+    if findings:
+        total = max(
+            (each.ledger.gpu_seconds for each in found.observed if each.ledger), default=1.0
+        )
+        tables.append(finding_table(findings, total))
+    if found.left_out and tables:
+        notes = (*tables[-1].notes, *(f"left out: {text}" for text in found.left_out))
+        tables[-1] = replace(tables[-1], notes=notes)
+    return data, tables
+
+
+def _blamed(observed: tuple[Observed, ...]) -> Blame | None:
+    """Failed jobs laid to faults of their nodes, where both are known."""
+    jobs = [job for each in observed if each.kind == "accounting" for job in each.facts.failed]
+    faults = [one for each in observed if each.kind != "accounting" for one in each.happenings]
+    return blame(jobs, faults) if jobs and faults else None
+
+
+def _write_perfetto(found: _Found, target: Path, options: Options) -> None:
+    if found.traces is None:
+        raise InputError("--perfetto needs a trace of a profiler")
+    from computeflow.telemetry.kineto.perfetto import write_perfetto
+
+    write_perfetto(Path(found.traces.ranks[0].source), target, options)
+
+
+def _redacted(data: dict[str, Any], tables: list[Table]) -> tuple[dict[str, Any], list[Table]]:
+    names = Redaction(data)
+    shown = [
+        replace(
+            table,
+            title=names.text(table.title),
+            rows=tuple(tuple(names.text(cell) for cell in row) for row in table.rows),
+            notes=tuple(names.text(note) for note in table.notes),
+        )
+        for table in tables
+    ]
+    return names.data(data), shown
+
+
+def _steps(text: str | None) -> tuple[int | None, int | None]:
+    if text is None:
+        return None, None
+    first, colon, last = text.partition(":")
+    wrong = any(part and (not part.isdecimal() or len(part) > _DIGITS) for part in (first, last))
+    if wrong or not (first or last):
+        raise InputError(f"--steps {text}: write A:B, A: or :B with whole numbers")
+    low = int(first) if first else None
+    high = (int(last) if last else None) if colon else low
+    if low is not None and high is not None and high < low:
+        raise InputError(f"--steps {text}: ends before it starts")
+    return low, high
+
+
+def _work(
+    model: str | None, global_batch: int | None, seq_len: int | None, facts: Catalog
+) -> Work | None:
+    """Of all ranks together in one step; None where the trace's shapes are to say it."""
+    if model is None:
+        if global_batch or seq_len:
+            raise InputError("--global-batch and --seq-len go with --model")
+        return None
+    if global_batch is None or seq_len is None:
+        raise InputError("--model needs --global-batch and --seq-len")
+    if not (0 < global_batch < 10**9 and 0 < seq_len < 10**9):
+        raise InputError("--global-batch and --seq-len: above zero")
+    each, tokens = flops_per_token(find_model(facts, model), seq_len), global_batch * seq_len
+    return Work(flops_per_step=tokens * each.total, full_flops_per_step=tokens * each.palm)
+
+
+def _compared(one: _Found, other: _Found) -> tuple[Any, str]:
+    """At equal model FLOPs, or at equal steps where FLOPs are not known."""
+    first, second = one.main_ledger(), other.main_ledger()
+    if first.mfu is not None and second.mfu is not None:
+        return gaps(first, second), "equal model FLOPs"
+    if one.traces is None or other.traces is None:
+        ratio = first.gpu_seconds / second.gpu_seconds
+        return gaps(first, second, work_ratio=ratio), "equal GPU-seconds"
+    done = [
+        sum(max(len(rank.steps), 1) for rank in each.ranks) for each in (one.traces, other.traces)
+    ]
+    return gaps(first, second, work_ratio=done[0] / done[1]), "equal steps"
+
+
+def read_expected(path: Path) -> Ledger:
+    """Of a ledger's file, of `predict -o json`, or the first of `plan -o json`."""
+    data = codec.from_json(read_text(path), str(path))
+    if isinstance(data, dict) and isinstance(data.get("plans"), list) and data["plans"]:
+        data = data["plans"][0]
+    if isinstance(data, dict) and isinstance(data.get("ledger"), dict):
+        data = data["ledger"]
+    return ledger_from_data(data, str(path))

@@ -1,0 +1,1 @@
+"""What a run left behind, as measured ledgers. Start with `audit`."""

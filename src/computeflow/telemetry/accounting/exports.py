@@ -1,0 +1,109 @@
+"""CSV exports of other schedulers, by the names of their columns."""
+
+from __future__ import annotations
+
+import csv
+import math
+import re
+from pathlib import Path
+
+from computeflow.errors import InputError
+from computeflow.telemetry.accounting.jobs import Rows
+from computeflow.telemetry.accounting.values import (
+    NAN,
+    duration_seconds,
+    joules_of,
+    state_of,
+    unix_seconds,
+)  # fmt: skip
+from computeflow.telemetry.lines import MOST_LINE, read_lines
+
+_NAMES = {
+    "job": "job jobid id jobname",
+    "user": "user username owner submitter userid",
+    "team": "team account project group groupname vc uservc queue department organization",
+    "name": "jobname name",
+    "submit": "submit submittime submitted submittedat submission submissiontime created createdat "
+    "creationtime arrival arrivaltime",
+    "start": "start starttime started startedat begin begintime scheduledtime",
+    "end": "end endtime ended endedat finish finishtime finished finishedat completed completedat "
+    "stop stoptime deletiontime",
+    "duration": "duration elapsed elapsedraw runtime walltime durationseconds elapsedseconds",
+    "gpus": "gpus ngpus numgpus gpunum gpucount numgpu gpu gpusallocated allocgpus gpusrequested "
+    "requestedgpus",
+    "nodes": "nodes nodelist node hosts host hostname hostlist nodename",
+    "state": "state status jobstate jobstatus result finalstatus",
+    "joules": "consumedenergy energy energyjoules joules",
+}
+"""Spellings of a column, without case, spaces, dashes and underscores; the first there is taken."""
+
+
+def _delimiter(line: str) -> str:
+    return max(",;\t", key=line.count)
+
+
+def _columns(line: str) -> dict[str, int]:
+    place: dict[str, int] = {}
+    for at, cell in enumerate(line.split(_delimiter(line))):
+        place.setdefault(re.sub(r"[^a-z]", "", cell.lower()), at)
+    found: dict[str, int] = {}
+    for column, spellings in _NAMES.items():
+        there = [place[word] for word in spellings.split() if word in place]
+        if there and there[0] not in found.values():
+            found[column] = there[0]
+    return found
+
+
+def is_export(head: str) -> bool:
+    """A header with a job, its GPUs, when it began (or was submitted), and how long it ran."""
+    line = head.split("\n", 1)[0].strip()
+    if not line or line[0] in "{[<#" or len(line) > 4096:
+        return False
+    found = _columns(line)
+    began, ended = {"start", "submit"} & found.keys(), {"end", "duration"} & found.keys()
+    return {"job", "gpus"} <= found.keys() and bool(began) and bool(ended)
+
+
+def read_export(path: Path, rows: Rows) -> list[str]:
+    """Returns what had to be taken for something that the file does not say."""
+    lines = read_lines(path)
+    header = next((line for line in lines if line.strip("\ufeff \t")), "")
+    at = _columns(header)
+    csv.field_size_limit(max(csv.field_size_limit(), MOST_LINE))
+    try:
+        for cells in csv.reader(lines, delimiter=_delimiter(header)):
+            if len(cells) > max(at.values()):
+                _row(cells, at, rows)
+            elif cells:
+                rows.broken += 1
+    except csv.Error as error:
+        raise InputError(f"{path}: {error}") from None
+    notes = []
+    if "state" not in at:
+        notes.append(
+            f"{path.name} has no column with the jobs' states: nothing is known to be lost"
+        )
+    if "start" not in at:
+        notes.append(f"{path.name} has no starts of jobs: when they had their GPUs is not known")
+    return notes
+
+
+def _row(cells: list[str], at: dict[str, int], rows: Rows) -> None:
+    def cell(column: str) -> str:
+        return cells[at[column]].strip() if column in at else ""
+
+    gpus = duration_seconds(cell("gpus") or "0")  # a plain number from zero up
+    if not cell("job") or math.isnan(gpus):
+        rows.broken += 1
+        return
+    state = state_of(cell("state"))
+    start, end = unix_seconds(cell("start")), unix_seconds(cell("end"))
+    took = duration_seconds(cell("duration")) if "duration" in at else NAN
+    if math.isnan(end):
+        end = start + took
+    rows.zoneless = True
+    rows.add(
+        cell("job"), state=state, gpus=gpus, start=start, end=end, took=took,
+        submit=unix_seconds(cell("submit")), joules=joules_of(cell("joules")), user=cell("user"),
+        team=cell("team"), name=cell("name"), nodes=cell("nodes"),
+    )  # fmt: skip

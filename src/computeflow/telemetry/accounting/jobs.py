@@ -1,0 +1,236 @@
+"""Attempts of jobs as columns: `Rows` takes them one by one, `Jobs` is what is computed with.
+
+An attempt is one stretch in which a job had its GPUs. A job that was requeued has several.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from array import array
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from computeflow.errors import InputError
+from computeflow.telemetry.accounting.values import NAN, OUTCOMES, Outcome, outcome_of
+
+MOST_ATTEMPTS = 2_000_000
+Floats = NDArray[np.float64]
+Indices = NDArray[np.int64]
+_BASE = re.compile(r"(\d+)(?:_[\d\[]|\+\d).*")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """One attempt of a job. Times are Unix seconds, None where not known."""
+
+    job: str
+    state: str
+    outcome: Outcome
+    gpus: float
+    start: float | None
+    end: float | None
+    submit: float | None = None
+    user: str = ""
+    team: str = ""
+    name: str = ""
+    nodes: str = ""
+    """As the scheduler writes them: `gpu[001-016]`."""
+
+    @property
+    def gpu_seconds(self) -> float:
+        """From its start to its end; 0 where either is not known."""
+        if self.start is None or self.end is None:
+            return 0.0
+        return self.gpus * max(self.end - self.start, 0.0)
+
+
+class Names:
+    """Words by number, each kept once."""
+
+    def __init__(self) -> None:
+        self.number: dict[str, int] = {}
+
+    def of(self, word: str) -> int:
+        return self.number.setdefault(word, len(self.number))
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        return tuple(self.number)
+
+
+_WORDS = ("job", "state", "user", "team", "name", "nodes")
+_NUMBERS = ("start", "end", "submit", "gpus", "joules", "took")
+
+
+@dataclass(slots=True)
+class Rows:
+    """Attempts while they are read."""
+
+    numbers: dict[str, array[float]] = field(
+        default_factory=lambda: {name: array("d") for name in _NUMBERS}
+    )
+    indices: dict[str, array[int]] = field(
+        default_factory=lambda: {name: array("q") for name in _WORDS}
+    )
+    names: dict[str, Names] = field(default_factory=lambda: {name: Names() for name in _WORDS})
+    gaps: list[tuple[int, float, float]] = field(default_factory=list)
+    """Attempt, end of a failed step, start of the next: the allocation was held, nothing ran."""
+    steps_seen: bool = False
+    broken: int = 0
+    """Lines that could not be understood."""
+    zoneless: bool = False
+    """Some times had no zone."""
+    _last: str = ""
+    _job_energy: bool = False
+    """The job's own line has the energy: its steps are not added to it."""
+    _reach: float = -math.inf
+    _reach_failed: bool = False
+
+    def __len__(self) -> int:
+        return len(self.numbers["start"])
+
+    def add(
+        self, job: str, *, state: str, gpus: float, start: float = NAN, end: float = NAN,
+        submit: float = NAN, joules: float = NAN, took: float = NAN, user: str = "", team: str = "",
+        name: str = "", nodes: str = "",
+    ) -> None:  # fmt: skip
+        if len(self) >= MOST_ATTEMPTS:
+            raise InputError(f"more than {MOST_ATTEMPTS:,} jobs: take a shorter period")
+        words = (job, state, user, team, name, nodes)
+        for column, word in zip(_WORDS, words, strict=True):
+            self.indices[column].append(self.names[column].of(word))
+        if outcome_of(state) == "waiting":
+            start = end = NAN  # a start that is foreseen is none
+        values = (start, end, submit, gpus, joules, took)
+        for column, value in zip(_NUMBERS, values, strict=True):
+            self.numbers[column].append(value)
+        self._reach, self._reach_failed = -math.inf, False
+        self._job_energy = not math.isnan(joules)
+        self._last = job
+
+    def step(
+        self, job: str, outcome: Outcome, start: float, end: float, joules: float, *, own: bool
+    ) -> None:
+        """A step of the attempt added last; `own`: one that the job launched, no batch script."""
+        last = len(self) - 1
+        if job != self._last:  # its job's line could not be read
+            return
+        energy = self.numbers["joules"]
+        if not math.isnan(joules) and not self._job_energy:
+            energy[last] = joules + (0.0 if math.isnan(energy[last]) else energy[last])
+        if not own or math.isnan(start):
+            return
+        self.steps_seen = True
+        if self._reach_failed and start > self._reach:
+            self.gaps.append((last, self._reach, start))
+        reach = math.inf if math.isnan(end) else end
+        if reach >= self._reach:
+            self._reach, self._reach_failed = reach, outcome == "failed" and reach < math.inf
+
+    def finish(self) -> tuple[Jobs, int]:
+        """The attempts without repeats (two exports that overlap), and how many repeats there were."""
+        number = {name: np.array(values, np.float64) for name, values in self.numbers.items()}
+        index = {name: np.array(values, np.int64) for name, values in self.indices.items()}
+        keep = _without_repeats(index["job"], number["start"])
+        place = np.full(len(self), -1, np.int64)
+        place[keep] = np.arange(len(keep))
+        gaps = np.array(self.gaps, np.float64).reshape(-1, 3)
+        attempt = place[gaps[:, 0].astype(np.int64)]
+        columns: dict[str, Any] = {name: values[keep] for name, values in number.items()}
+        columns |= {f"{name}_of": values[keep] for name, values in index.items()}
+        jobs = Jobs(
+            **columns,
+            words={name: names.words for name, names in self.names.items()},
+            gap_of=attempt[attempt >= 0],
+            gap_start=gaps[attempt >= 0, 1],
+            gap_end=gaps[attempt >= 0, 2],
+            steps_seen=self.steps_seen,
+        )
+        return jobs, len(self) - len(keep)
+
+
+def _without_repeats(job: Indices, start: Floats) -> Indices:
+    """Of rows with the same job and start, the last; in the order of the file."""
+    if not len(job):
+        return np.zeros(0, np.int64)
+    when = np.where(np.isnan(start), -1.0, start)
+    order = np.lexsort((np.arange(len(job)), when, job))
+    same = (job[order][1:] == job[order][:-1]) & (when[order][1:] == when[order][:-1])
+    return np.sort(order[np.concatenate([~same, [True]])])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Jobs:
+    """Attempts, column by column. NaN: not known. `<word>_of` points into `words`."""
+
+    start: Floats
+    end: Floats
+    submit: Floats
+    gpus: Floats
+    joules: Floats
+    took: Floats
+    """Seconds it has lasted, as the source says; of a job that runs, up to the export."""
+    job_of: Indices
+    state_of: Indices
+    user_of: Indices
+    team_of: Indices
+    name_of: Indices
+    nodes_of: Indices
+    words: dict[str, tuple[str, ...]]
+    gap_of: Indices
+    gap_start: Floats
+    gap_end: Floats
+    steps_seen: bool
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    @property
+    def outcome(self) -> Indices:
+        """Of each attempt, as a place in `OUTCOMES`."""
+        places = [OUTCOMES.index(outcome_of(state)) for state in self.words["state"]]
+        return np.array(places or [0], np.int64)[self.state_of]
+
+    def having(self, *outcomes: Outcome) -> NDArray[np.bool_]:
+        return np.isin(self.outcome, [OUTCOMES.index(outcome) for outcome in outcomes])
+
+    @property
+    def base_of(self) -> Indices:
+        """The job that tasks of an array and parts of a heterogeneous job belong to."""
+        names = Names()
+        places = [names.of(_base(job)) for job in self.words["job"]]
+        return np.array(places or [0], np.int64)[self.job_of]
+
+    @property
+    def in_array(self) -> NDArray[np.bool_]:
+        tasks = [_base(job) != job for job in self.words["job"]]
+        return np.array(tasks or [False])[self.job_of]
+
+    def row(self, at: int) -> Job:
+        state = self.words["state"][self.state_of[at]]
+        return Job(
+            job=self.words["job"][self.job_of[at]],
+            state=state,
+            outcome=outcome_of(state),
+            gpus=float(self.gpus[at]),
+            start=_known(self.start[at]),
+            end=_known(self.end[at]),
+            submit=_known(self.submit[at]),
+            user=self.words["user"][self.user_of[at]],
+            team=self.words["team"][self.team_of[at]],
+            name=self.words["name"][self.name_of[at]],
+            nodes=self.words["nodes"][self.nodes_of[at]],
+        )
+
+
+def _known(value: float) -> float | None:
+    return None if math.isnan(value) else float(value)
+
+
+def _base(job: str) -> str:
+    match = _BASE.fullmatch(job)
+    return match[1] if match else job

@@ -1,0 +1,193 @@
+"""Slurm's own texts: `sacct -P`, `scontrol show job`, `scontrol show node`."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from computeflow.errors import InputError
+from computeflow.telemetry.accounting.jobs import Rows
+from computeflow.telemetry.accounting.values import (
+    NAN,
+    duration_seconds,
+    gpus_of,
+    joules_of,
+    outcome_of,
+    state_of,
+    unix_seconds,
+)  # fmt: skip
+from computeflow.telemetry.lines import read_lines
+
+_TRES = ("alloctres", "tres", "reqtres", "allocgres", "reqgres")
+_FORMAT = (
+    "sacct -a -D -P --format=JobID,JobName,User,Account,State,Submit,Start,End,AllocTRES,NodeList"
+)
+_PAIR = re.compile(r"(?:^|\s)([A-Z][\w:/]*)=(\S*)")
+_REASON = re.compile(r"(?:^|\s)Reason=(.*?)\s*\[([^\]@]*)@([^\]]+)\]")
+_USER = re.compile(r"(.*?)\(\d+\)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeState:
+    """A node when `scontrol show node` was asked."""
+
+    name: str
+    gpus: float
+    state: str
+    reason: str = ""
+    since: float | None = None
+    """When the reason was set."""
+
+    @property
+    def out(self) -> bool:
+        """Takes no job: down, drained, failed, in maintenance."""
+        words = set(re.split(r"[+*$@~#%^!-]+", self.state.upper()))
+        off = words & {"DOWN", "DRAIN", "DRAINED", "FAIL", "FAILING", "MAINT", "POWERED_DOWN"}
+        return bool(off) and not words & {"ALLOCATED", "MIXED", "ALLOC", "MIX", "COMPLETING"}
+
+
+def is_sacct(head: str) -> bool:
+    line = head.split("\n", 1)[0]
+    columns = line.lower().split("|")
+    return "|" in line and "state" in columns and ("jobid" in columns or "jobidraw" in columns)
+
+
+def read_sacct(path: Path, rows: Rows) -> None:
+    """`-P` or `-p`, any `--format` with JobID, State, Start and End (or Elapsed) and a TRES column."""
+    columns: _Columns | None = None
+    for line in read_lines(path):
+        if line.startswith("JobID") and is_sacct(line):
+            columns = _Columns(line, path)
+        elif columns is None:
+            if is_sacct(line):
+                columns = _Columns(line, path)
+            elif line.strip():
+                rows.broken += 1
+        elif line:
+            _sacct_line(line.split("|"), columns, rows)
+
+
+class _Columns:
+    """Where each field stands in a line of sacct."""
+
+    def __init__(self, line: str, path: Path) -> None:
+        names = line.lower().split("|")
+        self.width = len(names)
+        place = {name: at for at, name in enumerate(names) if name}
+        self.job = place.get("jobid", place.get("jobidraw", -1))
+        self.state = place["state"]
+        self.start, self.end = place.get("start", -1), place.get("end", -1)
+        self.elapsed = place.get("elapsedraw", place.get("elapsed", -1))
+        self.submit = place.get("submit", -1)
+        self.tres = [place[name] for name in _TRES if name in place]
+        self.joules = place.get("consumedenergyraw", place.get("consumedenergy", -1))
+        self.user, self.team = place.get("user", -1), place.get("account", -1)
+        self.name, self.nodes = place.get("jobname", -1), place.get("nodelist", -1)
+        if self.start < 0 or (self.end < 0 and self.elapsed < 0) or not self.tres:
+            raise InputError(f"{path}: sacct without times or GPUs; export it with: {_FORMAT}")
+
+
+def _sacct_line(cells: list[str], at: _Columns, rows: Rows) -> None:
+    if len(cells) != at.width or not (job := cells[at.job]):
+        rows.broken += 1
+        return
+    state = state_of(cells[at.state])
+    start = unix_seconds(cells[at.start])
+    end = unix_seconds(cells[at.end]) if at.end >= 0 else NAN
+    took = duration_seconds(cells[at.elapsed]) if at.elapsed >= 0 else NAN
+    if outcome_of(state) == "running":
+        end = NAN
+    elif math.isnan(end):
+        end = start + took
+    joules = joules_of(cells[at.joules]) if at.joules >= 0 else NAN
+    base, dot, step = job.partition(".")
+    if dot:
+        rows.step(base, outcome_of(state), start, end, joules, own=step[:1].isdigit())
+        return
+    gpus = next((g for place in at.tres if (g := gpus_of(cells[place])) is not None), 0.0)
+    rows.zoneless = True
+    rows.add(
+        base, state=state, gpus=gpus, start=start, end=end, took=took, joules=joules,
+        submit=unix_seconds(cells[at.submit]) if at.submit >= 0 else NAN,
+        user=cells[at.user] if at.user >= 0 else "",
+        team=cells[at.team] if at.team >= 0 else "",
+        name=cells[at.name] if at.name >= 0 else "",
+        nodes=without_none(cells[at.nodes]) if at.nodes >= 0 else "",
+    )  # fmt: skip
+
+
+def without_none(text: str) -> str:
+    return "" if text in ("None assigned", "(null)", "None") else text
+
+
+def is_scontrol(head: str) -> bool:
+    return re.match(r"\s*(JobId|NodeName)=\S", head) is not None
+
+
+def read_scontrol(path: Path, rows: Rows) -> list[NodeState]:
+    """`show job` and `show node`, over several lines or one (`-o`), in any mixture."""
+    nodes = []
+    for record in _records(path):
+        fields: dict[str, str] = {}
+        for key, value in _PAIR.findall(record):
+            fields.setdefault(key, value)
+        if "NodeName" in fields:
+            nodes.append(_node(fields, record))
+        else:
+            _job(fields, rows)
+    return nodes
+
+
+def _records(path: Path) -> Iterator[str]:
+    """The text of a job or a node; one begins where a line begins with its name."""
+    parts: list[str] = []
+    for line in read_lines(path):
+        if is_scontrol(line) and not line[:1].isspace() and parts:
+            yield "\n".join(parts)
+            parts = []
+        if line.strip() and len(parts) < 200 and (parts or is_scontrol(line)):
+            parts.append(line[:4096])
+    if parts:
+        yield "\n".join(parts)
+
+
+def _job(fields: dict[str, str], rows: Rows) -> None:
+    job = fields.get("JobId", "")
+    if "ArrayJobId" in fields and fields.get("ArrayTaskId", "").isdigit():
+        job = f"{fields['ArrayJobId']}_{fields['ArrayTaskId']}"
+    user = _USER.fullmatch(fields.get("UserId", ""))
+    tres = (fields.get(name, "") for name in ("AllocTRES", "TRES", "ReqTRES"))
+    rows.zoneless = True
+    state = state_of(fields.get("JobState", ""))
+    foreseen = outcome_of(state) == "running"  # its end is that of its time limit
+    rows.add(
+        job,
+        state=state,
+        gpus=next((g for text in tres if (g := gpus_of(text)) is not None), 0.0),
+        start=unix_seconds(fields.get("StartTime", "")),
+        end=NAN if foreseen else unix_seconds(fields.get("EndTime", "")),
+        submit=unix_seconds(fields.get("SubmitTime", "")),
+        took=duration_seconds(fields.get("RunTime", "")),
+        user=user[1] if user else fields.get("UserId", ""),
+        team=fields.get("Account", "").replace("(null)", ""),
+        name=fields.get("JobName", ""),
+        nodes=without_none(fields.get("NodeList", "")),
+    )
+
+
+def _node(fields: dict[str, str], record: str) -> NodeState:
+    reason = _REASON.search(record)
+    since = unix_seconds(reason[3]) if reason else NAN
+    gpus = gpus_of(fields.get("CfgTRES", ""))
+    if gpus is None:  # sites that do not account for GPUs
+        gpus = gpus_of(fields.get("Gres", "")) or 0.0
+    return NodeState(
+        name=fields["NodeName"],
+        gpus=gpus,
+        state=fields.get("State", "UNKNOWN"),
+        reason=reason[1] if reason else "",
+        since=None if math.isnan(since) else since,
+    )

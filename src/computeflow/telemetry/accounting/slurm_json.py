@@ -1,0 +1,191 @@
+"""`sacct --json` and `scontrol show nodes --json`, one job or node at a time.
+
+The shapes of the data parsers v0.0.37 to v0.0.43 (Slurm 21.08 to 25.05): a number is a number or
+`{"set", "infinite", "number"}`, a state a word or a list of words.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import math
+import re
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from computeflow.errors import InputError
+from computeflow.telemetry.accounting.jobs import Rows
+from computeflow.telemetry.accounting.slurm import NodeState, without_none
+from computeflow.telemetry.accounting.values import NAN, gpus_of, joules_of, outcome_of, state_of
+
+MOST_OBJECT = 64 << 20
+_PIECE = 1 << 20
+_LIST = re.compile(r'"(jobs|nodes)"\s*:\s*\[')
+_SLURM = re.compile(r'"(?:job_id|tres|[sS]lurm|hostname)"\s*:')
+_SPACE = re.compile(r"[\s,]*")
+_PARSER = json.JSONDecoder()
+
+
+def is_slurm_json(head: str) -> bool:
+    if head.lstrip()[:1] != "{":
+        return False
+    return _LIST.search(head) is not None and _SLURM.search(head) is not None
+
+
+def read_slurm_json(path: Path, rows: Rows) -> list[NodeState]:
+    nodes = []
+    for kind, data in _objects(path):
+        if kind == "nodes" and (node := _node(data)) is not None:
+            nodes.append(node)
+        elif kind == "jobs":
+            _job(data, rows)
+    return nodes
+
+
+def _objects(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The objects of the lists `jobs` and `nodes`; no more text is held than the longest needs."""
+    text, kind = "", ""
+    for piece in _pieces(path):
+        text += piece
+        at = 0
+        while True:
+            if not kind:
+                found = _LIST.search(text, at)
+                if found is None:
+                    at = max(at, len(text) - 64)
+                    break
+                kind, at = found[1], found.end()
+            at = _SPACE.match(text, at).end()  # type: ignore[union-attr]
+            if text.startswith("]", at):
+                kind = ""
+                continue
+            try:
+                data, at = _PARSER.raw_decode(text, at)
+            except (ValueError, RecursionError):
+                break
+            yield kind, data if isinstance(data, dict) else {}
+        text = text[at:]
+        if len(text) > MOST_OBJECT:
+            raise InputError(f"{path}: not read as JSON of Slurm")
+    if kind:
+        raise InputError(f"{path}: JSON of Slurm that ends in the middle of its {kind}")
+
+
+def _pieces(path: Path) -> Iterator[str]:
+    try:
+        with path.open("rb") as raw:
+            zipped = raw.read(2) == b"\x1f\x8b"
+        opened = gzip.open if zipped else open
+        with opened(path, "rt", encoding="utf-8", errors="replace") as file:
+            while piece := file.read(_PIECE):
+                yield piece
+    except (EOFError, zlib.error, gzip.BadGzipFile):
+        return
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror or error}") from None
+
+
+def _job(data: dict[str, Any], rows: Rows) -> None:
+    time, array = _inner(data, "time"), _inner(data, "array")
+    job = str(data.get("job_id", ""))
+    task = _number(array.get("task_id"))
+    if not math.isnan(task) and _number(array.get("job_id")) > 0:
+        job = f"{_number(array['job_id']):.0f}_{task:.0f}"
+    if not job:
+        rows.broken += 1
+        return
+    steps = [step for step in data.get("steps") or () if isinstance(step, dict)]
+    state = _state(data.get("state"))
+    rows.add(
+        job,
+        state=state,
+        gpus=_gpus(_inner(data, "tres")),
+        start=_moment(time.get("start")),
+        end=NAN if outcome_of(state) == "running" else _moment(time.get("end")),
+        submit=_moment(time.get("submission")),
+        took=_number(time.get("elapsed")),
+        user=_text(data.get("user")) or _text(_inner(data, "association").get("user")),
+        team=_text(data.get("account")),
+        name=_text(data.get("name")),
+        nodes=without_none(_text(data.get("nodes"))),
+    )
+    for step in steps:
+        _step(job, step, rows)
+
+
+def _step(job: str, data: dict[str, Any], rows: Rows) -> None:
+    time = _inner(data, "time")
+    label = str(_inner(data, "step").get("id", "")).rpartition(".")[2]  # 0, "0", "12.0", "batch"
+    energy = _number(_inner(_inner(data, "statistics"), "energy").get("consumed"))
+    rows.step(
+        job,
+        outcome_of(_state(data.get("state"))),
+        _moment(time.get("start")),
+        _moment(time.get("end")),
+        joules_of(f"{energy:.0f}") if energy < 1e18 else NAN,
+        own=label[:1].isdigit(),
+    )
+
+
+def _node(data: dict[str, Any]) -> NodeState | None:
+    gpus = gpus_of(_text(data.get("tres")))
+    if gpus is None:
+        gpus = gpus_of(_text(data.get("gres"))) or 0.0
+    since = _moment(data.get("reason_changed_at"))
+    name = _text(data.get("name")) or _text(data.get("hostname"))
+    flags = [str(flag) for flag in data.get("state_flags") or ()]
+    state = data.get("state")
+    words = state if isinstance(state, list) else [_text(state), *flags]
+    return NodeState(
+        name=name,
+        gpus=gpus,
+        state="+".join(str(word).upper() for word in words),
+        reason=_text(data.get("reason")),
+        since=None if math.isnan(since) else since,
+    ) if name else None  # fmt: skip
+
+
+def _inner(data: dict[str, Any], key: str) -> dict[str, Any]:
+    value = data.get(key)
+    return value if isinstance(value, dict) else {}
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _number(value: Any) -> float:
+    if isinstance(value, dict):
+        value = value.get("number") if value.get("set") else None
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return NAN
+    return float(value) if abs(value) < 1e300 else NAN
+
+
+def _moment(value: Any) -> float:
+    """Slurm's zero is a time that has not come."""
+    seconds = _number(value)
+    return seconds if seconds > 0 else NAN
+
+
+def _state(value: Any) -> str:
+    if isinstance(value, dict):
+        value = value.get("current")
+    if isinstance(value, list):
+        value = value[0] if value else ""
+    return state_of(_text(value))
+
+
+def _gpus(tres: dict[str, Any]) -> float:
+    for kind in ("allocated", "requested"):
+        listed = [part for part in tres.get(kind) or () if isinstance(part, dict)]
+        text = ",".join(
+            f"gres/{part.get('name')}={_number(part.get('count')):.0f}"
+            for part in listed
+            if part.get("type") == "gres" and _number(part.get("count")) >= 0
+        )
+        if (gpus := gpus_of(text)) is not None:
+            return gpus
+    return 0.0

@@ -1,0 +1,132 @@
+"""The source `accounting`: exports of schedulers, all files of a call as one cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from computeflow.errors import InputError
+from computeflow.telemetry.accounting.books import keep_books
+from computeflow.telemetry.accounting.exports import is_export, read_export
+from computeflow.telemetry.accounting.facts import Accounting
+from computeflow.telemetry.accounting.jobs import Jobs, Rows
+from computeflow.telemetry.accounting.slurm import (
+    NodeState,
+    is_sacct,
+    is_scontrol,
+    read_sacct,
+    read_scontrol,
+)  # fmt: skip
+from computeflow.telemetry.accounting.slurm_json import is_slurm_json, read_slurm_json
+from computeflow.telemetry.accounting.values import SITE_FAILURES
+from computeflow.telemetry.lines import head_of
+from computeflow.telemetry.observed import Asked, Happening, Observed
+
+MOST_HAPPENINGS = 10_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Read:
+    """What the files said, before anything was concluded."""
+
+    jobs: Jobs
+    nodes: tuple[NodeState, ...]
+    sources: tuple[str, ...]
+    left_out: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccountingSource:
+    gpus: int | None = None
+    """Of the cluster, where the user says so."""
+    kind: str = "accounting"
+
+    def recognises(self, path: Path, head: bytes) -> bool:
+        text = head.decode("utf-8", "replace").lstrip("\ufeff\r\n\t ")
+        return is_sacct(text) or is_scontrol(text) or is_slurm_json(text) or is_export(text)
+
+    def observe(self, paths: Sequence[Path], asked: Asked) -> list[Observed]:
+        read = read_jobs(paths)
+        books = keep_books(read.jobs, read.nodes, start=asked.start, end=asked.end, gpus=self.gpus)
+        happenings = _happenings(books.facts)
+        notes = [*read.notes, *books.notes]
+        if len(happenings) > MOST_HAPPENINGS:
+            notes.append(
+                f"{len(happenings) - MOST_HAPPENINGS:,} more failures of nodes: not listed"
+            )
+        return [
+            Observed(
+                kind=self.kind,
+                sources=read.sources,
+                facts=books.facts,
+                ledger=books.ledger,
+                ledger_reason=books.reason,
+                happenings=tuple(happenings[:MOST_HAPPENINGS]),
+                left_out=read.left_out,
+                notes=tuple(notes),
+            )
+        ]
+
+
+def read_jobs(paths: Sequence[Path]) -> Read:
+    """All files as one cluster; a file that cannot be read is left out, and said."""
+    rows, nodes = Rows(), dict[str, NodeState]()
+    sources, left_out, notes = [], [], []
+    for path in paths:
+        try:
+            found, said = _read(path, rows)
+        except InputError as error:
+            left_out.append(str(error))
+            continue
+        sources.append(str(path))
+        nodes.update((node.name, node) for node in found)
+        notes += said
+    if not sources:
+        raise InputError("; ".join(left_out) or "no accounting to read")
+    jobs, repeats = rows.finish()
+    if rows.broken:
+        left_out.append(f"{rows.broken:,} lines that are no jobs")
+    if repeats:
+        left_out.append(f"{repeats:,} jobs that are there twice (the same ID and start)")
+    if rows.zoneless:
+        notes.append("times without a zone are taken as UTC")
+    return Read(
+        jobs=jobs, nodes=tuple(nodes.values()), sources=tuple(sources), left_out=tuple(left_out),
+        notes=tuple(notes),
+    )  # fmt: skip
+
+
+def _read(path: Path, rows: Rows) -> tuple[list[NodeState], list[str]]:
+    head = head_of(path).decode("utf-8", "replace").lstrip("\ufeff\r\n\t ")
+    if is_sacct(head):
+        read_sacct(path, rows)
+        return [], []
+    if is_scontrol(head):
+        return read_scontrol(path, rows), []
+    if is_slurm_json(head):
+        return read_slurm_json(path, rows), []
+    if is_export(head):
+        return [], read_export(path, rows)
+    raise InputError(f"{path}: neither sacct -P, sacct --json, scontrol show nor a table of jobs")
+
+
+def _happenings(facts: Accounting) -> list[Happening]:
+    """Jobs that a node ended, and nodes that are out of service."""
+    found = [
+        Happening(
+            seconds=job.end, what=f"job ended: {job.state}", job=job.job, fault=True,
+            detail=f"nodes {job.nodes}" if job.nodes else "",
+        )
+        for job in facts.failed
+        if job.state in SITE_FAILURES
+    ]  # fmt: skip
+    found += [
+        Happening(
+            seconds=node.since, what=f"node {node.state.lower()}", node=node.name, fault=True,
+            detail=node.reason,
+        )
+        for node in facts.nodes_out
+    ]  # fmt: skip
+    return sorted(found, key=lambda event: (event.seconds is None, event.seconds or 0.0))

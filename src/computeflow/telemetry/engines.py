@@ -1,0 +1,97 @@
+"""Many files, one after another or side by side: `each` runs a function over items.
+
+`local` uses this machine's processors, one item in each process at a time; `ray` a Ray cluster. Both
+give results in the order of the items, and a failure as the value it raised.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, TypeVar
+
+from computeflow.errors import ComputeFlowError, InputError, UnavailableError
+
+T = TypeVar("T")
+R = TypeVar("R")
+Engine = Literal["local", "ray"]
+ENGINES: tuple[Engine, ...] = ("local", "ray")
+Progress = Callable[[int, int], None]
+"""Items done, of how many."""
+
+
+def each(
+    function: Callable[[T], R], items: Sequence[T], engine: Engine = "local",
+    progress: Progress | None = None,
+) -> list[R | ComputeFlowError]:  # fmt: skip
+    say = progress or (lambda done, of: None)
+    if engine == "ray":
+        return _with_ray(function, items, say)
+    workers = min(len(items), _processors())
+    if workers <= 1:
+        found = []
+        for done, item in enumerate(items):
+            say(done, len(items))
+            found.append(_tried(function, item))
+        return found
+    return _with_processes(function, items, workers, say)
+
+
+def _tried(function: Callable[[T], R], item: T) -> R | ComputeFlowError:
+    try:
+        return function(item)
+    except ComputeFlowError as error:
+        return error
+
+
+def _processors() -> int:
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:  # not on Linux
+        return os.cpu_count() or 1
+
+
+def _with_processes(
+    function: Callable[[T], R], items: Sequence[T], workers: int, say: Progress
+) -> list[R | ComputeFlowError]:
+    from concurrent.futures import ProcessPoolExecutor
+    from concurrent.futures.process import BrokenProcessPool
+
+    found = []
+    try:
+        with ProcessPoolExecutor(workers) as pool:
+            waiting = [pool.submit(_tried, function, item) for item in items]
+            for done, future in enumerate(waiting):
+                say(done, len(items))
+                found.append(future.result())
+    except BrokenProcessPool:
+        raise InputError(
+            "a worker was killed, most likely for its memory: audit fewer ranks at once"
+        ) from None
+    return found
+
+
+def _with_ray(
+    function: Callable[[T], R], items: Sequence[T], say: Progress
+) -> list[R | ComputeFlowError]:
+    """On the cluster of RAY_ADDRESS, or on one that is started here and stopped again."""
+    try:
+        import ray
+    except ImportError:
+        raise UnavailableError("--engine ray needs Ray: pip install 'computeflow[ray]'") from None
+
+    started = not ray.is_initialized()
+    if started:
+        ray.init(logging_level=logging.ERROR, log_to_driver=False, include_dashboard=False)
+    try:
+        remote: Any = ray.remote(num_cpus=1)(_tried)
+        waiting = [remote.remote(function, item) for item in items]
+        found: list[R | ComputeFlowError] = []
+        for done, reference in enumerate(waiting):
+            say(done, len(items))
+            found.append(ray.get(reference))
+        return found
+    finally:
+        if started:
+            ray.shutdown()

@@ -1,0 +1,471 @@
+"""One rank's flight-recorder dump, pickle or JSON, as values; nothing in it is executed.
+
+The format is that of `torch/csrc/distributed/c10d/FlightRecorder.hpp` (versions 1.1 to 2.10, that is
+torch 2.2 to 2.13; NCCL and its kin, and gloo):
+
+- one dictionary of `version`, `pg_config`, `pg_status` and `entries`; before 1.2 the entries alone;
+- `collective_seq_id` and `p2p_seq_id` were one `seq_id` before torch 2.4;
+- gloo keeps no events: its entries stay "scheduled", and `retired` says that they are done. For the
+  others a retired entry that is not completed has timed out;
+- inside a coalesced group only the entry that ends the group has events: it speaks for all of them.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import pickle
+import re
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Literal, NoReturn
+
+from computeflow import codec
+from computeflow.errors import InputError
+
+MOST_BYTES = 64 << 20
+_MOST_ENTRIES = 200_000
+_MOST_MEMBERS = 4_000_000
+"""Of all groups of a dump together."""
+_MOST_TENSORS = 4096
+_MOST_DIMENSIONS = 64
+_MOST_FRAMES = 40
+_MOST_TEXT = 300
+State = Literal["scheduled", "started", "completed"]
+_SYNCHRONISING = ("all_reduce", "allreduce", "all_gather", "allgather", "reduce_scatter",
+                  "all_to_all", "alltoall", "barrier")  # fmt: skip
+_P2P = re.compile(r"(send) (\d+)->(\d+)|(recv) (\d+)<-(\d+)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """A process group; two with one name and other ranks are two."""
+
+    name: str
+    ranks: tuple[int, ...]
+    """In the group's own order: a message names its ends by their places in it. () = unknown."""
+    desc: str = ""
+
+    def __hash__(self) -> int:
+        """Without the ranks, of which there may be thousands."""
+        return hash((self.name, len(self.ranks)))
+
+    @property
+    def label(self) -> str:
+        return f"{self.desc} ({self.name})" if self.desc and self.desc != self.name else self.name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Op:
+    record: int
+    """Counts up on its rank: the order in which the program entered."""
+    group: Group
+    sequence: int
+    """Of the collectives of its group, or of its messages."""
+    name: str
+    state: State
+    timed_out: bool = False
+    source: int | None = None
+    """Of a message: the global rank that sends."""
+    target: int | None = None
+    sizes: tuple[tuple[tuple[int, ...], ...], tuple[tuple[int, ...], ...]] = ((), ())
+    """Of inputs and of outputs."""
+    dtypes: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
+    created: float | None = None
+    """Unix seconds."""
+    completed: float | None = None
+    timeout: float | None = None
+    """Seconds."""
+    pg_id: int | None = None
+    frames: tuple[str, ...] = ()
+    """Innermost first."""
+
+    @property
+    def is_message(self) -> bool:
+        return self.source is not None
+
+    @property
+    def synchronises(self) -> bool:
+        """Nobody is through before everybody has come. A broadcast's root may be, a gather's leaves."""
+        return not self.is_message and any(word in self.name for word in _SYNCHRONISING)
+
+    @property
+    def done(self) -> bool:
+        return self.state == "completed"
+
+    @property
+    def label(self) -> str:
+        if self.is_message:
+            return f"{self.name} {self.source}->{self.target} in {self.group.label}"
+        return f"{self.name} number {self.sequence} of {self.group.label}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Status:
+    """What the process group itself counted; messages count here too."""
+
+    enqueued: int
+    completed: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dump:
+    path: str
+    rank: int
+    version: str
+    groups: tuple[Group, ...]
+    ops: tuple[Op, ...]
+    """In order of record: all that is pending, and of what is done the last of each group."""
+    status: Mapping[int, Status]
+    """By the rank's own number of a process group."""
+    written: float | None = None
+    """Unix seconds at which the file was last written; a copy is later."""
+    notes: tuple[str, ...] = ()
+
+    last_event: float | None = None
+    last_completion: float | None = None
+    longest_pause: float = 0.0
+    """Between entries."""
+    timeout: float | None = None
+    """The shortest of any entry."""
+
+
+class _Plain(pickle._Unpickler):
+    """Only plain data. The unpickler in Python, because its memo is a dictionary: that of the one in C
+    is an array, which five bytes of a file can make gigabytes long.
+    """
+
+    dispatch = {  # noqa: RUF012
+        code: act
+        for code, act in pickle._Unpickler.dispatch.items()
+        if code
+        not in b"".join([
+            pickle.GLOBAL, pickle.STACK_GLOBAL, pickle.INST, pickle.OBJ, pickle.NEWOBJ,
+            pickle.NEWOBJ_EX, pickle.REDUCE, pickle.BUILD, pickle.EXT1, pickle.EXT2, pickle.EXT4,
+            pickle.PERSID, pickle.BINPERSID, pickle.BYTEARRAY8, pickle.NEXT_BUFFER,
+            pickle.READONLY_BUFFER,
+        ])
+    }  # fmt: skip
+
+    def find_class(self, module: str, name: str) -> NoReturn:
+        raise pickle.UnpicklingError(f"it asks for {module}.{name}"[:_MOST_TEXT])
+
+    def persistent_load(self, pid: Any) -> NoReturn:
+        raise pickle.UnpicklingError("it asks for an object kept elsewhere")
+
+
+def read_dump(path: Path) -> Dump:
+    """Raises `InputError` for anything that is no dump."""
+    content = _content(path)
+    if content.lstrip()[:1] in (b"{", b"["):
+        data = codec.from_json(content, str(path))
+    else:
+        data = _unpickled(content, str(path))
+    return parse(data, path)
+
+
+def parse(data: Any, path: Path) -> Dump:
+    if isinstance(data, Sequence) and not isinstance(data, str | bytes):
+        data = {"version": "1", "entries": data}
+    if not isinstance(data, Mapping) or not ({"entries", "pg_config"} & data.keys()):
+        raise InputError(f"{path}: no flight-recorder dump: neither entries nor pg_config in it")
+    entries = data.get("entries") or ()
+    if not isinstance(entries, Sequence) or not all(isinstance(e, Mapping) for e in entries):
+        raise InputError(f"{path}: entries is no list of records")
+    if len(entries) > _MOST_ENTRIES:
+        raise InputError(f"{path}: {len(entries):,} entries; at most {_MOST_ENTRIES:,} are read")
+    try:
+        groups = _groups(data.get("pg_config"))
+        ops = _settled([_op(entry, groups) for entry in entries])
+        rank, notes = _rank(data, groups, ops, path)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise InputError(f"{path}: a flight-recorder dump that cannot be read: {error}") from None
+    return Dump(
+        path=str(path),
+        rank=rank,
+        version=str(data.get("version", ""))[:_MOST_TEXT],
+        groups=tuple(groups.values()),
+        ops=_kept(ops),
+        **_times(ops),
+        status=_statuses(data.get("pg_status")),
+        written=_written(path),
+        notes=notes,
+    )
+
+
+def _content(path: Path) -> bytes:
+    try:
+        with path.open("rb") as raw:
+            zipped = raw.read(2) == b"\x1f\x8b"
+        with gzip.open(path, "rb") if zipped else path.open("rb") as file:
+            content = file.read(MOST_BYTES + 1)
+    except (OSError, EOFError, zlib.error) as error:
+        raise InputError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
+    if len(content) > MOST_BYTES:
+        raise InputError(f"{path}: more than {MOST_BYTES >> 20} MiB: not read as a dump")
+    return content
+
+
+def _unpickled(content: bytes, where: str) -> Any:
+    try:
+        return _Plain(io.BytesIO(content)).load()
+    except KeyError as error:  # an opcode that is not in the table, or not in the memo
+        raise InputError(f"{where}: not read: no plain data ({error})") from None
+    except (pickle.UnpicklingError, EOFError, MemoryError, RecursionError) as error:
+        text = str(error)[:_MOST_TEXT] or type(error).__name__
+        raise InputError(f"{where}: not read: {text}") from None
+    except Exception as error:  # a broken pickle fails in any way that data can
+        raise InputError(f"{where}: a broken pickle ({type(error).__name__})") from None
+
+
+def _text(value: Any) -> str:
+    return value[:_MOST_TEXT] if isinstance(value, str) else str(_whole(value))
+
+
+def _whole(value: Any) -> int:
+    """A whole number, JSON's strings of digits included."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        raise ValueError(f"{type(value).__name__} where a number belongs")
+    return int(value)
+
+
+def _seconds(nanoseconds: Any) -> float | None:
+    """JSON has 0 for what pickle has None for."""
+    return float(nanoseconds) / 1e9 if nanoseconds else None
+
+
+def _groups(config: Any) -> dict[str, Group]:
+    if config is None:
+        return {}
+    if not isinstance(config, Mapping):
+        raise ValueError("pg_config is no dictionary")
+    groups: dict[str, Group] = {}
+    left = _MOST_MEMBERS
+    for key, value in config.items():
+        known = value if isinstance(value, Mapping) else {"ranks": value}
+        ranks = _ranks(known.get("ranks", ()), left)
+        left -= len(ranks) + 1
+        name = _text(known.get("name", key))
+        groups[name] = Group(name=name, ranks=ranks, desc=_text(known.get("desc", "")))
+    return groups
+
+
+@lru_cache(maxsize=4096)
+def _interned(ranks: tuple[int, ...]) -> tuple[int, ...]:
+    """All dumps share one: comparing a thing with itself is quick."""
+    return ranks
+
+
+def _ranks(value: Any, most: int) -> tuple[int, ...]:
+    listed: Sequence[Any] = ()
+    if isinstance(value, str):  # "[0, 1, 2]"
+        listed = [part for part in value.strip("[] ").split(",") if part.strip()]
+    elif isinstance(value, Mapping | Sequence):
+        listed = list(value)
+    if len(listed) > most:
+        raise ValueError("more members of groups than any job has")
+    ranks = tuple(_whole(rank) for rank in listed)
+    if any(rank < 0 for rank in ranks):
+        raise ValueError("a rank below 0")
+    return _interned(ranks)
+
+
+def _op(entry: Mapping[Any, Any], groups: Mapping[str, Group]) -> Op:
+    group = _group_of(entry, groups)
+    backend, _, name = _text(entry.get("profiling_name", "")).rpartition(":")
+    sides = _sides(name, group)
+    collective = entry.get("collective_seq_id", entry.get("seq_id", 0))
+    message = sides is not None or bool(entry.get("is_p2p"))
+    state = entry.get("state")
+    retired = bool(entry.get("retired"))
+    done = state == "completed" or (retired and backend == "gloo")
+    return Op(
+        record=_whole(entry.get("record_id", entry.get("id", 0))),
+        group=group,
+        sequence=_whole(entry.get("p2p_seq_id", collective) if message else collective),
+        name=sides[0] if sides else name,
+        state="completed" if done else "started" if state == "started" else "scheduled",
+        timed_out=retired and not done,
+        source=sides[1] if sides else -1 if message else None,
+        target=sides[2] if sides else None,
+        sizes=(_sizes(entry.get("input_sizes")), _sizes(entry.get("output_sizes"))),
+        dtypes=(_names(entry.get("input_dtypes")), _names(entry.get("output_dtypes"))),
+        created=_seconds(entry.get("time_created_ns")),
+        completed=_seconds(entry.get("time_discovered_completed_ns")),
+        timeout=_whole(entry["timeout_ms"]) / 1e3 if entry.get("timeout_ms") else None,
+        pg_id=_whole(entry["pg_id"]) if "pg_id" in entry else None,
+        frames=_frames(entry.get("frames")),
+    )
+
+
+def _group_of(entry: Mapping[Any, Any], groups: Mapping[str, Group]) -> Group:
+    """By name; gloo registers its default group under no name."""
+    named = entry.get("process_group", entry.get("pg_name", entry.get("pg_id", "")))
+    if isinstance(named, Sequence) and not isinstance(named, str):
+        name, desc = (*map(_text, named), "", "")[:2]
+    else:
+        name, desc = _text(named), ""
+    found = groups.get(name)
+    if found is None and (desc == "default_pg" or len(groups) == 1):
+        found = groups.get("") or (next(iter(groups.values())) if len(groups) == 1 else None)
+    if found is None:
+        return Group(name=name, ranks=(), desc=desc)
+    return replace(found, name=name, desc=desc if desc != "undefined" else found.desc)
+
+
+def _sides(name: str, group: Group) -> tuple[str, int, int] | None:
+    """What, from whom and to whom, in global ranks."""
+    match = _P2P.fullmatch(name)
+    if match is None:
+        return None
+    if match[1]:
+        what, source, target = "send", int(match[2]), int(match[3])
+    else:
+        what, source, target = "recv", int(match[6]), int(match[5])
+    if group.ranks:
+        if max(source, target) >= len(group.ranks):
+            raise ValueError(f"{name!r} in a group of {len(group.ranks)}")
+        source, target = group.ranks[source], group.ranks[target]
+    return what, source, target
+
+
+def _sizes(value: Any) -> tuple[tuple[int, ...], ...]:
+    shapes = value or ()
+    if not isinstance(shapes, Sequence) or len(shapes) > _MOST_TENSORS:
+        raise ValueError("sizes that are no list of shapes")
+    if any(not isinstance(shape, Sequence) or len(shape) > _MOST_DIMENSIONS for shape in shapes):
+        raise ValueError("a shape of more dimensions than any tensor")
+    return tuple(tuple(_whole(n) for n in shape) for shape in shapes)
+
+
+def _names(value: Any) -> tuple[str, ...]:
+    names = value or ()
+    if not isinstance(names, Sequence) or len(names) > _MOST_TENSORS:
+        raise ValueError("types that are no list of names")
+    return tuple(_text(name) for name in names)
+
+
+def _frames(value: Any) -> tuple[str, ...]:
+    if not isinstance(value, Sequence) or isinstance(value, str):
+        return ()
+    return tuple(
+        f"{_text(f.get('name', '?'))} ({_text(f.get('filename', '?'))}:{_text(f.get('line', 0))})"
+        for f in value[:_MOST_FRAMES]
+        if isinstance(f, Mapping)
+    )
+
+
+def _settled(ops: Sequence[Op]) -> tuple[Op, ...]:
+    """In order, and what a coalesced group holds in the state of the entry that ends it. An entry
+    whose end is not in the dump is done: a dump of what is active leaves completed ends out.
+    """
+    ends = {_place(op): op for op in ops if "coalesced" in op.name}
+    groups = {key[:2] for key in ends}
+    settled = []
+    for op in sorted(ops, key=lambda op: op.record):
+        key = _place(op)
+        if op.name == "coalesced":
+            continue
+        if key in ends and op is not ends[key]:
+            end = ends[key]
+            op = replace(op, state=end.state, timed_out=end.timed_out, completed=end.completed)
+        elif op.is_message and key[:2] in groups and key not in ends:
+            op = replace(op, state="completed")
+        settled.append(op)
+    return tuple(op for op in settled if op.source != -1)
+
+
+def _kept(ops: Sequence[Op]) -> tuple[Op, ...]:
+    """Pending ones; of those that are done, what tells how far a group is: the rest is history."""
+    kept: dict[tuple[object, ...], Op] = {}
+    for op in ops:
+        key: tuple[object, ...] = (op.record, "pending")
+        if op.done:
+            key = (op.group, op.is_message, op.synchronises)
+            known = kept.get(key)
+            if known is not None and known.sequence > op.sequence:
+                continue
+        kept[key] = op
+    if ops:
+        kept[ops[-1].record, "pending"] = ops[-1]
+    return tuple(sorted(set(kept.values()), key=lambda op: op.record))
+
+
+def _times(ops: Sequence[Op]) -> dict[str, Any]:
+    created = sorted(op.created for op in ops if op.created is not None)
+    completed = [op.completed for op in ops if op.completed is not None]
+    return {
+        "last_event": max([*created[-1:], *completed], default=None),
+        "last_completion": max(completed, default=None),
+        "longest_pause": max((b - a for a, b in pairwise(created)), default=0.0),
+        "timeout": min((op.timeout for op in ops if op.timeout), default=None),
+    }
+
+
+def _place(op: Op) -> tuple[Group, bool, int]:
+    return op.group, op.is_message, op.sequence
+
+
+def _statuses(value: Any) -> dict[int, Status]:
+    """What does not read is left out: entries say the same."""
+    found = {}
+    for key, status in value.items() if isinstance(value, Mapping) else ():
+        try:
+            found[_whole(key)] = Status(
+                enqueued=_whole(status["last_enqueued_collective"]),
+                completed=_whole(status["last_completed_collective"]),
+            )
+        except (TypeError, ValueError, KeyError, OverflowError):
+            continue
+    return found
+
+
+_IN_NAMES = (r"rank[_\-.]?(\d+)", r"(?:^|[_\-.])r(\d+)(?=$|[_\-.])", r"(\d+)(?=\D*$)")
+
+
+def _rank(
+    data: Mapping[Any, Any], groups: Mapping[str, Group], ops: Sequence[Op], path: Path
+) -> tuple[int, tuple[str, ...]]:
+    """From the content: a rank is the one member that all groups of its dump have in common, or the
+    end of its own messages; else from the name of the file.
+    """
+    if "rank" in data:
+        return _whole(data["rank"]), ()
+    named = _named(path)
+    ends = {op.source if op.name == "send" else op.target for op in ops if op.is_message}
+    common: set[int] | None = None
+    for group in groups.values():
+        if group.ranks:
+            common = set(group.ranks) if common is None else common & set(group.ranks)
+    if len(ends) == 1 and (own := ends.pop()) is not None:
+        common = {own}
+    if common is not None and len(common) == 1:
+        (rank,) = common
+        if named is not None and named != rank:
+            return rank, (f"{path}: the name says rank {named}, the content {rank}",)
+        return rank, ()
+    if named is None:
+        raise InputError(f"{path}: the rank is neither in the dump nor in the name of the file")
+    return named, ()
+
+
+def _named(path: Path) -> int | None:
+    name = path.name
+    for ending in (".gz", ".json", ".pkl", ".pickle"):
+        name = name.removesuffix(ending)
+    for pattern in _IN_NAMES:
+        found = re.search(pattern, name, re.IGNORECASE)
+        if found and len(found[1]) < 8:
+            return int(found[1])
+    return None
+
+
+def _written(path: Path) -> float | None:
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return None

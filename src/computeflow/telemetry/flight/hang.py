@@ -1,0 +1,347 @@
+"""Who keeps a job from going on: the ranks that others wait for and that wait for nobody.
+
+A pending collective waits for every member that has not entered it, and for every member that
+entered it but has an older operation pending; such a rank waits in turn for what is pending on it.
+Followed to their ends, these waits lead to
+
+- a rank that is in no collective although others are: it *never arrived* (stuck in the host's code,
+  or dead);
+- a rank on which collectives are pending that its peers are through with: its device, or the thread
+  that watches it, has *stalled*, and what else it has pending says nothing;
+- operations of one number that *disagree* in kind, size or type;
+- a circle: a *deadlock*, of messages or of collectives entered in different orders. Where most ranks
+  of the operations on it agree where the program is, the one that does not is *out of order*;
+- a rank that left *no dump*;
+- a collective that all have entered and none is through with. A running job looks like this at any
+  moment, so it is a hang only where something has timed out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import combinations
+from typing import Literal
+
+from computeflow.telemetry.flight.dump import Dump, Op
+from computeflow.telemetry.flight.ranks import Place, Ranks, was_moving
+
+Why = Literal[
+    "never arrived", "stalled", "disagrees", "out of order", "deadlock", "no dump", "not started",
+    "stuck",
+]  # fmt: skip
+_UNIFORM = ("all_reduce", "allreduce", "all_gather", "reduce_scatter", "broadcast", "allgather")
+_RAGGED = ("_v", "coalesced")
+_LEAST_LAG = 2
+"""Dumps are not taken at one instant: one collective may have completed in between."""
+_MOST_PLACES = 50
+Node = Place | int
+"""A place, or the number of a rank."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Culprit:
+    rank: int
+    why: Why
+    where: str
+    """The operation."""
+    waiting: tuple[int, ...]
+    """Ranks that have entered it."""
+    last_seen: float | None = None
+    """Unix seconds of the rank's last event."""
+    frames: tuple[str, ...] = ()
+    """Of the rank's pending operation, or of the last one before it went missing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Diagnosis:
+    culprits: tuple[Culprit, ...]
+    in_flight: tuple[Culprit, ...]
+    """What a running job has too: reported, no finding."""
+    waiting: tuple[int, ...]
+    """All ranks with something pending."""
+    timed_out: tuple[int, ...]
+    older: tuple[int, ...]
+    """Ranks whose dump was taken before those of the others."""
+    moving: tuple[int, ...]
+    """Ranks that would be culprits, but they or those who wait for them had just moved."""
+
+
+def diagnose(dumps: Sequence[Dump]) -> Diagnosis:
+    search = _Search(Ranks(dumps))
+    for rank in search.ranks.by_number.values():
+        for place in rank.front:
+            search.visit(place)
+    search.follow()
+    search.close_circles()
+    return search.result()
+
+
+class _Search:
+    def __init__(self, ranks: Ranks) -> None:
+        self.ranks = ranks
+        self.edges: dict[Node, list[Node]] = {}
+        self.waited_at: dict[int, list[Place]] = {}
+        """A rank that somebody waits for: where."""
+        self.found: dict[tuple[int, Why], Place | None] = {}
+        """With the operation; None: where the rank is waited for."""
+        self.older: set[int] = set()
+        self.moving = {n for n, rank in ranks.by_number.items() if was_moving(rank.dump)}
+        self.stalled = {n: first for n in ranks.by_number if (first := self._first_stalled(n))}
+        self._left: list[Node] = []
+
+    def visit(self, node: Node) -> None:
+        if node not in self.edges:
+            self.edges[node] = []
+            self._left.append(node)
+
+    def follow(self) -> None:
+        while self._left:
+            node = self._left.pop()
+            after = self._of_rank(node) if isinstance(node, int) else self._of_place(node)
+            self.edges[node] = after
+            for other in after:
+                self.visit(other)
+
+    def _of_rank(self, number: int) -> list[Node]:
+        rank = self.ranks.by_number.get(number)
+        if rank is None:
+            self.found[number, "no dump"] = None
+            return []
+        if number in self.stalled:
+            self.found[number, "stalled"] = self.stalled[number]
+            return []
+        if not rank.front:
+            self.found[number, "never arrived"] = None
+        return list(rank.front)
+
+    def _of_place(self, place: Place) -> list[Node]:
+        members = self.ranks.members(place)
+        where = {number: self.ranks.position(number, place) for number in members}
+        inside = [number for number in members if where[number] == "pending"]
+        self.found |= {(n, "stalled"): self.stalled[n] for n in inside if n in self.stalled}
+        here = [number for number in inside if number not in self.stalled]
+        if not here or self._disagree(place, here):
+            return []
+        absent = [number for number in members if where[number] == "absent"]
+        after: list[Node] = []
+        for number in absent:
+            if self.ranks.is_older(number, place.group):
+                self.older.add(number)
+            else:
+                self.waited_at.setdefault(number, []).append(place)
+                after.append(number)
+        for number in here:
+            rank = self.ranks.by_number[number]
+            record = rank.record(place)
+            after += [other for other in rank.front if rank.record(other) < record]
+        if not after and here == inside and not absent:
+            after += self._at_the_front(place, here, members)
+        return after
+
+    def _first_stalled(self, number: int) -> Place | None:
+        """The first collective that is pending on a rank and that others are through with, if enough
+        are.
+        """
+        passed = [
+            place
+            for place in self.ranks.by_number[number].pending
+            if place.source is None
+            and any(self.ranks.position(n, place) == "done" for n in self.ranks.members(place))
+        ]
+        return passed[0] if len(passed) >= _LEAST_LAG else None
+
+    def _at_the_front(self, place: Place, here: list[int], members: Sequence[int]) -> list[Node]:
+        """Nothing older is pending on anybody who is here, and nobody is missed."""
+        unseen = [number for number in members if number not in self.ranks.by_number]
+        if unseen and all(self.ranks.position(n, place) != "done" for n in members):
+            for number in unseen:
+                self.waited_at.setdefault(number, []).append(place)
+            return list(unseen)
+        states = {n: self.ranks.by_number[n].pending[place][0].state for n in here}
+        late = [number for number in here if states[number] == "scheduled"]
+        if late and len(late) < len(here):
+            self.found |= {(number, "not started"): place for number in late}
+        else:
+            self.found |= {(number, "stuck"): place for number in here}
+        return []
+
+    def _disagree(self, place: Place, here: list[int]) -> bool:
+        """Ranks that are in the minority; all of them where there is no majority."""
+        signed = {
+            number: tuple(_signature(op) for op in self.ranks.by_number[number].pending[place])
+            for number in here
+        }
+        counts = Counter(signed.values())
+        if len(counts) < 2:
+            return False
+        usual, count = counts.most_common(1)[0]
+        for number, signature in signed.items():
+            if signature != usual or 2 * count <= len(signed):
+                self.found[number, "disagrees"] = place
+        return True
+
+    def close_circles(self) -> None:
+        """A circle that nothing leads out of is a deadlock of the ranks on it."""
+        for circle in _circles(self.edges):
+            inside = set(circle)
+            leaves = any(other not in inside for node in circle for other in self.edges[node])
+            if len(circle) > 1 and not leaves:
+                places = [node for node in circle if isinstance(node, Place)]
+                ranks = {node for node in circle if isinstance(node, int)}
+                ranks |= (
+                    {n for place in places for n in self._inside(place)} if not ranks else set()
+                )
+                odd = self._odd(places[:_MOST_PLACES], ranks)
+                why: Why = "deadlock" if len(odd) == len(ranks) else "out of order"
+                self.found |= {(number, why): places[0] for number in odd}
+
+    def _odd(self, places: Sequence[Place], ranks: set[int]) -> list[int]:
+        """Of ranks on a circle, those that stand most alone: away from where most members of an
+        operation are, or where most are not, or in an order that most do not keep. The fewer share a
+        doubt, the more it weighs on each.
+        """
+        doubts = dict.fromkeys(ranks, Fraction(0))
+
+        def doubt(some: Sequence[int], others: Sequence[int]) -> None:
+            if not some or not others:
+                return
+            fewer = [some, others] if len(some) == len(others) else [min(some, others, key=len)]
+            alone = [number for part in fewer for number in part]
+            for number in alone:
+                doubts[number] = doubts.get(number, Fraction(0)) + Fraction(1, len(alone))
+
+        for place in places:
+            inside = self._inside(place)
+            doubt(inside, [n for n in self.ranks.members(place) if n not in inside])
+        for one, other in combinations(places, 2):
+            both = set(self._inside(one)) & set(self._inside(other))
+            records = {n: self.ranks.by_number[n].record for n in both}
+            first = [n for n in both if records[n](one) < records[n](other)]
+            doubt(first, [n for n in both if n not in first])
+        most = max(doubts[number] for number in ranks)
+        return [number for number in ranks if doubts[number] == most]
+
+    def _inside(self, place: Place) -> list[int]:
+        members = self.ranks.members(place)
+        return [n for n in members if self.ranks.position(n, place) == "pending"]
+
+    def _where(self, number: int) -> Place:
+        """Of the places that wait for a rank, the one with the most ranks in it, then the oldest."""
+
+        def order(place: Place) -> tuple[int, float]:
+            inside = self._inside(place)
+            ops = [self.ranks.by_number[n].pending[place][0] for n in inside]
+            return -len(inside), min(op.created or math.inf for op in ops)
+
+        return min(self.waited_at[number], key=order)
+
+    def result(self) -> Diagnosis:
+        timed_out = tuple(
+            sorted(
+                number
+                for number, rank in self.ranks.by_number.items()
+                if any(op.timed_out for op in rank.dump.ops)
+            )
+        )
+        culprits, in_flight, moving = [], [], set()
+        for (number, why), place in sorted(self.found.items(), key=lambda item: item[0]):
+            culprit = self._culprit(number, why, place or self._where(number))
+            if why in ("stuck", "not started"):
+                in_flight.append(culprit)
+            elif why != "disagrees" and any(n in self.moving for n in (number, *culprit.waiting)):
+                moving.add(number)
+            else:
+                culprits.append(culprit)
+        if timed_out and not culprits:
+            culprits, in_flight = in_flight, []
+        elif not timed_out and not self._many_wait_for_few(culprits):
+            culprits, in_flight = [], [*culprits, *in_flight]
+        return Diagnosis(
+            culprits=tuple(culprits),
+            in_flight=tuple(in_flight),
+            waiting=tuple(sorted(n for n, rank in self.ranks.by_number.items() if rank.pending)),
+            timed_out=timed_out,
+            older=tuple(sorted(self.older)),
+            moving=tuple(sorted(moving)),
+        )
+
+    def _many_wait_for_few(self, culprits: Sequence[Culprit]) -> bool:
+        """Else it is a job at work, seen while some ranks are a collective ahead."""
+        idle = {n for n, rank in self.ranks.by_number.items() if not rank.pending}
+        missed = {culprit.rank for culprit in culprits if culprit.why == "never arrived"}
+        waiting = len(self.ranks.by_number) - len(idle)
+        return len(missed) <= waiting and len(idle - missed) <= waiting
+
+    def _culprit(self, number: int, why: Why, place: Place) -> Culprit:
+        inside = self._inside(place)
+        op = self.ranks.by_number[inside[0]].pending[place][0]
+        rank = self.ranks.by_number.get(number)
+        last: Op | None = None
+        if rank is not None:
+            first = rank.front[:1]
+            ops = rank.pending[first[0]] if first else rank.dump.ops[-1:]
+            last = ops[0] if ops else None
+        return Culprit(
+            rank=number,
+            why=why,
+            where=op.label,
+            waiting=tuple(n for n in inside if n != number),
+            last_seen=rank.dump.last_event if rank is not None else None,
+            frames=last.frames if last is not None else (),
+        )
+
+
+def _signature(op: Op) -> tuple[object, ...]:
+    """What must be equal on all ranks. Of a message, the size that is sent and received."""
+    if op.is_message:
+        side = 0 if op.name == "send" else 1
+        return (_elements(op.sizes[side]), op.dtypes[side])
+    uniform = any(word in op.name for word in _UNIFORM)
+    if not uniform or any(word in op.name for word in _RAGGED):
+        return (op.name,)
+    return (op.name, *map(_elements, op.sizes), *op.dtypes)
+
+
+def _elements(shapes: Sequence[Sequence[int]]) -> int:
+    return sum(math.prod(shape) for shape in shapes)
+
+
+def _circles(edges: dict[Node, list[Node]]) -> list[list[Node]]:
+    """Strongly connected components (Kosaraju), without recursion."""
+    order: list[Node] = []
+    seen: set[Node] = set()
+    for start in edges:
+        stack: list[tuple[Node, int]] = [] if start in seen else [(start, 0)]
+        seen.add(start)
+        while stack:
+            node, at = stack.pop()
+            if at == len(edges[node]):
+                order.append(node)
+                continue
+            stack.append((node, at + 1))
+            if (other := edges[node][at]) not in seen:
+                seen.add(other)
+                stack.append((other, 0))
+    back: dict[Node, list[Node]] = {node: [] for node in edges}
+    for node, after in edges.items():
+        for other in after:
+            back[other].append(node)
+    found: list[list[Node]] = []
+    seen = set()
+    for start in reversed(order):
+        if start in seen:
+            continue
+        seen.add(start)
+        part, left = [], [start]
+        while left:
+            node = left.pop()
+            part.append(node)
+            fresh = [other for other in back[node] if other not in seen]
+            seen.update(fresh)
+            left += fresh
+        found.append(part)
+    return found

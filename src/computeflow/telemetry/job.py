@@ -1,0 +1,293 @@
+"""Ranks to a job: `job_ledger` books what every rank measured into one closed ledger.
+
+A wait stays in the ledger of the rank where it passed; its cause names the rank that came last, and
+the account in which that rank lost its time. Waits are `straggler` where ranks had equal work and
+`imbalance` as far as unequal work explains them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from computeflow.catalog.rows import Accelerator
+from computeflow.errors import InputError
+from computeflow.ledger import Cause, Entry, Ledger, Peak, Window
+from computeflow.telemetry.kineto.measured import RankMeasured
+from computeflow.telemetry.waits import Wait, Waits, find_waits
+
+UNEQUAL = 0.005
+"""Relative difference of two ranks' FLOPs that is more than rounding of shapes."""
+TYPES = {
+    "c10::BFloat16": "bf16", "bf16": "bf16", "c10::Half": "fp16", "float": "fp32",
+    "c10::Float8_e4m3fn": "fp8", "c10::Float8_e5m2": "fp8", "c10::Float8_e4m3fnuz": "fp8",
+    "c10::Float8_e5m2fnuz": "fp8", "double": "fp64", "signed char": "int8",
+}  # fmt: skip
+"""How torch writes types in a trace, and what the catalog calls their precision."""
+_BUSY = ("compute", "compute.recompute", "optimizer", "copy", "host", "input", "checkpoint",
+         "evaluation", "unexplained")  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankLedger:
+    rank: int
+    source: str
+    ledger: Ledger
+    came_last: float | None
+    """Share of the shared collectives; None where none were matched."""
+    waited_for_seconds: float
+    """That other ranks stood waiting for this one, summed over them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    ledger: Ledger
+    ranks: tuple[RankLedger, ...]
+    clock_offsets_seconds: tuple[float, ...]
+    """Of each rank's clock against the first one's."""
+    clock_spread_seconds: float
+    shared_collectives: int
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """What the model asked for, where it is not read from the trace's shapes."""
+
+    flops_per_step: float
+    """Of all ranks together."""
+    full_flops_per_step: float
+    """With attention counted whole."""
+
+
+def job_ledger(
+    ranks: Sequence[RankMeasured],
+    accelerator: Accelerator | None,
+    *,
+    work: Work | None = None,
+) -> Job:
+    ranks = _of_one_job(ranks)
+    if work is not None:
+        world = max([rank.world or 0 for rank in ranks] + [len(ranks)])
+        ranks = [_with_work(rank, work, world) for rank in ranks]
+    waits = find_waits(ranks)
+    peak, why = find_peak(ranks, accelerator)
+    blame = _Blame(ranks, waits)
+    window = _job_window(ranks)
+    parts = [
+        rank_ledger(rank, place, waits, blame, peak, why, window)
+        for place, rank in enumerate(ranks)
+    ]
+    whole = sum(part.gpu_seconds for part in parts)
+    entries: dict[tuple[str, Cause | None], list[float]] = {}
+    missing: dict[str, str] = {}
+    for part in parts:
+        missing |= part.unavailable
+        for entry in part.entries:
+            entries.setdefault((entry.account, entry.cause), []).append(entry.gpu_seconds)
+    world = max((rank.world or 0 for rank in ranks), default=0)
+    ledger = Ledger.closed(
+        [Entry(account=account, gpu_seconds=float(np.sum(values)), cause=cause)
+         for (account, cause), values in entries.items()],
+        gpus=len(ranks), wall_seconds=whole / len(ranks), basis="measured", window=window,
+        gpus_total=max(world, len(ranks)) if world else None, peak=parts[0].peak,
+        unavailable=missing,
+    )  # fmt: skip
+    caused: dict[int, float] = {}
+    for wait in waits.waits:
+        caused[wait.culprit] = caused.get(wait.culprit, 0.0) + wait.seconds
+    shared = sum(waits.last)
+    return Job(
+        ledger=ledger,
+        ranks=tuple(
+            RankLedger(
+                rank=rank.rank, source=rank.source, ledger=part,
+                came_last=waits.last[place] / shared if shared else None,
+                waited_for_seconds=caused.get(place, 0.0),
+            )
+            for place, (rank, part) in enumerate(zip(ranks, parts, strict=True))
+        ),
+        clock_offsets_seconds=tuple(offset / 1e9 for offset in waits.offsets),
+        clock_spread_seconds=waits.spread_seconds,
+        shared_collectives=waits.shared,
+        notes=waits.notes,
+    )  # fmt: skip
+
+
+def _of_one_job(ranks: Sequence[RankMeasured]) -> list[RankMeasured]:
+    found: dict[int, RankMeasured] = {}
+    for rank in sorted(ranks, key=lambda rank: (rank.rank, rank.source)):
+        if rank.rank in found:
+            raise InputError(f"rank {rank.rank} twice: {found[rank.rank].source} and {rank.source}")
+        found[rank.rank] = rank
+    worlds = {rank.world for rank in found.values()} - {None}
+    if len(worlds) > 1:
+        sizes = ", ".join(str(world) for world in sorted(worlds, key=str))
+        raise InputError(f"traces of jobs of {sizes} ranks: give those of one")
+    return list(found.values())
+
+
+def _with_work(rank: RankMeasured, work: Work, world: int) -> RankMeasured:
+    """An equal share of the model's FLOPs."""
+    steps = max(len(rank.steps), 1)
+    flops, full = work.flops_per_step / world, work.full_flops_per_step / world
+    missing = {name: why for name, why in rank.missing.items() if name != "compute.model"}
+    return replace(
+        rank, flops=steps * flops, flops_full=steps * full, flops_by_step=(flops,) * steps,
+        missing=missing,
+    )  # fmt: skip
+
+
+def _job_window(ranks: Sequence[RankMeasured]) -> Window:
+    steps = sorted({step for rank in ranks for step in rank.steps})
+    if not steps:
+        return Window(label="the whole recording")
+    label = f"step {steps[0]}" if len(steps) == 1 else f"steps {steps[0]} to {steps[-1]}"
+    return Window(label=label, first_step=steps[0], last_step=steps[-1])
+
+
+def find_peak(
+    ranks: Sequence[RankMeasured], accelerator: Accelerator | None
+) -> tuple[Peak | None, str]:
+    """The dense peak of the precision that most FLOPs have; or what is missing."""
+    if not any(rank.on_device for rank in ranks):
+        return None, "a dense peak: the host computed"
+    if accelerator is None:
+        return None, f"a dense peak of {ranks[0].device or 'the device'}: name it with --on"
+    types: dict[str, float] = {}
+    for rank in ranks:
+        for kind, flops in rank.types.items():
+            types[kind] = types.get(kind, 0.0) + flops
+    kind = max(types, key=lambda name: types[name], default="c10::BFloat16")
+    precision = TYPES.get(kind, "")
+    if precision == "fp32" and _is_tf32(ranks, accelerator):
+        precision = "tf32"
+    if precision == "fp16" and "fp16" not in accelerator.dense_flops:
+        precision = "bf16"
+    dense = accelerator.dense_flops.get(precision)
+    if dense is None:
+        return None, f"the catalog's dense peak of {accelerator.name} for {kind or 'no type'}"
+    total = sum(rank.flops for rank in ranks)
+    full = sum(rank.flops_full for rank in ranks)
+    return Peak(flops=dense, precision=precision, palm_ratio=full / total if total else None), ""
+
+
+def _is_tf32(ranks: Sequence[RankMeasured], accelerator: Accelerator) -> bool:
+    """Whether float32 products ran on tensor cores: a kernel says so, or nothing else is so fast."""
+    plain = accelerator.dense_flops.get("fp32")
+    return any(
+        rank.precision_hint == "tf32"
+        or (plain is not None and rank.flops / plain > rank.accounts.get("compute", 0.0))
+        for rank in ranks
+    )
+
+
+def rank_ledger(
+    rank: RankMeasured, place: int, waits: Waits, blame: _Blame, peak: Peak | None, why: str,
+    window: Window,
+) -> Ledger:  # fmt: skip
+    """Of one rank, closed."""
+    seconds = dict(rank.accounts)
+    wall = (rank.window_end - rank.window_start) / 1e9
+    missing = dict(rank.missing)
+    entries = []
+    for wait in waits.waits:
+        if wait.rank != place:
+            continue
+        for account, cause, share in blame.of(wait):
+            part = share * wait.seconds
+            if part > 0:
+                entries.append(Entry(account=account, gpu_seconds=part, cause=cause))
+        seconds[wait.account] -= wait.seconds
+    if not waits.shared:
+        missing |= {"straggler": "traces of other ranks that share collectives"}
+        missing |= {"imbalance": missing["straggler"]}
+    busy = seconds.pop("compute", 0.0)
+    if rank.flops and peak is not None:
+        model = rank.flops / peak.flops
+        if model > busy:
+            raise InputError(
+                f"{rank.source}: {rank.flops:.4g} FLOPs in {busy:.4g} s are more than "
+                f"{peak.flops:.4g} FLOP/s dense {peak.precision}: the device or the model is another"
+            )
+        entries.append(Entry(account="compute.model", gpu_seconds=model))
+        entries.append(Entry(account="compute.kernel", gpu_seconds=busy - model))
+    else:
+        missing.setdefault("compute.model", why or "shapes of operators, or --model")
+        entries.append(Entry(account="compute", gpu_seconds=busy))
+        missing.pop("compute.clock", None)
+    entries += [
+        Entry(account=name, gpu_seconds=max(value, 0.0))
+        for name, value in seconds.items()
+        if value > 1e-12 and name != "unexplained"
+    ]
+    return Ledger.closed(
+        entries, gpus=1, wall_seconds=wall, basis="measured", window=window,
+        peak=peak if rank.flops else None, unavailable=missing,
+    )  # fmt: skip
+
+
+class _Blame:
+    """Whose fault a wait is: equal work at unequal speed, or unequal work."""
+
+    def __init__(self, ranks: Sequence[RankMeasured], waits: Waits) -> None:
+        self._ranks = ranks
+        self._caused: dict[tuple[int, int], float] = {}
+        for wait in waits.waits:
+            by_rank = self._caused.setdefault((wait.culprit, wait.step), 0.0)
+            self._caused[wait.culprit, wait.step] = max(by_rank, wait.seconds)
+        self._shares: dict[tuple[int, int], float] = {}
+        self._accounts: dict[int, str] = {}
+
+    def of(self, wait: Wait) -> list[tuple[str, Cause, float]]:
+        """Accounts, causes and shares of one wait."""
+        culprit = self._ranks[wait.culprit]
+        if wait.account == "comm.pp":
+            return [("bubble", Cause(rank=culprit.rank, account="compute"), 1.0)]
+        unequal = self._unequal(wait.culprit, wait.step)
+        cause = Cause(rank=culprit.rank, account=self._account(wait.culprit))
+        more = Cause(rank=culprit.rank, account="compute")
+        return [("imbalance", more, unequal), ("straggler", cause, 1.0 - unequal)]
+
+    def _unequal(self, culprit: int, step: int) -> float:
+        """Of the longest wait for a rank in a step, what its additional FLOPs explain."""
+        key = culprit, step
+        if key not in self._shares:
+            self._shares[key] = self._explained(culprit, step)
+        return self._shares[key]
+
+    def _explained(self, culprit: int, step: int) -> float:
+        ranks = [rank for rank in self._ranks if rank.flops and step in (*rank.steps, -1)]
+        if len(ranks) < 2 or self._ranks[culprit] not in ranks:
+            return 0.0
+        usual = float(np.median([_step_value(rank.flops_by_step, rank, step) for rank in ranks]))
+        own = _step_value(self._ranks[culprit].flops_by_step, self._ranks[culprit], step)
+        if own <= usual * (1 + UNEQUAL):
+            return 0.0
+        late = self._ranks[culprit]
+        busy = _step_value(late.by_step.get("compute", ()), late, step)
+        caused = self._caused[culprit, step]
+        return min(1.0, busy * (1 - usual / own) / caused) if caused else 0.0
+
+    def _account(self, culprit: int) -> str:
+        """Where a rank spends more than the others do."""
+        if culprit not in self._accounts:
+            others = [r for place, r in enumerate(self._ranks) if place != culprit]
+            own = self._ranks[culprit].accounts
+            more = {
+                name: own.get(name, 0.0)
+                - float(np.median([other.accounts.get(name, 0.0) for other in others]))
+                for name in _BUSY
+            }
+            most = max(more, key=lambda name: more[name])
+            self._accounts[culprit] = most if more[most] > 0 else "unexplained"
+        return self._accounts[culprit]
+
+
+def _step_value(values: Sequence[float], rank: RankMeasured, step: int) -> float:
+    """Of one step; of the whole window where steps are not known."""
+    if step in rank.steps and len(values) == len(rank.steps):
+        return values[rank.steps.index(step)]
+    return float(sum(values))

@@ -1,0 +1,64 @@
+"""What happened around the same time on the same node, in sources that do not know of each other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from computeflow.telemetry.observed import Happening, Observed
+
+NEAR_SECONDS = 600.0
+"""From a fault to what it does to a job: timeouts of collectives are ten minutes or more."""
+MOST = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Together:
+    """Happenings of at least two kinds of sources, a fault among them, in order of time."""
+
+    start: float
+    end: float
+    node: str
+    """"" where they are of several, or none is known."""
+    parts: tuple[tuple[str, Happening], ...]
+    """Kind of source and what it saw."""
+
+
+def together(observed: Sequence[Observed]) -> list[Together]:
+    """Groups in which each happening follows the one before within `NEAR_SECONDS`, on a node that does
+    not contradict the others'.
+    """
+    timed = sorted(
+        ((h.seconds, each.kind, h) for each in observed for h in each.happenings if h.seconds),
+        key=lambda item: (item[0], item[1], item[2].what),
+    )
+    found: list[Together] = []
+    group: list[tuple[float, str, Happening]] = []
+    for item in timed:
+        if group and not _follows(group, item):
+            found += _kept(group)
+            group = []
+        group.append(item)
+    found += _kept(group)
+    return found[:MOST]
+
+
+def _follows(group: list[tuple[float, str, Happening]], item: tuple[float, str, Happening]) -> bool:
+    nodes = {h.node for _, _, h in group if h.node}
+    same = not item[2].node or not nodes or item[2].node in nodes
+    return item[0] - group[-1][0] <= NEAR_SECONDS and same
+
+
+def _kept(group: list[tuple[float, str, Happening]]) -> list[Together]:
+    kinds = {kind for _, kind, _ in group}
+    if len(kinds) < 2 or not any(h.fault for _, _, h in group):
+        return []
+    nodes = {h.node for _, _, h in group if h.node}
+    return [
+        Together(
+            start=group[0][0],
+            end=group[-1][0],
+            node=nodes.pop() if len(nodes) == 1 else "",
+            parts=tuple((kind, h) for _, kind, h in group),
+        )
+    ]

@@ -1,0 +1,224 @@
+"""The same message again and again as one fault, with its count, its bursts and its rate.
+
+Messages of a fault that are less than `SILENCE` apart are one burst (NVIDIA groups Xids so: Fleet
+Intelligence, "XID bursts"). A message that two files of one node carry (syslog and kern.log) counts
+once. What does not name its node is kept apart by file.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from computeflow.telemetry.kernel.signs import SMALL, Read, Sign, Stops, pci_address
+from computeflow.telemetry.kernel.stamps import Clock, Stamp
+
+SILENCE = 180.0
+MOST_EVENTS = 500_000
+_YEAR = 366 * 86400.0
+_ORDER = {"yes": 0, "unknown": 1, "maybe": 2, "no": 3}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Span:
+    """What a log covers, by its own clock."""
+
+    owner: str
+    """The node; the file where it does not name one."""
+    clock: Clock
+    first: float
+    last: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    what: str
+    kind: str
+    code: int | None
+    meaning: str
+    stops: Stops
+    action: str
+    fault: bool
+    source: str
+    node: str
+    file: str
+    """Where the node is not known."""
+    device: str
+    gpu: str
+    """The UUID where the log tells it, else the PCI address."""
+    who: tuple[str, ...]
+    """Processes, the most frequent first."""
+    count: int
+    bursts: int
+    clock: Clock
+    first: float
+    last: float
+    per_hour: float | None
+    """Over what the log covers; None where that is less than a minute."""
+    example: str
+
+
+@dataclass(slots=True)
+class _Series:
+    """Of one fault of one node and device."""
+
+    read: Read
+    node: str
+    file: str
+    clock: Clock
+    example: str
+    events: dict[tuple[float, str], int] = field(default_factory=dict)
+    more: int = 0
+    who: Counter[str] = field(default_factory=Counter)
+
+    def times(self) -> list[tuple[float, int]]:
+        return sorted((seconds, count) for (seconds, _), count in self.events.items())
+
+
+_Key = tuple[str, str, str, Clock, str]
+
+
+class Folding:
+    """Faults while logs are read. Absolute times outside `start` to `end` are not asked for."""
+
+    def __init__(self, start: float | None = None, end: float | None = None) -> None:
+        self.start, self.end = start, end
+        self.crowded = 0
+        """Messages that are counted without their time."""
+        self._series: dict[_Key, _Series] = {}
+        self._spans: dict[tuple[str, Clock], tuple[float, float]] = {}
+        self._uuids: dict[tuple[str, str], str] = {}
+        self._events = 0
+
+    class File:
+        """One file: its counts are kept apart until it ends, so that copies do not add up."""
+
+        def __init__(self, folding: Folding, path: str) -> None:
+            self.folding, self.path = folding, path
+            self.counts: Counter[tuple[_Key, float, str]] = Counter()
+            self.last: tuple[_Key, float, str] | None = None
+            self.years, self.before = 0.0, -1.0
+
+        def seconds(self, stamp: Stamp) -> float:
+            """A date without a year that lies far before the last one is of the next year."""
+            if stamp.clock != "no year":
+                return stamp.seconds
+            if stamp.seconds < self.before - _YEAR / 2:
+                self.years += _YEAR
+            self.before = stamp.seconds
+            return stamp.seconds + self.years
+
+        def saw(self, stamp: Stamp) -> None:
+            if stamp.clock == "none":
+                return
+            key, now = (stamp.node or self.path, stamp.clock), self.seconds(stamp)
+            first, last = self.folding._spans.get(key, (now, now))
+            self.folding._spans[key] = (min(first, now), max(last, now))
+
+        def uuid(self, stamp: Stamp, device: str, uuid: str) -> None:
+            self.folding._uuids[stamp.node or self.path, pci_address(device)] = uuid
+
+        def again(self, times: int) -> None:
+            if self.last is not None:
+                self.counts[self.last] += times
+
+        def add(self, stamp: Stamp, text: str, read: Read, times: int) -> None:
+            now = self.seconds(stamp)
+            folding, text = self.folding, text[:SMALL]
+            if stamp.clock == "unix" and (
+                (folding.start is not None and now < folding.start)
+                or (folding.end is not None and now > folding.end)
+            ):
+                self.last = None
+                return
+            owner = stamp.node or self.path
+            sign = read.sign
+            key = (owner, sign.what, read.device, stamp.clock, sign.stops)
+            series = folding._series.get(key)
+            if series is None:
+                file = "" if stamp.node else self.path
+                series = _Series(read, stamp.node, file, stamp.clock, text)
+                folding._series[key] = series
+            if read.who:
+                series.who[read.who] += times
+            self.last = (key, now, text)
+            if folding._events + len(self.counts) < MOST_EVENTS or self.last in self.counts:
+                self.counts[self.last] += times
+            else:
+                series.more += times
+                folding.crowded += times
+                self.last = None
+
+        def close(self) -> None:
+            for (key, now, text), count in self.counts.items():
+                events = self.folding._series[key].events
+                before = events.get((now, text))
+                self.folding._events += before is None
+                events[now, text] = max(count, before or 0)
+            self.counts.clear()
+
+    def file(self, path: str) -> File:
+        return Folding.File(self, path)
+
+    def spans(self) -> tuple[Span, ...]:
+        return tuple(
+            Span(owner=owner, clock=clock, first=first, last=last)
+            for (owner, clock), (first, last) in sorted(self._spans.items())
+        )
+
+    def faults(self) -> tuple[Fault, ...]:
+        found = [
+            self._fault(key, series)
+            for key, series in self._series.items()
+            if not self._said_by_xid(key, series)
+        ]
+        found.sort(key=lambda one: (not one.fault, _ORDER[one.stops], -one.count, one.what,
+                                    one.node, one.device))  # fmt: skip
+        return tuple(found)
+
+    def _said_by_xid(self, key: _Key, series: _Series) -> bool:
+        """The driver writes "fallen off the bus" beside Xid 79."""
+        if series.read.sign.what != "gpu fell off the bus":
+            return False
+        return any(
+            other.read.sign.code == 79 and other.read.device == series.read.device
+            for (owner, what, *_), other in self._series.items()
+            if what == "xid 79" and owner == key[0]
+        )
+
+    def _fault(self, key: _Key, series: _Series) -> Fault:
+        sign: Sign = series.read.sign
+        owner, _, device, clock, _ = key
+        times = series.times()
+        count = sum(number for _, number in times) + series.more
+        first, last = self._spans.get((owner, clock), (0.0, 0.0))
+        hours = (last - first) / 3600
+        gpu = self._uuids.get((owner, device), device) if series.read.on_gpu else ""
+        return Fault(
+            what=sign.what, kind=sign.kind, code=sign.code, meaning=sign.meaning, stops=sign.stops,
+            action=sign.action, fault=sign.fault, source=sign.source, node=series.node,
+            file=series.file, device=device, gpu=gpu,
+            who=tuple(name for name, _ in series.who.most_common(3)), count=count,
+            bursts=sum(1 for _ in _bursts(times)), clock=clock,
+            first=times[0][0] if times else 0.0, last=times[-1][0] if times else 0.0,
+            per_hour=count / hours if hours > 1 / 60 else None, example=series.example,
+        )  # fmt: skip
+
+    def bursts(self, fault: Fault) -> Iterator[tuple[float, int]]:
+        """When each burst began, and how many messages it has."""
+        key = (fault.node or fault.file, fault.what, fault.device, fault.clock, fault.stops)
+        return _bursts(self._series[key].times())
+
+
+def _bursts(times: list[tuple[float, int]]) -> Iterator[tuple[float, int]]:
+    begin, last, total = 0.0, 0.0, 0
+    for now, count in times:
+        if total and now - last > SILENCE:
+            yield begin, total
+            total = 0
+        if not total:
+            begin = now
+        last, total = now, total + count
+    if total:
+        yield begin, total

@@ -1,0 +1,226 @@
+"""What a message of the kernel means: `sign_of`. The tables: xids.toml, sxids.toml, messages.toml."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from typing import Any, Literal
+
+Stops = Literal["yes", "maybe", "no", "unknown"]
+_XID = re.compile(
+    r"NVRM: Xid \((?:PCI:)?(?P<device>[0-9a-fA-F:.]+)(?: GPU-I:(?P<part>\w+))?\): (?P<code>\d{1,9})"
+    r"(?:, (?P<text>.*))?"
+)
+_SXID = re.compile(
+    r"nvswitch\d*: SXid \((?:PCI:)?(?P<device>[0-9a-fA-F:.]+)\): (?P<code>\d{1,9})(?:, (?P<text>.*))?"
+)
+_FABRIC = re.compile(
+    r"detected NVSwitch (?P<fatal>non-fatal|fatal) error (?P<code>\d{1,9})"
+    r"(?:.*pci bus id (?P<device>[0-9a-fA-F:.]+))?(?:.*port (?P<port>\d+))?"
+)
+_FATAL = re.compile(r"\b(non-?fatal|fatal)\b", re.IGNORECASE)
+_NAME = re.compile(r"\bname='?([^,']+)")
+_RECOVERY = re.compile(r"changed from .* to 0x[0-9a-fA-F]+ \(([^)]*)\)")
+_PCI = re.compile(r"(?:[0-9a-f]{4})?([0-9a-f]{4}):([0-9a-f]{2}):([0-9a-f]{2})(?:\.[0-9a-f])?")
+_NVLINK5 = range(144, 151)
+MOST_TEXT = 1024
+"""The kernel writes no longer lines (LOG_LINE_MAX)."""
+SMALL = 200
+"""Of a message's text: as much is kept."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sign:
+    """A message, classified."""
+
+    what: str
+    """Short and countable: xid 79, link down."""
+    kind: Literal["xid", "sxid", "message"]
+    code: int | None = None
+    meaning: str = ""
+    stops: Stops
+    """Whether it ends the job whose process or GPU it speaks of."""
+    action: str
+    fault: bool
+    source: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Read:
+    """A message with what it names."""
+
+    sign: Sign
+    device: str = ""
+    """A PCI address, an interface, a server."""
+    on_gpu: bool = False
+    who: str = ""
+    """The process."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Pattern:
+    hints: tuple[str, ...]
+    expression: re.Pattern[str]
+    sign: Sign
+    on_gpu: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Tables:
+    xids: dict[int, dict[str, Any]]
+    xid_source: str
+    buckets: dict[str, str]
+    sxids: dict[int, tuple[str, dict[str, Any]]]
+    sxid_source: str
+    messages: tuple[_Pattern, ...]
+    hints: tuple[str, ...]
+
+
+def _toml(name: str) -> dict[str, Any]:
+    return tomllib.loads(resources.files(__package__).joinpath(name).read_text("utf-8"))
+
+
+@cache
+def _tables() -> _Tables:
+    xids, sxids = _toml("xids.toml"), _toml("sxids.toml")
+    messages = tuple(_pattern(row) for row in _toml("messages.toml")["message"])
+    own = ("Xid (", "detected NVSwitch")
+    return _Tables(
+        {row["code"]: row for row in xids["xid"]},
+        xids["source"],
+        xids["buckets"],
+        {
+            int(code): (what, group)
+            for group in sxids["group"]
+            for code, what in group["codes"].items()
+        },
+        sxids["source"],
+        messages,
+        tuple(dict.fromkeys((*own, *(hint for pattern in messages for hint in pattern.hints)))),
+    )
+
+
+def _pattern(row: dict[str, Any]) -> _Pattern:
+    sign = Sign(
+        what=row["what"], kind="message", stops=row["stops"], action=row["action"],
+        fault=row.get("fault", row["stops"] != "no"), source=row["source"],
+    )  # fmt: skip
+    hint = row["hint"]
+    words = (hint,) if isinstance(hint, str) else tuple(hint)
+    return _Pattern(words, re.compile(row["pattern"]), sign, row.get("gpu", False))
+
+
+def hints() -> tuple[str, ...]:
+    """A line that has none of these says nothing here."""
+    return _tables().hints
+
+
+def pci_address(text: str) -> str:
+    """`00000000:9B:00.0` and `0000:9b:00` alike as 0000:9b:00; other names as they are."""
+    match = _PCI.fullmatch(text.lower())
+    return ":".join(match.groups()) if match else text
+
+
+def sign_of(text: str) -> Read | None:
+    """Of a message without its stamp; None where it is nothing to speak of."""
+    text = text[:MOST_TEXT]
+    if "Xid (" in text:
+        if found := _XID.search(text):
+            return _xid(found)
+        if found := _SXID.search(text):
+            return _sxid(found, found["text"] or "")
+    if found := _FABRIC.search(text):
+        return _sxid(found, found["fatal"])
+    for pattern in _tables().messages:
+        if any(hint in text for hint in pattern.hints) and (
+            found := pattern.expression.search(text)
+        ):
+            return _message(pattern, found)
+    return None
+
+
+def _message(pattern: _Pattern, found: re.Match[str]) -> Read:
+    groups = found.groupdict()
+    device = next((g for name, g in groups.items() if name != "who" and g), "")
+    return Read(
+        sign=pattern.sign, device=pci_address(device.rstrip(".:")), on_gpu=pattern.on_gpu,
+        who=groups.get("who") or "",
+    )  # fmt: skip
+
+
+def _xid(found: re.Match[str]) -> Read:
+    name = _NAME.search(found["text"] or "")
+    device = pci_address(found["device"])
+    if found["part"]:
+        device += f" instance {found['part']}"
+    who = name[1] if name and "unknown" not in name[1] else ""
+    sign = xid_sign(int(found["code"]), found["text"] or "")
+    return Read(sign=sign, device=device, on_gpu=True, who=who)
+
+
+@cache
+def _plain_xid(code: int) -> Sign:
+    tables = _tables()
+    row = tables.xids.get(code)
+    if row is None:
+        return Sign(
+            what=f"xid {code}", kind="xid", code=code, meaning="not in the catalogue",
+            stops="unknown", action="look it up in the driver's documentation", fault=True,
+            source=tables.xid_source,
+        )  # fmt: skip
+    actions = [tables.buckets[row[key]] for key in ("now", "then") if row[key]]
+    if actions[1:] and (actions[1] == actions[0] or row["then"] == "IGNORE"):
+        actions = actions[:1]
+    return Sign(
+        what=f"xid {code}", kind="xid", code=code, meaning=row["what"], stops=row["stops"],
+        action="; ".join(actions) or "not said by the catalogue", fault=row["stops"] != "no",
+        source=tables.xid_source,
+    )  # fmt: skip
+
+
+def xid_sign(code: int, text: str = "") -> Sign:
+    """By the catalogue; where a message says more than its code (NVLink 5, recovery), by that."""
+    sign = _plain_xid(code)
+    if code in _NVLINK5 and (found := _FATAL.search(text)):
+        fatal = found[1].lower() == "fatal"
+        return _with(sign, fatal, "drain the node, reset the GPU" if fatal else "ignore")
+    if code == 154 and (found := _RECOVERY.search(text)):
+        return Sign(
+            what=sign.what, kind=sign.kind, code=code, meaning=sign.meaning, stops=sign.stops,
+            action=f"the driver asks for: {found[1]}"[:SMALL], fault=False, source=sign.source,
+        )  # fmt: skip
+    return sign
+
+
+def _with(sign: Sign, fatal: bool, action: str) -> Sign:
+    return Sign(
+        what=sign.what, kind=sign.kind, code=sign.code, meaning=sign.meaning,
+        stops="yes" if fatal else "no", action=action, fault=fatal, source=sign.source,
+    )  # fmt: skip
+
+
+def _sxid(found: re.Match[str], said: str) -> Read:
+    groups = found.groupdict()
+    device = f"nvswitch {pci_address(groups['device'])}" if groups["device"] else "nvswitch"
+    if groups.get("port"):
+        device += f" port {groups['port']}"
+    severity = _FATAL.search(said)
+    return Read(sign=_sxid_sign(int(groups["code"]), severity[1].lower() if severity else ""),
+                device=device)  # fmt: skip
+
+
+@cache
+def _sxid_sign(code: int, said: str) -> Sign:
+    tables = _tables()
+    what, group = tables.sxids.get(code, ("not in the guide", {}))
+    stops: Stops = group.get("stops") or {"fatal": "yes", "": "unknown"}.get(said, "maybe")  # type: ignore[assignment]
+    label = group.get("label", said)
+    return Sign(
+        what=f"sxid {code}", kind="sxid", code=code,
+        meaning=f"{what} ({label})" if label else what, stops=stops,
+        action=group.get("action", "look it up in the fabric manager's guide"),
+        fault=stops != "no", source=tables.sxid_source,
+    )  # fmt: skip

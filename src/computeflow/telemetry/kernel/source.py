@@ -1,0 +1,185 @@
+"""The source `kernel-log`: faults of nodes, folded, with what they mean and what to do."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from computeflow.errors import InputError
+from computeflow.telemetry.kernel.folding import Fault, Folding, Span
+from computeflow.telemetry.kernel.signs import hints, sign_of
+from computeflow.telemetry.kernel.stamps import Clock, Stamp, stamp_of
+from computeflow.telemetry.lines import read_lines
+from computeflow.telemetry.observed import Asked, Happening, Observed
+
+MOST_HAPPENINGS = 10_000
+_UUID = re.compile(r"NVRM: GPU at (?:PCI:)?([0-9a-fA-F:.]+): (GPU-[0-9a-f-]{36})")
+_REPEATED = re.compile(r"(?:last )?message repeated (\d{1,6}) times(?:: \[ ?(.*)\])?")
+_LOOKED = 400
+"""Lines of the beginning of a file that are looked at to know it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Log:
+    """A file that was read."""
+
+    path: str
+    lines: int
+    clocks: tuple[Clock, ...]
+    nodes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelLogs:
+    """The facts of this kind."""
+
+    faults: tuple[Fault, ...]
+    """Those that stop a job first, then the most frequent; what is only worth knowing last."""
+    logs: tuple[Log, ...]
+    spans: tuple[Span, ...]
+
+
+def is_kernel_log(head: str) -> bool:
+    """By the form of most lines; a form that others use, too, by a line of the kernel in it."""
+    lines = [line for line in head.split("\n")[:_LOOKED] if line.strip()]
+    forms: Counter[str] = Counter()
+    for line in lines:
+        stamp = stamp_of(line.rstrip("\r"))
+        if stamp is not None:
+            forms[_form(line, stamp)] += 1
+    own = forms["kernel"] + forms["journal"] + forms["syslog"]
+    return own > 0 and 5 * (own + forms["dated"]) >= 2 * len(lines)
+
+
+def _form(line: str, stamp: Stamp) -> str:
+    if line.startswith("{"):
+        return "journal" if "__REALTIME_TIMESTAMP" in line or stamp.tag == "kernel" else "json"
+    if stamp.clock == "no year":
+        return "syslog" if stamp.tag else "dated"
+    if stamp.tag in ("kernel", "fabric") or stamp.clock == "boot" or line.startswith("["):
+        return "kernel"
+    return "kernel" if re.match(r"[a-z]+ *:[a-z]+ *:", line) else _known(stamp)
+
+
+def _known(stamp: Stamp) -> str:
+    return "kernel" if sign_of(stamp.text) is not None else "dated"
+
+
+@dataclass(frozen=True, slots=True)
+class KernelLogSource:
+    kind: str = "kernel-log"
+
+    def recognises(self, path: Path, head: bytes) -> bool:
+        return is_kernel_log(head.decode("utf-8", "replace"))
+
+    def observe(self, paths: Sequence[Path], asked: Asked) -> list[Observed]:
+        folding = Folding(start=asked.start, end=asked.end)
+        logs, left_out = [], []
+        for path in paths:
+            try:
+                logs.append(_read(path, folding))
+            except InputError as error:
+                left_out.append(str(error))
+        if not logs:
+            raise InputError("; ".join(left_out) or "no log to read")
+        faults = folding.faults()
+        happenings = _happenings(folding, faults)
+        if len(happenings) > MOST_HAPPENINGS:
+            more = len(happenings) - MOST_HAPPENINGS
+            left_out.append(f"{more:,} more happenings: their faults are counted")
+        if folding.crowded:
+            left_out.append(f"the times of {folding.crowded:,} messages: they are counted")
+        return [
+            Observed(
+                kind=self.kind,
+                sources=tuple(log.path for log in logs),
+                facts=KernelLogs(faults=faults, logs=tuple(logs), spans=folding.spans()),
+                ledger_reason="a kernel log has faults, and no times of GPUs",
+                happenings=tuple(happenings[:MOST_HAPPENINGS]),
+                left_out=tuple(left_out),
+                notes=_notes(logs, faults),
+            )
+        ]
+
+
+def _read(path: Path, folding: Folding) -> Log:
+    """Only lines that may say something are looked at closely, and the first and last for the time."""
+    wanted = (*hints(), "NVRM: GPU at", "message repeated", '"MESSAGE":[', '"MESSAGE" : [')
+    clocks: dict[Clock, None] = {}
+    nodes: dict[str, None] = {}
+    count, last, known = 0, "", False
+    file = folding.file(str(path))
+    for line in read_lines(path):
+        count += 1
+        if not line.strip():
+            continue
+        if known and not any(word in line for word in wanted):
+            if line[:1] not in " \t":
+                last = line
+            continue
+        stamp = stamp_of(line)
+        if stamp is None:
+            continue
+        known = True
+        clocks[stamp.clock] = None
+        if stamp.node and len(nodes) < 1000:
+            nodes[stamp.node] = None
+        file.saw(stamp)
+        _take(stamp, file)
+    if (stamp := stamp_of(last)) is not None:
+        file.saw(stamp)
+    file.close()
+    return Log(path=str(path), lines=count, clocks=tuple(clocks), nodes=tuple(nodes))
+
+
+def _take(stamp: Stamp, file: Folding.File) -> None:
+    text, times = stamp.text, 1
+    if repeated := _REPEATED.search(text):
+        if repeated[2] is None:
+            file.again(int(repeated[1]))
+            return
+        text, times = repeated[2], int(repeated[1])
+    if uuid := _UUID.search(text):
+        file.uuid(stamp, uuid[1], uuid[2])
+        return
+    read = sign_of(text)
+    if read is not None:
+        file.add(stamp, text, read, times)
+
+
+def _happenings(folding: Folding, faults: Sequence[Fault]) -> list[Happening]:
+    found = []
+    for fault in faults:
+        for first, count in folding.bursts(fault):
+            times = f", {count:,} times" if count > 1 else ""
+            found.append(
+                Happening(
+                    seconds=first if fault.clock == "unix" else None,
+                    what=fault.what, node=fault.node, gpu=fault.gpu, fault=fault.fault,
+                    detail=f"{fault.meaning or fault.example}{times}",
+                )
+            )  # fmt: skip
+    return sorted(found, key=lambda event: (event.seconds is None, event.seconds or 0.0))
+
+
+def _notes(logs: Sequence[Log], faults: Sequence[Fault]) -> tuple[str, ...]:
+    return tuple(_said(logs, faults))
+
+
+def _said(logs: Sequence[Log], faults: Sequence[Fault]) -> Iterator[str]:
+    clocks = {clock for log in logs for clock in log.clocks}
+    if "no year" in clocks:
+        yield "dates of syslog have no year: what happened in which year is not known"
+    if "boot" in clocks:
+        yield "times in seconds since boot: when the node booted is not known"
+    if "unix" in clocks:
+        yield "times without a zone are taken as UTC"
+    if any(not log.nodes for log in logs):
+        yield "logs that do not name their node: faults carry the file's name instead"
+    if any(fault.what == "gsp messages held back" for fault in faults):
+        yield "the driver held messages back: counts of Xid 119 and 120 are less than what happened"
+    if not any(fault.fault for fault in faults):
+        yield f"no fault in {sum(log.lines for log in logs):,} lines"

@@ -1,0 +1,54 @@
+"""Which rank of which job a trace is of, on which device, and by which clock."""
+
+from __future__ import annotations
+
+import re
+
+from computeflow.errors import InputError
+from computeflow.telemetry.kineto.measured import Options
+from computeflow.telemetry.kineto.trace import Trace
+
+RANK_PATTERNS = (r"rank[-_]?(\d+)", r"worker[-_]?(\d+)", r"(?:^|[-_.])r(\d+)[-_.]", r"^(\d+)[-_.]")
+"""Looked for in a file's name, in this order, where the trace does not say its rank."""
+
+
+def rank_of(trace: Trace, options: Options) -> tuple[int, str]:
+    """From the trace, from the file's name, or assumed to be 0."""
+    if options.rank_from is not None:
+        found = re.search(options.rank_from, trace.path.name)
+        number = found[1] or "" if found and found.groups() else ""
+        if not number.isdecimal() or len(number) >= 8:
+            raise InputError(f"{trace.path.name}: --rank-from finds no rank in the name")
+        return int(number), "file name"
+    info = trace.header.get("distributedInfo")
+    stated = info.get("rank") if isinstance(info, dict) else None
+    if isinstance(stated, int) and 0 <= stated < 10**7:
+        return stated, "trace"
+    for pattern in RANK_PATTERNS:
+        found = re.search(pattern, trace.path.name, re.IGNORECASE)
+        if found and len(found[1]) < 8:
+            return int(found[1]), "file name"
+    return 0, "assumed"
+
+
+def world_of(trace: Trace) -> int | None:
+    info = trace.header.get("distributedInfo")
+    world = info.get("world_size") if isinstance(info, dict) else None
+    return world if isinstance(world, int) and 0 < world < 10**7 else None
+
+
+def device_name(trace: Trace) -> str:
+    known = trace.header.get("deviceProperties")
+    first = known[0] if isinstance(known, list) and known else None
+    return plain_text(first.get("name")) if isinstance(first, dict) else ""
+
+
+def plain_text(value: object) -> str:
+    return str(value) if isinstance(value, str | int) else ""
+
+
+def clock_of(trace: Trace) -> int:
+    """Nanoseconds to add, so that times are those of the rank's own clock."""
+    base = trace.header.get("baseTimeNanoseconds")
+    whole = base if isinstance(base, int) and 0 <= base < 4 * 10**18 else 0
+    return whole + round(trace.base) * 1000  # whole microseconds: exact

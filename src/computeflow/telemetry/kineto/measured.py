@@ -1,0 +1,136 @@
+"""What is kept of one rank: small values that travel between processes and into the cache."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from computeflow.errors import InputError
+from computeflow.telemetry.intervals import Intervals
+from computeflow.telemetry.kineto.hta import HtaBreakdown
+from computeflow.telemetry.kineto.trace import Ints
+
+MOST_NAME = 300
+"""Characters; a template's name can be thousands."""
+MOST_ROWS = 20
+"""Of tables of the longest kernels, operators and gaps."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What is asked of a rank's trace."""
+
+    first_step: int | None = None
+    last_step: int | None = None
+    rank_from: str | None = None
+    """A regular expression whose first group is the rank, for file names of one's own."""
+    window: str = "steps"
+    """steps: from the first to the last; whole: from the first kernel to the last; hta: without the
+    last step."""
+
+    def __post_init__(self) -> None:
+        try:
+            re.compile(self.rank_from or "")
+        except (re.error, OverflowError, RecursionError) as error:
+            raise InputError(f"--rank-from {self.rank_from}: {error}") from None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelRow:
+    name: str
+    work: str
+    count: int
+    seconds: float
+    """Of all of them, overlapped or not."""
+    share: float
+    """Of all the device's work."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperatorRow:
+    name: str
+    count: int
+    seconds: float
+    """Of the kernels that it launched."""
+    flops: float
+    elements: float
+    type: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GapRow:
+    start_seconds: float
+    """After the window's start."""
+    seconds: float
+    account: str
+    cause: str
+    following: str
+    """What ran next."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Collectives:
+    """In order of start; times in nanoseconds of the rank's own clock."""
+
+    start: Ints
+    end: Ints
+    group: NDArray[np.int32]
+    account: NDArray[np.int32]
+    step: NDArray[np.int32]
+    """In which it was launched; -1 where that is not known."""
+    elements: Ints
+    """Of its message; 0 where that is not known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankMeasured:
+    source: str
+    rank: int
+    rank_from: str
+    """How the rank is known: trace, file name, assumed."""
+    world: int | None
+    device: str
+    """As the driver calls it; "" on a host alone."""
+    on_device: bool
+    steps: tuple[int, ...]
+    """Numbers, as the profiler counts."""
+    step_seconds: tuple[float, ...]
+    window_start: int
+    """Nanoseconds of the rank's own clock."""
+    window_end: int
+    accounts: dict[str, float]
+    """Seconds; `compute` is forward and backward, not yet split by FLOPs."""
+    by_step: dict[str, tuple[float, ...]]
+    host: dict[str, float]
+    flops: float
+    flops_full: float
+    flops_by_step: tuple[float, ...]
+    types: dict[str, float]
+    """FLOPs by the type of their operands."""
+    precision_hint: str
+    """"tf32" where kernels of float32 products are."""
+    product_seconds: float
+    """Of kernels that operators with known FLOPs launched."""
+    kernel_seconds: float
+    kernels: tuple[KernelRow, ...]
+    operators: tuple[OperatorRow, ...]
+    gaps: tuple[GapRow, ...]
+    queue_mean: float
+    queue_most: int
+    queue_empty: float
+    """Share of launches that found nothing waiting."""
+    groups: tuple[str, ...]
+    group_sizes: tuple[int, ...]
+    account_names: tuple[str, ...]
+    collectives: Collectives
+    exposed: dict[str, Intervals]
+    hta: HtaBreakdown | None
+    missing: dict[str, str]
+    """Account to the signal that the trace lacks."""
+    left_out: tuple[str, ...]
+    trace_id: str = ""
+    events: int = 0
+    notes: tuple[str, ...] = field(default=())

@@ -1,0 +1,184 @@
+"""What the names in a trace mean. A name is looked at once, however many events carry it.
+
+Names are the last resort: categories and arguments of an event are asked first, because libraries
+rename their kernels (NCCL did) and new ones appear.
+"""
+
+from __future__ import annotations
+
+import re
+from enum import IntEnum
+
+
+class Table(IntEnum):
+    """Which table an event's category belongs to."""
+
+    NONE = 0
+    GPU = 1
+    COPY = 2
+    MEMSET = 3
+    RUNTIME = 4
+    OP = 5
+    ANNOTATION = 6
+    PYTHON = 7
+
+
+CATEGORIES = {
+    "kernel": Table.GPU,
+    "gpu_op": Table.GPU,
+    "mtia_ccp_events": Table.GPU,
+    "gpu_memcpy": Table.COPY,
+    "memcpy": Table.COPY,
+    "gpu_memset": Table.MEMSET,
+    "memset": Table.MEMSET,
+    "cuda_runtime": Table.RUNTIME,
+    "cuda_driver": Table.RUNTIME,
+    "hip_runtime": Table.RUNTIME,
+    "runtime": Table.RUNTIME,
+    "mtia_runtime": Table.RUNTIME,
+    "xpu_runtime": Table.RUNTIME,
+    "privateuse1_runtime": Table.RUNTIME,
+    "privateuse1_driver": Table.RUNTIME,
+    "cpu_op": Table.OP,
+    "operator": Table.OP,
+    "user_annotation": Table.ANNOTATION,
+    "python_function": Table.PYTHON,
+    "overhead": Table.ANNOTATION,
+}
+"""Kineto's names of activities, those of 2021 among them, in lower case."""
+
+
+class Work(IntEnum):
+    """What a device does."""
+
+    COMPUTE = 0
+    MEMORY = 1
+    """Memory set or copied inside the device: a kernel by another name."""
+    COPY = 2
+    """Between host and device."""
+    COMM = 3
+
+
+class Call(IntEnum):
+    """What a runtime call does to the host."""
+
+    OTHER = 0
+    LAUNCH = 1
+    SYNC = 2
+    ALLOCATE = 3
+    COPY = 4
+
+
+class Mark(IntEnum):
+    """What a stretch of host time is for."""
+
+    NONE = 0
+    STEP = 1
+    BACKWARD = 2
+    OPTIMIZER = 3
+    FORWARD_OP = 4
+    """An operator that autograd recorded: on a backward thread, one computed again."""
+    INPUT = 5
+    CHECKPOINT = 6
+    EVALUATION = 7
+    COLLECT = 8
+    """Garbage collection."""
+    COLLECTIVE = 9
+    """The host hands a collective over; it need not run yet."""
+    TRANSFER = 10
+    """A collective that the host itself carries out."""
+
+
+_COMM = re.compile(
+    r"nccl|rccl|hccl|oneccl|mscclpp?|nvshmem|rocshmem|deep_?ep|symm_mem|userbuffers|"
+    r"cross_device_reduce|(one|two)_shot_all_reduce|multimem_all|gloo:|"
+    r"all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|send_?recv",
+    re.IGNORECASE,
+)
+_INSIDE = re.compile(r"dtod|device *-> *device|d2d|DeviceToDevice", re.IGNORECASE)
+_PEER = re.compile(r"ptop|peer", re.IGNORECASE)
+_COPY = re.compile(r"^memcpy|^copy(host|device|buffer)|__amd_rocclr_copy", re.IGNORECASE)
+_FILL = re.compile(r"^memset|__amd_rocclr_fill", re.IGNORECASE)
+_LAUNCH = re.compile(r"launch|memset|graph", re.IGNORECASE)
+_COPYING = re.compile(r"memcpy", re.IGNORECASE)
+_SYNC = re.compile(r"synchronize|eventquery.*wait|devicesync|streamsync", re.IGNORECASE)
+_ALLOCATE = re.compile(r"malloc|cudafree|hipfree|hostalloc|memcreate|memmap|memunmap|memaddress",
+                       re.IGNORECASE)  # fmt: skip
+_STEP = re.compile(r"^ProfilerStep#?\s*(\d+)")
+_INPUT = re.compile(
+    r"^enumerate\(DataLoader\)#|dataloader.*__next__|^(data|input)[ _]?(load|wait|fetch)",
+    re.IGNORECASE,
+)
+_CHECKPOINT = re.compile(
+    r"^checkpoint([ _](save|stall|write))?$|save_?checkpoint|checkpoint.*save|"
+    r"torch/serialization\.py\(\d+\): save$|torch/distributed/checkpoint/.*: (async_)?save$",
+    re.IGNORECASE,
+)
+_EVALUATION = re.compile(r"^(eval(uate|uation)?|validat(e|ion))([ _]|$)", re.IGNORECASE)
+_COLLECT = re.compile(
+    r"^python gc|^gc(\.collect)?$|<built-in function collect>|^gc:", re.IGNORECASE
+)
+_OPTIMIZER = re.compile(
+    r"^optimizer\.(step|zero_grad)#|^clip_grad|^optimizer([ _]step)?$|^zero_grad$", re.IGNORECASE
+)
+_CLIP = frozenset({"aten::_foreach_norm", "aten::_foreach_mul_", "aten::_fused_adamw_",
+                   "aten::_fused_adam_", "aten::_fused_sgd_"})  # fmt: skip
+
+
+MOST_READ = 4096
+"""Characters of a name that are looked at: patterns on megabytes of text take hours."""
+
+
+def work_of(name: str, table: Table, collective: str) -> Work:
+    if collective:
+        return Work.COMM
+    name = name[:MOST_READ]
+    if table is Table.MEMSET or (table is Table.GPU and _FILL.search(name)):
+        return Work.MEMORY
+    if table is Table.COPY or _COPY.search(name):
+        if _PEER.search(name):
+            return Work.COMM
+        return Work.MEMORY if _INSIDE.search(name) else Work.COPY
+    return Work.COMM if _COMM.search(name) else Work.COMPUTE
+
+
+def call_of(name: str) -> Call:
+    name = name[:MOST_READ]
+    if _SYNC.search(name):
+        return Call.SYNC
+    if _ALLOCATE.search(name):
+        return Call.ALLOCATE
+    if _COPYING.search(name):
+        return Call.COPY
+    return Call.LAUNCH if _LAUNCH.search(name) else Call.OTHER
+
+
+def mark_of(name: str, table: Table) -> Mark:
+    """Of an operator, annotation or Python function, by its name."""
+    name = name[:MOST_READ]
+    if table is Table.OP:
+        if name.startswith("autograd::engine::evaluate_function"):
+            return Mark.BACKWARD
+        if name in _CLIP:
+            return Mark.OPTIMIZER
+        if name == "record_param_comms" or name.startswith(("c10d::", "_c10d_functional::")):
+            return Mark.COLLECTIVE
+    if _STEP.match(name) and table is not Table.PYTHON:
+        return Mark.STEP
+    if table is Table.ANNOTATION and name.startswith(("gloo:", "mpi:", "ucc:")):
+        return Mark.TRANSFER
+    for pattern, mark in _MARKS:
+        if pattern.search(name):
+            return mark
+    return Mark.NONE
+
+
+_MARKS = (
+    (_INPUT, Mark.INPUT), (_CHECKPOINT, Mark.CHECKPOINT), (_EVALUATION, Mark.EVALUATION),
+    (_COLLECT, Mark.COLLECT), (_OPTIMIZER, Mark.OPTIMIZER),
+)  # fmt: skip
+
+
+def step_number(name: str) -> int | None:
+    found = _STEP.match(name)
+    return int(found[1]) if found and len(found[1]) < 10 else None

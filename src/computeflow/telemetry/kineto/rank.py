@@ -1,0 +1,232 @@
+"""One rank of a job, measured: `measure_rank` reads its trace and keeps what the job's ledger needs.
+
+The result is small (accounts, collectives, tables of the longest) and travels between processes, so
+that a job of many ranks is measured with the memory of one.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from computeflow.errors import InputError
+from computeflow.telemetry.intervals import Intervals
+from computeflow.telemetry.kineto.accounts import (
+    Cut,
+    Roles,
+    cut,
+    queue_depth,
+    roles,
+    seconds_by_step,
+)  # fmt: skip
+from computeflow.telemetry.kineto.groups import group_accounts
+from computeflow.telemetry.kineto.hosts import host_as_device
+from computeflow.telemetry.kineto.hta import hta_breakdown
+from computeflow.telemetry.kineto.identity import (
+    clock_of,
+    device_name,
+    plain_text,
+    rank_of,
+    world_of,
+)  # fmt: skip
+from computeflow.telemetry.kineto.launches import BEFORE, Launches, launches
+from computeflow.telemetry.kineto.measured import (
+    MOST_NAME,
+    MOST_ROWS,
+    Collectives,
+    GapRow,
+    KernelRow,
+    Options,
+    RankMeasured,
+)  # fmt: skip
+from computeflow.telemetry.kineto.names import Mark, Work
+from computeflow.telemetry.kineto.products import count_products, precision_hint
+from computeflow.telemetry.kineto.trace import Ints, Step, Trace, read_trace
+from computeflow.telemetry.kineto.windows import find_window
+
+
+def cut_rank(trace: Trace, options: Options) -> Cut:
+    """The accounts of a trace as sets of time."""
+    if trace.on_device:
+        made = launches(trace)
+    else:
+        trace, made = host_as_device(trace)
+    _, edges, _ = find_window(trace, made, options)
+    return cut(trace, made, roles(trace, made), int(edges[0]), int(edges[-1]))
+
+
+def measure_rank(path: Path, options: Options) -> RankMeasured:
+    trace = read_trace(path)
+    if not trace.on_device and not len(trace.operators):
+        raise InputError(f"{path}: no kernels and no operators in its {trace.events:,} events")
+    on_device = trace.on_device
+    hta = hta_breakdown(trace) if on_device else None
+    if on_device:
+        made = launches(trace)
+    else:
+        trace, made = host_as_device(trace)
+    if not len(trace.device):
+        raise InputError(f"{path}: its operators only hand collectives over")
+    role = roles(trace, made)
+    steps, edges, notes = find_window(trace, made, options)
+    parts = cut(trace, made, role, int(edges[0]), int(edges[-1]))
+    rank, rank_from = rank_of(trace, options)
+    products = count_products(trace, made, role, steps, edges)
+    offset = clock_of(trace)
+    names, groups, sizes, collectives = _collectives(trace, made, role, steps, offset)
+    depth = queue_depth(trace, made)[made.start > BEFORE] if on_device else np.zeros(0, np.int64)
+    return RankMeasured(
+        source=str(path),
+        rank=rank,
+        rank_from=rank_from,
+        world=world_of(trace),
+        device=device_name(trace) if on_device else "",
+        on_device=on_device,
+        steps=tuple(step.number for step in steps),
+        step_seconds=tuple((np.diff(edges) / 1e9).tolist()),
+        window_start=int(edges[0]) + offset,
+        window_end=int(edges[-1]) + offset,
+        accounts={name: some.total / 1e9 for name, some in parts.accounts.items() if some.total},
+        by_step={
+            name: tuple(values.tolist())
+            for name, values in seconds_by_step(parts.accounts, edges).items()
+            if values.any()
+        },
+        host={name: some.total / 1e9 for name, some in parts.host.items() if some.total},
+        flops=products.flops,
+        flops_full=products.full,
+        flops_by_step=products.by_step,
+        types=products.types,
+        precision_hint=precision_hint(trace),
+        product_seconds=products.seconds,
+        kernel_seconds=products.all_seconds,
+        kernels=_kernel_rows(trace, edges),
+        operators=products.rows,
+        gaps=_gap_rows(trace, parts, edges),
+        queue_mean=float(depth.mean()) if len(depth) else 0.0,
+        queue_most=int(depth.max()) if len(depth) else 0,
+        queue_empty=float((depth <= 0).mean()) if len(depth) else 0.0,
+        groups=groups,
+        group_sizes=sizes,
+        account_names=names,
+        collectives=collectives,
+        exposed={
+            name: Intervals(some.start + offset, some.end + offset)
+            for name, some in parts.exposed.items()
+        },
+        hta=hta,
+        missing=_missing(trace, products.flops, parts),
+        left_out=trace.left_out,
+        trace_id=plain_text(trace.header.get("trace_id")),
+        events=trace.events,
+        notes=notes,
+    )
+
+
+_WORKS = {Work.COMPUTE: "compute", Work.MEMORY: "memory", Work.COPY: "copy", Work.COMM: "comm"}
+
+
+def _kernel_rows(trace: Trace, edges: Ints) -> tuple[KernelRow, ...]:
+    device = trace.device
+    inside = (device.start >= edges[0]) & (device.start < edges[-1])
+    name = device.name[inside]
+    seconds = (device.end[inside] - device.start[inside]) / 1e9
+    total = np.bincount(name, weights=seconds, minlength=len(trace.names))
+    count = np.bincount(name, minlength=len(trace.names))
+    whole = seconds.sum() or 1.0
+    work = np.zeros(len(trace.names), np.int8)
+    work[name] = device.work[inside]
+    return tuple(
+        KernelRow(
+            name=trace.names[row][:MOST_NAME], work=_WORKS[Work(int(work[row]))], count=int(count[row]),
+            seconds=float(total[row]), share=float(total[row] / whole),
+        )
+        for row in np.argsort(-total, kind="stable")[:MOST_ROWS]
+        if count[row]
+    )  # fmt: skip
+
+
+def _gap_rows(trace: Trace, parts: Cut, edges: Ints) -> tuple[GapRow, ...]:
+    """The longest stretches of idle time, each with its cause."""
+    found = []
+    causes = [("host", cause, some) for cause, some in parts.host.items()]
+    idle = ("checkpoint", "evaluation", "input", "unexplained")
+    causes += [(name, "", parts.accounts[name]) for name in idle if name in parts.accounts]
+    for account, cause, some in causes:
+        for row in np.argsort(some.start - some.end, kind="stable")[:MOST_ROWS]:
+            found.append(
+                (int(some.end[row] - some.start[row]), int(some.start[row]), account, cause)
+            )
+    found.sort(key=lambda gap: (-gap[0], gap[1]))
+    rows = []
+    for length, start, account, cause in found[:MOST_ROWS]:
+        after = int(np.searchsorted(trace.device.start, start + length, side="left"))
+        following = trace.names[trace.device.name[after]] if after < len(trace.device) else ""
+        rows.append(
+            GapRow(
+                start_seconds=(start - int(edges[0])) / 1e9, seconds=length / 1e9, account=account,
+                cause=cause, following=following[:MOST_NAME],
+            )
+        )  # fmt: skip
+    return tuple(rows)
+
+
+def _collectives(
+    trace: Trace, made: Launches, role: Roles, steps: tuple[Step, ...], offset: int
+) -> tuple[tuple[str, ...], tuple[str, ...], tuple[int, ...], Collectives]:
+    """Account names, group names and sizes, and the communication of the steps."""
+    device = trace.device
+    accounts = group_accounts(trace, role.backward)
+    names = tuple(accounts)
+    account = np.full(len(device), -1, np.int32)
+    for code, rows in enumerate(accounts.values()):
+        account[rows] = code
+    chosen = np.flatnonzero(account >= 0)
+    hosts = np.array([step.start for step in steps], np.int64)
+    numbers = np.array([step.number for step in steps] or [-1], np.int32)
+    at = np.searchsorted(hosts, made.start[chosen], side="right") - 1
+    step = np.where(at >= 0, numbers[np.maximum(at, 0)], -1).astype(np.int32)
+    if steps:
+        ended = made.start[chosen] >= steps[-1].end
+        keep = (step >= 0) & ~ended
+        chosen, step = chosen[keep], step[keep]
+    groups: dict[str, int] = {}
+    sizes: list[int] = []
+    group = np.empty(len(chosen), np.int32)
+    elements = np.zeros(len(chosen), np.int64)
+    for row, event in enumerate(chosen):
+        said = trace.collectives.get(int(device.correlation[event]))
+        if said is None:
+            key, size = f"by name: {trace.names[device.name[event]][:120]}", 0
+        else:
+            ranks = ",".join(map(str, said.ranks[:4096]))
+            key, size = f"{said.group} [{ranks}]", len(said.ranks)
+            elements[row] = min(said.elements, 2**60)
+        if key not in groups:
+            groups[key] = len(groups)
+            sizes.append(size)
+        group[row] = groups[key]
+    return names, tuple(groups), tuple(sizes), Collectives(
+        start=device.start[chosen] + offset, end=device.end[chosen] + offset, group=group,
+        account=account[chosen], step=step, elements=elements,
+    )  # fmt: skip
+
+
+_ANNOTATED = {
+    Mark.INPUT: ("input", "the data loader's annotation (torch's DataLoader writes it)"),
+    Mark.CHECKPOINT: ("checkpoint", "an annotation of saving: record_function('checkpoint')"),
+    Mark.EVALUATION: ("evaluation", "an annotation of evaluating: record_function('evaluation')"),
+}
+
+
+def _missing(trace: Trace, flops: float, parts: Cut) -> dict[str, str]:
+    found = {"compute.clock": "readings of the device's clock"}
+    if not flops:
+        found["compute.model"] = "shapes of operators (profile with record_shapes) or --model"
+    if not (trace.marks.mark == Mark.BACKWARD).any():
+        found["compute.recompute"] = "autograd's operators (profile the host, too)"
+    for mark, (account, signal) in _ANNOTATED.items():
+        if not (trace.marks.mark == mark).any():
+            found[account] = signal
+    return found

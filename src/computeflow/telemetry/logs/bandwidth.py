@@ -1,0 +1,155 @@
+"""Output of collective benchmarks: facts of their own, no ledger.
+
+nccl-tests (NVIDIA/nccl-tests, src/util.cu): lines of sizes with times and bandwidths, out of place and
+in place. all_reduce_bench of bigscience: rounds, rank by rank.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable
+
+from computeflow.telemetry.logs.facts import Bandwidth, Row
+
+_DEVICE = re.compile(
+    r"#\s+Rank\s+(\d{1,15}) (?:Group\s+\d+ )?Pid\s+\d+ on\s+(\S+) device\s+\d+ \[\S+\] (.*)"
+)
+_PROGRAM = re.compile(r"# Collective test starting: (\S+)")
+_AVERAGE = re.compile(r"# Avg bus bandwidth\s*: ([\d.eE+-]+)")
+_WRONG = re.compile(r"# Out of bounds values\s*: (\d{1,15})")
+_ROW = re.compile(r"\s*(\d{1,15})\s+(\d{1,15})\s+([a-z]\w+)\s+(.*)")
+_SIZE = re.compile(r"(?:\S+ )?(\d{1,15}) data size: ([\d.]+) GB")
+_DURATION = re.compile(r"duration: ([\d.]+) sec")
+_BUS = re.compile(r"busbw: ([\d.]+)\s+Gbps")
+_GIGA = 1e9
+_MOST_ROWS = 10_000
+
+
+class Benchmark:
+    """Reads lines, then tells what they say; no rows where they hold no figures."""
+
+    def __init__(self, file: str) -> None:
+        self.file = file
+        self._ranks: set[int] = set()
+        self._devices: dict[str, None] = {}
+        self._program = ""
+        self._average: float | None = None
+        self._wrong: int | None = None
+        self._rows: list[Row] = []
+        self.more = 0
+        self._per_iteration = False
+        self._header = False
+        self._payload: float | None = None
+        self._members: set[int] = set()
+        self._rounds: list[float] = []
+        self._buses: list[float] = []
+
+    def read(self, lines: Iterable[str]) -> None:
+        for text in lines:
+            if text.startswith("#"):
+                self._comment(text)
+            elif self._header and (found := _ROW.match(text)):
+                self._row(found)
+            elif "data size:" in text and (found := _SIZE.match(text)):
+                self._payload = float(found[2]) * _GIGA
+                self._members.add(int(found[1]))
+            elif self._payload:
+                self._round(text)
+
+    def _comment(self, text: str) -> None:
+        if found := _DEVICE.match(text):
+            self._ranks.add(int(found[1]))
+            self._devices[found[3].strip()] = None
+        elif found := _PROGRAM.match(text):
+            self._program = found[1].rpartition("/")[2]
+        elif found := _AVERAGE.match(text):
+            self._average = float(found[1]) * _GIGA
+        elif found := _WRONG.match(text):
+            self._wrong = int(found[1])
+        elif "algbw" in text and "busbw" in text:
+            self._header = True
+            self._per_iteration = "i_min" in text
+
+    def _row(self, found: re.Match[str]) -> None:
+        words = found[4].split()
+        names = []
+        while words and not _is_number(words[0]):
+            names.append(words.pop(0))
+        width = 8 if self._per_iteration else 4
+        if len(words) % width == 1:  # a root, or a time stamp's first word
+            words.pop(0)
+        parts = [words[:width], words[width : 2 * width]]
+        figures = [[_number(word) for word in part[:3]] for part in parts if len(part) >= 3]
+        if not figures:
+            return
+        if len(self._rows) >= _MOST_ROWS:
+            self.more += 1
+            return
+        out, inside = figures[0], figures[1] if len(figures) > 1 else [None] * 3
+        wrong = [w for part in parts if len(part) > 3 and (w := _number(part[3])) is not None]
+        self._rows.append(
+            Row(
+                bytes=int(found[1]),
+                kind=found[3],
+                operation=names[0] if names and names[0] != "none" else "",
+                out_of_place_seconds=_scaled(out[0], 1e-6),
+                out_of_place_bus=_scaled(out[2], _GIGA),
+                in_place_seconds=_scaled(inside[0], 1e-6),
+                in_place_bus=_scaled(inside[2], _GIGA),
+                algorithm=_scaled(max(filter(None, (out[1], inside[1])), default=None), _GIGA),
+                wrong=int(sum(wrong)) if wrong else None,
+            )
+        )
+
+    def _round(self, text: str) -> None:
+        if found := _DURATION.search(text):
+            self._rounds.append(float(found[1]))
+        elif found := _BUS.search(text):
+            self._buses.append(float(found[1]) * _GIGA / 8)
+
+    def told(self) -> Bandwidth:
+        if self._rows or not self._rounds:
+            return Bandwidth(
+                tool="nccl-tests",
+                file=self.file,
+                collective=self._program.removesuffix("_perf"),
+                ranks=len(self._ranks) or None,
+                devices=tuple(self._devices),
+                rows=tuple(self._rows),
+                average_bus=self._average,
+                wrong_values=self._wrong,
+            )
+        mean = math.fsum(self._rounds) / len(self._rounds)
+        bus = math.fsum(self._buses) / len(self._buses) if self._buses else None
+        row = Row(bytes=int(self._payload or 0), out_of_place_seconds=None, out_of_place_bus=None,
+                  in_place_seconds=mean, in_place_bus=bus, algorithm=None, kind="float",
+                  operation="sum")  # fmt: skip
+        return Bandwidth(
+            tool="all_reduce_bench",
+            file=self.file,
+            collective="all_reduce",
+            ranks=len(self._members),
+            devices=(),
+            rows=(row,),
+            average_bus=bus,
+            wrong_values=None,
+            rounds=round(len(self._rounds) / max(1, len(self._members))),
+            mean_seconds=mean,
+        )
+
+
+def _is_number(word: str) -> bool:
+    return _number(word) is not None or word == "N/A"
+
+
+def _number(word: str) -> float | None:
+    try:
+        value = float(word)
+    except ValueError:
+        return None
+    return value if math.isfinite(value) else None
+
+
+def _scaled(value: float | None, by: float) -> float | None:
+    return None if value is None else value * by

@@ -1,0 +1,80 @@
+"""Times as logs write them. Without a zone they are read as UTC, without a year only as a distance."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, date, datetime
+from functools import lru_cache
+
+_TIME = r"(?P<{0}h>\d\d):(?P<{0}m>\d\d):(?P<{0}s>\d\d)(?:[.,](?P<{0}f>\d{{1,9}}))?"
+_STAMP = re.compile(
+    rf"(?P<y>\d{{4}})-(?P<mo>\d\d)-(?P<d>\d\d)[T ]{_TIME.format('a')}(?P<zone>Z|[+-]\d\d:?\d\d)?"
+    rf"|(?<!\d)(?P<hmo>\d\d)/(?P<hd>\d\d)/(?P<hy>\d{{4}}) {_TIME.format('b')}"
+    rf"|(?:^|(?<=[\[\s]))[IWEF](?P<gmo>\d\d)(?P<gd>\d\d) {_TIME.format('c')}"
+    rf"|^(?P<nmo>\d\d)/(?P<nd>\d\d) {_TIME.format('e')} \["
+)
+_CLOCK = re.compile(r"\d\d:\d\d:\d\d")
+_DATE = 12
+"""A date and what stands around it."""
+_NEAR = 60
+"""A time further into a line is part of what the line says."""
+_FAR = 200
+_ANNOUNCED = ("datetime: ", " AT ")
+_NO_YEAR = 2000
+"""Stands in for a year that is not written; a leap year."""
+YEAR = 366 * 86400.0
+
+
+def time_of(text: str) -> tuple[float, bool] | None:
+    """Unix seconds and whether the year is known; the year 2000 stands in for an unknown one."""
+    clock = _CLOCK.search(text, 0, _FAR)  # most lines end here
+    if clock is None:
+        return None
+    found = _STAMP.search(text, max(0, clock.start() - _DATE), _FAR)
+    if found is None:
+        return None
+    start = found.start()
+    if start > _NEAR and not text[:start].endswith(_ANNOUNCED):
+        return None
+    got = found.groupdict()
+    kinds = (("", "a"), ("h", "b"), ("g", "c"), ("n", "e"))
+    prefix, letter = next(kind for kind in kinds if got[f"{kind[0]}mo"] is not None)
+    year = got.get(f"{prefix}y")
+    day = _day(int(year or _NO_YEAR), int(got[f"{prefix}mo"]), int(got[f"{prefix}d"]))
+    if day is None:
+        return None
+    seconds = day + int(got[f"{letter}h"]) * 3600 + int(got[f"{letter}m"]) * 60
+    seconds += int(got[f"{letter}s"]) + float(f"0.{got[f'{letter}f'] or 0}")
+    return seconds - _zone(got["zone"]), year is not None
+
+
+@lru_cache(maxsize=4096)
+def _day(year: int, month: int, day: int) -> float | None:
+    try:
+        midnight = datetime.combine(date(year, month, day), datetime.min.time(), UTC)
+    except ValueError:
+        return None
+    return midnight.timestamp()
+
+
+def with_year(seconds: float, near: float) -> float:
+    """A time read without its year, in the year that brings it nearest to another."""
+    day, rest = divmod(seconds, 86400.0)
+    near_year = datetime.fromtimestamp(near, UTC).year
+    return min(
+        (start + rest for start in _in_years(int(day), near_year)), key=lambda at: abs(at - near)
+    )
+
+
+@lru_cache(maxsize=4096)
+def _in_years(day: int, year: int) -> tuple[float, ...]:
+    at = datetime.fromtimestamp(day * 86400, UTC)
+    days = (_day(y, at.month, at.day) for y in (year - 1, year, year + 1))
+    return tuple(start for start in days if start is not None) or (day * 86400.0,)
+
+
+def _zone(text: str | None) -> float:
+    if not text or text == "Z":
+        return 0.0
+    sign = -1 if text[0] == "-" else 1
+    return sign * (int(text[1:3]) * 3600.0 + int(text[-2:]) * 60.0)

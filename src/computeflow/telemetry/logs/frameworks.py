@@ -1,0 +1,477 @@
+"""What a line says: formats of the frameworks, each after its project's public source.
+
+`Parser.event` gives the first thing that a line says. A table of needles keeps the many lines that say
+nothing cheap. Sources, with the commits read, are listed in docs/sources/logs.md.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+
+from computeflow.telemetry.logs import failures, mllog
+from computeflow.telemetry.logs.bars import progress
+from computeflow.telemetry.logs.events import (
+    Checkpoint,
+    Evaluation,
+    Event,
+    Finished,
+    Launch,
+    Setting,
+    Step,
+)
+from computeflow.telemetry.logs.timers import TimerLines
+
+_NUMBER = r"[-+]?(?:\d[\d,]*(?:\.\d+)?(?:[eE][-+]?\d+)?|nan|inf)"
+_SIZES = {"": 1.0, "K": 1e3, "M": 1e6, "B": 1e9, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18}
+
+
+def number(text: str | None) -> float | None:
+    """A number as logs write them, "1.05M" and "12,345" too; None for anything else."""
+    if not text:
+        return None
+    text = text.strip().rstrip("%").replace(",", "")
+    size = 1.0
+    if text[-1:] in _SIZES:
+        text, size = text[:-1], _SIZES[text[-1]]
+    try:
+        return float(text) * size
+    except ValueError:
+        return None
+
+
+def whole(text: str | None) -> int | None:
+    value = number(text)
+    if value is None or not math.isfinite(value) or abs(value) > 1e15:
+        return None
+    return int(value)
+
+
+def _bars(text: str) -> dict[str, str]:
+    """The fields of "a: 1 | b: 2 |"."""
+    parts = (part.rpartition(":") for part in text.split("|"))
+    return {name.strip(): value.strip() for name, colon, value in parts if colon}
+
+
+# Megatron-LM, Megatron-DeepSpeed and their forks: training_log in megatron/training/training.py.
+_ITERATION = re.compile(r"iteration\s+(\d{1,15})/\s*(\d{1,15}) \|(.*)")
+_ARGUMENT = re.compile(r"\s{0,4}(\w+) \.{2,} (\S.*?)\s*$")
+_SETTINGS = {
+    "world_size": "world_size", "data_parallel_size": "dp", "tensor_model_parallel_size": "tp",
+    "pipeline_model_parallel_size": "pp", "context_parallel_size": "cp",
+    "expert_model_parallel_size": "ep", "moe_expert_parallel_size": "ep",
+    "global_batch_size": "batch", "seq_length": "sequence", "log_interval": "log_interval",
+    "save": "save", "num_layers": "layers", "hidden_size": "hidden", "train_iters": "total",
+}  # fmt: skip
+_WORLD = re.compile(r"using world size: (\d{1,15}), (.*)")
+_SIZED = re.compile(
+    r"(data|tensor-model|pipeline-model|context|expert-model)-parallel[ -]size: (\d{1,15})"
+)
+_SHORT = {"data": "dp", "tensor-model": "tp", "pipeline-model": "pp", "context": "cp",
+          "expert-model": "ep"}  # fmt: skip
+
+
+def _megatron_step(text: str) -> Event | None:
+    found = _ITERATION.search(text)
+    if found is None:
+        return None
+    fields = _bars(found[3])
+    loss = [v for k, v in fields.items() if "loss" in k and "scale" not in k]
+    tflops = fields.get("throughput per GPU (TFLOP/s/GPU)") or fields.get("TFLOPs")
+    milliseconds = number(fields.get("elapsed time per iteration (ms)"))
+    return Step(
+        iteration=int(found[1]),
+        total=int(found[2]),
+        seconds=None if milliseconds is None else milliseconds / 1e3,
+        loss=number(loss[0]) if loss else None,
+        batch=whole(fields.get("global batch size")),
+        sequence=whole(fields.get("actual seqlen") or fields.get("curriculum seqlen")),
+        gpu_tokens_per_second=number(fields.get("tokens per gpu per second (tgs)")),
+        gpu_tflops=number(tflops),
+        nans=whole(fields.get("number of nan iterations")) or 0,
+        skipped=whole(fields.get("number of skipped iterations")) or 0,
+    )
+
+
+def _megatron_argument(text: str) -> Event | None:
+    found = _ARGUMENT.match(text)
+    name = _SETTINGS.get(found[1]) if found else None
+    if not found or name is None or found[2] == "None":
+        return None
+    return Setting(values={name: found[2]})
+
+
+def _megatron_world(text: str) -> Event | None:
+    found = _WORLD.search(text)
+    if found is None:
+        return None
+    values = {_SHORT[kind]: size for kind, size in _SIZED.findall(found[2])}
+    return Setting(values={"world_size": found[1], "framework": "Megatron", **values}, launch=True)
+
+
+def _datetime(text: str) -> Event | None:
+    if "[before the start of training step]" in text:
+        return Launch(begins=True)
+    if "[after training is done]" in text:
+        return Finished()
+    return Finished(whole=False) if "exiting program" in text else None
+
+
+_VALIDATION = re.compile(r"validation(?:-\S+)? loss at (?:iteration (\d{1,15}))?.*?value: (\S+)")
+_SAVING = re.compile(r"saving checkpoint\s+at iteration\s+(\d{1,15})")
+_SAVED = re.compile(
+    r"successfully\s+saved (?:local )?checkpoint (?:from|at) iteration\s+(\d{1,15})"
+)
+_LOADED = re.compile(r"successfully loaded checkpoint from .*?at iteration (\d{1,15})")
+_LOADING = re.compile(
+    r"loading (?:distributed |release )?checkpoint from\b(?:.* at iteration (\d{1,15}))?"
+)
+
+
+def _validation(text: str) -> Event | None:
+    found = _VALIDATION.search(text)
+    if found is None:
+        return None
+    return Evaluation(phase="end", iteration=whole(found[1]), loss=number(found[2]))
+
+
+def _checkpoint(text: str) -> Event | None:
+    for pattern, phase in ((_SAVING, "saving"), (_SAVED, "saved"), (_LOADED, "loaded"),
+                           (_LOADING, "loading")):  # fmt: skip
+        if found := pattern.search(text):
+            return Checkpoint(phase=phase, iteration=whole(found[1]))  # type: ignore[arg-type]
+    return None
+
+
+# DeepSpeed: PipelineEngine.train_batch, DeepSpeedEngine._report_progress, launcher/launch.py.
+_PIPE = re.compile(
+    r"steps: (\d{1,15}) loss: (\S+) .*?iter time \(s\): ([\d.]+) samples/sec: ([\d.]+)"
+)
+_ENGINE = re.compile(r"\] step=(\d{1,15}), skipped=(\d{1,15}), lr=")
+_DIST = re.compile(r"dist_world_size=(\d{1,15})")
+
+
+def _deepspeed_pipe(text: str) -> Event | None:
+    found = _PIPE.search(text)
+    if found is None:
+        return None
+    seconds, rate = number(found[3]), number(found[4])
+    samples = seconds * rate if seconds and rate else 0.0
+    batch = round(samples) if samples < 1e15 else 0
+    return Step(
+        iteration=int(found[1]), loss=number(found[2]), seconds=seconds, batch=batch or None
+    )
+
+
+def _deepspeed_engine(text: str) -> Event | None:
+    found = _ENGINE.search(text)
+    return Step(iteration=int(found[1]), weak=True) if found and found[1] != "0" else None
+
+
+def _deepspeed_world(text: str) -> Event | None:
+    found = _DIST.search(text)
+    return Setting(values={"world_size": found[1]}, launch=True) if found else None
+
+
+# torchtitan: components/metrics.py, components/checkpointer, distributed/parallel_dims.py.
+_TITAN = re.compile(
+    rf"(?P<val>validate )?step:\s*(?P<step>[\d,]+)\s+loss:\s*(?P<loss>{_NUMBER})\s"
+    rf"(?:.*?(?:tps|wps): (?P<tps>[\d,]+))?(?:.*?tflops: (?P<tflops>[\d,.]+))?"
+    rf"(?:.*?mfu: (?P<mfu>[\d.]+)%)?"
+)
+_MESH = re.compile(r"Building device mesh with parallelism: (.*)")
+_OLD_MESH = re.compile(r"Building \d-D device mesh with \[(.*?)\], \[([\d, ]+)\]")
+_STARTS = re.compile(r"Training starts at step (\d{1,15})")
+_SPENT = re.compile(r"Finished (saving|staging|loading) the checkpoint.*?in ([\d.]+) seconds")
+_LAST = re.compile(r"Last step checkpoint completed in ([\d.]+)s")
+_TITAN_BATCH = re.compile(r"global batch size (\d{1,15}).*?sequence length (\d{1,15})")
+
+
+def _titan_step(text: str) -> Event | None:
+    found = _TITAN.search(text)
+    if found is None or "memory:" not in text:
+        return None
+    iteration, loss = whole(found["step"]) or 0, number(found["loss"])
+    loss = None if loss == -1 else loss  # only the last pipeline stage knows it
+    if found["val"]:
+        return Evaluation(phase="end", iteration=iteration, loss=loss)
+    mfu = number(found["mfu"])
+    return Step(
+        iteration=iteration,
+        loss=loss,
+        gpu_tokens_per_second=number(found["tps"]),
+        gpu_tflops=number(found["tflops"]),
+        mfu=None if mfu is None else mfu / 100,
+    )
+
+
+def _titan_mesh(text: str) -> Event | None:
+    if found := _OLD_MESH.search(text):
+        names = [name.strip(" '\"") for name in found[1].split(",")]
+        sizes = dict(zip(names, found[2].split(","), strict=False))
+    elif found := _MESH.search(text):
+        sizes = dict(part.strip().split("=", 1) for part in found[1].split(",") if "=" in part)
+    else:
+        return None
+    values = {name: size.strip() for name, size in sizes.items() if size.strip().isdigit()}
+    world = math.prod(int(size) for name, size in values.items() if name != "ep")
+    return Setting(values={**values, "world_size": str(world), "framework": "torchtitan"})
+
+
+def _titan_starts(text: str) -> Event | None:
+    found = _STARTS.search(text)
+    return Launch(after=int(found[1]) - 1, begins=True) if found else None
+
+
+def _titan_checkpoint(text: str) -> Event | None:
+    if found := _SPENT.search(text):
+        phase = "loaded" if found[1] == "loading" else "saved"
+        return Checkpoint(phase=phase, seconds=float(found[2]))  # type: ignore[arg-type]
+    if found := _LAST.search(text):
+        return Checkpoint(phase="saved", seconds=float(found[1]))
+    loading = "Loading the checkpoint" in text
+    if loading or "Saving the checkpoint" in text or "Staging the checkpoint" in text:
+        return Checkpoint(phase="loading" if loading else "saving")
+    return None
+
+
+def _titan_batch(text: str) -> Event | None:
+    found = _TITAN_BATCH.search(text)
+    return Setting(values={"batch": found[1], "sequence": found[2]}) if found else None
+
+
+# nanotron: trainer.py, logging/base.py.
+_NANOTRON = re.compile(r"iteration: (\d{1,15}) / (\d{1,15}) \|(.*)")
+_NANO_START = re.compile(r"start_iteration_step: (\d{1,15})")
+_NANO_SAVING = re.compile(r"Saving checkpoint at \S*?(\d{1,15})/?$")
+
+
+def _nanotron_step(text: str) -> Event | None:
+    found = _NANOTRON.search(text)
+    if found is None:
+        return None
+    fields = _bars(found[3])
+    each = number(
+        fields.get("time_per_iteration_ms") or fields.get("elapsed_time_per_iteration_ms")
+    )
+    return Step(
+        iteration=int(found[1]),
+        total=int(found[2]),
+        seconds=None if each is None else each / 1e3,
+        loss=number(fields.get("lm_loss")),
+        tokens_per_second=number(fields.get("tokens_per_sec")),
+        gpu_tokens_per_second=number(fields.get("tokens_per_sec_per_gpu")),
+        gpu_tflops=number(fields.get("model_tflops_per_gpu")),
+    )
+
+
+def _nanotron_start(text: str) -> Event | None:
+    found = _NANO_START.search(text)
+    return Launch(after=int(found[1])) if found else None
+
+
+def _nanotron_saving(text: str) -> Event | None:
+    found = _NANO_SAVING.search(text)
+    return Checkpoint(phase="saving", iteration=whole(found[1])) if found else None
+
+
+# NeMo 2 on Lightning: lightning/pytorch/callbacks/progress_printer.py.
+_NEMO = re.compile(r"Training epoch \d+, iteration (\d{1,15})/(\d{1,15}) \|(.*)")
+
+
+def _nemo_step(text: str) -> Event | None:
+    found = _NEMO.search(text)
+    if found is None:
+        return None
+    fields = _bars(found[3])
+    at = whole(fields.get("global_step"))
+    return Step(
+        iteration=int(found[1]) if at is None else at,
+        total=int(found[2]) + 1,
+        seconds=number(fields.get("train_step_timing in s")),
+        loss=number(fields.get("reduced_train_loss")),
+        batch=whole(fields.get("global_batch_size")),
+        gpu_tflops=number(fields.get("TFLOPS_per_GPU")),
+        from_zero=True,
+    )
+
+
+# MaxText: common/metric_logger.py, common/checkpointing.py, and Orbax below it.
+_MAXTEXT = re.compile(rf"completed step: (\d{{1,15}})(?:, seconds: ({_NUMBER}))?(.*)")
+_DEVICES = re.compile(r"Num_devices: (\d{1,15})")
+_MAX_SAVED = re.compile(
+    r"(Started an asynchronous checkpoint save for|Saved a checkpoint at) step (\d{1,15})"
+)
+_MAX_EVAL = re.compile(r"(Starting|Completed) eval after train step (\d{1,15})(?:, loss=(\S+),)?")
+_MAX_LOAD = re.compile(r"restoring from this run's directory step (\d{1,15})")
+_ORBAX = re.compile(r"write/blocking_gbytes_per_sec: .*?time elapsed: ([\d.]+) s")
+
+
+def _maxtext_step(text: str) -> Event | None:
+    found = _MAXTEXT.search(text)
+    if found is None or not found[3].startswith(","):
+        return None
+    fields = dict(part.strip().partition(": ")[::2] for part in found[3].split(","))
+    return Step(
+        iteration=int(found[1]),
+        seconds=number(found[2]),
+        loss=number(fields.get("loss")),
+        gpu_tflops=number(fields.get("TFLOP/s/device")),
+        gpu_tokens_per_second=number(fields.get("Tokens/s/device")),
+        from_zero=True,
+    )
+
+
+def _maxtext_world(text: str) -> Event | None:
+    found = _DEVICES.search(text)
+    values = {"world_size": found[1], "framework": "MaxText"} if found else {}
+    return Setting(values=values, launch=True) if found else None
+
+
+def _maxtext_checkpoint(text: str) -> Event | None:
+    if found := _MAX_SAVED.search(text):
+        blocking = found[1].startswith("Saved")
+        return Checkpoint(phase="saved", iteration=int(found[2]), blocking=blocking)
+    if found := _MAX_LOAD.search(text):
+        return Checkpoint(phase="loaded", iteration=int(found[1]))
+    found = _ORBAX.search(text)
+    return Checkpoint(phase="saved", seconds=float(found[1])) if found else None
+
+
+def _maxtext_eval(text: str) -> Event | None:
+    found = _MAX_EVAL.search(text)
+    if found is None:
+        return None
+    phase = "start" if found[1] == "Starting" else "end"
+    return Evaluation(phase=phase, iteration=int(found[2]), loss=number(found[3]))  # type: ignore[arg-type]
+
+
+def _elastic(text: str) -> Event | None:
+    return Launch() if re.search(r"Elastic attempt \d+ out of", text) else None
+
+
+# Hugging Face Trainer: trainer.py, trainer_callback.py.
+_DICT = re.compile(r"\{'\w+': .*'epoch': .*\}")
+_PAIR = re.compile(r"'(\w+)': '?([^,'}]+)'?")
+_HF = {
+    "Total train batch size (w. parallel, distributed & accumulation) =": "batch",
+    "Instantaneous batch size per device =": "device_batch",
+    "Gradient Accumulation steps =": "accumulation",
+    "Total optimization steps =": "total",
+}
+_HF_SAVING = re.compile(r"Saving model checkpoint to .*?(?:checkpoint-(\d{1,15}))?/?$")
+
+
+def _hf_dict(text: str) -> Event | None:
+    found = _DICT.search(text)
+    if found is None:
+        return None
+    fields = dict(_PAIR.findall(found[0]))
+    if "train_runtime" in fields and "train_loss" in fields:
+        return Finished(seconds=number(fields["train_runtime"]))
+    if any(name.startswith("eval_") for name in fields):
+        seconds = number(fields.get("eval_runtime"))
+        return Evaluation(phase="end", loss=number(fields.get("eval_loss")), seconds=seconds)
+    if "loss" in fields:
+        return Step(iteration=-1, loss=number(fields["loss"]))
+    return None
+
+
+def _hf_setting(text: str) -> Event | None:
+    for label, name in _HF.items():
+        if label in text:
+            value = whole(text.rpartition("=")[2])
+            return None if value is None else Setting(values={name: str(value)})
+    return None
+
+
+def _hf_running(text: str) -> Event | None:
+    if "***** Running training *****" in text:
+        return Launch(begins=True)
+    return Evaluation(phase="start") if "***** Running Evaluation *****" in text else None
+
+
+def _hf_saving(text: str) -> Event | None:
+    found = _HF_SAVING.search(text)
+    return Checkpoint(phase="saving", iteration=whole(found[1])) if found else None
+
+
+def _launch(_: str) -> Event:
+    return Launch()
+
+
+def _finished(_: str) -> Event:
+    return Finished()
+
+
+Reader = Callable[[str], Event | None]
+_READERS: tuple[tuple[str, Reader], ...] = (
+    ("elapsed time per iteration (ms)", _megatron_step),
+    ("time_per_iteration_ms:", _nanotron_step),
+    ("train_step_timing in s:", _nemo_step),
+    ("completed step:", _maxtext_step),
+    ("loss: ", _titan_step),
+    ("iter time (s):", _deepspeed_pipe),
+    (", skipped=", _deepspeed_engine),
+    ("'epoch': ", _hf_dict),
+    ("it/s", progress),
+    ("s/it", progress),
+    (" loss at ", _validation),
+    (" checkpoint ", _checkpoint),
+    (" the checkpoint", _titan_checkpoint),
+    ("step checkpoint completed", _titan_checkpoint),
+    (" ....", _megatron_argument),
+    ("using world size:", _megatron_world),
+    ("--- arguments ---", _launch),
+    ("datetime: ", _datetime),
+    ("dist_world_size=", _deepspeed_world),
+    ("device mesh with", _titan_mesh),
+    ("Training starts at step", _titan_starts),
+    ("Trainer is initialized with", _titan_batch),
+    ("Training completed", _finished),
+    ("start_iteration_step:", _nanotron_start),
+    ("Saving checkpoint at", _nanotron_saving),
+    ("Num_devices:", _maxtext_world),
+    ("checkpoint save for step", _maxtext_checkpoint),
+    ("a checkpoint at step", _maxtext_checkpoint),
+    ("blocking_gbytes_per_sec", _maxtext_checkpoint),
+    ("restoring from this run", _maxtext_checkpoint),
+    (" eval after train step", _maxtext_eval),
+    ("Elastic attempt", _elastic),
+    ("***** Running", _hf_running),
+    (" = ", _hf_setting),
+    ("Saving model checkpoint to", _hf_saving),
+)
+FRAMEWORK: dict[Reader, str] = {
+    _megatron_step: "Megatron", _nanotron_step: "nanotron", _nemo_step: "NeMo",
+    _maxtext_step: "MaxText", _titan_step: "torchtitan", _deepspeed_pipe: "DeepSpeed",
+    _deepspeed_engine: "DeepSpeed", _hf_dict: "Hugging Face Trainer",
+}  # fmt: skip
+
+
+class Parser:
+    """What the lines of one file say; remembers only what a line needs of those before it."""
+
+    def __init__(self) -> None:
+        self.framework = ""
+        self._timers = TimerLines()
+        self._failures = failures.FailureLines()
+        self._mllog = mllog.Events()
+
+    def event(self, text: str, stream: str) -> Event | None:
+        if ":::MLLOG" in text:
+            self.framework = self.framework or "MLPerf"
+            return self._mllog.event(text)
+        for needle, reader in _READERS:
+            if needle in text and (found := reader(text)) is not None:
+                self._name(reader, found)
+                return found
+        return self._timers.event(text, stream) or self._failures.event(text, stream)
+
+    def _name(self, reader: Reader, found: Event) -> None:
+        if isinstance(found, Step) and not (self.framework and found.weak):
+            bar = "Lightning" if found.bar.startswith("Epoch") else "progress bar"
+            name = FRAMEWORK.get(reader, bar)
+            if self.framework in ("", "progress bar", "DeepSpeed"):
+                self.framework = name

@@ -1,0 +1,143 @@
+"""Which files are one run, and in which order.
+
+Files are one run where their names are those of one rotated file (`train.log.1.gz`, `train.log`) or
+of one launch's ranks (`attempt_0/3/stdout.log`), or where they say that they save to the same place
+with the same world size, and a later one takes up a checkpoint: launches of one run.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from computeflow.telemetry.logs import mllog
+from computeflow.telemetry.logs.clock import time_of
+from computeflow.telemetry.logs.events import Checkpoint, Setting, Step
+from computeflow.telemetry.logs.frameworks import Parser
+from computeflow.telemetry.logs.reading import read
+
+_ROTATED = re.compile(r"(?:\.\d{1,4}|[.-]\d{8}(?:-\d+)?|\.\d{4}-\d\d-\d\d\S{0,9})?(?:\.gz)?$")
+_RANKED = re.compile(r"(.*/attempt_\d+)/(\d+)/(?:stdout|stderr)\.log$")
+_LOOK_LINES = 400_000
+_LOOK_SECONDS_FROM_END = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Piece:
+    """A file, and what its beginning and its end say."""
+
+    path: Path
+    first: float | None
+    last: float | None
+    iteration: int | None
+    job: tuple[str, ...]
+    """What tells its run from others; empty: nothing does."""
+    rank: int | None = None
+    resumes: bool = False
+    """It loads a checkpoint before its first step."""
+    strong: bool = False
+    """It has better lines than progress bars."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """One run. Launches follow each other; the files of a launch are continued or side by side."""
+
+    launches: tuple[tuple[Piece, ...], ...]
+
+    @property
+    def pieces(self) -> list[Piece]:
+        return [piece for launch in self.launches for piece in launch]
+
+
+def look(path: Path) -> Piece:
+    """Read up to the first step that counts."""
+    parser, settings = Parser(), dict[str, str]()
+    first: float | None = None
+    iteration: int | None = None
+    strong = resumes = False
+    for count, line in enumerate(read(path, [])):
+        if first is None and (stamp := _stamp(line.text)):
+            first = stamp
+        event = parser.event(line.text, line.stream)
+        if isinstance(event, Setting):
+            settings |= event.values
+        elif isinstance(event, Checkpoint) and event.phase == "loaded" and iteration is None:
+            resumes = bool(event.iteration)
+        if isinstance(event, Step) and event.iteration >= 0:
+            iteration = event.iteration if iteration is None else iteration
+            strong = strong or not event.weak
+        if (strong and first is not None) or count > _LOOK_LINES:
+            break
+    ranked = _RANKED.match(path.as_posix())
+    job = tuple(settings.get(n, "") for n in ("save", "world_size", "layers", "hidden"))
+    return Piece(
+        path=path,
+        first=first,
+        last=_last_time(path),
+        iteration=iteration,
+        job=job if job[0] and job[1] else (),
+        rank=int(ranked[2]) if ranked else None,
+        resumes=resumes,
+        strong=strong,
+    )
+
+
+def _stamp(text: str) -> float | None:
+    if mllog.MARK in text:
+        return mllog.time_of(text)
+    stamp = time_of(text)
+    return stamp[0] if stamp else None
+
+
+def _last_time(path: Path) -> float | None:
+    """From the end of a plain file; None for compressed ones, whose end is far to read."""
+    with path.open("rb") as file:
+        if file.read(2) == b"\x1f\x8b":
+            return None
+        size = file.seek(0, 2)
+        file.seek(max(0, size - _LOOK_SECONDS_FROM_END))
+        lines = file.read(_LOOK_SECONDS_FROM_END).decode("utf-8", "replace").splitlines()
+    return next((stamp for line in reversed(lines) if (stamp := _stamp(line))), None)
+
+
+def group(paths: Sequence[Path]) -> list[Group]:
+    named: dict[str, list[Piece]] = {}
+    for path in paths:
+        named.setdefault(_family(path), []).append(look(path))
+    launches = [tuple(sorted(pieces, key=_order)) for pieces in named.values()]
+    runs: list[list[tuple[Piece, ...]]] = []
+    for launch in sorted(launches, key=lambda pieces: _order(pieces[0])):
+        for run in runs:
+            if _continues(run[-1], launch):
+                run.append(launch)
+                break
+        else:
+            runs.append([launch])
+    return [Group(launches=tuple(run)) for run in runs]
+
+
+def _family(path: Path) -> str:
+    """The name without its place in a rotation."""
+    text = path.as_posix()
+    if found := _RANKED.match(text):
+        return found[1]
+    return _ROTATED.sub("", text)
+
+
+def _order(piece: Piece) -> tuple[float, float, str]:
+    rest = piece.iteration if piece.iteration is not None else float("inf")
+    return (piece.first if piece.first is not None else float("inf"), rest, str(piece.path))
+
+
+def _continues(one: Sequence[Piece], other: Sequence[Piece]) -> bool:
+    """Launches of one run: the same job by its own words, one after the other, taken up again."""
+    if not any(piece.resumes for piece in other):
+        return False
+    job = next((piece.job for piece in one if piece.job), ())
+    if not job or job != next((piece.job for piece in other if piece.job), ()):
+        return False
+    end, start = one[-1].last, other[0].first
+    return end is not None and start is not None and start >= end

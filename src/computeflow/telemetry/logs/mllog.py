@@ -1,0 +1,85 @@
+"""MLPerf training logs, `:::MLLOG {json}`: mlcommons/logging, mlperf_logging/mllog."""
+
+from __future__ import annotations
+
+import msgspec
+
+from computeflow.telemetry.logs.events import Evaluation, Event, Finished, Launch, Setting, Step
+
+MARK = ":::MLLOG"
+_LATEST_MS = 1e13
+"""The year 2286."""
+
+
+class _Entry(msgspec.Struct):
+    key: str = ""
+    time_ms: float | None = None
+    value: object = None
+    metadata: dict[str, object] | None = None
+
+
+_DECODER = msgspec.json.Decoder(_Entry)
+
+
+def decode(text: str) -> _Entry | None:
+    try:
+        return _DECODER.decode(text.partition(MARK)[2].strip().encode())
+    except msgspec.MsgspecError:
+        return None
+
+
+def time_of(text: str) -> float | None:
+    entry = decode(text)
+    if entry is None or entry.time_ms is None or not 0 < entry.time_ms < _LATEST_MS:
+        return None
+    return entry.time_ms / 1e3
+
+
+class Events:
+    """Blocks and epochs are the steps; where samples and the global batch are stated, real steps."""
+
+    def __init__(self) -> None:
+        self._batch = 0.0
+
+    def event(self, text: str) -> Event | None:
+        entry = decode(text)
+        if entry is None:
+            return None
+        about = entry.metadata or {}
+        match entry.key:
+            case "init_start":
+                return Launch()
+            case "run_start":
+                return Launch(begins=True)
+            case "run_stop":
+                return Finished()
+            case "eval_start":
+                return Evaluation(phase="start")
+            case "eval_stop":
+                return Evaluation(phase="end")
+            case "eval_accuracy":
+                return Evaluation(phase="end", loss=_float(entry.value))
+            case "global_batch_size":
+                self._batch = _float(entry.value) or 0.0
+                return Setting(values={"batch": str(int(self._batch)), "framework": "MLPerf"})
+            case "block_stop" | "epoch_stop":
+                return self._step(about, None)
+            case "train_loss":
+                return self._step(about, _float(entry.value))
+        return None
+
+    def _step(self, about: dict[str, object], loss: float | None) -> Step | None:
+        samples = _float(about.get("samples_count"))
+        if samples is not None and self._batch:
+            at = round(samples / self._batch)
+            return Step(iteration=at, loss=loss, batch=int(self._batch)) if at else None
+        for name in ("step_num", "epoch_num", "first_epoch_num"):
+            at_ = _float(about.get(name))
+            if at_ is not None:
+                unit = "steps" if name == "step_num" else "epochs"
+                return Step(iteration=round(at_), loss=loss, unit=unit)
+        return None
+
+
+def _float(value: object) -> float | None:
+    return float(value) if isinstance(value, int | float) and abs(value) < 1e15 else None

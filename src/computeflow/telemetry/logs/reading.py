@@ -1,0 +1,85 @@
+"""Lines of a log as people see them: decompressed, decoded, without colours, with their writer.
+
+Progress bars rewrite their line with carriage returns; each state of a bar is a line here, and line
+numbers count line feeds, as editors do.
+"""
+
+from __future__ import annotations
+
+import gzip
+import re
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple, TextIO
+
+from computeflow.errors import InputError
+from computeflow.telemetry.lines import head_of
+
+MOST_LINE = 1 << 16
+_COLOUR = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07]*\x07|[@-Z\\-_])")
+_PREFIX = re.compile(
+    r"\[(?:rank|default)(?P<rank>\d+)\]:\s?"  # torchrun
+    r"|\s*(?P<task>\d{1,6}): "  # srun --label
+    r"|\((?P<actor>\w[\w.()]*) (?:rank=(?P<ray>\d+),? ?)?pid=(?P<pid>\d+)(?:, ip=(?P<ip>[\w.:-]+))?\)\s"
+    r"|(?P<host>[A-Za-z][A-Za-z0-9.-]*\d[A-Za-z0-9.-]*):(?: |$)"  # pdsh
+    r"|\[(?P<pod>pod/[^\]]+)\] "  # kubectl logs --prefix
+)
+_PREFIXES = 3
+
+
+class Line(NamedTuple):
+    number: int
+    text: str
+    rank: int | None
+    node: str
+    stream: str
+
+
+def read(path: Path, broken: list[str]) -> Iterator[Line]:
+    """All lines; a compressed end that is broken ends them, and is said in `broken`."""
+    number = 1
+    try:
+        with _open(path) as file:
+            while text := file.readline(MOST_LINE):
+                while not text.endswith(("\n", "\r")):  # cut; the rest is passed over
+                    if not (rest := file.readline(MOST_LINE)):
+                        break
+                    if rest.endswith(("\n", "\r")):
+                        text += rest[-1]
+                yield _line(number, text)
+                number += text.endswith("\n")
+    except (EOFError, zlib.error, gzip.BadGzipFile):
+        broken.append(f"{path}: its compressed end is broken, read to line {number:,}")
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror or error}") from None
+
+
+def _open(path: Path) -> TextIO:
+    head = head_of(path, 4)
+    encoding = "utf-16" if head[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
+    with path.open("rb") as raw:
+        zipped = raw.read(2) == b"\x1f\x8b"
+    if zipped:
+        return gzip.open(path, "rt", encoding=encoding, errors="replace", newline="")
+    return path.open(encoding=encoding, errors="replace", newline="")
+
+
+def _line(number: int, text: str) -> Line:
+    text = text.rstrip("\r\n")
+    if "\x1b" in text:
+        text = _COLOUR.sub("", text)
+    if "\x00" in text:
+        text = text.replace("\x00", "")
+    rank, node, stream = None, "", ""
+    for _ in range(_PREFIXES):
+        found = _PREFIX.match(text)
+        if found is None:
+            break
+        part = found.groupdict()
+        said = part["rank"] or part["task"] or part["ray"]
+        rank = int(said) if said and len(said) < 7 else rank
+        node = part["ip"] or part["host"] or node
+        stream += found[0].strip()
+        text = text[found.end() :]
+    return Line(number, text, rank, node, stream)

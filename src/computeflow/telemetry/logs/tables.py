@@ -1,0 +1,133 @@
+"""Logs that are tables: the Hugging Face Trainer's trainer_state.json, Lightning's metrics.csv.
+
+Both come out as the same events as lines do; neither has times of day.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from computeflow.errors import InputError
+from computeflow.telemetry.logs.events import Evaluation, Event, Finished, Place, Setting, Step
+from computeflow.telemetry.logs.reading import read
+
+_MOST_BYTES = 1 << 30
+_LOSSES = (
+    "loss",
+    "train_loss",
+    "train/loss",
+    "train_loss_step",
+    "reduced_train_loss",
+    "train-loss",
+)
+_SCORES = ("val_loss", "val/loss", "validation_loss", "eval_loss")
+_TIME = ("train|time", "train/time")
+_EACH = ("train_step_timing in s", "train_step_timing")
+
+
+class _State(msgspec.Struct):
+    log_history: list[dict[str, object]]
+    max_steps: int | None = None
+    global_step: int | None = None
+
+
+def is_trainer_state(head: bytes) -> bool:
+    return head.lstrip()[:1] == b"{" and b'"log_history"' in head
+
+
+def is_metrics_csv(head: bytes) -> bool:
+    line, newline, _ = head.partition(b"\n")
+    names = [name.strip().strip(b'"') for name in line.split(b",")]
+    return bool(newline) and b"step" in names and len(names) > 1 and (
+        b"epoch" in names or any(name.decode("utf-8", "replace") in _LOSSES for name in names)
+    )  # fmt: skip
+
+
+def trainer_state(path: Path) -> Iterator[tuple[Event, Place]]:
+    if path.stat().st_size > _MOST_BYTES:
+        raise InputError(
+            f"{path}: larger than a trainer_state.json can be ({_MOST_BYTES >> 30} GiB)"
+        )
+    try:
+        text = "".join(line.text for line in read(path, []))
+        state = msgspec.json.decode(text, type=_State)
+    except msgspec.MsgspecError as error:
+        raise InputError(f"{path}: not a trainer_state.json ({error})") from None
+    place = Place(file=str(path), line=1)
+    yield Setting(values={"framework": "Hugging Face Trainer"}), place
+    if state.max_steps:
+        yield Setting(values={"total": str(state.max_steps)}), place
+    for row in state.log_history:
+        event = _of_history(row)
+        if event is not None:
+            yield event, place
+
+
+def _of_history(row: dict[str, object]) -> Event | None:
+    step = _number(row.get("step"))
+    iteration = None if step is None or math.isnan(step) else int(step)
+    if "train_runtime" in row:
+        return Finished(seconds=_number(row["train_runtime"]))
+    if any(name.startswith("eval_") for name in row):
+        seconds = _number(row.get("eval_runtime"))
+        return Evaluation(phase="end", iteration=iteration, loss=_number(row.get("eval_loss")),
+                          seconds=seconds)  # fmt: skip
+    if iteration is None or iteration <= 0 or "loss" not in row:
+        return None
+    return Step(iteration=iteration, loss=_number(row["loss"]))
+
+
+def metrics_csv(path: Path, broken: list[str]) -> Iterator[tuple[Event, Place]]:
+    """Lightning counts from 0, and logs what it knows at a step: cells may be empty."""
+    lines = read(path, broken)
+    here = [1]
+
+    def texts() -> Iterator[str]:
+        for line in lines:
+            here[0] = line.number
+            yield line.text
+
+    yield Setting(values={"framework": "Lightning"}), Place(file=str(path), line=1)
+    try:
+        for row in csv.DictReader(texts()):
+            place = Place(file=str(path), line=here[0])
+            step = _number(row.get("step"))
+            if step is not None and step >= 0:
+                yield from ((event, place) for event in _of_row(row, int(step)))
+    except csv.Error as error:
+        raise InputError(f"{path}: line {here[0]}: {error}") from None
+
+
+def _of_row(row: dict[str, str], iteration: int) -> Iterator[Event]:
+    score = _first(row, _SCORES)
+    if score is not None:
+        yield Evaluation(phase="end", iteration=iteration, loss=score)
+    loss, each, passed = _first(row, _LOSSES), _first(row, _EACH), _first(row, _TIME)
+    if loss is not None or each is not None or passed is not None:
+        yield Step(
+            iteration=iteration,
+            loss=loss,
+            seconds=each,
+            elapsed=passed,
+            mfu=_first(row, ("train|device/mfu", "train/device/mfu")),
+            from_zero=True,
+        )
+
+
+def _first(row: dict[str, str], names: tuple[str, ...]) -> float | None:
+    return next((v for name in names if (v := _number(row.get(name))) is not None), None)
+
+
+def _number(value: object) -> float | None:
+    if not isinstance(value, int | float | str) or value == "":
+        return None
+    try:
+        number = float(value)
+    except (ValueError, OverflowError):
+        return None
+    return number if abs(number) < 1e15 or math.isnan(number) else None

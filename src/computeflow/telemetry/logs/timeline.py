@@ -1,0 +1,293 @@
+"""Books every second between the first and the last time of a log, once.
+
+The clock of a run goes forward only: it follows the times that lines carry, and between them the step
+times that the log states. What lies between two logged steps is divided so: the steps take what they
+state (or all, where none is stated); checkpoints and evaluations take what is stated of them, or what
+exceeds the usual step where they are the only thing that can explain it; the rest is `unexplained`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from statistics import median
+
+from computeflow.telemetry.logs.timers import accounts_of
+
+STALL_TIMES = 4.0
+"""A stall exceeds the usual step by this many of it ..."""
+STALL_SECONDS = 10.0
+"""... and by this much."""
+WARM = 1.5
+"""A first step beyond this many usual ones still warmed up."""
+_WINDOW = 64
+_REFRESH = 8
+"""Steps until a full window is looked at again."""
+_COARSE = 2.0
+_DUST = 1e-5
+"""Differences of Unix times are no finer."""
+_FEW = 3
+_BACK = 600.0
+"""A time this far back is another clock (a zone, a new machine), not a late line."""
+
+
+@dataclass(slots=True)
+class _First:
+    """The first logged interval of a launch, until usual ones are known to compare it with."""
+
+    span: float
+    steps: int | None
+    seconds: float | None
+    again: float
+    begun: bool
+    account: str
+    by_steps: bool
+    """Its span is a stated step time, not a distance of times."""
+
+
+@dataclass(slots=True)
+class Timeline:
+    booked: dict[str, float] = field(default_factory=dict)
+    offset: float | None = None
+    """Unix time at which this clock read 0."""
+    cursor: float = 0.0
+    """Booked up to here."""
+    seen: float = 0.0
+    """The latest time that a line carried."""
+    phase: str = "startup"
+    """Where the time before the first step of a launch goes."""
+    set_backs: int = 0
+    left_out: float = 0.0
+    settled: list[float] = field(default_factory=list)
+    """What each launch took, in order; a launch that saw no step is not among them."""
+    _gap: bool = False
+    _begun: bool = False
+    _first: _First | None = None
+    _fresh: bool = True
+    _items: dict[tuple[str, object], float | None] = field(default_factory=dict)
+    _usual: deque[float] = field(default_factory=lambda: deque(maxlen=_WINDOW))
+    _last: tuple[float, int, float] | None = None
+    _timers: dict[str, float] = field(default_factory=dict)
+    _known: tuple[float, float] = (0.0, 0.0)
+    _age: int = 0
+    _owed: float = 0.0
+    """Stated step time that whole seconds of a coarse clock cut off; the next interval has it."""
+    overbooked: int = 0
+    """Intervals whose timers exceed their step time."""
+
+    def moment(self, unix: float) -> float:
+        """On this clock; moves it on."""
+        if self.offset is None:
+            self.offset = unix - self.seen
+        if self._gap:
+            skipped = max(0.0, unix - self.offset - self.seen)
+            self.left_out += skipped
+            self.offset += skipped
+            self._gap = False
+        now = unix - self.offset
+        if now < self.seen - _BACK:
+            self.set_backs += 1
+            self.offset = unix - self.seen
+            now = self.seen
+        self.seen = max(self.seen, now)
+        return now
+
+    def unix(self, moment: float) -> float | None:
+        return None if self.offset is None else self.offset + moment
+
+    def leave_gap(self, account: str) -> None:
+        """The time to the next line is not part of the run; what is not booked yet is `account`'s."""
+        self.flush()
+        self._book(self.phase if self._fresh else account, self.seen - self.cursor)
+        self.cursor = max(self.cursor, self.seen)
+        self._gap = True
+
+    def launch(self) -> None:
+        """The program starts again; up to its next step, time is a restart."""
+        self.flush()
+        self._settle()
+        self.phase, self._fresh, self._begun = "restart", True, False
+        self._items.clear()
+
+    def begin(self) -> None:
+        """Steps run from here on; only a launch comes before."""
+        if self._fresh and not self._begun:
+            self._book(self.phase, self.seen - self.cursor)
+            self.settled.append(max(0.0, self.seen - self.cursor))
+            self.cursor, self._begun = max(self.cursor, self.seen), True
+
+    def explain(self, account: str, key: object, seconds: float | None) -> None:
+        """Something besides steps happens before the next one; `seconds` None: for how long is
+        not known.
+        """
+        if seconds is not None or (account, key) not in self._items:
+            self._items[account, key] = seconds
+
+    def timers(self, milliseconds: Mapping[str, float]) -> None:
+        """Of an iteration of the interval booked last, by timer."""
+        self._timers |= milliseconds
+
+    def step(
+        self, *, steps: int | None, seconds: float | None, moment: float | None, again: float
+    ) -> tuple[float, float] | None:
+        """Book up to `moment` (or by the stated `seconds`). Gives the seconds of a step and how long
+        an unexplained stall was; None where there is no time at all.
+        """
+        self.flush()
+        self._learn_first(steps)
+        by_steps = False
+        if moment is None:
+            if seconds is None:
+                if self.offset is None or self.seen <= self.cursor:
+                    return None
+                moment = self.seen
+            else:
+                known = math.fsum(s for s in self._items.values() if s)
+                moment = self.cursor + (steps or 1) * seconds + known
+                by_steps = moment > self.seen
+                moment = max(moment, self.seen)
+        span = max(0.0, moment - self.cursor)
+        self.cursor = max(self.cursor, moment)
+        self.seen = max(self.seen, self.cursor)
+        if self._fresh:
+            self._fresh = False
+            self._first = _First(span, steps, seconds, again, self._begun, self.phase, by_steps)
+            self._items.clear()
+            if len(self._usual) >= _FEW:
+                self._settle()
+            return (seconds, 0.0) if seconds is not None else None
+        steps = max(1, steps or 1)
+        busy, stalled = self._divide(span, steps, seconds)
+        self._items.clear()
+        self._last = (busy, steps, again)
+        self._usual.append(busy / steps)
+        if self._first and len(self._usual) >= _FEW:
+            self._settle()
+        return (seconds if seconds is not None else busy / steps), stalled
+
+    def _learn_first(self, steps: int | None) -> None:
+        """The first interval of a log that starts in the middle has as many steps as the second."""
+        first = self._first
+        if first and first.steps is None and steps:
+            first.steps = steps
+            if first.by_steps and first.seconds:
+                more = (steps - 1) * first.seconds
+                first.span += more
+                self.cursor += more
+                self.seen = max(self.seen, self.cursor)
+
+    def _divide(self, span: float, steps: int, seconds: float | None) -> tuple[float, float]:
+        """The steps' own part of an interval, and the stall in it; the rest is booked."""
+        busy = span
+        if seconds is not None:
+            stated = steps * seconds + self._owed
+            busy = min(span, stated)
+            self._owed = min(stated - busy, _COARSE)
+        rest = span - busy
+        usual, spread = self._usual_step()
+        known_usual = len(self._usual) >= _FEW
+        for (account, _), known in self._items.items():
+            if known:
+                from_rest = min(known, rest)
+                # A stated step time holds it or not: what exceeds the usual tells.
+                room = busy - steps * usual if known_usual else 0.0
+                room = busy if seconds is None else max(0.0, room)
+                from_busy = min(known - from_rest, room)
+                rest, busy = rest - from_rest, busy - from_busy
+                self._book(account, from_rest + from_busy)
+        excess = busy - steps * usual if known_usual else 0.0
+        causes = {account for account, _ in self._items}
+        vague = {account for (account, _), known in self._items.items() if known is None}
+        stalled = 0.0
+        only = next(iter(vague)) if len(vague) == 1 else ""
+        if only:
+            self._book(only, rest)
+            rest = 0.0
+        if only and len(causes) == 1 and excess > steps * max(0.02 * usual, 4.5 * spread):
+            self._book(only, excess)
+            busy -= excess
+        elif not causes and _is_stall(excess, usual):
+            self._book("unexplained", excess)
+            busy, stalled = busy - excess, excess
+        if not vague and _is_stall(rest, usual or busy / steps):
+            stalled += rest
+        self._book("unexplained", rest)
+        return busy, stalled
+
+    def _usual_step(self) -> tuple[float, float]:
+        if not self._usual:
+            return 0.0, 0.0
+        self._age = (self._age + 1) % _REFRESH
+        if self._age == 1 or len(self._usual) < _WINDOW:
+            usual = median(self._usual)
+            self._known = usual, median(abs(value - usual) for value in self._usual)
+        return self._known
+
+    def _settle(self) -> None:
+        """Book the first interval of a launch: what exceeds usual steps is the launch's."""
+        first, self._first = self._first, None
+        if first is None:
+            return
+        usual = self._usual_step()[0] if self._usual else None
+        steps, each = first.steps or 1, first.seconds
+        if each is None:
+            each = usual if usual is not None else (first.span / steps if first.begun else 0.0)
+        if usual is not None and each > WARM * usual:
+            each = usual
+        busy = min(first.span, steps * each)
+        self._book("compute", busy * (1 - first.again))
+        self._book("lost", busy * first.again)
+        self._book(first.account, first.span - busy)
+        if first.begun:
+            self.settled[-1] += first.span - busy
+        else:
+            self.settled.append(first.span - busy)
+
+    def flush(self) -> None:
+        """Book the interval held back for the timers printed after it."""
+        if self._last is None:
+            self._timers = {}
+            return
+        busy, steps, again = self._last
+        self._book("lost", busy * again)
+        accounts = accounts_of(self._timers)
+        new, timed = busy * (1 - again), math.fsum(accounts.values()) * steps
+        if timed > busy * 1.01:
+            self.overbooked += 1
+        elif busy and timed:
+            for account, seconds in accounts.items():
+                self._book(account, seconds * steps * (new / busy) * min(1.0, busy / timed))
+            new -= min(new, timed * new / busy)
+        self._book("compute", new)
+        self._last, self._timers = None, {}
+
+    def finish(self, *, saving: bool, hung: float | None, starting: bool) -> None:
+        """Book what comes after the last step: `saving` or `starting` if that was going on."""
+        self.flush()
+        self._settle()
+        tail = self.seen - self.cursor
+        self.cursor = max(self.cursor, self.seen)
+        if self._fresh:
+            told = starting or self.phase == "restart"
+            self._book(self.phase if told else "unexplained", tail)
+            return
+        for (account, _), known in self._items.items():
+            part = min(known or 0.0, tail)
+            self._book(account, part)
+            tail -= part
+        if saving:
+            self._book("checkpoint", tail)
+            return
+        idle = min(tail, hung or 0.0)
+        self._book("idle", idle)
+        self._book("unexplained", tail - idle)
+
+    def _book(self, account: str, seconds: float) -> None:
+        if seconds > _DUST:
+            self.booked[account] = self.booked.get(account, 0.0) + seconds
+
+
+def _is_stall(excess: float, usual: float) -> bool:
+    return excess > max(STALL_SECONDS, STALL_TIMES * usual)

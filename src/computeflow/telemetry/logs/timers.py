@@ -1,0 +1,112 @@
+"""Timers that Megatron and DeepSpeed print after a step, and the accounts that they measure.
+
+Megatron (megatron/core/timers.py) prints per iteration, in ms: all on one line (one rank's),
+"(min, max) time across ranks", "max time across ranks", or "times across ranks" rank by rank.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from computeflow.telemetry.logs.events import Timers
+
+_ONE = re.compile(r"time \(ms\) \|(.*)")
+_LEAST = re.compile(r" {4}(\S+) \.*: \(([\d.]+), ([\d.]+)\)\s*$")
+_MOST = re.compile(r" {4}(\S+) \.+: ([\d.]+)\s*$")
+_RANK = re.compile(r" {5}rank +(\d+): ([\d.]+)\s*$")
+_NAME = re.compile(r"  (\S+):\s*$")
+_ACCOUNTS = {
+    "optimizer": "optimizer", "step": "optimizer", "step_microstep": "optimizer",
+    "batch-generator": "input",
+    "backward-params-all-reduce": "comm.dp", "grads-all-reduce": "comm.dp",
+    "all-grads-sync": "comm.dp", "params-all-gather": "comm.dp", "bwd_allreduce": "comm.dp",
+    "bwd_allreduce_microstep": "comm.dp", "grads-reduce-scatter": "comm.dp",
+    "layernorm-grads-all-reduce": "comm.tp", "backward-layernorm-all-reduce": "comm.tp",
+    "embedding-grads-all-reduce": "comm.other", "backward-embedding-all-reduce": "comm.other",
+    "forward-recv": "comm.pp", "forward-send": "comm.pp", "backward-recv": "comm.pp",
+    "backward-send": "comm.pp", "forward-send-forward-recv": "comm.pp",
+    "forward-send-backward-recv": "comm.pp", "backward-send-forward-recv": "comm.pp",
+    "backward-send-backward-recv": "comm.pp",
+    "forward-backward-send-forward-backward-recv": "comm.pp",
+    "pipe_send_output": "comm.pp", "pipe_send_grad": "comm.pp", "pipe_recv_input": "comm.pp",
+    "pipe_recv_grad": "comm.pp",
+}  # fmt: skip
+SAVE = "save-checkpoint"
+_STREAMS = 4096
+_FOREIGN = 64
+"""Lines of other ranks that may stand between those of a form."""
+SETUP = ("load-checkpoint", "model-and-optimizer-setup", "train/valid/test-data-iterators-setup")
+
+
+def accounts_of(milliseconds: Mapping[str, float]) -> dict[str, float]:
+    """Seconds of an iteration by account; timers that lie within others are not counted twice.
+
+    The micro-step timers of DeepSpeed are of one micro-step, its global ones of the iteration.
+    """
+    booked: dict[str, float] = {}
+    for name, value in milliseconds.items():
+        account = _ACCOUNTS.get(name)
+        if account and not name.endswith("_microstep"):
+            booked[account] = booked.get(account, 0.0) + value / 1e3
+    return booked
+
+
+class TimerLines:
+    """Forms of more than a line are followed by stream."""
+
+    def __init__(self) -> None:
+        self._open: dict[str, tuple[str, int]] = {}  # stream: form, lines it may still have
+        self._ranks: dict[str, tuple[str, float, int]] = {}  # stream: timer, sum, ranks
+
+    def event(self, text: str, stream: str) -> Timers | None:
+        if "time (ms) |" in text and (found := _ONE.search(text)):
+            pairs = (part.rpartition(":") for part in found[1].split("|"))
+            values = {n.strip(): _float(v) for n, colon, v in pairs if colon}
+            return _timers("one", values)
+        if "across ranks (ms):" in text:
+            if len(self._open) >= _STREAMS:
+                self._open.clear()
+                self._ranks.clear()
+            self._open[stream] = ("all" if "times across" in text else "lines", _FOREIGN)
+            return None
+        if stream not in self._open:
+            return None
+        form, left = self._open[stream]
+        event = _of_lines(text) if form == "lines" else self._of_ranks(text, stream)
+        if event is None:
+            self._open[stream] = (form, left - 1)
+            if left <= 1:
+                del self._open[stream]
+        return event
+
+    def _of_ranks(self, text: str, stream: str) -> Timers | None:
+        if found := _NAME.match(text):
+            self._ranks[stream] = (found[1], 0.0, 0)
+        found = _RANK.match(text)
+        if found is None or stream not in self._ranks:
+            return None
+        name, total, ranks = self._ranks[stream]
+        total, ranks = total + (_float(found[2]) or 0.0), ranks + 1
+        self._ranks[stream] = (name, total, ranks)
+        return Timers(form="mean", milliseconds={name: total / ranks}, ranks=ranks)
+
+
+def _of_lines(text: str) -> Timers | None:
+    if found := _LEAST.match(text):
+        return _timers("least", {found[1]: _float(found[2])})
+    found = _MOST.match(text)
+    return _timers("most", {found[1]: _float(found[2])}) if found else None
+
+
+def _timers(form: str, values: Mapping[str, float | None]) -> Timers | None:
+    known = {name: value for name, value in values.items() if value is not None}
+    return Timers(form=form, milliseconds=known) if known else None  # type: ignore[arg-type]
+
+
+def _float(text: str) -> float | None:
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if 0 <= value < 1e12 else None

@@ -1,0 +1,335 @@
+"""Figures of every GPU and node from its samples.
+
+A sample stands from its moment to the next one, or for one usual interval where the next is more
+than three of them away; what lies between is not observed. Samples without times count alike.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from computeflow.catalog import Catalog
+from computeflow.telemetry.metrics.facts import GpuFigures, NodeFigures
+from computeflow.telemetry.metrics.fields import ACTIVITY, NOT_SLOWING, reasons_of
+from computeflow.telemetry.metrics.samples import Device, Fleet, Floats, Series
+
+Flags = NDArray[np.bool_]
+HELD_BYTES = 2.0**30
+"""More device memory than a driver takes for itself: somebody holds the GPU."""
+BUSY = 0.5
+"""Utilisation from which a clock is that of a GPU at work; below, clocks fall by themselves."""
+IDLE_SECONDS = 600.0
+"""On end without activity: long enough that no start, checkpoint or evaluation explains it."""
+_USUAL = 3.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timeline:
+    """A GPU's samples of activity, each with the time it stands for."""
+
+    device: Device
+    signal: str
+    """The activity that was read: utilisation, else the engine's or the SMs'."""
+    times: Floats
+    seconds: Floats
+    active: Floats
+    workload: NDArray[np.int64]
+    held: Flags
+    """A label names who holds it, its memory is in use, or something ran."""
+    known: Flags
+    """Whether somebody holds it is known."""
+    reach: float
+    step: float
+
+    @property
+    def timed(self) -> bool:
+        return bool(len(self.times) > 1 and not np.isnan(self.times[0]))
+
+    @property
+    def idle(self) -> Flags:
+        return np.asarray((self.active <= 0) & self.held)
+
+    def value(self, name: str) -> Floats:
+        """Another series at the moments of this one."""
+        series = self.device.series(name)
+        if self.timed and len(series) and not np.isnan(series.times[0]):
+            return series.at(self.times, self.reach)
+        if len(series) == len(self.times):
+            return series.values
+        return np.full(len(self.times), np.nan)
+
+
+def cover(times: Floats) -> tuple[Floats, float, float]:
+    """How long each sample stands, the usual interval, and how far a sample reaches."""
+    if len(times) < 2 or np.isnan(times[0]):
+        return np.zeros(len(times)), 0.0, 0.0
+    gaps = np.diff(times)
+    usual = float(np.median(gaps))
+    reach = max(_USUAL * usual, 1.0)
+    return np.append(np.where(gaps <= reach, gaps, usual), 0.0), usual, reach
+
+
+def timeline(device: Device, *, labelled: bool) -> Timeline | None:
+    """None where no activity was sampled. `labelled`: labels of its node tell who holds what."""
+    signal = next((name for name in ACTIVITY if len(device.series(name))), None)
+    if signal is None:
+        return None
+    series = device.series(signal)
+    seconds, step, reach = cover(series.times)
+    active = series.values
+    if signal != "utilisation":
+        active = np.where(active < 0.005, 0.0, active)  # what rounds to 0 % utilisation
+    workload = device.series(f"held:{signal}").values.astype(np.int64)
+    held = (workload > 0) | (active > 0)
+    line = Timeline(
+        device=device, signal=signal, times=series.times, seconds=seconds, active=active,
+        workload=workload, held=held, known=held, reach=reach, step=step,
+    )  # fmt: skip
+    memory = line.value("memory_used")
+    held = held | (memory > HELD_BYTES)
+    if not labelled:
+        held = _without_pauses(line, held)
+    return replace(line, held=held, known=held | labelled | ~np.isnan(memory))
+
+
+def _without_pauses(line: Timeline, held: Flags) -> Flags:
+    """Held too: what is shorter than `IDLE_SECONDS`, between two times that somebody held it."""
+    held = held.copy()
+    for run in runs(line, ~held):
+        inside = run[0] > 0 and run[-1] < len(held) - 1
+        if inside and held[run[0] - 1] and held[run[-1] + 1]:
+            held[run] = line.seconds[run].sum() < IDLE_SECONDS
+    return held
+
+
+def runs(line: Timeline, chosen: Flags) -> list[NDArray[np.intp]]:
+    """Places of chosen samples that follow each other; a hole in the samples parts them."""
+    places = np.flatnonzero(chosen)
+    if not len(places):
+        return []
+    broken = (np.diff(places) > 1) | (np.diff(line.times[places]) > line.reach)
+    return np.split(places, np.flatnonzero(broken) + 1)
+
+
+def timelines(fleet: Fleet) -> list[Timeline]:
+    labelled = {device.node for device in fleet.gpus.values() if device.workloads}
+    found = (timeline(device, labelled=device.node in labelled) for device in fleet.gpus.values())
+    return [line for line in found if line is not None]
+
+
+def joules_until(device: Device) -> tuple[Series, str]:
+    """Energy since the first sample, by time: the device's counter, else its power summed up."""
+    counter = device.series("energy")
+    if len(counter) > 1 and not np.isnan(counter.times[0]):
+        grown = np.maximum(np.diff(counter.values), 0.0)  # a counter that falls was set back
+        return Series(counter.times, np.append(0.0, np.cumsum(grown))), "energy counter"
+    power = device.series("power")
+    if len(power) > 1 and not np.isnan(power.times[0]):
+        gaps = np.diff(power.times)
+        _, _, reach = cover(power.times)
+        means = (power.values[1:] + power.values[:-1]) / 2
+        grown = np.where(gaps <= reach, gaps * means, np.nan)
+        if not np.isnan(grown).any():
+            return Series(power.times, np.append(0.0, np.cumsum(grown))), "power readings"
+    return Series(np.zeros(0), np.zeros(0)), ""
+
+
+def joules_of(line: Timeline, chosen: Flags) -> float | None:
+    """Energy of the chosen samples' time; None where power was not read throughout."""
+    energy, _ = joules_until(line.device)
+    start, end = line.times[chosen], (line.times + line.seconds)[chosen]
+    if not len(energy) or (len(start) and not _spans(energy, start[0], end[-1], line.step)):
+        return None
+    parts = np.interp(end, energy.times, energy.values) - np.interp(
+        start, energy.times, energy.values
+    )
+    return float(parts.sum())
+
+
+def _spans(energy: Series, start: float, end: float, slack: float) -> bool:
+    return bool(energy.times[0] <= start + slack and energy.times[-1] >= end - slack)
+
+
+def reason_flags(line: Timeline) -> dict[str, Flags] | None:
+    """Which samples show which reason for a low clock; None where no signal tells."""
+    found: dict[str, Flags] = {}
+    told = False
+    masks = line.value("reasons")
+    if not np.isnan(masks).all():
+        told = True
+        for mask in np.unique(masks[~np.isnan(masks)]):
+            for name in reasons_of(float(mask)):
+                flags = found.setdefault(name, np.zeros(len(masks), bool))
+                flags |= masks == mask
+    for track in line.device.names("grows"):
+        values = line.value(track)
+        told = told or not np.isnan(values).all()
+        grew = np.append(np.diff(values) > 0, False)
+        _mark(found, track, grew)
+    for track in line.device.names("above"):
+        values = line.value(track)
+        told = told or not np.isnan(values).all()
+        _mark(found, track, values > 0)
+    return {k: v for k, v in found.items() if k not in NOT_SLOWING} if told else None
+
+
+def _mark(found: dict[str, Flags], track: str, flags: Flags) -> None:
+    if flags.any():
+        name = track.partition(":")[2]
+        found[name] = found.get(name, np.zeros(len(flags), bool)) | flags
+
+
+def mean(values: Floats, weights: Floats) -> float | None:
+    """Weighted by time; alike where no time passed."""
+    there = ~np.isnan(values)
+    if not there.any():
+        return None
+    weights = weights[there]
+    if weights.sum() <= 0:
+        return float(values[there].mean())
+    return float(np.average(values[there], weights=weights))
+
+
+def busy_clock(line: Timeline) -> tuple[float | None, int, float]:
+    """The mean clock while busy, how many samples it is of, and the seconds they stand for."""
+    clock = line.value("clock")
+    chosen = (line.active >= BUSY) & ~np.isnan(clock)
+    weights = np.where(chosen, line.seconds, 0.0)
+    if not chosen.any():
+        return None, 0, 0.0
+    return mean(np.where(chosen, clock, np.nan), weights), int(chosen.sum()), float(weights.sum())
+
+
+def gpu_figures(
+    fleet: Fleet, device: Device, line: Timeline | None, catalog: Catalog
+) -> GpuFigures:
+    row = catalog.accelerators.get(device.model) if device.model else None
+    clock = busy_clock(line)[0] if line else None
+    tensor = _mean_of(device, "tensor_active")
+    upper = tensor
+    if tensor is not None and clock and row is not None and row.clock_hertz:
+        upper = tensor * clock / row.clock_hertz
+    energy, joules_from = joules_until(device)
+    flags = reason_flags(line) if line else None
+    seconds = float(line.seconds.sum()) if line and line.timed else None
+    weights = line.seconds if line and seconds else None
+    return GpuFigures(
+        node=device.node, gpu=device.gpu, uuid=device.uuid, model=device.model,
+        accelerator=row.name if row else None,
+        workloads=fleet.names_of(device),
+        samples=max((len(device.series(name)) for name in device.tracks), default=0),
+        observed_seconds=seconds,
+        utilisation=_mean_of(device, "utilisation"),
+        sm_active=_mean_of(device, "sm_active"),
+        tensor_active=tensor,
+        dram_active=_mean_of(device, "dram_active"),
+        mfu_upper=None if upper is None else min(upper, 1.0),
+        idle_share=_share(line.idle, weights) if line and line.known.all() else None,
+        held_share=_share(line.held, weights) if line and line.known.all() else None,
+        power_watts=_mean_of(device, "power"),
+        power_limit_watts=_last(device, "power_limit"),
+        joules=float(energy.values[-1]) if len(energy) else None,
+        joules_from=joules_from,
+        clock_hertz=clock if line else _mean_of(device, "clock"),
+        clock_max_hertz=_last(device, "clock_max"),
+        reasons={k: share for k, v in (flags or {}).items() if (share := _share(v, weights))},
+        temperature_most=_most(device, "temperature"),
+        memory_temperature_most=_most(device, "memory_temperature"),
+        memory_used_most_bytes=_most(device, "memory_used"),
+        memory_bytes=_memory(device),
+        ecc_corrected=_growth(device, "ecc_corrected"),
+        ecc_uncorrected=_growth(device, "ecc_uncorrected"),
+        rows_remapped=_sum(_last(device, "rows_corrected"), _last(device, "rows_uncorrected")),
+        remap_failed=_flag(_last(device, "remap_failure")),
+        link_bytes_per_second=_sum(
+            _mean_of(device, "link_sent"), _mean_of(device, "link_received")
+        ),
+        link_errors=_sum(*(_growth(device, name) for name in device.names("link_errors"))),
+        pcie_bytes_per_second=_sum(
+            _mean_of(device, "pcie_sent"), _mean_of(device, "pcie_received")
+        ),
+        pcie_replays=_growth(device, "pcie_replays"),
+        xids=tuple(sorted({int(v) for v in device.series("xid").values if v > 0})),
+    )  # fmt: skip
+
+
+def node_figures(fleet: Fleet) -> tuple[NodeFigures, ...]:
+    found = []
+    for device in fleet.nodes.values():
+        total, free = _last(device, "memory_total:"), _last(device, "memory_available:")
+        idle, cpus = _rates(device, "cpu"), len(device.names("cpu"))
+        busy = cpus - idle if idle is not None else _mean_of(device, "cpus_busy:")
+        found.append(
+            NodeFigures(
+                node=device.node,
+                cpus_busy=None if busy is None else max(busy, 0.0),
+                memory_used_share=1 - free / total if total and free is not None else None,
+                network_received_bytes_per_second=_rates(device, "network_received"),
+                network_sent_bytes_per_second=_rates(device, "network_sent"),
+                infiniband_received_bytes_per_second=_rates(device, "infiniband_received"),
+                infiniband_sent_bytes_per_second=_rates(device, "infiniband_sent"),
+            )
+        )
+    for node, values in fleet.node_values.items():
+        found.append(NodeFigures(node=node, **values))
+    return tuple(sorted(found, key=lambda row: row.node))
+
+
+def _rates(device: Device, prefix: str) -> float | None:
+    """The growth per second of all counters of a kind together; None for less than two samples."""
+    total = None
+    for name in device.names(prefix):
+        series = device.series(name)
+        if len(series) < 2 or np.isnan(series.times[0]):
+            continue
+        grown = np.maximum(np.diff(series.values), 0.0).sum()
+        total = (total or 0.0) + float(grown / (series.times[-1] - series.times[0]))
+    return total
+
+
+def _mean_of(device: Device, name: str) -> float | None:
+    series = device.series(name)
+    return mean(series.values, cover(series.times)[0]) if len(series) else None
+
+
+def _last(device: Device, name: str) -> float | None:
+    series = device.series(name)
+    return float(series.values[-1]) if len(series) else None
+
+
+def _most(device: Device, name: str) -> float | None:
+    series = device.series(name)
+    return float(series.values.max()) if len(series) else None
+
+
+def _growth(device: Device, name: str) -> float | None:
+    series = device.series(name)
+    if not len(series):
+        return None
+    if np.isnan(series.times[0]):
+        return float(series.values[-1])
+    return float(np.maximum(np.diff(series.values), 0.0).sum())
+
+
+def _share(flags: Flags, weights: Floats | None) -> float | None:
+    return mean(flags.astype(float), np.ones(len(flags)) if weights is None else weights)
+
+
+def _memory(device: Device) -> float | None:
+    total = _last(device, "memory_total")
+    if total is not None:
+        return total
+    used, free = _last(device, "memory_used"), _last(device, "memory_free")
+    return used + free if used is not None and free is not None else None
+
+
+def _sum(*parts: float | None) -> float | None:
+    known = [part for part in parts if part is not None]
+    return sum(known) if known else None
+
+
+def _flag(value: float | None) -> bool | None:
+    return None if value is None else value > 0

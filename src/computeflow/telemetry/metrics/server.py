@@ -1,0 +1,290 @@
+"""A Prometheus or VictoriaMetrics server, asked by PromQL over its HTTP API.
+
+Names first, then every known metric over the window in pieces of bounded size. Only GET, only this
+address: a redirect to another is refused, proxies are not used, an answer has a most size and a
+most time. The token of COMPUTEFLOW_PROMETHEUS_TOKEN goes over TLS or to this machine only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import ipaddress
+import math
+import os
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import SplitResult, urlencode, urljoin, urlsplit
+
+from computeflow import codec
+from computeflow.errors import InputError
+from computeflow.telemetry.metrics.answers import MOST_BYTES, add_result, result_of, rows
+from computeflow.telemetry.metrics.fields import ACTIVITY
+from computeflow.telemetry.metrics.samples import MOST_SAMPLES, Fleet, gpu_field, node_of
+from computeflow.telemetry.metrics.source import new_fleet, observed
+from computeflow.telemetry.observed import Asked, Observed
+from computeflow.units import format_seconds
+
+TOKEN = "COMPUTEFLOW_PROMETHEUS_TOKEN"
+WINDOW_SECONDS = 3600.0
+"""Asked for where nobody says since when."""
+REQUEST_SECONDS = 30.0
+TOTAL_SECONDS = 300.0
+MOST_POINTS = 1440
+_ANSWER_SAMPLES = 200_000
+_RANGE_POINTS = 10_000
+"""Prometheus answers at most 11,000 points a series."""
+_CLOSEST_SECONDS = 300
+_MOST_REDIRECTS = 3
+_STEPS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 43200, 86400)
+_NAMES = '{__name__=~"DCGM_FI_.+|dcgm_.+|(amd_)?(gpu|pcie)_.+|GPU_.+|PCIE_.+"}'
+_DEVICES = 'device!~"lo|docker.*|veth.*|cali.*|cni.*|br-.*|virbr.*|flannel.*|tunl.*"'
+_BY = "instance, node, nodename, Hostname"
+_NODE_QUERIES = {
+    "cpus_busy": 'rate(node_cpu_seconds_total{{mode!="idle"}}[{window}s])',
+    "network_received_bytes_per_second":
+        "rate(node_network_receive_bytes_total{{" + _DEVICES + "}}[{window}s])",
+    "network_sent_bytes_per_second":
+        "rate(node_network_transmit_bytes_total{{" + _DEVICES + "}}[{window}s])",
+    "infiniband_received_bytes_per_second":
+        "rate(node_infiniband_port_data_received_bytes_total[{window}s])",
+    "infiniband_sent_bytes_per_second":
+        "rate(node_infiniband_port_data_transmitted_bytes_total[{window}s])",
+    "memory_used_share": "1 - node_memory_MemAvailable_bytes / node_memory_MemTotal_bytes",
+}  # fmt: skip
+
+
+def observe_server(address: str, asked: Asked) -> list[Observed]:
+    server = connect(address)
+    end = asked.end if asked.end is not None else server.now()
+    start = asked.start if asked.start is not None else end - WINDOW_SECONDS
+    if not start < end:
+        raise InputError(
+            f"{server.name}: the window ends at {end:g}, before it starts at {start:g}"
+        )
+    names = [name for name in server.names(start, end) if gpu_field(name) is not None]
+    if not names:
+        raise InputError(
+            f"{server.name}: no GPU metrics between {start:.0f} and {end:.0f} (looked for "
+            "dcgm-exporter's and AMD's device-metrics-exporter's names)"
+        )
+    first = min(names, key=_order)
+    series = server.count_series(first, start, end)
+    points = max(2, min(MOST_POINTS, MOST_SAMPLES // max(series * len(names), 1)))
+    step = _step(end - start, points, server.interval(first, start, end))
+    fleet = new_fleet(asked)
+    for name in names:
+        server.read(name, fleet, start, end, step, series)
+    server.read_nodes(fleet, start, end)
+    notes = [f"{server.name}: values every {format_seconds(step)}", *server.warnings]
+    return [observed(fleet, [server.name], asked, notes=notes)]
+
+
+def _order(name: str) -> int:
+    """Activity first: about one series per GPU and workload."""
+    known = gpu_field(name)
+    return ACTIVITY.index(known.name) if known and known.name in ACTIVITY else len(ACTIVITY)
+
+
+def _step(window: float, points: int, interval: float) -> float:
+    """No finer than the samples are, nor than so many points allow."""
+    least = window / points
+    fine = max((step for step in _STEPS if step <= interval), default=_STEPS[0])
+    return float(next((step for step in _STEPS if step >= max(least, fine)), math.ceil(least)))
+
+
+@dataclass(slots=True)
+class Server:
+    address: SplitResult
+    token: str = field(default="", repr=False)
+    warnings: list[str] = field(default_factory=list)
+    deadline: float = field(default_factory=lambda: time.monotonic() + TOTAL_SECONDS)
+
+    @property
+    def name(self) -> str:
+        return self.address.geturl()
+
+    def now(self) -> float:
+        """The server's own clock, so that ours need not be right."""
+        data = self.ask("query", {"query": "time()"})
+        return next((values[0][1] for _, values in rows(data, self.name) if values), 0.0)
+
+    def names(self, start: float, end: float) -> list[str]:
+        found = self.ask(
+            "label/__name__/values",
+            {"match[]": _NAMES, "start": f"{start:.3f}", "end": f"{end:.3f}"},
+        )
+        if not isinstance(found, list) or not all(isinstance(name, str) for name in found):
+            raise InputError(f"{self.name}: an answer that is not of Prometheus' form")
+        return found
+
+    def count_series(self, name: str, start: float, end: float) -> int:
+        match = {"match[]": name, "start": f"{start:.3f}", "end": f"{end:.3f}"}
+        found = self.ask("series", match)
+        return max(len(found), 1) if isinstance(found, list) else 1
+
+    def interval(self, name: str, start: float, end: float) -> float:
+        """Seconds between samples, where they lie closest."""
+        span = max(min(_CLOSEST_SECONDS, int(end - start)), 1)
+        counts = f"count_over_time({name}[{span}s])[{math.ceil(end - start)}s:{span}s]"
+        data = self.ask("query", {"query": f"max(max_over_time({counts}))", "time": f"{end:.3f}"})
+        most = [values[-1][1] for _, values in rows(data, self.name) if values]
+        return span / max(most[0] - 1, 1) if most else float(span)
+
+    def read(
+        self, name: str, fleet: Fleet, start: float, end: float, step: float, series: int
+    ) -> None:
+        """The metric over the window, in answers of bounded size."""
+        points = max(1, min(_ANSWER_SAMPLES // series, _RANGE_POINTS))
+        at = end - math.floor((end - start) / step) * step
+        while at <= end + step / 2:
+            last = min(at + (points - 1) * step, end)
+            piece = {"query": name, "start": f"{at:.3f}", "end": f"{last:.3f}", "step": f"{step:g}"}
+            data = self.ask(
+                "query_range", piece | {"nocache": "1"}
+            )  # else VictoriaMetrics moves it
+            add_result(data, fleet, self.name, name)
+            at = last + step
+
+    def read_nodes(self, fleet: Fleet, start: float, end: float) -> None:
+        for figure, query in _NODE_QUERIES.items():
+            window = max(int(end - start), 1)
+            text = f"sum by ({_BY}) ({query.format(window=window)})"
+            data = self.ask("query", {"query": text, "time": f"{end:.3f}"})
+            for labels, values in rows(data, self.name):
+                if values and math.isfinite(values[-1][1]):
+                    fleet.node_values.setdefault(node_of(labels), {})[figure] = values[-1][1]
+
+    def ask(self, path: str, parameters: Mapping[str, str]) -> Any:
+        url = f"{self.name.rstrip('/')}/api/v1/{path}?{urlencode(parameters)}"
+        for _ in range(_MOST_REDIRECTS + 1):
+            status, place, body = self._get(url)
+            if status not in (301, 302, 303, 307, 308):
+                break
+            url = self._same_place(urljoin(url, place))
+        else:
+            raise InputError(f"{self.name}: redirected without end")
+        if status in (401, 403):
+            raise InputError(f"{self.name}: refused with {status}; set {TOKEN} to a token it takes")
+        if status != 200 and not body.lstrip().startswith(b"{"):
+            raise InputError(f"{self.name}: answered {status}; is it a Prometheus server?")
+        answer = codec.from_json(body, self.name)
+        for words in answer.get("warnings") or () if isinstance(answer, dict) else ():
+            if len(self.warnings) < 10:
+                self.warnings.append(f"{self.name} warns: {' '.join(str(words).split())[:200]}")
+        return result_of(answer, self.name)
+
+    def _same_place(self, url: str) -> str:
+        try:
+            new = urlsplit(url)
+            same = _place(new) == _place(self.address)
+        except ValueError:
+            same = False
+        if not same:
+            raise InputError(f"{self.name}: redirects to another address, which is not followed")
+        return url
+
+    def _get(self, url: str) -> tuple[int, str, bytes]:
+        left = min(REQUEST_SECONDS, self.deadline - time.monotonic())
+        if left <= 0:
+            raise InputError(f"{self.name}: gave up after {TOTAL_SECONDS:.0f} s")
+        headers = {"Accept": "application/json", "User-Agent": "computeflow"}
+        if self.token:
+            headers["Authorization"] = f"Bearer {self.token}"
+        parts = urlsplit(url)
+        connection = _connection(parts, left)
+        expired = threading.Event()
+        try:
+            connection.connect()
+            with _watch(connection.sock, left, expired):
+                connection.request("GET", f"{parts.path}?{parts.query}", headers=headers)
+                response = connection.getresponse()
+                body = response.read(MOST_BYTES + 1)
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            words = _words(error)
+            if expired.is_set() or isinstance(error, TimeoutError):
+                words = f"no answer within {left:.0f} s"
+            raise InputError(f"{self.name}: {words}") from None
+        finally:
+            connection.close()
+        if expired.is_set():
+            raise InputError(f"{self.name}: no answer within {left:.0f} s")
+        if len(body) > MOST_BYTES:
+            raise InputError(
+                f"{self.name}: an answer of more than {MOST_BYTES // 2**20} MiB; ask for less time"
+            )
+        return response.status, response.headers.get("Location", ""), body
+
+
+def connect(address: str) -> Server:
+    """Checks the address; nothing is sent yet."""
+    try:
+        parts = urlsplit(address)
+        host, port = parts.hostname, parts.port
+    except ValueError as error:
+        raise InputError(f"{address!r} is no address: {error}") from None
+    if parts.scheme not in ("http", "https") or not host:
+        raise InputError(f"{address!r} is no address of a server: write http://host:port")
+    if parts.username is not None or parts.query or parts.fragment:
+        raise InputError(f"{host}: write the address without user, query or fragment; {TOKEN} "
+                         "names a token")  # fmt: skip
+    if port == 0:
+        raise InputError(f"{address!r}: port 0 is none")
+    token = os.environ.get(TOKEN, "").strip()
+    if not (token.isascii() and token.isprintable()):
+        raise InputError(f"{TOKEN} holds characters that no token has")
+    if token and parts.scheme == "http" and not _is_here(host):
+        raise InputError(f"{address}: {TOKEN} is not sent in the clear; write https://")
+    return Server(address=parts._replace(path=parts.path.rstrip("/")), token=token)
+
+
+def _is_here(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _place(parts: SplitResult) -> tuple[str, str | None, int | None]:
+    usual = {"http": 80, "https": 443}
+    return parts.scheme, parts.hostname, parts.port or usual.get(parts.scheme)
+
+
+def _connection(parts: SplitResult, seconds: float) -> http.client.HTTPConnection:
+    host = parts.hostname or ""
+    if parts.scheme == "https":
+        return http.client.HTTPSConnection(
+            host, parts.port, timeout=seconds, context=ssl.create_default_context()
+        )
+    return http.client.HTTPConnection(host, parts.port, timeout=seconds)
+
+
+@contextlib.contextmanager
+def _watch(held: socket.socket, seconds: float, expired: threading.Event) -> Iterator[None]:
+    """Ends a server that keeps sending a little: a socket's own timeout starts anew with it."""
+
+    def cut() -> None:
+        expired.set()
+        with contextlib.suppress(OSError):
+            held.shutdown(socket.SHUT_RDWR)
+
+    timer = threading.Timer(seconds, cut)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def _words(error: Exception) -> str:
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate is not trusted: {error.verify_message}"
+    if isinstance(error, OSError):
+        return error.strerror or str(error) or type(error).__name__
+    return f"not an HTTP answer ({type(error).__name__})"

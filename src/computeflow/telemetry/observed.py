@@ -1,0 +1,74 @@
+"""What a source says of a run, in one shape for all kinds: `Observed`; a kind of file is a `Source`.
+
+A source knows its files by their content, reads them in bounded memory, and says what it found: facts
+of its own kind, a ledger where it has times enough for one (or why not), findings, and happenings,
+which are what sources are joined on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from computeflow.catalog import Catalog
+from computeflow.ledger import Finding, Ledger
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Happening:
+    """Something at a moment, on a node, a rank or a device: the key that sources share."""
+
+    seconds: float | None
+    """Unix time; None where the source has no absolute clock."""
+    what: str
+    """Short and countable: "xid 79", "restart", "throttled: power cap"."""
+    node: str = ""
+    rank: int | None = None
+    gpu: str = ""
+    """Index or UUID, as the source writes it."""
+    job: str = ""
+    detail: str = ""
+    fault: bool = False
+    """It can stop or slow a job; else it is only worth knowing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observed:
+    kind: str
+    """Of the source: flight-recorder, op-timeline, log, metrics, ..."""
+    sources: tuple[str, ...]
+    """Files or addresses."""
+    facts: Any
+    """A dataclass of the kind; JSON has it field for field."""
+    ledger: Ledger | None = None
+    ledger_reason: str = ""
+    """Why there is no ledger."""
+    findings: tuple[Finding, ...] = ()
+    happenings: tuple[Happening, ...] = ()
+    left_out: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What every source may need to know beside its files."""
+
+    catalog: Catalog
+    start: float | None = None
+    """Unix time; earlier is not asked for."""
+    end: float | None = None
+
+
+class Source(Protocol):
+    @property
+    def kind(self) -> str: ...
+
+    def recognises(self, path: Path, head: bytes) -> bool:
+        """By content; `head` is the beginning of the file, decompressed."""
+        ...
+
+    def observe(self, paths: Sequence[Path], asked: Asked) -> list[Observed]:
+        """Of all its files in one call: ranks of a hang belong together."""
+        ...

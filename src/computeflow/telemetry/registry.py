@@ -1,0 +1,90 @@
+"""Every kind of source, and which files are whose: `sort_files`, then `observe`.
+
+A file belongs to the first kind that knows its content; the most talkative kind (logs) is asked last.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from computeflow.errors import ComputeFlowError, InputError
+from computeflow.telemetry.accounting.source import AccountingSource
+from computeflow.telemetry.flight.source import FlightRecorder
+from computeflow.telemetry.kernel.burn import GpuBurnSource
+from computeflow.telemetry.kernel.source import KernelLogSource
+from computeflow.telemetry.lines import head_of
+from computeflow.telemetry.logs.source import LogSource
+from computeflow.telemetry.metrics.server import observe_server
+from computeflow.telemetry.metrics.source import MetricsSource
+from computeflow.telemetry.observed import Asked, Observed, Source
+from computeflow.telemetry.sources import ENDINGS, files_of, looks_like_trace, other_kinds
+from computeflow.telemetry.whatif.source import OpTimelines
+
+TRACE = "kineto"
+SOURCES: tuple[Source, ...] = (
+    FlightRecorder(), OpTimelines(), AccountingSource(), KernelLogSource(), GpuBurnSource(),
+    MetricsSource(), LogSource(),
+)  # fmt: skip
+BY_KIND = {source.kind: source for source in SOURCES}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sorted:
+    files: Mapping[str, tuple[Path, ...]]
+    """By kind; traces are `TRACE`."""
+    left_out: tuple[str, ...]
+
+
+def sort_files(paths: Sequence[Path]) -> Sorted:
+    """Files as named must be of some kind; of folders, other files are counted by their ending."""
+    found: dict[str, dict[Path, None]] = {}
+    others: Counter[str] = Counter()
+    notes: list[str] = []
+    for path in paths:
+        before = len(notes), sum(map(len, found.values()))
+        for file in files_of(path, notes):
+            kind = kind_of(file)
+            if kind is None and file == path and path.name.endswith(ENDINGS):
+                kind = TRACE  # it will say what it is not
+            if kind is not None:
+                found.setdefault(kind, {})[file] = None
+            elif file != path:
+                others[file.suffix or "no ending"] += 1
+            else:
+                notes.append(f"{file}: none of {', '.join((TRACE, *BY_KIND))} by its content")
+        if before == (len(notes), sum(map(len, found.values()))):
+            notes.append(f"{path}: nothing to read in it")
+    notes += other_kinds(others)
+    if not found:
+        raise InputError("; ".join(notes) or "no files to read")
+    return Sorted(
+        files={kind: tuple(files) for kind, files in found.items()}, left_out=tuple(notes)
+    )
+
+
+def kind_of(path: Path) -> str | None:
+    if looks_like_trace(path):
+        return TRACE
+    head = head_of(path)
+    return next((source.kind for source in SOURCES if source.recognises(path, head)), None)
+
+
+def observe(
+    files: Mapping[str, Sequence[Path]], addresses: Sequence[str], asked: Asked
+) -> tuple[list[Observed], list[str]]:
+    """What all sources but traces say; a source that fails is left out with its reason."""
+    found: list[Observed] = []
+    left_out = []
+    for kind, paths in files.items():
+        if kind == TRACE:
+            continue
+        try:
+            found += BY_KIND[kind].observe(paths, asked)
+        except ComputeFlowError as error:
+            left_out.append(str(error))
+    for address in addresses:
+        found += observe_server(address, asked)
+    return found, left_out

@@ -1,0 +1,105 @@
+"""Files that somebody points at: which of them are recordings, and which are left out and why."""
+
+from __future__ import annotations
+
+import os
+import stat
+import zlib
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from computeflow.errors import InputError
+
+MOST_FILES = 100_000
+_LOOK = 1 << 16
+ENDINGS = (".json", ".json.gz", ".gz", ".trace")
+_SIGNS = (b'"traceEvents"', b'"deviceProperties"', b'"baseTimeNanoseconds"', b'"distributedInfo"')
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    traces: tuple[Path, ...]
+    left_out: tuple[str, ...]
+
+
+def find_traces(paths: Sequence[Path]) -> Found:
+    """Files as named; of folders, what looks like a trace, other kinds counted by their ending."""
+    traces: dict[Path, None] = {}
+    others: Counter[str] = Counter()
+    notes: list[str] = []
+    for path in paths:
+        before = len(traces)
+        for file in files_of(path, notes):
+            if file == path or looks_like_trace(file):
+                traces[file] = None
+            else:
+                others[file.suffix or "no ending"] += 1
+        if len(traces) == before:
+            notes.append(f"{path}: no trace in it")
+    notes += other_kinds(others)
+    if not traces:
+        raise InputError(f"no trace to read: {'; '.join(notes)}")
+    return Found(traces=tuple(traces), left_out=tuple(notes))
+
+
+def other_kinds(counts: Counter[str]) -> list[str]:
+    """A line on files that nobody reads, by their ending; none where there are none."""
+    kinds = ", ".join(f"{n:,} {ending}" for ending, n in counts.most_common(5))
+    return [f"files of other kinds: {kinds}"] if kinds else []
+
+
+def files_of(path: Path, notes: list[str]) -> Iterator[Path]:
+    """A file itself, or all files of a folder; what cannot be looked at goes to the notes."""
+    try:
+        mode = path.stat().st_mode
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror or error}") from None
+    except ValueError as error:  # a zero byte
+        raise InputError(f"{str(path)!r}: {error}") from None
+    if stat.S_ISREG(mode):
+        yield path
+    elif stat.S_ISDIR(mode):
+        for count, file in enumerate(_files(path, notes)):
+            if count >= MOST_FILES:
+                notes.append(f"{path}: only the first {MOST_FILES:,} files were looked at")
+                return
+            yield file
+    else:
+        raise InputError(f"{path}: a device or a pipe, not a file")
+
+
+def _files(folder: Path, notes: list[str]) -> Iterator[Path]:
+    """In order of name, folders below included; our own results are not looked at."""
+
+    def closed(error: OSError) -> None:
+        notes.append(f"{error.filename}: {error.strerror or error}")
+
+    for where, folders, files in os.walk(folder, onerror=closed):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        for name in sorted(files):
+            if not name.startswith("."):
+                yield Path(where) / name
+
+
+def looks_like_trace(path: Path) -> bool:
+    """By its ending and its first kilobytes."""
+    if not path.name.endswith(ENDINGS):
+        return False
+    try:
+        if not stat.S_ISREG(path.stat().st_mode):
+            return False
+        with path.open("rb") as file:
+            head = file.read(_LOOK)
+    except OSError:
+        return True  # it will say so when it is read
+    if head[:2] == b"\x1f\x8b":
+        try:
+            head = zlib.decompressobj(31).decompress(head, _LOOK)
+        except zlib.error:
+            return True  # broken: it will say so when it is read
+    opening = head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1]
+    if opening == b"[":
+        return b'"ph"' in head
+    return opening == b"{" and any(sign in head for sign in _SIGNS)

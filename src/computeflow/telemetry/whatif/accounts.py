@@ -1,0 +1,150 @@
+"""A closed ledger of each step: what every worker did, and why it waited.
+
+Of a worker's step, from its first start to the last end of any worker:
+
+- computation, the optimizer, and transfers that computation does not hide, as recorded (a transfer is
+  what follows the start of the last side);
+- `bubble`: the wait that remains when every operation takes its type's median (a replay);
+- the pauses that no operation explains, which a replay has not: `unexplained`;
+- the rest is wait for others: `imbalance` where stages always differ and where micro-batches have
+  unequal work (their forward and backward times rise together), `straggler` where workers always
+  differ from their stage, or times vary without such a cause.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from computeflow.ledger import Cause, Entry, Ledger, Window, concatenate
+from computeflow.telemetry.intervals import EMPTY, union
+from computeflow.telemetry.whatif import graph as ops
+from computeflow.telemetry.whatif.replay import ends_of, usual
+from computeflow.telemetry.whatif.slowdown import Replayed
+from computeflow.telemetry.whatif.trace import Floats, Ints
+
+ACCOUNTS = {
+    **dict.fromkeys(ops.COMPUTE, "compute"),
+    ops.OPTIMIZER: "optimizer",
+    **dict.fromkeys((*ops.MESSAGES, ops.EMBEDDINGS), "comm.pp"),
+    **dict.fromkeys((ops.GATHER, ops.REDUCE, ops.SEPARATE), "comm.dp"),
+    ops.NORMS: "comm.tp",
+    ops.CLIP: "comm.other",
+    ops.COLLECT: "host",
+}
+ORDER = ("compute", "optimizer", "comm.pp", "comm.dp", "comm.tp", "comm.other", "host")
+"""An instant belongs to the first that has it."""
+WORK_VARIES = 0.9
+"""The study's bound on the correlation of forward and backward times."""
+_UNAVAILABLE = {"compute.model": "FLOPs of the model", "host": "what the host did",
+                "input": "what the host did"}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepAccounts:
+    step: int
+    wall_seconds: float
+    accounts: dict[str, float]
+    """GPU-seconds."""
+
+
+def ledger_of(
+    replayed: Replayed, culprit: int | None = None
+) -> tuple[Ledger, tuple[StepAccounts, ...]]:
+    """`culprit`: the rank of the one worker that holds the others up, if there is one."""
+    timeline, slowdown = replayed.timeline, replayed.slowdown
+    busy = _busy(replayed)
+    waits = _waits(replayed, busy)
+    gpus = timeline.ranks.size * timeline.gpus_per_worker
+    cause = Cause(rank=culprit, account="compute") if culprit is not None else None
+    ledgers = []
+    for place, step in enumerate(timeline.steps):
+        seconds = {name: float(table[place].sum()) for name, table in (busy | waits).items()}
+        entries = [
+            Entry(account=name, gpu_seconds=value * timeline.gpus_per_worker,
+                  cause=cause if name == "straggler" else None)
+            for name, value in seconds.items() if value > 0
+        ]  # fmt: skip
+        ledgers.append(
+            Ledger.closed(
+                entries,
+                gpus=gpus,
+                wall_seconds=slowdown.recorded[place],
+                basis="measured",
+                window=Window(label=f"step {step}", first_step=step, last_step=step),
+                unavailable=_UNAVAILABLE,
+                fell_to={"input": "unexplained"},
+            )
+        )
+    by_step = tuple(
+        StepAccounts(step=step, wall_seconds=ledger.wall_seconds, accounts=ledger.accounts)
+        for step, ledger in zip(timeline.steps, ledgers, strict=True)
+    )
+    return concatenate(ledgers), by_step
+
+
+def _busy(replayed: Replayed) -> dict[str, Floats]:
+    """As recorded; step by worker (replica by stage), seconds."""
+    timeline = replayed.timeline
+    first = timeline.start.min(axis=(0, 2))[None, :, None]
+    start = np.maximum(replayed.measured.began, timeline.start) - first
+    end = timeline.start + timeline.duration - first
+    return _exposed(replayed, start, end)
+
+
+def _waits(replayed: Replayed, busy: dict[str, Floats]) -> dict[str, Floats]:
+    slowdown, seconds = replayed.slowdown, replayed.seconds
+    whole = np.array(slowdown.recorded)[:, None]
+    rest = np.maximum(whole - sum(busy.values()), 0.0)
+    bubble = np.minimum(rest, _usual_wait(replayed)[None, :])
+    pauses = np.maximum(whole - np.array(slowdown.replayed)[:, None], 0.0)
+    excess = np.maximum(rest - bubble - pauses, 0.0)
+    stages = np.maximum(seconds["by stage"] - seconds["median"], 0.0)
+    workers = np.maximum(seconds["by worker"] - seconds["by stage"], 0.0)
+    varying = np.maximum(seconds["measured"] - seconds["by worker"], 0.0)
+    total = np.maximum(stages + workers + varying, 1e-30)
+    by_work = (slowdown.varies_with_work or 0.0) >= WORK_VARIES
+    uneven = (stages + (varying if by_work else 0.0)) / total
+    unequal = (workers + (0.0 if by_work else varying)) / total
+    return {
+        "bubble": bubble,
+        "imbalance": excess * uneven[:, None],
+        "straggler": excess * unequal[:, None],
+    }
+
+
+def _usual_wait(replayed: Replayed) -> Floats:
+    """Of each worker, in a replay with medians: one step of one replica stands for all."""
+    timeline = replayed.timeline
+    median = usual(timeline, replayed.measured.own, median=True)[:, :1, None]
+    end = ends_of(replayed.graph, (len(median), 1, 1), [median])[:, 0]
+    busy = _exposed(replayed, end - median, end)
+    wait = float(replayed.seconds["median"][0]) - sum(busy.values())
+    return np.tile(np.maximum(wait, 0.0)[0], timeline.replicas)
+
+
+def _exposed(replayed: Replayed, start: Floats, end: Floats) -> dict[str, Floats]:
+    """Seconds of each account by step and worker: all of them laid out on one long line."""
+    pattern = replayed.timeline.pattern
+    _, steps, replicas = start.shape
+    slots = steps * replicas * pattern.stages
+    begin, finish = _nanoseconds(start), _nanoseconds(end)
+    length = int(finish.max(initial=0)) + 1
+    step, replica = np.arange(steps)[:, None], np.arange(replicas)[None, :]
+    slot = (step * replicas + replica)[None] * pattern.stages + pattern.stage[:, None, None]
+    begin, finish = slot * length + begin, slot * length + finish
+    edges = np.arange(slots, dtype=np.int64) * length
+    taken, found = EMPTY, {}
+    kinds = np.array([ACCOUNTS[kind] for kind in pattern.optype])
+    for account in ORDER:
+        chosen = kinds == account
+        own = union(begin[chosen].ravel(), finish[chosen].ravel()).minus(taken)
+        taken = taken.either(own)
+        seconds = own.within(edges, edges + length) / 1e9
+        found[account] = seconds.reshape(steps, replicas * pattern.stages)
+    return found
+
+
+def _nanoseconds(seconds: Floats) -> Ints:
+    return np.maximum(np.rint(seconds.astype(np.float64) * 1e9), 0).astype(np.int64)

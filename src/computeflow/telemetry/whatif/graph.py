@@ -1,0 +1,262 @@
+"""What waits for what within a step: the dependencies of the straggler study, on one replica.
+
+On a worker, operations of one kind of work run one after another: computation, each direction of
+pipeline messages, data-parallel communication. Across them:
+
+- a stage's k-th forward (backward) computation needs its k-th receipt, which is posted after the
+  computation before; a send follows its computation;
+- the first backward messages are posted two computations before the first backward one;
+- the first forward of a chunk needs the chunk's gathered parameters;
+- the step ends with: garbage collection, gradients of layer norms, of embeddings (first and last
+  stage together), of the data-parallel group, clipping (all stages together), the optimizer. Where
+  gradients are reduced while the backward pass runs, each chunk's follow its last backward.
+
+Messages join the two ends; what a data-parallel group does joins all its replicas. Operations that a
+profiler recorded but that move nothing (at the ends of the pipeline) join nobody.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from computeflow.errors import InputError
+from computeflow.telemetry.whatif.trace import Pattern
+
+FORWARD, BACKWARD = "forward-compute", "backward-compute"
+COMPUTE = (FORWARD, BACKWARD)
+MESSAGES = ("forward-send", "forward-recv", "backward-send", "backward-recv")
+GATHER, REDUCE = "params-all-gather", "grads-reduce-scatter"
+SEPARATE = "separate-grads-all-reduce"
+NORMS, EMBEDDINGS = "layernorm-grads-all-reduce", "embedding-grads-all-reduce"
+CLIP, OPTIMIZER, COLLECT = "optimizer-clip-main-grad", "optimizer", "gc"
+ACROSS_REPLICAS = (GATHER, REDUCE, SEPARATE, CLIP)
+COMMUNICATION = (*MESSAGES, GATHER, REDUCE, SEPARATE, NORMS, EMBEDDINGS, CLIP)
+KNOWN = (*COMPUTE, *COMMUNICATION, OPTIMIZER, COLLECT)
+_CLOCKS = 5e-5
+"""Seconds by which the clocks of two workers may differ."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Meeting:
+    """Operations that end together, after the last of them has begun; alone for what is no exchange."""
+
+    ops: tuple[int, ...]
+    joined: bool
+    """It ends a transfer after the last of its operations has begun, not a duration after its own."""
+    all_replicas: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Graph:
+    before: tuple[tuple[int, ...], ...]
+    """Of each operation, those that it waits for."""
+    order: tuple[Meeting, ...]
+    """So that everything comes after what it waits for."""
+
+
+@dataclass(slots=True)
+class _Stage:
+    """A worker's operations by type, each in order of start."""
+
+    by_type: dict[str, list[int]] = field(default_factory=dict)
+
+    def of(self, *types: str) -> list[int]:
+        return [op for kind in types for op in self.by_type.get(kind, ())]
+
+
+def build(pattern: Pattern) -> Graph:
+    builder = _Builder(pattern)
+    builder.connect()
+    return builder.graph()
+
+
+class _Builder:
+    def __init__(self, pattern: Pattern) -> None:
+        self.pattern = pattern
+        self.overlapped = SEPARATE in pattern.optype
+        self.before: list[list[int]] = [[] for _ in pattern.optype]
+        self.meets: list[list[int]] = []
+        self.stages = [_Stage() for _ in range(pattern.stages)]
+        self.sent: dict[tuple[str, int], list[int]] = {}
+        """Messages that move something, by type and stage."""
+        order = sorted(
+            range(len(pattern.optype)),
+            key=lambda op: (pattern.start[op], pattern.number[op], pattern.optype[op]),
+        )
+        unknown = set(pattern.optype) - set(KNOWN)
+        if unknown:
+            raise InputError(f"operations of unknown type: {', '.join(sorted(unknown)[:5])}")
+        for op in order:
+            stage = self.stages[int(pattern.stage[op])]
+            stage.by_type.setdefault(pattern.optype[op], []).append(op)
+        if not all(stage.of(FORWARD) and stage.of(BACKWARD) for stage in self.stages):
+            raise InputError("a stage without forward or backward computation")
+
+    def connect(self) -> None:
+        for number, stage in enumerate(self.stages):
+            work = self._in_order(stage.of(*COMPUTE))
+            self._chain(work)
+            for kind in MESSAGES:
+                self._chain(stage.of(kind))
+                self._messages(number, stage, kind)
+            self._first_backward(stage, work)
+            self._chain(self._in_order(stage.of(GATHER, REDUCE)))
+            self._gathered(stage)
+            if self.overlapped:
+                self._reduced(stage)
+            self._end_of_step(stage, work, at_an_end=number in (0, len(self.stages) - 1))
+        self._pairs()
+        ends = {0, len(self.stages) - 1}
+        self.meets.append([op for n in ends for op in self.stages[n].of(EMBEDDINGS)])
+        self.meets.append([op for stage in self.stages for op in stage.of(CLIP)])
+        self.meets += [[op] for stage in self.stages for op in stage.of(GATHER, REDUCE, SEPARATE)]
+
+    def _in_order(self, ops: Iterable[int]) -> list[int]:
+        p = self.pattern
+        return sorted(ops, key=lambda op: (p.start[op], p.number[op], p.optype[op]))
+
+    def _chain(self, ops: Iterable[int], last: Iterable[int] = ()) -> None:
+        waits = list(last)
+        for op in ops:
+            self.before[op] += waits
+            waits = [op]
+
+    def _messages(self, number: int, stage: _Stage, kind: str) -> None:
+        """The k-th message of a direction belongs to the k-th computation of that direction."""
+        direction, side = kind.split("-")
+        work = self._numbered(stage.of(f"{direction}-compute"))
+        p = self.pattern
+        if side == "recv":
+            last = max(p.start[op] for op in work)
+            real = [op for op in stage.of(kind) if p.start[op] <= last + _CLOCKS]
+        else:
+            first = min(p.end[op] for op in work)
+            real = [op for op in stage.of(kind) if p.end[op] >= first - _CLOCKS]
+        missing = len(work) - len(real)
+        if real and (missing not in (0, 1) or (missing and number not in (0, p.stages - 1))):
+            raise InputError(
+                f"stage {number}: {len(real)} {kind} for {len(work)} {direction} computations"
+            )
+        skipped = missing if side == "recv" and real else 0  # a first one that nobody sent
+        moving = self.sent.setdefault((kind, number), [])
+        for place, op in enumerate(real, skipped):
+            if side == "send":
+                self.before[op].append(work[place])
+            else:
+                self.before[work[place]].append(op)
+                if place:
+                    self.before[op].append(work[place - 1])
+            if self._has_peer(kind, work[place]):
+                moving.append(op)
+        self.meets += [[op] for op in stage.of(kind) if op not in set(moving)]
+
+    def _numbered(self, ops: list[int]) -> list[int]:
+        return sorted(ops, key=lambda op: int(self.pattern.number[op]))
+
+    def _has_peer(self, kind: str, work: int) -> bool:
+        p = self.pattern
+        chunks = p.stages * (int(p.chunk.max()) + 1)
+        return 0 <= int(p.global_chunk[work]) + _towards(kind) < chunks
+
+    def _pairs(self) -> None:
+        stages = self.pattern.stages
+        for (kind, number), ops in self.sent.items():
+            direction, side = kind.split("-")
+            if side == "recv":
+                continue
+            there = (number + _towards(kind)) % stages
+            others = self.sent.get((f"{direction}-recv", there), [])
+            if len(others) != len(ops):
+                raise InputError(
+                    f"stage {number} sends {len(ops)} messages {direction}, stage {there} takes "
+                    f"{len(others)}"
+                )
+            self.meets += [list(pair) for pair in zip(ops, others, strict=True)]
+
+    def _first_backward(self, stage: _Stage, work: list[int]) -> None:
+        first = next(i for i, op in enumerate(work) if self.pattern.optype[op] == BACKWARD)
+        if first >= 2:
+            for kind in ("backward-recv", "backward-send"):
+                self._chain(self._numbered(stage.of(kind))[:1], [work[first - 2]])
+
+    def _gathered(self, stage: _Stage) -> None:
+        p = self.pattern
+        last = {int(p.chunk[op]): op for op in self._numbered(stage.of(GATHER))}
+        for chunk, op in last.items():
+            own = [w for w in stage.of(FORWARD) if int(p.chunk[w]) == chunk]
+            if own:
+                self.before[min(own, key=lambda w: p.start[w])].append(op)
+
+    def _reduced(self, stage: _Stage) -> None:
+        p = self.pattern
+        first = {int(p.chunk[op]): op for op in reversed(self._numbered(stage.of(REDUCE)))}
+        for chunk, op in first.items():
+            own = [w for w in stage.of(BACKWARD) if int(p.chunk[w]) == chunk]
+            if own:
+                self.before[op].append(max(own, key=lambda w: p.end[w]))
+
+    def _end_of_step(self, stage: _Stage, work: list[int], *, at_an_end: bool) -> None:
+        last = [max(work, key=lambda op: self.pattern.end[op])]
+        collect = stage.of(COLLECT)
+        self._chain(collect, last)
+        waits = collect[-1:] or last
+        embeddings = stage.of(EMBEDDINGS) if at_an_end else []
+        middle = reduced = self._numbered(stage.of(REDUCE))
+        if self.overlapped:
+            waits = [*reduced[-1:], *waits]
+            middle = stage.of(SEPARATE)
+        closing = [*stage.of(NORMS), *embeddings, *middle, *stage.of(CLIP), *stage.of(OPTIMIZER)]
+        self._chain(closing, waits)
+
+    def graph(self) -> Graph:
+        """Every operation in one meeting, in an order that keeps all waits."""
+        of: dict[int, int] = {}
+        meetings: list[tuple[list[int], bool]] = []
+        for ops in self.meets:
+            if ops:
+                of |= dict.fromkeys(ops, len(meetings))
+                meetings.append((ops, True))
+        for op in range(len(self.before)):
+            if op not in of:
+                of[op] = len(meetings)
+                meetings.append(([op], False))
+        return Graph(
+            before=tuple(tuple(dict.fromkeys(waits)) for waits in self.before),
+            order=tuple(
+                Meeting(
+                    ops=tuple(meetings[place][0]),
+                    joined=meetings[place][1],
+                    all_replicas=self._is_shared(*meetings[place]),
+                )
+                for place in self._sorted(of, [ops for ops, _ in meetings])
+            ),
+        )
+
+    def _is_shared(self, ops: list[int], joined: bool) -> bool:
+        return joined and self.pattern.optype[ops[0]] in ACROSS_REPLICAS
+
+    def _sorted(self, of: dict[int, int], meetings: list[list[int]]) -> list[int]:
+        needs = [{of[w] for op in ops for w in self.before[op]} for ops in meetings]
+        after: list[list[int]] = [[] for _ in meetings]
+        for place, needed in enumerate(needs):
+            for other in needed:
+                after[other].append(place)
+        left = [len(needed) for needed in needs]
+        ready = deque(place for place, count in enumerate(left) if not count)
+        order = []
+        while ready:
+            order.append(place := ready.popleft())
+            for other in after[place]:
+                left[other] -= 1
+                if not left[other]:
+                    ready.append(other)
+        if len(order) < len(meetings):
+            raise InputError("operations wait for each other in a circle: not one program's order")
+        return order
+
+
+def _towards(kind: str) -> int:
+    """Where a message's other end is: the next stage or the one before."""
+    return 1 if kind in ("forward-send", "backward-recv") else -1

@@ -1,0 +1,247 @@
+"""The published slowdowns, and what they are made of: stages, workers, or neither.
+
+S = T / T_ideal, T the replayed step and T_ideal the one with every operation at its type's usual
+duration; S_t, S_dp and S_stage with only the operations of a type, a replica, a stage as measured;
+S_w = min(S_dp, S_stage) of a worker. M_W and M_S are the parts of T - T_ideal that go when the slowest
+3 % of workers, or the last stage, take the usual durations (OSDI'25, equations 1, 2, 4, 5 and
+section 5.2; the artifact's `AnalyzerResult` and `compute_mw`).
+
+Those cannot tell a stage that is always slow from one that has more to vary. So T is also built up:
+each type at its median, then each type on its stage, then on its worker, then as measured. What is
+added by stages is work cut unevenly, what is added by workers is unequal speed at equal work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from computeflow.errors import InputError
+from computeflow.telemetry.whatif.graph import BACKWARD, FORWARD, MESSAGES, Graph, build
+from computeflow.telemetry.whatif.replay import Measured, measure, mixed, step_seconds, usual
+from computeflow.telemetry.whatif.trace import Floats, Timeline
+
+_TOP_PERCENT = 3
+_LEAST_PAIRS = 30
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contribution:
+    """Of T - T_ideal: what goes when these take usual durations, what comes when only they do not."""
+
+    removed: float
+    added: float
+    removed_seconds: float
+    """T with these at usual durations."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Worker:
+    rank: int
+    replica: int
+    stage: int
+    slowdown: float
+    """S_w"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slowdown:
+    slowdown: float
+    """S"""
+    step_seconds: float
+    """T: mean over the steps, without the pauses that no operation explains."""
+    ideal_seconds: float
+    recorded_seconds: float
+    """Mean time of a step as recorded."""
+    by_type: Mapping[str, float]
+    """S_t"""
+    by_replica: tuple[float, ...]
+    by_stage: tuple[float, ...]
+    workers: tuple[Worker, ...]
+    """Slowest first."""
+    slowest: tuple[int, ...]
+    """Ranks of the slowest 3 %, at least one."""
+    of_slowest: Contribution
+    """`removed` is M_W."""
+    of_last_stage: Contribution
+    """`removed` is M_S."""
+    slow: tuple[int, ...]
+    """Ranks whose usual durations exceed those of their stage at least half as much as the worst do;
+    () where that would be more than a quarter of all."""
+    of_slow: Contribution
+    slowest_stage: int
+    of_slowest_stage: Contribution
+    uneven_stages_share: float
+    """Of T over the step with everything at its median: by stages that always differ."""
+    uneven_workers_share: float
+    """By workers that always differ from their stage."""
+    varying_share: float
+    """The rest, which differs from micro-batch to micro-batch."""
+    varies_with_work: float | None
+    """Correlation of forward and backward times of micro-batches: near 1 where some have more work."""
+    steps: tuple[int, ...]
+    recorded: tuple[float, ...]
+    """Of each step."""
+    replayed: tuple[float, ...]
+    ideal: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replayed:
+    timeline: Timeline
+    graph: Graph
+    measured: Measured
+    slowdown: Slowdown
+    seconds: Mapping[str, Floats]
+    """Of each step: measured, median, by stage, by worker."""
+
+
+def replay(timeline: Timeline) -> Replayed:
+    graph = build(timeline.pattern)
+    found = measure(timeline, graph)
+    ideal = usual(timeline, found.own)
+    kinds, stages, replicas = _masks(timeline)
+    scenarios: dict[str, Floats] = {"measured": found.own, "ideal": ideal[:, None, :]}
+    for prefix, masks in (("type", kinds), ("stage", stages), ("replica", replicas)):
+        scenarios |= {f"{prefix} {k}": mixed(found.own, ideal, m) for k, m in masks.items()}
+    for name, by in (("median", ()), ("by stage", ("stage",)), ("by worker", ("stage", "replica"))):
+        scenarios[name] = usual(timeline, found.own, by=by, median=True)[:, None, :]
+    seconds = step_seconds(timeline, graph, scenarios)
+    base = float(seconds["ideal"].mean())
+    if not base > 0:
+        raise InputError("operations without any duration")
+    by_stage = tuple(float(seconds[f"stage {s}"].mean()) / base for s in stages)
+    by_replica = tuple(float(seconds[f"replica {r}"].mean()) / base for r in replicas)
+    workers = _workers(timeline, by_stage, by_replica)
+    count = -(-len(workers) * _TOP_PERCENT // 100)
+    chosen = np.zeros_like(stages["0"])
+    for worker in workers[:count]:
+        chosen |= stages[str(worker.stage)] & replicas[str(worker.replica)]
+    slow = max(range(len(by_stage)), key=lambda stage: by_stage[stage])
+    apart = _apart(timeline, scenarios["by worker"][:, 0])
+    own = np.zeros_like(chosen)
+    for replica, stage in apart:
+        own |= stages[str(stage)] & replicas[str(replica)]
+    parts = {"slowest": chosen, "last": stages[str(len(by_stage) - 1)], "stage": stages[str(slow)],
+             "slow": own}  # fmt: skip
+    more = {f"without {n}": mixed(found.own, ideal, ~m) for n, m in parts.items()}
+    more |= {f"only {n}": mixed(found.own, ideal, m) for n, m in parts.items()}
+    seconds |= step_seconds(timeline, graph, more)
+    mean = {name: float(values.mean()) for name, values in seconds.items()}
+    recorded = _recorded(timeline)
+    slowdown = Slowdown(
+        slowdown=mean["measured"] / base,
+        step_seconds=mean["measured"],
+        ideal_seconds=base,
+        recorded_seconds=float(recorded.mean()),
+        by_type={kind: mean[f"type {kind}"] / base for kind in kinds},
+        by_replica=by_replica,
+        by_stage=by_stage,
+        workers=workers,
+        slowest=tuple(worker.rank for worker in workers[:count]),
+        of_slowest=_contribution(mean, "slowest"),
+        of_last_stage=_contribution(mean, "last"),
+        slow=tuple(sorted(int(timeline.ranks[place]) for place in apart)),
+        of_slow=_contribution(mean, "slow"),
+        slowest_stage=slow,
+        of_slowest_stage=_contribution(mean, "stage"),
+        **_shares(mean),
+        varies_with_work=_correlation(timeline, found),
+        steps=timeline.steps,
+        recorded=tuple(recorded.tolist()),
+        replayed=tuple(seconds["measured"].tolist()),
+        ideal=tuple(seconds["ideal"].tolist()),
+    )
+    return Replayed(
+        timeline=timeline,
+        graph=graph,
+        measured=found,
+        slowdown=slowdown,
+        seconds={n: seconds[n] for n in ("measured", "median", "by stage", "by worker")},
+    )
+
+
+def _masks(timeline: Timeline) -> tuple[dict[str, Floats], dict[str, Floats], dict[str, Floats]]:
+    """Of operations by replica: types (messages of a direction are one), stages, replicas."""
+    pattern = timeline.pattern
+    every = np.ones((len(pattern.optype), timeline.replicas), bool)
+    names = np.array([f"{k.split('-')[0]}-pp-comm" if k in MESSAGES else k for k in pattern.optype])
+    return (
+        {str(k): every & (names == k)[:, None] for k in np.unique(names)},
+        {str(s): every & (pattern.stage == s)[:, None] for s in range(pattern.stages)},
+        {str(r): every & (np.arange(timeline.replicas) == r) for r in range(timeline.replicas)},
+    )
+
+
+def _workers(
+    timeline: Timeline, by_stage: tuple[float, ...], by_replica: tuple[float, ...]
+) -> tuple[Worker, ...]:
+    found = [
+        Worker(rank=int(timeline.ranks[r, s]), replica=r, stage=s,
+               slowdown=min(by_replica[r], by_stage[s]))
+        for r in range(timeline.replicas)
+        for s in range(timeline.pattern.stages)
+    ]  # fmt: skip
+    return tuple(sorted(found, key=lambda worker: (-worker.slowdown, worker.rank)))
+
+
+def _apart(timeline: Timeline, by_worker: Floats) -> list[tuple[int, int]]:
+    """Replica and stage of workers that stand out from their stage; a stage of one has no other."""
+    stage = timeline.pattern.stage
+    work = np.stack([by_worker[stage == s].sum(axis=0) for s in range(timeline.pattern.stages)], 1)
+    excess = work / np.maximum(np.median(work, axis=0), 1e-12) - 1
+    most = float(excess.max())
+    found = [(int(r), int(s)) for r, s in np.argwhere((excess >= most / 2) & (excess > 0))]
+    return found if most > 0 and len(found) <= max(excess.size // 4, 1) else []
+
+
+def _contribution(mean: Mapping[str, float], name: str) -> Contribution:
+    lost = mean["measured"] - mean["ideal"]
+    if not lost > 0:
+        return Contribution(removed=0.0, added=0.0, removed_seconds=mean["measured"])
+    return Contribution(
+        removed=(mean["measured"] - mean[f"without {name}"]) / lost,
+        added=(mean[f"only {name}"] - mean["ideal"]) / lost,
+        removed_seconds=mean[f"without {name}"],
+    )
+
+
+def _shares(mean: Mapping[str, float]) -> dict[str, float]:
+    lost = mean["measured"] - mean["median"]
+    if not lost > 0:
+        return dict.fromkeys(("uneven_stages_share", "uneven_workers_share", "varying_share"), 0.0)
+    stages, workers = mean["by stage"] - mean["median"], mean["by worker"] - mean["by stage"]
+    return {
+        "uneven_stages_share": stages / lost,
+        "uneven_workers_share": workers / lost,
+        "varying_share": 1 - (stages + workers) / lost,
+    }
+
+
+def _recorded(timeline: Timeline) -> Floats:
+    """Of each step, from the first start to the last end."""
+    end = timeline.start + timeline.duration
+    return np.asarray((end.max(axis=(0, 2)) - timeline.start.min(axis=(0, 2))).astype(np.float64))
+
+
+def _correlation(timeline: Timeline, measured: Measured) -> float | None:
+    """Of a micro-batch's forward and backward times, each against its worker's mean."""
+    pattern, batch = timeline.pattern, timeline.micro_batch
+    if batch is None:
+        return None
+    pairs: dict[str, list[Floats]] = {FORWARD: [], BACKWARD: []}
+    for stage in range(pattern.stages):
+        for kind, found in pairs.items():
+            ops = [op for op, k in enumerate(pattern.optype)
+                   if k == kind and pattern.stage[op] == stage]  # fmt: skip
+            order = np.argsort(batch[ops], axis=0, kind="stable")
+            values = np.take_along_axis(measured.own[ops], order, axis=0).astype(np.float64)
+            found.append((values / np.maximum(values.mean(axis=(0, 1)), 1e-12)).ravel())
+    if any(len(a) != len(b) for a, b in zip(*pairs.values(), strict=True)):
+        return None
+    forward, backward = (np.concatenate(values) for values in pairs.values())
+    if len(forward) < _LEAST_PAIRS or not (forward.std() > 0 and backward.std() > 0):
+        return None
+    return float(np.corrcoef(forward, backward)[0, 1])

@@ -1,0 +1,211 @@
+"""An audit as tables: the ledger, the ranks, and what people look for in a trace."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from computeflow.telemetry.roofline import rooflines
+from computeflow.units import format_seconds, format_share, format_si
+from computeflow.views.ledgers import ledger_table
+from computeflow.views.tables import Table, columns
+
+if TYPE_CHECKING:
+    from computeflow.telemetry.audit import Audit
+    from computeflow.telemetry.kineto.measured import RankMeasured
+
+MOST_RANKS = 16
+MOST_ROWS = 10
+_NAME = 60
+
+
+def audit_tables(found: Audit, *, details: bool) -> list[Table]:
+    ledger = ledger_table(found.job.ledger)
+    notes = [*ledger.notes, *found.notes, *found.job.notes]
+    notes += [f"left out: {text}" for text in found.left_out]
+    tables = [_with_notes(ledger, notes)]
+    if len(found.ranks) > 1:
+        tables.append(ranks_table(found))
+    if sum(sum(rank.host.values()) for rank in found.ranks) > 0:
+        tables.append(host_table(found.ranks))
+    if details:
+        first = found.ranks[0]
+        tables += [steps_table(first), kernels_table(first), operators_table(found, first),
+                   gaps_table(first), figures_table(first)]  # fmt: skip
+    return [table for table in tables if table.rows]
+
+
+def _with_notes(table: Table, notes: Sequence[str]) -> Table:
+    from dataclasses import replace
+
+    return replace(table, notes=tuple(notes))
+
+
+def ranks_table(found: Audit) -> Table:
+    """Ranks that others wait for first."""
+    order = sorted(found.job.ranks, key=lambda rank: (-rank.waited_for_seconds, rank.rank))
+    rows = []
+    for rank in order[:MOST_RANKS]:
+        ledger = rank.ledger
+        wait = ledger.booked("straggler") + ledger.booked("imbalance") + ledger.booked("bubble")
+        rows.append((
+            str(rank.rank),
+            format_seconds(ledger.wall_seconds),
+            "-" if ledger.mfu is None else format_share(ledger.mfu),
+            format_share(ledger.booked("compute") / ledger.gpu_seconds),
+            format_share(ledger.booked("comm") / ledger.gpu_seconds),
+            format_share(ledger.booked("host") / ledger.gpu_seconds),
+            format_share(wait / ledger.gpu_seconds),
+            "-" if rank.came_last is None else format_share(rank.came_last),
+            format_seconds(rank.waited_for_seconds),
+        ))  # fmt: skip
+    hidden = len(order) - len(rows)
+    notes = [f"{hidden:,} more ranks: -o json has all"] if hidden else []
+    if found.job.shared_collectives:
+        spread = format_seconds(found.job.clock_spread_seconds)
+        notes.append(
+            f"clocks aligned on {found.job.shared_collectives:,} shared collectives; their ends lie "
+            f"{spread} apart in the median"
+        )
+    return Table(
+        title="Ranks, those that others wait for first",
+        columns=columns("rank", "window", "MFU", "compute", "comm", "host", "waits", "came last",
+                        "others waited",
+                        right="rank,window,MFU,compute,comm,host,waits,came last,others waited"),
+        rows=tuple(rows),
+        notes=tuple(notes),
+    )  # fmt: skip
+
+
+_CAUSES = {
+    "launch": "the host launched too late",
+    "sync": "the host waited for the device and then had nothing queued",
+    "allocator": "allocating or freeing device memory",
+    "gc": "Python collected garbage",
+    "queued": "latency of the device between kernels that were queued in time",
+}
+
+
+def host_table(ranks: Sequence[RankMeasured]) -> Table:
+    whole = sum((rank.window_end - rank.window_start) / 1e9 for rank in ranks)
+    causes: dict[str, float] = {}
+    for rank in ranks:
+        for name, seconds in rank.host.items():
+            causes[name] = causes.get(name, 0.0) + seconds
+    return Table(
+        title="The account host, by cause",
+        columns=columns("cause", "GPU-ms", "share", "what", right="GPU-ms,share", wrap="what"),
+        rows=tuple(
+            (name, f"{1e3 * seconds:,.2f}", format_share(seconds / whole), _CAUSES.get(name, ""))
+            for name, seconds in sorted(causes.items(), key=lambda item: -item[1])
+        ),
+    )
+
+
+def steps_table(rank: RankMeasured) -> Table:
+    """Steps of one rank; what varies between them is what to look at."""
+    usual = sorted(rank.step_seconds)[len(rank.step_seconds) // 2]
+    rows = []
+    for place, number in enumerate(rank.steps):
+        seconds = rank.step_seconds[place]
+        over = {
+            name: values[place] - sorted(values)[len(values) // 2]
+            for name, values in rank.by_step.items()
+        }
+        most = max(over, key=lambda name: over[name], default="")
+        grew = f"{most} {1e3 * over[most]:+.2f} ms" if most and over[most] > 0.005 * usual else ""
+        rows.append((str(number), format_seconds(seconds), f"{100 * (seconds / usual - 1):+.1f} %",
+                     grew))  # fmt: skip
+    return Table(
+        title=f"Steps of rank {rank.rank}, against their median",
+        columns=columns("step", "time", "over", "what grew", right="step,time,over"),
+        rows=tuple(rows[:MOST_RANKS]),
+        notes=(f"{len(rows) - MOST_RANKS} more steps",) if len(rows) > MOST_RANKS else (),
+    )
+
+
+def kernels_table(rank: RankMeasured) -> Table:
+    return Table(
+        title=f"Kernels of rank {rank.rank}, longest first",
+        columns=columns("kernel", "kind", "count", "time", "share", right="count,time,share",
+                        wrap="kernel"),
+        rows=tuple(
+            (_short(row.name), row.work, f"{row.count:,}", format_seconds(row.seconds),
+             format_share(row.share))
+            for row in rank.kernels[:MOST_ROWS]
+        ),
+    )  # fmt: skip
+
+
+def operators_table(found: Audit, rank: RankMeasured) -> Table:
+    peak = found.job.ledger.peak
+    tf32 = peak is not None and peak.precision == "tf32"
+    rows = rooflines(rank.operators, found.accelerator, tf32=tf32)
+    return Table(
+        title=f"Operators with known FLOPs, rank {rank.rank}",
+        columns=columns("operator", "count", "time", "FLOP/s", "FLOP/B", "bound", "of bound",
+                        right="count,time,FLOP/s,FLOP/B,of bound", wrap="operator"),
+        rows=tuple(
+            (row.name, f"{row.count:,}", format_seconds(row.seconds),
+             format_si(row.flops_per_second, ""),
+             "-" if row.intensity is None else f"{row.intensity:,.0f}", row.bound or "-",
+             "-" if row.of_bound is None else format_share(row.of_bound))
+            for row in rows[:MOST_ROWS]
+        ),
+    )  # fmt: skip
+
+
+def gaps_table(rank: RankMeasured) -> Table:
+    return Table(
+        title=f"Longest gaps of rank {rank.rank}",
+        columns=columns("at", "idle", "account", "cause", "then", right="at,idle", wrap="then"),
+        rows=tuple(
+            (format_seconds(row.start_seconds), format_seconds(row.seconds), row.account, row.cause,
+             _short(row.following))
+            for row in rank.gaps[:MOST_ROWS]
+        ),
+    )  # fmt: skip
+
+
+def figures_table(rank: RankMeasured) -> Table:
+    rows = []
+    if rank.flops and rank.kernel_seconds:
+        share = 1 - rank.product_seconds / rank.kernel_seconds
+        rows.append(("memory-bound share", format_share(share), "of kernel time: what is no matrix "
+                     "product, convolution or attention"))  # fmt: skip
+    if rank.queue_most:
+        rows.append(("queue length", f"{rank.queue_mean:.1f}",
+                     f"mean at a launch; most {rank.queue_most:,}, empty at "
+                     f"{format_share(rank.queue_empty)} of launches"))  # fmt: skip
+    return Table(
+        title=f"Figures of rank {rank.rank}",
+        columns=columns("what", "value", "meaning", right="value", wrap="meaning"),
+        rows=tuple(rows),
+    )
+
+
+def hta_table(ranks: Sequence[RankMeasured]) -> Table:
+    rows = []
+    for rank in ranks:
+        hta = rank.hta
+        if hta is None:
+            continue
+        whole = hta.kernel_time or 1.0
+        rows.append((
+            str(rank.rank), f"{hta.kernel_time:,.0f}", f"{hta.idle_time:,.0f}",
+            f"{hta.compute_time:,.0f}", f"{hta.non_compute_time:,.0f}",
+            f"{100 * hta.idle_time / whole:.2f}", f"{100 * hta.compute_time / whole:.2f}",
+            f"{100 * hta.non_compute_time / whole:.2f}", f"{hta.overlap_percent:.2f}",
+        ))  # fmt: skip
+    names = ("rank", "kernel", "idle", "compute", "other", "idle %", "comp %", "other %", "over %")
+    return Table(
+        title="As Holistic Trace Analysis counts: microseconds, its window, without the last step",
+        columns=columns(*names, right=",".join(names)),
+        rows=tuple(rows),
+        notes=("other: its non_compute_time; over: communication that computation hides",),
+    )
+
+
+def _short(name: str) -> str:
+    """A kernel's name without its template's depths."""
+    return name if len(name) <= _NAME else name[: _NAME - 3] + "..."

@@ -1,0 +1,132 @@
+"""`audit` on a mix of what a team has: sorted by content, joined by time and node, redacted on wish."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from computeflow.cli import run
+from computeflow.cli.periods import parse_period
+from computeflow.errors import InputError
+from computeflow.telemetry.joining import together
+from computeflow.telemetry.observed import Happening, Observed
+from computeflow.telemetry.redaction import Redaction
+from computeflow.telemetry.registry import TRACE, sort_files
+
+DATA = Path(__file__).parent / "data"
+SHARED = Path(os.environ.get("COMPUTEFLOW_DATA", "../shared/data"))
+RECORDINGS = SHARED / "recordings"
+
+
+def test_files_are_sorted_by_what_is_in_them(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("nothing that anybody measures\n")
+    found = sort_files(
+        [DATA / "gloo_hangs", DATA / "accounting", DATA / "logs", tmp_path,
+         DATA / "h200_traces" / "healthy-wide.json.gz"]
+    )  # fmt: skip
+    assert {TRACE, "flight-recorder", "accounting", "log"} <= set(found.files)
+    assert len(found.files[TRACE]) == 1
+    assert any("1 .txt" in note for note in found.left_out)
+
+
+@pytest.mark.shared
+@pytest.mark.skipif(not RECORDINGS.exists(), reason="needs COMPUTEFLOW_DATA")
+def test_every_shared_recording_is_of_its_kind() -> None:
+    kinds = {
+        "kineto": TRACE, "flight_recorder": "flight-recorder", "bytedance_straggler": "op-timeline",
+        "logs": "log", "nsys": "nsys",
+    }  # fmt: skip
+    for folder, kind in kinds.items():
+        files = sort_files([RECORDINGS / folder]).files
+        assert set(files) == {kind}, (folder, files)
+
+
+def answer(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
+    assert run(["audit", *words, "-o", "json"]) == 0
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return found
+
+
+def test_a_hang_has_a_finding_and_no_ledger(capsys: pytest.CaptureFixture[str]) -> None:
+    data = answer(capsys, str(DATA / "gloo_hangs" / "ddp-4-ranks"))
+    assert data["ledger"] is None and data["ledger_reason"]
+    truth = json.loads((DATA / "gloo_hangs" / "ddp-4-ranks" / "truth.json").read_text())
+    (finding,) = data["findings"]
+    assert finding["rule"] == "hang"
+    assert finding["ranks"] == [truth["rank"]] if "rank" in truth else finding["ranks"]
+
+
+def test_a_trace_and_a_hang_in_one_answer(capsys: pytest.CaptureFixture[str]) -> None:
+    trace = str(DATA / "h200_traces" / "healthy-wide.json.gz")
+    words = [trace, str(DATA / "gloo_hangs" / "fsdp-2-ranks"), "--no-cache"]
+    data = answer(capsys, *words)
+    assert data["ledger"]["accounts"]["compute.model"] > 0
+    assert [each["kind"] for each in data["observed"]] == ["flight-recorder"]
+    assert run(["audit", *words]) == 0
+    assert max(map(len, capsys.readouterr().out.splitlines())) <= 80
+
+
+@pytest.mark.parametrize("kind", ["accounting", "logs", "gloo_hangs"])
+def test_tables_of_all_kinds_fit_80_columns(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["audit", str(DATA / kind)]) == 0
+    assert max(map(len, capsys.readouterr().out.splitlines())) <= 80
+
+
+def observed(kind: str, *happenings: Happening) -> Observed:
+    return Observed(kind=kind, sources=(kind,), facts=None, happenings=happenings)
+
+
+def test_what_happens_together_is_shown_together() -> None:
+    fault = Happening(seconds=1000.0, what="xid 79", node="gpu-7", fault=True)
+    restart = Happening(seconds=1300.0, what="restart", rank=3)
+    elsewhere = Happening(seconds=1350.0, what="nfs stall", node="gpu-9")
+    later = Happening(seconds=9000.0, what="restart")
+    groups = together([observed("kernel-log", fault, elsewhere), observed("log", restart, later)])
+    assert [[h.what for _, h in group.parts] for group in groups] == [["xid 79", "restart"]]
+    assert groups[0].node == "gpu-7"
+
+
+def test_one_source_alone_is_not_together() -> None:
+    faults = [Happening(seconds=t, what="xid 79", fault=True) for t in (1.0, 2.0)]
+    assert together([observed("kernel-log", *faults)]) == []
+
+
+def test_redaction_keeps_what_belongs_together() -> None:
+    data = {
+        "nodes": ["gpu-007", "gpu-012"], "user": "ada", "n": 3,
+        "text": "gpu-007 lost /home/ada/run/x.py at 10.0.0.7; ask ada@example.org",
+        "by": {"node": {"gpu-012": 1}},
+    }  # fmt: skip
+    hidden = Redaction(data).data(data)
+    text = json.dumps(hidden)
+    for name in ("gpu-007", "gpu-012", "ada", "home", "10.0.0.7", "example"):
+        assert name not in text
+    assert hidden["text"].startswith(hidden["nodes"][0])
+    assert hidden["n"] == 3
+
+
+def test_a_redacted_answer_names_no_file_of_ours(capsys: pytest.CaptureFixture[str]) -> None:
+    folder = str((DATA / "gloo_hangs" / "ddp-4-ranks").resolve())
+    assert run(["audit", folder, "--redact", "-o", "json"]) == 0
+    assert folder not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("30d", 30 * 86400), ("12h", 12 * 3600), ("2026-10-01:2026-10-02", 86400),
+     ("2026-10-01T10:00:2026-10-01T11:30", 5400)],
+)  # fmt: skip
+def test_periods(text: str, seconds: float) -> None:
+    start, end = parse_period(text)
+    assert start is not None and end is not None
+    assert end - start == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize("text", ["", "d", "5y", "2026-10-02:2026-10-01", "yesterday", "1:2"])
+def test_what_is_no_period_is_refused(text: str) -> None:
+    with pytest.raises(InputError, match="--period"):
+        parse_period(text)
