@@ -46,7 +46,10 @@ _OURS = (
     _CPU
     + """
 from pathlib import Path
+if sys.argv[2] == "plain":
+    sys.modules["isal"] = None  # as where the extra is not installed
 from computeflow.catalog import load_catalog
+from computeflow.telemetry import inflate
 from computeflow.telemetry.audit import audit
 facts = load_catalog()
 before, start = cpu(), time.monotonic()
@@ -59,7 +62,7 @@ rows = [{"rank": rank.rank, "idle_time(us)": rank.hta.idle_time,
          "comp_comm_overlap_pctg": rank.hta.overlap_percent} for rank in found.ranks]
 events = sum(rank.events for rank in found.ranks)
 print(json.dumps({"cpu": used, "wall": wall, "events": events, "rows": rows,
-                  "steps": sum(len(rank.steps) for rank in found.ranks)}))
+                  "inflater": type(inflate.inflating()).__module__}))
 """
 )
 
@@ -96,8 +99,12 @@ def run_hta(python: Path, folder: Path) -> Run:
     return _run([str(python), "-c", _HTA, str(folder)])
 
 
-def run_ours(path: Path) -> Run:
-    return _run([sys.executable, "-c", _OURS, str(path)])
+def run_ours(path: Path, *, fast: bool = False) -> Run:
+    """`fast`: with the extra of that name, ISA-L for inflating; else as without it."""
+    found = _run([sys.executable, "-c", _OURS, str(path), "fast" if fast else "plain"])
+    if ("isal" in found.more["inflater"]) != fast:
+        raise RuntimeError(f"inflated by {found.more['inflater']}, fast: {fast}")
+    return found
 
 
 def _run(line: list[str]) -> Run:

@@ -17,16 +17,18 @@ from computeflow.telemetry.kernel.burn import GpuBurnSource
 from computeflow.telemetry.kernel.source import KernelLogSource
 from computeflow.telemetry.lines import head_of
 from computeflow.telemetry.logs.source import LogSource
+from computeflow.telemetry.memory.source import MemorySnapshots
 from computeflow.telemetry.metrics.server import observe_server
 from computeflow.telemetry.metrics.source import MetricsSource
+from computeflow.telemetry.nsys.source import NsightSource
 from computeflow.telemetry.observed import Asked, Observed, Source
 from computeflow.telemetry.sources import ENDINGS, files_of, looks_like_trace, other_kinds
 from computeflow.telemetry.whatif.source import OpTimelines
 
 TRACE = "kineto"
 SOURCES: tuple[Source, ...] = (
-    FlightRecorder(), OpTimelines(), AccountingSource(), KernelLogSource(), GpuBurnSource(),
-    MetricsSource(), LogSource(),
+    FlightRecorder(), MemorySnapshots(), NsightSource(), OpTimelines(), AccountingSource(),
+    KernelLogSource(), GpuBurnSource(), MetricsSource(), LogSource(),
 )  # fmt: skip
 BY_KIND = {source.kind: source for source in SOURCES}
 

@@ -13,8 +13,6 @@ torch 2.2 to 2.13; NCCL and its kin, and gloo):
 from __future__ import annotations
 
 import gzip
-import io
-import pickle
 import re
 import zlib
 from collections.abc import Mapping, Sequence
@@ -22,10 +20,11 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Literal, NoReturn
+from typing import Any, Literal
 
 from computeflow import codec
 from computeflow.errors import InputError
+from computeflow.telemetry.pickles import unpickled
 
 MOST_BYTES = 64 << 20
 _MOST_ENTRIES = 200_000
@@ -134,37 +133,13 @@ class Dump:
     """The shortest of any entry."""
 
 
-class _Plain(pickle._Unpickler):
-    """Only plain data. The unpickler in Python, because its memo is a dictionary: that of the one in C
-    is an array, which five bytes of a file can make gigabytes long.
-    """
-
-    dispatch = {  # noqa: RUF012
-        code: act
-        for code, act in pickle._Unpickler.dispatch.items()
-        if code
-        not in b"".join([
-            pickle.GLOBAL, pickle.STACK_GLOBAL, pickle.INST, pickle.OBJ, pickle.NEWOBJ,
-            pickle.NEWOBJ_EX, pickle.REDUCE, pickle.BUILD, pickle.EXT1, pickle.EXT2, pickle.EXT4,
-            pickle.PERSID, pickle.BINPERSID, pickle.BYTEARRAY8, pickle.NEXT_BUFFER,
-            pickle.READONLY_BUFFER,
-        ])
-    }  # fmt: skip
-
-    def find_class(self, module: str, name: str) -> NoReturn:
-        raise pickle.UnpicklingError(f"it asks for {module}.{name}"[:_MOST_TEXT])
-
-    def persistent_load(self, pid: Any) -> NoReturn:
-        raise pickle.UnpicklingError("it asks for an object kept elsewhere")
-
-
 def read_dump(path: Path) -> Dump:
     """Raises `InputError` for anything that is no dump."""
     content = _content(path)
     if content.lstrip()[:1] in (b"{", b"["):
         data = codec.from_json(content, str(path))
     else:
-        data = _unpickled(content, str(path))
+        data = unpickled(content, str(path))
     return parse(data, path)
 
 
@@ -208,18 +183,6 @@ def _content(path: Path) -> bytes:
     if len(content) > MOST_BYTES:
         raise InputError(f"{path}: more than {MOST_BYTES >> 20} MiB: not read as a dump")
     return content
-
-
-def _unpickled(content: bytes, where: str) -> Any:
-    try:
-        return _Plain(io.BytesIO(content)).load()
-    except KeyError as error:  # an opcode that is not in the table, or not in the memo
-        raise InputError(f"{where}: not read: no plain data ({error})") from None
-    except (pickle.UnpicklingError, EOFError, MemoryError, RecursionError) as error:
-        text = str(error)[:_MOST_TEXT] or type(error).__name__
-        raise InputError(f"{where}: not read: {text}") from None
-    except Exception as error:  # a broken pickle fails in any way that data can
-        raise InputError(f"{where}: a broken pickle ({type(error).__name__})") from None
 
 
 def _text(value: Any) -> str:

@@ -57,7 +57,12 @@ def cut_rank(trace: Trace, options: Options) -> Cut:
 
 
 def measure_rank(path: Path, options: Options) -> RankMeasured:
-    trace = read_trace(path)
+    return measure_trace(read_trace(path), options)
+
+
+def measure_trace(trace: Trace, options: Options) -> RankMeasured:
+    """Of a trace that is read already."""
+    path = trace.path
     if not trace.on_device and not len(trace.operators):
         raise InputError(f"{path}: no kernels and no operators in its {trace.events:,} events")
     on_device = trace.on_device

@@ -7,17 +7,23 @@ Such a file is read back, and so are the shell scripts that Megatron's users kee
 from __future__ import annotations
 
 from collections.abc import Mapping
-from itertools import pairwise
 from types import MappingProxyType
 from typing import Any
 
-from computeflow.planning.exports.frameworks.megatron_reading import RECIPES, SIZES, read_script
+from computeflow.planning.exports.frameworks.megatron_layout import (
+    FP8_RECIPES,
+    OFFLOADS,
+    SHARDINGS,
+    STRATEGIES,
+    WAYS,
+    dispatcher,
+    refuse,
+    stages,
+)  # fmt: skip
+from computeflow.planning.exports.frameworks.megatron_reading import SIZES, read_script
 from computeflow.planning.exports.frameworks.megatron_shape import Flags, shape_flags
 from computeflow.planning.exports.frameworks.settings import contradiction, header, unsaid
 from computeflow.planning.exports.model import Reading, Setup, Written
-
-_STRATEGIES = {"zero2": "optim_grads", "fsdp": "optim_grads_params", "zero3": "optim_grads_params",
-               "hsdp": "optim_grads_params"}  # fmt: skip
 
 
 class Megatron:
@@ -29,9 +35,9 @@ class Megatron:
     )
     choices: Mapping[str, tuple[Any, ...]] = MappingProxyType(
         {
-            "sharding": ("ddp", "zero1", "zero2", "fsdp", "hsdp"),
-            "offload": ("none", "optimizer", "activations"),
-            "precision": ("fp32", "fp16", "bf16", *RECIPES, "nvfp4"),
+            "sharding": SHARDINGS,
+            "offload": OFFLOADS,
+            "precision": ("fp32", "fp16", "bf16", *FP8_RECIPES, "nvfp4"),
             "optimizer": ("adamw", "muon"),
         }
     )
@@ -63,38 +69,21 @@ class Megatron:
 
 def _refuse(setup: Setup) -> None:
     layout = setup.layout
-    if layout.offload == "activations":
-        for name, value, plain in (("pp", layout.pp, 1), ("recompute", layout.recompute, "none")):
-            if value != plain:
-                why = (
-                    "activations move to the host without a pipeline and without recomputation only"
-                )
-                raise contradiction(
-                    "Megatron-LM", "offload = activations", f"{name} = {value}", why
-                )
-    if layout.offload == "optimizer" and layout.sharding == "ddp":
-        why = "its state on the host needs the distributed optimizer (zero1)"
-        raise contradiction("Megatron-LM", "offload = optimizer", "sharding = ddp", why)
+    refuse(setup, "Megatron-LM")
     if setup.job.optimizer == "muon" and layout.offload == "optimizer":
         why = "only Adam's state moves to the host"
         raise contradiction("Megatron-LM", "optimizer = muon", "offload = optimizer", why)
-    if setup.job.optimizer == "muon" and layout.sharding in _STRATEGIES:
+    if setup.job.optimizer == "muon" and layout.sharding in STRATEGIES:
         why = "Megatron-FSDP does not run it yet; shard with zero1"
         sharding = f"sharding = {layout.sharding}"
         raise contradiction("Megatron-LM", "optimizer = muon", sharding, why)
-    if layout.context == "all-to-all" and layout.cp > 1:
-        groups = [b.attention.kv_heads for b in setup.job.model.blocks if b.attention is not None]
-        if odd := [g for g in groups if g % (layout.tp * layout.cp)]:
-            why = "heads are exchanged whole"
-            sizes = f"tp x cp = {layout.tp * layout.cp}"
-            raise contradiction("Megatron-LM", sizes, f"{odd[0]} key/value heads", why)
 
 
 def _variable(setup: Setup) -> str:
     """Without which Megatron-LM does not start on GPUs before Blackwell; its FSDP refuses it."""
     layout = setup.layout
     split = layout.tp > 1 or layout.cp > 1
-    return "CUDA_DEVICE_MAX_CONNECTIONS=1 " if split and layout.sharding not in _STRATEGIES else ""
+    return "CUDA_DEVICE_MAX_CONNECTIONS=1 " if split and layout.sharding not in STRATEGIES else ""
 
 
 def _flags(setup: Setup) -> Flags:
@@ -105,15 +94,13 @@ def _flags(setup: Setup) -> Flags:
     if layout.vp > 1 and job.model.layers % (layout.pp * layout.vp) == 0:
         flags["num-virtual-stages-per-pipeline-rank"] = layout.vp
     elif job.model.layers % (layout.pp * layout.vp):
-        flags["pipeline-model-parallel-layout"] = _stages(job.model.layers, layout.pp * layout.vp)
+        flags["pipeline-model-parallel-layout"] = stages(job.model.layers, layout.pp * layout.vp)
     if layout.tp > 1 and stack.sequence_parallel:
         flags["sequence-parallel"] = None
     if layout.cp > 1:
-        flags["cp-comm-type"] = "a2a" if layout.context == "all-to-all" else "p2p"
+        flags["cp-comm-type"] = WAYS[layout.context]
     if layout.ep > 1:
-        flags["moe-token-dispatcher-type"] = (
-            "alltoall" if stack.dispatcher == "alltoall" else "flex"
-        )
+        flags["moe-token-dispatcher-type"] = dispatcher(setup)
     flags |= _sharding(setup) | _precision_flags(job.precision) | _memory(setup)
     flags["optimizer"] = "muon" if job.optimizer == "muon" else "adam"
     if job.multi_token:
@@ -139,13 +126,6 @@ def _memory(setup: Setup) -> Flags:
     return flags
 
 
-def _stages(layers: int, chunks: int) -> str:
-    """Layers of every chunk as even as they go: E embedding, t a layer, L the loss."""
-    ends = [layers * chunk // chunks for chunk in range(chunks + 1)]
-    parts = ["t" * (end - start) for start, end in pairwise(ends)]
-    return "E" + "|".join(parts) + "L"
-
-
 def _sharding(setup: Setup) -> Flags:
     layout, overlaps = setup.layout, setup.stack.dp_overlap
     flags: Flags = {"overlap-grad-reduce": None} if overlaps else {}
@@ -154,9 +134,9 @@ def _sharding(setup: Setup) -> Flags:
     flags["use-distributed-optimizer"] = None
     if overlaps:
         flags["overlap-param-gather"] = None
-    if layout.sharding in _STRATEGIES:
+    if layout.sharding in STRATEGIES:
         flags["use-megatron-fsdp"] = None
-        flags["data-parallel-sharding-strategy"] = _STRATEGIES[layout.sharding]
+        flags["data-parallel-sharding-strategy"] = STRATEGIES[layout.sharding]
         flags["ckpt-format"] = "fsdp_dtensor"
     if layout.replicas > 1:
         flags["num-distributed-optimizer-instances"] = layout.replicas
@@ -169,9 +149,9 @@ def _precision_flags(precision: str) -> Flags:
     if precision == "fp16":
         return {"fp16": None}
     flags: Flags = {"bf16": None}
-    if precision in RECIPES:
+    if precision in FP8_RECIPES:
         flags |= {"fp8-format": "hybrid" if precision == "fp8" else "e4m3"}
-        flags["fp8-recipe"] = RECIPES[precision]
+        flags["fp8-recipe"] = FP8_RECIPES[precision]
     elif precision == "nvfp4":
         flags |= {"fp4-format": "e2m1", "fp4-recipe": "nvfp4"}
     return flags

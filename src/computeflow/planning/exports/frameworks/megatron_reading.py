@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from computeflow.planning.exports.frameworks.megatron_layout import FP8_MEANT, WAY_MEANT
 from computeflow.planning.exports.frameworks.megatron_shape import read_shape
 from computeflow.planning.exports.frameworks.settings import (
     Settings,
@@ -26,7 +27,6 @@ SIZES = {
     "cp": "context-parallel-size", "ep": "expert-model-parallel-size",
     "micro_batch": "micro-batch-size",
 }  # fmt: skip
-RECIPES = {"fp8": "tensorwise", "fp8-block": "blockwise", "mxfp8": "mxfp8"}
 MOST_PARTS = 10_000
 """Of a pipeline layout that is written out."""
 _FLAG = re.compile(r"^--([a-zA-Z0-9][a-zA-Z0-9_-]*):?(?:=(.*))?$")
@@ -174,8 +174,7 @@ def _layout(settings: Settings, layers: int | None, notes: list[str]) -> dict[st
     layout["etp"] = etp if etp is not None else layout["tp"] if layout["ep"] > 1 else 1
     layout["vp"] = _chunks(settings, layout["pp"], layers, notes)
     layout["recompute"] = _recompute(settings, notes)
-    ways = {"p2p": "ring", "a2a": "all-to-all", "allgather": "ring", "a2a+p2p": "all-to-all"}
-    layout["context"] = settings.choice("cp-comm-type", ways) or "ring"
+    layout["context"] = settings.choice("cp-comm-type", WAY_MEANT) or "ring"
     on_host = settings.flag("optimizer-cpu-offload") or settings.flag("cpu-optimizer")
     offloaded = settings.size("cpu-offloading-num-layers", least=0)
     layout["offload"] = "optimizer" if on_host else "activations" if offloaded else "none"
@@ -334,8 +333,7 @@ def _precision(settings: Settings) -> str:
     bf16, fp16 = settings.flag("bf16"), settings.flag("fp16")
     fp8, fp4 = settings.text("fp8-format"), settings.text("fp4-format")
     settings.text("fp4-recipe")
-    recipes = {v: k for k, v in RECIPES.items()} | {"delayed": "fp8"}
-    recipe = settings.choice("fp8-recipe", recipes)
+    recipe = settings.choice("fp8-recipe", FP8_MEANT)
     if bf16 and fp16:
         raise settings.against("--bf16", "--fp16", "one of the two")
     if fp8 and fp4:

@@ -1,0 +1,1 @@
+"""Snapshots of PyTorch's GPU allocator: what held the memory, what was short; see `source`."""

@@ -1,0 +1,194 @@
+"""NVTX ranges: what they mean to the accounting, and which of them are steps.
+
+Ranges that torch writes for operators (`torch.autograd.profiler.emit_nvtx`) carry numbers behind their
+names: "aten::mm, seq = 12, op_id = 34, sizes = [...]".
+"""
+
+from __future__ import annotations
+
+import re
+from array import array
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from computeflow.telemetry.kineto.names import Mark, Table, mark_of
+from computeflow.telemetry.kineto.trace import Ints, Step
+from computeflow.telemetry.nsys.database import MOST_TEXT, Database
+
+_KINDS = "(59, 60, 70, 71)"
+"""Ranges, pushed and popped or started and ended, of NVTX and NVTXT: `ENUM_NSYS_EVENT_TYPE`."""
+_NUMBERS = re.compile(r",\s(?:seq|op_id|sizes|input_op_ids) =")
+_SEQUENCE = re.compile(r",\sseq = \d")
+_OPERATOR = re.compile(r"^(aten|autograd|c10d|_c10d_functional|prims|torch|nccl)\w*::|^nccl[A-Z]")
+_DIGITS = re.compile(r"\d{1,9}")
+_NAMED = re.compile(r"(?:^|[^a-z])(?:(?:train|training|profiler)?[ _.-]?steps?|iter|iteration|batch)"
+                    r"(?:[^a-z]|$)")  # fmt: skip
+_PART = re.compile(
+    r"optim|micro|mini|layer|block|chunk|stage|expert|bucket|head|rank|epoch|lr_|sched"
+)
+MOST_FAMILIES = 20_000
+MOST_OF_ONE = 100_000
+LEAST_LAUNCHES = 0.8
+"""Of what was launched between the first step and the last, inside of steps."""
+LEAST_WHOLE = 0.5
+"""Of all launches of the recording, inside of steps."""
+LEAST_PLAIN = 5
+"""Repetitions that make a range without a telling name a step."""
+EVEN = 0.1
+"""Spread of the launches in each, against their mean."""
+
+
+@dataclass(slots=True)
+class Family:
+    """Ranges of one thread that differ by their numbers only."""
+
+    label: str
+    start: array[int] = field(default_factory=lambda: array("q"))
+    end: array[int] = field(default_factory=lambda: array("q"))
+    number: array[int] = field(default_factory=lambda: array("q"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ranges:
+    """What means something, and what may be steps."""
+
+    marks: Ints
+    """Rows of start, end, thread as the export writes it, mark, and number of the name."""
+    families: list[Family]
+    rows: int
+    left_out: tuple[str, ...]
+
+
+def read_ranges(
+    database: Database, where: str, values: tuple[int, ...], names: Mapping[str, int]
+) -> Ranges:
+    """Of some threads; `names` numbers a name. Ranges that mean nothing are dropped as they come."""
+    marks: array[int] = array("q")
+    families: dict[tuple[int, str], Family | None] = {}
+    known: dict[str, tuple[Mark, str, bool]] = {}
+    count, crowded = 0, False
+    for start, end, thread, text in _rows(database, where, values):
+        count += 1
+        cut = _NUMBERS.search(text)
+        name = text[: cut.start()] if cut else text
+        if name not in known:
+            if len(known) > MOST_FAMILIES:
+                known.clear()
+            known[name] = _meaning(name, operator=cut is not None)
+        mark, label, operator = known[name]
+        if mark is Mark.NONE and operator and name.startswith("aten::") and _SEQUENCE.search(text):
+            mark = Mark.FORWARD_OP
+        if mark is not Mark.NONE:
+            marks.extend((start, end, thread, int(mark), names[name]))
+        if operator:
+            continue
+        key = thread, label
+        if key not in families:
+            if len(families) >= MOST_FAMILIES:
+                crowded = True
+                continue
+            families[key] = Family(label)
+        family = families[key]
+        if family is not None:
+            numbers = _DIGITS.findall(name)
+            family.start.append(start)
+            family.end.append(end)
+            family.number.append(int(numbers[-1]) if numbers else -1)
+            if len(family.start) > MOST_OF_ONE:  # no steps
+                families[key] = None
+    left_out = (
+        ("too many names of NVTX ranges: some were not looked at for steps",) if crowded else ()
+    )
+    return Ranges(
+        marks=np.array(marks, np.int64).reshape(-1, 5),
+        families=[family for family in families.values() if family is not None],
+        rows=count,
+        left_out=left_out,
+    )
+
+
+def _meaning(name: str, *, operator: bool) -> tuple[Mark, str, bool]:
+    operator = operator or bool(_OPERATOR.match(name))
+    mark = mark_of(name, Table.OP if operator else Table.ANNOTATION)
+    return Mark.NONE if mark is Mark.STEP else mark, _DIGITS.sub("#", name), operator
+
+
+def _rows(
+    database: Database, where: str, values: tuple[int, ...]
+) -> Iterator[tuple[int, int, int, str]]:
+    """Start, end, thread and text; texts of registered strings are looked up once."""
+    table = "NVTX_EVENTS"
+    if not database.has(table, "start", "end", "globalTid"):
+        return
+    text = f"substr(text, 1, {MOST_TEXT})" if database.has(table, "text") else "NULL"
+    number = "CAST(textId AS INTEGER)" if database.has(table, "textId") else "NULL"
+    kinds = f"AND eventType IN {_KINDS}" if database.has(table, "eventType") else ""
+    query = (
+        f'SELECT CAST(start AS INTEGER), CAST("end" AS INTEGER), CAST(globalTid AS INTEGER), {text}, '
+        f'{number} FROM {table} WHERE "end" > start AND start >= 0 {kinds} {where}'
+    )
+    strings: dict[int, str] = {}
+    for start, end, thread, words, key in database.rows(query, values):
+        if words is None and key is not None:
+            if key not in strings:
+                strings |= {key: ""} | database.strings(np.array([key], np.int64))
+            words = strings[key]
+        if words and thread is not None:
+            yield start, end, thread, str(words)
+
+
+def find_steps(families: list[Family], launches: Ints) -> tuple[tuple[Step, ...], str]:
+    """The ranges that look like steps, and which they are; () where none do.
+
+    Steps follow each other on one thread, and nearly all that is launched from the first to the last is
+    launched inside of them. Of several such, a telling name and a number go first, then what holds
+    most launches. `launches`: times in order.
+    """
+    best: tuple[tuple[float, ...], Family, Ints, str] | None = None
+    for family in families:
+        if len(family.start) < 2:
+            continue
+        start, end = np.array(family.start), np.array(family.end)
+        order = np.argsort(start, kind="stable")
+        start, end = start[order], end[order]
+        inside = np.searchsorted(launches, end) - np.searchsorted(launches, start)
+        between = np.searchsorted(launches, end[-1]) - np.searchsorted(launches, start[0])
+        if (start[1:] < end[:-1]).any() or not inside.all():
+            continue
+        held = int(inside.sum())
+        if held < LEAST_LAUNCHES * between or held < LEAST_WHOLE * len(launches):
+            continue
+        rank, why = _looks(family, np.array(family.number)[order], inside)
+        score = (rank, held, -len(start))
+        if rank and (best is None or score > best[0]):
+            best = score, family, order, why
+    if best is None:
+        return (), ""
+    _, family, order, why = best
+    numbers = np.array(family.number)[order]
+    if (numbers < 0).any() or len(set(numbers.tolist())) < len(numbers):
+        numbers = np.arange(len(order))
+    start, end = np.array(family.start)[order], np.array(family.end)[order]
+    steps = tuple(
+        Step(number=int(n), start=int(a), end=int(b))
+        for n, a, b in zip(numbers, start, end, strict=True)
+    )
+    return steps, f"NVTX ranges {family.label!r}, {len(steps)} of them, {why}"
+
+
+def _looks(family: Family, numbers: Ints, inside: Ints) -> tuple[float, str]:
+    """How much like steps, and by what; 0 for not at all."""
+    name = family.label.lower()
+    if _PART.search(name):
+        return 0.0, ""
+    counted = bool((numbers >= 0).all() and (np.diff(numbers) == 1).all())
+    if _NAMED.search(name):
+        return (3.0 if counted else 2.0), "by their name" + (" and number" if counted else "")
+    if counted and len(numbers) >= 3:
+        return 1.5, "by their numbers"
+    even = float(inside.std()) <= EVEN * float(inside.mean())
+    if len(numbers) >= LEAST_PLAIN and even:
+        return 1.0, "because they repeat with the same launches"
+    return 0.0, ""

@@ -1,0 +1,50 @@
+"""Pickles of other people: `unpickled` gives plain data and executes nothing."""
+
+from __future__ import annotations
+
+import io
+import pickle
+from typing import Any, NoReturn
+
+from computeflow.errors import InputError
+
+_MOST_TEXT = 300
+
+
+class _Plain(pickle._Unpickler):
+    """Only plain data. The unpickler in Python, because its memo is a dictionary: that of the one in C
+    is an array, which five bytes of a file can make gigabytes long.
+    """
+
+    dispatch = {  # noqa: RUF012
+        code: act
+        for code, act in pickle._Unpickler.dispatch.items()
+        if code
+        not in b"".join([
+            pickle.GLOBAL, pickle.STACK_GLOBAL, pickle.INST, pickle.OBJ, pickle.NEWOBJ,
+            pickle.NEWOBJ_EX, pickle.REDUCE, pickle.BUILD, pickle.EXT1, pickle.EXT2, pickle.EXT4,
+            pickle.PERSID, pickle.BINPERSID, pickle.BYTEARRAY8, pickle.NEXT_BUFFER,
+            pickle.READONLY_BUFFER,
+        ])
+    }  # fmt: skip
+
+    def find_class(self, module: str, name: str) -> NoReturn:
+        raise pickle.UnpicklingError(f"it asks for {module}.{name}"[:_MOST_TEXT])
+
+    def persistent_load(self, pid: Any) -> NoReturn:
+        raise pickle.UnpicklingError("it asks for an object kept elsewhere")
+
+
+def unpickled(content: bytes, where: str) -> Any:
+    """Numbers, texts, lists and dictionaries; `InputError` for anything else. The caller bounds the
+    size of the content.
+    """
+    try:
+        return _Plain(io.BytesIO(content)).load()
+    except KeyError as error:  # an opcode that is not in the table, or not in the memo
+        raise InputError(f"{where}: not read: no plain data ({error})") from None
+    except (pickle.UnpicklingError, EOFError, MemoryError, RecursionError) as error:
+        text = str(error)[:_MOST_TEXT] or type(error).__name__
+        raise InputError(f"{where}: not read: {text}") from None
+    except Exception as error:  # a broken pickle fails in any way that data can
+        raise InputError(f"{where}: a broken pickle ({type(error).__name__})") from None
