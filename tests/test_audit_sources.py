@@ -57,7 +57,7 @@ def test_a_hang_has_a_finding_and_no_ledger(capsys: pytest.CaptureFixture[str]) 
     truth = json.loads((DATA / "gloo_hangs" / "ddp-4-ranks" / "truth.json").read_text())
     (finding,) = data["findings"]
     assert finding["rule"] == "hang"
-    assert finding["ranks"] == [truth["rank"]] if "rank" in truth else finding["ranks"]
+    assert finding["ranks"] == [truth["culprit"]]
 
 
 def test_a_trace_and_a_hang_in_one_answer(capsys: pytest.CaptureFixture[str]) -> None:
@@ -74,6 +74,17 @@ def test_a_trace_and_a_hang_in_one_answer(capsys: pytest.CaptureFixture[str]) ->
 def test_tables_of_all_kinds_fit_80_columns(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["audit", str(DATA / kind)]) == 0
     assert max(map(len, capsys.readouterr().out.splitlines())) <= 80
+
+
+def test_a_period_is_priced_and_its_energy_said(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["audit", str(DATA / "accounting"), "--price", "2.5", "--grid", "us-virginia"]
+    assert run(words) == 0
+    out = capsys.readouterr().out
+    assert "USD" in out and "no source here reads power" in out
+    assert max(map(len, out.splitlines())) <= 80
+    assert run([*words, "-o", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["energy"]["kg_co2e"] is None
+    assert run([*words, "--period", "1999-01-01:1999-02-01"]) in (0, 2)
 
 
 def observed(kind: str, *happenings: Happening) -> Observed:

@@ -332,7 +332,7 @@ def test_tables_fit(tmp_path: Path) -> None:
     text = "\n".join(to_text(table) for table in made)
     assert max(map(len, text.splitlines())) <= 80
     assert all("<table>" in to_html(table) for table in made)
-    assert len(made) == 5
+    assert len(made) == 4
 
 
 def test_the_replay_takes_little(tmp_path: Path) -> None:

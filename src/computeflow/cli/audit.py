@@ -16,7 +16,8 @@ import click
 from computeflow import codec
 from computeflow.catalog import Catalog, find_model, load_catalog
 from computeflow.catalog.files import read_text
-from computeflow.cli.audit_data import audit_data, observed_data, with_findings
+from computeflow.catalog.rows import Grid
+from computeflow.cli.audit_data import audit_data, energy_data, observed_data, with_findings
 from computeflow.cli.output import Progress, catalog_option, emit, output_option
 from computeflow.cli.periods import parse_period
 from computeflow.errors import InputError
@@ -30,8 +31,8 @@ from computeflow.telemetry.kineto.measured import Options
 from computeflow.telemetry.observed import Asked, Observed
 from computeflow.telemetry.redaction import Redaction
 from computeflow.telemetry.registry import TRACE, observe, sort_files
-from computeflow.views.audits import audit_tables, hta_table
-from computeflow.views.ledgers import finding_table, gap_table, ledger_table
+from computeflow.views.audits import audit_tables, energy_table, hta_table
+from computeflow.views.ledgers import finding_table, gap_table
 from computeflow.views.observed import observed_tables, together_table
 from computeflow.views.observed.accounting import blame_table
 from computeflow.views.tables import Table
@@ -76,6 +77,7 @@ _DIGITS = 18
     help="Write the first rank's trace with a track for every account.",
 )
 @click.option("--price", type=float, help="Dollars per GPU-hour: prices what is found.")
+@click.option("--grid", metavar="NAME", help="Electricity of a region: prices energy and carbon.")
 @click.option("--details", is_flag=True, help="Steps, kernels, operators, gaps of the first rank.")
 @click.option(
     "--redact",
@@ -90,7 +92,7 @@ def audit(
     paths: tuple[str, ...], steps: str | None, window: str, period: str | None,
     rank_from: str | None, device: str | None, model: str | None, global_batch: int | None,
     seq_len: int | None, expect: Path | None, against: str | None, perfetto: Path | None,
-    price: float | None, details: bool, redact: bool, engine: Engine, no_cache: bool,
+    price: float | None, grid: str | None, details: bool, redact: bool, engine: Engine, no_cache: bool,
     files: tuple[str, ...], output: str,
 ) -> None:  # fmt: skip
     facts = load_catalog(files)
@@ -106,7 +108,7 @@ def audit(
         cache=not no_cache,
     )
     found = reader.read(paths)
-    data, tables = _answer(found, details=details, window=window)
+    data, tables = _answer(found, details=details, window=window, price=price)
     if expect is not None:
         lines = gaps(found.main_ledger(), read_expected(expect))
         data["gaps"] = [codec.encode(line) for line in lines]
@@ -120,6 +122,9 @@ def audit(
     if perfetto is not None:
         _write_perfetto(found, perfetto, reader.options)
     with_findings(data, found.observed, price)
+    if grid is not None:
+        data["energy"], table = _energy(found, facts.grids[grid])
+        tables.append(table)
     if redact:
         data, tables = _redacted(data, tables)
     emit(output, data, tables)
@@ -177,7 +182,9 @@ class _Reader:
         return _Found(traces=traces, observed=tuple(observed), left_out=tuple(left_out))
 
 
-def _answer(found: _Found, *, details: bool, window: str) -> tuple[dict[str, Any], list[Table]]:
+def _answer(
+    found: _Found, *, details: bool, window: str, price: float | None = None
+) -> tuple[dict[str, Any], list[Table]]:
     """As data and as tables."""
     tables: list[Table] = []
     if found.traces is not None:
@@ -188,9 +195,7 @@ def _answer(found: _Found, *, details: bool, window: str) -> tuple[dict[str, Any
     else:
         data = observed_data(found.observed, found.left_out)
     for each in found.observed:
-        if each.ledger is not None:
-            tables.append(ledger_table(each.ledger))
-        tables += observed_tables(each)
+        tables += observed_tables(each, price)
     joined: list[Together] = together(found.observed)
     data["observed"] = [codec.encode(each) for each in found.observed]
     data["together"] = [codec.encode(each) for each in joined]
@@ -209,6 +214,14 @@ def _answer(found: _Found, *, details: bool, window: str) -> tuple[dict[str, Any
         notes = (*tables[-1].notes, *(f"left out: {text}" for text in found.left_out))
         tables[-1] = replace(tables[-1], notes=notes)
     return data, tables
+
+
+def _energy(found: _Found, grid: Grid) -> tuple[dict[str, Any], Table]:
+    """What the devices took, where a ledger knows it; without the facility around them."""
+    known = [each.ledger for each in found.observed if each.ledger and each.ledger.joules]
+    joules = sum(ledger.joules or 0.0 for ledger in known) if known else None
+    data = energy_data(joules, grid)
+    return data, energy_table(data, grid.name)
 
 
 def _blamed(observed: tuple[Observed, ...]) -> Blame | None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from computeflow import codec
+from computeflow.catalog.rows import Grid
 from computeflow.ledger import Finding, ledger_to_data
 from computeflow.telemetry.audit import Audit
 from computeflow.telemetry.kineto.measured import RankMeasured
@@ -110,3 +111,16 @@ def _rank_data(rank: RankMeasured) -> dict[str, Any]:
         else None,
         "hta": None if rank.hta is None else codec.encode(rank.hta),
     }  # fmt: skip
+
+
+def energy_data(joules: float | None, grid: Grid) -> dict[str, Any]:
+    """Energy, what it costs and emits in a region; None where it was not read."""
+    hours = None if joules is None else joules / 3.6e6
+    return {
+        "kilowatt_hours": hours,
+        "usd": None if hours is None or grid.usd_per_kwh is None else hours * grid.usd_per_kwh,
+        "kg_co2e": None
+        if hours is None or grid.grams_co2e_per_kwh is None
+        else hours * grid.grams_co2e_per_kwh / 1e3,
+        "grid": grid.name,
+    }

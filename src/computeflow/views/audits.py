@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from computeflow.telemetry.roofline import rooflines
 from computeflow.units import format_seconds, format_share, format_si
@@ -181,6 +181,21 @@ def figures_table(rank: RankMeasured) -> Table:
         title=f"Figures of rank {rank.rank}",
         columns=columns("what", "value", "meaning", right="value", wrap="meaning"),
         rows=tuple(rows),
+    )
+
+
+def energy_table(data: Mapping[str, Any], grid: str) -> Table:
+    def cell(name: str, form: str) -> str:
+        value = data[name]
+        return "unknown" if value is None else format(value, form)
+
+    return Table(
+        title=f"Energy of the devices, at {grid}",
+        columns=columns("kWh", "USD", "kg CO2e", right="kWh,USD,kg CO2e"),
+        rows=((cell("kilowatt_hours", ",.1f"), cell("usd", ",.2f"), cell("kg_co2e", ",.1f")),),
+        notes=("without hosts, network and cooling",)
+        if data["kilowatt_hours"] is not None
+        else ("no source here reads power",),
     )
 
 

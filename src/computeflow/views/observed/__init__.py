@@ -6,6 +6,7 @@ from dataclasses import replace
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from computeflow.views.ledgers import ledger_table
 from computeflow.views.tables import Table, columns
 
 if TYPE_CHECKING:
@@ -19,13 +20,19 @@ _MODULES = {
     "accounting": "accounting", "kernel-log": "kernel",
     "gpu-burn": "kernel", "nsys": "nsys", "memory": "memory",
 }  # fmt: skip
+_PRICED = ("accounting",)
 _MOST = 12
 
 
-def observed_tables(observed: Observed) -> list[Table]:
-    """Those of its kind; what it left out stands under the last one."""
+def observed_tables(observed: Observed, price: float | None = None) -> list[Table]:
+    """Its ledger, then those of its kind; what it left out stands under the last one. `price`: dollars
+    per GPU-hour, for kinds that have what to price.
+    """
     module = import_module(f"computeflow.views.observed.{_MODULES[observed.kind]}")
-    tables: list[Table] = module.tables(observed)
+    priced = {"price": price} if observed.kind in _PRICED else {}
+    tables: list[Table] = module.tables(observed, **priced)
+    if observed.ledger is not None:
+        tables.insert(0, ledger_table(observed.ledger))
     notes = [*observed.notes, *(f"left out: {text}" for text in observed.left_out)]
     if tables and notes:
         fresh = [note for note in notes if not any(note in table.notes for table in tables)]

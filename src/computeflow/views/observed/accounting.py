@@ -12,7 +12,6 @@ from computeflow.telemetry.accounting.facts import Accounting, Row
 from computeflow.telemetry.accounting.suspects import Suspect
 from computeflow.telemetry.observed import Observed
 from computeflow.units import format_seconds, format_share, format_si
-from computeflow.views.ledgers import ledger_table
 from computeflow.views.tables import Table, columns
 
 MOST_ROWS = 10
@@ -20,25 +19,19 @@ _OWN_ZERO = 3e8
 """Before 1979: a trace that counts from its own beginning."""
 
 
-def tables(observed: Observed) -> list[Table]:
+def tables(observed: Observed, price: float | None = None) -> list[Table]:
+    """`price`: dollars per GPU-hour."""
     facts: Accounting = observed.facts
-    notes = [*observed.notes, *(f"left out: {text}" for text in observed.left_out)]
+    found = [summary_table(facts)]
     if observed.ledger is None:
-        first = Table(
-            title=f"No ledger: {observed.ledger_reason}", columns=columns("what", "value"),
-            rows=((f"{_unit(facts)[0]} of jobs", _amount(facts, facts.used_gpu_seconds)),),
-            notes=tuple(notes),
-        )  # fmt: skip
-    else:
-        ledger = ledger_table(observed.ledger)
-        first = replace(ledger, notes=(*ledger.notes, *notes))
-    found = [first, summary_table(facts)]
+        reason = f"no ledger: {observed.ledger_reason}"
+        found = [replace(found[0], notes=(*found[0].notes, reason))]
     found += [
-        rows_table("Teams", facts.by_team, facts),
-        rows_table("Users", facts.by_user, facts),
-        rows_table("Jobs", facts.by_job, facts),
-        rows_table("States", facts.by_state, facts),
-        rows_table("Nodes", facts.by_node, facts),
+        rows_table("Teams", facts.by_team, facts, price),
+        rows_table("Users", facts.by_user, facts, price),
+        rows_table("Jobs", facts.by_job, facts, price),
+        rows_table("States", facts.by_state, facts, price),
+        rows_table("Nodes", facts.by_node, facts, price),
         sizes_table(facts),
         suspects_table(facts.suspects, facts.suspects_reason),
         out_table(facts),
@@ -65,18 +58,25 @@ def summary_table(facts: Accounting) -> Table:
     return Table(title="The cluster", columns=columns("what", "value"), rows=tuple(rows))
 
 
-def rows_table(title: str, rows: Sequence[Row], facts: Accounting) -> Table:
+def rows_table(
+    title: str, rows: Sequence[Row], facts: Accounting, price: float | None = None
+) -> Table:
     whole = facts.contracted_gpu_seconds or facts.used_gpu_seconds or 1.0
     energy = any(row.joules is not None for row in rows)
     unit = _unit(facts)[0]
-    names = ["name", "attempts", "failed", unit, "share", "lost", "energy"]
-    names = names if energy else names[:-1]
-    cells = [
-        (row.name, f"{row.attempts:,}", f"{row.failed:,}", _amount(facts, row.gpu_seconds),
-         format_share(row.gpu_seconds / whole), _amount(facts, row.lost_gpu_seconds),
-         "-" if row.joules is None else format_si(row.joules, "J"))[: len(names)]
-        for row in rows[:MOST_ROWS]
-    ]  # fmt: skip
+    names = ["name", "attempts", "failed", unit, "share", "lost"]
+    names += ["energy"] if energy else []
+    names += ["USD"] if price is not None else []
+    cells = []
+    for row in rows[:MOST_ROWS]:
+        cell = [row.name, f"{row.attempts:,}", f"{row.failed:,}", _amount(facts, row.gpu_seconds),
+                format_share(row.gpu_seconds / whole),
+                _amount(facts, row.lost_gpu_seconds)]  # fmt: skip
+        if energy:
+            cell.append("-" if row.joules is None else format_si(row.joules, "J"))
+        if price is not None:
+            cell.append(f"{row.gpu_seconds / 3600 * price:,.2f}")
+        cells.append(tuple(cell))
     hidden = len(rows) - len(cells)
     return Table(
         title=f"{title}, most {unit} first",

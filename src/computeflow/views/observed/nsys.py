@@ -5,7 +5,6 @@ from __future__ import annotations
 from computeflow.telemetry.nsys.facts import Nsight, NsightGpu
 from computeflow.telemetry.observed import Observed
 from computeflow.units import format_seconds, format_share, format_si
-from computeflow.views.ledgers import ledger_table
 from computeflow.views.tables import Table, columns
 
 MOST_GPUS = 16
@@ -16,8 +15,6 @@ _NAME = 160
 def tables(observed: Observed) -> list[Table]:
     facts: Nsight = observed.facts
     made = [_gpus(facts)]
-    if observed.ledger is not None:
-        made.insert(0, ledger_table(observed.ledger))
     busiest = max(facts.gpus, key=lambda gpu: gpu.busy_seconds)
     made += [_kernels(busiest), _copies(busiest), _gaps(busiest), _metrics(facts)]
     return [table for table in made if table.rows]

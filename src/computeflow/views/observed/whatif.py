@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from computeflow.telemetry.observed import Observed
 from computeflow.telemetry.whatif.slowdown import Slowdown
 from computeflow.telemetry.whatif.source import OpTimeline
 from computeflow.units import format_seconds, format_share
-from computeflow.views.ledgers import ledger_table
 from computeflow.views.tables import Table, columns
 
 MOST_ROWS = 10
@@ -17,10 +14,6 @@ MOST_ROWS = 10
 def tables(observed: Observed) -> list[Table]:
     facts: OpTimeline = observed.facts
     made = [_slowdown(facts), _types(facts.slowdown), _workers(facts), _steps(facts)]
-    if observed.ledger is not None:
-        made.insert(0, ledger_table(observed.ledger))
-    made[0] = replace(made[0], notes=(*made[0].notes, *observed.notes,
-                      *(f"left out: {text}" for text in observed.left_out)))  # fmt: skip
     return [table for table in made if table.rows]
 
 
