@@ -18,7 +18,7 @@ from computeflow.telemetry.kineto.groups import account_of
 from computeflow.telemetry.kineto.hta import hta_breakdown
 from computeflow.telemetry.kineto.measured import Options
 from computeflow.telemetry.kineto.rank import measure_rank
-from computeflow.telemetry.kineto.trace import read_trace
+from computeflow.telemetry.kineto.reading import read_trace
 from kineto_maker import Maker, data_parallel_job
 
 FACTS = load_catalog()

@@ -13,8 +13,8 @@ import pytest
 from computeflow.catalog import load_catalog
 from computeflow.cluster import find_cluster
 from computeflow.errors import InputError
-from computeflow.planning.exports.frameworks.megatron_reading import MOST_PARTS
-from computeflow.planning.exports.frameworks.shell_script import launch_words
+from computeflow.planning.exports.frameworks.megatron.reading import MOST_PARTS
+from computeflow.planning.exports.frameworks.shell.script import launch_words
 from computeflow.planning.exports.model import Reading, Setup
 from computeflow.planning.exports.reading import read_file, setup_of
 from computeflow.planning.review import review

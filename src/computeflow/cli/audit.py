@@ -1,8 +1,8 @@
 """Where the time of a run went: a closed ledger from whatever the run left behind.
 
 PATH is a file or a folder: PyTorch profiler traces, flight-recorder dumps, memory snapshots, Nsight
-Systems exports, op timelines, framework logs, metrics, accounting, kernel logs, in any mix; or the
-address of a Prometheus server.
+Systems exports, JAX profiles, op timelines, framework logs, metrics, accounting, kernel logs, in any
+mix; or the address of a Prometheus server.
 """
 
 from __future__ import annotations

@@ -24,11 +24,12 @@ from computeflow.telemetry.nsys.source import NsightSource
 from computeflow.telemetry.observed import Asked, Observed, Source
 from computeflow.telemetry.sources import ENDINGS, files_of, looks_like_trace, other_kinds
 from computeflow.telemetry.whatif.source import OpTimelines
+from computeflow.telemetry.xplane.source import XPlaneSource
 
 TRACE = "kineto"
 SOURCES: tuple[Source, ...] = (
-    FlightRecorder(), MemorySnapshots(), NsightSource(), OpTimelines(), AccountingSource(),
-    KernelLogSource(), GpuBurnSource(), MetricsSource(), LogSource(),
+    FlightRecorder(), MemorySnapshots(), NsightSource(), XPlaneSource(), OpTimelines(),
+    AccountingSource(), KernelLogSource(), GpuBurnSource(), MetricsSource(), LogSource(),
 )  # fmt: skip
 BY_KIND = {source.kind: source for source in SOURCES}
 

@@ -12,7 +12,8 @@ from computeflow.errors import InputError
 from computeflow.telemetry.kineto.chunks import Reading, pieces
 from computeflow.telemetry.kineto.measured import Options
 from computeflow.telemetry.kineto.rank import cut_rank
-from computeflow.telemetry.kineto.trace import Trace, read_trace
+from computeflow.telemetry.kineto.reading import read_trace
+from computeflow.telemetry.kineto.trace import Trace
 from computeflow.telemetry.lines import head_of
 from computeflow.telemetry.sources import looks_like_trace
 

@@ -42,7 +42,8 @@ from computeflow.telemetry.kineto.measured import (
 )  # fmt: skip
 from computeflow.telemetry.kineto.names import Mark, Work
 from computeflow.telemetry.kineto.products import count_products, precision_hint
-from computeflow.telemetry.kineto.trace import Ints, Step, Trace, read_trace
+from computeflow.telemetry.kineto.reading import read_trace
+from computeflow.telemetry.kineto.trace import Ints, Step, Trace
 from computeflow.telemetry.kineto.windows import find_window
 
 

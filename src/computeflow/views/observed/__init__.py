@@ -19,6 +19,7 @@ _MODULES = {
     "flight-recorder": "flight", "op-timeline": "whatif", "log": "logs", "metrics": "metrics",
     "accounting": "accounting", "kernel-log": "kernel",
     "gpu-burn": "kernel", "nsys": "nsys", "memory": "memory",
+    "xplane": "xplane",
 }  # fmt: skip
 _PRICED = ("accounting",)
 _MOST = 12

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from computeflow.errors import InputError
-from computeflow.planning.exports.frameworks.shell_reader import Reader, Word
-from computeflow.planning.exports.frameworks.shell_values import Values, tested
+from computeflow.planning.exports.frameworks.shell.reader import Reader, Word
+from computeflow.planning.exports.frameworks.shell.values import Values, tested
 
 MOST_FRAMES = 100
 _ASSIGNED = re.compile(r"^([A-Za-z_]\w*)(\+?)=(.*)$", re.DOTALL)

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from computeflow.planning.exports.frameworks.megatron_fields import (
+from computeflow.planning.exports.frameworks.megatron.fields import (
     RECIPES,
     Places,
     ShapeFields,
@@ -22,7 +22,7 @@ from computeflow.planning.exports.frameworks.megatron_fields import (
     shape_fields,
     write_fields,
 )
-from computeflow.planning.exports.frameworks.megatron_layout import (
+from computeflow.planning.exports.frameworks.megatron.layout import (
     FP8_MEANT,
     OFFLOADS,
     SHARDINGS,

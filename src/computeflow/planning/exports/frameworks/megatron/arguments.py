@@ -1,7 +1,7 @@
 """Megatron-LM's arguments: one flag a line, for `pretrain_gpt.py $(grep -v '^#' megatron.args)`.
 
 Such a file is read back, and so are the shell scripts that Megatron's users keep
-(`megatron_reading`).
+(`reading`).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from computeflow.planning.exports.frameworks.megatron_layout import (
+from computeflow.planning.exports.frameworks.megatron.layout import (
     FP8_RECIPES,
     OFFLOADS,
     SHARDINGS,
@@ -20,8 +20,8 @@ from computeflow.planning.exports.frameworks.megatron_layout import (
     refuse,
     stages,
 )  # fmt: skip
-from computeflow.planning.exports.frameworks.megatron_reading import SIZES, read_script
-from computeflow.planning.exports.frameworks.megatron_shape import Flags, shape_flags
+from computeflow.planning.exports.frameworks.megatron.reading import SIZES, read_script
+from computeflow.planning.exports.frameworks.megatron.shape import Flags, shape_flags
 from computeflow.planning.exports.frameworks.settings import contradiction, header, unsaid
 from computeflow.planning.exports.model import Reading, Setup, Written
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from computeflow.catalog.models import Model
 from computeflow.errors import InputError
-from computeflow.planning.exports.frameworks.megatron_layout import (
+from computeflow.planning.exports.frameworks.megatron.layout import (
     STRATEGIES,
     STRATEGY_MEANT,
     WAY_MEANT,
@@ -21,7 +21,7 @@ from computeflow.planning.exports.frameworks.megatron_layout import (
     sharding_of,
     stages,
 )
-from computeflow.planning.exports.frameworks.megatron_shape import read_shape, shape_flags
+from computeflow.planning.exports.frameworks.megatron.shape import read_shape, shape_flags
 from computeflow.planning.exports.frameworks.settings import Settings, stated
 from computeflow.planning.exports.model import Setup
 

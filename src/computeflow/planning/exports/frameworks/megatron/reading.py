@@ -10,8 +10,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from computeflow.planning.exports.frameworks.megatron_layout import FP8_MEANT, WAY_MEANT
-from computeflow.planning.exports.frameworks.megatron_shape import read_shape
+from computeflow.planning.exports.frameworks.megatron.layout import FP8_MEANT, WAY_MEANT
+from computeflow.planning.exports.frameworks.megatron.shape import read_shape
 from computeflow.planning.exports.frameworks.settings import (
     Settings,
     bounded,
@@ -19,7 +19,7 @@ from computeflow.planning.exports.frameworks.settings import (
     reading,
     stated,
 )
-from computeflow.planning.exports.frameworks.shell_script import launch_words, slurm
+from computeflow.planning.exports.frameworks.shell.script import launch_words, slurm
 from computeflow.planning.exports.model import Reading
 
 SIZES = {

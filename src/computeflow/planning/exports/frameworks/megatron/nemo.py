@@ -11,14 +11,14 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from computeflow.planning.exports.frameworks.megatron_fields import (
+from computeflow.planning.exports.frameworks.megatron.fields import (
     RECIPES,
     Places,
     agreed,
     read_fields,
     write_fields,
 )
-from computeflow.planning.exports.frameworks.megatron_layout import (
+from computeflow.planning.exports.frameworks.megatron.layout import (
     FP8_MEANT,
     FP8_RECIPES,
     OFFLOADS,

@@ -1,0 +1,1 @@
+"""Formats that end in Megatron Core: Megatron-LM's arguments, Megatron-Bridge, NeMo."""

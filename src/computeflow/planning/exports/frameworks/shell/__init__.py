@@ -1,0 +1,1 @@
+"""Shell scripts as people keep them, read and never run: `script.launch_words`."""

@@ -1,0 +1,410 @@
+"""A trace file to columns: `read_trace`.
+
+Everything that a ledger does not need is counted and dropped, so that memory grows with the device's
+events and not with the file.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from computeflow.errors import InputError
+from computeflow.telemetry.kineto.chunks import Reading, pieces
+from computeflow.telemetry.kineto.events import Arguments, Event
+from computeflow.telemetry.kineto.flops import COUNTED, MASKS, mask_size, operator_work
+from computeflow.telemetry.kineto.names import (
+    CATEGORIES,
+    Call,
+    Mark,
+    Table,
+    Work,
+    call_of,
+    mark_of,
+    step_number,
+    work_of,
+)  # fmt: skip
+from computeflow.telemetry.kineto.trace import (
+    Calls,
+    Collective,
+    DeviceWork,
+    Ints,
+    Marks,
+    Products,
+    Step,
+    Trace,
+    distinct,
+)  # fmt: skip
+
+R = TypeVar("R")
+_HOLE_NS = 600 * 10**9
+"""Ten minutes without a single event: the clock has jumped, or two recordings are in one file."""
+
+
+def read_trace(path: Path) -> Trace:
+    """One file; `InputError` where it is none, and a note in `left_out` where it is broken.
+
+    A file that tells of a device but has no work of one is read twice: once more for its operators.
+    """
+    reading, columns = _read(path, again=False)
+    if not columns.operators and "device" not in columns.tables:
+        reading, columns = _read(path, again=True)
+    return columns.finish(reading)
+
+
+def _read(path: Path, *, again: bool) -> tuple[Reading, _Columns]:
+    reading = Reading(path)
+    columns = _Columns()
+    try:
+        for events in pieces(reading):
+            columns.operators = again or not reading.header.get("deviceProperties")
+            columns.add(events)
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror or error}") from None
+    except MemoryError:
+        raise InputError(f"{path}: an event that does not fit in memory") from None
+    return reading, columns
+
+
+class _Numbers(dict[Any, int]):
+    """Whatever is asked for, numbered in the order of asking."""
+
+    def __missing__(self, key: Any) -> int:
+        self[key] = number = len(self)
+        return number
+
+
+class _Known(dict[str, R]):
+    """What is known by a name, found out when it is asked for first."""
+
+    def __init__(self, find: Callable[[str], R]) -> None:
+        self._find = find
+
+    def __missing__(self, name: str) -> R:
+        self[name] = found = self._find(name)
+        return found
+
+
+def _kind_of(name: str, table: Table) -> tuple[Mark, bool, bool]:
+    """Its mark, whether it counts FLOPs, whether it may be a mask."""
+    is_operator = table is Table.OP
+    return mark_of(name, table), is_operator and name in COUNTED, is_operator and name in MASKS
+
+
+@dataclass(slots=True)
+class _Columns:
+    """Grows by pieces; nothing but arrays of numbers outlives a piece. Until the end, times are as
+    they were written: `start` and, in the place of `end`, the length.
+    """
+
+    operators: bool = True
+    """Whether the host's operators are kept, while no device has shown up."""
+    names: _Numbers = field(default_factory=_Numbers)
+    threads: _Numbers = field(default_factory=_Numbers)
+    kinds: dict[Table, _Known[tuple[Mark, bool, bool]]] = field(
+        default_factory=lambda: {table: _Known(partial(_kind_of, table=table)) for table in Table}
+    )
+    calls_known: _Known[Call] = field(default_factory=lambda: _Known(call_of))
+    works_known: dict[Table, _Known[Work]] = field(
+        default_factory=lambda: {
+            table: _Known(partial(work_of, table=table, collective="")) for table in Table
+        }
+    )
+    tables: dict[str, tuple[array[Any], ...]] = field(default_factory=dict)
+    collectives: dict[int, Collective] = field(default_factory=dict)
+    shapes: dict[tuple[str, bytes, bytes, bytes], Any] = field(default_factory=dict)
+    masks: set[int] = field(default_factory=set)
+    """Sizes of square masks."""
+    base: float | None = None
+    strange: dict[str, int] = field(default_factory=dict)
+    """Events of each table whose times are none."""
+
+    def add(self, events: Iterable[Any]) -> None:
+        by_category: defaultdict[str, list[Event]] = defaultdict(list)
+        for event in events:
+            if type(event) is Event:
+                by_category[event.cat].append(event)
+        for category, some in by_category.items():
+            table = CATEGORIES.get(category.lower(), Table.NONE)
+            if table in (Table.GPU, Table.COPY, Table.MEMSET):
+                self._device(some, table)
+            elif table is Table.RUNTIME:
+                self._calls(some)
+            elif table is not Table.NONE:
+                self._host(some, table)
+
+    def _put(self, name: str, some: list[Event], *columns: Sequence[float]) -> None:
+        if name not in self.tables:
+            self.tables[name] = tuple(array(code) for code in _TABLES[name].values())
+        times = [event.ts for event in some], [event.dur for event in some]
+        for whole, part in zip(self.tables[name], (*times, *columns), strict=True):
+            whole.extend(array(whole.typecode, part))
+
+    def _names(self, some: list[Event]) -> list[int]:
+        ids = self.names
+        return [ids[event.name] for event in some]
+
+    def _threads(self, some: list[Event]) -> list[int]:
+        ids = self.threads
+        return [ids[event.tid] for event in some]
+
+    def _device(self, some: list[Event], table: Table) -> None:
+        known = self.works_known[table]
+        work = [known[event.name] for event in some]
+        said = [event.args for event in some]
+        if table is Table.GPU:
+            for row, arguments in enumerate(said):
+                if arguments.collective:
+                    work[row] = Work.COMM
+                    self.collectives[arguments.correlation] = _collective(arguments)
+            sizes = [-1] * len(some)
+        else:
+            sizes = [_number(arguments.bytes, -1, 2**62) for arguments in said]
+        self._put(
+            "device", some, self._names(some), _streams(some),
+            [arguments.correlation for arguments in said], work, sizes,
+        )  # fmt: skip
+
+    def _calls(self, some: list[Event]) -> None:
+        known = self.calls_known
+        numbers = [event.args.correlation for event in some]
+        if min(numbers) <= 0:  # of calls that launch nothing, those without a number say nothing
+            some = [e for e in some if e.args.correlation > 0 or known[e.name] is not Call.OTHER]
+            numbers = [event.args.correlation for event in some]
+        calls = [known[event.name] for event in some]
+        self._put("calls", some, numbers, self._threads(some), calls)
+
+    def _host(self, some: list[Event], table: Table) -> None:
+        known = self.kinds[table]
+        is_operator = table is Table.OP
+        kept, marks, products = [], [], []
+        for event in some:
+            mark, counts, masks = known[event.name]
+            if counts:
+                products.append(event)
+            elif masks:
+                self.masks.add(mask_size(bytes(event.args.dims)))
+            if mark is Mark.NONE:
+                arguments = event.args
+                if not is_operator or arguments.sequence < 0 or arguments.forward_thread > 0:
+                    continue
+                mark = Mark.FORWARD_OP
+            kept.append(event)
+            marks.append(mark)
+        if kept:
+            self._put("marks", kept, self._threads(kept), marks, self._names(kept))
+        if products:
+            self._products(products)
+        if is_operator and self.operators and "device" not in self.tables:
+            nothing = [Mark.NONE] * len(some)
+            self._put("operators", some, self._threads(some), nothing, self._names(some))
+
+    def _products(self, some: list[Event]) -> None:
+        work = []
+        for event in some:
+            a = event.args
+            key = (event.name, bytes(a.dims), bytes(a.types), bytes(a.concrete))
+            if key not in self.shapes:
+                if len(self.shapes) > 100_000:
+                    self.shapes.clear()
+                self.shapes[key] = operator_work(*key)
+            work.append(self.shapes[key])
+        ids = self.names
+        self._put(
+            "products", some, self._threads(some), self._names(some), [ids[w.type] for w in work],
+            [w.flops for w in work], [w.full for w in work], [w.elements for w in work],
+            [w.scores for w in work],
+        )  # fmt: skip
+
+    def finish(self, reading: Reading) -> Trace:
+        left_out = []
+        if reading.cut_short:
+            left_out.append(f"{reading.path.name}: {reading.cut_short}; what came before is there")
+        if reading.unreadable:
+            left_out.append(f"{reading.path.name}: {reading.unreadable:,} unreadable events")
+        if "device" in self.tables:
+            self.tables.pop("operators", None)
+        tables = {name: self._timed(name) for name in _TABLES}
+        _used(tables["calls"], tables["device"])
+        if strange := self._strange():
+            left_out.append(f"{reading.path.name}: {strange:,} events without a valid time")
+        keep, note = _whole([table["start"] for table in tables.values()])
+        if note:
+            left_out.append(f"{reading.path.name}: {note}")
+        tables = {name: _in_order(tables.pop(name), keep) for name in _TABLES}
+        names = list(self.names)
+        marks = Marks(**tables["marks"])
+        return Trace(
+            path=reading.path,
+            base=(self.base or 0.0) + (keep[0] // 1000 if keep else 0),
+            header=reading.header,
+            names=names,
+            device=DeviceWork(**tables["device"]),
+            calls=Calls(**tables["calls"]),
+            marks=marks,
+            products=_counted(Products(**tables["products"]), self.masks),
+            collectives=self.collectives,
+            operators=Marks(**tables["operators"]),
+            steps=_steps(marks, names),
+            events=reading.events,
+            left_out=tuple(left_out),
+        )
+
+    def _strange(self) -> int:
+        """Operators stand in several tables."""
+        host = max(self.strange.get(name, 0) for name in ("marks", "products", "operators"))
+        return self.strange.get("device", 0) + self.strange.get("calls", 0) + host
+
+    def _timed(self, name: str) -> dict[str, NDArray[Any]]:
+        """A table with its times in nanoseconds; its raw columns are given up."""
+        kinds = _TABLES[name]
+        raw = self.tables.pop(name, tuple(array(code) for code in kinds.values()))
+        whole = {
+            column: np.frombuffer(values, code) if values else np.zeros(0, code)
+            for (column, code), values in zip(kinds.items(), raw, strict=True)
+        }
+        start, length = whole["start"], whole["end"]
+        # to the year 2096: two such times and a base in nanoseconds fit into 64 bits
+        good = np.isfinite(start) & np.isfinite(length) & (length >= 0) & (np.abs(start) < 4e15)
+        good &= length < 4e12
+        if self.base is None and good.any():
+            # one in the middle: as near as can be to all others, where the clock has jumped, too
+            middle = int(good.sum()) // 2
+            self.base = float(np.floor(np.partition(start[good], middle)[middle]))
+        if not good.all():
+            self.strange[name] = int((~good).sum())
+            whole = {column: values[good] for column, values in whole.items()}
+        begin = np.rint((whole["start"] - (self.base or 0.0)) * 1e3).astype(np.int64)
+        end = begin + np.rint(whole["end"] * 1e3).astype(np.int64)
+        return whole | {"start": begin, "end": end}
+
+
+def _whole(starts: Sequence[Ints]) -> tuple[tuple[int, int] | None, str]:
+    """The stretch without a hole that has most events; and what that leaves out."""
+    starts = [some for some in starts if len(some)]
+    if not starts or max(s.max() for s in starts) - min(s.min() for s in starts) < _HOLE_NS:
+        return None, ""
+    every = np.sort(np.concatenate(starts))
+    holes = np.flatnonzero(np.diff(every) > _HOLE_NS)
+    if not len(holes):
+        return None, ""
+    edges = np.concatenate([[0], holes + 1, [len(every)]])
+    sizes = np.diff(edges)
+    best = int(sizes.argmax())
+    keep = int(every[edges[best]]), int(every[edges[best + 1] - 1])
+    lost = len(every) - int(sizes[best])
+    return keep, f"the clock jumps; {lost:,} events on the other side of it are left out"
+
+
+def _in_order(
+    table: dict[str, NDArray[Any]], keep: tuple[int, int] | None
+) -> dict[str, NDArray[Any]]:
+    """Of start, the longest first; what begins outside of `keep` is dropped, and its first whole
+    microsecond is time zero.
+    """
+    if keep is not None:
+        start, zero = table["start"], keep[0] // 1000 * 1000
+        inside = (start >= keep[0]) & (start <= keep[1])
+        table = {column: values[inside] for column, values in table.items()}
+        table |= {column: table[column] - zero for column in ("start", "end")}
+    start, end = table["start"], table["end"]
+    later = (start[1:] < start[:-1]) | ((start[1:] == start[:-1]) & (end[1:] > end[:-1]))
+    if later.any():
+        order = np.lexsort((-end, start))
+        for column in table:  # one after another: the old one is given up
+            table[column] = table[column][order]
+    return table
+
+
+def _used(calls: dict[str, NDArray[Any]], device: dict[str, NDArray[Any]]) -> None:
+    """Gives up calls that neither launched anything nor held the host up."""
+    known, keep = np.sort(device["correlation"]), calls["call"] != Call.OTHER
+    others = np.flatnonzero(~keep)
+    if len(known):
+        numbers = calls["correlation"][others]
+        at = np.minimum(np.searchsorted(known, numbers), len(known) - 1)
+        keep[others] = known[at] == numbers
+    for column in calls:
+        calls[column] = calls[column][keep]
+
+
+_MARKS = {"start": "d", "end": "d", "thread": "i", "mark": "b", "name": "i"}
+_PRODUCTS = {"start": "d", "end": "d", "thread": "i", "name": "i", "type": "i", "flops": "d",
+             "full": "d", "elements": "d", "scores": "q"}  # fmt: skip
+_TABLES = {
+    "device": {"start": "d", "end": "d", "name": "i", "stream": "i", "correlation": "q",
+               "work": "b", "bytes": "q"},
+    "calls": {"start": "d", "end": "d", "correlation": "q", "thread": "i", "call": "b"},
+    "marks": _MARKS,
+    "products": _PRODUCTS,
+    "operators": _MARKS,
+}  # fmt: skip
+"""Columns and how wide they are, as `array` writes it."""
+
+
+def _streams(some: list[Event]) -> Sequence[int]:
+    streams: list[Any] = [event.args.stream for event in some]
+    try:
+        found = array("i", streams)
+        if min(found) >= 0:
+            return found
+    except (TypeError, OverflowError):
+        pass
+    return [_number(event.args.stream, event.tid) for event in some]
+
+
+def _number(value: int | str, otherwise: int | str, high: int = 2**31) -> int:
+    """Streams and sizes come as numbers, as text and as hexadecimals."""
+    for text in (value, otherwise):
+        try:
+            found = int(text, 0) if isinstance(text, str) else text
+        except ValueError:
+            continue
+        if 0 <= found < high:
+            return found
+    return -1
+
+
+def _collective(a: Arguments) -> Collective:
+    text = bytes(a.group_ranks).decode("utf-8", "replace").strip('"')
+    parts = (part.strip() for part in text.strip("[]").split(","))
+    ranks = [int(part) for part in parts if part.isdecimal() and len(part) < 10]
+    return Collective(
+        name=a.collective, group=a.group, group_doc=a.group_doc, ranks=tuple(ranks[:100_000]),
+        elements=max(a.elements_in, a.elements_out), dtype=a.dtype,
+    )  # fmt: skip
+
+
+def _steps(marks: Marks, names: list[str]) -> tuple[Step, ...]:
+    """One for each start, the longest."""
+    found: dict[int, Step] = {}
+    for row in np.flatnonzero(marks.mark == Mark.STEP):
+        number, start = step_number(names[marks.name[row]]), int(marks.start[row])
+        if number is not None:
+            found.setdefault(start, Step(number=number, start=start, end=int(marks.end[row])))
+    return tuple(found.values())
+
+
+def _counted(products: Products, masks: set[int]) -> Products:
+    """Without those that count nothing or run inside another one of their thread; products of masked
+    scores count half.
+    """
+    keep = products.flops > 0
+    for thread in distinct(products.thread):
+        rows = np.flatnonzero(keep & (products.thread == thread))
+        if len(rows):
+            reach = np.maximum.accumulate(products.end[rows])
+            inside = np.concatenate([[False], products.start[rows][1:] < reach[:-1]])
+            keep[rows[inside]] = False
+    columns = {name: getattr(products, name)[keep] for name in _PRODUCTS}
+    masked = np.isin(columns["scores"], np.array(sorted(masks - {0}), np.int64))
+    columns["flops"] = np.where(masked, columns["flops"] / 2, columns["flops"])
+    return Products(**columns)

@@ -1,0 +1,73 @@
+"""What the planes, lines and events of a profile are called, and what that means.
+
+Names of planes and lines: openxla/xla, `xla/tsl/profiler/utils/xplane_schema.cc`; of operations: XLA's
+own opcodes (openxla.org/xla/operation_semantics, openxla.org/xla/async_ops).
+"""
+
+from __future__ import annotations
+
+import re
+
+from computeflow.telemetry.kineto.names import MOST_READ, Mark, Table, Work, mark_of, work_of
+
+DEVICE = re.compile(r"^/device:(\w+):(\d+)$")
+HOSTS = ("/host:CPU", "/host:CUPTI", "/host:ROCTRACER", "/host:python-tracer")
+TASK = "Task Environment"
+STREAM = "Stream #"
+OPS, ASYNC, STEPS, MODULES = "XLA Ops", "Async XLA Ops", "Steps", "XLA Modules"
+DERIVED = frozenset({
+    "XLA TraceMe", "Framework Name Scope", "Framework Ops", "TensorFlow Name Scope",
+    "TensorFlow Ops", "Launch Stats", "Source code", STEPS, MODULES, OPS, ASYNC,
+})  # fmt: skip
+"""Lines that tell the same time again in other words, beside streams."""
+_COLLECTIVE = re.compile(
+    r"^(all-reduce|all-gather|reduce-scatter|(ragged-)?all-to-all|collective-permute|"
+    r"collective-broadcast|async-collective|send|recv)(-start|-done)?(\.[\w.]+)?$"
+)
+_FEED = re.compile(r"^(infeed|outfeed)(-start|-done)?(\.[\w.]+)?$")
+_MOVED = re.compile(
+    r"^(copy|slice|dynamic-update-slice|dynamic-slice|memset)(-start|-done)?(\.[\w.]+)?$"
+)
+_PEER = re.compile(r"^memcpyp2p", re.IGNORECASE)
+_AGAIN = re.compile(r"rematted_computation|\.remat\d*(\.|$)")
+_SIZE = re.compile(r"\bsize:(\d{1,18})\b|\bnum_bytes:(\d{1,18})\b")
+
+
+def operation(name: str) -> str:
+    """The operation's own name, of what may be its whole text: "%fusion.1 = bf16[8] fusion(...)"."""
+    name = name[:MOST_READ]
+    if name.startswith("%"):
+        name = name[1:].split(" ", 1)[0]
+    return name
+
+
+def work_of_operation(name: str, category: str) -> Work:
+    """Of an XLA operation; the compiler's category is asked first."""
+    for text in (category, name):
+        if _COLLECTIVE.match(text):
+            return Work.COMM
+        if _FEED.match(text):
+            return Work.COPY
+    return Work.MEMORY if _MOVED.match(name) else Work.COMPUTE
+
+
+def work_of_kernel(name: str, operation_name: str) -> Work:
+    """Of what ran on a GPU's stream: a copy inside of a collective is communication, too."""
+    if _COLLECTIVE.match(operation_name) or _PEER.match(name):
+        return Work.COMM
+    return work_of(name, Table.GPU, "")
+
+
+def is_again(name: str, scope: str) -> bool:
+    """Computed again: by jax.checkpoint, or by XLA to save memory."""
+    return bool(_AGAIN.search(operation(name)) or _AGAIN.search(scope[:MOST_READ]))
+
+
+def mark_of_annotation(name: str) -> Mark:
+    """Python's own functions begin with "$"."""
+    return mark_of(name.lstrip("$"), Table.PYTHON if name.startswith("$") else Table.ANNOTATION)
+
+
+def copied_bytes(details: str) -> int:
+    found = _SIZE.search(details[:MOST_READ])
+    return int(found[1] or found[2]) if found else -1
