@@ -22,7 +22,6 @@ from computeflow.cli.output import Progress, catalog_option, emit, output_option
 from computeflow.cli.periods import parse_period
 from computeflow.errors import InputError
 from computeflow.ledger import Ledger, gaps, ledger_from_data
-from computeflow.telemetry.accounting.blame import Blame, blame
 from computeflow.telemetry.audit import Audit, Settings, audit_files
 from computeflow.telemetry.engines import ENGINES, Engine
 from computeflow.telemetry.job import Work
@@ -34,7 +33,6 @@ from computeflow.telemetry.registry import TRACE, observe, sort_files
 from computeflow.views.audits import audit_tables, energy_table, hta_table
 from computeflow.views.ledgers import finding_table, gap_table
 from computeflow.views.observed import observed_tables, together_table
-from computeflow.views.observed.accounting import blame_table
 from computeflow.views.tables import Table
 from computeflow.workload import flops_per_token
 
@@ -201,9 +199,8 @@ def _answer(
     data["together"] = [codec.encode(each) for each in joined]
     if joined:
         tables.append(together_table(joined))
-    if (laid := _blamed(found.observed)) is not None:
-        data["blame"] = codec.encode(laid)
-        tables.append(blame_table(laid))
+    if any(each.kind == "accounting" for each in found.observed):
+        _blame(found.observed, data, tables)
     findings = [finding for each in found.observed for finding in each.findings]
     if findings:
         total = max(
@@ -224,11 +221,17 @@ def _energy(found: _Found, grid: Grid) -> tuple[dict[str, Any], Table]:
     return data, energy_table(data, grid.name)
 
 
-def _blamed(observed: tuple[Observed, ...]) -> Blame | None:
-    """Failed jobs laid to faults of their nodes, where both are known."""
+def _blame(observed: tuple[Observed, ...], data: dict[str, Any], tables: list[Table]) -> None:
+    """Into the answer: failed jobs laid to faults of their nodes, where both are known."""
+    from computeflow.telemetry.accounting.blame import blame
+    from computeflow.views.observed.accounting import blame_table
+
     jobs = [job for each in observed if each.kind == "accounting" for job in each.facts.failed]
     faults = [one for each in observed if each.kind != "accounting" for one in each.happenings]
-    return blame(jobs, faults) if jobs and faults else None
+    if jobs and faults:
+        laid = blame(jobs, faults)
+        data["blame"] = codec.encode(laid)
+        tables.append(blame_table(laid))
 
 
 def _write_perfetto(found: _Found, target: Path, options: Options) -> None:

@@ -8,30 +8,39 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from computeflow.errors import ComputeFlowError, InputError
-from computeflow.telemetry.accounting.source import AccountingSource
-from computeflow.telemetry.flight.source import FlightRecorder
-from computeflow.telemetry.kernel.burn import GpuBurnSource
-from computeflow.telemetry.kernel.source import KernelLogSource
 from computeflow.telemetry.lines import head_of
-from computeflow.telemetry.logs.source import LogSource
-from computeflow.telemetry.memory.source import MemorySnapshots
-from computeflow.telemetry.metrics.server import observe_server
-from computeflow.telemetry.metrics.source import MetricsSource
-from computeflow.telemetry.nsys.source import NsightSource
 from computeflow.telemetry.observed import Asked, Observed, Source
 from computeflow.telemetry.sources import ENDINGS, files_of, looks_like_trace, other_kinds
-from computeflow.telemetry.whatif.source import OpTimelines
-from computeflow.telemetry.xplane.source import XPlaneSource
 
 TRACE = "kineto"
-SOURCES: tuple[Source, ...] = (
-    FlightRecorder(), MemorySnapshots(), NsightSource(), XPlaneSource(), OpTimelines(),
-    AccountingSource(), KernelLogSource(), GpuBurnSource(), MetricsSource(), LogSource(),
-)  # fmt: skip
-BY_KIND = {source.kind: source for source in SOURCES}
+
+
+@cache
+def sources() -> tuple[Source, ...]:
+    """In the order in which they are asked. Imported when a file is no trace: most audits need none."""
+    from computeflow.telemetry.accounting.source import AccountingSource
+    from computeflow.telemetry.flight.source import FlightRecorder
+    from computeflow.telemetry.kernel.burn import GpuBurnSource
+    from computeflow.telemetry.kernel.source import KernelLogSource
+    from computeflow.telemetry.logs.source import LogSource
+    from computeflow.telemetry.memory.source import MemorySnapshots
+    from computeflow.telemetry.metrics.source import MetricsSource
+    from computeflow.telemetry.nsys.source import NsightSource
+    from computeflow.telemetry.whatif.source import OpTimelines
+    from computeflow.telemetry.xplane.source import XPlaneSource
+
+    return (
+        FlightRecorder(), MemorySnapshots(), NsightSource(), XPlaneSource(), OpTimelines(),
+        AccountingSource(), KernelLogSource(), GpuBurnSource(), MetricsSource(), LogSource(),
+    )  # fmt: skip
+
+
+def _by_kind() -> dict[str, Source]:
+    return {source.kind: source for source in sources()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +66,7 @@ def sort_files(paths: Sequence[Path]) -> Sorted:
             elif file != path:
                 others[file.suffix or "no ending"] += 1
             else:
-                notes.append(f"{file}: none of {', '.join((TRACE, *BY_KIND))} by its content")
+                notes.append(f"{file}: none of {', '.join((TRACE, *_by_kind()))} by its content")
         if before == (len(notes), sum(map(len, found.values()))):
             notes.append(f"{path}: nothing to read in it")
     notes += other_kinds(others)
@@ -72,7 +81,7 @@ def kind_of(path: Path) -> str | None:
     if looks_like_trace(path):
         return TRACE
     head = head_of(path)
-    return next((source.kind for source in SOURCES if source.recognises(path, head)), None)
+    return next((source.kind for source in sources() if source.recognises(path, head)), None)
 
 
 def observe(
@@ -85,9 +94,12 @@ def observe(
         if kind == TRACE:
             continue
         try:
-            found += BY_KIND[kind].observe(paths, asked)
+            found += _by_kind()[kind].observe(paths, asked)
         except ComputeFlowError as error:
             left_out.append(str(error))
-    for address in addresses:
-        found += observe_server(address, asked)
+    if addresses:
+        from computeflow.telemetry.metrics.server import observe_server
+
+        for address in addresses:
+            found += observe_server(address, asked)
     return found, left_out
