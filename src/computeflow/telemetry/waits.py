@@ -8,7 +8,7 @@ last one, the rest of the collective is transfer.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -210,3 +210,24 @@ def _exposed(exposed: Intervals, stood: Sequence[_Stood]) -> Iterator[tuple[int,
             seconds = float(waited[(step == which) & (culprit == who)].sum())
             if seconds > 0:
                 yield int(who), int(which), seconds
+
+
+APART_SECONDS = 50e-6
+"""Ends of one collective on devices of one clock lie nearer to each other than this."""
+
+
+def ends_together(ranks: Sequence[RankMeasured]) -> bool:
+    """Whether collectives that share a name share their ends: else they are of several groups."""
+    waits = find_waits(ranks)
+    if not waits.shared:
+        return True
+    lengths = np.concatenate([rank.collectives.end - rank.collectives.start for rank in ranks])
+    return waits.spread_seconds <= max(APART_SECONDS, float(np.median(lengths)) / 5e9)
+
+
+def apart(ranks: Sequence[RankMeasured]) -> list[RankMeasured]:
+    """The same ranks with no group in common: nobody is said to have waited for anybody."""
+    return [
+        replace(rank, groups=tuple(f"of rank {rank.rank}: {group}" for group in rank.groups))
+        for rank in ranks
+    ]

@@ -7,8 +7,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import numpy as np
-
 from computeflow.errors import InputError
 from computeflow.telemetry.job import Job, job_ledger
 from computeflow.telemetry.kineto.identity import RANK_PATTERNS
@@ -19,13 +17,11 @@ from computeflow.telemetry.nsys.gpus import WORK, Gpu, find_gpus
 from computeflow.telemetry.nsys.measuring import Measured, measure
 from computeflow.telemetry.nsys.trace import read_gpu, unix_offset
 from computeflow.telemetry.observed import Asked, Observed
-from computeflow.telemetry.waits import find_waits
+from computeflow.telemetry.waits import apart, ends_together
 
 REPORTS = (".nsys-rep", ".qdrep")
 _SIGNS = ("TARGET_INFO_SESSION_START_TIME", "META_DATA_EXPORT", "NVTX_EVENTS", "TARGET_INFO_GPU",
           "ENUM_NSYS_EVENT_TYPE", *WORK)  # fmt: skip
-APART_SECONDS = 50e-6
-"""Ends of one collective on several GPUs are nearer than this, or than a fifth of its length."""
 _MOST_METRICS = 500
 
 
@@ -232,17 +228,9 @@ def _matched(ranks: list[RankMeasured]) -> tuple[list[RankMeasured], list[str]]:
     """Kernels of the same name need not be the same collective: those are whose ends fall together.
     Where they do not, nobody is said to have waited for anybody.
     """
-    waits = find_waits(ranks)
-    if not waits.shared:
+    if ends_together(ranks):
         return ranks, []
-    lengths = np.concatenate([rank.collectives.end - rank.collectives.start for rank in ranks])
-    if waits.spread_seconds <= max(APART_SECONDS, float(np.median(lengths)) / 5e9):
-        return ranks, []
-    alone = [
-        replace(rank, groups=tuple(f"of rank {rank.rank}: {group}" for group in rank.groups))
-        for rank in ranks
-    ]
-    return alone, [
+    return apart(ranks), [
         "collectives of the same name do not end together on all GPUs (several process groups, which "
         "an export does not name): who waited for whom is unknown"
     ]

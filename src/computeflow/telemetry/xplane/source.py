@@ -7,13 +7,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import numpy as np
-
 from computeflow.errors import InputError
 from computeflow.telemetry.job import Job, job_ledger
 from computeflow.telemetry.kineto.measured import RankMeasured
 from computeflow.telemetry.observed import Asked, Observed
-from computeflow.telemetry.waits import find_waits
+from computeflow.telemetry.waits import apart, ends_together, find_waits
 from computeflow.telemetry.xplane.facts import XPlane, XPlaneDevice
 from computeflow.telemetry.xplane.measuring import Measured, measure
 from computeflow.telemetry.xplane.reader import Plane, open_planes
@@ -23,8 +21,6 @@ ENDINGS = (".xplane.pb", ".xplane.pb.gz")
 _HEAD = 4096
 _PLANE = re.compile(rb"\x12.{1,2}(/(device|host):[\w-]+|Task Environment)", re.DOTALL)
 """The name of a plane: field 2, its length, its text (openxla/xla, xplane.proto)."""
-APART_SECONDS = 50e-6
-"""Ends of one collective on several devices are nearer than this, or than a fifth of its length."""
 
 
 class XPlaneSource:
@@ -111,19 +107,10 @@ def _matched(ranks: list[RankMeasured], *, on_clock: bool) -> tuple[list[RankMea
     """Operations of the same name are one collective only if they end together; else nobody is said
     to have waited for anybody.
     """
-    waits = find_waits(ranks)
-    if not waits.shared:
+    one_clock = on_clock or len({rank.source for rank in ranks}) == 1
+    if not find_waits(ranks).shared or (one_clock and ends_together(ranks)):
         return ranks, []
-    lengths = np.concatenate([rank.collectives.end - rank.collectives.start for rank in ranks])
-    together = waits.spread_seconds <= max(APART_SECONDS, float(np.median(lengths)) / 5e9)
-    files = {rank.source for rank in ranks}
-    if together and (on_clock or len(files) == 1):
-        return ranks, []
-    alone = [
-        replace(rank, groups=tuple(f"of rank {rank.rank}: {group}" for group in rank.groups))
-        for rank in ranks
-    ]
-    return alone, [
+    return apart(ranks), [
         "collectives of the same name do not end together on all devices, or on no common clock: who "
         "waited for whom is unknown"
     ]
