@@ -52,33 +52,30 @@ def test_our_own_traces_close_and_agree_with_the_trainer(name: str) -> None:
     assert sum(found.accounts.values()) == pytest.approx(found.gpu_seconds, rel=1e-12)
 
 
-STALLS = [
-    ("slow-loader-0.01", "input", "healthy-base"),
-    ("slow-loader-0.03", "input", "healthy-base"),
-    ("slow-loader-0.1", "input", "healthy-base"),
-    ("slow-loader-wide", "input", "healthy-wide"),
-    ("checkpoint-stall-0.1", "checkpoint", "healthy-base"),
-    ("checkpoint-stall-0.5", "checkpoint", "healthy-base"),
-    ("checkpoint-stall-2", "checkpoint", "healthy-base"),
-    ("gc-storm-200", "host", "healthy-base"),
-    ("gc-storm-400", "host", "healthy-base"),
-    ("gc-storm-800", "host", "healthy-base"),
-    ("slow-rank-0.02", "compute", "healthy-base"),
-    ("slow-rank-0.05", "compute", "healthy-base"),
-    ("slow-rank-0.2", "compute", "healthy-base"),
-    ("recompute-full", "compute.recompute", "healthy-base"),
-    ("recompute-full-big", "compute.recompute", "healthy-big-batch"),
-]
+STALLS: dict[str, tuple[str, ...]] = {
+    "slow-loader": ("input",),
+    "checkpoint-stall": ("checkpoint",),
+    "gc-storm": ("host",),
+    "host-sync": ("host",),
+    "pageable-copy": ("copy", "host"),  # copying, and filling the host's memory before it
+    "slow-rank": ("compute",),
+    "recompute-full": ("compute.recompute",),
+}
+"""What is planted, and where it must appear."""
+TWICE = 0.003
+"""Seconds by which two recordings of one healthy run differ: 106.2 and 108.4, 116.1 and 113.2 ms."""
+HEALTHY = {"wide": "healthy-wide", "deep": "healthy-deep", "big": "healthy-big-batch"}
 
 
-@pytest.mark.parametrize(("name", "account", "healthy"), STALLS)
-def test_a_planted_stall_is_in_its_account(name: str, account: str, healthy: str) -> None:
-    """Within a tenth of what the same run without it is faster by."""
+@pytest.mark.parametrize("name", [name for name, run_ in INDEX.items() if run_["label"] in STALLS])
+def test_a_planted_stall_is_in_its_account(name: str) -> None:
+    """Within a tenth of what the same run without it is faster by, and what two runs differ by."""
     found = own(name).job.ledger
+    usual = own(HEALTHY.get(name.rpartition("-")[2], "healthy-base")).job.ledger
     added = found.wall_seconds - INDEX[name]["removed_seconds"]
-    assert found.booked(account) - own(healthy).job.ledger.booked(account) == pytest.approx(
-        added, rel=0.1
-    )
+    accounts = STALLS[INDEX[name]["label"]]
+    grown = sum(found.booked(account) - usual.booked(account) for account in accounts)
+    assert abs(grown - added) <= 0.1 * abs(added) + TWICE
 
 
 def test_the_host_is_late_for_a_reason() -> None:
