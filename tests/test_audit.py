@@ -217,11 +217,25 @@ def test_the_window_is_the_steps_that_were_asked_for(tmp_path: Path) -> None:
     assert sum(whole.ranks[0].step_seconds) == pytest.approx(whole.job.ranks[0].ledger.wall_seconds)
 
 
-def test_flops_come_from_the_model_where_it_is_named() -> None:
-    name = str(TRACES / "healthy-base.json.gz")
-    model = Path(__file__).parent / "data" / "h200_traces" / "healthy-base.json.gz"
-    assert model.exists()
-    assert run(["audit", name, "--no-cache", "--model", "llama-3.2-1b"]) == 2
+def test_flops_come_from_the_model_where_it_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The trainer's model as a configuration: its FLOPs are those of the trace's shapes."""
+    knobs = INDEX["healthy-base"]["summary"]["settings"]
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps({
+        "model_type": "llama", "hidden_size": knobs["hidden"], "vocab_size": knobs["vocab"],
+        "num_hidden_layers": knobs["layers"], "num_attention_heads": knobs["heads"],
+        "num_key_value_heads": knobs["kv_heads"], "intermediate_size": knobs["ffn"],
+        "tie_word_embeddings": False,
+    }))  # fmt: skip
+    trace = ["audit", str(TRACES / "healthy-base.json.gz"), "--no-cache", "-o", "json"]
+    batch = ["--global-batch", str(knobs["micro_batch"]), "--seq-len", str(knobs["seq_len"])]
+    assert run([*trace, "--model", str(config), *batch]) == 0
+    accounts = json.loads(capsys.readouterr().out)["ledger"]["accounts"]
+    shapes = own("healthy-base").job.ledger.accounts
+    assert accounts["compute.model"] == pytest.approx(shapes["compute.model"], rel=1e-3)
+    assert run([*trace, "--model", str(config)]) == 2
 
 
 def test_what_is_kept_beside_a_trace_gives_the_same_answer(tmp_path: Path) -> None:
