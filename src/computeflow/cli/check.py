@@ -9,11 +9,9 @@ from typing import Any
 import click
 
 from computeflow.catalog import load_catalog
-from computeflow.cli.jobs import asked, cluster_of, place_options
+from computeflow.cli.jobs import asked, cluster_of, format_option, place_options
 from computeflow.cli.output import catalog_option, emit, output_option
 from computeflow.cli.predict import prediction_data, reading_data
-from computeflow.errors import UnknownNameError
-from computeflow.planning.exports.frameworks import FRAMEWORKS
 from computeflow.planning.exports.model import Setup
 from computeflow.planning.exports.terms import FrameworkTerms
 from computeflow.planning.review import review
@@ -22,22 +20,10 @@ from computeflow.views.reviews import review_tables
 PROBLEMS = 3
 
 
-def _known(_: click.Context, __: click.Parameter, name: str | None) -> str | None:
-    if name is not None and name not in FRAMEWORKS:
-        raise UnknownNameError("format", name, FRAMEWORKS)
-    return name
-
-
 @click.command(help=__doc__)
 @click.argument("file", type=click.Path(path_type=Path))
 @place_options
-@click.option(
-    "--format",
-    "format_name",
-    metavar="NAME",
-    callback=_known,
-    help=f"Where the content leaves it open: {', '.join(FRAMEWORKS)}.",
-)
+@format_option
 @click.option("--model", metavar="NAME", help="Where the file does not name its model.")
 @click.option("--global-batch", type=int, help="Where the file does not state it.")
 @click.option("--seq-len", type=int, help="Where the file does not state it.")
@@ -46,12 +32,12 @@ def _known(_: click.Context, __: click.Parameter, name: str | None) -> str | Non
 @catalog_option
 @output_option
 def check(
-    file: Path, format_name: str | None, model: str | None, stack: str | None,
+    file: Path, model: str | None, stack: str | None,
     price: float | None, files: tuple[str, ...], output: str, **options: Any,
 ) -> int:  # fmt: skip
     facts = load_catalog(files)
     cluster = cluster_of(options, facts)
-    what = asked(model, file, stack, options, cluster, facts, format_name)
+    what = asked(model, file, stack, options, cluster, facts)
     assert what.reading is not None and what.layout is not None and what.stack is not None
     setup = Setup(job=what.job, cluster=cluster, layout=what.layout, stack=what.stack)
     terms = FrameworkTerms(what.reading.format, setup)

@@ -16,7 +16,7 @@ import click
 from computeflow.catalog import Catalog, find_model
 from computeflow.catalog.files import read_text
 from computeflow.cluster import Cluster, find_cluster
-from computeflow.errors import InputError
+from computeflow.errors import InputError, UnknownNameError
 from computeflow.prediction.stack import Stack, find_stack
 from computeflow.workload import Job, Layout
 from computeflow.workload.layout import (
@@ -115,7 +115,23 @@ def from_option(function: F) -> F:
     return click.option(
         "--from", "source", type=click.Path(path_type=Path), metavar="FILE",
         help="A framework's configuration: its job and layout, under what is said here.",
+    )(format_option(function))  # fmt: skip
+
+
+def format_option(function: F) -> F:
+    return click.option(
+        "--format", "format_name", metavar="NAME", callback=_known,
+        help="The framework of the file, where its content leaves that open (torchtitan).",
     )(function)  # fmt: skip
+
+
+def _known(_: click.Context, __: click.Parameter, name: str | None) -> str | None:
+    if name is not None:
+        from computeflow.planning.exports.frameworks import FRAMEWORKS
+
+        if name not in FRAMEWORKS:
+            raise UnknownNameError("format", name, FRAMEWORKS)
+    return name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,13 +148,15 @@ class Asked:
 
 def asked(
     model: str | None, source: Path | None, stack: str | None, options: Options,
-    cluster: Cluster, facts: Catalog, format_name: str | None = None,
+    cluster: Cluster, facts: Catalog,
 ) -> Asked:  # fmt: skip
     """Of options alone, or of a configuration and the options that were given with it."""
     if options.get("training", "full") == "full" and _given(["lora_rank"]):
         raise InputError("--lora-rank goes with --training lora or qlora")
     if source is not None:
-        return _from_file(model, source, stack, cluster, facts, format_name)
+        return _from_file(model, source, stack, cluster, facts, options["format_name"])
+    if options.get("format_name") is not None:
+        raise InputError("--format goes with --from FILE")
     needed = {"MODEL": model, "--global-batch": options.get("global_batch"),
               "--seq-len": options.get("seq_len")}  # fmt: skip
     if missing := [name for name, value in needed.items() if value is None]:

@@ -58,6 +58,9 @@ def sort_files(paths: Sequence[Path]) -> Sorted:
     for path in paths:
         before = len(notes), sum(map(len, found.values()))
         for file in files_of(path, notes):
+            if file == path and not path.stat().st_size:
+                notes.append(f"{path}: an empty file")
+                continue
             kind = kind_of(file)
             if kind is None and file == path and path.name.endswith(ENDINGS):
                 kind = TRACE  # it will say what it is not
