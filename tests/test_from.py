@@ -84,3 +84,9 @@ def test_an_option_that_would_do_nothing_is_refused(
     base = ["predict", "llama-3.1-8b", "--on", "h100-sxm:8", "--global-batch", "8"]
     assert run([*base, "--seq-len", "2048", *words]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_the_report_of_a_plan_says_what_to_change(tmp_path: Path) -> None:
+    page = tmp_path / "plan.html"
+    assert run(["plan", "--from", FILE, "--on", "h100-sxm:8", "--html", str(page)]) == 0
+    assert "does not fit" in page.read_text()

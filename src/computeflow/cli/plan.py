@@ -178,7 +178,7 @@ def _plans(search: Search, what: Asked, wish: _Wish, html: Path | None, output: 
         raise InputError(_nothing_fits(search, answer))
     bounds = search.bounds
     title = title_of(search.job, search.cluster)
-    tables, more = plan_tables(answer, title), []
+    tables = plan_tables(answer, title)
     data = {
         "schema": "computeflow.plan/1",
         "plans": [_plan_data(found, bounds) for found in answer.plans],
@@ -188,16 +188,19 @@ def _plans(search: Search, what: Asked, wish: _Wish, html: Path | None, output: 
         "complete": answer.complete,
         "search_seconds": seconds,
     }
+    change: list[Table] = []
+    reasons: list[Table] = []
     if what.reading is not None and what.layout is not None:
         table, said = _change(search, what.layout, what.reading, answer.plans[0])
-        more.append(table)
+        change = [table]
         data |= said
     if wish.explain:
         reasons, said = _reasons(search, answer)
-        more += reasons
         data |= said
     if html is not None:
-        _write_plans(html, title, answer, tables, more)
+        # the first reason is the ledger of the best, which its figure has
+        _write_plans(html, title, answer, tables, [*change, *reasons[1:]])
+    more = [*change, *reasons]
     if wish.folder is not None:
         setup = Setup(job=search.job, cluster=search.cluster, layout=answer.plans[0].layout,
                       stack=search.stack or find_stack(DEFAULT), tokens=bounds.tokens)  # fmt: skip
@@ -312,7 +315,7 @@ def _export(folder: Path, setup: Setup, command: str) -> list[Exported]:
 
 
 def _write_plans(
-    html: Path, title: str, answer: Plans, tables: list[Table], reasons: list[Table]
+    html: Path, title: str, answer: Plans, tables: list[Table], more: list[Table]
 ) -> None:
     from computeflow.views.figures import comparison_figure, ledger_figure, memory_figure
 
@@ -320,8 +323,7 @@ def _write_plans(
     chosen, counts = tables
     chosen = replace(chosen, title="The plans, best first")  # the page has the title
     drawn = [comparison_figure(answer.plans), ledger_figure(best.ledger), memory_figure(best)]
-    # the first reason is the ledger of the best, which its figure has
-    write_report(html, title, [chosen, *drawn, *reasons[1:], counts])
+    write_report(html, title, [chosen, *drawn, *more, counts])
 
 
 def _pools_data(found: Pools, bounds: Bounds) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from computeflow.telemetry.roofline import rooflines
 from computeflow.units import format_seconds, format_share, format_si
@@ -12,7 +12,7 @@ from computeflow.views.tables import Table, columns
 
 if TYPE_CHECKING:
     from computeflow.telemetry.audit import Audit
-    from computeflow.telemetry.kineto.measured import RankMeasured
+    from computeflow.telemetry.kineto.measured import GapRow, KernelRow, RankMeasured
 
 MOST_RANKS = 16
 MOST_ROWS = 10
@@ -124,7 +124,20 @@ def steps_table(rank: RankMeasured) -> Table:
     )
 
 
-def kernels_table(rank: RankMeasured) -> Table:
+class Ranked(Protocol):
+    """Whatever has the longest kernels and gaps of a rank."""
+
+    @property
+    def rank(self) -> int: ...
+
+    @property
+    def kernels(self) -> tuple[KernelRow, ...]: ...
+
+    @property
+    def gaps(self) -> tuple[GapRow, ...]: ...
+
+
+def kernels_table(rank: Ranked) -> Table:
     return Table(
         title=f"Kernels of rank {rank.rank}, longest first",
         columns=columns("kernel", "kind", "count", "time", "share", right="count,time,share",
@@ -155,7 +168,7 @@ def operators_table(found: Audit, rank: RankMeasured) -> Table:
     )  # fmt: skip
 
 
-def gaps_table(rank: RankMeasured) -> Table:
+def gaps_table(rank: Ranked) -> Table:
     return Table(
         title=f"Longest gaps of rank {rank.rank}",
         columns=columns("at", "idle", "account", "cause", "then", right="at,idle", wrap="then"),

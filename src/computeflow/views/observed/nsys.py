@@ -5,18 +5,18 @@ from __future__ import annotations
 from computeflow.telemetry.nsys.facts import Nsight, NsightGpu
 from computeflow.telemetry.observed import Observed
 from computeflow.units import format_seconds, format_share, format_si
+from computeflow.views.audits import gaps_table, kernels_table
 from computeflow.views.tables import Table, columns
 
 MOST_GPUS = 16
 MOST_ROWS = 10
-_NAME = 160
 
 
 def tables(observed: Observed) -> list[Table]:
     facts: Nsight = observed.facts
     made = [_gpus(facts)]
     busiest = max(facts.gpus, key=lambda gpu: gpu.busy_seconds)
-    made += [_kernels(busiest), _copies(busiest), _gaps(busiest), _metrics(facts)]
+    made += [kernels_table(busiest), _copies(busiest), gaps_table(busiest), _metrics(facts)]
     return [table for table in made if table.rows]
 
 
@@ -53,19 +53,6 @@ def _hidden(whole: float, hidden: float, seconds: float) -> tuple[str, str]:
     return format_share(whole / seconds), format_share(hidden / whole)
 
 
-def _kernels(gpu: NsightGpu) -> Table:
-    return Table(
-        title=f"What took longest on rank {gpu.rank}",
-        columns=columns("name", "kind", "times", "time", "share", right="times,time,share",
-                        wrap="name"),
-        rows=tuple(
-            (row.name[:_NAME], row.work, f"{row.count:,}", format_seconds(row.seconds),
-             format_share(row.share))
-            for row in gpu.kernels[:MOST_ROWS]
-        ),
-    )  # fmt: skip
-
-
 def _copies(gpu: NsightGpu) -> Table:
     return Table(
         title=f"Copies of rank {gpu.rank}",
@@ -74,18 +61,6 @@ def _copies(gpu: NsightGpu) -> Table:
             (row.what, f"{row.count:,}", format_si(row.bytes, "B"), format_seconds(row.seconds),
              format_si(row.bytes / row.seconds, "B/s") if row.seconds else "-")
             for row in gpu.copies[:MOST_ROWS]
-        ),
-    )  # fmt: skip
-
-
-def _gaps(gpu: NsightGpu) -> Table:
-    return Table(
-        title=f"Longest times in which rank {gpu.rank} had nothing to do",
-        columns=columns("after", "time", "account", "cause", "then", right="after,time", wrap="then"),
-        rows=tuple(
-            (format_seconds(row.start_seconds), format_seconds(row.seconds), row.account,
-             row.cause or "-", row.following[:_NAME])
-            for row in gpu.gaps[: MOST_ROWS // 2]
         ),
     )  # fmt: skip
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 from computeflow.telemetry.observed import Observed
 from computeflow.telemetry.xplane.facts import XPlane, XPlaneDevice
 from computeflow.units import format_seconds, format_share, format_si
+from computeflow.views.audits import gaps_table, kernels_table
 from computeflow.views.tables import Table, columns
 
 MOST_DEVICES = 16
 MOST_ROWS = 10
-_NAME = 160
 
 
 def tables(observed: Observed) -> list[Table]:
     facts: XPlane = observed.facts
     busiest = max(facts.devices, key=lambda device: device.busy_seconds)
-    made = [_devices(facts), _kernels(busiest), _gaps(busiest)]
+    made = [_devices(facts), kernels_table(busiest), gaps_table(busiest)]
     return [table for table in made if table.rows]
 
 
@@ -47,29 +47,4 @@ def _row(device: XPlaneDevice) -> tuple[str, ...]:
         format_si(rate, "FLOP/s") if rate else "-",
         format_share(rate / device.peak_flops) if rate and device.peak_flops else "-",
         f"{len(device.steps):,}" if device.steps else "-",
-    )  # fmt: skip
-
-
-def _kernels(device: XPlaneDevice) -> Table:
-    return Table(
-        title=f"What took longest on rank {device.rank}",
-        columns=columns("name", "kind", "times", "time", "share", right="times,time,share",
-                        wrap="name"),
-        rows=tuple(
-            (row.name[:_NAME], row.work, f"{row.count:,}", format_seconds(row.seconds),
-             format_share(row.share))
-            for row in device.kernels[:MOST_ROWS]
-        ),
-    )  # fmt: skip
-
-
-def _gaps(device: XPlaneDevice) -> Table:
-    return Table(
-        title=f"Longest times in which rank {device.rank} had nothing to do",
-        columns=columns("after", "time", "account", "cause", "then", right="after,time", wrap="then"),
-        rows=tuple(
-            (format_seconds(row.start_seconds), format_seconds(row.seconds), row.account,
-             row.cause or "-", row.following[:_NAME])
-            for row in device.gaps[: MOST_ROWS // 2]
-        ),
     )  # fmt: skip
