@@ -1,13 +1,16 @@
 """Record Kineto traces of healthy runs and of planted faults at several severities, small ones.
 
-`python -m benchmarks.record_traces FOLDER [PART]` on a machine with a GPU; PART is a part of names.
-Each trace has two steps; `index.json` has every run's summary, what was planted, and the step times
-of the same run with the fault removed, profiled alike. Needs torch only.
+`python -m benchmarks.record_traces FOLDER [PART]` on a machine with a GPU; PART is `2/3` for the
+second third of the names, or parts of names with commas between them. Each trace has two steps. A run
+with a fault is made three times, and the one that took the median time is kept; the same run with the
+fault removed is made three times too, profiled alike. `index.json` has every run's summary, what was
+planted, and all of these times. `record_jobs` records faults that take several ranks. Needs torch only.
 """
 
 from __future__ import annotations
 
 import gc
+import gzip
 import json
 import shutil
 import sys
@@ -39,25 +42,34 @@ HEALTHY: dict[str, Knobs] = {
     "whole-compiled": {"layers": 6, "compile": "whole"},
     "square": {"layers": 2, "hidden": 6144, "heads": 48, "kv_heads": 8, "ffn": 16384,
                "micro_batch": 2},
+    "hidden-loader": {"fault": ("slow-loader:0.003",)},
 }  # fmt: skip
+"""Among them a loader that is slow but in time."""
 _SAVED = {"checkpoint_every": 2, "checkpoint_folder": "/tmp/computeflow-checkpoint"}
-_LENGTHS = {"steps": 25, "warmup": 20}
-"""Every length must have been seen before."""
 SEVERITIES: dict[str, tuple[list[float], Knobs]] = {
-    "slow-loader": ([0.003, 0.01, 0.03, 0.1], {}),
-    "pageable-copy": ([16, 64, 256, 1024], {}),
-    "host-sync": ([1, 2, 4, 8], {}),
-    "gc-storm": ([100, 200, 400, 800], {}),
+    "slow-loader": ([0.01, 0.03, 0.1], {}),
+    "pageable-copy": ([64, 256, 1024], {}),
+    "host-sync": ([8], {}),
+    "gc-storm": ([200, 400, 800], {}),
     "checkpoint-stall": ([0.1, 0.5, 2.0], {"layers": 2, **_SAVED}),
-    "unequal-lengths": ([0.25, 0.5, 0.8], _LENGTHS),
-    "slow-rank": ([0.02, 0.05, 0.2], {}),
 }
 """Accidents: how bad, and what else the run needs."""
 ELSEWHERE: dict[str, tuple[str, Knobs]] = {
     "slow-loader-wide": ("slow-loader:0.02", WIDE),
+    "slow-loader-deep": ("slow-loader:0.015", DEEP),
+    "slow-loader-workers": ("slow-loader:0.05", {"workers": 2}),
     "pageable-copy-deep": ("pageable-copy:128", DEEP),
+    "pageable-copy-wide": ("pageable-copy:512", WIDE),
     "host-sync-deep": ("host-sync:6", DEEP),
-    "gc-storm-wide": ("gc-storm:300", WIDE),
+    "host-sync-twelve": ("host-sync:12", DEEP),
+    "host-sync-narrow": (
+        "host-sync:4",
+        {"layers": 4, "heads": 32, "kv_heads": 32, "micro_batch": 2},
+    ),
+    "host-sync-small": ("host-sync:8", {"micro_batch": 2}),
+    "host-sync-accumulated": ("host-sync:4", {"layers": 4, "accumulation": 2, "micro_batch": 2}),
+    "gc-storm-wide": ("gc-storm:900", WIDE),
+    "gc-storm-deep": ("gc-storm:500", DEEP),
 }
 """The same accidents in other models."""
 CHOICES: dict[str, tuple[str, Knobs, Knobs]] = {
@@ -68,8 +80,10 @@ CHOICES: dict[str, tuple[str, Knobs, Knobs]] = {
     "fp32-matmul-wide": ("precision", {**WIDE, "precision": "fp32", "micro_batch": 1},
                          {**WIDE, "micro_batch": 1}),
     "tf32-matmul": ("precision", {"precision": "tf32"}, {}),
-    "unfused-optimizer": ("optimizer", {"optimizer": "for-loop"}, {}),
-    "unfused-optimizer-wide": ("optimizer", {**WIDE, "optimizer": "for-loop"}, WIDE),
+    "unfused-optimizer": ("optimizer", {"micro_batch": 1, "optimizer": "for-loop"},
+                          {"micro_batch": 1}),
+    "unfused-optimizer-wide": ("optimizer", {**WIDE, "micro_batch": 1, "optimizer": "for-loop"},
+                               {**WIDE, "micro_batch": 1}),
     "unfused-optimizer-deep": ("optimizer", {**DEEP, "optimizer": "for-loop"}, DEEP),
     "recompute-full": ("recompute", {"recompute": "full"}, {}),
     "recompute-full-wide": ("recompute", {**WIDE, "recompute": "full"}, WIDE),
@@ -87,8 +101,11 @@ CHOICES: dict[str, tuple[str, Knobs, Knobs]] = {
                                        "micro_batch": 1},
                             {"hidden": 1024, "heads": 8, "ffn": 2816, "seq_len": 1024,
                              "micro_batch": 1, "compile": "block"}),
-    "launch-bound-parts": ("launch", {"seq_len": 256, "micro_batch": 1, "accumulation": 4},
-                           {"seq_len": 256, "micro_batch": 4}),
+    "launch-bound-wide": ("launch", {**WIDE, "layers": 4, "seq_len": 128, "micro_batch": 1},
+                          {**WIDE, "layers": 4, "seq_len": 128, "micro_batch": 1,
+                           "compile": "block"}),
+    "small-batch-parts": ("batch", {"seq_len": 256, "micro_batch": 1, "accumulation": 4},
+                          {"seq_len": 256, "micro_batch": 4}),
     "small-batch": ("batch", {**WIDE, "seq_len": 512, "micro_batch": 1, "accumulation": 4},
                     {**WIDE, "seq_len": 512, "micro_batch": 4}),
     "small-batch-square": ("batch", {**WIDE, "hidden": 6144, "heads": 48, "seq_len": 256,
@@ -147,28 +164,74 @@ def record(folder: Path, name: str, knobs: Knobs) -> dict[str, Any]:
     return summary
 
 
+_UNREAD = ("Ev Idx", "External id", "Record function id", "Input Strides")
+
+
+def trim(trace: Path) -> None:
+    """A smaller file that says the same: without arrows, numbers of events and strides."""
+    data = json.loads(gzip.decompress(trace.read_bytes()))
+    data["traceEvents"] = [event for event in data["traceEvents"] if event["ph"] not in "sf"]
+    for event in data["traceEvents"]:
+        for name in _UNREAD:
+            event.get("args", {}).pop(name, None)
+    text = json.dumps(data, separators=(",", ":"))
+    trace.write_bytes(gzip.compress(text.encode(), 9, mtime=0))
+
+
 def profiled_seconds(summary: dict[str, Any]) -> float:
     """Of the two steps in the trace: after the one in which the profiler warms up."""
     return float(sum(step["seconds"] for step in summary["steps"][1:3]))
 
 
-def main(folder: Path, only: str = "") -> int:
+REPEATS = 3
+
+
+def median_of(
+    folder: Path, name: str, knobs: Knobs, times: int
+) -> tuple[dict[str, Any], list[float]]:
+    """The summary of the run that took the median time, its trace kept; and all times."""
+    runs = []
+    for number in range(times):
+        summary = record(folder, f"{name}.{number}", knobs)
+        runs.append((profiled_seconds(summary), number, summary))
+    runs.sort(key=lambda run: run[:2])
+    _, chosen, summary = runs[len(runs) // 2]
+    (folder / f"{name}.{chosen}.json.gz").rename(folder / f"{name}.json.gz")
+    trim(folder / f"{name}.json.gz")
+    for other in folder.glob(f"{name}.?.json.gz"):
+        other.unlink()
+    return summary, [seconds for seconds, _, _ in runs]
+
+
+def chosen_cases(part: str) -> dict[str, Case]:
+    """By parts of their names, or a slice such as `2/3`."""
+    number, slash, of = part.partition("/")
+    if not slash:
+        parts = part.split(",")
+        return {n: case for n, case in cases().items() if any(each in n for each in parts)}
+    rows = list(cases().items())
+    return dict(rows[int(number) - 1 :: int(of)])
+
+
+def main(folder: Path, part: str = "") -> int:
     folder.mkdir(parents=True, exist_ok=True)
     index: dict[str, Any] = {}
-    removed: dict[str, float] = {}
-    chosen = {name: case for name, case in cases().items() if only in name}
+    removed: dict[str, list[float]] = {}
+    chosen = chosen_cases(part)
     for number, (name, case) in enumerate(chosen.items(), start=1):
-        summary = record(folder, name, case.knobs)
+        slow = case.label in ("healthy", "checkpoint-stall")
+        summary, taken = median_of(folder, name, case.knobs, 1 if slow else REPEATS)
         size = (folder / f"{name}.json.gz").stat().st_size
         index[name] = {"label": case.label, "planted": case.knobs, "bytes": size,
-                       "summary": summary}  # fmt: skip
+                       "profiled_seconds": taken, "summary": summary}  # fmt: skip
         if case.removed is not None:
             key = json.dumps(case.removed, sort_keys=True)
             if key not in removed:
-                removed[key] = profiled_seconds(record(folder, "removed", case.removed))
+                removed[key] = median_of(folder, "removed", case.removed, REPEATS)[1]
                 (folder / "removed.json.gz").unlink()
             index[name]["removed"] = case.removed
-            index[name]["removed_seconds"] = removed[key]
+            index[name]["removed_all"] = removed[key]
+            index[name]["removed_seconds"] = removed[key][REPEATS // 2]
         (folder / "index.json").write_text(json.dumps(index, indent=1) + "\n")
         print(f"[{number}/{len(chosen)}] {name}: {1000 * profiled_seconds(summary):.1f} ms, without "
               f"{1000 * index[name].get('removed_seconds', 0):.1f} ms, {size / 1e3:.0f} kB",

@@ -19,7 +19,8 @@ class Saboteur:
     def __init__(self, settings: Settings, rank: int, device: torch.device) -> None:
         self.faults = [f for f in settings.faults if f.rank in (None, rank)]
         self.device = device
-        self.draw = random.Random(f"{settings.seed} {rank} lengths")
+        drawer = rank if settings.lengths_of < 0 else settings.lengths_of
+        self.draw = random.Random(f"{settings.seed} {drawer} lengths")
         if self._severity("gc-storm", 10**9):
             gc.freeze()  # or a collection would cost as much as the whole program, not the storm
         self.cycles_per_second = 1e9

@@ -98,6 +98,7 @@ class Settings:
     seed: int = _knob(0, "of weights and data")
     output: str = _knob("", "where the JSON summary goes")
     quiet: bool = _knob(False, "no line per step")
+    lengths_of: int = _knob(-1, "draw unequal lengths as this rank does; -1: every rank its own")
     fault: tuple[str, ...] = _knob((), "plant a fault: kind:severity[:rank=R][:step=S]; repeatable")
 
     def __post_init__(self) -> None:

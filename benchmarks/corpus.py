@@ -1,0 +1,78 @@
+"""The labelled recordings: what each holds, what it must be called, and which half it belongs to.
+
+Of every label, recordings in the order of their names take turns: the first sets thresholds, the
+second only judges, and so on. A planted fault counts as one where its removal gained at least
+`COST` of the run; what cost less is a healthy run with something planted in it.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+DATA = Path(__file__).parents[1] / "tests" / "data"
+ONE, SEVERAL = DATA / "h200_traces", DATA / "gloo_traces"
+COST = 0.03
+RULE_OF = {
+    "slow-loader": "input-stall", "pageable-copy": "pageable-copy", "host-sync": "host-sync",
+    "gc-storm": "gc-pause", "checkpoint-stall": "checkpoint-stall",
+    "unfused-attention": "unfused-attention", "fp32-matmul": "matmul-precision",
+    "tf32-matmul": "matmul-precision", "unfused-optimizer": "unfused-optimizer",
+    "recompute-full": "recompute-excess", "launch-bound": "launch-bound",
+    "small-batch": "underfilled", "slow-rank": "straggler-rank", "unequal-lengths": "imbalance",
+}  # fmt: skip
+ALSO = {
+    "unfused-optimizer": ("launch-bound",),
+}
+"""One micro-batch of 2,048 tokens, eager: the run without the fault waits for its launches, too."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recording:
+    name: str
+    path: Path
+    label: str
+    rule: str | None
+    """None: healthy."""
+    also: tuple[str, ...]
+    judges: bool
+    """It set no threshold."""
+    saved: float | None
+    """GPU-seconds of its window that removing the fault gained, measured."""
+    spread: float
+    """Of that, by how much the repeated runs differ: half of the range of each, added."""
+
+
+def recordings() -> list[Recording]:
+    turn: dict[str, int] = {}
+    found = []
+    for folder in (ONE, SEVERAL):
+        for name, row in json.loads((folder / "index.json").read_text()).items():
+            path = folder / (f"{name}.json.gz" if folder is ONE else name)
+            label = RULE_OF.get(row["label"])
+            gpus = 1 if folder is ONE else len(row["summaries"])
+            saved, spread = _saving(row, gpus)
+            times = sorted(row["profiled_seconds"])
+            hidden = saved is not None and saved < COST * gpus * times[len(times) // 2]
+            key = label or "healthy"
+            turn[key] = turn.get(key, -1) + 1
+            found.append(
+                Recording(
+                    name=name if folder is ONE else f"{name} (2 ranks)", path=path,
+                    label=row["label"], rule=None if hidden else label, also=ALSO.get(name, ()),
+                    judges=turn[key] % 2 == 1, saved=saved, spread=spread,
+                )
+            )  # fmt: skip
+    return found
+
+
+def _saving(row: dict[str, Any], gpus: int) -> tuple[float | None, float]:
+    if "removed_seconds" not in row:
+        return None, 0.0
+    taken = sorted(row["profiled_seconds"])
+    groups = row["removed_all"]
+    groups = groups if isinstance(groups[0], list) else [groups]
+    spread = (taken[-1] - taken[0]) / 2 + max((max(g) - min(g)) / 2 for g in groups)
+    return gpus * (taken[len(taken) // 2] - row["removed_seconds"]), gpus * spread
