@@ -68,6 +68,8 @@ class Finding:
     ranks: tuple[int, ...] = ()
     remedy: Remedy | None = None
     usd_per_hour: float | None = None
+    joules: float | None = None
+    """Of the window, that go with its GPU-seconds; None where power is not known."""
 
     def __post_init__(self) -> None:
         account(self.account)

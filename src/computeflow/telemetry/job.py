@@ -234,11 +234,11 @@ class _Blame:
 
     def __init__(self, ranks: Sequence[RankMeasured], waits: Waits) -> None:
         self._ranks = ranks
-        self._caused: dict[tuple[int, int], float] = {}
+        self._caused: dict[tuple[int, int, int], float] = {}
         for wait in waits.waits:
-            by_rank = self._caused.setdefault((wait.culprit, wait.step), 0.0)
-            self._caused[wait.culprit, wait.step] = max(by_rank, wait.seconds)
-        self._shares: dict[tuple[int, int], float] = {}
+            key = wait.culprit, wait.rank, wait.step
+            self._caused[key] = self._caused.get(key, 0.0) + wait.seconds
+        self._shares: dict[tuple[int, int, int], float] = {}
         self._accounts: dict[int, str] = {}
 
     def of(self, wait: Wait) -> list[tuple[str, Cause, float]]:
@@ -246,30 +246,25 @@ class _Blame:
         culprit = self._ranks[wait.culprit]
         if wait.account == "comm.pp":
             return [("bubble", Cause(rank=culprit.rank, account="compute"), 1.0)]
-        unequal = self._unequal(wait.culprit, wait.step)
+        unequal = self._unequal((wait.culprit, wait.rank, wait.step))
         cause = Cause(rank=culprit.rank, account=self._account(wait.culprit))
         more = Cause(rank=culprit.rank, account="compute")
         return [("imbalance", more, unequal), ("straggler", cause, 1.0 - unequal)]
 
-    def _unequal(self, culprit: int, step: int) -> float:
-        """Of the longest wait for a rank in a step, what its additional FLOPs explain."""
-        key = culprit, step
+    def _unequal(self, key: tuple[int, int, int]) -> float:
+        """Of what one rank waits for another in a step, what the other's additional FLOPs explain."""
         if key not in self._shares:
-            self._shares[key] = self._explained(culprit, step)
+            self._shares[key] = self._explained(*key)
         return self._shares[key]
 
-    def _explained(self, culprit: int, step: int) -> float:
-        ranks = [rank for rank in self._ranks if rank.flops and step in (*rank.steps, -1)]
-        if len(ranks) < 2 or self._ranks[culprit] not in ranks:
+    def _explained(self, culprit: int, waiting: int, step: int) -> float:
+        late, other = self._ranks[culprit], self._ranks[waiting]
+        own, less = (_step_value(rank.flops_by_step, rank, step) for rank in (late, other))
+        if not less or own <= less * (1 + UNEQUAL):
             return 0.0
-        usual = float(np.median([_step_value(rank.flops_by_step, rank, step) for rank in ranks]))
-        own = _step_value(self._ranks[culprit].flops_by_step, self._ranks[culprit], step)
-        if own <= usual * (1 + UNEQUAL):
-            return 0.0
-        late = self._ranks[culprit]
         busy = _step_value(late.by_step.get("compute", ()), late, step)
-        caused = self._caused[culprit, step]
-        return min(1.0, busy * (1 - usual / own) / caused) if caused else 0.0
+        caused = self._caused[culprit, waiting, step]
+        return min(1.0, busy * (1 - less / own) / caused) if caused else 0.0
 
     def _account(self, culprit: int) -> str:
         """Where a rank spends more than the others do."""

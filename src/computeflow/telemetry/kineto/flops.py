@@ -24,10 +24,13 @@ class Work(NamedTuple):
     """Of a batched product, the size of its square operand or result; else 0."""
     type: str
     """Of the operands, as torch writes it (c10::BFloat16)."""
+    shape: str
+    """Of the operands, as JSON."""
 
 
 Shapes = list[Any]
-_NOTHING = Work(0.0, 0.0, 0.0, 0, "")
+_NOTHING = Work(0.0, 0.0, 0.0, 0, "", "")
+_MOST_SHAPE = 160
 _PLAIN = frozenset({"", "long", "int", "bool", "Scalar", "ScalarList"})
 """Types that are not those of the operands."""
 _STRANGE = (ValueError, LookupError, TypeError, ArithmeticError, RecursionError)
@@ -51,7 +54,8 @@ def operator_work(name: str, dims: bytes, types: bytes, concrete: bytes) -> Work
         return _NOTHING
     if not (0 < flops < 1e24 and 0 <= elements < 1e24 and 0 <= scores < 2**62):
         return _NOTHING
-    return Work(flops, full, elements, scores, found.encode("utf-8", "replace").decode())
+    shape = json.dumps(shapes[:5], separators=(",", ":"))[:_MOST_SHAPE]
+    return Work(flops, full, elements, scores, found.encode("utf-8", "replace").decode(), shape)
 
 
 MASKS = frozenset(

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from computeflow.telemetry.kineto.launches import Launches
-from computeflow.telemetry.kineto.names import Mark, Work
+from computeflow.telemetry.kineto.names import MOST_READ, Mark, Work
 from computeflow.telemetry.kineto.trace import DeviceWork, Marks, Trace, distinct
+
+Rows = NDArray[np.bool_]
+_WRAPPER = re.compile(r"^(torch::)?autograd::|Backward\d*$|^CompiledFunction|^Optimizer\.|^FSDP::")
 
 
 def host_as_device(trace: Trace) -> tuple[Trace, Launches]:
@@ -16,8 +21,9 @@ def host_as_device(trace: Trace) -> tuple[Trace, Launches]:
     operators, marks = trace.operators, trace.marks
     handed = marks.mark == Mark.COLLECTIVE
     waits = set(marks.name[handed].tolist())
-    outer = _outermost(operators)
-    outer &= ~np.isin(operators.name, np.array(sorted(waits), np.int32))
+    wraps = {code for code, name in enumerate(trace.names) if _wraps(name)}
+    computes = ~np.isin(operators.name, np.array(sorted(waits | wraps), np.int32))
+    outer = _outermost(operators, computes)
     moved = marks.mark == Mark.TRANSFER
     start = np.concatenate([operators.start[outer], marks.start[moved]])
     order = np.argsort(start, kind="stable")
@@ -39,11 +45,16 @@ def host_as_device(trace: Trace) -> tuple[Trace, Launches]:
     return replace(trace, device=device), made
 
 
-def _outermost(operators: Marks) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    """Those that run in no other one of their thread."""
-    outer = np.ones(len(operators), bool)
+def _wraps(name: str) -> bool:
+    """Autograd's nodes and hooks, in whose time a host may also stand waiting for a collective."""
+    return _WRAPPER.search(name[:MOST_READ]) is not None
+
+
+def _outermost(operators: Marks, computes: Rows) -> Rows:
+    """Of those that compute, the ones that run in no other of their thread."""
+    outer = computes.copy()
     for thread in distinct(operators.thread):
-        rows = np.flatnonzero(operators.thread == thread)
+        rows = np.flatnonzero(computes & (operators.thread == thread))
         reach = np.maximum.accumulate(operators.end[rows])
         outer[rows] = np.concatenate([[True], operators.start[rows][1:] >= reach[:-1]])
     return outer

@@ -86,6 +86,52 @@ class Collectives:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ShapeRow:
+    """Products of one shape in one pass."""
+
+    name: str
+    shape: str
+    """Of the operands, as JSON."""
+    type: str
+    phase: str
+    """forward, backward or recompute."""
+    count: int
+    seconds: float
+    """Of the kernels that they launched."""
+    flops: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Signals:
+    setbacks: dict[str, float] = field(default_factory=dict)
+    """Of the account `host`, the late gaps by what set the host back."""
+    loading: dict[str, float] = field(default_factory=dict)
+    """Of the account `input`, by stage of the loader."""
+    reads: dict[str, int] = field(default_factory=dict)
+    """Operators with which the host read values of the device while it had to wait."""
+    collections: int = 0
+    """Of Python's garbage."""
+    collection_seconds: float = 0.0
+    """Of the host, in them."""
+    pageable_seconds: float = 0.0
+    """Exposed in copies from or to pageable memory, waits for them included."""
+    pageable_bytes: float = 0.0
+    pageable_count: int = 0
+    shapes: tuple[ShapeRow, ...] = ()
+    """Most FLOPs first."""
+    unfused_attention: float = 0.0
+    """Seconds of kernels of attention that is written out: products of scores and all between them."""
+    optimizer_kernels: int = 0
+    optimizer_queued: float = 0.0
+    """Seconds that the device itself takes between the optimizer's kernels."""
+    optimizer_single: float = 0.0
+    """Seconds of the optimizer's kernels that update one tensor at a time."""
+    compiled: float = 0.0
+    """Share of the step's kernels, products aside, that a compiler wrote."""
+    allocations: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RankMeasured:
     source: str
     rank: int
@@ -131,6 +177,7 @@ class RankMeasured:
     missing: dict[str, str]
     """Account to the signal that the trace lacks."""
     left_out: tuple[str, ...]
+    signals: Signals = field(default_factory=Signals)
     trace_id: str = ""
     events: int = 0
     notes: tuple[str, ...] = field(default=())

@@ -87,6 +87,12 @@ class Mark(IntEnum):
     """The host hands a collective over; it need not run yet."""
     TRANSFER = 10
     """A collective that the host itself carries out."""
+    COLLATE = 11
+    """Samples put together; of a loader where it is inside of one."""
+    PIN = 12
+    """Copied into memory that the device can read by itself."""
+    READ = 13
+    """The host reads a value of the device, and so waits for it."""
 
 
 _COMM = re.compile(
@@ -125,6 +131,12 @@ _CLIP = frozenset({"aten::_foreach_norm", "aten::_foreach_mul_", "aten::_fused_a
                    "aten::_fused_adam_", "aten::_fused_sgd_"})  # fmt: skip
 
 
+QUIET = {
+    "aten::stack": Mark.COLLATE, "aten::pin_memory": Mark.PIN, "aten::_pin_memory": Mark.PIN,
+    "aten::item": Mark.READ, "aten::nonzero": Mark.READ, "aten::masked_select": Mark.READ,
+    "aten::_unique2": Mark.READ, "aten::equal": Mark.READ, "aten::is_nonzero": Mark.READ,
+}  # fmt: skip
+"""Operators that mean something; of those that autograd records, only what reads a value."""
 MOST_READ = 4096
 """Characters of a name that are looked at: patterns on megabytes of text take hours."""
 

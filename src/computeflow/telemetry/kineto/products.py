@@ -46,7 +46,7 @@ def count_products(
         inside[:] = True
         step = np.zeros(len(products), np.int64)
     counted = inside & ~again
-    owner = _owners(trace, made)
+    owner = owners(trace, made)
     busy = (device.work == Work.COMPUTE) | (device.work == Work.MEMORY)
     busy &= (device.start >= edges[0]) & (device.start < edges[-1])
     busy &= ~role.optimizer & role.step
@@ -86,7 +86,7 @@ def count_products(
     )
 
 
-def _owners(trace: Trace, made: Launches) -> Ints:
+def owners(trace: Trace, made: Launches) -> Ints:
     """For each row of the device, the product in which it was launched; -1 for the others."""
     products = trace.products
     owner = np.full(len(trace.device), -1, np.int64)

@@ -43,6 +43,7 @@ from computeflow.telemetry.kineto.measured import (
 from computeflow.telemetry.kineto.names import Mark, Work
 from computeflow.telemetry.kineto.products import count_products, precision_hint
 from computeflow.telemetry.kineto.reading import read_trace
+from computeflow.telemetry.kineto.signals import find_signals
 from computeflow.telemetry.kineto.trace import Ints, Step, Trace
 from computeflow.telemetry.kineto.windows import find_window
 
@@ -124,6 +125,7 @@ def measure_trace(trace: Trace, options: Options) -> RankMeasured:
         hta=hta,
         missing=_missing(trace, products.flops, parts),
         left_out=trace.left_out,
+        signals=find_signals(trace, made, role, parts, steps, edges),
         trace_id=plain_text(trace.header.get("trace_id")),
         events=trace.events,
         notes=notes,

@@ -23,6 +23,7 @@ from computeflow.telemetry.kineto.events import Arguments, Event
 from computeflow.telemetry.kineto.flops import COUNTED, MASKS, mask_size, operator_work
 from computeflow.telemetry.kineto.names import (
     CATEGORIES,
+    QUIET,
     Call,
     Mark,
     Table,
@@ -194,9 +195,13 @@ class _Columns:
                 self.masks.add(mask_size(bytes(event.args.dims)))
             if mark is Mark.NONE:
                 arguments = event.args
-                if not is_operator or arguments.sequence < 0 or arguments.forward_thread > 0:
+                if not is_operator:
                     continue
-                mark = Mark.FORWARD_OP
+                mark = QUIET.get(event.name, mark)
+                if arguments.sequence >= 0 and arguments.forward_thread <= 0:
+                    mark = mark if mark is Mark.READ else Mark.FORWARD_OP
+                elif mark is Mark.NONE:
+                    continue
             kept.append(event)
             marks.append(mark)
         if kept:
@@ -221,7 +226,7 @@ class _Columns:
         self._put(
             "products", some, self._threads(some), self._names(some), [ids[w.type] for w in work],
             [w.flops for w in work], [w.full for w in work], [w.elements for w in work],
-            [w.scores for w in work],
+            [w.scores for w in work], [ids[w.shape] for w in work],
         )  # fmt: skip
 
     def finish(self, reading: Reading) -> Trace:
@@ -338,7 +343,7 @@ def _used(calls: dict[str, NDArray[Any]], device: dict[str, NDArray[Any]]) -> No
 
 _MARKS = {"start": "d", "end": "d", "thread": "i", "mark": "b", "name": "i"}
 _PRODUCTS = {"start": "d", "end": "d", "thread": "i", "name": "i", "type": "i", "flops": "d",
-             "full": "d", "elements": "d", "scores": "q"}  # fmt: skip
+             "full": "d", "elements": "d", "scores": "q", "shape": "i"}  # fmt: skip
 _TABLES = {
     "device": {"start": "d", "end": "d", "name": "i", "stream": "i", "correlation": "q",
                "work": "b", "bytes": "q"},

@@ -74,6 +74,8 @@ class Products:
     full: NDArray[np.float64]
     elements: NDArray[np.float64]
     scores: Ints
+    shape: NDArray[np.int32]
+    """Of the operands: a name such as "[[8192,2048],[2048,5632]]"; "" where it is not known."""
 
     def __len__(self) -> int:
         return len(self.start)

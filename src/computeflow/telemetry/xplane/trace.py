@@ -353,4 +353,5 @@ def _products(rows: Ints, zero: int, untyped: int) -> Products:
         start=rows[:, 0] - zero, end=rows[:, 1] - zero, thread=rows[:, 2].astype(np.int32),
         name=rows[:, 3].astype(np.int32), type=(nothing + untyped).astype(np.int32),
         flops=flops, full=flops, elements=nothing.astype(np.float64), scores=nothing,
+        shape=(nothing + untyped).astype(np.int32),
     )  # fmt: skip

@@ -1,0 +1,157 @@
+"""What set the host back: every late gap of the device laid to its root, `setbacks`.
+
+A host that is ahead of its device loses that lead by something: it waits for data, reads a value back,
+collects garbage, copies from pageable memory. The gap that follows, and those after it until the host
+is ahead again, are laid to that. A host that never gets ahead is slow by itself: `launch`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from computeflow.telemetry.intervals import EMPTY, Intervals, union
+from computeflow.telemetry.kineto.accounts import Cut, Roles, marked
+from computeflow.telemetry.kineto.launches import Launches
+from computeflow.telemetry.kineto.names import Call, Mark, Work
+from computeflow.telemetry.kineto.trace import Ints, Trace
+
+LEAST_NS = 200_000
+"""Of a root's own idle time, and of the lead that a host gives up when it waits: less is not what makes
+it late."""
+LEAD_NS = 1_000_000
+"""How long work waits on the device when the host has its lead back."""
+SMALL_BYTES = 1 << 16
+"""A copy to the host of less than this is a value that is read, not data that is moved."""
+ROOTS = ("input", "checkpoint", "evaluation", "gc", "allocator", "pageable", "sync", "optimizer",
+         "launch")  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setbacks:
+    seconds: dict[str, float]
+    """Of the account `host`, what came of each root: late gaps, without the device's own latency."""
+    pageable: Intervals
+    """Idle and exposed time that copies from or to pageable memory take themselves."""
+
+
+def setbacks(trace: Trace, made: Launches, role: Roles, parts: Cut) -> Setbacks:
+    late = union(*(np.concatenate([getattr(parts.host[name], edge) for name in _LATE])
+                   for edge in ("start", "end")))  # fmt: skip
+    pageable = pageable_time(trace, made, parts)
+    if not len(late):
+        return Setbacks(seconds={}, pageable=pageable)
+    following = np.minimum(
+        np.searchsorted(trace.device.start, late.end, side="left"), len(trace.device) - 1
+    )
+    begin, end = _periods(trace, made, late, following)
+    own = {
+        "input": parts.accounts.get("input", EMPTY),
+        "checkpoint": parts.accounts.get("checkpoint", EMPTY),
+        "evaluation": parts.accounts.get("evaluation", EMPTY),
+        "gc": parts.host["gc"],
+        "allocator": parts.host["allocator"],
+        "pageable": pageable,
+    }
+    weights = np.stack([some.within(begin, end) for some in own.values()])
+    most = weights.argmax(axis=0)
+    heavy = weights.max(axis=0) >= LEAST_NS
+    root = np.where(heavy, most, ROOTS.index("launch"))
+    root = np.where(pageable_rows(trace)[following], ROOTS.index("pageable"), root)
+    heavy |= pageable_rows(trace)[following]
+    synced = _read_back(trace, made, begin, end)
+    root = np.where(~heavy & synced, ROOTS.index("sync"), root)
+    lengths = (late.end - late.start) / 1e9
+    for name, some in own.items():
+        _cap(root, ROOTS.index(name), lengths, some.total / 1e9 * (2 if name in parts.host else 1))
+    plain = root == ROOTS.index("launch")
+    root = np.where(plain & role.optimizer[following], ROOTS.index("optimizer"), root)
+    found = np.bincount(root, weights=lengths, minlength=len(ROOTS))
+    return Setbacks(
+        seconds={name: s for name, s in zip(ROOTS, found.tolist(), strict=True) if s},
+        pageable=pageable,
+    )
+
+
+def _cap(root: Ints, code: int, lengths: NDArray[np.float64], most: float) -> None:
+    """What follows a root is no more than the root itself: beyond that, the host is slow by itself.
+
+    Collections and allocations are gaps themselves, so there it is twice as much.
+    """
+    rows = np.flatnonzero(root == code)
+    beyond = np.cumsum(lengths[rows]) > most + 1e-12
+    root[rows[beyond]] = ROOTS.index("launch")
+
+
+_LATE = ("gc", "allocator", "sync", "launch")
+
+
+def _periods(
+    trace: Trace, made: Launches, late: Intervals, following: Ints
+) -> tuple[Ints, Ints]:  # fmt: skip
+    """For each gap, from when the host last had its lead to its launch that ended the gap."""
+    device = trace.device
+    ahead = device.start - made.start >= LEAD_NS
+    full = np.where(ahead, device.start, device.start[0])
+    np.maximum.accumulate(full, out=full)
+    begin = np.minimum(full[np.maximum(following - 1, 0)], late.start)
+    return np.asarray(begin), np.maximum(made.start[following], late.end)
+
+
+def _read_back(trace: Trace, made: Launches, begin: Ints, end: Ints) -> NDArray[np.bool_]:
+    """In which periods a host that had a lead waited for its device and gave it up."""
+    calls = trace.calls
+    waits = np.flatnonzero(calls.call == Call.SYNC)
+    known = np.flatnonzero(made.call >= 0)
+    if not len(waits) or not len(known):
+        return np.zeros(len(begin), bool)
+    order = known[np.argsort(made.start[known], kind="stable")]
+    last = np.searchsorted(made.start[order], calls.start[waits]) - 1
+    lead = trace.device.start[order[np.maximum(last, 0)]] - calls.start[waits]
+    ends = np.sort(calls.end[waits[(last >= 0) & (lead >= LEAST_NS)]])
+    first, after = np.searchsorted(ends, begin), np.searchsorted(ends, end, side="right")
+    return np.asarray(after > first)
+
+
+def pageable_rows(trace: Trace) -> NDArray[np.bool_]:
+    """Copies between the device and memory that it cannot read by itself; not values read back."""
+    device = trace.device
+    named = np.array(["ageable" in name for name in trace.names] or [False])
+    upward = np.array(["dtoh" in name.lower() for name in trace.names] or [False])
+    small = (device.bytes >= 0) & (device.bytes < SMALL_BYTES)
+    rows = (device.work == Work.COPY) & named[device.name]
+    return np.asarray(rows & ~(upward[device.name] & small))
+
+
+def pageable_time(trace: Trace, made: Launches, parts: Cut) -> Intervals:
+    """Of such copies, what the device moves or idles through: the call, and the wait it ends with."""
+    rows = pageable_rows(trace)
+    if not rows.any():
+        return EMPTY
+    device, calls = trace.device, trace.calls
+    known = rows & (made.call >= 0)
+    start = np.concatenate([device.start[rows], calls.start[made.call[known]]])
+    end = np.concatenate([device.end[rows], calls.end[made.call[known]]])
+    idle = parts.accounts.get("copy", EMPTY)
+    for some in parts.host.values():
+        idle = idle.either(some)
+    return union(start, end).both(idle)
+
+
+def loading(trace: Trace, parts: Cut) -> dict[str, float]:
+    """Seconds of the account `input` by stage of the loader; "" is what no operator tells apart."""
+    waiting = parts.accounts.get("input", EMPTY)
+    if not waiting.total:
+        return {}
+    collate = waiting.both(marked(trace, Mark.COLLATE))
+    pin = waiting.both(marked(trace, Mark.PIN)).minus(collate)
+    rest = waiting.minus(collate).minus(pin)
+    workers = any(
+        "MultiProcessing" in trace.names[name]
+        for name in np.unique(trace.marks.name[trace.marks.mark == Mark.INPUT])
+    )
+    first = "workers" if workers else "read and decode"
+    found = {first: rest, "collate": collate, "copy": pin}
+    return {name: some.total / 1e9 for name, some in found.items() if some.total}

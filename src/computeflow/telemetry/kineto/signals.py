@@ -1,0 +1,159 @@
+"""What rules look at beyond the accounts: `find_signals` of one rank.
+
+Small values that travel with `RankMeasured`. A signal that a trace does not have is empty, never zero:
+`RankMeasured.missing` says what to record.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from computeflow.telemetry.intervals import EMPTY, union
+from computeflow.telemetry.kineto.accounts import Cut, Roles, marked, recomputed
+from computeflow.telemetry.kineto.launches import Launches
+from computeflow.telemetry.kineto.measured import ShapeRow, Signals
+from computeflow.telemetry.kineto.names import Call, Mark, Work
+from computeflow.telemetry.kineto.products import owners
+from computeflow.telemetry.kineto.setbacks import loading, pageable_rows, setbacks
+from computeflow.telemetry.kineto.trace import Ints, Step, Trace, distinct
+
+MOST_SHAPES = 400
+
+
+def find_signals(
+    trace: Trace, made: Launches, role: Roles, parts: Cut, steps: tuple[Step, ...], edges: Ints
+) -> Signals:
+    device = trace.device
+    inside = (device.start >= edges[0]) & (device.start < edges[-1])
+    found = setbacks(trace, made, role, parts)
+    pageable = pageable_rows(trace) & inside
+    busy = inside & role.step & ((device.work == Work.COMPUTE) | (device.work == Work.MEMORY))
+    owner = owners(trace, made)
+    collects = trace.marks.mark == Mark.COLLECT
+    collects &= (trace.marks.start >= edges[0]) & (trace.marks.start < edges[-1])
+    seconds = (device.end - device.start) / 1e9
+    updates = busy & role.optimizer
+    single = updates & ~_named(trace, _MANY)
+    plain = busy & ~role.optimizer & (owner < 0)
+    written = plain & _named(trace, ("triton",))
+    allocating = trace.calls.call == Call.ALLOCATE
+    allocating &= (trace.calls.start >= edges[0]) & (trace.calls.start < edges[-1])
+    return Signals(
+        setbacks=found.seconds,
+        loading=loading(trace, parts),
+        reads=_reads(trace, edges),
+        collections=int(collects.sum()),
+        collection_seconds=union(trace.marks.start[collects], trace.marks.end[collects]).total
+        / 1e9,
+        pageable_seconds=found.pageable.total / 1e9,
+        pageable_bytes=float(np.maximum(device.bytes[pageable], 0).sum()),
+        pageable_count=int(pageable.sum()),
+        shapes=_shapes(trace, role, steps, edges, owner, busy, seconds),
+        unfused_attention=_written_out(
+            trace, made, busy & ~role.optimizer & ~role.recompute, seconds
+        ),
+        optimizer_kernels=int(updates.sum()),
+        optimizer_queued=_queued_before(trace, parts, role.optimizer),
+        optimizer_single=float(seconds[single].sum()),
+        compiled=float(seconds[written].sum() / (seconds[plain].sum() or 1.0)),
+        allocations=int(allocating.sum()),
+    )
+
+
+_MANY = ("multi_tensor", "fused_adam", "FusedAdam", "triton", "foreach", "lpnorm", "reduce_kernel",
+         "Memset")  # fmt: skip
+"""Kernels that update many tensors at once, and those of clipping, which every optimizer has."""
+
+
+def _named(trace: Trace, parts: tuple[str, ...]) -> NDArray[np.bool_]:
+    """Rows of the device whose name has one of these in it."""
+    rows = np.array([any(part in name for part in parts) for name in trace.names] or [False])
+    return np.asarray(rows[trace.device.name])
+
+
+def _queued_before(trace: Trace, parts: Cut, rows: NDArray[np.bool_]) -> float:
+    """Of the device's own latency, what passes before these rows."""
+    queued = parts.host.get("queued", EMPTY)
+    following = np.searchsorted(trace.device.start, queued.end, side="left")
+    mine = rows[np.minimum(following, len(rows) - 1)] if len(rows) else np.zeros(0, bool)
+    return float((queued.end - queued.start)[mine].sum() / 1e9)
+
+
+def _reads(trace: Trace, edges: Ints) -> dict[str, int]:
+    """Operators in whose time the host waited for the device, by name."""
+    marks, calls = trace.marks, trace.calls
+    rows = np.flatnonzero(marks.mark == Mark.READ)
+    waits = calls.start[(calls.call == Call.SYNC) & (calls.start >= edges[0])]
+    waits = np.sort(waits[waits < edges[-1]])
+    first = np.searchsorted(waits, marks.start[rows])
+    waited = np.searchsorted(waits, marks.end[rows]) > first
+    names, counts = np.unique(marks.name[rows[waited]], return_counts=True)
+    found = {trace.names[name]: int(count) for name, count in zip(names, counts, strict=True)}
+    others = len(waits) - sum(found.values())
+    return found | ({"": others} if others > 0 else {})
+
+
+def _shapes(
+    trace: Trace, role: Roles, steps: tuple[Step, ...], edges: Ints, owner: Ints,
+    busy: NDArray[np.bool_], seconds: NDArray[np.float64],
+) -> tuple[ShapeRow, ...]:  # fmt: skip
+    products = trace.products
+    if not len(products):
+        return ()
+    hosts = (steps[0].start, steps[-1].end) if steps else (int(edges[0]), int(edges[-1]))
+    inside = (products.start >= hosts[0]) & (products.start < hosts[1])
+    phase = _phases(trace)
+    owned = busy & (owner >= 0)
+    taken = np.bincount(owner[owned], weights=seconds[owned], minlength=len(products))
+    keys = np.stack([products.name, products.shape, products.type, phase])[:, inside]
+    kinds, place = np.unique(keys, axis=1, return_inverse=True)
+    place = place.ravel()
+    counts = np.bincount(place, minlength=kinds.shape[1])
+    flops = np.bincount(place, weights=products.flops[inside], minlength=kinds.shape[1])
+    times = np.bincount(place, weights=taken[inside], minlength=kinds.shape[1])
+    return tuple(
+        ShapeRow(
+            name=trace.names[kinds[0, row]], shape=trace.names[kinds[1, row]],
+            type=trace.names[kinds[2, row]], phase=PHASES[int(kinds[3, row])],
+            count=int(counts[row]), seconds=float(times[row]), flops=float(flops[row]),
+        )
+        for row in np.argsort(-flops, kind="stable")[:MOST_SHAPES]
+    )  # fmt: skip
+
+
+PHASES = ("forward", "backward", "recompute")
+
+
+def _phases(trace: Trace) -> NDArray[np.int32]:
+    products = trace.products
+    phase = np.zeros(len(products), np.int32)
+    for thread in distinct(products.thread):
+        rows = products.thread == thread
+        start = products.start[rows]
+        back = marked(trace, Mark.BACKWARD, int(thread)).contains(start)
+        again = recomputed(trace, int(thread)).contains(start)
+        phase[rows] = np.where(again, 2, np.where(back, 1, 0))
+    return phase
+
+
+def _written_out(
+    trace: Trace, made: Launches, busy: NDArray[np.bool_], seconds: NDArray[np.float64]
+) -> float:
+    """Kernels launched from one product of scores to the next of the same size, both included.
+
+    Between the two products of one attention there is nothing but work on its scores; a product of
+    another kind between them parts one attention from the next.
+    """
+    products = trace.products
+    total = 0.0
+    for thread in distinct(products.thread):
+        rows = np.flatnonzero(products.thread == thread)
+        scores = products.scores[rows]
+        same = np.flatnonzero((scores[1:] > 0) & (scores[1:] == scores[:-1]))
+        if not len(same):
+            continue
+        spans = union(products.start[rows[same]], products.end[rows[same + 1]])
+        mine = busy & (made.thread == thread)
+        total += float(seconds[mine][spans.contains(made.start[mine])].sum())
+    return total
