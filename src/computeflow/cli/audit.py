@@ -7,6 +7,7 @@ mix; or the address of a Prometheus server.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,10 +19,29 @@ from computeflow.catalog import Catalog, find_model, load_catalog
 from computeflow.catalog.files import read_text
 from computeflow.catalog.rows import Grid
 from computeflow.cli.audit_data import audit_data, energy_data, observed_data, with_findings
-from computeflow.cli.output import Progress, catalog_option, emit, output_option
+from computeflow.cli.audit_diagnosis import (
+    Priced,
+    baseline_path,
+    diagnosed,
+    diagnosis_data,
+    diagnosis_tables,
+    keep_baseline,
+    parse_price,
+    read_baseline,
+    write_calibration,
+)
+from computeflow.cli.output import (
+    Progress,
+    catalog_option,
+    emit,
+    html_option,
+    output_option,
+    write_report,
+)
 from computeflow.cli.periods import parse_period
+from computeflow.diagnosis import Diagnosis, Expected
 from computeflow.errors import InputError
-from computeflow.ledger import Ledger, gaps, ledger_from_data
+from computeflow.ledger import Gap, Ledger, gaps, ledger_from_data
 from computeflow.telemetry.audit import Audit, Settings, audit_files
 from computeflow.telemetry.engines import ENGINES, Engine
 from computeflow.telemetry.job import Work
@@ -67,14 +87,37 @@ _DIGITS = 18
     metavar="FILE",
     help="A plan, a prediction or a ledger (JSON) to measure against, at equal model FLOPs.",
 )
-@click.option("--against", metavar="PATH", help="Another recording.")
+@click.option("--against", metavar="PATH", help="An earlier recording: tells what grew.")
+@click.option(
+    "--baseline",
+    metavar="NAME",
+    help="Of this job's name: compare with what is kept, or keep this recording as the first.",
+)
+@click.option("--keep", is_flag=True, help="With --baseline: this recording is the new one.")
 @click.option(
     "--perfetto",
     type=click.Path(path_type=Path),
     metavar="FILE",
     help="Write the first rank's trace with a track for every account.",
 )
-@click.option("--price", type=float, help="Dollars per GPU-hour: prices what is found.")
+@click.option(
+    "--calibrate",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Write what the recording shows of the machine, for predict --calibration.",
+)
+@html_option
+@click.option(
+    "--price",
+    metavar="USD",
+    help="Dollars per GPU-hour, or an offer of the catalog: prices findings.",
+)
+@click.option(
+    "--fail-on",
+    type=click.FloatRange(0, 100),
+    metavar="PERCENT",
+    help="Exit with 3 where findings claim this much of the window or more.",
+)
 @click.option("--grid", metavar="NAME", help="Electricity of a region: prices energy and carbon.")
 @click.option("--details", is_flag=True, help="Steps, kernels, operators, gaps of the first rank.")
 @click.option(
@@ -89,10 +132,11 @@ _DIGITS = 18
 def audit(
     paths: tuple[str, ...], steps: str | None, window: str, period: str | None,
     rank_from: str | None, device: str | None, model: str | None, global_batch: int | None,
-    seq_len: int | None, expect: Path | None, against: str | None, perfetto: Path | None,
-    price: float | None, grid: str | None, details: bool, redact: bool, engine: Engine, no_cache: bool,
-    files: tuple[str, ...], output: str,
-) -> None:  # fmt: skip
+    seq_len: int | None, expect: Path | None, against: str | None, baseline: str | None, keep: bool,
+    perfetto: Path | None, calibrate: Path | None, html: Path | None, price: str | None,
+    fail_on: float | None, grid: str | None, details: bool, redact: bool, engine: Engine,
+    no_cache: bool, files: tuple[str, ...], output: str,
+) -> int:  # fmt: skip
     facts = load_catalog(files)
     first, last = _steps(steps)
     start, end = parse_period(period)
@@ -105,27 +149,130 @@ def audit(
         engine=engine,
         cache=not no_cache,
     )
+    priced = parse_price(price, facts)
     found = reader.read(paths)
-    data, tables = _answer(found, details=details, window=window, price=price)
-    if expect is not None:
-        lines = gaps(found.main_ledger(), read_expected(expect))
-        data["gaps"] = [codec.encode(line) for line in lines]
-        tables.append(gap_table(lines))
-    if against is not None:
-        other = reader.read((against,))
-        lines, at = _compared(found, other)
-        data["against"] = _answer(other, details=False, window=window)[0]
-        data["gaps"] = [codec.encode(line) for line in lines]
-        tables.append(gap_table(lines, at))
-    if perfetto is not None:
-        _write_perfetto(found, perfetto, reader.options)
-    with_findings(data, found.observed, price)
+    wanted = _Wanted(
+        window=window, expect=expect, against=against, baseline=baseline, keep=keep, html=html,
+        calibrate=calibrate, perfetto=perfetto, redact=redact, price=priced,
+    )  # fmt: skip
+    wanted.check(found)
+    usd = None if priced is None else priced.usd
+    data, tables = _answer(found, details=details, window=window, price=usd)
+    before = wanted.compare(found, reader, data, tables)
+    wanted.diagnose(found, reader, before, data, tables)
+    with_findings(data, found.observed, usd)
     if grid is not None:
         data["energy"], table = _energy(found, facts.grids[grid])
         tables.append(table)
     if redact:
         data, tables = _redacted(data, tables)
     emit(output, data, tables)
+    return 3 if fail_on is not None and _claimed(data) >= fail_on / 100 else 0
+
+
+Before = tuple[list[Gap], str] | None
+"""Lines against an earlier recording, and which."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Wanted:
+    """What is to be compared and written, beside the answer itself."""
+
+    window: str
+    expect: Path | None
+    against: str | None
+    baseline: str | None
+    keep: bool
+    html: Path | None
+    calibrate: Path | None
+    perfetto: Path | None
+    redact: bool
+    price: Priced | None
+
+    def check(self, found: _Found) -> None:
+        if self.keep and self.baseline is None:
+            raise InputError("--keep goes with --baseline")
+        if found.traces is None and (self.calibrate or self.html or self.baseline):
+            raise InputError("--calibrate, --html and --baseline need traces of a profiler")
+        if self.html is not None and self.redact:
+            raise InputError(
+                "--html with --redact: a report is not redacted; redact the JSON instead"
+            )
+
+    def compare(
+        self, found: _Found, reader: _Reader, data: dict[str, Any], tables: list[Table]
+    ) -> Before:
+        """Into the answer: line by line against a plan, a recording or the baseline."""
+        before: Before = None
+        if self.expect is not None:
+            lines = gaps(found.main_ledger(), read_expected(self.expect))
+            data["gaps"] = [codec.encode(line) for line in lines]
+            tables.append(gap_table(lines))
+        if self.against is not None:
+            other = reader.read((self.against,))
+            lines, at = _compared(found, other)
+            data["against"] = _answer(other, details=False, window=self.window)[0]
+            data["gaps"] = [codec.encode(line) for line in lines]
+            tables.append(gap_table(lines, at))
+            before = lines, self.against
+        if self.baseline is not None and found.traces is not None:
+            before, note = _baseline(found.traces, self.baseline, keep=self.keep)
+            data["notes"].append(note)
+        return before
+
+    def diagnose(
+        self, found: _Found, reader: _Reader, before: Before, data: dict[str, Any],
+        tables: list[Table],
+    ) -> None:  # fmt: skip
+        """Into the answer: findings; and the files that rest on them."""
+        if self.perfetto is not None:
+            _write_perfetto(found, self.perfetto, reader.options)
+        if found.traces is None:
+            return
+        expected = None
+        if self.expect is not None:
+            expected = Expected(ledger=read_expected(self.expect), source=str(self.expect))
+        diagnosis = diagnosed(found.traces, reader.catalog, found.observed, expected, before)
+        ledger = found.traces.job.ledger
+        data |= diagnosis_data(diagnosis, ledger, self.price)
+        tables += diagnosis_tables(diagnosis, ledger, self.price)
+        if self.calibrate is not None:
+            write_calibration(self.calibrate, found.traces, reader.catalog)
+        if self.html is not None:
+            usd = None if self.price is None else self.price.usd
+            _write_html(self.html, found.traces, diagnosis, reader.options, usd)
+
+
+def _claimed(data: dict[str, Any]) -> float:
+    return float(sum(finding["share"] or 0.0 for finding in data["findings"]))
+
+
+def _baseline(traces: Audit, name: str, *, keep: bool) -> tuple[Before, str]:
+    """Lines against what is kept of the job, and what was done."""
+    path = baseline_path(name)
+    earlier, ledger = read_baseline(path), traces.job.ledger
+    if earlier is None or keep:
+        keep_baseline(path, ledger)
+    if earlier is None:
+        return None, f"baseline {name}: there was none, this recording is it now"
+    ratio = None if ledger.mfu is not None and earlier.mfu is not None else (
+        ledger.gpu_seconds / earlier.gpu_seconds
+    )  # fmt: skip
+    note = f"baseline {name}: compared" + (", and replaced by this recording" if keep else "")
+    return (gaps(ledger, earlier, work_ratio=ratio), f"the baseline {name}"), note
+
+
+def _write_html(
+    path: Path, traces: Audit, diagnosis: Diagnosis, options: Options, price: float | None
+) -> None:
+    from computeflow.telemetry.kineto.timeline import step_timeline
+    from computeflow.views.audit_figures import audit_parts
+
+    timeline = None
+    with suppress(InputError):  # nothing ran in its steps, or the trace is gone
+        timeline = step_timeline(Path(traces.ranks[0].source), options)
+    parts = audit_parts(traces, diagnosis, timeline, price=price)
+    write_report(path, f"Audit of {traces.job.ledger.window.label}", parts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,7 +16,7 @@ from computeflow.errors import InputError
 from computeflow.views.tables import WIDTH, Table, to_rich, to_text
 
 if TYPE_CHECKING:
-    from computeflow.views.figures import Figure
+    from computeflow.views.report import Part
 
 F = TypeVar("F", bound=Callable[..., Any])
 _QUIET_SECONDS = 2.0
@@ -62,7 +62,7 @@ def _checked(_: click.Context, __: click.Parameter, path: Path | None) -> Path |
     return path
 
 
-def write_report(path: Path, title: str, parts: Sequence[Table | Figure]) -> None:
+def write_report(path: Path, title: str, parts: Sequence[Part]) -> None:
     from computeflow.views.report import report_html
 
     try:

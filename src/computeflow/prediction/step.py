@@ -49,7 +49,7 @@ def account_step(b: Batch, p: Parameters) -> Step:
     rounds = b.micro_batches
     stages = pipeline(b, p, seconds / b.layers, head)
     dp = _gradient_traffic(b, p, backward / b.pp) + rounds * _gathered_ends(b, p, head)
-    optimizer, copy = _update(b, p, r)
+    optimizer, copy = update(b, p, r)
     work = stages.seconds + rounds * p2p + dp + optimizer + copy
     jitter = work * p["jitter"] * np.log2(np.maximum(b.gpus / b.domain, 1.0))
     late_input = np.maximum(b.input_seconds - work - jitter, 0.0)
@@ -94,7 +94,7 @@ def _layers(b: Batch, p: Parameters, r: terms.Rates) -> tuple[dict[str, Floats],
     return both, backward
 
 
-def _update(b: Batch, p: Parameters, r: terms.Rates) -> tuple[Floats, Floats]:
+def update(b: Batch, p: Parameters, r: terms.Rates) -> tuple[Floats, Floats]:
     """The optimizer's pass over weights, gradients and state of the heaviest stage; and copies for it.
 
     Where the state lives on the host, the host updates it: gradients go there, weights come back, and
@@ -204,8 +204,9 @@ def _passes(
         "comm.ep": ep + b.recompute_full * ep,
         "uneven": (2 + b.recompute_full) * uneven,
     }
-    forward["host"] = _late(_device(forward), host)
+    forward["host"] = _late(_device(forward), host) + p["queued"] / 3
     backward["host"] = _late(_device(backward), host * (p["host_backward"] + b.recompute_full))
+    backward["host"] += p["queued"] * (2 + b.recompute_full) / 3
     for parts in (forward, backward):
         parts["copy"] = _fetched(b, k, p, parts)
     return _gathered(b, k, p, forward), _gathered(b, k, p, backward, scatters=True)

@@ -1,12 +1,15 @@
-"""`report_html`: tables and figures as one HTML file that needs nothing else.
+"""`report_html`: tables, figures and cards as one HTML file that needs nothing else.
 
-Text and numbers are in the page itself; Plotly's JavaScript, written into it once, draws the figures.
-The page's content policy forbids every request. The only module that imports plotly.
+Text and numbers are in the page itself; Plotly's JavaScript, written into it once and compressed (it is
+most of the file), draws the figures. The page's content policy forbids every request. The only module
+that imports plotly.
 """
 
 from __future__ import annotations
 
+import gzip
 import json
+from base64 import b64encode
 from collections.abc import Sequence
 from html import escape
 from importlib.util import find_spec
@@ -16,22 +19,30 @@ from string import Template
 
 from computeflow import __version__
 from computeflow.errors import UnavailableError
-from computeflow.views.figures import Figure
+from computeflow.views.cards import Cards, cards_html
+from computeflow.views.figures import OWNERS, Figure
 from computeflow.views.tables import Table, to_html
 
+Part = Table | Figure | Cards
+_OPEN_ROWS = 32
+"""Longer tables under a figure are folded."""
 
-def report_html(title: str, parts: Sequence[Table | Figure]) -> str:
+
+def report_html(title: str, parts: Sequence[Part]) -> str:
     figures = [part for part in parts if isinstance(part, Figure)]
-    number = count()
+    numbers = count()
     body = [
-        _figure(part, next(number)) if isinstance(part, Figure) else _table(part) for part in parts
-    ]
+        _figure(part, next(numbers)) if isinstance(part, Figure)
+        else cards_html(part, OWNERS) if isinstance(part, Cards)
+        else _table(part)
+        for part in parts
+    ]  # fmt: skip
     page = Template(Path(__file__).with_name("report.html").read_text(encoding="utf-8"))
     return page.substitute(
         title=escape(title),
         body="\n".join(body),
         version=__version__,
-        plotly=_plotly_js() if figures else "",
+        plotly=_packed(_plotly_js()) if figures else "",
         figures=_script_json([{"data": f.data, "layout": f.layout} for f in figures]),
     )
 
@@ -49,16 +60,22 @@ def _plotly_js() -> str:
     return str(get_plotlyjs())
 
 
+def _packed(script: str) -> str:
+    """As the page unpacks it: 4.8 MB become 2.0 MB. No time inside: same parts, same bytes."""
+    return b64encode(gzip.compress(script.encode(), mtime=0)).decode()
+
+
 def _table(table: Table) -> str:
     return f'<section class="table">{to_html(table)}</section>'
 
 
 def _figure(figure: Figure, number: int) -> str:
+    unfolded = " open" if len(figure.numbers.rows) <= _OPEN_ROWS else ""
     return (
         f"<figure><h2>{escape(figure.title)}</h2>"
         f'<div class="plot" id="figure-{number}" role="img" aria-label="{escape(figure.title)}"></div>'
         f"<figcaption>{escape(figure.summary)}</figcaption>"
-        f"<details open><summary>The numbers</summary>{_table(figure.numbers)}</details></figure>"
+        f"<details{unfolded}><summary>The numbers</summary>{_table(figure.numbers)}</details></figure>"
     )
 
 

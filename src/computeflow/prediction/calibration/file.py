@@ -19,6 +19,7 @@ from computeflow.catalog import Accelerator, Catalog
 from computeflow.catalog.config import short
 from computeflow.catalog.files import read_text
 from computeflow.errors import InputError
+from computeflow.prediction.calibration.factors import Factors
 from computeflow.prediction.calibration.measured import (
     AttentionRates,
     Calibration,
@@ -118,6 +119,7 @@ class _File:
     collectives: tuple[_Collective, ...] = ()
     sustained: _Sustained | None = None
     site: Site | None = None
+    factors: Factors | None = None
 
     def __post_init__(self) -> None:
         _check("memory_bytes_per_second", 1e6, 1e17, **self.memory_bytes_per_second)
@@ -164,6 +166,7 @@ def read_calibration(
         launch_seconds=file.launch_seconds,
         collectives=_collectives(file),
         site=file.site,
+        factors=file.factors,
     )
 
 
@@ -189,7 +192,7 @@ def plain_calibration(text: str, where: str) -> dict[str, Any]:
 def _device(file: _File, where: str, catalog: Catalog) -> Accelerator | None:
     """The catalog's row of the device; None where nothing was measured on one."""
     measured = (file.gemm, file.attention, file.memory_bytes_per_second, file.launch_seconds,
-                file.collectives, file.sustained)  # fmt: skip
+                file.collectives, file.sustained, file.factors)  # fmt: skip
     if not any(measured):
         return None
     name = str(file.provenance.get("accelerator") or file.provenance.get("device") or "unnamed")

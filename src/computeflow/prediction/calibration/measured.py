@@ -22,6 +22,7 @@ from computeflow.catalog import Accelerator
 from computeflow.errors import InputError
 from computeflow.prediction import terms
 from computeflow.prediction.batch import Batch, generation_of
+from computeflow.prediction.calibration.factors import Factors
 from computeflow.prediction.calibration.site import Site, scale_step
 from computeflow.prediction.parameters import Parameters
 from computeflow.prediction.stack import ATTENTIONS
@@ -80,6 +81,8 @@ class Calibration:
     launch_seconds: float | None = None
     collectives: tuple[Collectives, ...] = ()
     site: Site | None = None
+    factors: Factors | None = None
+    """Of a recording, kind by kind."""
 
     def check(self, device: Accelerator) -> None:
         if device.name not in self.accelerators:
@@ -121,6 +124,8 @@ class Calibration:
             parts = _scaled(*parts, "host_forward", self.launch_seconds / USUAL_LAUNCH_SECONDS)
         for measured in self.collectives:
             parts = _with_collectives(*parts, measured)
+        if self.factors:
+            parts = parts[0], self.factors.applied(parts[1])
         return parts
 
     def calibrated(self, batch: Batch, device: Accelerator) -> tuple[str, ...]:
@@ -146,6 +151,8 @@ class Calibration:
             f"collectives of {c.ranks} ranks {format_si(c.bus_bytes_per_second, 'B/s')}"
             for c in self.collectives
         ]
+        if self.factors:
+            lines.append(f"factors of a recording: {', '.join(self.factors.seen) or 'none'}")
         made = [str(self.provenance[k]) for k in ("device", "made_on") if k in self.provenance]
         probe = [f"probe of {', '.join(made)}"] if lines and made else []
         return (*probe, *lines, *([_site_line(self.site)] if self.site else []))

@@ -1,0 +1,111 @@
+"""What a rule looks at, `Case`, and what it may answer: findings, or the signal it lacks."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import PurePath
+
+from computeflow.diagnosis.figures import confidence
+from computeflow.diagnosis.whatif import Replay
+from computeflow.ledger import Claim, Evidence, Finding, Ledger, Remedy
+from computeflow.telemetry.audit import Audit
+from computeflow.telemetry.kineto.measured import RankMeasured
+from computeflow.telemetry.observed import Observed
+
+PRACTICAL = 0.03
+"""Of the window: what is less is not worth anybody's afternoon. Two recordings of one healthy run on
+our H200 differ by up to 3 % themselves."""
+DEVIATIONS = 3.0
+"""Robust ones of the steps' compute time, that a stall must exceed in a step."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    audit: Audit
+    replay: Replay | None
+    """The predictor, set on this recording; None where it does not understand the job."""
+    why_not: str
+    """What it lacks."""
+    framework: str = "torch"
+    observed: tuple[Observed, ...] = ()
+
+    @property
+    def ledger(self) -> Ledger:
+        return self.audit.job.ledger
+
+    @property
+    def ranks(self) -> Sequence[RankMeasured]:
+        return self.audit.ranks
+
+    @property
+    def first(self) -> RankMeasured:
+        return self.audit.ranks[0]
+
+    @property
+    def steps(self) -> int:
+        return max(len(self.first.steps), 1)
+
+    @property
+    def on_device(self) -> bool:
+        return all(rank.on_device for rank in self.ranks)
+
+    def total(self, value: Callable[[RankMeasured], float]) -> float:
+        """Over all ranks."""
+        return sum(value(rank) for rank in self.ranks)
+
+    def common(self, value: Callable[[RankMeasured], float]) -> bool:
+        """Whether it is worth speaking of, and the same for most ranks: else one rank is slow."""
+        shares = [value(rank) / _window(rank) for rank in self.ranks]
+        noise = statistics.median(self._noise(rank) for rank in self.ranks)
+        middle = statistics.median(shares)
+        return middle >= PRACTICAL and middle > noise
+
+    def _noise(self, rank: RankMeasured) -> float:
+        """Of the window's share, by which steps differ in what they compute."""
+        values = rank.by_step.get("compute", ())
+        if len(values) < 4:  # too few to tell
+            return 0.0
+        middle = statistics.median(values)
+        spread = 1.4826 * statistics.median(abs(value - middle) for value in values)
+        return float(DEVIATIONS * spread * len(values) ** 0.5 / _window(rank))
+
+    def where(self, what: str = "") -> str:
+        source = PurePath(self.first.source).name
+        if len(self.ranks) > 1:
+            source = f"{len(self.ranks)} traces"
+        return f"{source}, {self.ledger.window.label}" + (f", {what}" if what else "")
+
+
+def _window(rank: RankMeasured) -> float:
+    return (rank.window_end - rank.window_start) / 1e9
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """A rule without its signal."""
+
+    signal: str
+
+
+Outcome = list[Finding] | Missing
+Rule = Callable[[Case], Outcome]
+
+
+def found(
+    rule: str, title: str, claims: Sequence[tuple[str, float]], evidence: Sequence[Evidence],
+    remedy: Remedy, ranks: Sequence[int] = (),
+) -> list[Finding]:  # fmt: skip
+    """One finding; its confidence is the rule's measured precision."""
+    kept = tuple(Claim(account=name, gpu_seconds=max(seconds, 0.0)) for name, seconds in claims)
+    return [
+        Finding(
+            rule=rule, title=title, account=kept[0].account, claims=kept, evidence=tuple(evidence),
+            confidence=confidence(rule), ranks=tuple(ranks), remedy=remedy,
+        )
+    ]  # fmt: skip
+
+
+def milliseconds(what: str, where: str, seconds: float, expected: float | None = None) -> Evidence:
+    return Evidence(what=what, where=where, value=seconds, unit="s", expected=expected)

@@ -1,0 +1,88 @@
+"""`diagnose`: an audit to findings that one can act on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from computeflow.catalog import Catalog
+from computeflow.cluster.machine import usual_cluster
+from computeflow.diagnosis.case import Case, Missing
+from computeflow.diagnosis.expectation import derive, expected_lines
+from computeflow.diagnosis.inference import NotInferredError, infer
+from computeflow.diagnosis.remedies import framework_of
+from computeflow.diagnosis.rules import RULES
+from computeflow.diagnosis.settle import lines_without_expectation, settle
+from computeflow.diagnosis.values import Abstained, Diagnosis, Expected
+from computeflow.diagnosis.whatif import Replay, replay
+from computeflow.errors import ComputeFlowError
+from computeflow.ledger import Finding, Gap, gaps
+from computeflow.telemetry.audit import Audit
+from computeflow.telemetry.observed import Observed
+
+
+def diagnose(
+    audit: Audit, catalog: Catalog, *, expected: Expected | None = None,
+    observed: Sequence[Observed] = (),
+) -> Diagnosis:  # fmt: skip
+    """`expected`: of a plan; else it is derived where the predictor understands the job."""
+    case = make_case(audit, catalog, observed)
+    findings: list[Finding] = []
+    abstained: list[Abstained] = []
+    for name, rule in RULES.items():
+        outcome = rule(case)
+        if isinstance(outcome, Missing):
+            abstained.append(Abstained(rule=name, missing=outcome.signal))
+        else:
+            findings += outcome
+    against = expected
+    if against is None and case.replay is not None:
+        against = derive(case)
+    lines = _lines(case, against, findings, given=expected is not None)
+    settled = settle(findings, lines)
+    return Diagnosis(
+        findings=tuple(settled),
+        abstained=tuple(abstained),
+        expected=against,
+        expected_reason="" if against else case.why_not,
+        gaps=tuple(lines) if against else (),
+        combined_gain=_combined(settled),
+    )
+
+
+def make_case(audit: Audit, catalog: Catalog, observed: Sequence[Observed] = ()) -> Case:
+    run, why_not = _replay(audit, catalog)
+    return Case(
+        audit=audit, replay=run, why_not=why_not, framework=framework_of(audit.ranks),
+        observed=tuple(observed),
+    )  # fmt: skip
+
+
+def _replay(audit: Audit, catalog: Catalog) -> tuple[Replay | None, str]:
+    if audit.accelerator is None:
+        return None, "the accelerator (--on): its name is not in the catalog"
+    if not audit.ranks[0].on_device:
+        return None, "a device: the host computes"
+    try:
+        inferred = infer(audit.ranks)
+        cluster = usual_cluster(audit.accelerator.name, inferred.layout.gpus, catalog)
+        return replay(audit.ranks[0], inferred, cluster), ""
+    except NotInferredError as error:
+        return None, str(error)
+    except ComputeFlowError as error:
+        return None, f"a plan (--expect): {error}"
+
+
+def _lines(
+    case: Case, expected: Expected | None, findings: Sequence[Finding], *, given: bool
+) -> list[Gap]:
+    if expected is None:
+        return lines_without_expectation(case.ledger, findings)
+    if given:
+        return gaps(case.ledger, expected.ledger)
+    return expected_lines(case, expected)
+
+
+def _combined(findings: Sequence[Finding]) -> float | None:
+    """All remedies together: claims are of different seconds, so they add up."""
+    gains = [f.remedy.gain_gpu_seconds for f in findings if f.remedy and f.remedy.gain_gpu_seconds]
+    return sum(gains) if gains else None

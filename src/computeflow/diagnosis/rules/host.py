@@ -1,0 +1,242 @@
+"""Rules on a device that stands idle because its host is late."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from computeflow.diagnosis.case import PRACTICAL, Case, Missing, Outcome, found, milliseconds
+from computeflow.diagnosis.remedies import command
+from computeflow.diagnosis.rules.kernels import merged
+from computeflow.diagnosis.whatif import Change
+from computeflow.ledger import Evidence, Remedy
+from computeflow.telemetry.kineto.measured import RankMeasured
+
+LAUNCH_SHARE = 0.1
+"""Of the window, that the host must be late by itself: a few percent are usual in eager runs."""
+FEWEST_KERNELS = 100
+"""Fewer are no training step: a start, a compilation, a toy."""
+COMPILED_HOST = 0.68
+COMPILED_RANGE = (0.55, 0.82)
+"""Of an eager block's host time, what a compiled one takes: 0.55 and 0.82 on the hosts of our two H200
+measurements (`host_compiled` of the predictor, benchmarks/data/h200/family), and between them."""
+_STAGES = {
+    "workers": "waiting for the loader's workers, which read, decode or collate too slowly",
+    "read and decode": "reading and decoding in the training process",
+    "collate": "putting samples together in the training process",
+    "copy": "copying batches into pinned memory",
+}
+
+
+def input_stall(case: Case) -> Outcome:
+    if all("input" in rank.missing for rank in case.ranks):
+        return Missing(case.first.missing["input"])
+
+    if not case.common(lambda rank: rank.accounts.get("input", 0.0)):
+        return []
+    stages: dict[str, float] = {}
+    for rank in case.ranks:
+        for name, seconds in rank.signals.loading.items():
+            stages[name] = stages.get(name, 0.0) + seconds
+    most = max(stages, key=lambda name: stages[name], default="read and decode")
+    own = case.total(lambda rank: rank.accounts.get("input", 0.0))
+    after = case.total(lambda rank: rank.signals.setbacks.get("input", 0.0))
+    workers = most != "workers"
+    return found(
+        "input-stall",
+        f"the device waits for data: {_STAGES[most]}",
+        [("input", own), ("host", after)],
+        [
+            milliseconds("idle while the loader runs", case.where("account input"), own, 0.0),
+            *(milliseconds(f"of it: {name}", case.where("inside the loader's annotation"), seconds)
+              for name, seconds in sorted(stages.items(), key=lambda item: -item[1])),
+            milliseconds("late launches after it", case.where("account host"), after, 0.0),
+        ],
+        Remedy(
+            change="load in worker processes, ahead of the step" if workers
+            else "more workers, or less work in each: decode ahead of time, read larger pieces",
+            command=command("workers", case.framework),
+            gain_gpu_seconds=own + after, gain_low=own, gain_high=own + after,
+        ),
+    )  # fmt: skip
+
+
+def host_sync(case: Case) -> Outcome:
+    if not case.on_device:
+        return Missing("a device: the host computes")
+
+    def lost(rank: RankMeasured) -> float:
+        return rank.signals.setbacks.get("sync", 0.0)
+
+    if not case.common(lost):
+        return []
+    total = case.total(lost)
+    reads = case.first.signals.reads
+    named = [f"{name} {count / case.steps:.0f} times" for name, count in reads.items() if name]
+    waits = sum(reads.values()) / case.steps
+    return found(
+        "host-sync",
+        f"the host waits for the device {waits:.0f} times in a step and then launches too late",
+        [("host", total)],
+        [
+            milliseconds("idle after the host waited", case.where("account host"), total, 0.0),
+            Evidence(what="waits in a step" + (f": {', '.join(named)}" if named else ""),
+                     where=case.where("synchronising runtime calls"), value=waits, unit="per step"),
+        ],
+        Remedy(change="do not read values of the device inside of the step",
+               command=command("sync", case.framework), gain_gpu_seconds=total,
+               gain_low=0.75 * total, gain_high=total),
+    )  # fmt: skip
+
+
+def launch_bound(case: Case) -> Outcome:
+    """The host is slow by itself. Where micro-batches can be merged, that is `underfilled`."""
+    if not case.on_device:
+        return Missing("a device: the host computes")
+    if sum(row.count for row in case.first.kernels) < FEWEST_KERNELS:
+        return Missing(f"a window of {FEWEST_KERNELS} kernels and more (profile whole steps)")
+    late = case.total(lambda rank: rank.signals.setbacks.get("launch", 0.0))
+    if late < LAUNCH_SHARE * case.ledger.gpu_seconds:
+        return []
+    if case.replay is None:
+        return _launch_bound(case, late, late, 0.0, late)
+    stack = case.replay.inferred.stack
+    if stack.kernels != "eager":
+        return _launch_bound(case, late, 0.0, 0.0, late)
+    if merged(case) is not None:
+        return []
+    compiled = replace(stack, kernels="compiled")
+    scale = case.steps * case.replay.inferred.layout.gpus
+    now = case.replay.predict().step_seconds
+    gains = [
+        (now - case.replay.predict(Change(stack=compiled, host=share / 0.55)).step_seconds) * scale
+        for share in (COMPILED_RANGE[1], COMPILED_HOST, COMPILED_RANGE[0])
+    ]
+    low, gain, high = (min(max(each, 0.0), late) for each in gains)
+    return _launch_bound(case, late, gain, low, high) if gain >= PRACTICAL * now * scale else []
+
+
+def _launch_bound(case: Case, late: float, gain: float, low: float, high: float) -> Outcome:
+    kernels = sum(row.count for row in case.first.kernels) / case.steps
+    return found(
+        "launch-bound",
+        "the device waits for the host to launch its kernels",
+        [("host", gain)],
+        [
+            milliseconds("idle because launches came late", case.where("account host"), late),
+            Evidence(what="launches that found nothing queued", where=case.where("queue"),
+                     value=case.first.queue_empty, unit="share"),
+            Evidence(what="kernels in a step, of the most frequent", where=case.where("kernels"),
+                     value=kernels, unit="per step"),
+            Evidence(what="a profiler slows the host itself: 1.3 to 1.8 times in our launch-bound "
+                     "recordings", where="docs/diagnosis.md"),
+        ],
+        Remedy(change="fewer and larger launches: compile the blocks, or CUDA graphs",
+               command=command("compile", case.framework), gain_gpu_seconds=gain, gain_low=low,
+               gain_high=high, risk="the first step takes longer; changing shapes compile again"),
+    )  # fmt: skip
+
+
+def gc_pause(case: Case) -> Outcome:
+    def lost(rank: RankMeasured) -> float:
+        return rank.signals.setbacks.get("gc", 0.0)
+
+    seen = any(rank.signals.collections for rank in case.ranks)
+    if not seen:
+        return Missing(
+            "marks of Python's garbage collection: gc.callbacks with record_function('gc')"
+        )
+    if not case.common(lost):
+        return []
+    total = case.total(lost)
+    runs = case.total(lambda rank: float(rank.signals.collections))
+    inside = case.total(lambda rank: rank.signals.collection_seconds)
+    return found(
+        "gc-pause",
+        f"Python collects garbage {runs / case.steps / len(case.ranks):,.0f} times in a step",
+        [("host", total)],
+        [
+            milliseconds("idle around collections", case.where("account host"), total, 0.0),
+            milliseconds("of the host, in collections", case.where("marks of gc"), inside),
+        ],
+        Remedy(change="collect rarely and at a known moment, and make fewer cyclic objects",
+               command=command("gc", case.framework), gain_gpu_seconds=total,
+               gain_low=0.75 * total, gain_high=total,
+               risk="memory of cycles stays until the next collection"),
+    )  # fmt: skip
+
+
+def memory_pressure(case: Case) -> Outcome:
+    if not case.on_device:
+        return Missing("a device: the host computes")
+
+    def lost(rank: RankMeasured) -> float:
+        return rank.signals.setbacks.get("allocator", 0.0)
+
+    if not case.common(lost):
+        return []
+    total = case.total(lost)
+    calls = case.total(lambda rank: float(rank.signals.allocations)) / case.steps
+    return found(
+        "memory-pressure",
+        f"memory of the device is taken and given back {calls:,.0f} times in a step",
+        [("host", total)],
+        [milliseconds("idle in allocator calls", case.where("account host"), total, 0.0)],
+        Remedy(change="let the allocator grow its segments; use a smaller micro-batch if it still "
+               "frees and retries", command=command("allocator", case.framework),
+               gain_gpu_seconds=total, gain_low=0.5 * total, gain_high=total),
+    )  # fmt: skip
+
+
+def pageable_copy(case: Case) -> Outcome:
+    if not case.on_device:
+        return Missing("a device: the host computes")
+
+    def lost(rank: RankMeasured) -> float:
+        return rank.signals.pageable_seconds + rank.signals.setbacks.get("pageable", 0.0)
+
+    if not case.common(lost):
+        return []
+    own = case.total(lambda rank: rank.signals.pageable_seconds)
+    copied = min(own, case.ledger.booked("copy"))
+    after = case.total(lost) - copied
+    size = case.total(lambda rank: rank.signals.pageable_bytes) / case.steps
+    count = case.total(lambda rank: float(rank.signals.pageable_count)) / case.steps
+    return found(
+        "pageable-copy",
+        f"{count:,.0f} copies in a step go through pageable memory and block the host",
+        [("copy", copied), ("host", after)],
+        [
+            milliseconds("exposed copies", case.where("account copy"), copied, 0.0),
+            milliseconds("late launches around them", case.where("account host"), after, 0.0),
+            Evidence(what="bytes in a step", where=case.where("Memcpy (Pageable)"), value=size,
+                     unit="B/step"),
+        ],
+        Remedy(change="pin the host's memory and copy without blocking, ahead of the step",
+               command=command("pin", case.framework), gain_gpu_seconds=case.total(lost),
+               gain_low=0.75 * case.total(lost), gain_high=case.total(lost),
+               risk="pinned memory is not swapped: keep it to the batches in flight"),
+    )  # fmt: skip
+
+
+def checkpoint_stall(case: Case) -> Outcome:
+    if all("checkpoint" in rank.missing for rank in case.ranks):
+        return Missing(case.first.missing["checkpoint"])
+
+    def lost(rank: RankMeasured) -> float:
+        return rank.accounts.get("checkpoint", 0.0) + rank.signals.setbacks.get("checkpoint", 0.0)
+
+    if not case.common(lost):
+        return []
+    own = case.total(lambda rank: rank.accounts.get("checkpoint", 0.0))
+    after = case.total(lost) - own
+    return found(
+        "checkpoint-stall",
+        "training stands still while a checkpoint is written",
+        [("checkpoint", own), ("host", after)],
+        [milliseconds("blocked on saving", case.where("account checkpoint"), own, 0.0)],
+        Remedy(change="write in the background, from a copy in the host's memory",
+               command=command("checkpoint", case.framework), gain_gpu_seconds=own + after,
+               gain_low=0.5 * own, gain_high=own + after,
+               risk="the window may hold more checkpoints than the run does: its share here is not "
+               "the run's"),
+    )  # fmt: skip

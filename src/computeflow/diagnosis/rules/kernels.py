@@ -1,0 +1,260 @@
+"""Rules on kernels that could be better ones: attention, precision, batch, recomputation, optimizer.
+
+Each is seen in the trace by its cause, and its worth is what the predictor gives without that cause,
+at the speeds that the recording shows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from computeflow.diagnosis.case import PRACTICAL, Case, Missing, Outcome, found, milliseconds
+from computeflow.diagnosis.remedies import command
+from computeflow.diagnosis.whatif import Change, Replay
+from computeflow.ledger import Evidence, Remedy
+from computeflow.prediction.parts import step_parts
+from computeflow.telemetry.kineto.measured import RankMeasured
+
+FULL_PRECISION = 0.5
+"""Share of FLOPs in float32 from which a run is one in float32."""
+SINGLE = 0.5
+"""Share of the optimizer's kernel time in kernels of one tensor each."""
+ROOM = 0.9
+"""Of the device's memory, that a change may fill by the predictor's count."""
+_SPREAD = 0.15
+"""Of a predicted gain, either way: the predictor's own error on our H200 (docs/accuracy.md)."""
+
+
+def unfused_attention(case: Case) -> Outcome:
+    seen = case.total(lambda rank: rank.signals.unfused_attention)
+    if not any(rank.signals.shapes for rank in case.ranks):
+        return Missing("shapes of operators (profile with record_shapes=True)")
+    if seen < PRACTICAL * case.ledger.gpu_seconds or not case.on_device:
+        return []
+    if case.replay is None:
+        return Missing(case.why_not)
+    run = case.replay
+    if run.inferred.job.precision in ("fp32", "tf32"):
+        return []  # fused kernels need half precision: that is `matmul-precision`
+    fused = replace(run.inferred.stack, attention="latest")
+    parts = step_parts(run.inferred.job, run.cluster, run.inferred.layout, fused)
+    needed = parts.attention * case.steps * len(case.ranks)
+    gain = seen - needed
+    if gain < PRACTICAL * case.ledger.gpu_seconds:
+        return []
+    return found(
+        "unfused-attention",
+        "attention writes its scores to memory: one fused kernel would not",
+        [("compute.kernel", gain)],
+        [
+            milliseconds("products of scores and what is between them", case.where("kernels"), seen,
+                         needed),
+            Evidence(what=f"scores of {run.inferred.job.seq_len:,} x {run.inferred.job.seq_len:,}",
+                     where=case.where("aten::bmm")),
+        ],
+        _remedy("one fused attention kernel", command("attention", case.framework), gain),
+    )  # fmt: skip
+
+
+def _remedy(change: str, command: str, gain: float, risk: str = "") -> Remedy:
+    """With the predictor's own error as its range."""
+    return Remedy(
+        change=change, command=command, gain_gpu_seconds=gain, gain_low=(1 - _SPREAD) * gain,
+        gain_high=(1 + _SPREAD) * gain, risk=risk,
+    )  # fmt: skip
+
+
+def matmul_precision(case: Case) -> Outcome:
+    types = case.first.types
+    if not types:
+        return Missing("shapes of operators (profile with record_shapes=True)")
+    full = types.get("float", 0.0) / sum(types.values())
+    if full < FULL_PRECISION or not case.on_device or case.audit.accelerator is None:
+        return []
+    if "bf16" not in case.audit.accelerator.dense_flops:
+        return []
+    if case.replay is None:
+        return Missing(case.why_not)
+    half = in_half_precision(case.replay)
+    after = half.predict().ledger
+    scale = case.steps * len(case.ranks) / after.gpus
+    now = {name: case.ledger.booked(name) for name in ("compute", "optimizer")}
+    gains = {name: now[name] - after.booked(name) * scale for name in now}
+    model = case.ledger.booked("compute.model") - after.booked("compute.model") * scale
+    gain = sum(gains.values())
+    if gain < PRACTICAL * case.ledger.gpu_seconds:
+        return []
+    kind = case.replay.inferred.job.precision
+    return found(
+        "matmul-precision",
+        f"matrix products run in {kind}, not in bf16",
+        [("compute.kernel", gains["compute"] - model), ("compute.model", model),
+         ("optimizer", max(gains["optimizer"], 0.0))],
+        [
+            Evidence(what="FLOPs on float32 operands", where=case.where("operators"), value=full,
+                     unit="share"),
+            milliseconds("kernels of forward and backward", case.where("account compute"),
+                         now["compute"], after.booked("compute") * scale),
+        ],
+        _remedy("bf16 weights and products; fp32 only where it is needed (loss, norms, master "
+                "weights)", command("precision", case.framework), gain,
+                "check the loss curve; keep reductions and the optimizer's state in fp32"),
+    )  # fmt: skip
+
+
+def in_half_precision(run: Replay) -> Replay:
+    """The same run in bf16; what float32 kernels showed says nothing about its speed."""
+    stack = replace(
+        run.inferred.stack, param_bytes=2.0, grad_bytes=2.0, state_bytes=4.0, attention="latest"
+    )
+    job = replace(run.inferred.job, precision="bf16")
+    factors = replace(run.factors, matmul=1.0, attention=1.0, other=1.0, optimizer=1.0)
+    return replace(run, inferred=replace(run.inferred, job=job, stack=stack), factors=factors)
+
+
+def merged(case: Case) -> tuple[int, float] | None:
+    """A larger micro-batch at the same global batch: how large, and the seconds of its step.
+
+    None where there is one micro-batch, where memory has no room, or where it would gain nothing.
+    """
+    if case.replay is None:
+        return None
+    run, job, layout = case.replay, case.replay.inferred.job, case.replay.inferred.layout
+    rounds = job.global_batch // (layout.micro_batch * layout.gpus)
+    best = None
+    for times in range(2, rounds + 1):
+        if rounds % times:
+            continue
+        wider = replace(layout, micro_batch=layout.micro_batch * times)
+        prediction = run.predict(Change(layout=wider))
+        if prediction.memory_bytes > ROOM * prediction.memory_limit_bytes:
+            break
+        if best is None or prediction.step_seconds < best[1]:
+            best = wider.micro_batch, prediction.step_seconds
+    return best
+
+
+def _stalls(case: Case) -> list[float]:
+    """What other rules speak of, one by one."""
+    roots: dict[str, float] = {}
+    for rank in case.ranks:
+        for root, seconds in rank.signals.setbacks.items():
+            if root not in ("launch", "optimizer"):
+                roots[root] = roots.get(root, 0.0) + seconds
+    return [
+        *roots.values(),
+        *(case.ledger.booked(name) for name in ("input", "checkpoint")),
+        case.total(lambda rank: rank.signals.pageable_seconds),
+    ]
+
+
+def underfilled(case: Case) -> Outcome:
+    if not case.on_device:
+        return Missing("a device: the host computes")
+    if case.replay is None:
+        return Missing(case.why_not)
+    best = merged(case)
+    if best is None:
+        return []
+    late = case.total(lambda rank: rank.signals.setbacks.get("launch", 0.0))
+    stalls = sum(
+        seconds for seconds in _stalls(case) if seconds >= PRACTICAL * case.ledger.gpu_seconds
+    )
+    size, after = best
+    scale = case.steps * len(case.ranks)
+    gain = case.ledger.gpu_seconds - stalls - after * scale
+    small = case.replay.predict().step_seconds * scale - after * scale
+    if min(gain, small) < 2 * PRACTICAL * case.ledger.gpu_seconds or late < PRACTICAL * gain:
+        return []
+    layout = case.replay.inferred.layout
+    waiting = min(late, gain)
+    return found(
+        "underfilled",
+        f"micro-batches of {layout.micro_batch} are too small for the device",
+        [("compute.kernel", gain - waiting), ("host", waiting)],
+        [
+            milliseconds("the window", case.where(), case.ledger.gpu_seconds, after * scale),
+            milliseconds("of it idle, waiting for launches", case.where("account host"), late),
+            Evidence(what=f"tokens in a micro-batch of {size} instead",
+                     where="the predictor, by memory and time",
+                     value=float(size * case.replay.inferred.job.seq_len), unit="tokens",
+                     expected=None),
+        ],
+        _remedy(f"micro-batches of {size} at the same global batch",
+                f"micro_batch = {size}, accumulation = "
+                f"{case.replay.inferred.job.global_batch // (size * layout.gpus)}", gain,
+                "more memory for activations"),
+    )  # fmt: skip
+
+
+def recompute_excess(case: Case) -> Outcome:
+    seen = case.ledger.booked("compute.recompute")
+    if all("compute.recompute" in rank.missing for rank in case.ranks):
+        return Missing(case.first.missing["compute.recompute"])
+    if seen < PRACTICAL * case.ledger.gpu_seconds or not case.on_device:
+        return []
+    if case.replay is None:
+        return Missing(case.why_not)
+    run = case.replay
+    without = run.predict(Change(layout=replace(run.inferred.layout, recompute="none")))
+    if without.memory_bytes > ROOM * without.memory_limit_bytes:
+        return []
+    scale = case.steps * len(case.ranks) / without.ledger.gpus
+    launched = case.ledger.booked("host")
+    saved = max(launched - without.ledger.booked("host") * scale, 0.0)
+    late = case.total(lambda rank: rank.signals.setbacks.get("launch", 0.0)
+                      + rank.host.get("queued", 0.0))  # fmt: skip
+    return found(
+        "recompute-excess",
+        "activations are computed again although memory has room for them",
+        [("compute.recompute", seen), ("host", min(saved, late))],
+        [
+            milliseconds("kernels that compute again", case.where("account compute.recompute"), seen,
+                         0.0),
+            Evidence(what="memory without recomputation, predicted", where="the predictor",
+                     value=without.memory_bytes, unit="B", expected=without.memory_limit_bytes),
+        ],
+        _remedy("keep the activations", command("recompute", case.framework),
+                seen + min(saved, late), f"about {without.memory_bytes / 1e9:.0f} of "
+                f"{without.memory_limit_bytes / 1e9:.0f} GB are used then"),
+    )  # fmt: skip
+
+
+def updates_singly(rank: RankMeasured) -> bool:
+    """Whether most of the optimizer's time is in kernels of one tensor each."""
+    whole = rank.accounts.get("optimizer", 0.0)
+    return whole > 0 and rank.signals.optimizer_single >= SINGLE * whole
+
+
+def unfused_optimizer(case: Case) -> Outcome:
+    if not case.on_device:
+        return Missing("a device: the host computes")
+    seen = case.ledger.booked("optimizer")
+    if not updates_singly(case.first):
+        return []
+    gaps = case.total(
+        lambda rank: rank.signals.setbacks.get("optimizer", 0.0) + rank.signals.optimizer_queued
+    )
+    if seen + gaps < PRACTICAL * case.ledger.gpu_seconds:
+        return []
+    if case.replay is None:
+        return Missing(case.why_not)
+    run = case.replay
+    needed = step_parts(
+        run.inferred.job, run.cluster, run.inferred.layout, run.inferred.stack
+    ).optimizer * case.steps * len(case.ranks)  # fmt: skip
+    gain = max(seen - needed, 0.0)
+    if gain + gaps < PRACTICAL * case.ledger.gpu_seconds:
+        return []
+    kernels = case.first.signals.optimizer_kernels / case.steps
+    return found(
+        "unfused-optimizer",
+        f"the optimizer updates one tensor at a time, in {kernels:,.0f} kernels a step",
+        [("optimizer", gain), ("host", gaps)],
+        [
+            milliseconds("kernels of the optimizer", case.where("account optimizer"), seen, needed),
+            milliseconds("idle between them", case.where("account host"), gaps, 0.0),
+        ],
+        _remedy("an optimizer that updates all tensors in a few kernels",
+                command("optimizer", case.framework), gain + gaps),
+    )  # fmt: skip

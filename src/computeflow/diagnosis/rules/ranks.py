@@ -1,0 +1,294 @@
+"""Rules on ranks that differ, and on what passes between them."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from computeflow.diagnosis.case import PRACTICAL, Case, Missing, Outcome, found, milliseconds
+from computeflow.diagnosis.remedies import command
+from computeflow.ledger import Evidence, Finding, Remedy
+from computeflow.telemetry.kineto.measured import RankMeasured
+
+FEW = 4
+FEW_SHARE = 0.06
+"""Of the window, that ranks must wait for one of fewer than `FEW`: among so few there are no usual ones
+to hold it against; two equal ranks on one host waited up to 4.5 % for each other (gloo_traces)."""
+FAR = 6.0
+"""Robust deviations of the ranks' own time, beyond which one is not one of them."""
+SLOWER = 1.3
+"""Times the usual transfer of its like, that makes a link slow."""
+LEAST_SECONDS = 50e-6
+"""Shorter transfers are latency."""
+_OWN = ("compute", "compute.recompute", "optimizer", "copy", "host", "input", "checkpoint",
+        "evaluation", "unexplained")  # fmt: skip
+_NO_OTHERS = "traces of other ranks that share collectives"
+
+
+def straggler_rank(case: Case) -> Outcome:
+    if "straggler" in case.ledger.unavailable:
+        return Missing(case.ledger.unavailable["straggler"] or _NO_OTHERS)
+    caused: dict[int, float] = {}
+    for entry in case.ledger.entries:
+        if entry.account == "straggler" and entry.cause is not None:
+            caused[entry.cause.rank] = caused.get(entry.cause.rank, 0.0) + entry.gpu_seconds
+    findings: list[Finding] = []
+    for number, wait in sorted(caused.items(), key=lambda item: -item[1]):
+        rank = next(rank for rank in case.ranks if rank.rank == number)
+        if _stands_out(case, rank, wait, sum(caused.values())):
+            findings += _straggler(case, rank, wait)
+    return findings
+
+
+def _stands_out(case: Case, rank: RankMeasured, wait: float, all_waits: float) -> bool:
+    """Practical: the wait is worth it. Statistical: its own time is not the others'."""
+    if len(case.ranks) < FEW:
+        return wait >= FEW_SHARE * case.ledger.gpu_seconds and wait > 0.7 * all_waits
+    if wait < PRACTICAL * case.ledger.gpu_seconds:
+        return False
+    own = [_own(other) for other in case.ranks]
+    middle = statistics.median(own)
+    spread = 1.4826 * statistics.median(abs(value - middle) for value in own)
+    return _own(rank) - middle > max(FAR * spread, PRACTICAL * middle)
+
+
+def _own(rank: RankMeasured) -> float:
+    """Seconds that are not spent in communication."""
+    return sum(rank.accounts.get(name, 0.0) for name in _OWN)
+
+
+def _straggler(case: Case, rank: RankMeasured, wait: float) -> list[Finding]:
+    others = [other for other in case.ranks if other is not rank]
+    more = _excess(rank, others)
+    parts = _explained(rank, others, more)
+    waited = {other.rank for other in others}
+    claims = [("straggler", wait), *((name, seconds) for name, seconds in more.items())]
+    total = sum(more.values()) or 1.0
+    reasons = ", ".join(
+        f"{name} {100 * seconds / total:.0f} %"
+        for name, seconds in sorted(parts.items(), key=lambda item: -item[1])[:3]
+    )
+    return found(
+        "straggler-rank",
+        f"{len(waited)} ranks wait for rank {rank.rank}" + (f": {reasons}" if reasons else ""),
+        claims,
+        [
+            milliseconds(f"waits for rank {rank.rank}", case.where("account straggler"), wait, 0.0),
+            *(milliseconds(f"rank {rank.rank} more than the others: {name}", rank.source, seconds)
+              for name, seconds in sorted(parts.items(), key=lambda item: -item[1])),
+            *_together(case, rank),
+        ],
+        Remedy(change=_advice(parts, rank.rank), gain_gpu_seconds=wait + sum(more.values()),
+               gain_low=wait, gain_high=wait + sum(more.values())),
+        ranks=(rank.rank,),
+    )  # fmt: skip
+
+
+def _excess(rank: RankMeasured, others: Sequence[RankMeasured]) -> dict[str, float]:
+    """By account, what this rank spends beyond the median of the others."""
+    found = {}
+    for name in _OWN:
+        usual = statistics.median(other.accounts.get(name, 0.0) for other in others)
+        over = rank.accounts.get(name, 0.0) - usual
+        if over > 0.01 * _own(rank):
+            found["compute.kernel" if name == "compute" and rank.flops else name] = over
+    return found
+
+
+def _explained(
+    rank: RankMeasured, others: Sequence[RankMeasured], more: dict[str, float]
+) -> dict[str, float]:
+    """The excess by what is behind it: slower kernels, garbage, the loader, the host."""
+    parts: dict[str, float] = {}
+    for name, seconds in more.items():
+        if name == "host":
+            parts |= _by_root(rank, others, seconds)
+        elif name.startswith("compute"):
+            slower = kernel_ratio(rank, others)
+            what = f"kernels {100 * (slower - 1):.0f} % slower" if slower > 1.02 else "more kernels"
+            parts[what] = seconds
+        else:
+            parts[name] = seconds
+    return parts
+
+
+def _by_root(
+    rank: RankMeasured, others: Sequence[RankMeasured], seconds: float
+) -> dict[str, float]:
+    names = {"gc": "garbage collection", "sync": "waits for the device", "input": "the loader",
+             "launch": "late launches"}  # fmt: skip
+    found = {}
+    for root, own in rank.signals.setbacks.items():
+        usual = statistics.median(other.signals.setbacks.get(root, 0.0) for other in others)
+        if own - usual > 0.05 * seconds:
+            found[names.get(root, root)] = own - usual
+    return found or {"host": seconds}
+
+
+def kernel_ratio(rank: RankMeasured, others: Sequence[RankMeasured]) -> float:
+    """Median over kernels that both have, of the rank's mean duration over the others' median."""
+    usual: dict[str, list[float]] = {}
+    for other in others:
+        for row in other.kernels:
+            if row.work == "compute":
+                usual.setdefault(row.name, []).append(row.seconds / row.count)
+    ratios = [
+        row.seconds / row.count / statistics.median(usual[row.name])
+        for row in rank.kernels
+        if row.name in usual and statistics.median(usual[row.name]) > 0
+    ]
+    return statistics.median(ratios) if ratios else 1.0
+
+
+def _together(case: Case, rank: RankMeasured) -> list[Evidence]:
+    """Happenings of other sources on that rank, or anywhere in the window where they name none."""
+    start, end = rank.window_start / 1e9, rank.window_end / 1e9
+    found = []
+    for each in case.observed:
+        for one in each.happenings:
+            near = one.seconds is None or start - 600 <= one.seconds <= end + 600
+            if one.fault and near and one.rank in (None, rank.rank):
+                found.append(Evidence(what=one.what, where=f"{each.kind} {one.node}".strip()))
+    return found[:5]
+
+
+def _advice(parts: dict[str, float], rank: int) -> str:
+    most = max(parts, key=lambda name: parts[name], default="")
+    if most.startswith("kernels"):
+        return (
+            f"look at clocks, power and heat of rank {rank}'s device; replace its node if they stay"
+        )
+    if most == "garbage collection":
+        return "collect garbage at the same step on all ranks"
+    if most in ("the loader", "input"):
+        return f"look at rank {rank}'s loader: its shard, its disk, its processors"
+    return f"look at rank {rank}'s host: other processes, pinning to processors, its memory"
+
+
+def imbalance(case: Case) -> Outcome:
+    if "imbalance" in case.ledger.unavailable:
+        return Missing(case.ledger.unavailable["imbalance"] or _NO_OTHERS)
+    wait = case.ledger.booked("imbalance")
+    if wait < PRACTICAL * case.ledger.gpu_seconds:
+        return []
+    ratios = []
+    for place in range(case.steps):
+        values = [r.flops_by_step[place] for r in case.ranks if len(r.flops_by_step) > place]
+        if values and min(values) > 0:
+            ratios.append(max(values) / statistics.fmean(values))
+    return found(
+        "imbalance",
+        "ranks get unequal work and wait for the one that has most",
+        [("imbalance", wait)],
+        [
+            milliseconds("waits that unequal FLOPs explain", case.where("account imbalance"), wait,
+                         0.0),
+            Evidence(what="FLOPs of the heaviest rank over the mean", where=case.where("shapes"),
+                     value=statistics.fmean(ratios) if ratios else None, unit="", expected=1.0),
+        ],
+        Remedy(change="give every rank the same number of tokens, or the same cost, in each step",
+               command=command("packing", case.framework), gain_gpu_seconds=wait,
+               gain_low=0.7 * wait, gain_high=wait),
+    )  # fmt: skip
+
+
+def exposed_comm(case: Case) -> Outcome:
+    """Communication far beyond what the predictor leaves exposed for the same layout."""
+    measured = case.ledger.booked("comm")
+    if not any(len(rank.collectives.start) for rank in case.ranks):
+        return []
+    if case.replay is None or not case.on_device:
+        return Missing(case.why_not or "a device: the host computes")
+    if measured < 2 * PRACTICAL * case.ledger.gpu_seconds:
+        return []
+    predicted = case.replay.predict()
+    scale = case.steps * len(case.ranks) / predicted.ledger.gpus
+    expected = predicted.ledger.booked("comm") * scale
+    gain = measured - expected
+    if measured < 2 * expected or gain < 2 * PRACTICAL * case.ledger.gpu_seconds:
+        return []
+    largest = max(case.ledger.accounts, key=lambda n: case.ledger.accounts[n]
+                  if n.startswith("comm") else -1.0)  # fmt: skip
+    return found(
+        "exposed-comm",
+        "communication is not hidden behind the backward pass",
+        [(largest, gain)],
+        [milliseconds("exposed transfers", case.where("account comm"), measured, expected)],
+        Remedy(
+            change="overlap: smaller buckets, prefetch of the next shard, a stream of its own",
+            gain_gpu_seconds=gain,
+            gain_low=0.5 * gain,
+            gain_high=gain,
+        ),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Transfers:
+    group: str
+    account: str
+    size: int
+    elements: int
+    seconds: float
+    """Median of the shortest of all ranks: of the one that came last, which does not wait."""
+    count: int
+
+
+def slow_link(case: Case) -> Outcome:
+    """One group is slower than its like: same size, same messages."""
+    table = _transfers(case.ranks)
+    if not table:
+        return Missing("traces of several groups whose collectives say their messages")
+    findings: list[Finding] = []
+    cohorts: dict[tuple[str, int, int], list[_Transfers]] = {}
+    for row in table:
+        cohorts.setdefault((row.account, row.size, row.elements), []).append(row)
+    for (account, size, elements), rows in cohorts.items():
+        if len(rows) < 3:
+            continue
+        usual = statistics.median(row.seconds for row in rows)
+        spread = 1.4826 * statistics.median(abs(row.seconds - usual) for row in rows)
+        for row in rows:
+            over = row.seconds - usual
+            lost = over * row.count * size
+            if row.seconds > SLOWER * usual and over > FAR * spread:
+                if lost < PRACTICAL * case.ledger.gpu_seconds:
+                    continue
+                findings += found(
+                    "slow-link",
+                    f"transfers of {row.group[:60]} take {row.seconds / usual:.1f} times as long",
+                    [(account, lost)],
+                    [milliseconds(f"a transfer of {elements:,} elements", row.group[:80],
+                                  row.seconds, usual)],
+                    Remedy(change="test the links of these ranks' nodes: cables, NICs, switch ports",
+                           command="computeflow probe", gain_gpu_seconds=lost, gain_low=0.0,
+                           gain_high=lost),
+                )  # fmt: skip
+    return findings
+
+
+def _transfers(ranks: Sequence[RankMeasured]) -> list[_Transfers]:
+    lengths: dict[tuple[str, int, int], list[float]] = {}
+    facts: dict[str, tuple[str, int]] = {}
+    for rank in ranks:
+        some = rank.collectives
+        counted: dict[tuple[str, int], int] = {}
+        for row in np.flatnonzero(some.elements > 0):
+            group, elements = rank.groups[some.group[row]], int(some.elements[row])
+            place = counted.get((group, elements), 0)
+            counted[group, elements] = place + 1
+            seconds = float(some.end[row] - some.start[row]) / 1e9
+            lengths.setdefault((group, elements, place), []).append(seconds)
+            account = rank.account_names[some.account[row]]
+            facts[group] = (account, rank.group_sizes[some.group[row]])
+    shortest: dict[tuple[str, int], list[float]] = {}
+    for (group, elements, _), values in lengths.items():
+        shortest.setdefault((group, elements), []).append(min(values))
+    return [
+        _Transfers(group, *facts[group], elements, statistics.median(values), len(values))
+        for (group, elements), values in shortest.items()
+        if statistics.median(values) >= LEAST_SECONDS
+    ]

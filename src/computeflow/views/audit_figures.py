@@ -1,0 +1,192 @@
+"""The report of an audit: `audit_parts`, for `report.report_html`.
+
+In the order of the questions: what was looked at, what is wrong, where the time goes, how far that is
+from what was expected, which rank differs, how a step runs; and last what is not known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from statistics import median
+from typing import TYPE_CHECKING
+
+from computeflow.ledger import Ledger, Window, describe
+from computeflow.units import format_seconds, format_si
+from computeflow.views.cards import Worth, finding_cards
+from computeflow.views.figures import Data, Figure, ledger_figure
+from computeflow.views.flows import flow_figure, owner_seconds
+from computeflow.views.heatmaps import ranks_figure
+from computeflow.views.ledgers import gap_table
+from computeflow.views.report import Part
+from computeflow.views.tables import Table, columns
+from computeflow.views.timelines import timeline_figure
+
+if TYPE_CHECKING:
+    from computeflow.diagnosis.values import Diagnosis
+    from computeflow.telemetry.audit import Audit
+    from computeflow.telemetry.kineto.timeline import Timeline
+
+MOST_ROWS = 64
+
+
+def audit_parts(
+    found: Audit, diagnosis: Diagnosis, timeline: Timeline | None, *, price: float | None
+) -> list[Part]:
+    """`price` in USD per GPU-hour; without a `timeline` its figure is left out."""
+    ledger = found.job.ledger
+    parts: list[Part] = [
+        head_table(found, diagnosis, price),
+        finding_cards(diagnosis, ledger, price),
+        flow_figure(ledger),
+        waterfall(ledger, diagnosis.expected.ledger if diagnosis.expected else None),
+    ]
+    if diagnosis.gaps:
+        parts.append(_gaps(diagnosis))
+    if len(found.job.ranks) > 1:
+        parts.append(ranks_figure(found.job.ranks))
+    if timeline is not None:
+        parts.append(timeline_figure(timeline))
+    return parts + [table for table in _unknown(found, diagnosis) if table.rows]
+
+
+def waterfall(measured: Ledger, expected: Ledger | None) -> Figure:
+    """What the ledgers lack is told at the end of the report, and not under this figure, too."""
+    if expected is not None:
+        expected = replace(expected, window=Window(label="the expectation"))
+    figure = ledger_figure(measured, expected)
+    layout = dict(figure.layout)
+    if expected is not None:  # room for labels on a phone, where each half has a hand's breadth
+        for axis, label in (("xaxis", "measured"), ("xaxis2", "expected")):
+            room = [0, 1.15 * layout[axis]["range"][1]]
+            layout[axis] = layout[axis] | {"title": {"text": label}, "nticks": 4, "range": room}
+    data = tuple(trace | _own_length(trace) for trace in figure.data)
+    return replace(figure, data=data, layout=layout, numbers=replace(figure.numbers, notes=()))
+
+
+def _gaps(diagnosis: Diagnosis) -> Table:
+    table = gap_table(list(diagnosis.gaps), "equal work")
+    rows = ((row[0].replace("+", " + "), *row[1:]) for row in table.rows)  # can break on a phone
+    return replace(table, rows=tuple(rows))
+
+
+def _own_length(trace: Data) -> Data:
+    """On hover the bar's length: Plotly's `x` of a bar that starts at a base is where it ends."""
+    shown = trace["hovertemplate"].replace("%{x:", "%{customdata:")
+    return {"customdata": trace["x"], "hovertemplate": shown}
+
+
+def head_table(found: Audit, diagnosis: Diagnosis, price: float | None) -> Table:
+    """What was audited, in one look."""
+    ledger = found.job.ledger
+    rows = [
+        ("window", f"{ledger.window.label}, {format_seconds(ledger.wall_seconds)}"),
+        ("ranks", _ranks(ledger)),
+        ("device", _device(found)),
+        ("step", _step(found, diagnosis)),
+        ("MFU", describe.mfu_text(ledger).removeprefix("MFU ")),
+        ("useful", _useful(ledger)),
+    ]
+    if price is not None:
+        rows.append(("cost", _cost(ledger, price)))
+    if ledger.joules is not None:
+        watts = format_si(ledger.joules / ledger.gpu_seconds, "W")
+        rows.append(("energy", f"{format_si(ledger.joules, 'J')}, {watts} per GPU"))
+    return Table(
+        title="What was audited",
+        columns=columns("what", "value", wrap="value"),
+        rows=tuple(rows),
+    )
+
+
+def _ranks(ledger: Ledger) -> str:
+    if ledger.gpus_total is None:
+        return f"{ledger.gpus:,} seen; how many the job has is not recorded"
+    return f"{ledger.gpus:,} seen of {ledger.gpus_total:,}"
+
+
+def _device(found: Audit) -> str:
+    said = found.ranks[0].device
+    if found.accelerator is None:
+        return said or "none: the host computed"
+    return (
+        f"{found.accelerator.name} (the driver calls it {said})" if said else found.accelerator.name
+    )
+
+
+def _step(found: Audit, diagnosis: Diagnosis) -> str:
+    times = [seconds for rank in found.ranks for seconds in rank.step_seconds if rank.steps]
+    if not times:
+        return "none is marked"
+    text = f"{format_seconds(median(times))} in the median"
+    if len(times) > 1:
+        text += f", {format_seconds(min(times))} to {format_seconds(max(times))}"
+    if diagnosis.expected is not None:
+        ratio = diagnosis.expected.ledger.gpu_seconds / found.job.ledger.gpu_seconds
+        text += f"; expected {format_seconds(ratio * median(times))}"
+    return text
+
+
+def _useful(ledger: Ledger) -> str:
+    if ledger.mfu is None:
+        return f"not known: needs {ledger.unavailable.get('compute.model', 'model FLOPs')}"
+    worth = Worth(ledger=ledger, price=None)
+    useful, *rest = ((name, worth.share(s)) for name, s in owner_seconds(ledger).items())
+    text = f"{useful[1]} of {worth.seconds(ledger.gpu_seconds)}"
+    return text + "".join(f", {name} {share}" for name, share in rest)
+
+
+def _cost(ledger: Ledger, price: float) -> str:
+    text = f"USD {ledger.gpus * price:,.2f} an hour for {ledger.gpus:,} GPUs at USD {price:,.2f}"
+    if ledger.gpus == 1:
+        text = f"USD {price:,.2f} an hour for 1 GPU"
+    if ledger.mfu is not None:
+        lost = (1 - ledger.mfu) * ledger.gpus * price
+        text += f"; USD {lost:,.2f} of it buy no model FLOPs"
+    if ledger.gpus_total is not None and ledger.gpus_total > ledger.gpus:
+        whole = ledger.gpus_total * price
+        text += f"; USD {whole:,.2f} an hour for all {ledger.gpus_total:,} ranks"
+    return text
+
+
+def _unknown(found: Audit, diagnosis: Diagnosis) -> list[Table]:
+    """What no signal told, what no rule could look at, what was set aside, what was taken for given."""
+    ledger = found.job.ledger
+    return [
+        _listed("Not available", ("what", "needs"), ledger.unavailable.items()),
+        _listed(
+            "Rules that could not look",
+            ("rule", "needs"),
+            [(one.rule, one.missing) for one in diagnosis.abstained],
+        ),
+        _listed("The expectation", ("what", "value"), _expectation(ledger, diagnosis)),
+        _listed("Left out and noted", ("what", "text"), [
+            *(("left out", text) for text in found.left_out),
+            *(("note", text) for text in (*found.notes, *found.job.notes, *diagnosis.notes)),
+        ]),
+    ]  # fmt: skip
+
+
+def _expectation(measured: Ledger, diagnosis: Diagnosis) -> list[tuple[str, str]]:
+    expected = diagnosis.expected
+    if expected is None:
+        return [("none", diagnosis.expected_reason)] if diagnosis.expected_reason else []
+    lacks = expected.ledger.unavailable
+    return [
+        ("source", expected.source),
+        *(("assumed", text) for text in expected.assumed),
+        *(("lacks", f"{n}, {why}") for n, why in lacks.items() if n not in measured.unavailable),
+    ]
+
+
+def _listed(
+    title: str, headers: tuple[str, str], rows: Iterable[Sequence[str]], most: int = MOST_ROWS
+) -> Table:
+    all_rows = [tuple(row) for row in rows]
+    hidden = len(all_rows) - most
+    return Table(
+        title=title,
+        columns=columns(*headers, wrap=headers[1]),
+        rows=tuple(all_rows[:most]),
+        notes=(f"{hidden:,} more: audit -o json has all",) if hidden > 0 else (),
+    )

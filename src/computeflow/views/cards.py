@@ -1,0 +1,196 @@
+"""Findings as cards: what is wrong, what it costs, the proof and what to do, for screens of any width.
+
+Start with `finding_cards`. A card is text; `cards_html` is the only rendering.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from html import escape
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from computeflow.ledger import ACCOUNTS, Evidence, Finding, Ledger, Remedy, describe
+from computeflow.units import format_seconds, format_share, format_si
+
+if TYPE_CHECKING:
+    from computeflow.diagnosis.values import Diagnosis
+
+_MOST_RANGES = 8
+"""Of ranks, written out on a card."""
+_PREFIXED = ("B", "B/s", "B/step", "FLOP", "FLOP/s", "Hz", "J", "W")
+"""Units that take k, M, G; others are written as they are."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Card:
+    title: str
+    owner: str
+    """Of the account; the page colours the card by it."""
+    facts: tuple[tuple[str, str], ...]
+    evidence: tuple[str, ...]
+    remedy: str = ""
+    command: str = ""
+    gain: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cards:
+    title: str
+    summary: str
+    cards: tuple[Card, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Worth:
+    """What GPU-seconds of a window are, in words."""
+
+    ledger: Ledger
+    price: float | None
+    """USD per GPU-hour."""
+
+    def seconds(self, gpu_seconds: float) -> str:
+        unit, size = describe.time_unit(self.ledger.gpu_seconds)
+        return f"{gpu_seconds / size:,.1f} {unit}"
+
+    def share(self, gpu_seconds: float) -> str:
+        return format_share(gpu_seconds / self.ledger.gpu_seconds)
+
+    def usd_per_hour(self, gpu_seconds: float) -> float | None:
+        """If the run goes on like this: so many of its GPUs do nothing else."""
+        return None if self.price is None else gpu_seconds / self.ledger.wall_seconds * self.price
+
+    def text(self, gpu_seconds: float) -> str:
+        usd = self.usd_per_hour(gpu_seconds)
+        cost = "" if usd is None else f", USD {usd:,.2f} an hour"
+        return f"{self.seconds(gpu_seconds)}, {self.share(gpu_seconds)} of the window{cost}"
+
+
+def finding_cards(diagnosis: Diagnosis, ledger: Ledger, price: float | None) -> Cards:
+    worth = Worth(ledger=ledger, price=price)
+    findings = diagnosis.findings
+    if not findings:
+        return Cards(title="No findings", summary=_nothing(diagnosis), cards=())
+    claimed = math.fsum(finding.gpu_seconds for finding in findings)
+    counted = "1 finding" if len(findings) == 1 else f"{len(findings)} findings, dearest first"
+    gain = diagnosis.combined_gain
+    remedies = "No gain of the remedies is known."
+    if gain is not None:
+        remedies = f"All remedies together would give back {worth.text(gain)}."
+    return Cards(
+        title=f"{counted}: {worth.share(claimed)} of the window",
+        summary=f"What was found takes {worth.text(claimed)}. {remedies}",
+        cards=tuple(_card(finding, worth) for finding in findings),
+    )
+
+
+def _nothing(diagnosis: Diagnosis) -> str:
+    text = "No rule that could look found anything to change."
+    blind = len(diagnosis.abstained)
+    if blind:
+        text += (
+            f" {blind} could not look, for want of a signal; the last part of the page says which."
+        )
+    return text
+
+
+def _card(finding: Finding, worth: Worth) -> Card:
+    usd = worth.usd_per_hour(finding.gpu_seconds)
+    usd = finding.usd_per_hour if usd is None else usd
+    facts = [
+        ("costs", worth.seconds(finding.gpu_seconds)),
+        ("of the window", worth.share(finding.gpu_seconds)),
+        ("USD an hour", "" if usd is None else f"{usd:,.2f}"),
+        ("account", finding.account),
+        ("ranks", ranks_text(finding.ranks)),
+        ("rule", finding.rule),
+        ("confidence", f"{100 * finding.confidence:.0f} %"),
+    ]
+    facts += [
+        (f"of that in {claim.account}", worth.seconds(claim.gpu_seconds))
+        for claim in finding.claims
+        if len(finding.claims) > 1
+    ]
+    remedy = finding.remedy or Remedy(change="")
+    return Card(
+        title=finding.title,
+        owner=ACCOUNTS[finding.account].owner,
+        facts=tuple((label, value) for label, value in facts if value),
+        evidence=tuple(evidence_text(one) for one in finding.evidence),
+        remedy=remedy.change + (f" Risk: {remedy.risk}" if remedy.risk else ""),
+        command=remedy.command,
+        gain=_gain(remedy, worth),
+    )
+
+
+def _gain(remedy: Remedy, worth: Worth) -> str:
+    ends = [end for end in (remedy.gain_low, remedy.gain_high) if end is not None]
+    expected = remedy.gain_gpu_seconds
+    between = " to ".join(worth.seconds(end) for end in ends)
+    if expected is None:
+        return f"Would give back {between}." if ends else ""
+    return f"Would give back {worth.text(expected)}" + (f" ({between})." if ends else ".")
+
+
+def evidence_text(evidence: Evidence) -> str:
+    """What, where, how much, against how much."""
+    text = f"{evidence.what} ({evidence.where})" if evidence.where else evidence.what
+    if evidence.value is None:
+        return text
+    text = f"{text}: {_amount(evidence.value, evidence.unit)}"
+    if evidence.expected is None:
+        return text
+    return f"{text}, expected {_amount(evidence.expected, evidence.unit)}"
+
+
+def _amount(value: float, unit: str) -> str:
+    if unit == "s":
+        return format_seconds(value)
+    if unit in _PREFIXED:
+        return format_si(value, unit)
+    if unit.startswith("share"):
+        return format_share(value) + unit.removeprefix("share")
+    return f"{value:,.4g} {unit}".rstrip()
+
+
+def ranks_text(ranks: Iterable[int]) -> str:
+    """`0 to 7, 12` for nine ranks; of many stretches the first, and how many ranks more there are."""
+    ordered = sorted(set(ranks))
+    breaks = [place for place, (a, b) in enumerate(pairwise(ordered), start=1) if b > a + 1]
+    bounds = [0, *breaks, len(ordered)] if ordered else []
+    stretches = [ordered[a:b] for a, b in pairwise(bounds)]
+    shown = [str(s[0]) if len(s) == 1 else f"{s[0]} to {s[-1]}" for s in stretches[:_MOST_RANGES]]
+    more = sum(map(len, stretches[_MOST_RANGES:]))
+    return ", ".join(shown) + (f" and {more:,} more" if more else "")
+
+
+def cards_html(part: Cards, colours: dict[str, str]) -> str:
+    """`colours` by owner."""
+    cards = "".join(
+        f'<article style="border-color:{colours[card.owner]}"><h3>{number}. {escape(card.title)}</h3>'
+        f"{_facts(card.facts)}{_evidence(card.evidence)}{_remedy(card)}</article>"
+        for number, card in enumerate(part.cards, start=1)
+    )
+    return (
+        f'<section class="cards"><h2>{escape(part.title)}</h2><p>{escape(part.summary)}</p>'
+        f"{cards}</section>"
+    )
+
+
+def _facts(facts: Sequence[tuple[str, str]]) -> str:
+    pairs = (f"<div><dt>{escape(a)}</dt><dd>{escape(b)}</dd></div>" for a, b in facts)
+    return f"<dl>{''.join(pairs)}</dl>"
+
+
+def _evidence(lines: Sequence[str]) -> str:
+    return f"<h4>Evidence</h4><ul>{''.join(f'<li>{escape(line)}</li>' for line in lines)}</ul>"
+
+
+def _remedy(card: Card) -> str:
+    if not card.remedy:
+        return ""
+    command = f"<pre>{escape(card.command)}</pre>" if card.command else ""
+    gain = f"<p>{escape(card.gain)}</p>" if card.gain else ""
+    return f"<h4>Remedy</h4><p>{escape(card.remedy)}</p>{command}{gain}"

@@ -1,0 +1,114 @@
+"""A diagnosis in a terminal: findings, each with its proof and its remedy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from computeflow.ledger import Evidence, Finding, Ledger
+from computeflow.units import format_seconds, format_share, format_si
+from computeflow.views.tables import Table, columns
+
+if TYPE_CHECKING:
+    from computeflow.diagnosis.values import Diagnosis
+
+_PREFIXED = ("B", "B/step", "B/s", "FLOP/s", "Hz", "J", "W")
+
+
+def finding_tables(found: Diagnosis, ledger: Ledger, price: float | None) -> list[Table]:
+    """One table of all, then one for each."""
+    if not found.findings:
+        text = "nothing that a rule knows"
+        return [
+            Table(
+                title="No findings",
+                columns=columns("looked for", "found", wrap="found"),
+                rows=((f"{_looked(found)} rules", text),),
+            )
+        ]
+    rows = [_row(finding, ledger, price) for finding in found.findings]
+    notes = []
+    if found.combined_gain is not None and len(found.findings) > 1:
+        share = format_share(found.combined_gain / ledger.gpu_seconds)
+        notes.append(f"all remedies together: {share} of the window; no second is counted twice")
+    whole = Table(
+        title=f"{len(rows)} finding{'s' if len(rows) > 1 else ''}, dearest first",
+        columns=columns("rule", "account", "share", "USD/h", "sure", "finding",
+                        right="share,USD/h,sure", wrap="finding"),
+        rows=tuple(rows),
+        notes=tuple(notes),
+    )  # fmt: skip
+    return [whole, *(_details(finding) for finding in found.findings)]
+
+
+def _looked(found: Diagnosis) -> int:
+    from computeflow.diagnosis.rules import RULES
+
+    return len(RULES) - len(found.abstained)
+
+
+def _row(finding: Finding, ledger: Ledger, price: float | None) -> tuple[str, ...]:
+    cost = "-" if price is None else f"{finding.gpu_seconds / ledger.wall_seconds * price:,.2f}"
+    return (
+        finding.rule,
+        finding.account,
+        format_share(finding.gpu_seconds / ledger.gpu_seconds),
+        cost,
+        f"{finding.confidence:.2f}",
+        finding.title,
+    )
+
+
+def _details(finding: Finding) -> Table:
+    rows = [("evidence", f"{evidence_text(one)} ({one.where})") for one in finding.evidence]
+    remedy = finding.remedy
+    if remedy is not None:
+        rows.append(("remedy", remedy.change))
+        if remedy.command:
+            rows.append(("", remedy.command))
+        if remedy.gain_gpu_seconds is not None:
+            rows.append(("gain", _gain(remedy.gain_low, remedy.gain_gpu_seconds, remedy.gain_high)))
+        if remedy.risk:
+            rows.append(("mind", remedy.risk))
+    return Table(
+        title=finding.rule,
+        columns=columns("", "what", wrap="what"),
+        rows=tuple(rows),
+    )
+
+
+def _gain(low: float | None, middle: float, high: float | None) -> str:
+    text = f"{format_seconds(middle)} of GPU time in the window"
+    if low is None or high is None or low == high:
+        return text
+    return f"{text}, between {format_seconds(low)} and {format_seconds(high)}"
+
+
+def evidence_text(one: Evidence) -> str:
+    if one.value is None:
+        return one.what
+    text = f"{one.what}: {_value(one.value, one.unit)}"
+    return text if one.expected is None else f"{text}, expected {_value(one.expected, one.unit)}"
+
+
+def _value(value: float, unit: str) -> str:
+    if unit == "s":
+        return format_seconds(value) if value else "0"
+    if unit == "share":
+        return format_share(value)
+    if unit in _PREFIXED:
+        return format_si(value, unit)
+    return f"{value:,.3g} {unit}".rstrip()
+
+
+def abstained_table(found: Diagnosis) -> Table:
+    """Rules by the signal they lack."""
+    by_signal: dict[str, list[str]] = {}
+    for one in found.abstained:
+        by_signal.setdefault(one.missing, []).append(one.rule)
+    rows: Sequence[tuple[str, str]] = [(", ".join(rules), s) for s, rules in by_signal.items()]
+    return Table(
+        title="Rules that could not look",
+        columns=columns("rule", "needs", wrap="rule,needs"),
+        rows=tuple(rows),
+    )

@@ -1,0 +1,288 @@
+"""Findings on real recordings: the planted fault and nothing else, its worth, and no second twice."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import pytest
+from benchmarks.corpus import Recording, recordings
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from computeflow.catalog import load_catalog
+from computeflow.cli import run
+from computeflow.diagnosis import Diagnosis, diagnose
+from computeflow.diagnosis.diagnose import make_case
+from computeflow.diagnosis.inference import NotInferredError, infer
+from computeflow.diagnosis.regression import regressions
+from computeflow.diagnosis.rules import RULES
+from computeflow.diagnosis.settle import settle
+from computeflow.ledger import (
+    Claim,
+    Evidence,
+    Finding,
+    Gap,
+    Remedy,
+    check_claims,
+    gaps,
+    ledger_to_data,
+)
+from computeflow.telemetry.audit import Audit, audit
+from kineto_maker import data_parallel_job
+
+DATA = Path(__file__).parent / "data"
+TRACES = DATA / "h200_traces"
+CATALOG = load_catalog(())
+CORPUS = recordings()
+
+
+@cache
+def audited(path: Path) -> Audit:
+    return audit([path], CATALOG, cache=False)
+
+
+@cache
+def diagnosed(path: Path) -> Diagnosis:
+    return diagnose(audited(path), CATALOG)
+
+
+def trace(name: str) -> Path:
+    return TRACES / f"{name}.json.gz"
+
+
+@pytest.mark.parametrize("one", CORPUS, ids=lambda one: one.name)
+def test_a_recording_gets_its_finding_and_no_other(one: Recording) -> None:
+    rules = {finding.rule for finding in diagnosed(one.path).findings}
+    assert rules - set(one.also) == ({one.rule} if one.rule else set())
+
+
+def test_the_corpus_is_what_was_asked_for() -> None:
+    by_label: dict[str, int] = {}
+    for one in CORPUS:
+        by_label[one.rule or "healthy"] = by_label.get(one.rule or "healthy", 0) + 1
+    assert by_label.pop("healthy") >= 10
+    assert len(by_label) == 13
+    assert all(count >= 3 for count in by_label.values())
+    assert sum(count >= 5 for count in by_label.values()) >= 6
+
+
+def test_claims_are_near_what_removing_the_fault_gained() -> None:
+    errors = []
+    for one in CORPUS:
+        if one.rule is None or one.saved is None:
+            continue
+        claimed = sum(f.gpu_seconds for f in diagnosed(one.path).findings if f.rule == one.rule)
+        errors.append(abs(claimed / one.saved - 1))
+    errors.sort()
+    assert errors[len(errors) // 2] < 0.10
+    assert sum(error <= 0.25 for error in errors) >= 0.85 * len(errors)
+
+
+@pytest.mark.parametrize("one", CORPUS, ids=lambda one: one.name)
+def test_no_second_is_claimed_twice(one: Recording) -> None:
+    found = diagnosed(one.path)
+    claimed = math.fsum(finding.gpu_seconds for finding in found.findings)
+    if found.expected is not None:
+        check_claims(found.findings, found.gaps)
+        assert claimed <= sum(line.gpu_seconds for line in found.gaps) * (1 + 1e-9) + 1e-9
+    assert claimed <= audited(one.path).job.ledger.gpu_seconds
+
+
+def test_every_finding_says_where_to_look_and_what_to_change() -> None:
+    for one in CORPUS:
+        for finding in diagnosed(one.path).findings:
+            assert finding.evidence and all(each.where for each in finding.evidence)
+            assert finding.remedy is not None and finding.remedy.change
+            gain = finding.remedy.gain_gpu_seconds
+            assert gain is not None and 0 < gain <= finding.gpu_seconds * (1 + 1e-9)
+            assert 0.5 < finding.confidence < 1
+
+
+@pytest.mark.parametrize("name", ["healthy-base", "healthy-wide-compiled", "recompute-full-deep"])
+def test_the_job_is_read_from_the_shapes(name: str) -> None:
+    run = json.loads((TRACES / "index.json").read_text())[name]["summary"]["settings"]
+    seen = infer(audited(trace(name)).ranks)
+    block = seen.job.model.blocks[0]
+    assert block.attention is not None and block.dense is not None
+    assert (block.count, seen.job.model.hidden, block.attention.heads, block.attention.kv_heads,
+            block.dense.width, seen.job.model.vocab) == (
+        run["layers"], run["hidden"], run["heads"], run["kv_heads"], run["ffn"], run["vocab"]
+    )  # fmt: skip
+    assert (seen.job.seq_len, seen.layout.micro_batch) == (run["seq_len"], run["micro_batch"])
+    assert seen.layout.recompute == run["recompute"]
+    assert seen.stack.kernels == ("eager" if run["compile"] == "off" else "compiled")
+
+
+def test_a_job_without_shapes_is_not_guessed() -> None:
+    ranks = [
+        replace(r, signals=replace(r.signals, shapes=()))
+        for r in audited(trace("healthy-base")).ranks
+    ]
+    with pytest.raises(NotInferredError, match="record_shapes"):
+        infer(ranks)
+
+
+def test_rules_without_their_signal_abstain_and_say_what_to_enable() -> None:
+    whole = audited(trace("healthy-base"))
+    blind = [replace(r, signals=replace(r.signals, shapes=()), types={}) for r in whole.ranks]
+    found = diagnose(replace(whole, ranks=tuple(blind)), CATALOG)
+    missing = {one.rule: one.missing for one in found.abstained}
+    assert "record_shapes" in missing["unfused-attention"]
+    assert "gc.callbacks" in missing["gc-pause"]
+    assert "other ranks" in missing["straggler-rank"]
+    assert found.expected is None and "record_shapes" in found.expected_reason
+
+
+def test_a_loader_in_worker_processes_is_told_from_one_in_the_process() -> None:
+    titles = {
+        name: diagnosed(trace(name)).findings[0].title
+        for name in ("slow-loader-workers", "slow-loader-0.03")
+    }
+    assert "workers" in titles["slow-loader-workers"]
+    assert "reading and decoding" in titles["slow-loader-0.03"]
+
+
+def test_a_slow_rank_is_named_with_its_reason() -> None:
+    (finding,) = diagnosed(DATA / "gloo_traces" / "slow-rank-0.3").findings
+    assert finding.ranks == (1,)
+    assert any("rank 1 more than the others" in one.what for one in finding.evidence)
+
+
+def test_a_made_job_with_one_slow_rank_among_eight(tmp_path: Path) -> None:
+    data_parallel_job(tmp_path, ranks=8, slow={5: 1.3})
+    found = diagnose(audit([tmp_path], CATALOG, cache=False), CATALOG)
+    stragglers = [finding for finding in found.findings if finding.rule == "straggler-rank"]
+    assert [finding.ranks for finding in stragglers] == [(5,)]
+
+
+def test_equal_ranks_are_no_stragglers(tmp_path: Path) -> None:
+    data_parallel_job(tmp_path, ranks=8)
+    found = diagnose(audit([tmp_path], CATALOG, cache=False), CATALOG)
+    assert not [f for f in found.findings if f.rule in ("straggler-rank", "imbalance")]
+
+
+def a_finding(rule: str, claims: Sequence[tuple[str, float]]) -> Finding:
+    return Finding(
+        rule=rule, title=rule, account=claims[0][0],
+        claims=tuple(Claim(account=name, gpu_seconds=s) for name, s in claims),
+        evidence=(Evidence(what="seen", where="here"),), confidence=0.9,
+        remedy=Remedy(change="change it", gain_gpu_seconds=sum(s for _, s in claims)),
+    )  # fmt: skip
+
+
+NAMES = ("host", "input", "copy", "compute.kernel", "optimizer")
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from([*RULES]),
+            st.lists(st.tuples(st.sampled_from(NAMES), st.floats(0, 100)), min_size=1, max_size=3),
+        ),
+        max_size=6,
+    ),
+    st.lists(st.tuples(st.floats(0, 100), st.floats(0, 100)), min_size=5, max_size=5),
+)
+def test_settled_findings_never_exceed_the_gaps(
+    wanted: list[tuple[str, list[tuple[str, float]]]], sizes: list[tuple[float, float]]
+) -> None:
+    lines = [
+        Gap(accounts=(name,), measured=measured, expected=expected)
+        for name, (measured, expected) in zip(NAMES, sizes, strict=True)
+    ]
+    kept = settle([a_finding(rule, claims) for rule, claims in wanted], lines)
+    check_claims(kept, lines)
+    for finding in kept:
+        assert finding.remedy is not None
+        assert (finding.remedy.gain_gpu_seconds or 0.0) <= finding.gpu_seconds + 1e-9
+
+
+def test_a_regression_is_what_grew_and_nobody_else_claims() -> None:
+    worse, before = (audited(trace(n)).job.ledger for n in ("slow-loader-0.03", "healthy-base"))
+    lines = gaps(worse, before)
+    (grown,) = regressions(worse, lines, (), "an earlier recording")
+    assert grown.account == "input"
+    assert not regressions(worse, lines, diagnosed(trace("slow-loader-0.03")).findings, "earlier")
+    assert not regressions(before, gaps(before, before), (), "itself")
+
+
+Capture = pytest.CaptureFixture[str]
+
+
+def answer(capsys: Capture, *words: str, code: int = 0) -> str:
+    """What `audit` prints; its one line of complaint where it refuses."""
+    assert run(["audit", *words]) == code
+    printed = capsys.readouterr()
+    return printed.err if code == 2 else printed.out
+
+
+def test_the_command_prices_findings_and_fails_where_it_is_told_to(capsys: Capture) -> None:
+    words = (str(trace("slow-loader-0.1")), "--no-cache", "--price", "2", "-o", "json")
+    data = json.loads(answer(capsys, *words, "--fail-on", "50", code=3))
+    (finding,) = data["findings"]
+    assert finding["rule"] == "input-stall"
+    assert finding["usd_per_hour"] == pytest.approx(2 * finding["share"])
+    assert {"rule", "title", "ranks", "account", "share", "gpu_seconds", "usd_per_hour", "confidence",
+            "evidence", "remedy"} <= finding.keys()  # fmt: skip
+    assert data["expected"]["ledger"]["accounts"]
+    answer(capsys, str(trace("healthy-base")), "--no-cache", "--fail-on", "1")
+
+
+def test_a_price_can_be_an_offer_of_the_catalog(capsys: Capture) -> None:
+    offer = next(iter(CATALOG.offers))
+    words = (str(trace("slow-loader-0.1")), "--no-cache", "--price")
+    data = json.loads(answer(capsys, *words, offer.name, "-o", "json"))
+    assert "as of" in data["price"]["source"]
+    assert "nobody's cloud" in answer(capsys, *words, "nobody's cloud", code=2)
+    assert "above zero" in answer(capsys, *words, "-2", code=2)
+
+
+def test_a_baseline_is_kept_and_compared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    rest = ("--no-cache", "--baseline", "mine", "-o", "json")
+    first = json.loads(answer(capsys, str(trace("healthy-base")), *rest))
+    assert any("this recording is it now" in note for note in first["notes"])
+    second = json.loads(answer(capsys, str(trace("slow-loader-0.03")), *rest))
+    assert [finding["rule"] for finding in second["findings"]] == ["input-stall"]
+    refused = answer(capsys, str(trace("healthy-base")), "--baseline", "../escape", code=2)
+    assert "letters, digits" in refused
+
+
+def test_a_calibration_goes_from_a_recording_to_a_prediction(
+    tmp_path: Path, capsys: Capture
+) -> None:
+    file = tmp_path / "site.json"
+    answer(capsys, str(trace("healthy-base")), "--no-cache", "--calibrate", str(file))
+    words = ["predict", "llama-3.1-8b", "--on", "h200-sxm:8", "--global-batch", "64", "--seq-len",
+             "4096", "--calibration", str(file), "-o", "json"]  # fmt: skip
+    assert run(words) == 0
+    calibrated = json.loads(capsys.readouterr().out)["calibrated"]
+    assert any("factors of a recording" in line for line in calibrated)
+
+
+def test_what_was_calibrated_on_replays_itself() -> None:
+    case = make_case(audited(trace("healthy-base")), CATALOG)
+    assert case.replay is not None
+    assert case.replay.predict().step_seconds == pytest.approx(case.replay.step_seconds, rel=0.03)
+
+
+def test_a_trace_that_cannot_calibrate_says_why(tmp_path: Path, capsys: Capture) -> None:
+    words = (str(DATA / "gloo_traces" / "healthy-ddp"), "--no-cache", "--calibrate")
+    assert "--calibrate" in answer(capsys, *words, str(tmp_path / "x.json"), code=2)
+
+
+def test_a_plan_can_be_the_expectation(tmp_path: Path, capsys: Capture) -> None:
+    file = tmp_path / "plan.json"
+    file.write_text(json.dumps(ledger_to_data(audited(trace("healthy-base")).job.ledger)))
+    words = (str(trace("slow-loader-0.03")), "--no-cache", "--expect", str(file), "-o", "json")
+    data = json.loads(answer(capsys, *words))
+    assert data["expected"]["source"] == str(file)
+    assert [finding["rule"] for finding in data["findings"]] == ["input-stall"]
