@@ -16,6 +16,14 @@ COMMANDS = {
     "plan": ("computeflow.cli.plan:plan", "The best layouts of a job on a cluster, with reasons."),
     "cluster": ("computeflow.cli.cluster:cluster", "Which node is plugged in where."),
     "place": ("computeflow.cli.place:place", "Which rank runs on which node."),
+    "simulate": (
+        "computeflow.cli.simulate:simulate",
+        "A whole run with failures: when it ends and where its time goes.",
+    ),
+    "sites": (
+        "computeflow.cli.simulate:sites",
+        "The same job at two sites, account by account, in days and dollars.",
+    ),
     "check": (
         "computeflow.cli.check:check",
         "What a framework's configuration costs, and what would be better.",

@@ -1,0 +1,136 @@
+"""`Conditions`: what a run meets and how fast it recovers, as one flat value of SI numbers.
+
+Every field but the failure rates is a row of `data/inputs.toml`, with its source and the ends of
+what it may be; `usual_conditions` takes the middle of each. A flat value lets a study change one
+number by name and run again with the same random numbers.
+"""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from dataclasses import dataclass, fields, replace
+from functools import cache
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+from computeflow import codec
+from computeflow.catalog.rows import Row
+from computeflow.errors import InputError, UnknownNameError
+from computeflow.simulation.failures import Failures
+
+DATA = Path(__file__).with_name("data")
+YEAR_SECONDS = 365 * 86400.0
+MOST_OUTAGES_PER_YEAR = 52.0
+"""Outages are thinned from a stream of this rate, so that fewer of them are some of the same ones."""
+
+Basis = Literal["published", "assumed", "stated"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Input(Row):
+    """One number of `Conditions` with where it is from and how far it may be off."""
+
+    kind: ClassVar[str] = "input"
+
+    quantity: Literal["seconds", "share", "ratio", "rate"]
+    value: float
+    low: float
+    high: float
+    basis: Basis
+    doc: str
+
+    def __post_init__(self) -> None:
+        super(Input, self).__post_init__()
+        if not 0 <= self.low <= self.value <= self.high < math.inf:
+            raise InputError(f"{self.name}: {self.low:g} <= {self.value:g} <= {self.high:g} fails")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conditions:
+    failures: Failures
+    preemptions_per_node_day: float
+    lemon_share: float
+    lemon_failures: float
+    infant_factor: float
+    infant_seconds: float
+    inspected: float
+    timeout_seconds: float
+    silent_seconds: float
+    repaired: float
+    repair_seconds: float
+    repair_spread: float
+    swap_seconds: float
+    init_seconds: float
+    load_seconds: float
+    warm_seconds: float
+    startup_seconds: float
+    stall_seconds: float
+    persist_seconds: float
+    stragglers_per_node_day: float
+    straggler_slowdown: float
+    straggler_seconds: float
+    notice_seconds: float
+    outages_per_year: float
+    outage_seconds: float
+    maintenance_every_seconds: float
+    maintenance_seconds: float
+    throttle: float
+
+    def __post_init__(self) -> None:
+        for name in NUMBERS:
+            if not 0 <= getattr(self, name) < math.inf:
+                raise InputError(f"{name} = {getattr(self, name)}: zero or more, and finite")
+        for name in SHARES:
+            if getattr(self, name) > 1:
+                raise InputError(f"{name} = {getattr(self, name):g}: a share lies between 0 and 1")
+        if self.outages_per_year > MOST_OUTAGES_PER_YEAR:
+            raise InputError(f"{self.outages_per_year:g} outages a year: at most one a week")
+        if self.lemon_failures and not self.lemon_share:
+            raise InputError("lemon_failures needs a lemon_share: the nodes that they are of")
+
+    @property
+    def restart_seconds(self) -> float:
+        """From the moment nodes are in place to steady steps."""
+        return self.init_seconds + self.load_seconds + self.warm_seconds
+
+    @property
+    def detect_seconds(self) -> float:
+        """Mean time to notice a failure that is not silent."""
+        quick = self.failures.mean_inspected_seconds
+        return self.inspected * quick + (1 - self.inspected) * self.timeout_seconds
+
+    def interruptions_per_second(self, nodes: int) -> float:
+        """That end a job on so many nodes, late in its life."""
+        a_day = nodes * (self.failures.per_node_day + self.preemptions_per_node_day)
+        outages = self.outages_per_year / YEAR_SECONDS
+        return (a_day + self.failures.per_job_day) / 86400 + outages
+
+
+NUMBERS = tuple(field.name for field in fields(Conditions) if field.name != "failures")
+SHARES = ("lemon_share", "lemon_failures", "inspected", "repaired")
+
+
+@cache
+def inputs() -> dict[str, Input]:
+    """The packaged rows by name."""
+    text = (DATA / "inputs.toml").read_text(encoding="utf-8")
+    rows = tomllib.loads(text)["input"]
+    found = [codec.decode(Input, row, f"inputs.toml, {row.get('name')}") for row in rows]
+    return {row.name: row for row in found}
+
+
+def usual_conditions(failures: Failures, **changes: float) -> Conditions:
+    """The middle of every input, but for what is given."""
+    return changed(
+        Conditions(failures=failures, **{name: row.value for name, row in inputs().items()}),
+        changes,
+    )
+
+
+def changed(conditions: Conditions, changes: dict[str, float]) -> Conditions:
+    for name in changes:
+        if name not in NUMBERS:
+            raise UnknownNameError("condition", name, NUMBERS)
+    values: dict[str, Any] = dict(changes)
+    return replace(conditions, **values)

@@ -1,0 +1,145 @@
+"""The best checkpoint interval and number of spares, with the curves they are the best of.
+
+All points of a curve live through the same random numbers, so the curve is smooth where its points
+are noisy. The interval is the vertex of a parabola through the points around the lowest, in
+logarithms.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from computeflow.errors import InputError
+from computeflow.scheduling import Checkpoints, Spares, daly_seconds, young_seconds
+from computeflow.simulation.pools import pool_nodes
+from computeflow.simulation.run import Run
+from computeflow.simulation.simulate import Simulation, simulate_many
+
+POINTS = 17
+_WIDTH = 8.0
+"""Of the searched intervals on either side of Daly's."""
+_AROUND = 3
+"""Points on either side of the lowest that the parabola goes through: it is flat there."""
+TIE = 0.001
+"""Of the time: spares that gain less are not worth a node."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """One setting, simulated."""
+
+    at: float
+    """The interval in seconds, or the number of spare nodes."""
+    seconds: float
+    """Mean; where the run goes by time or is given up, what its work takes at this pace."""
+    p10: float
+    p90: float
+    ettr: float
+    gpu_seconds: float
+    """Of all allocated GPUs until the same work is done."""
+    waits: float
+    """Failures without a spare, mean."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IntervalCurve:
+    points: tuple[Point, ...]
+    best_seconds: float
+    young_seconds: float
+    daly_seconds: float
+    daly_costs: float
+    """How much longer the run is at Daly's interval than at the best, as a share; from the points."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SparesCurve:
+    points: tuple[Point, ...]
+    fastest: int
+    """The least number that more spares do not beat."""
+    cheapest: int
+    """With which the fewest GPU-seconds are paid for, spares included."""
+    pool: int
+    """That has a spare for 99 % of failures, by the Poisson rule."""
+
+
+def interval_curve(run: Run, *, replicas: int = 200, seed: int = 0) -> IntervalCurve:
+    met = run.conditions
+    if not math.isfinite(run.between_seconds):
+        raise InputError("nothing interrupts this run: it needs no checkpoint")
+    young = young_seconds(met.stall_seconds, run.between_seconds)
+    daly = daly_seconds(met.stall_seconds, run.between_seconds)
+    middle = max(daly, met.persist_seconds, 1.0)
+    least = max(met.persist_seconds, 1.0, daly / _WIDTH)
+    grid = np.geomspace(least, _WIDTH * middle, POINTS)
+    policies = [
+        replace(run.policy, checkpoints=Checkpoints(interval_seconds=float(i))) for i in grid
+    ]
+    found = simulate_many(
+        [replace(run, policy=policy) for policy in policies], replicas=replicas, seed=seed
+    )
+    points = tuple(_point(float(i), s) for i, s in zip(grid, found, strict=True))
+    costs = [point.seconds for point in points]
+    best = _vertex(grid, costs)
+    at_daly = float(np.interp(math.log(max(daly, least)), np.log(grid), costs))
+    return IntervalCurve(
+        points=points,
+        best_seconds=best,
+        young_seconds=young,
+        daly_seconds=daly,
+        daly_costs=at_daly / min(costs) - 1,
+    )
+
+
+def _vertex(grid: np.ndarray, costs: Sequence[float]) -> float:
+    lowest = int(np.argmin(costs))
+    low, high = max(lowest - _AROUND, 0), min(lowest + _AROUND + 1, len(grid))
+    logs = np.log(grid[low:high])
+    bend, slope, _ = np.polyfit(logs, np.asarray(costs[low:high]), 2)
+    if bend <= 0:
+        return float(grid[lowest])
+    return float(np.clip(math.exp(-slope / (2 * bend)), grid[low], grid[high - 1]))
+
+
+def spares_curve(
+    run: Run, *, most: int | None = None, replicas: int = 200, seed: int = 0
+) -> SparesCurve:
+    """From no spare to `most`, by default twice what the Poisson rule asks for."""
+    pool = pool_nodes(run)
+    end = most if most is not None else min(max(2 * pool, 8), max(run.nodes // 4, 8), 512)
+    counts = _counts(end)
+    policies = [replace(run.policy, spares=Spares(nodes=n)) for n in counts]
+    found = simulate_many([replace(run, policy=p) for p in policies], replicas=replicas, seed=seed)
+    points = tuple(_point(float(n), s) for n, s in zip(counts, found, strict=True))
+    least = min(point.seconds for point in points)
+    fastest = next(point for point in points if point.seconds <= least * (1 + TIE))
+    cheapest = min(points, key=lambda point: point.gpu_seconds)
+    return SparesCurve(points=points, fastest=int(fastest.at), cheapest=int(cheapest.at), pool=pool)
+
+
+def _counts(end: int) -> list[int]:
+    """All small ones, then ever wider apart."""
+    found = {round(x) for x in np.geomspace(1, max(end, 1), 14)} | set(range(min(end, 4) + 1))
+    return sorted(n for n in found if n <= end)
+
+
+def _point(at: float, found: Simulation) -> Point:
+    """A run that ends by time does less work, not more time: it is brought to the time of all of it."""
+    scale = 1.0
+    if found.run.work_seconds is None or found.finished < 1:
+        share = found.goodput.mean * found.run.allocated_gpus / found.run.gpus
+        whole = found.run.work_seconds or found.run.limit_seconds
+        scale = whole / max(share * found.seconds.mean, 1.0)
+    seconds = found.seconds.mean * scale
+    return Point(
+        at=at,
+        seconds=seconds,
+        p10=found.seconds.p10 * scale,
+        p90=found.seconds.p90 * scale,
+        ettr=found.ettr.mean,
+        gpu_seconds=seconds * found.run.allocated_gpus,
+        waits=found.spare_waits.mean,
+    )

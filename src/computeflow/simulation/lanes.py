@@ -1,0 +1,96 @@
+"""Runs side by side as arrays: a lane is one replica of one run.
+
+Lanes of a run lie next to each other, and the r-th lane of every run has the same random numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from computeflow.simulation.conditions import NUMBERS, YEAR_SECONDS
+from computeflow.simulation.draws import Floats, Ints
+from computeflow.simulation.failures import causes
+from computeflow.simulation.run import Run
+
+CAUSES = (*causes(), "facility")
+"""By number. The last one is drawn apart."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lanes:
+    """The numbers of every lane, SI, one array each; tables have a row for every run."""
+
+    runs: tuple[Run, ...]
+    replicas: int
+    of_run: Ints
+    """The number of a lane's run."""
+    conditions: dict[str, Floats]
+    interval: Floats
+    work: Floats
+    """Infinite where the run goes by time."""
+    horizon: Floats
+    failures_per_second: Floats
+    stragglers_per_second: Floats
+    outage_share: Floats
+    """Of the drawn outages, those that this site has."""
+    lemons: Ints
+    spares: Ints
+    cause_bounds: Floats
+    """Cumulative shares of the causes, by run."""
+
+    def __len__(self) -> int:
+        return len(self.of_run)
+
+
+INSPECTED: Floats = np.array([cause.inspected_seconds for cause in causes().values()])
+HARDWARE: NDArray[np.bool_] = np.array([cause.hardware for cause in causes().values()])
+SILENT: NDArray[np.bool_] = np.array([cause.silent for cause in causes().values()])
+PREEMPTION = CAUSES.index("preemption")
+FACILITY = CAUSES.index("facility")
+
+
+def lanes_of(runs: Sequence[Run], replicas: int, most_outages_per_year: float) -> Lanes:
+    def each(values: Sequence[float]) -> Floats:
+        return np.repeat(np.asarray(values, dtype=np.float64), replicas)
+
+    weights = np.array([_weights(run) for run in runs])
+    totals = weights.sum(axis=1)
+    shares = weights / np.where(totals > 0, totals, 1.0)[:, None]
+    inf = float("inf")
+    met = [run.conditions for run in runs]
+    return Lanes(
+        runs=tuple(runs),
+        replicas=replicas,
+        of_run=np.repeat(np.arange(len(runs)), replicas),
+        conditions={name: each([getattr(c, name) for c in met]) for name in NUMBERS},
+        interval=each([run.interval_seconds for run in runs]),
+        work=each([inf if run.work_seconds is None else run.work_seconds for run in runs]),
+        horizon=each([run.limit_seconds for run in runs]),
+        failures_per_second=each(list(totals / 86400)),
+        stragglers_per_second=each(
+            [run.nodes * c.stragglers_per_node_day / 86400 for run, c in zip(runs, met, strict=True)]
+        ),
+        outage_share=each([c.outages_per_year / most_outages_per_year for c in met]),
+        lemons=each([round(c.lemon_share * run.nodes) for run, c in zip(runs, met, strict=True)])
+        .astype(np.int64),
+        spares=each([run.policy.spares.nodes for run in runs]).astype(np.int64),
+        cause_bounds=np.cumsum(shares, axis=1),
+    )  # fmt: skip
+
+
+def _weights(run: Run) -> list[float]:
+    """Interruptions a day by cause, once early failures are over."""
+    met = run.conditions
+    shares = met.failures.shares
+    a_day = {name: share * run.nodes * met.failures.per_node_day for name, share in shares.items()}
+    a_day["software"] += met.failures.per_job_day  # what size does not explain is not the nodes'
+    a_day["preemption"] = run.nodes * met.preemptions_per_node_day
+    return [a_day[name] for name in causes()]
+
+
+def outage_gap_seconds(most_outages_per_year: float) -> float:
+    return YEAR_SECONDS / most_outages_per_year

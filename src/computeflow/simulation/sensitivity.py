@@ -1,0 +1,135 @@
+"""What the answer rests on: every input at either end of what it may be, the others in the middle.
+
+All ends live through the same random numbers as the run itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from computeflow.simulation.conditions import Basis, Input, changed, inputs
+from computeflow.simulation.run import Run
+from computeflow.simulation.simulate import Simulation, simulate_many
+
+LOW_RATE, HIGH_RATE = 2.3e-3, 6.5e-3
+"""Failures per node-day of the most and the least reliable large fleet published (FT-HSDP at 32K
+GPUs, arXiv:2602.00277; RSC-1, arXiv:2410.21680).
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Variation:
+    """One input, moved."""
+
+    name: str
+    doc: str
+    basis: Basis
+    source: str
+    value: float
+    low: float
+    high: float
+    low_run: Run
+    high_run: Run
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sensitivity:
+    name: str
+    doc: str
+    basis: Basis
+    source: str
+    value: float
+    low: float
+    high: float
+    seconds: float
+    """Mean time of the run as it is."""
+    seconds_low: float
+    """With the input at its low end."""
+    seconds_high: float
+    ettr: float
+    ettr_low: float
+    ettr_high: float
+
+    @property
+    def swing(self) -> float:
+        """Between both ends: of the time, or of ETTR where all take the same time."""
+        times = (self.seconds_low, self.seconds, self.seconds_high)
+        shares = (self.ettr_low, self.ettr, self.ettr_high)
+        return max((max(times) - min(times)) / self.seconds, max(shares) - min(shares))
+
+
+def variations(
+    run: Run, rows: Mapping[str, Input] | None = None, only: Sequence[str] | None = None
+) -> list[Variation]:
+    """Of the failure rate and of every input whose ends differ; `rows` go before the packaged ones."""
+    known = inputs() | dict(rows or {})
+    found = [] if only is not None and "failures_per_node_day" not in only else [_rate(run)]
+    if run.work_seconds_range is not None and only is None:
+        found.append(_work(run, run.work_seconds_range))
+    for name, row in known.items():
+        value = getattr(run.conditions, name)
+        low, high = min(row.low, value), max(row.high, value)
+        if low == high or (only is not None and name not in only):
+            continue
+        found.append(
+            Variation(
+                name=name, doc=row.doc, basis=row.basis, source=row.source, value=value, low=low,
+                high=high, low_run=_moved(run, name, low), high_run=_moved(run, name, high),
+            )
+        )  # fmt: skip
+    return found
+
+
+def _moved(run: Run, name: str, value: float) -> Run:
+    changes = {name: value}
+    if name == "lemon_share":
+        changes["lemon_failures"] = inputs()["lemon_failures"].high if value else 0.0
+    if name == "lemon_failures":
+        changes["lemon_share"] = run.conditions.lemon_share or inputs()["lemon_share"].high
+    return replace(run, conditions=changed(run.conditions, changes))
+
+
+def _rate(run: Run) -> Variation:
+    failures = run.conditions.failures
+    value = failures.per_node_day
+    low, high = min(LOW_RATE, value), max(HIGH_RATE, value)
+
+    def at(rate: float) -> Run:
+        model = replace(failures, per_node_day=rate)
+        return replace(run, conditions=replace(run.conditions, failures=model))
+
+    return Variation(
+        name="failures_per_node_day", doc="interruptions by nodes", basis="published",
+        source=failures.source, value=value, low=low, high=high, low_run=at(low), high_run=at(high),
+    )  # fmt: skip
+
+
+def _work(run: Run, ends: tuple[float, float]) -> Variation:
+    assert run.work_seconds is not None
+    low_run, high_run = (replace(run, work_seconds=work) for work in ends)
+    return Variation(
+        name="work_seconds", doc="the steps' time at full speed", basis="published",
+        source="80 % of runs like this one, by the predictor's own range", value=run.work_seconds,
+        low=ends[0], high=ends[1], low_run=low_run, high_run=high_run,
+    )  # fmt: skip
+
+
+def sensitivities(
+    run: Run, moved: Sequence[Variation], *, replicas: int = 200, seed: int = 0
+) -> list[Sensitivity]:
+    """The largest swing first."""
+    runs = [run, *(end for one in moved for end in (one.low_run, one.high_run))]
+    base, *ends = simulate_many(runs, replicas=replicas, seed=seed)
+    pairs = zip(moved, ends[::2], ends[1::2], strict=True)
+    found = [_measured(one, base, low, high) for one, low, high in pairs]
+    return sorted(found, key=lambda one: -one.swing)
+
+
+def _measured(one: Variation, base: Simulation, low: Simulation, high: Simulation) -> Sensitivity:
+    return Sensitivity(
+        name=one.name, doc=one.doc, basis=one.basis, source=one.source, value=one.value,
+        low=one.low, high=one.high, seconds=base.seconds.mean, seconds_low=low.seconds.mean,
+        seconds_high=high.seconds.mean, ettr=base.ettr.mean, ettr_low=low.ettr.mean,
+        ettr_high=high.ettr.mean,
+    )  # fmt: skip

@@ -1,0 +1,223 @@
+"""`simulate`: a run to what becomes of it: a closed ledger, and how much the outcome varies.
+
+`simulate_many` lives several runs through the same random numbers, so that their difference is
+theirs and not luck's.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from computeflow.errors import ComputeFlowError, InputError
+from computeflow.ledger import Entry, Ledger, Window
+from computeflow.simulation.books import Books, books_of, cut, joined
+from computeflow.simulation.closed import exact_ettr, meta_ettr
+from computeflow.simulation.draws import CHUNK
+from computeflow.simulation.engine import play
+from computeflow.simulation.lanes import CAUSES
+from computeflow.simulation.run import Run
+from computeflow.telemetry.engines import Engine, each
+
+MOST_REPLICAS = 1_000_000
+PERCENTILES = (10, 50, 90)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spread:
+    """Of a figure over the replicas."""
+
+    p10: float
+    p50: float
+    p90: float
+    mean: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClosedForm:
+    """The same run by formula, which knows neither spares, stragglers nor background saves."""
+
+    meta_ettr: float
+    """arXiv:2410.21680."""
+    exact_ettr: float
+    """The renewal argument, exact for constant rates."""
+    phases: dict[str, float]
+    """Mean seconds of one recovery: to notice, to swap a node where one goes, to start processes, to
+    load the checkpoint, to warm up."""
+
+    @property
+    def recovery_seconds(self) -> float:
+        return math.fsum(self.phases.values())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Simulation:
+    run: Run
+    replicas: int
+    seed: int
+    seconds: Spread
+    """From start to end."""
+    ettr: Spread
+    """Share of the time in which the job worked on steps that were kept, slow ones included."""
+    goodput: Spread
+    """Share of all allocated GPU-seconds, spares included, worth of kept steps at full speed."""
+    interruptions: Spread
+    planned_stops: Spread
+    spare_waits: Spread
+    mtbi_seconds: float | None
+    """Mean time between interruptions that were not planned; None without any."""
+    by_cause: dict[str, float]
+    """Mean number of interruptions."""
+    interval_seconds: float
+    ledger: Ledger
+    """Mean of all replicas, over allocated GPUs."""
+    closed: ClosedForm
+    finished: float
+    """Share of replicas that did all their work; 1 where the run goes by time."""
+
+
+def simulate(
+    run: Run, *, replicas: int = 1000, seed: int = 0, engine: Engine = "local"
+) -> Simulation:
+    return simulate_many([run], replicas=replicas, seed=seed, engine=engine)[0]
+
+
+def simulate_many(
+    runs: Sequence[Run], *, replicas: int = 1000, seed: int = 0, engine: Engine = "local"
+) -> list[Simulation]:
+    books = play_many(runs, replicas=replicas, seed=seed, engine=engine)
+    return [_summed(run, part, seed) for run, part in zip(runs, books, strict=True)]
+
+
+def play_many(
+    runs: Sequence[Run], *, replicas: int = 1000, seed: int = 0, engine: Engine = "local"
+) -> list[Books]:
+    """The books of every replica of every run; equal rows of all have equal random numbers."""
+    if not 1 <= replicas <= MOST_REPLICAS:
+        raise InputError(f"{replicas:,} replicas: 1 to {MOST_REPLICAS:,}")
+    if not 0 <= seed < 2**63:
+        raise InputError(f"seed {seed}: from 0 to 2^63")
+    _check_saves(runs)
+    chunks = math.ceil(replicas / CHUNK)
+    work = partial(_chunk, tuple(runs), replicas, seed)
+    found = (
+        each(work, range(chunks), "ray") if engine == "ray" else [work(n) for n in range(chunks)]
+    )
+    for part in found:
+        if isinstance(part, ComputeFlowError):
+            raise part
+    good = [part for part in found if not isinstance(part, ComputeFlowError)]
+    return [joined([part[number] for part in good]) for number in range(len(runs))]
+
+
+def _check_saves(runs: Sequence[Run]) -> None:
+    for run in runs:
+        if run.interval_seconds < run.conditions.persist_seconds:
+            raise InputError(
+                f"{run.label}: saves every {run.interval_seconds:g} s that take "
+                f"{run.conditions.persist_seconds:g} s each would pile up: a longer interval"
+            )
+
+
+def _chunk(runs: tuple[Run, ...], replicas: int, seed: int, chunk: int) -> list[Books]:
+    count = min(CHUNK, replicas - chunk * CHUNK)
+    state, _ = play(runs, count, seed, chunk)
+    books = books_of(state)
+    return [cut(books, slice(n * count, (n + 1) * count)) for n in range(len(runs))]
+
+
+def closed_form(run: Run) -> ClosedForm:
+    met = run.conditions
+    phases = recovery_phases(run)
+    terms = {
+        "per_second": met.interruptions_per_second(run.nodes),
+        "recovery_seconds": math.fsum(phases.values()),
+        "interval_seconds": run.interval_seconds,
+        "write_seconds": met.stall_seconds,
+    }
+    return ClosedForm(meta_ettr=meta_ettr(**terms), exact_ettr=exact_ettr(**terms), phases=phases)
+
+
+def recovery_phases(run: Run) -> dict[str, float]:
+    """Of a failure in the mean, with a spare at hand."""
+    met = run.conditions
+    shares = met.failures.shares
+    silent, hardware = shares["silent"], 1 - shares["software"]
+    return {
+        "notice": (1 - silent) * met.detect_seconds + silent * met.silent_seconds,
+        "swap": hardware * met.repaired * met.swap_seconds,
+        "start": met.init_seconds,
+        "load": met.load_seconds,
+        "warm up": met.warm_seconds,
+    }
+
+
+def _summed(run: Run, books: Books, seed: int) -> Simulation:
+    job = run.gpus / run.allocated_gpus
+    worked = sum(books.accounts[name] for name in ("useful", "compute.clock", "straggler"))
+    total = float(books.interruptions.sum())
+    done = (
+        True
+        if run.work_seconds is None
+        else books.accounts["useful"] >= run.work_seconds * 0.999999
+    )
+    return Simulation(
+        run=run,
+        replicas=len(books.seconds),
+        seed=seed,
+        seconds=_spread(books.seconds),
+        ettr=_spread(worked / books.seconds),
+        goodput=_spread(job * books.accounts["useful"] / books.seconds),
+        interruptions=_spread(books.interruptions),
+        planned_stops=_spread(books.planned),
+        spare_waits=_spread(books.waits),
+        mtbi_seconds=float(books.seconds.sum()) / total if total else None,
+        by_cause={name: float(books.causes[:, n].mean()) for n, name in enumerate(CAUSES)},
+        interval_seconds=run.interval_seconds,
+        ledger=ledger_of(run, books),
+        closed=closed_form(run),
+        finished=float(np.mean(done)),
+    )
+
+
+def _spread(values: object) -> Spread:
+    found = np.asarray(values, dtype=np.float64)
+    p10, p50, p90 = (float(v) for v in np.percentile(found, PERCENTILES))
+    return Spread(p10=p10, p50=p50, p90=p90, mean=float(found.mean()))
+
+
+def ledger_of(run: Run, books: Books) -> Ledger:
+    """The mean replica: the step's accounts over the useful time, the rest as simulated."""
+    means = {name: run.gpus * float(values.mean()) for name, values in books.accounts.items()}
+    wall = float(books.seconds.mean())
+    useful = means.pop("useful")
+    means["idle"] += (run.allocated_gpus - run.gpus) * wall
+    entries = [Entry(account=n, gpu_seconds=s) for n, s in means.items() if s > 0]
+    return Ledger(
+        gpus=run.allocated_gpus,
+        wall_seconds=wall,
+        entries=(*_steps(run, useful), *entries),
+        basis="simulated",
+        window=Window(label=run.label),
+        peak=run.step.peak if run.step is not None else None,
+        unavailable={"compute.model": "a step's ledger"} if run.step is None else {},
+    )
+
+
+def _steps(run: Run, useful: float) -> list[Entry]:
+    """The step's own accounts, and their energy where it is known, for the steps that were kept."""
+    if run.step is None:
+        return [Entry(account="compute", gpu_seconds=useful)]
+    times = useful / run.step.gpu_seconds
+    return [
+        Entry(
+            account=entry.account,
+            gpu_seconds=times * entry.gpu_seconds,
+            joules=None if entry.joules is None else times * entry.joules,
+        )
+        for entry in run.step.entries
+    ]

@@ -1,0 +1,344 @@
+"""The same job at two sites, account by account, in days and dollars, with ranges: `compare_sites`.
+
+Both sites run the same layout for the same tokens, so every account's days can be set against each
+other and the differences add up to the whole. All inputs of both are drawn over what they may be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from computeflow.catalog import Catalog, find_model
+from computeflow.cluster import Cluster
+from computeflow.cluster.machine import Tier as LinkTier
+from computeflow.cluster.machine import usual_cluster
+from computeflow.errors import InputError
+from computeflow.planning import plan
+from computeflow.prediction import Prediction, find_stack, predict
+from computeflow.scheduling import Eviction, Policy, Spares
+from computeflow.simulation.books import ACCOUNTS, Books
+from computeflow.simulation.bringup import bring_up, of_values
+from computeflow.simulation.conditions import Input, changed, inputs, usual_conditions
+from computeflow.simulation.failures import find_failures
+from computeflow.simulation.pools import pool_nodes
+from computeflow.simulation.published import Known
+from computeflow.simulation.run import Run
+from computeflow.simulation.simulate import play_many
+from computeflow.simulation.sites import Price, Site, Sites, Story, outages, tier_conditions
+from computeflow.simulation.uncertainty import latin, percentiles, quantile
+from computeflow.workload import Job
+
+STACK = "megatron"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """One account: days of the whole job at both sites, and what the second takes more."""
+
+    account: str
+    days: tuple[float, float]
+    difference: float
+    """Means over all draws; they add up."""
+    low: float
+    """P10 to P90 of the difference."""
+    high: float
+    usd: float
+    usd_low: float
+    usd_high: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SiteResult:
+    name: str
+    doc: str
+    bringup_days: tuple[float, float, float]
+    """days_to_target_throughput: P10, P50, P90."""
+    run_days: tuple[float, float, float]
+    total_days: tuple[float, float, float]
+    usd: tuple[float, float, float]
+    ettr: tuple[float, float, float]
+    goodput: tuple[float, float, float]
+    spares: tuple[float, float, float]
+    finished: float
+    """Share of its work that the least finished draw has done; 1 where all are."""
+    step_seconds: float
+    mfu: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    sites: Sites
+    prediction: Prediction
+    """Of the step at the first site."""
+    results: tuple[SiteResult, SiteResult]
+    lines: tuple[Line, ...]
+    total: Line
+    premium: tuple[float, float, float]
+    """By how much a GPU-hour at the first site may cost more for equal dollars: P10, P50, P90."""
+    assumed_share: float | None
+    """Of the difference in days at the middle of all inputs, the part that goes away when what nobody
+    published is equal at both sites; None where they do not differ."""
+    draws: int
+    inputs: dict[str, dict[str, Known]] = field(default_factory=dict)
+
+
+def compare_sites(
+    sites: Sites, catalog: Catalog, *, draws: int = 100, replicas: int = 20, seed: int = 0
+) -> Comparison:
+    predictions = _predictions(sites, catalog)
+    quantiles = {name: latin(1, draws, seed + n)[0] for n, name in enumerate(_names(sites))}
+    found = [
+        _lived(sites, site, step, catalog, quantiles, draws, replicas, seed)
+        for site, step in zip(sites.site, predictions, strict=True)
+    ]
+    price = np.array([_price(sites.price, float(q)) for q in quantiles["price"]])
+    lines = _lines(found[0], found[1], price * 24)
+    total = _line("total", found[0].total, found[1].total, price * 24, found[0].gpus)
+    results = [
+        _result(site, one, step, price)
+        for site, one, step in zip(sites.site, found, predictions, strict=True)
+    ]
+    return Comparison(
+        sites=sites,
+        prediction=predictions[0],
+        results=(results[0], results[1]),
+        lines=tuple(lines),
+        total=total,
+        premium=percentiles(list(found[1].total / found[0].total - 1)),
+        assumed_share=_assumed_share(sites, predictions, catalog, seed),
+        draws=draws,
+        inputs={site.name: {"failures_per_node_day": site.failures, **site.conditions, **site.bringup}
+                for site in sites.site},
+    )  # fmt: skip
+
+
+def _predictions(sites: Sites, catalog: Catalog) -> list[Prediction]:
+    """One layout, the best at the first site, at both."""
+    story = sites.story
+    job = Job(model=find_model(catalog, story.model), global_batch=story.global_batch,
+              seq_len=story.seq_len)  # fmt: skip
+    clusters = [_cluster(story, site.oversubscription, catalog) for site in sites.site]
+    stack = find_stack(STACK)
+    plans = plan(job, clusters[0], stack, top=1).plans
+    if not plans:
+        raise InputError(f"{story.model} fits on {story.gpus} {story.accelerator} in no layout")
+    return [predict(job, cluster, plans[0].layout, stack) for cluster in clusters]
+
+
+def _cluster(story: Story, oversubscription: float, catalog: Catalog) -> Cluster:
+    """The catalog's node type; between its domains the network carries the stated share."""
+    cluster = usual_cluster(story.accelerator, story.gpus, catalog)
+    outer = cluster.tiers[-1]
+    narrow = LinkTier(
+        devices=outer.devices, bytes_per_second=outer.bytes_per_second / oversubscription
+    )
+    return replace(cluster, tiers=(*cluster.tiers[:-1], narrow))
+
+
+def _names(sites: Sites) -> list[str]:
+    """Of everything that is drawn; an input that both sites state has one quantile for both."""
+    own = [n for site in sites.site for n in (*site.conditions, *site.bringup)]
+    return list(dict.fromkeys(["price", "failures", "outages_per_year", *inputs(), *own]))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Lived:
+    """Mean of the replicas of every draw, in GPU-days of the job, by account."""
+
+    accounts: dict[str, np.ndarray]
+    total: np.ndarray
+    total_days: np.ndarray
+    bringup_days: np.ndarray
+    run_days: np.ndarray
+    ettr: np.ndarray
+    goodput: np.ndarray
+    spares: np.ndarray
+    gpus: int
+    finished: float
+    """Share of its work that the least finished draw has done; 1 where all are."""
+
+
+def _lived(
+    sites: Sites, site: Site, step: Prediction, catalog: Catalog,
+    quantiles: Mapping[str, np.ndarray], draws: int, replicas: int, seed: int,
+) -> _Lived:  # fmt: skip
+    at = [{name: float(q[n]) for name, q in quantiles.items()} for n in range(draws)]
+    runs = [_run(sites, site, step, catalog, one) for one in at]
+    books = play_many(runs, replicas=replicas, seed=seed)
+    brought = [
+        _brought(sites, site, run, one, replicas, seed) for run, one in zip(runs, at, strict=True)
+    ]
+    return _account(runs, books, np.array(brought), step)
+
+
+def _brought(
+    sites: Sites, site: Site, run: Run, at: Mapping[str, float], replicas: int, seed: int
+) -> float:
+    values = {name: _at(known, at.get(name, 0.5)) for name, known in site.bringup.items()}
+    found = bring_up(of_values(values), nodes=run.nodes, spares=run.policy.spares.nodes,
+                     target=sites.story.target, replicas=replicas, seed=seed)  # fmt: skip
+    return float(found.days_to_target_throughput.mean())
+
+
+def _run(
+    sites: Sites, site: Site, step: Prediction, catalog: Catalog, at: Mapping[str, float]
+) -> Run:  # fmt: skip
+    """With every input at its quantile, or in the middle where none is given."""
+    tier = catalog.tiers[site.tier]
+    known = outages()[tier.name]
+    events = _at(Known(value=known.per_year, low=known.low, high=known.high, basis="assumed",
+                       source=known.source), at.get("outages_per_year", 0.5))  # fmt: skip
+    rate = _at(site.failures, at.get("failures", 0.5))
+    model = replace(find_failures("llama-3"), per_node_day=rate, source=site.failures.source)
+    values = {name: quantile(row, at[name]) for name, row in inputs().items()
+              if name in at and name not in _OWN}  # fmt: skip
+    values |= tier_conditions(tier)
+    values |= {
+        "outages_per_year": events, "outage_seconds": tier.downtime_seconds_per_year / events,
+    }  # fmt: skip
+    values |= {name: _at(own, at.get(name, 0.5)) for name, own in site.conditions.items()}
+    met = changed(usual_conditions(model), values)
+    work = sites.story.tokens / step.job.step_tokens * step.step_seconds
+    run = Run(
+        label=site.name, gpus=step.layout.gpus, node_gpus=8, work_seconds=work, conditions=met,
+        step=step.ledger,
+    )  # fmt: skip
+    return replace(run, policy=_policy(site, run))
+
+
+_OWN = ("outages_per_year", "outage_seconds", "lemon_share", "lemon_failures", "infant_factor")
+"""Inputs that the sites state or that published rates contain."""
+
+
+def _policy(site: Site, run: Run) -> Policy:
+    """Spares for 99 % of the failures that the site has, and Daly's interval."""
+    return Policy(
+        spares=Spares(nodes=pool_nodes(run)),
+        eviction=Eviction(stragglers=site.evict, lemon_failures=site.lemon_failures),
+    )
+
+
+def _at(known: Known, at: float) -> float:
+    row = Input(name="input", source=known.source, as_of="2026", quantity="ratio", doc="",
+                value=known.value, low=known.low, high=known.high, basis=known.basis)  # fmt: skip
+    return quantile(row, at)
+
+
+def _account(runs: list[Run], books: list[Books], brought: np.ndarray, step: Prediction) -> _Lived:
+    """GPU-days by account; the step's own accounts share the useful time."""
+
+    def mean(name: str) -> np.ndarray:
+        return np.array([float(one.accounts[name].mean()) for one in books]) / 86400
+
+    gpus = runs[0].gpus
+    days = np.array([float(one.seconds.mean()) for one in books]) / 86400
+    allocated = np.array([run.allocated_gpus for run in runs])
+    useful = mean("useful")
+    whole = sum(step.ledger.accounts.values())
+    accounts = {"bring-up": brought * allocated}
+    for name, seconds in step.ledger.accounts.items():
+        accounts[name] = useful * gpus * seconds / whole
+    for name in ACCOUNTS[1:]:
+        accounts[name] = accounts.get(name, 0.0) + mean(name) * gpus
+    accounts["idle (spares)"] = days * (allocated - gpus)
+    worked = useful + mean("compute.clock") + mean("straggler")
+    return _Lived(
+        accounts=accounts, total=np.asarray(sum(accounts.values())), total_days=days + brought,
+        bringup_days=brought, run_days=days, ettr=worked / days,
+        goodput=useful * gpus / (days * allocated),
+        spares=np.array([run.policy.spares.nodes for run in runs]), gpus=gpus,
+        finished=float(useful.min() * 86400 / (runs[0].work_seconds or 1.0)),
+    )  # fmt: skip
+
+
+def _lines(one: _Lived, other: _Lived, usd_per_gpu_day: np.ndarray) -> list[Line]:
+    names = list(dict.fromkeys([*one.accounts, *other.accounts]))
+    zero = np.zeros_like(one.total)
+    lines = [
+        _line(name, one.accounts.get(name, zero), other.accounts.get(name, zero), usd_per_gpu_day,
+              one.gpus)
+        for name in names
+    ]  # fmt: skip
+    return sorted(lines, key=lambda line: -abs(line.difference))
+
+
+def _line(
+    name: str, one: np.ndarray, other: np.ndarray, usd_per_gpu_day: np.ndarray, gpus: int
+) -> Line:
+    more = other - one
+    low, _, high = percentiles(list(more / gpus))
+    usd = more * usd_per_gpu_day
+    usd_low, _, usd_high = percentiles(list(usd))
+    return Line(
+        account=name, days=(float(one.mean()) / gpus, float(other.mean()) / gpus),
+        difference=float(more.mean()) / gpus, low=low, high=high, usd=float(usd.mean()),
+        usd_low=usd_low, usd_high=usd_high,
+    )  # fmt: skip
+
+
+def _price(price: Price, at: float) -> float:
+    known = Known(value=price.value, low=price.low, high=price.high, basis="published", source="-")
+    return _at(known, at)
+
+
+def _result(site: Site, one: _Lived, step: Prediction, price: np.ndarray) -> SiteResult:
+    return SiteResult(
+        name=site.name,
+        doc=site.doc,
+        bringup_days=percentiles(list(one.bringup_days)),
+        run_days=percentiles(list(one.run_days)),
+        total_days=percentiles(list(one.total_days)),
+        usd=percentiles(list(one.total * price * 24)),
+        ettr=percentiles(list(one.ettr)),
+        goodput=percentiles(list(one.goodput)),
+        spares=percentiles(list(one.spares)),
+        finished=one.finished,
+        step_seconds=step.step_seconds,
+        mfu=step.ledger.mfu,
+    )
+
+
+def _assumed_share(
+    sites: Sites, predictions: list[Prediction], catalog: Catalog, seed: int
+) -> float | None:
+    first, second = sites.site
+    alike = _equal_where_assumed(sites)[1]
+    steps = (predictions[0], predictions[1], predictions[1])
+    one, other, left = (
+        _days(sites, site, step, catalog, seed)
+        for site, step in zip((first, second, alike), steps, strict=True)
+    )
+    if abs(other - one) < 0.01:
+        return None
+    return float(np.clip(1 - (left - one) / (other - one), 0, 1))
+
+
+def _equal_where_assumed(sites: Sites) -> list[Site]:
+    """Both sites with the first one's figure wherever the second's is assumed."""
+    first, second = sites.site
+
+    def known(mine: Mapping[str, Known], other: Mapping[str, Known]) -> dict[str, Known]:
+        found = {}
+        for name, row in mine.items():
+            same = other.get(name)
+            if row.basis == "published":
+                found[name] = row
+            elif same is not None:
+                found[name] = same
+        return found
+
+    conditions = known(second.conditions, first.conditions)
+    for name, row in first.conditions.items():
+        conditions.setdefault(name, row)
+    return [first, replace(second, conditions=conditions,
+                           bringup=known(second.bringup, first.bringup))]  # fmt: skip
+
+
+def _days(sites: Sites, site: Site, step: Prediction, catalog: Catalog, seed: int) -> float:
+    """Of the site with every input in the middle."""
+    run = _run(sites, site, step, catalog, {})
+    (books,) = play_many([run], replicas=200, seed=seed)
+    return float(books.seconds.mean()) / 86400 + _brought(sites, site, run, {}, 200, seed)

@@ -1,0 +1,310 @@
+"""Published runs and two sites as tables, figures and pages of the documentation.
+
+A page is Markdown: its tables, and bar charts that Mermaid draws where the page is shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from computeflow.units import format_share
+from computeflow.views.figures import OWNERS, Data, Figure, base_layout, value_axis
+from computeflow.views.tables import Table, columns
+
+if TYPE_CHECKING:
+    from computeflow.simulation.published import Validated
+    from computeflow.simulation.traces import Predicted
+    from computeflow.simulation.two_sites import Comparison, Line, SiteResult
+
+Three = tuple[float, float, float]
+_LEAST_DAYS = 0.05
+"""Lines that differ by less are put together."""
+
+
+def to_markdown(table: Table) -> str:
+    head = "| " + " | ".join(c.header for c in table.columns) + " |"
+    rule = "|" + "|".join("---:" if c.align == "right" else "---" for c in table.columns) + "|"
+    rows = [
+        "| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in table.rows
+    ]
+    notes = [f"\n{note}" for note in table.notes]
+    return "\n".join([f"**{table.title}**\n", head, rule, *rows, *notes])
+
+
+def runs_table(found: Sequence[Validated]) -> Table:
+    return Table(
+        title="Published runs, simulated from what is published of them",
+        columns=columns("run", "figure", "said", "alone", "middle", "range", "agrees", "assumed",
+                        right="said,alone,middle,range,assumed", wrap="run"),
+        rows=tuple(
+            (
+                one.name, _FIGURES[one.figure],
+                ("> " if one.relation == "more than" else "") + _figure(one.published, one.figure),
+                _figure(one.from_published, one.figure), _figure(one.simulated, one.figure),
+                f"{_figure(one.low, one.figure)} to {_figure(one.high, one.figure)}",
+                "yes" if one.agrees else "NO",
+                "-" if one.assumed_share is None else f"{100 * one.assumed_share:.0f} %",
+            )
+            for one in found
+        ),
+        notes=(
+            "said: by the source. alone: from published inputs alone, all others costing nothing. "
+            "middle: with the others in their middle. range: P10 over everything all inputs may be, "
+            "to P90 over the published ones alone; of MTBI, P10 to P90 over repeats. assumed: the "
+            "part of the simulated loss that rests on inputs nobody published.",
+        ),
+    )  # fmt: skip
+
+
+_FIGURES = {"ettr": "ETTR", "goodput": "goodput", "mtbi_hours": "MTBI h"}
+
+
+def _figure(value: float, figure: str) -> str:
+    return f"{value:.2f}" if figure == "mtbi_hours" else f"{value:.3f}"
+
+
+def trace_table(found: Sequence[Predicted], source: str) -> Table:
+    def ends(one: Predicted) -> str:
+        return "-" if one.low is None or one.high is None else f"{one.low:,.1f} to {one.high:,.1f}"
+
+    verdict = {True: "yes", False: "NO", None: "-"}
+    return Table(
+        title="A fault trace: fitted on its first half, its second predicted",
+        columns=columns("figure of the second half", "predicted", "range", "measured", "agrees",
+                        right="predicted,range,measured"),
+        rows=tuple(
+            (one.figure, f"{one.predicted:,.1f}", ends(one), f"{one.measured:,.1f}",
+             verdict[one.agrees])
+            for one in found
+        ),
+        notes=(f"{source}. Ranges hold 80 %, from how unevenly faults come in weeks of the first "
+               "half.",),
+    )  # fmt: skip
+
+
+def inputs_table(one: Validated) -> Table:
+    by_time = one.figure == "ettr"
+    rows = []
+    for row in one.inputs:
+        ends = (row.ettr_low, row.ettr_high)
+        if not by_time:
+            ends = (one.simulated * row.seconds / row.seconds_low,
+                    one.simulated * row.seconds / row.seconds_high)  # fmt: skip
+        low, value, high = (f"{x:,.7g}" for x in (row.low, row.value, row.high))
+        rows.append(
+            (row.name, row.basis, low, value, high, *(f"{x:.3f}" for x in ends), row.source)
+        )
+    return Table(
+        title=f"{one.name}: what each input does to {_FIGURES[one.figure]} {one.simulated:.3f}",
+        columns=columns("input", "basis", "low", "taken", "high", "at low", "at high", "source",
+                        right="low,taken,high,at low,at high", wrap="input,source"),
+        rows=tuple(rows),
+        notes=tuple(filter(None, (one.note, f"Source: {one.source}."))),
+    )  # fmt: skip
+
+
+def runs_page(found: Sequence[Validated], trace: Sequence[Predicted], source: str) -> str:
+    parts = [
+        "# Published runs, simulated",
+        "Written by `computeflow validate --runs --page docs/runs.md`. How to read it is in "
+        "[simulate.md](simulate.md).",
+        to_markdown(runs_table(found)),
+        to_markdown(trace_table(trace, source)),
+        "## What each result rests on",
+        "Every assumed input, and published ones that move the figure by a tenth of a point or more, "
+        "each moved alone to its ends.",
+        *(to_markdown(inputs_table(one)) for one in found if one.inputs),
+        "## The others",
+        *(f"**{one.name}.** {one.note} Source: {one.source}." for one in found if not one.inputs),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def sites_table(found: Comparison) -> Table:
+    one, other = found.results
+
+    def row(what: str, values: Sequence[Three], unit: str, scale: float = 1.0) -> tuple[str, ...]:
+        return (what, *(_three(v, unit, scale) for v in values))
+
+    both: list[SiteResult] = [one, other]
+    return Table(
+        title=f"The same job at two sites: {_job(found)}",
+        columns=columns("what", one.name, other.name, wrap=f"{one.name},{other.name}"),
+        rows=(
+            ("the site", one.doc, other.doc),
+            row("days to target throughput", [r.bringup_days for r in both], ""),
+            row("days of the run", [r.run_days for r in both], ""),
+            row("days in all", [r.total_days for r in both], ""),
+            row("million USD in all", [r.usd for r in both], "", 1e6),
+            row("ETTR, %", [r.ettr for r in both], "", 0.01),
+            row("goodput, %", [r.goodput for r in both], "", 0.01),
+            row("spare nodes", [r.spares for r in both], ""),
+            ("step, s", *(f"{r.step_seconds:.2f}" for r in both)),
+            ("MFU of a step", *(format_share(r.mfu) for r in both)),
+        ),
+        notes=(
+            f"Median, and P10 to P90 over {found.draws} draws of all inputs. USD at "
+            f"{found.sites.price.low:.2f} to {found.sites.price.high:.2f} per GPU-hour, the same at "
+            "both.",
+        ),
+    )
+
+
+def _job(found: Comparison) -> str:
+    story = found.sites.story
+    return f"{story.model} on {story.gpus:,} {story.accelerator}, {story.tokens / 1e12:g}T tokens"
+
+
+def _three(values: Three, unit: str, scale: float = 1.0) -> str:
+    low, middle, high = (f"{value / scale:,.1f}" for value in values)
+    return f"{middle}{unit} ({low} to {high})"
+
+
+def lines_table(found: Comparison) -> Table:
+    first, second = (result.name for result in found.results)
+    rows = [_line_row(line) for line in (*_shown(found), found.total)]
+    return Table(
+        title=f"Where the {second} site differs from the {first} one, account by account",
+        columns=columns("account", "first", "second", "days +", "80 % of draws", "M$ +", "of draws",
+                        right="first,second,days +,80 % of draws,M$ +,of draws"),
+        rows=tuple(rows),
+        notes=(
+            f"Days of {found.sites.story.gpus:,} GPUs: GPU-days over the job's size, spares "
+            "included. Means over all draws, so the lines add up to the total; ranges (P10 to P90) "
+            "do not.",
+        ),
+        strong=frozenset({len(rows) - 1}),
+    )  # fmt: skip
+
+
+def _shown(found: Comparison) -> list[Line]:
+    """Lines that differ, and the rest as one, so that the table still adds up."""
+    from dataclasses import replace
+
+    large = [line for line in found.lines if abs(line.difference) >= _LEAST_DAYS]
+    small = [line for line in found.lines if abs(line.difference) < _LEAST_DAYS]
+    if not small:
+        return large
+    rest = replace(
+        small[0],
+        account="all others",
+        days=(sum(line.days[0] for line in small), sum(line.days[1] for line in small)),
+        difference=sum(line.difference for line in small),
+        low=sum(line.low for line in small),
+        high=sum(line.high for line in small),
+        usd=sum(line.usd for line in small),
+        usd_low=sum(line.usd_low for line in small),
+        usd_high=sum(line.usd_high for line in small),
+    )
+    return [*large, rest]
+
+
+def _line_row(line: Line) -> tuple[str, ...]:
+    million = [value / 1e6 for value in (line.usd, line.usd_low, line.usd_high)]
+    return (
+        line.account,
+        *(f"{value:,.1f}" for value in line.days),
+        f"{line.difference:+,.1f}",
+        f"{line.low:+,.1f} to {line.high:+,.1f}",
+        f"{million[0]:+,.1f}",
+        f"{million[1]:+,.1f} to {million[2]:+,.1f}",
+    )
+
+
+def difference_figure(found: Comparison) -> Figure:
+    """A bar for every account that differs, with its range."""
+    lines = _shown(found)
+    names = [line.account for line in lines]
+    trace: Data = {
+        "type": "bar", "orientation": "h", "name": "days more, P10 to P90", "y": names,
+        "x": [line.difference for line in lines], "marker": {"color": OWNERS["site"]},
+        "error_x": {
+            "type": "data", "symmetric": False,
+            "array": [line.high - line.difference for line in lines],
+            "arrayminus": [line.difference - line.low for line in lines],
+        },
+        "hovertemplate": "%{y}: %{x:+,.2f} days<extra></extra>",
+    }  # fmt: skip
+    layout = base_layout(len(lines), 30)
+    layout["xaxis"] = value_axis("days more")
+    layout["yaxis"] |= {"categoryorder": "array", "categoryarray": names[::-1]}
+    return Figure(
+        title=f"What the {found.results[1].name} site takes longer, by account (days)",
+        data=(trace,),
+        layout=layout,
+        summary=_summary(found),
+        numbers=lines_table(found),
+    )
+
+
+def _summary(found: Comparison) -> str:
+    one, other = found.results
+    total = found.total
+    largest = ", ".join(f"{line.account} {line.difference:+.1f}" for line in _shown(found)[:3])
+    low, middle, high = (100 * value for value in found.premium)
+    return (
+        f"The {other.name} site takes {total.difference:,.0f} days of the whole job more "
+        f"({total.low:,.0f} to {total.high:,.0f}) and {total.usd / 1e6:,.0f} million USD "
+        f"({total.usd_low / 1e6:,.0f} to {total.usd_high / 1e6:,.0f}). Largest: {largest}. A GPU-hour "
+        f"at the {one.name} site may cost {middle:.0f} % more ({low:.0f} to {high:.0f}) before both "
+        "cost the same."
+    )
+
+
+def site_inputs_table(found: Comparison) -> Table:
+    first, second = (found.inputs[result.name] for result in found.results)
+    rows = []
+    for name in dict.fromkeys([*first, *second]):
+        cells = []
+        for side in (first, second):
+            row = side.get(name)
+            values = "" if row is None else f"{row.value:g} ({row.low:g} to {row.high:g})"
+            cells.append("packaged" if row is None else f"{values}, {row.basis}: {row.source}")
+        rows.append((name, *cells))
+    names = [result.name for result in found.results]
+    return Table(
+        title="What the sites are taken to be",
+        columns=columns("input", *names, wrap=",".join(("input", *names))),
+        rows=tuple(rows),
+    )
+
+
+def sites_page(found: Comparison) -> str:
+    lines = _shown(found)
+    one, other = found.results
+    layout = found.prediction.layout
+    left = 100 - 100 * (found.assumed_share or 0.0)
+    parts = [
+        "# Two sites, one job",
+        "Written by `computeflow sites --page docs/two_sites.md`. Neither site is a real one. What "
+        "tells them apart is listed at the end, each figure with its source or the word assumed.",
+        f"{_job(found)}, tp {layout.tp}, pp {layout.pp}, vp {layout.vp}, cp {layout.cp}, the same "
+        f"layout at both. {_summary(found)}",
+        f"If everything that nobody published were equal at both sites, {left:.0f} % of the "
+        "difference in days would remain; the rest is assumed. That the lower rate of failures comes "
+        "from the site is an assumption, too: published fleets differ that much, and do not say why.",
+        to_markdown(sites_table(found)),
+        _mermaid("Days of the whole job", [r.name for r in (one, other)],
+                 [r.total_days[1] for r in (one, other)], "days, median"),
+        to_markdown(lines_table(found)),
+        _mermaid(f"What the {other.name} site takes longer", [line.account for line in lines],
+                 [line.difference for line in lines], "days more, mean"),
+        f"`bring-up` is the time from handover to {100 * found.sites.story.target:.0f} % of the "
+        "expected throughput, in which nothing is trained. The step's time is predicted, with the "
+        "same layout and a network of half the width between nodes; its own "
+        "range (80 % of runs) is not drawn, because it moves both sites alike.",
+        to_markdown(site_inputs_table(found)),
+        f"Price: {found.sites.price.source}.",
+    ]  # fmt: skip
+    return "\n\n".join(parts) + "\n"
+
+
+def _mermaid(title: str, names: Sequence[str], values: Sequence[float], unit: str) -> str:
+    quoted = ", ".join(f'"{name}"' for name in names)
+    numbers = ", ".join(f"{value:.2f}" for value in values)
+    low = min(0.0, *values)
+    return (
+        f'```mermaid\nxychart-beta horizontal\n  title "{title}"\n  x-axis [{quoted}]\n'
+        f'  y-axis "{unit}" {low:.0f} --> {1.1 * max(values):.0f}\n  bar [{numbers}]\n```'
+    )

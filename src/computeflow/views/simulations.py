@@ -1,0 +1,290 @@
+"""Simulated runs as tables and figures."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from computeflow.units import format_seconds, format_share
+from computeflow.views.figures import GREY, OWNERS, Data, Figure, base_layout, value_axis
+from computeflow.views.tables import Table, columns
+
+if TYPE_CHECKING:
+    from computeflow.simulation.curves import IntervalCurve, Point, SparesCurve
+    from computeflow.simulation.sensitivity import Sensitivity
+    from computeflow.simulation.simulate import Simulation, Spread
+    from computeflow.simulation.timeline import Timeline
+
+DAY = 86400.0
+_STRIP = 60
+_COLOURS = {
+    "run": OWNERS["useful"], "restart": "#0072B2", "lost": "#56B4E9", "idle": "#E69F00",
+    "checkpoint": OWNERS["design"], "startup": GREY,
+}  # fmt: skip
+
+
+def simulation_table(found: Simulation, usd_per_gpu_hour: float | None = None) -> Table:
+    run, seconds = found.run, found.seconds
+    by_time = run.work_seconds is None
+    gpus = f"{run.gpus:,} GPUs"
+    if spares := run.policy.spares.nodes:
+        gpus += f" and {spares} spare {'node' if spares == 1 else 'nodes'}"
+    rows = [
+        ("length" if by_time else "finished after",
+         format_seconds(seconds.p50) if by_time else _range(seconds)),
+        ("goodput", _shares(found.goodput)),
+        ("ETTR", _shares(found.ettr)),
+        ("interruptions", f"{_counts(found.interruptions)}; {_causes(found)}"),
+        ("MTBI", "none" if found.mtbi_seconds is None else format_seconds(found.mtbi_seconds)),
+        ("planned stops", _counts(found.planned_stops)),
+        ("no spare there", f"{_counts(found.spare_waits)} times"),
+        ("saves", f"every {format_seconds(found.interval_seconds)} of work"),
+        ("by formula", f"ETTR {format_share(found.closed.meta_ettr)} (Meta), "
+         f"{format_share(found.closed.exact_ettr)} (exact for constant rates)"),
+        ("a recovery", f"{format_seconds(found.closed.recovery_seconds)}: " + ", ".join(
+            f"{name} {format_seconds(part)}" for name, part in found.closed.phases.items() if part)),
+    ]  # fmt: skip
+    if usd_per_gpu_hour is not None:
+        rows.insert(1, ("cost", _cost(found, usd_per_gpu_hour)))
+    if run.work_seconds is not None and run.work_seconds_range is not None:
+        low, high = (seconds.p50 * end / run.work_seconds for end in run.work_seconds_range)
+        rows.insert(1, ("step's own range", f"{format_seconds(low)} to {format_seconds(high)}, if "
+                        "the predicted step is as far off as those of 80 % of runs"))  # fmt: skip
+    if found.finished < 1:
+        rows.insert(
+            1, ("not finished", format_share(1 - found.finished) + " of replicas, given up")
+        )
+    return Table(
+        title=f"{run.label}: {gpus}, {found.replicas:,} replicas, seed {found.seed}",
+        columns=columns("what", "simulated", wrap="simulated"),
+        rows=tuple(rows),
+        notes=("Ranges hold 80 % of replicas (P10 to P90), around the median.",),
+    )
+
+
+def _range(spread: Spread) -> str:
+    return (
+        f"{format_seconds(spread.p50)} ({format_seconds(spread.p10)} to "
+        f"{format_seconds(spread.p90)})"
+    )
+
+
+def _shares(spread: Spread) -> str:
+    low, high = format_share(spread.p10), format_share(spread.p90)
+    return f"{format_share(spread.p50)} ({low} to {high})"
+
+
+def _counts(spread: Spread) -> str:
+    return f"{spread.p50:,.0f} ({spread.p10:,.0f} to {spread.p90:,.0f})"
+
+
+def _causes(found: Simulation) -> str:
+    most = sorted(found.by_cause.items(), key=lambda item: -item[1])
+    return ", ".join(f"{name} {count:,.1f}" for name, count in most[:5] if count >= 0.05) or "none"
+
+
+def _cost(found: Simulation, usd_per_gpu_hour: float) -> str:
+    scale = found.run.allocated_gpus * usd_per_gpu_hour / 3600
+    low, middle, high = (
+        f"${scale * value:,.0f}"
+        for value in (found.seconds.p10, found.seconds.p50, found.seconds.p90)
+    )
+    return f"{middle} ({low} to {high}) at ${usd_per_gpu_hour:g} per GPU-hour"
+
+
+def interval_table(curve: IntervalCurve) -> Table:
+    return Table(
+        title=f"Checkpoint interval: best {format_seconds(curve.best_seconds)}, Young "
+        f"{format_seconds(curve.young_seconds)}, Daly {format_seconds(curve.daly_seconds)}",
+        columns=columns("interval", "mean", "P10", "P90", "ETTR",
+                        right="interval,mean,P10,P90,ETTR"),
+        rows=tuple(
+            (format_seconds(p.at), _days(p.seconds), _days(p.p10), _days(p.p90),
+             format_share(p.ettr))
+            for p in curve.points
+        ),
+        notes=("Days. The curve is flat around its best: half or twice the interval costs little.",),
+    )  # fmt: skip
+
+
+def spares_table(curve: SparesCurve) -> Table:
+    return Table(
+        title=f"Spare nodes: {curve.fastest} are as fast as more, {curve.cheapest} pay for the "
+        f"fewest GPU-hours, {curve.pool} have one for 99 % of failures by rule",
+        columns=columns("spares", "mean", "P90", "no spare there", "million GPU-hours",
+                        right="spares,mean,P90,no spare there,million GPU-hours"),
+        rows=tuple(
+            (f"{p.at:.0f}", _days(p.seconds), _days(p.p90), f"{p.waits:,.1f}",
+             f"{p.gpu_seconds / 3.6e9:,.3f}")
+            for p in curve.points
+        ),
+        notes=("Days. GPU-hours include those of the spares.",),
+    )  # fmt: skip
+
+
+def sensitivity_table(found: Sequence[Sensitivity], *, by_time: bool) -> Table:
+    """ETTR where the run goes by time, days where it goes by work."""
+    rows = []
+    for one in found:
+        ends = (
+            [format_share(one.ettr_low), format_share(one.ettr_high)]
+            if by_time
+            else [_days(one.seconds_low), _days(one.seconds_high)]
+        )
+        rows.append((one.name, one.basis, *map(_number, (one.low, one.value, one.high)), *ends))
+    base = ""
+    if found:
+        base = format_share(found[0].ettr) if by_time else f"{_days(found[0].seconds)} days"
+    return Table(
+        title=f"What it rests on: {'ETTR' if by_time else 'mean time'} {base}, and with each input "
+        "at its ends",
+        columns=columns("input", "basis", "low", "taken", "high", "at low", "at high",
+                        right="low,taken,high,at low,at high", wrap="input"),
+        rows=tuple(rows),
+    )  # fmt: skip
+
+
+def timeline_table(found: Sequence[Timeline], seconds: float) -> Table:
+    """How much of each slice of time the job ran, in tenths."""
+    return Table(
+        title=f"The run in {_STRIP} slices of {format_seconds(seconds / _STRIP)}: tenths of each in "
+        "which steps ran (9: all or nearly)",
+        columns=columns("replica at", "0 ... end"),
+        rows=tuple((f"P{one.percentile}", _strip(one, seconds)) for one in found),
+    )
+
+
+def _strip(one: Timeline, seconds: float) -> str:
+    width = seconds / _STRIP
+    ran = [0.0] * _STRIP
+    for stretch in one.stretches:
+        if stretch.account != "run":
+            continue
+        for place in range(
+            int(stretch.start / width), min(int(stretch.end / width), _STRIP - 1) + 1
+        ):
+            low, high = place * width, (place + 1) * width
+            ran[place] += max(0.0, min(stretch.end, high) - max(stretch.start, low))
+    end = one.stretches[-1].end
+    last = min(math.ceil(end / width), _STRIP)
+    return "".join(str(min(int(10 * part / width), 9)) for part in ran[:last])
+
+
+def timeline_figure(found: Sequence[Timeline]) -> Figure:
+    """Progress of the replicas at their percentiles; flat where the job is down, falling where work
+    is lost.
+    """
+    dashes = ("dot", "solid", "dash")
+    traces: list[Data] = [
+        {
+            "type": "scatter", "mode": "lines", "name": f"P{one.percentile}",
+            "x": [t / DAY for t, _ in one.progress], "y": [w / DAY for _, w in one.progress],
+            "line": {"width": 2, "color": OWNERS["useful"], "dash": dashes[n % 3]},
+            "hovertemplate": "day %{x:.2f}: %{y:.2f} days of steps<extra></extra>",
+        }
+        for n, one in enumerate(found)
+    ]  # fmt: skip
+    middle = found[len(found) // 2]
+    for account, colour in _COLOURS.items():
+        parts = [s for s in middle.stretches if s.account == account]
+        if parts and account != "run":
+            traces.append(_bars(account, colour, [(s.start, s.end) for s in parts]))
+    layout = base_layout(1, 360)
+    layout["xaxis"] = value_axis("days") | {"rangemode": "tozero"}
+    layout["yaxis"] |= {"title": {"text": "days of steps that stand"}, "showgrid": True,
+                        "gridcolor": "#E6E6E6", "rangemode": "tozero"}  # fmt: skip
+    return Figure(
+        title="Progress of simulated runs, and where the median one is down (days)",
+        data=tuple(traces),
+        layout=layout,
+        summary=_timeline_summary(middle),
+        numbers=_stretch_table(middle),
+    )
+
+
+def _bars(account: str, colour: str, spans: Sequence[tuple[float, float]]) -> Data:
+    """Along the axis, so that every stop of the median replica can be seen."""
+    x: list[float | None] = []
+    for start, end in spans:
+        x += [start / DAY, end / DAY, None]
+    return {
+        "type": "scatter", "mode": "lines", "name": account, "x": x,
+        "y": [None if v is None else 0.0 for v in x],
+        "line": {"width": 12, "color": colour}, "hoverinfo": "skip",
+    }  # fmt: skip
+
+
+def _timeline_summary(one: Timeline) -> str:
+    end = one.stretches[-1].end
+    down = sum(s.end - s.start for s in one.stretches if s.account != "run")
+    return (
+        f"The median replica is down for {format_seconds(down)} of {format_seconds(end)}; what it "
+        "repeats after failures is seen where its line falls."
+    )
+
+
+def _stretch_table(one: Timeline) -> Table:
+    total: dict[str, tuple[int, float, float]] = {}
+    for s in one.stretches:
+        count, seconds, longest = total.get(s.account, (0, 0.0, 0.0))
+        total[s.account] = (count + 1, seconds + s.end - s.start, max(longest, s.end - s.start))
+    return Table(
+        title=f"The median replica (number {one.replica})",
+        columns=columns("what", "times", "hours", "longest h", right="times,hours,longest h"),
+        rows=tuple(
+            (name, str(count), f"{seconds / 3600:,.1f}", f"{longest / 3600:,.2f}")
+            for name, (count, seconds, longest) in total.items()
+        ),
+    )
+
+
+def curve_figure(points: Sequence[Point], *, what: str, best: float, log: bool) -> Figure:
+    """Mean time with P10 to P90 over a setting; the best is marked."""
+    x = [p.at for p in points]
+    trace: Data = {
+        "type": "scatter", "mode": "lines+markers", "name": "mean, P10 to P90", "x": x,
+        "y": [p.seconds / DAY for p in points], "line": {"width": 2, "color": OWNERS["useful"]},
+        "error_y": {
+            "type": "data", "symmetric": False, "color": GREY, "thickness": 1.5,
+            "array": [(p.p90 - p.seconds) / DAY for p in points],
+            "arrayminus": [(p.seconds - p.p10) / DAY for p in points],
+        },
+        "hovertemplate": f"%{{x:,.4g}} {what}: %{{y:,.2f}} days<extra></extra>",
+    }  # fmt: skip
+    least = min(p.seconds for p in points)
+    shown = [p for p in points if p.seconds < 1.5 * least]
+    layout = base_layout(1, 300)
+    layout["xaxis"] = value_axis(what) | ({"type": "log"} if log else {})
+    top = max(max(p.p90, p.seconds) for p in shown) / DAY
+    layout["yaxis"] |= {
+        "title": {"text": "days"}, "showgrid": True, "gridcolor": "#E6E6E6",
+        "range": [0.98 * min(p.p10 for p in shown) / DAY, 1.02 * top],
+    }  # fmt: skip
+    layout["shapes"] = [
+        {"type": "line", "x0": best, "x1": best, "yref": "paper", "y0": 0, "y1": 1,
+         "line": {"dash": "dash", "width": 2, "color": GREY}}
+    ]  # fmt: skip
+    hidden = len(points) - len(shown)
+    note = f" {hidden} settings take more than half as long again and lie above." if hidden else ""
+    return Figure(
+        title=f"Time of the run over {what} (days)",
+        data=(trace,),
+        layout=layout,
+        summary=f"Best at {best:,.4g} {what}, {least / DAY:,.2f} days.{note}",
+        numbers=Table(
+            title=f"Time over {what}",
+            columns=columns(what, "days", "P10", "P90", right=f"{what},days,P10,P90"),
+            rows=tuple(
+                (f"{p.at:,.4g}", _days(p.seconds), _days(p.p10), _days(p.p90)) for p in points
+            ),
+        ),
+    )
+
+
+def _days(seconds: float) -> str:
+    return f"{seconds / DAY:,.2f}"
+
+
+def _number(value: float) -> str:
+    return f"{value:,.7g}" if value == round(value, 4) else f"{value:,.4g}"

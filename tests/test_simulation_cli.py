@@ -1,0 +1,123 @@
+"""`computeflow simulate`, `sites` and `validate --runs` from the shell."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from computeflow.cli import run
+
+JOB = ["llama-3.1-8b", "--on", "h100-sxm:256", "--global-batch", "256", "--seq-len", "8192",
+       "--tp", "2", "--repeats", "50"]  # fmt: skip
+TOKENS = ["--tokens", "2T"]
+
+
+def simulated(capsys: pytest.CaptureFixture[str], *more: str) -> dict[str, Any]:
+    assert run(["simulate", *JOB, *more, "-o", "json"]) == 0
+    data: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return data
+
+
+def test_a_run_comes_out_with_its_ledger_its_range_and_its_sources(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    data = simulated(capsys, *TOKENS, "--spares", "2")
+    assert data["schema"] == "computeflow.simulation/1"
+    assert data["seconds"]["p10"] <= data["seconds"]["p50"] <= data["seconds"]["p90"]
+    booked = sum(entry for entry in data["ledger"]["accounts"].values())
+    assert booked == pytest.approx(data["allocated_gpus"] * data["seconds"]["mean"], rel=1e-6)
+    assert data["ledger"]["accounts"]["compute.model"] > 0
+    assert all(row["source"] for row in data["inputs"])
+
+
+def test_the_same_seed_prints_the_same_text(capsys: pytest.CaptureFixture[str]) -> None:
+    assert simulated(capsys, *TOKENS) == simulated(capsys, *TOKENS)
+
+
+def test_what_is_set_is_what_is_simulated(capsys: pytest.CaptureFixture[str]) -> None:
+    usual = simulated(capsys, *TOKENS)
+    slow = simulated(capsys, *TOKENS, "--set", "load_seconds=5h", "--set", "throttle=0.1")
+    assert slow["conditions"]["load_seconds"] == 5 * 3600
+    assert slow["seconds"]["mean"] > 1.09 * usual["seconds"]["mean"]
+
+
+def test_storage_says_how_long_saving_and_loading_take(capsys: pytest.CaptureFixture[str]) -> None:
+    data = simulated(capsys, *TOKENS, "--storage", "tectonic-llama-3", "--saving", "sync")
+    size = data["conditions"]["stall_seconds"] * 2e12
+    assert size == pytest.approx(8.03e9 * 14, rel=0.2)
+    assert data["conditions"]["load_seconds"] == data["conditions"]["stall_seconds"]
+
+
+def test_all_extras_are_shown_and_the_report_is_written(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    page = tmp_path / "run.html"
+    more = ["--days", "30", "--best", "--timeline", "--sensitivity", "--price", "$2", "--tier",
+            "tier-2", "--html", str(page)]  # fmt: skip
+    assert run(["simulate", *JOB, *more]) == 0
+    printed = capsys.readouterr().out
+    for words in ("Checkpoint interval", "Spare nodes", "slices of", "What it rests on", "$2 per"):
+        assert words in printed
+    assert all(len(line) <= 80 for line in printed.splitlines())
+    assert page.read_text().count("<figure>") >= 4
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        (["--days", "3", "--failures", "lama-3"], "nearest: llama-3"),
+        (["--days", "3", "--set", "load_second=1"], "nearest: load_seconds"),
+        (["--days", "3", "--set", "load_seconds"], "NAME=VALUE"),
+        (["--days", "3", "--set", "load_seconds=1 parsec"], "unit of seconds"),
+        (["--days", "3", "--tier", "tier-9"], "nearest: tier-"),
+        (["--days", "3", "--interval", "10min", "--checkpoint-steps", "5"], "give one"),
+        (["--days", "3", "--saving", "sync"], "--storage"),
+        (["--days", "3", "--spares", "-1"], "spare nodes"),
+        (["--days", "0"], "a run of 0 days"),
+        (["--days", "3", "--tokens", "1T"], "--tokens"),
+        ([], "--tokens"),
+    ],
+)
+def test_a_mistake_is_one_line(
+    more: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["simulate", *JOB, *more]) == 2
+    printed = capsys.readouterr().err
+    assert words in printed
+    assert "Traceback" not in printed
+
+
+def test_a_layout_that_does_not_fit_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    big = ["llama-3.1-405b", "--on", "h100-sxm:256", "--global-batch", "256", "--seq-len", "8192",
+           "--tp", "2", "--days", "1"]  # fmt: skip
+    assert run(["simulate", *big]) == 2
+    assert "does not fit" in capsys.readouterr().err
+
+
+def test_without_a_layout_the_planners_best_is_taken(capsys: pytest.CaptureFixture[str]) -> None:
+    job = ["llama-3.1-8b", "--on", "h100-sxm:64", "--global-batch", "256", "--seq-len", "8192"]
+    assert run(["simulate", *job, "--days", "3", "--repeats", "5", "-o", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["gpus"] == 64
+
+
+def test_sites_are_compared_and_written_as_a_page(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    page = tmp_path / "sites.md"
+    assert run(["sites", "--draws", "8", "--page", str(page), "-o", "json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert len(data["results"]) == 2
+    assert page.read_text().startswith("# Two sites")
+    assert run(["sites", "--page", str(tmp_path / "no" / "such")]) == 2
+
+
+def test_published_runs_are_validated_by_flag(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["validate", "--runs", "-o", "json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert {one["name"] for one in data["runs"]} >= {"llama-3-405b", "byterobust", "opt-175b"}
+    assert data["trace"][0]["agrees"] is True
+    assert run(["validate", "--page", "x.md"]) == 2
+    assert run(["validate", "--runs", "--cases", "x.csv"]) == 2
