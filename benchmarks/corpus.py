@@ -7,7 +7,10 @@ second only judges, and so on. A planted fault counts as one where its removal g
 
 from __future__ import annotations
 
+import io
 import json
+import subprocess
+import tarfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -65,6 +68,39 @@ def recordings() -> list[Recording]:
                     judges=turn[key] % 2 == 1, saved=saved, spread=spread,
                 )
             )  # fmt: skip
+    return found
+
+
+EARLIER = "57923e6"
+"""The commit that holds an older set of recordings, made on another H200 before any rule was written."""
+
+
+def earlier(folder: Path) -> list[Recording]:
+    """That set, out of the repository's history into a folder; empty where history is not there."""
+    packed = subprocess.run(
+        ["git", "archive", EARLIER, "tests/data/h200_traces"],
+        cwd=DATA.parents[1], capture_output=True, check=False,
+    )  # fmt: skip
+    if packed.returncode:
+        return []
+    with tarfile.open(fileobj=io.BytesIO(packed.stdout)) as files:
+        files.extractall(folder, filter="data")
+    traces = folder / "tests" / "data" / "h200_traces"
+    found = []
+    for name, row in json.loads((traces / "index.json").read_text()).items():
+        if row["label"] in ("slow-rank", "unequal-lengths"):
+            label = None  # on one rank there is nobody to wait
+        else:  # this one is removed by merging micro-batches
+            label = "underfilled" if name == "launch-bound-parts" else RULE_OF.get(row["label"])
+        taken = sum(step["seconds"] for step in row["summary"]["steps"][1:3])
+        saved = taken - row["removed_seconds"] if "removed_seconds" in row else None
+        hidden = saved is not None and saved < COST * taken
+        found.append(
+            Recording(
+                name=name, path=traces / f"{name}.json.gz", label=row["label"],
+                rule=None if hidden else label, also=(), judges=True, saved=saved, spread=0.0,
+            )
+        )  # fmt: skip
     return found
 
 

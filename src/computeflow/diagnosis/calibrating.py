@@ -55,7 +55,7 @@ def supported(case: Case) -> tuple[Factors, list[str]]:
     run = case.replay
     factors, left_out = run.factors, []
     parts = run.measured
-    for name in ("matmul", "attention", "other", "optimizer"):
+    for name in ("matmul", "attention", "other", "loss", "optimizer"):
         if getattr(parts, name) < _LEAST * run.step_seconds:
             factors = replace(factors, **{name: 1.0})
             left_out.append(f"{name}: under {_LEAST:.0%} of the step")

@@ -50,6 +50,7 @@ class Replay:
     """Per step: gaps because the host is slow, of no other root."""
     queued_seconds: float
     step_seconds: float
+    recompute_seconds: float = 0.0
     factors: Factors = field(default_factory=Factors)
     """Measured over predicted."""
 
@@ -74,8 +75,9 @@ def replay(rank: RankMeasured, inferred: Inferred, cluster: Cluster) -> Replay:
         measured=measured_parts(rank, inferred),
         late_seconds=sum(rank.signals.setbacks.get(n, 0.0) for n in ("launch", "optimizer"))
         / steps,
-        queued_seconds=rank.host.get("queued", 0.0) / steps,
+        queued_seconds=(rank.host.get("queued", 0.0) - rank.signals.optimizer_queued) / steps,
         step_seconds=sum(rank.step_seconds) / steps,
+        recompute_seconds=rank.accounts.get("compute.recompute", 0.0) / steps,
     )
     return replace(run, factors=fit(run))
 
@@ -88,10 +90,12 @@ def measured_parts(rank: RankMeasured, inferred: Inferred) -> Parts:
     written_out = inferred.stack.attention == "unfused"
     attention = sum(row.seconds for row in own if row.name not in PRODUCTS)
     attention = rank.signals.unfused_attention if written_out else attention
-    other = rank.accounts.get("compute", 0.0) - matmul - attention
+    loss = rank.signals.loss_seconds
+    other = rank.accounts.get("compute", 0.0) - matmul - attention - loss
+    optimizer = rank.accounts.get("optimizer", 0.0) + rank.signals.optimizer_queued
     return Parts(
         matmul=matmul / steps, attention=attention / steps, other=max(other, 0.0) / steps,
-        optimizer=rank.accounts.get("optimizer", 0.0) / steps,
+        loss=loss / steps, optimizer=optimizer / steps,
     )  # fmt: skip
 
 
@@ -104,13 +108,19 @@ def fit(run: Replay) -> Factors:
         matmul=_ratio(run.measured.matmul, generic.matmul),
         attention=_ratio(run.measured.attention, generic.attention),
         other=_ratio(run.measured.other, generic.other),
+        loss=_ratio(run.measured.loss, generic.loss),
         optimizer=_ratio(run.measured.optimizer, generic.optimizer),
         queued_seconds=run.queued_seconds / (rounds * seen.job.model.layers),
     )
+    if run.recompute_seconds > 0:
+        parameters = found.applied(load_parameters())
+        again = predict(seen.job, run.cluster, seen.layout, seen.stack, parameters).ledger
+        share = again.booked("compute.recompute") / again.gpus
+        found = replace(found, recompute=_ratio(run.recompute_seconds, share))
     if run.late_seconds < HOST_LEAST * run.step_seconds:
         return found
     if run.late_seconds > HOST_BOUND * run.step_seconds:
-        found = replace(found, matmul=1.0, attention=1.0, other=1.0)
+        found = replace(found, matmul=1.0, attention=1.0, other=1.0, loss=1.0)
     return replace(found, host=_host_factor(run, found))
 
 

@@ -24,7 +24,9 @@ class Parts:
     """Of weights, head included; what is computed again is not."""
     attention: float
     other: float
-    """Memory-bound kernels of forward and backward, loss included."""
+    """Memory-bound kernels of the layers, forward and backward."""
+    loss: float
+    """Memory-bound kernels of the loss."""
     optimizer: float
 
 
@@ -46,7 +48,8 @@ def step_parts(
     return Parts(
         matmul=_first(rounds * (linear + products)),
         attention=_first(rounds * attention),
-        other=_first(rounds * (other + loss)),
+        other=_first(rounds * other),
+        loss=_first(rounds * loss),
         optimizer=_first(update(batch, p, r)[0]),
     )
 

@@ -182,7 +182,9 @@ def _passes(
     one = terms.layer(b, k, p, r)
     tp, cp = terms.tensor_parallel(b, k, p), terms.context_parallel(b, k, p)
     ep = terms.expert_parallel(b, k, p)
-    again = b.recompute_full * one.forward + b.recompute_selective * _selective(b, one)
+    again = b.recompute_full * one.forward * p["recomputed"] + b.recompute_selective * _selective(
+        b, one
+    )
     host = p["host_forward"] * np.where(b.tp > 1, p["host_tp"], 1.0) * terms.host_share(b, k, p)
     sequence = 1 + 0.5 * b.sequence_parallel  # backward gathers the activations once more
     uneven = one.routed / 3 * _heaviest_load(b, k)
@@ -204,9 +206,12 @@ def _passes(
         "comm.ep": ep + b.recompute_full * ep,
         "uneven": (2 + b.recompute_full) * uneven,
     }
-    forward["host"] = _late(_device(forward), host) + p["queued"] / 3
-    backward["host"] = _late(_device(backward), host * (p["host_backward"] + b.recompute_full))
-    backward["host"] += p["queued"] * (2 + b.recompute_full) / 3
+    forward["host"] = _waiting(forward, host, p["queued"] / 3)
+    more = (
+        1 + b.recompute_full / 2
+    )  # kernels of the backward pass: twice the forward ones, and again
+    launching = host * (p["host_backward"] + b.recompute_full)
+    backward["host"] = _waiting(backward, launching, 2 * p["queued"] / 3 * more)
     for parts in (forward, backward):
         parts["copy"] = _fetched(b, k, p, parts)
     return _gathered(b, k, p, forward), _gathered(b, k, p, backward, scatters=True)
@@ -246,6 +251,11 @@ def _heaviest_load(b: Batch, k: Kind) -> Floats:
     """
     mine = np.where(k.experts > 0, np.maximum(k.experts / b.ep, 1.0), 1.0)
     return np.asarray(b.expert_spread * np.sqrt(2 * np.log(np.maximum(b.ep, 1.0)) / mine))
+
+
+def _waiting(parts: dict[str, Floats], host: Floats, queued: Floats | float) -> Floats:
+    """Because the host is late, and between kernels that it launched in time."""
+    return _late(_device(parts) + queued, host) + queued
 
 
 def _late(device: Floats, host: Floats) -> Floats:

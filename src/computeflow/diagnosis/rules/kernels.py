@@ -108,7 +108,7 @@ def in_half_precision(run: Replay) -> Replay:
         run.inferred.stack, param_bytes=2.0, grad_bytes=2.0, state_bytes=4.0, attention="latest"
     )
     job = replace(run.inferred.job, precision="bf16")
-    factors = replace(run.factors, matmul=1.0, attention=1.0, other=1.0, optimizer=1.0)
+    factors = replace(run.factors, matmul=1.0, attention=1.0, other=1.0, loss=1.0, optimizer=1.0)
     return replace(run, inferred=replace(run.inferred, job=job, stack=stack), factors=factors)
 
 

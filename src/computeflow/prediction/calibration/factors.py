@@ -23,8 +23,12 @@ class Factors:
     matmul: float = 1.0
     attention: float = 1.0
     other: float = 1.0
-    """Memory-bound kernels."""
+    """Memory-bound kernels of the layers."""
+    loss: float = 1.0
+    """Memory-bound kernels of the loss."""
     optimizer: float = 1.0
+    recompute: float = 1.0
+    """Of what full recomputation repeats."""
     host: float = 1.0
     """The host's time to launch a layer."""
     queued_seconds: float = 0.0
@@ -59,10 +63,12 @@ class Factors:
         changed = {name: p[name] / self.matmul for name in _SUSTAINED}
         for name in ("attention_forward", "attention_backward"):  # follow the clock, too
             changed[name] = p[name] * self.matmul / self.attention
-        for name in ("elementwise_bytes", "logit_bytes", "scan_bytes", "permute_bytes"):
+        for name in ("elementwise_bytes", "scan_bytes", "permute_bytes"):
             changed[name] = p[name] * self.other
+        changed["logit_bytes"] = p["logit_bytes"] * self.loss
         changed["softmax_bytes"] = p["softmax_bytes"] * self.attention
         changed["optimizer_bytes"] = p["optimizer_bytes"] * self.optimizer
+        changed["recomputed"] = p["recomputed"] * self.recompute
         changed["host_forward"] = p["host_forward"] * self.host
         changed["queued"] = max(self.queued_seconds, p["queued"])
         changed["link_efficiency"] = p["link_efficiency"] / self.link

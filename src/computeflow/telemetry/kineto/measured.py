@@ -119,6 +119,8 @@ class Signals:
     pageable_count: int = 0
     shapes: tuple[ShapeRow, ...] = ()
     """Most FLOPs first."""
+    loss_seconds: float = 0.0
+    """Of kernels between the forward pass's last product and the backward pass's first: the loss."""
     unfused_attention: float = 0.0
     """Seconds of kernels of attention that is written out: products of scores and all between them."""
     optimizer_kernels: int = 0

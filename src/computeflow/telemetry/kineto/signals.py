@@ -50,6 +50,7 @@ def find_signals(
         pageable_bytes=float(np.maximum(device.bytes[pageable], 0).sum()),
         pageable_count=int(pageable.sum()),
         shapes=_shapes(trace, role, steps, edges, owner, busy, seconds),
+        loss_seconds=_loss(trace, made, busy & (owner < 0), seconds),
         unfused_attention=_written_out(
             trace, made, busy & ~role.optimizer & ~role.recompute, seconds
         ),
@@ -135,6 +136,18 @@ def _phases(trace: Trace) -> NDArray[np.int32]:
         again = recomputed(trace, int(thread)).contains(start)
         phase[rows] = np.where(again, 2, np.where(back, 1, 0))
     return phase
+
+
+def _loss(
+    trace: Trace, made: Launches, busy: NDArray[np.bool_], seconds: NDArray[np.float64]
+) -> float:
+    """Kernels of no product that are launched where the forward pass turns into the backward one."""
+    products, phase = trace.products, _phases(trace)
+    turns = np.flatnonzero((phase[:-1] == 0) & (phase[1:] == 1))
+    if not len(turns):
+        return 0.0
+    spans = union(products.end[turns], products.start[turns + 1])
+    return float(seconds[busy][spans.contains(made.start[busy])].sum())
 
 
 def _written_out(
