@@ -28,15 +28,20 @@ $(STAMP): pyproject.toml
 	@touch $@
 	@echo "[setup] done: $(BIN)/computeflow"
 
-demo: $(STAMP)  ## a catalog row, a ledger and a prediction, from the command line
-	@echo '$$ computeflow catalog h100-sxm'
-	@$(BIN)/computeflow catalog h100-sxm
+DEMO_TRACE := tests/data/h200_traces/slow-loader-0.03.json.gz
+DEMO_PLAN := plan llama-3.1-70b --on h100-sxm:512 --global-batch 1024 --seq-len 8192 --top 3
+demo: $(STAMP)  ## probe this machine, plan a job, audit a real recording with findings in $$
+	@mkdir -p build
+	@echo '$$ computeflow probe --quick'
+	@$(BIN)/computeflow probe --quick --quiet
 	@echo
-	@echo '$$ computeflow ledger examples/llama-3.1-405b.json'
-	@$(BIN)/computeflow ledger examples/llama-3.1-405b.json
+	@echo '$$ computeflow $(DEMO_PLAN)'
+	@$(BIN)/computeflow $(DEMO_PLAN)
 	@echo
-	@echo '$$ computeflow predict llama-3.1-70b --on h100-sxm:512 --global-batch 1024 --seq-len 8192 --tp 4 --pp 4 --vp 5 --cp 2'
-	@$(BIN)/computeflow predict llama-3.1-70b --on h100-sxm:512 --global-batch 1024 --seq-len 8192 --tp 4 --pp 4 --vp 5 --cp 2
+	@echo '$$ computeflow audit $(DEMO_TRACE) --price 2.50 --html build/audit.html'
+	@$(BIN)/computeflow audit $(DEMO_TRACE) --no-cache --price 2.50 --html build/audit.html
+	@echo
+	@echo 'The report: file://$(abspath build/audit.html)'
 
 test: $(STAMP) lint  ## lint, types and tests
 	@echo "[test] pytest"

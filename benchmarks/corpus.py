@@ -72,7 +72,7 @@ def recordings() -> list[Recording]:
 
 
 EARLIER = "57923e6"
-"""The commit that holds an older set of recordings, made on another H200 before any rule was written."""
+"""The commit that holds an older set of recordings, of another H200, before any rule was written."""
 
 
 def earlier(folder: Path) -> list[Recording]:

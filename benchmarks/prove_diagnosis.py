@@ -128,9 +128,10 @@ def earlier_lines() -> list[str]:
         f"(commit {EARLIER}), made before the rules were written and used for none of them: "
         f"{sum(row.found for row in faults)} of {len(faults)} faults found; "
         f"{sum(not row.claims for row in silent)} of {len(silent)} without a fault (or with one that "
-        f"cost under {COST:.0%}) get no finding. Wrong: {', '.join(wrong) or 'none'}. The median claim "
-        f"is {100 * statistics.median(errors):.0f} % off; {len(faults) - len(far)} of {len(faults)} are "
-        f"within {ALLOWED:.0%}; farther: {', '.join(far) or 'none'}. There, each run was made once.", "",
+        f"cost under {COST:.0%}) get no finding. Wrong: {', '.join(wrong) or 'none'}. The median "
+        f"claim is {100 * statistics.median(errors):.0f} % off; {len(faults) - len(far)} of "
+        f"{len(faults)} are within {ALLOWED:.0%}; farther: {', '.join(far) or 'none'}. There, each "
+        "run was made once.", "",
     ]  # fmt: skip
 
 

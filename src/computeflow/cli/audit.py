@@ -235,7 +235,7 @@ class _Wanted:
         diagnosis = diagnosed(found.traces, reader.catalog, found.observed, expected, before)
         ledger = found.traces.job.ledger
         data |= diagnosis_data(diagnosis, ledger, self.price)
-        tables += diagnosis_tables(diagnosis, ledger, self.price)
+        tables[1:1] = diagnosis_tables(diagnosis, ledger, self.price)  # right after the ledger
         if self.calibrate is not None:
             write_calibration(self.calibrate, found.traces, reader.catalog)
         if self.html is not None:

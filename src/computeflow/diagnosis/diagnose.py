@@ -58,10 +58,10 @@ def make_case(audit: Audit, catalog: Catalog, observed: Sequence[Observed] = ())
 
 
 def _replay(audit: Audit, catalog: Catalog) -> tuple[Replay | None, str]:
-    if audit.accelerator is None:
-        return None, "the accelerator (--on): its name is not in the catalog"
     if not audit.ranks[0].on_device:
         return None, "a device: the host computes"
+    if audit.accelerator is None:
+        return None, "the accelerator (--on): its name is not in the catalog"
     try:
         inferred = infer(audit.ranks)
         cluster = usual_cluster(audit.accelerator.name, inferred.layout.gpus, catalog)

@@ -35,7 +35,8 @@ class Redaction:
             for key, value in data.items():
                 inner = _FIELDS.get(str(key), "")
                 self._collect(value, inner)
-                if kind and isinstance(key, str):  # a table by node or by user
+                # a table by node or by user, and not one of figures
+                if kind and isinstance(key, str) and not isinstance(value, float):
                     self._name(kind, key)
         elif isinstance(data, list | tuple):
             for value in data:

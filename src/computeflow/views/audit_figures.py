@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from computeflow.ledger import Ledger, Window, describe
 from computeflow.units import format_seconds, format_si
 from computeflow.views.cards import Worth, finding_cards
-from computeflow.views.figures import Data, Figure, ledger_figure
+from computeflow.views.figures import Figure, ledger_figure
 from computeflow.views.flows import flow_figure, owner_seconds
 from computeflow.views.heatmaps import ranks_figure
 from computeflow.views.ledgers import gap_table
@@ -60,20 +60,13 @@ def waterfall(measured: Ledger, expected: Ledger | None) -> Figure:
         for axis, label in (("xaxis", "measured"), ("xaxis2", "expected")):
             room = [0, 1.15 * layout[axis]["range"][1]]
             layout[axis] = layout[axis] | {"title": {"text": label}, "nticks": 4, "range": room}
-    data = tuple(trace | _own_length(trace) for trace in figure.data)
-    return replace(figure, data=data, layout=layout, numbers=replace(figure.numbers, notes=()))
+    return replace(figure, layout=layout, numbers=replace(figure.numbers, notes=()))
 
 
 def _gaps(diagnosis: Diagnosis) -> Table:
     table = gap_table(list(diagnosis.gaps), "equal work")
     rows = ((row[0].replace("+", " + "), *row[1:]) for row in table.rows)  # can break on a phone
     return replace(table, rows=tuple(rows))
-
-
-def _own_length(trace: Data) -> Data:
-    """On hover the bar's length: Plotly's `x` of a bar that starts at a base is where it ends."""
-    shown = trace["hovertemplate"].replace("%{x:", "%{customdata:")
-    return {"customdata": trace["x"], "hovertemplate": shown}
 
 
 def head_table(found: Audit, diagnosis: Diagnosis, price: float | None) -> Table:

@@ -110,9 +110,11 @@ def _falling(ledger: Ledger, names: list[str], axis: str, unit: str, size: float
                 "type": "bar", "orientation": "h", "name": owner, "legendgroup": owner,
                 "xaxis": axis, "y": mine, "x": [booked[name] / size for name in mine],
                 "base": [starts[name] / size for name in mine], "marker": _marker(owner),
+                "customdata": [booked[name] / size for name in mine],
                 "text": [format_share(booked[name] / ledger.gpu_seconds) for name in mine],
                 "textposition": "outside", "textangle": 0, "constraintext": "none", "cliponaxis": False,
-                "hovertemplate": f"%{{y}}: %{{x:,.1f}} {unit}, %{{text}}<extra>{owner}</extra>",
+                "hovertemplate": f"%{{y}}: %{{customdata:,.1f}} {unit}, %{{text}}"
+                f"<extra>{owner}</extra>",
             }
         )  # fmt: skip
     return traces

@@ -73,7 +73,8 @@ def _straggler(case: Case, rank: RankMeasured, wait: float) -> list[Finding]:
     )
     return found(
         "straggler-rank",
-        f"{len(waited)} ranks wait for rank {rank.rank}" + (f": {reasons}" if reasons else ""),
+        f"{len(waited)} rank{'s wait' if len(waited) > 1 else ' waits'} for rank {rank.rank}"
+        + (f": {reasons}" if reasons else ""),
         claims,
         [
             milliseconds(f"waits for rank {rank.rank}", case.where("account straggler"), wait, 0.0),
