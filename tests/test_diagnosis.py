@@ -33,6 +33,7 @@ from computeflow.ledger import (
     ledger_to_data,
 )
 from computeflow.telemetry.audit import Audit, audit
+from computeflow.telemetry.observed import Happening, Observed
 from kineto_maker import data_parallel_job
 
 DATA = Path(__file__).parent / "data"
@@ -158,6 +159,24 @@ def test_a_made_job_with_one_slow_rank_among_eight(tmp_path: Path) -> None:
     found = diagnose(audit([tmp_path], CATALOG, cache=False), CATALOG)
     stragglers = [finding for finding in found.findings if finding.rule == "straggler-rank"]
     assert [finding.ranks for finding in stragglers] == [(5,)]
+
+
+def test_what_other_sources_saw_of_a_slow_rank_stands_beside_it(tmp_path: Path) -> None:
+    data_parallel_job(tmp_path, ranks=8, slow={5: 1.3})
+    found = audit([tmp_path], CATALOG, cache=False)
+    start = found.ranks[0].window_start / 1e9
+    seen = [
+        Happening(seconds=start, what="throttled: heat", rank=5, node="n5", fault=True),
+        Happening(seconds=start, what="xid 48", rank=2, fault=True),
+        Happening(seconds=start + 7200, what="xid 79", rank=5, fault=True),
+    ]
+    logs = Observed(kind="metrics", sources=("m",), facts=None, happenings=tuple(seen))
+    (finding,) = [f for f in diagnose(found, CATALOG, observed=[logs]).findings
+                  if f.rule == "straggler-rank"]  # fmt: skip
+    texts = [one.what for one in finding.evidence]
+    assert "throttled: heat" in texts
+    assert not {"xid 48", "xid 79"} & set(texts)
+    assert any("30 % slower" in text for text in texts)
 
 
 def test_equal_ranks_are_no_stragglers(tmp_path: Path) -> None:
