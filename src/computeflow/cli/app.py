@@ -14,6 +14,11 @@ COMMANDS = {
     "catalog": ("computeflow.cli.catalog:catalog", "Hardware, models, offers, sites: the facts."),
     "predict": ("computeflow.cli.predict:predict", "Step time, memory and power before a run."),
     "plan": ("computeflow.cli.plan:plan", "The best layouts of a job on a cluster, with reasons."),
+    "size": ("computeflow.cli.size:size", "What a training takes: GPUs x days, memory, dollars."),
+    "compare": (
+        "computeflow.cli.compare:compare",
+        "Every offer for a job: its plan, its simulated days, its dollars.",
+    ),
     "cluster": ("computeflow.cli.cluster:cluster", "Which node is plugged in where."),
     "place": ("computeflow.cli.place:place", "Which rank runs on which node."),
     "simulate": (
@@ -24,6 +29,9 @@ COMMANDS = {
         "computeflow.cli.simulate:sites",
         "The same job at two sites, account by account, in days and dollars.",
     ),
+    "site": ("computeflow.cli.site:site", "What limits one site: power, racks, floor, network."),
+    "build": ("computeflow.cli.build:build", "Build or rent: what owning costs beside renting."),
+    "claims": ("computeflow.cli.claims:claims", "What popular documents claim, checked."),
     "check": (
         "computeflow.cli.check:check",
         "What a framework's configuration costs, and what would be better.",

@@ -21,6 +21,8 @@ FAR = 6.0
 """Robust deviations of the ranks' own time, beyond which one is not one of them."""
 SLOWER = 1.3
 """Times the usual transfer of its like, that makes a link slow."""
+MOST_TRANSFERS = 200
+"""Of one message in one group: enough for a median, and memory stays bounded."""
 LEAST_SECONDS = 50e-6
 """Shorter transfers are latency."""
 _OWN = ("compute", "compute.recompute", "optimizer", "copy", "host", "input", "checkpoint",
@@ -240,7 +242,7 @@ class _Transfers:
 
 def slow_link(case: Case) -> Outcome:
     """One group is slower than its like: same size, same messages."""
-    table = _transfers(case.ranks)
+    table = _transfers(case.ranks) if len(case.ranks) > 1 else []
     if not table:
         return Missing("traces of several groups whose collectives say their messages")
     findings: list[Finding] = []
@@ -274,6 +276,7 @@ def slow_link(case: Case) -> Outcome:
 def _transfers(ranks: Sequence[RankMeasured]) -> list[_Transfers]:
     lengths: dict[tuple[str, int, int], list[float]] = {}
     facts: dict[str, tuple[str, int]] = {}
+    counts: dict[tuple[str, int], int] = {}
     for rank in ranks:
         some = rank.collectives
         counted: dict[tuple[str, int], int] = {}
@@ -281,15 +284,20 @@ def _transfers(ranks: Sequence[RankMeasured]) -> list[_Transfers]:
             group, elements = rank.groups[some.group[row]], int(some.elements[row])
             place = counted.get((group, elements), 0)
             counted[group, elements] = place + 1
+            if place >= MOST_TRANSFERS:
+                continue
             seconds = float(some.end[row] - some.start[row]) / 1e9
             lengths.setdefault((group, elements, place), []).append(seconds)
             account = rank.account_names[some.account[row]]
             facts[group] = (account, rank.group_sizes[some.group[row]])
+        counts |= {key: max(n, counts.get(key, 0)) for key, n in counted.items()}
     shortest: dict[tuple[str, int], list[float]] = {}
     for (group, elements, _), values in lengths.items():
         shortest.setdefault((group, elements), []).append(min(values))
     return [
-        _Transfers(group, *facts[group], elements, statistics.median(values), len(values))
+        _Transfers(
+            group, *facts[group], elements, statistics.median(values), counts[group, elements]
+        )
         for (group, elements), values in shortest.items()
         if statistics.median(values) >= LEAST_SECONDS
     ]

@@ -26,10 +26,11 @@ class ProductTotals:
 
 
 def count_products(
-    trace: Trace, made: Launches, role: Roles, steps: tuple[Step, ...], edges: Ints
-) -> ProductTotals:
+    trace: Trace, made: Launches, role: Roles, steps: tuple[Step, ...], edges: Ints,
+    owner: NDArray[np.int32],
+) -> ProductTotals:  # fmt: skip
     """FLOPs of the window's operators, without what recomputes, saves or evaluates; and the kernels
-    behind them.
+    behind them. `owner`: of each row of the device (`owners`).
     """
     products, device = trace.products, trace.device
     again = np.zeros(len(products), bool)
@@ -46,7 +47,6 @@ def count_products(
         inside[:] = True
         step = np.zeros(len(products), np.int64)
     counted = inside & ~again
-    owner = owners(trace, made)
     busy = (device.work == Work.COMPUTE) | (device.work == Work.MEMORY)
     busy &= (device.start >= edges[0]) & (device.start < edges[-1])
     busy &= ~role.optimizer & role.step
@@ -86,10 +86,10 @@ def count_products(
     )
 
 
-def owners(trace: Trace, made: Launches) -> Ints:
+def owners(trace: Trace, made: Launches) -> NDArray[np.int32]:
     """For each row of the device, the product in which it was launched; -1 for the others."""
     products = trace.products
-    owner = np.full(len(trace.device), -1, np.int64)
+    owner = np.full(len(trace.device), -1, np.int32)
     for thread in distinct(products.thread):
         mine = np.flatnonzero(products.thread == thread)
         rows = np.flatnonzero(made.thread == thread)

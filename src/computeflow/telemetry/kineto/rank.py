@@ -41,7 +41,7 @@ from computeflow.telemetry.kineto.measured import (
     RankMeasured,
 )  # fmt: skip
 from computeflow.telemetry.kineto.names import Mark, Work
-from computeflow.telemetry.kineto.products import count_products, precision_hint
+from computeflow.telemetry.kineto.products import count_products, owners, precision_hint
 from computeflow.telemetry.kineto.reading import read_trace
 from computeflow.telemetry.kineto.signals import find_signals
 from computeflow.telemetry.kineto.trace import Ints, Step, Trace
@@ -79,7 +79,8 @@ def measure_trace(trace: Trace, options: Options) -> RankMeasured:
     steps, edges, notes = find_window(trace, made, options)
     parts = cut(trace, made, role, int(edges[0]), int(edges[-1]))
     rank, rank_from = rank_of(trace, options)
-    products = count_products(trace, made, role, steps, edges)
+    owner = owners(trace, made)
+    products = count_products(trace, made, role, steps, edges, owner)
     offset = clock_of(trace)
     names, groups, sizes, collectives = _collectives(trace, made, role, steps, offset)
     depth = queue_depth(trace, made)[made.start > BEFORE] if on_device else np.zeros(0, np.int64)
@@ -125,7 +126,7 @@ def measure_trace(trace: Trace, options: Options) -> RankMeasured:
         hta=hta,
         missing=_missing(trace, products.flops, parts),
         left_out=trace.left_out,
-        signals=find_signals(trace, made, role, parts, steps, edges),
+        signals=find_signals(trace, made, role, parts, steps, edges, owner),
         trace_id=plain_text(trace.header.get("trace_id")),
         events=trace.events,
         notes=notes,

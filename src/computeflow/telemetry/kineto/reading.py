@@ -94,10 +94,19 @@ class _Known(dict[str, R]):
         return found
 
 
-def _kind_of(name: str, table: Table) -> tuple[Mark, bool, bool]:
-    """Its mark, whether it counts FLOPs, whether it may be a mask."""
+Kind = tuple[Mark, bool, bool, Mark]
+
+
+def _kind_of(name: str, table: Table) -> Kind:
+    """Its mark, whether it counts FLOPs, whether it may be a mask, its mark if it has no other."""
     is_operator = table is Table.OP
-    return mark_of(name, table), is_operator and name in COUNTED, is_operator and name in MASKS
+    quiet = QUIET.get(name, Mark.NONE) if is_operator else Mark.NONE
+    return (
+        mark_of(name, table),
+        is_operator and name in COUNTED,
+        is_operator and name in MASKS,
+        quiet,
+    )
 
 
 @dataclass(slots=True)
@@ -110,7 +119,7 @@ class _Columns:
     """Whether the host's operators are kept, while no device has shown up."""
     names: _Numbers = field(default_factory=_Numbers)
     threads: _Numbers = field(default_factory=_Numbers)
-    kinds: dict[Table, _Known[tuple[Mark, bool, bool]]] = field(
+    kinds: dict[Table, _Known[Kind]] = field(
         default_factory=lambda: {table: _Known(partial(_kind_of, table=table)) for table in Table}
     )
     calls_known: _Known[Call] = field(default_factory=lambda: _Known(call_of))
@@ -187,21 +196,22 @@ class _Columns:
         known = self.kinds[table]
         is_operator = table is Table.OP
         kept, marks, products = [], [], []
+        nothing = Mark.NONE
         for event in some:
-            mark, counts, masks = known[event.name]
+            mark, counts, masks, quiet = known[event.name]
             if counts:
                 products.append(event)
             elif masks:
                 self.masks.add(mask_size(bytes(event.args.dims)))
-            if mark is Mark.NONE:
+            if mark is nothing:
                 arguments = event.args
-                if not is_operator:
+                if is_operator and arguments.sequence >= 0 and arguments.forward_thread <= 0:
+                    # of those that autograd records, only what reads a value means more
+                    mark = quiet if quiet is Mark.READ else Mark.FORWARD_OP
+                elif quiet is nothing:
                     continue
-                mark = QUIET.get(event.name, mark)
-                if arguments.sequence >= 0 and arguments.forward_thread <= 0:
-                    mark = mark if mark is Mark.READ else Mark.FORWARD_OP
-                elif mark is Mark.NONE:
-                    continue
+                else:
+                    mark = quiet
             kept.append(event)
             marks.append(mark)
         if kept:
@@ -213,21 +223,21 @@ class _Columns:
             self._put("operators", some, self._threads(some), nothing, self._names(some))
 
     def _products(self, some: list[Event]) -> None:
-        work = []
+        ids, known, work = self.names, self.shapes, []
         for event in some:
             a = event.args
             key = (event.name, bytes(a.dims), bytes(a.types), bytes(a.concrete))
-            if key not in self.shapes:
-                if len(self.shapes) > 100_000:
-                    self.shapes.clear()
-                self.shapes[key] = operator_work(*key)
-            work.append(self.shapes[key])
-        ids = self.names
+            if key not in known:
+                if len(known) > 100_000:
+                    known.clear()
+                w = operator_work(*key)
+                known[key] = (
+                    ids[w.type], w.flops, w.full, w.elements, w.scores, ids[w.shape],
+                )  # fmt: skip
+            work.append(known[key])
         self._put(
-            "products", some, self._threads(some), self._names(some), [ids[w.type] for w in work],
-            [w.flops for w in work], [w.full for w in work], [w.elements for w in work],
-            [w.scores for w in work], [ids[w.shape] for w in work],
-        )  # fmt: skip
+            "products", some, self._threads(some), self._names(some), *zip(*work, strict=True)
+        )
 
     def finish(self, reading: Reading) -> Trace:
         left_out = []

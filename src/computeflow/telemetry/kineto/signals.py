@@ -14,7 +14,6 @@ from computeflow.telemetry.kineto.accounts import Cut, Roles, marked, recomputed
 from computeflow.telemetry.kineto.launches import Launches
 from computeflow.telemetry.kineto.measured import ShapeRow, Signals
 from computeflow.telemetry.kineto.names import Call, Mark, Work
-from computeflow.telemetry.kineto.products import owners
 from computeflow.telemetry.kineto.setbacks import loading, pageable_rows, setbacks
 from computeflow.telemetry.kineto.trace import Ints, Step, Trace, distinct
 
@@ -22,14 +21,14 @@ MOST_SHAPES = 400
 
 
 def find_signals(
-    trace: Trace, made: Launches, role: Roles, parts: Cut, steps: tuple[Step, ...], edges: Ints
-) -> Signals:
+    trace: Trace, made: Launches, role: Roles, parts: Cut, steps: tuple[Step, ...], edges: Ints,
+    owner: NDArray[np.int32],
+) -> Signals:  # fmt: skip
     device = trace.device
     inside = (device.start >= edges[0]) & (device.start < edges[-1])
     found = setbacks(trace, made, role, parts)
     pageable = pageable_rows(trace) & inside
     busy = inside & role.step & ((device.work == Work.COMPUTE) | (device.work == Work.MEMORY))
-    owner = owners(trace, made)
     collects = trace.marks.mark == Mark.COLLECT
     collects &= (trace.marks.start >= edges[0]) & (trace.marks.start < edges[-1])
     seconds = (device.end - device.start) / 1e9
@@ -96,7 +95,7 @@ def _reads(trace: Trace, edges: Ints) -> dict[str, int]:
 
 
 def _shapes(
-    trace: Trace, role: Roles, steps: tuple[Step, ...], edges: Ints, owner: Ints,
+    trace: Trace, role: Roles, steps: tuple[Step, ...], edges: Ints, owner: NDArray[np.int32],
     busy: NDArray[np.bool_], seconds: NDArray[np.float64],
 ) -> tuple[ShapeRow, ...]:  # fmt: skip
     products = trace.products
