@@ -26,10 +26,6 @@ RULE_OF = {
     "recompute-full": "recompute-excess", "launch-bound": "launch-bound",
     "small-batch": "underfilled", "slow-rank": "straggler-rank", "unequal-lengths": "imbalance",
 }  # fmt: skip
-ALSO = {
-    "unfused-optimizer": ("launch-bound",),
-}
-"""One micro-batch of 2,048 tokens, eager: the run without the fault waits for its launches, too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +35,6 @@ class Recording:
     label: str
     rule: str | None
     """None: healthy."""
-    also: tuple[str, ...]
     judges: bool
     """It set no threshold."""
     saved: float | None
@@ -64,7 +59,7 @@ def recordings() -> list[Recording]:
             found.append(
                 Recording(
                     name=name if folder is ONE else f"{name} (2 ranks)", path=path,
-                    label=row["label"], rule=None if hidden else label, also=ALSO.get(name, ()),
+                    label=row["label"], rule=None if hidden else label,
                     judges=turn[key] % 2 == 1, saved=saved, spread=spread,
                 )
             )  # fmt: skip
@@ -98,7 +93,7 @@ def earlier(folder: Path) -> list[Recording]:
         found.append(
             Recording(
                 name=name, path=traces / f"{name}.json.gz", label=row["label"],
-                rule=None if hidden else label, also=(), judges=True, saved=saved, spread=0.0,
+                rule=None if hidden else label, judges=True, saved=saved, spread=0.0,
             )
         )  # fmt: skip
     return found

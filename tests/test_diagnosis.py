@@ -32,10 +32,12 @@ from computeflow.ledger import (
     gaps,
     ledger_to_data,
 )
+from computeflow.prediction.calibration.factors import Factors
 from computeflow.telemetry.audit import Audit, audit
 from computeflow.telemetry.observed import Happening, Observed
 from kineto_maker import data_parallel_job
 
+Capture = pytest.CaptureFixture[str]
 DATA = Path(__file__).parent / "data"
 TRACES = DATA / "h200_traces"
 CATALOG = load_catalog(())
@@ -59,7 +61,7 @@ def trace(name: str) -> Path:
 @pytest.mark.parametrize("one", CORPUS, ids=lambda one: one.name)
 def test_a_recording_gets_its_finding_and_no_other(one: Recording) -> None:
     rules = {finding.rule for finding in diagnosed(one.path).findings}
-    assert rules - set(one.also) == ({one.rule} if one.rule else set())
+    assert rules == ({one.rule} if one.rule else set())
 
 
 def test_the_corpus_is_what_was_asked_for() -> None:
@@ -179,6 +181,31 @@ def test_what_other_sources_saw_of_a_slow_rank_stands_beside_it(tmp_path: Path) 
     assert any("30 % slower" in text for text in texts)
 
 
+@pytest.mark.parametrize("slow", [{3: 1.5, 9: 1.5}, {3: 1.5, 9: 1.3}, dict.fromkeys(range(8), 1.4)])
+def test_several_slow_ranks_are_one_finding(tmp_path: Path, slow: dict[int, float]) -> None:
+    data_parallel_job(tmp_path, ranks=16, slow=slow)
+    found = diagnose(audit([tmp_path], CATALOG, cache=False), CATALOG)
+    (finding,) = [f for f in found.findings if f.rule == "straggler-rank"]
+    assert finding.ranks == tuple(sorted(slow))
+    assert finding.remedy is not None and "all of them" in finding.remedy.risk
+
+
+def test_one_rank_of_many_is_not_told_that_its_links_are_slow(tmp_path: Path) -> None:
+    files = data_parallel_job(tmp_path, ranks=4, slow={3: 2.0})
+    found = diagnose(audit(files[:1], CATALOG, cache=False), CATALOG)
+    assert not [f for f in found.findings if f.rule in ("exposed-comm", "slow-link")]
+    missing = {one.rule for one in found.abstained}
+    assert {"straggler-rank", "exposed-comm", "slow-link"} <= missing
+
+
+def test_what_happens_once_has_no_price_by_the_hour(capsys: Capture) -> None:
+    words = (str(trace("checkpoint-stall-0.5")), "--no-cache", "--price", "2", "-o", "json")
+    (finding,) = json.loads(answer(capsys, *words, "--fail-on", "50"))["findings"]
+    assert finding["rule"] == "checkpoint-stall"
+    assert "in 1 of 2 steps" in finding["title"]
+    assert finding["usd_per_hour"] is None and not finding["steady"]
+
+
 def test_equal_ranks_are_no_stragglers(tmp_path: Path) -> None:
     data_parallel_job(tmp_path, ranks=8)
     found = diagnose(audit([tmp_path], CATALOG, cache=False), CATALOG)
@@ -231,9 +258,6 @@ def test_a_regression_is_what_grew_and_nobody_else_claims() -> None:
     assert not regressions(before, gaps(before, before), (), "itself")
 
 
-Capture = pytest.CaptureFixture[str]
-
-
 def answer(capsys: Capture, *words: str, code: int = 0) -> str:
     """What `audit` prints; its one line of complaint where it refuses."""
     assert run(["audit", *words]) == code
@@ -254,10 +278,12 @@ def test_the_command_prices_findings_and_fails_where_it_is_told_to(capsys: Captu
 
 
 def test_a_price_can_be_an_offer_of_the_catalog(capsys: Capture) -> None:
-    offer = next(iter(CATALOG.offers))
+    offer = next(offer for offer in CATALOG.offers if offer.accelerator == "h200-sxm")
+    other = next(offer for offer in CATALOG.offers if offer.accelerator == "a100-40-sxm")
     words = (str(trace("slow-loader-0.1")), "--no-cache", "--price")
     data = json.loads(answer(capsys, *words, offer.name, "-o", "json"))
     assert "as of" in data["price"]["source"]
+    assert "no price for h200-sxm" in answer(capsys, *words, other.name, code=2)
     assert "nobody's cloud" in answer(capsys, *words, "nobody's cloud", code=2)
     assert "above zero" in answer(capsys, *words, "-2", code=2)
 
@@ -271,6 +297,12 @@ def test_a_baseline_is_kept_and_compared(
     assert any("this recording is it now" in note for note in first["notes"])
     second = json.loads(answer(capsys, str(trace("slow-loader-0.03")), *rest))
     assert [finding["rule"] for finding in second["findings"]] == ["input-stall"]
+    assert max(second["gaps"], key=lambda line: line["measured"] - line["expected"])[
+        "accounts"
+    ] == ["input"]
+    assert "baseline mine: compared" in answer(capsys, str(trace("healthy-base")), *rest[:-2])
+    both = ("--baseline", "mine", "--against", str(trace("healthy-base")))
+    assert "one thing at a time" in answer(capsys, str(trace("healthy-base")), *both, code=2)
     refused = answer(capsys, str(trace("healthy-base")), "--baseline", "../escape", code=2)
     assert "letters, digits" in refused
 
@@ -285,6 +317,23 @@ def test_a_calibration_goes_from_a_recording_to_a_prediction(
     assert run(words) == 0
     calibrated = json.loads(capsys.readouterr().out)["calibrated"]
     assert any("factors of a recording" in line for line in calibrated)
+
+
+def test_factors_hold_only_for_jobs_like_the_recorded_one() -> None:
+    factors = Factors(precision="fp32", kernels="eager", matmul=0.8, other=1.5, host=1.2)
+    assert factors.matching("fp32", "eager", "latest") == factors
+    assert factors.matching("bf16", "eager", "latest").matmul == 1.0
+    compiled = factors.matching("fp32", "compiled", "latest")
+    assert (compiled.matmul, compiled.other, compiled.host) == (0.8, 1.0, 1.0)
+
+
+def test_a_plan_that_expects_a_loss_says_that_it_was_seen(tmp_path: Path, capsys: Capture) -> None:
+    file = tmp_path / "plan.json"
+    file.write_text(json.dumps(ledger_to_data(audited(trace("slow-loader-0.03")).job.ledger)))
+    words = (str(trace("slow-loader-0.03")), "--no-cache", "--expect", str(file), "-o", "json")
+    data = json.loads(answer(capsys, *words))
+    assert not data["findings"]
+    assert any("input-stall: seen" in note for note in data["diagnosis_notes"])
 
 
 def test_what_was_calibrated_on_replays_itself() -> None:

@@ -149,8 +149,9 @@ def audit(
         engine=engine,
         cache=not no_cache,
     )
-    priced = parse_price(price, facts)
     found = reader.read(paths)
+    accelerator = found.traces.accelerator if found.traces is not None else None
+    priced = parse_price(price, facts, None if accelerator is None else accelerator.name)
     wanted = _Wanted(
         window=window, expect=expect, against=against, baseline=baseline, keep=keep, html=html,
         calibrate=calibrate, perfetto=perfetto, redact=redact, price=priced,
@@ -167,7 +168,9 @@ def audit(
     if redact:
         data, tables = _redacted(data, tables)
     emit(output, data, tables)
-    return 3 if fail_on is not None and _claimed(data) >= fail_on / 100 else 0
+    wanted.write(found, reader)
+    claimed = _claimed(data)
+    return 3 if fail_on is not None and claimed > 0 and claimed >= fail_on / 100 else 0
 
 
 Before = tuple[list[Gap], str] | None
@@ -192,6 +195,13 @@ class _Wanted:
     def check(self, found: _Found) -> None:
         if self.keep and self.baseline is None:
             raise InputError("--keep goes with --baseline")
+        if self.baseline is not None:
+            baseline_path(self.baseline)
+        given = [
+            name for name in ("expect", "against", "baseline") if getattr(self, name) is not None
+        ]
+        if len(given) > 1:
+            raise InputError(f"--{' and --'.join(given)}: compare with one thing at a time")
         if found.traces is None and (self.calibrate or self.html or self.baseline):
             raise InputError("--calibrate, --html and --baseline need traces of a profiler")
         if self.html is not None and self.redact:
@@ -218,6 +228,10 @@ class _Wanted:
         if self.baseline is not None and found.traces is not None:
             before, note = _baseline(found.traces, self.baseline, keep=self.keep)
             data["notes"].append(note)
+            tables[0] = replace(tables[0], notes=(*tables[0].notes, note))
+            if before is not None:
+                data["gaps"] = [codec.encode(line) for line in before[0]]
+                tables.append(gap_table(before[0], "equal work"))
         return before
 
     def diagnose(
@@ -236,30 +250,41 @@ class _Wanted:
         ledger = found.traces.job.ledger
         data |= diagnosis_data(diagnosis, ledger, self.price)
         tables[1:1] = diagnosis_tables(diagnosis, ledger, self.price)  # right after the ledger
-        if self.calibrate is not None:
-            write_calibration(self.calibrate, found.traces, reader.catalog)
         if self.html is not None:
             usd = None if self.price is None else self.price.usd
             _write_html(self.html, found.traces, diagnosis, reader.options, usd)
 
+    def write(self, found: _Found, reader: _Reader) -> None:
+        """After the answer: what may be refused."""
+        if self.calibrate is not None and found.traces is not None:
+            write_calibration(self.calibrate, found.traces, reader.catalog)
+        if self.baseline is not None and found.traces is not None:
+            path = baseline_path(self.baseline)
+            if self.keep or not path.exists():
+                keep_baseline(path, found.traces.job.ledger, _steps_done(found.traces))
+
 
 def _claimed(data: dict[str, Any]) -> float:
-    return float(sum(finding["share"] or 0.0 for finding in data["findings"]))
+    """By findings that are there all the time."""
+    steady = [finding for finding in data["findings"] if finding.get("steady", True)]
+    return float(sum(finding["share"] or 0.0 for finding in steady))
 
 
 def _baseline(traces: Audit, name: str, *, keep: bool) -> tuple[Before, str]:
     """Lines against what is kept of the job, and what was done."""
-    path = baseline_path(name)
-    earlier, ledger = read_baseline(path), traces.job.ledger
-    if earlier is None or keep:
-        keep_baseline(path, ledger)
-    if earlier is None:
+    kept, ledger = read_baseline(baseline_path(name)), traces.job.ledger
+    if kept is None:
         return None, f"baseline {name}: there was none, this recording is it now"
-    ratio = None if ledger.mfu is not None and earlier.mfu is not None else (
-        ledger.gpu_seconds / earlier.gpu_seconds
-    )  # fmt: skip
+    earlier, steps = kept
+    known = ledger.mfu is not None and earlier.mfu is not None
+    ratio = None if known else _steps_done(traces) / steps
     note = f"baseline {name}: compared" + (", and replaced by this recording" if keep else "")
     return (gaps(ledger, earlier, work_ratio=ratio), f"the baseline {name}"), note
+
+
+def _steps_done(traces: Audit) -> int:
+    """Of all ranks."""
+    return sum(max(len(rank.steps), 1) for rank in traces.ranks)
 
 
 def _write_html(
@@ -441,10 +466,8 @@ def _compared(one: _Found, other: _Found) -> tuple[Any, str]:
     if one.traces is None or other.traces is None:
         ratio = first.gpu_seconds / second.gpu_seconds
         return gaps(first, second, work_ratio=ratio), "equal GPU-seconds"
-    done = [
-        sum(max(len(rank.steps), 1) for rank in each.ranks) for each in (one.traces, other.traces)
-    ]
-    return gaps(first, second, work_ratio=done[0] / done[1]), "equal steps"
+    ratio = _steps_done(one.traces) / _steps_done(other.traces)
+    return gaps(first, second, work_ratio=ratio), "equal steps"
 
 
 def read_expected(path: Path) -> Ledger:

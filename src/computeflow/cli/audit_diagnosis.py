@@ -33,18 +33,22 @@ class Priced:
     source: str
 
 
-def parse_price(text: str | None, catalog: Catalog) -> Priced | None:
-    """A number, or an offer: its cheapest on-demand price for one device."""
+def parse_price(text: str | None, catalog: Catalog, device: str | None) -> Priced | None:
+    """A number, or an offer or provider: its cheapest on-demand price for one such device."""
     if text is None:
         return None
     try:
         usd = float(text)
     except ValueError:
         offers = [offer for offer in catalog.offers if offer.name == text or offer.provider == text]
-        fixed = [offer for offer in offers if offer.term == "on-demand"] or offers
-        if not fixed:
+        if not offers:
             names = {offer.provider for offer in catalog.offers}
             raise UnknownNameError("offer or provider", text, names) from None
+        mine = [offer for offer in offers if device is None or offer.accelerator == device]
+        fixed = [offer for offer in mine if offer.term == "on-demand"] or mine
+        if not fixed:
+            others = ", ".join(sorted({offer.accelerator for offer in offers}))
+            raise InputError(f"--price {text}: no price for {device}; it offers {others}") from None
         best = min(fixed, key=lambda offer: offer.usd_per_device_hour)
         return Priced(
             usd=best.usd_per_device_hour,
@@ -83,11 +87,13 @@ def diagnosis_data(found: Diagnosis, ledger: Ledger, price: Priced | None) -> di
         },
         "expected_reason": found.expected_reason,
         "combined_gain_gpu_seconds": found.combined_gain,
+        "diagnosis_notes": list(found.notes),
         "price": None if price is None else codec.encode(price),
     }
 
 
 def finding_data(finding: Finding, ledger: Ledger, price: Priced | None) -> dict[str, Any]:
+    """What happens once in a window has no price by the hour."""
     joules = ledger.joules
     lost = finding.gpu_seconds / ledger.wall_seconds
     share = finding.gpu_seconds / ledger.gpu_seconds
@@ -95,7 +101,7 @@ def finding_data(finding: Finding, ledger: Ledger, price: Priced | None) -> dict
         **codec.encode(finding),
         "gpu_seconds": finding.gpu_seconds,
         "share": share,
-        "usd_per_hour": None if price is None else lost * price.usd,
+        "usd_per_hour": lost * price.usd if price is not None and finding.steady else None,
         "joules": None if joules is None else joules * share,
         "source": "kineto",
     }
@@ -124,16 +130,22 @@ def baseline_path(name: str) -> Path:
     return Path(home) / "computeflow" / "baselines" / f"{name}.json"
 
 
-def read_baseline(path: Path) -> Ledger | None:
+def read_baseline(path: Path) -> tuple[Ledger, int] | None:
+    """The ledger that is kept, and of how many steps of all ranks."""
     if not path.exists():
         return None
     data = codec.from_json(read_text(path), str(path))
-    return ledger_from_data(data.get("ledger") if isinstance(data, dict) else data, str(path))
+    if not isinstance(data, dict) or not isinstance(data.get("steps"), int) or data["steps"] < 1:
+        raise InputError(f"{path}: no baseline of this program; keep one anew with --keep")
+    return ledger_from_data(data.get("ledger"), str(path)), data["steps"]
 
 
-def keep_baseline(path: Path, ledger: Ledger) -> None:
+def keep_baseline(path: Path, ledger: Ledger, steps: int) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(codec.to_json({"ledger": ledger_to_data(ledger)}) + "\n", encoding="utf-8")
+        path.write_text(
+            codec.to_json({"ledger": ledger_to_data(ledger), "steps": steps}) + "\n",
+            encoding="utf-8",
+        )
     except OSError as error:
         raise InputError(f"{path}: {error.strerror or error}") from None

@@ -6,19 +6,27 @@ is left out, and said.
 
 from __future__ import annotations
 
+import statistics
 from dataclasses import fields, replace
 from typing import Any
 
+import numpy as np
+
 from computeflow.diagnosis.case import Case
+from computeflow.diagnosis.whatif import HOST_BOUND, HOST_LEAST
 from computeflow.errors import InputError
 from computeflow.prediction.calibration.factors import Factors
 from computeflow.prediction.calibration.file import SCHEMA
+from computeflow.telemetry.kineto.measured import OPERATIONS
 
 PROFILED_HOST = 1.49
 """How much longer a host takes to launch under the profiler: the median of our five launch-bound
 recordings on the H200, 1.25 to 1.79 times (docs/diagnosis.md)."""
 _LEAST = 0.02
 """Share of a step below which a kind of work is too little to be measured."""
+LARGE_BYTES = 1 << 20
+"""Of a message: smaller ones are latency."""
+_MOST_MESSAGES = 200
 
 
 def calibration_data(case: Case) -> dict[str, Any]:
@@ -29,6 +37,9 @@ def calibration_data(case: Case) -> dict[str, Any]:
     run, accelerator = case.replay, case.audit.accelerator
     assert accelerator is not None
     factors, left_out = supported(case)
+    links = transfer_rates(case)
+    if not links:
+        left_out.append("links: no messages of known size with every rank of their group recorded")
     return {
         "schema": SCHEMA,
         "provenance": {
@@ -46,6 +57,7 @@ def calibration_data(case: Case) -> dict[str, Any]:
             for field in fields(factors)
             if getattr(factors, field.name) != field.default
         },
+        "collectives": links,
     }
 
 
@@ -53,35 +65,54 @@ def supported(case: Case) -> tuple[Factors, list[str]]:
     """The factors that the recording supports, and why the others are left at 1."""
     assert case.replay is not None
     run = case.replay
-    factors, left_out = run.factors, []
-    parts = run.measured
+    stack = run.inferred.stack
+    factors = replace(
+        run.factors, precision=run.inferred.job.precision, kernels=stack.kernels,
+        attention_kernel=stack.attention,
+    )  # fmt: skip
+    left_out = ["overlap: not fitted from recordings"]
+    late = run.late_seconds / run.step_seconds
     for name in ("matmul", "attention", "other", "loss", "optimizer"):
-        if getattr(parts, name) < _LEAST * run.step_seconds:
-            factors = replace(factors, **{name: 1.0})
+        if getattr(run.measured, name) < _LEAST * run.step_seconds:
+            unseen: dict[str, Any] = {name: 1.0}
+            factors = replace(factors, **unseen)
             left_out.append(f"{name}: under {_LEAST:.0%} of the step")
-    if factors.host == 1.0:
-        left_out.append("host: it is never late here")
+        elif late > HOST_BOUND and name != "optimizer":
+            left_out.append(
+                f"{name}: launches are late for {late:.0%} of the step, its kernels are short"
+            )
+    if late < HOST_LEAST:
+        left_out.append(f"host: late for {late:.1%} of the step, too little to tell its speed")
     else:
         factors = replace(factors, host=max(factors.host / PROFILED_HOST, 0.1))
-    shared = _communication(case)
-    factors = replace(factors, **shared)
-    if not shared:
-        left_out.append("links and overlap: no communication with a known expectation")
     return factors, left_out
 
 
-def _communication(case: Case) -> dict[str, float]:
-    """Of all transfers, measured over predicted; and the share of the backward pass that hides them."""
-    assert case.replay is not None
-    rank = case.first
-    if not len(rank.collectives.start):
-        return {}
-    busy = float((rank.collectives.end - rank.collectives.start).sum()) / 1e9 / case.steps
-    exposed = sum(s for n, s in rank.accounts.items() if n.startswith("comm")) / case.steps
-    predicted = case.replay.predict().ledger
-    expected = predicted.booked("comm") / predicted.gpus
-    if not (exposed > _LEAST * case.replay.step_seconds and expected > 0 and busy > 0):
-        return {}
-    inside = case.replay.inferred.layout.gpus <= (case.replay.cluster.node_devices or 8)
-    ratio = min(max(exposed / expected, 0.05), 20.0)
-    return {"link" if inside else "network": ratio}
+def transfer_rates(case: Case) -> list[dict[str, Any]]:
+    """By operation and size of its group, bytes per second of the largest messages.
+
+    The shortest of all ranks is the transfer: the rank that comes last does not wait. Groups of which
+    a rank is missing say nothing.
+    """
+    lengths: dict[tuple[int, str, int, int], list[float]] = {}
+    for rank in case.ranks:
+        some = rank.collectives
+        counted: dict[tuple[int, str, int], int] = {}
+        for row in np.flatnonzero((some.bytes >= LARGE_BYTES) & (some.operation >= 0)):
+            key = int(some.operation[row]), rank.groups[some.group[row]], int(some.bytes[row])
+            place = counted[key] = counted.get(key, 0) + 1
+            if place <= _MOST_MESSAGES:
+                taken = float(some.end[row] - some.start[row]) / 1e9
+                lengths.setdefault((*key, place), []).append(taken)
+    sizes = {
+        name: size for r in case.ranks for name, size in zip(r.groups, r.group_sizes, strict=True)
+    }
+    rates: dict[tuple[int, int], list[float]] = {}
+    for (operation, group, size, _), values in lengths.items():
+        if sizes[group] >= 2 and len(values) == sizes[group] and min(values) > 0:
+            rates.setdefault((operation, sizes[group]), []).append(size / min(values))
+    return [
+        {"operation": OPERATIONS[operation], "ranks": ranks, "alpha_seconds": 0.0,
+         "bytes_per_second": statistics.median(values)}
+        for (operation, ranks), values in sorted(rates.items())
+    ]  # fmt: skip

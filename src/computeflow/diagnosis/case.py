@@ -59,8 +59,18 @@ class Case:
         """Whether it is worth speaking of, and the same for most ranks: else one rank is slow."""
         shares = [value(rank) / _window(rank) for rank in self.ranks]
         noise = statistics.median(self._noise(rank) for rank in self.ranks)
-        middle = statistics.median(shares)
-        return middle >= PRACTICAL and middle > noise
+        many = sum(share >= max(PRACTICAL, noise) for share in shares)
+        return 2 * many > len(shares)
+
+    def steps_with(self, account: str) -> int:
+        """Of the first rank's steps, those in which an account is worth speaking of."""
+        values = self.first.by_step.get(account, ())
+        least = PRACTICAL * statistics.median(self.first.step_seconds or (0.0,))
+        return sum(value >= least for value in values)
+
+    def steady(self, steps: int) -> bool:
+        """Whether what happens in so many steps of the window can be taken for the run."""
+        return 2 * steps > self.steps
 
     def _noise(self, rank: RankMeasured) -> float:
         """Of the window's share, by which steps differ in what they compute."""
@@ -95,14 +105,14 @@ Rule = Callable[[Case], Outcome]
 
 def found(
     rule: str, title: str, claims: Sequence[tuple[str, float]], evidence: Sequence[Evidence],
-    remedy: Remedy, ranks: Sequence[int] = (),
+    remedy: Remedy, ranks: Sequence[int] = (), *, steady: bool = True,
 ) -> list[Finding]:  # fmt: skip
     """One finding; its confidence is the rule's measured precision."""
     kept = tuple(Claim(account=name, gpu_seconds=max(seconds, 0.0)) for name, seconds in claims)
     return [
         Finding(
             rule=rule, title=title, account=kept[0].account, claims=kept, evidence=tuple(evidence),
-            confidence=confidence(rule), ranks=tuple(ranks), remedy=remedy,
+            confidence=confidence(rule), ranks=tuple(ranks), remedy=remedy, steady=steady,
         )
     ]  # fmt: skip
 

@@ -39,6 +39,11 @@ def diagnose(
         against = derive(case)
     lines = _lines(case, against, findings, given=expected is not None)
     settled = settle(findings, lines)
+    notes = _dropped(findings, settled, given=expected is not None)
+    if expected is not None and expected.ledger.gpus != case.ledger.gpus:
+        notes.append(
+            f"{expected.source} is of {expected.ledger.gpus} GPUs, the recording of {case.ledger.gpus}"
+        )
     return Diagnosis(
         findings=tuple(settled),
         abstained=tuple(abstained),
@@ -46,6 +51,7 @@ def diagnose(
         expected_reason="" if against else case.why_not,
         gaps=tuple(lines) if against else (),
         combined_gain=_combined(settled),
+        notes=tuple(notes),
     )
 
 
@@ -80,6 +86,17 @@ def _lines(
     if given:
         return gaps(case.ledger, expected.ledger)
     return expected_lines(case, expected)
+
+
+def _dropped(found: Sequence[Finding], kept: Sequence[Finding], *, given: bool) -> list[str]:
+    """What was seen and may not be claimed: others claim it, or the plan expects it."""
+    named = {finding.rule for finding in kept}
+    why = (
+        "the plan expects it, or another finding claims it"
+        if given
+        else "another finding claims it"
+    )
+    return [f"{one.rule}: seen, {why}" for one in found if one.rule not in named]
 
 
 def _combined(findings: Sequence[Finding]) -> float | None:

@@ -34,8 +34,8 @@ def regressions(
                 title=f"{line.label} grew by {left / max(line.expected, 1e-12):.0%} of what it was"
                 if line.expected > 0
                 else f"{line.label} is new",
-                account=line.accounts[0],
-                claims=(Claim(account=line.accounts[0], gpu_seconds=left),),
+                account=_booked(line, measured),
+                claims=(Claim(account=_booked(line, measured), gpu_seconds=left),),
                 evidence=(
                     Evidence(
                         what=f"{line.label} for the same work", where=source, value=line.measured,
@@ -50,3 +50,8 @@ def regressions(
             )
         )  # fmt: skip
     return sorted(found, key=lambda finding: -finding.gpu_seconds)
+
+
+def _booked(line: Gap, measured: Ledger) -> str:
+    """Of accounts that were compared together, the one that holds most."""
+    return max(line.accounts, key=measured.booked)

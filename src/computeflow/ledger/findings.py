@@ -68,6 +68,8 @@ class Finding:
     ranks: tuple[int, ...] = ()
     remedy: Remedy | None = None
     usd_per_hour: float | None = None
+    steady: bool = True
+    """It happens in most of the window's steps; else its share here is not the run's."""
     joules: float | None = None
     """Of the window, that go with its GPU-seconds; None where power is not known."""
 

@@ -27,7 +27,7 @@ def finding_tables(found: Diagnosis, ledger: Ledger, price: float | None) -> lis
             )
         ]
     rows = [_row(finding, ledger, price) for finding in found.findings]
-    notes = []
+    notes = list(found.notes)
     if found.combined_gain is not None and len(found.findings) > 1:
         share = format_share(found.combined_gain / ledger.gpu_seconds)
         notes.append(f"all remedies together: {share} of the window; no second is counted twice")
@@ -48,7 +48,9 @@ def _looked(found: Diagnosis) -> int:
 
 
 def _row(finding: Finding, ledger: Ledger, price: float | None) -> tuple[str, ...]:
-    cost = "-" if price is None else f"{finding.gpu_seconds / ledger.wall_seconds * price:,.2f}"
+    cost = "-"
+    if price is not None and finding.steady:
+        cost = f"{finding.gpu_seconds / ledger.wall_seconds * price:,.2f}"
     return (
         finding.rule,
         finding.account,

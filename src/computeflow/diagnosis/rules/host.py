@@ -41,9 +41,10 @@ def input_stall(case: Case) -> Outcome:
     own = case.total(lambda rank: rank.accounts.get("input", 0.0))
     after = case.total(lambda rank: rank.signals.setbacks.get("input", 0.0))
     workers = most != "workers"
+    often = case.steps_with("input")
     return found(
         "input-stall",
-        f"the device waits for data: {_STAGES[most]}",
+        f"the device waits for data{_of_steps(case, often)}: {_STAGES[most]}",
         [("input", own), ("host", after)],
         [
             milliseconds("idle while the loader runs", case.where("account input"), own, 0.0),
@@ -57,7 +58,12 @@ def input_stall(case: Case) -> Outcome:
             command=command("workers", case.framework),
             gain_gpu_seconds=own + after, gain_low=own, gain_high=own + after,
         ),
+        steady=case.steady(often),
     )  # fmt: skip
+
+
+def _of_steps(case: Case, steps: int) -> str:
+    return "" if case.steady(steps) else f" in {steps} of {case.steps} steps"
 
 
 def host_sync(case: Case) -> Outcome:
@@ -97,13 +103,14 @@ def launch_bound(case: Case) -> Outcome:
     late = case.total(lambda rank: rank.signals.setbacks.get("launch", 0.0))
     if late < LAUNCH_SHARE * case.ledger.gpu_seconds:
         return []
+    low, gain, high = (
+        (1 - share) * late for share in (COMPILED_RANGE[1], COMPILED_HOST, COMPILED_RANGE[0])
+    )
     if case.replay is None:
-        return _launch_bound(case, late, late, 0.0, late)
+        return _launch_bound(case, late, gain, low, high)
     stack = case.replay.inferred.stack
-    if stack.kernels != "eager":
-        return _launch_bound(case, late, 0.0, 0.0, late)
-    if merged(case) is not None:
-        return []
+    if stack.kernels != "eager" or merged(case) is not None:
+        return []  # compiled already, or `underfilled`
     compiled = replace(stack, kernels="compiled")
     scale = case.steps * case.replay.inferred.layout.gpus
     now = case.replay.predict().step_seconds
@@ -152,7 +159,7 @@ def gc_pause(case: Case) -> Outcome:
     inside = case.total(lambda rank: rank.signals.collection_seconds)
     return found(
         "gc-pause",
-        f"Python collects garbage {runs / case.steps / len(case.ranks):,.0f} times in a step",
+        f"Python collects garbage {_rate(runs / len(case.ranks), case.steps)}",
         [("host", total)],
         [
             milliseconds("idle around collections", case.where("account host"), total, 0.0),
@@ -162,7 +169,14 @@ def gc_pause(case: Case) -> Outcome:
                command=command("gc", case.framework), gain_gpu_seconds=total,
                gain_low=0.75 * total, gain_high=total,
                risk="memory of cycles stays until the next collection"),
+        steady=runs >= case.steps * len(case.ranks),
     )  # fmt: skip
+
+
+def _rate(count: float, steps: int) -> str:
+    if count >= steps:
+        return f"{count / steps:,.0f} times in a step"
+    return f"{'once' if count < 2 else f'{count:,.0f} times'} in {steps} steps"
 
 
 def memory_pressure(case: Case) -> Outcome:
@@ -229,9 +243,10 @@ def checkpoint_stall(case: Case) -> Outcome:
         return []
     own = case.total(lambda rank: rank.accounts.get("checkpoint", 0.0))
     after = case.total(lost) - own
+    often = case.steps_with("checkpoint")
     return found(
         "checkpoint-stall",
-        "training stands still while a checkpoint is written",
+        f"training stands still while a checkpoint is written{_of_steps(case, often)}",
         [("checkpoint", own), ("host", after)],
         [milliseconds("blocked on saving", case.where("account checkpoint"), own, 0.0)],
         Remedy(change="write in the background, from a copy in the host's memory",
@@ -239,4 +254,5 @@ def checkpoint_stall(case: Case) -> Outcome:
                gain_low=0.5 * own, gain_high=own + after,
                risk="the window may hold more checkpoints than the run does: its share here is not "
                "the run's"),
+        steady=case.steady(often),
     )  # fmt: skip

@@ -31,30 +31,35 @@ _NO_OTHERS = "traces of other ranks that share collectives"
 
 
 def straggler_rank(case: Case) -> Outcome:
+    """One finding for all ranks that are slow: while one of them is, mending another gains little."""
     if "straggler" in case.ledger.unavailable:
         return Missing(case.ledger.unavailable["straggler"] or _NO_OTHERS)
     caused: dict[int, float] = {}
     for entry in case.ledger.entries:
         if entry.account == "straggler" and entry.cause is not None:
             caused[entry.cause.rank] = caused.get(entry.cause.rank, 0.0) + entry.gpu_seconds
-    findings: list[Finding] = []
-    for number, wait in sorted(caused.items(), key=lambda item: -item[1]):
-        rank = next(rank for rank in case.ranks if rank.rank == number)
-        if _stands_out(case, rank, wait, sum(caused.values())):
-            findings += _straggler(case, rank, wait)
-    return findings
+    slow = _slow_ranks(case, caused)
+    wait = sum(caused.get(rank.rank, 0.0) for rank in slow)
+    if (
+        not slow
+        or wait < (PRACTICAL if len(case.ranks) >= FEW else FEW_SHARE) * case.ledger.gpu_seconds
+    ):
+        return []
+    return _straggler(case, slow, wait)
 
 
-def _stands_out(case: Case, rank: RankMeasured, wait: float, all_waits: float) -> bool:
-    """Practical: the wait is worth it. Statistical: its own time is not the others'."""
+def _slow_ranks(case: Case, caused: dict[int, float]) -> list[RankMeasured]:
+    """Ranks whose own time is not that of the faster half; of few ranks, the one all wait for."""
     if len(case.ranks) < FEW:
-        return wait >= FEW_SHARE * case.ledger.gpu_seconds and wait > 0.7 * all_waits
-    if wait < PRACTICAL * case.ledger.gpu_seconds:
-        return False
-    own = [_own(other) for other in case.ranks]
-    middle = statistics.median(own)
-    spread = 1.4826 * statistics.median(abs(value - middle) for value in own)
-    return _own(rank) - middle > max(FAR * spread, PRACTICAL * middle)
+        most = max(caused, key=lambda rank: caused[rank], default=-1)
+        if most < 0 or caused[most] <= 0.7 * sum(caused.values()):
+            return []
+        return [rank for rank in case.ranks if rank.rank == most]
+    faster = sorted(_own(rank) for rank in case.ranks)[: (len(case.ranks) + 1) // 2]
+    middle = statistics.median(faster)
+    spread = 1.4826 * statistics.median(abs(value - middle) for value in faster)
+    far = middle + max(FAR * spread, PRACTICAL * middle)
+    return [rank for rank in case.ranks if _own(rank) > far]
 
 
 def _own(rank: RankMeasured) -> float:
@@ -62,31 +67,46 @@ def _own(rank: RankMeasured) -> float:
     return sum(rank.accounts.get(name, 0.0) for name in _OWN)
 
 
-def _straggler(case: Case, rank: RankMeasured, wait: float) -> list[Finding]:
-    others = [other for other in case.ranks if other is not rank]
-    more = _excess(rank, others)
-    parts = _explained(rank, others, more)
-    waited = {other.rank for other in others}
-    claims = [("straggler", wait), *((name, seconds) for name, seconds in more.items())]
-    total = sum(more.values()) or 1.0
-    reasons = ", ".join(
-        f"{name} {100 * seconds / total:.0f} %"
-        for name, seconds in sorted(parts.items(), key=lambda item: -item[1])[:3]
+def _straggler(case: Case, slow: list[RankMeasured], wait: float) -> list[Finding]:
+    names = {rank.rank for rank in slow}
+    others = [rank for rank in case.ranks if rank.rank not in names]
+    more: dict[str, float] = {}
+    parts: dict[str, float] = {}
+    for rank in slow:
+        excess = _excess(rank, others)
+        for name, seconds in excess.items():
+            more[name] = more.get(name, 0.0) + seconds
+        for name, seconds in _explained(rank, others, excess).items():
+            parts[name] = parts.get(name, 0.0) + seconds
+    waiting = sum(
+        any(
+            e.account == "straggler" and e.cause and e.cause.rank in names
+            for e in one.ledger.entries
+        )
+        for one in case.audit.job.ranks
     )
+    total = sum(more.values()) or 1.0
+    ordered = sorted(parts.items(), key=lambda item: -item[1])
+    reasons = ", ".join(f"{name} {100 * seconds / total:.0f} %" for name, seconds in ordered[:3])
+    who = (
+        f"rank {slow[0].rank}" if len(slow) == 1 else f"ranks {', '.join(map(str, sorted(names)))}"
+    )
+    worst = max(slow, key=_own)
     return found(
         "straggler-rank",
-        f"{len(waited)} rank{'s wait' if len(waited) > 1 else ' waits'} for rank {rank.rank}"
+        f"{waiting} rank{'s wait' if waiting > 1 else ' waits'} for {who}"
         + (f": {reasons}" if reasons else ""),
-        claims,
+        [("straggler", wait), *more.items()],
         [
-            milliseconds(f"waits for rank {rank.rank}", case.where("account straggler"), wait, 0.0),
-            *(milliseconds(f"rank {rank.rank} more than the others: {name}", rank.source, seconds)
-              for name, seconds in sorted(parts.items(), key=lambda item: -item[1])),
-            *_together(case, rank),
+            milliseconds(f"waits for {who}", case.where("account straggler"), wait, 0.0),
+            *(milliseconds(f"{who} more than the others: {name}", worst.source, seconds)
+              for name, seconds in ordered),
+            *(one for rank in slow for one in _together(case, rank)),
         ],
-        Remedy(change=_advice(parts, rank.rank), gain_gpu_seconds=wait + sum(more.values()),
-               gain_low=wait, gain_high=wait + sum(more.values())),
-        ranks=(rank.rank,),
+        Remedy(change=_advice(parts, worst.rank), gain_gpu_seconds=wait + sum(more.values()),
+               gain_low=0.0 if len(slow) > 1 else wait, gain_high=wait + sum(more.values()),
+               risk="only when all of them are mended" if len(slow) > 1 else ""),
+        ranks=sorted(names),
     )  # fmt: skip
 
 
@@ -112,7 +132,7 @@ def _explained(
         elif name.startswith("compute"):
             slower = kernel_ratio(rank, others)
             what = f"kernels {100 * (slower - 1):.0f} % slower" if slower > 1.02 else "more kernels"
-            parts[what] = seconds
+            parts[what] = parts.get(what, 0.0) + seconds
         else:
             parts[name] = seconds
     return parts
@@ -147,13 +167,13 @@ def kernel_ratio(rank: RankMeasured, others: Sequence[RankMeasured]) -> float:
 
 
 def _together(case: Case, rank: RankMeasured) -> list[Evidence]:
-    """Happenings of other sources on that rank, or anywhere in the window where they name none."""
+    """Happenings of other sources on that rank, ten minutes around the window."""
     start, end = rank.window_start / 1e9, rank.window_end / 1e9
     found = []
     for each in case.observed:
         for one in each.happenings:
-            near = one.seconds is None or start - 600 <= one.seconds <= end + 600
-            if one.fault and near and one.rank in (None, rank.rank):
+            near = one.seconds is not None and start - 600 <= one.seconds <= end + 600
+            if one.fault and near and one.rank == rank.rank:
                 found.append(Evidence(what=one.what, where=f"{each.kind} {one.node}".strip()))
     return found[:5]
 
@@ -203,6 +223,8 @@ def exposed_comm(case: Case) -> Outcome:
     measured = case.ledger.booked("comm")
     if not any(len(rank.collectives.start) for rank in case.ranks):
         return []
+    if "straggler" in case.ledger.unavailable:
+        return Missing(case.ledger.unavailable["straggler"] or _NO_OTHERS)
     if case.replay is None or not case.on_device:
         return Missing(case.why_not or "a device: the host computes")
     if measured < 2 * PRACTICAL * case.ledger.gpu_seconds:
@@ -293,6 +315,8 @@ def _transfers(ranks: Sequence[RankMeasured]) -> list[_Transfers]:
         counts |= {key: max(n, counts.get(key, 0)) for key, n in counted.items()}
     shortest: dict[tuple[str, int], list[float]] = {}
     for (group, elements, _), values in lengths.items():
+        if len(values) < facts[group][1]:
+            continue  # a rank that is not traced may be the late one
         shortest.setdefault((group, elements), []).append(min(values))
     return [
         _Transfers(

@@ -7,7 +7,7 @@ parameters, so that whatever else a term depends on (shapes, clocks, the stack) 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 from computeflow.errors import InputError
 from computeflow.prediction.parameters import Parameters
@@ -19,6 +19,12 @@ _SUSTAINED = ("sustained_ampere", "sustained_hopper", "sustained_blackwell", "su
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Factors:
     """Measured over predicted time; 1: as predicted, or not seen."""
+
+    precision: str = ""
+    """Of the recorded products; "": holds for all."""
+    kernels: str = ""
+    """Of the recorded stack (eager, compiled, ...)."""
+    attention_kernel: str = ""
 
     matmul: float = 1.0
     attention: float = 1.0
@@ -33,18 +39,13 @@ class Factors:
     """The host's time to launch a layer."""
     queued_seconds: float = 0.0
     """Between kernels that are launched in time, of one layer and micro-batch."""
-    link: float = 1.0
-    """Transfers inside the scale-up domain."""
-    network: float = 1.0
-    overlap: float | None = None
-    """Share of the backward pass that hides gradient traffic."""
 
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
-            if value is None:
+            if value is None or isinstance(value, str):
                 continue
-            low, high = (0.0, 1.0) if field.name in ("queued_seconds", "overlap") else (0.05, 20.0)
+            low, high = (0.0, 1.0) if field.name == "queued_seconds" else (0.05, 20.0)
             if not (math.isfinite(value) and low <= value <= high):
                 raise InputError(
                     f"factors: {field.name} {value:g} is not between {low:g} and {high:g}"
@@ -56,8 +57,22 @@ class Factors:
         return tuple(
             f"{field.name} {getattr(self, field.name):.3g}"
             for field in fields(self)
-            if getattr(self, field.name) not in (field.default, None)
+            if isinstance(field.default, float | None)
+            and getattr(self, field.name) not in (field.default, None)
         )
+
+    def matching(self, precision: str, kernels: str, attention: str) -> Factors:
+        """Only what the recording says about such a job: float32 products say nothing of bf16 ones,
+        eager kernels nothing of compiled ones.
+        """
+        found = self
+        if self.precision not in ("", precision):
+            found = replace(found, matmul=1.0, attention=1.0, other=1.0, loss=1.0, optimizer=1.0)
+        if self.kernels not in ("", kernels):
+            found = replace(found, other=1.0, loss=1.0, host=1.0, queued_seconds=0.0, recompute=1.0)
+        if self.attention_kernel not in ("", attention):
+            found = replace(found, attention=1.0)
+        return found
 
     def applied(self, p: Parameters) -> Parameters:
         changed = {name: p[name] / self.matmul for name in _SUSTAINED}
@@ -71,8 +86,4 @@ class Factors:
         changed["recomputed"] = p["recomputed"] * self.recompute
         changed["host_forward"] = p["host_forward"] * self.host
         changed["queued"] = max(self.queued_seconds, p["queued"])
-        changed["link_efficiency"] = p["link_efficiency"] / self.link
-        changed["nic_efficiency"] = p["nic_efficiency"] / self.network
-        if self.overlap is not None:
-            changed["dp_hidden"] = self.overlap
         return p.replaced(changed)

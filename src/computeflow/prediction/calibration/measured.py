@@ -25,7 +25,7 @@ from computeflow.prediction.batch import Batch, generation_of
 from computeflow.prediction.calibration.factors import Factors
 from computeflow.prediction.calibration.site import Site, scale_step
 from computeflow.prediction.parameters import Parameters
-from computeflow.prediction.stack import ATTENTIONS
+from computeflow.prediction.stack import ATTENTIONS, KERNELS
 from computeflow.prediction.step import Step, account_step
 from computeflow.units import format_si
 
@@ -125,8 +125,13 @@ class Calibration:
         for measured in self.collectives:
             parts = _with_collectives(*parts, measured)
         if self.factors:
-            parts = parts[0], self.factors.applied(parts[1])
+            parts = parts[0], self._matching(batch, device).applied(parts[1])
         return parts
+
+    def _matching(self, batch: Batch, device: Accelerator) -> Factors:
+        assert self.factors is not None
+        kernels, attention = KERNELS[int(batch.kernels[0])], ATTENTIONS[int(batch.attention[0])]
+        return self.factors.matching(_precision(batch, device), kernels, attention)
 
     def calibrated(self, batch: Batch, device: Accelerator) -> tuple[str, ...]:
         """What is not generic in a job's step, for people."""
@@ -152,7 +157,10 @@ class Calibration:
             for c in self.collectives
         ]
         if self.factors:
-            lines.append(f"factors of a recording: {', '.join(self.factors.seen) or 'none'}")
+            held, all_ = self._matching(batch, device).seen, self.factors.seen
+            lines.append(f"factors of a recording: {', '.join(held) or 'none'}")
+            if len(held) < len(all_):
+                lines.append("others are of another precision, or of other kernels, and left out")
         made = [str(self.provenance[k]) for k in ("device", "made_on") if k in self.provenance]
         probe = [f"probe of {', '.join(made)}"] if lines and made else []
         return (*probe, *lines, *([_site_line(self.site)] if self.site else []))

@@ -71,6 +71,15 @@ class GapRow:
     """What ran next."""
 
 
+OPERATIONS = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all")
+ELEMENT_BYTES = {
+    "bfloat16": 2, "bf16": 2, "half": 2, "float16": 2, "float": 4, "float32": 4, "double": 8,
+    "int": 4, "long": 8, "int64": 8, "byte": 1, "char": 1, "uint8": 1, "int8": 1,
+    "float8_e4m3fn": 1, "float8_e5m2": 1,
+}  # fmt: skip
+"""By the lower-case name that traces give a message's type."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Collectives:
     """In order of start; times in nanoseconds of the rank's own clock."""
@@ -83,6 +92,10 @@ class Collectives:
     """In which it was launched; -1 where that is not known."""
     elements: Ints
     """Of its message; 0 where that is not known."""
+    bytes: Ints
+    """Of its message; 0 where that is not known."""
+    operation: NDArray[np.int8]
+    """Place in `OPERATIONS`; -1: another one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

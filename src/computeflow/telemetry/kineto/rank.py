@@ -32,8 +32,10 @@ from computeflow.telemetry.kineto.identity import (
 )  # fmt: skip
 from computeflow.telemetry.kineto.launches import BEFORE, Launches, launches
 from computeflow.telemetry.kineto.measured import (
+    ELEMENT_BYTES,
     MOST_NAME,
     MOST_ROWS,
+    OPERATIONS,
     Collectives,
     GapRow,
     KernelRow,
@@ -203,7 +205,8 @@ def _collectives(
     groups: dict[str, int] = {}
     sizes: list[int] = []
     group = np.empty(len(chosen), np.int32)
-    elements = np.zeros(len(chosen), np.int64)
+    elements, sizes_bytes = np.zeros((2, len(chosen)), np.int64)
+    operation = np.full(len(chosen), -1, np.int8)
     for row, event in enumerate(chosen):
         said = trace.collectives.get(int(device.correlation[event]))
         if said is None:
@@ -211,15 +214,26 @@ def _collectives(
         else:
             ranks = ",".join(map(str, said.ranks[:4096]))
             key, size = f"{said.group} [{ranks}]", len(said.ranks)
-            elements[row] = min(said.elements, 2**60)
+            elements[row] = min(said.elements, 2**59)
+            sizes_bytes[row] = elements[row] * ELEMENT_BYTES.get(said.dtype.lower(), 0)
+            operation[row] = operation_of(said.name)
         if key not in groups:
             groups[key] = len(groups)
             sizes.append(size)
         group[row] = groups[key]
     return names, tuple(groups), tuple(sizes), Collectives(
         start=device.start[chosen] + offset, end=device.end[chosen] + offset, group=group,
-        account=account[chosen], step=step, elements=elements,
+        account=account[chosen], step=step, elements=elements, bytes=sizes_bytes,
+        operation=operation,
     )  # fmt: skip
+
+
+def operation_of(name: str) -> int:
+    plain = name.lower().replace("_", "").replace("-", "")
+    for place, known in enumerate(OPERATIONS):
+        if known.replace("-", "") in plain:
+            return place
+    return -1
 
 
 _ANNOTATED = {

@@ -219,8 +219,8 @@ class _Columns:
         if products:
             self._products(products)
         if is_operator and self.operators and "device" not in self.tables:
-            nothing = [Mark.NONE] * len(some)
-            self._put("operators", some, self._threads(some), nothing, self._names(some))
+            unmarked = [Mark.NONE] * len(some)
+            self._put("operators", some, self._threads(some), unmarked, self._names(some))
 
     def _products(self, some: list[Event]) -> None:
         ids, known, work = self.names, self.shapes, []
