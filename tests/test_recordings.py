@@ -25,7 +25,9 @@ def typical_step(name: str) -> float:
 
 
 def test_all_recordings_together_stay_under_25_megabytes() -> None:
-    files = [file for folder in (TRACES, JOBS, HANGS) for file in folder.rglob("*") if file.is_file()]
+    files = [
+        file for folder in (TRACES, JOBS, HANGS) for file in folder.rglob("*") if file.is_file()
+    ]
     assert sum(file.stat().st_size for file in files) < 25e6
 
 

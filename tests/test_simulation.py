@@ -25,6 +25,7 @@ from computeflow.simulation import (
     usual_conditions,
 )  # fmt: skip
 from computeflow.simulation.curves import interval_curve, spares_curve
+from computeflow.simulation.sensitivity import sensitivities, variations
 from computeflow.simulation.simulate import play_many
 from computeflow.simulation.timeline import timelines
 
@@ -255,6 +256,20 @@ def test_a_job_that_shrinks_does_not_wait_for_repair() -> None:
     assert goes_on.ledger.booked("idle") > 0
 
 
+def test_a_job_that_loses_more_replicas_with_a_node_is_never_ahead() -> None:
+    changes: dict[str, Any] = {"repaired": 1.0, "repair_seconds": 40000.0, "repair_spread": 0.3}
+    run = a_run(gpus=2048, days=5, policy=Policy(), **changes)
+    few, many = (
+        replace(
+            run, policy=Policy(shrinking=Shrinking(groups=1024, least_groups=512, lost_groups=n))
+        )
+        for n in (1, 4)
+    )
+    ahead, behind = simulate_many([few, many], replicas=50)
+    assert behind.ledger.booked("idle") > 2 * ahead.ledger.booked("idle")
+    assert behind.seconds.mean > ahead.seconds.mean
+
+
 def test_preemptions_are_one_more_cause() -> None:
     run = by_time(a_run(gpus=512, preemptions_per_node_day=0.1, repair_seconds=600.0), 20)
     found = simulate(run, replicas=50)
@@ -274,6 +289,23 @@ def test_spares_are_worth_their_price_up_to_a_point() -> None:
     assert times == sorted(times, reverse=True)
     assert 1 <= curve.cheapest <= curve.fastest + 2
     assert curve.points[0].seconds > 1.2 * times[-1]
+
+
+def test_curves_of_a_run_by_time_vary_with_the_work_that_is_done() -> None:
+    curve = spares_curve(by_time(a_run(gpus=2048, policy=Policy()), 10), replicas=100)
+    for point in curve.points:
+        assert point.work_p10 < point.work_seconds < point.work_p90 <= 10 * DAY
+        assert point.p10 < point.p90
+    works = [point.work_seconds for point in curve.points]
+    assert works == sorted(works)
+
+
+def test_throttling_is_no_work_in_the_sensitivity_of_a_run_by_time() -> None:
+    run = by_time(a_run(gpus=2048), 10)
+    found = sensitivities(run, variations(run, only=["throttle"]), replicas=50)
+    (one,) = found
+    assert one.goodput_high == pytest.approx(one.goodput / 1.02, rel=0.005)
+    assert one.swing == pytest.approx(one.goodput - one.goodput_high)
 
 
 def test_timelines_are_of_the_same_replicas_and_cover_all_of_the_time() -> None:
@@ -313,6 +345,8 @@ def test_every_input_has_a_source_and_a_basis(name: str) -> None:
 WRONG: list[dict[str, Any]] = [
     {"inspected": 1.5}, {"load_seconds": -1.0}, {"outages_per_year": 100.0},
     {"lemon_failures": 0.5}, {"no_such": 1.0},
+    {"maintenance_every_seconds": 1.0, "maintenance_seconds": 3600.0},
+    {"maintenance_every_seconds": 400.0},
 ]  # fmt: skip
 
 

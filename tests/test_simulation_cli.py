@@ -51,6 +51,44 @@ def test_storage_says_how_long_saving_and_loading_take(capsys: pytest.CaptureFix
     assert data["conditions"]["load_seconds"] == data["conditions"]["stall_seconds"]
 
 
+@pytest.mark.parametrize(("tp", "pp", "lost"), [(2, 1, 4), (1, 1, 8), (8, 1, 1), (4, 4, 1)])
+def test_a_job_shrinks_by_the_replicas_that_a_node_holds(
+    tp: int, pp: int, lost: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cut = ["--tp", str(tp), "--pp", str(pp), "--shrink", "8", "--days", "3"]
+    found = simulated(capsys, *cut)["policy"]["shrinking"]
+    assert found["groups"] == 256 // (tp * pp)
+    assert found["lost_groups"] == lost
+
+
+def test_dollars_are_part_of_the_data_where_a_price_is_given(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    priced = simulated(capsys, *TOKENS, "--price", "$2")
+    assert priced["usd_per_gpu_hour"] == 2
+    for name in ("p10", "p50", "p90", "mean"):
+        hours = priced["allocated_gpus"] * priced["seconds"][name] / 3600
+        assert priced["usd"][name] == pytest.approx(2 * hours)
+    free = simulated(capsys, *TOKENS)
+    assert free["usd"] is None
+    assert free["usd_per_gpu_hour"] is None
+
+
+def test_a_run_by_time_is_judged_by_the_work_it_does(capsys: pytest.CaptureFixture[str]) -> None:
+    data = simulated(capsys, "--days", "30", "--best", "--sensitivity")
+    swings = {one["name"]: one for one in data["sensitivity"]}
+    throttled = swings["throttle"]
+    assert throttled["goodput_high"] == pytest.approx(throttled["goodput"] / 1.02, rel=0.005)
+    for curve in ("interval", "spares"):
+        for point in data[curve]["points"]:
+            assert point["work_p10"] < point["work_seconds"] < point["work_p90"]
+            assert point["p10"] < point["p90"]
+    assert run(["simulate", *JOB, "--days", "30", "--best", "--sensitivity"]) == 0
+    printed = capsys.readouterr().out
+    assert "What it rests on: goodput" in printed
+    assert "Days of steps done" in printed
+
+
 def test_all_extras_are_shown_and_the_report_is_written(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
@@ -77,6 +115,11 @@ def test_all_extras_are_shown_and_the_report_is_written(
         (["--days", "3", "--saving", "sync"], "--storage"),
         (["--days", "3", "--spares", "-1"], "spare nodes"),
         (["--days", "0"], "a run of 0 days"),
+        (["--days", "3", "--set", "throttle=nan"], "throttle=nan: a plain number"),
+        (["--days", "3", "--set", "throttle=$1"], "a plain number"),
+        (["--days", "3", "--set", "throttle=inf"], "a plain number"),
+        (["--days", "3", "--set", "maintenance_every_seconds=5min"], "nothing would be trained"),
+        (["--days", "3", "--seed", "-1"], "seed -1"),
         (["--days", "3", "--tokens", "1T"], "--tokens"),
         ([], "--tokens"),
     ],
@@ -112,6 +155,15 @@ def test_sites_are_compared_and_written_as_a_page(
     assert len(data["results"]) == 2
     assert page.read_text().startswith("# Two sites")
     assert run(["sites", "--page", str(tmp_path / "no" / "such")]) == 2
+
+
+def test_sites_with_a_seed_that_cannot_be_end_in_one_line(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run(["sites", "--draws", "8", "--seed", "-1"]) == 2
+    printed = capsys.readouterr().err
+    assert "seed -1" in printed
+    assert "Traceback" not in printed
 
 
 def test_published_runs_are_validated_by_flag(capsys: pytest.CaptureFixture[str]) -> None:

@@ -84,6 +84,13 @@ def test_a_job_shrinks_when_waiting_costs_more_than_growing_back() -> None:
     assert policy.speed(np.array([0, 2])).tolist() == [1.0, 0.75]
 
 
+def test_a_lost_node_takes_all_replicas_that_it_holds() -> None:
+    policy = Shrinking(groups=128, least_groups=120, lost_groups=4)
+    assert policy.speed(np.array([1])).tolist() == [1 - 1 / 32]
+    missing, wait = np.array([2, 3]), np.full(2, 36000.0)
+    assert policy.shrinks(missing, wait, np.full(2, 600.0)).tolist() == [True, False]
+
+
 @given(st.floats(0, 400), st.sampled_from([0.5, 0.9, 0.99]))
 def test_a_pool_covers_what_is_in_repair_with_its_confidence(
     mean: float, confidence: float
@@ -101,6 +108,8 @@ def test_a_pool_covers_what_is_in_repair_with_its_confidence(
         lambda: Eviction(stragglers="sometimes"),  # type: ignore[arg-type]
         lambda: Eviction(lemon_failures=0),
         lambda: Shrinking(groups=4, least_groups=5),
+        lambda: Shrinking(groups=4, least_groups=2, lost_groups=0),
+        lambda: Shrinking(groups=4, least_groups=2, lost_groups=5),
         lambda: young_seconds(-1, 10),
         lambda: spares_for(repairs_per_day=-1, repair_days=1),
     ],

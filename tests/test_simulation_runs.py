@@ -19,8 +19,8 @@ from computeflow.simulation import failure_models, inputs
 from computeflow.simulation.bringup import BringUp, bring_up, tuning_rounds
 from computeflow.simulation.published import Validated, published_runs, validate_runs
 from computeflow.simulation.sites import load_sites, tier_conditions
-from computeflow.simulation.traces import predict_second_half, stepfun_faults
-from computeflow.simulation.two_sites import Comparison, compare_sites
+from computeflow.simulation.traces import DAYS, NODES, predict_second_half, stepfun_faults
+from computeflow.simulation.two_sites import Comparison, compare_sites, equal_where_assumed
 from computeflow.views.run_pages import runs_page, sites_page
 
 
@@ -155,6 +155,40 @@ def test_the_conventional_site_is_later_in_days_to_target_and_in_all() -> None:
     assert one.step_seconds < other.step_seconds
 
 
+def test_only_what_is_published_for_both_sites_differs_between_sites_made_alike() -> None:
+    sites = load_sites()
+    first, alike = equal_where_assumed(sites)
+    second = sites.site[1]
+    differ = {name for name in alike.conditions if alike.conditions[name] != first.conditions[name]}
+    assert differ == {
+        "load_seconds",
+        "stall_seconds",
+        "swap_seconds",
+        "throttle",
+        "timeout_seconds",
+    }
+    assert all(alike.conditions[name] == second.conditions[name] for name in differ)
+    assert alike.bringup == first.bringup
+    assert alike.failures == second.failures
+
+
+def test_most_of_the_difference_of_the_sites_rests_on_assumptions() -> None:
+    share = compared().assumed_share
+    assert share is not None
+    assert 0.65 < share < 0.75
+
+
+def test_nodes_are_those_of_the_cluster_not_always_of_eight() -> None:
+    sites = load_sites()
+    story = replace(sites.story, accelerator="gb200", gpus=1152, tokens=2e11, model="llama-3.1-70b",
+                    global_batch=1152)  # fmt: skip
+    trays = compare_sites(replace(sites, story=story), load_catalog(), draws=8, replicas=5)
+    spares = trays.results[1].spares[1]
+    hundreds = replace(story, accelerator="h100-sxm")
+    nodes = compare_sites(replace(sites, story=hundreds), load_catalog(), draws=8, replicas=5)
+    assert spares > 1.3 * nodes.results[1].spares[1]  # 288 trays of 4 fail more than 144 nodes of 8
+
+
 def test_equal_sites_do_not_differ() -> None:
     sites = load_sites()
     same = replace(sites, site=(sites.site[0], replace(sites.site[0], name="twin")))
@@ -182,6 +216,17 @@ def test_the_docs_list_every_failure_model_and_condition_as_it_is() -> None:
     for row in inputs().values():
         ends = f"{row.low:,.7g} to {row.high:,.7g}"
         assert f"| `{row.name}` | {row.value:,.7g} | {ends} | {row.basis} | {row.doc} |" in page
+
+
+def test_the_docs_name_as_many_results_that_miss_as_the_page_has() -> None:
+    docs = Path(__file__).parents[1] / "docs"
+    assert (docs / "runs.md").read_text().count("| NO |") == 3
+    assert "Three results do not agree" in (docs / "simulate.md").read_text()
+
+
+def test_the_rate_of_the_trace_is_its_faults_over_its_node_days() -> None:
+    rate = len(stepfun_faults()) / (NODES * DAYS)
+    assert failure_models()["stepfun"].per_node_day == pytest.approx(rate, abs=5e-6)
 
 
 def test_repair_times_taken_are_those_of_the_trace() -> None:

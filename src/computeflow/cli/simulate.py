@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,7 +29,7 @@ from computeflow.cli.output import (
     write_report,
 )  # fmt: skip
 from computeflow.cluster import Cluster
-from computeflow.errors import InputError
+from computeflow.errors import InputError, UnknownNameError
 from computeflow.ledger import ledger_to_data
 from computeflow.prediction import Prediction, predict
 from computeflow.units import parse
@@ -139,7 +140,7 @@ def simulate(
     run = _run(found, cluster, options, facts)
     result = live(run, replicas=options["repeats"], seed=options["seed"], engine=options["engine"])
     summary = simulation_table(result, price)
-    data = simulation_data(result)
+    data = simulation_data(result, price)
     tables, figures = _more(run, result, options, data)
     if html is not None:
         write_report(html, run.label, [summary, ledger_figure(result.ledger), *figures])
@@ -192,7 +193,7 @@ def _run(found: Prediction, cluster: Cluster, options: Options, facts: Catalog) 
         site |= cooling_conditions(facts.coolings[options["cooling"]])
     days = options["days"]
     run = run_of(
-        found, cluster, usual_conditions(failures, **site), _policy(found, options),
+        found, cluster, usual_conditions(failures, **site), _policy(found, cluster, options),
         label=title_of(found.job, cluster), tokens=tokens, given=given, saving=options["saving"],
         wall_seconds=None if days is None else days * 86400,
     )  # fmt: skip
@@ -203,8 +204,9 @@ def _run(found: Prediction, cluster: Cluster, options: Options, facts: Catalog) 
     return run
 
 
-def _policy(found: Prediction, options: Options) -> Policy:
-    from computeflow.scheduling import Checkpoints, Eviction, Policy, Shrinking, Spares
+def _policy(found: Prediction, cluster: Cluster, options: Options) -> Policy:
+    from computeflow.scheduling import Checkpoints, Eviction, Policy, Spares
+    from computeflow.simulation.planned import shrinking_of
 
     interval, steps = options["interval"], options["checkpoint_steps"]
     if interval and steps:
@@ -212,14 +214,12 @@ def _policy(found: Prediction, options: Options) -> Policy:
     seconds = parse(interval, "seconds") if interval else None
     if steps:
         seconds = steps * found.step_seconds
-    layout = found.layout
-    groups = layout.gpus // (layout.tp * layout.pp * layout.cp)
     least = options["shrink"]
     return Policy(
         checkpoints=Checkpoints(interval_seconds=seconds),
         spares=Spares(nodes=options["spares"] or 0),
         eviction=Eviction(stragglers=options["evict"], lemon_failures=options["lemons"]),
-        shrinking=None if least is None else Shrinking(groups=groups, least_groups=least),
+        shrinking=None if least is None else shrinking_of(found, cluster, least),
     )
 
 
@@ -232,9 +232,21 @@ def _settings(texts: tuple[str, ...]) -> dict[str, float]:
         if not equals:
             raise InputError(f"--set {text!r}: write NAME=VALUE")
         known = inputs().get(name)
-        seconds = known is not None and known.quantity == "seconds"
-        found[name] = parse(value, "seconds" if seconds else "usd")  # the latter: a plain number
+        if known is None:
+            raise UnknownNameError("condition", name, inputs())
+        found[name] = parse(value, "seconds") if known.quantity == "seconds" else _number(text)
     return found
+
+
+def _number(text: str) -> float:
+    """Of NAME=VALUE, where the value has no unit."""
+    try:
+        value = float(text.partition("=")[2])
+    except ValueError:
+        value = math.nan
+    if not 0 <= value < math.inf:
+        raise InputError(f"--set {text}: a plain number from zero up")
+    return value
 
 
 def _more(
@@ -245,17 +257,20 @@ def _more(
 
     tables: list[Table] = []
     figures: list[Table | Figure] = []
+    by_time = run.work_seconds is None
     if options["best"]:
         from computeflow.simulation.curves import interval_curve, spares_curve
 
         interval = interval_curve(run, seed=options["seed"])
         spares = spares_curve(run, seed=options["seed"])
         data |= {"interval": codec.encode(interval), "spares": codec.encode(spares)}
-        tables += [views.interval_table(interval), views.spares_table(spares)]
+        tables += [views.interval_table(interval, by_time=by_time),
+                   views.spares_table(spares, by_time=by_time)]  # fmt: skip
         figures += [
-            views.curve_figure(interval.points, what="seconds between saves",
-                               best=interval.best_seconds, log=True),
-            views.curve_figure(spares.points, what="spare nodes", best=spares.cheapest, log=False),
+            views.curve_figure(interval.points, what="seconds between saves", log=True,
+                               best=interval.best_seconds, by_time=by_time),
+            views.curve_figure(spares.points, what="spare nodes", log=False,
+                               best=spares.cheapest, by_time=by_time),
         ]  # fmt: skip
     if options["timeline"]:
         from computeflow.simulation.timeline import timelines
@@ -270,17 +285,18 @@ def _more(
 
         swings = sensitivities(run, variations(run), seed=options["seed"])
         data["sensitivity"] = [codec.encode(one) for one in swings]
-        table = views.sensitivity_table(swings, by_time=run.work_seconds is None)
+        table = views.sensitivity_table(swings, by_time=by_time)
         tables.append(table)
         figures.append(table)
     return tables, figures
 
 
-def simulation_data(found: Simulation) -> dict[str, Any]:
+def simulation_data(found: Simulation, usd_per_gpu_hour: float | None = None) -> dict[str, Any]:
     from computeflow.simulation import inputs
 
     run = found.run
     spread = ("seconds", "ettr", "goodput", "interruptions", "planned_stops", "spare_waits")
+    usd = None if usd_per_gpu_hour is None else codec.encode(found.usd(usd_per_gpu_hour))
     conditions = codec.encode(run.conditions)
     failures = conditions.pop("failures")
     return {
@@ -293,6 +309,8 @@ def simulation_data(found: Simulation) -> dict[str, Any]:
         "replicas": found.replicas,
         "seed": found.seed,
         **{name: codec.encode(getattr(found, name)) for name in spread},
+        "usd_per_gpu_hour": usd_per_gpu_hour,
+        "usd": usd,
         "finished": found.finished,
         "mtbi_seconds": found.mtbi_seconds,
         "by_cause": found.by_cause,

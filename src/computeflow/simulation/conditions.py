@@ -88,11 +88,23 @@ class Conditions:
             raise InputError(f"{self.outages_per_year:g} outages a year: at most one a week")
         if self.lemon_failures and not self.lemon_share:
             raise InputError("lemon_failures needs a lemon_share: the nodes that they are of")
+        if 0 < self.maintenance_every_seconds <= self.planned_stop_seconds:
+            raise InputError(
+                f"maintenance_every_seconds = {self.maintenance_every_seconds:g}: a stop takes "
+                f"{self.planned_stop_seconds:g} s with its save and restart, so nothing would be "
+                "trained: 0 for none, or longer"
+            )
 
     @property
     def restart_seconds(self) -> float:
         """From the moment nodes are in place to steady steps."""
         return self.init_seconds + self.load_seconds + self.warm_seconds
+
+    @property
+    def planned_stop_seconds(self) -> float:
+        """Of maintenance, with the save before it and the restart after it."""
+        saving = self.stall_seconds + self.persist_seconds
+        return saving + self.maintenance_seconds + self.restart_seconds
 
     @property
     def detect_seconds(self) -> float:

@@ -38,7 +38,12 @@ class Point:
     """Mean; where the run goes by time or is given up, what its work takes at this pace."""
     p10: float
     p90: float
+    work_seconds: float
+    """Of steps at full speed that were done and kept: mean."""
+    work_p10: float
+    work_p90: float
     ettr: float
+    goodput: float
     gpu_seconds: float
     """Of all allocated GPUs until the same work is done."""
     waits: float
@@ -127,19 +132,33 @@ def _counts(end: int) -> list[int]:
 
 
 def _point(at: float, found: Simulation) -> Point:
-    """A run that ends by time does less work, not more time: it is brought to the time of all of it."""
-    scale = 1.0
-    if found.run.work_seconds is None or found.finished < 1:
-        share = found.goodput.mean * found.run.allocated_gpus / found.run.gpus
-        whole = found.run.work_seconds or found.run.limit_seconds
-        scale = whole / max(share * found.seconds.mean, 1.0)
-    seconds = found.seconds.mean * scale
+    seconds, p10, p90 = _times(found)
     return Point(
         at=at,
         seconds=seconds,
-        p10=found.seconds.p10 * scale,
-        p90=found.seconds.p90 * scale,
+        p10=p10,
+        p90=p90,
+        work_seconds=found.work_seconds.mean,
+        work_p10=found.work_seconds.p10,
+        work_p90=found.work_seconds.p90,
         ettr=found.ettr.mean,
+        goodput=found.goodput.mean,
         gpu_seconds=seconds * found.run.allocated_gpus,
         waits=found.spare_waits.mean,
     )
+
+
+def _times(found: Simulation) -> tuple[float, float, float]:
+    """Mean, P10, P90. A run that ends by time does less work, not more time: it is brought to the
+    time of all of it, and the replica that did the least is the latest.
+    """
+    run, seconds, goodput = found.run, found.seconds, found.goodput
+    if run.work_seconds is not None and found.finished == 1:
+        return seconds.mean, seconds.p10, seconds.p90
+    whole = run.work_seconds or run.limit_seconds
+    scale = run.allocated_gpus / run.gpus
+    least = 1 / run.limit_seconds  # a second of work, where nothing was done
+    mean, p10, p90 = (
+        whole / max(scale * share, least) for share in (goodput.mean, goodput.p90, goodput.p10)
+    )
+    return mean, p10, p90

@@ -12,6 +12,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from computeflow.errors import InputError
+
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 CHUNK = 1000
@@ -22,6 +24,11 @@ GAP, NORMAL = UNIFORMS, UNIFORMS + 1
 _BLOCK = 32
 """Events drawn at a time; part of what the seed means."""
 KINDS = ("failure", "straggler", "outage")
+
+
+def check_seed(seed: int) -> None:
+    if not 0 <= seed < 2**63:
+        raise InputError(f"seed {seed}: from 0 to 2^63")
 
 
 class Stream:

@@ -108,8 +108,8 @@ class _World:
 
     def _spares(self) -> Floats:
         """When each node outside the job is there; infinite: no such node."""
-        lost = [r.policy.shrinking.groups - r.policy.shrinking.least_groups
-                for r in self.lanes.runs if r.policy.shrinking]  # fmt: skip
+        shrinking = [run.policy.shrinking for run in self.lanes.runs]
+        lost = [one.most_missing for one in shrinking if one is not None]
         width = int(self.lanes.spares.max()) + 1 + max(lost, default=0)
         places = np.arange(width)
         return np.where(places < self.lanes.spares[:, None], -np.inf, np.inf)

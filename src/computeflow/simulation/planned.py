@@ -8,7 +8,7 @@ from computeflow.catalog.parameters import count_parameters
 from computeflow.cluster import Cluster
 from computeflow.errors import InputError
 from computeflow.prediction import Prediction
-from computeflow.scheduling import Policy
+from computeflow.scheduling import Policy, Shrinking
 from computeflow.simulation.conditions import Conditions, changed
 from computeflow.simulation.run import Run
 
@@ -45,6 +45,22 @@ def storage_seconds(prediction: Prediction, cluster: Cluster, saving: Saving) ->
     return found
 
 
+def node_gpus(cluster: Cluster, gpus: int) -> int:
+    """Of one node of a job of so many: what a failure takes out."""
+    return min(cluster.node_devices or cluster.domain, gpus)
+
+
+def shrinking_of(prediction: Prediction, cluster: Cluster, least: int) -> Shrinking:
+    """Down to `least` replicas; a lost node takes along all that it holds."""
+    layout = prediction.layout
+    size = layout.tp * layout.pp * layout.cp
+    return Shrinking(
+        groups=layout.gpus // size,
+        least_groups=least,
+        lost_groups=max(1, node_gpus(cluster, layout.gpus) // size),
+    )
+
+
 def run_of(
     prediction: Prediction, cluster: Cluster, conditions: Conditions, policy: Policy, *,
     label: str, tokens: float | None = None, wall_seconds: float | None = None,
@@ -63,7 +79,7 @@ def run_of(
     return Run(
         label=label,
         gpus=size,
-        node_gpus=min(cluster.node_devices or cluster.domain, size),
+        node_gpus=node_gpus(cluster, size),
         work_seconds=work,
         work_seconds_range=ends,
         wall_seconds=wall_seconds,

@@ -125,7 +125,7 @@ class Validated:
     note: str
     inputs: tuple[Sensitivity, ...]
     """Every assumed input, and published ones that move the figure by a tenth of a point or more; the
-    largest swing first."""
+    largest swing of the figure first."""
 
 
 @cache
@@ -168,8 +168,18 @@ def _validated(case: PublishedRun, replicas: int, seed: int) -> Validated:
         source=case.source,
         as_of=case.as_of,
         note=case.note,
-        inputs=tuple(one for one in swings if one.basis == "assumed" or one.swing >= 0.001),
+        inputs=_listed(swings, case.figure),
     )
+
+
+def _listed(found: list[Sensitivity], figure: str) -> tuple[Sensitivity, ...]:
+    """ETTR has slow steps as work, so inputs that only slow them down do not move it."""
+
+    def moves(one: Sensitivity) -> float:
+        return one.ettr_swing if figure == "ettr" else one.swing
+
+    ordered = sorted(found, key=lambda one: -moves(one))
+    return tuple(one for one in ordered if one.basis == "assumed" or moves(one) >= 0.001)
 
 
 def _range(case: PublishedRun, run: Run, rows: dict[str, Input], seed: int) -> tuple[float, float]:

@@ -50,13 +50,24 @@ class Sensitivity:
     ettr: float
     ettr_low: float
     ettr_high: float
+    goodput: float
+    goodput_low: float
+    goodput_high: float
 
     @property
     def swing(self) -> float:
-        """Between both ends: of the time, or of ETTR where all take the same time."""
+        """Between both ends: of the time, or of goodput where all take the same time.
+
+        Not of ETTR, in which throttled and slow steps count as work.
+        """
         times = (self.seconds_low, self.seconds, self.seconds_high)
-        shares = (self.ettr_low, self.ettr, self.ettr_high)
+        shares = (self.goodput_low, self.goodput, self.goodput_high)
         return max((max(times) - min(times)) / self.seconds, max(shares) - min(shares))
+
+    @property
+    def ettr_swing(self) -> float:
+        shares = (self.ettr_low, self.ettr, self.ettr_high)
+        return max(shares) - min(shares)
 
 
 def variations(
@@ -131,5 +142,6 @@ def _measured(one: Variation, base: Simulation, low: Simulation, high: Simulatio
         name=one.name, doc=one.doc, basis=one.basis, source=one.source, value=one.value,
         low=one.low, high=one.high, seconds=base.seconds.mean, seconds_low=low.seconds.mean,
         seconds_high=high.seconds.mean, ettr=base.ettr.mean, ettr_low=low.ettr.mean,
-        ettr_high=high.ettr.mean,
+        ettr_high=high.ettr.mean, goodput=base.goodput.mean, goodput_low=low.goodput.mean,
+        goodput_high=high.goodput.mean,
     )  # fmt: skip

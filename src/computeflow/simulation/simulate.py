@@ -17,7 +17,7 @@ from computeflow.errors import ComputeFlowError, InputError
 from computeflow.ledger import Entry, Ledger, Window
 from computeflow.simulation.books import Books, books_of, cut, joined
 from computeflow.simulation.closed import exact_ettr, meta_ettr
-from computeflow.simulation.draws import CHUNK
+from computeflow.simulation.draws import CHUNK, check_seed
 from computeflow.simulation.engine import play
 from computeflow.simulation.lanes import CAUSES
 from computeflow.simulation.run import Run
@@ -65,6 +65,8 @@ class Simulation:
     """Share of the time in which the job worked on steps that were kept, slow ones included."""
     goodput: Spread
     """Share of all allocated GPU-seconds, spares included, worth of kept steps at full speed."""
+    work_seconds: Spread
+    """Of steps at full speed that were kept."""
     interruptions: Spread
     planned_stops: Spread
     spare_waits: Spread
@@ -78,6 +80,15 @@ class Simulation:
     closed: ClosedForm
     finished: float
     """Share of replicas that did all their work; 1 where the run goes by time."""
+
+    def usd(self, usd_per_gpu_hour: float) -> Spread:
+        """Of all allocated GPUs, spares included."""
+        scale = self.run.allocated_gpus * usd_per_gpu_hour / 3600
+        seconds = self.seconds
+        return Spread(
+            p10=scale * seconds.p10, p50=scale * seconds.p50, p90=scale * seconds.p90,
+            mean=scale * seconds.mean,
+        )  # fmt: skip
 
 
 def simulate(
@@ -99,8 +110,7 @@ def play_many(
     """The books of every replica of every run; equal rows of all have equal random numbers."""
     if not 1 <= replicas <= MOST_REPLICAS:
         raise InputError(f"{replicas:,} replicas: 1 to {MOST_REPLICAS:,}")
-    if not 0 <= seed < 2**63:
-        raise InputError(f"seed {seed}: from 0 to 2^63")
+    check_seed(seed)
     _check_saves(runs)
     chunks = math.ceil(replicas / CHUNK)
     work = partial(_chunk, tuple(runs), replicas, seed)
@@ -172,6 +182,7 @@ def _summed(run: Run, books: Books, seed: int) -> Simulation:
         seconds=_spread(books.seconds),
         ettr=_spread(worked / books.seconds),
         goodput=_spread(job * books.accounts["useful"] / books.seconds),
+        work_seconds=_spread(books.accounts["useful"]),
         interruptions=_spread(books.interruptions),
         planned_stops=_spread(books.planned),
         spare_waits=_spread(books.waits),

@@ -38,6 +38,7 @@ class State:
         has saved."""
         self.slow: NDArray[np.bool_] = np.zeros(count, dtype=np.bool_)
         self.missing: Ints = np.zeros(count, dtype=np.int64)
+        """Nodes that the job goes on without."""
         self.size: Floats = np.ones(count)
         """Share of the job that runs, where it shrinks."""
         self.booked = np.zeros((3, count))

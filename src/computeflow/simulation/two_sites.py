@@ -22,7 +22,9 @@ from computeflow.scheduling import Eviction, Policy, Spares
 from computeflow.simulation.books import ACCOUNTS, Books
 from computeflow.simulation.bringup import bring_up, of_values
 from computeflow.simulation.conditions import Input, changed, inputs, usual_conditions
+from computeflow.simulation.draws import check_seed
 from computeflow.simulation.failures import find_failures
+from computeflow.simulation.planned import node_gpus
 from computeflow.simulation.pools import pool_nodes
 from computeflow.simulation.published import Known
 from computeflow.simulation.run import Run
@@ -79,8 +81,8 @@ class Comparison:
     premium: tuple[float, float, float]
     """By how much a GPU-hour at the first site may cost more for equal dollars: P10, P50, P90."""
     assumed_share: float | None
-    """Of the difference in days at the middle of all inputs, the part that goes away when what nobody
-    published is equal at both sites; None where they do not differ."""
+    """Of the difference in days at the middle of all inputs, the part that goes away when inputs that
+    are not published for both sites are equal; None where they do not differ."""
     draws: int
     inputs: dict[str, dict[str, Known]] = field(default_factory=dict)
 
@@ -88,6 +90,7 @@ class Comparison:
 def compare_sites(
     sites: Sites, catalog: Catalog, *, draws: int = 100, replicas: int = 20, seed: int = 0
 ) -> Comparison:
+    check_seed(seed)
     predictions = _predictions(sites, catalog)
     quantiles = {name: latin(1, draws, seed + n)[0] for n, name in enumerate(_names(sites))}
     found = [
@@ -201,9 +204,11 @@ def _run(
     }  # fmt: skip
     values |= {name: _at(own, at.get(name, 0.5)) for name, own in site.conditions.items()}
     met = changed(usual_conditions(model), values)
-    work = sites.story.tokens / step.job.step_tokens * step.step_seconds
+    story, gpus = sites.story, step.layout.gpus
+    cluster = usual_cluster(story.accelerator, story.gpus, catalog)
     run = Run(
-        label=site.name, gpus=step.layout.gpus, node_gpus=8, work_seconds=work, conditions=met,
+        label=site.name, gpus=gpus, node_gpus=node_gpus(cluster, gpus),
+        work_seconds=story.tokens / step.job.step_tokens * step.step_seconds, conditions=met,
         step=step.ledger,
     )  # fmt: skip
     return replace(run, policy=_policy(site, run))
@@ -305,7 +310,7 @@ def _assumed_share(
     sites: Sites, predictions: list[Prediction], catalog: Catalog, seed: int
 ) -> float | None:
     first, second = sites.site
-    alike = _equal_where_assumed(sites)[1]
+    alike = equal_where_assumed(sites)[1]
     steps = (predictions[0], predictions[1], predictions[1])
     one, other, left = (
         _days(sites, site, step, catalog, seed)
@@ -316,25 +321,26 @@ def _assumed_share(
     return float(np.clip(1 - (left - one) / (other - one), 0, 1))
 
 
-def _equal_where_assumed(sites: Sites) -> list[Site]:
-    """Both sites with the first one's figure wherever the second's is assumed."""
-    first, second = sites.site
+def equal_where_assumed(sites: Sites) -> tuple[Site, Site]:
+    """Both sites; the second with the first one's figure unless those of both are published.
 
-    def known(mine: Mapping[str, Known], other: Mapping[str, Known]) -> dict[str, Known]:
+    A site that does not state a condition has the packaged one.
+    """
+    first, second = sites.site
+    packaged = inputs()
+
+    def alike(mine: Mapping[str, Known], other: Mapping[str, Known]) -> dict[str, Known]:
         found = {}
-        for name, row in mine.items():
-            same = other.get(name)
-            if row.basis == "published":
-                found[name] = row
-            elif same is not None:
-                found[name] = same
+        for name in dict.fromkeys([*mine, *other]):
+            rows = [side.get(name, packaged.get(name)) for side in (mine, other)]
+            published = all(row is not None and row.basis == "published" for row in rows)
+            taken = (mine if published else other).get(name)
+            if taken is not None:
+                found[name] = taken
         return found
 
-    conditions = known(second.conditions, first.conditions)
-    for name, row in first.conditions.items():
-        conditions.setdefault(name, row)
-    return [first, replace(second, conditions=conditions,
-                           bringup=known(second.bringup, first.bringup))]  # fmt: skip
+    return first, replace(second, conditions=alike(second.conditions, first.conditions),
+                          bringup=alike(second.bringup, first.bringup))  # fmt: skip
 
 
 def _days(sites: Sites, site: Site, step: Prediction, catalog: Catalog, seed: int) -> float:

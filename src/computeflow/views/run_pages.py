@@ -281,9 +281,11 @@ def sites_page(found: Comparison) -> str:
         "tells them apart is listed at the end, each figure with its source or the word assumed.",
         f"{_job(found)}, tp {layout.tp}, pp {layout.pp}, vp {layout.vp}, cp {layout.cp}, the same "
         f"layout at both. {_summary(found)}",
-        f"If everything that nobody published were equal at both sites, {left:.0f} % of the "
-        "difference in days would remain; the rest is assumed. That the lower rate of failures comes "
-        "from the site is an assumption, too: published fleets differ that much, and do not say why.",
+        "If every listed input that is not published for both sites were equal at both, "
+        f"{left:.0f} % of the difference in days would remain; the rest is assumed. The tier, the "
+        "network and when a node is not taken back are what the sites are said to be, and stay. That "
+        "the lower rate of failures comes from the site is an assumption, too: published fleets differ "
+        "that much, and do not say why.",
         to_markdown(sites_table(found)),
         _mermaid("Days of the whole job", [r.name for r in (one, other)],
                  [r.total_days[1] for r in (one, other)], "days, median"),
@@ -292,12 +294,17 @@ def sites_page(found: Comparison) -> str:
                  [line.difference for line in lines], "days more, mean"),
         f"`bring-up` is the time from handover to {100 * found.sites.story.target:.0f} % of the "
         "expected throughput, in which nothing is trained. The step's time is predicted, with the "
-        "same layout and a network of half the width between nodes; its own "
-        "range (80 % of runs) is not drawn, because it moves both sites alike.",
+        f"same layout and a network between nodes that is {_network(found)}; its own range (80 % of "
+        "runs) is not drawn, because it moves both sites alike.",
         to_markdown(site_inputs_table(found)),
         f"Price: {found.sites.price.source}.",
     ]  # fmt: skip
     return "\n\n".join(parts) + "\n"
+
+
+def _network(found: Comparison) -> str:
+    one, other = (f"{site.oversubscription:g} to 1 at the {site.name}" for site in found.sites.site)
+    return f"oversubscribed {one} and {other} site"
 
 
 def _mermaid(title: str, names: Sequence[str], values: Sequence[float], unit: str) -> str:

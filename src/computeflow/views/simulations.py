@@ -85,60 +85,74 @@ def _causes(found: Simulation) -> str:
 
 
 def _cost(found: Simulation, usd_per_gpu_hour: float) -> str:
-    scale = found.run.allocated_gpus * usd_per_gpu_hour / 3600
-    low, middle, high = (
-        f"${scale * value:,.0f}"
-        for value in (found.seconds.p10, found.seconds.p50, found.seconds.p90)
-    )
+    usd = found.usd(usd_per_gpu_hour)
+    low, middle, high = (f"${value:,.0f}" for value in (usd.p10, usd.p50, usd.p90))
     return f"{middle} ({low} to {high}) at ${usd_per_gpu_hour:g} per GPU-hour"
 
 
-def interval_table(curve: IntervalCurve) -> Table:
+def interval_table(curve: IntervalCurve, *, by_time: bool = False) -> Table:
+    """Days of the run; where it goes by time, days of steps that it does in it."""
+    share = "goodput" if by_time else "ETTR"
+    what = "Days of steps done, at full speed" if by_time else "Days"
     return Table(
         title=f"Checkpoint interval: best {format_seconds(curve.best_seconds)}, Young "
         f"{format_seconds(curve.young_seconds)}, Daly {format_seconds(curve.daly_seconds)}",
-        columns=columns("interval", "mean", "P10", "P90", "ETTR",
-                        right="interval,mean,P10,P90,ETTR"),
+        columns=columns("interval", "mean", "P10", "P90", share,
+                        right=f"interval,mean,P10,P90,{share}"),
         rows=tuple(
-            (format_seconds(p.at), _days(p.seconds), _days(p.p10), _days(p.p90),
-             format_share(p.ettr))
+            (format_seconds(p.at), *map(_days, _ends(p, by_time)),
+             format_share(p.goodput if by_time else p.ettr))
             for p in curve.points
         ),
-        notes=("Days. The curve is flat around its best: half or twice the interval costs little.",),
+        notes=(f"{what}. The curve is flat around its best: half or twice the interval costs "
+               "little.",),
     )  # fmt: skip
 
 
-def spares_table(curve: SparesCurve) -> Table:
+def _ends(point: Point, by_time: bool) -> tuple[float, float, float]:
+    """Mean, P10 and P90 of what the setting changes."""
+    if by_time:
+        return point.work_seconds, point.work_p10, point.work_p90
+    return point.seconds, point.p10, point.p90
+
+
+def spares_table(curve: SparesCurve, *, by_time: bool = False) -> Table:
+    end, worth = ("P10", "goodput") if by_time else ("P90", "million GPU-hours")
+    rows = []
+    for p in curve.points:
+        mean, low, high = _ends(p, by_time)
+        paid = format_share(p.goodput) if by_time else f"{p.gpu_seconds / 3.6e9:,.3f}"
+        late = low if by_time else high
+        rows.append((f"{p.at:.0f}", _days(mean), _days(late), f"{p.waits:,.1f}", paid))
+    note = "Days. GPU-hours include those of the spares."
+    if by_time:
+        note = "Days of steps done, at full speed. Goodput counts the spares' GPU-hours."
     return Table(
         title=f"Spare nodes: {curve.fastest} are as fast as more, {curve.cheapest} pay for the "
         f"fewest GPU-hours, {curve.pool} have one for 99 % of failures by rule",
-        columns=columns("spares", "mean", "P90", "no spare there", "million GPU-hours",
-                        right="spares,mean,P90,no spare there,million GPU-hours"),
-        rows=tuple(
-            (f"{p.at:.0f}", _days(p.seconds), _days(p.p90), f"{p.waits:,.1f}",
-             f"{p.gpu_seconds / 3.6e9:,.3f}")
-            for p in curve.points
-        ),
-        notes=("Days. GPU-hours include those of the spares.",),
+        columns=columns("spares", "mean", end, "no spare there", worth,
+                        right=f"spares,mean,{end},no spare there,{worth}"),
+        rows=tuple(rows),
+        notes=(note,),
     )  # fmt: skip
 
 
 def sensitivity_table(found: Sequence[Sensitivity], *, by_time: bool) -> Table:
-    """ETTR where the run goes by time, days where it goes by work."""
+    """Goodput where the run goes by time, days where it goes by work."""
     rows = []
     for one in found:
         ends = (
-            [format_share(one.ettr_low), format_share(one.ettr_high)]
+            [format_share(one.goodput_low), format_share(one.goodput_high)]
             if by_time
             else [_days(one.seconds_low), _days(one.seconds_high)]
         )
         rows.append((one.name, one.basis, *map(_number, (one.low, one.value, one.high)), *ends))
     base = ""
     if found:
-        base = format_share(found[0].ettr) if by_time else f"{_days(found[0].seconds)} days"
+        base = format_share(found[0].goodput) if by_time else f"{_days(found[0].seconds)} days"
     return Table(
-        title=f"What it rests on: {'ETTR' if by_time else 'mean time'} {base}, and with each input "
-        "at its ends",
+        title=f"What it rests on: {'goodput' if by_time else 'mean time'} {base}, and with each "
+        "input at its ends",
         columns=columns("input", "basis", "low", "taken", "high", "at low", "at high",
                         right="low,taken,high,at low,at high", wrap="input"),
         rows=tuple(rows),
@@ -239,44 +253,50 @@ def _stretch_table(one: Timeline) -> Table:
     )
 
 
-def curve_figure(points: Sequence[Point], *, what: str, best: float, log: bool) -> Figure:
-    """Mean time with P10 to P90 over a setting; the best is marked."""
-    x = [p.at for p in points]
+def curve_figure(
+    points: Sequence[Point], *, what: str, best: float, log: bool, by_time: bool = False
+) -> Figure:
+    """Mean with P10 to P90 over a setting, of time or of the work done in it; the best is marked."""
+    axis = "days of steps done" if by_time else "days"
+    days = [tuple(value / DAY for value in _ends(p, by_time)) for p in points]
     trace: Data = {
-        "type": "scatter", "mode": "lines+markers", "name": "mean, P10 to P90", "x": x,
-        "y": [p.seconds / DAY for p in points], "line": {"width": 2, "color": OWNERS["useful"]},
+        "type": "scatter", "mode": "lines+markers", "name": "mean, P10 to P90",
+        "x": [p.at for p in points], "y": [mean for mean, _, _ in days],
+        "line": {"width": 2, "color": OWNERS["useful"]},
         "error_y": {
             "type": "data", "symmetric": False, "color": GREY, "thickness": 1.5,
-            "array": [(p.p90 - p.seconds) / DAY for p in points],
-            "arrayminus": [(p.seconds - p.p10) / DAY for p in points],
+            "array": [high - mean for mean, _, high in days],
+            "arrayminus": [mean - low for mean, low, _ in days],
         },
-        "hovertemplate": f"%{{x:,.4g}} {what}: %{{y:,.2f}} days<extra></extra>",
+        "hovertemplate": f"%{{x:,.4g}} {what}: %{{y:,.2f}} {axis}<extra></extra>",
     }  # fmt: skip
     least = min(p.seconds for p in points)
-    shown = [p for p in points if p.seconds < 1.5 * least]
+    shown = [one for p, one in zip(points, days, strict=True) if p.seconds < 1.5 * least]
     layout = base_layout(1, 300)
     layout["xaxis"] = value_axis(what) | ({"type": "log"} if log else {})
-    top = max(max(p.p90, p.seconds) for p in shown) / DAY
     layout["yaxis"] |= {
-        "title": {"text": "days"}, "showgrid": True, "gridcolor": "#E6E6E6",
-        "range": [0.98 * min(p.p10 for p in shown) / DAY, 1.02 * top],
+        "title": {"text": axis}, "showgrid": True, "gridcolor": "#E6E6E6",
+        "range": [0.98 * min(low for _, low, _ in shown), 1.02 * max(map(max, shown))],
     }  # fmt: skip
     layout["shapes"] = [
         {"type": "line", "x0": best, "x1": best, "yref": "paper", "y0": 0, "y1": 1,
          "line": {"dash": "dash", "width": 2, "color": GREY}}
     ]  # fmt: skip
+    near = min(zip(points, days, strict=True), key=lambda pair: abs(pair[0].at - best))[1][0]
     hidden = len(points) - len(shown)
-    note = f" {hidden} settings take more than half as long again and lie above." if hidden else ""
+    where = "below" if by_time else "above"
+    note = f" {hidden} settings take more than half as long again and lie {where}."
     return Figure(
-        title=f"Time of the run over {what} (days)",
+        title=f"{'Work' if by_time else 'Time'} of the run over {what} ({axis})",
         data=(trace,),
         layout=layout,
-        summary=f"Best at {best:,.4g} {what}, {least / DAY:,.2f} days.{note}",
+        summary=f"Best at {best:,.4g} {what}, {near:,.2f} {axis}.{note if hidden else ''}",
         numbers=Table(
-            title=f"Time over {what}",
-            columns=columns(what, "days", "P10", "P90", right=f"{what},days,P10,P90"),
+            title=f"{axis.capitalize()} over {what}",
+            columns=columns(what, axis, "P10", "P90", right=f"{what},{axis},P10,P90"),
             rows=tuple(
-                (f"{p.at:,.4g}", _days(p.seconds), _days(p.p10), _days(p.p90)) for p in points
+                (f"{p.at:,.4g}", *(f"{value:,.2f}" for value in one))
+                for p, one in zip(points, days, strict=True)
             ),
         ),
     )

@@ -1,0 +1,100 @@
+"""The job for which build or rent is asked: what it needs, planned and simulated."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import ClassVar
+
+from computeflow.catalog import Catalog, find_model
+from computeflow.catalog.rows import Row
+from computeflow.cluster.machine import usual_cluster
+from computeflow.comparison.building.inputs import load_rows
+from computeflow.errors import InputError
+from computeflow.ledger import Ledger
+from computeflow.planning import plan
+from computeflow.prediction import Prediction
+from computeflow.scheduling import Policy, Spares
+from computeflow.simulation import find_failures, simulate, usual_conditions
+from computeflow.simulation.planned import run_of
+from computeflow.simulation.pools import pool_nodes
+from computeflow.workload import Job
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case(Row):
+    kind: ClassVar[str] = "case"
+    model: str
+    on: str
+    gpus: int
+    tokens: float
+    global_batch: int
+    seq_len: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Need:
+    """One run of the job, from its best plan, with failures."""
+
+    case: Case
+    days: tuple[float, float, float]
+    """P10, P50, P90 over replicas, at the predicted step."""
+    days_range: tuple[float, float]
+    """If the predicted step is as far off as those of 80 % of runs."""
+    goodput: float
+    mfu: float | None
+    tokens_per_second_per_gpu: float
+    ledger: Ledger
+    """Of the whole run, spares included."""
+    assumed: tuple[str, ...]
+
+    @property
+    def gpu_hours(self) -> float:
+        return self.ledger.gpu_seconds / 3600
+
+    @property
+    def spare_gpus(self) -> int:
+        return self.ledger.gpus - self.case.gpus
+
+
+@cache
+def load_cases() -> dict[str, Case]:
+    return {row.name: row for row in load_rows(Case, "cases.toml")}
+
+
+def best_plan(case: Case, catalog: Catalog, accelerator: str | None = None) -> Prediction:
+    """On the case's accelerator, or on as many of another one."""
+    cluster = usual_cluster(accelerator or case.on, case.gpus, catalog)
+    job = Job(
+        model=find_model(catalog, case.model), global_batch=case.global_batch, seq_len=case.seq_len
+    )
+    plans = plan(job, cluster, top=1).plans
+    if not plans:
+        raise InputError(
+            f"{case.model} fits on {case.gpus:,} {accelerator or case.on} in no layout"
+        )
+    return plans[0].prediction
+
+
+def need_of(case: Case, catalog: Catalog, *, replicas: int = 200, seed: int = 0) -> Need:
+    found = best_plan(case, catalog)
+    cluster = usual_cluster(case.on, case.gpus, catalog)
+    failures = find_failures("llama-3").at(case.gpus)
+    run = run_of(found, cluster, usual_conditions(failures), Policy(), label=f"one {case.name} run",
+                 tokens=case.tokens)  # fmt: skip
+    policy = Policy(spares=Spares(nodes=pool_nodes(run)))
+    run = run_of(found, cluster, usual_conditions(failures), policy, label=f"one {case.name} run",
+                 tokens=case.tokens)  # fmt: skip
+    lived = simulate(run, replicas=replicas, seed=seed)
+    days = tuple(s / 86400 for s in (lived.seconds.p10, lived.seconds.p50, lived.seconds.p90))
+    low, high = (end / found.step_seconds for end in found.step_seconds_range)
+    return Need(
+        case=case,
+        days=(days[0], days[1], days[2]),
+        days_range=(low * days[1], high * days[1]),
+        goodput=lived.goodput.mean,
+        mfu=found.ledger.mfu,
+        tokens_per_second_per_gpu=found.tokens_per_second_per_gpu,
+        ledger=lived.ledger,
+        assumed=(*found.assumed, "Llama 3's failure rates", "spares for 99 % of failures"),
+    )

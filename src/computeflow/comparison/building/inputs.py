@@ -1,0 +1,172 @@
+"""What owning and renting rest on: rows of numbers with their ends, and draws of all of them."""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any, ClassVar, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from computeflow import codec
+from computeflow.catalog.rows import Row
+from computeflow.comparison.rents import Rent, Rents
+from computeflow.errors import InputError, UnknownNameError
+from computeflow.simulation.conditions import Basis
+from computeflow.simulation.uncertainty import latin
+
+DATA = Path(__file__).parents[1] / "data"
+Floats = NDArray[np.float64]
+Terms = Mapping[str, Floats]
+"""By name of an input, one number for each draw."""
+R = TypeVar("R", bound=Row)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CostInput(Row):
+    kind: ClassVar[str] = "input"
+    unit: str
+    value: float
+    low: float
+    high: float
+    basis: Basis
+    doc: str
+
+    def __post_init__(self) -> None:
+        super(CostInput, self).__post_init__()
+        if not -1 < self.low <= self.value <= self.high < math.inf:
+            raise InputError(f"{self.name}: {self.low:g} <= {self.value:g} <= {self.high:g} fails")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Server(Row):
+    kind: ClassVar[str] = "server"
+    gpus: int
+    value: float
+    low: float
+    high: float
+    all_in: bool
+    """Network and storage are in the price."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NetworkShare(Row):
+    kind: ClassVar[str] = "network"
+    gpus: int
+    share: float
+
+
+def load_rows(kind: type[R], file: str) -> list[R]:
+    data: Any = tomllib.loads((DATA / file).read_text(encoding="utf-8"))
+    return [codec.decode(kind, row, f"{file}, {row.get('name')}") for row in data[kind.kind]]
+
+
+@cache
+def cost_inputs() -> dict[str, CostInput]:
+    return {row.name: row for row in load_rows(CostInput, "building.toml")}
+
+
+@cache
+def servers() -> dict[str, Server]:
+    return {row.name: row for row in load_rows(Server, "servers.toml")}
+
+
+@cache
+def network_shares() -> list[NetworkShare]:
+    return load_rows(NetworkShare, "network.toml")
+
+
+def network_share(gpus: int) -> float:
+    """Of a cluster's cost, between the published sizes along the logarithm of the size."""
+    rows = network_shares()
+    sizes = np.log([row.gpus for row in rows])
+    return float(np.interp(math.log(gpus), sizes, [row.share for row in rows]))
+
+
+def inputs_for(
+    accelerator: str, rents: Rents, given: Mapping[str, float], *, liquid: bool = False
+) -> dict[str, CostInput]:
+    """All inputs of a decision: the packaged ones, the server's price and the rents.
+
+    What is given has no range. `liquid`: of machines that have no air-cooled version.
+    """
+    found = dict(cost_inputs())
+    if liquid:
+        found["pue"] = liquid_pue(found["pue"])
+    server = servers().get(accelerator)
+    if server is not None:
+        found["server_usd_per_gpu"] = CostInput(
+            name="server_usd_per_gpu", unit="USD", value=server.value / server.gpus,
+            low=server.low / server.gpus, high=server.high / server.gpus, basis="published",
+            doc="a machine, NICs included, over its GPUs", source=server.source, as_of=server.as_of,
+        )  # fmt: skip
+    for name, rent in (("on_demand_usd", rents.on_demand), ("contract_usd", rents.contract)):
+        if rent is not None:
+            found[name] = _rent_input(name, rent)
+    for name, value in given.items():
+        if name not in found and name not in GIVEN:
+            raise UnknownNameError("input", name, [*found, *GIVEN])
+        found[name] = _stated(name, value, found.get(name))
+    missing = [name for name in GIVEN if name not in found]
+    if missing:
+        raise InputError(f"nobody published {missing[0]} of {accelerator}: state it with "
+                         f"--set {missing[0]}=VALUE")  # fmt: skip
+    return found
+
+
+GIVEN = ("server_usd_per_gpu", "on_demand_usd", "contract_usd")
+"""Inputs that come from the accelerator's rows, or from the user."""
+
+
+def liquid_pue(row: CostInput) -> CostInput:
+    """The catalog's range for direct liquid cooling, 1.1 to 1.2."""
+    return replace(row, low=1.1, value=1.15, high=1.2)
+
+
+def _rent_input(name: str, rent: Rent) -> CostInput:
+    doc = (
+        "a GPU-hour as it is used"
+        if name == "on_demand_usd"
+        else "a GPU-hour for a year, used or not"
+    )
+    return CostInput(name=name, unit="USD/h", value=rent.middle, low=rent.low, high=rent.high,
+                     basis="published", doc=doc, source=rent.source, as_of=rent.newest)  # fmt: skip
+
+
+def _stated(name: str, value: float, row: CostInput | None) -> CostInput:
+    if not math.isfinite(value) or (value < 0 and name != "rent_trend"):
+        raise InputError(f"{name} = {value:g}: zero or more, and finite")
+    if name in ("life_years", "nodes_per_engineer", "hall_years") and value <= 0:
+        raise InputError(f"{name} = {value:g}: above zero")
+    if name in ("busy", "resale_36_months", "resale_haircut") and value > 1:
+        raise InputError(f"{name} = {value:g}: a share lies between 0 and 1")
+    return CostInput(
+        name=name, unit=row.unit if row else "USD", value=value, low=value, high=value,
+        basis="stated", doc=row.doc if row else "", source="stated", as_of="2026",
+    )  # fmt: skip
+
+
+def middle(rows: Mapping[str, CostInput], **moved: float) -> dict[str, Floats]:
+    """One draw with everything in its middle, but for what is moved."""
+    values = {name: row.value for name, row in rows.items()} | moved
+    return {name: np.array([value]) for name, value in values.items()}
+
+
+def drawn(rows: Mapping[str, CostInput], count: int, seed: int) -> dict[str, Floats]:
+    """Half of the draws under the middle and half above, evenly; a Latin hypercube."""
+    if not 8 <= count <= 100_000:
+        raise InputError(f"{count} draws: 8 to 100,000")
+    at = latin(len(rows), count, seed)
+    return {
+        row.name: np.where(
+            q < 0.5,
+            row.low + 2 * q * (row.value - row.low),
+            row.value + (2 * q - 1) * (row.high - row.value),
+        )
+        for row, q in zip(rows.values(), at, strict=True)
+    }

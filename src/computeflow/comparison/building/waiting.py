@@ -1,0 +1,113 @@
+"""Waiting for the next generation: rent until it is there, then own fewer of its faster GPUs.
+
+What a generation brings is not known before it comes. The step from the present accelerator to a
+named newer one stands for it: predicted speed on the same job, and the newer one's price.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from computeflow.catalog import Catalog
+from computeflow.comparison.building.cases import Need, best_plan
+from computeflow.comparison.building.costs import (
+    Fleet,
+    fleet_of,
+    owned_usd,
+    rented_usd,
+)  # fmt: skip
+from computeflow.comparison.building.inputs import (
+    CostInput,
+    Floats,
+    Terms,
+    cost_inputs,
+    liquid_pue,
+    servers,
+)  # fmt: skip
+from computeflow.comparison.machines import machine_of
+from computeflow.errors import InputError, UnknownNameError
+
+SPREAD = (0.8, 1.15)
+"""Of the predicted ratio of two accelerators' speeds; assumed: ranges of both predictions move
+together, and how far apart is not known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Way:
+    """One way through the fleet's life, for the same work."""
+
+    name: str
+    doc: str
+    usd: tuple[float, float, float]
+    cheapest: float
+    """Share of draws in which it costs least."""
+
+
+def next_inputs(need: Need, catalog: Catalog, upgrade: str) -> dict[str, CostInput]:
+    name = catalog.accelerators[upgrade].name
+    server = servers().get(name)
+    if server is None:
+        raise UnknownNameError("accelerator with a server price", name, servers())
+    ratio = best_plan(need.case, catalog, name).tokens_per_second_per_gpu
+    ratio /= need.tokens_per_second_per_gpu
+    speed = CostInput(
+        name="next_speed", unit="x", value=ratio, low=SPREAD[0] * ratio, high=SPREAD[1] * ratio,
+        basis="assumed", doc=f"tokens a second of {name} over {need.case.on}, predicted",
+        source="computeflow plan on both; the ends are assumed", as_of="2026",
+    )  # fmt: skip
+    usd = CostInput(
+        name="next_usd_per_gpu", unit="USD", value=server.value / server.gpus,
+        low=server.low / server.gpus, high=server.high / server.gpus, basis="published",
+        doc=f"a machine of {name} over its GPUs", source=server.source, as_of=server.as_of,
+    )  # fmt: skip
+    liquid = machine_of(name, catalog).liquid
+    pue = replace(cost_inputs()["pue"], name="next_pue")
+    pue = liquid_pue(pue) if liquid else pue
+    return {row.name: row for row in (speed, usd, pue)}
+
+
+def ways(
+    fleet: Fleet, terms: Terms, need: Need, catalog: Catalog, upgrade: str | None
+) -> tuple[Way, ...]:
+    life = 12 * terms["life_years"]
+    found: dict[str, tuple[str, Floats]] = {
+        "rent": ("all the time", rented_usd(fleet, terms, life)),
+        "build now": (f"{fleet.gpus:,} GPUs", owned_usd(fleet, terms, life)),
+    }
+    if upgrade is not None:
+        usd, later = _waited(fleet, terms, catalog, upgrade, life)
+        wait = float(np.median(terms["wait_months"]))
+        doc = f"rent for {wait:.3g} months, then {later.gpus:,} {upgrade}"
+        found["wait, then build"] = (doc, usd)
+    table = np.array([usd for _, usd in found.values()])
+    least = np.argmin(table, axis=0)
+    return tuple(
+        Way(name=name, doc=doc, usd=_three(usd), cheapest=float(np.mean(least == place)))
+        for place, (name, (doc, usd)) in enumerate(found.items())
+    )
+
+
+def _waited(
+    fleet: Fleet, terms: Terms, catalog: Catalog, upgrade: str, life: Floats
+) -> tuple[Floats, Fleet]:
+    """A fleet of the same tokens a second; its size follows the drawn speed."""
+    rest = life - terms["wait_months"]
+    if np.any(rest <= 0):
+        raise InputError("the fleet's life ends before the next generation comes")
+    machine = machine_of(upgrade, catalog)
+    all_in = servers()[catalog.accelerators[upgrade].name].all_in
+    size = math.ceil(fleet.gpus / float(np.median(terms["next_speed"])))
+    spares = math.ceil(size * fleet.spare_gpus / fleet.gpus)
+    later = fleet_of(machine, size, all_in=all_in, hall=fleet.hall, spare_gpus=spares)
+    bought = {**terms, "server_usd_per_gpu": terms["next_usd_per_gpu"], "pue": terms["next_pue"]}
+    one = owned_usd(later, bought, rest)
+    scale = np.median(terms["next_speed"]) / terms["next_speed"]
+    return rented_usd(fleet, terms, terms["wait_months"]) + one * scale, later
+
+
+def _three(usd: Floats) -> tuple[float, float, float]:
+    low, mid, high = (float(v) for v in np.percentile(usd, (10, 50, 90)))
+    return low, mid, high

@@ -1,0 +1,133 @@
+"""Claims about accelerators, from the catalog's rows and from predicted steps."""
+
+from __future__ import annotations
+
+from computeflow.comparison.claims.model import Answer, Bench, check
+
+TERA = 1e12
+
+
+@check("h100-fp16")
+def h100_fp16(bench: Bench) -> Answer:
+    return _sparse(bench, "h100-sxm", 1979)
+
+
+@check("b200-fp16")
+def b200_fp16(bench: Bench) -> Answer:
+    return _sparse(bench, "b200-sxm", 4500)
+
+
+def _sparse(bench: Bench, name: str, claimed: float) -> Answer:
+    row = bench.catalog.accelerators[name]
+    dense, sparse = row.dense_flops["fp16"] / TERA, row.sparse_flops["fp16"] / TERA
+    best = row.matmul_flops.get("bf16")
+    measured = f"; the best matmul anyone measured gives {best / TERA:,.0f}" if best else ""
+    return Answer(
+        verdict="wrong base",
+        ours=f"{dense:,.0f} TFLOP/s dense",
+        why=f"{claimed:,.0f} is the peak with 2:4 sparsity ({sparse:,.0f} in the catalog), which "
+        f"training does not use, and the dense FP8 peak{measured}. As a denominator it halves every "
+        "MFU and every predicted time.",
+        numbers={"dense": dense, "claimed": claimed, "sparse": sparse},
+    )
+
+
+@check("nemo-1979")
+def nemo(bench: Bench) -> Answer:
+    peak = bench.catalog.accelerators["h100-sxm"].dense_flops["bf16"] / TERA
+    return Answer(
+        verdict="wrong base",
+        ours=f"40 % printed as {40 * peak / 1979:.0f} %",
+        why=f"The dense BF16 peak is {peak:,.0f} TFLOP/s; against 1,979 a run of 40 % MFU shows half.",
+        numbers={"shown": 0.4 * peak / 1979},
+    )
+
+
+@check("mi300x-memory")
+def mi300x(bench: Bench) -> Answer:
+    rows = bench.catalog.accelerators
+    memory = rows["mi300x"].hbm_bytes
+    over = {name: memory / rows[name].hbm_bytes for name in ("h100-sxm", "h200-sxm")}
+    return Answer(
+        verdict="holds",
+        ours=f"{over['h100-sxm']:.2f}x an H100, {over['h200-sxm']:.2f}x an H200",
+        why="192 over 80 GB, from the catalog. Against the H200 of the same year it is far less.",
+        numbers={"h100": over["h100-sxm"], "h200": over["h200-sxm"]},
+    )
+
+
+@check("mi350-35x")
+def mi350(bench: Bench) -> Answer:
+    """Decoding is bound by memory: bandwidth, times bytes of a weight saved by 4 instead of 8 bits."""
+    new, old = bench.catalog.accelerators["mi355x"], bench.catalog.accelerators["mi300x"]
+    memory = 2 * new.hbm_bytes_per_second / old.hbm_bytes_per_second
+    compute = new.dense_flops["fp4"] / old.dense_flops["fp8"]
+    low, high = sorted((memory, compute))
+    return Answer(
+        verdict="does not hold",
+        ours=f"{low:.1f} to {high:.1f}x",
+        why=f"The roofline of both devices: memory-bound with 4 instead of 8 bits {memory:.1f}x, "
+        f"compute-bound FP4 over FP8 {compute:.1f}x. MLPerf has 2.7x over MI325X. 35x needs another "
+        "setting on one side.",
+        numbers={"low": low, "high": high},
+    )
+
+
+@check("trillium-v5p")
+def trillium(bench: Bench) -> Answer:
+    rows = bench.catalog.accelerators
+    new = rows["tpu-v6e"].dense_flops["bf16"]
+    over = {name: new / rows[name].dense_flops["bf16"] for name in ("tpu-v5e", "tpu-v5p")}
+    return Answer(
+        verdict="wrong base",
+        ours=f"{over['tpu-v5p']:.2f}x v5p, {over['tpu-v5e']:.2f}x v5e",
+        why="Dense BF16 peaks of the catalog. 4.7x is against v5e.",
+        numbers={"v5p": over["tpu-v5p"], "v5e": over["tpu-v5e"]},
+    )
+
+
+@check("trainium2-4x")
+def trainium(bench: Bench) -> Answer:
+    new, old = bench.catalog.accelerators["trainium2"], bench.catalog.accelerators["trainium1"]
+    ratios = {
+        "bf16": new.dense_flops["bf16"] / old.dense_flops["bf16"],
+        "fp8": new.dense_flops["fp8"] / old.dense_flops["fp8"],
+        "bandwidth": new.hbm_bytes_per_second / old.hbm_bytes_per_second,
+        "memory": new.hbm_bytes / old.hbm_bytes,
+    }
+    listed = ", ".join(f"{name} {value:.1f}x" for name, value in ratios.items())
+    return Answer(
+        verdict="holds in part",
+        ours=listed,
+        why="Per chip, catalog rows. 4x lies between BF16 and FP8; in BF16, bandwidth and memory it is "
+        "3 to 3.5x.",
+        numbers=ratios,
+    )
+
+
+@check("blackwell-2-3x")
+def blackwell(bench: Bench) -> Answer:
+    """A predicted step of the same job on as many GPUs, in the same precision."""
+
+    def speed(device: str, precision: str) -> float:
+        found = bench.best("llama-3.1-70b", device, 512, global_batch=1024, seq_len=8192,
+                           precision=precision)  # fmt: skip
+        return found.tokens_per_second_per_gpu
+
+    ratios = {
+        f"{name} {precision}": speed(name, precision) / speed("h100-sxm", precision)
+        for name in ("b200-sxm", "gb200")
+        for precision in ("bf16", "fp8")
+    }
+    both = speed("b200-sxm", "fp8") / speed("h100-sxm", "bf16")
+    low, high = min(ratios.values()), max(ratios.values())
+    inside = low >= 2 and high <= 3
+    return Answer(
+        verdict="holds" if inside else "holds in part",
+        ours=f"{low:.2f} to {high:.2f}x in the same precision",
+        why="Predicted tokens a second per GPU, Llama-3.1-70B on 512 GPUs, best plan on each: "
+        + ", ".join(f"{name} {value:.2f}x" for name, value in ratios.items())
+        + f". B200 in FP8 against H100 in BF16: {both:.2f}x. What Blackwell sustains of its best "
+        "matmul is taken as Hopper's; we have not measured it.",
+        numbers={"low": low, "high": high},
+    )

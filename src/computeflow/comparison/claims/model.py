@@ -1,0 +1,135 @@
+"""A claim, what came of checking it, and the bench on which checks compute.
+
+Checks register themselves by the name of their claim: `@check("spot")` on a function of a `Bench`.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+from computeflow import codec
+from computeflow.catalog import Catalog, find_model
+from computeflow.catalog.rows import Row
+from computeflow.cluster.machine import usual_cluster
+from computeflow.comparison.building import Decision, Need, decide, load_cases, need_of
+from computeflow.errors import InputError
+from computeflow.planning import plan
+from computeflow.prediction import Prediction
+from computeflow.workload import Job
+
+Verdict = Literal[
+    "holds", "holds in part", "does not hold", "wrong unit", "wrong base", "contradicts itself",
+    "cannot be checked",
+]  # fmt: skip
+Topic = Literal["hardware", "sizing", "placement", "training", "power", "sites", "money"]
+Basis = Literal["computed", "cited", "none"]
+DATA = Path(__file__).parents[1] / "data"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim(Row):
+    kind: ClassVar[str] = "claim"
+    topic: Topic
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What a check found."""
+
+    verdict: Verdict
+    ours: str
+    """Our figure with its range; "-" where there is none."""
+    why: str
+    basis: Basis = "computed"
+    """computed: by the project's models or from catalog rows; cited: by a named source."""
+    numbers: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checked:
+    claim: Claim
+    answer: Answer
+
+
+@dataclass(slots=True)
+class Bench:
+    """The catalog, and predictions that several checks share."""
+
+    catalog: Catalog
+    seed: int = 0
+    _plans: dict[tuple[Any, ...], Prediction] = field(default_factory=dict)
+    _needs: dict[str, Need] = field(default_factory=dict)
+    _decisions: dict[str, Decision] = field(default_factory=dict)
+
+    def best(
+        self, model: str, accelerator: str, gpus: int, *, global_batch: int, seq_len: int,
+        precision: str = "bf16", nic_bytes_per_second: float | None = None,
+    ) -> Prediction:  # fmt: skip
+        """The planner's best layout on the catalog's usual node."""
+        key = (model, accelerator, gpus, global_batch, seq_len, precision, nic_bytes_per_second)
+        if key not in self._plans:
+            job = Job(model=find_model(self.catalog, model), global_batch=global_batch,
+                      seq_len=seq_len, precision=precision)  # fmt: skip
+            cluster = usual_cluster(
+                accelerator, gpus, self.catalog, nic_bytes_per_second=nic_bytes_per_second
+            )
+            plans = plan(job, cluster, top=1).plans
+            if not plans:
+                raise InputError(f"{model} fits on {gpus} {accelerator} in no layout")
+            self._plans[key] = plans[0].prediction
+        return self._plans[key]
+
+    def need(self, case: str) -> Need:
+        if case not in self._needs:
+            self._needs[case] = need_of(load_cases()[case], self.catalog, seed=self.seed)
+        return self._needs[case]
+
+    def decision(self, case: str) -> Decision:
+        if case not in self._decisions:
+            self._decisions[case] = decide(
+                self.need(case), self.catalog, upgrade=None, seed=self.seed
+            )
+        return self._decisions[case]
+
+
+Check = Callable[[Bench], Answer]
+CHECKS: dict[str, Check] = {}
+
+
+def check(*names: str) -> Callable[[Check], Check]:
+    def registered(function: Check) -> Check:
+        for name in names:
+            CHECKS[name] = function
+        return function
+
+    return registered
+
+
+@cache
+def load_claims() -> dict[str, Claim]:
+    rows = tomllib.loads((DATA / "claims.toml").read_text(encoding="utf-8"))["claim"]
+    found = [codec.decode(Claim, row, f"claims.toml, {row.get('name')}") for row in rows]
+    return {row.name: row for row in found}
+
+
+def mfu_range(found: Prediction) -> tuple[float, float, float]:
+    """Low, as predicted, high: from the range that holds 80 % of runs."""
+    mfu = found.ledger.mfu
+    assert mfu is not None
+    low, high = found.step_seconds_range
+    return mfu * found.step_seconds / high, mfu, mfu * found.step_seconds / low
+
+
+def percent(share: float, digits: int = 1) -> str:
+    return f"{100 * share:.{digits}f} %"
+
+
+def share_range(values: tuple[float, float, float]) -> str:
+    low, mid, high = values
+    return f"{100 * mid:.1f} % ({100 * low:.1f} to {100 * high:.1f})"

@@ -1,0 +1,104 @@
+"""Claims about power, energy and cooling."""
+
+from __future__ import annotations
+
+from computeflow.comparison.claims.model import Answer, Bench, check, percent
+from computeflow.comparison.machines import machine_of
+from computeflow.comparison.site_limits import FOOTPRINT_M2
+from computeflow.economics import Supply, flops_per_joule, ledger_energy
+from computeflow.simulation.sites import throttles
+
+GIGA = 1e9
+
+
+@check("gflops-watt")
+def gflops_watt(bench: Bench) -> Answer:
+    """Model FLOPs for a joule at the meter, of a predicted step; hosts as the node was measured."""
+    found = bench.best("llama-3.1-70b", "h100-sxm", 512, global_batch=1024, seq_len=8192)
+    node = bench.catalog.nodes["dgx-h100"]
+    assert node.measured_watts is not None
+    assert found.watts_per_gpu is not None
+    device = bench.catalog.accelerators["h100-sxm"]
+    host = max(node.measured_watts / node.count - found.watts_per_gpu, 0.0)
+    values = []
+    for pue in (1.5, 1.3, 1.1):
+        energy = ledger_energy(found.ledger, Supply(pue=pue), host_watts=host)
+        rate = flops_per_joule(found.ledger, energy)
+        assert rate is not None
+        values.append(rate / GIGA)
+    peak = device.dense_flops["bf16"] / (device.tdp_watts or 1.0) / GIGA
+    return Answer(
+        verdict="wrong unit",
+        ours=f"{values[1]:,.0f} GFLOP/s per W ({values[0]:,.0f} to {values[2]:,.0f})",
+        why=f"A predicted step of Llama-3.1-70B on 512 H100 at the meter, PUE 1.5 to 1.1; the device's "
+        f"peak is {peak:,.0f}. 1.82 is {values[1] / 1.82:,.0f} times too low for any training in "
+        "BF16, and 1.82 TFLOP/s per W would be above the peak.",
+        numbers={"low": values[0], "middle": values[1], "high": values[2], "peak": peak},
+    )
+
+
+@check("kw-per-hour")
+def kw_per_hour(bench: Bench) -> Answer:
+    node = bench.catalog.nodes["dgx-h100"]
+    measured, rated = node.measured_watts or 0.0, node.rated_watts or 0.0
+    gpus = 8 * (bench.catalog.accelerators["h100-sxm"].tdp_watts or 0.0)
+    return Answer(
+        verdict="wrong unit",
+        ours=f"{measured / 1e3:.2f} kW in the mean, {rated / 1e3:.1f} rated",
+        why=f"kW is power already; 6.8 kW are {6.8 * 24:.0f} kWh a day. As power it is plausible for "
+        f"eight H100: their own limit is {gpus / 1e3:.1f} kW, the node's measured mean "
+        f"{measured / 1e3:.2f} and most 8.4 (arXiv:2412.08602).",
+        numbers={"measured": measured, "rated": rated},
+    )
+
+
+@check("pue")
+def pue(bench: Bench) -> Answer:
+    coolings = list(bench.catalog.coolings)
+    under = [row.name for row in coolings if row.pue_high < 1.3]
+    never = [row.name for row in coolings if row.pue_low >= 1.3]
+    fleets = [row for row in bench.catalog.facilities if row.pue < 1.3]
+    average = bench.catalog.facilities["average-site"].pue
+    speed = throttles()["air"]
+    return Answer(
+        verdict="holds in part",
+        ours=f"always with {', '.join(under)}; never with {', '.join(never)}; average site "
+        f"{average:.2f}",
+        why=f"Catalog ranges, and {len(fleets)} operators that report less than 1.3. A promise for a "
+        "liquid-cooled hall, not for an ordinary one. PUE hides fans in the machines, and that air "
+        f"lengthens steps by {percent(speed.value, 0)} ({percent(speed.low, 0)} to "
+        f"{percent(speed.high, 0)}).",
+        basis="cited",
+        numbers={"average": average},
+    )  # fmt: skip
+
+
+@check("rack-kw")
+def rack_kw(bench: Bench) -> Answer:
+    names = ("dgx-a100", "dgx-h100", "dgx-b200", "dgx-b300")
+    rated = {name: (bench.catalog.nodes[name].rated_watts or 0.0) / 1e3 for name in names}
+    mean = (bench.catalog.nodes["dgx-h100"].measured_watts or 0.0) / 1e3
+    return Answer(
+        verdict="holds in part",
+        ours=", ".join(f"{name} {kw:.1f} kW" for name, kw in rated.items()),
+        why=f"It holds for one machine of eight H100: {rated['dgx-h100']:.1f} kW rated, {mean:.2f} in "
+        "the mean, 8.4 at most (arXiv:2412.08602). Later machines take 14 kW and more, and racks of an "
+        f"AI hall hold four: {4 * rated['dgx-h100']:.0f} to {4 * rated['dgx-b300']:.0f} kW.",
+        basis="cited",
+        numbers=rated,
+    )
+
+
+@check("introl-rack")
+def introl(bench: Bench) -> Answer:
+    rack = machine_of("gb200", bench.catalog)
+    mass, watts = rack.mass_kg or 0.0, rack.rated_watts
+    return Answer(
+        verdict="wrong unit",
+        ours=f"{mass:,.0f} kg, {watts / 1e3:.0f} kW",
+        why=f"3,000 are pounds ({mass:,.0f} kg, {mass / FOOTPRINT_M2:,.0f} kg/m2 on its footprint), as "
+        f"another article of the same site has it; 2.4 MW is {2.4e6 / watts:.0f} times the rack's "
+        "power.",
+        basis="cited",
+        numbers={"mass_kg": mass, "watts": watts},
+    )

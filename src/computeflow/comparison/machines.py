@@ -1,0 +1,85 @@
+"""Machines as they are racked: watts, mass, height, cooling of one piece. Start with `machine_of`."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import ClassVar
+
+from computeflow import codec
+from computeflow.catalog import Catalog
+from computeflow.catalog.rows import Row
+from computeflow.errors import UnknownNameError
+
+DATA = Path(__file__).with_name("data")
+DRAWN = 0.76
+"""Mean draw over rated watts of 8-GPU nodes under heavy training (arXiv:2506.14551), where the catalog
+has no measured figure of the node."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Racked(Row):
+    kind: ClassVar[str] = "racked"
+    machines: int = 1
+    """Catalog nodes that make one piece: 18 trays of an NVL72."""
+    rack_units: float | None = None
+    """Of the piece, where the catalog's figure is of a part."""
+    mass_kg: float | None = None
+    with_rack: bool = False
+    """The mass is that of a whole rack."""
+    liquid: bool = False
+    """There is no air-cooled version."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """What is racked as one piece."""
+
+    accelerator: str
+    node: str
+    gpus: int
+    nics: int
+    rated_watts: float
+    drawn_watts: float
+    """Mean under training."""
+    measured: bool
+    """Whether somebody measured that, of this node."""
+    rack_units: float | None
+    mass_kg: float | None
+    with_rack: bool
+    liquid: bool
+
+
+@cache
+def racked() -> dict[str, Racked]:
+    rows = tomllib.loads((DATA / "racked.toml").read_text(encoding="utf-8"))["racked"]
+    found = [codec.decode(Racked, row, f"racked.toml, {row.get('name')}") for row in rows]
+    return {row.name: row for row in found}
+
+
+def machine_of(accelerator: str, catalog: Catalog) -> Machine:
+    """In the catalog's usual node for it; one whose watts nobody published cannot be placed."""
+    device = catalog.accelerators[accelerator]
+    rows = racked()
+    if device.node not in rows:
+        known = [catalog.nodes[name].accelerator for name in rows]
+        raise UnknownNameError("accelerator with a rated node", device.name, known,
+                               hint=f"there are {', '.join(known)}")  # fmt: skip
+    node, row = catalog.nodes[device.node], rows[device.node]
+    assert node.rated_watts is not None
+    drawn = node.measured_watts or DRAWN * node.rated_watts
+    return Machine(
+        accelerator=device.name,
+        node=node.name,
+        gpus=row.machines * node.count,
+        nics=row.machines * (node.nics or node.count),
+        rated_watts=row.machines * node.rated_watts,
+        drawn_watts=row.machines * drawn,
+        measured=node.measured_watts is not None,
+        rack_units=row.rack_units or node.rack_units,
+        mass_kg=row.mass_kg,
+        with_rack=row.with_rack,
+        liquid=row.liquid,
+    )

@@ -1,0 +1,68 @@
+"""Energy of a run at an offer's meter: devices, hosts, the site's own overhead, the region's grid."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from computeflow.catalog import Catalog, Node
+from computeflow.comparison.offers import Offering
+from computeflow.economics import Energy, fill_joules, ledger_energy, supply_of
+from computeflow.ledger import Ledger
+from computeflow.prediction import Prediction
+from computeflow.prediction.power import WAITING
+
+HEAVY = 0.76
+"""Of a node's rated power, its mean draw in heavy training: 7.75 of 10.2 kW, 8 x H100
+(arXiv:2412.08602)."""
+USUAL_FACILITY = "average-site"
+"""Whose PUE is taken where the provider reports none: the mean of Uptime's survey. Said."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metered:
+    """Energy of a run at the meter, and what it rests on."""
+
+    energy: Energy
+    """Joules are None where the device's power is not known, grams where the region's grid is not."""
+    host_known: bool
+    """False: only the devices are counted."""
+    pue_known: bool
+    """False: the mean of a survey is taken."""
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        if self.energy.joules is None:
+            return ("energy: the device's power is not published",)
+        return (
+            *(() if self.host_known else ("energy: without the hosts, whose power is not known",)),
+            *(() if self.pue_known else (f"PUE {self.energy.supply.pue:g} assumed",)),
+            *(("carbon: the region's grid is not known",) if self.energy.grams is None else ()),
+        )
+
+
+def energy_of(
+    ledger: Ledger, prediction: Prediction, offering: Offering, catalog: Catalog
+) -> Metered:
+    """Of a run's ledger, whose time down has no joules: a device that waits draws what ours does."""
+    device = catalog.accelerators[offering.accelerator]
+    facility = offering.terms.facility if offering.terms is not None else None
+    supply = supply_of(offering.grid, catalog.facilities[facility or USUAL_FACILITY].pue)
+    if device.tdp_watts is not None:
+        ledger = fill_joules(ledger, WAITING * device.tdp_watts)
+    host = host_watts(catalog.nodes.get(device.node) if device.node else None, prediction)
+    return Metered(
+        energy=ledger_energy(ledger, supply, host_watts=host or 0.0),
+        host_known=host is not None,
+        pue_known=facility is not None,
+    )
+
+
+def host_watts(node: Node | None, prediction: Prediction) -> float | None:
+    """Of everything beside the device, per device: the node's draw less what its devices draw.
+
+    None where the node's power is not known.
+    """
+    if node is None or prediction.watts_per_gpu is None:
+        return None
+    watts = node.measured_watts or (HEAVY * node.rated_watts if node.rated_watts else None)
+    return None if watts is None else max(watts / node.count - prediction.watts_per_gpu, 0.0)

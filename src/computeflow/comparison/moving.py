@@ -1,0 +1,70 @@
+"""Data gravity: what it costs, and how long it takes, to bring data to an offer.
+
+Egress is paid where the data leaves, by the month's tiers; coming in is free at every provider of
+these rows. Hours are bytes over the line that the user has: nobody publishes what two clouds move
+between each other.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from computeflow.comparison.terms import Book, Terms
+from computeflow.errors import InputError, UnknownNameError
+
+LINES = (1.25e9, 12.5e9)
+"""Bytes per second of the line, slow and fast, where the user states none: 10 and 100 Gb/s, the ports
+of dedicated connections (AWS Direct Connect, Azure ExpressRoute, Google Interconnect)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Move:
+    source: str
+    target: str
+    bytes: float
+    usd: float | None
+    """None: the provider's egress price is not known."""
+    hours: tuple[float, float]
+    """On the fast and on the slow line."""
+    note: str
+
+
+def egress_usd(terms: Terms, size_bytes: float) -> float | None:
+    """Of one month; None where no price is known."""
+    if not terms.egress_tiers:
+        return None
+    usd = start = 0.0
+    for end, per_gb in terms.egress_tiers:
+        usd += max(min(size_bytes, end) - start, 0.0) / 1e9 * per_gb
+        start = end
+    return usd if size_bytes <= start or math.isinf(start) else None
+
+
+def move(
+    size_bytes: float, source: str, target: str, book: Book, *, line: float | None = None
+) -> Move:
+    if not 0 < size_bytes < math.inf:
+        raise InputError(f"{size_bytes:g} bytes to move: above zero and finite")
+    if line is not None and not 0 < line < math.inf:
+        raise InputError(f"a line of {line:g} bytes/s: above zero and finite")
+    lines = (line, line) if line is not None else (LINES[1], LINES[0])
+    hours = (size_bytes / lines[0] / 3600, size_bytes / lines[1] / 3600)
+    terms = book.of(source)
+    note = ""
+    usd = 0.0 if source == target else egress_usd(terms, size_bytes) if terms else None
+    if source == target:
+        note = "the same provider; between regions it may charge"
+    elif usd is None:
+        note = f"the egress price of {source} is not known"
+    elif terms is not None:
+        note = f"{terms.source} ({terms.as_of})"
+    return Move(source=source, target=target, bytes=size_bytes, usd=usd, hours=hours, note=note)
+
+
+def data_home(name: str, known: list[str], book: Book) -> str:
+    """The provider where the data lies; it must be one of the catalog or of the terms."""
+    choices = sorted({*known, *book.terms})
+    if name not in choices:
+        raise UnknownNameError("provider", name, choices)
+    return name

@@ -1,0 +1,172 @@
+"""`Offering`: one machine type of a provider in a region, with its prices and what is known of it.
+
+`offerings` groups the catalog's prices and joins what plans and simulations need: the network between
+machines (known, or an assumption that is said), the site, the grid, the largest cluster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from computeflow.catalog import Catalog, Grid, Offer
+from computeflow.catalog.lookup import find_offers
+from computeflow.comparison.quick import Shape
+from computeflow.comparison.terms import EU, Book, Network, Terms, where_is
+from computeflow.errors import InputError, UnknownNameError
+
+ASSUMED_NIC = 100e9 / 8 / 8
+"""Bytes per second of one device where no network is published: 100 Gb/s Ethernet for a machine of
+eight, as GCP's A2 has. An assumption, and said wherever it is used."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offering:
+    provider: str
+    instance: str
+    accelerator: str
+    devices: int
+    """Of one machine."""
+    region: str
+    prices: tuple[Offer, ...]
+    """At most one of each term and commitment."""
+    shape: Shape
+    network: str
+    """In words."""
+    network_known: bool
+    joined: bool
+    """Whether machines train together at all."""
+    access: str
+    orchestration: str
+    terms: Terms | None
+    grid: Grid | None
+    country: str | None
+
+    @property
+    def name(self) -> str:
+        return f"{self.provider}/{self.instance} {self.region}"
+
+    @property
+    def most_gpus(self) -> int | None:
+        """Of one contiguous cluster; None where nobody says."""
+        if not self.joined or (self.terms is not None and self.terms.one_machine):
+            return self.devices
+        return None if self.terms is None else self.terms.most_gpus
+
+    @property
+    def site(self) -> tuple[str | None, str | None, str | None]:
+        """Tier, cooling, storage, as far as they are known."""
+        if self.terms is None:
+            return (None, None, None)
+        return (self.terms.tier, self.terms.cooling, self.terms.storage)
+
+
+def offerings(
+    catalog: Catalog,
+    book: Book,
+    *,
+    providers: Iterable[str] = (),
+    regions: Iterable[str] = (),
+    accelerators: Iterable[str] = (),
+    countries: Sequence[str] = (),
+    assumed_nic: float | None = ASSUMED_NIC,
+) -> list[Offering]:
+    """All that fit; `assumed_nic` None leaves out machines whose network is not known."""
+    groups: dict[tuple[str, str, str, int, str], list[Offer]] = {}
+    for offer in _chosen(catalog, providers, regions, accelerators):
+        key = (offer.provider, offer.instance, offer.accelerator, offer.count, offer.region)
+        groups.setdefault(key, []).append(offer)
+    found = [_offering(catalog, book, prices, assumed_nic) for prices in groups.values()]
+    known = [one for one in found if one.network_known or assumed_nic is not None]
+    return _within(known, _meant(catalog, countries), ", ".join(countries))
+
+
+def _chosen(
+    catalog: Catalog, providers: Iterable[str], regions: Iterable[str], accelerators: Iterable[str]
+) -> list[Offer]:
+    """Prices that fit one of the names of each kind; a name that fits nothing is an error."""
+    chosen = list(catalog.offers)
+    wanted = {
+        "provider": list(providers), "region": list(regions), "accelerator": list(accelerators),
+    }  # fmt: skip
+    for kind, names in wanted.items():
+        if names:
+            keys = {o.key for name in names for o in find_offers(catalog, **{kind: name})}
+            chosen = [offer for offer in chosen if offer.key in keys]
+    if not chosen:
+        said = ", ".join(f"{kind} {' or '.join(names)}" for kind, names in wanted.items() if names)
+        raise InputError(f"no offer has all of: {said}")
+    return chosen
+
+
+def _meant(catalog: Catalog, countries: Iterable[str]) -> frozenset[str]:
+    """Countries by name, "eu" for its members."""
+    found: set[str] = set()
+    known = {row.name: row.name for row in catalog.grids if row.scope == "country"}
+    for text in countries:
+        name = "-".join(text.casefold().split())
+        if name in ("eu", "european-union"):
+            found |= EU
+            continue
+        row = catalog.grids.get(name)
+        if row is None or row.scope != "country":
+            raise UnknownNameError("country", text, {**known, "eu": "eu"}, hint="or eu")
+        found.add(row.name)
+    return frozenset(found)
+
+
+def _within(found: list[Offering], countries: frozenset[str], asked: str) -> list[Offering]:
+    left = [one for one in found if one.country in countries] if countries else found
+    if not left:
+        there = sorted({one.country or "not known" for one in found})
+        raise InputError(f"no such offer lies in {asked}; they lie in {', '.join(there)}")
+    return left
+
+
+def _offering(
+    catalog: Catalog, book: Book, prices: list[Offer], assumed_nic: float | None
+) -> Offering:
+    offer = prices[0]
+    seller = catalog.providers.get(offer.provider)
+    where = where_is(catalog, offer.provider, offer.region)
+    row = book.network(offer)
+    shape, words, known = _network(catalog, row, offer, assumed_nic)
+    return Offering(
+        provider=offer.provider,
+        instance=offer.instance,
+        accelerator=offer.accelerator,
+        devices=shape.devices,
+        region=offer.region,
+        prices=tuple(sorted(prices, key=lambda o: (o.term, o.commitment, o.usd_per_hour))),
+        shape=shape,
+        network=words,
+        network_known=known,
+        joined=row is None or row.joined,
+        access=seller.access if seller else "not known",
+        orchestration=(seller.orchestration if seller else "") or "not known",
+        terms=book.of(offer.provider),
+        grid=where.grid,
+        country=where.country,
+    )
+
+
+def _network(
+    catalog: Catalog, row: Network | None, offer: Offer, assumed_nic: float | None
+) -> tuple[Shape, str, bool]:
+    """By the type's own node, by what the provider says, or assumed."""
+    name = row.node if row is not None else offer.instance
+    node = catalog.nodes.get(name) if name is not None else None
+    devices = (row.devices if row else None) or offer.count
+    rate: float | None = None
+    if node is not None and node.nics and node.nic_bytes_per_second:
+        devices, rate = node.count, node.nics * node.nic_bytes_per_second / node.count
+    elif row is not None and row.gigabits_per_device is not None:
+        rate = row.gigabits_per_device * 1e9 / 8
+    shape = Shape(
+        accelerator=catalog.accelerators[offer.accelerator].name, devices=devices,
+        nic_bytes_per_second=rate or assumed_nic or ASSUMED_NIC,
+    )  # fmt: skip
+    if row is not None and not row.joined:
+        return shape, "none: such machines are not joined", True
+    gigabits = f"{(shape.nic_bytes_per_second or 0) * 8e-9:,.4g} Gb/s a device"
+    return shape, gigabits if rate else f"not known: {gigabits} assumed", rate is not None

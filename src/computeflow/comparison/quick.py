@@ -1,0 +1,113 @@
+"""Plans in milliseconds, for hundreds of clusters: only mechanisms that published runs tested.
+
+The planner's whole space takes a second; this one has a thousandth of it: 1F1B pipelines, a split
+optimizer or FSDP, tensor and context parallelism up to eight, no offload. On fast networks it finds the
+same plan; on slow ones it may miss one that leans on what nobody has measured
+(benchmarks/reports/comparison.md compares both).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from computeflow.catalog import Accelerator, Catalog, Model
+from computeflow.cluster import Cluster
+from computeflow.cluster.machine import usual_cluster
+from computeflow.errors import InputError
+from computeflow.planning import Plan, plan
+from computeflow.planning.space import Space, space_of
+from computeflow.prediction import Parameters, load_parameters
+from computeflow.workload import Job
+
+STEP_TOKENS = 1024 * 8192
+"""Of a step, where the user names none: Llama 3 trained with 4 M, then 8 M, then 16 M tokens a step
+(arXiv:2407.21783, section 3.4.1); this is the middle one."""
+SEQ_LEN = 8192
+"""Likewise."""
+_CHUNKS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 16)
+_MOST = {"tp": 8, "cp": 8, "micro_batch": 4}
+
+
+def usual_job(
+    model: Model, *, global_batch: int | None = None, seq_len: int | None = None,
+    precision: str = "bf16",
+) -> Job:  # fmt: skip
+    """A pretraining step of the usual size; a model with a shorter context gets shorter sequences."""
+    length = seq_len or min(SEQ_LEN, model.context or SEQ_LEN)
+    batch = global_batch or max(STEP_TOKENS // length, 1)
+    return Job(model=model, global_batch=batch, seq_len=length, precision=precision)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """Machines of one kind and what joins them: all that a plan depends on but the number."""
+
+    accelerator: str
+    devices: int
+    """Of one machine."""
+    nic_bytes_per_second: float | None
+    """Of one device, to other machines; None: as the catalog has it for this device's usual node."""
+
+
+def shape_cluster(shape: Shape, gpus: int, catalog: Catalog) -> Cluster:
+    found = usual_cluster(
+        shape.accelerator, gpus, catalog, node_devices=shape.devices,
+        nic_bytes_per_second=shape.nic_bytes_per_second,
+    )  # fmt: skip
+    return replace(found, node_devices=min(shape.devices, gpus))
+
+
+def quick_space(job: Job, gpus: int) -> Space:
+    space = space_of(
+        job, gpus, fixed={"schedule": "1f1b", "offload": "none", "context": "ring", "replicas": 1},
+        allowed={"sharding": ("zero1", "fsdp")},
+    )  # fmt: skip
+    values = dict(space.values)
+    values["vp"] = [chunks for chunks in values["vp"] if chunks in _CHUNKS]
+    for name, most in _MOST.items():
+        values[name] = [size for size in values[name] if size <= most]
+    return Space(values)
+
+
+@dataclass(slots=True)
+class Planner:
+    """The best quick plan of a job on a shape, remembered: many offers share one."""
+
+    job: Job
+    catalog: Catalog
+    parameters: Parameters = field(default_factory=load_parameters)
+    _known: dict[tuple[Shape, int], Plan | None] = field(default_factory=dict)
+
+    def plan(self, shape: Shape, gpus: int) -> Plan | None:
+        """None where the job does not fit, divides in no layout, or has no network to run over."""
+        key = (shape, gpus)
+        if key not in self._known:
+            self._known[key] = self._search(shape, gpus)
+        return self._known[key]
+
+    def computes(self, shape: Shape) -> bool:
+        """Whether the device's matmuls run in the job's precision."""
+        return self.job.precision in precisions(self.catalog.accelerators[shape.accelerator])
+
+    def _search(self, shape: Shape, gpus: int) -> Plan | None:
+        try:
+            cluster = shape_cluster(shape, gpus, self.catalog)
+        except InputError:
+            return None
+        if not self.computes(shape):
+            return None
+        found = plan(
+            self.job, cluster, top=1, space=quick_space(self.job, gpus), parameters=self.parameters
+        )
+        return found.plans[0] if found.plans else None
+
+    @property
+    def searches(self) -> int:
+        return len(self._known)
+
+
+def precisions(device: Accelerator) -> tuple[str, ...]:
+    """What its matmuls run in; the scaled kinds of fp8 go with fp8."""
+    known = set(device.dense_flops)
+    scaled = {"fp8": ("fp8-rowwise", "fp8-block", "mxfp8"), "fp4": ("nvfp4",)}
+    return (*known, *(name for base, names in scaled.items() if base in known for name in names))

@@ -1,0 +1,103 @@
+"""What a GPU-hour costs to rent, from the catalog's offers: one price for each provider, spread."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from computeflow import codec
+from computeflow.catalog import Catalog, Offer
+from computeflow.catalog.rows import Row
+
+DATA = Path(__file__).with_name("data")
+YEAR_DISCOUNT = (0.28, 0.365, 0.45)
+"""Off on-demand for a year's commitment: 28 to 45 % (yobitel; digiterialabs 35 to 40 %)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rent:
+    """USD per GPU-hour: P10, median and P90 over providers, or the ends of a published range."""
+
+    low: float
+    middle: float
+    high: float
+    providers: int
+    oldest: str
+    newest: str
+    source: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rents:
+    accelerator: str
+    on_demand: Rent | None
+    contract: Rent | None
+    """About a year, paid used or not."""
+    spot: Rent | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contract(Row):
+    kind: ClassVar[str] = "contract"
+    value: float
+    low: float
+    high: float
+
+
+@cache
+def contracts() -> dict[str, Contract]:
+    rows = tomllib.loads((DATA / "contracts.toml").read_text(encoding="utf-8"))["contract"]
+    found = [codec.decode(Contract, row, f"contracts.toml, {row.get('name')}") for row in rows]
+    return {row.name: row for row in found}
+
+
+def find_rents(catalog: Catalog, accelerator: str) -> Rents:
+    name = catalog.accelerators[accelerator].name
+    offers = [o for o in catalog.offers if catalog.accelerators[o.accelerator].name == name]
+    listed = _spread(offers, "on-demand")
+    return Rents(
+        accelerator=name,
+        on_demand=listed,
+        contract=_contract(name, listed),
+        spot=_spread(offers, "spot"),
+    )
+
+
+def _spread(offers: list[Offer], term: Literal["on-demand", "spot"]) -> Rent | None:
+    """The cheapest region of each provider, as somebody who may choose would take it."""
+    best: dict[str, Offer] = {}
+    for offer in offers:
+        known = best.get(offer.provider)
+        if offer.term == term and (
+            known is None or offer.usd_per_device_hour < known.usd_per_device_hour
+        ):
+            best[offer.provider] = offer
+    if not best:
+        return None
+    prices = [offer.usd_per_device_hour for offer in best.values()]
+    low, middle, high = (float(v) for v in np.percentile(prices, (10, 50, 90)))
+    dates = sorted(offer.as_of for offer in best.values())
+    return Rent(
+        low=low, middle=middle, high=high, providers=len(best), oldest=dates[0], newest=dates[-1],
+        source=f"catalog offers, {term}, the cheapest region of each of {len(best)} providers",
+    )  # fmt: skip
+
+
+def _contract(name: str, listed: Rent | None) -> Rent | None:
+    row = contracts().get(name)
+    if row is not None:
+        return Rent(low=row.low, middle=row.value, high=row.high, providers=0, oldest=row.as_of,
+                    newest=row.as_of, source=row.source)  # fmt: skip
+    if listed is None:
+        return None
+    least, usual, most = YEAR_DISCOUNT
+    return Rent(
+        low=listed.low * (1 - most), middle=listed.middle * (1 - usual),
+        high=listed.high * (1 - least), providers=listed.providers, oldest=listed.oldest,
+        newest=listed.newest, source="on-demand less 28 to 45 % for a year (yobitel, digiterialabs)",
+    )  # fmt: skip

@@ -1,0 +1,80 @@
+"""A comparison as plain data, field for field, for JSON."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from computeflow import codec
+from computeflow.comparison.results import Comparison, Result, TermCost
+
+
+def comparison_data(found: Comparison) -> dict[str, Any]:
+    ask = found.ask
+    return {
+        "schema": "computeflow.comparison/1",
+        "model": ask.job.model.name,
+        "tokens": ask.tokens,
+        "global_batch": ask.job.global_batch,
+        "seq_len": ask.job.seq_len,
+        "precision": ask.job.precision,
+        "deadline_seconds": ask.deadline_seconds,
+        "budget_usd": ask.budget_usd,
+        "market": codec.encode(ask.market),
+        "replicas": ask.replicas,
+        "seed": ask.seed,
+        "today": ask.today.isoformat(),
+        "searches": found.searches,
+        "results": [result_data(result) for result in found.results],
+        "front": [result.offering.name for result in found.front],
+        "nearest": None if found.nearest is None else found.nearest.offering.name,
+        "refused": [{"offer": r.offering.name, "reason": r.reason} for r in found.refused],
+    }
+
+
+def result_data(result: Result) -> dict[str, Any]:
+    offering, found = result.offering, result.plan.prediction
+    ledger, energy, terms = found.ledger, result.metered.energy, offering.terms
+    p50, p90 = result.seconds
+    return {
+        "offer": offering.name,
+        "provider": offering.provider,
+        "instance": offering.instance,
+        "region": offering.region,
+        "country": offering.country,
+        "accelerator": offering.accelerator,
+        "gpus": result.gpus,
+        "allocated_gpus": result.simulation.run.allocated_gpus,
+        "layout": codec.encode(found.layout),
+        "step_seconds": found.step_seconds,
+        "mfu": ledger.mfu,
+        "mfu_palm": ledger.mfu_palm,
+        "goodput": codec.encode(result.simulation.goodput),
+        "p50_seconds": p50,
+        "p90_seconds": p90,
+        "seconds_range": result.seconds_range,
+        "meets": result.meets,
+        "costs": [_cost_data(cost) for cost in result.costs],
+        "usd_per_million_tokens": result.usd_per_million_tokens,
+        "joules": energy.joules,
+        "grams_co2e": energy.grams,
+        "energy_usd": energy.usd,
+        "pue": energy.supply.pue,
+        "gflops_per_watt": result.gflops_per_watt,
+        "runs_per_week": result.runs_per_week,
+        "network": offering.network,
+        "network_known": offering.network_known,
+        "access": offering.access,
+        "orchestration": offering.orchestration,
+        "site": dict(zip(("tier", "cooling", "storage"), offering.site, strict=True)),
+        "largest_gpus": offering.most_gpus,
+        "lead": terms.lead or None if terms else None,
+        "support": terms.support or None if terms else None,
+        "availability": None,
+        "notes": list(result.metered.notes),
+    }
+
+
+def _cost_data(cost: TermCost) -> dict[str, Any]:
+    data: dict[str, Any] = codec.encode(cost)
+    return data | {"usd": None if math.isinf(cost.usd) else cost.usd}

@@ -1,0 +1,176 @@
+"""Serving and chains of calls, coarsely: round trips by region, $ per token as a roofline's range.
+
+A step of decoding reads the weights once and every sequence's keys and values, and multiplies every
+token with the active weights; prompts are multiplied too. The roofline is the fullest batch that
+memory holds; what servers reach of it is `REACHED`. Queues, prefix caches, speculative decoding and
+uneven load are not in it, so the answer is a range, and a coarse one.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache
+
+from computeflow.catalog import Accelerator, Catalog, Model, Offer
+from computeflow.catalog.models import Block
+from computeflow.catalog.parameters import count_parameters
+from computeflow.comparison.terms import DATA
+from computeflow.errors import InputError, UnknownNameError
+
+REACHED = (0.17, 0.7)
+"""Of the roofline. Llama-2-70B in FP4, answers of 294 tokens (the benchmark's mean, not read again) and
+prompts taken as long: 12,900 tokens/s per B200 (103,000 on 8, MLPerf Inference v5.1 offline, NVIDIA) is
+39 % of it, 12,000 per GB200 (865,000 on 72, Azure, unverified MLPerf v4.1) is 33 %. Half and twice of
+that: other lengths, latency limits and software move it as far."""
+WEIGHT_BYTES = {"bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "fp4": 0.5}
+KV_BYTES = {"bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "fp4": 1.0}
+"""Of a key or value: caches are kept in eight bits below 16-bit weights."""
+FILLED = 0.9
+"""Of the device's memory, that weights and caches may fill: vLLM's default (gpu_memory_utilization)."""
+LEAST_FREE = 0.2
+"""Of it, that caches must have for a replica to be worth running."""
+SOURCE = (
+    "learn.microsoft.com/azure/networking/azure-network-latency: P95 over 30 days to 2026-07-30"
+)
+"""Of the round trips: between Azure's East US, West US 2, South Central US, Brazil South, West Europe,
+Sweden Central, Japan East, Southeast Asia, Central India, Australia East, UAE North and South Africa
+North. Other backbones and the internet differ."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Served:
+    accelerator: str
+    replica_gpus: int
+    batch: int
+    tokens_per_second_per_gpu: tuple[float, float]
+    """Of output, prompts paid for; what servers reach, low and high."""
+    seconds_per_token: tuple[float, float]
+    """That one user waits for the next token at that batch, fast and slow."""
+    usd_per_million: tuple[float, float] | None
+    """Of output tokens, from the cheapest on-demand price to the dearest; None: no offer."""
+    as_of: str
+    """Of the oldest price."""
+
+
+def served(
+    model: Model, catalog: Catalog, devices: Iterable[str], *, prompt: int = 1024, output: int = 256,
+    precision: str = "fp8",
+) -> list[Served]:  # fmt: skip
+    """By device, cheapest first; devices without the precision's peak serve in bf16."""
+    if prompt < 0 or output < 1:
+        raise InputError(f"prompts of {prompt} and answers of {output} tokens")
+    if precision not in WEIGHT_BYTES:
+        raise UnknownNameError("precision", precision, WEIGHT_BYTES)
+    found = [_served(model, catalog.accelerators[name], catalog.offers, prompt, output, precision)
+             for name in devices]  # fmt: skip
+    known = [one for one in found if one is not None]
+    return sorted(known, key=lambda s: s.usd_per_million[0] if s.usd_per_million else math.inf)
+
+
+def _served(
+    model: Model, device: Accelerator, offers: Iterable[Offer], prompt: int, output: int,
+    precision: str,
+) -> Served | None:  # fmt: skip
+    used = precision if precision in device.dense_flops else "bf16"
+    room = FILLED * device.hbm_bytes
+    weights = count_parameters(model).total * WEIGHT_BYTES[used]
+    gpus = 1 << max(math.ceil(math.log2(weights / (room * (1 - LEAST_FREE)))), 0)
+    batch, seconds = roofline(model, device, gpus, prompt=prompt, output=output, precision=used)
+    if batch < 1:
+        return None
+    low, high = (share * batch / seconds / gpus for share in REACHED)
+    prices = [o for o in offers if o.accelerator == device.name and o.term == "on-demand"]
+    cost = None
+    if prices:
+        per_hour = [offer.usd_per_device_hour for offer in prices]
+        cost = (min(per_hour) / 3600 / high * 1e6, max(per_hour) / 3600 / low * 1e6)
+    return Served(
+        accelerator=device.name,
+        replica_gpus=gpus,
+        batch=batch,
+        tokens_per_second_per_gpu=(low, high),
+        seconds_per_token=(seconds / REACHED[1], seconds / REACHED[0]),
+        usd_per_million=cost,
+        as_of=min((offer.as_of for offer in prices), default=""),
+    )
+
+
+def roofline(
+    model: Model, device: Accelerator, gpus: int, *, prompt: int, output: int, precision: str
+) -> tuple[int, float]:
+    """The fullest batch and the seconds of one decoding step with it, its share of prompts included."""
+    counted = count_parameters(model)
+    weights = counted.total * WEIGHT_BYTES[precision]
+    cache_bytes = (prompt + output / 2) * kv_bytes_per_token(model, precision)
+    free = gpus * FILLED * device.hbm_bytes - weights
+    batch = int(free / max(cache_bytes, 1.0)) if free > 0 else 0
+    if batch < 1:
+        return 0, math.inf
+    read = min(weights, batch * counted.active * WEIGHT_BYTES[precision])
+    memory = (read + batch * cache_bytes) / (gpus * device.hbm_bytes_per_second)
+    peak = gpus * device.peak_flops(precision)
+    decode = batch * 2.0 * counted.active / peak
+    prefill = batch * prompt / output * 2.0 * counted.active / peak
+    return batch, max(memory, decode) + prefill
+
+
+def kv_bytes_per_token(model: Model, precision: str) -> float:
+    """Over all layers; sliding windows and compressed caches are counted whole, state spaces not."""
+    return KV_BYTES[precision] * sum(b.count * _cached(b) for b in model.blocks)
+
+
+def _cached(block: Block) -> float:
+    """Numbers that one token leaves in a block's cache."""
+    if block.attention is not None:
+        return 2.0 * block.attention.kv_heads * block.attention.head_dim
+    if block.latent is not None:
+        return float(block.latent.kv_rank + block.latent.rope_dim)
+    if block.compressed is not None:
+        return 2.0 * block.compressed.head_dim
+    return 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chain:
+    """Calls from users in one region to a model in another."""
+
+    users: str
+    place: str
+    round_trip_seconds: float
+    network_seconds: float
+    """Of the whole chain: calls x hops x (round trip + on-ramp)."""
+
+
+@cache
+def round_trips() -> dict[frozenset[str], float]:
+    with (DATA / "round_trips.csv").open(encoding="utf-8", newline="") as file:
+        return {frozenset((r["from"], r["to"])): float(r["p95_ms"]) / 1e3
+                for r in csv.DictReader(file)}  # fmt: skip
+
+
+def places() -> list[str]:
+    return sorted({name for pair in round_trips() for name in pair})
+
+
+def chains(
+    users: str, *, calls: int = 1, hops: int = 1, onramp_seconds: float = 0.0
+) -> Sequence[Chain]:
+    """To every other region, nearest first; within one region the network is short."""
+    if users not in places():
+        raise UnknownNameError("region of users", users, places(), hint=", ".join(places()))
+    if calls < 1 or hops < 1 or not 0 <= onramp_seconds < math.inf:
+        raise InputError("calls and hops from one up, an on-ramp of zero seconds or more")
+    found = [
+        Chain(
+            users=users,
+            place=next(iter(pair - {users})),
+            round_trip_seconds=seconds,
+            network_seconds=calls * hops * (seconds + onramp_seconds),
+        )
+        for pair, seconds in round_trips().items()
+        if users in pair
+    ]
+    return sorted(found, key=lambda chain: chain.round_trip_seconds)

@@ -1,0 +1,234 @@
+"""`size`: the first-minute answer: FLOPs, GPUs and days by device, memory, network, power, dollars.
+
+Every cell is the best quick plan there; nothing fails and nothing waits: `compare` simulates.
+"""
+
+from __future__ import annotations
+
+import datetime
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from computeflow.catalog import Accelerator, Catalog, Offer
+from computeflow.catalog.parameters import count_parameters
+from computeflow.comparison.metering import host_watts
+from computeflow.comparison.quick import Planner, Shape
+from computeflow.economics import is_stale
+from computeflow.errors import InputError
+from computeflow.planning import Plan
+from computeflow.prediction.stack import DEFAULT, find_stack
+from computeflow.workload import Job, flops_per_token
+
+DEVICES = ("a100-80-sxm", "h100-sxm", "h200-sxm", "b200-sxm", "mi300x")
+"""That people rent clusters of: each has several offers in the catalog and a published network."""
+COUNTS = (64, 512, 4096)
+RATES = (12.5e9, 50e9, 100e9)
+"""Bytes per second of one device: 100, 400 and 800 Gb/s."""
+WIRED = 256
+"""GPUs from which the network is asked about: on 64, 100 Gb/s a device keep 98 % of the MFU."""
+KEPT = 0.95
+"""Of the MFU on the fastest of these networks, that a network must keep to be enough."""
+PUES = (1.1, 1.56)
+"""From direct-liquid halls to Uptime's mean (catalog: cooling direct-liquid, facility average-site)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    gpus: int
+    mfu: float
+    mfu_palm: float
+    """With attention counted without its mask."""
+    mfu_range: tuple[float, float]
+    """80 % of runs like this one lie between."""
+    days: float
+    days_range: tuple[float, float]
+    gpu_hours: float
+    watts: float | None
+    """Of all nodes, before the site's own overhead; None where the device's power is not known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Floor:
+    """The fewest GPUs, doubling, on which a quick plan holds the job."""
+
+    gpus: int
+    bytes_per_gpu: float
+    limit_bytes: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PriceRange:
+    """On demand, per device and hour, over all offers of the device."""
+
+    low: float
+    high: float
+    offers: int
+    oldest: str
+    newest: str
+    stale: int
+    """How many of the prices are older than half a year."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Device:
+    name: str
+    peak_flops: float
+    floor: Floor | None
+    """None: in no layout on any number that was tried."""
+    cells: tuple[Cell, ...]
+    price: PriceRange | None
+    """None: nobody in the catalog offers it."""
+
+    def usd(self, cell: Cell) -> tuple[float, float] | None:
+        """From the cheapest offer to the dearest."""
+        if self.price is None:
+            return None
+        return self.price.low * cell.gpu_hours, self.price.high * cell.gpu_hours
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Need:
+    """The slowest network that keeps `KEPT` of the MFU."""
+
+    gpus: int
+    bytes_per_second: float | None
+    """Of one device; None: the job fits on so many with no network."""
+    mfus: tuple[tuple[float, float], ...]
+    """Rate and MFU."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Size:
+    job: Job
+    tokens: float
+    flops: float
+    parameters: float
+    active_parameters: float
+    tokens_per_parameter: float
+    state_bytes: float
+    """Weights, gradients and optimizer, as the usual stack keeps them; without activations."""
+    devices: tuple[Device, ...]
+    network_device: str
+    network: tuple[Need, ...]
+
+
+def size(
+    job: Job, tokens: float, catalog: Catalog, *, today: datetime.date,
+    devices: Sequence[str] = DEVICES, counts: Sequence[int] = COUNTS,
+) -> Size:  # fmt: skip
+    if not 0 < tokens < math.inf:
+        raise InputError(f"{tokens:g} tokens: above zero and finite")
+    for count in counts:
+        if not 1 <= count <= 2**20:
+            raise InputError(f"{count} GPUs: 1 to {2**20:,}")
+    planner = Planner(job, catalog)
+    counted = count_parameters(job.model)
+    found = [catalog.accelerators[name] for name in devices]
+    wired = next((d for d in found if d.name == "h100-sxm"), found[0])
+    return Size(
+        job=job,
+        tokens=tokens,
+        flops=flops_per_token(job.model, job.seq_len).total * tokens,
+        parameters=counted.total,
+        active_parameters=counted.active,
+        tokens_per_parameter=tokens / counted.total,
+        state_bytes=_state_bytes(counted.total),
+        devices=tuple(_device(d, counts, tokens, planner, today) for d in found),
+        network_device=wired.name,
+        network=tuple(_need(wired, count, planner) for count in counts if count >= WIRED),
+    )
+
+
+def _state_bytes(parameters: float) -> float:
+    stack = find_stack(DEFAULT)
+    return parameters * (stack.param_bytes + stack.grad_bytes + stack.state_bytes)
+
+
+def _device(
+    device: Accelerator, counts: Iterable[int], tokens: float, planner: Planner,
+    today: datetime.date,
+) -> Device:  # fmt: skip
+    shape = _shape(device, planner.catalog)
+    cells = []
+    for count in counts:
+        plan = planner.plan(shape, count)
+        if plan is not None:
+            cells.append(_cell(plan, tokens, device, planner.catalog))
+    return Device(
+        name=device.name,
+        peak_flops=device.dense_flops.get(planner.job.precision, math.nan),
+        floor=_floor(device, shape, planner),
+        cells=tuple(cells),
+        price=_price(device, planner.catalog.offers, today),
+    )
+
+
+def _shape(device: Accelerator, catalog: Catalog) -> Shape:
+    node = catalog.nodes[device.node] if device.node is not None else None
+    rate = device.nic_bytes_per_second
+    if node is not None and node.nics and node.nic_bytes_per_second:
+        rate = node.nics * node.nic_bytes_per_second / node.count
+    return Shape(accelerator=device.name, devices=node.count if node else device.domain,
+                 nic_bytes_per_second=rate)  # fmt: skip
+
+
+def _cell(plan: Plan, tokens: float, device: Accelerator, catalog: Catalog) -> Cell:
+    found = plan.prediction
+    steps = tokens / found.job.step_tokens
+    days = steps * found.step_seconds / 86400
+    low, high = (end / found.step_seconds for end in found.step_seconds_range)
+    mfu = found.ledger.mfu or 0.0
+    node = catalog.nodes[device.node] if device.node is not None else None
+    host = host_watts(node, found)
+    watts = None
+    if found.watts_per_gpu is not None:
+        watts = found.layout.gpus * (found.watts_per_gpu + (host or 0.0))
+    return Cell(
+        gpus=found.layout.gpus,
+        mfu=mfu,
+        mfu_palm=found.ledger.mfu_palm or 0.0,
+        mfu_range=(mfu / high, mfu / low),
+        days=days,
+        days_range=(days * low, days * high),
+        gpu_hours=days * 24 * found.layout.gpus,
+        watts=watts,
+    )
+
+
+def _floor(device: Accelerator, shape: Shape, planner: Planner) -> Floor | None:
+    """From what weights, gradients and optimizer alone would fill, doubling."""
+    limit = device.reported_bytes or device.hbm_bytes
+    state = _state_bytes(count_parameters(planner.job.model).total)
+    gpus = 1 << max(math.ceil(math.log2(state / limit)), 0)
+    for _ in range(4):
+        plan = planner.plan(shape, gpus)
+        if plan is not None:
+            used = plan.prediction.memory_bytes
+            return Floor(gpus=gpus, bytes_per_gpu=used, limit_bytes=limit)
+        gpus *= 2
+    return None
+
+
+def _price(device: Accelerator, offers: Iterable[Offer], today: datetime.date) -> PriceRange | None:
+    found = [o for o in offers if o.accelerator == device.name and o.term == "on-demand"]
+    if not found:
+        return None
+    prices = [offer.usd_per_device_hour for offer in found]
+    dates = sorted(offer.as_of for offer in found)
+    return PriceRange(
+        low=min(prices), high=max(prices), offers=len(found), oldest=dates[0], newest=dates[-1],
+        stale=sum(is_stale(offer.as_of, today) for offer in found),
+    )  # fmt: skip
+
+
+def _need(device: Accelerator, gpus: int, planner: Planner) -> Need:
+    shape = _shape(device, planner.catalog)
+    mfus = []
+    for rate in RATES:
+        plan = planner.plan(replace(shape, nic_bytes_per_second=rate), gpus)
+        if plan is not None and plan.prediction.ledger.mfu is not None:
+            mfus.append((rate, plan.prediction.ledger.mfu))
+    best = max((mfu for _, mfu in mfus), default=math.inf)
+    enough = next((rate for rate, mfu in mfus if mfu >= KEPT * best), None)
+    return Need(gpus=gpus, bytes_per_second=enough, mfus=tuple(mfus))

@@ -1,0 +1,129 @@
+"""More than one place: many runs over several providers, and a base that is owned with rented peaks.
+
+`split` gives each run to the cheapest place that still has room before the deadline. One run stays in
+one place: training over a wide-area network is another thing. `hybrid` is the newsvendor's rule on a
+demand that is known.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from computeflow.comparison.results import Comparison, Result
+from computeflow.errors import InputError
+
+MONTH_HOURS = 365 * 24 / 12
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Share:
+    """Runs that one place takes."""
+
+    result: Result
+    runs: int
+    at_once: int
+    """Clusters side by side."""
+    usd: float
+    limit_known: bool
+    """Whether the provider says how large a cluster may be; else one at a time is taken."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Split:
+    runs: int
+    shares: tuple[Share, ...]
+    left: int
+    """Runs that found no place before the deadline."""
+    single: Share | None
+    """The cheapest place that takes all of them alone; None: there is none."""
+
+    @property
+    def usd(self) -> float:
+        return math.fsum(share.usd for share in self.shares)
+
+
+def split(found: Comparison, runs: int) -> Split:
+    """Cheapest first, each place up to what it holds until the deadline."""
+    if not 1 <= runs <= 10_000:
+        raise InputError(f"{runs} runs: 1 to 10,000")
+    capacities = [(result, *_capacity(result, found.ask.deadline_seconds))
+                  for result in _one_per_provider(found)]  # fmt: skip
+    shares: list[Share] = []
+    left = runs
+    for result, room, known in capacities:
+        if left and room:
+            shares.append(_share(result, min(left, room), found.ask.deadline_seconds, known))
+            left -= shares[-1].runs
+    alone = next((_share(r, runs, found.ask.deadline_seconds, known)
+                  for r, room, known in capacities if room >= runs), None)  # fmt: skip
+    return Split(runs=runs, shares=tuple(shares), left=left, single=alone)
+
+
+def _one_per_provider(found: Comparison) -> list[Result]:
+    """The cheapest of each: two offers of one provider may be the same machines."""
+    first: dict[str, Result] = {}
+    for result in found.meeting:
+        first.setdefault(result.offering.provider, result)
+    return list(first.values())
+
+
+def _capacity(result: Result, deadline: float) -> tuple[int, bool]:
+    """Runs before the deadline: so many one after another, times clusters that fit side by side."""
+    in_a_row = int(deadline // result.seconds[1])
+    most = result.offering.most_gpus
+    side_by_side = 1 if most is None else most // result.simulation.run.allocated_gpus
+    return in_a_row * side_by_side, most is not None
+
+
+def _share(result: Result, runs: int, deadline: float, known: bool) -> Share:
+    best = result.best
+    assert best is not None
+    in_a_row = max(int(deadline // result.seconds[1]), 1)
+    return Share(
+        result=result, runs=runs, at_once=math.ceil(runs / in_a_row), usd=runs * best.usd,
+        limit_known=known,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hybrid:
+    owned_gpus: int
+    usd: float
+    all_owned_usd: float
+    all_rented_usd: float
+    owned_utilisation: float | None
+    """Of the owned ones; None: none are owned."""
+
+
+def hybrid(
+    demand_gpus: Sequence[int], *, period_hours: float, owned_usd: float, rented_usd: float
+) -> Hybrid:
+    """How many GPUs to own under a demand by period, each $ per GPU-hour, owned ones paid always.
+
+    The n-th GPU is worth owning if it is needed for more than owned/rented of the time (the
+    newsvendor's critical ratio, exact for a known demand).
+    """
+    if not demand_gpus or min(demand_gpus) < 0 or max(demand_gpus) == 0:
+        raise InputError("a demand is GPUs by period: zero or more, not all zero")
+    if not (0 < period_hours < math.inf and 0 < owned_usd < math.inf and 0 < rented_usd < math.inf):
+        raise InputError("hours and prices are above zero and finite")
+    ratio = owned_usd / rented_usd
+
+    def bill(owned: int) -> float:
+        rented = sum(max(gpus - owned, 0) for gpus in demand_gpus)
+        return period_hours * (len(demand_gpus) * owned * owned_usd + rented * rented_usd)
+
+    levels = sorted({0, *demand_gpus})
+    above = [sum(g >= level for g in demand_gpus) / len(demand_gpus) for level in levels]
+    owned = max((level for level, share in zip(levels, above, strict=True) if share > ratio),
+                default=0) if ratio < 1 else 0  # fmt: skip
+    used = sum(min(gpus, owned) for gpus in demand_gpus)
+    return Hybrid(
+        owned_gpus=owned,
+        usd=bill(owned),
+        all_owned_usd=bill(max(demand_gpus)),
+        all_rented_usd=bill(0),
+        owned_utilisation=used / (owned * len(demand_gpus)) if owned else None,
+    )

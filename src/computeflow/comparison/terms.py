@@ -1,0 +1,193 @@
+"""What is known of a provider beyond its prices: networks, sites, limits, egress, regions.
+
+`load_terms` gives `Book`, the packaged rows with the user's over them. A provider without a row, or a
+field that is None, is not known; nothing is guessed here.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+import tomllib
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from functools import cache
+from pathlib import Path
+from typing import Any, ClassVar
+
+from computeflow import codec
+from computeflow.catalog import Catalog, Grid, Offer, Row
+from computeflow.errors import InputError
+
+DATA = Path(__file__).with_name("data")
+EU = frozenset(
+    {
+        "austria", "belgium", "bulgaria", "croatia", "cyprus", "czechia", "denmark", "estonia",
+        "finland", "france", "germany", "greece", "hungary", "ireland", "italy", "latvia",
+        "lithuania", "luxembourg", "malta", "netherlands", "poland", "portugal", "romania",
+        "slovakia", "slovenia", "spain", "sweden",
+    }
+)  # fmt: skip
+"""Members of the European Union (european-union.europa.eu, 2026)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms(Row):
+    """Of one provider, whose name it has."""
+
+    kind: ClassVar[str] = "terms"
+    facility: str | None = None
+    """Row of the catalog whose PUE is reported for its sites."""
+    tier: str | None = None
+    cooling: str | None = None
+    storage: str | None = None
+    """Rows of the catalog: what simulated goodput follows from."""
+    support: str = ""
+    most_gpus: int | None = None
+    """Of one contiguous cluster."""
+    most_gpus_reserved: int | None = None
+    """The same, on reserved terms."""
+    one_machine: bool = False
+    """Machines are not joined at all."""
+    lead: str = ""
+    """How one gets capacity and when."""
+    egress_tiers: tuple[tuple[float, float], ...] = ()
+    """Bytes of a month up to which a price in $ per GB holds; empty: not known."""
+    preemptions_per_node_day: float | None = None
+
+    def __post_init__(self) -> None:
+        super(Terms, self).__post_init__()
+        ends = [end for end, _ in self.egress_tiers]
+        if ends != sorted(ends) or any(usd < 0 for _, usd in self.egress_tiers):
+            raise InputError("egress_tiers: rising bytes, each with $ per GB from zero up")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Network(Row):
+    """How machines of some types are joined, where the type is no node of the catalog."""
+
+    kind: ClassVar[str] = "network"
+    provider: str
+    instances: tuple[str, ...]
+    """Names of types, with * for any letters."""
+    node: str | None = None
+    """Node of the catalog with the same ports."""
+    gigabits_per_device: float | None = None
+    devices: int | None = None
+    """Of one machine, where the price is listed per device."""
+    joined: bool = True
+    """False: such machines do not train together at all."""
+
+    def __post_init__(self) -> None:
+        super(Network, self).__post_init__()
+        if self.joined and (self.node is None) == (self.gigabits_per_device is None):
+            raise InputError(f"{self.name}: give node or gigabits_per_device")
+        if self.gigabits_per_device is not None and not 0.1 <= self.gigabits_per_device <= 1e4:
+            raise InputError(
+                f"{self.name}: {self.gigabits_per_device} Gb/s a device: 0.1 to 10,000"
+            )
+
+    def has(self, offer: Offer) -> bool:
+        return offer.provider == self.provider and any(
+            fnmatchcase(offer.instance, pattern) for pattern in self.instances
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Region:
+    provider: str
+    region: str
+    grid: str
+    country: str
+    source: str
+    as_of: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Book:
+    """All rows; later ones of the same name go before earlier ones."""
+
+    terms: dict[str, Terms]
+    networks: tuple[Network, ...]
+
+    def of(self, provider: str) -> Terms | None:
+        return self.terms.get(provider)
+
+    def network(self, offer: Offer) -> Network | None:
+        return next((row for row in self.networks if row.has(offer)), None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _File:
+    terms: tuple[Terms, ...] = ()
+    network: tuple[Network, ...] = field(default=())
+
+
+def load_terms(text: str | None = None, where: str = "terms") -> Book:
+    """The packaged rows, under those of a user's file in the same form."""
+    packaged = _packaged()
+    if text is None:
+        return packaged
+    try:
+        data: Any = tomllib.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{where}: not TOML: {error}") from None
+    own = codec.decode(_File, data, where)
+    return Book(
+        terms=packaged.terms | {row.name: row for row in own.terms},
+        networks=(*own.network, *packaged.networks),
+    )
+
+
+@cache
+def _packaged() -> Book:
+    text = (DATA / "providers.toml").read_text(encoding="utf-8")
+    found = codec.decode(_File, tomllib.loads(text), "providers.toml")
+    return Book(terms={row.name: row for row in found.terms}, networks=found.network)
+
+
+@cache
+def regions() -> tuple[Region, ...]:
+    with (DATA / "regions.csv").open(encoding="utf-8", newline="") as file:
+        return tuple(Region(**row) for row in csv.DictReader(file))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Where:
+    """None: the region's name does not tell."""
+
+    grid: Grid | None
+    country: str | None
+
+
+def where_is(catalog: Catalog, provider: str, region: str) -> Where:
+    """A cloud's region by name, then the packaged rows, then a country in the region's own name."""
+    grid = catalog.grids.get(f"{provider}:{region}")
+    row = next(
+        (r for r in regions() if r.provider == provider and fnmatchcase(region, r.region)), None
+    ) or _by_code(region)
+    if row is not None:
+        grid = grid or (catalog.grids[row.grid] if row.grid else None)
+        return Where(grid=grid, country=row.country or None)
+    grid = grid or _by_name(catalog, region)
+    return Where(grid=grid, country=_country(grid))
+
+
+def _by_code(region: str) -> Region | None:
+    codes = re.findall(r"\b[A-Z]{2}\b", region)
+    return next((r for r in regions() if r.provider == "iso" and r.region in codes), None)
+
+
+def _by_name(catalog: Catalog, region: str) -> Grid | None:
+    """By a country in it: oslo-norway-3 is in Norway."""
+    for word in re.split(r"[^a-z]+", region.casefold()):
+        grid = catalog.grids.get(word) if len(word) > 2 else None
+        if grid is not None and grid.scope == "country":
+            return grid
+    return None
+
+
+def _country(grid: Grid | None) -> str | None:
+    if grid is None or grid.scope not in ("us_state", "country"):
+        return None
+    return "united-states" if grid.scope == "us_state" else grid.name

@@ -1,0 +1,95 @@
+"""What an Uptime tier is worth in training time: a year of a job, simulated at each tier.
+
+All tiers live through the same random failures, so that they differ by their outages alone. How many
+outages a tier's yearly downtime is spread over is published nowhere; the range is that assumption's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from computeflow.catalog import Catalog, Tier
+from computeflow.errors import InputError
+from computeflow.scheduling import Policy, Spares
+from computeflow.simulation import Run, find_failures, simulate_many, usual_conditions
+from computeflow.simulation.pools import pool_nodes
+from computeflow.simulation.sites import outages, tier_conditions
+
+YEAR_DAYS = 365.0
+MOST_JOB = 16384
+"""GPUs of the simulated job at most: the largest whose failures are published one by one (Llama 3).
+A site of more runs several."""
+HOUR = 3600.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TierWorth:
+    name: str
+    availability: float
+    """As the industry quotes it; no part of Uptime's standard since 2009."""
+    downtime_hours: float
+    """Of a year, by that figure."""
+    goodput: float
+    """Mean of the year."""
+    lost_days: float
+    """Of a year's training, that its outages cost: down, lost work and restarts."""
+    low: float
+    high: float
+    """With the fewest and the most outages that its downtime may be spread over."""
+    usd_per_year: float | None
+    """Of the lost days of all the site's GPUs, at the price given."""
+
+
+def tier_worths(
+    catalog: Catalog, *, gpus: int, node_gpus: int, usd_per_gpu_hour: float | None = None,
+    replicas: int = 200, seed: int = 0,
+) -> list[TierWorth]:  # fmt: skip
+    """Against the same year without any outage."""
+    if gpus < node_gpus:
+        raise InputError(f"{gpus} GPUs: less than one node of {node_gpus}")
+    job = min(gpus, MOST_JOB)
+    tiers = [tier for tier in catalog.tiers if tier.name in outages()]
+    cases = [(tier, end) for tier in tiers for end in ("per_year", "low", "high")]
+    runs = [_year(job, node_gpus, {"outages_per_year": 0.0})]
+    runs += [_year(job, node_gpus, _conditions(tier, end)) for tier, end in cases]
+    never, *found = simulate_many(runs, replicas=replicas, seed=seed)
+    whole = never.goodput.mean
+    worths = []
+    for place, tier in enumerate(tiers):
+        days = [YEAR_DAYS * (whole - one.goodput.mean) / whole for one in found[3 * place :][:3]]
+        hours = days[0] * 24 * gpus
+        worths.append(
+            TierWorth(
+                name=tier.name,
+                availability=tier.availability,
+                downtime_hours=tier.downtime_seconds_per_year / HOUR,
+                goodput=found[3 * place].goodput.mean,
+                lost_days=days[0],
+                low=min(days),
+                high=max(days),
+                usd_per_year=None if usd_per_gpu_hour is None else hours * usd_per_gpu_hour,
+            )
+        )
+    return worths
+
+
+def _conditions(tier: Tier, end: str) -> dict[str, float]:
+    events = float(getattr(outages()[tier.name], end))
+    return tier_conditions(tier) | {
+        "outages_per_year": events,
+        "outage_seconds": tier.downtime_seconds_per_year / events,
+    }
+
+
+def _year(gpus: int, node_gpus: int, site: dict[str, float]) -> Run:
+    """Of whole nodes, with spares for 99 % of failures."""
+    whole = gpus // node_gpus * node_gpus
+    run = Run(
+        label="a year",
+        gpus=whole,
+        node_gpus=node_gpus,
+        work_seconds=None,
+        wall_seconds=YEAR_DAYS * 86400,
+        conditions=usual_conditions(find_failures("llama-3").at(whole), **site),
+    )
+    return replace(run, policy=Policy(spares=Spares(nodes=pool_nodes(run))))

@@ -1,0 +1,118 @@
+"""Checked claims as tables and as the page docs/claims.md."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from computeflow.units import format_share
+from computeflow.views.run_pages import to_markdown
+from computeflow.views.tables import Table, columns
+
+if TYPE_CHECKING:
+    from computeflow.comparison.claims import Checked, PathStep
+
+_TITLES = {
+    "hardware": "Accelerators",
+    "sizing": "FLOPs, GPUs, months and dollars",
+    "placement": "Placement and networks",
+    "training": "Memory, precision, software, data, MFU",
+    "power": "Power and cooling",
+    "sites": "Availability and failures",
+    "money": "Prices and spending",
+}
+_MEANINGS = {
+    "holds": "our figure agrees",
+    "holds in part": "under a condition that the claim leaves out, or for a part of it",
+    "does not hold": "our figure, or a cited one, is another",
+    "wrong unit": "the number does not measure what it names",
+    "wrong base": "right against something else than it names",
+    "contradicts itself": "its own numbers do not fit each other",
+    "cannot be checked": "it leaves out what one would need to know",
+}
+
+
+def claims_table(found: Sequence[Checked]) -> Table:
+    return Table(
+        title="What popular documents claim, checked",
+        columns=columns("claim", "verdict", "our figure", wrap="claim,verdict,our figure"),
+        rows=tuple((one.claim.text, one.answer.verdict, one.answer.ours) for one in found),
+        notes=(_counted(found),),
+    )
+
+
+def reasons_table(found: Sequence[Checked]) -> Table:
+    return Table(
+        title="Why",
+        columns=columns("claim", "why", "basis", wrap="why"),
+        rows=tuple((one.claim.name, one.answer.why, one.answer.basis) for one in found),
+    )
+
+
+def _counted(found: Sequence[Checked]) -> str:
+    count = Counter(one.answer.verdict for one in found)
+    listed = ", ".join(f"{count[name]} {name}" for name in _MEANINGS if count[name])  # type: ignore[index]
+    return f"{len(found)} claims: {listed}."
+
+
+def path_table(steps: Sequence[PathStep]) -> Table:
+    """Each configuration with its gain over the one before, and what others measured for it."""
+    total = 1.0
+    rows = []
+    for step in steps:
+        total *= 1 + (step.gain or 0.0)
+        low, mid, high = step.mfu
+        rows.append(
+            (
+                step.name, format_share(mid), f"{100 * low:.1f} to {100 * high:.1f}",
+                "-" if step.gain is None else f"{100 * step.gain:+.1f} %", f"{total:.2f}x",
+                step.published, "yes" if step.fits else "NO",
+            )
+        )  # fmt: skip
+    return Table(
+        title="Llama-3.1-70B on eight B200, 8,192 tokens a sequence, step by step",
+        columns=columns("configuration", "MFU", "range %", "gain", "in all", "published gain", "fits",
+                        right="MFU,range %,gain,in all", wrap="configuration,published gain"),
+        rows=tuple(rows),
+        notes=(
+            "Predicted, each step on top of those before it; gain is of tokens a second. Ranges hold "
+            "80 % of runs. Published gains are of other models and devices, and do not multiply.",
+        ),
+    )  # fmt: skip
+
+
+def claims_page(found: Sequence[Checked], steps: Sequence[PathStep]) -> str:
+    meanings = " ".join(f"**{name}**: {meaning}." for name, meaning in _MEANINGS.items())
+    parts = [
+        "# Claims, checked",
+        "Written by `computeflow claims --page docs/claims.md`, from the project's own models and "
+        "catalog. Our figures are computed when the page is written; those of others stand with their "
+        "source, and `cited` marks verdicts that rest on them alone. A range of a predicted figure "
+        "holds 80 % of published runs. Ratios and shares of predictions have none: both sides err "
+        "together, and how far apart is not known.",
+        _counted(found),
+        meanings,
+    ]
+    for topic, title in _TITLES.items():
+        rows = [one for one in found if one.claim.topic == topic]
+        parts += [f"## {title}", to_markdown(_topic_table(f"{len(rows)} claims", rows))]
+        if topic == "training":
+            parts += [
+                "The path of configurations behind the claim on MFU, from torchtitan's preset to the "
+                "recipe of LambdaLabsML/torchtitan @0768f5d and beyond:",
+                to_markdown(path_table(steps)),
+            ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _topic_table(title: str, found: Sequence[Checked]) -> Table:
+    return Table(
+        title=title,
+        columns=columns("claim", "said by", "verdict", "our figure", "why", "basis"),
+        rows=tuple(
+            (one.claim.text, one.claim.source, one.answer.verdict, one.answer.ours, one.answer.why,
+             one.answer.basis)
+            for one in found
+        ),
+    )  # fmt: skip

@@ -1,0 +1,314 @@
+"""`compare` as tables and as a figure: cost against time, offers named."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from computeflow.units import format_seconds, format_share, format_si
+from computeflow.views.figures import GREY, OWNERS, Data, Figure, base_layout, value_axis
+from computeflow.views.tables import Table, columns
+
+if TYPE_CHECKING:
+    from computeflow.comparison.results import Comparison, Result, TermCost
+    from computeflow.comparison.workloads import Advice
+
+DAY = 86400.0
+_NAMED = 8
+"""Points of the front that can be named without touching."""
+
+
+def one_per_type(results: Sequence[Result]) -> list[Result]:
+    """The first region of each machine type: the others have the same machines at other prices."""
+    first: dict[tuple[str, str], Result] = {}
+    for result in results:
+        first.setdefault((result.offering.provider, result.offering.instance), result)
+    return list(first.values())
+
+
+def comparison_tables(found: Comparison, top: int) -> list[Table]:
+    shown = one_per_type(found.results)[:top]
+    return [
+        summary_table(found),
+        runs_table(found, shown),
+        money_table(shown),
+        quality_table(shown),
+    ]
+
+
+def summary_table(found: Comparison) -> Table:
+    ask = found.ask
+    rows = [
+        ("job", f"{ask.job.model.name}, {format_si(ask.tokens, '')} tokens, {ask.job.global_batch:,} x "
+         f"{ask.job.seq_len:,} a step, {ask.job.precision}"),
+        ("asked", f"P90 within {format_seconds(ask.deadline_seconds)}"
+         + (f", {usd_text(ask.budget_usd)} at most" if ask.budget_usd is not None else "")),
+        ("offers", f"{len(found.results):,} run, {len(found.meeting):,} of them as asked; "
+         f"{len(found.refused):,} do not; {found.searches:,} plans searched"),
+    ]  # fmt: skip
+    if found.meeting:
+        rows.append(("cheapest", _words(found.meeting[0])))
+    elif found.nearest is not None:
+        rows.append(("nothing meets it", f"nearest: {_words(found.nearest)}"))
+    listed = found.cheapest_list_price
+    if listed is not None and listed.best is not None:
+        cost = listed.cost("on-demand")
+        price = "" if cost is None else f"{cost.usd_per_device_hour:.2f} $/h; "
+        rows.append(("cheapest list price", f"{price}{_words(listed)}"))
+    return Table(
+        title="What was compared", columns=columns("what", "is", wrap="is"), rows=tuple(rows)
+    )
+
+
+def usd_text(usd: float | None) -> str:
+    return "-" if usd is None else f"${format_si(usd, '')}".replace(" ", "")
+
+
+def _words(result: Result) -> str:
+    best = result.best
+    if best is None:
+        return result.offering.name
+    p50, p90 = (seconds / DAY for seconds in result.seconds)
+    term = f"{best.term} ({best.commitment})" if best.commitment else best.term
+    return (
+        f"{result.offering.name}, {result.gpus:,} {result.offering.accelerator}, {term}, "
+        f"{usd_text(best.usd)}, {p50:.1f} days (P90 {p90:.1f}), price of {best.as_of}"
+        + _flags(best)
+    )
+
+
+def _flags(cost: TermCost) -> str:
+    return (" OLD" if cost.stale else "") + (" ODD" if cost.odd else "")
+
+
+def runs_table(found: Comparison, shown: Sequence[Result]) -> Table:
+    rows = []
+    for number, result in enumerate(shown, start=1):
+        best, ledger = result.best, result.plan.prediction.ledger
+        p50, p90 = (seconds / DAY for seconds in result.seconds)
+        rows.append(
+            (
+                f"{number}{'' if result.meets else '*'}", result.offering.name,
+                f"{result.gpus:,} {result.offering.accelerator}",
+                f"{100 * (ledger.mfu or 0):.0f} ({100 * (ledger.mfu_palm or 0):.0f})",
+                f"{100 * result.simulation.goodput.p50:.0f}", f"{p50:.1f} / {p90:.1f}",
+                "-" if best is None else usd_text(best.usd), "-" if best is None else best.term,
+            )
+        )  # fmt: skip
+    more = len(found.results) - len(shown)
+    return Table(
+        title="Best plan and simulated run of each machine type, in its cheapest region",
+        columns=columns("#", "offer", "GPUs", "MFU %", "goodput %", "days P50 / P90", "$", "term",
+                        right="#,MFU %,goodput %,days P50 / P90,$", wrap="offer,GPUs,term"),
+        rows=tuple(rows),
+        notes=(
+            f"{more:,} more results, other regions among them, are in -o json.",
+            "* misses deadline or budget. MFU is of the dense peak, in brackets by the PaLM "
+            "convention. Goodput is on demand; days and $ are on the cheapest term that meets what was "
+            "asked.",
+        ),
+    )  # fmt: skip
+
+
+def money_table(shown: Sequence[Result]) -> Table:
+    rows = []
+    for number, result in enumerate(shown, start=1):
+        per = result.usd_per_million_tokens
+        rows.append(
+            (
+                str(number), *(_money(result, term) for term in ("on-demand", "reserved", "spot")),
+                "-" if per is None else f"{per:.3g}",
+            )
+        )  # fmt: skip
+    return Table(
+        title="Dollars of the run by term, with the date of the price",
+        columns=columns("#", "on demand", "reserved", "spot", "$ per M tokens",
+                        right="#,$ per M tokens", wrap="on demand,reserved,spot"),
+        rows=tuple(rows),
+        notes=(
+            "OLD: the price is older than 180 days. ODD: far under what others ask for the device. "
+            "Spot is simulated with preemptions, waiting and checkpoints.",
+        ),
+    )  # fmt: skip
+
+
+def _money(result: Result, term: str) -> str:
+    cost = result.cost(term)
+    if cost is not None:
+        return f"{usd_text(cost.usd)} {cost.as_of}{_flags(cost)}"
+    problems = [one.problem for one in result.costs if one.term == term]
+    return problems[0] if problems else "-"
+
+
+def quality_table(shown: Sequence[Result]) -> Table:
+    rows = []
+    for number, result in enumerate(shown, start=1):
+        energy, offering = result.metered.energy, result.offering
+        gflops, most = result.gflops_per_watt, offering.most_gpus
+        rows.append(
+            (
+                str(number),
+                "-" if energy.joules is None else f"{energy.joules / 3.6e9:,.0f}",
+                "-" if energy.grams is None else f"{energy.grams / 1e6:,.0f}",
+                "-" if gflops is None else f"{gflops:,.0f}", f"{result.runs_per_week:.2g}",
+                offering.network, offering.access, "not known" if most is None else f"{most:,}",
+            )
+        )  # fmt: skip
+    return Table(
+        title="Energy, and what tells offers apart",
+        columns=columns("#", "MWh", "tCO2e", "GFLOPs/W", "runs a week", "network", "access",
+                        "largest", right="#,MWh,tCO2e,GFLOPs/W,runs a week,largest",
+                        wrap="network,access,largest"),
+        rows=tuple(rows),
+        notes=(
+            "Energy is at the meter, with hosts and PUE where they are known (-o json says). tCO2e by "
+            "the region's yearly grid mean. Largest: GPUs of one contiguous cluster, where published. "
+            "Site tier, cooling, storage, support and lead time are published by almost nobody: state "
+            "yours with --terms.",
+        ),
+    )  # fmt: skip
+
+
+def detail_table(result: Result) -> Table:
+    """Everything that is known and not known of one offer."""
+    offering, terms, found = result.offering, result.offering.terms, result.plan.prediction
+    low, high = (seconds / DAY for seconds in result.seconds_range)
+    tier, cooling, storage = offering.site
+    rows = [
+        ("step's own range", f"{low:.1f} to {high:.1f} days, if the predicted step is as far off as "
+         "those of 80 % of runs"),
+        ("goodput", format_share(result.simulation.goodput.p50)),
+        ("spare machines", f"{result.simulation.run.policy.spares.nodes} on demand"),
+        ("saves", f"every {format_seconds(result.simulation.interval_seconds)} of work"),
+        ("country", offering.country or "not known"),
+        ("orchestration", offering.orchestration),
+        ("site", f"tier {tier or 'not known'}, cooling {cooling or 'not known'}, storage "
+         f"{storage or 'not known'}"),
+        ("support", (terms.support if terms else "") or "not known"),
+        ("lead time", (terms.lead if terms else "") or "not known"),
+        ("availability", "not known: ask the provider"),
+        ("energy", "; ".join(result.metered.notes) or "device, host, PUE and grid are known"),
+        ("assumed", "; ".join(found.assumed)),
+    ]  # fmt: skip
+    return Table(
+        title=f"{offering.name}: what it rests on",
+        columns=columns("what", "is", wrap="is"),
+        rows=tuple(rows),
+    )
+
+
+def advice_table(advice: Advice) -> Table:
+    where = "-" if advice.result is None else _words(advice.result)
+    rows = (("answer", where), ("because", advice.reason))
+    return Table(
+        title=f"For {advice.workload}", columns=columns("what", "is", wrap="is"), rows=rows
+    )
+
+
+def refused_table(found: Comparison, top: int) -> Table:
+    """Reasons, most frequent first."""
+    counted: dict[str, list[str]] = {}
+    for refused in found.refused:
+        counted.setdefault(refused.reason, []).append(refused.offering.name)
+    reasons = sorted(counted, key=lambda reason: -len(counted[reason]))
+    return Table(
+        title="Offers that do not run it, by reason",
+        columns=columns("offers", "reason", "such as", right="offers", wrap="reason,such as"),
+        rows=tuple((str(len(counted[r])), r, counted[r][0]) for r in reasons[:top]),
+        notes=(f"{len(reasons) - top} more reasons in -o json.",) if len(reasons) > top else (),
+    )
+
+
+def front_figure(found: Comparison) -> Figure:
+    """Days and dollars of every offer on its best term; those that none beats are named."""
+    front = [result for result in found.front if result.best is not None]
+    rest = [result for result in found.results if result.best is not None and result not in front]
+    points = [_point(result) for result in [*front, *rest]]
+    layout = base_layout(1, 400)
+    layout["xaxis"] = value_axis("days (P50)") | _log_axis([days for days, _ in points])
+    layout["yaxis"] |= (
+        {"title": {"text": "USD"}, "showgrid": True, "gridcolor": layout["xaxis"]["gridcolor"]}
+        | _log_axis([usd for _, usd in points])
+    )  # fmt: skip
+    traces = [_rest(rest), _front(front), _names(front)]
+    shapes = [_line("x", found.ask.deadline_seconds / DAY, "deadline")]
+    if found.ask.budget_usd is not None:
+        shapes.append(_line("y", found.ask.budget_usd, "budget"))
+    layout["shapes"] = shapes
+    return Figure(
+        title=f"Cost against time of {found.ask.job.model.name} on {format_si(found.ask.tokens, '')} "
+        "tokens (USD, days)",
+        data=tuple(traces),
+        layout=layout,
+        summary=_front_summary(front, len(points)),
+        numbers=runs_table(found, front),
+    )
+
+
+def _log_axis(values: Sequence[float]) -> Data:
+    """With room for names on the left."""
+    low, high = math.log10(min(values, default=1.0)), math.log10(max(values, default=10.0))
+    pad = max(0.1 * (high - low), 0.1)
+    return {"type": "log", "range": [low - 2 * pad, high + pad], "dtick": "D2", "tickformat": ",~s"}
+
+
+def _point(result: Result) -> tuple[float, float]:
+    assert result.best is not None
+    return result.seconds[0] / DAY, result.best.usd
+
+
+def _front(results: Sequence[Result]) -> Data:
+    """Points with the numbers that the table beside the figure has."""
+    points = [_point(result) for result in results]
+    return {
+        "type": "scatter", "mode": "lines+markers+text", "name": "none is both faster and cheaper",
+        "x": [x for x, _ in points], "y": [y for _, y in points], "cliponaxis": False,
+        "text": [f"<b>{n}</b>" for n in range(1, len(points) + 1)], "textposition": "top right",
+        "marker": {"size": 11, "color": OWNERS["useful"]},
+        "line": {"width": 2, "color": OWNERS["useful"], "shape": "hv"},
+        "customdata": [_words(result) for result in results],
+        "hovertemplate": "%{customdata}<extra></extra>",
+    }  # fmt: skip
+
+
+def _names(results: Sequence[Result]) -> Data:
+    """Left of the points. The report leaves this trace, by its `uid`, out of narrow screens."""
+    points = [_point(result) for result in results[:_NAMED]]
+    return {
+        "type": "scatter", "mode": "text", "uid": "wide", "showlegend": False, "hoverinfo": "skip",
+        "x": [x for x, _ in points], "y": [y for _, y in points], "cliponaxis": False,
+        "text": [f"{r.offering.provider}, {r.gpus:,} {r.offering.accelerator}  " for r in results],
+        "textposition": "middle left",
+    }  # fmt: skip
+
+
+def _rest(results: Sequence[Result]) -> Data:
+    points = [_point(result) for result in results]
+    return {
+        "type": "scatter", "mode": "markers", "name": "another is both faster and cheaper",
+        "x": [x for x, _ in points], "y": [y for _, y in points],
+        "marker": {"size": 7, "color": GREY, "symbol": "circle-open"},
+        "customdata": [_words(result) for result in results],
+        "hovertemplate": "%{customdata}<extra></extra>",
+    }  # fmt: skip
+
+
+def _line(axis: str, value: float, name: str) -> Data:
+    across = (
+        {"xref": "paper", "x0": 0, "x1": 1} if axis == "y" else {"yref": "paper", "y0": 0, "y1": 1}
+    )
+    along = {f"{axis}0": value, f"{axis}1": value}
+    return {
+        "type": "line", **across, **along, "name": name, "showlegend": True,
+        "line": {"dash": "dash", "width": 2, "color": OWNERS["design"]},
+    }  # fmt: skip
+
+
+def _front_summary(front: Sequence[Result], offers: int) -> str:
+    if not front:
+        return "No offer runs the job."
+    return (
+        f"{offers:,} offers. Fastest: {_words(front[0])}. Cheapest: {_words(front[-1])}. "
+        f"{len(front)} are beaten by none."
+    )

@@ -1,0 +1,183 @@
+"""What goes with a comparison: spot, moving data, several places, start windows, serving."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from computeflow.units import format_seconds, format_share, format_si
+from computeflow.views.comparisons import usd_text
+from computeflow.views.tables import Table, columns
+
+if TYPE_CHECKING:
+    from computeflow.comparison.moving import Move
+    from computeflow.comparison.serving import Chain, Served
+    from computeflow.comparison.splitting import Hybrid, Split
+    from computeflow.comparison.spot import SpotStudy
+    from computeflow.comparison.windows import GridCost, Start
+
+
+def spot_table(study: SpotStudy, name: str) -> Table:
+    rows = []
+    for case in study.cases:
+        over = "-" if case.usd is None else f"{100 * (case.usd / study.flat_usd - 1):+.0f} %"
+        saved = "-" if case.usd is None else format_share(1 - case.usd / study.on_demand_usd)
+        rows.append(
+            (
+                f"{case.preemptions_per_node_day:g}",
+                "no progress" if case.usd is None else usd_text(case.usd), over, saved,
+                "-" if case.p50_seconds is None else f"{case.p50_seconds / 86400:.1f}",
+                "-" if case.interruptions is None else f"{case.interruptions:,.0f}",
+            )
+        )  # fmt: skip
+    return Table(
+        title=f"Spot against a flat discount: {name}, {study.gpus:,} GPUs",
+        columns=columns("preemptions per machine and day", "simulated $", "over flat",
+                        "under on demand", "days P50", "interruptions",
+                        right="preemptions per machine and day,simulated $,over flat,under on demand,"
+                        "days P50,interruptions", wrap="preemptions per machine and day"),
+        rows=tuple(rows),
+        notes=(
+            f"On demand {usd_text(study.on_demand_usd)} in {study.on_demand_seconds / 86400:.1f} days; "
+            f"the same run at the spot price, the flat discount: {usd_text(study.flat_usd)}.",
+        ),
+    )  # fmt: skip
+
+
+def moves_table(moves: Sequence[Move]) -> Table:
+    rows = tuple(
+        (
+            move.target, "not known" if move.usd is None else usd_text(move.usd),
+            f"{move.hours[0]:,.1f} to {move.hours[1]:,.1f}", move.note,
+        )
+        for move in moves
+    )  # fmt: skip
+    size = format_si(moves[0].bytes, "B") if moves else ""
+    source = moves[0].source if moves else ""
+    return Table(
+        title=f"Bringing {size} from {source}",
+        columns=columns("to", "egress $", "hours", "source", right="egress $,hours", wrap="source"),
+        rows=rows,
+        notes=("Hours on lines of 100 and 10 Gb/s, or on the one that was stated.",),
+    )
+
+
+def split_table(found: Split) -> Table:
+    rows = [
+        (
+            share.result.offering.name, f"{share.runs}", f"{share.at_once}", usd_text(share.usd),
+            "published" if share.limit_known else "not known: one cluster at a time",
+        )
+        for share in found.shares
+    ]  # fmt: skip
+    alone = found.single
+    notes = [f"Together {usd_text(found.usd)}."]
+    if found.left:
+        notes.append(f"{found.left} of {found.runs} runs find no place before the deadline.")
+    if alone is None:
+        notes.append("No place takes all of them alone.")
+    else:
+        notes.append(f"{alone.result.offering.name} alone: {usd_text(alone.usd)}.")
+    return Table(
+        title=f"{found.runs} runs over several providers, one offer of each",
+        columns=columns("offer", "runs", "at once", "$", "capacity", right="runs,at once,$",
+                        wrap="offer,capacity"),
+        rows=tuple(rows),
+        notes=tuple(notes),
+    )  # fmt: skip
+
+
+def hybrid_table(found: Hybrid, rented: str) -> Table:
+    used = found.owned_utilisation
+    rows = (
+        ("own", f"{found.owned_gpus:,} GPUs"
+         + ("" if used is None else f", used {format_share(used)} of the time")),
+        ("that costs", usd_text(found.usd)),
+        ("all owned", usd_text(found.all_owned_usd)),
+        ("all rented", f"{usd_text(found.all_rented_usd)} ({rented})"),
+    )  # fmt: skip
+    return Table(
+        title="Base load owned, peaks rented",
+        columns=columns("what", "is", wrap="is"),
+        rows=rows,
+        notes=("An owned GPU is paid for always; its price per hour is yours to state.",),
+    )
+
+
+def grids_table(found: Sequence[GridCost], here: str, top: int) -> Table:
+    rows = [
+        (
+            one.grid, "-" if one.tonnes is None else f"{one.tonnes:,.0f}",
+            "-" if one.usd is None else usd_text(one.usd), one.as_of,
+        )
+        for one in found[:top]
+    ]  # fmt: skip
+    return Table(
+        title=f"The same energy elsewhere; now in {here}",
+        columns=columns("grid", "tCO2e", "energy $", "as of", right="tCO2e,energy $"),
+        rows=tuple(rows),
+        notes=("Yearly means, cleanest first; whether somebody offers the machines there is another "
+               "question.",),
+    )  # fmt: skip
+
+
+def starts_table(starts: Sequence[tuple[str, Start]]) -> Table:
+    rows = tuple(
+        (what, start.hour, f"{start.mean:.4g}", format_share(start.over_worst))
+        for what, start in starts
+    )
+    return Table(
+        title="When to start, by the hours that were given",
+        columns=columns("by", "start", "mean of the window", "worst start costs more",
+                        right="mean of the window,worst start costs more"),
+        rows=rows,
+    )  # fmt: skip
+
+
+def note_table(title: str, note: str) -> Table:
+    return Table(title=title, columns=columns("note", wrap="note"), rows=((note,),))
+
+
+def served_table(found: Sequence[Served], model: str, prompt: int, output: int) -> Table:
+    rows = []
+    for one in found:
+        cost = one.usd_per_million
+        low, high = one.tokens_per_second_per_gpu
+        fast, slow = one.seconds_per_token
+        rows.append(
+            (
+                one.accelerator, f"{one.replica_gpus}", f"{one.batch:,}", f"{low:,.0f} to {high:,.0f}",
+                f"{1e3 * fast:,.0f} to {1e3 * slow:,.0f}",
+                "no offer" if cost is None else f"{cost[0]:.2f} to {cost[1]:.2f}", one.as_of,
+            )
+        )  # fmt: skip
+    return Table(
+        title=f"Serving {model}: prompts of {prompt:,}, answers of {output:,} tokens; coarse",
+        columns=columns("device", "GPUs", "batch", "tokens/s", "ms a token", "$ per M", "prices from",
+                        right="GPUs,batch,tokens/s,ms a token,$ per M", wrap="tokens/s,ms a token"),
+        rows=tuple(rows),
+        notes=(
+            "tokens/s of one GPU. Coarse: 17 to 70 % of a roofline at the fullest batch, every GPU "
+            "busy all the time, on-demand prices from the cheapest to the dearest; $ per million "
+            "tokens of output.",
+        ),
+    )  # fmt: skip
+
+
+def chains_table(found: Sequence[Chain], calls: int, hops: int, source: str) -> Table:
+    rows = tuple(
+        (
+            chain.place, f"{1e3 * chain.round_trip_seconds:.0f}",
+            format_seconds(chain.network_seconds),
+        )
+        for chain in found
+    )  # fmt: skip
+    return Table(
+        title=f"Network time of {calls} calls x {hops} hops from {found[0].users}; coarse",
+        columns=columns("model in", "round trip ms", "chain", right="round trip ms,chain"),
+        rows=rows,
+        notes=(
+            f"{source}. The on-ramp of your users is added only where it is stated. What the model "
+            "takes to answer comes on top.",
+        ),
+    )

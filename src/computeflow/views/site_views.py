@@ -1,0 +1,162 @@
+"""The limits of one site as tables and a figure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from computeflow.views.figures import GREY, OWNERS, Data, Figure, base_layout, value_axis
+from computeflow.views.tables import Table, columns
+
+if TYPE_CHECKING:
+    from computeflow.comparison.site_limits import Deployment, Limit
+    from computeflow.comparison.tiers import TierWorth
+
+HOURS = 8760.0
+
+
+def limits_table(found: Deployment, usd_per_gpu_hour: float | None = None) -> Table:
+    """Every limit as GPUs, the tightest first, with what lifting it alone buys."""
+    rows = tuple(
+        (limit.name, f"{limit.gpus:,}", _ends(limit), _gain(found, limit), limit.needed or "-")
+        for limit in found.limits
+    )
+    return Table(
+        title=f"{found.machine.node}: {_whole(found)}, limited by {found.binding}",
+        columns=columns("limit", "GPUs", "range", "alone", "would need", right="GPUs,range,alone",
+                        wrap="would need"),
+        rows=rows,
+        notes=(
+            "alone: GPUs more if this limit alone were gone. would need: what it would have to be "
+            "for them. Planned on rated watts; the high end is on the mean draw.",
+            *_worth(found, usd_per_gpu_hour),
+            *found.assumed, *found.unknown,
+        ),
+        strong=frozenset({0}),
+    )  # fmt: skip
+
+
+def terms_table(found: Deployment) -> Table:
+    return Table(
+        title="What each limit is",
+        columns=columns("limit", "what it is", wrap="what it is"),
+        rows=tuple((limit.name, limit.doc) for limit in found.limits),
+    )
+
+
+def _gain(found: Deployment, limit: Limit) -> str:
+    if limit.alone is None:
+        return "no other"
+    return f"{limit.alone - found.gpus:+,}" if limit.alone > found.gpus else "0"
+
+
+def _worth(found: Deployment, usd_per_gpu_hour: float | None) -> tuple[str, ...]:
+    first = found.limits[0]
+    if usd_per_gpu_hour is None or not first.alone or first.alone <= found.gpus:
+        return ()
+    more = first.alone - found.gpus
+    usd = more * usd_per_gpu_hour * HOURS / 1e6
+    return (
+        f"To rent the {more:,} GPUs that {first.name} keeps out would cost {usd:,.0f} million USD a "
+        f"year at {usd_per_gpu_hour:.2f} a GPU-hour.",
+    )
+
+
+def lifts_table(found: Deployment) -> Table:
+    return Table(
+        title="The limits lifted one after the other",
+        columns=columns("lifted", "GPUs then", "gained", "binds then", right="GPUs then,gained"),
+        rows=tuple(
+            (lift.lifted, f"{lift.gpus:,}", f"{lift.gained:+,}", lift.binding)
+            for lift in found.lifts
+        ),
+        notes=("Racks do not grow: where their height binds, more positions are lifted instead.",),
+    )
+
+
+def machines_table(found: Sequence[Deployment]) -> Table:
+    """The same site with other machines in it."""
+    return Table(
+        title="The same site with other machines",
+        columns=columns("machine", "GPUs", "range", "bound by", "then", right="GPUs,range"),
+        rows=tuple(
+            (one.machine.node, f"{one.gpus:,}", _ends(one), one.binding,
+             one.next or "-")
+            for one in found
+        ),
+    )  # fmt: skip
+
+
+def _whole(found: Deployment) -> str:
+    around = "" if found.low == found.high else f" ({_ends(found)})"
+    return f"{found.gpus:,} GPUs{around}"
+
+
+def _ends(one: Deployment | Limit) -> str:
+    return "-" if one.low == one.high else f"{one.low:,} to {one.high:,}"
+
+
+def tiers_table(found: Sequence[TierWorth], gpus: int) -> Table:
+    def money(one: TierWorth) -> str:
+        return "-" if one.usd_per_year is None else f"{one.usd_per_year / 1e6:,.2f}"
+
+    return Table(
+        title=f"What a tier is worth: a year of training on {gpus:,} GPUs",
+        columns=columns("tier", "availability", "down h", "goodput", "days lost", "range", "M$ a year",
+                        right="availability,down h,goodput,days lost,range,M$ a year"),
+        rows=tuple(
+            (one.name, f"{100 * one.availability:.3f} %", f"{one.downtime_hours:.1f}",
+             f"{100 * one.goodput:.2f} %", f"{one.lost_days:.3f}",
+             f"{one.low:.3f} to {one.high:.3f}", money(one))
+            for one in found
+        ),
+        notes=(
+            "One job of up to 16,384 GPUs simulated with Llama 3's failure rate, against the same "
+            "year without outages; dollars are of all GPUs. "
+            "Availability is the industry's figure, none of Uptime's standard. The range is over how "
+            "many outages the downtime is spread over, which nobody published.",
+        ),
+    )  # fmt: skip
+
+
+def limits_figure(found: Deployment) -> Figure:
+    """A bar for every limit, on one scale of GPUs; the tightest stands at the top in its own colour."""
+    names = [limit.name for limit in found.limits]
+    colours = [OWNERS["design"] if n == 0 else OWNERS["site"] for n in range(len(names))]
+    bars: Data = {
+        "type": "bar", "orientation": "h", "name": "GPUs that a limit allows", "y": names,
+        "x": [limit.gpus for limit in found.limits], "marker": {"color": colours},
+        "showlegend": False,
+        "error_x": {
+            "type": "data", "symmetric": False, "color": GREY,
+            "array": [limit.high - limit.gpus for limit in found.limits],
+            "arrayminus": [limit.gpus - limit.low for limit in found.limits],
+        },
+        "hovertemplate": "%{y}: %{x:,} GPUs<extra></extra>",
+    }  # fmt: skip
+    labels: Data = {
+        "type": "scatter", "mode": "text", "y": names, "showlegend": False, "hoverinfo": "skip",
+        "x": [max(limit.high, limit.gpus) for limit in found.limits],
+        "text": [f"  {limit.gpus:,}" for limit in found.limits],
+        "textposition": "middle right", "cliponaxis": False,
+    }  # fmt: skip
+    layout = base_layout(len(names), 34)
+    most = max(max(limit.high, limit.gpus) for limit in found.limits)
+    layout["xaxis"] = value_axis("GPUs") | {"range": [0, 1.4 * most]}
+    layout["yaxis"] |= {"categoryorder": "array", "categoryarray": names[::-1]}
+    layout["shapes"] = [
+        {
+            "type": "line", "x0": found.gpus, "x1": found.gpus, "yref": "paper", "y0": 0, "y1": 1,
+            "line": {"dash": "dash", "width": 2, "color": GREY}, "showlegend": True,
+            "name": f"the site takes {found.gpus:,}",
+        }
+    ]  # fmt: skip
+    first = found.lifts[0] if found.lifts else None
+    then = f" Without it, {first.binding} allows {first.gpus:,}." if first else ""
+    return Figure(
+        title=f"What limits the site with {found.machine.node} (GPUs)",
+        data=(bars, labels),
+        layout=layout,
+        summary=f"The site takes {_whole(found)}, limited by {found.binding}.{then}",
+        numbers=limits_table(found),
+    )

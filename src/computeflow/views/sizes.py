@@ -1,0 +1,167 @@
+"""`size` as tables and as a heat map of days by device and number of GPUs."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from computeflow.units import format_si
+from computeflow.views.tables import Table, columns
+
+if TYPE_CHECKING:
+    from computeflow.comparison.size import Cell, Device, Size
+    from computeflow.views.figures import Data, Figure
+
+_SCALE = [[0, "rgba(0,114,178,0.06)"], [1, "rgba(0,114,178,0.6)"]]
+"""Light enough for the days to be read on it."""
+
+
+def size_tables(found: Size) -> list[Table]:
+    return [_job_table(found), days_table(found), _device_table(found), _network_table(found)]
+
+
+def _job_table(found: Size) -> Table:
+    job = found.job
+    rows = [
+        ("parameters", f"{found.parameters / 1e9:,.1f} B, {found.active_parameters / 1e9:,.1f} B of "
+         "them active"),
+        ("tokens", f"{format_si(found.tokens, '')}, {found.tokens_per_parameter:,.1f} for a parameter"),
+        ("model FLOPs", f"{found.flops:.3g} (attention by its causal half)"),
+        ("a step", f"{job.global_batch:,} x {job.seq_len:,} tokens, {job.precision}"),
+        ("state", f"{format_si(found.state_bytes, 'B')} of weights, gradients and optimizer, "
+         "without activations"),
+    ]  # fmt: skip
+    return Table(
+        title=f"{job.model.name} on {format_si(found.tokens, '')} tokens",
+        columns=columns("what", "takes", wrap="takes"),
+        rows=tuple(rows),
+    )
+
+
+def days_table(found: Size) -> Table:
+    """GPUs x days by device, each with the range of 80 % of runs."""
+    rows = []
+    for device in found.devices:
+        for cell in device.cells:
+            usd = device.usd(cell)
+            low, high = cell.days_range
+            rows.append(
+                (
+                    device.name, f"{cell.gpus:,}",
+                    f"{100 * cell.mfu:.0f} % ({100 * cell.mfu_palm:.0f})",
+                    f"{_days(cell.days)} ({_days(low)} to {_days(high)})",
+                    "-" if cell.watts is None else f"{cell.watts / 1e3:,.0f}",
+                    "-" if usd is None else f"{_usd(usd[0])} to {_usd(usd[1])}",
+                )
+            )  # fmt: skip
+    return Table(
+        title="GPUs x days, if nothing fails",
+        columns=columns("device", "GPUs", "MFU", "days", "kW", "$", right="GPUs,MFU,kW"),
+        rows=tuple(rows),
+        notes=(
+            "MFU is of the dense peak, in brackets by the PaLM convention; days hold 80 % of runs like "
+            "this one. kW is of devices and hosts; a site adds 10 to 56 % (PUE 1.1 to 1.56). $ is from "
+            "the cheapest on-demand price of the catalog to the dearest, whatever the network.",
+        ),
+    )
+
+
+def _days(days: float) -> str:
+    return f"{days:,.0f}" if days >= 100 else f"{days:.3g}"
+
+
+def _usd(usd: float) -> str:
+    return f"${format_si(usd, '', 2)}".replace(" ", "")
+
+
+def _device_table(found: Size) -> Table:
+    return Table(
+        title="Memory floor and prices by device",
+        columns=columns(
+            "device", "TFLOP/s", "GPUs", "on each", "$ an hour", "prices of", "old",
+            right="TFLOP/s,GPUs,on each,old", wrap="prices of,old",
+        ),
+        rows=tuple(_device_row(device) for device in found.devices),
+        notes=(
+            "TFLOP/s: the dense peak. GPUs: the fewest, doubling, that hold the job with recomputation "
+            "and without offload. Old: prices from before the last 180 days, of all.",
+        ),
+    )  # fmt: skip
+
+
+def _device_row(device: Device) -> tuple[str, ...]:
+    floor, price = device.floor, device.price
+    return (
+        device.name,
+        "-" if math.isnan(device.peak_flops) else f"{device.peak_flops / 1e12:,.0f}",
+        "none found" if floor is None else f"{floor.gpus:,}",
+        "-" if floor is None else f"{floor.bytes_per_gpu / 1e9:,.0f}/{floor.limit_bytes / 1e9:,.0f} GB",
+        "no offer" if price is None else f"{price.low:.2f} to {price.high:.2f}",
+        "-" if price is None else f"{price.oldest} to {price.newest}",
+        "-" if price is None else f"{price.stale} of {price.offers}",
+    )  # fmt: skip
+
+
+def _network_table(found: Size) -> Table:
+    rows = []
+    for need in found.network:
+        enough = need.bytes_per_second
+        rows.append(
+            (
+                f"{need.gpus:,}",
+                "-" if enough is None else f"{enough * 8e-9:,.0f} Gb/s",
+                ", ".join(f"{100 * mfu:.0f} % at {rate * 8e-9:,.0f}" for rate, mfu in need.mfus),
+            )
+        )
+    return Table(
+        title=f"Network a device needs, on {found.network_device}",
+        columns=columns("GPUs", "enough", "MFU by Gb/s a device", right="GPUs"),
+        rows=tuple(rows),
+        notes=("Enough: keeps 95 % of the MFU on the fastest network that was tried.",),
+    )
+
+
+def days_figure(found: Size) -> Figure:
+    """A heat map; colour by the logarithm of days."""
+    from computeflow.views.figures import Figure, base_layout
+
+    counts = sorted({cell.gpus for device in found.devices for cell in device.cells})
+    names = [device.name for device in found.devices]
+    cells = {(device.name, cell.gpus): cell for device in found.devices for cell in device.cells}
+    grid = [[cells.get((name, count)) for count in counts] for name in names]
+    layout = base_layout(len(names), 44)
+    layout["xaxis"] = {"type": "category", "title": {"text": "GPUs"}, "fixedrange": True}
+    layout["yaxis"] |= {"type": "category", "autorange": "reversed"}
+    layout["margin"] |= {"t": 16}
+    layout["height"] += 24
+    return Figure(
+        title=f"Days of {found.job.model.name} on {format_si(found.tokens, '')} tokens, if nothing "
+        "fails",
+        data=(_heat(names, counts, grid),),
+        layout=layout,
+        summary=_summary(found),
+        numbers=days_table(found),
+    )
+
+
+def _heat(names: list[str], counts: list[int], grid: list[list[Cell | None]]) -> Data:
+    logs = [[None if cell is None else math.log10(cell.days) for cell in row] for row in grid]
+    words = [["" if cell is None else f"{_days(cell.days)} d<br>MFU {100 * cell.mfu:.0f} %"
+              for cell in row] for row in grid]  # fmt: skip
+    return {
+        "type": "heatmap", "x": [f"{count:,}" for count in counts], "y": names, "z": logs,
+        "xgap": 2, "ygap": 2, "colorscale": _SCALE, "showscale": False, "text": words,
+        "texttemplate": "%{text}", "hovertemplate": "%{y}, %{x} GPUs: %{text}<extra></extra>",
+    }  # fmt: skip
+
+
+def _summary(found: Size) -> str:
+    pairs = [(device, cell) for device in found.devices for cell in device.cells]
+    if not pairs:
+        return "The job fits on none of these clusters."
+    fastest = min(pairs, key=lambda pair: pair[1].days)
+    least = min(pairs, key=lambda pair: pair[1].gpu_hours)
+    return (
+        f"Fastest: {fastest[1].gpus:,} {fastest[0].name}, {_days(fastest[1].days)} days. Fewest "
+        f"GPU-hours: {least[1].gpus:,} {least[0].name}, {least[1].gpu_hours:,.0f}."
+    )

@@ -1,0 +1,327 @@
+"""Offers of the same device differ, and the comparison shows by how much."""
+
+from __future__ import annotations
+
+import datetime
+from dataclasses import replace
+from functools import cache
+
+import pytest
+
+from computeflow.catalog import Catalog, find_model, load_catalog
+from computeflow.comparison.compare import Ask, compare
+from computeflow.comparison.living import Market
+from computeflow.comparison.metering import host_watts
+from computeflow.comparison.offers import Offering, offerings
+from computeflow.comparison.quick import Planner, Shape, usual_job
+from computeflow.comparison.results import Comparison, Result
+from computeflow.comparison.serialise import comparison_data
+from computeflow.comparison.terms import load_terms, where_is
+from computeflow.comparison.workloads import advise
+from computeflow.economics import ledger_cost, price_of
+from computeflow.errors import InputError, UnknownNameError
+from computeflow.planning import plan
+from computeflow.views.comparisons import comparison_tables, detail_table, front_figure
+
+TODAY = datetime.date(2026, 11, 15)
+DAY = 86400.0
+
+
+@cache
+def catalog() -> Catalog:
+    return load_catalog()
+
+
+def ask(model: str = "llama-3.1-70b", tokens: float = 1e12, days: float = 30.0) -> Ask:
+    job = usual_job(find_model(catalog(), model))
+    return Ask(job=job, tokens=tokens, deadline_seconds=days * DAY, today=TODAY, replicas=20)
+
+
+@cache
+def ampere() -> Comparison:
+    """A100s of 40 GB at two clouds whose networks are both published."""
+    found = offerings(catalog(), load_terms(), accelerators=["a100-40-sxm"], assumed_nic=None)
+    return compare(ask(), [o for o in found if o.provider in ("gcp", "azure")], catalog())
+
+
+def result_at(found: Comparison, name: str) -> Result:
+    return next(result for result in found.results if result.offering.name == name)
+
+
+def test_the_cheapest_list_price_is_not_the_cheapest_run() -> None:
+    """One 100 Gb/s port for eight A100s at Google, eight of 200 at Azure, for a tenth more."""
+    cheap = result_at(ampere(), "gcp/a2-highgpu-8g us-west1")
+    dear = result_at(ampere(), "azure/Standard_ND96asr_v4 southcentralus")
+    listed, paid = cheap.cost("on-demand"), dear.cost("on-demand")
+    assert listed is not None and paid is not None
+    assert cheap.offering.network_known and dear.offering.network_known
+    assert listed.usd_per_device_hour < paid.usd_per_device_hour
+    assert listed.usd > 1.2 * paid.usd
+
+
+def test_the_better_network_has_the_higher_mfu() -> None:
+    slow = result_at(ampere(), "gcp/a2-highgpu-8g us-west1").plan.prediction.ledger.mfu
+    fast = result_at(
+        ampere(), "azure/Standard_ND96asr_v4 southcentralus"
+    ).plan.prediction.ledger.mfu
+    assert slow is not None and fast is not None and slow < fast
+
+
+def test_dollars_are_the_simulated_ledger_at_the_price() -> None:
+    for result in ampere().results:
+        for cost, price in zip(result.costs, result.offering.prices, strict=True):
+            if cost.term != "spot":
+                assert cost.usd == ledger_cost(result.simulation.ledger, price_of(price)).usd
+
+
+def test_spot_costs_more_than_a_flat_discount() -> None:
+    for result in ampere().results:
+        spot = result.cost("spot")
+        if spot is not None and result.simulation.run.policy.spares.nodes == 0:
+            flat = spot.usd_per_device_hour * result.simulation.ledger.gpu_seconds / 3600
+            assert spot.usd > flat
+
+
+def test_energy_and_carbon_add_up_and_say_what_they_rest_on() -> None:
+    found = result_at(ampere(), "gcp/a2-highgpu-8g us-west1")
+    energy = found.metered.energy
+    assert energy.joules is not None and energy.grams is not None
+    parts = sum(line.joules or 0.0 for line in energy.by_account.values())
+    assert parts == pytest.approx(energy.joules)
+    grid = found.offering.grid
+    assert grid is not None and grid.grams_co2e_per_kwh is not None
+    assert energy.grams == pytest.approx(energy.joules / 3.6e6 * grid.grams_co2e_per_kwh)
+    assert energy.supply.pue == catalog().facilities["google-fleet"].pue
+
+
+def test_an_unknown_pue_and_grid_are_said() -> None:
+    offers = offerings(catalog(), load_terms(), providers=["crusoe"], accelerators=["h100-sxm"])
+    found = compare(ask(), offers, catalog()).results[0]
+    assert any("PUE" in note for note in found.metered.notes)
+    assert found.metered.energy.grams is None and found.offering.country is None
+
+
+def test_results_that_meet_the_ask_come_first_cheapest_first() -> None:
+    found = ampere()
+    meets = [result.meets for result in found.results]
+    assert meets == sorted(meets, reverse=True)
+    usd = [result.best.usd for result in found.meeting if result.best is not None]
+    assert usd == sorted(usd)
+    assert all(result.seconds[1] <= found.ask.deadline_seconds for result in found.meeting)
+
+
+def test_nothing_on_the_front_is_beaten() -> None:
+    points = [(r.seconds[0], r.best.usd) for r in ampere().results if r.best is not None]
+    for result in ampere().front:
+        assert result.best is not None
+        x, y = result.seconds[0], result.best.usd
+        assert not [p for p in points if p[0] < x and p[1] < y]
+
+
+def test_a_budget_that_nothing_meets_has_a_nearest_answer() -> None:
+    offers = offerings(catalog(), load_terms(), providers=["crusoe"], accelerators=["h100-sxm"])
+    found = compare(replace(ask(), budget_usd=1000.0), offers, catalog())
+    assert not found.meeting
+    assert found.nearest is not None and found.nearest.seconds[1] <= found.ask.deadline_seconds
+    assert advise(found, "production").result is None
+
+
+def test_old_prices_are_flagged() -> None:
+    stale = {cost.as_of: cost.stale for result in ampere().results for cost in result.costs}
+    assert stale and all(old == (as_of < "2026-05-19") for as_of, old in stale.items())
+
+
+def test_the_same_seed_gives_the_same_comparison() -> None:
+    offers = offerings(catalog(), load_terms(), providers=["coreweave"], accelerators=["h100-sxm"])
+    one, two = (comparison_data(compare(ask(), offers, catalog())) for _ in range(2))
+    assert one == two
+
+
+TERMS = """
+[[terms]]
+name = "crusoe"
+tier = "{tier}"
+cooling = "{cooling}"
+source = "a contract"
+as_of = "2026-11"
+"""
+
+
+def with_terms(tier: str, cooling: str) -> Result:
+    book = load_terms(TERMS.format(tier=tier, cooling=cooling))
+    offers = offerings(catalog(), book, providers=["crusoe"], accelerators=["h100-sxm"])
+    return compare(ask(days=60.0), offers, catalog()).results[0]
+
+
+def test_a_site_that_is_stated_changes_days_and_dollars() -> None:
+    """Everything else equal: air that throttles and tier 1 against liquid and tier 4."""
+    worse, better = with_terms("tier-1", "air"), with_terms("tier-4", "direct-liquid")
+    assert worse.offering.site == ("tier-1", "air", None)
+    assert worse.simulation.seconds.mean > better.simulation.seconds.mean
+    dear, cheap = worse.cost("on-demand"), better.cost("on-demand")
+    assert dear is not None and cheap is not None and dear.usd > cheap.usd
+
+
+def test_a_device_without_the_precision_says_so() -> None:
+    offers = offerings(catalog(), load_terms(), providers=["coreweave"])
+    job = usual_job(find_model(catalog(), "llama-3.1-8b"), precision="fp8")
+    found = compare(replace(ask(tokens=1e11), job=job), offers, catalog())
+    reasons = {refused.offering.accelerator: refused.reason for refused in found.refused}
+    assert reasons["a100-80-sxm"] == "a100-80-sxm has no peak in fp8"
+    assert "h100-sxm" in {result.offering.accelerator for result in found.meeting}
+
+
+def test_where_all_are_late_the_fastest_are_still_simulated() -> None:
+    offers = offerings(catalog(), load_terms(), providers=["coreweave"])
+    found = compare(replace(ask(days=1.0), most_gpus=512), offers, catalog())
+    assert not found.meeting and found.nearest is not None
+    assert found.nearest.seconds[1] == min(result.seconds[1] for result in found.results)
+
+
+def test_machines_that_are_not_joined_run_what_fits_in_one() -> None:
+    offers = offerings(catalog(), load_terms(), providers=["vast"], accelerators=["h100-sxm"])
+    assert all(offer.most_gpus == offer.devices for offer in offers)
+    large = compare(ask(), offers, catalog())
+    assert not large.meeting and large.refused
+    small = compare(ask("llama-3.2-1b", 5e9, 3.0), offers, catalog())
+    assert small.meeting and all(r.gpus <= r.offering.devices for r in small.results)
+
+
+def test_commodity_compute_is_fine_for_a_small_experiment_and_not_for_a_large_one() -> None:
+    offers = offerings(catalog(), load_terms(), accelerators=["h100-sxm"],
+                       providers=["vast", "crusoe", "nebius"])  # fmt: skip
+    small = advise(compare(ask("llama-3.2-1b", 5e9, 3.0), offers, catalog()), "exploration")
+    large = advise(compare(ask(), offers, catalog()), "exploration")
+    assert small.commodity and "commodity compute is fine" in small.reason
+    assert not large.commodity and "network" in large.reason
+
+
+def test_frontier_wants_time_and_production_a_steady_price() -> None:
+    offers = offerings(catalog(), load_terms(), accelerators=["h100-sxm", "b200-sxm"],
+                       providers=["crusoe", "nebius", "coreweave"])  # fmt: skip
+    found = compare(ask(), offers, catalog())
+    fast, cheap = advise(found, "frontier").result, advise(found, "production").result
+    assert fast is not None and cheap is not None
+    assert fast.seconds[1] == min(result.seconds[1] for result in found.meeting)
+    assert any(cost.meets and cost.term != "spot" for cost in cheap.costs)
+
+
+def test_unpublished_networks_are_said_or_left_out() -> None:
+    every = offerings(catalog(), load_terms(), providers=["hyperstack"])
+    assert every and all("assumed" in offer.network for offer in every)
+    known = offerings(catalog(), load_terms(), accelerators=["h100-sxm"], assumed_nic=None)
+    assert known and all(offer.network_known for offer in known)
+
+
+def test_every_price_of_the_catalog_is_in_one_offering() -> None:
+    found = offerings(catalog(), load_terms())
+    assert sum(len(offer.prices) for offer in found) == len(catalog().offers)
+
+
+def test_a_network_of_the_providers_own_words_is_used() -> None:
+    def rate(provider: str, instance: str) -> float | None:
+        found = offerings(catalog(), load_terms(), providers=[provider])
+        return next(o.shape.nic_bytes_per_second for o in found if o.instance == instance)
+
+    assert rate("crusoe", "h100-80gb-sxm-ib.8x") == 50e9
+    assert rate("aws", "p4d.24xlarge") == 6.25e9
+    assert rate("gcp", "a3-highgpu-8g") == 12.5e9
+
+
+@pytest.mark.parametrize(
+    ("provider", "region", "country"),
+    [
+        ("aws", "us-east-1", "united-states"), ("aws", "eu-south-2", "spain"),
+        ("gcp", "europe-west9", "france"), ("shadeform", "oslo-norway-3", "norway"),
+        ("vast", "Taiwan, TW, AS", "taiwan"), ("primeintellect", "FI", "finland"),
+        ("lambda", "all", None),
+    ],
+)  # fmt: skip
+def test_a_region_is_in_its_country_or_nowhere_known(
+    provider: str, region: str, country: str | None
+) -> None:
+    assert where_is(catalog(), provider, region).country == country
+
+
+def test_sovereignty_keeps_offers_in_its_countries() -> None:
+    found = offerings(catalog(), load_terms(), countries=["eu"], accelerators=["h100-sxm"])
+    assert {o.country for o in found} <= {"finland", "france", "germany", "netherlands", "belgium",
+                                          "sweden", "spain", "poland", "italy"}  # fmt: skip
+    assert "norway" not in {o.country for o in found}
+
+
+def _offers(**names: list[str]) -> list[Offering]:
+    return offerings(catalog(), load_terms(), **names)  # type: ignore[arg-type]
+
+
+def test_names_that_are_not_there_have_a_nearest_one() -> None:
+    with pytest.raises(UnknownNameError, match="gcp"):
+        _offers(providers=["gogle"])
+    with pytest.raises(InputError, match="us-east-1"):
+        _offers(regions=["us-estt-1"])
+    with pytest.raises(UnknownNameError, match="france"):
+        _offers(countries=["frnce"])
+    with pytest.raises(InputError, match="india"):
+        _offers(providers=["jarvislabs"], countries=["france"])
+    with pytest.raises(InputError, match="no offer has all of"):
+        _offers(providers=["jarvislabs"], regions=["us-east-1"])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"tokens": 0.0}, {"deadline_seconds": 0.0}, {"deadline_seconds": 1e12},
+        {"budget_usd": -1.0}, {"least_gpus": 99999},
+    ],
+)  # fmt: skip
+def test_impossible_asks_are_refused(change: dict[str, float]) -> None:
+    with pytest.raises(InputError):
+        replace(ask(), **change)  # type: ignore[arg-type]
+
+
+def test_terms_that_do_not_load_say_where() -> None:
+    with pytest.raises(InputError, match="mine"):
+        load_terms("[[terms]]\nname = 'x'\nsource = 's'\nas_of = '2026'\nteir = 'tier-1'", "mine")
+    with pytest.raises(InputError, match="egress_tiers"):
+        load_terms("[[terms]]\nname = 'x'\nsource = 's'\nas_of = '2026'\n"
+                   "egress_tiers = [[2.0, 1.0], [1.0, 1.0]]")  # fmt: skip
+    with pytest.raises(InputError, match="preemptions"):
+        Market(preemptions_per_node_day=100.0)
+
+
+def test_a_quick_plan_is_as_good_as_a_whole_search_on_a_fast_network() -> None:
+    planner = Planner(usual_job(find_model(catalog(), "llama-3.1-70b")), catalog())
+    shape = Shape(accelerator="h100-sxm", devices=8, nic_bytes_per_second=50e9)
+    quick = planner.plan(shape, 512)
+    assert quick is not None
+    from computeflow.comparison.quick import shape_cluster
+
+    whole = plan(planner.job, shape_cluster(shape, 512, catalog()), top=1).plans[0]
+    assert quick.prediction.step_seconds < 1.05 * whole.prediction.step_seconds
+
+
+def test_plans_are_searched_once_for_the_same_hardware() -> None:
+    offers = offerings(catalog(), load_terms(), providers=["aws"], accelerators=["h100-sxm"])
+    same = [offer for offer in offers if offer.instance == "p5.48xlarge"]
+    assert len(same) > 3
+    assert compare(ask(), same, catalog()).searches <= 4
+
+
+def test_a_hosts_share_is_the_nodes_draw_less_its_devices() -> None:
+    found = result_at(ampere(), "gcp/a2-highgpu-8g us-west1").plan.prediction
+    node = catalog().nodes["dgx-a100"]
+    watts = host_watts(node, found)
+    assert watts is not None and found.watts_per_gpu is not None
+    assert watts + found.watts_per_gpu == pytest.approx(0.76 * 6500 / 8, abs=50)
+    assert host_watts(None, found) is None
+
+
+def test_tables_and_the_figure_show_the_offers() -> None:
+    found = ampere()
+    tables = comparison_tables(found, 3)
+    assert len(tables[1].rows) == 3
+    assert any("not known" in cell for row in detail_table(found.results[0]).rows for cell in row)
+    figure = front_figure(found)
+    named = [name for trace in figure.data for name in trace.get("text", [])]
+    assert any(name.startswith(("gcp,", "azure,")) for name in named)
+    assert "Cheapest" in figure.summary

@@ -1,0 +1,138 @@
+"""`computeflow size` and `computeflow compare` from the shell."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from computeflow.cli import run
+
+JOB = ["compare", "llama-3.1-70b", "--tokens", "1T", "--deadline", "30d", "--repeats", "10"]
+FEW = ["--providers", "crusoe,nebius", "--devices", "h100-sxm"]
+
+
+def compared(capsys: pytest.CaptureFixture[str], *more: str, code: int = 0) -> dict[str, Any]:
+    assert run([*JOB, *FEW, *more, "-o", "json"]) == code
+    data: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return data
+
+
+def test_a_comparison_has_every_offer_with_its_reasons(capsys: pytest.CaptureFixture[str]) -> None:
+    data = compared(capsys)
+    assert data["schema"] == "computeflow.comparison/1"
+    assert data["results"] and data["refused"] == []
+    first = data["results"][0]
+    assert first["meets"] and first["p50_seconds"] <= first["p90_seconds"] <= 30 * 86400
+    assert {"mfu", "mfu_palm", "goodput", "joules", "gflops_per_watt", "runs_per_week", "network",
+            "largest_gpus", "lead", "availability", "usd_per_million_tokens"} <= set(first)  # fmt: skip
+    assert all(cost["as_of"] and cost["source"] for r in data["results"] for cost in r["costs"])
+    assert data["starts"]["missing"]
+
+
+def test_everything_beside_it_is_shown_and_the_report_is_written(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    page, hours = tmp_path / "offers.html", tmp_path / "hours.csv"
+    lines = [f"{n},{0.1 + 0.01 * (n % 24)},{300 - n % 24}" for n in range(24 * 40)]
+    hours.write_text("\n".join(["hour,usd_per_kwh,grams_per_kwh", *lines]))
+    more = ["--data", "100TB", "--data-at", "aws", "--runs", "4", "--demand", "256,512,512",
+            "--owned-price", "1.76", "--hourly", str(hours), "--html", str(page)]  # fmt: skip
+    assert run([*JOB, *FEW, *more]) == 0
+    shown = capsys.readouterr().out
+    parts = ("Bringing 100 TB from aws", "4 runs over several providers", "Base load owned",
+             "When to start, by the hours", "The same energy elsewhere", "For production")  # fmt: skip
+    assert not [part for part in parts if part not in shown]
+    assert "Cost against time" in page.read_text()
+
+
+def test_a_budget_that_nothing_meets_ends_with_3_and_the_nearest(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run([*JOB, *FEW, "--budget", "$1000"]) == 3
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "nothing meets it" in shown and "nearest: " in shown
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (["--providers", "gogle"], "gcp"),
+        (["--regions", "us-estt-1"], "us-east-1"),
+        (["--countries", "frnce"], "france"),
+        (["--data", "1TB"], "go together"),
+        (["--demand", "1,x", "--owned-price", "1"], "whole numbers"),
+        (["--demand", "1"], "go together"),
+        (["--budget", "-5"], "-5"),
+        (["--preemptions", "100"], "0 to 24"),
+        (["--today", "yesterday"], "2026-11-15"),
+        (["--workload", "agentic"], "--users"),
+        (["--workload", "serving", "--users", "japn"], "japan"),
+    ],
+)  # fmt: skip
+def test_mistakes_are_one_line(
+    more: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run([*JOB, *more]) == 2
+    error = capsys.readouterr().err
+    assert said in error and error.count("\n") == 1
+
+
+def test_a_comparison_without_a_deadline_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["compare", "llama-3.1-70b", "--tokens", "1T"]) == 2
+    assert "--deadline" in capsys.readouterr().err
+
+
+def test_terms_of_ones_own_go_in(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    file = tmp_path / "terms.toml"
+    file.write_text('[[terms]]\nname = "crusoe"\nmost_gpus = 64\nsupport = "24/7"\nlead = "6 weeks"\n'
+                    'source = "a contract"\nas_of = "2026-11"\n')  # fmt: skip
+    data = compared(capsys, "--terms", str(file))
+    assert "crusoe" not in {result["provider"] for result in data["results"] if result["meets"]}
+
+
+def test_serving_is_said_to_be_coarse(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["compare", "llama-3.1-70b", "--workload", "serving", "--users", "japan"]) == 0
+    shown = capsys.readouterr().out
+    assert "coarse" in shown and "singapore" in shown
+
+
+def test_size_prints_and_writes_its_figure(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    page = tmp_path / "size.html"
+    assert run(["size", "llama-3.1-8b", "--tokens", "2T", "--html", str(page)]) == 0
+    assert "GPUs x days" in capsys.readouterr().out
+    assert "heatmap" in page.read_text()
+    more = ["--devices", "h100-sxm", "--counts", "8,64", "-o", "json"]
+    assert run(["size", "llama-3.1-8b", "--tokens", "2T", *more]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert data["schema"] == "computeflow.size/1"
+    assert [cell["gpus"] for cell in data["devices"][0]["cells"]] == [8, 64]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["llama-3.1-7b", "--tokens", "1T"], "llama-3.1-70b"),
+        (["llama-3.1-8b", "--tokens", "none"], "tokens"),
+        (["llama-3.1-8b", "--tokens", "1T", "--counts", "many"], "--counts"),
+        (["llama-3.1-8b", "--tokens", "1T", "--devices", "h1000"], "h100-sxm"),
+    ],
+)
+def test_mistakes_of_size_are_one_line(
+    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["size", *arguments]) == 2
+    error = capsys.readouterr().err
+    assert said in error and error.count("\n") == 1
+
+
+def test_size_takes_a_second_of_processor_time(capsys: pytest.CaptureFixture[str]) -> None:
+    """Its own part, without starting Python; three times that, for slower machines."""
+    began = time.process_time()
+    assert run(["size", "llama-3.1-70b", "--tokens", "1T"]) == 0
+    assert time.process_time() - began < 3
