@@ -57,9 +57,11 @@ class Result:
 
     @property
     def best(self) -> TermCost | None:
-        """The cheapest term that can be had; those that meet deadline and budget go first."""
+        """The cheapest term that can be had; those that meet deadline and budget go first, and a price
+        that is oddly low only where there is no other.
+        """
         had = [cost for cost in self.costs if not cost.problem]
-        return min(had, key=lambda cost: (not cost.meets, cost.usd), default=None)
+        return min(had, key=lambda cost: (not cost.meets, cost.odd, cost.usd), default=None)
 
     @property
     def meets(self) -> bool:

@@ -55,10 +55,13 @@ def setbacks(trace: Trace, made: Launches, role: Roles, parts: Cut) -> Setbacks:
         "allocator": parts.host["allocator"],
         "pageable": pageable,
     }
-    weights = np.stack([some.within(begin, end) for some in own.values()])
-    most = weights.argmax(axis=0)
-    heavy = weights.max(axis=0) >= LEAST_NS
-    root = np.where(heavy, most, ROOTS.index("launch"))
+    most = np.full(len(late), LEAST_NS - 1, np.int64)
+    root = np.full(len(late), ROOTS.index("launch"), np.int8)
+    for name, some in own.items():  # the heaviest; one after another, for memory
+        weight = some.within(begin, end)
+        root[weight > most] = ROOTS.index(name)
+        np.maximum(most, weight, out=most)
+    heavy = most >= LEAST_NS
     root = np.where(pageable_rows(trace)[following], ROOTS.index("pageable"), root)
     heavy |= pageable_rows(trace)[following]
     synced = _read_back(trace, made, begin, end)
@@ -75,7 +78,7 @@ def setbacks(trace: Trace, made: Launches, role: Roles, parts: Cut) -> Setbacks:
     )
 
 
-def _cap(root: Ints, code: int, lengths: NDArray[np.float64], most: float) -> None:
+def _cap(root: NDArray[np.int8], code: int, lengths: NDArray[np.float64], most: float) -> None:
     """What follows a root is no more than the root itself: beyond that, the host is slow by itself.
 
     Collections and allocations are gaps themselves, so there it is twice as much.
@@ -93,10 +96,11 @@ def _periods(
 ) -> tuple[Ints, Ints]:  # fmt: skip
     """For each gap, from when the host last had its lead to its launch that ended the gap."""
     device = trace.device
-    ahead = device.start - made.start >= LEAD_NS
-    full = np.where(ahead, device.start, device.start[0])
-    np.maximum.accumulate(full, out=full)
-    begin = np.minimum(full[np.maximum(following - 1, 0)], late.start)
+    ahead = np.flatnonzero(device.start - made.start >= LEAD_NS)
+    last = np.searchsorted(ahead, following - 1, side="right") - 1
+    since = device.start[ahead[last]] if len(ahead) else np.zeros(len(following), np.int64)
+    begin = np.where(last >= 0, since, device.start[0])
+    np.minimum(begin, late.start, out=begin)
     return np.asarray(begin), np.maximum(made.start[following], late.end)
 
 
