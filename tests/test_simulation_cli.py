@@ -173,3 +173,11 @@ def test_published_runs_are_validated_by_flag(capsys: pytest.CaptureFixture[str]
     assert data["trace"][0]["agrees"] is True
     assert run(["validate", "--page", "x.md"]) == 2
     assert run(["validate", "--runs", "--cases", "x.csv"]) == 2
+
+
+@pytest.mark.parametrize("name", ["preemptions_per_node_day", "stragglers_per_node_day"])
+def test_a_rate_at_which_nothing_trains_is_refused(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["simulate", *JOB, *TOKENS, "--set", f"{name}=1000"]) == 2
+    assert "at most one an hour" in capsys.readouterr().err

@@ -46,6 +46,11 @@ class Input(Row):
             raise InputError(f"{self.name}: {self.low:g} <= {self.value:g} <= {self.high:g} fails")
 
 
+MOST_PER_NODE_DAY = 24.0
+"""Of preemptions or stragglers: beyond one an hour on every node nothing is trained, and simulating
+that takes minutes."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conditions:
     failures: Failures
@@ -84,6 +89,9 @@ class Conditions:
         for name in SHARES:
             if getattr(self, name) > 1:
                 raise InputError(f"{name} = {getattr(self, name):g}: a share lies between 0 and 1")
+        for name in ("preemptions_per_node_day", "stragglers_per_node_day"):
+            if getattr(self, name) > MOST_PER_NODE_DAY:
+                raise InputError(f"{name} = {getattr(self, name):g}: at most one an hour")
         if self.outages_per_year > MOST_OUTAGES_PER_YEAR:
             raise InputError(f"{self.outages_per_year:g} outages a year: at most one a week")
         if self.lemon_failures and not self.lemon_share:
