@@ -305,7 +305,7 @@ def test_cards_say_what_a_finding_costs_its_proof_and_its_remedy() -> None:
     assert facts["of the window"] == format_share(0.2 / ledger.gpu_seconds)
     assert facts["USD an hour"] == f"{0.2 / ledger.wall_seconds * 2.5:.2f}"
     assert facts["ranks"] == "0 to 2, 7"
-    assert card.evidence[0] == "idle  (rank 0 ): 105 ms, expected 0 s"
+    assert card.evidence[0] == "idle  (rank 0 ): 105 ms, expected 0"
     assert card.command.startswith("DataLoader(num_workers=8)")
     assert "(100.0 GPU-ms to 200.0 GPU-ms)" in card.gain
     assert "All remedies together would give back 190.0 GPU-ms" in part.summary

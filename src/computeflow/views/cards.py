@@ -97,7 +97,7 @@ def _nothing(diagnosis: Diagnosis) -> str:
 
 
 def _card(finding: Finding, worth: Worth) -> Card:
-    usd = worth.usd_per_hour(finding.gpu_seconds)
+    usd = worth.usd_per_hour(finding.gpu_seconds) if finding.steady else None
     usd = finding.usd_per_hour if usd is None else usd
     facts = [
         ("costs", worth.seconds(finding.gpu_seconds)),
@@ -119,7 +119,7 @@ def _card(finding: Finding, worth: Worth) -> Card:
         owner=ACCOUNTS[finding.account].owner,
         facts=tuple((label, value) for label, value in facts if value),
         evidence=tuple(evidence_text(one) for one in finding.evidence),
-        remedy=remedy.change + (f" Risk: {remedy.risk}" if remedy.risk else ""),
+        remedy=remedy.change + (f". Mind: {remedy.risk}" if remedy.risk else ""),
         command=remedy.command,
         gain=_gain(remedy, worth),
     )
@@ -147,7 +147,7 @@ def evidence_text(evidence: Evidence) -> str:
 
 def _amount(value: float, unit: str) -> str:
     if unit == "s":
-        return format_seconds(value)
+        return format_seconds(value) if value else "0"
     if unit in _PREFIXED:
         return format_si(value, unit)
     if unit.startswith("share"):

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from computeflow.ledger import Evidence, Finding, Ledger
-from computeflow.units import format_seconds, format_share, format_si
+from computeflow.ledger import Finding, Ledger
+from computeflow.units import format_seconds, format_share
+from computeflow.views.cards import evidence_text
 from computeflow.views.tables import Table, columns
 
 if TYPE_CHECKING:
     from computeflow.diagnosis.values import Diagnosis
-
-_PREFIXED = ("B", "B/step", "B/s", "FLOP/s", "Hz", "J", "W")
 
 
 def finding_tables(found: Diagnosis, ledger: Ledger, price: float | None) -> list[Table]:
@@ -62,7 +61,7 @@ def _row(finding: Finding, ledger: Ledger, price: float | None) -> tuple[str, ..
 
 
 def _details(finding: Finding) -> Table:
-    rows = [("evidence", f"{evidence_text(one)} ({one.where})") for one in finding.evidence]
+    rows = [("evidence", evidence_text(one)) for one in finding.evidence]
     remedy = finding.remedy
     if remedy is not None:
         rows.append(("remedy", remedy.change))
@@ -84,23 +83,6 @@ def _gain(low: float | None, middle: float, high: float | None) -> str:
     if low is None or high is None or low == high:
         return text
     return f"{text}, between {format_seconds(low)} and {format_seconds(high)}"
-
-
-def evidence_text(one: Evidence) -> str:
-    if one.value is None:
-        return one.what
-    text = f"{one.what}: {_value(one.value, one.unit)}"
-    return text if one.expected is None else f"{text}, expected {_value(one.expected, one.unit)}"
-
-
-def _value(value: float, unit: str) -> str:
-    if unit == "s":
-        return format_seconds(value) if value else "0"
-    if unit == "share":
-        return format_share(value)
-    if unit in _PREFIXED:
-        return format_si(value, unit)
-    return f"{value:,.3g} {unit}".rstrip()
 
 
 def abstained_table(found: Diagnosis) -> Table:
