@@ -82,15 +82,16 @@ def prices_and_runs(catalog: Catalog, device: str, *, known: bool) -> str:
     for result in found.results:
         cost, offering = result.cost("on-demand"), result.offering
         key = (offering.provider, offering.instance)
-        if cost is None or offering.devices < 8:
+        if cost is None or cost.lived is None or offering.devices < 8:
             continue
+        lived = cost.lived.simulation
         row = [
             f"{offering.provider}/{offering.instance} {offering.region}",
             f"{cost.usd_per_device_hour:.2f}", cost.as_of + (" (old)" if cost.stale else ""),
-            offering.network, f"{result.gpus:,}",
-            f"{100 * (result.plan.prediction.ledger.mfu or 0):.0f} %",
-            f"{100 * result.simulation.goodput.p50:.0f} %",
-            f"{result.simulation.seconds.p50 / DAY:.1f} / {result.simulation.seconds.p90 / DAY:.1f}",
+            offering.network, f"{cost.lived.gpus:,}",
+            f"{100 * (cost.lived.plan.prediction.ledger.mfu or 0):.0f} %",
+            f"{100 * lived.goodput.p50:.0f} %",
+            f"{lived.seconds.p50 / DAY:.1f} / {lived.seconds.p90 / DAY:.1f}",
             f"{cost.usd / 1e6:.2f}",
         ]  # fmt: skip
         if key not in first or cost.usd_per_device_hour < first[key][0]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import math
+import warnings
 from functools import cache
 
 import numpy as np
@@ -21,8 +23,9 @@ from computeflow.comparison.building.costs import (
     owned_usd,
     rented_usd,
 )  # fmt: skip
-from computeflow.comparison.building.decide import break_even
+from computeflow.comparison.building.decide import both, break_even
 from computeflow.comparison.building.inputs import (
+    BOUNDS,
     cost_inputs,
     drawn,
     inputs_for,
@@ -31,11 +34,12 @@ from computeflow.comparison.building.inputs import (
 )  # fmt: skip
 from computeflow.comparison.building.published import check_published
 from computeflow.comparison.building.rules import rules
-from computeflow.comparison.rents import find_rents
+from computeflow.comparison.rents import aged, find_rents
 from computeflow.errors import InputError, UnknownNameError
-from computeflow.views.building_views import break_even_figure, decisions_table
+from computeflow.views.building_views import break_even_figure, decision_table, decisions_table
 
 FACTS = load_catalog(())
+TODAY = datetime.date(2026, 11, 15)
 ROWS = inputs_for("h100-sxm", find_rents(FACTS, "h100-sxm"), {})
 
 
@@ -51,7 +55,7 @@ def decision(name: str) -> Decision:
 def test_owning_is_the_sum_of_its_parts_by_hand() -> None:
     terms = middle(ROWS, bringup_months=0.0, capital_rate=0.0, network_factor=0.0)
     parts = owned(fleet(), terms, 36.0)
-    servers = 1024 * 31_250
+    servers = 1024 * 27_425
     assert math.isclose(parts["servers"][0], servers)
     assert math.isclose(parts["resale"][0], -servers * 0.8 * 0.2)
     assert math.isclose(parts["hall"][0], 1024 * 1.39 * 165 * 36)
@@ -66,6 +70,48 @@ def test_renting_takes_the_cheaper_of_on_demand_and_contract() -> None:
     for busy, hourly in ((0.25, 1.0), (0.9, 2.0)):
         usd = rented_usd(fleet(), {**terms, "busy": np.array([busy])}, 12.0)
         assert math.isclose(usd[0], hours * hourly)
+
+
+def test_a_contract_is_paid_for_its_year_so_a_run_of_weeks_is_on_demand() -> None:
+    terms = middle(ROWS, on_demand_usd=4.0, contract_usd=2.0, rent_extras=0.0, busy=1.0)
+    month = 1024 * 730
+    for months, usd in (
+        (1.0, 4.0),
+        (5.0, 20.0),
+        (6.0, 24.0),
+        (9.0, 24.0),
+        (12.0, 24.0),
+        (18.0, 36.0),
+    ):
+        assert math.isclose(rented_usd(fleet(), terms, months)[0], month * usd)
+
+
+def test_network_and_storage_are_counted_once() -> None:
+    """The middle of an H100's machine with both comes to what a source has for all of it."""
+    parts = capital(fleet(), middle(ROWS))
+    assert math.isclose(sum(usd[0] for usd in parts.values()) / 1024, 250_000 / 8, rel_tol=1e-3)
+    rack = capital(fleet(1008, all_in=True), middle(ROWS))
+    assert set(rack) == {"servers"}
+
+
+def test_spares_are_housed_fed_and_joined_like_the_others() -> None:
+    terms = middle(ROWS)
+    for hall in ("colocation", "own"):
+        plain, spare = (fleet(1024, hall=hall, spare_gpus=n) for n in (0, 64))
+        more = 1 + 64 / 1024
+        assert math.isclose(monthly(spare, terms)["energy"][0],
+                            more * monthly(plain, terms)["energy"][0])  # fmt: skip
+        assert math.isclose(capital(spare, terms)["network"][0],
+                            more * capital(plain, terms)["network"][0], rel_tol=1e-6)  # fmt: skip
+    terms_of = [capital(fleet(1024, hall="own", spare_gpus=n), terms)["hall"][0] for n in (0, 64)]
+    assert math.isclose(terms_of[1], terms_of[0] * 1088 / 1024)
+
+
+@given(gpus=st.integers(1, 5000), spare=st.integers(0, 500), node=st.sampled_from([4, 8, 72]))
+def test_whole_machines_are_bought(gpus: int, spare: int, node: int) -> None:
+    one = Fleet(gpus=gpus, node_gpus=node, rated_watts=1e3, drawn_watts=800, spare_gpus=spare)
+    assert one.owned_gpus % node == 0
+    assert gpus + spare <= one.owned_gpus < gpus + spare + 2 * node
 
 
 @settings(max_examples=40, deadline=None)
@@ -105,7 +151,10 @@ def test_a_small_fleet_pays_more_for_people_and_less_for_its_network() -> None:
 def test_break_even_falls_with_size_and_a_single_run_is_rented() -> None:
     shares = [decision(name).life.build_share for name in ("7B", "70B", "400B")]
     assert shares == sorted(shares)
-    assert all(decision(name).one_run.build_share < 0.05 for name in ("7B", "70B", "400B"))
+    runs = [decision(name).one_run for name in ("7B", "70B", "400B")]
+    assert runs[0].build_share < 0.05
+    assert all(run.build_share < 0.3 for run in runs)
+    assert all(run.rent_usd[1] < run.own_usd[1] for run in runs)
     small, large = decision("7B"), decision("400B")
     assert small.never > large.never
     low, mid, _ = large.break_even
@@ -132,6 +181,8 @@ def test_spending_adds_up_to_the_cost_and_waste_to_the_run() -> None:
 def test_waiting_is_one_of_three_ways_and_shares_add_up() -> None:
     ways = decision("400B").ways
     assert [way.name for way in ways] == ["rent", "build now", "wait, then build"]
+    later = int(ways[2].doc.split("then ")[1].split()[0].replace(",", ""))
+    assert later % 72 == 0  # racks of GB200
     assert math.isclose(sum(way.cheapest for way in ways), 1.0)
 
 
@@ -148,7 +199,8 @@ def test_rules_come_out_as_results() -> None:
     found = rules({name: decision(name) for name in ("7B", "70B", "400B")})
     by_text = {rule.text: rule for rule in found}
     assert by_text["under 70B: rent"].outcome == "comes out"
-    assert by_text["a single 400B run: rent"].outcome == "comes out"
+    assert by_text["a single 7B run: rent"].outcome == "comes out"
+    assert by_text["a single 400B run: rent"].outcome in ("depends", "comes out")
     assert by_text["above 400B: build"].outcome in ("depends", "comes out")
     assert all(rule.why for rule in found)
 
@@ -166,7 +218,7 @@ def test_the_figure_shows_both_medians_and_their_bands() -> None:
     named = {trace["name"]: trace for trace in figure.data}
     assert set(named) == {"own", "own, P10 to P90", "rent", "rent, P10 to P90"}
     assert np.allclose(named["own"]["y"], [point[1] / 1e6 for point in found.curve.own])
-    assert len(decisions_table({"70B": found}).rows) == 1
+    assert len(decisions_table({"70B": found}, TODAY).rows) == 1
 
 
 def test_what_is_stated_has_no_range_and_unknown_names_are_refused() -> None:
@@ -177,6 +229,38 @@ def test_what_is_stated_has_no_range_and_unknown_names_are_refused() -> None:
         inputs_for("h100-sxm", rents, {"bussy": 0.5})
     with pytest.raises(InputError, match="server_usd_per_gpu"):
         inputs_for("b200-sxm", find_rents(FACTS, "b200-sxm"), {})
+
+
+@pytest.mark.parametrize("name", [*BOUNDS, "hall_usd_per_watt", "least_engineers"])
+def test_both_ends_of_what_may_be_stated_give_numbers_without_warnings(name: str) -> None:
+    rents = find_rents(FACTS, "h100-sxm")
+    for value in BOUNDS.get(name, (0.0, 1e6)):
+        rows = inputs_for("h100-sxm", rents, {name: value})
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            terms = drawn(rows, 16, 0)
+            life = both(fleet(hall="own"), terms, 12 * terms["life_years"])
+            even = break_even(fleet(hall="own"), terms)
+        assert all(math.isfinite(v) for v in (*life.own_usd_per_hour, *life.rent_usd_per_hour))
+        assert not np.isnan(even).any()
+
+
+def test_packaged_inputs_lie_within_what_may_be_stated() -> None:
+    for name, row in ROWS.items():
+        least, most = BOUNDS.get(name, (0.0, 1e6))
+        assert least <= row.low <= row.high <= most
+
+
+def test_prices_stand_with_their_dates_and_how_many_are_old() -> None:
+    found = decision("70B")
+    notes = " ".join(decision_table(found, TODAY).notes)
+    dates = found.inputs["on_demand_usd"].dates
+    assert list(dates) == sorted(dates)
+    assert f"{dates[0]} to {dates[-1]}" in notes
+    assert aged(("2025-08",), TODAY) == "2025-08, 1 of 1 old"
+    assert aged(("2026-05", "2026-10-01"), TODAY) == "2026-05 to 2026-10-01, 1 of 2 old"
+    later = datetime.date(2036, 1, 1)
+    assert f"{len(dates)} of {len(dates)} old" in " ".join(decision_table(found, later).notes)
 
 
 @pytest.mark.parametrize(
@@ -191,6 +275,16 @@ def test_what_is_stated_has_no_range_and_unknown_names_are_refused() -> None:
         (["build", "llama-3.1-70b", "--next", "h100-pcie"], "server price"),
         (["build", "llama-3.1-405b", "--on", "h100-sxm:8"], "no layout"),
         (["build", "llama-3.1-70b", "--tokens", "0"], "tokens"),
+        (["build", "llama-3.1-70b", "--tokens", "1e300"], "tokens"),
+        (["build", "llama-3.1-70b", "--set", "busy=0"], "busy"),
+        (["build", "llama-3.1-70b", "--set", "pue=0.1"], "pue"),
+        (["build", "llama-3.1-70b", "--set", "life_years=1e300"], "life_years"),
+        (["build", "llama-3.1-70b", "--set", "on_demand_usd=0"], "on_demand_usd"),
+        (["build", "llama-3.1-70b", "--set", "rent_trend=-1"], "rent_trend"),
+        (["build", "llama-3.1-70b", "--today", "soon"], "--today"),
+        (["build", "--on", "h100-sxm:64"], "--on"),
+        (["build", "--tokens", "1T"], "--tokens"),
+        (["build", "--seq-len", "8192"], "--seq-len"),
     ],
 )
 def test_a_mistake_is_one_line(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -10,10 +11,11 @@ import pytest
 
 from computeflow.catalog import load_catalog
 from computeflow.cli import run
-from computeflow.comparison.claims import Answer, check_claims, load_claims, mfu_path
-from computeflow.comparison.claims.model import CHECKS, Bench
+from computeflow.comparison.claims import Answer, Checked, check_claims, load_claims, mfu_path
+from computeflow.comparison.claims.model import CHECKS, Bench, held, part
+from computeflow.comparison.claims.sizing import SIZES, sized
 from computeflow.errors import UnknownNameError
-from computeflow.views.claim_views import claims_page, path_table
+from computeflow.views.claim_views import claims_page, claims_table, path_table
 
 FACTS = load_catalog(())
 PAGE = Path(__file__).parents[1] / "docs" / "claims.md"
@@ -89,6 +91,37 @@ def test_the_path_of_configurations_gains_most_by_leaving_tensor_parallelism() -
     assert steps[-3].mfu[2] < 0.5020  # the published recipe alone does not reach it
     assert "50.20 % is outside the range of the recipe" in answer("mfu-path").why
     assert len(path_table(steps).rows) == len(steps)
+
+
+def test_verdicts_follow_from_the_numbers() -> None:
+    assert held((2.1, 2.5), (2, 3)) == "holds"
+    assert held((1.8, 2.5), (2, 3)) == "holds in part"
+    assert held((1.1, 1.9), (2, 3)) == "does not hold"
+    assert [part(*facts) for facts in ((True, True), (True, False), (False, False))] == [
+        "holds", "holds in part", "does not hold",
+    ]  # fmt: skip
+
+
+def test_a_size_whose_flops_fit_its_gpus_and_time_does_not_contradict_itself() -> None:
+    claimed = SIZES["70b"]
+    found = sized(BENCH, claimed)
+    fitting = replace(claimed, flops=found.numbers["optimal"])
+    assert found.verdict == "contradicts itself"
+    assert sized(BENCH, fitting).verdict == "holds"
+
+
+def test_a_change_by_scale_is_from_the_smallest_to_the_largest_size() -> None:
+    numbers = answer("utilisation-fall").numbers
+    assert numbers["change"] == numbers["last"] / numbers["first"] - 1
+    assert f"{100 * numbers['change']:+.1f} %" in answer("utilisation-fall").why
+
+
+def test_the_page_has_the_claims_and_the_verdicts_of_the_command() -> None:
+    page = PAGE.read_text()
+    found = [Checked(claim=claim, answer=answer(name)) for name, claim in load_claims().items()]
+    assert str(claims_table(found).notes[0]) in page
+    for one in found:
+        assert f"| {one.claim.text} | {one.claim.source} | {one.answer.verdict} |" in page
 
 
 def test_a_page_is_the_same_for_the_same_claims() -> None:

@@ -28,7 +28,8 @@ def test_a_comparison_has_every_offer_with_its_reasons(capsys: pytest.CaptureFix
     first = data["results"][0]
     assert first["meets"] and first["p50_seconds"] <= first["p90_seconds"] <= 30 * 86400
     assert {"mfu", "mfu_palm", "goodput", "joules", "gflops_per_watt", "runs_per_week", "network",
-            "largest_gpus", "lead", "availability", "usd_per_million_tokens"} <= set(first)  # fmt: skip
+            "energy_by_account", "best_term", "largest_gpus", "lead", "availability",
+            "usd_per_million_tokens"} <= set(first)  # fmt: skip
     assert all(cost["as_of"] and cost["source"] for r in data["results"] for cost in r["costs"])
     assert data["starts"]["missing"]
 
@@ -69,8 +70,7 @@ def test_a_budget_that_nothing_meets_ends_with_3_and_the_nearest(
         (["--budget", "-5"], "-5"),
         (["--preemptions", "100"], "0 to 24"),
         (["--today", "yesterday"], "2026-11-15"),
-        (["--workload", "agentic"], "--users"),
-        (["--workload", "serving", "--users", "japn"], "japan"),
+        (["--line", "40Gb/s"], "--data"),
     ],
 )  # fmt: skip
 def test_mistakes_are_one_line(
@@ -79,6 +79,52 @@ def test_mistakes_are_one_line(
     assert run([*JOB, *more]) == 2
     error = capsys.readouterr().err
     assert said in error and error.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (["--workload", "agentic"], "--users"),
+        (["--workload", "serving", "--users", "japn"], "japan"),
+        (["--workload", "serving", "--budget", "5"], "--budget is not for"),
+        (["--workload", "serving", "--data", "1TB"], "--data is not for"),
+        (["--workload", "serving", "--providers", "gogle"], "gcp"),
+        (["--workload", "serving", "--prompt", "0", "--answer", "1000000000"], "no device holds"),
+        (["--tokens", "1T", "--deadline", "30d", "--users", "japan"], "--users is not for"),
+    ],
+)
+def test_mistakes_about_the_workload_are_one_line(
+    more: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["compare", "llama-3.1-70b", *more]) == 2
+    error = capsys.readouterr().err
+    assert said in error and error.count("\n") == 1
+
+
+def test_a_precision_that_a_device_lacks_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    serving = ["compare", "llama-3.1-70b", "--workload", "serving", "-o", "json"]
+    for more, h100 in (((), "fp8"), (("--precision", "bf16"), "bf16")):
+        assert run([*serving, *more]) == 0
+        rows = json.loads(capsys.readouterr().out)["served"]
+        used = {row["accelerator"]: row["precision"] for row in rows}
+        assert used["h100-sxm"] == h100 and used["a100-80-sxm"] == "bf16"
+
+
+def test_the_advice_has_its_offer_term_dollars_and_days(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for workload in ("production", "frontier"):
+        advice = compared(capsys, "--workload", workload)["advice"]
+        assert advice["offer"] and advice["cost"]["term"] != "spot"
+        assert advice["cost"]["usd"] > 0 and advice["cost"]["p90_seconds"] > 0
+
+
+def test_a_report_is_written_where_nothing_runs(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    page = tmp_path / "none.html"
+    assert run([*JOB, "--providers", "vast", "--html", str(page)]) == 3
+    assert "do not run it" in page.read_text()
 
 
 def test_a_comparison_without_a_deadline_says_so(capsys: pytest.CaptureFixture[str]) -> None:

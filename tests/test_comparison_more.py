@@ -15,7 +15,7 @@ from computeflow.catalog import Catalog, find_model, load_catalog
 from computeflow.comparison.compare import Ask, compare
 from computeflow.comparison.living import Market, Setting
 from computeflow.comparison.moving import data_home, egress_usd, move
-from computeflow.comparison.offers import offerings
+from computeflow.comparison.offers import ODD, offerings, usual_prices
 from computeflow.comparison.quick import Planner, Shape, usual_job
 from computeflow.comparison.results import Comparison
 from computeflow.comparison.serving import (
@@ -97,7 +97,8 @@ def test_an_egress_price_that_nobody_gives_is_not_known_and_the_same_provider_is
     book = load_terms()
     unknown = move(1e14, "lambda", "gcp", book)
     assert unknown.usd is None and "not known" in unknown.note
-    assert move(1e14, "aws", "aws", book).usd == 0.0
+    here = move(1e14, "aws", "aws", book)
+    assert here.usd == 0.0 and here.hours == (0.0, 0.0) and "known" in here.note
     assert move(4.5e12, "aws", "gcp", book, line=1.25e9).hours == (1.0, 1.0)
     with pytest.raises(UnknownNameError, match="lambda"):
         data_home("lamda", ["lambda", "aws"], book)
@@ -210,6 +211,8 @@ def test_served_tokens_have_a_range_and_a_dated_price() -> None:
         low, high = one.tokens_per_second_per_gpu
         assert low < high
         assert one.usd_per_million is None or (one.as_of and one.usd_per_million[0] > 0)
+    with pytest.raises(InputError, match="no device holds"):
+        served(catalog().models["llama-3.1-70b"], catalog(), ["h100-sxm"], output=10**9)
     with pytest.raises(UnknownNameError, match="fp8"):
         served(catalog().models["llama-3.1-70b"], catalog(), ["h100-sxm"], precision="fp9")
 
@@ -219,6 +222,7 @@ def test_every_pair_of_regions_has_a_round_trip_and_chains_are_calls_times_hops(
     assert len(round_trips()) == len(list(itertools.combinations(names, 2)))
     one, many = chains("japan")[0], chains("japan", calls=10, hops=3, onramp_seconds=0.01)[0]
     assert many.network_seconds == pytest.approx(30 * (one.round_trip_seconds + 0.01))
+    assert one.place == "japan" and len(chains("japan")) == len(names)
     with pytest.raises(UnknownNameError, match="japan"):
         chains("japn")
 
@@ -241,6 +245,18 @@ def test_a_size_has_flops_days_memory_network_power_and_dollars() -> None:
             assert cell.days_range[0] < cell.days < cell.days_range[1]
             assert cell.mfu_range[0] < cell.mfu < cell.mfu_range[1] and cell.mfu < cell.mfu_palm
             assert cell.watts is not None and cell.watts > 300 * cell.gpus
+
+
+def test_dollars_of_a_size_have_the_range_of_days_and_no_odd_price() -> None:
+    device = next(device for device in sized().devices if device.name == "h100-sxm")
+    assert device.price is not None
+    usual = usual_prices(catalog())["h100-sxm", "on-demand"]
+    assert ODD * usual <= device.price.low < device.price.high
+    for cell in device.cells:
+        usd = device.usd(cell)
+        assert usd is not None
+        assert usd[0] == pytest.approx(device.price.low * 24 * cell.gpus * cell.days_range[0])
+        assert usd[1] == pytest.approx(device.price.high * 24 * cell.gpus * cell.days_range[1])
 
 
 def test_a_larger_cluster_needs_a_network_no_slower() -> None:
@@ -271,5 +287,7 @@ def test_no_tokens_and_no_gpus_are_refused() -> None:
     job = sized().job
     with pytest.raises(InputError, match="tokens"):
         size(job, 0.0, catalog(), today=TODAY)
+    with pytest.raises(InputError, match="at most"):
+        size(job, 1e300, catalog(), today=TODAY)
     with pytest.raises(InputError, match="GPUs"):
         size(job, 1e12, catalog(), today=TODAY, counts=(0,))

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from computeflow.catalog import load_catalog
 from computeflow.cli import run
 from computeflow.comparison.machines import machine_of, racked
+from computeflow.comparison.rents import find_rents
 from computeflow.comparison.site_limits import Site, deploy
 from computeflow.comparison.tiers import tier_worths
 from computeflow.errors import InputError, UnknownNameError
@@ -113,6 +114,18 @@ def test_the_command_answers_as_json_with_ranges(capsys: pytest.CaptureFixture[s
     assert data["binding"] == "rack feed"
     assert {"gpus", "low", "high", "alone", "needed"} <= set(data["limits"][0])
     assert len(data["others"]) == len(racked())
+
+
+def test_a_price_stands_with_its_dates_and_its_age(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([*ASKED, "--no-tiers", "--today", "2036-01-01", "-o", "json"]) == 0
+    priced = json.loads(capsys.readouterr().out)["priced"]
+    rent = find_rents(FACTS, "h100-sxm").on_demand
+    assert rent is not None
+    assert priced.endswith(
+        f"{rent.oldest} to {rent.newest}, {rent.providers} of {rent.providers} old"
+    )
+    assert run([*ASKED, "--no-tiers", "--price", "2.5", "-o", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["priced"] == "as stated"
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ import click
 from computeflow import codec
 from computeflow.catalog import Catalog, load_catalog
 from computeflow.cli.output import catalog_option, emit, html_option, output_option, write_report
+from computeflow.cli.size import today_option
 from computeflow.errors import InputError
 from computeflow.units import parse
 from computeflow.views.tables import Table
@@ -20,6 +21,13 @@ from computeflow.views.tables import Table
 if TYPE_CHECKING:
     from computeflow.comparison.building import Case, Decision
     from computeflow.views.figures import Figure
+
+
+_JOB = {
+    "place": "--on", "tokens": "--tokens", "global_batch": "--global-batch", "seq_len": "--seq-len",
+}  # fmt: skip
+MOST_TOKENS = 1e18
+"""Far beyond any text there is; above it, times are no numbers any more."""
 
 
 @click.command(help=__doc__)
@@ -68,6 +76,7 @@ if TYPE_CHECKING:
 )
 @click.option("--inputs", "with_inputs", is_flag=True, help="Every input with its source, too.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the random numbers.")
+@today_option
 @catalog_option
 @html_option
 @output_option
@@ -77,9 +86,19 @@ def build(
     facts = load_catalog(files)
     given = _settings(options["settings"])
     if model is None:
+        _refuse_job_options()
         _three_jobs(facts, given, html, output, options)
     else:
         _one_job(model, facts, given, html, output, options)
+
+
+def _refuse_job_options() -> None:
+    """They are of MODEL's job; the three packaged jobs have their own."""
+    context = click.get_current_context()
+    said = click.core.ParameterSource.COMMANDLINE
+    for name, option in _JOB.items():
+        if context.get_parameter_source(name) is said:
+            raise InputError(f"{option} is of MODEL's job: name a model")
 
 
 def _one_job(
@@ -89,8 +108,9 @@ def _one_job(
     from computeflow.views import building_views as views
 
     found = _decided(_case(model, options), facts, given, options)
-    tables = [views.decision_table(found), views.swings_table(found), views.spending_table(found),
-              views.waste_table(found), views.ways_table(found)]  # fmt: skip
+    tables = [views.decision_table(found, options["day"]), views.swings_table(found),
+              views.spending_table(found), views.waste_table(found),
+              views.ways_table(found)]  # fmt: skip
     if options["with_inputs"]:
         tables.append(views.inputs_table(found))
     if html is not None:
@@ -112,7 +132,7 @@ def _three_jobs(
     found = {name: _decided(case, facts, given, options) for name, case in load_cases().items()}
     held = rules(found)
     checked = check_published(facts, draws=options["draws"], seed=options["seed"])
-    summary = views.decisions_table(found)
+    summary = views.decisions_table(found, options["day"])
     swings = [views.swings_table(one, most=3) for one in found.values()]
     rest = [views.rules_table(held), views.published_table(checked)]
     if html is not None:
@@ -155,8 +175,8 @@ def _case(model: str, options: dict[str, Any]) -> Case:
     if not colon or not count.isdecimal() or int(count) < 1:
         raise InputError(f"--on {options['place']}: write accelerator:count (h100-sxm:1024)")
     tokens = parse(options["tokens"], "tokens")
-    if tokens <= 0:
-        raise InputError(f"--tokens {options['tokens']}: more than zero")
+    if not 0 < tokens <= MOST_TOKENS:
+        raise InputError(f"--tokens {options['tokens']}: more than zero, at most {MOST_TOKENS:.0e}")
     return Case(
         name=model, model=model, on=name, gpus=int(count), tokens=tokens,
         global_batch=options["global_batch"], seq_len=options["seq_len"], source="stated",

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from computeflow.catalog import Catalog, find_model, load_catalog
 from computeflow.catalog.files import read_text
@@ -17,6 +19,7 @@ from computeflow.workload.layout import PRECISIONS
 
 if TYPE_CHECKING:
     from computeflow.comparison.compare import Ask
+    from computeflow.comparison.moving import Move
     from computeflow.comparison.results import Comparison
     from computeflow.comparison.terms import Book
     from computeflow.views.tables import Table
@@ -24,6 +27,12 @@ if TYPE_CHECKING:
 Options = dict[str, Any]
 _TRAINING = ("frontier", "production", "exploration")
 _SERVING = ("serving", "agentic")
+_OF_TRAINING = (
+    "tokens", "deadline", "budget", "countries", "global_batch", "seq_len", "least_gpus", "most_gpus",
+    "preemptions", "replace", "known_networks", "terms", "data", "data_at", "line", "runs", "demand",
+    "owned_price", "hourly", "top", "repeats", "seed",
+)  # fmt: skip
+_OF_SERVING = ("users", "calls", "hops", "onramp", "prompt", "answer")
 
 
 @click.command(help=__doc__)
@@ -46,7 +55,9 @@ _SERVING = ("serving", "agentic")
     "--global-batch", type=click.IntRange(1), help="Sequences in a step; else 8 M tokens."
 )
 @click.option("--seq-len", type=click.IntRange(1), help="Tokens in a sequence; else 8192.")
-@click.option("--precision", type=click.Choice(PRECISIONS), default="bf16", show_default=True)
+@click.option(
+    "--precision", type=click.Choice(PRECISIONS), help="Else bf16; of serving and agentic fp8."
+)
 @click.option(
     "--least-gpus", type=click.IntRange(1), default=1, show_default=True, help="Contiguous."
 )
@@ -101,36 +112,46 @@ def compare(
         return 0
     from computeflow.comparison.compare import compare as compared
     from computeflow.comparison.offers import ASSUMED_NIC, offerings
+    from computeflow.comparison.serialise import advice_data, comparison_data
     from computeflow.comparison.terms import load_terms
     from computeflow.comparison.workloads import advise
     from computeflow.views import comparisons as views
 
     book = load_terms(
-        read_text(options["terms"]) if options["terms"] else None, str(options["terms"])
-    )
-    ask = _ask(model, facts, options)
+        read_text(options["terms"]) if options["terms"] else None, str(options["terms"]),
+        providers={*(row.name for row in facts.providers), *(row.provider for row in facts.offers)},
+    )  # fmt: skip
     offers = offerings(
         facts, book, providers=names(options["providers"]), regions=names(options["regions"]),
         accelerators=names(options["devices"]), countries=names(options["countries"]),
         assumed_nic=None if options["known_networks"] else ASSUMED_NIC,
     )  # fmt: skip
-    found = compared(ask, offers, facts)
+    moves = _moves(dict.fromkeys(offer.provider for offer in offers), book, facts, options)
+    found = compared(_ask(model, facts, options, moves), offers, facts)
     advice = advise(found, options["workload"])
-    data = _data(found) | {"advice": {"workload": advice.workload, "commodity": advice.commodity,
-                                      "reason": advice.reason}}  # fmt: skip
+    data = comparison_data(found) | {"advice": advice_data(advice)}
     tables = [*views.comparison_tables(found, options["top"]), views.advice_table(advice)]
-    tables += _beside(found, book, facts, options, data)
-    tables.append(views.refused_table(found, 6))
-    if html is not None and found.results:
+    tables += _beside(found, facts, options, data)
+    if found.refused:
+        tables.append(views.refused_table(found, 6))
+    if html is not None:
         summary, *rest = tables
-        write_report(html, f"Offers for {model}", [summary, views.front_figure(found), *rest])
+        figures = [views.front_figure(found)] if found.results else []
+        write_report(html, f"Offers for {model}", [summary, *figures, *rest])
     emit(output, data, tables)
     return 0 if found.meeting else 3
 
 
 def _check(options: Options) -> None:
     """What can be told before the work is told before it."""
-    if options["workload"] in _SERVING:
+    serving = options["workload"] in _SERVING
+    source = click.get_current_context().get_parameter_source
+    for name in _OF_TRAINING if serving else _OF_SERVING:
+        if source(name) is ParameterSource.COMMANDLINE:
+            raise click.UsageError(
+                f"--{name.replace('_', '-')} is not for --workload {options['workload']}"
+            )
+    if serving:
         if options["workload"] == "agentic" and not options["users"]:
             raise click.UsageError("--workload agentic needs --users REGION")
         return
@@ -140,10 +161,12 @@ def _check(options: Options) -> None:
     for one, other in (("data", "data_at"), ("demand", "owned_price")):
         if (options[one] is None) != (options[other] is None):
             raise click.UsageError(f"--{one} and --{other.replace('_', '-')} go together")
+    if options["line"] and not options["data"]:
+        raise click.UsageError("--line goes with --data")
     numbers("--demand", options["demand"])
 
 
-def _ask(model: str, facts: Catalog, options: Options) -> Ask:
+def _ask(model: str, facts: Catalog, options: Options, moves: dict[str, Move]) -> Ask:
     from computeflow.comparison.compare import Ask
     from computeflow.comparison.living import Market
     from computeflow.comparison.quick import usual_job
@@ -156,7 +179,7 @@ def _ask(model: str, facts: Catalog, options: Options) -> Ask:
     return Ask(
         job=usual_job(
             find_model(facts, model), global_batch=options["global_batch"],
-            seq_len=options["seq_len"], precision=options["precision"],
+            seq_len=options["seq_len"], precision=options["precision"] or "bf16",
         ),
         tokens=parse(options["tokens"], "tokens"),
         deadline_seconds=parse(options["deadline"], "seconds"),
@@ -165,19 +188,14 @@ def _ask(model: str, facts: Catalog, options: Options) -> Ask:
         most_gpus=options["most_gpus"],
         least_gpus=options["least_gpus"],
         market=Market(**market),
+        moves=moves,
         replicas=options["repeats"],
         seed=options["seed"],
     )  # fmt: skip
 
 
-def _data(found: Comparison) -> dict[str, Any]:
-    from computeflow.comparison.serialise import comparison_data
-
-    return comparison_data(found)
-
-
 def _beside(
-    found: Comparison, book: Book, facts: Catalog, options: Options, data: dict[str, Any]
+    found: Comparison, facts: Catalog, options: Options, data: dict[str, Any]
 ) -> list[Table]:
     """What was asked for beside the comparison, and the best offer in full."""
     from computeflow import codec
@@ -186,8 +204,11 @@ def _beside(
 
     best = found.meeting[0] if found.meeting else found.nearest
     tables = [comparisons.detail_table(best)] if best is not None else []
-    if options["data"]:
-        tables.append(_moves(found, book, facts, options, data))
+    if found.ask.moves:
+        targets = dict.fromkeys(result.offering.provider for result in found.results)
+        moves = [found.ask.moves[target] for target in targets]
+        data["moves"] = [codec.encode(one) for one in moves]
+        tables.append(elsewhere.moves_table(moves[: options["top"]]))
     if options["runs"]:
         shares = split(found, options["runs"])
         data["split"] = {
@@ -210,20 +231,16 @@ def _beside(
     return tables
 
 
-def _moves(
-    found: Comparison, book: Book, facts: Catalog, options: Options, data: dict[str, Any]
-) -> Table:
-    from computeflow import codec
+def _moves(targets: Iterable[str], book: Book, facts: Catalog, options: Options) -> dict[str, Move]:
+    """Of the data to each provider; empty where none are to be moved."""
     from computeflow.comparison.moving import data_home, move
-    from computeflow.views.elsewhere import moves_table
 
+    if options["data"] is None:
+        return {}
     home = data_home(options["data_at"], [row.name for row in facts.providers], book)
     size = parse(options["data"], "bytes")
     line = parse(options["line"], "bytes_per_second") if options["line"] else None
-    targets = list(dict.fromkeys(result.offering.provider for result in found.results))
-    moves = [move(size, home, target, book, line=line) for target in targets[: options["top"]]]
-    data["moves"] = [codec.encode(one) for one in moves]
-    return moves_table(moves)
+    return {target: move(size, home, target, book, line=line) for target in targets}
 
 
 def _hybrid(found: Comparison, options: Options, data: dict[str, Any]) -> Table:
@@ -265,15 +282,16 @@ def _starts(seconds: float, options: Options, data: dict[str, Any]) -> Table:
 
 def _serve(model: str, facts: Catalog, options: Options, html: Path | None, output: str) -> None:
     from computeflow import codec
-    from computeflow.comparison.serving import SOURCE, chains, served
+    from computeflow.comparison.offers import chosen_offers
+    from computeflow.comparison.serving import SOURCE, USUAL, chains, served
     from computeflow.comparison.size import DEVICES
     from computeflow.views.elsewhere import chains_table, served_table
 
     row = find_model(facts, model)
     prompt, answer = options["prompt"], options["answer"]
-    precision = "fp8" if options["precision"] == "bf16" else options["precision"]
+    offers = chosen_offers(facts, names(options["providers"]), names(options["regions"]), ())
     found = served(row, facts, names(options["devices"]) or DEVICES, prompt=prompt, output=answer,
-                   precision=precision)  # fmt: skip
+                   precision=options["precision"] or USUAL, offers=offers)  # fmt: skip
     tables = [served_table(found, row.name, prompt, answer)]
     data: dict[str, Any] = {
         "schema": "computeflow.serving/1", "model": row.name, "coarse": True,

@@ -14,6 +14,7 @@ import click
 from computeflow import codec
 from computeflow.catalog import Catalog, load_catalog
 from computeflow.cli.output import catalog_option, emit, html_option, output_option, write_report
+from computeflow.cli.size import today_option
 from computeflow.units import parse
 
 
@@ -54,6 +55,7 @@ from computeflow.units import parse
     help="What an Uptime tier is worth in training time, simulated.",
 )
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the random numbers.")
+@today_option
 @catalog_option
 @html_option
 @output_option
@@ -69,9 +71,9 @@ def site(
     place = _place(options, facts)
     machine = machine_of(options["accelerator"], facts)
     found = deploy(place, machine)
-    price = _price(options, facts)
+    price, priced = _price(options, facts)
     others = [deploy(place, one) for one in _machines(facts)]
-    tables = [views.limits_table(found, price), views.terms_table(found),
+    tables = [views.limits_table(found, price, priced), views.terms_table(found),
               views.lifts_table(found), views.machines_table(others)]  # fmt: skip
     worths = []
     if tiers and found.gpus:
@@ -79,7 +81,7 @@ def site(
         worths = tier_worths(
             facts, gpus=found.gpus, node_gpus=node_gpus, usd_per_gpu_hour=price, seed=seed
         )
-        tables.append(views.tiers_table(worths, found.gpus))
+        tables.append(views.tiers_table(worths, found.gpus, priced))
     if html is not None:
         write_report(html, tables[0].title, [views.limits_figure(found), *tables[1:]])
     data = {
@@ -88,6 +90,7 @@ def site(
         "binding": found.binding,
         "next": found.next,
         "usd_per_gpu_hour": price,
+        "priced": priced,
         "others": [{"node": one.machine.node, "gpus": one.gpus, "low": one.low, "high": one.high,
                     "binding": one.binding} for one in others],
         "tiers": codec.encode(worths),
@@ -122,10 +125,15 @@ def _machines(facts: Catalog) -> list[Any]:
     return [machine_of(facts.nodes[name].accelerator, facts) for name in racked()]
 
 
-def _price(options: dict[str, Any], facts: Catalog) -> float | None:
-    from computeflow.comparison.rents import find_rents
+def _price(options: dict[str, Any], facts: Catalog) -> tuple[float | None, str]:
+    """Of a GPU-hour, and where it is from."""
+    from computeflow.comparison.rents import aged, find_rents
 
     if options["price"]:
-        return parse(options["price"], "usd")
-    rents = find_rents(facts, options["accelerator"])
-    return rents.on_demand.middle if rents.on_demand else None
+        return parse(options["price"], "usd"), "as stated"
+    rent = find_rents(facts, options["accelerator"]).on_demand
+    if rent is None:
+        return None, ""
+    return rent.middle, (
+        f"the median on-demand price of {rent.providers} providers; {aged(rent.dates, options['day'])}"
+    )

@@ -8,43 +8,47 @@ from __future__ import annotations
 
 import datetime
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from statistics import median
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from computeflow.catalog import Catalog, Offer
+from computeflow.comparison.clusters import (
+    SLACK,
+    Cluster,
+    first_clusters,
+    larger_cluster,
+    steps_seconds,
+)
 from computeflow.comparison.living import (
     Market,
     Setting,
+    gpu_seconds,
     live_on_demand,
     live_on_spot,
     run_on,
 )
 from computeflow.comparison.metering import energy_of
-from computeflow.comparison.offers import Offering
-from computeflow.comparison.quick import Planner, Shape
-from computeflow.comparison.results import Comparison, Refused, Result, TermCost
+from computeflow.comparison.moving import Move
+from computeflow.comparison.offers import ODD, Offering, usual_prices
+from computeflow.comparison.quick import Planner
+from computeflow.comparison.results import Comparison, Lived, Refused, Result, TermCost, best_term
+from computeflow.comparison.size import MOST_TOKENS
 from computeflow.economics import is_stale, ledger_cost, price_of
 from computeflow.errors import InputError
-from computeflow.planning import Plan
 from computeflow.simulation import Simulation
 from computeflow.simulation.run import MOST_DAYS
-from computeflow.workload import Job, flops_per_token
+from computeflow.workload import Job
 
-FIRST_MFU = 0.4
-"""That the first guess of a cluster's size assumes; every size that counts is planned."""
-SLACK = 0.95
-"""Of the deadline, that steps alone may take; interruptions take the rest. Clusters for which that is
-too little are doubled once they were simulated."""
 LATE = 2.0
 """Times the deadline after which an offer is not simulated, unless all are later than that."""
 NEAR = 1.5
 """Times the fastest one's days, within which it is simulated however late."""
-ODD = 0.4
-"""Of the providers' median price of the same device on the same term, under which a price is doubted:
-lists of prices have placeholders and slips (SkyPilot's have had $0.01 floors and $700 TPUs)."""
-LEAST_GAIN = 0.9
-"""A cluster twice as large that takes more than this share of the time is not worth a thought."""
+
+
+AHEAD = 3
+"""Doublings that are looked at for a cheaper run, beyond one that is in time: GPU-hours of the best
+plan do not rise with every doubling."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +63,9 @@ class Ask:
     least_gpus: int = 1
     """Contiguous, that an offer must have."""
     market: Market = field(default_factory=Market)
+    moves: Mapping[str, Move] = field(default_factory=dict)
+    """Of the data, by the provider they go to: hours, on the slow line, and dollars of every run
+    there."""
     replicas: int = 50
     seed: int = 0
 
@@ -66,6 +73,8 @@ class Ask:
         for what, value in (("tokens", self.tokens), ("a deadline", self.deadline_seconds)):
             if not 0 < value < math.inf:
                 raise InputError(f"{what} of {value:g}: above zero and finite")
+        if self.tokens > MOST_TOKENS:
+            raise InputError(f"{self.tokens:g} tokens: {MOST_TOKENS:g} at most")
         if self.deadline_seconds > MOST_DAYS * 86400:
             raise InputError(f"a deadline beyond {MOST_DAYS:,.0f} days")
         if self.budget_usd is not None and not 0 < self.budget_usd < math.inf:
@@ -73,25 +82,19 @@ class Ask:
         if not 1 <= self.least_gpus <= self.most_gpus:
             raise InputError(f"clusters of {self.least_gpus} to {self.most_gpus} GPUs: none")
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Sized:
-    offering: Offering
-    setting: Setting
-    plan: Plan
+    def seconds_at(self, offering: Offering) -> float:
+        """Until the deadline, once the data are there."""
+        return self.deadline_seconds - _moved(self, offering)[0]
 
 
 def compare(ask: Ask, offers: Sequence[Offering], catalog: Catalog) -> Comparison:
     planner = Planner(ask.job, catalog)
-    sized, refused = _worth_simulating(ask, *_sized(ask, offers, planner))
-    lived = _lived(ask, sized, catalog, spot=False)
-    sized = [_enlarged(ask, one, lived[one.setting], planner) for one in sized]
-    lived |= _lived(ask, [one for one in sized if one.setting not in lived], catalog, spot=False)
-    on_spot = [one for one in sized if any(p.term == "spot" for p in one.offering.prices)]
-    spot = _lived(ask, on_spot, catalog, spot=True)
-    usual = _median_prices(catalog)
-    results = [_result(ask, one, lived[one.setting], spot.get(one.setting), catalog, usual)
-               for one in sized]  # fmt: skip
+    sized, refused = _worth_simulating(ask, *first_clusters(ask, offers, planner))
+    steady = _tried(ask, sized, planner, catalog, spot=False)
+    spot = _tried(ask, sized, planner, catalog, spot=True)
+    usual = usual_prices(catalog)
+    results = [_result(ask, one.offering, firm, loose, catalog, usual)
+               for one, firm, loose in zip(sized, steady, spot, strict=True)]  # fmt: skip
     return Comparison(
         ask=ask,
         results=tuple(sorted(results, key=_order)),
@@ -100,27 +103,72 @@ def compare(ask: Ask, offers: Sequence[Offering], catalog: Catalog) -> Compariso
     )
 
 
-def _sized(
-    ask: Ask, offers: Sequence[Offering], planner: Planner
-) -> tuple[list[_Sized], list[Refused]]:
-    sized: list[_Sized] = []
-    refused: list[Refused] = []
-    for offering in offers:
-        found = _size(ask, offering, planner)
-        if isinstance(found, str):
-            refused.append(Refused(offering=offering, reason=found))
-        else:
-            gpus, plan = found
-            setting = Setting(shape=offering.shape, gpus=gpus, site=offering.site)
-            sized.append(_Sized(offering=offering, setting=setting, plan=plan))
-    return sized, refused
+def _tried(
+    ask: Ask, first: Sequence[Cluster], planner: Planner, catalog: Catalog, *, spot: bool
+) -> list[list[Lived]]:
+    """Of each offer, runs on its first cluster and on larger ones, while one of those may pay.
+
+    On demand and on spot apart: interruptions ask for another size. None on spot without a price.
+    """
+    tried: list[list[Lived]] = [[] for _ in first]
+    known: dict[Setting, Simulation | None] = {}
+    active = {place: one for place, one in enumerate(first)
+              if not spot or any(price.term == "spot" for price in one.offering.prices)}  # fmt: skip
+    while active:
+        new = [one for one in active.values() if one.setting not in known]
+        known |= _lived(ask, new, catalog, spot=spot)
+        larger = {}
+        for place, one in active.items():
+            simulation = known[one.setting]
+            if simulation is None:
+                continue
+            tried[place].append(Lived(gpus=one.setting.gpus, plan=one.plan, simulation=simulation))
+            following = _following(ask, one, tried[place], planner)
+            if following is not None:
+                larger[place] = following
+        active = larger
+    return tried
+
+
+def _following(ask: Ask, one: Cluster, tried: Sequence[Lived], planner: Planner) -> Cluster | None:
+    """The next larger cluster, if it may be in time where none is, or cheaper than those that are.
+
+    Its steps alone are the least that it can cost. A looser deadline adds smaller clusters to those
+    that are tried, so an offer does not get dearer by it, unless only a cluster beyond `AHEAD` is
+    cheaper.
+    """
+    left = ask.seconds_at(one.offering)
+    if steps_seconds(ask, one.plan) > SLACK * left:
+        return None
+    left = min([left, *_longest_reserved(one.offering)])
+    in_time = [gpu_seconds(run.simulation) for run in tried if run.simulation.seconds.p90 <= left]
+    p90s = [run.simulation.seconds.p90 for run in tried[-2:]]
+    if not in_time and len(p90s) > 1 and p90s[1] >= p90s[0]:
+        return None
+    larger = larger_cluster(ask, one, planner)
+    if not in_time:
+        faster = larger is not None and steps_seconds(ask, larger.plan) < steps_seconds(
+            ask, one.plan
+        )
+        return larger if faster else None
+    for _ in range(AHEAD):
+        if larger is None or larger.setting.gpus * steps_seconds(ask, larger.plan) < min(in_time):
+            return larger
+        larger = larger_cluster(ask, larger, planner)
+    return None
+
+
+def _longest_reserved(offering: Offering) -> list[float]:
+    """Seconds that its reservations last at most: a run that fits one may be on a larger cluster."""
+    bounds = [committed_days(price.commitment) for price in offering.prices]
+    return [86400 * bound[1] for bound in bounds if bound is not None]
 
 
 def _worth_simulating(
-    ask: Ask, sized: Sequence[_Sized], refused: Sequence[Refused]
-) -> tuple[list[_Sized], tuple[Refused, ...]]:
+    ask: Ask, sized: Sequence[Cluster], refused: Sequence[Refused]
+) -> tuple[list[Cluster], tuple[Refused, ...]]:
     """Without those that are hopelessly late; the fastest stay, whatever they take."""
-    days = [_days(ask, one.plan) for one in sized]
+    days = [steps_seconds(ask, one.plan) / 86400 for one in sized]
     most = max(LATE * ask.deadline_seconds / 86400, NEAR * min(days, default=0.0))
     late = [
         Refused(
@@ -135,167 +183,106 @@ def _worth_simulating(
     return kept, (*refused, *late)
 
 
-def _enlarged(ask: Ask, one: _Sized, lived: Simulation, planner: Planner) -> _Sized:
-    """Twice as large, where interruptions alone make it late and a larger one is to be had."""
-    steps = _days(ask, one.plan) * 86400
-    if lived.seconds.p90 <= ask.deadline_seconds or steps > SLACK * ask.deadline_seconds:
-        return one
-    gpus = 2 * one.setting.gpus
-    plan = None
-    if gpus <= min(ask.most_gpus, one.offering.most_gpus or ask.most_gpus):
-        plan = planner.plan(one.offering.shape, gpus)
-    if plan is None or _days(ask, plan) * 86400 > LEAST_GAIN * steps:
-        return one
-    return replace(one, setting=replace(one.setting, gpus=gpus), plan=plan)
-
-
 def _order(result: Result) -> tuple[bool, float, str]:
     best = result.best
     return (not result.meets, math.inf if best is None else best.usd, result.offering.name)
 
 
-def _size(ask: Ask, offering: Offering, planner: Planner) -> tuple[int, Plan] | str:
-    """The smallest cluster, doubling from one machine, whose steps end before the deadline.
-
-    Where none does, the fastest that is worth its size; where nothing fits, the reason.
-    """
-    if not planner.computes(offering.shape):
-        return f"{offering.accelerator} has no peak in {ask.job.precision}"
-    most = min(ask.most_gpus, offering.most_gpus or ask.most_gpus)
-    sizes = _sizes(offering.devices, most, ask.least_gpus)
-    if not sizes:
-        whose = "its largest cluster has" if offering.most_gpus else "clusters considered have"
-        return f"{whose} {most:,} GPUs: {max(ask.least_gpus, offering.devices):,} are asked for"
-    place = _first_guess(ask, offering.shape, sizes, planner)
-    found = _plan_from(sizes, place, offering.shape, planner)
-    if found is None:
-        return f"fits in no layout on up to {sizes[-1]:,} GPUs"
-    place, plan = found
-    if _days(ask, plan) * 86400 > SLACK * ask.deadline_seconds:
-        return _larger(ask, offering.shape, sizes, place, plan, planner)
-    while place > 0:
-        smaller = planner.plan(offering.shape, sizes[place - 1])
-        if smaller is None or _days(ask, smaller) * 86400 > SLACK * ask.deadline_seconds:
-            break
-        place, plan = place - 1, smaller
-    return sizes[place], plan
-
-
-def _larger(
-    ask: Ask, shape: Shape, sizes: list[int], place: int, plan: Plan, planner: Planner
-) -> tuple[int, Plan] | str:
-    while place + 1 < len(sizes):
-        larger = planner.plan(shape, sizes[place + 1])
-        if larger is None or _days(ask, larger) > LEAST_GAIN * _days(ask, plan):
-            break
-        place, plan = place + 1, larger
-        if _days(ask, plan) * 86400 <= SLACK * ask.deadline_seconds:
-            break
-    if _days(ask, plan) > MOST_DAYS:
-        return f"takes more than {MOST_DAYS:,.0f} days on {sizes[place]:,} GPUs"
-    return sizes[place], plan
-
-
-def _sizes(devices: int, most: int, least: int) -> list[int]:
-    """Whole machines, doubling: layouts divide them."""
-    doublings = range(max(int(math.log2(max(most / devices, 1))) + 1, 0))
-    sizes = [devices << power for power in doublings]
-    return [size for size in sizes if least <= size <= most]
-
-
-def _first_guess(ask: Ask, shape: Shape, sizes: list[int], planner: Planner) -> int:
-    device = planner.catalog.accelerators[shape.accelerator]
-    peak = device.dense_flops.get(ask.job.precision) or device.dense_flops.get("bf16") or 1e15
-    flops = flops_per_token(ask.job.model, ask.job.seq_len).total * ask.tokens
-    wanted = flops / (FIRST_MFU * peak * ask.deadline_seconds)
-    return next((n for n, size in enumerate(sizes) if size >= wanted), len(sizes) - 1)
-
-
-def _plan_from(
-    sizes: list[int], place: int, shape: Shape, planner: Planner
-) -> tuple[int, Plan] | None:
-    """The first size from here on that holds the job."""
-    for number in range(place, len(sizes)):
-        plan = planner.plan(shape, sizes[number])
-        if plan is not None:
-            return number, plan
-    return None
-
-
-def _days(ask: Ask, plan: Plan) -> float:
-    """Of steps alone."""
-    return ask.tokens / ask.job.step_tokens * plan.prediction.step_seconds / 86400
-
-
 def _lived(
-    ask: Ask, sized: Sequence[_Sized], catalog: Catalog, *, spot: bool
-) -> dict[Setting, Simulation]:
-    """Every setting once."""
+    ask: Ask, sized: Sequence[Cluster], catalog: Catalog, *, spot: bool
+) -> dict[Setting, Simulation | None]:
+    """Every setting once; None where a run gets nowhere."""
     plans = {one.setting: one.plan for one in sized}
     runs = [run_on(setting, plan, ask.tokens, catalog, ask.market, spot=spot)
             for setting, plan in plans.items()]  # fmt: skip
-    if not spot:
-        return dict(zip(plans, live_on_demand(runs, replicas=ask.replicas, seed=ask.seed),
-                        strict=True))  # fmt: skip
-    found = live_on_spot(runs, replicas=ask.replicas, seed=ask.seed)
-    return {setting: one for setting, one in zip(plans, found, strict=True) if one is not None}
-
-
-def _median_prices(catalog: Catalog) -> dict[tuple[str, str], float]:
-    """Of a device's hour, by device and term: the median of the providers' own medians."""
-    every: dict[tuple[str, str], dict[str, list[float]]] = {}
-    for offer in catalog.offers:
-        sellers = every.setdefault((offer.accelerator, offer.term), {})
-        sellers.setdefault(offer.provider, []).append(offer.usd_per_device_hour)
-    return {key: median(map(median, sellers.values())) for key, sellers in every.items()}
+    live = live_on_spot if spot else live_on_demand
+    return dict(zip(plans, live(runs, replicas=ask.replicas, seed=ask.seed), strict=True))
 
 
 def _result(
-    ask: Ask, one: _Sized, lived: Simulation, spot: Simulation | None, catalog: Catalog,
-    usual: dict[tuple[str, str], float],
+    ask: Ask, offering: Offering, steady: list[Lived], spot: list[Lived], catalog: Catalog,
+    usual: Mapping[tuple[str, str], float],
 ) -> Result:  # fmt: skip
     costs = []
-    for price in one.offering.prices:
-        found = spot if price.term == "spot" else lived
+    for price in offering.prices:
         odd = price.usd_per_device_hour < ODD * usual[price.accelerator, price.term]
-        costs.append(_cost(ask, one, price, found, odd=odd))
-    metered = energy_of(lived.ledger, one.plan.prediction, one.offering, catalog)
+        tried: Sequence[Lived | None] = spot if price.term == "spot" else steady
+        found = [_cost(ask, offering, price, run, odd=odd) for run in tried or (None,)]
+        costs.append(min(found, key=lambda cost: _preference(ask, cost)))
+    best = best_term(costs)
+    lived = steady[0] if best is None or best.lived is None else best.lived
     return Result(
-        offering=one.offering,
-        gpus=one.setting.gpus,
-        plan=one.plan,
-        simulation=lived,
-        spot=spot,
+        offering=offering,
         costs=tuple(costs),
-        metered=metered,
+        lived=lived,
+        metered=energy_of(lived.simulation.ledger, offering, catalog),
         tokens=ask.tokens,
         deadline_seconds=ask.deadline_seconds,
     )
 
 
-def _cost(ask: Ask, one: _Sized, price: Offer, found: Simulation | None, *, odd: bool) -> TermCost:
-    terms = one.offering.terms
-    most = terms.most_gpus_reserved if terms is not None and price.term == "reserved" else None
-    problem = ""
-    if found is None:
-        problem = "interrupted more often than it gets anywhere"
-    elif most is not None and found.run.allocated_gpus > most:
-        problem = f"reserved blocks hold {most:,} GPUs at most"
-    usd = math.inf if found is None else ledger_cost(found.ledger, price_of(price)).usd
+def _preference(ask: Ask, cost: TermCost) -> tuple[bool, bool, float]:
+    """Of the sizes that were tried: what can be had, the cheapest in time, else the fastest."""
+    p90 = math.inf if cost.p90_seconds is None else cost.p90_seconds
+    late = p90 > ask.deadline_seconds
+    return bool(cost.problem), late, p90 if late else cost.usd
+
+
+def _moved(ask: Ask, offering: Offering) -> tuple[float, float]:
+    """Seconds and dollars of bringing the data; a price that nobody publishes counts as nothing, and
+    `TermCost.move_usd` says so.
+    """
+    move = ask.moves.get(offering.provider)
+    return (0.0, 0.0) if move is None else (3600 * move.hours[1], move.usd or 0.0)
+
+
+def _cost(
+    ask: Ask, offering: Offering, price: Offer, lived: Lived | None, *, odd: bool
+) -> TermCost:
+    seconds, moved_usd = _moved(ask, offering)
+    found = None if lived is None else lived.simulation
+    usd = math.inf if found is None else ledger_cost(found.ledger, price_of(price)).usd + moved_usd
+    p90 = None if found is None else found.seconds.p90 + seconds
+    problem = _problem(offering, price, found)
+    meets = (not problem and p90 is not None and p90 <= ask.deadline_seconds
+             and (ask.budget_usd is None or usd <= ask.budget_usd))  # fmt: skip
+    slowest = math.inf if lived is None else lived.slowness[1] * lived.simulation.seconds.p90
+    move = ask.moves.get(offering.provider)
     return TermCost(
         term=price.term,
         commitment=price.commitment,
         usd_per_device_hour=price.usd_per_device_hour,
         usd=usd,
-        p50_seconds=None if found is None else found.seconds.p50,
-        p90_seconds=None if found is None else found.seconds.p90,
+        move_usd=0.0 if move is None else move.usd,
+        lived=lived,
+        p50_seconds=None if found is None else found.seconds.p50 + seconds,
+        p90_seconds=p90,
         as_of=price.as_of,
         source=price.source,
         stale=is_stale(price.as_of, ask.today),
         odd=odd,
         problem=problem,
-        meets=not problem
-        and found is not None
-        and found.seconds.p90 <= ask.deadline_seconds
-        and (ask.budget_usd is None or usd <= ask.budget_usd),
+        meets=meets,
+        sure=meets and slowest + seconds <= ask.deadline_seconds,
     )
+
+
+def _problem(offering: Offering, price: Offer, found: Simulation | None) -> str:
+    """Why a run cannot be had at a price."""
+    if found is None:
+        return "interrupted more often than it gets anywhere"
+    if price.term != "reserved":
+        return ""
+    most = None if offering.terms is None else offering.terms.most_gpus_reserved
+    if most is not None and found.run.allocated_gpus > most:
+        return f"reserved blocks hold {most:,} GPUs at most"
+    bounds, days = committed_days(price.commitment), found.seconds.p90 / 86400
+    if bounds is not None and not bounds[0] <= days <= bounds[1]:
+        return f"reserved for {price.commitment}: the run takes {days:,.1f} days (P90)"
+    return ""
+
+
+def committed_days(commitment: str) -> tuple[float, float] | None:
+    """From "1-182 days"; None where the words give no bounds."""
+    found = re.fullmatch(r"(\d+)-(\d+) days", commitment)
+    return None if found is None else (float(found[1]), float(found[2]))

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from computeflow.catalog import Catalog
 from computeflow.comparison.quick import Shape, shape_cluster
+from computeflow.comparison.terms import MOST_PREEMPTIONS
 from computeflow.errors import InputError
 from computeflow.planning import Plan
 from computeflow.scheduling import Policy, Spares
@@ -54,9 +55,10 @@ class Market:
     """Of its logarithm. Assumed."""
 
     def __post_init__(self) -> None:
-        if not 0 <= self.preemptions_per_node_day <= 24:
+        if not 0 <= self.preemptions_per_node_day <= MOST_PREEMPTIONS:
             raise InputError(
-                f"{self.preemptions_per_node_day:g} preemptions per machine and day: 0 to 24"
+                f"{self.preemptions_per_node_day:g} preemptions per machine and day: 0 to "
+                f"{MOST_PREEMPTIONS}"
             )
         if not 0 < self.replace_seconds <= 30 * 86400:
             raise InputError(f"{self.replace_seconds:g} s for another machine: up to 30 days")
@@ -77,12 +79,16 @@ class Setting:
     gpus: int
     site: tuple[str | None, str | None, str | None] = (None, None, None)
     """Tier, cooling and storage by the catalog's names; None: not known."""
+    preemptions_per_node_day: float | None = None
+    """On spot, where the provider's is stated; None: the market's."""
 
 
 def run_on(
     setting: Setting, plan: Plan, tokens: float, catalog: Catalog, market: Market, *, spot: bool
 ) -> Run:
     """One run without spares; of more than ten years, an error."""
+    if setting.preemptions_per_node_day is not None:
+        market = replace(market, preemptions_per_node_day=setting.preemptions_per_node_day)
     cluster = shape_cluster(setting.shape, setting.gpus, catalog)
     if setting.site[2] is not None:
         cluster = replace(cluster, storage=catalog.storage[setting.site[2]])

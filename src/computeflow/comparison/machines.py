@@ -15,8 +15,9 @@ from computeflow.errors import UnknownNameError
 
 DATA = Path(__file__).with_name("data")
 DRAWN = 0.76
-"""Mean draw over rated watts of 8-GPU nodes under heavy training (arXiv:2506.14551), where the catalog
-has no measured figure of the node."""
+"""Mean draw over rated watts of a node of eight H100 under heavy training (arXiv:2506.14551), 7.75 of
+10.2 kW; taken where the catalog has no measured figure of the node. The most that such a node drew, 8.4
+kW, is of arXiv:2412.08602."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from computeflow.catalog import Catalog, Node
+from computeflow.catalog import Accelerator, Catalog, Node
+from computeflow.comparison.machines import DRAWN
 from computeflow.comparison.offers import Offering
 from computeflow.economics import Energy, fill_joules, ledger_energy, supply_of
 from computeflow.ledger import Ledger
-from computeflow.prediction import Prediction
-from computeflow.prediction.power import WAITING
+from computeflow.prediction.power import BUSY, WAITING
 
-HEAVY = 0.76
-"""Of a node's rated power, its mean draw in heavy training: 7.75 of 10.2 kW, 8 x H100
-(arXiv:2412.08602)."""
 USUAL_FACILITY = "average-site"
 """Whose PUE is taken where the provider reports none: the mean of Uptime's survey. Said."""
 
@@ -40,16 +37,14 @@ class Metered:
         )
 
 
-def energy_of(
-    ledger: Ledger, prediction: Prediction, offering: Offering, catalog: Catalog
-) -> Metered:
+def energy_of(ledger: Ledger, offering: Offering, catalog: Catalog) -> Metered:
     """Of a run's ledger, whose time down has no joules: a device that waits draws what ours does."""
     device = catalog.accelerators[offering.accelerator]
     facility = offering.terms.facility if offering.terms is not None else None
     supply = supply_of(offering.grid, catalog.facilities[facility or USUAL_FACILITY].pue)
     if device.tdp_watts is not None:
         ledger = fill_joules(ledger, WAITING * device.tdp_watts)
-    host = host_watts(catalog.nodes.get(device.node) if device.node else None, prediction)
+    host = host_watts(catalog.nodes.get(device.node) if device.node else None, device)
     return Metered(
         energy=ledger_energy(ledger, supply, host_watts=host or 0.0),
         host_known=host is not None,
@@ -57,12 +52,13 @@ def energy_of(
     )
 
 
-def host_watts(node: Node | None, prediction: Prediction) -> float | None:
-    """Of everything beside the device, per device: the node's draw less what its devices draw.
+def host_watts(node: Node | None, device: Accelerator) -> float | None:
+    """Of everything beside the device, per device, whatever the plan.
 
-    None where the node's power is not known.
+    The node's mean draw under heavy load less what its devices draw then (`power.BUSY`). None where
+    either is not known.
     """
-    if node is None or prediction.watts_per_gpu is None:
+    if node is None or device.tdp_watts is None:
         return None
-    watts = node.measured_watts or (HEAVY * node.rated_watts if node.rated_watts else None)
-    return None if watts is None else max(watts / node.count - prediction.watts_per_gpu, 0.0)
+    watts = node.measured_watts or (DRAWN * node.rated_watts if node.rated_watts else None)
+    return None if watts is None else max(watts / node.count - BUSY * device.tdp_watts, 0.0)

@@ -26,7 +26,7 @@ class Move:
     usd: float | None
     """None: the provider's egress price is not known."""
     hours: tuple[float, float]
-    """On the fast and on the slow line."""
+    """On the fast and on the slow line; within one provider none."""
     note: str
 
 
@@ -50,11 +50,13 @@ def move(
         raise InputError(f"a line of {line:g} bytes/s: above zero and finite")
     lines = (line, line) if line is not None else (LINES[1], LINES[0])
     hours = (size_bytes / lines[0] / 3600, size_bytes / lines[1] / 3600)
+    if source == target:
+        hours = (0.0, 0.0)
     terms = book.of(source)
     note = ""
     usd = 0.0 if source == target else egress_usd(terms, size_bytes) if terms else None
     if source == target:
-        note = "the same provider; between regions it may charge"
+        note = "the same provider; between regions it takes time and may cost, neither is known"
     elif usd is None:
         note = f"the egress price of {source} is not known"
     elif terms is not None:

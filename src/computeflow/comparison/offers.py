@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from statistics import median
 
 from computeflow.catalog import Catalog, Grid, Offer
 from computeflow.catalog.lookup import find_offers
@@ -18,6 +19,9 @@ from computeflow.errors import InputError, UnknownNameError
 ASSUMED_NIC = 100e9 / 8 / 8
 """Bytes per second of one device where no network is published: 100 Gb/s Ethernet for a machine of
 eight, as GCP's A2 has. An assumption, and said wherever it is used."""
+ODD = 0.4
+"""Of the providers' median price of the same device on the same term, under which a price is doubted:
+lists of prices have placeholders and slips (SkyPilot's have had $0.01 floors and $700 TPUs)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +77,7 @@ def offerings(
 ) -> list[Offering]:
     """All that fit; `assumed_nic` None leaves out machines whose network is not known."""
     groups: dict[tuple[str, str, str, int, str], list[Offer]] = {}
-    for offer in _chosen(catalog, providers, regions, accelerators):
+    for offer in chosen_offers(catalog, providers, regions, accelerators):
         key = (offer.provider, offer.instance, offer.accelerator, offer.count, offer.region)
         groups.setdefault(key, []).append(offer)
     found = [_offering(catalog, book, prices, assumed_nic) for prices in groups.values()]
@@ -81,7 +85,16 @@ def offerings(
     return _within(known, _meant(catalog, countries), ", ".join(countries))
 
 
-def _chosen(
+def usual_prices(catalog: Catalog) -> dict[tuple[str, str], float]:
+    """Of a device's hour, by device and term: the median of the providers' own medians."""
+    every: dict[tuple[str, str], dict[str, list[float]]] = {}
+    for offer in catalog.offers:
+        sellers = every.setdefault((offer.accelerator, offer.term), {})
+        sellers.setdefault(offer.provider, []).append(offer.usd_per_device_hour)
+    return {key: median(map(median, sellers.values())) for key, sellers in every.items()}
+
+
+def chosen_offers(
     catalog: Catalog, providers: Iterable[str], regions: Iterable[str], accelerators: Iterable[str]
 ) -> list[Offer]:
     """Prices that fit one of the names of each kind; a name that fits nothing is an error."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import datetime
 import tomllib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -13,6 +15,7 @@ import numpy as np
 from computeflow import codec
 from computeflow.catalog import Catalog, Offer
 from computeflow.catalog.rows import Row
+from computeflow.economics import is_stale
 
 DATA = Path(__file__).with_name("data")
 YEAR_DISCOUNT = (0.28, 0.365, 0.45)
@@ -27,9 +30,17 @@ class Rent:
     middle: float
     high: float
     providers: int
-    oldest: str
-    newest: str
+    dates: tuple[str, ...]
+    """Of each price, the oldest first."""
     source: str
+
+    @property
+    def oldest(self) -> str:
+        return self.dates[0]
+
+    @property
+    def newest(self) -> str:
+        return self.dates[-1]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +65,13 @@ def contracts() -> dict[str, Contract]:
     rows = tomllib.loads((DATA / "contracts.toml").read_text(encoding="utf-8"))["contract"]
     found = [codec.decode(Contract, row, f"contracts.toml, {row.get('name')}") for row in rows]
     return {row.name: row for row in found}
+
+
+def aged(dates: Sequence[str], today: datetime.date) -> str:
+    """From when prices are, and how many of them are old by now."""
+    old = sum(is_stale(date, today) for date in dates)
+    span = dates[0] if dates[0] == dates[-1] else f"{dates[0]} to {dates[-1]}"
+    return f"{span}, {old} of {len(dates)} old"
 
 
 def find_rents(catalog: Catalog, accelerator: str) -> Rents:
@@ -81,9 +99,9 @@ def _spread(offers: list[Offer], term: Literal["on-demand", "spot"]) -> Rent | N
         return None
     prices = [offer.usd_per_device_hour for offer in best.values()]
     low, middle, high = (float(v) for v in np.percentile(prices, (10, 50, 90)))
-    dates = sorted(offer.as_of for offer in best.values())
+    dates = tuple(sorted(offer.as_of for offer in best.values()))
     return Rent(
-        low=low, middle=middle, high=high, providers=len(best), oldest=dates[0], newest=dates[-1],
+        low=low, middle=middle, high=high, providers=len(best), dates=dates,
         source=f"catalog offers, {term}, the cheapest region of each of {len(best)} providers",
     )  # fmt: skip
 
@@ -91,13 +109,13 @@ def _spread(offers: list[Offer], term: Literal["on-demand", "spot"]) -> Rent | N
 def _contract(name: str, listed: Rent | None) -> Rent | None:
     row = contracts().get(name)
     if row is not None:
-        return Rent(low=row.low, middle=row.value, high=row.high, providers=0, oldest=row.as_of,
-                    newest=row.as_of, source=row.source)  # fmt: skip
+        return Rent(low=row.low, middle=row.value, high=row.high, providers=0, dates=(row.as_of,),
+                    source=row.source)  # fmt: skip
     if listed is None:
         return None
     least, usual, most = YEAR_DISCOUNT
     return Rent(
         low=listed.low * (1 - most), middle=listed.middle * (1 - usual),
-        high=listed.high * (1 - least), providers=listed.providers, oldest=listed.oldest,
-        newest=listed.newest, source="on-demand less 28 to 45 % for a year (yobitel, digiterialabs)",
+        high=listed.high * (1 - least), providers=listed.providers, dates=listed.dates,
+        source="on-demand less 28 to 45 % for a year (yobitel, digiterialabs)",
     )  # fmt: skip

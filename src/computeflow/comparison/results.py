@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -19,14 +20,35 @@ WEEK = 7 * 86400.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Lived:
+    """A run on one size of cluster."""
+
+    gpus: int
+    """Of the job, without spares."""
+    plan: Plan
+    simulation: Simulation
+
+    @property
+    def slowness(self) -> tuple[float, float]:
+        """Of the run, if the predicted step is as far off as those of 80 % of runs: times as long."""
+        found = self.plan.prediction
+        low, high = found.step_seconds_range
+        return low / found.step_seconds, high / found.step_seconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TermCost:
-    """Of the whole run on one term."""
+    """Of the whole run on one term, on the cheapest of the sizes that were tried for it."""
 
     term: str
     commitment: str
     usd_per_device_hour: float
     usd: float
-    """Infinite where the run does not end."""
+    """Infinite where the run does not end. With bringing the data, as far as that price is known."""
+    move_usd: float | None
+    """In it; None: the egress price is not known, and not in it."""
+    lived: Lived | None
+    """None where the run does not end."""
     p50_seconds: float | None
     p90_seconds: float | None
     as_of: str
@@ -38,30 +60,54 @@ class TermCost:
     problem: str
     """Why it cannot be had on this term; empty: it can."""
     meets: bool
-    """Deadline (P90) and budget."""
+    """Deadline (P90) and budget, if steps are as predicted."""
+    sure: bool
+    """Deadline too if steps are as slow as the end of the predicted range."""
+
+    @property
+    def unstated(self) -> bool:
+        """Reserved for nobody says how long, so what it costs beyond the run is not known."""
+        return self.term == "reserved" and self.commitment == "unstated"
+
+    @property
+    def doubtful(self) -> bool:
+        return self.odd or self.unstated
+
+
+def best_term(costs: Iterable[TermCost]) -> TermCost | None:
+    """The cheapest that can be had; those that meet deadline and budget go first, and a price that is
+    oddly low, or for a commitment that nobody states, only where there is no other.
+    """
+    had = [cost for cost in costs if not cost.problem]
+    return min(had, key=lambda cost: (not cost.meets, cost.doubtful, cost.usd), default=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
     offering: Offering
-    gpus: int
-    """Of the job, without spares."""
-    plan: Plan
-    simulation: Simulation
-    """On demand."""
-    spot: Simulation | None
     costs: tuple[TermCost, ...]
-    metered: Metered
+    lived: Lived
+    """On the best term; where none can be had, on demand."""
     tokens: float
     deadline_seconds: float
+    metered: Metered
+    """Of the run on the best term."""
 
     @property
     def best(self) -> TermCost | None:
-        """The cheapest term that can be had; those that meet deadline and budget go first, and a price
-        that is oddly low only where there is no other.
-        """
-        had = [cost for cost in self.costs if not cost.problem]
-        return min(had, key=lambda cost: (not cost.meets, cost.odd, cost.usd), default=None)
+        return best_term(self.costs)
+
+    @property
+    def gpus(self) -> int:
+        return self.lived.gpus
+
+    @property
+    def plan(self) -> Plan:
+        return self.lived.plan
+
+    @property
+    def simulation(self) -> Simulation:
+        return self.lived.simulation
 
     @property
     def meets(self) -> bool:
@@ -79,16 +125,15 @@ class Result:
         """P50 and P90 on the best term."""
         best = self.best
         if best is None or best.p50_seconds is None or best.p90_seconds is None:
-            return self.simulation.seconds.p50, self.simulation.seconds.p90
+            return self.lived.simulation.seconds.p50, self.lived.simulation.seconds.p90
         return best.p50_seconds, best.p90_seconds
 
     @property
     def seconds_range(self) -> tuple[float, float]:
         """P50 if the predicted step is as far off as those of 80 % of runs."""
-        found = self.plan.prediction
-        low, high = found.step_seconds_range
-        p50, step = self.seconds[0], found.step_seconds
-        return p50 * low / step, p50 * high / step
+        low, high = self.lived.slowness
+        ran, p50 = self.simulation.seconds.p50, self.seconds[0]
+        return p50 - ran + low * ran, p50 - ran + high * ran
 
     @property
     def usd_per_million_tokens(self) -> float | None:
@@ -98,7 +143,7 @@ class Result:
     @property
     def runs_per_week(self) -> float:
         """Of this job, one after another on this cluster."""
-        return WEEK / self.seconds[0]
+        return WEEK / self.simulation.seconds.p50
 
     @property
     def gflops_per_watt(self) -> float | None:
@@ -124,6 +169,11 @@ class Comparison:
     @property
     def meeting(self) -> tuple[Result, ...]:
         return tuple(result for result in self.results if result.meets)
+
+    @property
+    def sure(self) -> tuple[Result, ...]:
+        """Those that meet the ask over the whole range of the predicted step."""
+        return tuple(r for r in self.results if any(cost.sure for cost in r.costs))
 
     @property
     def cheapest_list_price(self) -> Result | None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from computeflow import codec
 from computeflow.comparison.results import Comparison, Result, TermCost
+from computeflow.comparison.workloads import Advice
 
 
 def comparison_data(found: Comparison) -> dict[str, Any]:
@@ -25,6 +26,8 @@ def comparison_data(found: Comparison) -> dict[str, Any]:
         "seed": ask.seed,
         "today": ask.today.isoformat(),
         "searches": found.searches,
+        "meeting": len(found.meeting),
+        "meeting_over_the_range": len(found.sure),
         "results": [result_data(result) for result in found.results],
         "front": [result.offering.name for result in found.front],
         "nearest": None if found.nearest is None else found.nearest.offering.name,
@@ -54,11 +57,13 @@ def result_data(result: Result) -> dict[str, Any]:
         "p90_seconds": p90,
         "seconds_range": result.seconds_range,
         "meets": result.meets,
+        "best_term": None if result.best is None else result.best.term,
         "costs": [_cost_data(cost) for cost in result.costs],
         "usd_per_million_tokens": result.usd_per_million_tokens,
         "joules": energy.joules,
         "grams_co2e": energy.grams,
         "energy_usd": energy.usd,
+        "energy_by_account": {name: codec.encode(line) for name, line in energy.by_account.items()},
         "pue": energy.supply.pue,
         "gflops_per_watt": result.gflops_per_watt,
         "runs_per_week": result.runs_per_week,
@@ -75,6 +80,34 @@ def result_data(result: Result) -> dict[str, Any]:
     }
 
 
+def advice_data(advice: Advice) -> dict[str, Any]:
+    result, cost = advice.result, advice.cost
+    return {
+        "workload": advice.workload,
+        "commodity": advice.commodity,
+        "reason": advice.reason,
+        "offer": None if result is None else result.offering.name,
+        "cost": None if cost is None else _cost_data(cost),
+    }
+
+
 def _cost_data(cost: TermCost) -> dict[str, Any]:
-    data: dict[str, Any] = codec.encode(cost)
-    return data | {"usd": None if math.isinf(cost.usd) else cost.usd}
+    lived = cost.lived
+    return {
+        "term": cost.term,
+        "commitment": cost.commitment,
+        "gpus": None if lived is None else lived.gpus,
+        "usd_per_device_hour": cost.usd_per_device_hour,
+        "usd": None if math.isinf(cost.usd) else cost.usd,
+        "move_usd": cost.move_usd,
+        "p50_seconds": cost.p50_seconds,
+        "p90_seconds": cost.p90_seconds,
+        "as_of": cost.as_of,
+        "source": cost.source,
+        "stale": cost.stale,
+        "odd": cost.odd,
+        "unstated": cost.unstated,
+        "problem": cost.problem,
+        "meets": cost.meets,
+        "meets_over_the_range": cost.sure,
+    }

@@ -28,6 +28,8 @@ that: other lengths, latency limits and software move it as far."""
 WEIGHT_BYTES = {"bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "fp4": 0.5}
 KV_BYTES = {"bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "fp4": 1.0}
 """Of a key or value: caches are kept in eight bits below 16-bit weights."""
+USUAL = "fp8"
+"""Precision that models are served in where none is asked for."""
 FILLED = 0.9
 """Of the device's memory, that weights and caches may fill: vLLM's default (gpu_memory_utilization)."""
 LEAST_FREE = 0.2
@@ -43,6 +45,8 @@ North. Other backbones and the internet differ."""
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Served:
     accelerator: str
+    precision: str
+    """Of the weights: what was asked for, or bf16 where the device has no peak in it."""
     replica_gpus: int
     batch: int
     tokens_per_second_per_gpu: tuple[float, float]
@@ -57,16 +61,24 @@ class Served:
 
 def served(
     model: Model, catalog: Catalog, devices: Iterable[str], *, prompt: int = 1024, output: int = 256,
-    precision: str = "fp8",
+    precision: str = USUAL, offers: Sequence[Offer] | None = None,
 ) -> list[Served]:  # fmt: skip
-    """By device, cheapest first; devices without the precision's peak serve in bf16."""
+    """By device, cheapest first; devices without the precision's peak serve in bf16.
+
+    `offers`: whose prices count; None: all of the catalog.
+    """
     if prompt < 0 or output < 1:
         raise InputError(f"prompts of {prompt} and answers of {output} tokens")
     if precision not in WEIGHT_BYTES:
         raise UnknownNameError("precision", precision, WEIGHT_BYTES)
-    found = [_served(model, catalog.accelerators[name], catalog.offers, prompt, output, precision)
+    prices = catalog.offers if offers is None else offers
+    found = [_served(model, catalog.accelerators[name], prices, prompt, output, precision)
              for name in devices]  # fmt: skip
     known = [one for one in found if one is not None]
+    if not known:
+        raise InputError(
+            f"prompts of {prompt:,} and answers of {output:,} tokens: no device holds one of them"
+        )
     return sorted(known, key=lambda s: s.usd_per_million[0] if s.usd_per_million else math.inf)
 
 
@@ -89,6 +101,7 @@ def _served(
         cost = (min(per_hour) / 3600 / high * 1e6, max(per_hour) / 3600 / low * 1e6)
     return Served(
         accelerator=device.name,
+        precision=used,
         replica_gpus=gpus,
         batch=batch,
         tokens_per_second_per_gpu=(low, high),
@@ -158,7 +171,9 @@ def places() -> list[str]:
 def chains(
     users: str, *, calls: int = 1, hops: int = 1, onramp_seconds: float = 0.0
 ) -> Sequence[Chain]:
-    """To every other region, nearest first; within one region the network is short."""
+    """To every region, nearest first. Within the users' own no trip over the backbone is counted: what
+    its own network takes is not in the source.
+    """
     if users not in places():
         raise UnknownNameError("region of users", users, places(), hint=", ".join(places()))
     if calls < 1 or hops < 1 or not 0 <= onramp_seconds < math.inf:
@@ -173,4 +188,6 @@ def chains(
         for pair, seconds in round_trips().items()
         if users in pair
     ]
+    found.append(Chain(users=users, place=users, round_trip_seconds=0.0,
+                       network_seconds=calls * hops * onramp_seconds))  # fmt: skip
     return sorted(found, key=lambda chain: chain.round_trip_seconds)

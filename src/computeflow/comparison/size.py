@@ -10,9 +10,10 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from computeflow.catalog import Accelerator, Catalog, Offer
+from computeflow.catalog import Accelerator, Catalog
 from computeflow.catalog.parameters import count_parameters
 from computeflow.comparison.metering import host_watts
+from computeflow.comparison.offers import ODD, usual_prices
 from computeflow.comparison.quick import Planner, Shape
 from computeflow.economics import is_stale
 from computeflow.errors import InputError
@@ -29,6 +30,8 @@ WIRED = 256
 """GPUs from which the network is asked about: on 64, 100 Gb/s a device keep 98 % of the MFU."""
 KEPT = 0.95
 """Of the MFU on the fastest of these networks, that a network must keep to be enough."""
+MOST_TOKENS = 1e18
+"""Far beyond all text there is; products of larger ones leave the range of floats."""
 PUES = (1.1, 1.56)
 """From direct-liquid halls to Uptime's mean (catalog: cooling direct-liquid, facility average-site)."""
 
@@ -59,13 +62,15 @@ class Floor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PriceRange:
-    """On demand, per device and hour, over all offers of the device."""
+    """On demand, per device and hour, over all offers of the device but oddly low ones."""
 
     low: float
     high: float
     offers: int
     oldest: str
     newest: str
+    odd: int
+    """Prices that were left out (`offers.ODD`)."""
     stale: int
     """How many of the prices are older than half a year."""
 
@@ -81,10 +86,11 @@ class Device:
     """None: nobody in the catalog offers it."""
 
     def usd(self, cell: Cell) -> tuple[float, float] | None:
-        """From the cheapest offer to the dearest."""
+        """From the cheapest offer for the fewest days to the dearest for the most."""
         if self.price is None:
             return None
-        return self.price.low * cell.gpu_hours, self.price.high * cell.gpu_hours
+        least, most = (24 * cell.gpus * days for days in cell.days_range)
+        return self.price.low * least, self.price.high * most
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,6 +125,8 @@ def size(
 ) -> Size:  # fmt: skip
     if not 0 < tokens < math.inf:
         raise InputError(f"{tokens:g} tokens: above zero and finite")
+    if tokens > MOST_TOKENS:
+        raise InputError(f"{tokens:g} tokens: {MOST_TOKENS:g} at most")
     for count in counts:
         if not 1 <= count <= 2**20:
             raise InputError(f"{count} GPUs: 1 to {2**20:,}")
@@ -160,7 +168,7 @@ def _device(
         peak_flops=device.dense_flops.get(planner.job.precision, math.nan),
         floor=_floor(device, shape, planner),
         cells=tuple(cells),
-        price=_price(device, planner.catalog.offers, today),
+        price=_price(device, planner.catalog, today),
     )
 
 
@@ -180,7 +188,7 @@ def _cell(plan: Plan, tokens: float, device: Accelerator, catalog: Catalog) -> C
     low, high = (end / found.step_seconds for end in found.step_seconds_range)
     mfu = found.ledger.mfu or 0.0
     node = catalog.nodes[device.node] if device.node is not None else None
-    host = host_watts(node, found)
+    host = host_watts(node, device)
     watts = None
     if found.watts_per_gpu is not None:
         watts = found.layout.gpus * (found.watts_per_gpu + (host or 0.0))
@@ -210,14 +218,17 @@ def _floor(device: Accelerator, shape: Shape, planner: Planner) -> Floor | None:
     return None
 
 
-def _price(device: Accelerator, offers: Iterable[Offer], today: datetime.date) -> PriceRange | None:
-    found = [o for o in offers if o.accelerator == device.name and o.term == "on-demand"]
-    if not found:
+def _price(device: Accelerator, catalog: Catalog, today: datetime.date) -> PriceRange | None:
+    listed = [o for o in catalog.offers if o.accelerator == device.name and o.term == "on-demand"]
+    if not listed:
         return None
+    least = ODD * usual_prices(catalog)[device.name, "on-demand"]
+    found = [offer for offer in listed if offer.usd_per_device_hour >= least]
     prices = [offer.usd_per_device_hour for offer in found]
     dates = sorted(offer.as_of for offer in found)
     return PriceRange(
-        low=min(prices), high=max(prices), offers=len(found), oldest=dates[0], newest=dates[-1],
+        low=min(prices), high=max(prices), offers=len(found), odd=len(listed) - len(found),
+        oldest=dates[0], newest=dates[-1],
         stale=sum(is_stale(offer.as_of, today) for offer in found),
     )  # fmt: skip
 

@@ -81,9 +81,10 @@ def _share(result: Result, runs: int, deadline: float, known: bool) -> Share:
     best = result.best
     assert best is not None
     in_a_row = max(int(deadline // result.seconds[1]), 1)
+    moved = best.move_usd or 0.0  # data come once for all runs
     return Share(
-        result=result, runs=runs, at_once=math.ceil(runs / in_a_row), usd=runs * best.usd,
-        limit_known=known,
+        result=result, runs=runs, at_once=math.ceil(runs / in_a_row),
+        usd=runs * (best.usd - moved) + moved, limit_known=known,
     )  # fmt: skip
 
 

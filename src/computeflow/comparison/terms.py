@@ -7,19 +7,24 @@ field that is None, is not known; nothing is guessed here.
 from __future__ import annotations
 
 import csv
+import math
 import re
 import tomllib
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, ClassVar
 
 from computeflow import codec
 from computeflow.catalog import Catalog, Grid, Offer, Row
-from computeflow.errors import InputError
+from computeflow.errors import InputError, UnknownNameError
 
 DATA = Path(__file__).with_name("data")
+MOST_PREEMPTIONS = 24
+"""Of a machine in a day, that are simulated."""
 EU = frozenset(
     {
         "austria", "belgium", "bulgaria", "croatia", "cyprus", "czechia", "denmark", "estonia",
@@ -54,12 +59,22 @@ class Terms(Row):
     egress_tiers: tuple[tuple[float, float], ...] = ()
     """Bytes of a month up to which a price in $ per GB holds; empty: not known."""
     preemptions_per_node_day: float | None = None
+    """Of its spot machines; None: as `living.Market` has it."""
 
     def __post_init__(self) -> None:
         super(Terms, self).__post_init__()
-        ends = [end for end, _ in self.egress_tiers]
-        if ends != sorted(ends) or any(usd < 0 for _, usd in self.egress_tiers):
+        for what in ("most_gpus", "most_gpus_reserved"):
+            count = getattr(self, what)
+            if count is not None and count < 1:
+                raise InputError(f"{self.name}: {what} = {count}: one or more")
+        ends = [0.0, *(end for end, _ in self.egress_tiers)]
+        rising = all(low < high for low, high in pairwise(ends))  # never with nan
+        if not rising or not all(0 <= usd < math.inf for _, usd in self.egress_tiers):
             raise InputError("egress_tiers: rising bytes, each with $ per GB from zero up")
+        rate = self.preemptions_per_node_day
+        if rate is not None and not 0 <= rate <= MOST_PREEMPTIONS:
+            raise InputError(f"{self.name}: {rate:g} preemptions per machine and day: 0 to "
+                             f"{MOST_PREEMPTIONS}")  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,8 +138,13 @@ class _File:
     network: tuple[Network, ...] = field(default=())
 
 
-def load_terms(text: str | None = None, where: str = "terms") -> Book:
-    """The packaged rows, under those of a user's file in the same form."""
+def load_terms(
+    text: str | None = None, where: str = "terms", *, providers: Iterable[str] | None = None
+) -> Book:
+    """The packaged rows, with those of a user's file in the same form over them, field by field.
+
+    `providers`: names that the file may speak of; None: any.
+    """
     packaged = _packaged()
     if text is None:
         return packaged
@@ -133,10 +153,23 @@ def load_terms(text: str | None = None, where: str = "terms") -> Book:
     except (ValueError, RecursionError) as error:
         raise InputError(f"{where}: not TOML: {error}") from None
     own = codec.decode(_File, data, where)
-    return Book(
-        terms=packaged.terms | {row.name: row for row in own.terms},
-        networks=(*own.network, *packaged.networks),
-    )
+    if providers is not None:
+        known = sorted({*providers, *packaged.terms})
+        for name in (*(row.name for row in own.terms), *(row.provider for row in own.network)):
+            if name not in known:
+                raise UnknownNameError("provider", name, known)
+    terms = dict(packaged.terms)
+    for row, stated in zip(own.terms, data.get("terms", ()), strict=True):
+        terms[row.name] = _over(terms.get(row.name), row, stated)
+    return Book(terms=terms, networks=(*own.network, *packaged.networks))
+
+
+def _over(under: Terms | None, row: Terms, stated: Iterable[str]) -> Terms:
+    """What a row states over what was known; both are sources."""
+    if under is None:
+        return row
+    changes = {name: getattr(row, name) for name in stated}
+    return replace(under, **changes | {"source": f"{row.source}; else {under.source}"})
 
 
 @cache

@@ -8,13 +8,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, get_args
 
-from computeflow.comparison.results import Comparison, Result
+from computeflow.comparison.results import Comparison, Result, TermCost
 from computeflow.errors import UnknownNameError
 
-Workload = Literal["frontier", "production", "exploration", "serving", "agentic"]
-WORKLOADS: tuple[str, ...] = get_args(Workload)
 TRAINING = ("frontier", "production", "exploration")
 GOOD_NETWORK = 12.5e9
 """Bytes per second of a device, from which a network counts as one for training: 100 Gb/s."""
@@ -25,6 +22,8 @@ class Advice:
     workload: str
     result: Result | None
     """None: nothing meets the ask."""
+    cost: TermCost | None
+    """On the term that the reason speaks of."""
     commodity: bool
     """Whether compute without a training network does."""
     reason: str
@@ -34,16 +33,18 @@ def advise(found: Comparison, workload: str) -> Advice:
     if workload not in TRAINING:
         raise UnknownNameError("training workload", workload, TRAINING)
     if not found.meeting:
-        return Advice(workload=workload, result=None, commodity=False,
+        return Advice(workload=workload, result=None, cost=None, commodity=False,
                       reason="nothing meets deadline and budget")  # fmt: skip
     if workload == "exploration":
         return _exploration(found)
-    good = [result for result in found.meeting if is_networked(result)]
     if workload == "frontier":
-        reason = "the fastest P90 on a published network of 100 Gb/s a device and more"
-        return _first(good, "frontier", lambda r: r.seconds[1], reason)
-    return _first(good, "production", _steady_usd,
-                  "the cheapest on such a network that nobody takes back")  # fmt: skip
+        return _steady(
+            found, workload, lambda cost: cost.p90_seconds or math.inf,
+            "the least P90 on a published network of 100 Gb/s a device and more that nobody takes "
+            "back; clusters are the cheapest that keep the deadline, so an earlier one asks for larger",
+        )  # fmt: skip
+    return _steady(found, workload, lambda cost: cost.usd,
+                   "the cheapest on such a network that nobody takes back")  # fmt: skip
 
 
 def is_networked(result: Result) -> bool:
@@ -52,34 +53,35 @@ def is_networked(result: Result) -> bool:
     return result.offering.network_known and result.offering.joined and rate >= GOOD_NETWORK
 
 
-def _steady_usd(result: Result) -> float:
-    """On demand or reserved."""
-    return min((c.usd for c in result.costs if c.meets and c.term != "spot"), default=math.inf)
-
-
-def _first(
-    among: list[Result], workload: str, key: Callable[[Result], float], reason: str
+def _steady(
+    found: Comparison, workload: str, key: Callable[[TermCost], float], reason: str
 ) -> Advice:
-    best = min(among, key=key, default=None)
-    if best is None or key(best) == math.inf:
-        return Advice(workload=workload, result=None, commodity=False,
-                      reason="nothing that meets the ask has a published training network")  # fmt: skip
-    return Advice(workload=workload, result=best, commodity=False, reason=reason)
+    """The least by a key, on demand or reserved; prices in doubt only where there are no others."""
+    terms = [(result, cost) for result in found.meeting if is_networked(result)
+             for cost in result.costs if cost.meets and cost.term != "spot"]  # fmt: skip
+    if not terms:
+        return Advice(workload=workload, result=None, cost=None, commodity=False,
+                      reason="nothing that meets the ask has a published training network and a "
+                      "price that nobody takes back")  # fmt: skip
+    result, cost = min(terms, key=lambda one: (one[1].doubtful, key(one[1])))
+    return Advice(workload=workload, result=result, cost=cost, commodity=False, reason=reason)
 
 
 def _exploration(found: Comparison) -> Advice:
     """The cheapest, whatever it is; commodity where no training network is needed for it."""
     best = found.meeting[0]
     networked = next((r for r in found.meeting if is_networked(r)), None)
+    commodity = True
     if best.gpus <= best.offering.devices:
         reason = "commodity compute is fine for this: it runs in one machine, and needs no network"
-        return Advice(workload="exploration", result=best, commodity=True, reason=reason)
-    if not is_networked(best):
+    elif not is_networked(best):
         least = "no offer with a training network meets the ask"
         if networked is not None and networked.best is not None and best.best is not None:
             more = networked.best.usd / best.best.usd - 1
             least = f"the cheapest with a training network costs {100 * more:.0f} % more"
         reason = f"commodity compute is fine for this: {least}"
-        return Advice(workload="exploration", result=best, commodity=True, reason=reason)
-    reason = "a training network pays for itself: the cheapest run is on one"
-    return Advice(workload="exploration", result=best, commodity=False, reason=reason)
+    else:
+        commodity = False
+        reason = "a training network pays for itself: the cheapest run is on one"
+    return Advice(workload="exploration", result=best, cost=best.best, commodity=commodity,
+                  reason=reason)  # fmt: skip

@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from computeflow.comparison.rents import aged
+from computeflow.economics.ages import STALE_DAYS
 from computeflow.ledger import ACCOUNTS
 from computeflow.views.figures import OWNERS, Data, Figure, base_layout, value_axis
 from computeflow.views.tables import Table, columns
 
 if TYPE_CHECKING:
     from computeflow.comparison.building.decide import Decision, Swing
+    from computeflow.comparison.building.inputs import CostInput
     from computeflow.comparison.building.published import Recomputed
     from computeflow.comparison.building.rules import Rule
 
 Three = tuple[float, float, float]
 _NEVER = "never"
+_PRICES = {
+    "on_demand_usd": "on demand",
+    "contract_usd": "on a contract",
+    "server_usd_per_gpu": "a machine, per GPU",
+}
 _SHOWN_MONTHS = (1, 3, 6, 12, 18, 24, 36, 48, 60, 72)
 
 
-def decisions_table(found: Mapping[str, Decision]) -> Table:
+def decisions_table(found: Mapping[str, Decision], today: datetime.date) -> Table:
     """One row for each job."""
     rows = []
     for name, one in found.items():
@@ -43,11 +52,12 @@ def decisions_table(found: Mapping[str, Decision]) -> Table:
             "all inputs. even: months of use after which owning has cost less, sold then. never: "
             "draws in which it does not within 72 months. build: draws in which owning is cheaper "
             "over the fleet's life.",
+            *prices_from(next(iter(found.values())), today),
         ),
     )  # fmt: skip
 
 
-def decision_table(one: Decision) -> Table:
+def decision_table(one: Decision, today: datetime.date) -> Table:
     need, life, run = one.need, one.life, one.one_run
     low, mid, high = (_month(value) for value in one.break_even)
     share = [("-" if v is None else f"{100 * v:.0f} %") for v in one.busy_even]
@@ -68,21 +78,26 @@ def decision_table(one: Decision) -> Table:
             ("months to break even", f"{mid} ({low} to {high}); never within 72 in "
              f"{100 * one.never:.0f} % of draws"),
             ("hours that must be used", f"{share[1]} ({share[0]} to {share[2]}) against on-demand"),
-            ("spares bought", f"{one.fleet.spare_gpus:,} GPUs"),
+            ("bought", f"{one.fleet.machines:,} machines of {one.fleet.node_gpus} GPUs, "
+             f"{one.fleet.machines - one.fleet.used_machines:,} of them spare"),
             ("hall", one.fleet.hall),
         ),
         notes=(f"P50 (P10 to P90) over {one.draws} draws of all inputs. Assumed of the run: "
                f"{'; '.join(need.assumed)}.",
-            *(_rented_from(one, name) for name in ("on_demand_usd", "contract_usd")),),
+            *prices_from(one, today),),
     )  # fmt: skip
 
 
-def _rented_from(one: Decision, name: str) -> str:
-    row = one.inputs[name]
-    return (
-        f"{name.removesuffix('_usd').replace('_', '-')}: {row.value:.2f} ({row.low:.2f} to "
-        f"{row.high:.2f}) USD, {row.source}, {row.as_of}."
-    )
+def prices_from(one: Decision, today: datetime.date) -> tuple[str, ...]:
+    """What is paid for machines and for rent, from whom, and how old those prices are."""
+    found = []
+    for name, label in _PRICES.items():
+        row = one.inputs[name]
+        age = aged(row.dates or (row.as_of,), today)
+        ends = "" if row.low == row.high else f" ({_plain(row.low)} to {_plain(row.high)})"
+        dated = "stated" if row.basis == "stated" else f"{row.source}; {age}"
+        found.append(f"{label}: {_plain(row.value)}{ends} USD, {dated}.")
+    return (*found, f"old: of more than {STALE_DAYS} days on {today.isoformat()}.")
 
 
 def swings_table(one: Decision, most: int = 6) -> Table:
@@ -199,10 +214,15 @@ def inputs_table(one: Decision) -> Table:
                         wrap="what,source"),
         rows=tuple(
             (row.name, _plain(row.value), f"{_plain(row.low)} to {_plain(row.high)}", row.basis,
-             f"{row.doc} ({row.unit})", f"{row.source} ({row.as_of})")
+             f"{row.doc} ({row.unit})", f"{row.source} ({_dated(row)})")
             for row in one.inputs.values()
         ),
     )  # fmt: skip
+
+
+def _dated(row: CostInput) -> str:
+    last = row.dates[-1] if row.dates else row.as_of
+    return row.as_of if last == row.as_of else f"{row.as_of} to {last}"
 
 
 def break_even_figure(one: Decision) -> Figure:

@@ -52,8 +52,8 @@ def reasons_table(found: Sequence[Checked]) -> Table:
 
 def _counted(found: Sequence[Checked]) -> str:
     count = Counter(one.answer.verdict for one in found)
-    listed = ", ".join(f"{count[name]} {name}" for name in _MEANINGS if count[name])  # type: ignore[index]
-    return f"{len(found)} claims: {listed}."
+    listed = ", ".join(f"{name} {count[name]}" for name in _MEANINGS if count[name])  # type: ignore[index]
+    return f"{len(found)} claims by verdict: {listed}."
 
 
 def path_table(steps: Sequence[PathStep]) -> Table:

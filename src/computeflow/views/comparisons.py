@@ -43,8 +43,10 @@ def summary_table(found: Comparison) -> Table:
         ("job", f"{ask.job.model.name}, {format_si(ask.tokens, '')} tokens, {ask.job.global_batch:,} x "
          f"{ask.job.seq_len:,} a step, {ask.job.precision}"),
         ("asked", f"P90 within {format_seconds(ask.deadline_seconds)}"
-         + (f", {usd_text(ask.budget_usd)} at most" if ask.budget_usd is not None else "")),
-        ("offers", f"{len(found.results):,} run, {len(found.meeting):,} of them as asked; "
+         + (f", {usd_text(ask.budget_usd)} at most" if ask.budget_usd is not None else "")
+         + (", with bringing the data" if ask.moves else "")),
+        ("offers", f"{len(found.results):,} run, {len(found.meeting):,} of them as asked, "
+         f"{len(found.sure):,} also if steps are as slow as the range of the prediction; "
          f"{len(found.refused):,} do not; {found.searches:,} plans searched"),
     ]  # fmt: skip
     if found.meeting:
@@ -52,10 +54,12 @@ def summary_table(found: Comparison) -> Table:
     elif found.nearest is not None:
         rows.append(("nothing meets it", f"nearest: {_words(found.nearest)}"))
     listed = found.cheapest_list_price
-    if listed is not None and listed.best is not None:
+    if listed is not None:
         cost = listed.cost("on-demand")
-        price = "" if cost is None else f"{cost.usd_per_device_hour:.2f} $/h; "
-        rows.append(("cheapest list price", f"{price}{_words(listed)}"))
+        assert cost is not None
+        rows.append(
+            ("cheapest list price", f"{cost.usd_per_device_hour:.2f} $/h; {_words(listed, cost)}")
+        )
     return Table(
         title="What was compared", columns=columns("what", "is", wrap="is"), rows=tuple(rows)
     )
@@ -65,50 +69,63 @@ def usd_text(usd: float | None) -> str:
     return "-" if usd is None else f"${format_si(usd, '')}".replace(" ", "")
 
 
-def _words(result: Result) -> str:
-    best = result.best
-    if best is None:
+def _words(result: Result, cost: TermCost | None = None) -> str:
+    """Of a run on one term, else on the best one."""
+    cost = cost or result.best
+    if cost is None or cost.lived is None or cost.p50_seconds is None or cost.p90_seconds is None:
         return result.offering.name
-    p50, p90 = (seconds / DAY for seconds in result.seconds)
-    term = f"{best.term} ({best.commitment})" if best.commitment else best.term
+    term = f"{cost.term} ({cost.commitment})" if cost.commitment else cost.term
     return (
-        f"{result.offering.name}, {result.gpus:,} {result.offering.accelerator}, {term}, "
-        f"{usd_text(best.usd)}, {p50:.1f} days (P90 {p90:.1f}), price of {best.as_of}"
-        + _flags(best)
+        f"{result.offering.name}, {cost.lived.gpus:,} {result.offering.accelerator}, {term}, "
+        f"{usd_text(cost.usd)}, {cost.p50_seconds / DAY:.1f} days (P90 {cost.p90_seconds / DAY:.1f}), "
+        f"price of {cost.as_of}" + _flags(cost)
     )
 
 
 def _flags(cost: TermCost) -> str:
-    return (" OLD" if cost.stale else "") + (" ODD" if cost.odd else "")
+    flags = {"OLD": cost.stale, "ODD": cost.odd, "UNSTATED": cost.unstated}
+    return "".join(f" {flag}" for flag, is_so in flags.items() if is_so)
 
 
 def runs_table(found: Comparison, shown: Sequence[Result]) -> Table:
+    """Numbers, which the other tables share, with the names of the offers below."""
     rows = []
     for number, result in enumerate(shown, start=1):
         best, ledger = result.best, result.plan.prediction.ledger
         p50, p90 = (seconds / DAY for seconds in result.seconds)
+        low, high = (seconds / DAY for seconds in result.seconds_range)
         rows.append(
             (
-                f"{number}{'' if result.meets else '*'}", result.offering.name,
-                f"{result.gpus:,} {result.offering.accelerator}",
+                f"{number}{_mark(result)}", f"{result.gpus:,}",
                 f"{100 * (ledger.mfu or 0):.0f} ({100 * (ledger.mfu_palm or 0):.0f})",
                 f"{100 * result.simulation.goodput.p50:.0f}", f"{p50:.1f} / {p90:.1f}",
+                f"{low:.1f} to {high:.1f}",
                 "-" if best is None else usd_text(best.usd), "-" if best is None else best.term,
             )
         )  # fmt: skip
     more = len(found.results) - len(shown)
+    left = f"{more:,} more results, other regions among them, are in -o json."
     return Table(
         title="Best plan and simulated run of each machine type, in its cheapest region",
-        columns=columns("#", "offer", "GPUs", "MFU %", "goodput %", "days P50 / P90", "$", "term",
-                        right="#,MFU %,goodput %,days P50 / P90,$", wrap="offer,GPUs,term"),
+        columns=columns("#", "GPUs", "MFU %", "goodput %", "days P50 / P90", "range", "$", "term",
+                        right="#,GPUs,MFU %,goodput %,days P50 / P90,range,$"),
         rows=tuple(rows),
         notes=(
-            f"{more:,} more results, other regions among them, are in -o json.",
-            "* misses deadline or budget. MFU is of the dense peak, in brackets by the PaLM "
-            "convention. Goodput is on demand; days and $ are on the cheapest term that meets what was "
+            *(f"{n}: {result.offering.accelerator}, {result.offering.name}"
+              for n, result in enumerate(shown, start=1)),
+            *((left,) if more else ()),
+            "* misses deadline or budget. ? meets them if steps are as predicted, not over the whole "
+            "range: the P50 if the step is as far off as those of 80 % of runs. MFU is of the dense "
+            "peak, in brackets by the PaLM convention. All is on the cheapest term that meets what was "
             "asked.",
         ),
     )  # fmt: skip
+
+
+def _mark(result: Result) -> str:
+    if not result.meets:
+        return "*"
+    return "" if result.best is not None and result.best.sure else "?"
 
 
 def money_table(shown: Sequence[Result]) -> Table:
@@ -128,7 +145,8 @@ def money_table(shown: Sequence[Result]) -> Table:
         rows=tuple(rows),
         notes=(
             "OLD: the price is older than 180 days. ODD: far under what others ask for the device. "
-            "Spot is simulated with preemptions, waiting and checkpoints.",
+            "UNSTATED: for a commitment that the list does not state, billed for the run alone. Spot "
+            "is simulated with preemptions, waiting and checkpoints.",
         ),
     )  # fmt: skip
 
@@ -136,7 +154,9 @@ def money_table(shown: Sequence[Result]) -> Table:
 def _money(result: Result, term: str) -> str:
     cost = result.cost(term)
     if cost is not None:
-        return f"{usd_text(cost.usd)} {cost.as_of}{_flags(cost)}"
+        other = cost.lived is not None and cost.lived.gpus != result.gpus
+        size = f" on {cost.lived.gpus:,}" if cost.lived and other else ""
+        return f"{usd_text(cost.usd)}{size} {cost.as_of}{_flags(cost)}"
     problems = [one.problem for one in result.costs if one.term == term]
     return problems[0] if problems else "-"
 
@@ -162,7 +182,8 @@ def quality_table(shown: Sequence[Result]) -> Table:
                         wrap="network,access,largest"),
         rows=tuple(rows),
         notes=(
-            "Energy is at the meter, with hosts and PUE where they are known (-o json says). tCO2e by "
+            "Energy is of the run on the best term, at the meter, with hosts and PUE where they are "
+            "known (-o json says). tCO2e by "
             "the region's yearly grid mean. Largest: GPUs of one contiguous cluster, where published. "
             "Site tier, cooling, storage, support and lead time are published by almost nobody: state "
             "yours with --terms.",
@@ -179,7 +200,7 @@ def detail_table(result: Result) -> Table:
         ("step's own range", f"{low:.1f} to {high:.1f} days, if the predicted step is as far off as "
          "those of 80 % of runs"),
         ("goodput", format_share(result.simulation.goodput.p50)),
-        ("spare machines", f"{result.simulation.run.policy.spares.nodes} on demand"),
+        ("spare machines", f"{result.simulation.run.policy.spares.nodes}"),
         ("saves", f"every {format_seconds(result.simulation.interval_seconds)} of work"),
         ("country", offering.country or "not known"),
         ("orchestration", offering.orchestration),
@@ -189,6 +210,7 @@ def detail_table(result: Result) -> Table:
         ("lead time", (terms.lead if terms else "") or "not known"),
         ("availability", "not known: ask the provider"),
         ("energy", "; ".join(result.metered.notes) or "device, host, PUE and grid are known"),
+        ("MWh by account", _energy_words(result)),
         ("assumed", "; ".join(found.assumed)),
     ]  # fmt: skip
     return Table(
@@ -198,8 +220,20 @@ def detail_table(result: Result) -> Table:
     )
 
 
+def _energy_words(result: Result) -> str:
+    """Of the accounts that take the most, with what the others take together."""
+    lines = result.metered.energy.by_account
+    taken = {name: line.joules / 3.6e9 for name, line in lines.items() if line.joules is not None}
+    if len(taken) < len(lines) or not taken:
+        return "not known"
+    most = sorted(taken, key=lambda name: -taken[name])
+    rest = math.fsum(taken[name] for name in most[6:])
+    words = [f"{name} {taken[name]:,.1f}" for name in most[:6] if taken[name] > 0]
+    return ", ".join(words) + (f", {len(most) - 6} more {rest:,.1f}" if rest else "")
+
+
 def advice_table(advice: Advice) -> Table:
-    where = "-" if advice.result is None else _words(advice.result)
+    where = "-" if advice.result is None else _words(advice.result, advice.cost)
     rows = (("answer", where), ("because", advice.reason))
     return Table(
         title=f"For {advice.workload}", columns=columns("what", "is", wrap="is"), rows=rows

@@ -58,7 +58,11 @@ def moves_table(moves: Sequence[Move]) -> Table:
         title=f"Bringing {size} from {source}",
         columns=columns("to", "egress $", "hours", "source", right="egress $,hours", wrap="source"),
         rows=rows,
-        notes=("Hours on lines of 100 and 10 Gb/s, or on the one that was stated.",),
+        notes=(
+            "Hours on lines of 100 and 10 Gb/s, or on the one that was stated. The run starts after "
+            "the slower of them; days and $ of the comparison have it in them, an egress price that is "
+            "not known is not in them.",
+        ),
     )
 
 
@@ -146,20 +150,23 @@ def served_table(found: Sequence[Served], model: str, prompt: int, output: int) 
         fast, slow = one.seconds_per_token
         rows.append(
             (
-                one.accelerator, f"{one.replica_gpus}", f"{one.batch:,}", f"{low:,.0f} to {high:,.0f}",
+                one.accelerator, one.precision, f"{one.replica_gpus}", f"{one.batch:,}",
+                f"{low:,.0f} to {high:,.0f}",
                 f"{1e3 * fast:,.0f} to {1e3 * slow:,.0f}",
                 "no offer" if cost is None else f"{cost[0]:.2f} to {cost[1]:.2f}", one.as_of,
             )
         )  # fmt: skip
     return Table(
         title=f"Serving {model}: prompts of {prompt:,}, answers of {output:,} tokens; coarse",
-        columns=columns("device", "GPUs", "batch", "tokens/s", "ms a token", "$ per M", "prices from",
-                        right="GPUs,batch,tokens/s,ms a token,$ per M", wrap="tokens/s,ms a token"),
+        columns=columns("device", "in", "GPUs", "batch", "tokens/s", "ms a token", "$ per M",
+                        "prices from", right="GPUs,batch,tokens/s,ms a token,$ per M",
+                        wrap="tokens/s,ms a token,$ per M"),
         rows=tuple(rows),
         notes=(
-            "tokens/s of one GPU. Coarse: 17 to 70 % of a roofline at the fullest batch, every GPU "
-            "busy all the time, on-demand prices from the cheapest to the dearest; $ per million "
-            "tokens of output.",
+            "In: the precision of the weights; bf16 where the device has no peak in the one that was "
+            "asked for (fp8, if none was). tokens/s of one GPU. Coarse: 17 to 70 % of a roofline at "
+            "the fullest batch, every GPU busy all the time, on-demand prices from the cheapest to the "
+            "dearest; $ per million tokens of output.",
         ),
     )  # fmt: skip
 
@@ -177,7 +184,7 @@ def chains_table(found: Sequence[Chain], calls: int, hops: int, source: str) -> 
         columns=columns("model in", "round trip ms", "chain", right="round trip ms,chain"),
         rows=rows,
         notes=(
-            f"{source}. The on-ramp of your users is added only where it is stated. What the model "
-            "takes to answer comes on top.",
+            f"{source}; within {found[0].users} itself only the on-ramp counts. The on-ramp of your "
+            "users is added only where it is stated. What the model takes to answer comes on top.",
         ),
     )

@@ -15,8 +15,13 @@ if TYPE_CHECKING:
 HOURS = 8760.0
 
 
-def limits_table(found: Deployment, usd_per_gpu_hour: float | None = None) -> Table:
-    """Every limit as GPUs, the tightest first, with what lifting it alone buys."""
+def limits_table(
+    found: Deployment, usd_per_gpu_hour: float | None = None, priced: str = ""
+) -> Table:
+    """Every limit as GPUs, the tightest first, with what lifting it alone buys.
+
+    `priced`: where the price is from, and how old it is.
+    """
     rows = tuple(
         (limit.name, f"{limit.gpus:,}", _ends(limit), _gain(found, limit), limit.needed or "-")
         for limit in found.limits
@@ -29,7 +34,7 @@ def limits_table(found: Deployment, usd_per_gpu_hour: float | None = None) -> Ta
         notes=(
             "alone: GPUs more if this limit alone were gone. would need: what it would have to be "
             "for them. Planned on rated watts; the high end is on the mean draw.",
-            *_worth(found, usd_per_gpu_hour),
+            *_worth(found, usd_per_gpu_hour, priced),
             *found.assumed, *found.unknown,
         ),
         strong=frozenset({0}),
@@ -50,7 +55,7 @@ def _gain(found: Deployment, limit: Limit) -> str:
     return f"{limit.alone - found.gpus:+,}" if limit.alone > found.gpus else "0"
 
 
-def _worth(found: Deployment, usd_per_gpu_hour: float | None) -> tuple[str, ...]:
+def _worth(found: Deployment, usd_per_gpu_hour: float | None, priced: str) -> tuple[str, ...]:
     first = found.limits[0]
     if usd_per_gpu_hour is None or not first.alone or first.alone <= found.gpus:
         return ()
@@ -58,7 +63,7 @@ def _worth(found: Deployment, usd_per_gpu_hour: float | None) -> tuple[str, ...]
     usd = more * usd_per_gpu_hour * HOURS / 1e6
     return (
         f"To rent the {more:,} GPUs that {first.name} keeps out would cost {usd:,.0f} million USD a "
-        f"year at {usd_per_gpu_hour:.2f} a GPU-hour.",
+        f"year at {usd_per_gpu_hour:.2f} a GPU-hour{priced and f' ({priced})'}.",
     )
 
 
@@ -96,7 +101,7 @@ def _ends(one: Deployment | Limit) -> str:
     return "-" if one.low == one.high else f"{one.low:,} to {one.high:,}"
 
 
-def tiers_table(found: Sequence[TierWorth], gpus: int) -> Table:
+def tiers_table(found: Sequence[TierWorth], gpus: int, priced: str = "") -> Table:
     def money(one: TierWorth) -> str:
         return "-" if one.usd_per_year is None else f"{one.usd_per_year / 1e6:,.2f}"
 
@@ -115,6 +120,7 @@ def tiers_table(found: Sequence[TierWorth], gpus: int) -> Table:
             "year without outages; dollars are of all GPUs. "
             "Availability is the industry's figure, none of Uptime's standard. The range is over how "
             "many outages the downtime is spread over, which nobody published.",
+            *([f"Dollars: {priced}."] if priced else []),
         ),
     )  # fmt: skip
 

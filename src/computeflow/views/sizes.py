@@ -61,7 +61,8 @@ def days_table(found: Size) -> Table:
         notes=(
             "MFU is of the dense peak, in brackets by the PaLM convention; days hold 80 % of runs like "
             "this one. kW is of devices and hosts; a site adds 10 to 56 % (PUE 1.1 to 1.56). $ is from "
-            "the cheapest on-demand price of the catalog to the dearest, whatever the network.",
+            "the cheapest on-demand price of the catalog for the fewest of these days to the dearest "
+            "for the most, whatever the network; without prices under 0.4 of the providers' median.",
         ),
     )
 

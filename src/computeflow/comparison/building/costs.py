@@ -3,11 +3,12 @@
     own(t)  = capital - resale(t) + interest + (hall + energy + people + support) (t + b)
     resale  = servers x (1 - haircut) x r36^((t + b) / 36)
     interest = rate x (capital + resale) / 2 x (t + b)
-    rent(t) = min(on-demand x busy, contract) x hours x trend x (1 + extras)
+    rent(t) = min(on-demand x busy x t, contract x max(t, a year)) x hours x trend x (1 + extras)
 
 t: months of use, b: months of bring-up before it, r36: what servers are worth after 36 months. A renter
-takes on-demand or a contract, whichever is cheaper at the share of hours that are needed. An owner buys
-spare machines; a renter's provider has them. Taxes are neglected.
+takes on-demand or a contract, whichever is cheaper for the hours that are needed. A contract is paid
+for its year, also by a run of weeks; after it, it goes on by the month. An owner buys whole machines
+and spare ones, with network and hall; a renter's provider has the spares. Taxes are neglected.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ from computeflow.errors import InputError
 Hall = Literal["colocation", "own"]
 HALLS: tuple[Hall, ...] = ("colocation", "own")
 MONTH_HOURS = 8760 / 12
+TERM_MONTHS = 12
+"""Of a contract, paid in full."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +41,7 @@ class Fleet:
     """Of one GPU with its share of the machine, of network, storage and management."""
     drawn_watts: float
     spare_gpus: int = 0
-    """Of whole machines that stand by."""
+    """That stand by."""
     all_in: bool = False
     """The machine's price has network and storage inside."""
     hall: Hall = "colocation"
@@ -48,8 +51,17 @@ class Fleet:
             raise InputError(f"a fleet of {self.gpus} GPUs: one or more")
 
     @property
-    def nodes(self) -> int:
+    def used_machines(self) -> int:
         return math.ceil(self.gpus / self.node_gpus)
+
+    @property
+    def machines(self) -> int:
+        """Whole ones, spares included: all are bought, housed and kept running."""
+        return self.used_machines + math.ceil(self.spare_gpus / self.node_gpus)
+
+    @property
+    def owned_gpus(self) -> int:
+        return self.machines * self.node_gpus
 
 
 def fleet_of(
@@ -69,26 +81,27 @@ def fleet_of(
 
 def capital(fleet: Fleet, terms: Terms) -> dict[str, Floats]:
     """USD paid at the start."""
-    servers = fleet.gpus * terms["server_usd_per_gpu"]
-    found = {"servers": servers}
+    machine = fleet.node_gpus * terms["server_usd_per_gpu"]
+    found = {"servers": fleet.used_machines * machine}
     if fleet.spare_gpus:
-        found["spares"] = fleet.spare_gpus * terms["server_usd_per_gpu"]
+        found["spares"] = (fleet.machines - fleet.used_machines) * machine
     if not fleet.all_in:
-        share = network_share(fleet.gpus)
-        found["network"] = servers * share / (1 - share) * terms["network_factor"]
+        share = network_share(fleet.owned_gpus)
+        network = fleet.machines * machine * share / (1 - share)
+        found["network"] = network * terms["network_factor"]
         found["storage"] = fleet.gpus * terms["storage_usd_per_gpu"]
     if fleet.hall == "own":
-        found["hall"] = fleet.gpus * fleet.rated_watts * terms["hall_usd_per_watt"]
+        found["hall"] = fleet.owned_gpus * fleet.rated_watts * terms["hall_usd_per_watt"]
     return found
 
 
 def monthly(fleet: Fleet, terms: Terms) -> dict[str, Floats]:
     """USD of a month, beside the capital. Machines draw their mean at all hours: an upper end."""
-    kilowatts = fleet.gpus * fleet.rated_watts / 1e3
-    drawn = fleet.gpus * fleet.drawn_watts / 1e3
+    kilowatts = fleet.owned_gpus * fleet.rated_watts / 1e3
+    drawn = fleet.owned_gpus * fleet.drawn_watts / 1e3
     bought = capital(fleet, terms)
     machines = _sum({name: usd for name, usd in bought.items() if name != "hall"})
-    people = np.maximum(fleet.nodes / terms["nodes_per_engineer"], terms["least_engineers"])
+    people = np.maximum(fleet.machines / terms["nodes_per_engineer"], terms["least_engineers"])
     found = {
         "energy": drawn * MONTH_HOURS * terms["pue"] * terms["usd_per_kwh"],
         "people": people * terms["usd_per_engineer"] / 12,
@@ -128,15 +141,20 @@ def owned_usd(fleet: Fleet, terms: Terms, months: Floats | float) -> Floats:
 
 
 def rented_usd(fleet: Fleet, terms: Terms, months: Floats | float) -> Floats:
-    """A trend of g a year makes t months cost the integral of (1 + g)^(t / 12)."""
-    on_demand = terms["on_demand_usd"] * terms["busy"]
-    hourly = np.minimum(on_demand, terms["contract_usd"]) * (1 + terms["rent_extras"])
-    growth = np.log1p(terms["rent_trend"]) / 12
+    """On demand for the hours with work, or all hours of a contract, whichever is cheaper."""
     span = np.asarray(months, dtype=np.float64)
+    on_demand = terms["on_demand_usd"] * terms["busy"] * _lasting(terms, span)
+    contract = terms["contract_usd"] * _lasting(terms, np.maximum(span, TERM_MONTHS))
+    usd = np.minimum(on_demand, contract) * (1 + terms["rent_extras"])
+    return np.asarray(fleet.gpus * MONTH_HOURS * usd)
+
+
+def _lasting(terms: Terms, months: Floats) -> Floats:
+    """Months at today's rent: a trend of g a year makes them the integral of (1 + g)^(t / 12)."""
+    growth = np.log1p(terms["rent_trend"]) / 12
     steady = np.abs(growth) < 1e-9
     safe = np.where(steady, 1.0, growth)
-    lasting = np.where(steady, span, np.expm1(safe * span) / safe)
-    return np.asarray(fleet.gpus * MONTH_HOURS * hourly * lasting)
+    return np.asarray(np.where(steady, months, np.expm1(safe * months) / safe))
 
 
 def busy_hours(fleet: Fleet, terms: Terms, months: Floats | float) -> Floats:

@@ -36,6 +36,8 @@ class CostInput(Row):
     high: float
     basis: Basis
     doc: str
+    dates: tuple[str, ...] = ()
+    """Of a price, that of each offer it is taken from; empty: `as_of` is all of it."""
 
     def __post_init__(self) -> None:
         super(CostInput, self).__post_init__()
@@ -123,6 +125,31 @@ GIVEN = ("server_usd_per_gpu", "on_demand_usd", "contract_usd")
 """Inputs that come from the accelerator's rows, or from the user."""
 
 
+BOUNDS = {
+    "server_usd_per_gpu": (1.0, 1e7),
+    "on_demand_usd": (0.01, 1e4),
+    "contract_usd": (0.01, 1e4),
+    "network_factor": (0.0, 10.0),
+    "support_share": (0.0, 1.0),
+    "hall_years": (1.0, 100.0),
+    "hall_upkeep_share": (0.0, 1.0),
+    "usd_per_kwh": (0.0, 10.0),
+    "pue": (1.0, 3.0),
+    "nodes_per_engineer": (1.0, 1e6),
+    "capital_rate": (0.0, 1.0),
+    "resale_36_months": (0.0, 1.0),
+    "resale_haircut": (0.0, 1.0),
+    "bringup_months": (0.0, 60.0),
+    "busy": (0.01, 1.0),
+    "life_years": (0.25, 20.0),
+    "rent_trend": (-0.9, 2.0),
+    "rent_extras": (0.0, 10.0),
+    "wait_months": (0.0, 120.0),
+}
+"""Of what may be stated: wide enough for any case, narrow enough that every figure stays finite.
+Others lie between 0 and a million."""
+
+
 def liquid_pue(row: CostInput) -> CostInput:
     """The catalog's range for direct liquid cooling, 1.1 to 1.2."""
     return replace(row, low=1.1, value=1.15, high=1.2)
@@ -135,16 +162,14 @@ def _rent_input(name: str, rent: Rent) -> CostInput:
         else "a GPU-hour for a year, used or not"
     )
     return CostInput(name=name, unit="USD/h", value=rent.middle, low=rent.low, high=rent.high,
-                     basis="published", doc=doc, source=rent.source, as_of=rent.newest)  # fmt: skip
+                     basis="published", doc=doc, source=rent.source, as_of=rent.oldest,
+                     dates=rent.dates)  # fmt: skip
 
 
 def _stated(name: str, value: float, row: CostInput | None) -> CostInput:
-    if not math.isfinite(value) or (value < 0 and name != "rent_trend"):
-        raise InputError(f"{name} = {value:g}: zero or more, and finite")
-    if name in ("life_years", "nodes_per_engineer", "hall_years") and value <= 0:
-        raise InputError(f"{name} = {value:g}: above zero")
-    if name in ("busy", "resale_36_months", "resale_haircut") and value > 1:
-        raise InputError(f"{name} = {value:g}: a share lies between 0 and 1")
+    least, most = BOUNDS.get(name, (0.0, 1e6))
+    if not least <= value <= most:
+        raise InputError(f"{name} = {value:g}: between {least:g} and {most:g}")
     return CostInput(
         name=name, unit=row.unit if row else "USD", value=value, low=value, high=value,
         basis="stated", doc=row.doc if row else "", source="stated", as_of="2026",

@@ -93,18 +93,19 @@ def ways(
 def _waited(
     fleet: Fleet, terms: Terms, catalog: Catalog, upgrade: str, life: Floats
 ) -> tuple[Floats, Fleet]:
-    """A fleet of the same tokens a second; its size follows the drawn speed."""
+    """Whole machines of at least the same tokens a second; their cost follows the drawn speed."""
     rest = life - terms["wait_months"]
     if np.any(rest <= 0):
         raise InputError("the fleet's life ends before the next generation comes")
     machine = machine_of(upgrade, catalog)
     all_in = servers()[catalog.accelerators[upgrade].name].all_in
-    size = math.ceil(fleet.gpus / float(np.median(terms["next_speed"])))
+    speed = float(np.median(terms["next_speed"]))
+    size = machine.gpus * math.ceil(fleet.gpus / speed / machine.gpus)
     spares = math.ceil(size * fleet.spare_gpus / fleet.gpus)
     later = fleet_of(machine, size, all_in=all_in, hall=fleet.hall, spare_gpus=spares)
     bought = {**terms, "server_usd_per_gpu": terms["next_usd_per_gpu"], "pue": terms["next_pue"]}
     one = owned_usd(later, bought, rest)
-    scale = np.median(terms["next_speed"]) / terms["next_speed"]
+    scale = speed / terms["next_speed"]
     return rented_usd(fleet, terms, terms["wait_months"]) + one * scale, later
 
 

@@ -126,6 +126,24 @@ def mfu_range(found: Prediction) -> tuple[float, float, float]:
     return mfu * found.step_seconds / high, mfu, mfu * found.step_seconds / low
 
 
+def near(value: float, claimed: float, off: float = 0.05) -> bool:
+    return abs(value / claimed - 1) <= off
+
+
+def held(ours: tuple[float, float], claimed: tuple[float, float]) -> Verdict:
+    """Holds where our range lies in the claimed one, in part where the two meet."""
+    if claimed[0] <= ours[0] and ours[1] <= claimed[1]:
+        return "holds"
+    return "holds in part" if ours[0] <= claimed[1] and claimed[0] <= ours[1] else "does not hold"
+
+
+def part(*facts: bool) -> Verdict:
+    """Holds where all are so, in part where some are."""
+    if all(facts):
+        return "holds"
+    return "holds in part" if any(facts) else "does not hold"
+
+
 def percent(share: float, digits: int = 1) -> str:
     return f"{100 * share:.{digits}f} %"
 

@@ -7,12 +7,13 @@ GPUs deliver in its own time at the predicted MFU, and what 20 tokens a paramete
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from computeflow.catalog import find_model
 from computeflow.catalog.parameters import count_parameters
 from computeflow.cluster.machine import usual_cluster
-from computeflow.comparison.claims.model import Answer, Bench, Verdict, check
+from computeflow.comparison.claims.model import Answer, Bench, Verdict, check, mfu_range, part
 from computeflow.comparison.rents import Rent, find_rents
 from computeflow.prediction import Prediction, predict
 from computeflow.workload import Job, Layout
@@ -69,28 +70,35 @@ def _parameters(bench: Bench, size: Size) -> float:
     return float(count_parameters(find_model(bench.catalog, size.model)).total)
 
 
-def _sized(bench: Bench, size: Size) -> Answer:
+def sized(bench: Bench, size: Size) -> Answer:
     peak = bench.catalog.accelerators["h100-sxm"].dense_flops["bf16"]
     parameters = _parameters(bench, size)
     optimal = _flops(bench, size, CHINCHILLA * parameters)
-    mfu = _predicted(bench, size).ledger.mfu
-    assert mfu is not None
+    low, mfu, high = mfu_range(_predicted(bench, size))
     seconds = [days * DAY for days in size.days]
     least, most = size.gpus[0] * seconds[0] * peak, size.gpus[1] * seconds[1] * peak
     tokens = size.flops / _flops(bench, size, 1.0)
     need = [size.flops / (gpus * peak * mfu) / DAY for gpus in size.gpus]
     implied = size.flops / most, size.flops / least
+    fits = implied[0] <= high and low <= implied[1]
+    delivered = mfu * math.sqrt(least * most)
+    nearer = "20 tokens a parameter" if delivered**2 > size.flops * optimal else "its FLOPs"
     return Answer(
-        verdict="contradicts itself",
+        verdict=part(True, _within(optimal, size.flops)) if fits else "contradicts itself",
         ours=f"{optimal:.2g} FLOPs at 20 tokens a parameter; {mfu * least:.2g} to {mfu * most:.2g} "
         "from its GPUs and time",
         why=f"{size.flops:.0e} FLOPs buy {tokens / 1e9:,.0f}B tokens, {tokens / parameters:.1f} a "
         f"parameter, and take {_days(need)} days on its GPUs at the predicted "
         f"{100 * mfu:.0f} % MFU; its own time implies {100 * implied[0]:.1f} to "
-        f"{100 * implied[1]:.1f} %. GPUs and time fit the {optimal / size.flops:.0f} times larger "
-        "figure better.",
+        f"{100 * implied[1]:.1f} %. 20 tokens a parameter need {optimal / size.flops:.2g} times the "
+        f"FLOPs; GPUs and time are nearer to {nearer}.",
         numbers={"optimal": optimal, "claimed": size.flops, "days": max(need)},
     )  # fmt: skip
+
+
+def _within(optimal: float, claimed: float) -> bool:
+    """A popular table's orders of magnitude: a factor of two."""
+    return 0.5 <= optimal / claimed <= 2
 
 
 def _days(values: list[float]) -> str:
@@ -117,7 +125,8 @@ def _costed(bench: Bench, size: Size) -> Answer:
         ours=f"${_millions(usd[1])} million ({_millions(usd[0])} to {_millions(usd[2])}) for "
         f"{size.trained}",
         why=f"{hours / 1e6:.2g} million H100-hours at the predicted step, at ${rent.low:.2f} to "
-        f"{rent.high:.2f} on contract ({rent.newest}). The row's own GPUs and time cost "
+        f"{rent.high:.2f} on a year's contract that other work fills ({rent.newest}). The "
+        "row's own GPUs and time cost "
         f"${_millions(own[0])} to {_millions(own[1])} million. Without the tokens a size has no "
         "price.",
         numbers={"low": usd[0], "middle": usd[1], "high": usd[2]},
@@ -136,22 +145,22 @@ def _rent(bench: Bench) -> Rent:
 
 @check("size-7b")
 def size_7b(bench: Bench) -> Answer:
-    return _sized(bench, SIZES["7b"])
+    return sized(bench, SIZES["7b"])
 
 
 @check("size-70b")
 def size_70b(bench: Bench) -> Answer:
-    return _sized(bench, SIZES["70b"])
+    return sized(bench, SIZES["70b"])
 
 
 @check("size-400b")
 def size_400b(bench: Bench) -> Answer:
-    return _sized(bench, SIZES["400b"])
+    return sized(bench, SIZES["400b"])
 
 
 @check("size-1t")
 def size_1t(bench: Bench) -> Answer:
-    return _sized(bench, SIZES["1t"])
+    return sized(bench, SIZES["1t"])
 
 
 @check("cost-7b")
@@ -178,7 +187,7 @@ def cost_1t(bench: Bench) -> Answer:
 def llama_hours(bench: Bench) -> Answer:
     """The predicted hours of the best plan, against those that were spent."""
     peak = bench.catalog.accelerators["h100-sxm"].dense_flops["bf16"]
-    parts, numbers = [], {}
+    parts, numbers, inside = [], {}, {}
     for model, gpus, said in (
         ("llama-3.1-8b", 1024, 1.46e6), ("llama-3.1-70b", 2048, 7.0e6),
         ("llama-3.1-405b", 8192, 30.84e6),
@@ -189,14 +198,18 @@ def llama_hours(bench: Bench) -> Answer:
         flops = flops_per_token(find_model(bench.catalog, model), 8192).total * 15e12
         implied = flops / (said * 3600 * peak)
         numbers[model] = hours / said
+        inside[model] = low <= said <= high
         parts.append(f"{model} {hours / 1e6:.2f} ({low / 1e6:.2f} to {high / 1e6:.2f}) million, "
                      f"{100 * implied:.0f} % MFU implied by what was spent")  # fmt: skip
+    within = [model for model, so in inside.items() if so]
+    outside = [f"{one} ({1 / numbers[one]:.1f} times)" for one, so in inside.items() if not so]
     return Answer(
-        verdict="holds in part",
+        verdict=part(*inside.values()),
         ours="; ".join(parts),
-        why="Predicted for 15T tokens with the best plan, without failures. 405B lies in the range; 8B "
-        "and 70B spent two to four times what the best plan needs, which a prediction cannot tell "
-        "from a wrong figure.",
+        why="Predicted for 15T tokens with the best plan, without failures. In the range: "
+        f"{', '.join(within) or 'none'}. Outside, as spent over what "
+        f"the best plan needs: {', '.join(outside) or 'none'}; a prediction cannot tell waste from a "
+        "wrong figure.",
         numbers=numbers,
     )
 
@@ -214,7 +227,7 @@ def deepseek(bench: Bench) -> Answer:
     low, high = (hours * end / found.step_seconds for end in found.step_seconds_range)
     inside = low <= 2.664e6 <= high
     return Answer(
-        verdict="holds" if inside else "holds in part",
+        verdict=part(inside, 0.5 <= hours / 2.664e6 <= 2),
         ours=f"{hours / 1e6:.2f} million H800-hours ({low / 1e6:.2f} to {high / 1e6:.2f}), "
         f"${2 * hours / 1e6:.1f}M at its $2",
         why="Predicted for 14.8T tokens in FP8 with 16 stages, 64-way experts and DualPipe as "
