@@ -8,6 +8,7 @@ half become the rules' confidence (`diagnosis/figures.json`).
 from __future__ import annotations
 
 import json
+import os
 import statistics
 import sys
 import tempfile
@@ -23,6 +24,7 @@ from computeflow.telemetry.audit import audit
 ROOT = Path(__file__).parents[1]
 FIGURES = ROOT / "src" / "computeflow" / "diagnosis" / "figures.json"
 PAGE = ROOT / "docs" / "diagnosis.md"
+PUBLIC = ROOT / "benchmarks" / "reports" / "public_traces.md"
 MARK = "<!-- below: made by benchmarks/prove_diagnosis.py -->"
 ALLOWED = 0.25
 
@@ -192,6 +194,35 @@ def _claim(row: Outcome) -> str:
     )
 
 
+def public_lines() -> list[str] | None:
+    """What the rules say of the public traces; None where those are not there."""
+    folder = Path(os.environ.get("COMPUTEFLOW_DATA", ROOT.parent / "shared" / "data"))
+    folder = folder / "recordings" / "kineto"
+    if not folder.is_dir():
+        return None
+    catalog = load_catalog(())
+    lines = ["| trace | device | finding | of the window | expectation |", "|---|---|---|---:|---|"]
+    for group in sorted(folder.iterdir()):
+        files = sorted(group.glob("*.gz"))
+        for some in [files] if group.name in TOGETHER else [[file] for file in files]:
+            audited = audit(some, catalog, cache=False)
+            found = diagnose(audited, catalog)
+            name = group.name if len(files) == len(some) else f"{group.name}: {some[0].name[:40]}"
+            why = "derived" if found.expected else f"none, needs {found.expected_reason}"
+            device = audited.ranks[0].device or "host"
+            for finding in found.findings or (None,):
+                text, share = ("none", "") if finding is None else (
+                    f"`{finding.rule}`: {finding.title}",
+                    f"{100 * finding.gpu_seconds / audited.job.ledger.gpu_seconds:.1f} %",
+                )  # fmt: skip
+                lines.append(f"| {name} | {device} | {text} | {share} | {why} |")
+    return lines
+
+
+TOGETHER = ("two_rank_dlrm128",)
+"""Ranks of one job."""
+
+
 def main() -> int:
     rows = outcomes(recordings())
     judged = counts([row for row in rows if row.recording.judges])
@@ -202,6 +233,12 @@ def main() -> int:
     lines = [*page(rows), *profiler_lines(), *earlier_lines()]
     PAGE.write_text(text + "\n".join(lines))
     print("\n".join(lines))
+    if (public := public_lines()) is not None:
+        heading = (
+            "Made by `python -m benchmarks.prove_diagnosis`; they carry no labels and set nothing."
+        )
+        parts = ["# Findings on the public traces", "", heading, "", *public, ""]
+        PUBLIC.write_text("\n".join(parts))
     wrong = [row.recording.name for row in rows if row.false]
     missed = [row.recording.name for row in rows if row.recording.rule and not row.found]
     print(f"wrong: {wrong}; missed: {missed}; hidden faults cost under {COST:.0%}", file=sys.stderr)

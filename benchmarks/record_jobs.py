@@ -2,7 +2,8 @@
 
 `python -m benchmarks.record_jobs FOLDER [PART]` starts both ranks and writes a folder for every job,
 with a trace of each rank, and `index.json` as `record_traces` does. Every job is run three times and
-the one of the median time is kept. Needs torch only, and a quiet machine.
+the one of the median time is kept. Needs torch only, and a quiet machine. Ranks have one thread each;
+the recordings of slow ranks in the repository were made with four (`threads` in their index).
 """
 
 from __future__ import annotations
@@ -125,7 +126,7 @@ def main(folder: Path, part: str = "") -> int:
     chosen = {name: job for name, job in JOBS.items() if part in name}
     for name, (label, knobs) in chosen.items():
         place, summaries, taken = median_of(folder, name, knobs)
-        index[name] = {"label": label, "planted": knobs, "profiled_seconds": taken,
+        index[name] = {"label": label, "planted": knobs, "threads": 1, "profiled_seconds": taken,
                        "summaries": summaries}  # fmt: skip
         if label != "healthy":
             rest = without(knobs)

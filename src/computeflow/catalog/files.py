@@ -14,8 +14,9 @@ import stat
 import tomllib
 from dataclasses import MISSING
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+from computeflow import codec
 from computeflow.catalog import rows as kinds
 from computeflow.catalog.config import short
 from computeflow.catalog.models import Model
@@ -34,6 +35,9 @@ PlainRow = tuple[str, dict[str, Any]]
 
 _MAX_FILE_BYTES = 64 * 2**20
 _MAX_WHOLE = 2**63
+
+
+R = TypeVar("R")
 
 
 def read_tables(path: Path, where: str = "") -> dict[str, list[PlainRow]]:
@@ -62,6 +66,12 @@ def read_text(path: Path) -> str:
         wide = content.startswith((b"\xff\xfe", b"\xfe\xff"))
         is_what = "UTF-16, not UTF-8 text: save it as UTF-8" if wide else "not UTF-8 text"
         raise InputError(f"{path}: {is_what}") from None
+
+
+def packaged_rows(path: Path, table: str, kind: type[R]) -> list[R]:
+    """The rows of one table of a file that comes with the program."""
+    rows = tomllib.loads(path.read_text(encoding="utf-8"))[table]
+    return [codec.decode(kind, row, f"{path.name}, {row.get('name')}") for row in rows]
 
 
 def toml_tables(text: str, where: str) -> dict[str, list[PlainRow]]:

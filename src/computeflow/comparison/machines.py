@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import tomllib
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import ClassVar
 
-from computeflow import codec
 from computeflow.catalog import Catalog
+from computeflow.catalog.files import packaged_rows
 from computeflow.catalog.rows import Row
 from computeflow.errors import UnknownNameError
 
@@ -55,9 +54,7 @@ class Machine:
 
 @cache
 def racked() -> dict[str, Racked]:
-    rows = tomllib.loads((DATA / "racked.toml").read_text(encoding="utf-8"))["racked"]
-    found = [codec.decode(Racked, row, f"racked.toml, {row.get('name')}") for row in rows]
-    return {row.name: row for row in found}
+    return {row.name: row for row in packaged_rows(DATA / "racked.toml", "racked", Racked)}
 
 
 def machine_of(accelerator: str, catalog: Catalog) -> Machine:

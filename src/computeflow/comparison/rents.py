@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -12,8 +11,8 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from computeflow import codec
 from computeflow.catalog import Catalog, Offer
+from computeflow.catalog.files import packaged_rows
 from computeflow.catalog.rows import Row
 from computeflow.economics import is_stale
 
@@ -62,9 +61,8 @@ class Contract(Row):
 
 @cache
 def contracts() -> dict[str, Contract]:
-    rows = tomllib.loads((DATA / "contracts.toml").read_text(encoding="utf-8"))["contract"]
-    found = [codec.decode(Contract, row, f"contracts.toml, {row.get('name')}") for row in rows]
-    return {row.name: row for row in found}
+    rows = packaged_rows(DATA / "contracts.toml", "contract", Contract)
+    return {row.name: row for row in rows}
 
 
 def aged(dates: Sequence[str], today: datetime.date) -> str:

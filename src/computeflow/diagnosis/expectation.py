@@ -22,7 +22,7 @@ from computeflow.ledger import Entry, Gap, Ledger, Window, gaps
 def derive(case: Case) -> Expected:
     """Of the whole window; the case must have a replay."""
     run, changes = tuned(case)
-    predicted = run.predict(Change(host=_host(case, run)))
+    predicted = run.predict(Change(compiled_host=_compiled_host(case, run)))
     scale = case.steps * len(case.ranks) / predicted.ledger.gpus
     window = case.ledger
     booked = {name: s * scale for name, s in predicted.ledger.accounts.items()}
@@ -78,11 +78,11 @@ def _late_share(case: Case) -> float:
     return late / case.ledger.gpu_seconds
 
 
-def _host(case: Case, run: Replay) -> float:
-    """The predictor's share for compiled blocks, corrected to what our hosts show."""
+def _compiled_host(case: Case, run: Replay) -> float | None:
+    """Where blocks are compiled in the expectation only: what our hosts show of that."""
     seen = case.replay.inferred.stack.kernels if case.replay else "eager"
     changed = run.inferred.stack.kernels == "compiled" and seen == "eager"
-    return COMPILED_HOST / 0.55 if changed else 1.0
+    return COMPILED_HOST if changed else None
 
 
 def expected_lines(case: Case, expected: Expected) -> list[Gap]:

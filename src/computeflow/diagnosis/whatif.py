@@ -36,8 +36,8 @@ class Change:
     stack: Stack | None = None
     layout: Layout | None = None
     job: Job | None = None
-    host: float = 1.0
-    """Times the host's time for a launch."""
+    compiled_host: float | None = None
+    """Of an eager block's host time, what a compiled one takes; None: as the predictor has it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,8 +59,10 @@ class Replay:
         job = wanted.job or self.inferred.job
         layout = wanted.layout or self.inferred.layout
         stack = wanted.stack or self.inferred.stack
-        factors = replace(self.factors, host=self.factors.host * wanted.host)
-        return predict(job, self.cluster, layout, stack, factors.applied(load_parameters()))
+        parameters = self.factors.applied(load_parameters())
+        if wanted.compiled_host is not None:
+            parameters = parameters.replaced({"host_compiled": wanted.compiled_host})
+        return predict(job, self.cluster, layout, stack, parameters)
 
     def ledger(self, change: Change | None = None) -> Ledger:
         return self.predict(change).ledger

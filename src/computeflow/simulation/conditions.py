@@ -8,13 +8,12 @@ number by name and run again with the same random numbers.
 from __future__ import annotations
 
 import math
-import tomllib
 from dataclasses import dataclass, fields, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from computeflow import codec
+from computeflow.catalog.files import packaged_rows
 from computeflow.catalog.rows import Row
 from computeflow.errors import InputError, UnknownNameError
 from computeflow.simulation.failures import Failures
@@ -134,10 +133,7 @@ SHARES = ("lemon_share", "lemon_failures", "inspected", "repaired")
 @cache
 def inputs() -> dict[str, Input]:
     """The packaged rows by name."""
-    text = (DATA / "inputs.toml").read_text(encoding="utf-8")
-    rows = tomllib.loads(text)["input"]
-    found = [codec.decode(Input, row, f"inputs.toml, {row.get('name')}") for row in rows]
-    return {row.name: row for row in found}
+    return {row.name: row for row in packaged_rows(DATA / "inputs.toml", "input", Input)}
 
 
 def usual_conditions(failures: Failures, **changes: float) -> Conditions:

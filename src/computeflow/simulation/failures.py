@@ -7,7 +7,6 @@ measured, a rate of the job whatever its size, and the causes with their weights
 from __future__ import annotations
 
 import math
-import tomllib
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import ClassVar, TypeVar
 
 import numpy as np
 
-from computeflow import codec
+from computeflow.catalog.files import packaged_rows
 from computeflow.catalog.rows import Row, normalise
 from computeflow.errors import InputError, UnknownNameError
 
@@ -86,12 +85,12 @@ class Failures(Row):
 
 @cache
 def causes() -> dict[str, Cause]:
-    return {row.name: row for row in _rows("causes.toml", "cause", Cause)}
+    return {row.name: row for row in packaged_rows(DATA / "causes.toml", "cause", Cause)}
 
 
 @cache
 def failure_models() -> dict[str, Failures]:
-    return {row.name: row for row in _rows("failures.toml", "failures", Failures)}
+    return {row.name: row for row in packaged_rows(DATA / "failures.toml", "failures", Failures)}
 
 
 def find_failures(name: str) -> Failures:
@@ -101,8 +100,3 @@ def find_failures(name: str) -> Failures:
     if found is None:
         raise UnknownNameError("failure model", name, failure_models())
     return found
-
-
-def _rows(file: str, table: str, kind: type[R]) -> list[R]:
-    rows = tomllib.loads((DATA / file).read_text(encoding="utf-8"))[table]
-    return [codec.decode(kind, row, f"{file}, {row.get('name')}") for row in rows]

@@ -6,12 +6,11 @@ the others in the middle of what they may be. The difference is what rests on as
 
 from __future__ import annotations
 
-import tomllib
 from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
-from computeflow import codec
+from computeflow.catalog.files import packaged_rows
 from computeflow.catalog.rows import Row
 from computeflow.errors import InputError
 from computeflow.scheduling import Checkpoints, Policy, Spares
@@ -130,10 +129,7 @@ class Validated:
 
 @cache
 def published_runs() -> tuple[PublishedRun, ...]:
-    rows: list[dict[str, Any]] = tomllib.loads((DATA / "runs.toml").read_text(encoding="utf-8"))[
-        "run"
-    ]
-    return tuple(codec.decode(PublishedRun, row, f"runs.toml, {row.get('name')}") for row in rows)
+    return tuple(packaged_rows(DATA / "runs.toml", "run", PublishedRun))
 
 
 def validate_runs(*, replicas: int = 200, seed: int = 0) -> list[Validated]:

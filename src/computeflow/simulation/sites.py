@@ -8,6 +8,7 @@ from functools import cache
 from typing import Any, ClassVar, Literal
 
 from computeflow import codec
+from computeflow.catalog.files import packaged_rows
 from computeflow.catalog.rows import Cooling, Row, Tier
 from computeflow.errors import InputError, UnknownNameError
 from computeflow.simulation.conditions import Basis
@@ -25,9 +26,7 @@ class Outages(Row):
 
 @cache
 def outages() -> dict[str, Outages]:
-    rows = tomllib.loads((DATA / "outages.toml").read_text(encoding="utf-8"))["outages"]
-    found = [codec.decode(Outages, row, f"outages.toml, {row.get('name')}") for row in rows]
-    return {row.name: row for row in found}
+    return {row.name: row for row in packaged_rows(DATA / "outages.toml", "outages", Outages)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,9 +40,7 @@ class Throttle(Row):
 
 @cache
 def throttles() -> dict[str, Throttle]:
-    rows = tomllib.loads((DATA / "coolings.toml").read_text(encoding="utf-8"))["throttle"]
-    found = [codec.decode(Throttle, row, f"coolings.toml, {row.get('name')}") for row in rows]
-    return {row.name: row for row in found}
+    return {row.name: row for row in packaged_rows(DATA / "coolings.toml", "throttle", Throttle)}
 
 
 def cooling_conditions(cooling: Cooling) -> dict[str, float]:

@@ -48,3 +48,17 @@ def head_of(path: Path, size: int = 1 << 16) -> bytes:
         except zlib.error:
             return b""
     return head
+
+
+def read_whole(path: Path, most: int, instead: str) -> bytes:
+    """All of a file, gzipped or plain; `instead`: what to say where it holds more than that."""
+    try:
+        with path.open("rb") as raw:
+            zipped = raw.read(2) == b"\x1f\x8b"
+        with gzip.open(path, "rb") if zipped else path.open("rb") as file:
+            content = file.read(most + 1)
+    except (OSError, EOFError, zlib.error) as error:
+        raise InputError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
+    if len(content) > most:
+        raise InputError(f"{path}: more than {most >> 20} MiB: {instead}")
+    return content

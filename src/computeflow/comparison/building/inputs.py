@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import math
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import ClassVar, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from computeflow import codec
+from computeflow.catalog.files import packaged_rows
 from computeflow.catalog.rows import Row
 from computeflow.comparison.rents import Rent, Rents
 from computeflow.errors import InputError, UnknownNameError
@@ -64,8 +63,7 @@ class NetworkShare(Row):
 
 
 def load_rows(kind: type[R], file: str) -> list[R]:
-    data: Any = tomllib.loads((DATA / file).read_text(encoding="utf-8"))
-    return [codec.decode(kind, row, f"{file}, {row.get('name')}") for row in data[kind.kind]]
+    return packaged_rows(DATA / file, kind.kind, kind)
 
 
 @cache

@@ -5,15 +5,14 @@ Checks register themselves by the name of their claim: `@check("spot")` on a fun
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from computeflow import codec
 from computeflow.catalog import Catalog, find_model
+from computeflow.catalog.files import packaged_rows
 from computeflow.catalog.rows import Row
 from computeflow.cluster.machine import usual_cluster
 from computeflow.comparison.building import Decision, Need, decide, load_cases, need_of
@@ -113,9 +112,7 @@ def check(*names: str) -> Callable[[Check], Check]:
 
 @cache
 def load_claims() -> dict[str, Claim]:
-    rows = tomllib.loads((DATA / "claims.toml").read_text(encoding="utf-8"))["claim"]
-    found = [codec.decode(Claim, row, f"claims.toml, {row.get('name')}") for row in rows]
-    return {row.name: row for row in found}
+    return {row.name: row for row in packaged_rows(DATA / "claims.toml", "claim", Claim)}
 
 
 def mfu_range(found: Prediction) -> tuple[float, float, float]:

@@ -18,7 +18,7 @@ FEWEST_KERNELS = 100
 COMPILED_HOST = 0.68
 COMPILED_RANGE = (0.55, 0.82)
 """Of an eager block's host time, what a compiled one takes: 0.55 and 0.82 on the hosts of our two H200
-measurements (`host_compiled` of the predictor, benchmarks/data/h200/family), and between them."""
+measurements (`host_compiled` of the predictor; benchmarks/reports/calibration.md), and between them."""
 _STAGES = {
     "workers": "waiting for the loader's workers, which read, decode or collate too slowly",
     "read and decode": "reading and decoding in the training process",
@@ -98,7 +98,7 @@ def launch_bound(case: Case) -> Outcome:
     """The host is slow by itself. Where micro-batches can be merged, that is `underfilled`."""
     if not case.on_device:
         return Missing("a device: the host computes")
-    if sum(row.count for row in case.first.kernels) < FEWEST_KERNELS:
+    if case.first.signals.kernels < FEWEST_KERNELS:
         return Missing(f"a window of {FEWEST_KERNELS} kernels and more (profile whole steps)")
     late = case.total(lambda rank: rank.signals.setbacks.get("launch", 0.0))
     if late < LAUNCH_SHARE * case.ledger.gpu_seconds:
@@ -115,7 +115,8 @@ def launch_bound(case: Case) -> Outcome:
     scale = case.steps * case.replay.inferred.layout.gpus
     now = case.replay.predict().step_seconds
     gains = [
-        (now - case.replay.predict(Change(stack=compiled, host=share / 0.55)).step_seconds) * scale
+        (now - case.replay.predict(Change(stack=compiled, compiled_host=share)).step_seconds)
+        * scale
         for share in (COMPILED_RANGE[1], COMPILED_HOST, COMPILED_RANGE[0])
     ]
     low, gain, high = (min(max(each, 0.0), late) for each in gains)
@@ -123,7 +124,7 @@ def launch_bound(case: Case) -> Outcome:
 
 
 def _launch_bound(case: Case, late: float, gain: float, low: float, high: float) -> Outcome:
-    kernels = sum(row.count for row in case.first.kernels) / case.steps
+    kernels = case.first.signals.kernels / case.steps
     return found(
         "launch-bound",
         "the device waits for the host to launch its kernels",
@@ -132,7 +133,7 @@ def _launch_bound(case: Case, late: float, gain: float, low: float, high: float)
             milliseconds("idle because launches came late", case.where("account host"), late),
             Evidence(what="launches that found nothing queued", where=case.where("queue"),
                      value=case.first.queue_empty, unit="share"),
-            Evidence(what="kernels in a step, of the most frequent", where=case.where("kernels"),
+            Evidence(what="kernels in a step", where=case.where("kernels"),
                      value=kernels, unit="per step"),
             Evidence(what="a profiler slows the host itself: 1.3 to 1.8 times in our launch-bound "
                      "recordings", where="docs/diagnosis.md"),

@@ -12,9 +12,7 @@ torch 2.2 to 2.13; NCCL and its kin, and gloo):
 
 from __future__ import annotations
 
-import gzip
 import re
-import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -24,6 +22,7 @@ from typing import Any, Literal
 
 from computeflow import codec
 from computeflow.errors import InputError
+from computeflow.telemetry.lines import read_whole
 from computeflow.telemetry.pickles import unpickled
 
 MOST_BYTES = 64 << 20
@@ -135,7 +134,7 @@ class Dump:
 
 def read_dump(path: Path) -> Dump:
     """Raises `InputError` for anything that is no dump."""
-    content = _content(path)
+    content = read_whole(path, MOST_BYTES, "not read as a dump")
     if content.lstrip()[:1] in (b"{", b"["):
         data = codec.from_json(content, str(path))
     else:
@@ -170,19 +169,6 @@ def parse(data: Any, path: Path) -> Dump:
         written=_written(path),
         notes=notes,
     )
-
-
-def _content(path: Path) -> bytes:
-    try:
-        with path.open("rb") as raw:
-            zipped = raw.read(2) == b"\x1f\x8b"
-        with gzip.open(path, "rb") if zipped else path.open("rb") as file:
-            content = file.read(MOST_BYTES + 1)
-    except (OSError, EOFError, zlib.error) as error:
-        raise InputError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
-    if len(content) > MOST_BYTES:
-        raise InputError(f"{path}: more than {MOST_BYTES >> 20} MiB: not read as a dump")
-    return content
 
 
 def _text(value: Any) -> str:

@@ -141,6 +141,8 @@ class Signals:
     """Seconds that the device itself takes between the optimizer's kernels."""
     optimizer_single: float = 0.0
     """Seconds of the optimizer's kernels that update one tensor at a time."""
+    kernels: int = 0
+    """That the device ran, copies and communication aside."""
     compiled: float = 0.0
     """Share of the step's kernels, products aside, that a compiler wrote."""
     allocations: int = 0

@@ -56,6 +56,7 @@ def find_signals(
         optimizer_kernels=int(updates.sum()),
         optimizer_queued=_queued_before(trace, parts, role.optimizer),
         optimizer_single=float(seconds[single].sum()),
+        kernels=int(busy.sum()),
         compiled=float(seconds[written].sum() / (seconds[plain].sum() or 1.0)),
         allocations=int(allocating.sum()),
     )

@@ -9,8 +9,6 @@ documented; one with the same fields is read.
 
 from __future__ import annotations
 
-import gzip
-import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
@@ -22,9 +20,14 @@ from numpy.typing import NDArray
 
 from computeflow import codec
 from computeflow.errors import InputError
+from computeflow.telemetry.lines import read_whole
 from computeflow.telemetry.pickles import unpickled
 
 MOST_BYTES = 128 << 20
+_TOO_LARGE = (
+    "not read as a snapshot; record fewer events (max_entries of "
+    "torch.cuda.memory._record_memory_history)"
+)
 """Of a snapshot, decompressed: some 1.4 million events."""
 MOST_FRAMES = 64
 _MOST_TEXT = 300
@@ -130,7 +133,7 @@ class Snapshot:
 
 def read_snapshot(path: Path) -> Snapshot:
     """Raises `InputError` for anything that is no snapshot."""
-    content = _content(path)
+    content = read_whole(path, MOST_BYTES, _TOO_LARGE)
     if content.lstrip()[:1] in (b"{", b"["):
         data = codec.from_json(content, str(path))
     else:
@@ -141,22 +144,6 @@ def read_snapshot(path: Path) -> Snapshot:
     except (TypeError, ValueError, KeyError, AttributeError, OverflowError) as error:
         text = str(error)[:_MOST_TEXT]
         raise InputError(f"{path}: a memory snapshot that cannot be read: {text}") from None
-
-
-def _content(path: Path) -> bytes:
-    try:
-        with path.open("rb") as raw:
-            zipped = raw.read(2) == b"\x1f\x8b"
-        with gzip.open(path, "rb") if zipped else path.open("rb") as file:
-            content = file.read(MOST_BYTES + 1)
-    except (OSError, EOFError, zlib.error) as error:
-        raise InputError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
-    if len(content) > MOST_BYTES:
-        raise InputError(
-            f"{path}: more than {MOST_BYTES >> 20} MiB: not read as a snapshot; record fewer events "
-            "(max_entries of torch.cuda.memory._record_memory_history)"
-        )
-    return content
 
 
 class _Reading:
