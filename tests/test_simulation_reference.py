@@ -106,6 +106,9 @@ class Plain:
         self.parts = (first, "restart")
 
     def plan_stop(self, hold: float, restart: float) -> None:
+        if self.writing:  # this save is in the one that the stop makes
+            self.writing = 0.0
+            self.work += 1e-7
         self.saved = self.work
         self.pending.clear()
         saved = self.now + self.run.conditions.stall_seconds + self.run.conditions.persist_seconds
@@ -197,7 +200,7 @@ def runs(draw: st.DrawFn) -> Run:
                policy=policy)  # fmt: skip
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(runs(), st.integers(0, 1000))
 def test_the_engine_and_the_plain_one_agree(run: Run, seed: int) -> None:
     (books,) = play_many([run], replicas=1, seed=seed)

@@ -10,10 +10,10 @@ import pytest
 
 
 def cpu_seconds(*arguments: str, **variables: str) -> float:
-    """The least CPU time of five runs; the first keeps the bytecode, as an installed package has."""
+    """The least CPU time of nine runs; the first keeps the bytecode, as an installed package has."""
     environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "", **variables}
     times = []
-    for _ in range(5):
+    for _ in range(9):
         process = subprocess.Popen(
             [sys.executable, *arguments], stdout=subprocess.DEVNULL, env=environment
         )

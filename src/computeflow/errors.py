@@ -11,7 +11,6 @@ Anything else that escapes is a bug in ComputeFlow.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Mapping
 
 
@@ -57,6 +56,8 @@ class UnknownNameError(InputError):
 
 def nearest(name: str, known: Iterable[str], most: int = 3) -> tuple[str, ...]:
     """The known names closest to `name`, best first; those that contain it whole come first."""
+    import difflib  # only where a name was wrong
+
     wanted = name.casefold()
     folded = {spelling.casefold(): spelling for spelling in reversed(list(known))}
     containing = sorted((n for n in folded if len(wanted) >= 3 and wanted in n), key=len)

@@ -10,13 +10,15 @@ from __future__ import annotations
 import tomllib
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from computeflow import codec
 from computeflow.catalog import Accelerator, Catalog, Storage
 from computeflow.catalog.files import read_text
-from computeflow.cluster.topology.model import Topology
 from computeflow.errors import InputError
+
+if TYPE_CHECKING:  # most clusters have none: it is imported where a file brings one
+    from computeflow.cluster.topology import Topology
 
 MOST_TIERS = 4
 HOST_EFFICIENCY = 0.88
@@ -122,7 +124,11 @@ def resized(cluster: Cluster, gpus: int) -> Cluster:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterFile:
-    """The TOML form: `accelerator` and `gpus`, and what differs from the catalog's node."""
+    """The TOML form: `accelerator` and `gpus`, and what differs from the catalog's node.
+
+    Beside it stand nodes and switches by name (`topology`), as `computeflow cluster import` writes
+    them.
+    """
 
     accelerator: str
     gpus: int
@@ -142,8 +148,6 @@ class ClusterFile:
     host_bytes_per_second: float | None = None
     """Of one device to its host's memory, one direction."""
     storage: str | None = None
-    topology: Topology | None = None
-    """Nodes and switches by name, as `computeflow cluster import` writes them."""
 
 
 def find_cluster(text: str, catalog: Catalog) -> Cluster:
@@ -180,7 +184,13 @@ def _from_file(path: Path, catalog: Catalog) -> Cluster:
         data: Any = tomllib.loads(text)
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path}: not TOML: {error}") from None
-    return _from_parts(codec.decode(ClusterFile, data, str(path)), catalog)
+    cabled = data.pop("topology", None)
+    cluster = _from_parts(codec.decode(ClusterFile, data, str(path)), catalog)
+    if cabled is None:
+        return cluster
+    from computeflow.cluster.topology import Topology
+
+    return replace(cluster, topology=codec.decode(Topology, cabled, f"{path}, topology"))
 
 
 def _from_parts(parts: ClusterFile, catalog: Catalog) -> Cluster:
@@ -197,7 +207,6 @@ def _from_parts(parts: ClusterFile, catalog: Catalog) -> Cluster:
         host_memory_bytes=_host_memory(parts, catalog),
         storage=catalog.storage[parts.storage] if parts.storage else None,
         assumed=assumed,
-        topology=parts.topology,
     )
 
 

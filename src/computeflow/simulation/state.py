@@ -130,7 +130,10 @@ class State:
         self.last_part[at] = RESTART
 
     def stop_planned(self, at: Ints, hold: Floats | float, restart: Floats) -> None:
-        """A stop that saves first, so that nothing is lost."""
+        """A stop that saves first, so that nothing is lost; a save under way ends with it."""
+        ended = at[self.writing[at] > 0]
+        self.saves[ended] += 1
+        self.worked[ended] = self.writing[ended] = 0.0
         self.safe[at] = self.saves[at]
         self.kept[at] = self.worked[at]
         saved = self.now[at] + self.stall[at] + self.persist[at]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import textwrap
 from dataclasses import dataclass
-from html import escape
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
@@ -151,6 +150,8 @@ def to_rich(table: Table, width: int = WIDTH) -> RichTable | Text:
 
 
 def to_html(table: Table) -> str:
+    from html import escape
+
     head = "".join(
         f'<th style="text-align:{c.align}">{escape(c.header)}</th>' for c in table.columns
     )
