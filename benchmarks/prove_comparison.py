@@ -31,6 +31,7 @@ REPORT = ROOT / "benchmarks" / "reports" / "comparison.md"
 MODEL, TOKENS, DAYS = "llama-3.1-70b", 1e12, 30
 COMPARE = ["compare", MODEL, "--tokens", "1T", "--deadline", "30d", "-o", "json"]
 SIZE = ["size", MODEL, "--tokens", "1T", "-o", "json"]
+DEADLINES = (15, 20, 30, 45, 60, 90)
 DAY = 86400.0
 
 
@@ -55,12 +56,16 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 def speed() -> str:
     found, cpu = measured(COMPARE)
     _, quick = measured(SIZE)
+    _, large = measured([word.replace(MODEL, "deepseek-v3") for word in COMPARE])
+    unknown = sum(not result["network_known"] for result in found["results"])
     offers = len(found["results"]) + len(found["refused"])
     prices = sum(len(result["costs"]) for result in found["results"])
     return (
         f"`computeflow {' '.join(COMPARE)}`: {offers:,} offers ({prices:,} prices priced, "
         f"{len(found['refused']):,} offers refused with a reason) in **{cpu:.1f} CPU-s** (target 15), "
-        f"{found['searches']:,} plans searched, {found['replicas']} repeats of every run.\n\n"
+        f"{found['searches']:,} plans searched, {found['replicas']} repeats of every run. Of the "
+        f"{len(found['results']):,} that run it, {unknown:,} publish no network that we know. The "
+        f"same for deepseek-v3: {large:.1f} CPU-s.\n\n"
         f"`computeflow {' '.join(SIZE)}`: **{quick:.2f} CPU-s** (target 1). Start of the program "
         "included in both."
     )
@@ -100,6 +105,33 @@ def prices_and_runs(catalog: Catalog, device: str, *, known: bool) -> str:
     head = ("offer", "$/GPU-h", "price of", "network", "GPUs", "MFU", "goodput", "days P50 / P90",
             "run, M$")  # fmt: skip
     return table(head, rows[:12])
+
+
+def deadlines(catalog: Catalog) -> str:
+    """Of every offer with its best price at each deadline, from the tightest to the loosest."""
+    offers = offerings(catalog, load_terms())
+    job = usual_job(find_model(catalog, MODEL))
+    today = datetime.datetime.now(tz=datetime.UTC).date()
+    cheapest: dict[str, float] = {}
+    rows = []
+    for days in DEADLINES:
+        ask = Ask(job=job, tokens=TOKENS, deadline_seconds=days * DAY, today=today, replicas=50)
+        found = compare(ask, offers, catalog)
+        now = {r.offering.name: min(c.usd for c in r.costs if c.meets) for r in found.meeting}
+        both = cheapest.keys() & now.keys()
+        dearer = [now[name] / cheapest[name] - 1 for name in both
+                  if now[name] > 1.0001 * cheapest[name]]  # fmt: skip
+        lost = cheapest.keys() - now.keys()
+        rows.append(
+            (
+                f"{days}", f"{len(now):,}", f"{min(now.values()) / 1e6:.3f}", f"{len(dearer)}",
+                f"{100 * max(dearer, default=0.0):.1f} %", f"{len(lost)}",
+            )
+        )  # fmt: skip
+        cheapest = now
+    head = ("days", "offers that keep them", "the cheapest, M$", "dearer than a step tighter",
+            "by at most", "kept the tighter one only")  # fmt: skip
+    return table(head, rows)
 
 
 def price(catalog: Catalog, name: str, term: str) -> Offer:
@@ -184,6 +216,12 @@ Written by `python -m benchmarks.prove_comparison`. The job is {MODEL} on 1 T to
 ## Speed
 
 {speed()}
+
+## A looser deadline
+
+Every offer of the catalog, by its cheapest price that keeps the deadline.
+
+{deadlines(catalog)}
 
 ## The cheapest hour is not the cheapest run
 

@@ -13,11 +13,12 @@ from computeflow.comparison.compare import Ask, committed_days, compare
 from computeflow.comparison.living import Market
 from computeflow.comparison.metering import host_watts
 from computeflow.comparison.moving import move
-from computeflow.comparison.offers import Offering, offerings
+from computeflow.comparison.offers import Offering, offerings, within
+from computeflow.comparison.own_sites import own_offerings
 from computeflow.comparison.quick import Planner, Shape, usual_job
 from computeflow.comparison.results import Comparison, Result
 from computeflow.comparison.serialise import comparison_data
-from computeflow.comparison.terms import load_terms, where_is
+from computeflow.comparison.terms import Quality, load_terms, where_is
 from computeflow.comparison.workloads import advise
 from computeflow.economics import ledger_cost, price_of
 from computeflow.errors import InputError, UnknownNameError
@@ -263,7 +264,7 @@ def with_terms(tier: str, cooling: str) -> Result:
 def test_a_site_that_is_stated_changes_days_and_dollars() -> None:
     """Everything else equal: air that throttles and tier 1 against liquid and tier 4."""
     worse, better = with_terms("tier-1", "air"), with_terms("tier-4", "direct-liquid")
-    assert worse.offering.site == ("tier-1", "air", None)
+    assert worse.offering.quality == Quality(tier="tier-1", cooling="air")
     assert worse.simulation.seconds.mean > better.simulation.seconds.mean
     dear, cheap = worse.cost("on-demand"), better.cost("on-demand")
     assert dear is not None and cheap is not None and dear.usd > cheap.usd
@@ -358,7 +359,8 @@ def test_a_region_is_in_its_country_or_nowhere_known(
 
 
 def test_sovereignty_keeps_offers_in_its_countries() -> None:
-    found = offerings(catalog(), load_terms(), countries=["eu"], accelerators=["h100-sxm"])
+    every = offerings(catalog(), load_terms(), accelerators=["h100-sxm"])
+    found = within(every, catalog(), ["eu"])
     assert {o.country for o in found} <= {"finland", "france", "germany", "netherlands", "belgium",
                                           "sweden", "spain", "poland", "italy"}  # fmt: skip
     assert "norway" not in {o.country for o in found}
@@ -374,9 +376,9 @@ def test_names_that_are_not_there_have_a_nearest_one() -> None:
     with pytest.raises(InputError, match="us-east-1"):
         _offers(regions=["us-estt-1"])
     with pytest.raises(UnknownNameError, match="france"):
-        _offers(countries=["frnce"])
+        within(_offers(), catalog(), ["frnce"])
     with pytest.raises(InputError, match="india"):
-        _offers(providers=["jarvislabs"], countries=["france"])
+        within(_offers(providers=["jarvislabs"]), catalog(), ["france"])
     with pytest.raises(InputError, match="no offer has all of"):
         _offers(providers=["jarvislabs"], regions=["us-east-1"])
 
@@ -465,3 +467,83 @@ def test_tables_and_the_figure_show_the_offers() -> None:
     named = [name for trace in figure.data for name in trace.get("text", [])]
     assert any(name.startswith(("gcp,", "azure,")) for name in named)
     assert "Cheapest" in figure.summary
+
+
+SITE = """
+[[site]]
+name = "our-hall"
+accelerator = "h100-sxm"
+usd_per_gpu_hour = 1.9
+source = "our books"
+as_of = "2026-11"
+"""
+
+
+def own_site(more: str) -> Offering:
+    (found,) = own_offerings(SITE + more, "sites.toml", catalog())
+    return found
+
+
+def test_a_site_of_ones_own_is_compared_like_an_offer() -> None:
+    hall = own_site('most_gpus = 512\ngrid = "norway"\npue = 1.1\n')
+    rented = offerings(catalog(), load_terms(), providers=["crusoe"], accelerators=["h100-sxm"])
+    found = compare(ask(days=60.0), [hall, *rented], catalog())
+    own = next(result for result in found.results if result.offering is hall)
+    other = next(result for result in found.results if result.offering is not hall)
+    cost = own.cost("owned")
+    assert cost is not None and own.best == cost and not cost.odd
+    hours = own.simulation.run.allocated_gpus * own.simulation.seconds.mean / 3600
+    assert cost.usd == pytest.approx(1.9 * hours)
+    assert own.metered.pue_known and own.metered.energy.supply.pue == 1.1
+    assert own.offering.country == "norway" and own.metered.energy.grams
+    assert other.offering.provider == "crusoe"
+
+
+def test_limits_of_a_site_are_its_largest_cluster() -> None:
+    hall = own_site("contracted_watts = 24e6\nracks = 400\nrack_watts = 32e3\n")
+    assert (hall.most_gpus, hall.limit) == (9600, "rack feed")  # as `computeflow site` has it
+    stated = own_site("contracted_watts = 24e6\nracks = 400\nrack_watts = 32e3\nmost_gpus = 64\n")
+    assert (stated.most_gpus, stated.limit) == (64, "as stated")
+
+
+def test_a_run_takes_no_spares_that_a_site_does_not_have() -> None:
+    for most, spares in ((256, 0), (4096, 1)):
+        hall = own_site(f"most_gpus = {most}\nreplace_seconds = 864000\n")
+        limited = replace(ask(days=60.0), most_gpus=256)
+        (found,) = compare(limited, [hall], catalog()).results
+        assert found.gpus == 256 and found.simulation.run.policy.spares.nodes >= spares
+        assert found.simulation.run.allocated_gpus <= most
+
+
+def test_worse_failures_and_slower_repairs_take_longer() -> None:
+    days = {
+        more: compare(ask(days=60.0), [own_site(f"most_gpus = 256\n{more}")], catalog())
+        .results[0].simulation.seconds.mean
+        for more in ("", 'failures = "rsc-1"\n', "replace_seconds = 864000\n")
+    }  # fmt: skip
+    usual, *worse = days.values()
+    assert all(seconds > usual for seconds in worse)
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ("", "state most_gpus"), ("most_gpus = 0\n", "one or more"),
+        ("most_gpus = 8\npue = 0.5\n", "pue"), ("most_gpus = 8\nwrong = 1\n", "wrong"),
+        ("most_gpus = 8\ngigabits_per_device = -1\n", "gigabits"),
+        ('most_gpus = 8\ngrid = "atlantis"\n', "unknown grid"),
+        ("contracted_watts = 100.0\n", "takes no h100-sxm"),
+        ("contracted_watts = -1.0\n", "above zero"),
+        ("most_gpus = 8\nusd_per_gpu_hour = 2.0\n", "not TOML"),
+    ],
+)  # fmt: skip
+def test_a_wrong_site_is_one_line(more: str, said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        own_site(more)
+
+
+def test_a_site_has_a_name_of_its_own() -> None:
+    for name in ("crusoe", "our-hall"):
+        twice = SITE.replace("our-hall", name) + "most_gpus = 8\n" + SITE + "most_gpus = 8\n"
+        with pytest.raises(InputError, match="name of its own"):
+            own_offerings(twice, "sites.toml", catalog())

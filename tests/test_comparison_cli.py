@@ -11,6 +11,7 @@ import pytest
 
 from computeflow.cli import run
 
+ROOT = Path(__file__).parents[1]
 JOB = ["compare", "llama-3.1-70b", "--tokens", "1T", "--deadline", "30d", "--repeats", "10"]
 FEW = ["--providers", "crusoe,nebius", "--devices", "h100-sxm"]
 
@@ -138,6 +139,25 @@ def test_terms_of_ones_own_go_in(capsys: pytest.CaptureFixture[str], tmp_path: P
                     'source = "a contract"\nas_of = "2026-11"\n')  # fmt: skip
     data = compared(capsys, "--terms", str(file))
     assert "crusoe" not in {result["provider"] for result in data["results"] if result["meets"]}
+
+
+def test_sites_of_ones_own_are_compared_alone_or_beside(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    sites = ("--sites", str(ROOT / "examples" / "sites.toml"))
+    alone = compared(capsys, *sites, "--providers", "none")
+    assert {result["offer"] for result in alone["results"]} == {
+        "hall/dgx-h100 us-texas", "fjord/dgx-h100 norway",
+    }  # fmt: skip
+    assert {r["provider"]: r["largest_gpus"] for r in alone["results"]} == {
+        "hall": 9600, "fjord": 512,
+    }  # fmt: skip
+    beside = compared(capsys, *sites, "--providers", "crusoe", "--countries", "norway")
+    assert [result["provider"] for result in beside["results"]] == ["fjord"]
+    assert run([*JOB, *sites, "--providers", "none"]) == 0
+    assert "owned" in capsys.readouterr().out
+    moved = compared(capsys, *sites, "--providers", "none", "--data", "50TB", "--data-at", "hall")
+    assert [move["usd"] for move in moved["moves"] if move["target"] == "hall"] == [0.0]
 
 
 def test_serving_is_said_to_be_coarse(capsys: pytest.CaptureFixture[str]) -> None:

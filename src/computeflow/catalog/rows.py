@@ -264,7 +264,8 @@ class Offer(Row):
     accelerator: str
     count: int
     region: str
-    term: Literal["on-demand", "spot", "reserved"]
+    term: Literal["on-demand", "spot", "reserved", "owned"]
+    """`owned`: what it costs whoever has it; of nobody's price list."""
     usd_per_hour: float
     """Of the whole instance."""
     commitment: str = ""

@@ -20,6 +20,7 @@ from computeflow.workload.layout import PRECISIONS
 if TYPE_CHECKING:
     from computeflow.comparison.compare import Ask
     from computeflow.comparison.moving import Move
+    from computeflow.comparison.offers import Offering
     from computeflow.comparison.results import Comparison
     from computeflow.comparison.terms import Book
     from computeflow.views.tables import Table
@@ -27,8 +28,10 @@ if TYPE_CHECKING:
 Options = dict[str, Any]
 _TRAINING = ("frontier", "production", "exploration")
 _SERVING = ("serving", "agentic")
+_NO_PROVIDER = ("none",)
 _OF_TRAINING = (
-    "tokens", "deadline", "budget", "countries", "global_batch", "seq_len", "least_gpus", "most_gpus",
+    "tokens", "deadline", "budget", "sites", "countries", "global_batch", "seq_len", "least_gpus",
+    "most_gpus",
     "preemptions", "replace", "known_networks", "terms", "data", "data_at", "line", "runs", "demand",
     "owned_price", "hourly", "top", "repeats", "seed",
 )  # fmt: skip
@@ -40,7 +43,17 @@ _OF_SERVING = ("users", "calls", "hops", "onramp", "prompt", "answer")
 @click.option("--tokens", metavar="N", help="To train on (2T).")
 @click.option("--deadline", metavar="TIME", help="For the P90 of the run (30d).")
 @click.option("--budget", metavar="USD", help="For the run; without an offer under it: exit 3.")
-@click.option("--providers", metavar="NAMES", help="Comma-separated, as all lists here.")
+@click.option(
+    "--providers",
+    metavar="NAMES",
+    help="Comma-separated, as all lists here; none: the sites of --sites only.",
+)
+@click.option(
+    "--sites",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Sites of your own, beside the offers: machines, price, limits (docs/compare.md).",
+)
 @click.option("--regions", metavar="NAMES", help="Parts of regions' names.")
 @click.option("--countries", metavar="NAMES", help="Sovereignty: france,eu. Not known is out.")
 @click.option("--devices", metavar="NAMES", help="Accelerators.")
@@ -111,22 +124,11 @@ def compare(
         _serve(model, facts, options, html, output)
         return 0
     from computeflow.comparison.compare import compare as compared
-    from computeflow.comparison.offers import ASSUMED_NIC, offerings
     from computeflow.comparison.serialise import advice_data, comparison_data
-    from computeflow.comparison.terms import load_terms
     from computeflow.comparison.workloads import advise
     from computeflow.views import comparisons as views
 
-    book = load_terms(
-        read_text(options["terms"]) if options["terms"] else None, str(options["terms"]),
-        providers={*(row.name for row in facts.providers), *(row.provider for row in facts.offers)},
-    )  # fmt: skip
-    offers = offerings(
-        facts, book, providers=names(options["providers"]), regions=names(options["regions"]),
-        accelerators=names(options["devices"]), countries=names(options["countries"]),
-        assumed_nic=None if options["known_networks"] else ASSUMED_NIC,
-    )  # fmt: skip
-    moves = _moves(dict.fromkeys(offer.provider for offer in offers), book, facts, options)
+    offers, moves = _offers(facts, options)
     found = compared(_ask(model, facts, options, moves), offers, facts)
     advice = advise(found, options["workload"])
     data = comparison_data(found) | {"advice": advice_data(advice)}
@@ -164,6 +166,29 @@ def _check(options: Options) -> None:
     if options["line"] and not options["data"]:
         raise click.UsageError("--line goes with --data")
     numbers("--demand", options["demand"])
+
+
+def _offers(facts: Catalog, options: Options) -> tuple[list[Offering], dict[str, Move]]:
+    """The catalog's and the user's own, with what it takes to bring the data to each."""
+    from computeflow.comparison.offers import ASSUMED_NIC, offerings, within
+    from computeflow.comparison.own_sites import own_offerings
+    from computeflow.comparison.terms import load_terms
+
+    book = load_terms(
+        read_text(options["terms"]) if options["terms"] else None, str(options["terms"]),
+        providers={*(row.name for row in facts.providers), *(row.provider for row in facts.offers)},
+    )  # fmt: skip
+    providers, sites = names(options["providers"]), options["sites"]
+    own = own_offerings(read_text(sites), str(sites), facts) if sites else []
+    rented: list[Offering] = []
+    if not own or providers != _NO_PROVIDER:
+        rented = offerings(
+            facts, book, providers=providers, regions=names(options["regions"]),
+            accelerators=names(options["devices"]),
+            assumed_nic=None if options["known_networks"] else ASSUMED_NIC,
+        )  # fmt: skip
+    offers = within([*own, *rented], facts, names(options["countries"]))
+    return offers, _moves(dict.fromkeys(offer.provider for offer in offers), book, facts, options)
 
 
 def _ask(model: str, facts: Catalog, options: Options, moves: dict[str, Move]) -> Ask:
@@ -237,7 +262,8 @@ def _moves(targets: Iterable[str], book: Book, facts: Catalog, options: Options)
 
     if options["data"] is None:
         return {}
-    home = data_home(options["data_at"], [row.name for row in facts.providers], book)
+    providers = [*(row.name for row in facts.providers), *targets]
+    home = data_home(options["data_at"], providers, book)
     size = parse(options["data"], "bytes")
     line = parse(options["line"], "bytes_per_second") if options["line"] else None
     return {target: move(size, home, target, book, line=line) for target in targets}

@@ -49,10 +49,9 @@ def first_clusters(
             refused.append(Refused(offering=offering, reason=found))
         else:
             gpus, plan = found
-            terms = offering.terms
             setting = Setting(
-                shape=offering.shape, gpus=gpus, site=offering.site,
-                preemptions_per_node_day=None if terms is None else terms.preemptions_per_node_day,
+                shape=offering.shape, gpus=gpus, quality=offering.quality,
+                most_gpus=None if offering.terms is None else offering.terms.most_gpus,
             )  # fmt: skip
             sized.append(Cluster(offering=offering, setting=setting, plan=plan))
     return sized, refused

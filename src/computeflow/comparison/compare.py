@@ -195,8 +195,13 @@ def _lived(
     plans = {one.setting: one.plan for one in sized}
     runs = [run_on(setting, plan, ask.tokens, catalog, ask.market, spot=spot)
             for setting, plan in plans.items()]  # fmt: skip
-    live = live_on_spot if spot else live_on_demand
-    return dict(zip(plans, live(runs, replicas=ask.replicas, seed=ask.seed), strict=True))
+    found: Sequence[Simulation | None]
+    if spot:
+        found = live_on_spot(runs, replicas=ask.replicas, seed=ask.seed)
+    else:
+        most = [setting.most_gpus for setting in plans]
+        found = live_on_demand(runs, most, replicas=ask.replicas, seed=ask.seed)
+    return dict(zip(plans, found, strict=True))
 
 
 def _result(
@@ -205,7 +210,8 @@ def _result(
 ) -> Result:  # fmt: skip
     costs = []
     for price in offering.prices:
-        odd = price.usd_per_device_hour < ODD * usual[price.accelerator, price.term]
+        usually = usual.get((price.accelerator, price.term), 0.0)  # of one's own site: none
+        odd = price.usd_per_device_hour < ODD * usually
         tried: Sequence[Lived | None] = spot if price.term == "spot" else steady
         found = [_cost(ask, offering, price, run, odd=odd) for run in tried or (None,)]
         costs.append(min(found, key=lambda cost: _preference(ask, cost)))

@@ -1,18 +1,18 @@
 """A plan on somebody's machines as a run that fails: what `compare` simulates, on demand and on spot.
 
 Failures are Llama 3's, per node of eight devices; machines of other sizes fail in proportion. What is
-known of a site (tier, cooling, storage) goes in; what is not stays at the simulator's usual figures.
+known of a site (`Quality`) goes in; what is not stays at the simulator's usual figures.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from computeflow.catalog import Catalog
 from computeflow.comparison.quick import Shape, shape_cluster
-from computeflow.comparison.terms import MOST_PREEMPTIONS
+from computeflow.comparison.terms import MOST_PREEMPTIONS, MOST_WAIT_SECONDS, Quality
 from computeflow.errors import InputError
 from computeflow.planning import Plan
 from computeflow.scheduling import Policy, Spares
@@ -60,8 +60,14 @@ class Market:
                 f"{self.preemptions_per_node_day:g} preemptions per machine and day: 0 to "
                 f"{MOST_PREEMPTIONS}"
             )
-        if not 0 < self.replace_seconds <= 30 * 86400:
+        if not 0 < self.replace_seconds <= MOST_WAIT_SECONDS:
             raise InputError(f"{self.replace_seconds:g} s for another machine: up to 30 days")
+
+    def at(self, quality: Quality) -> Market:
+        """With what is known of one seller in place of the usual."""
+        known = {name: value for name in ("preemptions_per_node_day", "replace_seconds")
+                 if (value := getattr(quality, name)) is not None}  # fmt: skip
+        return replace(self, **known)
 
     def conditions(self, *, spot: bool) -> dict[str, float]:
         return {
@@ -77,21 +83,19 @@ class Setting:
 
     shape: Shape
     gpus: int
-    site: tuple[str | None, str | None, str | None] = (None, None, None)
-    """Tier, cooling and storage by the catalog's names; None: not known."""
-    preemptions_per_node_day: float | None = None
-    """On spot, where the provider's is stated; None: the market's."""
+    quality: Quality = field(default_factory=Quality)
+    most_gpus: int | None = None
+    """With spares, that are to be had; None: nobody says."""
 
 
 def run_on(
     setting: Setting, plan: Plan, tokens: float, catalog: Catalog, market: Market, *, spot: bool
 ) -> Run:
     """One run without spares; of more than ten years, an error."""
-    if setting.preemptions_per_node_day is not None:
-        market = replace(market, preemptions_per_node_day=setting.preemptions_per_node_day)
+    market = market.at(setting.quality)
     cluster = shape_cluster(setting.shape, setting.gpus, catalog)
-    if setting.site[2] is not None:
-        cluster = replace(cluster, storage=catalog.storage[setting.site[2]])
+    if setting.quality.storage is not None:
+        cluster = replace(cluster, storage=catalog.storage[setting.quality.storage])
     return run_of(
         plan.prediction, cluster, _conditions(setting, catalog, market, spot=spot), Policy(),
         label=f"{setting.gpus:,} {setting.shape.accelerator}", tokens=tokens,
@@ -99,22 +103,30 @@ def run_on(
 
 
 def _conditions(setting: Setting, catalog: Catalog, market: Market, *, spot: bool) -> Conditions:
-    failures = find_failures(FAILURES).at(setting.gpus)
+    quality = setting.quality
+    failures = find_failures(quality.failures or FAILURES).at(setting.gpus)
     devices = min(setting.shape.devices, setting.gpus)
     scaled = replace(failures, per_node_day=failures.per_node_day * devices / NODE_DEVICES)
-    tier, cooling, _ = setting.site
     slow = inputs()["stragglers_per_node_day"].value * devices / NODE_DEVICES
     changes = {"stragglers_per_node_day": slow, **market.conditions(spot=spot)}
-    if tier is not None:
-        changes |= tier_conditions(catalog.tiers[tier])
-    if cooling is not None:
-        changes |= cooling_conditions(catalog.coolings[cooling])
+    if quality.tier is not None:
+        changes |= tier_conditions(catalog.tiers[quality.tier])
+    if quality.cooling is not None:
+        changes |= cooling_conditions(catalog.coolings[quality.cooling])
     return usual_conditions(scaled, **changes)
 
 
-def live_on_demand(runs: Sequence[Run], *, replicas: int, seed: int) -> list[Simulation]:
-    """Each with as many spare machines as make it cheapest: none, one, or those of the usual rule."""
-    choices = [sorted({0, 1, pool_nodes(run)}) for run in runs]
+def live_on_demand(
+    runs: Sequence[Run], most_gpus: Sequence[int | None], *, replicas: int, seed: int
+) -> list[Simulation]:
+    """Each with as many spare machines as make it cheapest: none, one, or those of the usual rule, as
+    far as there are so many.
+    """
+    choices = [
+        [0, *(n for n in sorted({1, pool_nodes(run)} - {0})
+              if most is None or run.gpus + n * run.node_gpus <= most)]
+        for run, most in zip(runs, most_gpus, strict=True)
+    ]  # fmt: skip
     every = [
         replace(run, policy=replace(run.policy, spares=Spares(nodes=nodes)))
         for run, nodes_of in zip(runs, choices, strict=True)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from computeflow.catalog import Accelerator, Catalog, Node
 from computeflow.comparison.machines import DRAWN
 from computeflow.comparison.offers import Offering
+from computeflow.comparison.terms import Terms
 from computeflow.economics import Energy, fill_joules, ledger_energy, supply_of
 from computeflow.ledger import Ledger
 from computeflow.prediction.power import BUSY, WAITING
@@ -24,7 +25,7 @@ class Metered:
     host_known: bool
     """False: only the devices are counted."""
     pue_known: bool
-    """False: the mean of a survey is taken."""
+    """False: the middle of the cooling's range is taken, or the mean of a survey."""
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -40,16 +41,28 @@ class Metered:
 def energy_of(ledger: Ledger, offering: Offering, catalog: Catalog) -> Metered:
     """Of a run's ledger, whose time down has no joules: a device that waits draws what ours does."""
     device = catalog.accelerators[offering.accelerator]
-    facility = offering.terms.facility if offering.terms is not None else None
-    supply = supply_of(offering.grid, catalog.facilities[facility or USUAL_FACILITY].pue)
+    pue, known = _pue(offering.terms, catalog)
+    supply = supply_of(offering.grid, pue)
     if device.tdp_watts is not None:
         ledger = fill_joules(ledger, WAITING * device.tdp_watts)
     host = host_watts(catalog.nodes.get(device.node) if device.node else None, device)
     return Metered(
         energy=ledger_energy(ledger, supply, host_watts=host or 0.0),
         host_known=host is not None,
-        pue_known=facility is not None,
+        pue_known=known,
     )
+
+
+def _pue(terms: Terms | None, catalog: Catalog) -> tuple[float, bool]:
+    """Measured at its sites or reported of its fleet; else of its cooling's range, or of a survey."""
+    if terms is not None and terms.pue is not None:
+        return terms.pue, True
+    if terms is not None and terms.facility is not None:
+        return catalog.facilities[terms.facility].pue, True
+    if terms is not None and terms.cooling is not None:
+        cooling = catalog.coolings[terms.cooling]
+        return (cooling.pue_low + cooling.pue_high) / 2, False
+    return catalog.facilities[USUAL_FACILITY].pue, False
 
 
 def host_watts(node: Node | None, device: Accelerator) -> float | None:

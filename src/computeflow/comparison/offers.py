@@ -13,7 +13,7 @@ from statistics import median
 from computeflow.catalog import Catalog, Grid, Offer
 from computeflow.catalog.lookup import find_offers
 from computeflow.comparison.quick import Shape
-from computeflow.comparison.terms import EU, Book, Network, Terms, where_is
+from computeflow.comparison.terms import EU, Book, Network, Quality, Terms, where_is
 from computeflow.errors import InputError, UnknownNameError
 
 ASSUMED_NIC = 100e9 / 8 / 8
@@ -45,6 +45,8 @@ class Offering:
     terms: Terms | None
     grid: Grid | None
     country: str | None
+    limit: str = ""
+    """What keeps the largest cluster from being larger, where that is known."""
 
     @property
     def name(self) -> str:
@@ -58,11 +60,8 @@ class Offering:
         return None if self.terms is None else self.terms.most_gpus
 
     @property
-    def site(self) -> tuple[str | None, str | None, str | None]:
-        """Tier, cooling, storage, as far as they are known."""
-        if self.terms is None:
-            return (None, None, None)
-        return (self.terms.tier, self.terms.cooling, self.terms.storage)
+    def quality(self) -> Quality:
+        return Quality() if self.terms is None else self.terms.quality
 
 
 def offerings(
@@ -72,7 +71,6 @@ def offerings(
     providers: Iterable[str] = (),
     regions: Iterable[str] = (),
     accelerators: Iterable[str] = (),
-    countries: Sequence[str] = (),
     assumed_nic: float | None = ASSUMED_NIC,
 ) -> list[Offering]:
     """All that fit; `assumed_nic` None leaves out machines whose network is not known."""
@@ -81,8 +79,7 @@ def offerings(
         key = (offer.provider, offer.instance, offer.accelerator, offer.count, offer.region)
         groups.setdefault(key, []).append(offer)
     found = [_offering(catalog, book, prices, assumed_nic) for prices in groups.values()]
-    known = [one for one in found if one.network_known or assumed_nic is not None]
-    return _within(known, _meant(catalog, countries), ", ".join(countries))
+    return [one for one in found if one.network_known or assumed_nic is not None]
 
 
 def usual_prices(catalog: Catalog) -> dict[tuple[str, str], float]:
@@ -112,6 +109,18 @@ def chosen_offers(
     return chosen
 
 
+def within(found: Sequence[Offering], catalog: Catalog, countries: Sequence[str]) -> list[Offering]:
+    """Those in one of the countries ("eu" for its members); without any, all. Not known is out."""
+    meant = _meant(catalog, countries)
+    left = [one for one in found if not countries or one.country in meant]
+    if found and not left:
+        there = sorted({one.country or "not known" for one in found})
+        raise InputError(
+            f"no such offer lies in {', '.join(countries)}; they lie in {', '.join(there)}"
+        )
+    return left
+
+
 def _meant(catalog: Catalog, countries: Iterable[str]) -> frozenset[str]:
     """Countries by name, "eu" for its members."""
     found: set[str] = set()
@@ -126,14 +135,6 @@ def _meant(catalog: Catalog, countries: Iterable[str]) -> frozenset[str]:
             raise UnknownNameError("country", text, {**known, "eu": "eu"}, hint="or eu")
         found.add(row.name)
     return frozenset(found)
-
-
-def _within(found: list[Offering], countries: frozenset[str], asked: str) -> list[Offering]:
-    left = [one for one in found if one.country in countries] if countries else found
-    if not left:
-        there = sorted({one.country or "not known" for one in found})
-        raise InputError(f"no such offer lies in {asked}; they lie in {', '.join(there)}")
-    return left
 
 
 def _offering(

@@ -46,7 +46,7 @@ def spot_study(
 ) -> SpotStudy:  # fmt: skip
     market = market or Market()
     usual = run_on(setting, plan, tokens, catalog, market, spot=False)
-    lived = live_on_demand([usual], replicas=replicas, seed=seed)[0]
+    lived = live_on_demand([usual], [None], replicas=replicas, seed=seed)[0]
     markets = [replace(market, preemptions_per_node_day=rate) for rate in rates]
     runs = [run_on(setting, plan, tokens, catalog, one, spot=True) for one in markets]
     cases = []

@@ -11,7 +11,7 @@ import math
 import re
 import tomllib
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from fnmatch import fnmatchcase
 from functools import cache
 from itertools import pairwise
@@ -25,6 +25,8 @@ from computeflow.errors import InputError, UnknownNameError
 DATA = Path(__file__).with_name("data")
 MOST_PREEMPTIONS = 24
 """Of a machine in a day, that are simulated."""
+MOST_WAIT_SECONDS = 30 * 86400
+"""For another machine."""
 EU = frozenset(
     {
         "austria", "belgium", "bulgaria", "croatia", "cyprus", "czechia", "denmark", "estonia",
@@ -37,16 +39,36 @@ EU = frozenset(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Quality:
+    """Of a site, as far as a simulated run follows from it; None: not known, and taken as usual."""
+
+    tier: str | None = None
+    cooling: str | None = None
+    storage: str | None = None
+    """Rows of the catalog."""
+    failures: str | None = None
+    """Row of the simulator whose failure rate its machines have."""
+    replace_seconds: float | None = None
+    """Until another machine is there for one that broke or was taken back: the median."""
+    preemptions_per_node_day: float | None = None
+    """Of its spot machines."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Terms(Row):
     """Of one provider, whose name it has."""
 
     kind: ClassVar[str] = "terms"
     facility: str | None = None
     """Row of the catalog whose PUE is reported for its sites."""
+    pue: float | None = None
+    """Measured at its sites; goes before the facility's."""
     tier: str | None = None
     cooling: str | None = None
     storage: str | None = None
     """Rows of the catalog: what simulated goodput follows from."""
+    failures: str | None = None
+    replace_seconds: float | None = None
     support: str = ""
     most_gpus: int | None = None
     """Of one contiguous cluster."""
@@ -59,7 +81,7 @@ class Terms(Row):
     egress_tiers: tuple[tuple[float, float], ...] = ()
     """Bytes of a month up to which a price in $ per GB holds; empty: not known."""
     preemptions_per_node_day: float | None = None
-    """Of its spot machines; None: as `living.Market` has it."""
+    """As in `Quality`; None: as `living` has it."""
 
     def __post_init__(self) -> None:
         super(Terms, self).__post_init__()
@@ -75,6 +97,14 @@ class Terms(Row):
         if rate is not None and not 0 <= rate <= MOST_PREEMPTIONS:
             raise InputError(f"{self.name}: {rate:g} preemptions per machine and day: 0 to "
                              f"{MOST_PREEMPTIONS}")  # fmt: skip
+        for what, low, high in (("pue", 1, 3), ("replace_seconds", 1, MOST_WAIT_SECONDS)):
+            value = getattr(self, what)
+            if value is not None and not low <= value <= high:
+                raise InputError(f"{self.name}: {what} = {value:g}: {low:g} to {high:g}")
+
+    @property
+    def quality(self) -> Quality:
+        return Quality(**{each.name: getattr(self, each.name) for each in fields(Quality)})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,7 +233,7 @@ def where_is(catalog: Catalog, provider: str, region: str) -> Where:
         grid = grid or (catalog.grids[row.grid] if row.grid else None)
         return Where(grid=grid, country=row.country or None)
     grid = grid or _by_name(catalog, region)
-    return Where(grid=grid, country=_country(grid))
+    return Where(grid=grid, country=country_of(grid))
 
 
 def _by_code(region: str) -> Region | None:
@@ -220,7 +250,7 @@ def _by_name(catalog: Catalog, region: str) -> Grid | None:
     return None
 
 
-def _country(grid: Grid | None) -> str | None:
+def country_of(grid: Grid | None) -> str | None:
     if grid is None or grid.scope not in ("us_state", "country"):
         return None
     return "united-states" if grid.scope == "us_state" else grid.name

@@ -129,19 +129,22 @@ def _mark(result: Result) -> str:
 
 
 def money_table(shown: Sequence[Result]) -> Table:
+    own = any(cost.term == "owned" for result in shown for cost in result.costs)
+    terms = ("on-demand", "reserved", "spot", *(("owned",) if own else ()))
+    heads = [term.replace("-", " ") for term in terms]
     rows = []
     for number, result in enumerate(shown, start=1):
         per = result.usd_per_million_tokens
         rows.append(
             (
-                str(number), *(_money(result, term) for term in ("on-demand", "reserved", "spot")),
+                str(number), *(_money(result, term) for term in terms),
                 "-" if per is None else f"{per:.3g}",
             )
         )  # fmt: skip
     return Table(
         title="Dollars of the run by term, with the date of the price",
-        columns=columns("#", "on demand", "reserved", "spot", "$ per M tokens",
-                        right="#,$ per M tokens", wrap="on demand,reserved,spot"),
+        columns=columns("#", *heads, "$ per M tokens", right="#,$ per M tokens",
+                        wrap=",".join(heads)),
         rows=tuple(rows),
         notes=(
             "OLD: the price is older than 180 days. ODD: far under what others ask for the device. "
@@ -195,7 +198,7 @@ def detail_table(result: Result) -> Table:
     """Everything that is known and not known of one offer."""
     offering, terms, found = result.offering, result.offering.terms, result.plan.prediction
     low, high = (seconds / DAY for seconds in result.seconds_range)
-    tier, cooling, storage = offering.site
+    quality, most = offering.quality, offering.most_gpus
     rows = [
         ("step's own range", f"{low:.1f} to {high:.1f} days, if the predicted step is as far off as "
          "those of 80 % of runs"),
@@ -204,8 +207,11 @@ def detail_table(result: Result) -> Table:
         ("saves", f"every {format_seconds(result.simulation.interval_seconds)} of work"),
         ("country", offering.country or "not known"),
         ("orchestration", offering.orchestration),
-        ("site", f"tier {tier or 'not known'}, cooling {cooling or 'not known'}, storage "
-         f"{storage or 'not known'}"),
+        ("site", f"{quality.tier or 'tier not known'}, cooling {quality.cooling or 'not known'}, "
+         f"storage {quality.storage or 'not known'}"),
+        ("failures", f"of {quality.failures}" if quality.failures else "of llama-3: not known here"),
+        ("largest cluster", "not known" if most is None else f"{most:,} GPUs"
+         + (f" ({offering.limit})" if offering.limit else "")),
         ("support", (terms.support if terms else "") or "not known"),
         ("lead time", (terms.lead if terms else "") or "not known"),
         ("availability", "not known: ask the provider"),

@@ -1,0 +1,135 @@
+"""Sites of one's own beside the offers of the catalog: `own_offerings` reads them from a TOML file.
+
+A site is what `Terms` say of a provider, with its machines, what an hour of a GPU costs there, and
+either the GPUs that it has or the limits that say how many it takes (`site_limits`).
+"""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+from computeflow import codec
+from computeflow.catalog import Catalog, Node, Offer
+from computeflow.comparison.machines import machine_of
+from computeflow.comparison.offers import Offering
+from computeflow.comparison.quick import Shape
+from computeflow.comparison.site_limits import Site, deploy
+from computeflow.comparison.terms import Terms, country_of
+from computeflow.errors import InputError
+
+_LIMITS = ("contracted_watts", "cooling_watts", "racks", "rack_watts", "floor_kg_per_m2",
+           "cable_metres", "switch_ports")  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnSite(Terms):
+    kind: ClassVar[str] = "site"
+    accelerator: str
+    usd_per_gpu_hour: float
+    """That an hour costs whoever asks: `computeflow build` tells what it is made of."""
+    gigabits_per_device: float | None = None
+    """Between machines; None: as the catalog's usual node of this device has it."""
+    grid: str | None = None
+    """Row of the catalog: price and carbon of its power, and its country."""
+    contracted_watts: float | None = None
+    cooling_watts: float | None = None
+    racks: int | None = None
+    rack_watts: float | None = None
+    floor_kg_per_m2: float | None = None
+    cable_metres: float | None = None
+    switch_ports: int | None = None
+
+    def __post_init__(self) -> None:
+        super(OwnSite, self).__post_init__()
+        self._check_within(usd_per_gpu_hour=(1e-3, 1e4))
+        if self.gigabits_per_device is not None:
+            self._check_within(gigabits_per_device=(0.1, 1e4))
+
+    @property
+    def limited(self) -> bool:
+        return any(getattr(self, name) is not None for name in _LIMITS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _File:
+    site: tuple[OwnSite, ...]
+
+
+def own_offerings(text: str, where: str, catalog: Catalog) -> list[Offering]:
+    try:
+        data: Any = tomllib.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{where}: not TOML: {error}") from None
+    sites = codec.decode(_File, data, where).site
+    names = [site.name for site in sites]
+    taken = {row.name for row in catalog.providers} | {row.provider for row in catalog.offers}
+    for name in names:
+        if names.count(name) > 1 or name in taken:
+            raise InputError(f"{where}: {name}: a site needs a name of its own")
+    return [_offering(site, catalog) for site in sites]
+
+
+def _offering(site: OwnSite, catalog: Catalog) -> Offering:
+    device = catalog.accelerators[site.accelerator]
+    node = catalog.nodes.get(device.node) if device.node else None
+    rate = _nic_bytes_per_second(site, node)
+    devices = node.count if node is not None else 1
+    grid = catalog.grids[site.grid] if site.grid is not None else None
+    most, limit = _largest(site, catalog)
+    price = Offer(
+        name=f"{site.name}/{device.node or device.name}", provider=site.name,
+        instance=device.node or device.name, accelerator=device.name, count=devices,
+        region=site.grid or "own site", term="owned", usd_per_hour=devices * site.usd_per_gpu_hour,
+        source=site.source, as_of=site.as_of,
+    )  # fmt: skip
+    return Offering(
+        provider=site.name,
+        instance=price.instance,
+        accelerator=device.name,
+        devices=devices,
+        region=price.region,
+        prices=(price,),
+        shape=Shape(accelerator=device.name, devices=devices, nic_bytes_per_second=rate),
+        network="none" if rate is None else f"{rate * 8e-9:,.4g} Gb/s a device",
+        network_known=True,
+        joined=rate is not None,
+        access="own",
+        orchestration="not known",
+        terms=replace(site, most_gpus=most),
+        grid=grid,
+        country=country_of(grid),
+        limit=limit,
+    )
+
+
+def _nic_bytes_per_second(site: OwnSite, node: Node | None) -> float | None:
+    if site.gigabits_per_device is not None:
+        return site.gigabits_per_device * 1e9 / 8
+    if node is None or not node.nics or not node.nic_bytes_per_second:
+        return None
+    return node.nics * node.nic_bytes_per_second / node.count
+
+
+def _largest(site: OwnSite, catalog: Catalog) -> tuple[int | None, str]:
+    """GPUs of the site, and what keeps it from having more."""
+    if not site.limited:
+        if site.most_gpus is None:
+            raise InputError(
+                f"{site.name}: state most_gpus, or its limits (contracted_watts, racks)"
+            )
+        return site.most_gpus, "as stated"
+    found = deploy(
+        Site(
+            **{name: getattr(site, name) for name in _LIMITS},
+            cooling=catalog.coolings[site.cooling] if site.cooling else None,
+            pue=site.pue,
+        ),
+        machine_of(site.accelerator, catalog),
+    )
+    if site.most_gpus is not None and site.most_gpus <= found.gpus:
+        return site.most_gpus, "as stated"
+    if not found.gpus:
+        raise InputError(f"{site.name} takes no {site.accelerator}: {found.binding}")
+    return found.gpus, found.binding
