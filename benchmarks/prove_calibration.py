@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
+from benchmarks.corpus import recordings
 from computeflow import codec
 from computeflow.catalog import load_catalog
 from computeflow.cluster.machine import usual_cluster
@@ -22,6 +23,7 @@ from computeflow.diagnosis.calibrating import calibration_data
 from computeflow.diagnosis.case import Case
 from computeflow.diagnosis.diagnose import make_case
 from computeflow.diagnosis.inference import Inferred
+from computeflow.diagnosis.whatif import KERNEL_FACTORS
 from computeflow.prediction import predict
 from computeflow.prediction.calibration import read_calibration
 from computeflow.telemetry.audit import audit
@@ -152,6 +154,23 @@ def factor_lines() -> list[str]:
     return lines
 
 
+def usual_factors() -> str:
+    """Medians of the healthy recordings that set thresholds: what a host-bound one is replayed with."""
+    seen: dict[str, list[list[float]]] = {}
+    for one in recordings():
+        if one.path.parent == TRACES and one.label == "healthy" and not one.judges:
+            run = case_of(one.path).replay
+            assert run is not None
+            values = [getattr(run.factors, name) for name in KERNEL_FACTORS]
+            seen.setdefault(run.inferred.stack.kernels, []).append(values)
+    words = []
+    for kernels, rows in seen.items():
+        middle = [statistics.median(column) for column in zip(*rows, strict=True)]
+        pairs = zip(KERNEL_FACTORS, middle, strict=True)
+        words.append(f"{kernels}: " + ", ".join(f"{name} {value:.2f}" for name, value in pairs))
+    return "; ".join(words)
+
+
 def compiled_host() -> str:
     """Of the host's time, what compiling leaves: where both runs wait for their host."""
     index = json.loads((FAMILY / "index.json").read_text())
@@ -188,6 +207,8 @@ def report() -> str:
             "(the predictor's generic 0.55 was measured on another host).", "",
             "## Factors", "", "Measured over predicted time by kind of work, healthy recordings.", "",
             *factor_lines(), "",
+            f"Medians of those that set thresholds: {usual_factors()}. A recording whose host is late "
+            "is replayed with them.", "",
         ]
     )  # fmt: skip
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from computeflow.diagnosis.case import Case
-from computeflow.diagnosis.whatif import HOST_BOUND, HOST_LEAST
+from computeflow.diagnosis.whatif import HOST_BOUND, HOST_LEAST, KERNEL_FACTORS
 from computeflow.errors import InputError
 from computeflow.prediction.calibration.factors import Factors
 from computeflow.prediction.calibration.file import SCHEMA
@@ -72,12 +72,13 @@ def supported(case: Case) -> tuple[Factors, list[str]]:
     )  # fmt: skip
     left_out = ["overlap: not fitted from recordings"]
     late = run.late_seconds / run.step_seconds
-    for name in ("matmul", "attention", "other", "loss", "optimizer"):
+    for name in (*KERNEL_FACTORS, "optimizer"):
+        unseen: dict[str, Any] = {name: 1.0}
         if getattr(run.measured, name) < _LEAST * run.step_seconds:
-            unseen: dict[str, Any] = {name: 1.0}
             factors = replace(factors, **unseen)
             left_out.append(f"{name}: under {_LEAST:.0%} of the step")
-        elif late > HOST_BOUND and name != "optimizer":
+        elif late > HOST_BOUND and name in KERNEL_FACTORS:
+            factors = replace(factors, **unseen)
             left_out.append(
                 f"{name}: launches are late for {late:.0%} of the step, its kernels are short"
             )
