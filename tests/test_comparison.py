@@ -542,6 +542,11 @@ def test_a_wrong_site_is_one_line(more: str, said: str) -> None:
         own_site(more)
 
 
+def test_a_file_without_a_site_is_said() -> None:
+    with pytest.raises(InputError, match="no \\[\\[site"):
+        own_offerings("", "sites.toml", catalog())
+
+
 def test_a_site_has_a_name_of_its_own() -> None:
     for name in ("crusoe", "our-hall"):
         twice = SITE.replace("our-hall", name) + "most_gpus = 8\n" + SITE + "most_gpus = 8\n"

@@ -54,7 +54,7 @@ class OwnSite(Terms):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _File:
-    site: tuple[OwnSite, ...]
+    site: tuple[OwnSite, ...] = ()
 
 
 def own_offerings(text: str, where: str, catalog: Catalog) -> list[Offering]:
@@ -63,6 +63,8 @@ def own_offerings(text: str, where: str, catalog: Catalog) -> list[Offering]:
     except (ValueError, RecursionError) as error:
         raise InputError(f"{where}: not TOML: {error}") from None
     sites = codec.decode(_File, data, where).site
+    if not sites:
+        raise InputError(f"{where}: no [[site]] in it")
     names = [site.name for site in sites]
     taken = {row.name for row in catalog.providers} | {row.provider for row in catalog.offers}
     for name in names:
