@@ -8,13 +8,10 @@ from __future__ import annotations
 
 import datetime
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
+from benchmarks.commands import run_command
 from computeflow.catalog import Catalog, Offer, find_model, load_catalog
 from computeflow.comparison.compare import Ask, compare
 from computeflow.comparison.living import Setting
@@ -35,28 +32,16 @@ DEADLINES = (15, 20, 30, 45, 60, 90)
 DAY = 86400.0
 
 
-def measured(arguments: list[str]) -> tuple[Any, float]:
-    """The answer, and CPU-seconds of the command in a process of its own."""
-    command = [sys.executable, "-m", "computeflow.cli", *arguments]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, cwd=ROOT)
-    assert process.stdout is not None
-    text = process.stdout.read()
-    _, status, usage = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode:
-        raise SystemExit(f"{' '.join(command)} ended with {process.returncode}")
-    return json.loads(text), usage.ru_utime + usage.ru_stime
-
-
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
     return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in rows)])
 
 
 def speed() -> str:
-    found, cpu = measured(COMPARE)
-    _, quick = measured(SIZE)
-    _, large = measured([word.replace(MODEL, "deepseek-v3") for word in COMPARE])
+    compared = run_command(*COMPARE)
+    found, cpu = json.loads(compared.output), compared.cpu_seconds
+    quick = run_command(*SIZE).cpu_seconds
+    large = run_command(*(word.replace(MODEL, "deepseek-v3") for word in COMPARE)).cpu_seconds
     unknown = sum(not result["network_known"] for result in found["results"])
     offers = len(found["results"]) + len(found["refused"])
     prices = sum(len(result["costs"]) for result in found["results"])

@@ -7,12 +7,10 @@ measured through the planner's own ranking, on the published grids.
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
+from benchmarks.commands import run_command
 from benchmarks.prove_prediction import published, shared_cases
 from computeflow.planning.search import pessimistic
 from computeflow.prediction import load_parameters
@@ -32,27 +30,14 @@ SEARCHES = {
 }  # fmt: skip
 
 
-def searched(arguments: list[str]) -> tuple[dict[str, Any], float, float]:
-    """The answer, CPU-seconds and peak bytes of one `plan` from the shell."""
-    command = [sys.executable, "-m", "computeflow.cli", "plan", *arguments, "--stack", "megatron",
-               "-o", "json"]  # fmt: skip
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, cwd=ROOT)
-    assert process.stdout is not None
-    text = process.stdout.read()
-    _, status, usage = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode:
-        raise SystemExit(f"{' '.join(command)} ended with {process.returncode}")
-    return json.loads(text), usage.ru_utime + usage.ru_stime, 1024.0 * usage.ru_maxrss
-
-
 def search_lines() -> list[str]:
     lines = [
         "| search | enumerated | predicted | CPU-s, all of the command | peak memory | best plan |",
         "|---|---|---|---|---|---|",
     ]
     for name, arguments in SEARCHES.items():
-        answer, seconds, peak = searched(arguments)
+        found = run_command("plan", *arguments, "--stack", "megatron", "-o", "json")
+        answer, seconds, peak = json.loads(found.output), found.cpu_seconds, found.peak_bytes
         best = answer["plans"][0]
         layout = {k: v for k, v in best["layout"].items() if v not in (1, "none", "1f1b", "ring")}
         layout.pop("gpus")

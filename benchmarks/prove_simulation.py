@@ -10,10 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-import os
 import platform
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.commands import run_command
 from computeflow.catalog import load_catalog
 from computeflow.scheduling import Checkpoints, Eviction, Policy, Spares, daly_seconds
 from computeflow.simulation import Run, changed, find_failures, simulate, usual_conditions
@@ -46,27 +44,15 @@ CALM: dict[str, Any] = {
 PAIRS = 500
 
 
-def measured(engine: str) -> tuple[bytes, float, float]:
-    """Output, CPU-seconds and peak bytes of the command, in a process of its own."""
-    command = [sys.executable, "-m", "computeflow.cli", *COMMAND, "--engine", engine]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, cwd=ROOT)
-    assert process.stdout is not None
-    text = process.stdout.read()
-    _, status, usage = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode:
-        raise SystemExit(f"{' '.join(command)} ended with {process.returncode}")
-    return text, usage.ru_utime + usage.ru_stime, 1024.0 * usage.ru_maxrss
-
-
 def a_run(gpus: int, days: float, **changes: Any) -> Run:
     met = usual_conditions(find_failures("llama-3"), **changes)
     return Run(label="calm", gpus=gpus, node_gpus=8, work_seconds=days * DAY, conditions=met)
 
 
 def speed_lines() -> list[str]:
-    here, seconds, peak = measured("local")
-    there, _, _ = measured("ray")
+    local = run_command(*COMMAND, "--engine", "local")
+    here, seconds, peak = local.output, local.cpu_seconds, local.peak_bytes
+    there = run_command(*COMMAND, "--engine", "ray").output
     same = "the same bytes" if here == there else "OTHER BYTES"
     return [
         "## Speed, and equal bytes",

@@ -28,6 +28,7 @@ from computeflow.simulation.curves import interval_curve, spares_curve
 from computeflow.simulation.sensitivity import sensitivities, variations
 from computeflow.simulation.simulate import play_many
 from computeflow.simulation.timeline import timelines
+from simulated_conditions import CONDITIONS
 
 DAY = 86400.0
 CALM: dict[str, Any] = {
@@ -52,18 +53,8 @@ def by_time(run: Run, days: float) -> Run:
     return replace(run, work_seconds=None, wall_seconds=days * DAY)
 
 
-SETTINGS: dict[str, st.SearchStrategy[float]] = {
-    "init_seconds": st.floats(10, 2000), "load_seconds": st.floats(0, 2000),
-    "swap_seconds": st.floats(0, 2000), "timeout_seconds": st.floats(60, 3600),
-    "inspected": st.floats(0, 1), "silent_seconds": st.floats(0, 50000),
-    "repaired": st.floats(0, 1), "repair_seconds": st.floats(600, 50000),
-    "repair_spread": st.floats(0, 1.5), "stall_seconds": st.floats(0, 100),
-    "persist_seconds": st.floats(0, 300), "startup_seconds": st.floats(0, 5000),
-    "stragglers_per_node_day": st.floats(0, 0.003), "straggler_slowdown": st.floats(0.01, 0.5),
-    "notice_seconds": st.floats(60, 100000), "straggler_seconds": st.floats(10000, 1e6),
-    "outages_per_year": st.floats(0, 20), "outage_seconds": st.floats(0, 100000),
-    "maintenance_every_seconds": st.sampled_from([0.0, 2e5, 9e5]),
-    "maintenance_seconds": st.floats(0, 40000), "throttle": st.floats(0, 0.2),
+SETTINGS = CONDITIONS | {
+    "persist_seconds": st.floats(0, 300), "stragglers_per_node_day": st.floats(0, 0.003),
     "infant_factor": st.floats(0, 4), "lemon_share": st.floats(0.001, 0.02),
     "lemon_failures": st.floats(0, 0.7),
 }  # fmt: skip
