@@ -15,8 +15,7 @@ from typing import Any
 import click
 
 from computeflow import codec
-from computeflow.catalog import Catalog, find_model, load_catalog
-from computeflow.catalog.files import read_text
+from computeflow.catalog import load_catalog
 from computeflow.catalog.rows import Grid
 from computeflow.cli.audit_data import audit_data, energy_data, observed_data, with_findings
 from computeflow.cli.audit_diagnosis import (
@@ -30,8 +29,16 @@ from computeflow.cli.audit_diagnosis import (
     read_baseline,
     write_calibration,
 )
+from computeflow.cli.audit_reading import (
+    Found,
+    Reader,
+    compared,
+    parse_steps,
+    read_expected,
+    steps_done,
+    work_of,
+)
 from computeflow.cli.output import (
-    Progress,
     catalog_option,
     emit,
     html_option,
@@ -41,22 +48,17 @@ from computeflow.cli.output import (
 from computeflow.cli.periods import parse_period
 from computeflow.diagnosis import Diagnosis, Expected
 from computeflow.errors import InputError
-from computeflow.ledger import Gap, Ledger, gaps, ledger_from_data
-from computeflow.telemetry.audit import Audit, Settings, audit_files
+from computeflow.ledger import Gap, gaps
+from computeflow.telemetry.audit import Audit
 from computeflow.telemetry.engines import ENGINES, Engine
-from computeflow.telemetry.job import Work
 from computeflow.telemetry.joining import Together, together
 from computeflow.telemetry.kineto.measured import Options
 from computeflow.telemetry.observed import Asked, Observed
 from computeflow.telemetry.redaction import Redaction
-from computeflow.telemetry.registry import TRACE, observe, sort_files
 from computeflow.views.audits import audit_tables, energy_table, hta_table
 from computeflow.views.ledgers import finding_table, gap_table
 from computeflow.views.observed import observed_tables, together_table
 from computeflow.views.tables import Table
-from computeflow.workload import flops_per_token
-
-_DIGITS = 18
 
 
 @click.command(help=__doc__)
@@ -138,14 +140,14 @@ def audit(
     no_cache: bool, files: tuple[str, ...], output: str,
 ) -> int:  # fmt: skip
     facts = load_catalog(files)
-    first, last = _steps(steps)
+    first, last = parse_steps(steps)
     start, end = parse_period(period)
-    reader = _Reader(
+    reader = Reader(
         catalog=facts,
         options=Options(first_step=first, last_step=last, rank_from=rank_from, window=window),
         asked=Asked(catalog=facts, start=start, end=end),
         device=device,
-        work=_work(model, global_batch, seq_len, facts),
+        work=work_of(model, global_batch, seq_len, facts),
         engine=engine,
         cache=not no_cache,
     )
@@ -192,7 +194,7 @@ class _Wanted:
     redact: bool
     price: Priced | None
 
-    def check(self, found: _Found) -> None:
+    def check(self, found: Found) -> None:
         if self.keep and self.baseline is None:
             raise InputError("--keep goes with --baseline")
         if self.baseline is not None:
@@ -210,7 +212,7 @@ class _Wanted:
             )
 
     def compare(
-        self, found: _Found, reader: _Reader, data: dict[str, Any], tables: list[Table]
+        self, found: Found, reader: Reader, data: dict[str, Any], tables: list[Table]
     ) -> Before:
         """Into the answer: line by line against a plan, a recording or the baseline."""
         before: Before = None
@@ -220,7 +222,7 @@ class _Wanted:
             tables.append(gap_table(lines))
         if self.against is not None:
             other = reader.read((self.against,))
-            lines, at = _compared(found, other)
+            lines, at = compared(found, other)
             data["against"] = _answer(other, details=False, window=self.window)[0]
             data["gaps"] = [codec.encode(line) for line in lines]
             tables.append(gap_table(lines, at))
@@ -235,7 +237,7 @@ class _Wanted:
         return before
 
     def diagnose(
-        self, found: _Found, reader: _Reader, before: Before, data: dict[str, Any],
+        self, found: Found, reader: Reader, before: Before, data: dict[str, Any],
         tables: list[Table],
     ) -> None:  # fmt: skip
         """Into the answer: findings; and the files that rest on them."""
@@ -254,14 +256,14 @@ class _Wanted:
             usd = None if self.price is None else self.price.usd
             _write_html(self.html, found.traces, diagnosis, reader.options, usd)
 
-    def write(self, found: _Found, reader: _Reader) -> None:
+    def write(self, found: Found, reader: Reader) -> None:
         """After the answer: what may be refused."""
         if self.calibrate is not None and found.traces is not None:
             write_calibration(self.calibrate, found.traces, reader.catalog)
         if self.baseline is not None and found.traces is not None:
             path = baseline_path(self.baseline)
             if self.keep or not path.exists():
-                keep_baseline(path, found.traces.job.ledger, _steps_done(found.traces))
+                keep_baseline(path, found.traces.job.ledger, steps_done(found.traces))
 
 
 def _claimed(data: dict[str, Any]) -> float:
@@ -277,14 +279,9 @@ def _baseline(traces: Audit, name: str, *, keep: bool) -> tuple[Before, str]:
         return None, f"baseline {name}: there was none, this recording is it now"
     earlier, steps = kept
     known = ledger.mfu is not None and earlier.mfu is not None
-    ratio = None if known else _steps_done(traces) / steps
+    ratio = None if known else steps_done(traces) / steps
     note = f"baseline {name}: compared" + (", and replaced by this recording" if keep else "")
     return (gaps(ledger, earlier, work_ratio=ratio), f"the baseline {name}"), note
-
-
-def _steps_done(traces: Audit) -> int:
-    """Of all ranks."""
-    return sum(max(len(rank.steps), 1) for rank in traces.ranks)
 
 
 def _write_html(
@@ -300,60 +297,8 @@ def _write_html(
     write_report(path, f"Audit of {traces.job.ledger.window.label}", parts)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Found:
-    """All that was read in one go."""
-
-    traces: Audit | None
-    observed: tuple[Observed, ...]
-    left_out: tuple[str, ...]
-
-    def main_ledger(self) -> Ledger:
-        ledgers = [] if self.traces is None else [self.traces.job.ledger]
-        ledgers += [each.ledger for each in self.observed if each.ledger is not None]
-        if not ledgers:
-            reasons = "; ".join(each.ledger_reason for each in self.observed)
-            raise InputError(f"no ledger to compare: {reasons}")
-        return ledgers[0]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Reader:
-    catalog: Catalog
-    options: Options
-    asked: Asked
-    device: str | None
-    work: Work | None
-    engine: Engine
-    cache: bool
-
-    def read(self, paths: tuple[str, ...]) -> _Found:
-        addresses = [path for path in paths if path.startswith(("http://", "https://"))]
-        files = [Path(path) for path in paths if path not in addresses]
-        if not files:
-            return _Found(
-                traces=None, observed=tuple(observe({}, addresses, self.asked)[0]), left_out=()
-            )
-        found = sort_files(files)
-        observed, failed = observe(found.files, addresses, self.asked)
-        left_out = [*found.left_out, *failed]
-        traces = None
-        if TRACE in found.files:
-            with Progress() as progress:
-                settings = Settings(
-                    options=self.options, engine=self.engine, work=self.work, cache=self.cache,
-                    accelerator=self.catalog.accelerators[self.device] if self.device else None,
-                    progress=lambda done, of: progress.say(f"{done:,} of {of:,} traces read"),
-                )  # fmt: skip
-                traces = audit_files(found.files[TRACE], self.catalog, settings, left_out)
-            left_out = []
-        elif not observed:
-            raise InputError("; ".join(left_out))
-        return _Found(traces=traces, observed=tuple(observed), left_out=tuple(left_out))
-
-
 def _answer(
-    found: _Found, *, details: bool, window: str, price: float | None = None
+    found: Found, *, details: bool, window: str, price: float | None = None
 ) -> tuple[dict[str, Any], list[Table]]:
     """As data and as tables."""
     tables: list[Table] = []
@@ -385,7 +330,7 @@ def _answer(
     return data, tables
 
 
-def _energy(found: _Found, grid: Grid) -> tuple[dict[str, Any], Table]:
+def _energy(found: Found, grid: Grid) -> tuple[dict[str, Any], Table]:
     """What the devices took, where a ledger knows it; without the facility around them."""
     known = [each.ledger for each in found.observed if each.ledger and each.ledger.joules]
     joules = sum(ledger.joules or 0.0 for ledger in known) if known else None
@@ -406,7 +351,7 @@ def _blame(observed: tuple[Observed, ...], data: dict[str, Any], tables: list[Ta
         tables.append(blame_table(laid))
 
 
-def _write_perfetto(found: _Found, target: Path, options: Options) -> None:
+def _write_perfetto(found: Found, target: Path, options: Options) -> None:
     if found.traces is None:
         raise InputError("--perfetto needs a trace of a profiler")
     from computeflow.telemetry.kineto.perfetto import write_perfetto
@@ -426,55 +371,3 @@ def _redacted(data: dict[str, Any], tables: list[Table]) -> tuple[dict[str, Any]
         for table in tables
     ]
     return names.data(data), shown
-
-
-def _steps(text: str | None) -> tuple[int | None, int | None]:
-    if text is None:
-        return None, None
-    first, colon, last = text.partition(":")
-    wrong = any(part and (not part.isdecimal() or len(part) > _DIGITS) for part in (first, last))
-    if wrong or not (first or last):
-        raise InputError(f"--steps {text}: write A:B, A: or :B with whole numbers")
-    low = int(first) if first else None
-    high = (int(last) if last else None) if colon else low
-    if low is not None and high is not None and high < low:
-        raise InputError(f"--steps {text}: ends before it starts")
-    return low, high
-
-
-def _work(
-    model: str | None, global_batch: int | None, seq_len: int | None, facts: Catalog
-) -> Work | None:
-    """Of all ranks together in one step; None where the trace's shapes are to say it."""
-    if model is None:
-        if global_batch or seq_len:
-            raise InputError("--global-batch and --seq-len go with --model")
-        return None
-    if global_batch is None or seq_len is None:
-        raise InputError("--model needs --global-batch and --seq-len")
-    if not (0 < global_batch < 10**9 and 0 < seq_len < 10**9):
-        raise InputError("--global-batch and --seq-len: above zero")
-    each, tokens = flops_per_token(find_model(facts, model), seq_len), global_batch * seq_len
-    return Work(flops_per_step=tokens * each.total, full_flops_per_step=tokens * each.palm)
-
-
-def _compared(one: _Found, other: _Found) -> tuple[Any, str]:
-    """At equal model FLOPs, or at equal steps where FLOPs are not known."""
-    first, second = one.main_ledger(), other.main_ledger()
-    if first.mfu is not None and second.mfu is not None:
-        return gaps(first, second), "equal model FLOPs"
-    if one.traces is None or other.traces is None:
-        ratio = first.gpu_seconds / second.gpu_seconds
-        return gaps(first, second, work_ratio=ratio), "equal GPU-seconds"
-    ratio = _steps_done(one.traces) / _steps_done(other.traces)
-    return gaps(first, second, work_ratio=ratio), "equal steps"
-
-
-def read_expected(path: Path) -> Ledger:
-    """Of a ledger's file, of `predict -o json`, or the first of `plan -o json`."""
-    data = codec.from_json(read_text(path), str(path))
-    if isinstance(data, dict) and isinstance(data.get("plans"), list) and data["plans"]:
-        data = data["plans"][0]
-    if isinstance(data, dict) and isinstance(data.get("ledger"), dict):
-        data = data["ledger"]
-    return ledger_from_data(data, str(path))
