@@ -359,3 +359,11 @@ def test_runs_and_settings_that_cannot_be_are_refused() -> None:
         replace(run, policy=Policy(spares=Spares(nodes=5000)))
     with pytest.raises(InputError, match="nearest: llama-3"):
         find_failures("lama-3")
+
+
+def test_nodes_of_half_the_size_fail_and_slow_down_half_as_often() -> None:
+    whole, half = (usual_conditions(find_failures("llama-3"), node_gpus=n) for n in (8, 4))
+    assert half.failures.per_node_day == pytest.approx(whole.failures.per_node_day / 2)
+    assert half.stragglers_per_node_day == pytest.approx(whole.stragglers_per_node_day / 2)
+    stated = usual_conditions(find_failures("llama-3"), node_gpus=4, stragglers_per_node_day=0.5)
+    assert stated.stragglers_per_node_day == 0.5

@@ -179,7 +179,7 @@ def _prediction(
 def _run(found: Prediction, cluster: Cluster, options: Options, facts: Catalog) -> Run:
     from computeflow.scheduling import Spares
     from computeflow.simulation import find_failures, usual_conditions
-    from computeflow.simulation.planned import run_of
+    from computeflow.simulation.planned import node_gpus, run_of
     from computeflow.simulation.pools import pool_nodes
     from computeflow.simulation.sites import cooling_conditions, tier_conditions
 
@@ -191,9 +191,10 @@ def _run(found: Prediction, cluster: Cluster, options: Options, facts: Catalog) 
     site = tier_conditions(facts.tiers[options["tier"]]) if options["tier"] else {}
     if options["cooling"]:
         site |= cooling_conditions(facts.coolings[options["cooling"]])
+    met = usual_conditions(failures, node_gpus=node_gpus(cluster, found.layout.gpus), **site)
     days = options["days"]
     run = run_of(
-        found, cluster, usual_conditions(failures, **site), _policy(found, cluster, options),
+        found, cluster, met, _policy(found, cluster, options),
         label=title_of(found.job, cluster), tokens=tokens, given=given, saving=options["saving"],
         wall_seconds=None if days is None else days * 86400,
     )  # fmt: skip

@@ -21,7 +21,6 @@ from computeflow.simulation import (
     Run,
     Simulation,
     find_failures,
-    inputs,
     simulate_many,
     usual_conditions,
 )
@@ -31,8 +30,6 @@ from computeflow.simulation.simulate import closed_form
 from computeflow.simulation.sites import cooling_conditions, tier_conditions
 
 FAILURES = "llama-3"
-NODE_DEVICES = 8
-"""Of the nodes that this failure rate was seen on."""
 LEAST_ETTR = 0.4
 """Below it, by formula, a run on spot is not simulated. The median discount of the catalog's spot
 prices is 59 % (433 pairs, August 2026): a run that keeps less than 41 % of its time pays more than on
@@ -105,15 +102,13 @@ def run_on(
 def _conditions(setting: Setting, catalog: Catalog, market: Market, *, spot: bool) -> Conditions:
     quality = setting.quality
     failures = find_failures(quality.failures or FAILURES).at(setting.gpus)
-    devices = min(setting.shape.devices, setting.gpus)
-    scaled = replace(failures, per_node_day=failures.per_node_day * devices / NODE_DEVICES)
-    slow = inputs()["stragglers_per_node_day"].value * devices / NODE_DEVICES
-    changes = {"stragglers_per_node_day": slow, **market.conditions(spot=spot)}
+    changes = market.conditions(spot=spot)
     if quality.tier is not None:
         changes |= tier_conditions(catalog.tiers[quality.tier])
     if quality.cooling is not None:
         changes |= cooling_conditions(catalog.coolings[quality.cooling])
-    return usual_conditions(scaled, **changes)
+    devices = min(setting.shape.devices, setting.gpus)
+    return usual_conditions(failures, node_gpus=devices, **changes)
 
 
 def live_on_demand(

@@ -90,6 +90,8 @@ def _year(gpus: int, node_gpus: int, site: dict[str, float]) -> Run:
         node_gpus=node_gpus,
         work_seconds=None,
         wall_seconds=YEAR_DAYS * 86400,
-        conditions=usual_conditions(find_failures("llama-3").at(whole), **site),
+        conditions=usual_conditions(
+            find_failures("llama-3").at(whole), node_gpus=node_gpus, **site
+        ),
     )
     return replace(run, policy=Policy(spares=Spares(nodes=pool_nodes(run))))

@@ -22,6 +22,8 @@ DATA = Path(__file__).with_name("data")
 YEAR_SECONDS = 365 * 86400.0
 MOST_OUTAGES_PER_YEAR = 52.0
 """Outages are thinned from a stream of this rate, so that fewer of them are some of the same ones."""
+SEEN_NODE_GPUS = 8
+"""Of the nodes that failures and slow nodes were counted on, in every packaged row."""
 
 Basis = Literal["published", "assumed", "stated"]
 
@@ -136,12 +138,17 @@ def inputs() -> dict[str, Input]:
     return {row.name: row for row in packaged_rows(DATA / "inputs.toml", "input", Input)}
 
 
-def usual_conditions(failures: Failures, **changes: float) -> Conditions:
-    """The middle of every input, but for what is given."""
-    return changed(
-        Conditions(failures=failures, **{name: row.value for name, row in inputs().items()}),
-        changes,
-    )
+def usual_conditions(
+    failures: Failures, *, node_gpus: float = SEEN_NODE_GPUS, **changes: float
+) -> Conditions:
+    """The middle of every input, but for what is given; nodes of another size than those that were
+    seen fail and slow down in proportion to it.
+    """
+    share = node_gpus / SEEN_NODE_GPUS
+    values = {name: row.value for name, row in inputs().items()}
+    values["stragglers_per_node_day"] *= share
+    scaled = replace(failures, per_node_day=failures.per_node_day * share)
+    return changed(Conditions(failures=scaled, **values), changes)
 
 
 def changed(conditions: Conditions, changes: dict[str, float]) -> Conditions:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import ClassVar
 
@@ -16,7 +16,7 @@ from computeflow.planning import plan
 from computeflow.prediction import Prediction
 from computeflow.scheduling import Policy, Spares
 from computeflow.simulation import find_failures, simulate, usual_conditions
-from computeflow.simulation.planned import run_of
+from computeflow.simulation.planned import node_gpus, run_of
 from computeflow.simulation.pools import pool_nodes
 from computeflow.workload import Job
 
@@ -79,12 +79,12 @@ def best_plan(case: Case, catalog: Catalog, accelerator: str | None = None) -> P
 def need_of(case: Case, catalog: Catalog, *, replicas: int = 200, seed: int = 0) -> Need:
     found = best_plan(case, catalog)
     cluster = usual_cluster(case.on, case.gpus, catalog)
-    failures = find_failures("llama-3").at(case.gpus)
-    run = run_of(found, cluster, usual_conditions(failures), Policy(), label=f"one {case.name} run",
-                 tokens=case.tokens)  # fmt: skip
-    policy = Policy(spares=Spares(nodes=pool_nodes(run)))
-    run = run_of(found, cluster, usual_conditions(failures), policy, label=f"one {case.name} run",
-                 tokens=case.tokens)  # fmt: skip
+    met = usual_conditions(
+        find_failures("llama-3").at(case.gpus), node_gpus=node_gpus(cluster, case.gpus)
+    )
+    label = f"one {case.name} run"
+    run = run_of(found, cluster, met, Policy(), label=label, tokens=case.tokens)
+    run = replace(run, policy=Policy(spares=Spares(nodes=pool_nodes(run))))
     lived = simulate(run, replicas=replicas, seed=seed)
     days = tuple(s / 86400 for s in (lived.seconds.p10, lived.seconds.p50, lived.seconds.p90))
     low, high = (end / found.step_seconds for end in found.step_seconds_range)
