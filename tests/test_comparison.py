@@ -23,6 +23,7 @@ from computeflow.comparison.workloads import advise
 from computeflow.economics import ledger_cost, price_of
 from computeflow.errors import InputError, UnknownNameError
 from computeflow.planning import plan
+from computeflow.simulation import inputs
 from computeflow.views.comparisons import (
     advice_table,
     comparison_tables,
@@ -509,10 +510,26 @@ def test_limits_of_a_site_are_its_largest_cluster() -> None:
 def test_a_run_takes_no_spares_that_a_site_does_not_have() -> None:
     for most, spares in ((256, 0), (4096, 1)):
         hall = own_site(f"most_gpus = {most}\nreplace_seconds = 864000\n")
-        limited = replace(ask(days=60.0), most_gpus=256)
+        limited = replace(ask(days=60.0), least_gpus=256, most_gpus=256)
         (found,) = compare(limited, [hall], catalog()).results
         assert found.gpus == 256 and found.simulation.run.policy.spares.nodes >= spares
         assert found.simulation.run.allocated_gpus <= most
+
+
+def test_a_site_of_an_odd_size_runs_on_what_it_has() -> None:
+    """Between doublings too, in whole machines; and nobody brings another node in half an hour."""
+    hall = own_site("most_gpus = 250\n")
+    (found,) = compare(ask(days=60.0), [hall], catalog()).results
+    assert found.gpus == 192 and found.meets
+    assert found.offering.quality.replace_seconds == inputs()["repair_seconds"].value
+
+
+def test_a_tighter_deadline_is_not_missed_by_a_margin() -> None:
+    """The smallest cluster whose steps keep the deadline is tried, however close it comes."""
+    hall = own_site("most_gpus = 4096\n")
+    loose = compare(ask(days=60.0), [hall], catalog()).results[0]
+    close = loose.seconds[1] / 86400 * 1.001
+    assert compare(ask(days=close), [hall], catalog()).results[0].gpus == loose.gpus
 
 
 def test_worse_failures_and_slower_repairs_take_longer() -> None:

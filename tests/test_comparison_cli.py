@@ -41,14 +41,21 @@ def test_everything_beside_it_is_shown_and_the_report_is_written(
     page, hours = tmp_path / "offers.html", tmp_path / "hours.csv"
     lines = [f"{n},{0.1 + 0.01 * (n % 24)},{300 - n % 24}" for n in range(24 * 40)]
     hours.write_text("\n".join(["hour,usd_per_kwh,grams_per_kwh", *lines]))
-    more = ["--data", "100TB", "--data-at", "aws", "--runs", "4", "--demand", "256,512,512",
+    more = ["--data", "100TB", "--data-at", "aws", "--runs", "2", "--demand", "256,512,512",
             "--owned-price", "1.76", "--hourly", str(hours), "--html", str(page)]  # fmt: skip
     assert run([*JOB, *FEW, *more]) == 0
     shown = capsys.readouterr().out
-    parts = ("Bringing 100 TB from aws", "4 runs over several providers", "Base load owned",
+    parts = ("Bringing 100 TB from aws", "2 runs over several providers", "Base load owned",
              "When to start, by the hours", "The same energy elsewhere", "For production")  # fmt: skip
     assert not [part for part in parts if part not in shown]
     assert "Cost against time" in page.read_text()
+
+
+def test_production_runs_are_split_over_terms_that_nobody_takes_back(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    found = compared(capsys, "--runs", "4", code=3)["split"]  # two of them find no place
+    assert found["left"] == 2 and {share["term"] for share in found["shares"]} == {"on-demand"}
 
 
 def test_a_budget_that_nothing_meets_ends_with_3_and_the_nearest(

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from computeflow.comparison.compare import Ask
     from computeflow.comparison.moving import Move
     from computeflow.comparison.offers import Offering
-    from computeflow.comparison.results import Comparison
+    from computeflow.comparison.results import Comparison, Result
     from computeflow.comparison.terms import Book
     from computeflow.views.tables import Table
 
@@ -133,7 +133,7 @@ def compare(
     advice = advise(found, options["workload"])
     data = comparison_data(found) | {"advice": advice_data(advice)}
     tables = [*views.comparison_tables(found, options["top"]), views.advice_table(advice)]
-    tables += _beside(found, facts, options, data)
+    tables += _beside(found, advice.result, facts, options, data)
     if found.refused:
         tables.append(views.refused_table(found, 6))
     if html is not None:
@@ -141,7 +141,8 @@ def compare(
         figures = [views.front_figure(found)] if found.results else []
         write_report(html, f"Offers for {model}", [summary, *figures, *rest])
     emit(output, data, tables)
-    return 0 if found.meeting else 3
+    placed = not data.get("split", {}).get("left")
+    return 0 if found.meeting and placed else 3
 
 
 def _check(options: Options) -> None:
@@ -181,9 +182,11 @@ def _offers(facts: Catalog, options: Options) -> tuple[list[Offering], dict[str,
     providers, sites = names(options["providers"]), options["sites"]
     own = own_offerings(read_text(sites), str(sites), facts) if sites else []
     rented: list[Offering] = []
-    if not own or providers != _NO_PROVIDER:
+    mine = {offer.provider for offer in own}
+    others = tuple(name for name in providers if name not in mine)
+    if not own or (others != _NO_PROVIDER and (others or not providers)):
         rented = offerings(
-            facts, book, providers=providers, regions=names(options["regions"]),
+            facts, book, providers=others, regions=names(options["regions"]),
             accelerators=names(options["devices"]),
             assumed_nic=None if options["known_networks"] else ASSUMED_NIC,
         )  # fmt: skip
@@ -220,26 +223,28 @@ def _ask(model: str, facts: Catalog, options: Options, moves: dict[str, Move]) -
 
 
 def _beside(
-    found: Comparison, facts: Catalog, options: Options, data: dict[str, Any]
-) -> list[Table]:
-    """What was asked for beside the comparison, and the best offer in full."""
+    found: Comparison, answer: Result | None, facts: Catalog, options: Options,
+    data: dict[str, Any],
+) -> list[Table]:  # fmt: skip
+    """What was asked for beside the comparison, and the answer in full."""
     from computeflow import codec
     from computeflow.comparison.splitting import split
     from computeflow.views import comparisons, elsewhere
 
-    best = found.meeting[0] if found.meeting else found.nearest
+    best = answer or (found.meeting[0] if found.meeting else found.nearest)
     tables = [comparisons.detail_table(best)] if best is not None else []
     if found.ask.moves:
         targets = dict.fromkeys(result.offering.provider for result in found.results)
-        moves = [found.ask.moves[target] for target in targets]
+        moves = [found.ask.moves[target] for target in targets or found.ask.moves]
         data["moves"] = [codec.encode(one) for one in moves]
         tables.append(elsewhere.moves_table(moves[: options["top"]]))
     if options["runs"]:
-        shares = split(found, options["runs"])
+        shares = split(found, options["runs"], options["workload"])
         data["split"] = {
             "runs": shares.runs, "left": shares.left, "usd": shares.usd,
-            "shares": [{"offer": s.result.offering.name, "runs": s.runs, "at_once": s.at_once,
-                        "usd": s.usd, "limit_known": s.limit_known} for s in shares.shares],
+            "shares": [{"offer": s.result.offering.name, "term": s.cost.term, "runs": s.runs,
+                        "at_once": s.at_once, "usd": s.usd, "limit_known": s.limit_known}
+                       for s in shares.shares],
         }  # fmt: skip
         tables.append(elsewhere.split_table(shares))
     if options["demand"]:

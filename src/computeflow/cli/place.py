@@ -34,7 +34,7 @@ from computeflow.planning.placement import (
 from computeflow.planning.placement import (
     place as place_ranks,
 )
-from computeflow.prediction.stack import DEFAULT, find_stack
+from computeflow.prediction.stack import usual_stack
 from computeflow.views.placements import placement_table
 
 FILES = {
@@ -87,7 +87,8 @@ def place(
     allocation = _allocation(wiring, nodes)
     cluster = resized(whole, len(allocation) * wiring.devices)
     what = asked(model, source, stack_name, options, cluster, facts)
-    job, layout, stack = what.job, what.layout, what.stack or find_stack(DEFAULT)
+    job, layout = what.job, what.layout
+    stack = what.stack or usual_stack(cluster.accelerator.vendor)
     assert layout is not None
     sent = traffic(job, cluster, layout, stack)
     orders = {

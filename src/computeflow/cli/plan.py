@@ -35,7 +35,6 @@ from computeflow.planning.pools import Pools, plan_pools
 from computeflow.planning.published import best_mfu
 from computeflow.prediction import predict
 from computeflow.prediction.cases import PACKAGED, read_cases
-from computeflow.prediction.stack import DEFAULT, find_stack
 from computeflow.units import format_si
 from computeflow.views.plans import (
     FrontRow,
@@ -203,7 +202,7 @@ def _plans(search: Search, what: Asked, wish: _Wish, html: Path | None, output: 
     more = [*change, *reasons]
     if wish.folder is not None:
         setup = Setup(job=search.job, cluster=search.cluster, layout=answer.plans[0].layout,
-                      stack=search.stack or find_stack(DEFAULT), tokens=bounds.tokens)  # fmt: skip
+                      stack=search.used_stack, tokens=bounds.tokens)  # fmt: skip
         exported = _export(wish.folder, setup, wish.command)
         data["exports"] = [asdict(each) for each in exported]
         more.append(exports_table(exported, str(wish.folder)))
@@ -226,7 +225,7 @@ def _reasons(search: Search, answer: Plans) -> tuple[list[Table], dict[str, Any]
     best, *others = answer.plans
     lost = [compare(best.prediction, other.prediction) for other in others]
     helps = sensitivities(
-        search.job, search.cluster, best, search.stack or find_stack(DEFAULT), fixed=search.fixed,
+        search.job, search.cluster, best, search.used_stack, fixed=search.fixed,
         limits=search.limits,
     )  # fmt: skip
     said = {
@@ -358,7 +357,7 @@ def _nothing_fits(search: Search, answer: Plans) -> str:
     )
     if search.fixed:
         return text
-    stack = search.stack or find_stack(DEFAULT)
+    stack = search.used_stack
     found = nearest_that_fits(search.job, search.cluster, stack, limits=limits)
     if found is None:
         return text

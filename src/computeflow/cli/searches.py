@@ -11,7 +11,7 @@ from computeflow.errors import InputError, UnknownNameError
 from computeflow.planning import Limits, Plans, plan
 from computeflow.planning.search import Objective
 from computeflow.planning.space import Count
-from computeflow.prediction.stack import Stack
+from computeflow.prediction.stack import Stack, usual_stack
 from computeflow.workload import Job
 from computeflow.workload.layout import CHOICES, SIZES
 
@@ -63,6 +63,10 @@ class Search:
     bounds: Bounds
     best_mfu: float | None
     """That anybody published for such a job on such devices."""
+
+    @property
+    def used_stack(self) -> Stack:
+        return self.stack or usual_stack(self.cluster.accelerator.vendor)
 
     @property
     def limits(self) -> Limits:

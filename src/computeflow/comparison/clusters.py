@@ -20,9 +20,6 @@ if TYPE_CHECKING:
 
 FIRST_MFU = 0.4
 """That the first guess of a cluster's size assumes; every size that counts is planned."""
-SLACK = 0.95
-"""Of the deadline, that steps alone may take; interruptions take the rest. Clusters for which that is
-too little are doubled once they were simulated."""
 LEAST_GAIN = 0.9
 """A cluster twice as large that takes more than this share of the time is not worth a thought."""
 
@@ -58,14 +55,12 @@ def first_clusters(
 
 
 def larger_cluster(ask: Ask, one: Cluster, planner: Planner) -> Cluster | None:
-    """Of twice the GPUs; None where nobody has so many or the job has no layout on them."""
-    gpus = 2 * one.setting.gpus
-    if gpus > min(ask.most_gpus, one.offering.most_gpus or ask.most_gpus):
-        return None
-    plan = planner.plan(one.offering.shape, gpus)
+    """Of the next size; None where nobody has so many or the job has no layout on them."""
+    sizes = [n for n in _sizes(ask, one.offering, planner) if n > one.setting.gpus]
+    plan = planner.plan(one.offering.shape, sizes[0]) if sizes else None
     if plan is None:
         return None
-    return replace(one, setting=replace(one.setting, gpus=gpus), plan=plan)
+    return replace(one, setting=replace(one.setting, gpus=sizes[0]), plan=plan)
 
 
 def steps_seconds(ask: Ask, plan: Plan) -> float:
@@ -80,9 +75,9 @@ def _size(ask: Ask, offering: Offering, planner: Planner) -> tuple[int, Plan] | 
     """
     if not planner.computes(offering.shape):
         return f"{offering.accelerator} has no peak in {ask.job.precision}"
-    most = min(ask.most_gpus, offering.most_gpus or ask.most_gpus)
-    sizes = _sizes(offering.devices, most, ask.least_gpus)
+    sizes = _sizes(ask, offering, planner)
     if not sizes:
+        most = min(ask.most_gpus, offering.most_gpus or ask.most_gpus)
         whose = "its largest cluster has" if offering.most_gpus else "clusters considered have"
         return f"{whose} {most:,} GPUs: {max(ask.least_gpus, offering.devices):,} are asked for"
     place = _first_guess(ask, offering.shape, sizes, planner)
@@ -90,11 +85,11 @@ def _size(ask: Ask, offering: Offering, planner: Planner) -> tuple[int, Plan] | 
     if found is None:
         return f"fits in no layout on up to {sizes[-1]:,} GPUs"
     place, plan = found
-    if steps_seconds(ask, plan) > SLACK * ask.deadline_seconds:
+    if steps_seconds(ask, plan) > ask.deadline_seconds:
         return _larger(ask, offering.shape, sizes, place, plan, planner)
     while place > 0:
         smaller = planner.plan(offering.shape, sizes[place - 1])
-        if smaller is None or steps_seconds(ask, smaller) > SLACK * ask.deadline_seconds:
+        if smaller is None or steps_seconds(ask, smaller) > ask.deadline_seconds:
             break
         place, plan = place - 1, smaller
     return sizes[place], plan
@@ -108,18 +103,24 @@ def _larger(
         if larger is None or steps_seconds(ask, larger) > LEAST_GAIN * steps_seconds(ask, plan):
             break
         place, plan = place + 1, larger
-        if steps_seconds(ask, plan) <= SLACK * ask.deadline_seconds:
+        if steps_seconds(ask, plan) <= ask.deadline_seconds:
             break
     if steps_seconds(ask, plan) > MOST_DAYS * 86400:
         return f"takes more than {MOST_DAYS:,.0f} days on {sizes[place]:,} GPUs"
     return sizes[place], plan
 
 
-def _sizes(devices: int, most: int, least: int) -> list[int]:
-    """Whole machines, doubling: layouts divide them."""
+def _sizes(ask: Ask, offering: Offering, planner: Planner) -> list[int]:
+    """Whole machines, doubling: layouts divide them. A site of one's own has what it has: there the
+    sizes between doublings, and all of it, are tried too, where the job has a layout on them.
+    """
+    most, devices = min(ask.most_gpus, offering.most_gpus or ask.most_gpus), offering.devices
     doublings = range(max(int(math.log2(max(most / devices, 1))) + 1, 0))
-    sizes = [devices << power for power in doublings]
-    return [size for size in sizes if least <= size <= most]
+    sizes = {devices << power for power in doublings}
+    if offering.own:
+        between = {3 * devices << power for power in doublings} | {most // devices * devices}
+        sizes |= {n for n in between if n <= most and planner.plan(offering.shape, n) is not None}
+    return sorted(size for size in sizes if ask.least_gpus <= size <= most)
 
 
 def _first_guess(ask: Ask, shape: Shape, sizes: list[int], planner: Planner) -> int:

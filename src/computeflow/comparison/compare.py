@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 
 from computeflow.catalog import Catalog, Offer
 from computeflow.comparison.clusters import (
-    SLACK,
     Cluster,
     first_clusters,
     larger_cluster,
@@ -138,7 +137,7 @@ def _following(ask: Ask, one: Cluster, tried: Sequence[Lived], planner: Planner)
     cheaper.
     """
     left = ask.seconds_at(one.offering)
-    if steps_seconds(ask, one.plan) > SLACK * left:
+    if steps_seconds(ask, one.plan) > left:
         return None
     left = min([left, *_longest_reserved(one.offering)])
     in_time = [gpu_seconds(run.simulation) for run in tried if run.simulation.seconds.p90 <= left]

@@ -62,8 +62,8 @@ class Market:
 
     def at(self, quality: Quality) -> Market:
         """With what is known of one seller in place of the usual."""
-        known = {name: value for name in ("preemptions_per_node_day", "replace_seconds")
-                 if (value := getattr(quality, name)) is not None}  # fmt: skip
+        names = ("preemptions_per_node_day", "replace_seconds", "replace_spread")
+        known = {name: value for name in names if (value := getattr(quality, name)) is not None}
         return replace(self, **known)
 
     def conditions(self, *, spot: bool) -> dict[str, float]:

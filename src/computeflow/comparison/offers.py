@@ -45,6 +45,8 @@ class Offering:
     terms: Terms | None
     grid: Grid | None
     country: str | None
+    own: bool = False
+    """A site of the user's, not somebody's offer."""
     limit: str = ""
     """What keeps the largest cluster from being larger, where that is known."""
 

@@ -18,6 +18,7 @@ from computeflow.comparison.quick import Shape
 from computeflow.comparison.site_limits import Site, deploy
 from computeflow.comparison.terms import Terms, country_of
 from computeflow.errors import InputError
+from computeflow.simulation import inputs
 
 _LIMITS = ("contracted_watts", "cooling_watts", "racks", "rack_watts", "floor_kg_per_m2",
            "cable_metres", "switch_ports")  # fmt: skip
@@ -43,6 +44,8 @@ class OwnSite(Terms):
 
     def __post_init__(self) -> None:
         super(OwnSite, self).__post_init__()
+        if self.preemptions_per_node_day is not None:
+            raise InputError(f"{self.name}: preemptions are of rented machines")
         self._check_within(usd_per_gpu_hour=(1e-3, 1e4))
         if self.gigabits_per_device is not None:
             self._check_within(gigabits_per_device=(0.1, 1e4))
@@ -98,12 +101,24 @@ def _offering(site: OwnSite, catalog: Catalog) -> Offering:
         network_known=True,
         joined=rate is not None,
         access="own",
-        orchestration="not known",
-        terms=replace(site, most_gpus=most),
+        orchestration="your own",
+        own=True,
+        terms=replace(site, most_gpus=most, **_repair(site)),
         grid=grid,
         country=country_of(grid),
         limit=limit,
     )
+
+
+def _repair(site: OwnSite) -> dict[str, Any]:
+    """Until a broken node is back, where the site does not say: nobody brings another one."""
+    if site.replace_seconds is not None:
+        return {}
+    usual = inputs()
+    return {
+        "replace_seconds": usual["repair_seconds"].value,
+        "replace_spread": usual["repair_spread"].value,
+    }
 
 
 def _nic_bytes_per_second(site: OwnSite, node: Node | None) -> float | None:

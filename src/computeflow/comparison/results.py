@@ -176,6 +176,12 @@ class Comparison:
         return tuple(r for r in self.results if any(cost.sure for cost in r.costs))
 
     @property
+    def safest(self) -> tuple[Result, TermCost] | None:
+        """The cheapest that meets the ask over that range, of the sizes that were tried."""
+        had = [(r, cost) for r in self.results for cost in r.costs if cost.sure]
+        return min(had, key=lambda one: (one[1].doubtful, one[1].usd), default=None)
+
+    @property
     def cheapest_list_price(self) -> Result | None:
         """Per device and hour, on demand, among what runs at all."""
 

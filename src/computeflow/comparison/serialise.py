@@ -29,6 +29,12 @@ def comparison_data(found: Comparison) -> dict[str, Any]:
         "meeting": len(found.meeting),
         "meeting_over_the_range": len(found.sure),
         "results": [result_data(result) for result in found.results],
+        "cheapest_over_the_range": None
+        if found.safest is None
+        else {
+            "offer": found.safest[0].offering.name,
+            "cost": _cost_data(found.safest[1]),
+        },
         "front": [result.offering.name for result in found.front],
         "nearest": None if found.nearest is None else found.nearest.offering.name,
         "refused": [{"offer": r.offering.name, "reason": r.reason} for r in found.refused],

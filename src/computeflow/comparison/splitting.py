@@ -11,7 +11,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from computeflow.comparison.results import Comparison, Result
+from computeflow.comparison.results import Comparison, Result, TermCost
+from computeflow.comparison.workloads import usable
 from computeflow.errors import InputError
 
 MONTH_HOURS = 365 * 24 / 12
@@ -22,12 +23,13 @@ class Share:
     """Runs that one place takes."""
 
     result: Result
+    cost: TermCost
     runs: int
     at_once: int
     """Clusters side by side."""
     usd: float
     limit_known: bool
-    """Whether the provider says how large a cluster may be; else one at a time is taken."""
+    """Whether it is known how large a cluster may be; else one at a time is taken."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,47 +46,55 @@ class Split:
         return math.fsum(share.usd for share in self.shares)
 
 
-def split(found: Comparison, runs: int) -> Split:
-    """Cheapest first, each place up to what it holds until the deadline."""
+def split(found: Comparison, runs: int, workload: str = "exploration") -> Split:
+    """Cheapest first, each place up to what it holds until the deadline, on terms that such work may
+    run on.
+    """
     if not 1 <= runs <= 10_000:
         raise InputError(f"{runs} runs: 1 to 10,000")
-    capacities = [(result, *_capacity(result, found.ask.deadline_seconds))
-                  for result in _one_per_provider(found)]  # fmt: skip
+    deadline = found.ask.deadline_seconds
+    places = _one_per_provider(found, workload)
     shares: list[Share] = []
     left = runs
-    for result, room, known in capacities:
+    for result, cost in places:
+        room = _room(result, cost, deadline)
         if left and room:
-            shares.append(_share(result, min(left, room), found.ask.deadline_seconds, known))
+            shares.append(_share(result, cost, min(left, room), deadline))
             left -= shares[-1].runs
-    alone = next((_share(r, runs, found.ask.deadline_seconds, known)
-                  for r, room, known in capacities if room >= runs), None)  # fmt: skip
+    alone = next((_share(result, cost, runs, deadline) for result, cost in places
+                  if _room(result, cost, deadline) >= runs), None)  # fmt: skip
     return Split(runs=runs, shares=tuple(shares), left=left, single=alone)
 
 
-def _one_per_provider(found: Comparison) -> list[Result]:
-    """The cheapest of each: two offers of one provider may be the same machines."""
-    first: dict[str, Result] = {}
-    for result in found.meeting:
-        first.setdefault(result.offering.provider, result)
+def _one_per_provider(found: Comparison, workload: str) -> list[tuple[Result, TermCost]]:
+    """The cheapest of each: two offers of one provider may be the same machines. Prices in doubt come
+    last.
+    """
+    had = [(r, cost) for r in found.meeting if (cost := usable(r, workload)) is not None]
+    first: dict[str, tuple[Result, TermCost]] = {}
+    for result, cost in sorted(had, key=lambda one: (one[1].doubtful, one[1].usd)):
+        first.setdefault(result.offering.provider, (result, cost))
     return list(first.values())
 
 
-def _capacity(result: Result, deadline: float) -> tuple[int, bool]:
+def _in_a_row(cost: TermCost, deadline: float) -> int:
+    return int(deadline // (cost.p90_seconds or math.inf))
+
+
+def _room(result: Result, cost: TermCost, deadline: float) -> int:
     """Runs before the deadline: so many one after another, times clusters that fit side by side."""
-    in_a_row = int(deadline // result.seconds[1])
     most = result.offering.most_gpus
-    side_by_side = 1 if most is None else most // result.simulation.run.allocated_gpus
-    return in_a_row * side_by_side, most is not None
+    assert cost.lived is not None
+    side_by_side = 1 if most is None else most // cost.lived.simulation.run.allocated_gpus
+    return _in_a_row(cost, deadline) * side_by_side
 
 
-def _share(result: Result, runs: int, deadline: float, known: bool) -> Share:
-    best = result.best
-    assert best is not None
-    in_a_row = max(int(deadline // result.seconds[1]), 1)
-    moved = best.move_usd or 0.0  # data come once for all runs
+def _share(result: Result, cost: TermCost, runs: int, deadline: float) -> Share:
+    moved = cost.move_usd or 0.0  # data come once for all runs
     return Share(
-        result=result, runs=runs, at_once=math.ceil(runs / in_a_row),
-        usd=runs * (best.usd - moved) + moved, limit_known=known,
+        result=result, cost=cost, runs=runs,
+        at_once=math.ceil(runs / max(_in_a_row(cost, deadline), 1)),
+        usd=runs * (cost.usd - moved) + moved, limit_known=result.offering.most_gpus is not None,
     )  # fmt: skip
 
 

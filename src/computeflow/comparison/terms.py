@@ -50,6 +50,8 @@ class Quality:
     """Row of the simulator whose failure rate its machines have."""
     replace_seconds: float | None = None
     """Until another machine is there for one that broke or was taken back: the median."""
+    replace_spread: float | None = None
+    """Of its logarithm."""
     preemptions_per_node_day: float | None = None
     """Of its spot machines."""
 
@@ -69,6 +71,7 @@ class Terms(Row):
     """Rows of the catalog: what simulated goodput follows from."""
     failures: str | None = None
     replace_seconds: float | None = None
+    replace_spread: float | None = None
     support: str = ""
     most_gpus: int | None = None
     """Of one contiguous cluster."""
@@ -97,7 +100,12 @@ class Terms(Row):
         if rate is not None and not 0 <= rate <= MOST_PREEMPTIONS:
             raise InputError(f"{self.name}: {rate:g} preemptions per machine and day: 0 to "
                              f"{MOST_PREEMPTIONS}")  # fmt: skip
-        for what, low, high in (("pue", 1, 3), ("replace_seconds", 1, MOST_WAIT_SECONDS)):
+        bounds = (
+            ("pue", 1, 3),
+            ("replace_seconds", 1, MOST_WAIT_SECONDS),
+            ("replace_spread", 0, 3),
+        )
+        for what, low, high in bounds:
             value = getattr(self, what)
             if value is not None and not low <= value <= high:
                 raise InputError(f"{self.name}: {what} = {value:g}: {low:g} to {high:g}")

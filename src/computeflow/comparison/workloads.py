@@ -43,14 +43,25 @@ def advise(found: Comparison, workload: str) -> Advice:
             "the least P90 on a published network of 100 Gb/s a device and more that nobody takes "
             "back; clusters are the cheapest that keep the deadline, so an earlier one asks for larger",
         )  # fmt: skip
-    return _steady(found, workload, lambda cost: cost.usd,
-                   "the cheapest on such a network that nobody takes back")  # fmt: skip
+    return _steady(
+        found, workload, lambda cost: cost.usd,
+        "the cheapest on a published network of 100 Gb/s a device and more, at a price that nobody "
+        "takes back",
+    )  # fmt: skip
 
 
 def is_networked(result: Result) -> bool:
     """On a network that is published and made for training."""
     rate = result.offering.shape.nic_bytes_per_second or 0.0
     return result.offering.network_known and result.offering.joined and rate >= GOOD_NETWORK
+
+
+def usable(result: Result, workload: str) -> TermCost | None:
+    """The cheapest term that such work may run on, and that meets the ask; None: there is none."""
+    meeting = [cost for cost in result.costs if cost.meets]
+    if workload != "exploration":
+        meeting = [c for c in meeting if c.term != "spot" and is_networked(result)]
+    return min(meeting, key=lambda cost: (cost.doubtful, cost.usd), default=None)
 
 
 def _steady(

@@ -15,7 +15,7 @@ from computeflow.cluster import Cluster
 from computeflow.planning.search import Found, Limits, Objective, Progress, search
 from computeflow.planning.space import Count, Space
 from computeflow.prediction import Parameters, Prediction, predict
-from computeflow.prediction.stack import DEFAULT, Stack, find_stack
+from computeflow.prediction.stack import Stack, usual_stack
 from computeflow.workload import Job, Layout
 
 TIE = 0.03
@@ -74,7 +74,7 @@ def plan(
     best_mfu: float | None = None,
 ) -> Plans:
     """`best_mfu`: the highest that was published for the device and precision; above it, a warning."""
-    used = stack or find_stack(DEFAULT)
+    used = stack or usual_stack(cluster.accelerator.vendor)
     found = search(
         job, cluster, used, space=space, fixed=fixed, objective=objective, limits=limits,
         parameters=parameters, progress=progress,

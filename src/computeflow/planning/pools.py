@@ -14,7 +14,7 @@ from computeflow.cluster import Cluster
 from computeflow.errors import InputError
 from computeflow.planning.plans import TIE, Plan, plan
 from computeflow.prediction import Prediction, load_parameters, predict
-from computeflow.prediction.stack import DEFAULT, Stack, find_stack
+from computeflow.prediction.stack import Stack, usual_stack
 from computeflow.workload import Job
 
 
@@ -86,7 +86,9 @@ def _mixed(
     return Mixed(
         shares=shares,
         predictions=predictions,
-        sum_seconds=_sum_seconds(job, clusters, stack or find_stack(DEFAULT)),
+        sum_seconds=_sum_seconds(
+            job, clusters, stack or usual_stack(clusters[0].accelerator.vendor)
+        ),
     )
 
 

@@ -15,7 +15,7 @@ from computeflow.prediction.memory import HEADROOM, stage_memory
 from computeflow.prediction.parameters import Parameters, load_parameters
 from computeflow.prediction.power import account_watts
 from computeflow.prediction.ranges import kind_of, time_range, unknowns
-from computeflow.prediction.stack import DEFAULT, Stack, find_stack
+from computeflow.prediction.stack import Stack, usual_stack
 from computeflow.prediction.step import Step, account_step
 from computeflow.workload import Job, Layout, Layouts, check
 
@@ -99,7 +99,7 @@ def predict(
 ) -> Prediction:
     """One layout. An impossible one is refused with the reason; one that does not fit says so."""
     check(job, layout)
-    used = stack or find_stack(DEFAULT)
+    used = stack or usual_stack(cluster.accelerator.vendor)
     batch = of_job(job, cluster, Layouts.of([layout]), used)
     generic = parameters or load_parameters()
     device = cluster.accelerator

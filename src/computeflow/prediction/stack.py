@@ -113,9 +113,16 @@ STACKS = {
 }  # fmt: skip
 """Capabilities as the projects document them; see docs/prediction.md."""
 DEFAULT = "megatron"
+_BY_VENDOR = {"Google": "jax", "AWS": "neuron"}
+"""Where Megatron does not run."""
 
 
 def find_stack(name: str) -> Stack:
     if name not in STACKS:
         raise UnknownNameError("stack", name, STACKS)
     return STACKS[name]
+
+
+def usual_stack(vendor: str) -> Stack:
+    """What a job on this vendor's devices is taken to run on, where nobody says."""
+    return STACKS[_BY_VENDOR.get(vendor, DEFAULT)]

@@ -11,6 +11,7 @@ from computeflow.views.figures import GREY, OWNERS, Data, Figure, base_layout, v
 from computeflow.views.tables import Table, columns
 
 if TYPE_CHECKING:
+    from computeflow.comparison.offers import Offering
     from computeflow.comparison.results import Comparison, Result, TermCost
     from computeflow.comparison.workloads import Advice
 
@@ -28,7 +29,9 @@ def one_per_type(results: Sequence[Result]) -> list[Result]:
 
 
 def comparison_tables(found: Comparison, top: int) -> list[Table]:
-    shown = one_per_type(found.results)[:top]
+    """The first ones, and sites of the user's own wherever they stand."""
+    every = one_per_type(found.results)
+    shown = [r for place, r in enumerate(every) if place < top or r.offering.own]
     return [
         summary_table(found),
         runs_table(found, shown),
@@ -45,14 +48,16 @@ def summary_table(found: Comparison) -> Table:
         ("asked", f"P90 within {format_seconds(ask.deadline_seconds)}"
          + (f", {usd_text(ask.budget_usd)} at most" if ask.budget_usd is not None else "")
          + (", with bringing the data" if ask.moves else "")),
-        ("offers", f"{len(found.results):,} run, {len(found.meeting):,} of them as asked, "
-         f"{len(found.sure):,} also if steps are as slow as the range of the prediction; "
-         f"{len(found.refused):,} do not; {found.searches:,} plans searched"),
+        ("offers", f"{len(found.results):,} run the job, {len(found.meeting):,} of them as asked, "
+         f"{len(found.sure):,} on some term also if steps are as slow as the range of the "
+         f"prediction; {len(found.refused):,} do not run it; {found.searches:,} plans searched"),
     ]  # fmt: skip
     if found.meeting:
         rows.append(("cheapest", _words(found.meeting[0])))
     elif found.nearest is not None:
         rows.append(("nothing meets it", f"nearest: {_words(found.nearest)}"))
+    if found.safest is not None:
+        rows.append(("cheapest over the range", _words(*found.safest)))
     listed = found.cheapest_list_price
     if listed is not None:
         cost = listed.cost("on-demand")
@@ -78,11 +83,11 @@ def _words(result: Result, cost: TermCost | None = None) -> str:
     return (
         f"{result.offering.name}, {cost.lived.gpus:,} {result.offering.accelerator}, {term}, "
         f"{usd_text(cost.usd)}, {cost.p50_seconds / DAY:.1f} days (P90 {cost.p90_seconds / DAY:.1f}), "
-        f"price of {cost.as_of}" + _flags(cost)
+        f"price of {cost.as_of}" + flags_of(cost)
     )
 
 
-def _flags(cost: TermCost) -> str:
+def flags_of(cost: TermCost) -> str:
     flags = {"OLD": cost.stale, "ODD": cost.odd, "UNSTATED": cost.unstated}
     return "".join(f" {flag}" for flag, is_so in flags.items() if is_so)
 
@@ -159,7 +164,7 @@ def _money(result: Result, term: str) -> str:
     if cost is not None:
         other = cost.lived is not None and cost.lived.gpus != result.gpus
         size = f" on {cost.lived.gpus:,}" if cost.lived and other else ""
-        return f"{usd_text(cost.usd)}{size} {cost.as_of}{_flags(cost)}"
+        return f"{usd_text(cost.usd)}{size} {cost.as_of}{flags_of(cost)}"
     problems = [one.problem for one in result.costs if one.term == term]
     return problems[0] if problems else "-"
 
@@ -189,7 +194,8 @@ def quality_table(shown: Sequence[Result]) -> Table:
             "known (-o json says). tCO2e by "
             "the region's yearly grid mean. Largest: GPUs of one contiguous cluster, where published. "
             "Site tier, cooling, storage, support and lead time are published by almost nobody: state "
-            "yours with --terms.",
+            "yours with --terms. Where cooling is not known, none of the step is taken to be lost to "
+            "heat; stated as air, 5 % are.",
         ),
     )  # fmt: skip
 
@@ -214,7 +220,8 @@ def detail_table(result: Result) -> Table:
          + (f" ({offering.limit})" if offering.limit else "")),
         ("support", (terms.support if terms else "") or "not known"),
         ("lead time", (terms.lead if terms else "") or "not known"),
-        ("availability", "not known: ask the provider"),
+        ("another machine", _replacement_words(offering)),
+        ("availability", "yours" if offering.own else "not known: ask the provider"),
         ("energy", "; ".join(result.metered.notes) or "device, host, PUE and grid are known"),
         ("MWh by account", _energy_words(result)),
         ("assumed", "; ".join(found.assumed)),
@@ -224,6 +231,14 @@ def detail_table(result: Result) -> Table:
         columns=columns("what", "is", wrap="is"),
         rows=tuple(rows),
     )
+
+
+def _replacement_words(offering: Offering) -> str:
+    """Until one is there for one that broke."""
+    seconds = offering.quality.replace_seconds
+    if seconds is None:
+        return "as --replace has it (30 min): nobody publishes it"
+    return f"after {format_seconds(seconds)} in the median"
 
 
 def _energy_words(result: Result) -> str:

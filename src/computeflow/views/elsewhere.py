@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from computeflow.units import format_seconds, format_share, format_si
-from computeflow.views.comparisons import usd_text
+from computeflow.views.comparisons import flags_of, usd_text
 from computeflow.views.tables import Table, columns
 
 if TYPE_CHECKING:
@@ -45,18 +45,18 @@ def spot_table(study: SpotStudy, name: str) -> Table:
 
 
 def moves_table(moves: Sequence[Move]) -> Table:
+    """Of one or more."""
     rows = tuple(
         (
             move.target, "not known" if move.usd is None else usd_text(move.usd),
-            f"{move.hours[0]:,.1f} to {move.hours[1]:,.1f}", move.note,
+            f"{move.hours[0]:,.1f} to {move.hours[1]:,.1f}",
+            "as above" if place and move.note == moves[place - 1].note else move.note,
         )
-        for move in moves
+        for place, move in enumerate(moves)
     )  # fmt: skip
-    size = format_si(moves[0].bytes, "B") if moves else ""
-    source = moves[0].source if moves else ""
     return Table(
-        title=f"Bringing {size} from {source}",
-        columns=columns("to", "egress $", "hours", "source", right="egress $,hours", wrap="source"),
+        title=f"Bringing {format_si(moves[0].bytes, 'B')} from {moves[0].source}",
+        columns=columns("to", "egress $", "hours", "note", right="egress $,hours", wrap="note"),
         rows=rows,
         notes=(
             "Hours on lines of 100 and 10 Gb/s, or on the one that was stated. The run starts after "
@@ -69,8 +69,9 @@ def moves_table(moves: Sequence[Move]) -> Table:
 def split_table(found: Split) -> Table:
     rows = [
         (
-            share.result.offering.name, f"{share.runs}", f"{share.at_once}", usd_text(share.usd),
-            "published" if share.limit_known else "not known: one cluster at a time",
+            share.result.offering.name, f"{share.cost.term}{flags_of(share.cost)}", f"{share.runs}",
+            f"{share.at_once}", usd_text(share.usd),
+            "known" if share.limit_known else "not known: one cluster at a time",
         )
         for share in found.shares
     ]  # fmt: skip
@@ -84,8 +85,8 @@ def split_table(found: Split) -> Table:
         notes.append(f"{alone.result.offering.name} alone: {usd_text(alone.usd)}.")
     return Table(
         title=f"{found.runs} runs over several providers, one offer of each",
-        columns=columns("offer", "runs", "at once", "$", "capacity", right="runs,at once,$",
-                        wrap="offer,capacity"),
+        columns=columns("offer", "term", "runs", "at once", "$", "capacity",
+                        right="runs,at once,$", wrap="offer,capacity"),
         rows=tuple(rows),
         notes=tuple(notes),
     )  # fmt: skip
