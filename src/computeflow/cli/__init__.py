@@ -9,7 +9,6 @@ import io
 import os
 import sys
 from collections.abc import Sequence
-from typing import TextIO
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -24,17 +23,23 @@ def main(arguments: Sequence[str] | None = None) -> None:
         from computeflow.cli.app import app
 
         app.main(prog_name="computeflow")
+    code = 0
     try:
         code = run(arguments)
         if sys.stdout is not None:
             sys.stdout.flush()
     except BrokenPipeError:  # the reader has gone (`| head`): not our failure
-        code = 0
-        _silence(sys.stdout)
+        _silence()
     except OSError as error:
         code = _failed(f"cannot write the answer: {error.strerror}", 1)
-        _silence(sys.stdout)
+        _silence()
     sys.exit(code)
+
+
+def _silence() -> None:
+    from computeflow.cli.output import silence_stdout
+
+    silence_stdout()
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
@@ -61,11 +66,6 @@ def run(arguments: Sequence[str] | None = None) -> int:
         return _failed(error.format_message(), error.exit_code)
     except (click.Abort, KeyboardInterrupt):
         return _failed("interrupted", 130)
-
-
-def _silence(stream: TextIO) -> None:
-    """What is still buffered for a reader that cannot take it goes nowhere."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _failed(message: str, code: int) -> int:

@@ -118,7 +118,7 @@ from computeflow.views.tables import Table
     "--fail-on",
     type=click.FloatRange(0, 100),
     metavar="PERCENT",
-    help="Exit with 3 where findings claim this much of the window or more.",
+    help="Exit with 3 where findings of most steps claim this much of the window or more.",
 )
 @click.option("--grid", metavar="NAME", help="Electricity of a region: prices energy and carbon.")
 @click.option("--details", is_flag=True, help="Steps, kernels, operators, gaps of the first rank.")
@@ -167,11 +167,13 @@ def audit(
     if grid is not None:
         data["energy"], table = _energy(found, facts.grids[grid])
         tables.append(table)
+    claimed = _claimed(data)
+    wanted.remember(found)  # before the answer, which a closed pipe may cut short
     if redact:
         data, tables = _redacted(data, tables)
     emit(output, data, tables)
-    wanted.write(found, reader)
-    claimed = _claimed(data)
+    if calibrate is not None and found.traces is not None:  # after it: it may be refused
+        write_calibration(calibrate, found.traces, facts)
     return 3 if fail_on is not None and claimed > 0 and claimed >= fail_on / 100 else 0
 
 
@@ -228,12 +230,12 @@ class _Wanted:
             tables.append(gap_table(lines, at))
             before = lines, self.against
         if self.baseline is not None and found.traces is not None:
-            before, note = _baseline(found.traces, self.baseline, keep=self.keep)
+            before, at, note = _baseline(found.traces, self.baseline, keep=self.keep)
             data["notes"].append(note)
             tables[0] = replace(tables[0], notes=(*tables[0].notes, note))
             if before is not None:
                 data["gaps"] = [codec.encode(line) for line in before[0]]
-                tables.append(gap_table(before[0], "equal work"))
+                tables.append(gap_table(before[0], at))
         return before
 
     def diagnose(
@@ -254,12 +256,9 @@ class _Wanted:
         tables[1:1] = diagnosis_tables(diagnosis, ledger, self.price)  # right after the ledger
         if self.html is not None:
             usd = None if self.price is None else self.price.usd
-            _write_html(self.html, found.traces, diagnosis, reader.options, usd)
+            _write_html(self.html, found.traces, diagnosis, before, reader.options, usd)
 
-    def write(self, found: Found, reader: Reader) -> None:
-        """After the answer: what may be refused."""
-        if self.calibrate is not None and found.traces is not None:
-            write_calibration(self.calibrate, found.traces, reader.catalog)
+    def remember(self, found: Found) -> None:
         if self.baseline is not None and found.traces is not None:
             path = baseline_path(self.baseline)
             if self.keep or not path.exists():
@@ -272,28 +271,30 @@ def _claimed(data: dict[str, Any]) -> float:
     return float(sum(finding["share"] or 0.0 for finding in steady))
 
 
-def _baseline(traces: Audit, name: str, *, keep: bool) -> tuple[Before, str]:
-    """Lines against what is kept of the job, and what was done."""
+def _baseline(traces: Audit, name: str, *, keep: bool) -> tuple[Before, str, str]:
+    """Lines against what is kept of the job, at equal what, and what was done."""
     kept, ledger = read_baseline(baseline_path(name)), traces.job.ledger
     if kept is None:
-        return None, f"baseline {name}: there was none, this recording is it now"
+        return None, "", f"baseline {name}: there was none, this recording is it now"
     earlier, steps = kept
     known = ledger.mfu is not None and earlier.mfu is not None
     ratio = None if known else steps_done(traces) / steps
     note = f"baseline {name}: compared" + (", and replaced by this recording" if keep else "")
-    return (gaps(ledger, earlier, work_ratio=ratio), f"the baseline {name}"), note
+    at = "equal model FLOPs" if known else "equal steps"
+    return (gaps(ledger, earlier, work_ratio=ratio), f"the baseline {name}"), at, note
 
 
 def _write_html(
-    path: Path, traces: Audit, diagnosis: Diagnosis, options: Options, price: float | None
-) -> None:
+    path: Path, traces: Audit, diagnosis: Diagnosis, before: Before, options: Options,
+    price: float | None,
+) -> None:  # fmt: skip
     from computeflow.telemetry.kineto.timeline import step_timeline
     from computeflow.views.audit_figures import audit_parts
 
     timeline = None
     with suppress(InputError):  # nothing ran in its steps, or the trace is gone
         timeline = step_timeline(Path(traces.ranks[0].source), options)
-    parts = audit_parts(traces, diagnosis, timeline, price=price)
+    parts = audit_parts(traces, diagnosis, timeline, before=before, price=price)
     write_report(path, f"Audit of {traces.job.ledger.window.label}", parts)
 
 

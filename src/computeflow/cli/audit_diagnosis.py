@@ -44,6 +44,10 @@ def parse_price(text: str | None, catalog: Catalog, device: str | None) -> Price
         if not offers:
             names = {offer.provider for offer in catalog.offers}
             raise UnknownNameError("offer or provider", text, names) from None
+        if device is None and len({offer.accelerator for offer in offers}) > 1:
+            raise InputError(
+                f"--price {text}: of which device? The trace names none; give --on or a number"
+            ) from None
         mine = [offer for offer in offers if device is None or offer.accelerator == device]
         fixed = [offer for offer in mine if offer.term == "on-demand"] or mine
         if not fixed:
@@ -70,7 +74,8 @@ def diagnosed(
     lines, source = before
     grown = regressions(traces.job.ledger, lines, found.findings, source)
     findings = sorted((*found.findings, *grown), key=lambda finding: -finding.gpu_seconds)
-    return replace(found, findings=tuple(findings))
+    gain = (found.combined_gain or 0.0) + sum(finding.gpu_seconds for finding in grown)
+    return replace(found, findings=tuple(findings), combined_gain=gain or None)
 
 
 def diagnosis_data(found: Diagnosis, ledger: Ledger, price: Priced | None) -> dict[str, Any]:
@@ -109,6 +114,9 @@ def finding_data(finding: Finding, ledger: Ledger, price: Priced | None) -> dict
 
 def diagnosis_tables(found: Diagnosis, ledger: Ledger, price: Priced | None) -> list[Table]:
     tables = finding_tables(found, ledger, None if price is None else price.usd)
+    if price is not None and price.source != "--price" and found.findings:
+        note = f"USD/h at {price.usd:.2f} a GPU-hour: {price.source}"
+        tables[0] = replace(tables[0], notes=(*tables[0].notes, note))
     return [*tables, abstained_table(found)] if found.abstained else tables
 
 

@@ -83,13 +83,18 @@ def steps_done(traces: Audit) -> int:
 
 
 def compared(one: Found, other: Found) -> tuple[list[Gap], str]:
-    """At equal model FLOPs, or at equal steps where FLOPs are not known."""
+    """At equal model FLOPs, at equal FLOPs of the shapes, or at equal steps where none are known."""
     first, second = one.main_ledger(), other.main_ledger()
     if first.mfu is not None and second.mfu is not None:
         return gaps(first, second), "equal model FLOPs"
     if one.traces is None or other.traces is None:
         ratio = first.gpu_seconds / second.gpu_seconds
         return gaps(first, second, work_ratio=ratio), "equal GPU-seconds"
+    counted = [
+        sum(rank.flops for rank in each.traces.ranks) for each in (one, other) if each.traces
+    ]
+    if all(counted):
+        return gaps(first, second, work_ratio=counted[0] / counted[1]), "equal FLOPs"
     ratio = steps_done(one.traces) / steps_done(other.traces)
     return gaps(first, second, work_ratio=ratio), "equal steps"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 import time
@@ -93,13 +94,24 @@ class Progress:
 
 
 def emit(output: str, data: dict[str, Any], tables: Iterable[Table]) -> None:
-    """Print `data` (which carries its `schema`) or the tables, whichever was asked for."""
-    if output == "json":
-        print(codec.to_json(data))
-    elif sys.stdout is not None and sys.stdout.isatty():
-        _emit_rich(tables)
-    else:
-        print("\n\n".join(to_text(table, _width()) for table in tables))
+    """Print `data` (which carries its `schema`) or the tables, whichever was asked for.
+
+    A reader that has gone (`| head`) is no failure, and what follows, the exit code among it, holds.
+    """
+    try:
+        if output == "json":
+            print(codec.to_json(data))
+        elif sys.stdout is not None and sys.stdout.isatty():
+            _emit_rich(tables)
+        else:
+            print("\n\n".join(to_text(table, _width()) for table in tables))
+    except BrokenPipeError:
+        silence_stdout()
+
+
+def silence_stdout() -> None:
+    """What is still buffered for a reader that cannot take it goes nowhere."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _emit_rich(tables: Iterable[Table]) -> None:

@@ -18,7 +18,7 @@ PRACTICAL = 0.03
 """Of the window: what is less is not worth anybody's afternoon. Two recordings of one healthy run on
 our H200 differ by up to 3 % themselves."""
 DEVIATIONS = 3.0
-"""Robust ones of the steps' compute time, that a stall must exceed in a step."""
+"""Robust ones of an account from step to step, that what is laid to it must exceed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +48,11 @@ class Case:
         return max(len(self.first.steps), 1)
 
     @property
+    def per(self) -> str:
+        """What counts are of, in words."""
+        return "in a step" if self.first.steps else "in the window"
+
+    @property
     def on_device(self) -> bool:
         return all(rank.on_device for rank in self.ranks)
 
@@ -55,10 +60,12 @@ class Case:
         """Over all ranks."""
         return sum(value(rank) for rank in self.ranks)
 
-    def common(self, value: Callable[[RankMeasured], float]) -> bool:
-        """Whether it is worth speaking of, and the same for most ranks: else one rank is slow."""
+    def common(self, account: str, value: Callable[[RankMeasured], float]) -> bool:
+        """Whether it is worth speaking of, above the noise of the account that it is of, and the same
+        for most ranks: else one rank is slow.
+        """
         shares = [value(rank) / _window(rank) for rank in self.ranks]
-        noise = statistics.median(self._noise(rank) for rank in self.ranks)
+        noise = statistics.median(_noise(rank, account) for rank in self.ranks)
         many = sum(share >= max(PRACTICAL, noise) for share in shares)
         return 2 * many > len(shares)
 
@@ -72,20 +79,21 @@ class Case:
         """Whether what happens in so many steps of the window can be taken for the run."""
         return 2 * steps > self.steps
 
-    def _noise(self, rank: RankMeasured) -> float:
-        """Of the window's share, by which steps differ in what they compute."""
-        values = rank.by_step.get("compute", ())
-        if len(values) < 4:  # too few to tell
-            return 0.0
-        middle = statistics.median(values)
-        spread = 1.4826 * statistics.median(abs(value - middle) for value in values)
-        return float(DEVIATIONS * spread * len(values) ** 0.5 / _window(rank))
-
     def where(self, what: str = "") -> str:
         source = PurePath(self.first.source).name
         if len(self.ranks) > 1:
             source = f"{len(self.ranks)} traces"
         return f"{source}, {self.ledger.window.label}" + (f", {what}" if what else "")
+
+
+def _noise(rank: RankMeasured, account: str) -> float:
+    """Of the window's share, by which an account's sum over steps may differ by chance."""
+    values = rank.by_step.get(account, ())
+    if len(values) < 4:  # too few to tell
+        return 0.0
+    middle = statistics.median(values)
+    spread = 1.4826 * statistics.median(abs(value - middle) for value in values)
+    return float(DEVIATIONS * spread * len(values) ** 0.5 / _window(rank))
 
 
 def _window(rank: RankMeasured) -> float:

@@ -19,6 +19,10 @@ from computeflow.ledger import Finding, Gap, gaps
 from computeflow.telemetry.audit import Audit
 from computeflow.telemetry.observed import Observed
 
+MUCH = 0.1
+"""Of the window."""
+WAITING = ("host", "input", "checkpoint", "copy", "unexplained")
+
 
 def diagnose(
     audit: Audit, catalog: Catalog, *, expected: Expected | None = None,
@@ -40,6 +44,7 @@ def diagnose(
     lines = _lines(case, against, findings, given=expected is not None)
     settled = settle(findings, lines)
     notes = _dropped(findings, settled, given=expected is not None)
+    notes += _unexplained(case, settled)
     if expected is not None and expected.ledger.gpus != case.ledger.gpus:
         notes.append(
             f"{expected.source} is of {expected.ledger.gpus} GPUs, the recording of {case.ledger.gpus}"
@@ -97,6 +102,20 @@ def _dropped(found: Sequence[Finding], kept: Sequence[Finding], *, given: bool) 
         else "another finding claims it"
     )
     return [f"{one.rule}: seen, {why}" for one in found if one.rule not in named]
+
+
+def _unexplained(case: Case, settled: Sequence[Finding]) -> list[str]:
+    """Accounts of waiting that hold much of the window, and that no finding speaks of."""
+    total, notes = case.ledger.gpu_seconds, []
+    for name in WAITING:
+        claimed = sum(claim.gpu_seconds for one in settled for claim in one.claims
+                      if claim.account == name)  # fmt: skip
+        left = case.ledger.booked(name) - claimed
+        if left >= MUCH * total and claimed < left:
+            notes.append(
+                f"{name}: {100 * left / total:.0f} % of the window, which no rule explains"
+            )
+    return notes
 
 
 def _combined(findings: Sequence[Finding]) -> float | None:

@@ -6,6 +6,7 @@ Both ledgers are compared at equal work. Growth that another finding explains is
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from computeflow.diagnosis.case import PRACTICAL
 from computeflow.diagnosis.figures import confidence
@@ -16,8 +17,11 @@ from computeflow.ledger.book import is_within
 def regressions(
     measured: Ledger, lines: Sequence[Gap], findings: Sequence[Finding], source: str
 ) -> list[Finding]:
-    """`lines`: of the measured ledger against the earlier one."""
-    found = []
+    """`lines`: of the measured ledger against the earlier one. Together they claim no more than the
+    work takes longer than it did: what moved from one account to another is no loss.
+    """
+    grown = sum(line.gpu_seconds for line in lines)
+    found: list[Finding] = []
     for line in lines:
         explained = sum(
             claim.gpu_seconds
@@ -49,7 +53,26 @@ def regressions(
                 ),
             )
         )  # fmt: skip
-    return sorted(found, key=lambda finding: -finding.gpu_seconds)
+    return _within(grown, sorted(found, key=lambda finding: -finding.gpu_seconds), measured)
+
+
+def _within(grown: float, found: list[Finding], measured: Ledger) -> list[Finding]:
+    """The largest first, while there is growth left for them."""
+    kept = []
+    for finding in found:
+        claimed = min(finding.gpu_seconds, grown)
+        if claimed < PRACTICAL * measured.gpu_seconds:
+            break
+        grown -= claimed
+        remedy = finding.remedy
+        assert remedy is not None
+        kept.append(
+            replace(
+                finding, claims=(replace(finding.claims[0], gpu_seconds=claimed),),
+                remedy=replace(remedy, gain_gpu_seconds=claimed, gain_high=claimed),
+            )
+        )  # fmt: skip
+    return kept
 
 
 def _booked(line: Gap, measured: Ledger) -> str:

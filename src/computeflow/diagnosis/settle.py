@@ -36,17 +36,19 @@ def settle(findings: Sequence[Finding], lines: Sequence[Gap]) -> list[Finding]:
     kept: list[Finding] = []
     for finding in sorted(findings, key=_place):
         claims: list[Claim] = []
+        rest, space = dict(left), room
         for claim in finding.claims:
             taken = 0.0
             for line in _lines_of(claim.account, lines):
-                part = min(left[line.label], claim.gpu_seconds - taken, room)
-                left[line.label] -= part
-                room -= part
+                part = min(rest[line.label], claim.gpu_seconds - taken, space)
+                rest[line.label] -= part
+                space -= part
                 taken += part
             claims.append(replace(claim, gpu_seconds=taken))
         total = sum(claim.gpu_seconds for claim in claims)
         if total < LEAST_LEFT * finding.gpu_seconds or not total:
-            continue
+            continue  # what it would have claimed is left to others
+        left, room = rest, space
         kept.append(replace(finding, claims=tuple(claims), remedy=_limited(finding, total)))
     check_claims(kept, lines)
     return sorted(kept, key=lambda finding: -finding.gpu_seconds)

@@ -28,7 +28,7 @@ from computeflow.telemetry.kineto.rank import measure_rank
 from computeflow.telemetry.sources import find_traces
 
 CACHE = ".computeflow"
-VERSION = 5
+VERSION = 6
 """Of what is kept: a new number makes old files unread."""
 _SUM = 16
 

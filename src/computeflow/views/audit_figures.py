@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from pathlib import PurePath
 from statistics import median
 from typing import TYPE_CHECKING
 
-from computeflow.ledger import Ledger, Window, describe
+from computeflow.ledger import Gap, Ledger, Window, describe
 from computeflow.units import format_seconds, format_si
 from computeflow.views.cards import Worth, finding_cards
 from computeflow.views.figures import Figure, ledger_figure
@@ -31,9 +32,12 @@ MOST_ROWS = 64
 
 
 def audit_parts(
-    found: Audit, diagnosis: Diagnosis, timeline: Timeline | None, *, price: float | None
-) -> list[Part]:
-    """`price` in USD per GPU-hour; without a `timeline` its figure is left out."""
+    found: Audit, diagnosis: Diagnosis, timeline: Timeline | None, *, price: float | None,
+    before: tuple[Sequence[Gap], str] | None = None,
+) -> list[Part]:  # fmt: skip
+    """`price` in USD per GPU-hour; `before`: lines against an earlier recording, and which; without a
+    `timeline` its figure is left out.
+    """
     ledger = found.job.ledger
     parts: list[Part] = [
         head_table(found, diagnosis, price),
@@ -42,7 +46,9 @@ def audit_parts(
         waterfall(ledger, diagnosis.expected.ledger if diagnosis.expected else None),
     ]
     if diagnosis.gaps:
-        parts.append(_gaps(diagnosis))
+        parts.append(_gaps(diagnosis.gaps, "equal work"))
+    if before is not None:
+        parts.append(_gaps(before[0], f"equal work, {PurePath(before[1]).name}"))
     if len(found.job.ranks) > 1:
         parts.append(ranks_figure(found.job.ranks))
     if timeline is not None:
@@ -63,8 +69,8 @@ def waterfall(measured: Ledger, expected: Ledger | None) -> Figure:
     return replace(figure, layout=layout, numbers=replace(figure.numbers, notes=()))
 
 
-def _gaps(diagnosis: Diagnosis) -> Table:
-    table = gap_table(list(diagnosis.gaps), "equal work")
+def _gaps(lines: Sequence[Gap], at: str) -> Table:
+    table = gap_table(list(lines), at)
     rows = ((row[0].replace("+", " + "), *row[1:]) for row in table.rows)  # can break on a phone
     return replace(table, rows=tuple(rows))
 

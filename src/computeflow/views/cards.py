@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -74,6 +74,8 @@ def finding_cards(diagnosis: Diagnosis, ledger: Ledger, price: float | None) -> 
     if not findings:
         return Cards(title="No findings", summary=_nothing(diagnosis), cards=())
     claimed = math.fsum(finding.gpu_seconds for finding in findings)
+    if not all(finding.steady for finding in findings):
+        worth = replace(worth, price=None)  # what happens in some steps has no price by the hour
     counted = "1 finding" if len(findings) == 1 else f"{len(findings)} findings, dearest first"
     gain = diagnosis.combined_gain
     remedies = "No gain of the remedies is known."
@@ -82,7 +84,7 @@ def finding_cards(diagnosis: Diagnosis, ledger: Ledger, price: float | None) -> 
     return Cards(
         title=f"{counted}: {worth.share(claimed)} of the window",
         summary=f"What was found takes {worth.text(claimed)}. {remedies}",
-        cards=tuple(_card(finding, worth) for finding in findings),
+        cards=tuple(_card(finding, Worth(ledger=ledger, price=price)) for finding in findings),
     )
 
 
@@ -97,7 +99,9 @@ def _nothing(diagnosis: Diagnosis) -> str:
 
 
 def _card(finding: Finding, worth: Worth) -> Card:
-    usd = worth.usd_per_hour(finding.gpu_seconds) if finding.steady else None
+    if not finding.steady:
+        worth = replace(worth, price=None)
+    usd = worth.usd_per_hour(finding.gpu_seconds)
     usd = finding.usd_per_hour if usd is None else usd
     facts = [
         ("costs", worth.seconds(finding.gpu_seconds)),

@@ -144,6 +144,8 @@ def _ledger_summary(ledger: Ledger) -> str:
     unit, size = describe.time_unit(ledger.gpu_seconds)
     whole = f"{ledger.gpu_seconds / size:,.1f} {unit} ({ledger.basis})"
     text = f"{format_share(useful)} of {whole} are useful"
+    if ledger.mfu is None and not useful:
+        text = f"Of {whole} it is not known what is useful"
     text += "".join(f", {owner} {format_share(share)}" for share, owner in parts)
     losses = {name: s for name, s in booked.items() if ACCOUNTS[name].owner != "useful"}
     if not losses:

@@ -23,6 +23,7 @@ def finding_tables(found: Diagnosis, ledger: Ledger, price: float | None) -> lis
                 title="No findings",
                 columns=columns("looked for", "found", wrap="found"),
                 rows=((f"{_looked(found)} rules", text),),
+                notes=found.notes,
             )
         ]
     rows = [_row(finding, ledger, price) for finding in found.findings]

@@ -31,7 +31,7 @@ def input_stall(case: Case) -> Outcome:
     if all("input" in rank.missing for rank in case.ranks):
         return Missing(case.first.missing["input"])
 
-    if not case.common(lambda rank: rank.accounts.get("input", 0.0)):
+    if not case.common("input", lambda rank: rank.accounts.get("input", 0.0)):
         return []
     stages: dict[str, float] = {}
     for rank in case.ranks:
@@ -73,7 +73,7 @@ def host_sync(case: Case) -> Outcome:
     def lost(rank: RankMeasured) -> float:
         return rank.signals.setbacks.get("sync", 0.0)
 
-    if not case.common(lost):
+    if not case.common("host", lost):
         return []
     total = case.total(lost)
     reads = case.first.signals.reads
@@ -81,11 +81,11 @@ def host_sync(case: Case) -> Outcome:
     waits = sum(reads.values()) / case.steps
     return found(
         "host-sync",
-        f"the host waits for the device {waits:.0f} times in a step and then launches too late",
+        f"the host waits for the device {_times(waits)} {case.per} and then launches too late",
         [("host", total)],
         [
             milliseconds("idle after the host waited", case.where("account host"), total, 0.0),
-            Evidence(what="waits in a step" + (f": {', '.join(named)}" if named else ""),
+            Evidence(what=f"waits {case.per}" + (f": {', '.join(named)}" if named else ""),
                      where=case.where("synchronising runtime calls"), value=waits, unit="per step"),
         ],
         Remedy(change="do not read values of the device inside of the step",
@@ -130,10 +130,11 @@ def _launch_bound(case: Case, late: float, gain: float, low: float, high: float)
         "the device waits for the host to launch its kernels",
         [("host", gain)],
         [
-            milliseconds("idle because launches came late", case.where("account host"), late),
+            milliseconds("idle before late launches, by what made the host late: nothing but itself",
+                         case.where("account host"), late),
             Evidence(what="launches that found nothing queued", where=case.where("queue"),
                      value=case.first.queue_empty, unit="share"),
-            Evidence(what="kernels in a step", where=case.where("kernels"),
+            Evidence(what=f"kernels {case.per}", where=case.where("kernels"),
                      value=kernels, unit="per step"),
             Evidence(what="a profiler slows the host itself: 1.3 to 1.8 times in our launch-bound "
                      "recordings", where="docs/diagnosis.md"),
@@ -153,14 +154,14 @@ def gc_pause(case: Case) -> Outcome:
         return Missing(
             "marks of Python's garbage collection: gc.callbacks with record_function('gc')"
         )
-    if not case.common(lost):
+    if not case.common("host", lost):
         return []
     total = case.total(lost)
     runs = case.total(lambda rank: float(rank.signals.collections))
     inside = case.total(lambda rank: rank.signals.collection_seconds)
     return found(
         "gc-pause",
-        f"Python collects garbage {_rate(runs / len(case.ranks), case.steps)}",
+        f"Python collects garbage {_rate(runs / len(case.ranks), case.steps, case.per)}",
         [("host", total)],
         [
             milliseconds("idle around collections", case.where("account host"), total, 0.0),
@@ -174,9 +175,13 @@ def gc_pause(case: Case) -> Outcome:
     )  # fmt: skip
 
 
-def _rate(count: float, steps: int) -> str:
+def _times(count: float) -> str:
+    return "once" if round(count) == 1 else f"{count:,.0f} times"
+
+
+def _rate(count: float, steps: int, per: str) -> str:
     if count >= steps:
-        return f"{count / steps:,.0f} times in a step"
+        return f"{_times(count / steps)} {per}"
     return f"{'once' if count < 2 else f'{count:,.0f} times'} in {steps} steps"
 
 
@@ -187,13 +192,13 @@ def memory_pressure(case: Case) -> Outcome:
     def lost(rank: RankMeasured) -> float:
         return rank.signals.setbacks.get("allocator", 0.0)
 
-    if not case.common(lost):
+    if not case.common("host", lost):
         return []
     total = case.total(lost)
     calls = case.total(lambda rank: float(rank.signals.allocations)) / case.steps
     return found(
         "memory-pressure",
-        f"memory of the device is taken and given back {calls:,.0f} times in a step",
+        f"memory of the device is taken and given back {_times(calls)} {case.per}",
         [("host", total)],
         [milliseconds("idle in allocator calls", case.where("account host"), total, 0.0)],
         Remedy(change="let the allocator grow its segments; use a smaller micro-batch if it still "
@@ -209,7 +214,7 @@ def pageable_copy(case: Case) -> Outcome:
     def lost(rank: RankMeasured) -> float:
         return rank.signals.pageable_seconds + rank.signals.setbacks.get("pageable", 0.0)
 
-    if not case.common(lost):
+    if not case.common("copy", lost):
         return []
     own = case.total(lambda rank: rank.signals.pageable_seconds)
     copied = min(own, case.ledger.booked("copy"))
@@ -218,12 +223,12 @@ def pageable_copy(case: Case) -> Outcome:
     count = case.total(lambda rank: float(rank.signals.pageable_count)) / case.steps
     return found(
         "pageable-copy",
-        f"{count:,.0f} copies in a step go through pageable memory and block the host",
+        f"{count:,.0f} copies {case.per} go through pageable memory and block the host",
         [("copy", copied), ("host", after)],
         [
             milliseconds("exposed copies", case.where("account copy"), copied, 0.0),
             milliseconds("late launches around them", case.where("account host"), after, 0.0),
-            Evidence(what="bytes in a step", where=case.where("Memcpy (Pageable)"), value=size,
+            Evidence(what=f"bytes {case.per}", where=case.where("Memcpy (Pageable)"), value=size,
                      unit="B/step"),
         ],
         Remedy(change="pin the host's memory and copy without blocking, ahead of the step",
@@ -240,7 +245,7 @@ def checkpoint_stall(case: Case) -> Outcome:
     def lost(rank: RankMeasured) -> float:
         return rank.accounts.get("checkpoint", 0.0) + rank.signals.setbacks.get("checkpoint", 0.0)
 
-    if not case.common(lost):
+    if not case.common("checkpoint", lost):
         return []
     own = case.total(lambda rank: rank.accounts.get("checkpoint", 0.0))
     after = case.total(lost) - own

@@ -29,7 +29,9 @@ def unfused_attention(case: Case) -> Outcome:
     seen = case.total(lambda rank: rank.signals.unfused_attention)
     if not any(rank.signals.shapes for rank in case.ranks):
         return Missing("shapes of operators (profile with record_shapes=True)")
-    if seen < PRACTICAL * case.ledger.gpu_seconds or not case.on_device:
+    if not case.on_device:
+        return Missing("a device: the host computes")
+    if seen < PRACTICAL * case.ledger.gpu_seconds:
         return []
     if case.replay is None:
         return Missing(case.why_not)
@@ -69,7 +71,9 @@ def matmul_precision(case: Case) -> Outcome:
     if not types:
         return Missing("shapes of operators (profile with record_shapes=True)")
     full = types.get("float", 0.0) / sum(types.values())
-    if full < FULL_PRECISION or not case.on_device or case.audit.accelerator is None:
+    if not case.on_device:
+        return Missing("a device: the host computes")
+    if full < FULL_PRECISION or case.audit.accelerator is None:
         return []
     if "bf16" not in case.audit.accelerator.dense_flops:
         return []
@@ -191,7 +195,9 @@ def recompute_excess(case: Case) -> Outcome:
     seen = case.ledger.booked("compute.recompute")
     if all("compute.recompute" in rank.missing for rank in case.ranks):
         return Missing(case.first.missing["compute.recompute"])
-    if seen < PRACTICAL * case.ledger.gpu_seconds or not case.on_device:
+    if not case.on_device:
+        return Missing("a device: the host computes")
+    if seen < PRACTICAL * case.ledger.gpu_seconds:
         return []
     if case.replay is None:
         return Missing(case.why_not)
@@ -211,8 +217,9 @@ def recompute_excess(case: Case) -> Outcome:
         [
             milliseconds("kernels that compute again", case.where("account compute.recompute"), seen,
                          0.0),
-            Evidence(what="memory without recomputation, predicted", where="the predictor",
-                     value=without.memory_bytes, unit="B", expected=without.memory_limit_bytes),
+            Evidence(what="memory without recomputation, predicted, of "
+                     f"{without.memory_limit_bytes / 1e9:.0f} GB", where="the predictor",
+                     value=without.memory_bytes, unit="B"),
         ],
         _remedy("keep the activations", command("recompute", case.framework),
                 seen + min(saved, late), f"about {without.memory_bytes / 1e9:.0f} of "

@@ -8,7 +8,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from computeflow.diagnosis.case import PRACTICAL, Case, Missing, Outcome, found, milliseconds
+from computeflow.diagnosis.case import (
+    DEVIATIONS,
+    PRACTICAL,
+    Case,
+    Missing,
+    Outcome,
+    found,
+    milliseconds,
+)
 from computeflow.diagnosis.remedies import command
 from computeflow.ledger import Evidence, Finding, Remedy
 from computeflow.telemetry.kineto.measured import RankMeasured
@@ -17,6 +25,8 @@ FEW = 4
 FEW_SHARE = 0.06
 """Of the window, that ranks must wait for one of fewer than `FEW`: among so few there are no usual ones
 to hold it against; two equal ranks on one host waited up to 4.5 % for each other (gloo_traces)."""
+STEPS = 4
+"""From which on steps say how much they differ."""
 FAR = 6.0
 """Robust deviations of the ranks' own time, beyond which one is not one of them."""
 SLOWER = 1.3
@@ -40,10 +50,10 @@ def straggler_rank(case: Case) -> Outcome:
             caused[entry.cause.rank] = caused.get(entry.cause.rank, 0.0) + entry.gpu_seconds
     slow = _slow_ranks(case, caused)
     wait = sum(caused.get(rank.rank, 0.0) for rank in slow)
-    if (
-        not slow
-        or wait < (PRACTICAL if len(case.ranks) >= FEW else FEW_SHARE) * case.ledger.gpu_seconds
-    ):
+    few = len(case.ranks) < FEW
+    if not slow or wait < (FEW_SHARE if few else PRACTICAL) * case.ledger.gpu_seconds:
+        return []
+    if few and not _later_each_step(slow[0], [rank for rank in case.ranks if rank is not slow[0]]):
         return []
     return _straggler(case, slow, wait)
 
@@ -62,6 +72,23 @@ def _slow_ranks(case: Case, caused: dict[int, float]) -> list[RankMeasured]:
     return [rank for rank in case.ranks if _own(rank) > far]
 
 
+def _later_each_step(rank: RankMeasured, others: Sequence[RankMeasured]) -> bool:
+    """Whether a rank takes longer than the others by more than that differs from step to step."""
+    mine = _own_by_step(rank)
+    usual = [statistics.median(values) for values in zip(*map(_own_by_step, others), strict=False)]
+    over = [own - other for own, other in zip(mine, usual, strict=False)]
+    if len(over) < STEPS:  # too few to tell
+        return True
+    middle = statistics.median(over)
+    spread = 1.4826 * statistics.median(abs(value - middle) for value in over)
+    return bool(middle > DEVIATIONS * spread / len(over) ** 0.5)
+
+
+def _own_by_step(rank: RankMeasured) -> list[float]:
+    parts = [rank.by_step[name] for name in _OWN if name in rank.by_step]
+    return [sum(values) for values in zip(*parts, strict=True)]
+
+
 def _own(rank: RankMeasured) -> float:
     """Seconds that are not spent in communication."""
     return sum(rank.accounts.get(name, 0.0) for name in _OWN)
@@ -73,7 +100,7 @@ def _straggler(case: Case, slow: list[RankMeasured], wait: float) -> list[Findin
     more: dict[str, float] = {}
     parts: dict[str, float] = {}
     for rank in slow:
-        excess = _excess(rank, others)
+        excess = _excess(case, rank, others)
         for name, seconds in excess.items():
             more[name] = more.get(name, 0.0) + seconds
         for name, seconds in _explained(rank, others, excess).items():
@@ -103,21 +130,22 @@ def _straggler(case: Case, slow: list[RankMeasured], wait: float) -> list[Findin
               for name, seconds in ordered),
             *(one for rank in slow for one in _together(case, rank)),
         ],
-        Remedy(change=_advice(parts, worst.rank), gain_gpu_seconds=wait + sum(more.values()),
+        Remedy(change=_advice(case, parts, worst.rank), gain_gpu_seconds=wait + sum(more.values()),
                gain_low=0.0 if len(slow) > 1 else wait, gain_high=wait + sum(more.values()),
                risk="only when all of them are mended" if len(slow) > 1 else ""),
         ranks=sorted(names),
     )  # fmt: skip
 
 
-def _excess(rank: RankMeasured, others: Sequence[RankMeasured]) -> dict[str, float]:
+def _excess(case: Case, rank: RankMeasured, others: Sequence[RankMeasured]) -> dict[str, float]:
     """By account, what this rank spends beyond the median of the others."""
     found = {}
     for name in _OWN:
         usual = statistics.median(other.accounts.get(name, 0.0) for other in others)
         over = rank.accounts.get(name, 0.0) - usual
         if over > 0.01 * _own(rank):
-            found["compute.kernel" if name == "compute" and rank.flops else name] = over
+            counted = name == "compute" and case.ledger.booked("compute.kernel") > 0
+            found["compute.kernel" if counted else name] = over
     return found
 
 
@@ -128,27 +156,35 @@ def _explained(
     parts: dict[str, float] = {}
     for name, seconds in more.items():
         if name == "host":
-            parts |= _by_root(rank, others, seconds)
+            named = _by_root(rank, others, seconds)
+        elif name == "input":
+            named = {"the loader": seconds}
         elif name.startswith("compute"):
             slower = kernel_ratio(rank, others)
             what = f"kernels {100 * (slower - 1):.0f} % slower" if slower > 1.02 else "more kernels"
-            parts[what] = parts.get(what, 0.0) + seconds
+            named = {what: seconds}
         else:
-            parts[name] = seconds
+            named = {name: seconds}
+        for what, part in named.items():
+            parts[what] = parts.get(what, 0.0) + part
     return parts
 
 
 def _by_root(
     rank: RankMeasured, others: Sequence[RankMeasured], seconds: float
 ) -> dict[str, float]:
+    """Of what the host is late, no more in all than it is late."""
     names = {"gc": "garbage collection", "sync": "waits for the device", "input": "the loader",
-             "launch": "late launches"}  # fmt: skip
-    found = {}
+             "launch": "late launches", "optimizer": "late launches"}  # fmt: skip
+    found: dict[str, float] = {}
     for root, own in rank.signals.setbacks.items():
         usual = statistics.median(other.signals.setbacks.get(root, 0.0) for other in others)
         if own - usual > 0.05 * seconds:
-            found[names.get(root, root)] = own - usual
-    return found or {"host": seconds}
+            name = names.get(root, root)
+            found[name] = found.get(name, 0.0) + own - usual
+    most = sum(found.values())
+    shrink = min(1.0, seconds / most) if most else 1.0
+    return {name: shrink * part for name, part in found.items()} or {"host": seconds}
 
 
 def kernel_ratio(rank: RankMeasured, others: Sequence[RankMeasured]) -> float:
@@ -178,15 +214,15 @@ def _together(case: Case, rank: RankMeasured) -> list[Evidence]:
     return found[:5]
 
 
-def _advice(parts: dict[str, float], rank: int) -> str:
+def _advice(case: Case, parts: dict[str, float], rank: int) -> str:
     most = max(parts, key=lambda name: parts[name], default="")
-    if most.startswith("kernels"):
+    if most.startswith("kernels") and case.on_device:
         return (
             f"look at clocks, power and heat of rank {rank}'s device; replace its node if they stay"
         )
     if most == "garbage collection":
         return "collect garbage at the same step on all ranks"
-    if most in ("the loader", "input"):
+    if most == "the loader":
         return f"look at rank {rank}'s loader: its shard, its disk, its processors"
     return f"look at rank {rank}'s host: other processes, pinning to processors, its memory"
 

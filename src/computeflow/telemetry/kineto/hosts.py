@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from computeflow.telemetry.kineto.accounts import marked
 from computeflow.telemetry.kineto.launches import Launches
 from computeflow.telemetry.kineto.names import MOST_READ, Mark, Work
 from computeflow.telemetry.kineto.trace import DeviceWork, Marks, Trace, distinct
@@ -23,6 +24,7 @@ def host_as_device(trace: Trace) -> tuple[Trace, Launches]:
     waits = set(marks.name[handed].tolist())
     wraps = {code for code, name in enumerate(trace.names) if _wraps(name)}
     computes = ~np.isin(operators.name, np.array(sorted(waits | wraps), np.int32))
+    computes &= ~_loads(trace)
     outer = _outermost(operators, computes)
     moved = marks.mark == Mark.TRANSFER
     start = np.concatenate([operators.start[outer], marks.start[moved]])
@@ -43,6 +45,16 @@ def host_as_device(trace: Trace) -> tuple[Trace, Launches]:
     )  # fmt: skip
     made = Launches(call=nothing, start=device.start, thread=thread)
     return replace(trace, device=device), made
+
+
+def _loads(trace: Trace) -> Rows:
+    """Operators inside of the loader's annotation: reading and decoding is no work of the step."""
+    operators = trace.operators
+    found = np.zeros(len(operators.start), bool)
+    for thread in distinct(operators.thread):
+        rows = operators.thread == thread
+        found[rows] = marked(trace, Mark.INPUT, int(thread)).contains(operators.start[rows])
+    return found
 
 
 def _wraps(name: str) -> bool:

@@ -112,14 +112,22 @@ _ALLOCATE = re.compile(r"malloc|cudafree|hipfree|hostalloc|memcreate|memmap|memu
                        re.IGNORECASE)  # fmt: skip
 _STEP = re.compile(r"^ProfilerStep#?\s*(\d+)")
 _INPUT = re.compile(
-    r"^enumerate\(DataLoader\)#|dataloader.*__next__|^(data|input)[ _]?(load|wait|fetch)",
+    r"^enumerate\(DataLoader\)#|dataloader.*(__next__|_next$)|"
+    r"^(data|input)[ _-]?(load|wait|fetch)|^(load|get|fetch|next)[ _-]?(data|batch|inputs?)\b|"
+    r"^## ?data ?##$",
     re.IGNORECASE,
 )
 _CHECKPOINT = re.compile(
-    r"^checkpoint([ _](save|stall|write))?$|save_?checkpoint|checkpoint.*save|"
-    r"torch/serialization\.py\(\d+\): save$|torch/distributed/checkpoint/.*: (async_)?save$",
+    r"^checkpoint([ _](save|saving|stall|write))?$|^(async[ _])?save[ _]?(checkpoint|ckpt)|"
+    r"[ _.](async_)?save_?(checkpoint|ckpt)$",
     re.IGNORECASE,
 )
+_SAVING_CALL = re.compile(
+    r"torch/serialization\.py\(\d+\): save$|torch/distributed/checkpoint/.*: (async_)?save$"
+)
+"""Functions of torch that write a checkpoint, by their file: others are known by their own name."""
+_IN_FILE = re.compile(r"^.*\(\d+\): ")
+"""Before a Python function's name: its file and line."""
 _EVALUATION = re.compile(r"^(eval(uate|uation)?|validat(e|ion))([ _]|$)", re.IGNORECASE)
 _COLLECT = re.compile(
     r"^python gc|^gc(\.collect)?$|<built-in function collect>|^gc:", re.IGNORECASE
@@ -179,6 +187,23 @@ def mark_of(name: str, table: Table) -> Mark:
         return Mark.STEP
     if table is Table.ANNOTATION and name.startswith(("gloo:", "mpi:", "ucc:")):
         return Mark.TRANSFER
+    if table is Table.PYTHON:
+        return _function_mark(name)
+    return _named_mark(name)
+
+
+def _function_mark(name: str) -> Mark:
+    """Of a Python function: torch's own by their file, others by their name alone."""
+    if _SAVING_CALL.search(name):
+        return Mark.CHECKPOINT
+    if "dataloader.py(" not in name:
+        name = _IN_FILE.sub("", name)
+    if name == "checkpoint":  # torch.utils.checkpoint: activations, which are not saved
+        return Mark.NONE
+    return _named_mark(name)
+
+
+def _named_mark(name: str) -> Mark:
     for pattern, mark in _MARKS:
         if pattern.search(name):
             return mark

@@ -237,10 +237,11 @@ def operation_of(name: str) -> int:
 
 
 _ANNOTATED = {
-    Mark.INPUT: ("input", "the data loader's annotation (torch's DataLoader writes it)"),
+    Mark.INPUT: ("input", "the data loader's annotation: torch's DataLoader writes it, else "
+                 "record_function('data_load')"),
     Mark.CHECKPOINT: ("checkpoint", "an annotation of saving: record_function('checkpoint')"),
     Mark.EVALUATION: ("evaluation", "an annotation of evaluating: record_function('evaluation')"),
-}
+}  # fmt: skip
 
 
 def _missing(trace: Trace, flops: float, parts: Cut) -> dict[str, str]:

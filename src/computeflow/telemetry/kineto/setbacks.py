@@ -94,12 +94,14 @@ _LATE = ("gc", "allocator", "sync", "launch")
 def _periods(
     trace: Trace, made: Launches, late: Intervals, following: Ints
 ) -> tuple[Ints, Ints]:  # fmt: skip
-    """For each gap, from when the host last had its lead to its launch that ended the gap."""
+    """For each gap, from when the host last had its lead to its launch that ended the gap; of a host
+    that never had one, only the gap itself: there is no lead that something before it took away.
+    """
     device = trace.device
     ahead = np.flatnonzero(device.start - made.start >= LEAD_NS)
     last = np.searchsorted(ahead, following - 1, side="right") - 1
     since = device.start[ahead[last]] if len(ahead) else np.zeros(len(following), np.int64)
-    begin = np.where(last >= 0, since, device.start[0])
+    begin = np.where(last >= 0, since, late.start)
     np.minimum(begin, late.start, out=begin)
     return np.asarray(begin), np.maximum(made.start[following], late.end)
 
