@@ -569,3 +569,12 @@ def test_a_site_has_a_name_of_its_own() -> None:
         twice = SITE.replace("our-hall", name) + "most_gpus = 8\n" + SITE + "most_gpus = 8\n"
         with pytest.raises(InputError, match="name of its own"):
             own_offerings(twice, "sites.toml", catalog())
+
+
+def test_a_sure_deadline_is_kept_at_the_slow_end_of_the_range() -> None:
+    hall = own_site("most_gpus = 4096\n")
+    usual = compare(ask(days=60.0), [hall], catalog()).results[0]
+    safe = compare(replace(ask(days=60.0), sure=True), [hall], catalog()).results[0]
+    assert usual.meets and safe.meets and safe.best is not None and safe.best.sure
+    assert safe.gpus > usual.gpus
+    assert safe.lived.slowness[1] * safe.simulation.seconds.p90 <= 60 * 86400

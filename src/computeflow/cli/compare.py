@@ -30,10 +30,9 @@ _TRAINING = ("frontier", "production", "exploration")
 _SERVING = ("serving", "agentic")
 _NO_PROVIDER = ("none",)
 _OF_TRAINING = (
-    "tokens", "deadline", "budget", "sites", "countries", "global_batch", "seq_len", "least_gpus",
-    "most_gpus",
-    "preemptions", "replace", "known_networks", "terms", "data", "data_at", "line", "runs", "demand",
-    "owned_price", "hourly", "top", "repeats", "seed",
+    "tokens", "deadline", "sure", "budget", "sites", "countries", "global_batch", "seq_len",
+    "least_gpus", "most_gpus", "preemptions", "replace", "known_networks", "terms", "data",
+    "data_at", "line", "runs", "demand", "owned_price", "hourly", "top", "repeats", "seed",
 )  # fmt: skip
 _OF_SERVING = ("users", "calls", "hops", "onramp", "prompt", "answer")
 
@@ -42,6 +41,9 @@ _OF_SERVING = ("users", "calls", "hops", "onramp", "prompt", "answer")
 @click.argument("model")
 @click.option("--tokens", metavar="N", help="To train on (2T).")
 @click.option("--deadline", metavar="TIME", help="For the P90 of the run (30d).")
+@click.option(
+    "--sure", is_flag=True, help="Keep the deadline over the range of the predicted step, too."
+)
 @click.option("--budget", metavar="USD", help="For the run; without an offer under it: exit 3.")
 @click.option(
     "--providers",
@@ -215,6 +217,7 @@ def _ask(model: str, facts: Catalog, options: Options, moves: dict[str, Move]) -
         today=options["day"],
         most_gpus=options["most_gpus"],
         least_gpus=options["least_gpus"],
+        sure=options["sure"],
         market=Market(**market),
         moves=moves,
         replicas=options["repeats"],

@@ -68,6 +68,17 @@ def steps_seconds(ask: Ask, plan: Plan) -> float:
     return ask.tokens / ask.job.step_tokens * plan.prediction.step_seconds
 
 
+def latest_seconds(ask: Ask, plan: Plan) -> float:
+    """The same, at the pace that the deadline is asked for."""
+    return pace(ask, plan) * steps_seconds(ask, plan)
+
+
+def pace(ask: Ask, plan: Plan) -> float:
+    """Of the step over the predicted one: of its range's end, where the deadline must hold there."""
+    found = plan.prediction
+    return found.step_seconds_range[1] / found.step_seconds if ask.sure else 1.0
+
+
 def _size(ask: Ask, offering: Offering, planner: Planner) -> tuple[int, Plan] | str:
     """The smallest cluster, doubling from one machine, whose steps end before the deadline.
 
@@ -85,11 +96,11 @@ def _size(ask: Ask, offering: Offering, planner: Planner) -> tuple[int, Plan] | 
     if found is None:
         return f"fits in no layout on up to {sizes[-1]:,} GPUs"
     place, plan = found
-    if steps_seconds(ask, plan) > ask.deadline_seconds:
+    if latest_seconds(ask, plan) > ask.deadline_seconds:
         return _larger(ask, offering.shape, sizes, place, plan, planner)
     while place > 0:
         smaller = planner.plan(offering.shape, sizes[place - 1])
-        if smaller is None or steps_seconds(ask, smaller) > ask.deadline_seconds:
+        if smaller is None or latest_seconds(ask, smaller) > ask.deadline_seconds:
             break
         place, plan = place - 1, smaller
     return sizes[place], plan
@@ -103,7 +114,7 @@ def _larger(
         if larger is None or steps_seconds(ask, larger) > LEAST_GAIN * steps_seconds(ask, plan):
             break
         place, plan = place + 1, larger
-        if steps_seconds(ask, plan) <= ask.deadline_seconds:
+        if latest_seconds(ask, plan) <= ask.deadline_seconds:
             break
     if steps_seconds(ask, plan) > MOST_DAYS * 86400:
         return f"takes more than {MOST_DAYS:,.0f} days on {sizes[place]:,} GPUs"

@@ -17,6 +17,8 @@ from computeflow.comparison.clusters import (
     Cluster,
     first_clusters,
     larger_cluster,
+    latest_seconds,
+    pace,
     steps_seconds,
 )
 from computeflow.comparison.living import (
@@ -61,6 +63,8 @@ class Ask:
     """Of any cluster that is considered."""
     least_gpus: int = 1
     """Contiguous, that an offer must have."""
+    sure: bool = False
+    """The deadline must hold over the range of the predicted step, too."""
     market: Market = field(default_factory=Market)
     moves: Mapping[str, Move] = field(default_factory=dict)
     """Of the data, by the provider they go to: hours, on the slow line, and dollars of every run
@@ -137,10 +141,11 @@ def _following(ask: Ask, one: Cluster, tried: Sequence[Lived], planner: Planner)
     cheaper.
     """
     left = ask.seconds_at(one.offering)
-    if steps_seconds(ask, one.plan) > left:
+    if latest_seconds(ask, one.plan) > left:
         return None
     left = min([left, *_longest_reserved(one.offering)])
-    in_time = [gpu_seconds(run.simulation) for run in tried if run.simulation.seconds.p90 <= left]
+    in_time = [gpu_seconds(run.simulation) for run in tried
+               if run.simulation.seconds.p90 * pace(ask, run.plan) <= left]  # fmt: skip
     p90s = [run.simulation.seconds.p90 for run in tried[-2:]]
     if not in_time and len(p90s) > 1 and p90s[1] >= p90s[0]:
         return None
@@ -229,7 +234,7 @@ def _result(
 def _preference(ask: Ask, cost: TermCost) -> tuple[bool, bool, float]:
     """Of the sizes that were tried: what can be had, the cheapest in time, else the fastest."""
     p90 = math.inf if cost.p90_seconds is None else cost.p90_seconds
-    late = p90 > ask.deadline_seconds
+    late = not cost.sure if ask.sure else p90 > ask.deadline_seconds
     return bool(cost.problem), late, p90 if late else cost.usd
 
 
@@ -252,6 +257,7 @@ def _cost(
     meets = (not problem and p90 is not None and p90 <= ask.deadline_seconds
              and (ask.budget_usd is None or usd <= ask.budget_usd))  # fmt: skip
     slowest = math.inf if lived is None else lived.slowness[1] * lived.simulation.seconds.p90
+    sure = meets and slowest + seconds <= ask.deadline_seconds
     move = ask.moves.get(offering.provider)
     return TermCost(
         term=price.term,
@@ -267,8 +273,8 @@ def _cost(
         stale=is_stale(price.as_of, ask.today),
         odd=odd,
         problem=problem,
-        meets=meets,
-        sure=meets and slowest + seconds <= ask.deadline_seconds,
+        meets=sure if ask.sure else meets,
+        sure=sure,
     )
 
 

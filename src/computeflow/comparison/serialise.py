@@ -20,6 +20,7 @@ def comparison_data(found: Comparison) -> dict[str, Any]:
         "seq_len": ask.job.seq_len,
         "precision": ask.job.precision,
         "deadline_seconds": ask.deadline_seconds,
+        "sure": ask.sure,
         "budget_usd": ask.budget_usd,
         "market": codec.encode(ask.market),
         "replicas": ask.replicas,

@@ -46,6 +46,7 @@ def summary_table(found: Comparison) -> Table:
         ("job", f"{ask.job.model.name}, {format_si(ask.tokens, '')} tokens, {ask.job.global_batch:,} x "
          f"{ask.job.seq_len:,} a step, {ask.job.precision}"),
         ("asked", f"P90 within {format_seconds(ask.deadline_seconds)}"
+         + (", over the range of the prediction too" if ask.sure else "")
          + (f", {usd_text(ask.budget_usd)} at most" if ask.budget_usd is not None else "")
          + (", with bringing the data" if ask.moves else "")),
         ("offers", f"{len(found.results):,} run the job, {len(found.meeting):,} of them as asked, "
