@@ -282,6 +282,17 @@ def test_spares_are_worth_their_price_up_to_a_point() -> None:
     assert curve.points[0].seconds > 1.2 * times[-1]
 
 
+def test_a_curve_has_the_runs_own_mean_where_replicas_are_given_up() -> None:
+    run = a_run(gpus=256, days=40, policy=Policy())
+    own = simulate(run, replicas=200)
+    assert own.finished < 1
+    point = spares_curve(run, replicas=200).points[0]
+    assert point.finished == own.finished
+    assert point.seconds == pytest.approx(own.seconds.mean)
+    assert point.gpu_seconds == pytest.approx(own.ledger.gpu_seconds)
+    assert point.pace_seconds > point.seconds  # of all of the work, also what was not done
+
+
 def test_curves_of_a_run_by_time_vary_with_the_work_that_is_done() -> None:
     curve = spares_curve(by_time(a_run(gpus=2048, policy=Policy()), 10), replicas=100)
     for point in curve.points:

@@ -44,6 +44,29 @@ def test_what_is_set_is_what_is_simulated(capsys: pytest.CaptureFixture[str]) ->
     assert slow["seconds"]["mean"] > 1.09 * usual["seconds"]["mean"]
 
 
+def test_tier_and_cooling_show_the_figures_used_with_their_own_ends_and_sources(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    site = ["--cooling", "air", "--tier", "tier-2", "--set", "load_seconds=20min"]
+    data = simulated(capsys, *TOKENS, *site, "--sensitivity")
+    rows = {row["name"]: row for row in data["inputs"]}
+    assert {name: row["value"] for name, row in rows.items()} == data["conditions"]
+    for name, source in (
+        ("throttle", "arXiv:2507.16781"),
+        ("outages_per_year", "one or two events"),
+        ("outage_seconds", "availability of tier-2"),
+    ):
+        assert source in rows[name]["source"]
+    throttle = rows["throttle"]
+    assert (throttle["low"], throttle["value"], throttle["high"]) == (0.01, 0.05, 0.17)
+    assert rows["load_seconds"]["basis"] == "stated"
+    for swing in data["sensitivity"]:
+        if row := rows.get(swing["name"]):
+            assert [swing[end] for end in ("low", "value", "high", "basis", "source")] == [
+                row[end] for end in ("low", "value", "high", "basis", "source")
+            ]
+
+
 def test_storage_says_how_long_saving_and_loading_take(capsys: pytest.CaptureFixture[str]) -> None:
     data = simulated(capsys, *TOKENS, "--storage", "tectonic-llama-3", "--saving", "sync")
     size = data["conditions"]["stall_seconds"] * 2e12

@@ -21,7 +21,8 @@ from computeflow.simulation.published import Validated, published_runs, validate
 from computeflow.simulation.sites import load_sites, tier_conditions
 from computeflow.simulation.traces import DAYS, NODES, predict_second_half, stepfun_faults
 from computeflow.simulation.two_sites import Comparison, compare_sites, equal_where_assumed
-from computeflow.views.run_pages import runs_page, sites_page
+from computeflow.views.comparisons import usd_text
+from computeflow.views.run_pages import lines_table, runs_page, sites_page
 
 
 @cache
@@ -202,11 +203,26 @@ def test_the_page_of_two_sites_has_figures_and_says_what_is_assumed() -> None:
     assert "% of the difference in days would remain; the rest is assumed" in page
 
 
+def test_dollars_of_a_small_job_have_digits_and_add_up() -> None:
+    sites = load_sites()
+    story = replace(sites.story, model="qwen3-8b", gpus=64, tokens=2e11, global_batch=256)
+    found = compare_sites(replace(sites, story=story), load_catalog(), draws=8, replicas=5)
+    assert usd_text(found.total.usd) in sites_page(found)
+    assert 1e3 < found.total.usd < 1e6
+    table = lines_table(found)
+    assert "k$ +" in [column.header for column in table.columns]
+    *lines, total = (float(row[5].replace(",", "")) for row in table.rows)
+    assert sum(lines) == pytest.approx(total, abs=0.05 * (len(lines) + 1))
+    assert total == pytest.approx(found.total.usd / 1e3, abs=0.5)
+
+
 def test_a_file_of_sites_that_is_wrong_ends_in_one_line() -> None:
     with pytest.raises(InputError, match="not TOML"):
         load_sites("[")
     with pytest.raises(InputError, match="story"):
         load_sites("site = []")
+    with pytest.raises(InputError, match="a file for `compare --sites`"):
+        load_sites('[[site]]\nname = "our-hall"\naccelerator = "h100-sxm"\nusd_per_gpu_hour = 1.9')
 
 
 def test_the_docs_list_every_failure_model_and_condition_as_it_is() -> None:

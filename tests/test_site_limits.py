@@ -102,9 +102,20 @@ def test_every_machine_that_can_be_racked_is_a_node_with_rated_watts() -> None:
 
 def test_the_figure_carries_the_limits_of_the_table() -> None:
     found = deploy(HALL, machine_of("h100-sxm", FACTS))
+    figure = limits_figure(found, 2.5, "as stated")
+    assert figure.data[0]["customdata"] == [limit.gpus for limit in found.limits]
+    assert figure.numbers == limits_table(found, 2.5, "as stated")
+    assert any("To rent the" in note for note in figure.numbers.notes)
+
+
+def test_a_limit_far_beyond_the_others_does_not_hide_them() -> None:
+    found = deploy(HALL, machine_of("h100-sxm", FACTS))
     figure = limits_figure(found)
-    assert figure.data[0]["x"] == [limit.gpus for limit in found.limits]
-    assert figure.numbers == limits_table(found)
+    end = figure.layout["xaxis"]["range"][1]
+    assert end < 6 * found.gpus < max(limit.gpus for limit in found.limits)
+    assert all(drawn <= end for drawn in figure.data[0]["x"])
+    assert "  65,536 (cut)" in figure.data[1]["text"]
+    assert "cut at" in figure.summary
 
 
 def test_the_command_answers_as_json_with_ranges(capsys: pytest.CaptureFixture[str]) -> None:
@@ -114,6 +125,25 @@ def test_the_command_answers_as_json_with_ranges(capsys: pytest.CaptureFixture[s
     assert data["binding"] == "rack feed"
     assert {"gpus", "low", "high", "alone", "needed"} <= set(data["limits"][0])
     assert len(data["others"]) == len(racked())
+
+
+def test_dollars_of_a_small_site_are_not_rounded_away(capsys: pytest.CaptureFixture[str]) -> None:
+    small = ["--power", "500kW", "--racks", "40", "--rack-power", "15kW", "--cooling", "air"]
+    assert run(["site", *small, "--price", "2.4"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "To rent the 72 GPUs that contracted power keeps out would cost $1.51M a year" in shown
+    tier = next(line for line in shown.split("tier-") if line.startswith("4 "))
+    assert "$" in tier
+    assert "$0 " not in tier
+
+
+def test_a_site_that_takes_nothing_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["site", "--power", "1W"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert (
+        "The site takes none: contracted power is too little for one dgx-h100 of 8 GPUs." in shown
+    )
+    assert "lifted one after the other" not in shown
 
 
 def test_a_price_stands_with_its_dates_and_its_age(capsys: pytest.CaptureFixture[str]) -> None:

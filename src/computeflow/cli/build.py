@@ -207,6 +207,8 @@ def decision_data(found: Decision) -> dict[str, Any]:
         "one_run",
         "life",
         "gap",
+        "gap_months",
+        "gap_draws",
         "spending",
         "waste",
         "ways",

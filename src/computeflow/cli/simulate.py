@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from computeflow.cli.jobs import Asked
     from computeflow.scheduling import Policy
     from computeflow.simulation import Run, Simulation
+    from computeflow.simulation.conditions import Input
     from computeflow.views.figures import Figure
 
 Options = dict[str, Any]
@@ -129,6 +130,7 @@ def simulate(
     files: tuple[str, ...], html: Path | None, output: str, **options: Any,
 ) -> None:  # fmt: skip
     from computeflow.simulation import simulate as live
+    from computeflow.simulation.sensitivity import inputs_of
     from computeflow.views.figures import ledger_figure
     from computeflow.views.simulations import simulation_table
 
@@ -137,11 +139,13 @@ def simulate(
     what = asked(model, source, stack_name, options, cluster, facts)
     price = parse(options["price"], "usd") if options["price"] else None
     found = _prediction(what, cluster, calibration, facts)
-    run = _run(found, cluster, options, facts)
+    rows = _site_rows(options, facts)
+    run = _run(found, cluster, options, rows)
+    known = inputs_of(run, rows, _settings(options["settings"]))
     result = live(run, replicas=options["repeats"], seed=options["seed"], engine=options["engine"])
     summary = simulation_table(result, price)
-    data = simulation_data(result, price)
-    tables, figures = _more(run, result, options, data)
+    data = simulation_data(result, known, price)
+    tables, figures = _more(run, known, options, data)
     if html is not None:
         write_report(html, run.label, [summary, ledger_figure(result.ledger), *figures])
     emit(output, data, [summary, ledger_table(result.ledger), *tables])
@@ -163,10 +167,13 @@ def _prediction(
     if what.reading is None and not stated:
         from computeflow.planning import plan
 
-        plans = plan(job, cluster, what.stack, top=1).plans
-        if not plans:
-            raise InputError(f"{job.model.name} fits on {cluster.gpus} devices in no layout")
-        layout = plans[0].layout
+        answer = plan(job, cluster, what.stack, top=1)
+        if not answer.plans:
+            from computeflow.comparison.size import why_no_plan
+
+            why = why_no_plan(answer, job, cluster)
+            raise InputError(f"{job.model.name} has no plan on {cluster.gpus:,} GPUs: {why}")
+        layout = answer.plans[0].layout
     else:
         assert what.layout is not None
         layout = what.layout
@@ -176,21 +183,29 @@ def _prediction(
     return found
 
 
-def _run(found: Prediction, cluster: Cluster, options: Options, facts: Catalog) -> Run:
+def _site_rows(options: Options, facts: Catalog) -> dict[str, Input]:
+    """Inputs that the site's tier and cooling say, in place of the packaged ones."""
+    from computeflow.simulation.sites import cooling_inputs, tier_inputs
+
+    tier, cooling = options["tier"], options["cooling"]
+    rows = tier_inputs(facts.tiers[tier]) if tier else {}
+    return rows | (cooling_inputs(facts.coolings[cooling]) if cooling else {})
+
+
+def _run(
+    found: Prediction, cluster: Cluster, options: Options, rows: dict[str, Input]
+) -> Run:  # fmt: skip
     from computeflow.scheduling import Spares
     from computeflow.simulation import find_failures, usual_conditions
     from computeflow.simulation.planned import node_gpus, run_of
     from computeflow.simulation.pools import pool_nodes
-    from computeflow.simulation.sites import cooling_conditions, tier_conditions
 
     tokens = parse(options["tokens"], "tokens") if options["tokens"] else None
     if (tokens is None) == (options["days"] is None):
         raise click.UsageError("give --tokens (a run that ends when they are trained) or --days")
     given = _settings(options["settings"])
     failures = find_failures(options["failures"]).at(found.layout.gpus)
-    site = tier_conditions(facts.tiers[options["tier"]]) if options["tier"] else {}
-    if options["cooling"]:
-        site |= cooling_conditions(facts.coolings[options["cooling"]])
+    site = {name: row.value for name, row in rows.items()}
     met = usual_conditions(failures, node_gpus=node_gpus(cluster, found.layout.gpus), **site)
     days = options["days"]
     run = run_of(
@@ -251,7 +266,7 @@ def _number(text: str) -> float:
 
 
 def _more(
-    run: Run, result: Simulation, options: Options, data: dict[str, Any]
+    run: Run, known: dict[str, Input], options: Options, data: dict[str, Any]
 ) -> tuple[list[Table], list[Table | Figure]]:
     """What was asked for beside the run: as tables, as figures, and into `data`."""
     from computeflow.views import simulations as views
@@ -267,12 +282,8 @@ def _more(
         data |= {"interval": codec.encode(interval), "spares": codec.encode(spares)}
         tables += [views.interval_table(interval, by_time=by_time),
                    views.spares_table(spares, by_time=by_time)]  # fmt: skip
-        figures += [
-            views.curve_figure(interval.points, what="seconds between saves", log=True,
-                               best=interval.best_seconds, by_time=by_time),
-            views.curve_figure(spares.points, what="spare nodes", log=False,
-                               best=spares.cheapest, by_time=by_time),
-        ]  # fmt: skip
+        figures += [views.interval_figure(interval, by_time=by_time),
+                    views.spares_figure(spares, by_time=by_time)]  # fmt: skip
     if options["timeline"]:
         from computeflow.simulation.timeline import timelines
 
@@ -284,7 +295,7 @@ def _more(
     if options["sensitivity"]:
         from computeflow.simulation.sensitivity import sensitivities, variations
 
-        swings = sensitivities(run, variations(run), seed=options["seed"])
+        swings = sensitivities(run, variations(run, known), seed=options["seed"])
         data["sensitivity"] = [codec.encode(one) for one in swings]
         table = views.sensitivity_table(swings, by_time=by_time)
         tables.append(table)
@@ -292,9 +303,9 @@ def _more(
     return tables, figures
 
 
-def simulation_data(found: Simulation, usd_per_gpu_hour: float | None = None) -> dict[str, Any]:
-    from computeflow.simulation import inputs
-
+def simulation_data(
+    found: Simulation, known: dict[str, Input], usd_per_gpu_hour: float | None = None
+) -> dict[str, Any]:
     run = found.run
     spread = ("seconds", "ettr", "goodput", "interruptions", "planned_stops", "spare_waits")
     usd = None if usd_per_gpu_hour is None else codec.encode(found.usd(usd_per_gpu_hour))
@@ -321,7 +332,7 @@ def simulation_data(found: Simulation, usd_per_gpu_hour: float | None = None) ->
         "policy": codec.encode(run.policy),
         "failures": failures,
         "conditions": conditions,
-        "inputs": [codec.encode(row) for row in inputs().values()],
+        "inputs": [codec.encode(row) for row in known.values()],
         "assumed": list(run.assumed),
     }
 

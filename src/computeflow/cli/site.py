@@ -73,8 +73,9 @@ def site(
     found = deploy(place, machine)
     price, priced = _price(options, facts)
     others = [deploy(place, one) for one in _machines(facts)]
-    tables = [views.limits_table(found, price, priced), views.terms_table(found),
-              views.lifts_table(found), views.machines_table(others)]  # fmt: skip
+    lifts = [views.lifts_table(found)] if found.lifts else []
+    tables = [views.limits_table(found, price, priced), views.terms_table(found), *lifts,
+              views.machines_table(others)]  # fmt: skip
     worths = []
     if tiers and found.gpus:
         node_gpus = facts.nodes[machine.node].count
@@ -83,7 +84,8 @@ def site(
         )
         tables.append(views.tiers_table(worths, found.gpus, priced))
     if html is not None:
-        write_report(html, tables[0].title, [views.limits_figure(found), *tables[1:]])
+        figure = views.limits_figure(found, price, priced)
+        write_report(html, tables[0].title, [figure, *tables[1:]])
     data = {
         "schema": "computeflow.site/1",
         **codec.encode(found),

@@ -65,6 +65,10 @@ def own_offerings(text: str, where: str, catalog: Catalog) -> list[Offering]:
         data: Any = tomllib.loads(text)
     except (ValueError, RecursionError) as error:
         raise InputError(f"{where}: not TOML: {error}") from None
+    if "story" in data:
+        raise InputError(
+            f"{where}: a file for `computeflow sites`; docs/compare.md has this one's form"
+        )
     sites = codec.decode(_File, data, where).site
     if not sites:
         raise InputError(f"{where}: no [[site]] in it")

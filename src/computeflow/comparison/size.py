@@ -12,14 +12,16 @@ from dataclasses import dataclass, replace
 
 from computeflow.catalog import Accelerator, Catalog
 from computeflow.catalog.parameters import count_parameters
+from computeflow.cluster import Cluster
 from computeflow.comparison.metering import host_watts
 from computeflow.comparison.offers import ODD, usual_prices
-from computeflow.comparison.quick import Planner, Shape
+from computeflow.comparison.quick import Planner, Shape, quick_space, shape_cluster
 from computeflow.economics import is_stale
 from computeflow.errors import InputError
-from computeflow.planning import Plan
+from computeflow.planning import Limits, Plan, Plans, plan
 from computeflow.prediction.stack import DEFAULT, find_stack
-from computeflow.workload import Job, flops_per_token
+from computeflow.units import format_si
+from computeflow.workload import Job, Layout, flops_per_token
 
 DEVICES = ("a100-80-sxm", "h100-sxm", "h200-sxm", "b200-sxm", "mi300x")
 """That people rent clusters of: each has several offers in the catalog and a published network."""
@@ -39,6 +41,7 @@ PUES = (1.1, 1.56)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
     gpus: int
+    layout: Layout
     mfu: float
     mfu_palm: float
     """With attention counted without its mask."""
@@ -49,6 +52,14 @@ class Cell:
     gpu_hours: float
     watts: float | None
     """Of all nodes, before the site's own overhead; None where the device's power is not known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """A number of GPUs on which the job has no plan."""
+
+    gpus: int
+    reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +93,8 @@ class Device:
     floor: Floor | None
     """None: in no layout on any number that was tried."""
     cells: tuple[Cell, ...]
+    refused: tuple[Refusal, ...]
+    """Numbers that were asked for and have no cell."""
     price: PriceRange | None
     """None: nobody in the catalog offers it."""
 
@@ -99,7 +112,7 @@ class Need:
 
     gpus: int
     bytes_per_second: float | None
-    """Of one device; None: the job fits on so many with no network."""
+    """Of one device; None: the job has no plan on so many."""
     mfus: tuple[tuple[float, float], ...]
     """Rate and MFU."""
 
@@ -158,17 +171,49 @@ def _device(
     today: datetime.date,
 ) -> Device:  # fmt: skip
     shape = _shape(device, planner.catalog)
-    cells = []
+    cells, refused = [], []
     for count in counts:
-        plan = planner.plan(shape, count)
-        if plan is not None:
-            cells.append(_cell(plan, tokens, device, planner.catalog))
+        best = planner.plan(shape, count)
+        if best is not None:
+            cells.append(_cell(best, tokens, device, planner.catalog))
+        else:
+            refused.append(Refusal(gpus=count, reason=_reason(shape, count, planner)))
     return Device(
         name=device.name,
         peak_flops=device.dense_flops.get(planner.job.precision, math.nan),
         floor=_floor(device, shape, planner),
         cells=tuple(cells),
+        refused=tuple(refused),
         price=_price(device, planner.catalog, today),
+    )
+
+
+def _reason(shape: Shape, gpus: int, planner: Planner) -> str:
+    """Why the planner has nothing for so many."""
+    job = planner.job
+    try:
+        cluster = shape_cluster(shape, gpus, planner.catalog)
+    except InputError as error:
+        return str(error)
+    if not planner.computes(shape):
+        return f"its matmuls do not run in {job.precision}"
+    answer = plan(job, cluster, top=1, space=quick_space(job, gpus), parameters=planner.parameters)
+    return why_no_plan(answer, job, cluster)
+
+
+def why_no_plan(answer: Plans, job: Job, cluster: Cluster) -> str:
+    """Of a search that found none: nothing divides, or nothing fits."""
+    if math.isinf(answer.smallest_bytes):
+        most = max(answer.count.pruned, key=lambda reason: answer.count.pruned[reason])
+        return (
+            f"{cluster.gpus:,} GPUs and a batch of {job.global_batch:,} sequences divide into no "
+            f"layout (mostly: {most})"
+        )
+    device = cluster.accelerator
+    have = Limits().headroom * (device.reported_bytes or device.hbm_bytes)
+    return (
+        f"the leanest layout needs {format_si(answer.smallest_bytes, 'B')} on a device, "
+        f"{format_si(have, 'B')} may be filled"
     )
 
 
@@ -181,8 +226,8 @@ def _shape(device: Accelerator, catalog: Catalog) -> Shape:
                  nic_bytes_per_second=rate)  # fmt: skip
 
 
-def _cell(plan: Plan, tokens: float, device: Accelerator, catalog: Catalog) -> Cell:
-    found = plan.prediction
+def _cell(best: Plan, tokens: float, device: Accelerator, catalog: Catalog) -> Cell:
+    found = best.prediction
     steps = tokens / found.job.step_tokens
     days = steps * found.step_seconds / 86400
     low, high = (end / found.step_seconds for end in found.step_seconds_range)
@@ -194,6 +239,7 @@ def _cell(plan: Plan, tokens: float, device: Accelerator, catalog: Catalog) -> C
         watts = found.layout.gpus * (found.watts_per_gpu + (host or 0.0))
     return Cell(
         gpus=found.layout.gpus,
+        layout=found.layout,
         mfu=mfu,
         mfu_palm=found.ledger.mfu_palm or 0.0,
         mfu_range=(mfu / high, mfu / low),
@@ -210,9 +256,9 @@ def _floor(device: Accelerator, shape: Shape, planner: Planner) -> Floor | None:
     state = _state_bytes(count_parameters(planner.job.model).total)
     gpus = 1 << max(math.ceil(math.log2(state / limit)), 0)
     for _ in range(4):
-        plan = planner.plan(shape, gpus)
-        if plan is not None:
-            used = plan.prediction.memory_bytes
+        best = planner.plan(shape, gpus)
+        if best is not None:
+            used = best.prediction.memory_bytes
             return Floor(gpus=gpus, bytes_per_gpu=used, limit_bytes=limit)
         gpus *= 2
     return None
@@ -237,9 +283,9 @@ def _need(device: Accelerator, gpus: int, planner: Planner) -> Need:
     shape = _shape(device, planner.catalog)
     mfus = []
     for rate in RATES:
-        plan = planner.plan(replace(shape, nic_bytes_per_second=rate), gpus)
-        if plan is not None and plan.prediction.ledger.mfu is not None:
-            mfus.append((rate, plan.prediction.ledger.mfu))
-    best = max((mfu for _, mfu in mfus), default=math.inf)
-    enough = next((rate for rate, mfu in mfus if mfu >= KEPT * best), None)
+        best = planner.plan(replace(shape, nic_bytes_per_second=rate), gpus)
+        if best is not None and best.prediction.ledger.mfu is not None:
+            mfus.append((rate, best.prediction.ledger.mfu))
+    most = max((mfu for _, mfu in mfus), default=math.inf)
+    enough = next((rate for rate, mfu in mfus if mfu >= KEPT * most), None)
     return Need(gpus=gpus, bytes_per_second=enough, mfus=tuple(mfus))

@@ -35,9 +35,15 @@ class Point:
     at: float
     """The interval in seconds, or the number of spare nodes."""
     seconds: float
-    """Mean; where the run goes by time or is given up, what its work takes at this pace."""
+    """Mean, as the run's own: replicas that were given up count until then. Where the run goes by
+    time: what all of it takes at this pace."""
     p10: float
     p90: float
+    pace_seconds: float
+    """That all of the work takes at the mean pace, by which settings are compared; `seconds` where
+    every replica finished."""
+    finished: float
+    """Share of replicas that did all their work; 1 where the run goes by time."""
     work_seconds: float
     """Of steps at full speed that were done and kept: mean."""
     work_p10: float
@@ -45,7 +51,7 @@ class Point:
     ettr: float
     goodput: float
     gpu_seconds: float
-    """Of all allocated GPUs until the same work is done."""
+    """Of all allocated GPUs, in `seconds`."""
     waits: float
     """Failures without a spare, mean."""
 
@@ -58,6 +64,7 @@ class IntervalCurve:
     daly_seconds: float
     daly_costs: float
     """How much longer the run is at Daly's interval than at the best, as a share; from the points."""
+    replicas: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +76,7 @@ class SparesCurve:
     """With which the fewest GPU-seconds are paid for, spares included."""
     pool: int
     """That has a spare for 99 % of failures, by the Poisson rule."""
+    replicas: int
 
 
 def interval_curve(run: Run, *, replicas: int = 200, seed: int = 0) -> IntervalCurve:
@@ -87,7 +95,7 @@ def interval_curve(run: Run, *, replicas: int = 200, seed: int = 0) -> IntervalC
         [replace(run, policy=policy) for policy in policies], replicas=replicas, seed=seed
     )
     points = tuple(_point(float(i), s) for i, s in zip(grid, found, strict=True))
-    costs = [point.seconds for point in points]
+    costs = [point.pace_seconds for point in points]
     best = _vertex(grid, costs)
     at_daly = float(np.interp(math.log(max(daly, least)), np.log(grid), costs))
     return IntervalCurve(
@@ -96,6 +104,7 @@ def interval_curve(run: Run, *, replicas: int = 200, seed: int = 0) -> IntervalC
         young_seconds=young,
         daly_seconds=daly,
         daly_costs=at_daly / min(costs) - 1,
+        replicas=replicas,
     )
 
 
@@ -119,10 +128,18 @@ def spares_curve(
     policies = [replace(run.policy, spares=Spares(nodes=n)) for n in counts]
     found = simulate_many([replace(run, policy=p) for p in policies], replicas=replicas, seed=seed)
     points = tuple(_point(float(n), s) for n, s in zip(counts, found, strict=True))
-    least = min(point.seconds for point in points)
-    fastest = next(point for point in points if point.seconds <= least * (1 + TIE))
-    cheapest = min(points, key=lambda point: point.gpu_seconds)
-    return SparesCurve(points=points, fastest=int(fastest.at), cheapest=int(cheapest.at), pool=pool)
+    least = min(point.pace_seconds for point in points)
+    fastest = next(point for point in points if point.pace_seconds <= least * (1 + TIE))
+    paid = [
+        point.pace_seconds * s.run.allocated_gpus for point, s in zip(points, found, strict=True)
+    ]
+    return SparesCurve(
+        points=points,
+        fastest=int(fastest.at),
+        cheapest=counts[int(np.argmin(paid))],
+        pool=pool,
+        replicas=replicas,
+    )
 
 
 def _counts(end: int) -> list[int]:
@@ -132,12 +149,17 @@ def _counts(end: int) -> list[int]:
 
 
 def _point(at: float, found: Simulation) -> Point:
-    seconds, p10, p90 = _times(found)
+    pace = _pace(found)
+    seconds, p10, p90 = found.seconds.mean, found.seconds.p10, found.seconds.p90
+    if found.run.work_seconds is None:
+        seconds, p10, p90 = pace, *_ends(found)
     return Point(
         at=at,
         seconds=seconds,
         p10=p10,
         p90=p90,
+        pace_seconds=pace,
+        finished=found.finished,
         work_seconds=found.work_seconds.mean,
         work_p10=found.work_seconds.p10,
         work_p90=found.work_seconds.p90,
@@ -148,17 +170,16 @@ def _point(at: float, found: Simulation) -> Point:
     )
 
 
-def _times(found: Simulation) -> tuple[float, float, float]:
-    """Mean, P10, P90. A run that ends by time does less work, not more time: it is brought to the
-    time of all of it, and the replica that did the least is the latest.
-    """
-    run, seconds, goodput = found.run, found.seconds, found.goodput
+def _pace(found: Simulation) -> float:
+    """Seconds over work of all replicas together, for the whole work: the mean where all finished."""
+    run = found.run
     if run.work_seconds is not None and found.finished == 1:
-        return seconds.mean, seconds.p10, seconds.p90
+        return found.seconds.mean
     whole = run.work_seconds or run.limit_seconds
-    scale = run.allocated_gpus / run.gpus
-    least = 1 / run.limit_seconds  # a second of work, where nothing was done
-    mean, p10, p90 = (
-        whole / max(scale * share, least) for share in (goodput.mean, goodput.p90, goodput.p10)
-    )
-    return mean, p10, p90
+    return found.seconds.mean * whole / max(found.work_seconds.mean, 1.0)
+
+
+def _ends(found: Simulation) -> tuple[float, float]:
+    """P10 and P90 of a run by time, whose replica that did the least is the latest."""
+    limit, work = found.run.limit_seconds, found.work_seconds
+    return limit**2 / max(work.p90, 1.0), limit**2 / max(work.p10, 1.0)

@@ -5,7 +5,7 @@ All ends live through the same random numbers as the run itself.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from computeflow.simulation.conditions import Basis, Input, changed, inputs
@@ -70,23 +70,43 @@ class Sensitivity:
         return max(shares) - min(shares)
 
 
+def inputs_of(
+    run: Run, rows: Mapping[str, Input] | None = None, stated: Collection[str] = ()
+) -> dict[str, Input]:
+    """Every input with the figure that the run has, and the ends of what it may be around it.
+
+    `rows` go before the packaged ones; `stated` are those that the user gave.
+    """
+    found = {}
+    for name, row in (inputs() | dict(rows or {})).items():
+        value = getattr(run.conditions, name)
+        source = row.source
+        if name in stated:
+            source = f"as stated; its ends: {row.source}"
+        elif value != row.value:
+            source = f"follows from the plan; its ends: {row.source}"
+        found[name] = replace(
+            row, value=value, low=min(row.low, value), high=max(row.high, value), source=source,
+            basis="stated" if name in stated else row.basis,
+        )  # fmt: skip
+    return found
+
+
 def variations(
     run: Run, rows: Mapping[str, Input] | None = None, only: Sequence[str] | None = None
 ) -> list[Variation]:
     """Of the failure rate and of every input whose ends differ; `rows` go before the packaged ones."""
-    known = inputs() | dict(rows or {})
     found = [] if only is not None and "failures_per_node_day" not in only else [_rate(run)]
     if run.work_seconds_range is not None and only is None:
         found.append(_work(run, run.work_seconds_range))
-    for name, row in known.items():
-        value = getattr(run.conditions, name)
-        low, high = min(row.low, value), max(row.high, value)
-        if low == high or (only is not None and name not in only):
+    for name, row in inputs_of(run, rows).items():
+        if row.low == row.high or (only is not None and name not in only):
             continue
         found.append(
             Variation(
-                name=name, doc=row.doc, basis=row.basis, source=row.source, value=value, low=low,
-                high=high, low_run=_moved(run, name, low), high_run=_moved(run, name, high),
+                name=name, doc=row.doc, basis=row.basis, source=row.source, value=row.value,
+                low=row.low, high=row.high, low_run=_moved(run, name, row.low),
+                high_run=_moved(run, name, row.high),
             )
         )  # fmt: skip
     return found

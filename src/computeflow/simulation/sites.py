@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, ClassVar, Literal
 
@@ -11,7 +11,7 @@ from computeflow import codec
 from computeflow.catalog.files import packaged_rows
 from computeflow.catalog.rows import Cooling, Row, Tier
 from computeflow.errors import InputError, UnknownNameError
-from computeflow.simulation.conditions import Basis
+from computeflow.simulation.conditions import Basis, Input, inputs
 from computeflow.simulation.failures import DATA
 from computeflow.simulation.published import Known
 
@@ -43,23 +43,42 @@ def throttles() -> dict[str, Throttle]:
     return {row.name: row for row in packaged_rows(DATA / "coolings.toml", "throttle", Throttle)}
 
 
-def cooling_conditions(cooling: Cooling) -> dict[str, float]:
+def cooling_inputs(cooling: Cooling) -> dict[str, Input]:
     """By how much this cooling lengthens every step."""
     known = throttles().get(cooling.name)
     if known is None:
         raise UnknownNameError("cooling", cooling.name, throttles())
-    return {"throttle": known.value}
+    row = replace(
+        inputs()["throttle"], value=known.value, low=known.low, high=known.high, basis=known.basis,
+        source=known.source, as_of=known.as_of,
+    )  # fmt: skip
+    return {row.name: row}
 
 
-def tier_conditions(tier: Tier) -> dict[str, float]:
-    """Conditions of a site of this tier: its downtime of a year, spread over the assumed events."""
+def tier_inputs(tier: Tier) -> dict[str, Input]:
+    """Of a site of this tier: its downtime of a year, spread over the assumed events."""
     known = outages().get(tier.name)
     if known is None:
         raise UnknownNameError("tier", tier.name, outages())
-    return {
-        "outages_per_year": known.per_year,
-        "outage_seconds": tier.downtime_seconds_per_year / known.per_year,
-    }
+    down = tier.downtime_seconds_per_year
+    events = replace(
+        inputs()["outages_per_year"], value=known.per_year, low=known.low, high=known.high,
+        source=known.source, as_of=known.as_of,
+    )  # fmt: skip
+    length = replace(
+        inputs()["outage_seconds"], value=down / known.per_year, low=down / known.high,
+        high=down / known.low, as_of=known.as_of,
+        source=f"availability of {tier.name} over the number of events, {down / 3600:.1f} hours a year",
+    )  # fmt: skip
+    return {row.name: row for row in (events, length)}
+
+
+def cooling_conditions(cooling: Cooling) -> dict[str, float]:
+    return {name: row.value for name, row in cooling_inputs(cooling).items()}
+
+
+def tier_conditions(tier: Tier) -> dict[str, float]:
+    return {name: row.value for name, row in tier_inputs(tier).items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,4 +136,17 @@ def load_sites(text: str | None = None) -> Sites:
         data: Any = tomllib.loads(source)
     except tomllib.TOMLDecodeError as error:
         raise InputError(f"sites: not TOML: {error}") from None
+    _refuse_offers(data)
     return codec.decode(Sites, data, "sites")
+
+
+def _refuse_offers(data: dict[str, Any]) -> None:
+    """`compare` takes sites, too, in another form: machines at a price, and no job."""
+    listed = data.get("site")
+    sites = listed if isinstance(listed, list) else []
+    if "story" not in data and any(isinstance(one, dict) and "accelerator" in one for one in sites):
+        raise InputError(
+            "sites: this is a file for `compare --sites` (machines and their price). Two sites for "
+            "one job have [story], [price] and two [[site]] with failures, conditions and bringup: "
+            "docs/simulate.md"
+        )

@@ -127,7 +127,8 @@ def _predictions(sites: Sites, catalog: Catalog) -> list[Prediction]:
     stack = find_stack(STACK)
     plans = plan(job, clusters[0], stack, top=1).plans
     if not plans:
-        raise InputError(f"{story.model} fits on {story.gpus} {story.accelerator} in no layout")
+        raise InputError(f"{story.model} has no plan on {story.gpus:,} {story.accelerator}: why, says "
+                         "computeflow plan")  # fmt: skip
     return [predict(job, cluster, plans[0].layout, stack) for cluster in clusters]
 
 

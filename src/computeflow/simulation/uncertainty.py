@@ -37,6 +37,13 @@ def latin(inputs: int, count: int, seed: int) -> np.ndarray:
     return np.array(rows).reshape(inputs, count)
 
 
+def latin_of(name: str, count: int, seed: int) -> np.ndarray:
+    """A row of a Latin hypercube that is the input's own: other inputs do not move it."""
+    words = np.frombuffer(name.encode(), dtype=np.uint8).tolist()
+    random = np.random.Generator(np.random.Philox(np.random.SeedSequence([seed, count, *words])))
+    return np.asarray((random.permutation(count) + random.random(count)) / count)
+
+
 def quantile(row: Input, at: float) -> float:
     if at < 0.5:
         return _between(row.low, row.value, 2 * at)

@@ -116,11 +116,17 @@ def swings_table(one: Decision, most: int = 6) -> Table:
         )
 
     return Table(
-        title=f"What moves it most: own less rent is {one.gap:+.2f} USD a used GPU-hour in the middle",
+        title=f"What moves it most: own less rent is {one.gap:+.2f} USD a used GPU-hour, "
+        f"{_even(one.gap_months)}, with all inputs in their middle",
         columns=columns("input", "ends", "at low / high", "even months", "basis",
                         right="at low / high,even months", wrap="ends"),
         rows=tuple(row(swing) for swing in one.swings[:most]),
-        notes=("Each input moved alone, all others in their middle.",),
+        notes=(
+            "Each input moved alone, all others in their middle. That case is not the median of the "
+            f"draws ({one.gap_draws[1]:+.2f} USD, {_even(one.break_even[1])}): inputs reach further to "
+            "one side of their middle than to the other, and costs do not follow them in a straight "
+            "line.",
+        ),
     )  # fmt: skip
 
 
@@ -289,6 +295,10 @@ def curve_table(one: Decision) -> Table:
 
 def _month(value: float | None) -> str:
     return _NEVER if value is None else f"{value:.0f}"
+
+
+def _even(months: float | None) -> str:
+    return "never even" if months is None else f"even after {months:.0f} months"
 
 
 def _plain(value: float) -> str:

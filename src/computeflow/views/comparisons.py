@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from computeflow.units import format_seconds, format_share, format_si
@@ -287,18 +288,20 @@ def front_figure(found: Comparison) -> Figure:
         {"title": {"text": "USD"}, "showgrid": True, "gridcolor": layout["xaxis"]["gridcolor"]}
         | _log_axis([usd for _, usd in points])
     )  # fmt: skip
-    traces = [_rest(rest), _front(front), _names(front)]
-    shapes = [_line("x", found.ask.deadline_seconds / DAY, "deadline")]
+    days, usd = ([10**end for end in layout[axis]["range"]] for axis in ("xaxis", "yaxis"))
+    deadline = found.ask.deadline_seconds / DAY
+    traces = [_rest(rest), _front(front), _names(front), _line([deadline] * 2, usd, "deadline")]
     if found.ask.budget_usd is not None:
-        shapes.append(_line("y", found.ask.budget_usd, "budget"))
-    layout["shapes"] = shapes
+        traces.append(_line(days, [found.ask.budget_usd] * 2, "budget"))
     return Figure(
         title=f"Cost against time of {found.ask.job.model.name} on {format_si(found.ask.tokens, '')} "
         "tokens (USD, days)",
         data=tuple(traces),
         layout=layout,
         summary=_front_summary(front, len(points)),
-        numbers=runs_table(found, front),
+        numbers=replace(
+            runs_table(found, front), title="None is both faster and cheaper: the points by number"
+        ),
     )
 
 
@@ -350,14 +353,13 @@ def _rest(results: Sequence[Result]) -> Data:
     }  # fmt: skip
 
 
-def _line(axis: str, value: float, name: str) -> Data:
-    across = (
-        {"xref": "paper", "x0": 0, "x1": 1} if axis == "y" else {"yref": "paper", "y0": 0, "y1": 1}
-    )
-    along = {f"{axis}0": value, f"{axis}1": value}
+def _line(x: Sequence[float], y: Sequence[float], name: str) -> Data:
+    """Across the drawing. A trace, because the page gives shapes the colour of text and their
+    legend another one.
+    """
     return {
-        "type": "line", **across, **along, "name": name, "showlegend": True,
-        "line": {"dash": "dash", "width": 2, "color": OWNERS["design"]},
+        "type": "scatter", "mode": "lines", "name": name, "x": list(x), "y": list(y),
+        "line": {"dash": "dash", "width": 2, "color": OWNERS["design"]}, "hoverinfo": "skip",
     }  # fmt: skip
 
 

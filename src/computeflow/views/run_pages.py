@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from computeflow.units import format_share
+from computeflow.views.comparisons import usd_text
 from computeflow.views.figures import OWNERS, Data, Figure, base_layout, value_axis
 from computeflow.views.tables import Table, columns
 
@@ -136,7 +137,7 @@ def sites_table(found: Comparison) -> Table:
             row("days to target throughput", [r.bringup_days for r in both], ""),
             row("days of the run", [r.run_days for r in both], ""),
             row("days in all", [r.total_days for r in both], ""),
-            row("million USD in all", [r.usd for r in both], "", 1e6),
+            ("USD in all", *(_usd_range(r.usd[1], r.usd[0], r.usd[2]) for r in both)),
             row("ETTR, %", [r.ettr for r in both], "", 0.01),
             row("goodput, %", [r.goodput for r in both], "", 0.01),
             row("spare nodes", [r.spares for r in both], ""),
@@ -161,13 +162,32 @@ def _three(values: Three, unit: str, scale: float = 1.0) -> str:
     return f"{middle}{unit} ({low} to {high})"
 
 
+def _usd_range(middle: float, low: float, high: float) -> str:
+    return f"{usd_text(middle)} ({usd_text(low)} to {usd_text(high)})"
+
+
+def _usd_unit(usd: float) -> tuple[str, float, int]:
+    """One unit for all lines of a sum, so that they add up: its name, its dollars, its decimals.
+
+    Three digits of the sum, or more where it is small.
+    """
+    name, dollars = next(
+        ((name, dollars) for name, dollars in (("M$", 1e6), ("k$", 1e3)) if abs(usd) >= dollars),
+        ("$", 1.0),
+    )
+    whole = len(f"{abs(usd) / dollars:.0f}")
+    return name, dollars, 0 if dollars == 1 else max(0, 3 - whole)
+
+
 def lines_table(found: Comparison) -> Table:
     first, second = (result.name for result in found.results)
-    rows = [_line_row(line) for line in (*_shown(found), found.total)]
+    unit = _usd_unit(found.total.usd)
+    rows = [_line_row(line, unit) for line in (*_shown(found), found.total)]
+    more = f"{unit[0]} +"
     return Table(
         title=f"Where the {second} site differs from the {first} one, account by account",
-        columns=columns("account", "first", "second", "days +", "80 % of draws", "M$ +", "of draws",
-                        right="first,second,days +,80 % of draws,M$ +,of draws"),
+        columns=columns("account", "first", "second", "days +", "80 % of draws", more, "of draws",
+                        right=f"first,second,days +,80 % of draws,{more},of draws"),
         rows=tuple(rows),
         notes=(
             f"Days of {found.sites.story.gpus:,} GPUs: GPU-days over the job's size, spares "
@@ -200,15 +220,18 @@ def _shown(found: Comparison) -> list[Line]:
     return [*large, rest]
 
 
-def _line_row(line: Line) -> tuple[str, ...]:
-    million = [value / 1e6 for value in (line.usd, line.usd_low, line.usd_high)]
+def _line_row(line: Line, unit: tuple[str, float, int]) -> tuple[str, ...]:
+    _, dollars, decimals = unit
+    usd, low, high = (
+        f"{value / dollars:+,.{decimals}f}" for value in (line.usd, line.usd_low, line.usd_high)
+    )
     return (
         line.account,
         *(f"{value:,.1f}" for value in line.days),
         f"{line.difference:+,.1f}",
         f"{line.low:+,.1f} to {line.high:+,.1f}",
-        f"{million[0]:+,.1f}",
-        f"{million[1]:+,.1f} to {million[2]:+,.1f}",
+        usd,
+        f"{low} to {high}",
     )
 
 
@@ -244,9 +267,9 @@ def _summary(found: Comparison) -> str:
     largest = ", ".join(f"{line.account} {line.difference:+.1f}" for line in _shown(found)[:3])
     low, middle, high = (100 * value for value in found.premium)
     return (
-        f"The {other.name} site takes {total.difference:,.0f} days of the whole job more "
-        f"({total.low:,.0f} to {total.high:,.0f}) and {total.usd / 1e6:,.0f} million USD "
-        f"({total.usd_low / 1e6:,.0f} to {total.usd_high / 1e6:,.0f}). Largest: {largest}. A GPU-hour "
+        f"The {other.name} site takes {total.difference:,.1f} days of the whole job more "
+        f"({total.low:,.1f} to {total.high:,.1f}) and costs "
+        f"{_usd_range(total.usd, total.usd_low, total.usd_high)} more. Largest: {largest}. A GPU-hour "
         f"at the {one.name} site may cost {middle:.0f} % more ({low:.0f} to {high:.0f}) before both "
         "cost the same."
     )

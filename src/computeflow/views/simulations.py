@@ -104,9 +104,20 @@ def interval_table(curve: IntervalCurve, *, by_time: bool = False) -> Table:
              format_share(p.goodput if by_time else p.ettr))
             for p in curve.points
         ),
-        notes=(f"{what}. The curve is flat around its best: half or twice the interval costs "
-               "little.",),
+        notes=(f"{what}, of {curve.replicas:,} replicas. The curve is flat around its best: half or "
+               "twice the interval costs little.", *_given_up(curve.points)),
     )  # fmt: skip
+
+
+def _given_up(points: Sequence[Point]) -> tuple[str, ...]:
+    """What is in the means of settings with which not every replica finished."""
+    most = max(1 - point.finished for point in points)
+    if not most:
+        return ()
+    return (
+        f"Up to {format_share(most)} of the replicas of a setting are given up; they count until "
+        "then, as in the run's own mean.",
+    )
 
 
 def _ends(point: Point, by_time: bool) -> tuple[float, float, float]:
@@ -124,16 +135,17 @@ def spares_table(curve: SparesCurve, *, by_time: bool = False) -> Table:
         paid = format_share(p.goodput) if by_time else f"{p.gpu_seconds / 3.6e9:,.3f}"
         late = low if by_time else high
         rows.append((f"{p.at:.0f}", _days(mean), _days(late), f"{p.waits:,.1f}", paid))
-    note = "Days. GPU-hours include those of the spares."
+    of = f"of {curve.replicas:,} replicas"
+    note = f"Days, {of}. GPU-hours include those of the spares."
     if by_time:
-        note = "Days of steps done, at full speed. Goodput counts the spares' GPU-hours."
+        note = f"Days of steps done, at full speed, {of}. Goodput counts the spares' GPU-hours."
     return Table(
-        title=f"Spare nodes: {curve.fastest} are as fast as more, {curve.cheapest} pay for the "
-        f"fewest GPU-hours, {curve.pool} have one for 99 % of failures by rule",
+        title=f"Spare nodes: no faster with more than {curve.fastest}, fewest GPU-hours with "
+        f"{curve.cheapest}, one there for 99 % of failures by rule with {curve.pool}",
         columns=columns("spares", "mean", end, "no spare there", worth,
                         right=f"spares,mean,{end},no spare there,{worth}"),
         rows=tuple(rows),
-        notes=(note,),
+        notes=(note, *_given_up(curve.points)),
     )  # fmt: skip
 
 
@@ -253,10 +265,33 @@ def _stretch_table(one: Timeline) -> Table:
     )
 
 
-def curve_figure(
-    points: Sequence[Point], *, what: str, best: float, log: bool, by_time: bool = False
-) -> Figure:
-    """Mean with P10 to P90 over a setting, of time or of the work done in it; the best is marked."""
+def interval_figure(curve: IntervalCurve, *, by_time: bool = False) -> Figure:
+    best = f"{curve.best_seconds:,.4g} seconds between saves"
+    most = "the most work" if by_time else "the shortest time"
+    return _curve_figure(
+        curve.points, what="seconds between saves", at=curve.best_seconds, chosen=most,
+        said=f"{best}: {most}", log=True, by_time=by_time,
+    )  # fmt: skip
+
+
+def spares_figure(curve: SparesCurve, *, by_time: bool = False) -> Figure:
+    """Marked by what is paid for, spares included: more spares than that can still be faster."""
+    count = f"{curve.cheapest} spare {'node' if curve.cheapest == 1 else 'nodes'}"
+    fewest = "the most work a GPU-hour" if by_time else "the fewest GPU-hours"
+    return _curve_figure(
+        curve.points, what="spare nodes", at=curve.cheapest, chosen=fewest, log=False,
+        said=f"{count}: {fewest}", by_time=by_time,
+        then=f" More than {curve.fastest} {'do no more' if by_time else 'are no faster'}.",
+    )  # fmt: skip
+
+
+def _curve_figure(
+    points: Sequence[Point], *, what: str, at: float, chosen: str, said: str, log: bool,
+    by_time: bool, then: str = "",
+) -> Figure:  # fmt: skip
+    """Mean with P10 to P90 over a setting, of time or of the work done in it; the chosen one, at
+    `at`, is marked.
+    """
     axis = "days of steps done" if by_time else "days"
     days = [tuple(value / DAY for value in _ends(p, by_time)) for p in points]
     trace: Data = {
@@ -278,19 +313,19 @@ def curve_figure(
         "title": {"text": axis}, "showgrid": True, "gridcolor": "#E6E6E6",
         "range": [0.98 * min(low for _, low, _ in shown), 1.02 * max(map(max, shown))],
     }  # fmt: skip
-    layout["shapes"] = [
-        {"type": "line", "x0": best, "x1": best, "yref": "paper", "y0": 0, "y1": 1,
-         "line": {"dash": "dash", "width": 2, "color": GREY}}
-    ]  # fmt: skip
-    near = min(zip(points, days, strict=True), key=lambda pair: abs(pair[0].at - best))[1][0]
+    mark: Data = {
+        "type": "scatter", "mode": "lines", "name": chosen, "x": [at, at], "hoverinfo": "skip",
+        "y": layout["yaxis"]["range"], "line": {"dash": "dash", "width": 2, "color": GREY},
+    }  # fmt: skip
+    near = min(zip(points, days, strict=True), key=lambda pair: abs(pair[0].at - at))[1][0]
     hidden = len(points) - len(shown)
     where = "below" if by_time else "above"
     note = f" {hidden} settings take more than half as long again and lie {where}."
     return Figure(
         title=f"{'Work' if by_time else 'Time'} of the run over {what} ({axis})",
-        data=(trace,),
+        data=(trace, mark),
         layout=layout,
-        summary=f"Best at {best:,.4g} {what}, {near:,.2f} {axis}.{note if hidden else ''}",
+        summary=f"{said}, {near:,.2f} {axis}.{then}{note if hidden else ''}",
         numbers=Table(
             title=f"{axis.capitalize()} over {what}",
             columns=columns(what, axis, "P10", "P90", right=f"{what},{axis},P10,P90"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from computeflow.views.comparisons import usd_text
 from computeflow.views.figures import GREY, OWNERS, Data, Figure, base_layout, value_axis
 from computeflow.views.tables import Table, columns
 
@@ -32,6 +33,7 @@ def limits_table(
                         wrap="would need"),
         rows=rows,
         notes=(
+            *_nothing(found),
             "alone: GPUs more if this limit alone were gone. would need: what it would have to be "
             "for them. Planned on rated watts; the high end is on the mean draw.",
             *_worth(found, usd_per_gpu_hour, priced),
@@ -39,6 +41,15 @@ def limits_table(
         ),
         strong=frozenset({0}),
     )  # fmt: skip
+
+
+def _nothing(found: Deployment) -> tuple[str, ...]:
+    if found.gpus:
+        return ()
+    return (
+        f"The site takes none: {found.binding} is too little for one {found.machine.node} of "
+        f"{found.machine.gpus} GPUs.",
+    )
 
 
 def terms_table(found: Deployment) -> Table:
@@ -60,10 +71,10 @@ def _worth(found: Deployment, usd_per_gpu_hour: float | None, priced: str) -> tu
     if usd_per_gpu_hour is None or not first.alone or first.alone <= found.gpus:
         return ()
     more = first.alone - found.gpus
-    usd = more * usd_per_gpu_hour * HOURS / 1e6
+    usd = more * usd_per_gpu_hour * HOURS
     return (
-        f"To rent the {more:,} GPUs that {first.name} keeps out would cost {usd:,.0f} million USD a "
-        f"year at {usd_per_gpu_hour:.2f} a GPU-hour{priced and f' ({priced})'}.",
+        f"To rent the {more:,} GPUs that {first.name} keeps out would cost {usd_text(usd)} a year at "
+        f"${usd_per_gpu_hour:.2f} a GPU-hour{priced and f' ({priced})'}.",
     )
 
 
@@ -102,17 +113,15 @@ def _ends(one: Deployment | Limit) -> str:
 
 
 def tiers_table(found: Sequence[TierWorth], gpus: int, priced: str = "") -> Table:
-    def money(one: TierWorth) -> str:
-        return "-" if one.usd_per_year is None else f"{one.usd_per_year / 1e6:,.2f}"
-
     return Table(
         title=f"What a tier is worth: a year of training on {gpus:,} GPUs",
-        columns=columns("tier", "availability", "down h", "goodput", "days lost", "range", "M$ a year",
-                        right="availability,down h,goodput,days lost,range,M$ a year"),
+        columns=columns("tier", "availability", "down h", "goodput", "days lost", "range",
+                        "lost a year",
+                        right="availability,down h,goodput,days lost,range,lost a year"),
         rows=tuple(
             (one.name, f"{100 * one.availability:.3f} %", f"{one.downtime_hours:.1f}",
              f"{100 * one.goodput:.2f} %", f"{one.lost_days:.3f}",
-             f"{one.low:.3f} to {one.high:.3f}", money(one))
+             f"{one.low:.3f} to {one.high:.3f}", usd_text(one.usd_per_year))
             for one in found
         ),
         notes=(
@@ -125,44 +134,77 @@ def tiers_table(found: Sequence[TierWorth], gpus: int, priced: str = "") -> Tabl
     )  # fmt: skip
 
 
-def limits_figure(found: Deployment) -> Figure:
-    """A bar for every limit, on one scale of GPUs; the tightest stands at the top in its own colour."""
+def limits_figure(
+    found: Deployment, usd_per_gpu_hour: float | None = None, priced: str = ""
+) -> Figure:
+    """A bar for every limit, on one scale of GPUs; the tightest stands at the top in its own colour.
+
+    Bars far beyond it are cut, with their number written: switches allow a hundred times what the
+    power does, and the limits that matter would not be seen.
+    """
     names = [limit.name for limit in found.limits]
-    colours = [OWNERS["design"] if n == 0 else OWNERS["site"] for n in range(len(names))]
-    bars: Data = {
-        "type": "bar", "orientation": "h", "name": "GPUs that a limit allows", "y": names,
-        "x": [limit.gpus for limit in found.limits], "marker": {"color": colours},
-        "showlegend": False,
-        "error_x": {
-            "type": "data", "symmetric": False, "color": GREY,
-            "array": [limit.high - limit.gpus for limit in found.limits],
-            "arrayminus": [limit.gpus - limit.low for limit in found.limits],
-        },
-        "hovertemplate": "%{y}: %{x:,} GPUs<extra></extra>",
-    }  # fmt: skip
-    labels: Data = {
-        "type": "scatter", "mode": "text", "y": names, "showlegend": False, "hoverinfo": "skip",
-        "x": [max(limit.high, limit.gpus) for limit in found.limits],
-        "text": [f"  {limit.gpus:,}" for limit in found.limits],
-        "textposition": "middle right", "cliponaxis": False,
-    }  # fmt: skip
+    end = _scale_end(found)
+    cut = [limit.name for limit in found.limits if limit.gpus > end]
     layout = base_layout(len(names), 34)
-    most = max(max(limit.high, limit.gpus) for limit in found.limits)
-    layout["xaxis"] = value_axis("GPUs") | {"range": [0, 1.4 * most]}
+    layout["xaxis"] = value_axis("GPUs") | {"range": [0, 1.35 * end]}
     layout["yaxis"] |= {"categoryorder": "array", "categoryarray": names[::-1]}
     layout["shapes"] = [
         {
             "type": "line", "x0": found.gpus, "x1": found.gpus, "yref": "paper", "y0": 0, "y1": 1,
-            "line": {"dash": "dash", "width": 2, "color": GREY}, "showlegend": True,
-            "name": f"the site takes {found.gpus:,}",
+            "line": {"dash": "dash", "width": 2, "color": GREY},
         }
+    ]  # fmt: skip
+    layout["annotations"] = [
+        {"x": found.gpus, "yref": "paper", "y": 1, "yanchor": "bottom", "xanchor": "left",
+         "showarrow": False, "text": f"the site takes {found.gpus:,}"}
     ]  # fmt: skip
     first = found.lifts[0] if found.lifts else None
     then = f" Without it, {first.binding} allows {first.gpus:,}." if first else ""
+    short = f" Bars are cut at {end:,.0f} GPUs: {', '.join(cut)}." if cut else ""
     return Figure(
         title=f"What limits the site with {found.machine.node} (GPUs)",
-        data=(bars, labels),
+        data=_limit_bars(found, end),
         layout=layout,
-        summary=f"The site takes {_whole(found)}, limited by {found.binding}.{then}",
-        numbers=limits_table(found),
+        summary=f"The site takes {_whole(found)}, limited by {found.binding}.{then}{short}",
+        numbers=limits_table(found, usd_per_gpu_hour, priced),
     )
+
+
+_SCALES = 4
+"""Times the tightest limit that the axis goes to, at least."""
+
+
+def _scale_end(found: Deployment) -> float:
+    """The tightest limit's own range is always in it; of none, the least that allows anything."""
+    least = next((limit.gpus for limit in found.limits if limit.gpus), 1)
+    most = max(max(limit.high, limit.gpus) for limit in found.limits)
+    return min(float(most) or 1.0, max(_SCALES * least, found.limits[0].high))
+
+
+def _limit_bars(found: Deployment, end: float) -> tuple[Data, Data]:
+    """The bars, and their numbers at the right of them."""
+    limits = found.limits
+    names = [limit.name for limit in limits]
+    low, middle, high = (
+        [min(ends, end) for ends in side]
+        for side in zip(
+            *((one.low, one.gpus, max(one.high, one.gpus)) for one in limits), strict=True
+        )
+    )
+    bars: Data = {
+        "type": "bar", "orientation": "h", "name": "GPUs that a limit allows", "y": names,
+        "x": middle, "customdata": [limit.gpus for limit in limits], "showlegend": False,
+        "marker": {"color": [OWNERS["site" if n else "design"] for n in range(len(names))]},
+        "error_x": {
+            "type": "data", "symmetric": False, "color": GREY,
+            "array": [more - mid for mid, more in zip(middle, high, strict=True)],
+            "arrayminus": [mid - less for mid, less in zip(middle, low, strict=True)],
+        },
+        "hovertemplate": "%{y}: %{customdata:,} GPUs<extra></extra>",
+    }  # fmt: skip
+    labels: Data = {
+        "type": "scatter", "mode": "text", "y": names, "showlegend": False, "hoverinfo": "skip",
+        "x": high, "textposition": "middle right", "cliponaxis": False,
+        "text": [f"  {one.gpus:,}" + (" (cut)" if one.gpus > end else "") for one in limits],
+    }  # fmt: skip
+    return bars, labels

@@ -10,6 +10,7 @@ from computeflow.catalog import Catalog, find_model
 from computeflow.catalog.rows import Row
 from computeflow.cluster.machine import usual_cluster
 from computeflow.comparison.building.inputs import load_rows
+from computeflow.comparison.size import why_no_plan
 from computeflow.errors import InputError
 from computeflow.ledger import Ledger
 from computeflow.planning import plan
@@ -68,12 +69,13 @@ def best_plan(case: Case, catalog: Catalog, accelerator: str | None = None) -> P
     job = Job(
         model=find_model(catalog, case.model), global_batch=case.global_batch, seq_len=case.seq_len
     )
-    plans = plan(job, cluster, top=1).plans
-    if not plans:
+    answer = plan(job, cluster, top=1)
+    if not answer.plans:
         raise InputError(
-            f"{case.model} fits on {case.gpus:,} {accelerator or case.on} in no layout"
+            f"{case.model} has no plan on {case.gpus:,} {accelerator or case.on}: "
+            f"{why_no_plan(answer, job, cluster)}"
         )
-    return plans[0].prediction
+    return answer.plans[0].prediction
 
 
 def need_of(case: Case, catalog: Catalog, *, replicas: int = 200, seed: int = 0) -> Need:

@@ -101,6 +101,11 @@ class Decision:
     life: Both
     gap: float
     """Own less rent, USD per GPU-hour used, with everything in the middle."""
+    gap_months: float | None
+    """Break-even of that case; None: not within `MOST_MONTHS`."""
+    gap_draws: Three
+    """Own less rent likewise, over the draws. Its median is not `gap`: ends lie unevenly around the
+    middle, and what is cheaper of two rents is no linear cost."""
     swings: tuple[Swing, ...]
     """The input that moves it most first."""
     spending: dict[str, Three]
@@ -142,7 +147,9 @@ def decide(
         busy_even=_shares(fleet, terms),
         one_run=both(fleet, terms, np.full(draws, need.days[1] / (365 / 12)), whole=True),
         life=life,
-        gap=_gap(fleet, middle(rows)),
+        gap=float(_gap(fleet, middle(rows))[0]),
+        gap_months=_months(break_even(fleet, middle(rows)))[1],
+        gap_draws=three(_gap(fleet, terms)),
         swings=_swings(fleet, rows),
         spending=_spending(fleet, terms),
         waste=ledger_cost(need.ledger, price).by_account,
@@ -212,10 +219,11 @@ def _curve(fleet: Fleet, terms: Terms, months: Floats) -> Curve:
     )
 
 
-def _gap(fleet: Fleet, terms: Terms) -> float:
+def _gap(fleet: Fleet, terms: Terms) -> Floats:
+    """Own less rent over the fleet's life, per GPU-hour used."""
     months = 12 * terms["life_years"]
     gap = owned_usd(fleet, terms, months) - rented_usd(fleet, terms, months)
-    return float((gap / busy_hours(fleet, terms, months))[0])
+    return np.asarray(gap / busy_hours(fleet, terms, months))
 
 
 def _swings(fleet: Fleet, rows: Mapping[str, CostInput]) -> tuple[Swing, ...]:
@@ -225,8 +233,8 @@ def _swings(fleet: Fleet, rows: Mapping[str, CostInput]) -> tuple[Swing, ...]:
         low, high = (_months(break_even(fleet, terms))[1] for terms in ends)
         found.append(
             Swing(
-                input=row, gap_low=_gap(fleet, ends[0]), gap_high=_gap(fleet, ends[1]),
-                months_low=low, months_high=high,
+                input=row, gap_low=float(_gap(fleet, ends[0])[0]),
+                gap_high=float(_gap(fleet, ends[1])[0]), months_low=low, months_high=high,
             )
         )  # fmt: skip
     return tuple(sorted(found, key=lambda one: -one.swing))

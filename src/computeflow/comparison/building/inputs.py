@@ -17,7 +17,7 @@ from computeflow.catalog.rows import Row
 from computeflow.comparison.rents import Rent, Rents
 from computeflow.errors import InputError, UnknownNameError
 from computeflow.simulation.conditions import Basis
-from computeflow.simulation.uncertainty import latin
+from computeflow.simulation.uncertainty import latin_of
 
 DATA = Path(__file__).parents[1] / "data"
 Floats = NDArray[np.float64]
@@ -181,15 +181,16 @@ def middle(rows: Mapping[str, CostInput], **moved: float) -> dict[str, Floats]:
 
 
 def drawn(rows: Mapping[str, CostInput], count: int, seed: int) -> dict[str, Floats]:
-    """Half of the draws under the middle and half above, evenly; a Latin hypercube."""
+    """Half of the draws under the middle and half above, evenly; a Latin hypercube.
+
+    Each input has random numbers of its own, so leaving one out does not move the others.
+    """
     if not 8 <= count <= 100_000:
         raise InputError(f"{count} draws: 8 to 100,000")
-    at = latin(len(rows), count, seed)
-    return {
-        row.name: np.where(
-            q < 0.5,
-            row.low + 2 * q * (row.value - row.low),
-            row.value + (2 * q - 1) * (row.high - row.value),
-        )
-        for row, q in zip(rows.values(), at, strict=True)
-    }
+    return {name: _at(row, latin_of(name, count, seed)) for name, row in rows.items()}
+
+
+def _at(row: CostInput, quantiles: Floats) -> Floats:
+    under = row.low + 2 * quantiles * (row.value - row.low)
+    above = row.value + (2 * quantiles - 1) * (row.high - row.value)
+    return np.where(quantiles < 0.5, under, above)
