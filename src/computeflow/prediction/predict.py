@@ -10,7 +10,7 @@ import numpy as np
 
 from computeflow.cluster import Cluster
 from computeflow.ledger import Entry, Ledger, Peak, Window
-from computeflow.prediction.batch import Batch, of_job
+from computeflow.prediction.batch import Batch, of_job, take
 from computeflow.prediction.memory import HEADROOM, stage_memory
 from computeflow.prediction.parameters import Parameters, load_parameters
 from computeflow.prediction.power import account_watts
@@ -122,7 +122,7 @@ def predict(
         step_seconds=seconds,
         step_seconds_range=(low * seconds, high * seconds),
         tokens_per_second_per_gpu=job.step_tokens / seconds / layout.gpus,
-        memory_by_stage=tuple(_stage(batch, number) for number in range(layout.pp)),
+        memory_by_stage=_stages(batch, layout.pp),
         memory_limit_bytes=device.reported_bytes or device.hbm_bytes,
         host_limit_bytes=cluster.host_memory_bytes,
         watts_per_gpu=None if ledger.joules is None else ledger.joules / ledger.gpu_seconds,
@@ -156,14 +156,19 @@ def _ledger(job: Job, layout: Layout, batch: Batch, step: Step, parameters: Para
     )
 
 
-def _stage(batch: Batch, number: int) -> StageMemory:
-    held = stage_memory(batch, np.full(1, float(number)))
-    return StageMemory(
-        bytes=float(held.bytes[0]),
-        by_owner={name: float(values[0]) for name, values in held.by_owner.items()},
-        host_bytes=float(held.host[0]),
-        disk_bytes=float(held.disk[0]),
-        moment=held.moment(),
+def _stages(batch: Batch, count: int) -> tuple[StageMemory, ...]:
+    """Of a batch of one row: all its stages at once."""
+    held = stage_memory(take(batch, np.zeros(count, np.int64)), np.arange(count, dtype=np.float64))
+    total = held.bytes
+    return tuple(
+        StageMemory(
+            bytes=float(total[stage]),
+            by_owner={name: float(values[stage]) for name, values in held.by_owner.items()},
+            host_bytes=float(held.host[stage]),
+            disk_bytes=float(held.disk[stage]),
+            moment=held.moment(stage),
+        )
+        for stage in range(count)
     )
 
 
