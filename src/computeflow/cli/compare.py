@@ -253,9 +253,13 @@ def _beside(
     if options["demand"]:
         tables.append(_hybrid(found, options, data))
     if best is not None and best.metered.energy.joules is not None:
+        from computeflow.comparison.offers import meant_countries
+        from computeflow.comparison.terms import country_of
         from computeflow.comparison.windows import regions_by_energy
 
-        grids = regions_by_energy(best.metered.energy.joules, facts)
+        within = meant_countries(facts, names(options["countries"]))
+        allowed = [row.name for row in facts.grids if not within or country_of(row) in within]
+        grids = regions_by_energy(best.metered.energy.joules, facts, allowed)
         here = best.offering.grid.name if best.offering.grid else "a region that is not known"
         data["grids"] = [codec.encode(one) for one in grids]
         tables.append(elsewhere.grids_table(grids, here, 5))

@@ -113,7 +113,7 @@ def chosen_offers(
 
 def within(found: Sequence[Offering], catalog: Catalog, countries: Sequence[str]) -> list[Offering]:
     """Those in one of the countries ("eu" for its members); without any, all. Not known is out."""
-    meant = _meant(catalog, countries)
+    meant = meant_countries(catalog, countries)
     left = [one for one in found if not countries or one.country in meant]
     if found and not left:
         there = sorted({one.country or "not known" for one in found})
@@ -123,7 +123,7 @@ def within(found: Sequence[Offering], catalog: Catalog, countries: Sequence[str]
     return left
 
 
-def _meant(catalog: Catalog, countries: Iterable[str]) -> frozenset[str]:
+def meant_countries(catalog: Catalog, countries: Iterable[str]) -> frozenset[str]:
     """Countries by name, "eu" for its members."""
     found: set[str] = set()
     known = {row.name: row.name for row in catalog.grids if row.scope == "country"}

@@ -86,7 +86,12 @@ _CAUSES = {
 }
 
 
+_ON_HOST = _CAUSES | {"launch": "between operators: whatever else the program did"}
+"""Where the host computes and nothing is launched."""
+
+
 def host_table(ranks: Sequence[RankMeasured]) -> Table:
+    meaning = _CAUSES if all(rank.on_device for rank in ranks) else _ON_HOST
     whole = sum((rank.window_end - rank.window_start) / 1e9 for rank in ranks)
     causes: dict[str, float] = {}
     for rank in ranks:
@@ -96,7 +101,7 @@ def host_table(ranks: Sequence[RankMeasured]) -> Table:
         title="The account host, by cause",
         columns=columns("cause", "GPU-ms", "share", "what", right="GPU-ms,share", wrap="what"),
         rows=tuple(
-            (name, f"{1e3 * seconds:,.2f}", format_share(seconds / whole), _CAUSES.get(name, ""))
+            (name, f"{1e3 * seconds:,.2f}", format_share(seconds / whole), meaning.get(name, ""))
             for name, seconds in sorted(causes.items(), key=lambda item: -item[1])
         ),
     )
