@@ -49,7 +49,7 @@ def books_of(state: State) -> Books:
     useful = state.position
     clock = useful * state.throttle
     straggler = state.slow_work * (1 + state.throttle) * met["straggler_slowdown"]
-    saving = state.saves * state.stall + state.writing
+    saving = state.saves * state.stall + state.writing - state.spared
     repeated = state.ran - useful - clock - straggler - saving - state.shrunk
     accounts = {
         "useful": useful,

@@ -33,7 +33,7 @@ def exact_ettr(
     if per_second * (cycle + recovery_seconds) > 700:
         return 0.0
     wall = math.exp(per_second * recovery_seconds) * math.expm1(per_second * cycle) / per_second
-    return interval_seconds / wall
+    return interval_seconds / max(wall, cycle)  # equal but for rounding where nothing fails
 
 
 def _check(per_second: float, interval_seconds: float) -> None:

@@ -36,6 +36,8 @@ class State:
         self.worked, self.writing, self.kept = zero.copy(), zero.copy(), zero.copy()
         """Work of the present interval and time of its save; beyond `safe`, work that a planned stop
         has saved."""
+        self.spared = zero.copy()
+        """Of saves that a planned stop has ended: stalls that did not come."""
         self.slow: NDArray[np.bool_] = np.zeros(count, dtype=np.bool_)
         self.missing: Ints = np.zeros(count, dtype=np.int64)
         """Nodes that the job goes on without."""
@@ -133,6 +135,7 @@ class State:
         """A stop that saves first, so that nothing is lost; a save under way ends with it."""
         ended = at[self.writing[at] > 0]
         self.saves[ended] += 1
+        self.spared[ended] += self.stall[ended] - self.writing[ended]
         self.worked[ended] = self.writing[ended] = 0.0
         self.safe[at] = self.saves[at]
         self.kept[at] = self.worked[at]
