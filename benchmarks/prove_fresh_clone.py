@@ -45,7 +45,7 @@ def run(command: str, folder: Path, home: Path) -> Run:
     lines = [line for line in done.stdout.strip().splitlines() if "WARNING" not in line]
     return Run(
         command=command, exit_code=done.returncode, wall_seconds=time.monotonic() - start,
-        cpu_seconds=cpu, last_line=lines[-1].strip()[:90] if lines else "",
+        cpu_seconds=cpu, last_line=lines[-1].strip().replace(str(folder), "...")[:90] if lines else "",
     )  # fmt: skip
 
 
