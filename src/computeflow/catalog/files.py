@@ -12,6 +12,7 @@ import io
 import math
 import stat
 import tomllib
+from collections.abc import Callable
 from dataclasses import MISSING
 from pathlib import Path
 from typing import Any, TypeVar
@@ -74,14 +75,24 @@ def packaged_rows(path: Path, table: str, kind: type[R]) -> list[R]:
     return [codec.decode(kind, row, f"{path.name}, {row.get('name')}") for row in rows]
 
 
-def toml_tables(text: str, where: str) -> dict[str, list[PlainRow]]:
+def parse_toml(
+    text: str, where: str, parse_float: Callable[[str], float] = float
+) -> dict[str, Any]:
+    """A user's file; `where` opens the message if it is none."""
     try:
-        tables = tomllib.loads(text, parse_float=_finite)
-        _refuse_huge(tables)
+        return tomllib.loads(text, parse_float=parse_float)
     except ValueError as error:  # a TOMLDecodeError is one; so is an integer of 10,000 digits
         raise InputError(f"{where}: not TOML: {error}") from None
     except RecursionError:
         raise InputError(f"{where}: not TOML that we read: nested too deeply") from None
+
+
+def toml_tables(text: str, where: str) -> dict[str, list[PlainRow]]:
+    tables = parse_toml(text, where, _finite)
+    try:
+        _refuse_huge(tables)
+    except ValueError as error:
+        raise InputError(f"{where}: not TOML: {error}") from None
     for kind, found in tables.items():
         if kind not in KINDS:
             raise UnknownNameError("kind of row", short(kind), KINDS, hint=where)

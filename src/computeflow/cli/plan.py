@@ -25,7 +25,7 @@ from computeflow.cli.predict import prediction_data, reading_data
 from computeflow.cli.searches import Bounds, Search, batch_sizes, fixed_fields, gpu_counts
 from computeflow.cluster import Cluster, find_cluster, resized
 from computeflow.errors import InputError
-from computeflow.planning import OBJECTIVES, Limits, Plan, Plans
+from computeflow.planning import OBJECTIVES, Limits, Plan, Plans, why_no_plan
 from computeflow.planning.batches import tokens_to_target
 from computeflow.planning.explain import changed_fields, compare, sensitivities
 from computeflow.planning.exports.model import Reading, Setup
@@ -35,7 +35,6 @@ from computeflow.planning.pools import Pools, plan_pools
 from computeflow.planning.published import best_mfu
 from computeflow.prediction import predict
 from computeflow.prediction.cases import PACKAGED, read_cases
-from computeflow.units import format_si
 from computeflow.views.plans import (
     FrontRow,
     batches_table,
@@ -349,12 +348,8 @@ def _nothing_fits(search: Search, answer: Plans) -> str:
     if answer.smallest_bytes == float("inf"):
         reasons = sorted(answer.count.pruned.items(), key=lambda item: -item[1])
         return f"no layout is possible: {reasons[0][0]}"
-    limits, device = search.limits, search.cluster.accelerator
-    have = limits.headroom * (device.reported_bytes or device.hbm_bytes)
-    text = (
-        f"nothing fits: the leanest layout needs {format_si(answer.smallest_bytes, 'B')} on a device, "
-        f"{format_si(have, 'B')} may be filled"
-    )
+    limits = search.limits
+    text = f"nothing fits: {why_no_plan(answer, search.job, search.cluster, limits)}"
     if search.fixed:
         return text
     stack = search.used_stack

@@ -165,12 +165,10 @@ def _prediction(
 
         measured = load_calibration(calibration, facts)
     if what.reading is None and not stated:
-        from computeflow.planning import plan
+        from computeflow.planning import plan, why_no_plan
 
         answer = plan(job, cluster, what.stack, top=1)
         if not answer.plans:
-            from computeflow.comparison.size import why_no_plan
-
             why = why_no_plan(answer, job, cluster)
             raise InputError(f"{job.model.name} has no plan on {cluster.gpus:,} GPUs: {why}")
         layout = answer.plans[0].layout

@@ -7,14 +7,13 @@ first two; a user's TOML may replace any of it.
 
 from __future__ import annotations
 
-import tomllib
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from computeflow import codec
 from computeflow.catalog import Accelerator, Catalog, Storage
-from computeflow.catalog.files import read_text
+from computeflow.catalog.files import parse_toml, read_text
 from computeflow.errors import InputError
 
 if TYPE_CHECKING:  # most clusters have none: it is imported where a file brings one
@@ -179,11 +178,7 @@ def usual_cluster(
 
 
 def _from_file(path: Path, catalog: Catalog) -> Cluster:
-    text = read_text(path)
-    try:
-        data: Any = tomllib.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{path}: not TOML: {error}") from None
+    data = parse_toml(read_text(path), str(path))
     cabled = data.pop("topology", None)
     cluster = _from_parts(codec.decode(ClusterFile, data, str(path)), catalog)
     if cabled is None:

@@ -6,12 +6,12 @@ either the GPUs that it has or the limits that say how many it takes (`site_limi
 
 from __future__ import annotations
 
-import tomllib
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from computeflow import codec
 from computeflow.catalog import Catalog, Node, Offer
+from computeflow.catalog.files import parse_toml
 from computeflow.comparison.machines import machine_of
 from computeflow.comparison.offers import Offering
 from computeflow.comparison.quick import Shape
@@ -61,10 +61,7 @@ class _File:
 
 
 def own_offerings(text: str, where: str, catalog: Catalog) -> list[Offering]:
-    try:
-        data: Any = tomllib.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{where}: not TOML: {error}") from None
+    data = parse_toml(text, where)
     if "story" in data:
         raise InputError(
             f"{where}: a file for `computeflow sites`; docs/compare.md has this one's form"

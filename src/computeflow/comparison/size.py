@@ -12,15 +12,13 @@ from dataclasses import dataclass, replace
 
 from computeflow.catalog import Accelerator, Catalog
 from computeflow.catalog.parameters import count_parameters
-from computeflow.cluster import Cluster
 from computeflow.comparison.metering import host_watts
 from computeflow.comparison.offers import ODD, usual_prices
 from computeflow.comparison.quick import Planner, Shape, quick_space, shape_cluster
 from computeflow.economics import is_stale
 from computeflow.errors import InputError
-from computeflow.planning import Limits, Plan, Plans, plan
+from computeflow.planning import Plan, plan, why_no_plan
 from computeflow.prediction.stack import DEFAULT, find_stack
-from computeflow.units import format_si
 from computeflow.workload import Job, Layout, flops_per_token
 
 DEVICES = ("a100-80-sxm", "h100-sxm", "h200-sxm", "b200-sxm", "mi300x")
@@ -199,22 +197,6 @@ def _reason(shape: Shape, gpus: int, planner: Planner) -> str:
         return f"its matmuls do not run in {job.precision}"
     answer = plan(job, cluster, top=1, space=quick_space(job, gpus), parameters=planner.parameters)
     return why_no_plan(answer, job, cluster)
-
-
-def why_no_plan(answer: Plans, job: Job, cluster: Cluster) -> str:
-    """Of a search that found none: nothing divides, or nothing fits."""
-    if math.isinf(answer.smallest_bytes):
-        most = max(answer.count.pruned, key=lambda reason: answer.count.pruned[reason])
-        return (
-            f"{cluster.gpus:,} GPUs and a batch of {job.global_batch:,} sequences divide into no "
-            f"layout (mostly: {most})"
-        )
-    device = cluster.accelerator
-    have = Limits().headroom * (device.reported_bytes or device.hbm_bytes)
-    return (
-        f"the leanest layout needs {format_si(answer.smallest_bytes, 'B')} on a device, "
-        f"{format_si(have, 'B')} may be filled"
-    )
 
 
 def _shape(device: Accelerator, catalog: Catalog) -> Shape:

@@ -70,7 +70,7 @@ def _one_per_provider(found: Comparison, workload: str) -> list[tuple[Result, Te
     """The cheapest of each: two offers of one provider may be the same machines. Prices in doubt come
     last.
     """
-    had = [(r, cost) for r in found.meeting if (cost := usable(r, workload)) is not None]
+    had = [(result, cost) for result in found.meeting for cost in usable(result, workload)]
     first: dict[str, tuple[Result, TermCost]] = {}
     for result, cost in sorted(had, key=lambda one: (one[1].doubtful, one[1].usd)):
         first.setdefault(result.offering.provider, (result, cost))

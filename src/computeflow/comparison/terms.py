@@ -9,17 +9,17 @@ from __future__ import annotations
 import csv
 import math
 import re
-import tomllib
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields, replace
 from fnmatch import fnmatchcase
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from computeflow import codec
 from computeflow.catalog import Catalog, Grid, Offer, Row
+from computeflow.catalog.files import parse_toml
 from computeflow.errors import InputError, UnknownNameError
 
 DATA = Path(__file__).with_name("data")
@@ -186,10 +186,7 @@ def load_terms(
     packaged = _packaged()
     if text is None:
         return packaged
-    try:
-        data: Any = tomllib.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{where}: not TOML: {error}") from None
+    data = parse_toml(text, where)
     own = codec.decode(_File, data, where)
     if providers is not None:
         known = sorted({*providers, *packaged.terms})
@@ -213,7 +210,7 @@ def _over(under: Terms | None, row: Terms, stated: Iterable[str]) -> Terms:
 @cache
 def _packaged() -> Book:
     text = (DATA / "providers.toml").read_text(encoding="utf-8")
-    found = codec.decode(_File, tomllib.loads(text), "providers.toml")
+    found = codec.decode(_File, parse_toml(text, "providers.toml"), "providers.toml")
     return Book(terms={row.name: row for row in found.terms}, networks=found.network)
 
 

@@ -56,20 +56,19 @@ def is_networked(result: Result) -> bool:
     return result.offering.network_known and result.offering.joined and rate >= GOOD_NETWORK
 
 
-def usable(result: Result, workload: str) -> TermCost | None:
-    """The cheapest term that such work may run on, and that meets the ask; None: there is none."""
+def usable(result: Result, workload: str) -> list[TermCost]:
+    """Terms that such work may run on, and that meet the ask."""
     meeting = [cost for cost in result.costs if cost.meets]
-    if workload != "exploration":
-        meeting = [c for c in meeting if c.term != "spot" and is_networked(result)]
-    return min(meeting, key=lambda cost: (cost.doubtful, cost.usd), default=None)
+    if workload == "exploration":
+        return meeting
+    return [cost for cost in meeting if cost.term != "spot" and is_networked(result)]
 
 
 def _steady(
     found: Comparison, workload: str, key: Callable[[TermCost], float], reason: str
 ) -> Advice:
     """The least by a key, on demand or reserved; prices in doubt only where there are no others."""
-    terms = [(result, cost) for result in found.meeting if is_networked(result)
-             for cost in result.costs if cost.meets and cost.term != "spot"]  # fmt: skip
+    terms = [(result, cost) for result in found.meeting for cost in usable(result, workload)]
     if not terms:
         return Advice(workload=workload, result=None, cost=None, commodity=False,
                       reason="nothing that meets the ask has a published training network and a "

@@ -7,6 +7,7 @@ goes first.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -16,6 +17,7 @@ from computeflow.planning.search import Found, Limits, Objective, Progress, sear
 from computeflow.planning.space import Count, Space
 from computeflow.prediction import Parameters, Prediction, predict
 from computeflow.prediction.stack import Stack, usual_stack
+from computeflow.units import format_si
 from computeflow.workload import Job, Layout
 
 TIE = 0.03
@@ -97,6 +99,22 @@ def plan(
         count=found.count,
         complete=found.complete,
         smallest_bytes=found.smallest_bytes,
+    )
+
+
+def why_no_plan(answer: Plans, job: Job, cluster: Cluster, limits: Limits | None = None) -> str:
+    """Of a search that found none: nothing divides, or nothing fits."""
+    if math.isinf(answer.smallest_bytes):
+        most = max(answer.count.pruned, key=lambda reason: answer.count.pruned[reason])
+        return (
+            f"{cluster.gpus:,} GPUs and a batch of {job.global_batch:,} sequences divide into no "
+            f"layout (mostly: {most})"
+        )
+    device = cluster.accelerator
+    have = (limits or Limits()).headroom * (device.reported_bytes or device.hbm_bytes)
+    return (
+        f"the leanest layout needs {format_si(answer.smallest_bytes, 'B')} on a device, "
+        f"{format_si(have, 'B')} may be filled"
     )
 
 

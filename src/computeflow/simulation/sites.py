@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import tomllib
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, ClassVar, Literal
 
 from computeflow import codec
-from computeflow.catalog.files import packaged_rows
+from computeflow.catalog.files import packaged_rows, parse_toml
 from computeflow.catalog.rows import Cooling, Row, Tier
 from computeflow.errors import InputError, UnknownNameError
 from computeflow.simulation.conditions import Basis, Input, inputs
@@ -132,10 +131,7 @@ class Sites:
 
 def load_sites(text: str | None = None) -> Sites:
     source = (DATA / "sites.toml").read_text(encoding="utf-8") if text is None else text
-    try:
-        data: Any = tomllib.loads(source)
-    except tomllib.TOMLDecodeError as error:
-        raise InputError(f"sites: not TOML: {error}") from None
+    data = parse_toml(source, "sites")
     _refuse_offers(data)
     return codec.decode(Sites, data, "sites")
 

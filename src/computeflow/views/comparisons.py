@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from computeflow.comparison.workloads import Advice
 
 DAY = 86400.0
-_NAMED = 8
-"""Points of the front that can be named without touching."""
+_NAME_ROOM = 0.12
+"""Between two names, in powers of ten of dollars: the figure is 400 pixels high for two or three."""
 
 
 def one_per_type(results: Sequence[Result]) -> list[Result]:
@@ -332,12 +332,19 @@ def _front(results: Sequence[Result]) -> Data:
 
 
 def _names(results: Sequence[Result]) -> Data:
-    """Left of the points. The report leaves this trace, by its `uid`, out of narrow screens."""
-    points = [_point(result) for result in results[:_NAMED]]
+    """Left of the points, where no other name stands. The report leaves this trace, by its `uid`, out
+    of narrow screens.
+    """
+    named: list[Result] = []
+    for result in results:
+        height = math.log10(_point(result)[1])
+        if all(abs(height - math.log10(_point(other)[1])) > _NAME_ROOM for other in named):
+            named.append(result)
+    points = [_point(result) for result in named]
     return {
         "type": "scatter", "mode": "text", "uid": "wide", "showlegend": False, "hoverinfo": "skip",
         "x": [x for x, _ in points], "y": [y for _, y in points], "cliponaxis": False,
-        "text": [f"{r.offering.provider}, {r.gpus:,} {r.offering.accelerator}  " for r in results],
+        "text": [f"{r.offering.provider}, {r.gpus:,} {r.offering.accelerator}  " for r in named],
         "textposition": "middle left",
     }  # fmt: skip
 

@@ -10,10 +10,9 @@ from computeflow.catalog import Catalog, find_model
 from computeflow.catalog.rows import Row
 from computeflow.cluster.machine import usual_cluster
 from computeflow.comparison.building.inputs import load_rows
-from computeflow.comparison.size import why_no_plan
 from computeflow.errors import InputError
 from computeflow.ledger import Ledger
-from computeflow.planning import plan
+from computeflow.planning import plan, why_no_plan
 from computeflow.prediction import Prediction
 from computeflow.scheduling import Policy, Spares
 from computeflow.simulation import find_failures, simulate, usual_conditions
