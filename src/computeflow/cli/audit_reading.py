@@ -15,9 +15,8 @@ from computeflow.errors import InputError
 from computeflow.ledger import Gap, Ledger, gaps, ledger_from_data
 from computeflow.telemetry.audit import Audit, Settings, audit_files
 from computeflow.telemetry.engines import Engine
-from computeflow.telemetry.job import Work
 from computeflow.telemetry.kineto.measured import Options
-from computeflow.telemetry.observed import Asked, Observed
+from computeflow.telemetry.observed import Asked, ModelWork, Observed
 from computeflow.telemetry.registry import TRACE, observe, sort_files
 from computeflow.workload import flops_per_token
 
@@ -48,7 +47,7 @@ class Reader:
     options: Options
     asked: Asked
     device: str | None
-    work: Work | None
+    work: ModelWork | None
     engine: Engine
     cache: bool
 
@@ -125,7 +124,7 @@ def parse_steps(text: str | None) -> tuple[int | None, int | None]:
 
 def work_of(
     model: str | None, global_batch: int | None, seq_len: int | None, facts: Catalog
-) -> Work | None:
+) -> ModelWork | None:
     """Of all ranks together in one step; None where the trace's shapes are to say it."""
     if model is None:
         if global_batch or seq_len:
@@ -136,4 +135,4 @@ def work_of(
     if not (0 < global_batch < 10**9 and 0 < seq_len < 10**9):
         raise InputError("--global-batch and --seq-len: above zero")
     each, tokens = flops_per_token(find_model(facts, model), seq_len), global_batch * seq_len
-    return Work(flops_per_step=tokens * each.total, full_flops_per_step=tokens * each.palm)
+    return ModelWork(flops_per_step=tokens * each.total, full_flops_per_step=tokens * each.palm)

@@ -22,9 +22,10 @@ from computeflow.catalog import Catalog
 from computeflow.catalog.rows import Accelerator
 from computeflow.errors import ComputeFlowError, InputError
 from computeflow.telemetry.engines import Engine, Progress, each
-from computeflow.telemetry.job import Job, Work, job_ledger
+from computeflow.telemetry.job import Job, job_ledger
 from computeflow.telemetry.kineto.measured import Options, RankMeasured
 from computeflow.telemetry.kineto.rank import measure_rank
+from computeflow.telemetry.observed import ModelWork
 from computeflow.telemetry.sources import find_traces
 
 CACHE = ".computeflow"
@@ -49,7 +50,7 @@ class Settings:
     options: Options = field(default_factory=Options)
     accelerator: Accelerator | None = None
     """Where the driver's name of the device is not known."""
-    work: Work | None = None
+    work: ModelWork | None = None
     """Where the model's FLOPs are not to be taken from shapes."""
     engine: Engine = "local"
     cache: bool = True

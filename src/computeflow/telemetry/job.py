@@ -16,6 +16,7 @@ from computeflow.catalog.rows import Accelerator
 from computeflow.errors import InputError
 from computeflow.ledger import Cause, Entry, Ledger, Peak, Window
 from computeflow.telemetry.kineto.measured import RankMeasured
+from computeflow.telemetry.observed import ModelWork
 from computeflow.telemetry.waits import Wait, Waits, find_waits
 
 UNEQUAL = 0.005
@@ -52,21 +53,11 @@ class Job:
     notes: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Work:
-    """What the model asked for, where it is not read from the trace's shapes."""
-
-    flops_per_step: float
-    """Of all ranks together."""
-    full_flops_per_step: float
-    """With attention counted whole."""
-
-
 def job_ledger(
     ranks: Sequence[RankMeasured],
     accelerator: Accelerator | None,
     *,
-    work: Work | None = None,
+    work: ModelWork | None = None,
 ) -> Job:
     ranks = _of_one_job(ranks)
     if work is not None:
@@ -129,7 +120,7 @@ def _of_one_job(ranks: Sequence[RankMeasured]) -> list[RankMeasured]:
     return list(found.values())
 
 
-def _with_work(rank: RankMeasured, work: Work, world: int) -> RankMeasured:
+def _with_work(rank: RankMeasured, work: ModelWork, world: int) -> RankMeasured:
     """An equal share of the model's FLOPs."""
     steps = max(len(rank.steps), 1)
     flops, full = work.flops_per_step / world, work.full_flops_per_step / world

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from computeflow.catalog import Catalog
+from computeflow.catalog import Accelerator, Catalog
 from computeflow.ledger import Finding, Ledger
 
 
@@ -52,6 +52,15 @@ class Observed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ModelWork:
+    """FLOPs that the model asks for in one step of all ranks, where no recording states them."""
+
+    flops_per_step: float
+    full_flops_per_step: float
+    """With attention counted whole."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
     """What every source may need to know beside its files."""
 
@@ -59,6 +68,9 @@ class Asked:
     start: float | None = None
     """Unix time; earlier is not asked for."""
     end: float | None = None
+    work: ModelWork | None = None
+    accelerator: Accelerator | None = None
+    """As the user names it, where a source does not."""
 
 
 class Source(Protocol):
