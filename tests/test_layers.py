@@ -10,6 +10,7 @@ import pytest
 
 PACKAGE = Path(__file__).parents[1] / "src" / "computeflow"
 LAYERS = [
+    {"_lazy"},
     {"errors"},
     {"units"},
     {"codec", "recorder"},

@@ -4,10 +4,7 @@ The names below are imported when they are first used, so that `import computefl
 and a part that lives in a training process pulls in nothing else.
 """
 
-from __future__ import annotations
-
-import importlib
-from typing import Any
+from computeflow._lazy import lazy_exports
 
 __version__ = "0.1.0"
 
@@ -22,13 +19,4 @@ _EXPORTS = {
     "load_catalog": "catalog",
 }
 __all__ = ["__version__", *_EXPORTS]
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _EXPORTS:
-        raise AttributeError(f"module 'computeflow' has no attribute {name!r}")
-    return getattr(importlib.import_module(f"computeflow.{_EXPORTS[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    return __all__
+__getattr__, __dir__ = lazy_exports(__name__, _EXPORTS)

@@ -10,6 +10,8 @@ import os
 import sys
 from collections.abc import Sequence
 
+__all__ = ["main", "run"]
+
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the program; every expected failure is one line on stderr and an exit code."""

@@ -4,10 +4,7 @@ The names below are imported when they are first used: a command shows one kind 
 should not wait for the others.
 """
 
-from __future__ import annotations
-
-import importlib
-from typing import Any
+from computeflow._lazy import lazy_exports
 
 _EXPORTS = {
     "Column": "tables",
@@ -29,13 +26,4 @@ _EXPORTS = {
     "to_text": "tables",
 }
 __all__ = [*_EXPORTS]
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _EXPORTS:
-        raise AttributeError(f"module 'computeflow.views' has no attribute {name!r}")
-    return getattr(importlib.import_module(f"computeflow.views.{_EXPORTS[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    return __all__
+__getattr__, __dir__ = lazy_exports(__name__, _EXPORTS)

@@ -3,3 +3,15 @@
 Start with `source.AccountingSource`; `books.keep_books` makes the ledger; `blame.blame` says which
 failed jobs followed a fault on one of their nodes.
 """
+
+from computeflow._lazy import lazy_exports
+
+_EXPORTS = {
+    "Accounting": "facts",
+    "AccountingSource": "source",
+    "Blame": "blame",
+    "Row": "facts",
+    "Suspect": "suspects",
+}
+__all__ = [*_EXPORTS]
+__getattr__, __dir__ = lazy_exports(__name__, _EXPORTS)

@@ -3,3 +3,15 @@
 Start with `source.KernelLogSource`; `signs.sign_of` classifies a message; `stamps.stamp_of` reads when
 and where a line was written.
 """
+
+from computeflow._lazy import lazy_exports
+
+_EXPORTS = {
+    "Burn": "burn",
+    "Fault": "folding",
+    "GpuBurnSource": "burn",
+    "KernelLogSource": "source",
+    "KernelLogs": "source",
+}
+__all__ = [*_EXPORTS]
+__getattr__, __dir__ = lazy_exports(__name__, _EXPORTS)

@@ -2,3 +2,15 @@
 
 Start with `source.MetricsSource` for files and `server.observe_server` for an address.
 """
+
+from computeflow._lazy import lazy_exports
+
+_EXPORTS = {
+    "GpuFigures": "facts",
+    "MetricsFacts": "facts",
+    "MetricsSource": "source",
+    "SETTINGS": "fields",
+    "observe_server": "server",
+}
+__all__ = [*_EXPORTS]
+__getattr__, __dir__ = lazy_exports(__name__, _EXPORTS)

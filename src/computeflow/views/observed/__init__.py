@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from computeflow.telemetry.joining import Together
     from computeflow.telemetry.observed import Observed
 
+__all__ = ["observed_tables", "together_table"]
+
 _MODULES = {
     "flight-recorder": "flight", "op-timeline": "whatif", "log": "logs", "metrics": "metrics",
     "accounting": "accounting", "kernel-log": "kernel",

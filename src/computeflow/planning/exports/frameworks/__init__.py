@@ -4,9 +4,7 @@ from computeflow.planning.exports.frameworks.accelerate import Accelerate
 from computeflow.planning.exports.frameworks.deepspeed import DeepSpeed
 from computeflow.planning.exports.frameworks.fsdp2 import Fsdp2
 from computeflow.planning.exports.frameworks.maxtext import MaxText
-from computeflow.planning.exports.frameworks.megatron.arguments import Megatron
-from computeflow.planning.exports.frameworks.megatron.bridge import MegatronBridge
-from computeflow.planning.exports.frameworks.megatron.nemo import Nemo
+from computeflow.planning.exports.frameworks.megatron import Megatron, MegatronBridge, Nemo
 from computeflow.planning.exports.frameworks.settings import Framework
 from computeflow.planning.exports.frameworks.torchtitan import Torchtitan
 from computeflow.planning.exports.frameworks.trainer import Trainer
