@@ -1,10 +1,10 @@
-# ComputeFlow. `make demo` shows it, `make test` proves it; both set up .venv first.
+# ComputeFlow. `make demo` shows it, `make test` and `make live` prove it; each sets up .venv first.
 SHELL := /bin/bash
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-# Debian packages that some tests need; `make system` installs them, plain `make test` skips without.
+# Debian packages that the live tests need; `make system` installs them, `make live` skips without.
 SYSTEM_PACKAGES := chromium e2fsprogs iproute2 prometheus util-linux victoria-metrics
 # The trainer and the probe are tested on CPUs; any torch from 2.6 on will do.
 TORCH ?= torch==2.13.0
@@ -12,7 +12,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --progre
 
 export COMPUTEFLOW_DATA ?= $(abspath ../shared/data)
 
-.PHONY: demo test system proofs setup docs lint clean help
+.PHONY: demo test live system proofs setup docs lint clean help
 
 help:
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 16
@@ -43,9 +43,13 @@ demo: $(STAMP)  ## probe this machine, plan a job, audit a real recording with f
 	@echo
 	@echo 'The report: file://$(abspath build/audit.html)'
 
-test: $(STAMP) lint  ## lint, types and tests
+test: $(STAMP) lint  ## lint, types and the tests that start nothing big
 	@echo "[test] pytest"
-	@$(BIN)/python -m pytest -n 2
+	@$(BIN)/python -m pytest -n 2 -m 'not live'
+
+live: $(STAMP)  ## the tests with real servers, browsers, Ray and training
+	@echo "[live] pytest"
+	@$(BIN)/python -m pytest -n 2 -m live -rs
 
 lint: $(STAMP)
 	@echo "[test] ruff, mypy"
@@ -53,7 +57,7 @@ lint: $(STAMP)
 	@$(BIN)/ruff format --check --quiet .
 	@$(BIN)/mypy --no-error-summary
 
-system:  ## install the Debian packages that some tests need
+system:  ## install the Debian packages that the live tests need
 	@missing=$$(for p in $(SYSTEM_PACKAGES); do dpkg -s $$p >/dev/null 2>&1 || echo $$p; done); \
 	if [ -n "$$missing" ]; then \
 	  echo "[system] installing" $$missing; \

@@ -374,6 +374,7 @@ def test_hostile_names_stay_text(tmp_path: Path) -> None:
     assert page.text.count(HOSTILE) >= 10
 
 
+@pytest.mark.live
 def test_chromium_draws_all_64_ranks_without_a_complaint(cases: Cases, tmp_path: Path) -> None:
     file = tmp_path / "report.html"
     file.write_text(report_html("64 ranks", cases["64 ranks"]), encoding="utf-8")
@@ -428,6 +429,7 @@ UNLIKE_THE_PAGE = """[...document.querySelectorAll('.main-svg text')].filter(tex
   getComputedStyle(text).fill != getComputedStyle(document.body).color).map(text => text.textContent)"""
 
 
+@pytest.mark.live
 @pytest.mark.parametrize("colours", ["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 390])
 @pytest.mark.parametrize("name", ["healthy", "faulty", "64 ranks"])
@@ -446,6 +448,7 @@ def test_a_report_reads_on_any_screen(
     page.close()
 
 
+@pytest.mark.live
 def test_nothing_hostile_runs_and_hover_shows_names_as_they_are(
     browser: Any, tmp_path: Path
 ) -> None:
@@ -461,6 +464,7 @@ def test_nothing_hostile_runs_and_hover_shows_names_as_they_are(
     page.close()
 
 
+@pytest.mark.live
 def test_a_browser_that_cannot_unpack_says_so_and_keeps_the_tables(
     cases: Cases, browser: Any, tmp_path: Path
 ) -> None:
@@ -475,6 +479,7 @@ def test_a_browser_that_cannot_unpack_says_so_and_keeps_the_tables(
     page.close()
 
 
+@pytest.mark.live
 def test_on_paper_every_figure_is_whole_at_once(cases: Cases, browser: Any, tmp_path: Path) -> None:
     file = tmp_path / "report.html"
     file.write_text(report_html("paper", cases["faulty"]), encoding="utf-8")

@@ -256,6 +256,7 @@ RUNS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
+@pytest.mark.live
 @pytest.mark.parametrize("sharding", RUNS)
 def test_the_fsdp2_file_trains_on_two_ranks_as_one_process_does(
     sharding: str, tmp_path: Path
@@ -290,6 +291,7 @@ def trained_alone(file: Path) -> list[float]:
     return losses
 
 
+@pytest.mark.live
 def test_the_fsdp2_file_stops_on_fewer_ranks_than_planned(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     file = tmp_path / "fsdp2.py"

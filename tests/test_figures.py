@@ -303,6 +303,7 @@ def in_a_browser(page: Path) -> tuple[str, list[str]]:
     return done.stdout, [line for line in done.stderr.splitlines() if ":CONSOLE:" in line]
 
 
+@pytest.mark.live
 def test_a_browser_draws_every_figure_without_a_complaint(tmp_path: Path) -> None:
     figures = every_figure(HOSTILE)
     page = tmp_path / "report.html"
@@ -314,6 +315,7 @@ def test_a_browser_draws_every_figure_without_a_complaint(tmp_path: Path) -> Non
         assert 'class="main-svg"' in drawn[place : drawn.index("<figcaption>", place)]
 
 
+@pytest.mark.live
 def test_the_browser_complains_about_a_request(tmp_path: Path) -> None:
     page = tmp_path / "report.html"
     text = report_html("t", every_figure()[:1])

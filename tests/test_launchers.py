@@ -366,6 +366,7 @@ def launch(folder: Path, setup: Setup, terms: Terms, nodes: list[str]) -> list[s
     return sorted(lines)
 
 
+@pytest.mark.live
 def test_torchrun_really_trains_on_two_ranks(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     if shutil.which("torchrun", path=str(Path(sys.executable).parent)) is None:
@@ -376,6 +377,7 @@ def test_torchrun_really_trains_on_two_ranks(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.live
 def test_torchrun_keeps_the_order_of_nodes(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     with socket.socket() as free:

@@ -81,6 +81,7 @@ def check_sick(found: Observed) -> None:
     assert (xid.node, xid.gpu) == ("node-0", "5")
 
 
+@pytest.mark.live
 @pytest.mark.parametrize("server", SERVERS)
 def test_a_real_server_shows_the_throttled_gpu_and_the_idle_allocation(
     server: Callable[..., Any], tmp_path: Path
@@ -96,6 +97,7 @@ def test_a_real_server_shows_the_throttled_gpu_and_the_idle_allocation(
     assert one.clock_max_hertz == 1.98e9 and one.memory_temperature_most is None
 
 
+@pytest.mark.live
 @pytest.mark.parametrize("server", SERVERS)
 def test_a_real_server_of_a_healthy_fleet_gives_no_finding(
     server: Callable[..., Any], tmp_path: Path
@@ -107,6 +109,7 @@ def test_a_real_server_of_a_healthy_fleet_gives_no_finding(
     assert not [one for one in found.happenings if one.fault]
 
 
+@pytest.mark.live
 def test_a_window_in_pieces_is_the_same_window(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -117,6 +120,7 @@ def test_a_window_in_pieces_is_the_same_window(
     assert codec.encode(parts.facts) == codec.encode(whole.facts)
 
 
+@pytest.mark.live
 def test_a_live_scrape_is_read_by_the_servers_clock(tmp_path: Path) -> None:
     with exporter(SICK) as target, prometheus(tmp_path / "server", scrape=target) as address:
         until = time.monotonic() + 30

@@ -89,6 +89,7 @@ def _group(root: Path) -> Iterator[Path]:
     group.rmdir()
 
 
+@pytest.mark.live
 def test_a_healthy_machine_passes(tmp_path: Path) -> None:
     found = probe("--storage", str(tmp_path), "--accept")
     assert bad(found) <= {"host steal"}  # a shared host may be busy; that is its fault, and said
@@ -97,6 +98,7 @@ def test_a_healthy_machine_passes(tmp_path: Path) -> None:
     assert "collectives" in found["probes"][0]["unavailable"]
 
 
+@pytest.mark.live
 def test_a_cpu_quota_is_found(cpu_group: Path, tmp_path: Path) -> None:
     (cpu_group / "cpu.cfs_quota_us").write_text("50000")
     found = probe("--storage", str(tmp_path), "--accept", group=cpu_group)
@@ -129,6 +131,7 @@ def loop_disk(tmp_path: Path) -> Iterator[tuple[Path, str]]:
     subprocess.run([losetup, "-d", device], check=True)
 
 
+@pytest.mark.live
 def test_a_slow_disk_is_found_against_an_earlier_probe(
     loop_disk: tuple[Path, str], io_group: Path, tmp_path: Path
 ) -> None:
@@ -198,6 +201,7 @@ def probe_both(hosts: tuple[str, str], folder: Path, *flags: str) -> dict[str, A
     return found
 
 
+@pytest.mark.live
 def test_a_slow_link_is_found_against_an_earlier_probe(
     two_hosts: tuple[str, str], tmp_path: Path
 ) -> None:
@@ -214,6 +218,7 @@ def test_a_slow_link_is_found_against_an_earlier_probe(
     assert bad(slow) >= {f"{name} x2" for name in OPERATIONS}
 
 
+@pytest.mark.live
 def test_tasks_of_srun_find_each_other(tmp_path: Path) -> None:
     """The environment that srun sets, without Slurm itself."""
     running = []
@@ -243,6 +248,7 @@ def test_the_first_host_of_a_slurm_list_is_the_master(nodes: str, first: str) ->
     assert first_host(nodes) == first
 
 
+@pytest.mark.live
 def test_a_ray_cluster_is_probed_node_by_node_and_its_absence_is_one_line(tmp_path: Path) -> None:
     pytest.importorskip("ray", reason="pip install ray")
     from ray.cluster_utils import Cluster
@@ -348,6 +354,7 @@ def write_corpus(folder: Path, count: int, lines: int) -> None:
         (folder / f"part-{number}.jsonl").write_text(text)
 
 
+@pytest.mark.live
 def test_the_data_pipeline_has_a_ceiling_and_advice(tmp_path: Path) -> None:
     write_corpus(tmp_path / "corpus", count=3, lines=500)
     (tmp_path / "corpus" / "notes.md").write_text("not data")
@@ -371,15 +378,17 @@ def test_the_data_pipeline_has_a_ceiling_and_advice(tmp_path: Path) -> None:
     ],
 )
 def test_a_wrong_argument_is_one_line_and_exit_2(
-    flags: list[str], words: str, tmp_path: Path
-) -> None:
-    done = subprocess.run(
-        [*PROGRAM, *flags], capture_output=True, text=True, check=False, cwd=tmp_path
-    )
-    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
-    assert words in done.stderr
+    flags: list[str], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    code = run([*PROGRAM[3:], *flags])
+    said = capsys.readouterr().err
+    assert (code, said.count("\n")) == (2, 1), said
+    assert words in said
 
 
+@pytest.mark.live
 def test_a_calibration_carries_its_provenance(tmp_path: Path) -> None:
     probe("--storage", str(tmp_path), "--repeats", "2", "--calibration", str(tmp_path / "c.json"))
     calibration = json.loads((tmp_path / "c.json").read_text())

@@ -191,6 +191,7 @@ def test_a_replica_does_not_depend_on_the_runs_beside_it() -> None:
     assert alone.seconds.tobytes() == together.seconds.tobytes()
 
 
+@pytest.mark.live
 def test_ray_gives_the_same_bytes() -> None:
     pytest.importorskip("ray")
     run = by_time(a_run(gpus=512), 20)
