@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from computeflow.catalog.files import parse_toml, read_text
 from computeflow.errors import UnknownNameError
 
 PACKAGED = Path(__file__).with_name("parameters.toml")
@@ -46,7 +46,7 @@ class Parameters:
 
 
 def load_parameters(path: Path = PACKAGED) -> Parameters:
-    rows = tomllib.loads(path.read_text())["parameters"]
+    rows = parse_toml(read_text(path), str(path))["parameters"]
     priors = np.array([row["prior"] for row in rows.values()], np.float64)
     return Parameters(
         names=tuple(rows),

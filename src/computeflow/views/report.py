@@ -18,6 +18,7 @@ from pathlib import Path
 from string import Template
 
 from computeflow import __version__
+from computeflow.catalog.files import read_text
 from computeflow.errors import UnavailableError
 from computeflow.views.cards import Cards, cards_html
 from computeflow.views.figures import OWNERS, Figure
@@ -37,7 +38,7 @@ def report_html(title: str, parts: Sequence[Part]) -> str:
         else _table(part)
         for part in parts
     ]  # fmt: skip
-    page = Template(Path(__file__).with_name("report.html").read_text(encoding="utf-8"))
+    page = Template(read_text(Path(__file__).with_name("report.html")))
     return page.substitute(
         title=escape(title),
         body="\n".join(body),

@@ -9,10 +9,11 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Mapping
-from importlib import resources
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from computeflow.catalog.files import read_text
 from computeflow.errors import InputError
 from computeflow.planning.exports.frameworks.settings import (
     Settings,
@@ -89,8 +90,7 @@ class Fsdp2:
 
 
 def _template() -> str:
-    folder = resources.files("computeflow.planning.exports.frameworks")
-    return folder.joinpath("fsdp2_template.py.txt").read_text(encoding="utf-8")
+    return read_text(Path(__file__).with_name("fsdp2_template.py.txt"))
 
 
 def _plan(setup: Setup, framework: Fsdp2) -> dict[str, Any]:

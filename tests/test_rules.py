@@ -1,0 +1,137 @@
+"""Rules of CONTRIBUTING.md: where a third-party library is imported, who touches the machine."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parents[1] / "src" / "computeflow"
+HOMES = {
+    "click": ("cli/",),
+    "duckdb": ("telemetry/whatif/trace.py",),
+    "isal": ("telemetry/inflate.py",),
+    "jax": ("telemetry/xplane/reader.py",),
+    "msgspec": (
+        "codec.py", "telemetry/kineto/events.py", "telemetry/logs/mllog.py",
+        "telemetry/logs/tables.py",  # decoding is the cost of traces and of logs in JSON
+    ),
+    "numpy": ("",),
+    "plotly": ("views/report.py",),
+    "prometheus_client": ("telemetry/metrics/text.py",),
+    "pynvml": ("lab/sensors.py",),
+    "ray": ("lab/probe/on_ray.py", "telemetry/engines.py"),  # on each node; over files or replicas
+    "rich": ("views/tables.py", "cli/output.py"),  # tables; the terminal that shows them
+    "scipy": ("prediction/validation/fitting.py",),
+    "torch": ("lab/", "cli/probe.py"),  # cli/probe.py: the name of the device
+    "yaml": ("planning/exports/frameworks/yaml_text.py",),
+}  # fmt: skip
+"""Where each library may be imported: areas (with a slash) or modules."""
+EAGER = {"click", "msgspec", "numpy", "torch"}
+"""Libraries that modules may import at their top; all others are imported when they are used."""
+
+OPEN_FILES = (
+    "cli/", "lab/", "telemetry/",
+    "catalog/files.py", "catalog/loading.py", "catalog/huggingface.py",
+    # These open packaged data by themselves; they are to call catalog.files.
+    "comparison/serving.py", "comparison/terms.py", "diagnosis/figures.py",
+    "simulation/sites.py", "simulation/traces.py",
+)  # fmt: skip
+READ_CLOCKS = ("cli/", "lab/", "telemetry/metrics/server.py")  # a server gets so many seconds
+PRINT = ("cli/", "lab/")
+FILE_CALLS = set(
+    "exists glob is_dir is_file iterdir mkdir open read_bytes read_text rename rglob stat touch "
+    "unlink write_bytes write_text".split()
+)
+CLOCK_CALLS = set(
+    "date.today datetime.now datetime.today datetime.utcnow time.monotonic time.perf_counter "
+    "time.process_time time.sleep time.time".split()
+)
+
+MODULES = [str(path.relative_to(PACKAGE)) for path in sorted(PACKAGE.rglob("*.py"))]
+
+
+def libraries(tree: ast.Module) -> Iterator[tuple[str, bool]]:
+    """Third-party libraries that a module imports, by statement or by name; whether at its top."""
+    for node in ast.walk(tree):
+        names: list[str] = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names = [node.module]
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
+            names = [a.value for a in node.args if isinstance(a, ast.Constant)]
+        for name in names:
+            library = name.partition(".")[0]
+            if library != "computeflow" and library not in sys.stdlib_module_names:
+                yield library, node in tree.body
+
+
+def effects(tree: ast.Module) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Calls that print, read a clock or touch files, with the places where such calls may be."""
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call):
+            continue
+        call = ast.unparse(node.func)
+        if call == "print":
+            yield PRINT, call
+        elif ".".join(call.split(".")[-2:]) in CLOCK_CALLS:
+            yield READ_CLOCKS, call
+        elif call == "open" or (
+            isinstance(node.func, ast.Attribute) and node.func.attr in FILE_CALLS
+        ):
+            yield OPEN_FILES, call
+
+
+def broken_rules(module: str, source: str) -> list[str]:
+    tree = ast.parse(source)
+    imports = [
+        library
+        for library, at_top in libraries(tree)
+        if not module.startswith(HOMES.get(library, ())) or (at_top and library not in EAGER)
+    ]
+    return imports + [call for places, call in effects(tree) if not module.startswith(places)]
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_a_module_keeps_the_rules(module: str) -> None:
+    assert broken_rules(module, (PACKAGE / module).read_text()) == []
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import click",
+        "def f():\n    from torch import nn",
+        "import_module('jax.profiler')",
+        "import requests",
+        "print(1)",
+        "open('x')",
+        "(DATA / 'x.toml').read_text()",
+        "datetime.datetime.now(tz=UTC)",
+        "time.monotonic()",
+    ],
+)
+def test_a_module_that_breaks_a_rule_is_caught(source: str) -> None:
+    assert broken_rules("ledger/book.py", source)
+
+
+def test_a_slow_library_is_not_imported_at_the_top_of_its_module() -> None:
+    assert broken_rules("views/report.py", "import plotly") == ["plotly"]
+    assert broken_rules("views/report.py", "def f():\n    import plotly") == []
+
+
+@pytest.mark.parametrize(
+    ("place", "what"),
+    [(place, library) for library, places in HOMES.items() for place in places]
+    + [(place, "files") for place in OPEN_FILES] + [(place, "clock") for place in READ_CLOCKS],
+)  # fmt: skip
+def test_every_exception_is_needed(place: str, what: str) -> None:
+    trees = [ast.parse((PACKAGE / m).read_text()) for m in MODULES if m.startswith(place)]
+    kinds = {"files": OPEN_FILES, "clock": READ_CLOCKS}
+    assert any(
+        what in dict(libraries(tree)) or kinds.get(what) in dict(effects(tree)) for tree in trees
+    )
