@@ -63,7 +63,7 @@ def libraries(tree: ast.Module) -> Iterator[tuple[str, bool]]:
         elif isinstance(node, ast.ImportFrom) and node.module:
             names = [node.module]
         elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
-            names = [a.value for a in node.args if isinstance(a, ast.Constant)]
+            names = [str(a.value) for a in node.args if isinstance(a, ast.Constant)]
         for name in names:
             library = name.partition(".")[0]
             if library != "computeflow" and library not in sys.stdlib_module_names:
