@@ -246,7 +246,7 @@ class Quiet(BaseHTTPRequestHandler):
     def answer(self) -> None:
         self.reply(b"{}")
 
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
+    def log_message(self, format: str, *args: Any) -> None:
         pass
 
     def reply(self, body: bytes, kind: str = "application/json", status: int = 200) -> None:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -44,7 +45,7 @@ FACTS = load_catalog()
 DAY = 86400.0
 
 
-def observe(*paths: Path, gpus: int | None = None, **asked: float) -> Observed:
+def observe(*paths: Path, gpus: int | None = None, **asked: Any) -> Observed:
     source = AccountingSource(gpus=gpus)
     assert all(source.recognises(path, head_of(path)) for path in paths)
     (observed,) = source.observe(paths, Asked(catalog=FACTS, **asked))

@@ -7,6 +7,7 @@ import json
 import re
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -38,7 +39,7 @@ def log(folder: Path, *lines: str, name: str = "kern.log") -> Path:
     return path
 
 
-def observe(*paths: Path, **asked: float) -> Observed:
+def observe(*paths: Path, **asked: Any) -> Observed:
     assert all(SOURCE.recognises(path, head_of(path)) for path in paths)
     (observed,) = SOURCE.observe(paths, Asked(catalog=FACTS, **asked))
     return observed

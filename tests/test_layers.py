@@ -13,11 +13,12 @@ LAYERS = [
     {"_lazy"},
     {"errors"},
     {"units"},
-    {"codec", "recorder"},
+    {"codec", "engines", "recorder"},
     {"ledger", "catalog"},
     {"workload", "cluster"},
     {"prediction", "telemetry", "economics"},
     {"planning", "diagnosis"},
+    {"auditing"},
     {"scheduling"},
     {"simulation"},
     {"comparison"},
@@ -25,6 +26,7 @@ LAYERS = [
     {"actions"},
     {"lab"},
     {"views"},
+    {"answers"},
     {"web", "cli"},
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}

@@ -9,6 +9,7 @@ from computeflow._lazy import lazy_exports
 __version__ = "0.1.0"
 
 _EXPORTS = {
+    "Answer": "answers",
     "Catalog": "catalog",
     "Entry": "ledger",
     "Finding": "ledger",
@@ -17,6 +18,7 @@ _EXPORTS = {
     "find_model": "catalog",
     "gaps": "ledger",
     "load_catalog": "catalog",
+    "predict": "answers",
 }
 __all__ = ["__version__", *_EXPORTS]
 __getattr__, __dir__ = lazy_exports(__name__, _EXPORTS)

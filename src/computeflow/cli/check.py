@@ -8,10 +8,11 @@ from typing import Any
 
 import click
 
+from computeflow.answers.predictions import prediction_data
+from computeflow.answers.requests import reading_data
 from computeflow.catalog import load_catalog
 from computeflow.cli.jobs import asked, cluster_of, format_option, place_options
 from computeflow.cli.output import catalog_option, emit, output_option
-from computeflow.cli.predict import prediction_data, reading_data
 from computeflow.planning.exports.model import Setup
 from computeflow.planning.exports.terms import FrameworkTerms
 from computeflow.planning.review import review

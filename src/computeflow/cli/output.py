@@ -17,6 +17,7 @@ from computeflow.errors import InputError
 from computeflow.views.tables import WIDTH, Table, to_rich, to_text
 
 if TYPE_CHECKING:
+    from computeflow.answers import Answer
     from computeflow.views.report import Part
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -91,6 +92,22 @@ class Progress:
     def __exit__(self, *_: object) -> None:
         if self._shown:
             sys.stderr.write("\r\x1b[K")
+
+
+def show(answer: Answer, output: str) -> None:
+    """Print the answer as JSON or as tables, whichever was asked for.
+
+    A reader that has gone (`| head`) is no failure, and what follows, the exit code among it, holds.
+    """
+    try:
+        if output == "json":
+            print(codec.to_json(answer.to_dict()))
+        elif sys.stdout is not None and sys.stdout.isatty():
+            _emit_rich(answer.tables())
+        else:
+            print("\n\n".join(to_text(table, _width()) for table in answer.tables()))
+    except BrokenPipeError:
+        silence_stdout()
 
 
 def emit(output: str, data: dict[str, Any], tables: Iterable[Table]) -> None:

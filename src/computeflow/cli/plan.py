@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 
 import click
 
+from computeflow.answers.predictions import prediction_data
+from computeflow.answers.requests import reading_data
 from computeflow.catalog import load_catalog
 from computeflow.cli.jobs import (
     Asked,
@@ -21,7 +23,6 @@ from computeflow.cli.jobs import (
     title_of,
 )  # fmt: skip
 from computeflow.cli.output import catalog_option, emit, html_option, output_option, write_report
-from computeflow.cli.predict import prediction_data, reading_data
 from computeflow.cli.searches import Bounds, Search, batch_sizes, fixed_fields, gpu_counts
 from computeflow.cluster import Cluster, find_cluster, resized
 from computeflow.errors import InputError

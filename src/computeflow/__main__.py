@@ -1,0 +1,3 @@
+from computeflow.cli import main
+
+main()

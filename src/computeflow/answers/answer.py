@@ -1,0 +1,51 @@
+"""`Answer`: what every library function returns, as data, as tables and as a report."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from computeflow.answers.files import write_text
+from computeflow.views.tables import Table, to_html
+
+if TYPE_CHECKING:
+    from computeflow.views.report import Part
+
+
+class Answer(ABC):
+    """A subclass is a frozen dataclass that holds values and knows how they are shown."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data with its `schema`: what `-o json` prints."""
+
+    @abstractmethod
+    def tables(self) -> list[Table]:
+        """What a terminal shows."""
+
+    def parts(self) -> Sequence[Part]:
+        """Tables and figures of the report."""
+        return self.tables()
+
+    @property
+    def title(self) -> str:
+        return self.tables()[0].title
+
+    @property
+    def exit_code(self) -> int:
+        """0, or 3 where the answer is that there are problems."""
+        return 0
+
+    def _repr_html_(self) -> str:
+        return "".join(to_html(table) for table in self.tables())
+
+    def save_html(self, path: str | PathLike[str]) -> None:
+        """Write tables and figures as one file that needs nothing else."""
+        from computeflow.views.report import report_html
+
+        write_text(Path(path), report_html(self.title, self.parts()), "--html")

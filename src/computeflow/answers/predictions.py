@@ -1,0 +1,102 @@
+"""`predict`: a training step before it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Unpack
+
+from computeflow.answers.answer import Answer
+from computeflow.answers.requests import (
+    CatalogFiles,
+    File,
+    JobOnLayoutOptions,
+    Request,
+    choose_cluster,
+    open_catalog,
+    read_calibration,
+    read_request,
+    reading_data,
+)
+from computeflow.ledger import ledger_to_data
+from computeflow.prediction import Prediction
+from computeflow.prediction import predict as predict_step
+from computeflow.views.predictions import prediction_tables
+from computeflow.views.reviews import with_reading
+from computeflow.views.tables import Table
+
+if TYPE_CHECKING:
+    from computeflow.views.report import Part
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PredictAnswer(Answer):
+    request: Request
+    prediction: Prediction
+
+    def to_dict(self) -> dict[str, Any]:
+        reading = self.request.reading
+        return prediction_data(self.prediction) | (reading_data(reading) if reading else {})
+
+    def tables(self) -> list[Table]:
+        summary, ledger = prediction_tables(self.prediction)
+        reading = self.request.reading
+        return [with_reading(summary, reading) if reading else summary, ledger]
+
+    def parts(self) -> Sequence[Part]:
+        from computeflow.views.figures import ledger_figure, memory_figure
+
+        found = self.prediction
+        return [self.tables()[0], ledger_figure(found.ledger), memory_figure(found)]
+
+    @property
+    def title(self) -> str:
+        return self.request.title
+
+
+def predict(
+    model: str | None = None, *, on: str, storage: str | None = None, from_: File | None = None,
+    format: str | None = None, stack: str | None = None, calibration: File | None = None,
+    catalog: CatalogFiles = (), **options: Unpack[JobOnLayoutOptions],
+) -> PredictAnswer:  # fmt: skip
+    """Predict a training step: time with its range, where it goes, memory, power."""
+    facts = open_catalog(catalog)
+    request = read_request(
+        model, choose_cluster(on, storage, facts), facts, options, from_=from_, format=format,
+        stack=stack,
+    )  # fmt: skip
+    return PredictAnswer(
+        request=request,
+        prediction=predict_step(
+            request.job, request.cluster, request.layout, request.stack,
+            calibration=read_calibration(calibration, facts),
+        ),
+    )  # fmt: skip
+
+
+def prediction_data(found: Prediction) -> dict[str, Any]:
+    peak = found.ledger.peak
+    assert peak is not None
+    return {
+        "schema": "computeflow.prediction/1",
+        "step_seconds": found.step_seconds,
+        "step_seconds_range": list(found.step_seconds_range),
+        "tokens_per_second_per_gpu": found.tokens_per_second_per_gpu,
+        "mfu": found.ledger.mfu,
+        "mfu_palm": found.ledger.mfu_palm,
+        "peak_flops": peak.flops,
+        "peak_precision": peak.precision,
+        "memory": {
+            "bytes": found.memory_bytes,
+            "by_owner": found.memory_by_owner,
+            "by_stage": [asdict(stage) for stage in found.memory_by_stage],
+            "fits": found.fits,
+        },
+        "watts_per_gpu": found.watts_per_gpu,
+        "tokens_per_joule": found.tokens_per_joule,
+        "ledger": ledger_to_data(found.ledger),
+        "layout": asdict(found.layout),
+        "stack": found.stack.name,
+        "assumed": list(found.assumed),
+        "calibrated": list(found.calibrated),
+    }

@@ -1,0 +1,179 @@
+"""What a call asks for: keyword arguments, and the file they name, turned into a job on a cluster.
+
+Keywords are named like the fields of `Job` and `Layout`. With `from_` a framework's file says the rest;
+what the caller gives goes before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypedDict
+
+from computeflow.catalog import Catalog, find_model, load_catalog
+from computeflow.catalog.files import read_text
+from computeflow.cluster import Cluster, find_cluster
+from computeflow.errors import InputError, UnknownNameError
+from computeflow.prediction.stack import Stack, find_stack
+from computeflow.units import parse
+from computeflow.workload import Job, Layout
+from computeflow.workload.layout import Offload, Recompute, Ring, Schedule, Sharding, Training
+
+if TYPE_CHECKING:
+    from computeflow.planning.exports.model import Reading
+    from computeflow.prediction.calibration import Calibration
+
+File = str | PathLike[str]
+CatalogFiles = Catalog | Sequence[File]
+"""Rows of the caller's own over the packaged ones, or a catalog that is loaded already."""
+Quantity = float | str
+"""A number in SI units, or a text with its unit: 2e12 or "2T", 3600 or "1h"."""
+
+
+class JobOptions(TypedDict, total=False):
+    """What is trained; what is left out has the default of `Job`."""
+
+    global_batch: int | None
+    seq_len: int | None
+    precision: str
+    optimizer: str
+    training: Training
+    lora_rank: int
+    loss_chunks: int
+    expert_spread: float
+    multi_token: bool
+    bytes_per_token: float
+    checkpoint_steps: int | None
+
+
+class LayoutOptions(TypedDict, total=False):
+    """How it is cut; what is left out has the default of `Layout`."""
+
+    tp: int
+    pp: int
+    vp: int
+    cp: int
+    ep: int
+    etp: int
+    micro_batch: int
+    recompute: Recompute
+    sharding: Sharding
+    replicas: int
+    schedule: Schedule
+    offload: Offload
+    context: Ring
+
+
+class JobOnLayoutOptions(JobOptions, LayoutOptions):
+    """A job and its layout."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """A job on a cluster, as the caller and the file that is named ask for it."""
+
+    catalog: Catalog
+    cluster: Cluster
+    job: Job
+    layout: Layout
+    layout_given: bool
+    """The caller or the file states it; else it is the plain one."""
+    stack: Stack | None
+    """None where neither names one."""
+    reading: Reading | None = None
+    """What a framework's file said."""
+
+    @property
+    def title(self) -> str:
+        return job_title(self.job, self.cluster)
+
+
+def open_catalog(catalog: CatalogFiles) -> Catalog:
+    return catalog if isinstance(catalog, Catalog) else load_catalog([Path(p) for p in catalog])
+
+
+def choose_cluster(on: str, storage: str | None, catalog: Catalog) -> Cluster:
+    cluster = find_cluster(on, catalog)
+    return replace(cluster, storage=catalog.storage[storage]) if storage else cluster
+
+
+def read_request(
+    model: str | None, cluster: Cluster, catalog: Catalog, options: Mapping[str, Any], *,
+    from_: File | None = None, format: str | None = None, stack: str | None = None,
+) -> Request:  # fmt: skip
+    """From keyword arguments alone, or from a configuration with the arguments over it."""
+    given = {name: value for name, value in options.items() if value is not None}
+    if "lora_rank" in given and given.get("training", "full") == "full":
+        raise InputError("--lora-rank goes with --training lora or qlora")
+    if from_ is not None:
+        return _read_file(model, cluster, catalog, given, Path(from_), format, stack)
+    if format is not None:
+        raise InputError("--format goes with --from FILE")
+    needed = {"MODEL": model, "--global-batch": given.get("global_batch"),
+              "--seq-len": given.get("seq_len")}  # fmt: skip
+    if missing := [name for name, value in needed.items() if value is None]:
+        raise InputError(f"missing {' and '.join(missing)}; or --from FILE")
+    assert model is not None
+    cut = _named_like(Layout, given)
+    return Request(
+        catalog=catalog,
+        cluster=cluster,
+        job=Job(model=find_model(catalog, model), **_named_like(Job, given)),
+        layout=Layout(gpus=cluster.gpus, **cut),
+        layout_given=bool(cut),
+        stack=find_stack(stack) if stack else None,
+    )
+
+
+def _read_file(
+    model: str | None, cluster: Cluster, catalog: Catalog, given: dict[str, Any], path: Path,
+    format_name: str | None, stack: str | None,
+) -> Request:  # fmt: skip
+    from computeflow.planning.exports.frameworks import FRAMEWORKS
+    from computeflow.planning.exports.reading import read_file, setup_of
+
+    if format_name is not None and format_name not in FRAMEWORKS:
+        raise UnknownNameError("format", format_name, FRAMEWORKS)
+    reading = read_file(read_text(path), str(path), format_name)
+    stated = given | {key: value for key, value in (("model", model), ("stack", stack)) if value}
+    setup = setup_of(reading, cluster, stated, catalog)
+    return Request(
+        catalog=catalog, cluster=cluster, job=setup.job, layout=setup.layout, layout_given=True,
+        stack=setup.stack, reading=reading,
+    )  # fmt: skip
+
+
+def read_calibration(calibration: File | None, catalog: Catalog) -> Calibration | None:
+    if calibration is None:
+        return None
+    from computeflow.prediction.calibration.file import load_calibration
+
+    return load_calibration(Path(calibration), catalog)
+
+
+def read_quantity(value: Quantity | None, quantity: str) -> float | None:
+    return parse(value, quantity) if isinstance(value, str) else value
+
+
+def reading_data(reading: Reading) -> dict[str, Any]:
+    """What became of a configuration file's keys."""
+    return {
+        "format": reading.format,
+        "unknown": list(reading.unknown),
+        "notes": list(reading.notes),
+    }
+
+
+def job_title(job: Job, cluster: Cluster, gpus: str = "") -> str:
+    size = gpus or f"{cluster.gpus:,}"
+    return (
+        f"{job.model.name} on {size} {cluster.accelerator.name}, {job.global_batch:,} x "
+        f"{job.seq_len:,} tokens a step, {job.precision}"
+    )
+
+
+def _named_like(kind: type, options: Mapping[str, Any]) -> dict[str, Any]:
+    names = {field.name for field in fields(kind)}
+    return {name: value for name, value in options.items() if name in names}

@@ -1,0 +1,111 @@
+"""Values as people type them, the same in every command: 2T tokens, 30d, $2.49, 50TB, 1,024."""
+
+from __future__ import annotations
+
+import datetime
+from pathlib import Path
+from typing import Any
+
+import click
+
+from computeflow.errors import InputError
+from computeflow.units import parse
+
+
+class _Type(click.ParamType):  # type: ignore[type-arg]  # generic in newer releases of click only
+    """A value that says what is wrong with it under the option's name."""
+
+
+class Quantity(_Type):
+    """A number with a unit, as SI."""
+
+    def __init__(self, quantity: str, name: str, *, unit_needed: str = "") -> None:
+        self.quantity, self.name, self.unit_needed = quantity, name, unit_needed
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        if not isinstance(value, str):
+            return float(value)
+        if self.unit_needed and value.strip()[-1:].isdigit():
+            self.fail(f"{value}: say the unit ({self.unit_needed})", param, ctx)
+        try:
+            return parse(value, self.quantity)
+        except InputError as error:
+            self.fail(str(error), param, ctx)
+
+
+class Count(_Type):
+    """A whole number, with commas between thousands or not."""
+
+    name = "count"
+
+    def __init__(self, least: int = 1, most: int = 10**9) -> None:
+        self.least, self.most = least, most
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        text = str(value).replace(",", "").replace("_", "")
+        sign, digits = text[:1] == "-", text.removeprefix("-")
+        if not digits.isdecimal() or len(digits) > 18:
+            self.fail(f"{value!r} is not a whole number", param, ctx)
+        number = -int(digits) if sign else int(digits)
+        if not self.least <= number <= self.most:
+            self.fail(f"{value}: between {self.least:,} and {self.most:,}", param, ctx)
+        return number
+
+
+class Listed(_Type):
+    """Values of one type with commas between them."""
+
+    def __init__(self, kind: Any, name: str) -> None:
+        self.kind, self.name = kind, name
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[Any, ...]:
+        if not isinstance(value, str):
+            return tuple(value)
+        parts = [part.strip() for part in value.split(",")]
+        return tuple(self.kind.convert(part, param, ctx) for part in parts if part)
+
+
+class Day(_Type):
+    name = "date"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> datetime.date:
+        try:
+            return value if isinstance(value, datetime.date) else datetime.date.fromisoformat(value)
+        except ValueError:
+            self.fail(f"{value}: a day, as 2026-11-15", param, ctx)
+
+
+class Pair(_Type):
+    """NAME=VALUE."""
+
+    name = "pair"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, str]:
+        if not isinstance(value, str):
+            return (value[0], value[1])
+        name, equals, text = value.partition("=")
+        if not equals:
+            self.fail(f"{value!r}: write NAME=VALUE", param, ctx)
+        return name, text
+
+
+TOKENS = Quantity("tokens", "tokens")
+DURATION = Quantity("seconds", "time", unit_needed="30d, 12h, 90s")
+USD = Quantity("usd", "usd")
+BYTES = Quantity("bytes", "bytes")
+RATE = Quantity("bytes_per_second", "rate")
+WATTS = Quantity("watts", "watts")
+COUNT = Count()
+COUNTS = Listed(COUNT, "counts")
+NAMES = Listed(click.STRING, "names")
+DAY = Day()
+PAIR = Pair()
+FILE = click.Path(path_type=Path)
