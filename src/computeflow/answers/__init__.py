@@ -10,8 +10,9 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from computeflow.answers.answer import Answer
-    from computeflow.answers.predictions import PredictAnswer, predict
+    from computeflow.answers.answer import Answer as Answer
+    from computeflow.answers.predictions import PredictAnswer as PredictAnswer
+    from computeflow.answers.predictions import predict as predict
 
 _EXPORTS = {
     "Answer": "answer",
