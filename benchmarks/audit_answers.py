@@ -18,9 +18,10 @@ from click.testing import CliRunner
 from benchmarks.audit_traces import CLOCK, SLOWER, Recording, write_slow_rank
 from computeflow.catalog import load_catalog
 from computeflow.cli.audit import audit as audit_command
-from computeflow.telemetry.audit import Audit, audit
+from computeflow.telemetry.audit import audit
 from computeflow.telemetry.engines import each
-from computeflow.telemetry.kineto.measured import Options
+from computeflow.telemetry.traces.job import TracedJob
+from computeflow.telemetry.traces.measured import Options
 
 ROOT = Path(__file__).parents[1]
 OWN = ROOT / "tests" / "data" / "h200_traces"
@@ -196,7 +197,7 @@ def stragglers(judge: Judge, folder: Path, recording: Recording) -> list[str]:
     ]
 
 
-def waited_share(found: Audit, waited: float) -> str:
+def waited_share(found: TracedJob, waited: float) -> str:
     last = max(found.job.ranks, key=lambda rank: rank.waited_for_seconds)
     offsets = found.job.clock_offsets_seconds
     return (

@@ -63,9 +63,9 @@ class _Verbatim(argparse.ArgumentDefaultsHelpFormatter, argparse.RawDescriptionH
 def check(content: bytes, path: Path) -> str:
     """Measured or refused; an AssertionError, or whatever escaped, where it is neither."""
     from computeflow.errors import InputError, LedgerError
-    from computeflow.telemetry.job import job_ledger
-    from computeflow.telemetry.kineto.measured import Options
-    from computeflow.telemetry.kineto.rank import measure_rank
+    from computeflow.telemetry.traces.job import job_ledger
+    from computeflow.telemetry.traces.measured import Options
+    from computeflow.telemetry.traces.rank import measure_rank
 
     path.write_bytes(content)
     began = time.monotonic()
@@ -93,8 +93,8 @@ def guided(seconds: int, seed: int, keep: Path) -> int:
               "or --plain", file=sys.stderr)  # fmt: skip
         return 2
     with atheris.instrument_imports(include=["computeflow.telemetry"]):
-        import computeflow.telemetry.job
-        import computeflow.telemetry.kineto.rank  # noqa: F401
+        import computeflow.telemetry.traces.job
+        import computeflow.telemetry.traces.rank  # noqa: F401
 
     folder = keep / "corpus"
     folder.mkdir(exist_ok=True)
@@ -234,8 +234,8 @@ def long_line(size: int) -> int:
 
 
 def check_long(path: Path) -> str:
-    from computeflow.telemetry.kineto.measured import Options
-    from computeflow.telemetry.kineto.rank import measure_rank
+    from computeflow.telemetry.traces.measured import Options
+    from computeflow.telemetry.traces.rank import measure_rank
 
     found = measure_rank(path, Options())
     return "; ".join([f"{found.events:,} events", *found.left_out])

@@ -13,12 +13,13 @@ import pytest
 from computeflow.catalog import load_catalog
 from computeflow.cli import run
 from computeflow.ledger import Ledger
-from computeflow.telemetry.audit import CACHE, Audit, audit
-from computeflow.telemetry.kineto.groups import account_of
-from computeflow.telemetry.kineto.hta import hta_breakdown
-from computeflow.telemetry.kineto.measured import Options
-from computeflow.telemetry.kineto.rank import measure_rank
+from computeflow.telemetry.audit import CACHE, audit
 from computeflow.telemetry.kineto.reading import read_trace
+from computeflow.telemetry.traces.groups import account_of
+from computeflow.telemetry.traces.hta import hta_breakdown
+from computeflow.telemetry.traces.job import TracedJob
+from computeflow.telemetry.traces.measured import Options
+from computeflow.telemetry.traces.rank import measure_rank
 from kineto_maker import Maker, data_parallel_job
 
 FACTS = load_catalog()
@@ -27,11 +28,11 @@ INDEX: dict[str, dict[str, Any]] = json.loads((TRACES / "index.json").read_text(
 SHARED = Path(os.environ.get("COMPUTEFLOW_DATA", "../shared/data"))
 
 
-def of(*paths: Path, **options: Any) -> Audit:
+def of(*paths: Path, **options: Any) -> TracedJob:
     return audit(paths, FACTS, cache=False, options=Options(**options))
 
 
-def own(name: str) -> Audit:
+def own(name: str) -> TracedJob:
     return of(TRACES / f"{name}.json.gz")
 
 

@@ -27,11 +27,11 @@ from computeflow.catalog import load_catalog
 from computeflow.cli import run
 from computeflow.errors import ComputeFlowError, InputError, LedgerError
 from computeflow.telemetry.audit import CACHE, audit
-from computeflow.telemetry.job import job_ledger
 from computeflow.telemetry.kineto import chunks
-from computeflow.telemetry.kineto.flops import mask_size, operator_work
-from computeflow.telemetry.kineto.measured import Options, RankMeasured
-from computeflow.telemetry.kineto.rank import measure_rank
+from computeflow.telemetry.traces.flops import mask_size, operator_work
+from computeflow.telemetry.traces.job import job_ledger
+from computeflow.telemetry.traces.measured import Options, RankMeasured
+from computeflow.telemetry.traces.rank import measure_rank
 
 FACTS = load_catalog()
 NOON = 1_700_000_000_000_000.0

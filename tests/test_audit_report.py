@@ -20,10 +20,10 @@ from computeflow.catalog import load_catalog
 from computeflow.diagnosis.values import Abstained, Diagnosis, Expected
 from computeflow.errors import InputError
 from computeflow.ledger import ACCOUNTS, Claim, Evidence, Finding, Remedy, describe, gaps
-from computeflow.telemetry.audit import Audit, audit
-from computeflow.telemetry.job import RankLedger
-from computeflow.telemetry.kineto.measured import Options
-from computeflow.telemetry.kineto.timeline import MOST_SEGMENTS, Timeline, step_timeline
+from computeflow.telemetry.audit import audit
+from computeflow.telemetry.traces.job import RankLedger, TracedJob
+from computeflow.telemetry.traces.measured import Options
+from computeflow.telemetry.traces.timeline import MOST_SEGMENTS, Timeline, step_timeline
 from computeflow.units import format_share
 from computeflow.views import Figure, Table
 from computeflow.views.audit_figures import audit_parts, head_table
@@ -46,7 +46,7 @@ ABSTAINED = (Abstained(rule="clock-throttle", missing="readings of the device's 
 
 
 @cache
-def own(name: str) -> Audit:
+def own(name: str) -> TracedJob:
     return audit([TRACES / f"{name}.json.gz"], FACTS, cache=False)
 
 
@@ -70,7 +70,7 @@ def finding(account: str, seconds: float, text: str = "") -> Finding:
     )  # fmt: skip
 
 
-def faulty(text: str = "") -> tuple[Audit, Diagnosis]:
+def faulty(text: str = "") -> tuple[TracedJob, Diagnosis]:
     """A recording with a slow loader against one without; the finding is written by hand."""
     found = own("slow-loader-0.03")
     usual = own("healthy-base").job.ledger
@@ -87,7 +87,7 @@ def faulty(text: str = "") -> tuple[Audit, Diagnosis]:
 
 
 @pytest.fixture(scope="module")
-def job(tmp_path_factory: pytest.TempPathFactory) -> tuple[Audit, Timeline]:
+def job(tmp_path_factory: pytest.TempPathFactory) -> tuple[TracedJob, Timeline]:
     """Sixty-four ranks, one slow, one with more work."""
     files = data_parallel_job(tmp_path_factory.mktemp("job"), 64, slow={17: 1.4}, longer={5: 1.1})
     return audit(files, FACTS, cache=False), step_timeline(files[0], Options())
@@ -97,7 +97,7 @@ Cases = dict[str, list[Part]]
 
 
 @pytest.fixture(scope="module")
-def cases(job: tuple[Audit, Timeline]) -> Cases:
+def cases(job: tuple[TracedJob, Timeline]) -> Cases:
     found, timeline = job
     waits = found.job.ledger.booked("straggler")
     slow = Diagnosis(findings=(finding("straggler", waits),), abstained=(), combined_gain=waits)
@@ -198,7 +198,7 @@ def test_the_waterfall_sets_the_expectation_beside_what_was_measured(cases: Case
         assert bars == pytest.approx(ledger.accounts)
 
 
-def test_a_heat_map_has_every_rank_and_the_ledgers_shares(job: tuple[Audit, Timeline]) -> None:
+def test_a_heat_map_has_every_rank_and_the_ledgers_shares(job: tuple[TracedJob, Timeline]) -> None:
     ranks = job[0].job.ranks
     figure = ranks_figure(ranks)
     cell, rows = figure.data[0], cells(figure.numbers)
@@ -212,7 +212,7 @@ def test_a_heat_map_has_every_rank_and_the_ledgers_shares(job: tuple[Audit, Time
 
 
 def test_of_a_thousand_ranks_those_farthest_from_the_median_are_shown(
-    job: tuple[Audit, Timeline],
+    job: tuple[TracedJob, Timeline],
 ) -> None:
     usual, slow = job[0].job.ranks[0], job[0].job.ranks[17]
     ranks: list[RankLedger] = [

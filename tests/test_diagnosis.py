@@ -33,8 +33,9 @@ from computeflow.ledger import (
     ledger_to_data,
 )
 from computeflow.prediction.calibration.factors import Factors
-from computeflow.telemetry.audit import Audit, audit
+from computeflow.telemetry.audit import audit
 from computeflow.telemetry.observed import Happening, Observed
+from computeflow.telemetry.traces.job import TracedJob
 from kineto_maker import data_parallel_job
 
 Capture = pytest.CaptureFixture[str]
@@ -45,7 +46,7 @@ CORPUS = recordings()
 
 
 @cache
-def audited(path: Path) -> Audit:
+def audited(path: Path) -> TracedJob:
     return audit([path], CATALOG, cache=False)
 
 

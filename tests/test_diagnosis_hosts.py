@@ -18,7 +18,7 @@ from computeflow.diagnosis.regression import regressions
 from computeflow.diagnosis.settle import settle
 from computeflow.ledger import Claim, Evidence, Finding, Gap
 from computeflow.telemetry.audit import audit
-from computeflow.telemetry.kineto.names import Mark, Table, mark_of
+from computeflow.telemetry.traces.names import Mark, Table, mark_of
 from kineto_maker import Maker
 
 CATALOG = load_catalog(())

@@ -19,13 +19,13 @@ from hypothesis import strategies as st
 from computeflow import codec
 from computeflow.catalog import load_catalog
 from computeflow.errors import InputError
-from computeflow.telemetry.kineto.measured import Options
-from computeflow.telemetry.kineto.rank import measure_rank
 from computeflow.telemetry.lines import head_of
 from computeflow.telemetry.nsys.database import Database
 from computeflow.telemetry.nsys.facts import Nsight
 from computeflow.telemetry.nsys.source import NsightSource
 from computeflow.telemetry.observed import Asked, Observed
+from computeflow.telemetry.traces.measured import Options
+from computeflow.telemetry.traces.rank import measure_rank
 from computeflow.views.observed import observed_tables
 from computeflow.views.tables import to_html, to_text
 from kineto_maker import Maker

@@ -49,12 +49,12 @@ from computeflow.cli.periods import parse_period
 from computeflow.diagnosis import Diagnosis, Expected
 from computeflow.errors import InputError
 from computeflow.ledger import Gap, gaps
-from computeflow.telemetry.audit import Audit
 from computeflow.telemetry.engines import ENGINES, Engine
 from computeflow.telemetry.joining import Together, together
-from computeflow.telemetry.kineto.measured import Options
 from computeflow.telemetry.observed import Asked, Observed
 from computeflow.telemetry.redaction import Redaction
+from computeflow.telemetry.traces.job import TracedJob
+from computeflow.telemetry.traces.measured import Options
 from computeflow.views.audits import audit_tables, energy_table, hta_table
 from computeflow.views.ledgers import finding_table, gap_table
 from computeflow.views.observed import observed_tables, together_table
@@ -271,7 +271,7 @@ def _claimed(data: dict[str, Any]) -> float:
     return float(sum(finding["share"] or 0.0 for finding in steady))
 
 
-def _baseline(traces: Audit, name: str, *, keep: bool) -> tuple[Before, str, str]:
+def _baseline(traces: TracedJob, name: str, *, keep: bool) -> tuple[Before, str, str]:
     """Lines against what is kept of the job, at equal what, and what was done."""
     kept, ledger = read_baseline(baseline_path(name)), traces.job.ledger
     if kept is None:
@@ -285,10 +285,10 @@ def _baseline(traces: Audit, name: str, *, keep: bool) -> tuple[Before, str, str
 
 
 def _write_html(
-    path: Path, traces: Audit, diagnosis: Diagnosis, before: Before, options: Options,
+    path: Path, traces: TracedJob, diagnosis: Diagnosis, before: Before, options: Options,
     price: float | None,
 ) -> None:  # fmt: skip
-    from computeflow.telemetry.kineto.timeline import step_timeline
+    from computeflow.telemetry.traces.timeline import step_timeline
     from computeflow.views.audit_figures import audit_parts
 
     timeline = None
@@ -355,7 +355,7 @@ def _blame(observed: tuple[Observed, ...], data: dict[str, Any], tables: list[Ta
 def _write_perfetto(found: Found, target: Path, options: Options) -> None:
     if found.traces is None:
         raise InputError("--perfetto needs a trace of a profiler")
-    from computeflow.telemetry.kineto.perfetto import write_perfetto
+    from computeflow.telemetry.traces.perfetto import write_perfetto
 
     write_perfetto(Path(found.traces.ranks[0].source), target, options)
 

@@ -8,14 +8,14 @@ from typing import Any
 from computeflow import codec
 from computeflow.catalog.rows import Grid
 from computeflow.ledger import Finding, ledger_to_data
-from computeflow.telemetry.audit import Audit
-from computeflow.telemetry.kineto.measured import RankMeasured
 from computeflow.telemetry.observed import Observed
+from computeflow.telemetry.traces.job import TracedJob
+from computeflow.telemetry.traces.measured import RankMeasured
 
 SCHEMA = "computeflow.audit/1"
 
 
-def audit_data(found: Audit) -> dict[str, Any]:
+def audit_data(found: TracedJob) -> dict[str, Any]:
     job = found.job
     return {
         "schema": SCHEMA,

@@ -17,8 +17,8 @@ from computeflow.diagnosis.diagnose import make_case
 from computeflow.diagnosis.regression import regressions
 from computeflow.errors import InputError, UnknownNameError
 from computeflow.ledger import Finding, Gap, Ledger, ledger_from_data, ledger_to_data
-from computeflow.telemetry.audit import Audit
 from computeflow.telemetry.observed import Observed
+from computeflow.telemetry.traces.job import TracedJob
 from computeflow.views.findings import abstained_table, finding_tables
 from computeflow.views.tables import Table
 
@@ -64,7 +64,7 @@ def parse_price(text: str | None, catalog: Catalog, device: str | None) -> Price
 
 
 def diagnosed(
-    traces: Audit, catalog: Catalog, observed: Sequence[Observed], expected: Expected | None,
+    traces: TracedJob, catalog: Catalog, observed: Sequence[Observed], expected: Expected | None,
     before: tuple[Sequence[Gap], str] | None,
 ) -> Diagnosis:  # fmt: skip
     """With regressions against an earlier recording, where one is given."""
@@ -120,7 +120,7 @@ def diagnosis_tables(found: Diagnosis, ledger: Ledger, price: Priced | None) -> 
     return [*tables, abstained_table(found)] if found.abstained else tables
 
 
-def write_calibration(path: Path, traces: Audit, catalog: Catalog) -> None:
+def write_calibration(path: Path, traces: TracedJob, catalog: Catalog) -> None:
     from computeflow.diagnosis.calibrating import calibration_data
 
     data = calibration_data(make_case(traces, catalog))

@@ -13,11 +13,12 @@ from computeflow.catalog.files import read_text
 from computeflow.cli.output import Progress
 from computeflow.errors import InputError
 from computeflow.ledger import Gap, Ledger, gaps, ledger_from_data
-from computeflow.telemetry.audit import Audit, Settings, audit_files
+from computeflow.telemetry.audit import Settings, audit_files
 from computeflow.telemetry.engines import Engine
-from computeflow.telemetry.kineto.measured import Options
 from computeflow.telemetry.observed import Asked, ModelWork, Observed
 from computeflow.telemetry.registry import TRACE, observe, sort_files
+from computeflow.telemetry.traces.job import TracedJob
+from computeflow.telemetry.traces.measured import Options
 from computeflow.workload import flops_per_token
 
 _DIGITS = 18
@@ -28,7 +29,7 @@ _DIGITS = 18
 class Found:
     """All that was read in one go."""
 
-    traces: Audit | None
+    traces: TracedJob | None
     observed: tuple[Observed, ...]
     left_out: tuple[str, ...]
 
@@ -76,7 +77,7 @@ class Reader:
         return Found(traces=traces, observed=tuple(observed), left_out=tuple(left_out))
 
 
-def steps_done(traces: Audit) -> int:
+def steps_done(traces: TracedJob) -> int:
     """Of all ranks."""
     return sum(max(len(rank.steps), 1) for rank in traces.ranks)
 

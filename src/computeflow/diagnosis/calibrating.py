@@ -17,7 +17,7 @@ from computeflow.diagnosis.whatif import HOST_BOUND, HOST_LEAST, KERNEL_FACTORS
 from computeflow.errors import InputError
 from computeflow.prediction.calibration.factors import Factors
 from computeflow.prediction.calibration.file import SCHEMA
-from computeflow.telemetry.kineto.measured import OPERATIONS
+from computeflow.telemetry.traces.measured import OPERATIONS
 
 PROFILED_HOST = 1.49
 """How much longer a host takes to launch under the profiler: the median of our five launch-bound

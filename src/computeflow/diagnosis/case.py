@@ -10,9 +10,9 @@ from pathlib import PurePath
 from computeflow.diagnosis.figures import confidence
 from computeflow.diagnosis.whatif import Replay
 from computeflow.ledger import Claim, Evidence, Finding, Ledger, Remedy
-from computeflow.telemetry.audit import Audit
-from computeflow.telemetry.kineto.measured import RankMeasured
 from computeflow.telemetry.observed import Observed
+from computeflow.telemetry.traces.job import TracedJob
+from computeflow.telemetry.traces.measured import RankMeasured
 
 PRACTICAL = 0.03
 """Of the window: what is less is not worth anybody's afternoon. Two recordings of one healthy run on
@@ -23,7 +23,7 @@ DEVIATIONS = 3.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    audit: Audit
+    audit: TracedJob
     replay: Replay | None
     """The predictor, set on this recording; None where it does not understand the job."""
     why_not: str

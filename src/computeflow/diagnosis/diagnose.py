@@ -16,8 +16,8 @@ from computeflow.diagnosis.values import Abstained, Diagnosis, Expected
 from computeflow.diagnosis.whatif import Replay, replay
 from computeflow.errors import ComputeFlowError
 from computeflow.ledger import Finding, Gap, gaps
-from computeflow.telemetry.audit import Audit
 from computeflow.telemetry.observed import Observed
+from computeflow.telemetry.traces.job import TracedJob
 
 MUCH = 0.1
 """Of the window."""
@@ -25,7 +25,7 @@ WAITING = ("host", "input", "checkpoint", "copy", "unexplained")
 
 
 def diagnose(
-    audit: Audit, catalog: Catalog, *, expected: Expected | None = None,
+    audit: TracedJob, catalog: Catalog, *, expected: Expected | None = None,
     observed: Sequence[Observed] = (),
 ) -> Diagnosis:  # fmt: skip
     """`expected`: of a plan; else it is derived where the predictor understands the job."""
@@ -60,7 +60,7 @@ def diagnose(
     )
 
 
-def make_case(audit: Audit, catalog: Catalog, observed: Sequence[Observed] = ()) -> Case:
+def make_case(audit: TracedJob, catalog: Catalog, observed: Sequence[Observed] = ()) -> Case:
     run, why_not = _replay(audit, catalog)
     return Case(
         audit=audit, replay=run, why_not=why_not, framework=framework_of(audit.ranks),
@@ -68,7 +68,7 @@ def make_case(audit: Audit, catalog: Catalog, observed: Sequence[Observed] = ())
     )  # fmt: skip
 
 
-def _replay(audit: Audit, catalog: Catalog) -> tuple[Replay | None, str]:
+def _replay(audit: TracedJob, catalog: Catalog) -> tuple[Replay | None, str]:
     if not audit.ranks[0].on_device:
         return None, "a device: the host computes"
     if audit.accelerator is None:

@@ -19,8 +19,8 @@ from typing import Any
 from computeflow.catalog.models import Attention, Block, Dense, Model
 from computeflow.errors import ComputeFlowError
 from computeflow.prediction import Stack, find_stack
-from computeflow.telemetry.job import TYPES
-from computeflow.telemetry.kineto.measured import RankMeasured, ShapeRow
+from computeflow.telemetry.traces.job import TYPES
+from computeflow.telemetry.traces.measured import RankMeasured, ShapeRow
 from computeflow.workload import Job, Layout, flops_per_token
 
 CLOSE = 0.03

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from computeflow.telemetry.kineto.measured import RankMeasured
+from computeflow.telemetry.traces.measured import RankMeasured
 
 _COMMANDS: dict[str, dict[str, str]] = {
     "workers": {

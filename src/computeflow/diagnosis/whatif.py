@@ -17,7 +17,7 @@ from computeflow.prediction import Parameters, Prediction, Stack, load_parameter
 from computeflow.prediction.batch import generation_of
 from computeflow.prediction.calibration.factors import Factors
 from computeflow.prediction.parts import Parts, step_parts
-from computeflow.telemetry.kineto.measured import RankMeasured
+from computeflow.telemetry.traces.measured import RankMeasured
 from computeflow.workload import Job, Layout
 
 PRODUCTS = ("aten::mm", "aten::addmm", "aten::_addmm_activation", "aten::_scaled_mm")

@@ -22,25 +22,16 @@ from computeflow.catalog import Catalog
 from computeflow.catalog.rows import Accelerator
 from computeflow.errors import ComputeFlowError, InputError
 from computeflow.telemetry.engines import Engine, Progress, each
-from computeflow.telemetry.job import Job, job_ledger
-from computeflow.telemetry.kineto.measured import Options, RankMeasured
-from computeflow.telemetry.kineto.rank import measure_rank
 from computeflow.telemetry.observed import ModelWork
 from computeflow.telemetry.sources import find_traces
+from computeflow.telemetry.traces.job import TracedJob, job_ledger
+from computeflow.telemetry.traces.measured import Options, RankMeasured
+from computeflow.telemetry.traces.rank import measure_rank
 
 CACHE = ".computeflow"
 VERSION = 6
 """Of what is kept: a new number makes old files unread."""
 _SUM = 16
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Audit:
-    job: Job
-    ranks: tuple[RankMeasured, ...]
-    accelerator: Accelerator | None
-    left_out: tuple[str, ...]
-    notes: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +48,7 @@ class Settings:
     progress: Progress | None = None
 
 
-def audit(paths: Sequence[Path], catalog: Catalog, **settings: Any) -> Audit:
+def audit(paths: Sequence[Path], catalog: Catalog, **settings: Any) -> TracedJob:
     """Of traces, or of folders of them; `settings` are those of `Settings`."""
     found = find_traces(paths)
     return audit_files(found.traces, catalog, Settings(**settings), found.left_out)
@@ -65,7 +56,7 @@ def audit(paths: Sequence[Path], catalog: Catalog, **settings: Any) -> Audit:
 
 def audit_files(
     files: Sequence[Path], catalog: Catalog, settings: Settings, left: Sequence[str] = ()
-) -> Audit:
+) -> TracedJob:
     """Of files that are traces, or look like it; `left` is what was left out already."""
     measure = partial(measured, options=settings.options, cache=settings.cache)
     ranks, left_out = [], list(left)
@@ -83,7 +74,7 @@ def audit_files(
     left_out += more
     device = settings.accelerator or catalog.accelerators.get(ranks[0].device or "-")
     notes = dict.fromkeys(note for rank in ranks for note in rank.notes)
-    return Audit(
+    return TracedJob(
         job=job_ledger(ranks, device, work=settings.work),
         ranks=tuple(ranks),
         accelerator=device,

@@ -25,14 +25,14 @@ from computeflow.views.timelines import timeline_figure
 
 if TYPE_CHECKING:
     from computeflow.diagnosis.values import Diagnosis
-    from computeflow.telemetry.audit import Audit
-    from computeflow.telemetry.kineto.timeline import Timeline
+    from computeflow.telemetry.traces.job import TracedJob
+    from computeflow.telemetry.traces.timeline import Timeline
 
 MOST_ROWS = 64
 
 
 def audit_parts(
-    found: Audit, diagnosis: Diagnosis, timeline: Timeline | None, *, price: float | None,
+    found: TracedJob, diagnosis: Diagnosis, timeline: Timeline | None, *, price: float | None,
     before: tuple[Sequence[Gap], str] | None = None,
 ) -> list[Part]:  # fmt: skip
     """`price` in USD per GPU-hour; `before`: lines against an earlier recording, and which; without a
@@ -75,7 +75,7 @@ def _gaps(lines: Sequence[Gap], at: str) -> Table:
     return replace(table, rows=tuple(rows))
 
 
-def head_table(found: Audit, diagnosis: Diagnosis, price: float | None) -> Table:
+def head_table(found: TracedJob, diagnosis: Diagnosis, price: float | None) -> Table:
     """What was audited, in one look."""
     ledger = found.job.ledger
     rows = [
@@ -104,7 +104,7 @@ def _ranks(ledger: Ledger) -> str:
     return f"{ledger.gpus:,} seen of {ledger.gpus_total:,}"
 
 
-def _device(found: Audit) -> str:
+def _device(found: TracedJob) -> str:
     said = found.ranks[0].device
     if found.accelerator is None:
         return said or "none: the host computed"
@@ -113,7 +113,7 @@ def _device(found: Audit) -> str:
     )
 
 
-def _step(found: Audit, diagnosis: Diagnosis) -> str:
+def _step(found: TracedJob, diagnosis: Diagnosis) -> str:
     times = [seconds for rank in found.ranks for seconds in rank.step_seconds if rank.steps]
     if not times:
         return "none is marked"
@@ -148,7 +148,7 @@ def _cost(ledger: Ledger, price: float) -> str:
     return text
 
 
-def _unknown(found: Audit, diagnosis: Diagnosis) -> list[Table]:
+def _unknown(found: TracedJob, diagnosis: Diagnosis) -> list[Table]:
     """What no signal told, what no rule could look at, what was set aside, what was taken for given."""
     ledger = found.job.ledger
     return [

@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from computeflow.telemetry.roofline import rooflines
+from computeflow.telemetry.traces.roofline import rooflines
 from computeflow.units import format_seconds, format_share, format_si
 from computeflow.views.ledgers import ledger_table
 from computeflow.views.tables import Table, columns
 
 if TYPE_CHECKING:
-    from computeflow.telemetry.audit import Audit
-    from computeflow.telemetry.kineto.measured import GapRow, KernelRow, RankMeasured
+    from computeflow.telemetry.traces.job import TracedJob
+    from computeflow.telemetry.traces.measured import GapRow, KernelRow, RankMeasured
 
 MOST_RANKS = 16
 MOST_ROWS = 10
 _NAME = 60
 
 
-def audit_tables(found: Audit, *, details: bool) -> list[Table]:
+def audit_tables(found: TracedJob, *, details: bool) -> list[Table]:
     ledger = ledger_table(found.job.ledger)
     notes = [*ledger.notes, *found.notes, *found.job.notes]
     notes += [f"left out: {text}" for text in found.left_out]
@@ -41,7 +41,7 @@ def _with_notes(table: Table, notes: Sequence[str]) -> Table:
     return replace(table, notes=tuple(notes))
 
 
-def ranks_table(found: Audit) -> Table:
+def ranks_table(found: TracedJob) -> Table:
     """Ranks that others wait for first."""
     order = sorted(found.job.ranks, key=lambda rank: (-rank.waited_for_seconds, rank.rank))
     rows = []
@@ -155,7 +155,7 @@ def kernels_table(rank: Ranked) -> Table:
     )  # fmt: skip
 
 
-def operators_table(found: Audit, rank: RankMeasured) -> Table:
+def operators_table(found: TracedJob, rank: RankMeasured) -> Table:
     peak = found.job.ledger.peak
     tf32 = peak is not None and peak.precision == "tf32"
     rows = rooflines(rank.operators, found.accelerator, tf32=tf32)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from statistics import median
 
 from computeflow.ledger import ACCOUNTS
-from computeflow.telemetry.job import RankLedger
+from computeflow.telemetry.traces.job import RankLedger
 from computeflow.units import format_share
 from computeflow.views.figures import Data, Figure, base_layout
 from computeflow.views.flows import HOVER

@@ -7,7 +7,7 @@ from html import escape
 from itertools import groupby
 
 from computeflow.ledger import ACCOUNTS
-from computeflow.telemetry.kineto.timeline import PIXELS, Segment, Timeline, lane_of
+from computeflow.telemetry.traces.timeline import PIXELS, Segment, Timeline, lane_of
 from computeflow.units import format_seconds, format_share
 from computeflow.views.figures import HATCHED, OWNERS, Data, Figure, base_layout, value_axis
 from computeflow.views.flows import HOVER

@@ -9,7 +9,7 @@ from computeflow.diagnosis.remedies import command
 from computeflow.diagnosis.rules.kernels import merged
 from computeflow.diagnosis.whatif import Change
 from computeflow.ledger import Evidence, Remedy
-from computeflow.telemetry.kineto.measured import RankMeasured
+from computeflow.telemetry.traces.measured import RankMeasured
 
 LAUNCH_SHARE = 0.1
 """Of the window, that the host must be late by itself: a few percent are usual in eager runs."""

@@ -13,7 +13,7 @@ from computeflow.diagnosis.remedies import command
 from computeflow.diagnosis.whatif import Change, Replay
 from computeflow.ledger import Evidence, Remedy
 from computeflow.prediction.parts import step_parts
-from computeflow.telemetry.kineto.measured import RankMeasured
+from computeflow.telemetry.traces.measured import RankMeasured
 
 FULL_PRECISION = 0.5
 """Share of FLOPs in float32 from which a run is one in float32."""

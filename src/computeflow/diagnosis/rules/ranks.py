@@ -19,7 +19,7 @@ from computeflow.diagnosis.case import (
 )
 from computeflow.diagnosis.remedies import command
 from computeflow.ledger import Evidence, Finding, Remedy
-from computeflow.telemetry.kineto.measured import RankMeasured
+from computeflow.telemetry.traces.measured import RankMeasured
 
 FEW = 4
 FEW_SHARE = 0.06

@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from computeflow.errors import InputError
 from computeflow.telemetry.kineto.chunks import Reading, pieces
 from computeflow.telemetry.kineto.events import Arguments, Event
-from computeflow.telemetry.kineto.flops import COUNTED, MASKS, mask_size, operator_work
-from computeflow.telemetry.kineto.names import (
+from computeflow.telemetry.traces.flops import COUNTED, MASKS, mask_size, operator_work
+from computeflow.telemetry.traces.names import (
     CATEGORIES,
     QUIET,
     Call,
@@ -33,7 +33,7 @@ from computeflow.telemetry.kineto.names import (
     step_number,
     work_of,
 )  # fmt: skip
-from computeflow.telemetry.kineto.trace import (
+from computeflow.telemetry.traces.trace import (
     Calls,
     Collective,
     DeviceWork,

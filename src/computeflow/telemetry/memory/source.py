@@ -9,7 +9,6 @@ from pathlib import Path
 
 from computeflow.errors import InputError
 from computeflow.ledger import Claim, Evidence, Finding, Remedy
-from computeflow.telemetry.kineto.identity import RANK_PATTERNS
 from computeflow.telemetry.memory.facts import (
     Creep,
     DeviceMemory,
@@ -20,6 +19,7 @@ from computeflow.telemetry.memory.facts import (
 from computeflow.telemetry.memory.judging import TOO_SMALL, device_memory
 from computeflow.telemetry.memory.snapshot import Snapshot, read_snapshot
 from computeflow.telemetry.observed import Asked, Happening, Observed
+from computeflow.telemetry.traces.identity import RANK_PATTERNS
 from computeflow.units import format_si
 
 FRAGMENTED = 0.3

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from computeflow.telemetry.kineto.measured import GapRow, KernelRow
+from computeflow.telemetry.traces.measured import GapRow, KernelRow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from computeflow.telemetry.kineto.names import Mark, Table, mark_of
-from computeflow.telemetry.kineto.trace import Ints, Step
 from computeflow.telemetry.nsys.database import MOST_TEXT, Database
+from computeflow.telemetry.traces.names import Mark, Table, mark_of
+from computeflow.telemetry.traces.trace import Ints, Step
 
 _KINDS = "(59, 60, 70, 71)"
 """Ranges, pushed and popped or started and ended, of NVTX and NVTXT: `ENUM_NSYS_EVENT_TYPE`."""

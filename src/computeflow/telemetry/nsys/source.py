@@ -8,16 +8,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from computeflow.errors import InputError
-from computeflow.telemetry.job import Job, job_ledger
-from computeflow.telemetry.kineto.identity import RANK_PATTERNS
-from computeflow.telemetry.kineto.measured import RankMeasured
 from computeflow.telemetry.nsys.database import MAGIC, Database
 from computeflow.telemetry.nsys.facts import MetricRow, Nsight, NsightGpu
 from computeflow.telemetry.nsys.gpus import WORK, Gpu, find_gpus
 from computeflow.telemetry.nsys.measuring import Measured, measure
 from computeflow.telemetry.nsys.trace import read_gpu, unix_offset
 from computeflow.telemetry.observed import Asked, Observed
-from computeflow.telemetry.waits import apart, ends_together
+from computeflow.telemetry.traces.identity import RANK_PATTERNS
+from computeflow.telemetry.traces.job import Job, job_ledger
+from computeflow.telemetry.traces.measured import RankMeasured
+from computeflow.telemetry.traces.waits import apart, ends_together
 
 REPORTS = (".nsys-rep", ".qdrep")
 _SIGNS = ("TARGET_INFO_SESSION_START_TIME", "META_DATA_EXPORT", "NVTX_EVENTS", "TARGET_INFO_GPU",

@@ -10,9 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from computeflow.errors import InputError
-from computeflow.telemetry.kineto.launches import BEFORE, launches
-from computeflow.telemetry.kineto.names import Call, Table, Work, call_of, work_of
-from computeflow.telemetry.kineto.trace import (
+from computeflow.telemetry.nsys.database import Database
+from computeflow.telemetry.nsys.gpus import WORK, Gpu
+from computeflow.telemetry.nsys.ranges import find_steps, read_ranges
+from computeflow.telemetry.traces.launches import BEFORE, launches
+from computeflow.telemetry.traces.names import Call, Table, Work, call_of, work_of
+from computeflow.telemetry.traces.trace import (
     Calls,
     DeviceWork,
     Ints,
@@ -21,9 +24,6 @@ from computeflow.telemetry.kineto.trace import (
     Step,
     Trace,
 )  # fmt: skip
-from computeflow.telemetry.nsys.database import Database
-from computeflow.telemetry.nsys.gpus import WORK, Gpu
-from computeflow.telemetry.nsys.ranges import find_steps, read_ranges
 
 COPIES = {1: "HtoD", 2: "DtoH", 3: "HtoA", 4: "AtoH", 5: "AtoA", 6: "AtoD", 7: "DtoA", 8: "DtoD",
           9: "HtoH", 10: "PtoP", 11: "HtoD, unified", 12: "DtoH, unified",

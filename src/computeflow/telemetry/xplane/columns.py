@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from computeflow.telemetry.kineto.trace import Ints
+from computeflow.telemetry.traces.trace import Ints
 
 LATEST = 2.0**61
 MOST_EVENTS = 20_000_000

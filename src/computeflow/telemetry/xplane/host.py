@@ -6,8 +6,8 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any
 
-from computeflow.telemetry.kineto.names import Mark, call_of
-from computeflow.telemetry.kineto.trace import Step
+from computeflow.telemetry.traces.names import Mark, call_of
+from computeflow.telemetry.traces.trace import Step
 from computeflow.telemetry.xplane.columns import MOST_EVENTS, Names, Rows, timed, whole_number
 from computeflow.telemetry.xplane.names import (
     HOSTS,

@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from computeflow.telemetry.intervals import EMPTY, Intervals, union
-from computeflow.telemetry.kineto.hosts import host_as_device
-from computeflow.telemetry.kineto.identity import clock_of
-from computeflow.telemetry.kineto.measured import Options, RankMeasured
-from computeflow.telemetry.kineto.names import Mark, Work
-from computeflow.telemetry.kineto.rank import measure_trace
-from computeflow.telemetry.kineto.trace import DeviceWork
+from computeflow.telemetry.traces.hosts import host_as_device
+from computeflow.telemetry.traces.identity import clock_of
+from computeflow.telemetry.traces.measured import Options, RankMeasured
+from computeflow.telemetry.traces.names import Mark, Work
+from computeflow.telemetry.traces.rank import measure_trace
+from computeflow.telemetry.traces.trace import DeviceWork
 from computeflow.telemetry.xplane.trace import About, Read
 
 _ANNOTATED = {

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from computeflow.telemetry.kineto.names import MOST_READ, Mark, Table, Work, mark_of, work_of
+from computeflow.telemetry.traces.names import MOST_READ, Mark, Table, Work, mark_of, work_of
 
 DEVICE = re.compile(r"^/device:(\w+):(\d+)$")
 HOSTS = ("/host:CPU", "/host:CUPTI", "/host:ROCTRACER", "/host:python-tracer")

@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from computeflow.errors import InputError
-from computeflow.telemetry.job import Job, job_ledger
-from computeflow.telemetry.kineto.measured import RankMeasured
 from computeflow.telemetry.observed import Asked, Observed
-from computeflow.telemetry.waits import apart, ends_together, find_waits
+from computeflow.telemetry.traces.job import Job, job_ledger
+from computeflow.telemetry.traces.measured import RankMeasured
+from computeflow.telemetry.traces.waits import apart, ends_together, find_waits
 from computeflow.telemetry.xplane.facts import XPlane, XPlaneDevice
 from computeflow.telemetry.xplane.measuring import Measured, measure
 from computeflow.telemetry.xplane.reader import Plane, open_planes

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from computeflow.errors import InputError
-from computeflow.telemetry.kineto.names import Call, Mark, Work
-from computeflow.telemetry.kineto.trace import (
+from computeflow.telemetry.traces.names import Call, Mark, Work
+from computeflow.telemetry.traces.trace import (
     Calls,
     DeviceWork,
     Ints,

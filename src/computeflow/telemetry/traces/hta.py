@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from computeflow.telemetry.intervals import Intervals, union
-from computeflow.telemetry.kineto.trace import Trace
+from computeflow.telemetry.traces.trace import Trace
 
 _COMM = re.compile(r"^nccl|^hip|^hccl|.*ncclKernel")
 _MEMORY = re.compile(r"^Memcpy|^Memset|^dma", re.IGNORECASE)

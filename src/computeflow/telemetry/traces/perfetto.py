@@ -10,12 +10,12 @@ from typing import BinaryIO
 
 from computeflow.errors import InputError
 from computeflow.telemetry.kineto.chunks import Reading, pieces
-from computeflow.telemetry.kineto.measured import Options
-from computeflow.telemetry.kineto.rank import cut_rank
 from computeflow.telemetry.kineto.reading import read_trace
-from computeflow.telemetry.kineto.trace import Trace
 from computeflow.telemetry.lines import head_of
 from computeflow.telemetry.sources import looks_like_trace
+from computeflow.telemetry.traces.measured import Options
+from computeflow.telemetry.traces.rank import cut_rank
+from computeflow.telemetry.traces.trace import Trace
 
 MADE = "computeflow.accounts"
 """A key that says that we wrote the file, so that it may be written again."""

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from computeflow.catalog.rows import Accelerator
-from computeflow.telemetry.job import TYPES
-from computeflow.telemetry.kineto.measured import OperatorRow
+from computeflow.telemetry.traces.job import TYPES
+from computeflow.telemetry.traces.measured import OperatorRow
 
 _BYTES = {"fp64": 8, "fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 1, "int8": 1}
 

@@ -12,7 +12,8 @@ import numpy as np
 
 from computeflow.errors import InputError
 from computeflow.telemetry.intervals import Intervals
-from computeflow.telemetry.kineto.accounts import (
+from computeflow.telemetry.kineto.reading import read_trace
+from computeflow.telemetry.traces.accounts import (
     Cut,
     Roles,
     cut,
@@ -20,18 +21,18 @@ from computeflow.telemetry.kineto.accounts import (
     roles,
     seconds_by_step,
 )  # fmt: skip
-from computeflow.telemetry.kineto.groups import group_accounts
-from computeflow.telemetry.kineto.hosts import host_as_device
-from computeflow.telemetry.kineto.hta import hta_breakdown
-from computeflow.telemetry.kineto.identity import (
+from computeflow.telemetry.traces.groups import group_accounts
+from computeflow.telemetry.traces.hosts import host_as_device
+from computeflow.telemetry.traces.hta import hta_breakdown
+from computeflow.telemetry.traces.identity import (
     clock_of,
     device_name,
     plain_text,
     rank_of,
     world_of,
 )  # fmt: skip
-from computeflow.telemetry.kineto.launches import BEFORE, Launches, launches
-from computeflow.telemetry.kineto.measured import (
+from computeflow.telemetry.traces.launches import BEFORE, Launches, launches
+from computeflow.telemetry.traces.measured import (
     ELEMENT_BYTES,
     MOST_NAME,
     MOST_ROWS,
@@ -42,12 +43,11 @@ from computeflow.telemetry.kineto.measured import (
     Options,
     RankMeasured,
 )  # fmt: skip
-from computeflow.telemetry.kineto.names import Mark, Work
-from computeflow.telemetry.kineto.products import count_products, owners, precision_hint
-from computeflow.telemetry.kineto.reading import read_trace
-from computeflow.telemetry.kineto.signals import find_signals
-from computeflow.telemetry.kineto.trace import Ints, Step, Trace
-from computeflow.telemetry.kineto.windows import find_window
+from computeflow.telemetry.traces.names import Mark, Work
+from computeflow.telemetry.traces.products import count_products, owners, precision_hint
+from computeflow.telemetry.traces.signals import find_signals
+from computeflow.telemetry.traces.trace import Ints, Step, Trace
+from computeflow.telemetry.traces.windows import find_window
 
 
 def cut_rank(trace: Trace, options: Options) -> Cut:

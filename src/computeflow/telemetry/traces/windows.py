@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from computeflow.errors import InputError
-from computeflow.telemetry.kineto.launches import Launches, boundaries
-from computeflow.telemetry.kineto.measured import Options
-from computeflow.telemetry.kineto.trace import Ints, Step, Trace
+from computeflow.telemetry.traces.launches import Launches, boundaries
+from computeflow.telemetry.traces.measured import Options
+from computeflow.telemetry.traces.trace import Ints, Step, Trace
 
 
 def find_window(

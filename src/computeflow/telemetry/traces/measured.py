@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from computeflow.errors import InputError
 from computeflow.telemetry.intervals import Intervals
-from computeflow.telemetry.kineto.hta import HtaBreakdown
-from computeflow.telemetry.kineto.trace import Ints
+from computeflow.telemetry.traces.hta import HtaBreakdown
+from computeflow.telemetry.traces.trace import Ints
 
 MOST_NAME = 300
 """Characters; a template's name can be thousands."""

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from computeflow.telemetry.kineto.names import MOST_READ, Work
-from computeflow.telemetry.kineto.trace import Collective, Trace
+from computeflow.telemetry.traces.names import MOST_READ, Work
+from computeflow.telemetry.traces.trace import Collective, Trace
 
 _AXES = (
     ("comm.ep", r"expert(?!.*data)|(^|[_\W])e?ep([_\W]|$)|moe"),

@@ -14,15 +14,15 @@ import numpy as np
 
 from computeflow.errors import InputError
 from computeflow.telemetry.intervals import Intervals
-from computeflow.telemetry.kineto.accounts import ASIDE, Cut, cut, roles
-from computeflow.telemetry.kineto.hosts import host_as_device
-from computeflow.telemetry.kineto.identity import rank_of
-from computeflow.telemetry.kineto.launches import launches
-from computeflow.telemetry.kineto.measured import MOST_NAME, Options
-from computeflow.telemetry.kineto.names import Work
 from computeflow.telemetry.kineto.reading import read_trace
-from computeflow.telemetry.kineto.trace import Ints, Trace, distinct
-from computeflow.telemetry.kineto.windows import find_window
+from computeflow.telemetry.traces.accounts import ASIDE, Cut, cut, roles
+from computeflow.telemetry.traces.hosts import host_as_device
+from computeflow.telemetry.traces.identity import rank_of
+from computeflow.telemetry.traces.launches import launches
+from computeflow.telemetry.traces.measured import MOST_NAME, Options
+from computeflow.telemetry.traces.names import Work
+from computeflow.telemetry.traces.trace import Ints, Trace, distinct
+from computeflow.telemetry.traces.windows import find_window
 
 MOST_SEGMENTS = 600
 PIXELS = 1000

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from computeflow.telemetry.kineto.accounts import ASIDE, Roles, marked, recomputed
-from computeflow.telemetry.kineto.launches import Launches
-from computeflow.telemetry.kineto.measured import MOST_ROWS, OperatorRow
-from computeflow.telemetry.kineto.names import Work
-from computeflow.telemetry.kineto.trace import Ints, Step, Trace, distinct
+from computeflow.telemetry.traces.accounts import ASIDE, Roles, marked, recomputed
+from computeflow.telemetry.traces.launches import Launches
+from computeflow.telemetry.traces.measured import MOST_ROWS, OperatorRow
+from computeflow.telemetry.traces.names import Work
+from computeflow.telemetry.traces.trace import Ints, Step, Trace, distinct
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,12 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from computeflow.telemetry.intervals import EMPTY, union
-from computeflow.telemetry.kineto.accounts import Cut, Roles, marked, recomputed
-from computeflow.telemetry.kineto.launches import Launches
-from computeflow.telemetry.kineto.measured import ShapeRow, Signals
-from computeflow.telemetry.kineto.names import Call, Mark, Work
-from computeflow.telemetry.kineto.setbacks import loading, pageable_rows, setbacks
-from computeflow.telemetry.kineto.trace import Ints, Step, Trace, distinct
+from computeflow.telemetry.traces.accounts import Cut, Roles, marked, recomputed
+from computeflow.telemetry.traces.launches import Launches
+from computeflow.telemetry.traces.measured import ShapeRow, Signals
+from computeflow.telemetry.traces.names import Call, Mark, Work
+from computeflow.telemetry.traces.setbacks import loading, pageable_rows, setbacks
+from computeflow.telemetry.traces.trace import Ints, Step, Trace, distinct
 
 MOST_SHAPES = 400
 

@@ -8,10 +8,10 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from computeflow.telemetry.kineto.accounts import marked
-from computeflow.telemetry.kineto.launches import Launches
-from computeflow.telemetry.kineto.names import MOST_READ, Mark, Work
-from computeflow.telemetry.kineto.trace import DeviceWork, Marks, Trace, distinct
+from computeflow.telemetry.traces.accounts import marked
+from computeflow.telemetry.traces.launches import Launches
+from computeflow.telemetry.traces.names import MOST_READ, Mark, Work
+from computeflow.telemetry.traces.trace import DeviceWork, Marks, Trace, distinct
 
 Rows = NDArray[np.bool_]
 _WRAPPER = re.compile(r"^(torch::)?autograd::|Backward\d*$|^CompiledFunction|^Optimizer\.|^FSDP::")

@@ -15,9 +15,9 @@ import numpy as np
 from computeflow.catalog.rows import Accelerator
 from computeflow.errors import InputError
 from computeflow.ledger import Cause, Entry, Ledger, Peak, Window
-from computeflow.telemetry.kineto.measured import RankMeasured
 from computeflow.telemetry.observed import ModelWork
-from computeflow.telemetry.waits import Wait, Waits, find_waits
+from computeflow.telemetry.traces.measured import RankMeasured
+from computeflow.telemetry.traces.waits import Wait, Waits, find_waits
 
 UNEQUAL = 0.005
 """Relative difference of two ranks' FLOPs that is more than rounding of shapes."""
@@ -50,6 +50,17 @@ class Job:
     """Of each rank's clock against the first one's."""
     clock_spread_seconds: float
     shared_collectives: int
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TracedJob:
+    """What the traces of one job say, and what of the files was left out."""
+
+    job: Job
+    ranks: tuple[RankMeasured, ...]
+    accelerator: Accelerator | None
+    left_out: tuple[str, ...]
     notes: tuple[str, ...]
 
 

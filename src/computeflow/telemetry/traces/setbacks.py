@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from computeflow.telemetry.intervals import EMPTY, Intervals, union
-from computeflow.telemetry.kineto.accounts import Cut, Roles, marked
-from computeflow.telemetry.kineto.launches import Launches
-from computeflow.telemetry.kineto.names import Call, Mark, Work
-from computeflow.telemetry.kineto.trace import Ints, Trace
+from computeflow.telemetry.traces.accounts import Cut, Roles, marked
+from computeflow.telemetry.traces.launches import Launches
+from computeflow.telemetry.traces.names import Call, Mark, Work
+from computeflow.telemetry.traces.trace import Ints, Trace
 
 LEAST_NS = 200_000
 """Of a root's own idle time, and of the lead that a host gives up when it waits: less is not what makes

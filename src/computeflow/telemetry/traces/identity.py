@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 
 from computeflow.errors import InputError
-from computeflow.telemetry.kineto.measured import Options
-from computeflow.telemetry.kineto.trace import Trace
+from computeflow.telemetry.traces.measured import Options
+from computeflow.telemetry.traces.trace import Trace
 
 RANK_PATTERNS = (r"rank[-_]?(\d+)", r"worker[-_]?(\d+)", r"(?:^|[-_.])r(\d+)[-_.]", r"^(\d+)[-_.]")
 """Looked for in a file's name, in this order, where the trace does not say its rank."""

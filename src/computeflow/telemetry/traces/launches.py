@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from computeflow.telemetry.kineto.trace import Ints, Trace
+from computeflow.telemetry.traces.trace import Ints, Trace
 
 BEFORE = np.iinfo(np.int64).min // 4
 """When something was launched whose call is not in the trace: before it began."""

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from computeflow.telemetry.intervals import EMPTY, Intervals
-from computeflow.telemetry.kineto.measured import RankMeasured
-from computeflow.telemetry.kineto.trace import distinct
+from computeflow.telemetry.traces.measured import RankMeasured
+from computeflow.telemetry.traces.trace import distinct
 
 Ints = NDArray[np.int64]
 _PER_STEP = 10**7

@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from computeflow.telemetry.intervals import EMPTY, Intervals, between, union
-from computeflow.telemetry.kineto.groups import group_accounts
-from computeflow.telemetry.kineto.launches import Launches
-from computeflow.telemetry.kineto.names import Call, Mark, Work
-from computeflow.telemetry.kineto.trace import Ints, Trace, distinct
+from computeflow.telemetry.traces.groups import group_accounts
+from computeflow.telemetry.traces.launches import Launches
+from computeflow.telemetry.traces.names import Call, Mark, Work
+from computeflow.telemetry.traces.trace import Ints, Trace, distinct
 
 QUEUED_NS = 10_000
 """Between two kernels that were both launched in time: the device's own latency takes a few
