@@ -4,10 +4,9 @@ A function's keywords are the command's long options; what it returns is an `Ans
 are imported when they are first used.
 """
 
-from __future__ import annotations
+from typing import TYPE_CHECKING
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from computeflow._lazy import lazy_exports
 
 if TYPE_CHECKING:
     from computeflow.answers.answer import Answer as Answer
@@ -20,13 +19,4 @@ _EXPORTS = {
     "predict": "predictions",
 }
 __all__ = [*_EXPORTS]
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _EXPORTS:
-        raise AttributeError(f"module 'computeflow.answers' has no attribute {name!r}")
-    return getattr(importlib.import_module(f"computeflow.answers.{_EXPORTS[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    return __all__
+__getattr__, __dir__ = lazy_exports(__name__, _EXPORTS)
