@@ -13,13 +13,12 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from click.testing import CliRunner
-
+import computeflow as cf
 from benchmarks.audit_traces import CLOCK, SLOWER, Recording, write_slow_rank
+from computeflow import codec
 from computeflow.catalog import load_catalog
-from computeflow.cli.audit import audit as audit_command
+from computeflow.engines import Engine, each
 from computeflow.telemetry.audit import audit
-from computeflow.telemetry.engines import each
 from computeflow.telemetry.traces.job import TracedJob
 from computeflow.telemetry.traces.measured import Options
 
@@ -118,12 +117,9 @@ def on_ray(judge: Judge, eight: Path) -> list[str]:
     ]
 
 
-def printed(path: Path, engine: str) -> bytes:
-    line = [str(path), "--no-cache", "-o", "json", "--engine", engine]
-    done = CliRunner().invoke(audit_command, line, catch_exceptions=False)
-    if done.exit_code:
-        raise RuntimeError(f"{path.name}: {done.output}")
-    return done.stdout_bytes
+def printed(path: Path, engine: Engine) -> bytes:
+    answer = cf.audit(str(path), no_cache=True, engine=engine)
+    return codec.to_json(answer.to_dict()).encode()
 
 
 def trainer(judge: Judge) -> list[str]:

@@ -63,14 +63,15 @@ class _Verbatim(argparse.ArgumentDefaultsHelpFormatter, argparse.RawDescriptionH
 def check(content: bytes, path: Path) -> str:
     """Measured or refused; an AssertionError, or whatever escaped, where it is neither."""
     from computeflow.errors import InputError, LedgerError
+    from computeflow.telemetry.kineto.reading import read_trace
     from computeflow.telemetry.traces.job import job_ledger
     from computeflow.telemetry.traces.measured import Options
-    from computeflow.telemetry.traces.rank import measure_rank
+    from computeflow.telemetry.traces.rank import measure_trace
 
     path.write_bytes(content)
     began = time.monotonic()
     try:
-        rank = measure_rank(path, Options())
+        rank = measure_trace(read_trace(path), Options())
         job_ledger([rank], None)
     except LedgerError:
         raise
@@ -93,6 +94,7 @@ def guided(seconds: int, seed: int, keep: Path) -> int:
               "or --plain", file=sys.stderr)  # fmt: skip
         return 2
     with atheris.instrument_imports(include=["computeflow.telemetry"]):
+        import computeflow.telemetry.kineto.reading
         import computeflow.telemetry.traces.job
         import computeflow.telemetry.traces.rank  # noqa: F401
 
@@ -234,10 +236,11 @@ def long_line(size: int) -> int:
 
 
 def check_long(path: Path) -> str:
+    from computeflow.telemetry.kineto.reading import read_trace
     from computeflow.telemetry.traces.measured import Options
-    from computeflow.telemetry.traces.rank import measure_rank
+    from computeflow.telemetry.traces.rank import measure_trace
 
-    found = measure_rank(path, Options())
+    found = measure_trace(read_trace(path), Options())
     return "; ".join([f"{found.events:,} events", *found.left_out])
 
 

@@ -27,6 +27,7 @@ PAGE = ROOT / "docs" / "diagnosis.md"
 PUBLIC = ROOT / "benchmarks" / "reports" / "public_traces.md"
 MARK = "<!-- below: made by benchmarks/prove_diagnosis.py -->"
 ALLOWED = 0.25
+TRACED = [rule.id for rule in RULES if rule.trace is not None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +75,7 @@ def outcomes(some: list[Recording]) -> list[Outcome]:
 
 def counts(rows: list[Outcome]) -> dict[str, dict[str, int]]:
     """By rule: found rightly, found wrongly, missed."""
-    table = {rule: {"right": 0, "wrong": 0, "missed": 0} for rule in RULES}
+    table = {rule: {"right": 0, "wrong": 0, "missed": 0} for rule in TRACED}
     for row in rows:
         wanted = row.recording.rule
         if wanted is not None:
@@ -99,7 +100,7 @@ def page(rows: list[Outcome]) -> list[str]:
         "", "| rule | right, wrong, missed (judging half) | (setting half) | precision | recall |",
         "|---|---|---|---|---|", *_rules(counts(judging), counts(setting)), "",
         "Precision and recall are of the judging half. Rules without a recording of their fault: "
-        + ", ".join(f"`{rule}`" for rule in RULES if rule not in RULE_OF.values())
+        + ", ".join(f"`{rule}`" for rule in TRACED if rule not in RULE_OF.values())
         + "; `regression`. Their confidence is 0.5, which means untried.", "",
         "## What is claimed, and what was gained", "",
         _by_half(rows), "",
@@ -172,7 +173,7 @@ def _by_half(rows: list[Outcome]) -> str:
 
 def _rules(judging: dict[str, dict[str, int]], setting: dict[str, dict[str, int]]) -> list[str]:
     lines = []
-    for rule in RULES:
+    for rule in TRACED:
         one, other = judging[rule], setting[rule]
         if not sum(one.values()) + sum(other.values()):
             continue

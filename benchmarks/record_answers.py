@@ -30,10 +30,10 @@ def commands() -> list[str]:
     return [line for line in lines if line and not line.startswith("#")]
 
 
-def record(folder: Path) -> None:
+def record(folder: Path, first: int = 0) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     data = os.environ.get("COMPUTEFLOW_DATA", str(ROOT.parent / "shared" / "data"))
-    for number, command in enumerate(commands()):
+    for number, command in list(enumerate(commands()))[first:]:
         words = command.replace("$DATA", data).split()
         done = subprocess.run(
             [sys.executable, "-m", "computeflow.cli", *words, "-o", "json"],
@@ -97,12 +97,13 @@ def compare(first: Path, second: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--compare", action="store_true")
+    parser.add_argument("--first", type=int, default=0, help="Number of the first command.")
     parser.add_argument("folders", nargs="+", type=Path)
     given = parser.parse_args()
     if given.compare:
         compare(*given.folders)
     else:
-        record(given.folders[0])
+        record(given.folders[0], given.first)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from computeflow.telemetry.traces.groups import account_of
 from computeflow.telemetry.traces.hta import hta_breakdown
 from computeflow.telemetry.traces.job import TracedJob
 from computeflow.telemetry.traces.measured import Options
-from computeflow.telemetry.traces.rank import measure_rank
+from computeflow.telemetry.traces.rank import measure_trace
 from kineto_maker import Maker, data_parallel_job
 
 FACTS = load_catalog()
@@ -306,4 +306,4 @@ def test_a_trace_for_a_viewer_has_the_events_and_the_accounts(tmp_path: Path) ->
     found = own("healthy-compiled")
     assert total / 1e6 == pytest.approx(found.job.ledger.gpu_seconds, rel=1e-6)
     assert len(data["traceEvents"]) - len(added) == found.ranks[0].events
-    assert measure_rank(target, Options()).accounts == found.ranks[0].accounts
+    assert measure_trace(read_trace(target), Options()).accounts == found.ranks[0].accounts

@@ -28,10 +28,11 @@ from computeflow.cli import run
 from computeflow.errors import ComputeFlowError, InputError, LedgerError
 from computeflow.telemetry.audit import CACHE, audit
 from computeflow.telemetry.kineto import chunks
+from computeflow.telemetry.kineto.reading import read_trace
 from computeflow.telemetry.traces.flops import mask_size, operator_work
 from computeflow.telemetry.traces.job import job_ledger
 from computeflow.telemetry.traces.measured import Options, RankMeasured
-from computeflow.telemetry.traces.rank import measure_rank
+from computeflow.telemetry.traces.rank import measure_trace
 
 FACTS = load_catalog()
 NOON = 1_700_000_000_000_000.0
@@ -130,7 +131,7 @@ def left_out(data: dict[str, Any]) -> str:
 
 def accounts(path: Path) -> dict[str, float]:
     """Of one rank, closed to the nanosecond."""
-    found = measure_rank(path, Options())
+    found = measure_trace(read_trace(path), Options())
     assert_closed(found)
     return found.accounts
 
@@ -263,7 +264,7 @@ def test_the_same_events_in_another_wrapping_are_the_same(
     other = tmp_path / "again_rank0.json"
     other.write_bytes(wrap(good.read_text()))
     assert accounts(other) == accounts(good)
-    found = measure_rank(other, Options())
+    found = measure_trace(read_trace(other), Options())
     assert (found.rank, found.left_out) == (0, ())
     if "deviceProperties" in good.read_text() and wrap is not WRAPPINGS["array"]:
         assert (found.device, found.world) == ("NVIDIA H200", 2)
@@ -665,7 +666,7 @@ def test_one_very_long_line_is_read_in_pieces(
     assert said in found
     assert grown < 250
     assert seconds < 20
-    assert measure_rank(path, Options()).steps == (1, 2)
+    assert measure_trace(read_trace(path), Options()).steps == (1, 2)
 
 
 # What is kept, asked and written
@@ -885,7 +886,7 @@ def test_the_ledger_of_any_ranks_closes(
             collective(NOON + 360 + 10 * rank, 400, 81, "1"), launch(NOON + 130, 81), *events
         ]  # fmt: skip
         try:
-            found.append(measure_rank(write(tmp_path / "any.json", whole), Options()))
+            found.append(measure_trace(read_trace(write(tmp_path / "any.json", whole)), Options()))
         except InputError:
             return
     job = job_ledger(found, None)
@@ -904,7 +905,7 @@ def test_collectives_side_by_side_make_a_rank_wait_once(tmp_path: Path) -> None:
             ]
         events.append(kernel("sm90_gemm", NOON + 30, 320, 9))
         path = write(tmp_path / "trace.json", trace(rank) | {"traceEvents": events})
-        found.append(measure_rank(path, Options()))
+        found.append(measure_trace(read_trace(path), Options()))
     first = job_ledger(found, None).ranks[0].ledger
     assert first.booked("straggler") == pytest.approx(131e-6)
     assert first.booked("comm") == pytest.approx(20e-6)
@@ -934,11 +935,11 @@ def test_the_size_of_the_pieces_changes_nothing(
     text = json.dumps(whole | {"last": [[{}, []]]}, ensure_ascii=False).encode()
     for name in ("any.json", "any.json.gz"):
         path = write(tmp_path / name, text)
-        usual = measure_rank(path, Options())
+        usual = measure_trace(read_trace(path), Options())
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(chunks, "PIECE", piece)
             patch.setattr(chunks, "_READ", read)
-            tiny = measure_rank(path, Options())
+            tiny = measure_trace(read_trace(path), Options())
         assert (tiny.accounts, tiny.events) == (usual.accounts, usual.events)
         assert (tiny.left_out, tiny.kernels) == (usual.left_out, usual.kernels)
 
@@ -953,4 +954,4 @@ def test_any_bytes_in_a_trace_are_refused_or_its_ledger_closes(
     path = tmp_path / "any.json"
     path.write_bytes(content[:at] + some + content[at + over :])
     with suppress(InputError):
-        assert_closed(measure_rank(path, Options()))
+        assert_closed(measure_trace(read_trace(path), Options()))

@@ -21,6 +21,7 @@ from computeflow.diagnosis.values import Abstained, Diagnosis, Expected
 from computeflow.errors import InputError
 from computeflow.ledger import ACCOUNTS, Claim, Evidence, Finding, Remedy, describe, gaps
 from computeflow.telemetry.audit import audit
+from computeflow.telemetry.kineto.reading import read_trace
 from computeflow.telemetry.traces.job import RankLedger, TracedJob
 from computeflow.telemetry.traces.measured import Options
 from computeflow.telemetry.traces.timeline import MOST_SEGMENTS, Timeline, step_timeline
@@ -52,7 +53,7 @@ def own(name: str) -> TracedJob:
 
 @cache
 def own_timeline(name: str) -> Timeline:
-    return step_timeline(TRACES / f"{name}.json.gz", Options())
+    return step_timeline(read_trace(TRACES / f"{name}.json.gz"), Options())
 
 
 def finding(account: str, seconds: float, text: str = "") -> Finding:
@@ -90,7 +91,7 @@ def faulty(text: str = "") -> tuple[TracedJob, Diagnosis]:
 def job(tmp_path_factory: pytest.TempPathFactory) -> tuple[TracedJob, Timeline]:
     """Sixty-four ranks, one slow, one with more work."""
     files = data_parallel_job(tmp_path_factory.mktemp("job"), 64, slow={17: 1.4}, longer={5: 1.1})
-    return audit(files, FACTS, cache=False), step_timeline(files[0], Options())
+    return audit(files, FACTS, cache=False), step_timeline(read_trace(files[0]), Options())
 
 
 Cases = dict[str, list[Part]]
@@ -267,7 +268,7 @@ def test_the_timeline_figure_has_its_accounts_and_its_table_their_seconds() -> N
 def test_without_marked_steps_the_timeline_is_the_whole_recording(tmp_path: Path) -> None:
     maker = Maker()
     maker.kernel("gemm", 100.0)
-    timeline = step_timeline(maker.write(tmp_path), Options())
+    timeline = step_timeline(read_trace(maker.write(tmp_path)), Options())
     assert timeline.step is None
     assert timeline_figure(timeline).title == "The recording of rank 0 along time (ms)"
 
@@ -276,7 +277,7 @@ def test_a_trace_in_which_nothing_ran_has_no_timeline(tmp_path: Path) -> None:
     maker = Maker()
     maker.span("cuda_runtime", "cudaLaunchKernel", 0.0, 1.0)
     with pytest.raises(InputError, match="nothing ran"):
-        step_timeline(maker.write(tmp_path), Options())
+        step_timeline(read_trace(maker.write(tmp_path)), Options())
 
 
 @settings(max_examples=40, deadline=None)
@@ -288,7 +289,7 @@ def test_segments_fill_their_accounts_whatever_runs(
     for length, pause in work:
         maker.kernel("gemm", length)
         maker.host += pause
-    timeline = step_timeline(maker.write(tmp_path_factory.mktemp("one")), Options())
+    timeline = step_timeline(read_trace(maker.write(tmp_path_factory.mktemp("one"))), Options())
     assert len(timeline.segments) <= MOST_SEGMENTS
     assert math.fsum(timeline.accounts.values()) == pytest.approx(timeline.step_seconds)
     drawn = math.fsum(segment.seconds for segment in timeline.segments)
@@ -364,7 +365,9 @@ def hostile(folder: Path) -> list[Part]:
     file = maker.write(folder)
     found = audit([file], FACTS, cache=False)
     found = replace(found, notes=(HOSTILE,), left_out=(HOSTILE,))
-    return audit_parts(found, faulty(HOSTILE)[1], step_timeline(file, Options()), price=1.0)
+    return audit_parts(
+        found, faulty(HOSTILE)[1], step_timeline(read_trace(file), Options()), price=1.0
+    )
 
 
 def test_hostile_names_stay_text(tmp_path: Path) -> None:

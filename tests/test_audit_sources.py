@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from computeflow.cli.periods import parse_period
 
 from computeflow.cli import run
-from computeflow.cli.periods import parse_period
 from computeflow.errors import InputError
 from computeflow.telemetry.joining import together
 from computeflow.telemetry.observed import Happening, Observed
 from computeflow.telemetry.redaction import Redaction
-from computeflow.telemetry.registry import TRACE, sort_files
+from computeflow.telemetry.registry import sort_files
 
 DATA = Path(__file__).parent / "data"
 SHARED = Path(os.environ.get("COMPUTEFLOW_DATA", "../shared/data"))
@@ -28,8 +28,8 @@ def test_files_are_sorted_by_what_is_in_them(tmp_path: Path) -> None:
         [DATA / "gloo_hangs", DATA / "accounting", DATA / "logs", tmp_path,
          DATA / "h200_traces" / "healthy-wide.json.gz"]
     )  # fmt: skip
-    assert {TRACE, "flight-recorder", "accounting", "log"} <= set(found.files)
-    assert len(found.files[TRACE]) == 1
+    assert {"kineto", "flight-recorder", "accounting", "log"} <= set(found.files)
+    assert len(found.files["kineto"]) == 1
     assert any("1 .txt" in note for note in found.left_out)
 
 
@@ -37,7 +37,7 @@ def test_files_are_sorted_by_what_is_in_them(tmp_path: Path) -> None:
 @pytest.mark.skipif(not RECORDINGS.exists(), reason="needs COMPUTEFLOW_DATA")
 def test_every_shared_recording_is_of_its_kind() -> None:
     kinds = {
-        "kineto": TRACE, "flight_recorder": "flight-recorder", "bytedance_straggler": "op-timeline",
+        "kineto": "kineto", "flight_recorder": "flight-recorder", "bytedance_straggler": "op-timeline",
         "logs": "log", "nsys": "nsys",
     }  # fmt: skip
     for folder, kind in kinds.items():

@@ -13,17 +13,23 @@ from computeflow.catalog import load_catalog
 from computeflow.economics import (
     Price,
     Supply,
+    TrainingTotals,
     age_days,
+    energy_of,
     fill_joules,
+    finding_usd_per_hour,
     flops_per_joule,
     is_stale,
     ledger_cost,
     ledger_energy,
     price_of,
     supply_of,
+    training_totals,
+    usd_of,
+    usd_per_hour,
 )
 from computeflow.errors import InputError
-from computeflow.ledger import ACCOUNTS, Entry, Ledger, Peak, Window
+from computeflow.ledger import ACCOUNTS, Claim, Entry, Evidence, Finding, Ledger, Peak, Window
 
 PRICES = st.floats(0, 1e3).map(
     lambda usd: Price(usd_per_gpu_hour=usd, source="a test", as_of="2026-08")
@@ -131,6 +137,44 @@ def test_a_price_of_half_a_year_ago_is_stale_and_a_month_counts_from_its_first_d
     assert not is_stale("2027-01", today)
 
 
+def test_gpu_seconds_cost_by_the_hour_of_a_gpu() -> None:
+    assert usd_of(2 * 3600.0, 2.5) == pytest.approx(5.0)
+    assert usd_per_hour(50.0, 100.0, 2.0) == pytest.approx(1.0)
+
+
+def test_a_finding_has_a_price_by_the_hour_where_it_is_steady_and_the_price_known() -> None:
+    ledger, finding = _two_accounts(), _idle_finding(steady=True)
+    assert finding_usd_per_hour(finding, ledger, 2.0) == pytest.approx(1.0 / 5.0 * 2.0)
+    assert finding_usd_per_hour(finding, ledger, None) is None
+    assert finding_usd_per_hour(finding, None, 2.0) is None
+    assert finding_usd_per_hour(_idle_finding(steady=False), ledger, 2.0) is None
+
+
+def test_energy_that_was_read_is_priced_by_the_grid_and_unknown_energy_stays_unknown() -> None:
+    grid = load_catalog().grids["france"]
+    energy = energy_of(3.6e6, grid)
+    assert energy.kilowatt_hours == 1.0
+    assert energy.kg_co2e == pytest.approx(0.056)
+    unknown = energy_of(None, grid)
+    assert unknown.kilowatt_hours is unknown.usd is unknown.kg_co2e is None
+    assert unknown.grid == "france"
+
+
+def test_a_training_is_its_steps_in_days_dollars_and_megawatt_hours() -> None:
+    whole = training_totals(
+        step_seconds=2.0, joules_per_step=3.6e6, tokens=43_200e3, step_tokens=1e3, gpus=8,
+        usd_per_gpu_hour=2.0,
+    )  # fmt: skip
+    assert whole.days == 1.0
+    assert whole.megawatt_hours == pytest.approx(43.2)
+    assert whole.usd == pytest.approx(24 * 8 * 2.0)
+    without = training_totals(
+        step_seconds=2.0, joules_per_step=None, tokens=None, step_tokens=1e3, gpus=8,
+        usd_per_gpu_hour=None,
+    )  # fmt: skip
+    assert without == TrainingTotals()
+
+
 @pytest.mark.parametrize(
     "make",
     [
@@ -145,6 +189,14 @@ def test_impossible_prices_and_supplies_are_refused(make: object) -> None:
     assert callable(make)
     with pytest.raises(InputError):
         make()
+
+
+def _idle_finding(*, steady: bool) -> Finding:
+    return Finding(
+        rule="idle-allocation", title="idle", account="idle", steady=steady, confidence=1.0,
+        claims=(Claim(account="idle", gpu_seconds=1.0),),
+        evidence=(Evidence(what="idle", where="the window", value=1.0),),
+    )  # fmt: skip
 
 
 def _two_accounts() -> Ledger:

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from computeflow.catalog import load_catalog
+from computeflow.diagnosis import diagnose_source
 from computeflow.errors import InputError
 from computeflow.telemetry.flight.dump import MOST_BYTES, read_dump
 from computeflow.telemetry.flight.source import Flight, FlightRecorder
@@ -37,7 +38,7 @@ def observe(*paths: Path) -> Observed:
 
 
 def named(found: Observed) -> set[int]:
-    return {rank for finding in found.findings for rank in finding.ranks}
+    return {rank for finding in diagnose_source(found).findings for rank in finding.ranks}
 
 
 # --- a job of dp x tp x pp ranks, and what goes wrong in it
@@ -363,13 +364,13 @@ def healthy(seed: int, folder: Path, *, copied: bool) -> Observed:
 def test_a_running_job_has_no_finding_whenever_it_dumps(tmp_path: Path) -> None:
     for seed in range(60):
         found = healthy(seed, tmp_path / str(seed), copied=False)
-        assert found.findings == (), (seed, found.facts.culprits)
+        assert diagnose_source(found).findings == (), (seed, found.facts.culprits)
 
 
 def test_a_copied_snapshot_may_look_hung_and_its_ranks_are_those_behind(tmp_path: Path) -> None:
     """A rank that is one collective late looks like one that stopped there: only the time tells."""
     found = [healthy(seed, tmp_path / str(seed), copied=True) for seed in range(60)]
-    hung = [one for one in found if one.findings]
+    hung = [one for one in found if diagnose_source(one).findings]
     print(f"copied snapshots of running jobs held for hung: {len(hung)} of 60")
     for one in hung:
         late = {c.rank for c in one.facts.culprits if c.why == "never arrived"}
@@ -380,7 +381,7 @@ def test_a_finished_job_has_no_finding(tmp_path: Path) -> None:
     job = Job(2, 2, 2).train(2)
     dumps = job.dumps(job.run(10_000, random.Random(0)))
     found = observe(*sorted(write(tmp_path / "job", dumps).iterdir()))
-    assert found.findings == () and found.facts.waiting == ()
+    assert diagnose_source(found).findings == () and found.facts.waiting == ()
 
 
 def test_a_kernel_that_does_not_end_is_on_the_rank_that_has_not_started(tmp_path: Path) -> None:
@@ -395,7 +396,7 @@ def test_a_kernel_that_does_not_end_is_on_the_rank_that_has_not_started(tmp_path
     for dump in dumps.values():
         dump["entries"][-1]["retired"] = False
     running = observe(*sorted(write(tmp_path / "running", dumps).iterdir()))
-    assert running.findings == () and "in flight" in " ".join(running.notes)
+    assert diagnose_source(running).findings == () and "in flight" in " ".join(running.notes)
 
 
 # --- real dumps

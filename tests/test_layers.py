@@ -62,7 +62,7 @@ def modules() -> list[tuple[str, Path]]:
     found = []
     for path in sorted(PACKAGE.rglob("*.py")):
         area = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
-        if area != "__init__":
+        if area not in ("__init__", "__main__"):
             found.append((area, path))
     return found
 

@@ -8,6 +8,7 @@ import math
 import subprocess
 import sys
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -15,7 +16,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from computeflow.catalog import load_catalog
+from computeflow.catalog import Accelerator, load_catalog
+from computeflow.cli import run
+from computeflow.diagnosis import diagnose_source
 from computeflow.errors import InputError
 from computeflow.telemetry.lines import head_of
 from computeflow.telemetry.logs.clock import time_of
@@ -24,9 +27,10 @@ from computeflow.telemetry.logs.facts import Bandwidth, Run
 from computeflow.telemetry.logs.frameworks import Parser
 from computeflow.telemetry.logs.reading import read
 from computeflow.telemetry.logs.source import LogSource
-from computeflow.telemetry.observed import Asked, Observed
+from computeflow.telemetry.observed import Asked, ModelWork, Observed
 from computeflow.views.observed.logs import tables
 from computeflow.views.tables import to_text
+from computeflow.workload import flops_per_token
 
 LOGS = Path(__file__).parent / "data" / "logs"
 FACTS = load_catalog()
@@ -103,7 +107,7 @@ def test_recorded_logs_say_what_a_reader_finds(
     run = run_of(found)
     assert (run.steps, run.last_step, run.world_size) == (steps, steps, ranks)
     assert run.step_seconds == pytest.approx(each, rel=1e-4)
-    assert not found.findings
+    assert not diagnose_source(found).findings
     booked = seconds(found)
     steps_time = sum(
         value for account, value in booked.items()
@@ -191,7 +195,7 @@ def test_a_restart_is_named_with_its_cause_and_price() -> None:
     (restart,) = run_of(found).restarts
     assert (restart.after, restart.resumed, restart.lost_steps) == (70, 60, 20)
     assert restart.cause == "NCCL timeout: ALLREDUCE" and restart.seconds == pytest.approx(688)
-    (finding,) = found.findings
+    (finding,) = diagnose_source(found).findings
     assert finding.rule == "restarts" and finding.account == "restart"
     assert finding.gpu_seconds == pytest.approx(32 * (688 + 40))
     assert finding.evidence[0].where.endswith("megatron_restart.log:78")
@@ -286,7 +290,7 @@ def test_launches_that_save_to_one_place_are_one_run_without_the_queue(tmp_path:
     booked = seconds(found)
     assert booked == pytest.approx({"startup": 30, "compute": 200, "lost": 20, "restart": 30})
     assert any("3,600 s between launches" in note for note in found.notes)
-    assert found.findings[0].rule == "restarts"
+    assert diagnose_source(found).findings[0].rule == "restarts"
 
 
 def test_a_launch_from_scratch_is_another_run(tmp_path: Path) -> None:
@@ -296,7 +300,9 @@ def test_a_launch_from_scratch_is_another_run(tmp_path: Path) -> None:
         lines = launch(at, 0) + [iteration(n, at + 30 + n * 2.0, 2.0) for n in range(1, 51)]
         paths.append(written(tmp_path / f"job-{number}.out", lines))
     found = observe(*paths)
-    assert [run_of(f).steps for f in found] == [50, 50] and not any(f.findings for f in found)
+    assert [run_of(f).steps for f in found] == [50, 50] and not any(
+        diagnose_source(f).findings for f in found
+    )
 
 
 def test_ranks_without_labels_are_no_restarts(tmp_path: Path) -> None:
@@ -316,7 +322,9 @@ def test_a_finished_run_and_the_next_in_one_file_are_two(tmp_path: Path) -> None
     lines.append(f"[after training is done] datetime: {stamp(70)} ")
     lines += launch(100, 0) + [iteration(n, 130 + n * 2.0, 2.0) for n in range(1, 21)]
     found = observe(written(tmp_path / "both.log", lines))
-    assert [run_of(f).steps for f in found] == [20, 20] and not any(f.findings for f in found)
+    assert [run_of(f).steps for f in found] == [20, 20] and not any(
+        diagnose_source(f).findings for f in found
+    )
 
 
 def test_a_stall_is_found_and_stays_unexplained(tmp_path: Path) -> None:
@@ -344,7 +352,7 @@ def test_jitter_is_no_stall_and_a_slow_first_step_is_startup(tmp_path: Path) -> 
         at += took
         lines.append(iteration(number, at, took))
     found = one(written(tmp_path / "job.log", lines))
-    assert not run_of(found).stalls and not found.findings
+    assert not run_of(found).stalls and not diagnose_source(found).findings
     assert seconds(found)["startup"] == pytest.approx(58, abs=1)
 
 
@@ -374,7 +382,7 @@ def test_checkpoints_that_block_are_a_finding(tmp_path: Path) -> None:
                 f"  [{stamp(at)}] successfully saved checkpoint from iteration {number:7d} to /c"
             )
     found = one(written(tmp_path / "job.log", lines))
-    (finding,) = found.findings
+    (finding,) = diagnose_source(found).findings
     assert finding.rule == "checkpoint-stall" and len(run_of(found).saves) == 10
     assert seconds(found)["checkpoint"] == pytest.approx(100)
     assert finding.gpu_seconds == pytest.approx(100) and finding.evidence[0].value == pytest.approx(
@@ -396,7 +404,7 @@ def test_background_saves_block_nothing(tmp_path: Path) -> None:
                 f"  [{at}] successfully saved checkpoint from iteration {number - 5:7d} to /c"
             )
     found = one(written(tmp_path / "job.log", lines))
-    assert not found.findings and "checkpoint" not in seconds(found)
+    assert not diagnose_source(found).findings and "checkpoint" not in seconds(found)
 
 
 def test_a_hang_at_the_end_was_idle(tmp_path: Path) -> None:
@@ -605,3 +613,104 @@ def test_a_long_log_is_read_in_little_memory() -> None:
     assert found["steps"] == found["steps_written"] and found["restarts"] == 4
     assert found["lost_seconds"] == pytest.approx(4 * 500 * 2.0)
     assert found["peak_mb"] < 80 < found["megabytes"]
+
+
+H100 = FACTS.accelerators["h100-sxm"]
+
+
+def work(flops: float, full: float | None = None) -> ModelWork:
+    return ModelWork(flops_per_step=flops, full_flops_per_step=full or 1.1 * flops)
+
+
+def useful(path: Path, flops: float, accelerator: Accelerator | None = H100) -> Observed:
+    asked = Asked(catalog=FACTS, work=work(flops), accelerator=accelerator)
+    (found,) = SOURCE.observe([path], asked)
+    return found
+
+
+def test_a_log_with_known_flops_gives_mfu() -> None:
+    """llama-3.1-8b, 16 sequences of 8,192 tokens a step: torchtitan counts 2 % less."""
+    each, tokens = flops_per_token(FACTS.models["llama-3.1-8b"], 8192), 16 * 8192
+    asked = Asked(
+        catalog=FACTS, work=work(tokens * each.total, tokens * each.palm), accelerator=H100
+    )
+    (found,) = SOURCE.observe([LOGS / "torchtitan.log"], asked)
+    ledger = found.ledger
+    assert ledger is not None and ledger.peak is not None
+    steps_seconds = 60 * tokens * each.total / 989e12
+    assert ledger.mfu == pytest.approx(steps_seconds / (8 * ledger.wall_seconds))
+    assert ledger.mfu is not None
+    assert ledger.mfu_palm == pytest.approx(ledger.mfu * each.palm / each.total)
+    assert ledger.booked("compute") == pytest.approx(8 * 120)
+    assert ledger.booked("compute.model") == pytest.approx(0.4169 * 8 * 120, rel=0.03)
+    assert {"compute.clock", "compute.recompute"} <= ledger.unavailable.keys()
+    assert ledger.fell_to["comm"] == "compute.kernel"
+    assert any("bf16 is assumed" in note for note in found.notes)
+    assert any("MFU is 42.6 %" in note for note in found.notes)
+    assert not any("log claims" in note for note in found.notes)
+
+
+def test_steps_done_again_are_no_useful_work() -> None:
+    ledger = useful(LOGS / "megatron_restart.log", 1e16).ledger
+    assert ledger is not None  # 120 steps, 20 of them done before
+    assert ledger.booked("compute.model") == pytest.approx(100 * 1e16 / 989e12)
+    assert ledger.booked("lost") == pytest.approx(32 * 40)
+
+
+def test_a_log_that_counts_other_flops_is_said_to() -> None:
+    (note,) = [
+        note for note in useful(LOGS / "megatron_restart.log", 1e16).notes if "log claims" in note
+    ]
+    assert "402 TFLOP/s" in note and "are 156, 172 with" in note  # 1e16 in 2 s of 32 GPUs
+
+
+@pytest.mark.parametrize(
+    ("name", "accelerator", "missing"),
+    [
+        ("torchtitan.log", None, "--on"),
+        ("nemo.log", H100, "ranks"),
+        ("torchtitan.log", replace(H100, dense_flops={"fp16": 1e15}), "peak of h100-sxm for bf16"),
+    ],
+)
+def test_what_mfu_of_a_log_lacks_is_named(
+    name: str, accelerator: Accelerator | None, missing: str
+) -> None:
+    ledger = useful(LOGS / name, 1e15, accelerator).ledger
+    assert ledger is not None and ledger.mfu is None and ledger.booked("compute")
+    assert missing in ledger.unavailable["compute.model"]
+
+
+def test_more_flops_than_the_peak_are_an_error() -> None:
+    with pytest.raises(InputError, match=r"--global-batch \(the log says 16 samples a step\)"):
+        useful(LOGS / "torchtitan.log", 1e17)
+
+
+def test_steps_before_the_first_time_of_a_log_are_not_in_its_window(tmp_path: Path) -> None:
+    lines = ["[titan] 2025-03-04 10:00:00,000 - root - INFO - Building device mesh with parallelism: "
+             "dp_shard=8"]  # fmt: skip
+    lines += [
+        f"[titan] {stamp(100 + 2.0 * n)} - root - INFO - step: {n}  loss: 2.0  memory: 1GiB  tps: 9"
+        for n in range(500, 601, 10)
+    ]
+    found = useful(written(tmp_path / "late.log", lines), 1e15)
+    assert found.ledger is not None
+    steps = found.ledger.booked("compute.model") * 989e12 / 1e15
+    assert steps == pytest.approx(found.ledger.booked("compute") / 8 / 2.0)
+
+
+@pytest.mark.shared
+def test_the_precision_that_a_log_states_is_taken(data_folder: Path) -> None:
+    """fp16 of a model of 18e9 parameters, 4 sequences of 1,024 tokens; V100, as if A100."""
+    name = "gpt2-meg__meg_gpt2_base_n4_dp1_tp4_pp4-1809579.out"
+    path = data_folder / "recordings" / "logs" / name
+    found = useful(path, 6 * 18.4e9 * 4096, FACTS.accelerators["a100-80-sxm"])
+    assert found.ledger is not None and found.ledger.peak is not None
+    assert found.ledger.peak.precision == "fp16"
+    assert not any("assumed" in note for note in found.notes)
+    model = 200 * 6 * 18.4e9 * 4096 / 312e12
+    assert found.ledger.booked("compute.model") == pytest.approx(model, rel=0.01)
+
+
+def test_an_accelerator_that_is_none_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["audit", str(LOGS / "torchtitan.log"), "--on", "banana"]) == 2
+    assert "banana" in capsys.readouterr().err

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from computeflow import codec
 from computeflow.catalog import load_catalog
+from computeflow.diagnosis import diagnose_source
 from computeflow.errors import InputError
 from computeflow.telemetry.flight.source import FlightRecorder
 from computeflow.telemetry.lines import head_of
@@ -103,8 +104,10 @@ def test_segments_are_what_is_allocated_and_what_is_free(name: str) -> None:
 def test_a_finding_where_something_was_planted_and_nowhere_else(name: str) -> None:
     found = recorded(name)
     label = INDEX[name]["label"]
-    titles = [finding.title for finding in found.findings]
-    assert [finding.rule for finding in found.findings] == ["memory-pressure"] * len(titles)
+    titles = [finding.title for finding in diagnose_source(found).findings]
+    assert [finding.rule for finding in diagnose_source(found).findings] == [
+        "memory-pressure"
+    ] * len(titles)
     if label in ("healthy", "retries"):
         assert not titles
     else:
@@ -112,7 +115,7 @@ def test_a_finding_where_something_was_planted_and_nowhere_else(name: str) -> No
         words = {"leak": "more after each step", "fragmentation": "free in pieces",
                  "oom": "ran out of memory"}  # fmt: skip
         assert words[label] in title
-        assert found.findings[0].account == "host"
+        assert diagnose_source(found).findings[0].account == "host"
 
 
 @pytest.mark.parametrize(("name", "size"), [("leak-outputs", 4 * MIB), ("leak-small", MIB // 4),
@@ -124,7 +127,7 @@ def test_a_leak_is_measured_and_its_place_named(name: str, size: int) -> None:
     assert creep.bytes_per_step == pytest.approx(size)
     assert creep.low <= size <= creep.high
     assert creep.sites[0].where.startswith("keep_output (benchmarks/record_memory.py")
-    remedy = found.findings[0].remedy
+    remedy = diagnose_source(found).findings[0].remedy
     assert remedy is not None and "keep_output" in remedy.change
 
 
@@ -283,7 +286,7 @@ def test_creep_is_found_at_any_size_with_noise(
     creep = only(found).creep
     assert creep is not None
     assert creep.bytes_per_step == pytest.approx(size * MIB, rel=jitter + 0.01)
-    assert "more after each step" in found.findings[0].title
+    assert "more after each step" in diagnose_source(found).findings[0].title
 
 
 def test_growth_that_stops_or_is_too_small_is_no_finding(tmp_path: Path) -> None:
@@ -292,8 +295,10 @@ def test_growth_that_stops_or_is_too_small_is_no_finding(tmp_path: Path) -> None
         activation = made.alloc(80 * MIB, *FORWARD)
         made.free(activation)
         made.free(made.alloc(2 * MIB, *OPTIMIZER))
-    assert not observe(made.write(tmp_path / "stops.pickle")).findings
-    assert not observe(training(Made(), 20, grows=1024).write(tmp_path / "little.pickle")).findings
+    assert not diagnose_source(observe(made.write(tmp_path / "stops.pickle"))).findings
+    assert not diagnose_source(
+        observe(training(Made(), 20, grows=1024).write(tmp_path / "little.pickle"))
+    ).findings
 
 
 def test_a_trend_is_that_of_most_values() -> None:
@@ -315,7 +320,7 @@ def test_a_device_that_is_full_is_told_from_a_limit(tmp_path: Path) -> None:
     assert not oom.limited
     free = only(found).reserved_bytes - only(found).allocated_bytes
     assert oom.missing_bytes == max(500 * MIB - 30 * MIB - free, 0)
-    assert found.findings[0].ranks == (3,)
+    assert diagnose_source(found).findings[0].ranks == (3,)
     on = observe(
         made.write(tmp_path / "on.pickle", allocator_settings={"expandable_segments": True})
     )

@@ -17,12 +17,13 @@ from hypothesis import strategies as st
 
 from computeflow import codec
 from computeflow.catalog import load_catalog
+from computeflow.diagnosis import diagnose_source
+from computeflow.diagnosis.rules.fleet import stem
 from computeflow.errors import InputError
 from computeflow.ledger import check_claims, gaps
 from computeflow.telemetry.lines import head_of
 from computeflow.telemetry.metrics import server as server_module
 from computeflow.telemetry.metrics.fields import is_blank, reasons_of
-from computeflow.telemetry.metrics.rules import stem
 from computeflow.telemetry.metrics.server import TOKEN, connect, observe_server
 from computeflow.telemetry.metrics.source import MetricsSource
 from computeflow.telemetry.observed import Asked, Observed
@@ -51,7 +52,7 @@ def text(tmp_path: Path, content: str, name: str = "scrape.prom") -> Path:
 
 
 def rules(found: Observed) -> list[str]:
-    return sorted(finding.rule for finding in found.findings)
+    return sorted(finding.rule for finding in diagnose_source(found).findings)
 
 
 def window(fleet: Synthetic) -> Asked:
@@ -60,7 +61,7 @@ def window(fleet: Synthetic) -> Asked:
 
 def check_sick(found: Observed) -> None:
     """Exactly the throttled GPU and the idle allocation, with what they cost."""
-    by_rule = {finding.rule: finding for finding in found.findings}
+    by_rule = {finding.rule: finding for finding in diagnose_source(found).findings}
     assert rules(found) == ["clock-throttle", "idle-allocation"]
     slow, idle = by_rule["clock-throttle"], by_rule["idle-allocation"]
     assert slow.title.startswith("node-0 GPU 5 ") and "hardware thermal slowdown" in slow.title
@@ -104,7 +105,7 @@ def test_a_real_server_of_a_healthy_fleet_gives_no_finding(
 ) -> None:
     with server(tmp_path / "server", Synthetic()) as address:
         (found,) = observe_server(address, window(Synthetic()))
-    assert found.findings == () and found.facts.abstained == ()
+    assert diagnose_source(found).findings == () and diagnose_source(found).abstained == ()
     assert found.ledger is not None and found.ledger.accounts == {"compute": 16 * 3600}
     assert not [one for one in found.happenings if one.fault]
 
@@ -137,7 +138,7 @@ def test_a_live_scrape_is_read_by_the_servers_clock(tmp_path: Path) -> None:
     assert {one.model for one in found.facts.gpus} == {SICK.model}
     assert (
         "minutes of samples"
-        in {a.rule: a.missing for a in found.facts.abstained}["idle-allocation"]
+        in {a.rule: a.missing for a in diagnose_source(found).abstained}["idle-allocation"]
     )
 
 
@@ -153,7 +154,7 @@ def test_findings_claim_no_more_than_the_ledger_holds(tmp_path: Path) -> None:
     healthy = of(text(tmp_path, Synthetic().history(), "healthy.prom"))
     assert sick.ledger and healthy.ledger
     lines = gaps(sick.ledger, healthy.ledger, work_ratio=0.9)
-    check_claims(sick.findings, lines)
+    check_claims(diagnose_source(sick).findings, lines)
 
 
 def test_half_of_the_window_asked_for_is_half(tmp_path: Path) -> None:
@@ -170,8 +171,8 @@ def test_without_the_reasons_the_rule_abstains_and_names_the_field(tmp_path: Pat
         without=frozenset({"DCGM_FI_DEV_CLOCKS_EVENT_REASONS", "DCGM_FI_PROF_SM_ACTIVE"}),
     )
     found = of(text(tmp_path, lacking.history()))
-    assert found.findings == ()
-    (abstained,) = found.facts.abstained
+    assert diagnose_source(found).findings == ()
+    (abstained,) = diagnose_source(found).abstained
     assert abstained.rule == "clock-throttle"
     assert "DCGM_FI_DEV_CLOCKS_EVENT_REASONS" in abstained.missing
     assert "node-0 GPU 5 runs 35." in abstained.missing and "cause unknown" in abstained.missing
@@ -182,31 +183,34 @@ def test_without_utilisation_another_activity_is_taken_or_none(tmp_path: Path) -
     no_util = frozenset({"DCGM_FI_DEV_GPU_UTIL"})
     found = of(text(tmp_path, Synthetic(idle=frozenset({3}), without=no_util).history()))
     assert rules(found) == ["idle-allocation"]
-    assert "engine active 0" in found.findings[0].evidence[0].what
+    assert "engine active 0" in diagnose_source(found).findings[0].evidence[0].what
     none = no_util | {"DCGM_FI_PROF_GR_ENGINE_ACTIVE", "DCGM_FI_PROF_SM_ACTIVE"}
     found = of(text(tmp_path, Synthetic(without=none).history()))
     assert found.ledger is None and "DCGM_FI_DEV_GPU_UTIL" in found.ledger_reason
-    assert {one.rule for one in found.facts.abstained} == {"idle-allocation", "clock-throttle"}
+    assert {one.rule for one in diagnose_source(found).abstained} == {
+        "idle-allocation",
+        "clock-throttle",
+    }
 
 
 def test_memory_in_use_says_that_somebody_holds_a_gpu(tmp_path: Path) -> None:
     found = of(
         text(tmp_path, Synthetic(idle=frozenset({3}), free=frozenset({4}), labels=False).history())
     )
-    (finding,) = found.findings
+    (finding,) = diagnose_source(found).findings
     assert finding.title.startswith("node-0 GPU 3, with memory in use,")
     assert found.ledger is not None and found.ledger.gpus == 15  # nobody holds the sixteenth
     blind = Synthetic(idle=frozenset({3}), labels=False, without=frozenset({"DCGM_FI_DEV_FB_USED"}))
     found = of(text(tmp_path, blind.history()))
-    assert found.findings == ()
+    assert diagnose_source(found).findings == ()
     assert found.ledger is not None and found.ledger.accounts["unexplained"] == 3600
     assert "idle" in found.ledger.unavailable
-    assert "DCGM_FI_DEV_FB_USED" in found.facts.abstained[0].missing
+    assert "DCGM_FI_DEV_FB_USED" in diagnose_source(found).abstained[0].missing
 
 
 def test_gpus_that_nobody_holds_are_no_finding(tmp_path: Path) -> None:
     found = of(text(tmp_path, Synthetic(free=frozenset({4, 9})).history()))
-    assert found.findings == ()
+    assert diagnose_source(found).findings == ()
     assert found.ledger is not None and found.ledger.gpus == 14
     assert found.facts.gpus[4].held_share == 0
 
@@ -221,7 +225,7 @@ def test_an_exporters_own_pod_holds_nothing(tmp_path: Path) -> None:
             lines.append(f"DCGM_FI_DEV_GPU_UTIL{{{head}}} 0 {1_700_000_000_000 + 1000 * at}")
     found = of(text(tmp_path, "\n".join(lines)))
     assert [one.workloads for one in found.facts.gpus] == [(), ("ml/train-0",)]
-    (finding,) = found.findings
+    (finding,) = diagnose_source(found).findings
     assert finding.title.startswith("a GPU 1, held by ml/train-0,")
 
 
@@ -243,7 +247,7 @@ def test_a_power_cap_on_gpus_that_work_harder_is_no_fault(tmp_path: Path) -> Non
                     f"DCGM_FI_DEV_{name}{{{labels}}} {value} {1_700_000_000_000 + 1000 * at}"
                 )
     content = "\n".join(lines)
-    assert of(text(tmp_path, content)).findings == ()
+    assert diagnose_source(of(text(tmp_path, content))).findings == ()
     starved = content.replace("} 695 ", "} 350 ")  # lower clocks at less power: a limit too low
     assert rules(of(text(tmp_path, starved))) == ["clock-throttle"] * 4
 
@@ -259,7 +263,7 @@ def test_of_many_fleets_the_sick_gpus_are_found_and_no_others(seed: int, tmp_pat
     assert rules(found) == ["clock-throttle"] * len(sick) + ["idle-allocation"]
     for gpu in sick:
         label = f"node-{gpu // 8} GPU {gpu % 8} "
-        assert any(finding.title.startswith(label) for finding in found.findings)
+        assert any(finding.title.startswith(label) for finding in diagnose_source(found).findings)
 
 
 BLANKS = [
@@ -305,7 +309,9 @@ def test_escapes_times_and_exemplars_are_read_as_written(tmp_path: Path) -> None
 
 def test_a_scrape_without_times_has_figures_and_no_ledger(tmp_path: Path) -> None:
     found = of(text(tmp_path, "\n".join(Synthetic().lines())))
-    assert found.facts.start is None and found.ledger is None and found.findings == ()
+    assert (
+        found.facts.start is None and found.ledger is None and diagnose_source(found).findings == ()
+    )
     assert "without two moments of time" in found.ledger_reason
     assert found.facts.gpus[0].power_watts is not None
 

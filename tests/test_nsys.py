@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import math
 import random
 import shutil
@@ -16,21 +17,25 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from computeflow import codec
 from computeflow.catalog import load_catalog
+from computeflow.cli import run
 from computeflow.errors import InputError
+from computeflow.ledger import Ledger
+from computeflow.telemetry.audit import audit
+from computeflow.telemetry.formats import read_rank
+from computeflow.telemetry.kineto.reading import read_trace
 from computeflow.telemetry.lines import head_of
 from computeflow.telemetry.nsys.database import Database
-from computeflow.telemetry.nsys.facts import Nsight
-from computeflow.telemetry.nsys.source import NsightSource
-from computeflow.telemetry.observed import Asked, Observed
+from computeflow.telemetry.nsys.reading import recognises
+from computeflow.telemetry.traces.job import TracedJob
 from computeflow.telemetry.traces.measured import Options
-from computeflow.telemetry.traces.rank import measure_rank
-from computeflow.views.observed import observed_tables
+from computeflow.telemetry.traces.rank import measure_trace
+from computeflow.telemetry.traces.timeline import step_timeline
+from computeflow.views.audits import audit_tables
 from computeflow.views.tables import to_html, to_text
 from kineto_maker import Maker
 
-ASKED = Asked(catalog=load_catalog())
+FACTS = load_catalog()
 SCHEMA = """
 CREATE TABLE StringIds (id INTEGER NOT NULL PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start INTEGER NOT NULL, "end" INTEGER NOT NULL,
@@ -128,22 +133,17 @@ class Export:
         return self.path
 
 
-def observe(*paths: Path) -> Observed:
-    (found,) = NsightSource().observe(paths, ASKED)
-    return found
+def observe(*paths: Path) -> TracedJob:
+    return audit(paths, FACTS, cache=False)
 
 
-def facts_of(found: Observed) -> Nsight:
-    assert isinstance(found.facts, Nsight)
-    return found.facts
-
-
-def closes(found: Observed) -> None:
-    assert found.ledger is not None
-    total = math.fsum(found.ledger.accounts.values())
-    assert total == pytest.approx(found.ledger.gpu_seconds, rel=1e-9)
-    for gpu in facts_of(found).gpus:
-        assert math.fsum(gpu.accounts.values()) == pytest.approx(gpu.seconds, rel=1e-9)
+def closes(found: TracedJob) -> Ledger:
+    ledger = found.job.ledger
+    assert math.fsum(ledger.accounts.values()) == pytest.approx(ledger.gpu_seconds, rel=1e-9)
+    for rank in found.job.ranks:
+        seconds = math.fsum(rank.ledger.accounts.values())
+        assert seconds == pytest.approx(rank.ledger.gpu_seconds, rel=1e-9)
+    return ledger
 
 
 def train(
@@ -170,16 +170,14 @@ def test_accounts_are_those_that_were_made(tmp_path: Path) -> None:
     train(export, process, 5, late=300 * US)
     found = observe(export.write())
     closes(found)
-    assert found.ledger is not None
-    accounts = found.ledger.accounts
+    accounts = found.job.ledger.accounts
     assert accounts["compute"] == pytest.approx(5 * 1000e-6)
     assert accounts["optimizer"] == pytest.approx(5 * 100e-6)
     assert accounts["comm"] == pytest.approx(5 * 200e-6)
     assert accounts["copy"] == pytest.approx(5 * 50e-6)
     assert accounts["host"] == pytest.approx(5 * 300e-6, rel=0.05)
-    assert facts_of(found).gpus[0].steps == (0, 1, 2, 3, 4)
+    assert found.ranks[0].steps == (0, 1, 2, 3, 4)
     assert any("'step #', 5 of them, by their name and number" in note for note in found.notes)
-    assert not found.findings
 
 
 @pytest.mark.parametrize(
@@ -191,7 +189,7 @@ def test_accounts_are_those_that_were_made(tmp_path: Path) -> None:
 def test_steps_are_ranges_that_look_like_steps(tmp_path: Path, name: str, found: bool) -> None:
     export, process = Export(tmp_path / "run.sqlite"), Process(pid=111)
     train(export, process, 6, name, registered=True)
-    (gpu,) = facts_of(observe(export.write())).gpus
+    (gpu,) = observe(export.write()).ranks
     assert len(gpu.steps) == (6 if found else 0)
 
 
@@ -204,8 +202,8 @@ def test_ranges_inside_steps_and_around_them_are_no_steps(tmp_path: Path) -> Non
         if str(text).startswith("iteration"):
             assert isinstance(start, int) and isinstance(end, int)
             export.mark(process, "forward step", start, (start + end) // 2)
-    (gpu,) = facts_of(observe(export.write())).gpus
-    assert "'iteration #'" in gpu.steps_from
+    (gpu,) = observe(export.write()).ranks
+    assert "'iteration #'" in gpu.origin.steps_from
 
 
 def test_operators_of_torch_are_no_steps_and_tell_recomputation(tmp_path: Path) -> None:
@@ -224,10 +222,9 @@ def test_operators_of_torch_are_no_steps_and_tell_recomputation(tmp_path: Path) 
         export.mark(process, name, begun, process.host)
     found = observe(export.write())
     closes(found)
-    assert found.ledger is not None
-    assert not facts_of(found).gpus[0].steps
-    assert found.ledger.accounts["compute.recompute"] == pytest.approx(6 * 50e-6)
-    assert found.ledger.accounts["compute"] == pytest.approx(6 * 300e-6)
+    assert not found.ranks[0].steps
+    assert found.job.ledger.accounts["compute.recompute"] == pytest.approx(6 * 50e-6)
+    assert found.job.ledger.accounts["compute"] == pytest.approx(6 * 300e-6)
 
 
 def test_processes_are_ranks_and_who_came_last_is_named(tmp_path: Path) -> None:
@@ -247,11 +244,9 @@ def test_processes_are_ranks_and_who_came_last_is_named(tmp_path: Path) -> None:
             process.host = process.free = until
     found = observe(export.write())
     closes(found)
-    assert found.ledger is not None
-    facts = facts_of(found)
-    assert [gpu.process for gpu in facts.gpus] == [111, 112]
-    assert facts.shared_collectives > 0
-    waits = [e for e in found.ledger.entries if e.account == "straggler" and e.cause]
+    assert [rank.origin.process for rank in found.ranks] == [111, 112]
+    assert found.job.shared_collectives > 0
+    waits = [e for e in found.job.ledger.entries if e.account == "straggler" and e.cause]
     assert {entry.cause.rank for entry in waits if entry.cause} == {1}
 
 
@@ -266,8 +261,7 @@ def test_kernels_of_one_name_in_several_groups_blame_nobody(tmp_path: Path) -> N
             process.host = process.free
     found = observe(export.write())
     closes(found)
-    assert found.ledger is not None
-    assert "straggler" in found.ledger.unavailable
+    assert "straggler" in found.job.ledger.unavailable
     assert any("do not end together" in note for note in found.notes)
 
 
@@ -278,7 +272,7 @@ def test_a_process_that_touches_anothers_gpu_makes_no_rank_of_its_own(tmp_path: 
     train(export, two, 4)
     stray = Process(pid=2, device=0, host=two.host, correlation=5000)
     export.kernel(stray, "fill", 5 * US, at=one.free - 500 * US, stream=9)
-    assert len(facts_of(observe(export.write())).gpus) == 2
+    assert len(observe(export.write()).ranks) == 2
 
 
 def test_equal_device_numbers_of_two_processes_are_two_gpus_unless_the_export_says_else(
@@ -288,7 +282,7 @@ def test_equal_device_numbers_of_two_processes_are_two_gpus_unless_the_export_sa
     train(export, Process(pid=1), 4)
     train(export, Process(pid=2), 4)
     found = observe(export.write())
-    assert len(facts_of(found).gpus) == 2
+    assert len(found.ranks) == 2
     assert any("same device number" in note for note in found.notes)
     export = Export(tmp_path / "said.sqlite", schema=SCHEMA + (
         "CREATE TABLE TARGET_INFO_CUDA_DEVICE (gpuId INTEGER, cudaId INTEGER, pid INTEGER);"
@@ -297,8 +291,8 @@ def test_equal_device_numbers_of_two_processes_are_two_gpus_unless_the_export_sa
         train(export, Process(pid=pid), 4)
         export.put("TARGET_INFO_CUDA_DEVICE", 5, 0, pid)
     export.put("TARGET_INFO_GPU", 5, "NVIDIA H100 80GB HBM3")
-    (gpu,) = facts_of(observe(export.write())).gpus
-    assert gpu.name == "NVIDIA H100 80GB HBM3"
+    (gpu,) = observe(export.write()).ranks
+    assert gpu.device == "NVIDIA H100 80GB HBM3"
 
 
 def test_files_of_one_time_and_folder_are_one_job(tmp_path: Path) -> None:
@@ -309,10 +303,9 @@ def test_files_of_one_time_and_folder_are_one_job(tmp_path: Path) -> None:
     later = Export(tmp_path / "later.sqlite", utc=1_790_009_000 * 10**9)
     train(later, Process(pid=7), 4)
     later.write()
-    found = NsightSource().observe(sorted(tmp_path.glob("*.sqlite")), ASKED)
-    assert sorted(len(facts_of(one).gpus) for one in found) == [1, 2]
-    both = next(one for one in found if len(facts_of(one).gpus) == 2)
-    assert [gpu.rank_from for gpu in facts_of(both).gpus] == ["file name"] * 2
+    both = observe(tmp_path)
+    assert [rank.rank_from for rank in both.ranks] == ["file name"] * 2
+    assert any("later.sqlite: of another job" in text for text in both.left_out)
     closes(both)
 
 
@@ -321,11 +314,10 @@ def test_overlap_is_measured(tmp_path: Path) -> None:
     start, _ = export.kernel(process, "gemm", 1000 * US)
     export.kernel(process, "ncclDevKernel_AllGather", 600 * US, at=start + 700 * US, stream=8)
     found = observe(export.write())
-    (gpu,) = facts_of(found).gpus
-    assert gpu.comm_seconds == pytest.approx(600e-6)
-    assert gpu.comm_hidden_seconds == pytest.approx(300e-6)
-    assert found.ledger is not None
-    assert found.ledger.accounts["comm"] == pytest.approx(300e-6)
+    (gpu,) = found.ranks
+    assert gpu.activity.comm_seconds == pytest.approx(600e-6)
+    assert gpu.activity.comm_hidden_seconds == pytest.approx(300e-6)
+    assert found.job.ledger.accounts["comm"] == pytest.approx(300e-6)
 
 
 def test_an_export_and_a_trace_of_the_same_run_have_the_same_accounts(tmp_path: Path) -> None:
@@ -346,9 +338,9 @@ def test_an_export_and_a_trace_of_the_same_run_have_the_same_accounts(tmp_path: 
         elif event["cat"] == "cuda_runtime":
             export.put("CUPTI_ACTIVITY_KIND_RUNTIME", start, end, process.thread,
                        event["args"]["correlation"], export.string(event["name"]))  # fmt: skip
-    (gpu,) = facts_of(observe(export.write())).gpus
-    expected = measure_rank(trace, Options(window="whole")).accounts
-    assert gpu.accounts == pytest.approx(expected, abs=2e-9)
+    found = observe(export.write())
+    expected = measure_trace(read_trace(trace), Options(window="whole")).accounts
+    assert found.job.ranks[0].ledger.accounts == pytest.approx(expected, abs=2e-9)
 
 
 def test_what_other_releases_lack_is_said(tmp_path: Path) -> None:
@@ -364,8 +356,7 @@ def test_what_other_releases_lack_is_said(tmp_path: Path) -> None:
     export.put("CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", 600, 900, 0, 3)
     found = observe(export.write())
     closes(found)
-    assert found.ledger is not None
-    assert found.ledger.accounts == pytest.approx({"compute": 3e-6, "unexplained": 1.6e-6})
+    assert found.job.ledger.accounts == pytest.approx({"compute": 3e-6, "unexplained": 1.6e-6})
     said = " ".join(found.left_out)
     assert "no NVTX ranges" in said
     assert "no CUDA API calls" in said
@@ -392,12 +383,11 @@ def test_graphs_recorded_whole_and_counters_are_shown(tmp_path: Path) -> None:
     export.put("TARGET_INFO_GPU_METRICS", 0x500000001, 9, "SMs Active [Throughput %]")
     found = observe(export.write())
     closes(found)
-    assert found.ledger is not None
-    assert found.ledger.accounts["compute"] == pytest.approx(4 * 800e-6)
+    assert found.job.ledger.accounts["compute"] == pytest.approx(4 * 800e-6)
     assert any("--cuda-graph-trace=node" in note for note in found.notes)
-    (metric,) = facts_of(found).metrics
+    (metric,) = found.counters
     assert (metric.gpu, metric.mean, metric.samples) == (1, 37.5, 4)
-    assert any("SMs Active" in to_text(table) for table in observed_tables(found))
+    assert any("SMs Active" in to_text(table) for table in audit_tables(found, details=True))
 
 
 # --- files that are none, or worse
@@ -426,7 +416,7 @@ def test_views_and_virtual_tables_in_the_place_of_tables_are_not_read(tmp_path: 
     found = observe(spoiled(tmp_path, view))
     closes(found)
     assert any("no NVTX ranges" in text for text in found.left_out)
-    assert not facts_of(found).metrics
+    assert not found.counters
 
 
 def test_functions_in_a_schema_are_not_called(tmp_path: Path) -> None:
@@ -482,7 +472,7 @@ def test_other_databases_and_broken_files_are_one_line(tmp_path: Path) -> None:
     with closing(sqlite3.connect(other)) as made:
         made.execute("CREATE TABLE runs (id INT)")
         made.commit()
-    assert not NsightSource().recognises(other, head_of(other))
+    assert not recognises(other, head_of(other))
     export = Export(tmp_path / "run.sqlite")
     train(export, Process(pid=1), 30)
     whole = export.write().read_bytes()
@@ -497,7 +487,7 @@ def test_other_databases_and_broken_files_are_one_line(tmp_path: Path) -> None:
             observe(path)
         assert "\n" not in str(error.value)
         assert path.name in str(error.value)
-    assert NsightSource().recognises(report, b"")
+    assert recognises(report, b"")
     with pytest.raises(InputError, match="nsys export"):
         observe(report)
 
@@ -516,7 +506,7 @@ def test_spoiled_bytes_are_an_answer_or_one_line(tmp_path_factory: pytest.TempPa
     path = folder / "spoiled.sqlite"
     path.write_bytes(content)
     try:
-        NsightSource().recognises(path, head_of(path))
+        recognises(path, head_of(path))
         closes(observe(path))
     except InputError as error:
         assert "\n" not in str(error)
@@ -547,27 +537,87 @@ def sql_seconds(path: Path, device: int, tables: Sequence[str]) -> float:
 @pytest.mark.shared
 def test_a_real_export_closes_and_equals_the_sums_of_sql(data_folder: Path) -> None:
     path = data_folder / "recordings/nsys/h100_2gpu_1s.sqlite"
-    assert NsightSource().recognises(path, head_of(path))
+    assert recognises(path, head_of(path))
     found = observe(path)
     closes(found)
-    facts = facts_of(found)
-    assert [(gpu.process, gpu.device) for gpu in facts.gpus] == [(111, 0), (112, 1)]
-    assert facts.versions == ("Nsight Systems 2026.2.1.210", "schema 3.25.0")
+    assert [(r.origin.process, r.origin.device) for r in found.ranks] == [(111, 0), (112, 1)]
+    assert found.versions == ("Nsight Systems 2026.2.1.210", "schema 3.25.0")
     kernels, moved = "KERNEL WHERE 1", "MEMCPY WHERE copyKind = 8"
-    for gpu in facts.gpus:
-        computed = sql_seconds(path, gpu.device, (kernels, moved, "MEMSET WHERE 1"))
-        busy = sql_seconds(path, gpu.device, (kernels, "MEMCPY WHERE 1", "MEMSET WHERE 1"))
-        assert gpu.accounts["compute"] == pytest.approx(computed, abs=1e-9)
-        assert gpu.busy_seconds == pytest.approx(busy, abs=1e-9)
-        blocked = gpu.accounts["copy"] - (busy - computed)  # the host in cudaMemcpyAsync, GPU idle
+    for gpu, part in zip(found.ranks, found.job.ranks, strict=True):
+        accounts, device = part.ledger.accounts, gpu.origin.device or 0
+        computed = sql_seconds(path, device, (kernels, moved, "MEMSET WHERE 1"))
+        busy = sql_seconds(path, device, (kernels, "MEMCPY WHERE 1", "MEMSET WHERE 1"))
+        assert accounts["compute"] == pytest.approx(computed, abs=1e-9)
+        assert gpu.activity.busy_seconds == pytest.approx(busy, abs=1e-9)
+        blocked = accounts["copy"] - (busy - computed)  # the host in cudaMemcpyAsync, GPU idle
         assert 0 <= blocked < 0.001
-        assert "comm" not in gpu.accounts
-        assert gpu.copies[0].bytes == 25_475_252_224
-        assert gpu.accounts["unexplained"] < 0.01 * gpu.seconds
-    assert not found.findings
-    assert facts.gpus[0].steps == ()
-    text = "\n".join(to_text(table) for table in observed_tables(found))
-    assert "Memcpy HtoD (Pinned -> Device)" in text
+        assert "comm" not in accounts
+        assert gpu.activity.copies[0].bytes == 25_475_252_224
+        assert accounts["unexplained"] < 0.01 * part.ledger.gpu_seconds
+    assert found.ranks[0].steps == ()
+    text = "\n".join(to_text(table) for table in audit_tables(found, details=True))
+    assert "HtoD (Pinned -> Device)" in text
     assert max(map(len, text.splitlines())) <= 80
-    assert all(to_html(table) for table in observed_tables(found))
-    codec.to_json(codec.encode(found.facts))
+    assert all(to_html(table) for table in audit_tables(found, details=True))
+
+
+@pytest.mark.shared
+def test_a_real_export_goes_the_whole_way(
+    data_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = str(data_folder / "recordings/nsys/h100_2gpu_1s.sqlite")
+    html, perfetto = tmp_path / "report.html", tmp_path / "run.json.gz"
+    words = ["audit", path, "--no-cache", "--on", "h100-sxm", "--model", "llama-3.2-1b",
+             "--global-batch", "1", "--seq-len", "512", "--html", str(html),
+             "--perfetto", str(perfetto), "--against", path, "-o", "json"]  # fmt: skip
+    assert run(words) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert {source["kind"] for source in data["sources"]} == {"nsys"}
+    assert data["ledger"]["accounts"]["compute.model"] > 0
+    assert data["ledger"]["mfu"] > 0
+    assert not data["findings"]
+    assert {"input-stall", "checkpoint-stall"} <= {one["rule"] for one in data["abstained"]}
+    assert all(gap["measured"] == gap["expected"] for gap in data["gaps"])
+    assert "What was audited" in html.read_text()
+    events = json.loads(gzip.decompress(perfetto.read_bytes()))["traceEvents"]
+    assert {"ComputeFlow: accounts", "the device: streams", "the host: calls"} <= {
+        event["args"]["name"] for event in events if event["ph"] == "M"
+    }
+
+
+def test_what_is_kept_of_an_export_is_what_was_measured(tmp_path: Path) -> None:
+    export = Export(tmp_path / "run.sqlite")
+    train(export, Process(pid=1), 4)
+    train(export, Process(pid=2, device=1), 4)
+    path = export.write()
+    first, second = audit([path], FACTS), audit([path], FACTS)
+    assert list((tmp_path / ".computeflow").iterdir())
+    assert first.job.ledger == second.job.ledger
+    assert [rank.origin for rank in first.ranks] == [rank.origin for rank in second.ranks]
+
+
+def test_a_rank_s_own_trace_is_read_again_by_its_part(tmp_path: Path) -> None:
+    export = Export(tmp_path / "run.sqlite")
+    train(export, Process(pid=1), 4)
+    train(export, Process(pid=2, device=1), 4, late=500 * US)
+    found = observe(export.write())
+    for rank in found.ranks:
+        trace = read_rank(rank)
+        assert trace.origin == rank.origin
+        assert measure_trace(trace, Options()).accounts == rank.accounts
+    timeline = step_timeline(read_rank(found.ranks[1]), Options(), 1)
+    assert (timeline.rank, timeline.accounts["host"] > 400e-6) == (1, True)
+
+
+def test_steps_are_chosen_and_options_that_cannot_be_used_are_refused(tmp_path: Path) -> None:
+    export = Export(tmp_path / "run_rank3.sqlite")
+    train(export, Process(pid=1), 6)
+    path = export.write()
+    found = audit([path], FACTS, cache=False, options=Options(first_step=2, last_step=3))
+    assert found.ranks[0].steps == (2, 3)
+    numbered = audit([path], FACTS, cache=False, options=Options(rank_from=r"rank(\d)"))
+    assert (numbered.ranks[0].rank, numbered.ranks[0].rank_from) == (3, "file name")
+    train(export, Process(pid=2, device=1), 6)
+    del export.rows["TARGET_INFO_SESSION_START_TIME"], export.rows["StringIds"]
+    with pytest.raises(InputError, match="--rank-from: it holds 2 devices"):
+        audit([export.write()], FACTS, cache=False, options=Options(rank_from=r"rank(\d)"))

@@ -23,7 +23,7 @@ HOMES = {
     "plotly": ("views/report.py",),
     "prometheus_client": ("telemetry/metrics/text.py",),
     "pynvml": ("lab/sensors.py",),
-    "ray": ("lab/probe/on_ray.py", "telemetry/engines.py"),  # on each node; over files or replicas
+    "ray": ("lab/probe/on_ray.py", "engines.py"),  # on each node; over files or replicas
     "rich": ("views/tables.py", "cli/output.py"),  # tables; the terminal that shows them
     "scipy": ("prediction/validation/fitting.py",),
     "torch": ("lab/", "cli/probe.py"),  # cli/probe.py: the name of the device
@@ -34,7 +34,7 @@ EAGER = {"click", "msgspec", "numpy", "torch"}
 """Libraries that modules may import at their top; all others are imported when they are used."""
 
 OPEN_FILES = (
-    "cli/", "lab/", "telemetry/",
+    "answers/", "cli/", "lab/", "telemetry/",
     "catalog/files.py", "catalog/loading.py", "catalog/huggingface.py",
     # These open packaged data by themselves; they are to call catalog.files.
     "comparison/serving.py", "comparison/terms.py", "diagnosis/figures.py",

@@ -18,10 +18,11 @@ from hypothesis import strategies as st
 
 from computeflow.scheduling import Checkpoints, Eviction, Policy, Spares
 from computeflow.simulation import Run, find_failures, usual_conditions
-from computeflow.simulation.conditions import MOST_OUTAGES_PER_YEAR, YEAR_SECONDS
+from computeflow.simulation.conditions import MOST_OUTAGES_PER_YEAR
 from computeflow.simulation.draws import GAP, NORMAL, Stream
 from computeflow.simulation.failures import causes
 from computeflow.simulation.simulate import play_many
+from computeflow.units import YEAR_SECONDS
 from simulated_conditions import CONDITIONS
 
 

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from computeflow.catalog import load_catalog
+from computeflow.diagnosis import diagnose_source
 from computeflow.errors import InputError
 from computeflow.telemetry.observed import Asked, Observed
 from computeflow.telemetry.whatif.slowdown import replay
@@ -160,9 +161,9 @@ def test_the_published_slowdowns(name: str) -> None:
 @pytest.mark.skipif(not SHARED.exists(), reason="needs COMPUTEFLOW_DATA")
 def test_one_names_a_worker_the_other_a_stage() -> None:
     pytest.importorskip("duckdb")
-    (rank,) = observe(SHARED / "trace-AR.parquet").findings
+    (rank,) = diagnose_source(observe(SHARED / "trace-AR.parquet")).findings
     assert (rank.rule, rank.ranks) == ("straggler-rank", (0,))
-    (stage,) = observe(SHARED / "trace-ST.parquet").findings
+    (stage,) = diagnose_source(observe(SHARED / "trace-ST.parquet")).findings
     assert (stage.rule, stage.ranks) == ("straggler-stage", (6, 7))
     assert rank.gpu_seconds == pytest.approx(
         64 * 44 * (46.33637259691022 - 23.44582316843448), rel=1e-6
@@ -174,7 +175,7 @@ def test_the_replay_of_an_even_pipeline_is_itself(tmp_path: Path) -> None:
     slowdown = found.facts.slowdown
     assert slowdown.slowdown == pytest.approx(1.0, abs=1e-6)
     assert slowdown.step_seconds == pytest.approx(slowdown.recorded_seconds, rel=1e-6)
-    assert found.findings == ()
+    assert diagnose_source(found).findings == ()
     ledger = found.ledger
     assert ledger is not None
     work = 8 * (FORWARD + BACKWARD)
@@ -192,7 +193,7 @@ def test_a_slow_worker_is_named_and_priced(tmp_path: Path) -> None:
         )
 
     found = observe(pipeline(tmp_path, slow))
-    (finding,) = found.findings
+    (finding,) = diagnose_source(found).findings
     assert (finding.rule, finding.ranks) == ("straggler-rank", (9,))
     normal = observe(pipeline(tmp_path)).facts.slowdown
     lost = (found.facts.slowdown.recorded_seconds - normal.recorded_seconds) * 4 * 16
@@ -207,7 +208,7 @@ def test_two_slow_workers_are_both_named(tmp_path: Path) -> None:
         worse = 1.5 if (replica, stage) in ((2, 1), (0, 3)) else 1
         return even(direction, step, replica, stage, batch) * worse
 
-    (finding,) = observe(pipeline(tmp_path, slow)).findings
+    (finding,) = diagnose_source(observe(pipeline(tmp_path, slow))).findings
     assert (finding.rule, sorted(finding.ranks)) == ("straggler-rank", [3, 9])
 
 
@@ -216,7 +217,7 @@ def test_a_long_stage_is_named_but_no_worker(tmp_path: Path) -> None:
         return even(direction, step, replica, stage, batch) * (1.3 if stage == 3 else 1)
 
     found = observe(pipeline(tmp_path, long))
-    (finding,) = found.findings
+    (finding,) = diagnose_source(found).findings
     assert (finding.rule, finding.ranks) == ("straggler-stage", (3, 7, 11, 15))
     assert found.ledger is not None
     assert found.ledger.booked("imbalance") > 10 * found.ledger.booked("straggler")
@@ -229,7 +230,7 @@ def test_micro_batches_of_unequal_length_name_nobody(tmp_path: Path) -> None:
 
     found = observe(pipeline(tmp_path, unequal))
     assert found.facts.slowdown.slowdown > 1.1
-    assert found.findings == ()
+    assert diagnose_source(found).findings == ()
     assert "no worker and no stage in particular" in " ".join(found.notes)
     assert found.ledger is not None
     assert found.ledger.booked("imbalance") > 4 * found.ledger.booked("straggler")
@@ -243,7 +244,7 @@ def test_jitter_names_nobody_and_is_no_imbalance(tmp_path: Path) -> None:
         )
 
     found = observe(pipeline(tmp_path, jitter))
-    assert found.findings == ()
+    assert diagnose_source(found).findings == ()
     assert found.ledger is not None
     assert found.ledger.booked("straggler") > found.ledger.booked("imbalance")
 

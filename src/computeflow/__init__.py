@@ -1,23 +1,65 @@
 """ComputeFlow: where every GPU-second, joule and dollar of training goes, and what to change.
 
-The names below are imported when they are first used, so that `import computeflow` costs nothing
-and a part that lives in a training process pulls in nothing else.
+    import computeflow as cf
+    cf.predict("llama-3.1-70b", on="h100-sxm:512", global_batch=1024, seq_len=8192, tp=4, pp=4)
+
+Every command is a function of its name; its long options are the keywords. The names below are
+imported when they are first used, so that `import computeflow` costs nothing and a part that lives in a
+training process pulls in nothing else.
 """
 
+from typing import TYPE_CHECKING
+
 from computeflow._lazy import lazy_exports
+
+if TYPE_CHECKING:
+    from computeflow.answers import Answer as Answer
+    from computeflow.answers import AuditAnswer as AuditAnswer
+    from computeflow.answers import BatchesAnswer as BatchesAnswer
+    from computeflow.answers import CheckAnswer as CheckAnswer
+    from computeflow.answers import FrontAnswer as FrontAnswer
+    from computeflow.answers import PlaceAnswer as PlaceAnswer
+    from computeflow.answers import PlanAnswer as PlanAnswer
+    from computeflow.answers import PoolsAnswer as PoolsAnswer
+    from computeflow.answers import PredictAnswer as PredictAnswer
+    from computeflow.answers import audit as audit
+    from computeflow.answers import check as check
+    from computeflow.answers import place as place
+    from computeflow.answers import plan as plan
+    from computeflow.answers import predict as predict
+    from computeflow.catalog import Catalog as Catalog
+    from computeflow.catalog import find_model as find_model
+    from computeflow.catalog import load_catalog as load_catalog
+    from computeflow.ledger import Entry as Entry
+    from computeflow.ledger import Finding as Finding
+    from computeflow.ledger import Ledger as Ledger
+    from computeflow.ledger import Window as Window
+    from computeflow.ledger import gaps as gaps
 
 __version__ = "0.1.0"
 
 _EXPORTS = {
     "Answer": "answers",
+    "AuditAnswer": "answers",
+    "BatchesAnswer": "answers",
     "Catalog": "catalog",
+    "CheckAnswer": "answers",
     "Entry": "ledger",
     "Finding": "ledger",
+    "FrontAnswer": "answers",
     "Ledger": "ledger",
+    "PlaceAnswer": "answers",
+    "PlanAnswer": "answers",
+    "PoolsAnswer": "answers",
+    "PredictAnswer": "answers",
     "Window": "ledger",
+    "audit": "answers",
+    "check": "answers",
     "find_model": "catalog",
     "gaps": "ledger",
     "load_catalog": "catalog",
+    "place": "answers",
+    "plan": "answers",
     "predict": "answers",
 }
 __all__ = ["__version__", *_EXPORTS]

@@ -12,12 +12,20 @@ import re
 
 from computeflow.errors import InputError, UnknownNameError
 
+HOUR_SECONDS = 3600.0
+DAY_SECONDS = 24 * HOUR_SECONDS
+WEEK_SECONDS = 7 * DAY_SECONDS
+YEAR_SECONDS = 365 * DAY_SECONDS
+KWH_JOULES = 3.6e6
+MWH_JOULES = 3.6e9
 _DECIMAL = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18}
 _BINARY = {"Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40, "Pi": 2.0**50}
 _TIMES = {
     "ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "sec": 1.0, "min": 60.0,
-    "minutes": 60.0, "h": 3600.0, "hr": 3600.0, "hour": 3600.0, "hours": 3600.0,
-    "d": 86400.0, "day": 86400.0, "days": 86400.0, "week": 604800.0, "weeks": 604800.0,
+    "minutes": 60.0,
+    **dict.fromkeys(("h", "hr", "hour", "hours"), HOUR_SECONDS),
+    **dict.fromkeys(("d", "day", "days"), DAY_SECONDS),
+    **dict.fromkeys(("week", "weeks"), WEEK_SECONDS),
 }  # fmt: skip
 
 
@@ -35,7 +43,7 @@ _UNITS: dict[str, dict[str, float]] = {
     "flops_per_second": _prefixed({"FLOP/s": 1.0, "FLOPS": 1.0, "OP/s": 1.0}),
     "seconds": _TIMES,
     "watts": _prefixed({"W": 1.0}),
-    "joules": _prefixed({"J": 1.0, "Wh": 3600.0}),
+    "joules": _prefixed({"J": 1.0, "Wh": KWH_JOULES / 1e3}),
     "hertz": _prefixed({"Hz": 1.0}),
     "usd": {"": 1.0, "USD": 1.0},
     "usd_per_hour": {"/h": 1.0, "/hr": 1.0, "/hour": 1.0, "USD/h": 1.0},
@@ -95,7 +103,7 @@ def format_share(share: float | None) -> str:
 
 def format_seconds(seconds: float) -> str:
     """Seconds as people say them: `"184 ms"`, `"12.5 s"`, `"3.1 h"`, `"54 d"`."""
-    for size, unit in ((86400.0, "d"), (3600.0, "h"), (60.0, "min")):
+    for size, unit in ((DAY_SECONDS, "d"), (HOUR_SECONDS, "h"), (60.0, "min")):
         if seconds >= 2 * size:
             return f"{_plain(seconds / size, 3)} {unit}"
     return format_si(seconds, "s")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from computeflow.errors import InputError
@@ -23,3 +24,24 @@ def write_folder(folder: Path, files: dict[str, str]) -> None:
             path.write_text(text, encoding="utf-8")
     except OSError as error:
         raise InputError(f"{folder}: {error.strerror or error}") from None
+
+
+def write_new(
+    path: Path, text: str, *, read: Sequence[Path], force: bool, ending: str, why: str
+) -> None:
+    """All of `text` or nothing, and never over what the user would miss: the files that were `read`."""
+    if path.suffix.lower() != ending:
+        raise InputError(f"{path}: {why}")
+    partial = path.with_name(f".{path.name}.partial")
+    try:
+        if path.exists():
+            if any(path.samefile(source) for source in read):
+                raise InputError(f"{path}: that is what was read: choose another name")
+            if not force:
+                raise InputError(f"{path}: is already there: --force writes over it")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial.write_text(text, encoding="utf-8")
+        partial.replace(path)
+    except OSError as error:
+        partial.unlink(missing_ok=True)
+        raise InputError(f"{path}: {error.strerror or error}") from None

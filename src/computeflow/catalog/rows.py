@@ -15,6 +15,7 @@ from typing import ClassVar, Literal
 
 from computeflow.catalog.config import short
 from computeflow.errors import InputError, UnknownNameError
+from computeflow.units import YEAR_SECONDS
 
 PRECISIONS = ("fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "fp6", "fp4", "int8")
 
@@ -313,7 +314,7 @@ class Tier(Row):
 
     @property
     def downtime_seconds_per_year(self) -> float:
-        return (1 - self.availability) * 365 * 86400
+        return (1 - self.availability) * YEAR_SECONDS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -51,8 +51,16 @@ class AnswerCommand(click.Command):
         click.echo(f"computeflow: {option} is now {self.renamed[option]}", err=True)
         return f"{self.renamed[option]}{equals}{value}"
 
+    def options(self, ctx: click.Context) -> dict[str, Any]:
+        """The parameters that somebody typed."""
+        return {
+            name: value
+            for name, value in ctx.params.items()
+            if ctx.get_parameter_source(name) is not ParameterSource.DEFAULT
+        }
+
     def invoke(self, ctx: click.Context) -> int:
-        options = typed_options(ctx)
+        options = self.options(ctx)
         output, html = options.pop("output", "table"), options.pop("html", None)
         function = self.library_function()
         with Progress() as progress:
@@ -63,15 +71,6 @@ class AnswerCommand(click.Command):
             answer.save_html(html)
         show(answer, output)
         return answer.exit_code
-
-
-def typed_options(ctx: click.Context) -> dict[str, Any]:
-    """Of the command's parameters, those that somebody typed."""
-    return {
-        name: value
-        for name, value in ctx.params.items()
-        if ctx.get_parameter_source(name) is not ParameterSource.DEFAULT
-    }
 
 
 def option(*names: str, **settings: Any) -> click.Option:

@@ -11,6 +11,8 @@ import click
 from computeflow.errors import InputError
 from computeflow.units import parse
 
+_MAX_DIGITS = 18
+
 
 class _Type(click.ParamType):  # type: ignore[type-arg]  # generic in newer releases of click only
     """A value that says what is wrong with it under the option's name."""
@@ -45,13 +47,11 @@ class Count(_Type):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         text = str(value).replace(",", "").replace("_", "")
-        sign, digits = text[:1] == "-", text.removeprefix("-")
-        if not digits.isdecimal() or len(digits) > 18:
+        if not text.removeprefix("-").isdecimal():
             self.fail(f"{value!r} is not a whole number", param, ctx)
-        number = -int(digits) if sign else int(digits)
-        if not self.least <= number <= self.most:
+        if len(text) > _MAX_DIGITS or not self.least <= int(text) <= self.most:
             self.fail(f"{value}: between {self.least:,} and {self.most:,}", param, ctx)
-        return number
+        return int(text)
 
 
 class Listed(_Type):
@@ -97,6 +97,22 @@ class Pair(_Type):
         return name, text
 
 
+class Span(_Type):
+    """FROM:TO, two whole numbers."""
+
+    name = "from:to"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[int, int]:
+        if not isinstance(value, str):
+            return (value[0], value[1])
+        first, colon, last = value.partition(":")
+        if not colon or not first.isdecimal() or not last.isdecimal():
+            self.fail(f"{value}: write FROM:TO (256:2048)", param, ctx)
+        return int(first), int(last)
+
+
 TOKENS = Quantity("tokens", "tokens")
 DURATION = Quantity("seconds", "time", unit_needed="30d, 12h, 90s")
 USD = Quantity("usd", "usd")
@@ -108,4 +124,5 @@ COUNTS = Listed(COUNT, "counts")
 NAMES = Listed(click.STRING, "names")
 DAY = Day()
 PAIR = Pair()
+SPAN = Span()
 FILE = click.Path(path_type=Path)

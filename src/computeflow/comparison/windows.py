@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from computeflow.catalog import Catalog
-from computeflow.economics.energy import KWH_JOULES
 from computeflow.errors import InputError
+from computeflow.units import KWH_JOULES
 
 MISSING = (
     "hourly prices and carbon of any region are not in the catalog: it has yearly means, so no start "

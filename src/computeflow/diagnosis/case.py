@@ -1,4 +1,4 @@
-"""What a rule looks at, `Case`, and what it may answer: findings, or the signal it lacks."""
+"""What a rule looks at in traces: `Case`."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
 
-from computeflow.diagnosis.figures import confidence
+from computeflow.diagnosis.robust import median_and_spread
 from computeflow.diagnosis.whatif import Replay
-from computeflow.ledger import Claim, Evidence, Finding, Ledger, Remedy
+from computeflow.ledger import Ledger
 from computeflow.telemetry.observed import Observed
 from computeflow.telemetry.traces.job import TracedJob
 from computeflow.telemetry.traces.measured import RankMeasured
@@ -91,39 +91,9 @@ def _noise(rank: RankMeasured, account: str) -> float:
     values = rank.by_step.get(account, ())
     if len(values) < 4:  # too few to tell
         return 0.0
-    middle = statistics.median(values)
-    spread = 1.4826 * statistics.median(abs(value - middle) for value in values)
+    _, spread = median_and_spread(values)
     return float(DEVIATIONS * spread * len(values) ** 0.5 / _window(rank))
 
 
 def _window(rank: RankMeasured) -> float:
     return (rank.window_end - rank.window_start) / 1e9
-
-
-@dataclass(frozen=True, slots=True)
-class Missing:
-    """A rule without its signal."""
-
-    signal: str
-
-
-Outcome = list[Finding] | Missing
-Rule = Callable[[Case], Outcome]
-
-
-def found(
-    rule: str, title: str, claims: Sequence[tuple[str, float]], evidence: Sequence[Evidence],
-    remedy: Remedy, ranks: Sequence[int] = (), *, steady: bool = True,
-) -> list[Finding]:  # fmt: skip
-    """One finding; its confidence is the rule's measured precision."""
-    kept = tuple(Claim(account=name, gpu_seconds=max(seconds, 0.0)) for name, seconds in claims)
-    return [
-        Finding(
-            rule=rule, title=title, account=kept[0].account, claims=kept, evidence=tuple(evidence),
-            confidence=confidence(rule), ranks=tuple(ranks), remedy=remedy, steady=steady,
-        )
-    ]  # fmt: skip
-
-
-def milliseconds(what: str, where: str, seconds: float, expected: float | None = None) -> Evidence:
-    return Evidence(what=what, where=where, value=seconds, unit="s", expected=expected)

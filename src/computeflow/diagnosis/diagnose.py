@@ -1,15 +1,17 @@
-"""`diagnose`: an audit to findings that one can act on."""
+"""Findings that one can act on: `diagnose` for traces, `diagnose_source` for every other source."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from computeflow.catalog import Catalog
 from computeflow.cluster.machine import usual_cluster
-from computeflow.diagnosis.case import Case, Missing
+from computeflow.diagnosis.case import Case
 from computeflow.diagnosis.expectation import derive, expected_lines
+from computeflow.diagnosis.figures import confidence
 from computeflow.diagnosis.inference import NotInferredError, infer
 from computeflow.diagnosis.remedies import framework_of
+from computeflow.diagnosis.rule import Missing, Outcome
 from computeflow.diagnosis.rules import RULES
 from computeflow.diagnosis.settle import lines_without_expectation, settle
 from computeflow.diagnosis.values import Abstained, Diagnosis, Expected
@@ -28,20 +30,17 @@ def diagnose(
     audit: TracedJob, catalog: Catalog, *, expected: Expected | None = None,
     observed: Sequence[Observed] = (),
 ) -> Diagnosis:  # fmt: skip
-    """`expected`: of a plan; else it is derived where the predictor understands the job."""
+    """What the rules say of traces. `expected`: a plan's; else it is derived where the predictor
+    understands the job.
+    """
     case = make_case(audit, catalog, observed)
-    findings: list[Finding] = []
-    abstained: list[Abstained] = []
-    for name, rule in RULES.items():
-        outcome = rule(case)
-        if isinstance(outcome, Missing):
-            abstained.append(Abstained(rule=name, missing=outcome.signal))
-        else:
-            findings += outcome
+    findings, abstained = _sign(
+        (rule.id, confidence(rule.id), rule.trace(case)) for rule in RULES if rule.trace
+    )
     against = expected
     if against is None and case.replay is not None:
         against = derive(case)
-    lines = _lines(case, against, findings, given=expected is not None)
+    lines = _lines(case, against, given=expected is not None)
     settled = settle(findings, lines)
     notes = _dropped(findings, settled, given=expected is not None)
     notes += _unexplained(case, settled)
@@ -51,13 +50,54 @@ def diagnose(
         )
     return Diagnosis(
         findings=tuple(settled),
-        abstained=tuple(abstained),
+        abstained=abstained,
         expected=against,
         expected_reason="" if against else case.why_not,
         gaps=tuple(lines) if against else (),
         combined_gain=_combined(settled),
         notes=tuple(notes),
     )
+
+
+def diagnose_source(observed: Observed) -> Diagnosis:
+    """What the rules say of a source that is no trace.
+
+    Claims are settled against its ledger. Where it has none (a hang dump, a memory snapshot) there is
+    nothing to settle them against: they stand as their rules state them, and may overlap with those
+    of other sources.
+    """
+    findings, abstained = _sign(
+        (rule.id, look.confidence, look.judge(observed))
+        for rule in RULES
+        if (look := rule.sources.get(observed.kind)) is not None
+    )
+    settled = sorted(findings, key=lambda finding: -finding.gpu_seconds)
+    if observed.ledger is not None:
+        settled = settle(findings, lines_without_expectation(observed.ledger))
+    return Diagnosis(
+        findings=tuple(settled),
+        abstained=abstained,
+        combined_gain=_combined(settled),
+        notes=(
+            *_dropped(findings, settled, given=False),
+            *(f"{one.rule} abstains, for want of {one.missing}" for one in abstained),
+        ),
+    )
+
+
+def _sign(
+    outcomes: Iterable[tuple[str, float, Outcome]],
+) -> tuple[list[Finding], tuple[Abstained, ...]]:
+    """Rules with their confidence and what they answer, as findings and abstentions."""
+    findings: list[Finding] = []
+    abstained: list[Abstained] = []
+    for rule, sure, outcome in outcomes:
+        for part in [outcome] if isinstance(outcome, Missing) else outcome:
+            if isinstance(part, Missing):
+                abstained.append(Abstained(rule=rule, missing=part.signal))
+            else:
+                findings.append(part.sign(rule, sure))
+    return findings, tuple(abstained)
 
 
 def make_case(audit: TracedJob, catalog: Catalog, observed: Sequence[Observed] = ()) -> Case:
@@ -83,11 +123,9 @@ def _replay(audit: TracedJob, catalog: Catalog) -> tuple[Replay | None, str]:
         return None, f"a plan (--expect): {error}"
 
 
-def _lines(
-    case: Case, expected: Expected | None, findings: Sequence[Finding], *, given: bool
-) -> list[Gap]:
+def _lines(case: Case, expected: Expected | None, *, given: bool) -> list[Gap]:
     if expected is None:
-        return lines_without_expectation(case.ledger, findings)
+        return lines_without_expectation(case.ledger)
     if given:
         return gaps(case.ledger, expected.ledger)
     return expected_lines(case, expected)

@@ -10,7 +10,8 @@ from dataclasses import replace
 
 from computeflow.diagnosis.case import PRACTICAL
 from computeflow.diagnosis.figures import confidence
-from computeflow.ledger import Claim, Evidence, Finding, Gap, Ledger, Remedy
+from computeflow.diagnosis.rule import Draft, report, seconds_evidence
+from computeflow.ledger import Finding, Gap, Ledger, Remedy
 from computeflow.ledger.book import is_within
 
 
@@ -20,46 +21,48 @@ def regressions(
     """`lines`: of the measured ledger against the earlier one. Together they claim no more than the
     work takes longer than it did: what moved from one account to another is no loss.
     """
-    grown = sum(line.gpu_seconds for line in lines)
-    found: list[Finding] = []
-    for line in lines:
-        explained = sum(
-            claim.gpu_seconds
-            for finding in findings
-            for claim in finding.claims
-            if any(is_within(claim.account, name) for name in line.accounts)
-        )
-        left = line.gpu_seconds - explained
-        if left < PRACTICAL * measured.gpu_seconds or "compute.model" in line.accounts[:1]:
-            continue
-        found.append(
-            Finding(
-                rule="regression",
-                title=f"{line.label} grew by {left / max(line.expected, 1e-12):.0%} of what it was"
-                if line.expected > 0
-                else f"{line.label} is new",
-                account=_booked(line, measured),
-                claims=(Claim(account=_booked(line, measured), gpu_seconds=left),),
-                evidence=(
-                    Evidence(
-                        what=f"{line.label} for the same work", where=source, value=line.measured,
-                        unit="s", expected=line.expected,
-                    ),
-                ),
-                confidence=confidence("regression"),
-                remedy=Remedy(
-                    change="find what changed between the two recordings: code, libraries, nodes",
-                    gain_gpu_seconds=left, gain_low=0.0, gain_high=left,
-                ),
-            )
-        )  # fmt: skip
-    return _within(grown, sorted(found, key=lambda finding: -finding.gpu_seconds), measured)
+    drafts = [
+        draft
+        for line in lines
+        if "compute.model" not in line.accounts[:1]
+        for draft in _growth(line, line.gpu_seconds - _explained(line, findings), measured, source)
+    ]
+    grown = [draft.sign("regression", confidence("regression")) for draft in drafts]
+    ordered = sorted(grown, key=lambda finding: -finding.gpu_seconds)
+    return _within(sum(line.gpu_seconds for line in lines), ordered, measured)
 
 
-def _within(grown: float, found: list[Finding], measured: Ledger) -> list[Finding]:
+def _explained(line: Gap, findings: Sequence[Finding]) -> float:
+    """GPU-seconds of a line that findings claim already."""
+    return sum(
+        claim.gpu_seconds
+        for finding in findings
+        for claim in finding.claims
+        if any(is_within(claim.account, name) for name in line.accounts)
+    )
+
+
+def _growth(line: Gap, left: float, measured: Ledger, source: str) -> list[Draft]:
+    if left < PRACTICAL * measured.gpu_seconds:
+        return []
+    title = f"{line.label} is new"
+    if line.expected > 0:
+        title = f"{line.label} grew by {left / max(line.expected, 1e-12):.0%} of what it was"
+    return report(
+        title,
+        [(_booked(line, measured), left)],
+        [seconds_evidence(f"{line.label} for the same work", source, line.measured, line.expected)],
+        Remedy(
+            change="find what changed between the two recordings: code, libraries, nodes",
+            gain_gpu_seconds=left, gain_low=0.0, gain_high=left,
+        ),
+    )  # fmt: skip
+
+
+def _within(grown: float, findings: list[Finding], measured: Ledger) -> list[Finding]:
     """The largest first, while there is growth left for them."""
     kept = []
-    for finding in found:
+    for finding in findings:
         claimed = min(finding.gpu_seconds, grown)
         if claimed < PRACTICAL * measured.gpu_seconds:
             break

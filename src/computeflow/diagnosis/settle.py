@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
+from computeflow.diagnosis.rules import find_rule
 from computeflow.ledger import Claim, Finding, Gap, Ledger, Remedy, check_claims
 from computeflow.ledger.book import is_within
 
 LEAST_LEFT = 0.5
 """Of what a finding claims: with less of it left to claim, others have said it already."""
-_ORDER = ("checkpoint-stall", "input-stall", "pageable-copy", "gc-pause", "memory-pressure",
-          "straggler-rank", "imbalance", "slow-link", "matmul-precision", "unfused-attention",
-          "recompute-excess", "unfused-optimizer", "host-sync", "underfilled", "launch-bound",
-          "exposed-comm")  # fmt: skip
-"""Causes that are seen directly before those that are predicted."""
 
 
-def lines_without_expectation(measured: Ledger, findings: Sequence[Finding]) -> list[Gap]:
-    """Each account against what its findings leave of it, where nothing was predicted."""
-    wanted: dict[str, float] = {}
-    for finding in findings:
-        for claim in finding.claims:
-            wanted[claim.account] = wanted.get(claim.account, 0.0) + claim.gpu_seconds
+def lines_without_expectation(measured: Ledger) -> list[Gap]:
+    """Where nothing was predicted, all that an account holds may be claimed."""
     return [
-        Gap(accounts=(name,), measured=seconds, expected=max(seconds - wanted.get(name, 0.0), 0.0))
+        Gap(accounts=(name,), measured=seconds, expected=0.0)
         for name, seconds in measured.accounts.items()
     ]
 
@@ -34,18 +27,14 @@ def settle(findings: Sequence[Finding], lines: Sequence[Gap]) -> list[Finding]:
     left = {line.label: max(line.gpu_seconds, 0.0) for line in lines}
     room = max(sum(line.gpu_seconds for line in lines), 0.0)
     kept: list[Finding] = []
-    for finding in sorted(findings, key=_place):
+    for finding in sorted(findings, key=lambda finding: find_rule(finding.rule).order):
         claims: list[Claim] = []
         rest, space = dict(left), room
         for claim in finding.claims:
-            taken = 0.0
-            for line in _lines_of(claim.account, lines):
-                part = min(rest[line.label], claim.gpu_seconds - taken, space)
-                rest[line.label] -= part
-                space -= part
-                taken += part
+            taken = _draw(claim, lines, rest, space)
+            space -= taken
             claims.append(replace(claim, gpu_seconds=taken))
-        total = sum(claim.gpu_seconds for claim in claims)
+        total = math.fsum(claim.gpu_seconds for claim in claims)
         if total < LEAST_LEFT * finding.gpu_seconds or not total:
             continue  # what it would have claimed is left to others
         left, room = rest, space
@@ -54,8 +43,14 @@ def settle(findings: Sequence[Finding], lines: Sequence[Gap]) -> list[Finding]:
     return sorted(kept, key=lambda finding: -finding.gpu_seconds)
 
 
-def _place(finding: Finding) -> int:
-    return _ORDER.index(finding.rule) if finding.rule in _ORDER else len(_ORDER)
+def _draw(claim: Claim, lines: Sequence[Gap], left: dict[str, float], room: float) -> float:
+    """GPU-seconds of a claim that its lines have left, which are taken out of `left`."""
+    taken = 0.0
+    for line in _lines_of(claim.account, lines):
+        part = min(left[line.label], claim.gpu_seconds - taken, room - taken)
+        left[line.label] -= part
+        taken += part
+    return taken
 
 
 def _lines_of(account: str, lines: Sequence[Gap]) -> list[Gap]:

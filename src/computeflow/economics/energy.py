@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 from computeflow.catalog import Grid
 from computeflow.errors import InputError
 from computeflow.ledger import Entry, Ledger
+from computeflow.units import KWH_JOULES
 
-KWH_JOULES = 3.6e6
 _WORKS = ("lost", "evaluation")
 """Accounts whose seconds are steps: they draw what steps draw."""
 
@@ -114,9 +114,35 @@ def _line(entries: list[Entry], supply: Supply, host_watts: float) -> EnergyLine
     return EnergyLine(
         device_joules=device,
         joules=joules,
-        usd=None if supply.usd_per_kwh is None else kwh * supply.usd_per_kwh,
-        grams=None if supply.grams_per_kwh is None else kwh * supply.grams_per_kwh,
+        usd=_times(kwh, supply.usd_per_kwh),
+        grams=_times(kwh, supply.grams_per_kwh),
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GridEnergy:
+    """Energy in a region, what it costs there and what it emits. None: not known."""
+
+    kilowatt_hours: float | None
+    usd: float | None
+    kg_co2e: float | None
+    grid: str
+
+
+def energy_of(joules: float | None, grid: Grid) -> GridEnergy:
+    """Joules as they were read, without hosts and cooling, at the price and carbon of a grid."""
+    kwh = None if joules is None else joules / KWH_JOULES
+    grams = _times(kwh, grid.grams_co2e_per_kwh)
+    return GridEnergy(
+        kilowatt_hours=kwh,
+        usd=_times(kwh, grid.usd_per_kwh),
+        kg_co2e=None if grams is None else grams / 1e3,
+        grid=grid.name,
+    )
+
+
+def _times(amount: float | None, rate: float | None) -> float | None:
+    return None if amount is None or rate is None else amount * rate
 
 
 def fill_joules(ledger: Ledger, waiting_watts: float) -> Ledger:

@@ -6,7 +6,7 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from computeflow.ledger.accounts import ACCOUNTS
-from computeflow.units import format_seconds, format_share, format_si
+from computeflow.units import HOUR_SECONDS, format_seconds, format_share, format_si
 
 if TYPE_CHECKING:
     from computeflow.ledger.book import Ledger
@@ -53,7 +53,7 @@ def time_unit(total_gpu_seconds: float) -> tuple[str, float]:
     """GPU-milliseconds for a step of one GPU, GPU-hours for a run, GPU-seconds between."""
     if total_gpu_seconds < 10:
         return "GPU-ms", 1e-3
-    return ("GPU-h", 3600.0) if total_gpu_seconds > 1e6 else ("GPU-s", 1.0)
+    return ("GPU-h", HOUR_SECONDS) if total_gpu_seconds > 1e6 else ("GPU-s", 1.0)
 
 
 def html(ledger: Ledger) -> str:

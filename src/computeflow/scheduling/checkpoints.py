@@ -12,6 +12,7 @@ import math
 from dataclasses import dataclass
 
 from computeflow.errors import InputError
+from computeflow.units import DAY_SECONDS
 
 
 def young_seconds(write_seconds: float, between_seconds: float) -> float:
@@ -58,5 +59,5 @@ class Checkpoints:
         if self.interval_seconds is not None:
             return self.interval_seconds
         if not math.isfinite(between_seconds):
-            return 86400.0
+            return DAY_SECONDS
         return max(daly_seconds(write_seconds, between_seconds), persist_seconds, 1.0)

@@ -17,9 +17,9 @@ from computeflow.catalog.files import packaged_rows
 from computeflow.catalog.rows import Row
 from computeflow.errors import InputError, UnknownNameError
 from computeflow.simulation.failures import Failures
+from computeflow.units import DAY_SECONDS, YEAR_SECONDS
 
 DATA = Path(__file__).with_name("data")
-YEAR_SECONDS = 365 * 86400.0
 MOST_OUTAGES_PER_YEAR = 52.0
 """Outages are thinned from a stream of this rate, so that fewer of them are some of the same ones."""
 SEEN_NODE_GPUS = 8
@@ -125,7 +125,7 @@ class Conditions:
         """That end a job on so many nodes, late in its life."""
         a_day = nodes * (self.failures.per_node_day + self.preemptions_per_node_day)
         outages = self.outages_per_year / YEAR_SECONDS
-        return (a_day + self.failures.per_job_day) / 86400 + outages
+        return (a_day + self.failures.per_job_day) / DAY_SECONDS + outages
 
 
 NUMBERS = tuple(field.name for field in fields(Conditions) if field.name != "failures")

@@ -11,10 +11,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from computeflow.simulation.conditions import NUMBERS, YEAR_SECONDS
+from computeflow.simulation.conditions import NUMBERS
 from computeflow.simulation.draws import Floats, Ints
 from computeflow.simulation.failures import causes
 from computeflow.simulation.run import Run
+from computeflow.units import DAY_SECONDS, YEAR_SECONDS
 
 CAUSES = (*causes(), "facility")
 """By number. The last one is drawn apart."""
@@ -61,21 +62,21 @@ def lanes_of(runs: Sequence[Run], replicas: int, most_outages_per_year: float) -
     totals = weights.sum(axis=1)
     shares = weights / np.where(totals > 0, totals, 1.0)[:, None]
     inf = float("inf")
-    met = [run.conditions for run in runs]
+    conditions = [run.conditions for run in runs]
     return Lanes(
         runs=tuple(runs),
         replicas=replicas,
         of_run=np.repeat(np.arange(len(runs)), replicas),
-        conditions={name: each([getattr(c, name) for c in met]) for name in NUMBERS},
+        conditions={name: each([getattr(c, name) for c in conditions]) for name in NUMBERS},
         interval=each([run.interval_seconds for run in runs]),
         work=each([inf if run.work_seconds is None else run.work_seconds for run in runs]),
         horizon=each([run.limit_seconds for run in runs]),
-        failures_per_second=each(list(totals / 86400)),
+        failures_per_second=each(list(totals / DAY_SECONDS)),
         stragglers_per_second=each(
-            [run.nodes * c.stragglers_per_node_day / 86400 for run, c in zip(runs, met, strict=True)]
+            [run.nodes * run.conditions.stragglers_per_node_day / DAY_SECONDS for run in runs]
         ),
-        outage_share=each([c.outages_per_year / most_outages_per_year for c in met]),
-        lemons=each([round(c.lemon_share * run.nodes) for run, c in zip(runs, met, strict=True)])
+        outage_share=each([c.outages_per_year / most_outages_per_year for c in conditions]),
+        lemons=each([round(run.conditions.lemon_share * run.nodes) for run in runs])
         .astype(np.int64),
         spares=each([run.policy.spares.nodes for run in runs]).astype(np.int64),
         cause_bounds=np.cumsum(shares, axis=1),
@@ -84,11 +85,11 @@ def lanes_of(runs: Sequence[Run], replicas: int, most_outages_per_year: float) -
 
 def _weights(run: Run) -> list[float]:
     """Interruptions a day by cause, once early failures are over."""
-    met = run.conditions
-    shares = met.failures.shares
-    a_day = {name: share * run.nodes * met.failures.per_node_day for name, share in shares.items()}
-    a_day["software"] += met.failures.per_job_day  # what size does not explain is not the nodes'
-    a_day["preemption"] = run.nodes * met.preemptions_per_node_day
+    failures = run.conditions.failures
+    on_nodes = run.nodes * failures.per_node_day
+    a_day = {name: share * on_nodes for name, share in failures.shares.items()}
+    a_day["software"] += failures.per_job_day  # what size does not explain is not the nodes'
+    a_day["preemption"] = run.nodes * run.conditions.preemptions_per_node_day
     return [a_day[name] for name in causes()]
 
 

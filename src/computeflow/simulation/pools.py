@@ -6,6 +6,7 @@ import math
 
 from computeflow.scheduling import spares_for
 from computeflow.simulation.run import Run
+from computeflow.units import DAY_SECONDS
 
 MOST_SPREAD = 8.0
 """Of the logarithm of repair times; beyond it the mean of a log-normal is no time at all."""
@@ -19,5 +20,5 @@ def pool_nodes(run: Run) -> int:
         met.failures.per_node_day * hardware * met.repaired + met.preemptions_per_node_day
     )
     spread = min(met.repair_spread, MOST_SPREAD)
-    days = met.repair_seconds / 86400 * math.exp(spread**2 / 2)
+    days = met.repair_seconds / DAY_SECONDS * math.exp(spread**2 / 2)
     return min(spares_for(repairs_per_day=a_day, repair_days=days), run.nodes)

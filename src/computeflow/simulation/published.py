@@ -27,6 +27,7 @@ from computeflow.simulation.run import Run
 from computeflow.simulation.sensitivity import Sensitivity, sensitivities, variations
 from computeflow.simulation.simulate import Simulation, simulate_many
 from computeflow.simulation.uncertainty import drawn, percentiles
+from computeflow.units import DAY_SECONDS, HOUR_SECONDS
 
 FIGURES = ("ettr", "goodput", "mtbi_hours")
 FREE = ("silent_seconds", "init_seconds", "load_seconds", "warm_seconds", "startup_seconds",
@@ -90,8 +91,8 @@ class PublishedRun(Row):
             label=self.name,
             gpus=self.gpus,
             node_gpus=8,
-            work_seconds=None if work is None else work * 86400,
-            wall_seconds=None if days is None else days * 86400,
+            work_seconds=None if work is None else work * DAY_SECONDS,
+            wall_seconds=None if days is None else days * DAY_SECONDS,
             conditions=met,
             policy=Policy(
                 checkpoints=Checkpoints(interval_seconds=self.interval_seconds),
@@ -142,7 +143,7 @@ def _validated(case: PublishedRun, replicas: int, seed: int) -> Validated:
     value, best = figure_of(base, case.figure), figure_of(free, case.figure)
     assumed, swings = None, []
     if case.figure == "mtbi_hours":
-        hours = base.seconds.mean / 3600
+        hours = base.seconds.mean / HOUR_SECONDS
         low, high = hours / base.interruptions.p90, hours / base.interruptions.p10
     else:
         low, high = _range(case, run, rows, seed)
@@ -198,7 +199,7 @@ def _free(run: Run, rows: dict[str, Input]) -> Run:
 
 def figure_of(found: Simulation, figure: str) -> float:
     if figure == "mtbi_hours":
-        return (found.mtbi_seconds or float("inf")) / 3600
+        return (found.mtbi_seconds or float("inf")) / HOUR_SECONDS
     if figure == "goodput" and found.run.work_seconds is not None:
         return found.run.work_seconds / found.seconds.mean
     return found.ettr.mean

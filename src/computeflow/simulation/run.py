@@ -9,6 +9,7 @@ from computeflow.errors import InputError
 from computeflow.ledger import Ledger
 from computeflow.scheduling import Policy
 from computeflow.simulation.conditions import Conditions
+from computeflow.units import DAY_SECONDS
 
 MOST_DAYS = 3650.0
 PATIENCE = 5.0
@@ -39,9 +40,9 @@ class Run:
         if self.work_seconds is None and self.wall_seconds is None:
             raise InputError("a run ends when its work is done or its time is up: give one of them")
         for seconds in (self.work_seconds, self.wall_seconds):
-            if seconds is not None and not 0 < seconds <= MOST_DAYS * 86400:
+            if seconds is not None and not 0 < seconds <= MOST_DAYS * DAY_SECONDS:
                 raise InputError(
-                    f"a run of {seconds / 86400:,.4g} days: more than 0, at most {MOST_DAYS:,.0f}"
+                    f"a run of {seconds / DAY_SECONDS:,.4g} days: more than 0, at most {MOST_DAYS:,.0f}"
                 )
         if self.policy.spares.nodes > max(self.nodes, 64):
             raise InputError(
@@ -61,7 +62,7 @@ class Run:
         if self.wall_seconds is not None:
             return self.wall_seconds
         assert self.work_seconds is not None
-        return PATIENCE * self.work_seconds + 30 * 86400
+        return PATIENCE * self.work_seconds + 30 * DAY_SECONDS
 
     @property
     def interval_seconds(self) -> float:

@@ -13,6 +13,8 @@ from functools import partial
 
 import numpy as np
 
+from computeflow.economics import usd_of
+from computeflow.engines import Engine, each
 from computeflow.errors import ComputeFlowError, InputError
 from computeflow.ledger import Entry, Ledger, Window
 from computeflow.simulation.books import Books, books_of, cut, joined
@@ -21,7 +23,6 @@ from computeflow.simulation.draws import CHUNK, check_seed
 from computeflow.simulation.engine import play
 from computeflow.simulation.lanes import CAUSES
 from computeflow.simulation.run import Run
-from computeflow.telemetry.engines import Engine, each
 
 MOST_REPLICAS = 1_000_000
 PERCENTILES = (10, 50, 90)
@@ -83,7 +84,7 @@ class Simulation:
 
     def usd(self, usd_per_gpu_hour: float) -> Spread:
         """Of all allocated GPUs, spares included."""
-        scale = self.run.allocated_gpus * usd_per_gpu_hour / 3600
+        scale = usd_of(self.run.allocated_gpus, usd_per_gpu_hour)
         seconds = self.seconds
         return Spread(
             p10=scale * seconds.p10, p50=scale * seconds.p50, p90=scale * seconds.p90,

@@ -13,6 +13,7 @@ from computeflow.errors import InputError, UnknownNameError
 from computeflow.simulation.conditions import Basis, Input, inputs
 from computeflow.simulation.failures import DATA
 from computeflow.simulation.published import Known
+from computeflow.units import HOUR_SECONDS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +68,8 @@ def tier_inputs(tier: Tier) -> dict[str, Input]:
     length = replace(
         inputs()["outage_seconds"], value=down / known.per_year, low=down / known.high,
         high=down / known.low, as_of=known.as_of,
-        source=f"availability of {tier.name} over the number of events, {down / 3600:.1f} hours a year",
+        source=f"availability of {tier.name} over the number of events, "
+        f"{down / HOUR_SECONDS:.1f} hours a year",
     )  # fmt: skip
     return {row.name: row for row in (events, length)}
 

@@ -31,6 +31,7 @@ from computeflow.simulation.run import Run
 from computeflow.simulation.simulate import play_many
 from computeflow.simulation.sites import Price, Site, Sites, Story, outages, tier_conditions
 from computeflow.simulation.uncertainty import latin, percentiles, quantile
+from computeflow.units import DAY_SECONDS
 from computeflow.workload import Job
 
 STACK = "megatron"
@@ -237,10 +238,10 @@ def _account(runs: list[Run], books: list[Books], brought: np.ndarray, step: Pre
     """GPU-days by account; the step's own accounts share the useful time."""
 
     def mean(name: str) -> np.ndarray:
-        return np.array([float(one.accounts[name].mean()) for one in books]) / 86400
+        return np.array([float(one.accounts[name].mean()) for one in books]) / DAY_SECONDS
 
     gpus = runs[0].gpus
-    days = np.array([float(one.seconds.mean()) for one in books]) / 86400
+    days = np.array([float(one.seconds.mean()) for one in books]) / DAY_SECONDS
     allocated = np.array([run.allocated_gpus for run in runs])
     useful = mean("useful")
     whole = sum(step.ledger.accounts.values())
@@ -256,7 +257,7 @@ def _account(runs: list[Run], books: list[Books], brought: np.ndarray, step: Pre
         bringup_days=brought, run_days=days, ettr=worked / days,
         goodput=useful * gpus / (days * allocated),
         spares=np.array([run.policy.spares.nodes for run in runs]), gpus=gpus,
-        finished=float(useful.min() * 86400 / (runs[0].work_seconds or 1.0)),
+        finished=float(useful.min() * DAY_SECONDS / (runs[0].work_seconds or 1.0)),
     )  # fmt: skip
 
 
@@ -348,4 +349,4 @@ def _days(sites: Sites, site: Site, step: Prediction, catalog: Catalog, seed: in
     """Of the site with every input in the middle."""
     run = _run(sites, site, step, catalog, {})
     (books,) = play_many([run], replicas=200, seed=seed)
-    return float(books.seconds.mean()) / 86400 + _brought(sites, site, run, {}, 200, seed)
+    return float(books.seconds.mean()) / DAY_SECONDS + _brought(sites, site, run, {}, 200, seed)

@@ -1,9 +1,9 @@
 """Where the time of a recorded run went: `audit`.
 
-    audit([Path("traces/")]).job.ledger
+    audit([Path("traces/")], catalog).job.ledger
 
-Every rank is measured for itself, in bounded memory, and kept beside its trace under the hash of its
-content; then the ranks are put together.
+Files of the PyTorch profiler, of Nsight Systems and of JAX alike: each is measured for itself, in
+bounded memory, and kept beside its trace under the hash of its content; then ranks are put together.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from typing import Any
 from computeflow import codec
 from computeflow.catalog import Catalog
 from computeflow.catalog.rows import Accelerator
+from computeflow.engines import Engine, Progress, each
 from computeflow.errors import ComputeFlowError, InputError
-from computeflow.telemetry.engines import Engine, Progress, each
+from computeflow.telemetry.formats import TraceFile, find_traces, measure_file, without_copies
 from computeflow.telemetry.observed import ModelWork
-from computeflow.telemetry.sources import find_traces
+from computeflow.telemetry.traces.grouping import one_job
 from computeflow.telemetry.traces.job import TracedJob, job_ledger
-from computeflow.telemetry.traces.measured import Options, RankMeasured
-from computeflow.telemetry.traces.rank import measure_rank
+from computeflow.telemetry.traces.measured import FileMeasured, Options, RankMeasured
 
 CACHE = ".computeflow"
-VERSION = 6
+VERSION = 7
 """Of what is kept: a new number makes old files unread."""
 _SUM = 16
 
@@ -55,47 +55,50 @@ def audit(paths: Sequence[Path], catalog: Catalog, **settings: Any) -> TracedJob
 
 
 def audit_files(
-    files: Sequence[Path], catalog: Catalog, settings: Settings, left: Sequence[str] = ()
+    files: Sequence[TraceFile], catalog: Catalog, settings: Settings, left: Sequence[str] = ()
 ) -> TracedJob:
     """Of files that are traces, or look like it; `left` is what was left out already."""
+    files, copies = without_copies(files)
+    left_out = [*left, *copies]
     measure = partial(measured, options=settings.options, cache=settings.cache)
-    ranks, left_out = [], list(left)
+    read = []
     results = each(measure, files, settings.engine, settings.progress)
-    for path, result in zip(files, results, strict=True):
+    for file, result in zip(files, results, strict=True):
         if isinstance(result, ComputeFlowError):
             text = str(result)
-            left_out.append(text if str(path) in text else f"{path}: {text}")
+            left_out.append(text if str(file.path) in text else f"{file.path}: {text}")
         else:
-            ranks.append(replace(result, source=str(path)))
+            ranks = tuple(replace(rank, source=str(file.path)) for rank in result.ranks)
+            read.append(replace(result, ranks=ranks))
             left_out += result.left_out
-    if not ranks:
+            left_out += dict.fromkeys(text for rank in ranks for text in rank.left_out)
+    if not read:
         raise InputError("; ".join(left_out))
-    ranks, more = one_job(ranks)
-    left_out += more
+    job = one_job(read)
+    ranks = job.ranks
     device = settings.accelerator or catalog.accelerators.get(ranks[0].device or "-")
-    notes = dict.fromkeys(note for rank in ranks for note in rank.notes)
     return TracedJob(
         job=job_ledger(ranks, device, work=settings.work),
-        ranks=tuple(ranks),
+        ranks=ranks,
         accelerator=device,
-        left_out=tuple(left_out),
-        notes=(*notes, *_assumed(ranks)),
+        left_out=(*left_out, *job.left_out),
+        notes=(*_notes(ranks), *job.notes, *_assumed(ranks)),
     )
 
 
-def measured(path: Path, *, options: Options, cache: bool) -> RankMeasured:
-    """One rank, from what is kept beside the trace where that is of the same content."""
+def measured(file: TraceFile, *, options: Options, cache: bool) -> FileMeasured:
+    """From what is kept beside the trace where that is of the same content."""
     if not cache:
-        return measure_rank(path, options)
-    key = _key(path, options)
-    kept = path.parent / CACHE / f"{key}.rank"
+        return measure_file(file, options)
+    path = file.path
+    kept = path.parent / CACHE / f"{_key(file, options)}.rank"
     try:
         content = kept.read_bytes()
         if content.startswith(_sum(content[_SUM:])):
-            return codec.from_bytes(RankMeasured, content[_SUM:], str(kept))
+            return codec.from_bytes(FileMeasured, content[_SUM:], str(kept))
     except (OSError, InputError):
         pass
-    found = measure_rank(path, options)
+    found = measure_file(file, options)
     with suppress(UnicodeEncodeError):  # of a file's name that is no text
         content = codec.to_bytes(found)
         _keep(kept, _sum(content) + content)
@@ -107,12 +110,13 @@ def _sum(content: bytes) -> bytes:
     return hashlib.blake2b(content, digest_size=_SUM).digest()
 
 
-def _key(path: Path, options: Options) -> str:
+def _key(file: TraceFile, options: Options) -> str:
+    path = file.path
     content = hashlib.blake2b(digest_size=16)
-    content.update(repr((VERSION, path.name, options)).encode())
+    content.update(repr((VERSION, file.kind, path.name, options)).encode())
     try:
-        with path.open("rb") as file:
-            while part := file.read(1 << 20):
+        with path.open("rb") as opened:
+            while part := opened.read(1 << 20):
                 content.update(part)
     except OSError as error:
         raise InputError(f"{path}: {error.strerror or error}") from None
@@ -131,48 +135,11 @@ def _keep(path: Path, content: bytes) -> None:
             part.unlink(missing_ok=True)
 
 
-def one_job(ranks: Sequence[RankMeasured]) -> tuple[list[RankMeasured], list[str]]:
-    """The ranks of the largest job among them, each once; and why the others are left out."""
-    worlds: dict[int | None, int] = {}
-    for rank in ranks:
-        worlds[rank.world] = worlds.get(rank.world, 0) + 1
-    most = max(worlds, key=lambda world: worlds[world])
-    kept: dict[int, RankMeasured] = {}
-    left_out = []
-    for rank in sorted(ranks, key=lambda rank: (rank.rank, rank.source)):
-        if rank.world != most:
-            job = (
-                f"a job of {rank.world} ranks" if rank.world else "a job that does not say its size"
-            )
-            left_out.append(
-                f"{rank.source}: of {job}, the others are of {most or 'no stated size'}"
-            )
-        elif rank.rank in kept:
-            other = kept[rank.rank]
-            left_out.append(
-                f"{rank.source}: rank {rank.rank} ({rank.rank_from}) again, as {other.source}"
-            )
-        else:
-            kept[rank.rank] = rank
-    return _together(list(kept.values()), left_out)
-
-
-def _together(
-    ranks: list[RankMeasured], left_out: list[str]
-) -> tuple[list[RankMeasured], list[str]]:
-    """Without ranks that were recorded at another time than most."""
-    if len(ranks) < 2:
-        return ranks, left_out
-    middle = sorted(ranks, key=lambda rank: rank.window_start)[len(ranks) // 2]
-    far = 3_600_000_000_000  # an hour: clocks may differ, runs last longer
-    kept = []
-    for rank in ranks:
-        if abs(rank.window_start - middle.window_start) > far:
-            hours = (rank.window_start - middle.window_start) / far
-            left_out.append(f"{rank.source}: recorded {hours:+.1f} hours from {middle.source}")
-        else:
-            kept.append(rank)
-    return kept, left_out
+def _notes(ranks: Sequence[RankMeasured]) -> list[str]:
+    """How steps are known, and what reading and measuring found worth saying."""
+    steps = dict.fromkeys(rank.origin.steps_from for rank in ranks if rank.origin.steps_from)
+    notes = dict.fromkeys(note for rank in ranks for note in rank.notes)
+    return [*(f"steps: {text}" for text in steps), *notes]
 
 
 def _assumed(ranks: Sequence[RankMeasured]) -> list[str]:

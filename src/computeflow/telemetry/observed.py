@@ -1,8 +1,8 @@
 """What a source says of a run, in one shape for all kinds: `Observed`; a kind of file is a `Source`.
 
-A source knows its files by their content, reads them in bounded memory, and says what it found: facts
-of its own kind, a ledger where it has times enough for one (or why not), findings, and happenings,
-which are what sources are joined on.
+A source knows its files by their content, reads them in bounded memory, and says what is in them: facts
+of its own kind, a ledger where it has times enough for one (or why not), and happenings, which are
+what sources are joined on. It judges nothing: findings are made in `diagnosis`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from computeflow.catalog import Accelerator, Catalog
-from computeflow.ledger import Finding, Ledger
+from computeflow.ledger import Ledger
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +45,6 @@ class Observed:
     ledger: Ledger | None = None
     ledger_reason: str = ""
     """Why there is no ledger."""
-    findings: tuple[Finding, ...] = ()
     happenings: tuple[Happening, ...] = ()
     left_out: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
@@ -71,6 +70,8 @@ class Asked:
     work: ModelWork | None = None
     accelerator: Accelerator | None = None
     """As the user names it, where a source does not."""
+    gpus: int | None = None
+    """As the user states it, where a source does not."""
 
 
 class Source(Protocol):

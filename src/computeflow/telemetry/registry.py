@@ -12,11 +12,10 @@ from functools import cache
 from pathlib import Path
 
 from computeflow.errors import ComputeFlowError, InputError
+from computeflow.telemetry.formats import KINDS, TraceFile, format_of
 from computeflow.telemetry.lines import head_of
 from computeflow.telemetry.observed import Asked, Observed, Source
-from computeflow.telemetry.sources import ENDINGS, files_of, looks_like_trace, other_kinds
-
-TRACE = "kineto"
+from computeflow.telemetry.sources import ENDINGS, files_of, other_kinds
 
 
 @cache
@@ -29,13 +28,11 @@ def sources() -> tuple[Source, ...]:
     from computeflow.telemetry.logs.source import LogSource
     from computeflow.telemetry.memory.source import MemorySnapshots
     from computeflow.telemetry.metrics.source import MetricsSource
-    from computeflow.telemetry.nsys.source import NsightSource
     from computeflow.telemetry.whatif.source import OpTimelines
-    from computeflow.telemetry.xplane.source import XPlaneSource
 
     return (
-        FlightRecorder(), MemorySnapshots(), NsightSource(), XPlaneSource(), OpTimelines(),
-        AccountingSource(), KernelLogSource(), GpuBurnSource(), MetricsSource(), LogSource(),
+        FlightRecorder(), MemorySnapshots(), OpTimelines(), AccountingSource(), KernelLogSource(),
+        GpuBurnSource(), MetricsSource(), LogSource(),
     )  # fmt: skip
 
 
@@ -46,8 +43,14 @@ def _by_kind() -> dict[str, Source]:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sorted:
     files: Mapping[str, tuple[Path, ...]]
-    """By kind; traces are `TRACE`."""
+    """By kind."""
     left_out: tuple[str, ...]
+
+    @property
+    def traces(self) -> tuple[TraceFile, ...]:
+        """Files of profilers."""
+        kinds = (kind for kind in KINDS if kind in self.files)
+        return tuple(TraceFile(kind=kind, path=path) for kind in kinds for path in self.files[kind])
 
 
 def sort_files(paths: Sequence[Path]) -> Sorted:
@@ -63,13 +66,13 @@ def sort_files(paths: Sequence[Path]) -> Sorted:
                 continue
             kind = kind_of(file)
             if kind is None and file == path and path.name.endswith(ENDINGS):
-                kind = TRACE  # it will say what it is not
+                kind = KINDS[0]  # it will say what it is not
             if kind is not None:
                 found.setdefault(kind, {})[file] = None
             elif file != path:
                 others[file.suffix or "no ending"] += 1
             else:
-                notes.append(f"{file}: none of {', '.join((TRACE, *_by_kind()))} by its content")
+                notes.append(f"{file}: none of {', '.join((*KINDS, *_by_kind()))} by its content")
         if before == (len(notes), sum(map(len, found.values()))):
             notes.append(f"{path}: nothing to read in it")
     notes += other_kinds(others)
@@ -81,9 +84,10 @@ def sort_files(paths: Sequence[Path]) -> Sorted:
 
 
 def kind_of(path: Path) -> str | None:
-    if looks_like_trace(path):
-        return TRACE
     head = head_of(path)
+    found = format_of(path, head)
+    if found is not None:
+        return found
     return next((source.kind for source in sources() if source.recognises(path, head)), None)
 
 
@@ -94,7 +98,7 @@ def observe(
     found: list[Observed] = []
     left_out = []
     for kind, paths in files.items():
-        if kind == TRACE:
+        if kind in KINDS:
             continue
         try:
             found += _by_kind()[kind].observe(paths, asked)

@@ -6,8 +6,7 @@ import os
 import stat
 import zlib
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 
 from computeflow.errors import InputError
@@ -16,32 +15,6 @@ MOST_FILES = 100_000
 _LOOK = 1 << 16
 ENDINGS = (".json", ".json.gz", ".gz", ".trace")
 _SIGNS = (b'"traceEvents"', b'"deviceProperties"', b'"baseTimeNanoseconds"', b'"distributedInfo"')
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
-    traces: tuple[Path, ...]
-    left_out: tuple[str, ...]
-
-
-def find_traces(paths: Sequence[Path]) -> Found:
-    """Files as named; of folders, what looks like a trace, other kinds counted by their ending."""
-    traces: dict[Path, None] = {}
-    others: Counter[str] = Counter()
-    notes: list[str] = []
-    for path in paths:
-        before = len(traces)
-        for file in files_of(path, notes):
-            if file == path or looks_like_trace(file):
-                traces[file] = None
-            else:
-                others[file.suffix or "no ending"] += 1
-        if len(traces) == before:
-            notes.append(f"{path}: no trace in it")
-    notes += other_kinds(others)
-    if not traces:
-        raise InputError(f"no trace to read: {'; '.join(notes)}")
-    return Found(traces=tuple(traces), left_out=tuple(notes))
 
 
 def other_kinds(counts: Counter[str]) -> list[str]:
@@ -103,3 +76,8 @@ def looks_like_trace(path: Path) -> bool:
     if opening == b"[":
         return b'"ph"' in head
     return opening == b"{" and any(sign in head for sign in _SIGNS)
+
+
+def is_xla_trace(head: bytes) -> bool:
+    """A trace that XLA's profiler wrote for Chrome: by what stands before its events."""
+    return b'"highres-ticks"' in head[:4096]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from computeflow.telemetry.traces.roofline import rooflines
 from computeflow.units import format_seconds, format_share, format_si
@@ -11,8 +11,9 @@ from computeflow.views.ledgers import ledger_table
 from computeflow.views.tables import Table, columns
 
 if TYPE_CHECKING:
+    from computeflow.economics import GridEnergy
     from computeflow.telemetry.traces.job import TracedJob
-    from computeflow.telemetry.traces.measured import GapRow, KernelRow, RankMeasured
+    from computeflow.telemetry.traces.measured import RankMeasured
 
 MOST_RANKS = 16
 MOST_ROWS = 10
@@ -30,8 +31,9 @@ def audit_tables(found: TracedJob, *, details: bool) -> list[Table]:
         tables.append(host_table(found.ranks))
     if details:
         first = found.ranks[0]
-        tables += [steps_table(first), kernels_table(first), operators_table(found, first),
-                   gaps_table(first), figures_table(first)]  # fmt: skip
+        tables += [devices_table(found), steps_table(first), kernels_table(first),
+                   operators_table(found, first), gaps_table(first), copies_table(first),
+                   figures_table(first), counters_table(found)]  # fmt: skip
     return [table for table in tables if table.rows]
 
 
@@ -75,6 +77,42 @@ def ranks_table(found: TracedJob) -> Table:
         rows=tuple(rows),
         notes=tuple(notes),
     )  # fmt: skip
+
+
+def devices_table(found: TracedJob) -> Table:
+    """What each rank's device did, hidden under computation or not."""
+    heads = ("rank", "device", "busy", "comm", "hidden", "copies", "hidden", "FLOP/s")
+    names = sorted({rank.device for rank in found.ranks} - {""})
+    said = ", ".join((*names, *found.versions))
+    hidden = len(found.ranks) - MOST_RANKS
+    return Table(
+        title=f"Devices: {said or 'not named'}",
+        columns=columns(*heads, right="rank,busy,comm,hidden,copies,FLOP/s"),
+        rows=tuple(_device_row(rank) for rank in found.ranks[:MOST_RANKS]),
+        notes=(
+            *((f"{hidden:,} more ranks: -o json has all",) if hidden > 0 else ()),
+            "busy, comm, copies: share of the window; hidden: of it, under computation",
+        ),
+    )
+
+
+def _device_row(rank: RankMeasured) -> tuple[str, ...]:
+    seconds = (rank.window_end - rank.window_start) / 1e9
+    origin, did = rank.origin, rank.activity
+    process = "" if origin.process is None else f", process {origin.process}"
+    number = "" if origin.device is None else f"{origin.device}{process}"
+    return (
+        str(rank.rank), origin.plane or number or "-", format_share(did.busy_seconds / seconds),
+        *_of_window(did.comm_seconds, did.comm_hidden_seconds, seconds),
+        *_of_window(did.copy_seconds, did.copy_hidden_seconds, seconds),
+        format_si(rank.flops / seconds, "") if rank.flops else "-",
+    )  # fmt: skip
+
+
+def _of_window(whole: float, hidden: float, seconds: float) -> tuple[str, str]:
+    if not whole:
+        return "-", "-"
+    return format_share(whole / seconds), format_share(hidden / whole)
 
 
 _CAUSES = {
@@ -129,20 +167,7 @@ def steps_table(rank: RankMeasured) -> Table:
     )
 
 
-class Ranked(Protocol):
-    """Whatever has the longest kernels and gaps of a rank."""
-
-    @property
-    def rank(self) -> int: ...
-
-    @property
-    def kernels(self) -> tuple[KernelRow, ...]: ...
-
-    @property
-    def gaps(self) -> tuple[GapRow, ...]: ...
-
-
-def kernels_table(rank: Ranked) -> Table:
+def kernels_table(rank: RankMeasured) -> Table:
     return Table(
         title=f"Kernels of rank {rank.rank}, longest first",
         columns=columns("kernel", "kind", "count", "time", "share", right="count,time,share",
@@ -173,7 +198,7 @@ def operators_table(found: TracedJob, rank: RankMeasured) -> Table:
     )  # fmt: skip
 
 
-def gaps_table(rank: Ranked) -> Table:
+def gaps_table(rank: RankMeasured) -> Table:
     return Table(
         title=f"Longest gaps of rank {rank.rank}",
         columns=columns("at", "idle", "account", "cause", "then", right="at,idle", wrap="then"),
@@ -183,6 +208,35 @@ def gaps_table(rank: Ranked) -> Table:
             for row in rank.gaps[:MOST_ROWS]
         ),
     )  # fmt: skip
+
+
+def copies_table(rank: RankMeasured) -> Table:
+    return Table(
+        title=f"Copies of rank {rank.rank}",
+        columns=columns("what", "times", "bytes", "time", "rate", right="times,bytes,time,rate"),
+        rows=tuple(
+            (_short(row.what), f"{row.count:,}", format_si(row.bytes, "B") if row.bytes else "-",
+             format_seconds(row.seconds),
+             format_si(row.bytes / row.seconds, "B/s") if row.seconds and row.bytes else "-")
+            for row in rank.activity.copies[:MOST_ROWS]
+        ),
+    )  # fmt: skip
+
+
+def counters_table(found: TracedJob) -> Table:
+    rows = found.counters
+    hidden = len(rows) - 2 * MOST_ROWS
+    return Table(
+        title="Sampled counters, means over the whole recording",
+        columns=columns(
+            "GPU", "counter", "mean", "samples", right="GPU,mean,samples", wrap="counter"
+        ),
+        rows=tuple(
+            (str(row.gpu), row.metric, f"{row.mean:,.2f}", f"{row.samples:,}")
+            for row in rows[: 2 * MOST_ROWS]
+        ),
+        notes=(f"{hidden:,} more: -o json has all",) if hidden > 0 else (),
+    )
 
 
 def figures_table(rank: RankMeasured) -> Table:
@@ -202,18 +256,22 @@ def figures_table(rank: RankMeasured) -> Table:
     )
 
 
-def energy_table(data: Mapping[str, Any], grid: str) -> Table:
-    def cell(name: str, form: str) -> str:
-        value = data[name]
+def energy_table(energy: GridEnergy) -> Table:
+    def cell(value: float | None, form: str) -> str:
         return "unknown" if value is None else format(value, form)
 
+    known = energy.kilowatt_hours is not None
     return Table(
-        title=f"Energy of the devices, at {grid}",
+        title=f"Energy of the devices, at {energy.grid}",
         columns=columns("kWh", "USD", "kg CO2e", right="kWh,USD,kg CO2e"),
-        rows=((cell("kilowatt_hours", ",.1f"), cell("usd", ",.2f"), cell("kg_co2e", ",.1f")),),
-        notes=("without hosts, network and cooling",)
-        if data["kilowatt_hours"] is not None
-        else ("no source here reads power",),
+        rows=(
+            (
+                cell(energy.kilowatt_hours, ",.1f"),
+                cell(energy.usd, ",.2f"),
+                cell(energy.kg_co2e, ",.1f"),
+            ),
+        ),
+        notes=("without hosts, network and cooling" if known else "no source here reads power",),
     )
 
 

@@ -12,6 +12,7 @@ from html import escape
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from computeflow.economics import finding_usd_per_hour, usd_per_hour
 from computeflow.ledger import ACCOUNTS, Evidence, Finding, Ledger, Remedy, describe
 from computeflow.units import format_seconds, format_share, format_si
 
@@ -60,7 +61,9 @@ class Worth:
 
     def usd_per_hour(self, gpu_seconds: float) -> float | None:
         """If the run goes on like this: so many of its GPUs do nothing else."""
-        return None if self.price is None else gpu_seconds / self.ledger.wall_seconds * self.price
+        if self.price is None:
+            return None
+        return usd_per_hour(gpu_seconds, self.ledger.wall_seconds, self.price)
 
     def text(self, gpu_seconds: float) -> str:
         usd = self.usd_per_hour(gpu_seconds)
@@ -99,10 +102,9 @@ def _nothing(diagnosis: Diagnosis) -> str:
 
 
 def _card(finding: Finding, worth: Worth) -> Card:
+    usd = finding_usd_per_hour(finding, worth.ledger, worth.price)
     if not finding.steady:
         worth = replace(worth, price=None)
-    usd = worth.usd_per_hour(finding.gpu_seconds)
-    usd = finding.usd_per_hour if usd is None else usd
     facts = [
         ("costs", worth.seconds(finding.gpu_seconds)),
         ("of the window", worth.share(finding.gpu_seconds)),

@@ -10,7 +10,7 @@ from typing import Any
 from computeflow.catalog import Accelerator, Model, Offer, Row
 from computeflow.catalog.models import Block
 from computeflow.catalog.parameters import count_parameters
-from computeflow.units import format_si
+from computeflow.units import HOUR_SECONDS, format_si
 from computeflow.views.tables import Table, columns
 
 _UNITS = {
@@ -109,7 +109,7 @@ _LISTS: dict[str, list[tuple[str, Cell]]] = {
     ],
     "tier": [
         ("name", _text("name")), ("availability", lambda r: f"{100 * r.availability:.3f} %"),
-        ("downtime h/y", _in("downtime_seconds_per_year", 3600, 1)),
+        ("downtime h/y", _in("downtime_seconds_per_year", HOUR_SECONDS, 1)),
         ("redundancy", _text("redundancy")),
     ],
     "facility": [

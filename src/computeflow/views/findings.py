@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from computeflow.economics import finding_usd_per_hour
 from computeflow.ledger import Finding, Ledger
 from computeflow.units import format_seconds, format_share
 from computeflow.views.cards import evidence_text
@@ -44,18 +45,16 @@ def finding_tables(found: Diagnosis, ledger: Ledger, price: float | None) -> lis
 def _looked(found: Diagnosis) -> int:
     from computeflow.diagnosis.rules import RULES
 
-    return len(RULES) - len(found.abstained)
+    return sum(rule.trace is not None for rule in RULES) - len(found.abstained)
 
 
 def _row(finding: Finding, ledger: Ledger, price: float | None) -> tuple[str, ...]:
-    cost = "-"
-    if price is not None and finding.steady:
-        cost = f"{finding.gpu_seconds / ledger.wall_seconds * price:,.2f}"
+    usd = finding_usd_per_hour(finding, ledger, price)
     return (
         finding.rule,
         finding.account,
         format_share(finding.gpu_seconds / ledger.gpu_seconds),
-        cost,
+        "-" if usd is None else f"{usd:,.2f}",
         f"{finding.confidence:.2f}",
         finding.title,
     )

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from computeflow.units import format_seconds, format_share
+from computeflow.units import DAY_SECONDS, HOUR_SECONDS, format_seconds, format_share
 from computeflow.views.figures import GREY, OWNERS, Data, Figure, base_layout, value_axis
 from computeflow.views.tables import Table, columns
 
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from computeflow.simulation.simulate import Simulation, Spread
     from computeflow.simulation.timeline import Timeline
 
-DAY = 86400.0
 _STRIP = 60
 _COLOURS = {
     "run": OWNERS["useful"], "restart": "#0072B2", "lost": "#56B4E9", "idle": "#E69F00",
@@ -132,7 +131,7 @@ def spares_table(curve: SparesCurve, *, by_time: bool = False) -> Table:
     rows = []
     for p in curve.points:
         mean, low, high = _ends(p, by_time)
-        paid = format_share(p.goodput) if by_time else f"{p.gpu_seconds / 3.6e9:,.3f}"
+        paid = format_share(p.goodput) if by_time else f"{p.gpu_seconds / HOUR_SECONDS / 1e6:,.3f}"
         late = low if by_time else high
         rows.append((f"{p.at:.0f}", _days(mean), _days(late), f"{p.waits:,.1f}", paid))
     of = f"of {curve.replicas:,} replicas"
@@ -205,7 +204,8 @@ def timeline_figure(found: Sequence[Timeline]) -> Figure:
     traces: list[Data] = [
         {
             "type": "scatter", "mode": "lines", "name": f"P{one.percentile}",
-            "x": [t / DAY for t, _ in one.progress], "y": [w / DAY for _, w in one.progress],
+            "x": [at / DAY_SECONDS for at, _ in one.progress],
+            "y": [work / DAY_SECONDS for _, work in one.progress],
             "line": {"width": 2, "color": OWNERS["useful"], "dash": dashes[n % 3]},
             "hovertemplate": "day %{x:.2f}: %{y:.2f} days of steps<extra></extra>",
         }
@@ -233,7 +233,7 @@ def _bars(account: str, colour: str, spans: Sequence[tuple[float, float]]) -> Da
     """Along the axis, so that every stop of the median replica can be seen."""
     x: list[float | None] = []
     for start, end in spans:
-        x += [start / DAY, end / DAY, None]
+        x += [start / DAY_SECONDS, end / DAY_SECONDS, None]
     return {
         "type": "scatter", "mode": "lines", "name": account, "x": x,
         "y": [None if v is None else 0.0 for v in x],
@@ -259,7 +259,7 @@ def _stretch_table(one: Timeline) -> Table:
         title=f"The median replica (number {one.replica})",
         columns=columns("what", "times", "hours", "longest h", right="times,hours,longest h"),
         rows=tuple(
-            (name, str(count), f"{seconds / 3600:,.1f}", f"{longest / 3600:,.2f}")
+            (name, str(count), f"{seconds / HOUR_SECONDS:,.1f}", f"{longest / HOUR_SECONDS:,.2f}")
             for name, (count, seconds, longest) in total.items()
         ),
     )
@@ -293,7 +293,7 @@ def _curve_figure(
     `at`, is marked.
     """
     axis = "days of steps done" if by_time else "days"
-    days = [tuple(value / DAY for value in _ends(p, by_time)) for p in points]
+    days = [tuple(value / DAY_SECONDS for value in _ends(p, by_time)) for p in points]
     trace: Data = {
         "type": "scatter", "mode": "lines+markers", "name": "mean, P10 to P90",
         "x": [p.at for p in points], "y": [mean for mean, _, _ in days],
@@ -338,7 +338,7 @@ def _curve_figure(
 
 
 def _days(seconds: float) -> str:
-    return f"{seconds / DAY:,.2f}"
+    return f"{seconds / DAY_SECONDS:,.2f}"
 
 
 def _number(value: float) -> str:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from computeflow.diagnosis.case import PRACTICAL, Case, Missing, Outcome, found, milliseconds
+from computeflow.diagnosis.case import PRACTICAL, Case
 from computeflow.diagnosis.remedies import command
+from computeflow.diagnosis.rule import Missing, Outcome, report, seconds_evidence
 from computeflow.diagnosis.rules.kernels import merged
 from computeflow.diagnosis.whatif import Change
 from computeflow.ledger import Evidence, Remedy
@@ -42,15 +43,14 @@ def input_stall(case: Case) -> Outcome:
     after = case.total(lambda rank: rank.signals.setbacks.get("input", 0.0))
     workers = most != "workers"
     often = case.steps_with("input")
-    return found(
-        "input-stall",
+    return report(
         f"the device waits for data{_of_steps(case, often)}: {_STAGES[most]}",
         [("input", own), ("host", after)],
         [
-            milliseconds("idle while the loader runs", case.where("account input"), own, 0.0),
-            *(milliseconds(f"of it: {name}", case.where("inside the loader's annotation"), seconds)
+            seconds_evidence("idle while the loader runs", case.where("account input"), own, 0.0),
+            *(seconds_evidence(f"of it: {name}", case.where("inside the loader's annotation"), seconds)
               for name, seconds in sorted(stages.items(), key=lambda item: -item[1])),
-            milliseconds("late launches after it", case.where("account host"), after, 0.0),
+            seconds_evidence("late launches after it", case.where("account host"), after, 0.0),
         ],
         Remedy(
             change="load in worker processes, ahead of the step" if workers
@@ -79,12 +79,11 @@ def host_sync(case: Case) -> Outcome:
     reads = case.first.signals.reads
     named = [f"{name} {count / case.steps:.0f} times" for name, count in reads.items() if name]
     waits = sum(reads.values()) / case.steps
-    return found(
-        "host-sync",
+    return report(
         f"the host waits for the device {_times(waits)} {case.per} and then launches too late",
         [("host", total)],
         [
-            milliseconds("idle after the host waited", case.where("account host"), total, 0.0),
+            seconds_evidence("idle after the host waited", case.where("account host"), total, 0.0),
             Evidence(what=f"waits {case.per}" + (f": {', '.join(named)}" if named else ""),
                      where=case.where("synchronising runtime calls"), value=waits, unit="per step"),
         ],
@@ -125,13 +124,12 @@ def launch_bound(case: Case) -> Outcome:
 
 def _launch_bound(case: Case, late: float, gain: float, low: float, high: float) -> Outcome:
     kernels = case.first.signals.kernels / case.steps
-    return found(
-        "launch-bound",
+    return report(
         "the device waits for the host to launch its kernels",
         [("host", gain)],
         [
-            milliseconds("idle before late launches, by what made the host late: nothing but itself",
-                         case.where("account host"), late),
+            seconds_evidence("idle before late launches, by what made the host late: nothing but "
+                             "itself", case.where("account host"), late),
             Evidence(what="launches that found nothing queued", where=case.where("queue"),
                      value=case.first.queue_empty, unit="share"),
             Evidence(what=f"kernels {case.per}", where=case.where("kernels"),
@@ -159,13 +157,12 @@ def gc_pause(case: Case) -> Outcome:
     total = case.total(lost)
     runs = case.total(lambda rank: float(rank.signals.collections))
     inside = case.total(lambda rank: rank.signals.collection_seconds)
-    return found(
-        "gc-pause",
+    return report(
         f"Python collects garbage {_rate(runs / len(case.ranks), case.steps, case.per)}",
         [("host", total)],
         [
-            milliseconds("idle around collections", case.where("account host"), total, 0.0),
-            milliseconds("of the host, in collections", case.where("marks of gc"), inside),
+            seconds_evidence("idle around collections", case.where("account host"), total, 0.0),
+            seconds_evidence("of the host, in collections", case.where("marks of gc"), inside),
         ],
         Remedy(change="collect rarely and at a known moment, and make fewer cyclic objects",
                command=command("gc", case.framework), gain_gpu_seconds=total,
@@ -196,11 +193,10 @@ def memory_pressure(case: Case) -> Outcome:
         return []
     total = case.total(lost)
     calls = case.total(lambda rank: float(rank.signals.allocations)) / case.steps
-    return found(
-        "memory-pressure",
+    return report(
         f"memory of the device is taken and given back {_times(calls)} {case.per}",
         [("host", total)],
-        [milliseconds("idle in allocator calls", case.where("account host"), total, 0.0)],
+        [seconds_evidence("idle in allocator calls", case.where("account host"), total, 0.0)],
         Remedy(change="let the allocator grow its segments; use a smaller micro-batch if it still "
                "frees and retries", command=command("allocator", case.framework),
                gain_gpu_seconds=total, gain_low=0.5 * total, gain_high=total),
@@ -221,13 +217,12 @@ def pageable_copy(case: Case) -> Outcome:
     after = case.total(lost) - copied
     size = case.total(lambda rank: rank.signals.pageable_bytes) / case.steps
     count = case.total(lambda rank: float(rank.signals.pageable_count)) / case.steps
-    return found(
-        "pageable-copy",
+    return report(
         f"{count:,.0f} copies {case.per} go through pageable memory and block the host",
         [("copy", copied), ("host", after)],
         [
-            milliseconds("exposed copies", case.where("account copy"), copied, 0.0),
-            milliseconds("late launches around them", case.where("account host"), after, 0.0),
+            seconds_evidence("exposed copies", case.where("account copy"), copied, 0.0),
+            seconds_evidence("late launches around them", case.where("account host"), after, 0.0),
             Evidence(what=f"bytes {case.per}", where=case.where("Memcpy (Pageable)"), value=size,
                      unit="B/step"),
         ],
@@ -250,11 +245,10 @@ def checkpoint_stall(case: Case) -> Outcome:
     own = case.total(lambda rank: rank.accounts.get("checkpoint", 0.0))
     after = case.total(lost) - own
     often = case.steps_with("checkpoint")
-    return found(
-        "checkpoint-stall",
+    return report(
         f"training stands still while a checkpoint is written{_of_steps(case, often)}",
         [("checkpoint", own), ("host", after)],
-        [milliseconds("blocked on saving", case.where("account checkpoint"), own, 0.0)],
+        [seconds_evidence("blocked on saving", case.where("account checkpoint"), own, 0.0)],
         Remedy(change="write in the background, from a copy in the host's memory",
                command=command("checkpoint", case.framework), gain_gpu_seconds=own + after,
                gain_low=0.5 * own, gain_high=own + after,

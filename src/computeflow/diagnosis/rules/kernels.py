@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from computeflow.diagnosis.case import PRACTICAL, Case, Missing, Outcome, found, milliseconds
+from computeflow.diagnosis.case import PRACTICAL, Case
 from computeflow.diagnosis.remedies import command
+from computeflow.diagnosis.rule import Missing, Outcome, report, seconds_evidence
 from computeflow.diagnosis.whatif import Change, Replay
 from computeflow.ledger import Evidence, Remedy
 from computeflow.prediction.parts import step_parts
@@ -44,13 +45,12 @@ def unfused_attention(case: Case) -> Outcome:
     gain = seen - needed
     if gain < PRACTICAL * case.ledger.gpu_seconds:
         return []
-    return found(
-        "unfused-attention",
+    return report(
         "attention writes its scores to memory: one fused kernel would not",
         [("compute.kernel", gain)],
         [
-            milliseconds("products of scores and what is between them", case.where("kernels"), seen,
-                         needed),
+            seconds_evidence("products of scores and what is between them", case.where("kernels"), seen,
+                             needed),
             Evidence(what=f"scores of {run.inferred.job.seq_len:,} x {run.inferred.job.seq_len:,}",
                      where=case.where("aten::bmm")),
         ],
@@ -89,16 +89,15 @@ def matmul_precision(case: Case) -> Outcome:
     if gain < PRACTICAL * case.ledger.gpu_seconds:
         return []
     kind = case.replay.inferred.job.precision
-    return found(
-        "matmul-precision",
+    return report(
         f"matrix products run in {kind}, not in bf16",
         [("compute.kernel", gains["compute"] - model), ("compute.model", model),
          ("optimizer", max(gains["optimizer"], 0.0))],
         [
             Evidence(what="FLOPs on float32 operands", where=case.where("operators"), value=full,
                      unit="share"),
-            milliseconds("kernels of forward and backward", case.where("account compute"),
-                         now["compute"], after.booked("compute") * scale),
+            seconds_evidence("kernels of forward and backward", case.where("account compute"),
+                             now["compute"], after.booked("compute") * scale),
         ],
         _remedy("bf16 weights and products; fp32 only where it is needed (loss, norms, master "
                 "weights)", command("precision", case.framework), gain,
@@ -172,13 +171,12 @@ def underfilled(case: Case) -> Outcome:
         return []
     layout = case.replay.inferred.layout
     waiting = min(late, gain)
-    return found(
-        "underfilled",
+    return report(
         f"micro-batches of {layout.micro_batch} are too small for the device",
         [("compute.kernel", gain - waiting), ("host", waiting)],
         [
-            milliseconds("the window", case.where(), case.ledger.gpu_seconds, after * scale),
-            milliseconds("of it idle, waiting for launches", case.where("account host"), late),
+            seconds_evidence("the window", case.where(), case.ledger.gpu_seconds, after * scale),
+            seconds_evidence("of it idle, waiting for launches", case.where("account host"), late),
             Evidence(what=f"tokens in a micro-batch of {size} instead",
                      where="the predictor, by memory and time",
                      value=float(size * case.replay.inferred.job.seq_len), unit="tokens",
@@ -210,13 +208,12 @@ def recompute_excess(case: Case) -> Outcome:
     saved = max(launched - without.ledger.booked("host") * scale, 0.0)
     late = case.total(lambda rank: rank.signals.setbacks.get("launch", 0.0)
                       + rank.host.get("queued", 0.0))  # fmt: skip
-    return found(
-        "recompute-excess",
+    return report(
         "activations are computed again although memory has room for them",
         [("compute.recompute", seen), ("host", min(saved, late))],
         [
-            milliseconds("kernels that compute again", case.where("account compute.recompute"), seen,
-                         0.0),
+            seconds_evidence("kernels that compute again", case.where("account compute.recompute"),
+                             seen, 0.0),
             Evidence(what="memory without recomputation, predicted, of "
                      f"{without.memory_limit_bytes / 1e9:.0f} GB", where="the predictor",
                      value=without.memory_bytes, unit="B"),
@@ -254,13 +251,12 @@ def unfused_optimizer(case: Case) -> Outcome:
     if gain + gaps < PRACTICAL * case.ledger.gpu_seconds:
         return []
     kernels = case.first.signals.optimizer_kernels / case.steps
-    return found(
-        "unfused-optimizer",
+    return report(
         f"the optimizer updates one tensor at a time, in {kernels:,.0f} kernels a step",
         [("optimizer", gain), ("host", gaps)],
         [
-            milliseconds("kernels of the optimizer", case.where("account optimizer"), seen, needed),
-            milliseconds("idle between them", case.where("account host"), gaps, 0.0),
+            seconds_evidence("kernels of the optimizer", case.where("account optimizer"), seen, needed),
+            seconds_evidence("idle between them", case.where("account host"), gaps, 0.0),
         ],
         _remedy("an optimizer that updates all tensors in a few kernels",
                 command("optimizer", case.framework), gain + gaps),

@@ -34,7 +34,7 @@ class Saboteur:
         if self._severity("die", step):
             os._exit(13)
         while self._severity("hang", step):
-            time.sleep(3600)
+            time.sleep(60)
         if thousands := self._severity("gc-storm", step):
             _make_garbage(round(1000 * thousands))
             gc.collect()

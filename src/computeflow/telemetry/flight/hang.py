@@ -57,7 +57,7 @@ class Culprit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Diagnosis:
+class Standstill:
     culprits: tuple[Culprit, ...]
     in_flight: tuple[Culprit, ...]
     """What a running job has too: reported, no finding."""
@@ -70,7 +70,7 @@ class Diagnosis:
     """Ranks that would be culprits, but they or those who wait for them had just moved."""
 
 
-def diagnose(dumps: Sequence[Dump]) -> Diagnosis:
+def find_culprits(dumps: Sequence[Dump]) -> Standstill:
     search = _Search(Ranks(dumps))
     for rank in search.ranks.by_number.values():
         for place in rank.front:
@@ -239,7 +239,7 @@ class _Search:
 
         return min(self.waited_at[number], key=order)
 
-    def result(self) -> Diagnosis:
+    def result(self) -> Standstill:
         timed_out = tuple(
             sorted(
                 number
@@ -260,7 +260,7 @@ class _Search:
             culprits, in_flight = in_flight, []
         elif not timed_out and not self._many_wait_for_few(culprits):
             culprits, in_flight = [], [*culprits, *in_flight]
-        return Diagnosis(
+        return Standstill(
             culprits=tuple(culprits),
             in_flight=tuple(in_flight),
             waiting=tuple(sorted(n for n, rank in self.ranks.by_number.items() if rank.pending)),

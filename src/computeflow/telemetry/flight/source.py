@@ -1,4 +1,4 @@
-"""Flight-recorder dumps as a source: one job's ranks together, and the finding `hang`."""
+"""Flight-recorder dumps as a source: one job's ranks together, and who holds the others up."""
 
 from __future__ import annotations
 
@@ -7,15 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from computeflow.errors import InputError
-from computeflow.ledger import Claim, Evidence, Finding, Remedy
 from computeflow.telemetry.flight.dump import Dump, Group, read_dump
-from computeflow.telemetry.flight.hang import Culprit, Diagnosis, diagnose
+from computeflow.telemetry.flight.hang import Culprit, Standstill, find_culprits
 from computeflow.telemetry.flight.ranks import Place, Ranks
 from computeflow.telemetry.observed import Asked, Happening, Observed
 
-CONFIDENCE = 0.98
-"""Ranks rightly named of all named, on the labelled and the made cases of `docs/sources/flight.md`."""
-_MOST_RANKS = 16
+MOST_RANKS = 16
 _SIGNS = (b"pg_config", b"profiling_name", b"collective_seq_id")
 _REASON = "a flight recorder keeps the order of collectives, not what the time went on"
 
@@ -112,7 +109,7 @@ def _world(dumps: Iterable[Dump]) -> set[int]:
 
 
 def _observed(dumps: list[Dump], left_out: tuple[str, ...]) -> Observed:
-    found = diagnose(dumps)
+    found = find_culprits(dumps)
     world = _world(dumps)
     seen = {dump.rank for dump in dumps}
     events = [dump.last_event for dump in dumps if dump.last_event is not None]
@@ -135,7 +132,6 @@ def _observed(dumps: list[Dump], left_out: tuple[str, ...]) -> Observed:
         sources=tuple(dump.path for dump in dumps),
         facts=facts,
         ledger_reason=_REASON,
-        findings=(_finding(facts),) if facts.culprits else (),
         happenings=tuple(
             Happening(seconds=c.last_seen, what=f"hang: {c.why}", rank=c.rank, detail=c.where,
                       fault=True)
@@ -172,78 +168,30 @@ def _states(dumps: Sequence[Dump]) -> tuple[GroupState, ...]:
     return tuple(states)
 
 
-_CHANGES = {
-    "never arrived": "see what the process does outside collectives (py-spy dump, its last log lines), "
-    "and the health of its node; exclude the node if it repeats",
-    "stalled": "look for an Xid or a CUDA error on the node of the rank; drain it and restart from the "
-    "last checkpoint",
-    "disagrees": "make all ranks call the same collective with the same shape; the stack names it",
-    "out of order": "make the rank enter the same operations in the same order as its peers: a branch "
-    "that only it takes has left one out",
-    "deadlock": "let the ranks enter in one order (batch_isend_irecv for messages both ways)",
-    "no dump": "the process was gone before it could dump: see its log, and the log of its node",
-    "not started": "the device has not reached the operation: look for a kernel that does not end",
-    "stuck": "all ranks are in it and none gets through: check links and the log of the library "
-    "(NCCL_DEBUG=WARN)",
-}
-
-
-def _finding(facts: Flight) -> Finding:
-    ranks = tuple(culprit.rank for culprit in facts.culprits)
-    first = facts.culprits[0]
-    whys = list(dict.fromkeys(culprit.why for culprit in facts.culprits))
-    title = f"{_listed(ranks)} {'/'.join(whys)}: {len(facts.waiting)} ranks wait"
-    return Finding(
-        rule="hang",
-        title=title,
-        account="idle",
-        claims=(Claim(account="idle", gpu_seconds=_lost(facts)),),
-        evidence=tuple(_evidence(culprit) for culprit in facts.culprits[:_MOST_RANKS]),
-        confidence=CONFIDENCE,
-        ranks=ranks,
-        remedy=Remedy(change=_CHANGES[first.why]),
-    )
-
-
-def _lost(facts: Flight) -> float:
-    """From the last completion that any rank saw to the last event in any dump, on all ranks."""
-    if facts.last_completion is None or facts.last_event is None:
-        return 0.0
-    return max(facts.last_event - facts.last_completion, 0.0) * facts.ranks_total
-
-
-def _evidence(culprit: Culprit) -> Evidence:
-    stack = f"; stack: {' < '.join(culprit.frames[:6])}" if culprit.frames else ""
-    waits = f", {_listed(culprit.waiting)} in it" if culprit.waiting else ""
-    return Evidence(
-        what=f"rank {culprit.rank} {culprit.why}: {culprit.where}{waits}{stack}",
-        where=f"rank {culprit.rank}",
-        value=float(len(culprit.waiting)),
-        unit="ranks",
-    )
-
-
-def _notes(facts: Flight, found: Diagnosis) -> list[str]:
+def _notes(facts: Flight, found: Standstill) -> list[str]:
     notes = []
     if facts.absent:
-        notes.append(f"no dump from {_listed(facts.absent)}")
+        notes.append(f"no dump from {list_ranks(facts.absent)}")
     if found.older:
-        notes.append(f"dumped before the others, so their place is unknown: {_listed(found.older)}")
+        notes.append(
+            f"dumped before the others, so their place is unknown: {list_ranks(found.older)}"
+        )
     if found.moving:
         notes.append(
-            f"still moving when they dumped, so not held for hung: {_listed(found.moving)}"
+            f"still moving when they dumped, so not held for hung: {list_ranks(found.moving)}"
         )
     if facts.in_flight and not facts.culprits:
         ranks = sorted({culprit.rank for culprit in facts.in_flight})
-        notes.append(f"operations in flight, as in any running job: {_listed(ranks)}")
+        notes.append(f"operations in flight, as in any running job: {list_ranks(ranks)}")
     if facts.timed_out:
-        notes.append(f"operations timed out on {_listed(facts.timed_out)}")
+        notes.append(f"operations timed out on {list_ranks(facts.timed_out)}")
     if facts.culprits and facts.last_completion is None:
         notes.append("no time of completion in the dumps: the lost GPU-seconds are unknown")
     return notes
 
 
-def _listed(ranks: Sequence[int]) -> str:
-    shown = ", ".join(map(str, ranks[:_MOST_RANKS]))
-    more = f" and {len(ranks) - _MOST_RANKS} more" if len(ranks) > _MOST_RANKS else ""
+def list_ranks(ranks: Sequence[int]) -> str:
+    """In words, the first ones by number."""
+    shown = ", ".join(map(str, ranks[:MOST_RANKS]))
+    more = f" and {len(ranks) - MOST_RANKS} more" if len(ranks) > MOST_RANKS else ""
     return f"rank{'s' if len(ranks) != 1 else ''} {shown}{more}"

@@ -13,10 +13,11 @@ from dataclasses import dataclass, field
 
 from computeflow.telemetry.kernel.signs import SMALL, Read, Sign, Stops, pci_address
 from computeflow.telemetry.kernel.stamps import Clock, Stamp
+from computeflow.units import DAY_SECONDS, HOUR_SECONDS
 
 SILENCE = 180.0
 MOST_EVENTS = 500_000
-_YEAR = 366 * 86400.0
+_YEAR = 366 * DAY_SECONDS
 _ORDER = {"yes": 0, "unknown": 1, "maybe": 2, "no": 3}
 
 
@@ -193,7 +194,7 @@ class Folding:
         times = series.times()
         count = sum(number for _, number in times) + series.more
         first, last = self._spans.get((owner, clock), (0.0, 0.0))
-        hours = (last - first) / 3600
+        hours = (last - first) / HOUR_SECONDS
         gpu = self._uuids.get((owner, device), device) if series.read.on_gpu else ""
         return Fault(
             what=sign.what, kind=sign.kind, code=sign.code, meaning=sign.meaning, stops=sign.stops,

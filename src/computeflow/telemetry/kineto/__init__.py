@@ -1,1 +1,1 @@
-"""PyTorch profiler traces (Kineto JSON): `read_trace` makes columns of one rank's file."""
+"""PyTorch profiler traces (Kineto JSON): `reading.read_trace` makes a trace of one rank's file."""

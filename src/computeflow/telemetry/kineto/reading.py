@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from array import array
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from computeflow.errors import InputError
 from computeflow.telemetry.kineto.chunks import Reading, pieces
 from computeflow.telemetry.kineto.events import Arguments, Event
+from computeflow.telemetry.sources import is_xla_trace, looks_like_trace
 from computeflow.telemetry.traces.flops import COUNTED, MASKS, mask_size, operator_work
 from computeflow.telemetry.traces.names import (
     CATEGORIES,
@@ -51,6 +52,26 @@ QUIET_MICROSECONDS = 5.0
 a value of the host's own memory is among them."""
 _HOLE_NS = 600 * 10**9
 """Ten minutes without a single event: the clock has jumped, or two recordings are in one file."""
+
+
+NEEDS = {
+    "compute.clock": "readings of the device's clock",
+    "compute.model": "shapes of operators (profile with record_shapes) or --model",
+    "compute.recompute": "autograd's operators (profile the host, too)",
+    "input": "the data loader's annotation: torch's DataLoader writes it, else "
+    "record_function('data_load')",
+    "checkpoint": "an annotation of saving: record_function('checkpoint')",
+    "evaluation": "an annotation of evaluating: record_function('evaluation')",
+}
+
+
+def recognises(path: Path, head: bytes) -> bool:
+    return looks_like_trace(path) and not is_xla_trace(head)
+
+
+def read(path: Path) -> Generator[Trace]:
+    """A file of the PyTorch profiler is one rank's."""
+    yield read_trace(path)
 
 
 def read_trace(path: Path) -> Trace:
@@ -274,6 +295,7 @@ class _Columns:
             steps=_steps(marks, names),
             events=reading.events,
             left_out=tuple(left_out),
+            needs=NEEDS,
         )
 
     def _strange(self) -> int:

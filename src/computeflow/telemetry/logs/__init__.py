@@ -1,6 +1,6 @@
 """Logs that training frameworks write; start with `source.LogSource`.
 
-`reading` gives lines with their rank and time, `frameworks` what a line says, `story` what happened,
+`reading` gives lines with their rank and time, `frameworks` what a line says, `run_log` what happened,
 `timeline` where the time went.
 """
 

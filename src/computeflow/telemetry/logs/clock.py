@@ -6,6 +6,8 @@ import re
 from datetime import UTC, date, datetime
 from functools import lru_cache
 
+from computeflow.units import DAY_SECONDS, HOUR_SECONDS
+
 _TIME = r"(?P<{0}h>\d\d):(?P<{0}m>\d\d):(?P<{0}s>\d\d)(?:[.,](?P<{0}f>\d{{1,9}}))?"
 _STAMP = re.compile(
     rf"(?P<y>\d{{4}})-(?P<mo>\d\d)-(?P<d>\d\d)[T ]{_TIME.format('a')}(?P<zone>Z|[+-]\d\d:?\d\d)?"
@@ -22,7 +24,7 @@ _FAR = 200
 _ANNOUNCED = ("datetime: ", " AT ")
 _NO_YEAR = 2000
 """Stands in for a year that is not written; a leap year."""
-YEAR = 366 * 86400.0
+YEAR = 366 * DAY_SECONDS
 
 
 def time_of(text: str) -> tuple[float, bool] | None:
@@ -43,7 +45,7 @@ def time_of(text: str) -> tuple[float, bool] | None:
     day = _day(int(year or _NO_YEAR), int(got[f"{prefix}mo"]), int(got[f"{prefix}d"]))
     if day is None:
         return None
-    seconds = day + int(got[f"{letter}h"]) * 3600 + int(got[f"{letter}m"]) * 60
+    seconds = day + int(got[f"{letter}h"]) * HOUR_SECONDS + int(got[f"{letter}m"]) * 60
     seconds += int(got[f"{letter}s"]) + float(f"0.{got[f'{letter}f'] or 0}")
     return seconds - _zone(got["zone"]), year is not None
 
@@ -59,7 +61,7 @@ def _day(year: int, month: int, day: int) -> float | None:
 
 def with_year(seconds: float, near: float) -> float:
     """A time read without its year, in the year that brings it nearest to another."""
-    day, rest = divmod(seconds, 86400.0)
+    day, rest = divmod(seconds, DAY_SECONDS)
     near_year = datetime.fromtimestamp(near, UTC).year
     return min(
         (start + rest for start in _in_years(int(day), near_year)), key=lambda at: abs(at - near)
@@ -68,13 +70,13 @@ def with_year(seconds: float, near: float) -> float:
 
 @lru_cache(maxsize=4096)
 def _in_years(day: int, year: int) -> tuple[float, ...]:
-    at = datetime.fromtimestamp(day * 86400, UTC)
+    at = datetime.fromtimestamp(day * DAY_SECONDS, UTC)
     days = (_day(y, at.month, at.day) for y in (year - 1, year, year + 1))
-    return tuple(start for start in days if start is not None) or (day * 86400.0,)
+    return tuple(start for start in days if start is not None) or (day * DAY_SECONDS,)
 
 
 def _zone(text: str | None) -> float:
     if not text or text == "Z":
         return 0.0
     sign = -1 if text[0] == "-" else 1
-    return sign * (int(text[1:3]) * 3600.0 + int(text[-2:]) * 60.0)
+    return sign * (int(text[1:3]) * HOUR_SECONDS + int(text[-2:]) * 60.0)

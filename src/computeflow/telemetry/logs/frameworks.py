@@ -63,6 +63,7 @@ _SETTINGS = {
     "expert_model_parallel_size": "ep", "moe_expert_parallel_size": "ep",
     "global_batch_size": "batch", "seq_length": "sequence", "log_interval": "log_interval",
     "save": "save", "num_layers": "layers", "hidden_size": "hidden", "train_iters": "total",
+    "params_dtype": "dtype", "fp8": "fp8",
 }  # fmt: skip
 _WORLD = re.compile(r"using world size: (\d{1,15}), (.*)")
 _SIZED = re.compile(

@@ -6,12 +6,15 @@ the changes from one to the next, which knows no trend.
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from dataclasses import replace
 from itertools import pairwise
 from statistics import median
 
+from computeflow.telemetry.logs.events import Step
 from computeflow.telemetry.logs.facts import Spike
+from computeflow.telemetry.logs.journal import MAX_KEPT, Journal, Now
 
 _WINDOW = 64
 _FEW = 16
@@ -23,39 +26,55 @@ _SIGMA = 1.4826
 """Of a normal distribution, in MADs."""
 _SHARE = 0.2
 """A spike is at least this much of the usual loss above it."""
-_MOST = 1_000
 
 
 class Losses:
-    def __init__(self) -> None:
+    def __init__(self, journal: Journal) -> None:
         self.first: float | None = None
         self.last: float | None = None
-        self.spikes: list[Spike] = []
-        self.more = 0
+        self.nans = self.skipped = 0
+        self._journal = journal
+        self._spikes: list[Spike] = []
         self._window: deque[float] = deque(maxlen=_WINDOW)
         self._high = 0
         self._known = (float("inf"), 0.0)
         self._age = 0
 
-    def add(self, iteration: int, loss: float, where: str) -> Spike | None:
-        """The spike that starts here, if one does."""
+    def take(self, step: Step, now: Now) -> None:
+        """A step without an iteration is the last one's."""
+        iteration = step.iteration if step.iteration >= 0 else (now.last or 0)
+        bad = step.loss is not None and not math.isfinite(step.loss)
+        if step.nans > 0 or bad:
+            self.nans += max(step.nans, 1)
+            self._journal.write("NaN loss", now.place, fault=True, detail=f"iteration {iteration}")
+        if step.skipped:
+            self.skipped += step.skipped
+            detail = f"{step.skipped} up to iteration {iteration}"
+            self._journal.write("skipped iterations", now.place, detail=detail)
+        if step.loss is not None and not bad:
+            self._add(iteration, step.loss, now)
+
+    def _add(self, iteration: int, loss: float, now: Now) -> None:
         self.first = loss if self.first is None else self.first
         self.last = loss
         limit, usual = self._limit()
         if loss <= limit:
             self._window.append(loss)
             self._high = 0
-            return None
+            return
         self._high += 1
         if self._high > 1:
             self._goes_on()
-            return None
-        spike = Spike(iteration=iteration, loss=loss, usual=usual, points=1, where=where)
-        if len(self.spikes) < _MOST:
-            self.spikes.append(spike)
-        else:
-            self.more += 1
-        return spike
+            return
+        if len(self._spikes) < MAX_KEPT:
+            spike = Spike(iteration=iteration, loss=loss, usual=usual, points=1,
+                          where=now.place.where)  # fmt: skip
+            self._spikes.append(spike)
+        detail = f"iteration {iteration}: {loss:.4g}, usually {usual:.4g}"
+        self._journal.write("loss spike", now.place, detail=detail)
+
+    def facts(self) -> tuple[Spike, ...]:
+        return tuple(self._spikes)
 
     def forget(self) -> None:
         """A new launch may start from other weights."""
@@ -63,8 +82,8 @@ class Losses:
         self._high = 0
 
     def _goes_on(self) -> None:
-        last = self.spikes[-1]
-        self.spikes[-1] = replace(last, points=max(last.points, self._high))
+        last = self._spikes[-1]
+        self._spikes[-1] = replace(last, points=max(last.points, self._high))
         if self._high >= _WINDOW:  # no spike: the loss stays there
             self._window.clear()
             self._high = 0

@@ -1,51 +1,74 @@
-"""Logged steps, kept as at most some thousand points: neighbours are merged when they grow too many."""
+"""Logged steps and their times, kept as at most some thousand points: neighbours are merged when they
+grow too many.
+"""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
 
-from computeflow.telemetry.logs.facts import Point
+from computeflow.telemetry.logs.events import Step
+from computeflow.telemetry.logs.facts import Point, Stall
+from computeflow.telemetry.logs.journal import Journal, Now
+from computeflow.telemetry.logs.timeline import Timeline
 
-_MOST = 8_192
-_TOLD = 400
+_MAX_KEPT = 8_192
+_MAX_SHOWN = 400
+_MAX_SECONDS = 1e9
+"""Of a step that can be meant."""
 
 
-class Series:
-    def __init__(self) -> None:
+class StepTimes:
+    def __init__(self, timeline: Timeline, journal: Journal) -> None:
         self.steps = 0
         self.points = 0
+        self.stalls: list[Stall] = []
+        self._timeline = timeline
+        self._journal = journal
         self._seconds = 0.0
         self._timed = 0
         self._kept: list[Point] = []
         self._open_first = False
 
-    def add(
-        self,
-        iteration: int,
-        steps: int | None,
-        seconds: float | None,
-        loss: float | None,
-        at: float | None,
-    ) -> None:
-        """`steps` None: not known yet; it is as many as to the next point."""
+    def take(self, step: Step, now: Now, *, steps: int | None, again: float) -> float | None:
+        """The seconds of a step, where known. `steps` None: not known yet, as many as to the next
+        point; `again`: the share done before.
+        """
+        stated = step.seconds
+        if stated is not None and not 0 <= stated < _MAX_SECONDS:
+            stated = None
+        timed = self._timeline.step(steps=steps, seconds=stated, moment=now.moment, again=again)
+        at = self._journal.unix()
+        seconds, stalled = timed or (None, 0.0)
+        self._add(step, steps, seconds, at)
+        if stalled:
+            iteration = step.iteration
+            stall = Stall(iteration=iteration, seconds=stalled, usual_seconds=seconds, at=at,
+                          where=now.place.where)  # fmt: skip
+            self._journal.keep(self.stalls, stall, "stalls")
+            detail = f"{stalled:.1f} s before iteration {iteration}"
+            self._journal.write("stall", now.place, fault=True, detail=detail, at=at)
+        return seconds
+
+    def _add(self, step: Step, steps: int | None, seconds: float | None, at: float | None) -> None:
         if self._open_first and steps:
             self._close(steps)
         self._open_first = steps is None
         steps = steps or 1
         self.points += 1
         self._count(steps, seconds)
-        point = Point(iteration=iteration, steps=steps, seconds=seconds, loss=loss, at=at)
-        self._kept.append(point)
-        if len(self._kept) >= _MOST:
+        self._kept.append(
+            Point(iteration=step.iteration, steps=steps, seconds=seconds, loss=step.loss, at=at)
+        )
+        if len(self._kept) >= _MAX_KEPT:
             self._kept = _halved(self._kept)
 
     def _close(self, steps: int) -> None:
         last = self._kept[-1]
         self._count(steps - 1, last.seconds)
-        self._kept[-1] = Point(iteration=last.iteration, steps=steps, seconds=last.seconds,
-                               loss=last.loss, at=last.at)  # fmt: skip
+        self._kept[-1] = replace(last, steps=steps)
 
     def _count(self, steps: int, seconds: float | None) -> None:
         self.steps += steps
@@ -68,9 +91,9 @@ class Series:
         half = np.cumsum(weights[order]) - weights[order] / 2
         return float(np.interp(weights.sum() / 2, half, values[order]))
 
-    def told(self) -> tuple[Point, ...]:
+    def series(self) -> tuple[Point, ...]:
         kept = self._kept
-        while len(kept) > _TOLD:
+        while len(kept) > _MAX_SHOWN:
             kept = _halved(kept)
         return tuple(kept)
 

@@ -58,6 +58,8 @@ class Timeline:
     """The latest time that a line carried."""
     phase: str = "startup"
     """Where the time before the first step of a launch goes."""
+    trained: float = 0.0
+    """Steps whose time is booked, without those done before."""
     set_backs: int = 0
     left_out: float = 0.0
     settled: list[float] = field(default_factory=list)
@@ -72,6 +74,8 @@ class Timeline:
     _timers: dict[str, float] = field(default_factory=dict)
     _known: tuple[float, float] = (0.0, 0.0)
     _age: int = 0
+    _untimed: int = 0
+    """Steps since the last one with a time: the next interval has theirs."""
     _owed: float = 0.0
     """Stated step time that whole seconds of a coarse clock cut off; the next interval has it."""
     overbooked: int = 0
@@ -141,6 +145,7 @@ class Timeline:
         if moment is None:
             if seconds is None:
                 if self.offset is None or self.seen <= self.cursor:
+                    self._untimed += steps or 1
                     return None
                 moment = self.seen
             else:
@@ -148,6 +153,8 @@ class Timeline:
                 moment = self.cursor + (steps or 1) * seconds + known
                 by_steps = moment > self.seen
                 moment = max(moment, self.seen)
+        self.trained += self._untimed * (1 - again)
+        self._untimed = 0
         span = max(0.0, moment - self.cursor)
         self.cursor = max(self.cursor, moment)
         self.seen = max(self.seen, self.cursor)
@@ -237,6 +244,8 @@ class Timeline:
         if usual is not None and each > WARM * usual:
             each = usual
         busy = min(first.span, steps * each)
+        if each:  # a log that starts in the middle has only the end of its first interval
+            self.trained += busy / each * (1 - first.again)
         self._book("compute", busy * (1 - first.again))
         self._book("lost", busy * first.again)
         self._book(first.account, first.span - busy)
@@ -251,6 +260,7 @@ class Timeline:
             self._timers = {}
             return
         busy, steps, again = self._last
+        self.trained += steps * (1 - again)
         self._book("lost", busy * again)
         accounts = accounts_of(self._timers)
         new, timed = busy * (1 - again), math.fsum(accounts.values()) * steps
@@ -283,6 +293,12 @@ class Timeline:
         idle = min(tail, hung or 0.0)
         self._book("idle", idle)
         self._book("unexplained", tail - idle)
+
+    def spread(self, seconds: float, *, evaluation: float) -> None:
+        """Only the whole time is known, and the part of it that evaluations took."""
+        self._book("compute", seconds - evaluation)
+        self._book("evaluation", evaluation)
+        self.cursor = self.seen = seconds
 
     def _book(self, account: str, seconds: float) -> None:
         if seconds > _DUST:

@@ -34,6 +34,7 @@ _ACCOUNTS = {
 }  # fmt: skip
 SAVE = "save-checkpoint"
 _STREAMS = 4096
+_MAX_TIMERS = 256
 _FOREIGN = 64
 """Lines of other ranks that may stand between those of a form."""
 SETUP = ("load-checkpoint", "model-and-optimizer-setup", "train/valid/test-data-iterators-setup")
@@ -90,6 +91,27 @@ class TimerLines:
         total, ranks = total + (_float(found[2]) or 0.0), ranks + 1
         self._ranks[stream] = (name, total, ranks)
         return Timers(form="mean", milliseconds={name: total / ranks}, ranks=ranks)
+
+
+class TimerMeans:
+    """Means over the lines that print a timer."""
+
+    def __init__(self) -> None:
+        self.form = ""
+        self._sums: dict[str, tuple[float, int, float]] = {}  # sum, count, the last value
+
+    def take(self, event: Timers) -> None:
+        self.form = event.form
+        for name, value in event.milliseconds.items():
+            if len(self._sums) >= _MAX_TIMERS and name not in self._sums:
+                continue
+            total, count, last = self._sums.get(name, (0.0, 0, 0.0))
+            if event.form == "mean" and event.ranks > 1:  # corrects what one rank less gave
+                total, count = total - last, count - 1
+            self._sums[name] = (total + value, count + 1, value)
+
+    def facts(self) -> dict[str, float]:
+        return {name: total / count for name, (total, count, _) in self._sums.items()}
 
 
 def _of_lines(text: str) -> Timers | None:

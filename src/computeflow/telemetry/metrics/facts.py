@@ -5,6 +5,46 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+IDLE_SECONDS = 600.0
+"""On end without activity: long enough that no start, checkpoint or evaluation explains it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Idle:
+    """Held by somebody while nothing ran, in stretches of `IDLE_SECONDS` and more."""
+
+    seconds: float
+    longest_seconds: float
+    holders: tuple[str, ...]
+    memory_most_bytes: float | None
+    power_watts: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Busy:
+    """At work: samples with a clock, at a utilisation of half and more."""
+
+    seconds: float
+    samples: int
+    clock_hertz: float
+    power_watts: float | None
+    reasons: Mapping[str, float] | None
+    """Why the clock was held down, with the share of busy time; None where no signal tells."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Activity:
+    """What the samples of a GPU's activity say in time."""
+
+    signal: str
+    """The activity that was read: utilisation, else the engine's or the SMs'."""
+    span_seconds: float | None
+    """From the first sample to the last; None: samples without times."""
+    holder_unknown: bool
+    """Nothing ran at some time, and nothing tells whether somebody held it."""
+    idle: Idle | None
+    busy: Busy | None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuFigures:
@@ -41,6 +81,7 @@ class GpuFigures:
     clock_hertz: float | None = None
     """The mean while busy; of all samples where no activity was sampled."""
     clock_max_hertz: float | None = None
+    clock_sampled: bool = False
     reasons: Mapping[str, float] = field(default_factory=dict)
     """Why the clock was held down, with the share of time."""
     temperature_most: float | None = None
@@ -59,6 +100,8 @@ class GpuFigures:
     pcie_bytes_per_second: float | None = None
     pcie_replays: float | None = None
     xids: tuple[int, ...] = ()
+    activity: Activity | None = None
+    """None: no activity was sampled."""
 
     @property
     def label(self) -> str:
@@ -78,12 +121,6 @@ class NodeFigures:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Abstained:
-    rule: str
-    missing: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class MetricsFacts:
     start: float | None
     """Unix time of the first sample and the last; None where samples have no times."""
@@ -93,5 +130,3 @@ class MetricsFacts:
     samples: int
     gpus: tuple[GpuFigures, ...]
     nodes: tuple[NodeFigures, ...] = ()
-    abstained: tuple[Abstained, ...] = ()
-    """Rules that could not be applied, and what to turn on for them."""

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from computeflow.telemetry.metrics.fields import SETTINGS
-from computeflow.telemetry.metrics.measure import Timeline, reason_flags
-from computeflow.telemetry.metrics.rules import stretches
+from computeflow.telemetry.metrics.measure import Timeline, reason_flags, stretches
 from computeflow.telemetry.metrics.samples import Device, Fleet
 from computeflow.telemetry.observed import Happening
 from computeflow.units import format_seconds

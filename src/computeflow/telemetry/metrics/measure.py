@@ -12,7 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from computeflow.catalog import Catalog
-from computeflow.telemetry.metrics.facts import GpuFigures, NodeFigures
+from computeflow.telemetry.metrics.facts import (
+    IDLE_SECONDS,
+    Activity,
+    Busy,
+    GpuFigures,
+    Idle,
+    NodeFigures,
+)
 from computeflow.telemetry.metrics.fields import ACTIVITY, NOT_SLOWING, reasons_of
 from computeflow.telemetry.metrics.samples import Device, Fleet, Floats, Series
 
@@ -21,8 +28,8 @@ HELD_BYTES = 2.0**30
 """More device memory than a driver takes for itself: somebody holds the GPU."""
 BUSY = 0.5
 """Utilisation from which a clock is that of a GPU at work; below, clocks fall by themselves."""
-IDLE_SECONDS = 600.0
-"""On end without activity: long enough that no start, checkpoint or evaluation explains it."""
+_IDLE_SAMPLES = 3
+"""Fewer on end may lie on both sides of something that ran."""
 _USUAL = 3.0
 
 
@@ -114,6 +121,13 @@ def runs(line: Timeline, chosen: Flags) -> list[NDArray[np.intp]]:
     return np.split(places, np.flatnonzero(broken) + 1)
 
 
+def stretches(line: Timeline, chosen: Flags) -> list[tuple[float, float]]:
+    """Runs of chosen samples as (start, seconds); a hole in the samples ends one."""
+    return [
+        (float(line.times[run[0]]), float(line.seconds[run].sum())) for run in runs(line, chosen)
+    ]
+
+
 def timelines(fleet: Fleet) -> list[Timeline]:
     labelled = {device.node for device in fleet.gpus.values() if device.workloads}
     found = (timeline(device, labelled=device.node in labelled) for device in fleet.gpus.values())
@@ -193,21 +207,58 @@ def mean(values: Floats, weights: Floats) -> float | None:
     return float(np.average(values[there], weights=weights))
 
 
-def busy_clock(line: Timeline) -> tuple[float | None, int, float]:
-    """The mean clock while busy, how many samples it is of, and the seconds they stand for."""
-    clock = line.value("clock")
-    chosen = (line.active >= BUSY) & ~np.isnan(clock)
-    weights = np.where(chosen, line.seconds, 0.0)
-    if not chosen.any():
-        return None, 0, 0.0
-    return mean(np.where(chosen, clock, np.nan), weights), int(chosen.sum()), float(weights.sum())
+def activity_of(fleet: Fleet, line: Timeline) -> Activity:
+    return Activity(
+        signal=line.signal,
+        span_seconds=float(line.times[-1] - line.times[0]) if line.timed else None,
+        holder_unknown=bool((~line.known & (line.active <= 0)).any()),
+        idle=_idle(fleet, line) if line.timed else None,
+        busy=_busy(line),
+    )
+
+
+def _idle(fleet: Fleet, line: Timeline) -> Idle | None:
+    least = max(IDLE_SECONDS, _IDLE_SAMPLES * line.step)
+    long = [seconds for _, seconds in stretches(line, line.idle) if seconds >= least]
+    if not long:
+        return None
+    names = list(fleet.workloads)
+    memory, power = line.value("memory_used")[line.idle], line.value("power")[line.idle]
+    return Idle(
+        seconds=sum(long),
+        longest_seconds=max(long),
+        holders=tuple(sorted(names[i] for i in np.unique(line.workload[line.idle]) if i)),
+        memory_most_bytes=None if np.isnan(memory).all() else float(np.nanmax(memory)),
+        power_watts=None if np.isnan(power).all() else float(np.nanmean(power)),
+    )
+
+
+def _busy(line: Timeline) -> Busy | None:
+    """None where no clock was sampled at work."""
+    clock, at_work = line.value("clock"), line.active >= BUSY
+    chosen = at_work & ~np.isnan(clock)
+    seconds = np.where(chosen, line.seconds, 0.0)
+    usual = mean(np.where(chosen, clock, np.nan), seconds)
+    if usual is None:
+        return None
+    weights, flags = np.where(at_work, line.seconds, 0.0), reason_flags(line)
+    return Busy(
+        seconds=float(seconds.sum()),
+        samples=int(chosen.sum()),
+        clock_hertz=usual,
+        power_watts=mean(np.where(at_work, line.value("power"), np.nan), weights),
+        reasons=None
+        if flags is None
+        else {name: mean(shown.astype(float), weights) or 0.0 for name, shown in flags.items()},
+    )
 
 
 def gpu_figures(
     fleet: Fleet, device: Device, line: Timeline | None, catalog: Catalog
 ) -> GpuFigures:
     row = catalog.accelerators.get(device.model) if device.model else None
-    clock = busy_clock(line)[0] if line else None
+    activity = activity_of(fleet, line) if line else None
+    clock = activity.busy.clock_hertz if activity and activity.busy else None
     tensor = _mean_of(device, "tensor_active")
     upper = tensor
     if tensor is not None and clock and row is not None and row.clock_hertz:
@@ -235,6 +286,7 @@ def gpu_figures(
         joules_from=joules_from,
         clock_hertz=clock if line else _mean_of(device, "clock"),
         clock_max_hertz=_last(device, "clock_max"),
+        clock_sampled="clock" in device.tracks,
         reasons={k: share for k, v in (flags or {}).items() if (share := _share(v, weights))},
         temperature_most=_most(device, "temperature"),
         memory_temperature_most=_most(device, "memory_temperature"),
@@ -253,6 +305,7 @@ def gpu_figures(
         ),
         pcie_replays=_growth(device, "pcie_replays"),
         xids=tuple(sorted({int(v) for v in device.series("xid").values if v > 0})),
+        activity=activity,
     )  # fmt: skip
 
 

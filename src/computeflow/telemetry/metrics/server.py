@@ -28,10 +28,10 @@ from computeflow.telemetry.metrics.fields import ACTIVITY
 from computeflow.telemetry.metrics.samples import MOST_SAMPLES, Fleet, gpu_field, node_of
 from computeflow.telemetry.metrics.source import new_fleet, observed
 from computeflow.telemetry.observed import Asked, Observed
-from computeflow.units import format_seconds
+from computeflow.units import HOUR_SECONDS, format_seconds
 
 TOKEN = "COMPUTEFLOW_PROMETHEUS_TOKEN"
-WINDOW_SECONDS = 3600.0
+WINDOW_SECONDS = HOUR_SECONDS
 """Asked for where nobody says since when."""
 REQUEST_SECONDS = 30.0
 TOTAL_SECONDS = 300.0
@@ -41,7 +41,8 @@ _RANGE_POINTS = 10_000
 """Prometheus answers at most 11,000 points a series."""
 _CLOSEST_SECONDS = 300
 _MOST_REDIRECTS = 3
-_STEPS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 43200, 86400)
+_STEPS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800,
+          *(hours * HOUR_SECONDS for hours in (1, 2, 4, 12, 24)))  # fmt: skip
 _NAMES = '{__name__=~"DCGM_FI_.+|dcgm_.+|(amd_)?(gpu|pcie)_.+|GPU_.+|PCIE_.+"}'
 _DEVICES = 'device!~"lo|docker.*|veth.*|cali.*|cni.*|br-.*|virbr.*|flannel.*|tunl.*"'
 _BY = "instance, node, nodename, Hostname"

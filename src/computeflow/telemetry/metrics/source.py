@@ -16,7 +16,6 @@ from computeflow.telemetry.metrics.happenings import happenings
 from computeflow.telemetry.metrics.measure import gpu_figures, node_figures, timelines
 from computeflow.telemetry.metrics.monitor import looks_like_monitor, read_monitor
 from computeflow.telemetry.metrics.others import is_counters, is_summary, named
-from computeflow.telemetry.metrics.rules import find
 from computeflow.telemetry.metrics.samples import Fleet
 from computeflow.telemetry.metrics.text import read_text
 from computeflow.telemetry.observed import Asked, Observed
@@ -80,11 +79,7 @@ def observed(
     """What a filled fleet says."""
     lines = timelines(fleet)
     by_device = {id(line.device): line for line in lines}
-    if fleet.gpus:
-        ledger, reason = book(lines)
-        findings, abstained = find(fleet, lines, ", ".join(sources[:3]))
-    else:
-        ledger, reason, findings, abstained = None, "no samples of GPUs", [], []
+    ledger, reason = book(lines) if fleet.gpus else (None, "no samples of GPUs")
     happened, more_left_out = happenings(fleet, lines)
     times = [(line.times[0], line.times[-1]) for line in lines if line.timed]
     steps = [line.step for line in lines if line.timed]
@@ -103,14 +98,12 @@ def observed(
             samples=fleet.samples,
             gpus=tuple(gpus),
             nodes=node_figures(fleet),
-            abstained=tuple(abstained),
         ),
         ledger=ledger,
         ledger_reason=reason,
-        findings=tuple(sorted(findings, key=lambda one: -one.gpu_seconds)),
         happenings=tuple(happened),
         left_out=(*left_out, *_left_out(fleet), *more_left_out),
-        notes=(*notes, *(f"{one.rule} abstains, for want of {one.missing}" for one in abstained)),
+        notes=tuple(notes),
     )
 
 

@@ -1,1 +1,1 @@
-"""SQLite exports of Nsight Systems, by the same accounting as Kineto traces. Start with `source`."""
+"""SQLite exports of Nsight Systems, by the same accounting as Kineto traces. Start with `reading`."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from computeflow.telemetry.traces.trace import (
     DeviceWork,
     Ints,
     Marks,
+    Origin,
     Products,
     Step,
     Trace,
@@ -41,10 +42,16 @@ _BITS = 40
 """Of a correlation: above them stands which process it is of."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Read:
-    trace: Trace
-    steps_from: str
+NEEDS = {
+    "compute.model": "FLOPs: an Nsight export has no shapes of operators; name the model (--model)",
+    "compute.clock": "readings of the device's clock",
+    "compute.recompute": "ranges of autograd (torch.autograd.profiler.emit_nvtx)",
+    "input": "an NVTX range: data_load",
+    "checkpoint": "an NVTX range: checkpoint",
+    "evaluation": "an NVTX range: evaluation",
+    "optimizer": "an NVTX range: optimizer_step",
+    "host": "CUDA API calls (nsys profile --trace=cuda)",
+}
 
 
 class _Names(dict[str, int]):
@@ -53,7 +60,7 @@ class _Names(dict[str, int]):
         return number
 
 
-def read_gpu(database: Database, gpu: Gpu) -> Read:
+def read_gpu(database: Database, gpu: Gpu) -> Trace:
     """Its work, the calls of its processes that launched it or blocked them, and their ranges."""
     return _Reading(database, gpu).read()
 
@@ -66,7 +73,7 @@ class _Reading:
         self.events = 0
         self.strange = 0
 
-    def read(self) -> Read:
+    def read(self) -> Trace:
         device = self._device()
         if not len(device):
             raise InputError(f"{self.database.path}: nothing ran on GPU {self.gpu.device}")
@@ -86,18 +93,21 @@ class _Reading:
             )
         if self.strange:
             self.left_out.append(f"{self.strange:,} rows without a valid time")
-        trace = replace(trace, steps=steps, left_out=tuple(self.left_out), events=self.events)
-        return Read(trace=trace, steps_from=steps_from)
+        return replace(
+            trace, steps=steps, left_out=tuple(self.left_out), events=self.events,
+            origin=replace(trace.origin, steps_from=steps_from),
+        )  # fmt: skip
 
     def _trace(self, device: DeviceWork, calls: Calls, marks: Marks, zero: int) -> Trace:
         nothing = np.zeros(0)
+        offset = unix_offset(self.database)
         whole, narrow = nothing.astype(np.int64), nothing.astype(np.int32)
         return Trace(
             path=self.database.path,
             base=zero / 1000,
             header={
                 "deviceProperties": [{"name": self.gpu.name}],
-                "baseTimeNanoseconds": unix_offset(self.database) or 0,
+                "baseTimeNanoseconds": offset or 0,
             },
             names=list(self.names),
             device=device,
@@ -111,6 +121,11 @@ class _Reading:
                             mark=nothing.astype(np.int8), name=narrow),
             steps=(),
             events=0,
+            needs=NEEDS,
+            origin=Origin(
+                kind="nsys", process=self.gpu.process, device=self.gpu.device, platform="gpu",
+                on_clock=offset is not None,
+            ),
         )  # fmt: skip
 
     def _device(self) -> DeviceWork:

@@ -137,7 +137,7 @@ def _idle(
     for name, some in causes.items():
         accounts[name] = idle.both(some)
         idle = idle.minus(accounts[name])
-    late, queued, synced = _gaps(trace, made, idle)
+    late, queued, synced = _gaps(trace, made, idle) if trace.launched else (EMPTY, EMPTY, EMPTY)
     host = {"gc": late.both(marked(trace, Mark.COLLECT))}
     rest = late.minus(host["gc"])
     host["allocator"] = rest.both(_calling(trace, Call.ALLOCATE))

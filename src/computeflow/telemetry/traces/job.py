@@ -17,6 +17,7 @@ from computeflow.errors import InputError
 from computeflow.ledger import Cause, Entry, Ledger, Peak, Window
 from computeflow.telemetry.observed import ModelWork
 from computeflow.telemetry.traces.measured import RankMeasured
+from computeflow.telemetry.traces.trace import CounterRow
 from computeflow.telemetry.traces.waits import Wait, Waits, find_waits
 
 UNEQUAL = 0.005
@@ -62,6 +63,21 @@ class TracedJob:
     accelerator: Accelerator | None
     left_out: tuple[str, ...]
     notes: tuple[str, ...]
+
+    @property
+    def kind(self) -> str:
+        """The format of its traces."""
+        return self.ranks[0].origin.kind
+
+    @property
+    def versions(self) -> tuple[str, ...]:
+        """Of the profiler and its format, as far as the traces say."""
+        return tuple(dict.fromkeys(text for rank in self.ranks for text in rank.origin.versions))
+
+    @property
+    def counters(self) -> tuple[CounterRow, ...]:
+        """Sampled over the whole recording, once for each file."""
+        return tuple(dict.fromkeys(row for rank in self.ranks for row in rank.counters))
 
 
 def job_ledger(
@@ -114,8 +130,21 @@ def job_ledger(
         clock_offsets_seconds=tuple(offset / 1e9 for offset in waits.offsets),
         clock_spread_seconds=waits.spread_seconds,
         shared_collectives=waits.shared,
-        notes=waits.notes,
+        notes=(*waits.notes, *_flops_notes(ranks, work, peak)),
     )  # fmt: skip
+
+
+def _flops_notes(
+    ranks: Sequence[RankMeasured], work: ModelWork | None, peak: Peak | None
+) -> list[str]:
+    """What was taken for what the recording does not say of its FLOPs."""
+    notes = []
+    if work is not None and not any(rank.steps for rank in ranks):
+        notes.append("no steps are marked: the model's FLOPs are taken for one step in the window")
+    typed = any(kind for rank in ranks for kind in rank.types)
+    if peak is not None and not typed and any(rank.flops for rank in ranks):
+        notes.append("types of products are not stated: their peak is taken as that of bf16")
+    return notes
 
 
 def _of_one_job(ranks: Sequence[RankMeasured]) -> list[RankMeasured]:
@@ -161,7 +190,8 @@ def find_peak(
     types: dict[str, float] = {}
     for rank in ranks:
         for kind, flops in rank.types.items():
-            types[kind] = types.get(kind, 0.0) + flops
+            if kind:  # else a format does not state types
+                types[kind] = types.get(kind, 0.0) + flops
     kind = max(types, key=lambda name: types[name], default="c10::BFloat16")
     precision = TYPES.get(kind, "")
     if precision == "fp32" and _is_tf32(ranks, accelerator):

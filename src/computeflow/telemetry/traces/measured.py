@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from computeflow.errors import InputError
 from computeflow.telemetry.intervals import Intervals
 from computeflow.telemetry.traces.hta import HtaBreakdown
-from computeflow.telemetry.traces.trace import Ints
+from computeflow.telemetry.traces.trace import CounterRow, Ints, Origin
 
 MOST_NAME = 300
 """Characters; a template's name can be thousands."""
@@ -69,6 +69,29 @@ class GapRow:
     cause: str
     following: str
     """What ran next."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopyRow:
+    what: str
+    """From where to where."""
+    count: int
+    bytes: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Activity:
+    """Seconds of the window in which the device did something, hidden under computation or not."""
+
+    busy_seconds: float = 0.0
+    """In which anything ran."""
+    comm_seconds: float = 0.0
+    comm_hidden_seconds: float = 0.0
+    """Of these, under computation."""
+    copy_seconds: float = 0.0
+    copy_hidden_seconds: float = 0.0
+    copies: tuple[CopyRow, ...] = ()
 
 
 OPERATIONS = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all")
@@ -153,7 +176,7 @@ class RankMeasured:
     source: str
     rank: int
     rank_from: str
-    """How the rank is known: trace, file name, assumed."""
+    """How the rank is known: trace, file name, order (of files and devices), assumed."""
     world: int | None
     device: str
     """As the driver calls it; "" on a host alone."""
@@ -198,3 +221,14 @@ class RankMeasured:
     trace_id: str = ""
     events: int = 0
     notes: tuple[str, ...] = field(default=())
+    activity: Activity = field(default_factory=Activity)
+    origin: Origin = field(default_factory=Origin)
+    counters: tuple[CounterRow, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileMeasured:
+    """The ranks of one file, and what of it could not be measured."""
+
+    ranks: tuple[RankMeasured, ...]
+    left_out: tuple[str, ...] = ()

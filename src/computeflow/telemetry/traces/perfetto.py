@@ -1,34 +1,38 @@
-"""A trace with a track for every account, for Perfetto or any other viewer of Kineto's format."""
+"""A trace with a track for every account, for Perfetto or any other viewer of Chrome's format."""
 
 from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import chain
 from pathlib import Path
 from typing import BinaryIO
 
 from computeflow.errors import InputError
 from computeflow.telemetry.kineto.chunks import Reading, pieces
-from computeflow.telemetry.kineto.reading import read_trace
 from computeflow.telemetry.lines import head_of
 from computeflow.telemetry.sources import looks_like_trace
-from computeflow.telemetry.traces.measured import Options
+from computeflow.telemetry.traces.measured import MOST_NAME, Options
+from computeflow.telemetry.traces.names import Call
 from computeflow.telemetry.traces.rank import cut_rank
-from computeflow.telemetry.traces.trace import Trace
+from computeflow.telemetry.traces.trace import Marks, Trace
 
 MADE = "computeflow.accounts"
 """A key that says that we wrote the file, so that it may be written again."""
 PROCESS = 1_000_000_007
-"""A process id that no trace has."""
+"""A process id that no trace has; those after it are of the columns of other formats."""
 _LINES = 1000
+Spans = Iterable[tuple[str, int, int, int]]
+"""Name, track, start and end."""
 
 
-def write_perfetto(source: Path, target: Path, options: Options) -> None:
-    """Copies the events of `source` as they are, in pieces, and adds the accounts."""
-    trace = read_trace(source)
+def write_perfetto(trace: Trace, target: Path, options: Options) -> None:
+    """The events of a PyTorch trace are copied as they are, in pieces; of other formats, the columns
+    are written. Both get the accounts.
+    """
     try:
-        _check(source, target)
+        _check(trace.path, target)
         part = target.with_name(f".{target.name}.part")
         try:
             with part.open("wb") as file:
@@ -61,16 +65,52 @@ def _write(file: BinaryIO | gzip.GzipFile, trace: Trace, options: Options) -> No
     opening = json.dumps(header, allow_nan=True)[:-1]
     file.write(opening.encode() + (b", " if header else b"") + b'"traceEvents": [\n')
 
-    def copied(text: bytes) -> None:
-        file.write(text + b",\n")
-
-    for _ in pieces(Reading(trace.path, raw=copied)):
-        pass
+    if trace.origin.kind == "kineto":
+        for _ in pieces(Reading(trace.path, raw=lambda text: _put(file, text))):
+            pass
+    else:
+        for line in _column_events(trace):
+            _put(file, line.encode())
     lines = _account_events(trace, options)
     file.write(next(lines).encode())
     for line in lines:
         file.write(b",\n" + line.encode())
     file.write(b"\n]}\n")
+
+
+def _put(file: BinaryIO | gzip.GzipFile, text: bytes) -> None:
+    file.write(text + b",\n")
+
+
+def _column_events(trace: Trace) -> Iterator[str]:
+    """The device's work by stream; calls, operators and stretches of meaning by thread."""
+    device, calls = trace.device, trace.calls
+    works = zip(device.name.tolist(), device.stream.tolist(), device.start.tolist(),
+                device.end.tolist(), strict=True)  # fmt: skip
+    called = zip(calls.call.tolist(), calls.thread.tolist(), calls.start.tolist(),
+                 calls.end.tolist(), strict=True)  # fmt: skip
+    yield from _process(trace, 1, "the device: streams", ((trace.names[n], *r) for n, *r in works))
+    said = ((Call(code).name.lower(), *rest) for code, *rest in called)
+    yield from _process(trace, 2, "the host: calls", said)
+    yield from _process(trace, 3, "the host: operators", _marked(trace, trace.operators))
+    yield from _process(trace, 4, "the host: annotations", _marked(trace, trace.marks))
+
+
+def _marked(trace: Trace, marks: Marks) -> Spans:
+    columns = marks.name, marks.thread, marks.start, marks.end
+    for name, *rest in zip(*(column.tolist() for column in columns), strict=True):
+        yield trace.names[name], *rest
+
+
+def _process(trace: Trace, number: int, title: str, spans: Spans) -> Iterator[str]:
+    spans = iter(spans)
+    first = next(spans, None)
+    if first is None:
+        return
+    yield _event("process_name", "M", 0, PROCESS + number, args={"name": title})
+    for name, track, start, end in chain((first,), spans):
+        times = {"ts": trace.base + start / 1e3, "dur": (end - start) / 1e3}
+        yield _event(name[:MOST_NAME], "X", track, PROCESS + number, **times)
 
 
 def _account_events(trace: Trace, options: Options) -> Iterator[str]:
@@ -92,6 +132,6 @@ def _account_events(trace: Trace, options: Options) -> Iterator[str]:
             )  # fmt: skip
 
 
-def _event(name: str, phase: str, track: int, **more: object) -> str:
-    return json.dumps({"ph": phase, "cat": "computeflow", "name": name, "pid": PROCESS,
+def _event(name: str, phase: str, track: int, process: int = PROCESS, **more: object) -> str:
+    return json.dumps({"ph": phase, "cat": "computeflow", "name": name, "pid": process,
                        "tid": track, **more})  # fmt: skip

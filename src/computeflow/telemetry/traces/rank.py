@@ -1,4 +1,4 @@
-"""One rank of a job, measured: `measure_rank` reads its trace and keeps what the job's ledger needs.
+"""One rank of a job, measured: `measure_trace` keeps what the job's ledger needs of its trace.
 
 The result is small (accounts, collectives, tables of the longest) and travels between processes, so
 that a job of many ranks is measured with the memory of one.
@@ -6,13 +6,10 @@ that a job of many ranks is measured with the memory of one.
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 
 from computeflow.errors import InputError
-from computeflow.telemetry.intervals import Intervals
-from computeflow.telemetry.kineto.reading import read_trace
+from computeflow.telemetry.intervals import Intervals, union
 from computeflow.telemetry.traces.accounts import (
     Cut,
     Roles,
@@ -37,7 +34,9 @@ from computeflow.telemetry.traces.measured import (
     MOST_NAME,
     MOST_ROWS,
     OPERATIONS,
+    Activity,
     Collectives,
+    CopyRow,
     GapRow,
     KernelRow,
     Options,
@@ -46,7 +45,7 @@ from computeflow.telemetry.traces.measured import (
 from computeflow.telemetry.traces.names import Mark, Work
 from computeflow.telemetry.traces.products import count_products, owners, precision_hint
 from computeflow.telemetry.traces.signals import find_signals
-from computeflow.telemetry.traces.trace import Ints, Step, Trace
+from computeflow.telemetry.traces.trace import Ints, Step, Trace, distinct
 from computeflow.telemetry.traces.windows import find_window
 
 
@@ -60,17 +59,12 @@ def cut_rank(trace: Trace, options: Options) -> Cut:
     return cut(trace, made, roles(trace, made), int(edges[0]), int(edges[-1]))
 
 
-def measure_rank(path: Path, options: Options) -> RankMeasured:
-    return measure_trace(read_trace(path), options)
-
-
 def measure_trace(trace: Trace, options: Options) -> RankMeasured:
-    """Of a trace that is read already."""
     path = trace.path
     if not trace.on_device and not len(trace.operators):
         raise InputError(f"{path}: no kernels and no operators in its {trace.events:,} events")
     on_device = trace.on_device
-    hta = hta_breakdown(trace) if on_device else None
+    hta = hta_breakdown(trace) if on_device and trace.origin.kind == "kineto" else None
     if on_device:
         made = launches(trace)
     else:
@@ -85,7 +79,9 @@ def measure_trace(trace: Trace, options: Options) -> RankMeasured:
     products = count_products(trace, made, role, steps, edges, owner)
     offset = clock_of(trace)
     names, groups, sizes, collectives = _collectives(trace, made, role, steps, offset)
-    depth = queue_depth(trace, made)[made.start > BEFORE] if on_device else np.zeros(0, np.int64)
+    depth = np.zeros(0, np.int64)
+    if on_device and trace.launched:
+        depth = queue_depth(trace, made)[made.start > BEFORE]
     return RankMeasured(
         source=str(path),
         rank=rank,
@@ -126,12 +122,15 @@ def measure_trace(trace: Trace, options: Options) -> RankMeasured:
             for name, some in parts.exposed.items()
         },
         hta=hta,
-        missing=_missing(trace, products.flops, parts),
+        missing=_missing(trace, products.flops, on_device=on_device),
         left_out=trace.left_out,
         signals=find_signals(trace, made, role, parts, steps, edges, owner),
         trace_id=plain_text(trace.header.get("trace_id")),
         events=trace.events,
-        notes=notes,
+        notes=(*trace.notes, *notes),
+        activity=_activity(trace, edges),
+        origin=trace.origin,
+        counters=trace.counters,
     )
 
 
@@ -236,21 +235,55 @@ def operation_of(name: str) -> int:
     return -1
 
 
-_ANNOTATED = {
-    Mark.INPUT: ("input", "the data loader's annotation: torch's DataLoader writes it, else "
-                 "record_function('data_load')"),
-    Mark.CHECKPOINT: ("checkpoint", "an annotation of saving: record_function('checkpoint')"),
-    Mark.EVALUATION: ("evaluation", "an annotation of evaluating: record_function('evaluation')"),
+_MARKS = {
+    "compute.recompute": Mark.BACKWARD, "input": Mark.INPUT, "checkpoint": Mark.CHECKPOINT,
+    "evaluation": Mark.EVALUATION, "optimizer": Mark.OPTIMIZER,
 }  # fmt: skip
+"""What tells these accounts apart."""
 
 
-def _missing(trace: Trace, flops: float, parts: Cut) -> dict[str, str]:
-    found = {"compute.clock": "readings of the device's clock"}
-    if not flops:
-        found["compute.model"] = "shapes of operators (profile with record_shapes) or --model"
-    if not (trace.marks.mark == Mark.BACKWARD).any():
-        found["compute.recompute"] = "autograd's operators (profile the host, too)"
-    for mark, (account, signal) in _ANNOTATED.items():
-        if not (trace.marks.mark == mark).any():
-            found[account] = signal
-    return found
+def _missing(trace: Trace, flops: float, *, on_device: bool) -> dict[str, str]:
+    there = {account for account, mark in _MARKS.items() if (trace.marks.mark == mark).any()}
+    if flops:
+        there.add("compute.model")
+    if not on_device or (trace.launched and len(trace.calls)):
+        there.add("host")
+    return {account: signal for account, signal in trace.needs.items() if account not in there}
+
+
+def _activity(trace: Trace, edges: Ints) -> Activity:
+    ran = {work: _ran(trace, edges, work) for work in (Work.COMM, Work.COPY)}
+    computing = _ran(trace, edges, Work.COMPUTE, Work.MEMORY)
+    return Activity(
+        busy_seconds=_ran(trace, edges, *Work).total / 1e9,
+        comm_seconds=ran[Work.COMM].total / 1e9,
+        comm_hidden_seconds=ran[Work.COMM].both(computing).total / 1e9,
+        copy_seconds=ran[Work.COPY].total / 1e9,
+        copy_hidden_seconds=ran[Work.COPY].both(computing).total / 1e9,
+        copies=_copy_rows(trace, edges),
+    )
+
+
+def _ran(trace: Trace, edges: Ints, *works: Work) -> Intervals:
+    rows = np.isin(trace.device.work, np.array(works, np.int8))
+    some = union(trace.device.start[rows], trace.device.end[rows])
+    return some.clipped(int(edges[0]), int(edges[-1]))
+
+
+def _copy_rows(trace: Trace, edges: Ints) -> tuple[CopyRow, ...]:
+    """By name, those that began in the window."""
+    device = trace.device
+    named = np.array([name.startswith("Memcpy") for name in trace.names] or [False])
+    moved = (named[device.name] | (device.work == Work.COPY)) & (device.work != Work.COMM)
+    moved &= (device.start >= edges[0]) & (device.start < edges[-1])
+    rows = []
+    for number in distinct(device.name[moved]).tolist():
+        some = moved & (device.name == number)
+        rows.append(
+            CopyRow(
+                what=trace.names[number][:MOST_NAME].removeprefix("Memcpy").strip(),
+                count=int(some.sum()), bytes=int(np.maximum(device.bytes[some], 0).sum()),
+                seconds=float((device.end[some] - device.start[some]).sum()) / 1e9,
+            )
+        )  # fmt: skip
+    return tuple(sorted(rows, key=lambda row: -row.seconds)[:MOST_ROWS])

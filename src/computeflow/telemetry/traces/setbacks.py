@@ -2,7 +2,8 @@
 
 A host that is ahead of its device loses that lead by something: it waits for data, reads a value back,
 collects garbage, copies from pageable memory. The gap that follows, and those after it until the host
-is ahead again, are laid to that. A host that never gets ahead is slow by itself: `launch`.
+is ahead again, are laid to that. A host that never gets ahead is slow by itself: `launch`; where it
+launches whole graphs, it is what it does between them that is slow: `graph`.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ LEAD_NS = 1_000_000
 SMALL_BYTES = 1 << 16
 """A copy to the host of less than this is a value that is read, not data that is moved."""
 ROOTS = ("input", "checkpoint", "evaluation", "gc", "allocator", "pageable", "sync", "optimizer",
-         "launch")  # fmt: skip
+         "launch", "graph")  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,11 +72,20 @@ def setbacks(trace: Trace, made: Launches, role: Roles, parts: Cut) -> Setbacks:
         _cap(root, ROOTS.index(name), lengths, some.total / 1e9 * (2 if name in parts.host else 1))
     plain = root == ROOTS.index("launch")
     root = np.where(plain & role.optimizer[following], ROOTS.index("optimizer"), root)
+    root = np.where(plain & _as_graphs(made)[following], ROOTS.index("graph"), root)
     found = np.bincount(root, weights=lengths, minlength=len(ROOTS))
     return Setbacks(
         seconds={name: s for name, s in zip(ROOTS, found.tolist(), strict=True) if s},
         pageable=pageable,
     )
+
+
+def _as_graphs(made: Launches) -> NDArray[np.bool_]:
+    """Which rows were launched many at once; none where most are launched one by one."""
+    known = made.call >= 0
+    together = np.zeros(len(made.call), bool)
+    together[known] = np.bincount(made.call[known])[made.call[known]] > 1
+    return together if 2 * int(together.sum()) > len(together) else np.zeros(len(together), bool)
 
 
 def _cap(root: NDArray[np.int8], code: int, lengths: NDArray[np.float64], most: float) -> None:

@@ -8,13 +8,11 @@ nearer than a pixel are one segment, which says how much of it is filled.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
 from computeflow.errors import InputError
 from computeflow.telemetry.intervals import Intervals
-from computeflow.telemetry.kineto.reading import read_trace
 from computeflow.telemetry.traces.accounts import ASIDE, Cut, cut, roles
 from computeflow.telemetry.traces.hosts import host_as_device
 from computeflow.telemetry.traces.identity import rank_of
@@ -78,10 +76,10 @@ def lane_of(account: str) -> str:
     return "copy" if account == "copy" else "idle"
 
 
-def step_timeline(source: Trace | Path, options: Options) -> Timeline:
-    """Of the median step of those that `options` ask for."""
-    trace = read_trace(source) if isinstance(source, Path) else source
-    rank, _ = rank_of(trace, options)
+def step_timeline(trace: Trace, options: Options, rank: int | None = None) -> Timeline:
+    """The median step of those that `options` ask for; `rank`: where its job numbers it."""
+    if rank is None:
+        rank, _ = rank_of(trace, options)
     trace, made = (trace, launches(trace)) if trace.on_device else host_as_device(trace)
     if not len(trace.device):
         raise InputError(f"{trace.path}: nothing ran that could be drawn")

@@ -1,4 +1,4 @@
-"""One rank's trace as columns. `reading.read_trace` makes them; other sources may, too.
+"""One rank's trace as columns, whatever profiler recorded it.
 
 Only what a ledger needs is kept: what ran on the device, the calls that launched it or blocked the
 host, and the stretches of host time that carry a meaning.
@@ -6,7 +6,8 @@ host, and the stretches of host time that carry a meaning.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -102,6 +103,40 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """Where a trace is from, as far as its format says."""
+
+    kind: str = "kineto"
+    part: int = 0
+    """Which of the file's devices."""
+    process: int | None = None
+    device: int | None = None
+    """The number that the process calls it by."""
+    plane: str = ""
+    platform: str = ""
+    """gpu, tpu, cpu, or as the plane is called; "" where the format has none."""
+    on_clock: bool = True
+    """Times are Unix times."""
+    steps_from: str = ""
+    """How steps are known, where the format does not mark them itself."""
+    peak_flops: float | None = None
+    """Per second, as the recording itself states it."""
+    versions: tuple[str, ...] = ()
+    """Of the profiler and of its format."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CounterRow:
+    """A counter that was sampled over the whole recording."""
+
+    source: str
+    gpu: int
+    metric: str
+    mean: float
+    samples: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Trace:
     path: Path
     base: float
@@ -119,6 +154,14 @@ class Trace:
     steps: tuple[Step, ...]
     events: int
     left_out: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    origin: Origin = field(default_factory=Origin)
+    needs: Mapping[str, str] = field(default_factory=dict)
+    """Account to the signal that tells it, in the words of the format."""
+    launched: bool = True
+    """The calls that launched the device's work are recorded; else it counts as launched when it began,
+    and nobody knows why the device had nothing to do."""
+    counters: tuple[CounterRow, ...] = ()
 
     @property
     def on_device(self) -> bool:

@@ -21,7 +21,7 @@ from computeflow.ledger import Cause, Entry, Ledger, Window, concatenate
 from computeflow.telemetry.intervals import EMPTY, union
 from computeflow.telemetry.whatif import graph as ops
 from computeflow.telemetry.whatif.replay import ends_of, usual
-from computeflow.telemetry.whatif.slowdown import Replayed
+from computeflow.telemetry.whatif.slowdown import Replayed, Slowdown, Worker
 from computeflow.telemetry.whatif.trace import Floats, Ints
 
 ACCOUNTS = {
@@ -37,6 +37,10 @@ ORDER = ("compute", "optimizer", "comm.pp", "comm.dp", "comm.tp", "comm.other", 
 """An instant belongs to the first that has it."""
 WORK_VARIES = 0.9
 """The study's bound on the correlation of forward and backward times."""
+LEAST_SLOWDOWN = 1.03
+"""As the study's artifact: below, it looks no further."""
+LEAST_SHARE = 0.5
+"""Of the lost time, that one cause must explain to be named: the study's bound on M_W and M_S."""
 _UNAVAILABLE = {"compute.model": "FLOPs of the model", "host": "what the host did",
                 "input": "what the host did"}  # fmt: skip
 
@@ -49,15 +53,23 @@ class StepAccounts:
     """GPU-seconds."""
 
 
-def ledger_of(
-    replayed: Replayed, culprit: int | None = None
-) -> tuple[Ledger, tuple[StepAccounts, ...]]:
-    """`culprit`: the rank of the one worker that holds the others up, if there is one."""
+def slow_workers(found: Slowdown) -> tuple[Worker, ...]:
+    """Workers that always differ from their stage and explain most of what is lost, or nobody."""
+    if found.slowdown < LEAST_SLOWDOWN or found.uneven_workers_share < LEAST_SHARE:
+        return ()
+    if found.of_slow.removed < LEAST_SHARE:
+        return ()
+    return tuple(worker for worker in found.workers if worker.rank in found.slow)
+
+
+def ledger_of(replayed: Replayed) -> tuple[Ledger, tuple[StepAccounts, ...]]:
+    """Waits name their cause where one worker alone holds the others up."""
     timeline, slowdown = replayed.timeline, replayed.slowdown
     busy = _busy(replayed)
     waits = _waits(replayed, busy)
     gpus = timeline.ranks.size * timeline.gpus_per_worker
-    cause = Cause(rank=culprit, account="compute") if culprit is not None else None
+    slow = slow_workers(slowdown)
+    cause = Cause(rank=slow[0].rank, account="compute") if len(slow) == 1 else None
     ledgers = []
     for place, step in enumerate(timeline.steps):
         seconds = {name: float(table[place].sum()) for name, table in (busy | waits).items()}

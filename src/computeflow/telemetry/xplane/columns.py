@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from computeflow.telemetry.traces.trace import Ints
+from computeflow.telemetry.xplane.planes import Event
 
 LATEST = 2.0**61
 MOST_EVENTS = 20_000_000
@@ -39,9 +40,9 @@ class Rows:
         return np.asarray(rows[np.lexsort((-rows[:, 1], rows[:, 0]))])
 
 
-def timed(event: Any) -> tuple[int, int] | None:
+def timed(event: Event) -> tuple[int, int] | None:
     """Start and end in whole nanoseconds; None where they are none."""
-    start, length = float(event.start_ns), float(event.duration_ns)
+    start, length = event.start_ns, event.duration_ns
     if not (0 <= start < LATEST and 0 <= length < LATEST):
         return None
     begin = round(start)

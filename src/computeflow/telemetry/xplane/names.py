@@ -13,6 +13,7 @@ from computeflow.telemetry.traces.names import MOST_READ, Mark, Table, Work, mar
 DEVICE = re.compile(r"^/device:(\w+):(\d+)$")
 HOSTS = ("/host:CPU", "/host:CUPTI", "/host:ROCTRACER", "/host:python-tracer")
 TASK = "Task Environment"
+METADATA = "/host:metadata"
 STREAM = "Stream #"
 OPS, ASYNC, STEPS, MODULES = "XLA Ops", "Async XLA Ops", "Steps", "XLA Modules"
 DERIVED = frozenset({
@@ -31,6 +32,19 @@ _MOVED = re.compile(
 _PEER = re.compile(r"^memcpyp2p", re.IGNORECASE)
 _AGAIN = re.compile(r"rematted_computation|\.remat\d*(\.|$)")
 _SIZE = re.compile(r"\bsize:(\d{1,18})\b|\bnum_bytes:(\d{1,18})\b")
+
+
+_RUN = re.compile(r"^PjitFunction\((.{1,200})\)$")
+
+
+def known_plane(name: str) -> bool:
+    return name in (*HOSTS, TASK, METADATA) or name.startswith("/device:")
+
+
+def module_of(name: str) -> str:
+    """The module that a call of a compiled function runs, as XLA calls it; "" where it is none."""
+    found = _RUN.match(name)
+    return "jit_" + re.sub(r"\W", "_", found[1]) if found else ""
 
 
 def operation(name: str) -> str:

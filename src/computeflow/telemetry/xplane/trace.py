@@ -1,4 +1,4 @@
-"""The devices of a profile in the columns of a Kineto trace: `read_devices`.
+"""The devices of a profile as traces: `read_devices`.
 
 A GPU's streams are lines of its plane; a TPU's operations are one line, in which loops hold their
 parts; on a CPU alone, operations stand on the host's threads.
@@ -6,8 +6,8 @@ parts; on a CPU alone, operations stand on the host's threads.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from computeflow.telemetry.traces.trace import (
     DeviceWork,
     Ints,
     Marks,
+    Origin,
     Products,
     Step,
     Trace,
@@ -46,42 +47,36 @@ from computeflow.telemetry.xplane.names import (
     work_of_kernel,
     work_of_operation,
 )  # fmt: skip
-from computeflow.telemetry.xplane.reader import Event, Line, Plane
+from computeflow.telemetry.xplane.planes import Event, Line, Plane
 
 MOST_DEVICES = 1024
 _WIDTH = 8
 """Start, end, name, stream, correlation, work, bytes, FLOPs."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class About:
-    """One device."""
-
-    plane: str
-    device: int
-    platform: str
-    """gpu, tpu, cpu, or as the plane is called."""
-    launched: bool
-    """Calls are recorded; else work counts as launched when it began."""
-    on_clock: bool
-    """Times are Unix times."""
-    steps_from: str
-    peak_flops: float | None
-    """Per second, as the plane states it."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Read:
-    about: About
-    trace: Trace
+NEEDS = {
+    "compute.clock": "readings of the device's clock",
+    "compute.recompute": "which operations compute again: a profile's operations have no passes",
+    "optimizer": "which operations update weights: a program is compiled as a whole",
+    "compute.model": "model_flops of operations, which this profile does not state, or --model",
+    "input": "an annotation: jax.profiler.TraceAnnotation('data_load')",
+    "checkpoint": "an annotation: jax.profiler.TraceAnnotation('checkpoint')",
+    "evaluation": "an annotation: jax.profiler.TraceAnnotation('evaluation')",
+    "host": "when the host launched the device's work",
+}
+ON_HOST = "no device's work: the host computed, and XLA's operations stand for kernels"
+NOT_LAUNCHED = (
+    "the profile has no calls that launched the devices' work: why they had nothing to do is not "
+    "known"
+)
 
 
-def read_devices(path: Path, planes: Iterable[Plane]) -> tuple[list[Read], list[str]]:
+def read_devices(path: Path, planes: Iterable[Plane]) -> tuple[list[Trace], list[str]]:
     """Each with its own work; and what of the profile is left out."""
     planes = list(planes)
     names = Names()
     host = Host(planes, names)
-    found: list[Read] = []
+    found: list[Trace] = []
     left_out: list[str] = []
     for plane in planes:
         match = DEVICE.match(plane.name)
@@ -116,8 +111,9 @@ class _Device:
         self.events = self.strange = 0
         self.apart = 0
         self.steps: list[Step] = []
+        self.modules: Counter[str] = Counter()
 
-    def read(self, platform: str, number: int) -> Read:
+    def read(self, platform: str, number: int) -> Trace:
         table = self._work()
         works = table[:, 5]
         if not (works != Work.COPY).any():
@@ -128,7 +124,7 @@ class _Device:
             table[:, 4] = np.arange(len(table))
         calls = self.host.calls.table() if launched else _as_launched(table)
         steps, steps_from = self._steps(table, calls, launched)
-        stats = dict(self.plane.stats)
+        stats = self.plane.stats
         if self.apart:
             self.left_out.append(
                 f"{self.plane.name}: {self.apart:,} asynchronous copies, which run beside operations"
@@ -137,17 +133,16 @@ class _Device:
             self.left_out.append(f"{self.plane.name}: {self.strange:,} events without a valid time")
         if self.events > MOST_EVENTS:
             self.left_out.append(f"{self.plane.name}: events after {MOST_EVENTS:,}")
-        about = About(
-            plane=self.plane.name, device=number, platform=platform, launched=launched,
+        origin = Origin(
+            kind="xplane", plane=self.plane.name, device=number, platform=platform,
             on_clock=self.host.unix(int(table[0, 0])) is not None, steps_from=steps_from,
-            peak_flops=_peak(stats),
+            peak_flops=_peak(stats), versions=self.host.versions,
         )  # fmt: skip
-        trace = _trace(
-            self.path, self.host, table, calls, steps,
-            name=str(stats.get("device_type_string", ""))[:200], events=self.events,
-            left_out=self.left_out,
+        name = stats.get("device_type_string") or stats.get("gpu_device_name") or ""
+        return _trace(
+            self.path, self.host, origin, table, calls, steps, name=str(name)[:200],
+            events=self.events, left_out=self.left_out, launched=launched,
         )  # fmt: skip
-        return Read(about=about, trace=trace)
 
     def _work(self) -> Ints:
         lines = list(self.plane.lines)
@@ -184,11 +179,12 @@ class _Device:
                 self.strange += 1
             elif times[1] > times[0] and self.events <= MOST_EVENTS:
                 rows.add(*times, *self._meaning(event, stream, kernels=kernels))
+                self.modules[str(event.stats.get("hlo_module", ""))] += times[1] - times[0]
         return rows.table()
 
     def _meaning(self, event: Event, stream: int, *, kernels: bool) -> tuple[int, ...]:
         """Name, stream, correlation, work, bytes and FLOPs."""
-        stats = dict(event.stats)
+        stats = event.stats
         if kernels:
             name = event.name
             work = work_of_kernel(name, operation(str(stats.get("hlo_op", ""))))
@@ -204,21 +200,25 @@ class _Device:
         for order, event in enumerate(line.events):
             times = timed(event)
             if times is not None and times[1] > times[0]:
-                text = event.name if event.name.isdecimal() else dict(event.stats).get("step_name")
+                text = event.name if event.name.isdecimal() else event.stats.get("step_name")
                 number = whole_number(text, order)
                 self.steps.append(Step(number=number, start=times[0], end=times[1]))
         self.steps.sort(key=lambda step: step.start)
 
     def _steps(self, table: Ints, calls: Ints, launched: bool) -> tuple[tuple[Step, ...], str]:
-        """By the host's annotations where its calls are known, else by the device's own."""
+        """By the host's annotations where its calls are known, else by the device's own line, else by
+        runs of a module.
+        """
+        own = _on_the_host(self.steps, table, calls) if launched else self.steps
         marked, text = self.host.steps()
-        if marked and (launched or not self.steps):
-            text += "" if launched else ", at the host's times"
-            return _with_work(marked, calls[:, 0]), text
-        own = self.steps
-        if launched:
-            own = _on_the_host(own, table, calls)
-        return tuple(own), "the device's own line of steps" if own else ""
+        if own and not (marked and launched):
+            return tuple(own), "the device's own line of steps"
+        if not marked:
+            marked, text = self.host.module_runs(self.modules)
+        if not marked:
+            return (), ""
+        text += "" if launched else ", at the host's times"
+        return _with_work(marked, calls[:, 0]), text
 
 
 def _with_work(steps: Sequence[Step], launched: Ints) -> tuple[Step, ...]:
@@ -255,7 +255,7 @@ def _as_launched(table: Ints) -> Ints:
     return np.column_stack([table[:, 0], table[:, 0], table[:, 4], nothing - 1, launch])
 
 
-def _peak(stats: dict[str, Any]) -> float | None:
+def _peak(stats: Mapping[str, Any]) -> float | None:
     try:
         stated = float(stats.get("peak_teraflops_per_second", 0)) * 1e12
     except (TypeError, ValueError):
@@ -263,28 +263,29 @@ def _peak(stats: dict[str, Any]) -> float | None:
     return stated if 0 < stated < 1e20 else None
 
 
-def _on_host(path: Path, host: Host, number: int) -> Read:
+def _on_host(path: Path, host: Host, number: int) -> Trace:
     """A device of XLA's that is the host itself."""
     rows = host.operations[number].table()
     steps, steps_from = host.steps()
+    if not steps:
+        steps, steps_from = host.module_runs(host.modules)
     steps = _with_work(steps, rows[:, 0])
     comm = rows[:, 4] == Work.COMM
-    trace = _trace(
-        path, host, np.zeros((0, _WIDTH), np.int64), np.zeros((0, 5), np.int64), steps,
+    origin = Origin(
+        kind="xplane", plane="/host:CPU", device=number, platform="cpu",
+        on_clock=host.unix(int(rows[0, 0])) is not None, steps_from=steps_from if steps else "",
+        versions=host.versions,
+    )  # fmt: skip
+    return _trace(
+        path, host, origin, np.zeros((0, _WIDTH), np.int64), np.zeros((0, 5), np.int64), steps,
         name="", events=host.events, left_out=(), operations=rows[~comm], transfers=rows[comm],
     )  # fmt: skip
-    about = About(
-        plane="/host:CPU", device=number, platform="cpu", launched=True,
-        on_clock=host.unix(int(rows[0, 0])) is not None,
-        steps_from=steps_from if steps else "", peak_flops=None,
-    )  # fmt: skip
-    return Read(about=about, trace=trace)
 
 
 def _trace(
-    path: Path, host: Host, table: Ints, calls: Ints, steps: Sequence[Step], *, name: str,
-    events: int, left_out: Sequence[str], operations: Ints | None = None,
-    transfers: Ints | None = None,
+    path: Path, host: Host, origin: Origin, table: Ints, calls: Ints, steps: Sequence[Step], *,
+    name: str, events: int, left_out: Sequence[str], launched: bool = True,
+    operations: Ints | None = None, transfers: Ints | None = None,
 ) -> Trace:  # fmt: skip
     if operations is None:
         operations = np.zeros((0, 6), np.int64)
@@ -303,8 +304,8 @@ def _trace(
     calls = calls[keep]
     counted = table[table[:, 7] > 0]
     if len(counted):  # a product belongs to the step in which it was launched
-        launched, known = _launched(counted, calls)
-        counted[:, 0] = np.where(known, launched, counted[:, 0])
+        begun, known = _launched(counted, calls)
+        counted[:, 0] = np.where(known, begun, counted[:, 0])
         counted = counted[np.argsort(counted[:, 0], kind="stable")]
     counted = counted[:, [0, 1, 3, 2, 7]]
     if len(operations):
@@ -342,6 +343,10 @@ def _trace(
         ),
         events=events,
         left_out=tuple(left_out),
+        notes=(ON_HOST,) * (origin.platform == "cpu") + (NOT_LAUNCHED,) * (not launched),
+        origin=origin,
+        needs=NEEDS,
+        launched=launched,
     )  # fmt: skip
 
 

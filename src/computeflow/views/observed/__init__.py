@@ -20,8 +20,7 @@ __all__ = ["observed_tables", "together_table"]
 _MODULES = {
     "flight-recorder": "flight", "op-timeline": "whatif", "log": "logs", "metrics": "metrics",
     "accounting": "accounting", "kernel-log": "kernel",
-    "gpu-burn": "kernel", "nsys": "nsys", "memory": "memory",
-    "xplane": "xplane",
+    "gpu-burn": "kernel", "memory": "memory",
 }  # fmt: skip
 _PRICED = ("accounting",)
 _MOST = 12

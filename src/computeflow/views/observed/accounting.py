@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
+from computeflow.economics import usd_of
 from computeflow.ledger import describe
 from computeflow.telemetry.accounting.blame import Blame
 from computeflow.telemetry.accounting.facts import Accounting, Row
 from computeflow.telemetry.accounting.suspects import Suspect
 from computeflow.telemetry.observed import Observed
-from computeflow.units import format_seconds, format_share, format_si
+from computeflow.units import DAY_SECONDS, format_seconds, format_share, format_si
 from computeflow.views.tables import Table, columns
 
 MOST_ROWS = 10
@@ -75,7 +76,7 @@ def rows_table(
         if energy:
             cell.append("-" if row.joules is None else format_si(row.joules, "J"))
         if price is not None:
-            cell.append(f"{row.gpu_seconds / 3600 * price:,.2f}")
+            cell.append(f"{usd_of(row.gpu_seconds, price):,.2f}")
         cells.append(tuple(cell))
     hidden = len(rows) - len(cells)
     return Table(
@@ -178,7 +179,7 @@ def _amount(facts: Accounting, gpu_seconds: float) -> str:
 
 def _date(seconds: float) -> str:
     if abs(seconds) < _OWN_ZERO:
-        return f"day {seconds / 86400:.1f}"
+        return f"day {seconds / DAY_SECONDS:.1f}"
     try:
         return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M")
     except (OverflowError, ValueError, OSError):

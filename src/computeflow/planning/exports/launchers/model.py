@@ -12,6 +12,7 @@ from typing import Protocol
 
 from computeflow.errors import InputError, UnavailableError
 from computeflow.planning.exports.model import Setup, Written
+from computeflow.units import DAY_SECONDS
 
 HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?")
 WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.,-]*")
@@ -32,7 +33,7 @@ class Terms:
 
     name: str | None = None
     """Of the job; model and GPUs where it is not given."""
-    limit_seconds: int = 24 * 3600
+    limit_seconds: int = int(DAY_SECONDS)
     """After which the scheduler ends the job."""
     grace_seconds: int = 300
     """Before the limit, ranks get SIGTERM: time for a last checkpoint."""

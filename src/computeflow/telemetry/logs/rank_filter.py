@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import deque
 
 _RECENT = 64
-_MOST = 1 << 16
+_MAX_STREAMS = 1 << 16
 
 
-class Speakers:
+class RankFilter:
     def __init__(self) -> None:
         self.echoes = 0
         self._speaker: str | None = None
@@ -22,7 +22,7 @@ class Speakers:
         if stream != self._speaker:
             ahead = last is not None and iteration > last
             if stream in self._echoing or iteration in self._recent or ahead:
-                if len(self._echoing) < _MOST:
+                if len(self._echoing) < _MAX_STREAMS:
                     self._echoing.add(stream)
                 self.echoes += 1
                 return False

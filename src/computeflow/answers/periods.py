@@ -7,8 +7,9 @@ import re
 import time
 
 from computeflow.errors import InputError
+from computeflow.units import DAY_SECONDS, HOUR_SECONDS, WEEK_SECONDS
 
-_UNITS = {"m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
+_UNITS = {"m": 60.0, "h": HOUR_SECONDS, "d": DAY_SECONDS, "w": WEEK_SECONDS}
 _AGO = re.compile(r"(\d{1,6})([mhdw])")
 
 

@@ -1,0 +1,185 @@
+"""`audit`: where the time of a recorded run went."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from computeflow import codec
+from computeflow.answers.answer import Answer
+from computeflow.answers.files import write_text
+from computeflow.answers.periods import parse_period
+from computeflow.answers.requests import CatalogFiles, File, open_catalog
+from computeflow.auditing import AuditReport, AuditRequest
+from computeflow.auditing import audit as audit_run
+from computeflow.auditing.baselines import baseline_path, keep_baseline
+from computeflow.auditing.data import report_data
+from computeflow.catalog import Accelerator, Catalog, find_model
+from computeflow.engines import Engine
+from computeflow.errors import InputError
+from computeflow.telemetry.redaction import Redaction
+from computeflow.telemetry.traces.job import TracedJob
+from computeflow.telemetry.traces.measured import Options
+from computeflow.views.audit_tables import report_tables
+from computeflow.views.tables import Table
+
+if TYPE_CHECKING:
+    from computeflow.views.report import Part
+
+PROBLEMS = 3
+_MAX_DIGITS = 18
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditAnswer(Answer):
+    report: AuditReport
+    details: bool = False
+    redact: bool = False
+    fail_on: float | None = None
+    """Percent of the window: findings that claim as much are problems."""
+
+    @property
+    def title(self) -> str:
+        traces = self.report.traces
+        if traces is None:
+            return self.tables()[0].title
+        return f"Audit of {traces.job.ledger.window.label}"
+
+    @property
+    def exit_code(self) -> int:
+        claimed = self.report.claimed_share
+        failed = self.fail_on is not None and claimed > 0 and claimed >= self.fail_on / 100
+        return PROBLEMS if failed else 0
+
+    def to_dict(self) -> dict[str, Any]:
+        data = report_data(self.report)
+        redacted: dict[str, Any] = Redaction(data).data(data) if self.redact else data
+        return redacted
+
+    def tables(self) -> list[Table]:
+        tables = report_tables(self.report, details=self.details)
+        if not self.redact:
+            return tables
+        names = Redaction(report_data(self.report))
+        return [
+            replace(
+                table,
+                title=names.text(table.title),
+                rows=tuple(tuple(names.text(cell) for cell in row) for row in table.rows),
+                notes=tuple(names.text(note) for note in table.notes),
+            )
+            for table in tables
+        ]
+
+    def parts(self) -> Sequence[Part]:
+        report, traces = self.report, self.report.traces
+        if self.redact:
+            raise InputError(
+                "--html with --redact: a report is not redacted; redact the JSON instead"
+            )
+        if traces is None or report.diagnosis is None:
+            return self.tables()
+        from computeflow.telemetry.formats import read_rank
+        from computeflow.telemetry.traces.timeline import step_timeline
+        from computeflow.views.audit_figures import audit_parts
+
+        timeline, first = None, traces.ranks[0]
+        with suppress(InputError):  # nothing ran in its steps, or the trace is gone
+            timeline = step_timeline(read_rank(first), report.request.trace, first.rank)
+        compared = report.compared
+        before = (compared.lines, compared.source) if compared and compared.earlier else None
+        price = None if report.price is None else report.price.usd
+        return audit_parts(traces, report.diagnosis, timeline, before=before, price=price)
+
+
+def audit(
+    paths: str | Sequence[str], *, steps: str | None = None,
+    window: Literal["steps", "whole", "hta"] = "steps", period: str | None = None,
+    rank_from: str | None = None, on: str | None = None, model: str | None = None,
+    global_batch: int | None = None, seq_len: int | None = None, expect: File | None = None,
+    work_ratio: float | None = None, against: File | None = None, baseline: str | None = None,
+    keep: bool = False, perfetto: File | None = None, calibrate: File | None = None,
+    price: str | float | None = None, fail_on: float | None = None, grid: str | None = None,
+    details: bool = False, redact: bool = False, engine: Engine = "local",
+    no_cache: bool = False, catalog: CatalogFiles = (),
+    progress: Callable[[str], None] | None = None,
+) -> AuditAnswer:  # fmt: skip
+    """Make a closed ledger from whatever a run left behind, with findings ranked by cost.
+
+    `paths` are files or folders of profiler traces, dumps, logs, metrics, accounting, or the address
+    of a Prometheus server; in any mix.
+    """
+    facts = open_catalog(catalog)
+    first, last = _parse_steps(steps)
+    start, end = parse_period(period)
+    accelerator, gpus = _parse_on(on, facts)
+    if baseline is not None:
+        baseline_path(baseline)
+    beside = {"perfetto": perfetto, "calibrate": calibrate, "details": details}
+    request = AuditRequest(
+        paths=(paths,) if isinstance(paths, str) else tuple(map(str, paths)),
+        catalog=facts,
+        trace=Options(first_step=first, last_step=last, rank_from=rank_from, window=window),
+        start=start, end=end, accelerator=accelerator, gpus=gpus,
+        model=find_model(facts, model) if model is not None else None,
+        global_batch=global_batch, seq_len=seq_len,
+        expect=None if expect is None else Path(expect), work_ratio=work_ratio,
+        against=None if against is None else str(against), baseline=baseline, keep=keep,
+        price=price, grid=facts.grids[grid] if grid else None, engine=engine,
+        cache=not no_cache,
+        extras=frozenset(name for name, value in beside.items() if value),
+    )  # fmt: skip
+    report = audit_run(request, progress)
+    if report.traces is not None:
+        _write(report, report.traces, perfetto, calibrate)
+    return AuditAnswer(report=report, details=details, redact=redact, fail_on=fail_on)
+
+
+def _write(
+    report: AuditReport, traces: TracedJob, perfetto: File | None, calibrate: File | None
+) -> None:
+    """What was asked for beside the answer; and the baseline, where it is new."""
+    request = report.request
+    if perfetto is not None:
+        from computeflow.telemetry.formats import read_rank
+        from computeflow.telemetry.traces.perfetto import write_perfetto
+
+        write_perfetto(read_rank(traces.ranks[0]), Path(perfetto), request.trace)
+    if calibrate is not None:
+        from computeflow.diagnosis.calibrating import calibration_data
+        from computeflow.diagnosis.diagnose import make_case
+
+        data = calibration_data(make_case(traces, request.catalog))
+        write_text(Path(calibrate), codec.to_json(data) + "\n", "--calibrate")
+    name = request.baseline
+    if name is not None and (request.keep or not baseline_path(name).exists()):
+        keep_baseline(name, traces)
+
+
+def _parse_steps(text: str | None) -> tuple[int | None, int | None]:
+    if text is None:
+        return None, None
+    first, colon, last = text.partition(":")
+    parts = [part for part in (first, last) if part]
+    if not parts or not all(part.isdecimal() and len(part) <= _MAX_DIGITS for part in parts):
+        raise InputError(f"--steps {text}: write A:B, A: or :B with whole numbers")
+    low = int(first) if first else None
+    high = (int(last) if last else None) if colon else low
+    if low is not None and high is not None and high < low:
+        raise InputError(f"--steps {text}: ends before it starts")
+    return low, high
+
+
+def _parse_on(text: str | None, catalog: Catalog) -> tuple[Accelerator | None, int | None]:
+    """An accelerator, and how many of them where that is said (h200-sxm:8)."""
+    if text is None:
+        return None, None
+    name, colon, count = text.rpartition(":")
+    if not colon:
+        return catalog.accelerators[text], None
+    if not count.isdecimal() or not 0 < int(count) < 10**7:
+        raise InputError(f"--on {text}: write accelerator or accelerator:count (h200-sxm:8)")
+    return catalog.accelerators[name], int(count)

@@ -1,0 +1,74 @@
+"""`check`: a framework's configuration before it runs."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from computeflow.answers.answer import Answer
+from computeflow.answers.predictions import prediction_data
+from computeflow.answers.requests import (
+    CatalogFiles,
+    File,
+    Quantity,
+    Request,
+    choose_cluster,
+    open_catalog,
+    read_quantity,
+    read_request,
+    reading_data,
+)
+from computeflow.planning.exports.model import Reading, Setup
+from computeflow.planning.exports.terms import FrameworkTerms
+from computeflow.planning.review import Review, review
+from computeflow.views.reviews import review_tables
+from computeflow.views.tables import Table
+
+PROBLEMS = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckAnswer(Answer):
+    request: Request
+    reading: Reading
+    review: Review
+    price: float | None
+    """Dollars for a GPU-hour."""
+
+    @property
+    def exit_code(self) -> int:
+        return PROBLEMS if self.review.remarks else 0
+
+    def to_dict(self) -> dict[str, Any]:
+        prediction = self.review.prediction
+        return {
+            "schema": "computeflow.check/1",
+            "layout": asdict(self.request.layout),
+            "prediction": None if prediction is None else prediction_data(prediction),
+            "remarks": [asdict(remark) for remark in self.review.remarks],
+            **reading_data(self.reading),
+        }
+
+    def tables(self) -> list[Table]:
+        request = self.request
+        return review_tables(request.job, request.layout, self.reading, self.review, self.price)
+
+
+def check(
+    file: File, *, on: str, storage: str | None = None, format: str | None = None,
+    model: str | None = None, global_batch: int | None = None, seq_len: int | None = None,
+    stack: str | None = None, price: Quantity | None = None, catalog: CatalogFiles = (),
+) -> CheckAnswer:  # fmt: skip
+    """Read a framework's configuration, predict it, and list what would break or what it costs."""
+    facts = open_catalog(catalog)
+    cluster = choose_cluster(on, storage, facts)
+    options = {"global_batch": global_batch, "seq_len": seq_len}
+    request = read_request(model, cluster, facts, options, from_=file, format=format, stack=stack)
+    reading, used = request.reading, request.stack
+    assert reading is not None and used is not None
+    setup = Setup(job=request.job, cluster=cluster, layout=request.layout, stack=used)
+    terms = FrameworkTerms(reading.format, setup)
+    found = review(request.job, cluster, request.layout, used, terms, reading.timeouts)
+    return CheckAnswer(
+        request=request, reading=reading, review=found, price=read_quantity(price, "usd")
+    )

@@ -1,0 +1,131 @@
+"""`place`: which rank runs on which node."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, Unpack
+
+import numpy as np
+
+from computeflow.answers.answer import Answer
+from computeflow.answers.files import write_folder
+from computeflow.answers.requests import (
+    CatalogFiles,
+    File,
+    JobOnLayoutOptions,
+    choose_cluster,
+    open_catalog,
+    read_request,
+)
+from computeflow.cluster import Cluster, resized
+from computeflow.cluster.placement import TIERS, Placement, Wiring
+from computeflow.cluster.topology.hostlist import expand
+from computeflow.cluster.wiring import wiring_of
+from computeflow.errors import InputError, UnknownNameError
+from computeflow.planning.placement import (
+    effect,
+    hostname_order,
+    launch,
+    random_order,
+    total,
+    traffic,
+)
+from computeflow.planning.placement import (
+    place as place_ranks,
+)
+from computeflow.prediction.stack import usual_stack
+from computeflow.views.placements import placement_table
+from computeflow.views.tables import Table
+
+FILES = {
+    "hostfile": launch.hostfile,
+    "rankfile": launch.rankfile,
+    "slurm_hostfile": launch.slurm_hostfile,
+    "torchrun_node_ranks": launch.torchrun_node_ranks,
+    "pod_indices": launch.pod_indices,
+    "ray_bundles.json": launch.ray_bundles,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlaceAnswer(Answer):
+    orders: dict[str, tuple[dict[str, float], float]]
+    """Bytes of a step by tier and the predicted step, for each order of the nodes."""
+    nodes: tuple[str, ...]
+    """Names in the order of ranks."""
+    written: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "schema": "computeflow.placement/1",
+            "orders": {
+                name: {"bytes_by_tier": by_tier, "step_seconds": seconds}
+                for name, (by_tier, seconds) in self.orders.items()
+            },
+            "tiers": list(TIERS),
+            "nodes": list(self.nodes),
+            "written": list(self.written),
+        }
+
+    def tables(self) -> list[Table]:
+        return [placement_table(self.orders, self.written)]
+
+
+def place(
+    model: str | None = None, *, on: str, storage: str | None = None, from_: File | None = None,
+    format: str | None = None, nodes: str | None = None, to: File | None = None,
+    neighbours: Literal["idle", "busy"] = "idle", seed: int = 0, stack: str | None = None,
+    catalog: CatalogFiles = (), **options: Unpack[JobOnLayoutOptions],
+) -> PlaceAnswer:  # fmt: skip
+    """Choose which rank runs on which node, so that the heaviest groups stay on the fastest links."""
+    facts = open_catalog(catalog)
+    whole = choose_cluster(on, storage, facts)
+    wiring = _wiring(whole)
+    allocation = _allocation(wiring, nodes)
+    cluster = resized(whole, len(allocation) * wiring.devices)
+    request = read_request(model, cluster, facts, options, from_=from_, format=format, stack=stack)
+    job, layout = request.job, request.layout
+    used = request.stack or usual_stack(cluster.accelerator.vendor)
+    sent = traffic(job, cluster, layout, used)
+    orders = {
+        "random": random_order(layout.gpus, wiring, allocation, seed=seed),
+        "by name": hostname_order(layout.gpus, wiring, allocation),
+        "ours": place_ranks(sent, wiring, allocation, seed=seed),
+    }
+    effects = {
+        name: effect(job, cluster, layout, order, wiring, stack=used, neighbours=neighbours)
+        for name, order in orders.items()
+    }
+    return PlaceAnswer(
+        orders={
+            name: (total(found.crossings, wiring).by_tier, found.step_seconds)
+            for name, found in effects.items()
+        },
+        nodes=tuple(wiring.names[i] for i in orders["ours"].node_order.tolist()),
+        written=_write(Path(to), orders["ours"], wiring) if to is not None else (),
+    )
+
+
+def _wiring(cluster: Cluster) -> Wiring:
+    if cluster.topology is None:
+        raise InputError(
+            "--on names a cluster without a topology: make a file with "
+            "`computeflow cluster import FILE... --to mine.toml`"
+        )
+    return wiring_of(cluster.topology, max(cluster.gpus // len(cluster.topology.nodes), 1))
+
+
+def _allocation(wiring: Wiring, text: str | None) -> np.ndarray[Any, np.dtype[np.int64]]:
+    if text is None:
+        return np.arange(wiring.nodes)
+    places = {name: i for i, name in enumerate(wiring.names)}
+    names = expand(text)
+    if unknown := [name for name in names if name not in places]:
+        raise UnknownNameError("node", unknown[0], places)
+    return np.array([places[name] for name in names], np.int64)
+
+
+def _write(folder: Path, placement: Placement, wiring: Wiring) -> tuple[str, ...]:
+    write_folder(folder, {name: text(placement, wiring) for name, text in FILES.items()})
+    return tuple(str(folder / name) for name in FILES)

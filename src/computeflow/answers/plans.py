@@ -1,0 +1,405 @@
+"""`plan`: the best layouts of a job on a cluster; by number of GPUs, by batch, or over two pools."""
+
+from __future__ import annotations
+
+import shlex
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Unpack
+
+from computeflow.answers.answer import Answer
+from computeflow.answers.files import write_folder
+from computeflow.answers.predictions import prediction_data
+from computeflow.answers.requests import (
+    CatalogFiles,
+    File,
+    JobOptions,
+    Quantity,
+    Request,
+    choose_cluster,
+    job_title,
+    open_catalog,
+    read_quantity,
+    read_request,
+    reading_data,
+)
+from computeflow.cluster import Cluster, find_cluster
+from computeflow.errors import InputError
+from computeflow.planning import Plan, Plans
+from computeflow.planning.explain import Lost, Sensitivity, changed_fields, compare, sensitivities
+from computeflow.planning.exports.model import Setup
+from computeflow.planning.exports.writing import Exported, export
+from computeflow.planning.goals import (
+    Goals,
+    Option,
+    Search,
+    doubled_counts,
+    fixed_fields,
+    try_batches,
+    try_gpu_counts,
+)
+from computeflow.planning.pools import Pools, plan_pools
+from computeflow.planning.published import best_mfu
+from computeflow.planning.search import Objective, Progress
+from computeflow.planning.space import Count
+from computeflow.prediction import Prediction, predict
+from computeflow.prediction.cases import PACKAGED, read_cases
+from computeflow.prediction.memory import HEADROOM
+from computeflow.views.plans import (
+    FrontRow,
+    batches_table,
+    change_table,
+    explanation_tables,
+    exports_table,
+    front_table,
+    layout_text,
+    plan_tables,
+    pools_table,
+)
+from computeflow.views.reviews import with_reading
+from computeflow.views.tables import Table
+
+if TYPE_CHECKING:
+    from computeflow.views.report import Part
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reasons:
+    """Why the first plan is the best, and what would help."""
+
+    lost: tuple[tuple[Lost, ...], ...]
+    """What each other plan takes longer, account by account."""
+    sensitivities: tuple[Sensitivity, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanAnswer(Answer):
+    """The best plans; against the layout of a file, with reasons and as files where asked for."""
+
+    request: Request
+    goals: Goals
+    plans: Plans
+    search_seconds: float
+    now: Prediction | None = None
+    """The layout that a file states."""
+    reasons: Reasons | None = None
+    folder: Path | None = None
+    exports: tuple[Exported, ...] = ()
+
+    @property
+    def best(self) -> Plan:
+        return self.plans.plans[0]
+
+    @property
+    def changes(self) -> dict[str, tuple[Any, Any]]:
+        return changed_fields(self.request.layout, self.best.layout)
+
+    @property
+    def title(self) -> str:
+        return self.request.title
+
+    def to_dict(self) -> dict[str, Any]:
+        count = self.plans.count
+        data = {
+            "schema": "computeflow.plan/1",
+            "plans": [plan_data(plan, self.goals) for plan in self.plans.plans],
+            "enumerated": count.enumerated,
+            "pruned": count.pruned,
+            "evaluated": count.evaluated,
+            "complete": self.plans.complete,
+            "search_seconds": self.search_seconds,
+        }
+        reading = self.request.reading
+        if self.now is not None and reading is not None:
+            data["now"] = {**prediction_data(self.now), **reading_data(reading)}
+            data["changes"] = self.changes
+        if self.reasons is not None:
+            data["lost"] = [[asdict(part) for part in parts] for parts in self.reasons.lost]
+            data["sensitivities"] = [asdict(item) for item in self.reasons.sensitivities]
+        if self.folder is not None:
+            data["exports"] = [asdict(each) for each in self.exports]
+        return data
+
+    def tables(self) -> list[Table]:
+        written = [exports_table(self.exports, str(self.folder))] if self.folder else []
+        return [*plan_tables(self.plans, self.title), *self._change(), *self._reasons(), *written]
+
+    def parts(self) -> Sequence[Part]:
+        from computeflow.views.figures import comparison_figure, ledger_figure, memory_figure
+
+        best = self.best.prediction
+        plans, counts = plan_tables(self.plans, "The plans, best first")
+        drawn = [comparison_figure(self.plans.plans), ledger_figure(best.ledger),
+                 memory_figure(best)]  # fmt: skip
+        # the first reason is the ledger of the best plan, which is drawn
+        return [plans, *drawn, *self._change(), *self._reasons()[1:], counts]
+
+    def _change(self) -> list[Table]:
+        if self.now is None or self.request.reading is None:
+            return []
+        table = change_table(self.now, self.best.prediction, self.changes, self.goals.price)
+        return [with_reading(table, self.request.reading)]
+
+    def _reasons(self) -> list[Table]:
+        if self.reasons is None:
+            return []
+        return explanation_tables(self.plans.plans, self.reasons.lost, self.reasons.sensitivities)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FrontAnswer(Answer):
+    """Numbers of GPUs, each with its best plan."""
+
+    request: Request
+    options: tuple[Option, ...]
+
+    @property
+    def infeasible(self) -> list[int]:
+        return [option.size for option in self.options if option.plan is None]
+
+    @property
+    def title(self) -> str:
+        ends = dict.fromkeys(f"{self.options[place].size:,}" for place in (0, -1))
+        return job_title(self.request.job, self.request.cluster, " to ".join(ends))
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "schema": "computeflow.front/1",
+            "front": [
+                {"gpus": option.size, **plan_data(option.plan, option.goals)}
+                for option in self.options
+                if option.plan is not None
+            ],
+            "infeasible": self.infeasible,
+        }
+
+    @property
+    def rows(self) -> list[FrontRow]:
+        return [
+            FrontRow(option.size, option.plan, *_totals(option.plan, option.goals))
+            for option in self.options
+            if option.plan is not None
+        ]
+
+    def tables(self) -> list[Table]:
+        return [front_table(self.rows, self.infeasible)]
+
+    def parts(self) -> Sequence[Part]:
+        from computeflow.views.fronts import front_figure
+
+        return [front_figure(self.rows, self.infeasible)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchesAnswer(Answer):
+    """Global batches, each with the tokens that it needs to the same result and its best plan."""
+
+    options: tuple[Option, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "schema": "computeflow.batches/1",
+            "batches": [
+                {
+                    "global_batch": option.size,
+                    "tokens": option.goals.tokens,
+                    **plan_data(option.plan, option.goals),
+                }
+                for option in self.options
+                if option.plan is not None
+            ],
+            "infeasible": [option.size for option in self.options if option.plan is None],
+        }
+
+    def tables(self) -> list[Table]:
+        rows = [
+            (option.size, option.goals.tokens or 0.0, option.plan,
+             *_totals(option.plan, option.goals))
+            for option in self.options
+            if option.plan is not None
+        ]  # fmt: skip
+        return [batches_table(rows)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolsAnswer(Answer):
+    """Two pools of devices, each alone and both together."""
+
+    names: tuple[str, ...]
+    goals: Goals
+    pools: Pools
+
+    def to_dict(self) -> dict[str, Any]:
+        mixed = self.pools.mixed
+        return {
+            "schema": "computeflow.pools/1",
+            "alone": [None if p is None else plan_data(p, self.goals) for p in self.pools.alone],
+            "mixed": None
+            if mixed is None
+            else {
+                "shares": list(mixed.shares),
+                "step_seconds": mixed.step_seconds,
+                "sum_seconds": mixed.sum_seconds,
+                "layouts": [asdict(each.layout) for each in mixed.predictions],
+            },
+            "mixed_wins": self.pools.mixed_wins,
+        }
+
+    def tables(self) -> list[Table]:
+        return [pools_table(self.pools, self.names)]
+
+
+def plan(
+    model: str | None = None, *, on: str, storage: str | None = None, from_: File | None = None,
+    format: str | None = None, tokens: Quantity | None = None, objective: Objective = "time",
+    top: int = 5, fix: Mapping[str, str | int] | Sequence[tuple[str, str | int]] = (),
+    gpus: tuple[int, int] | None = None, pool: str | None = None,
+    batches: Sequence[int] | None = None, critical_batch: float | None = None,
+    price: Quantity | None = None, deadline: Quantity | None = None,
+    budget: Quantity | None = None, power_cap: Quantity | None = None,
+    headroom: float = HEADROOM, export: File | None = None, command: str = "python train.py",
+    explain: bool = False, stack: str | None = None, catalog: CatalogFiles = (),
+    progress: Callable[[str], None] | None = None, **options: Unpack[JobOptions],
+) -> PlanAnswer | FrontAnswer | BatchesAnswer | PoolsAnswer:  # fmt: skip
+    """Find the best layouts of a job on a cluster: every one enumerated, few returned.
+
+    With `gpus`, `batches` or `pool` the answer is one plan for each of them.
+    """
+    _check_modes(gpus, batches, pool, export)
+    facts = open_catalog(catalog)
+    cluster = choose_cluster(on, storage, facts)
+    request = read_request(model, cluster, facts, options, from_=from_, format=format, stack=stack)
+    goals = Goals(
+        tokens=read_quantity(tokens, "tokens"), price=read_quantity(price, "usd"),
+        deadline_seconds=read_quantity(deadline, "seconds"),
+        budget=read_quantity(budget, "usd"), power_cap=read_quantity(power_cap, "watts"),
+        headroom=headroom,
+    )  # fmt: skip
+    published, _ = read_cases(PACKAGED.read_text(), facts)
+    search = Search(
+        job=request.job, cluster=cluster, stack=request.stack, fixed=fixed_fields(dict(fix)),
+        objective=objective, goals=goals,
+        best_mfu=best_mfu(published, cluster.accelerator.name, request.job),
+    )  # fmt: skip
+    if pool is not None:
+        return _plan_pools(search, find_cluster(pool, facts), (on, pool))
+    if batches is not None:
+        return BatchesAnswer(
+            options=_some(try_batches(search, batches, critical_batch), "with any of these batches")
+        )
+    if gpus is not None:
+        tried = try_gpu_counts(search, doubled_counts(*gpus))
+        return FrontAnswer(request=request, options=_some(tried, "on any of these numbers of GPUs"))
+    return _best_plans(request, search, top, explain, export, command, _spoken(progress))
+
+
+def _check_modes(gpus: object, batches: object, pool: object, export: object) -> None:
+    modes = {"--pool": pool, "--batches": batches, "--gpus": gpus}
+    chosen = [name for name, value in modes.items() if value is not None]
+    if len(chosen) > 1:
+        raise InputError(f"{' and '.join(chosen)}: one at a time")
+    if export is not None and chosen:
+        raise InputError(f"--export writes one plan: leave out {chosen[0]}")
+
+
+def _spoken(progress: Callable[[str], None] | None) -> Progress | None:
+    if progress is None:
+        return None
+
+    def say(done: float, count: Count) -> None:
+        progress(f"{100 * done:3.0f} %, {count.evaluated:,} predicted; Ctrl-C: best so far")
+
+    return say
+
+
+def _some(options: Sequence[Option], where: str) -> tuple[Option, ...]:
+    if all(option.plan is None for option in options):
+        raise InputError(f"no plan fits and keeps the limits {where}")
+    return tuple(options)
+
+
+def _plan_pools(search: Search, other: Cluster, names: tuple[str, str]) -> PoolsAnswer:
+    if search.fixed or search.goals.narrow or search.objective != "time":
+        raise InputError("--pool plans for time alone: leave out --fix, limits and ranges")
+    pools = plan_pools(search.job, [search.cluster, other], search.stack)
+    return PoolsAnswer(names=names, goals=search.goals, pools=pools)
+
+
+def _best_plans(
+    request: Request, search: Search, top: int, explain: bool, export: File | None, command: str,
+    progress: Progress | None,
+) -> PlanAnswer:  # fmt: skip
+    began = time.monotonic()
+    plans = search.run(top, progress)
+    seconds = time.monotonic() - began
+    if not plans.plans:
+        raise InputError(_why_nothing(search, plans))
+    stated = request.reading is not None
+    answer = PlanAnswer(
+        request=request, goals=search.goals, plans=plans, search_seconds=seconds,
+        now=predict(request.job, request.cluster, request.layout, request.stack) if stated else None,
+        reasons=_explain(search, plans) if explain else None,
+    )  # fmt: skip
+    if export is None:
+        return answer
+    exported = _export(search, plans.plans[0], Path(export), command)
+    return replace(answer, folder=Path(export), exports=tuple(exported))
+
+
+def _why_nothing(search: Search, plans: Plans) -> str:
+    text = search.why_nothing(plans)
+    larger = search.larger() if text.startswith("nothing fits") else None
+    if larger is None:
+        return text
+    gpus, layout = larger
+    return f"{text}; {gpus:,} GPUs would do ({layout_text(layout)})"
+
+
+def _explain(search: Search, plans: Plans) -> Reasons:
+    best, *others = plans.plans
+    return Reasons(
+        lost=tuple(tuple(compare(best.prediction, other.prediction)) for other in others),
+        sensitivities=tuple(
+            sensitivities(
+                search.job, search.cluster, best, search.used_stack, fixed=search.fixed,
+                limits=search.limits,
+            )
+        ),
+    )  # fmt: skip
+
+
+def _export(search: Search, best: Plan, folder: Path, command: str) -> list[Exported]:
+    try:
+        words = shlex.split(command)
+    except ValueError as error:
+        raise InputError(f"--command {command!r}: {error}") from None
+    setup = Setup(job=search.job, cluster=search.cluster, layout=best.layout,
+                  stack=search.used_stack, tokens=search.goals.tokens)  # fmt: skip
+    exported = export(setup, words)
+    write_folder(folder, {
+        f"{each.name}/{name}": text
+        for each in exported if each.written
+        for name, text in each.written.files.items()
+    })  # fmt: skip
+    return exported
+
+
+def _totals(found: Plan, goals: Goals) -> tuple[float | None, float | None, float | None]:
+    totals = goals.totals(found)
+    return totals.days, totals.usd, totals.megawatt_hours
+
+
+def plan_data(found: Plan, goals: Goals) -> dict[str, Any]:
+    days, usd, megawatt_hours = _totals(found, goals)
+    return {
+        **prediction_data(found.prediction),
+        "pessimistic_seconds": found.pessimistic_seconds,
+        "complexity": found.complexity,
+        "unmeasured": list(found.unmeasured),
+        "warnings": list(found.warnings),
+        "days": days,
+        "usd": usd,
+        "megawatt_hours": megawatt_hours,
+    }

@@ -1,0 +1,90 @@
+"""A cluster file from topology files."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from computeflow import codec
+from computeflow.answers.answer import Answer
+from computeflow.answers.files import write_new
+from computeflow.answers.requests import CatalogFiles, File, open_catalog
+from computeflow.catalog.files import read_text
+from computeflow.cluster.topology import (
+    Problem,
+    Shape,
+    Topology,
+    find_shape,
+    merge,
+    read_topology,
+    to_cluster_file,
+)
+from computeflow.cluster.topology import check as check_topology
+from computeflow.errors import InputError
+from computeflow.views.tables import Table
+from computeflow.views.topologies import problem_table, topology_levels, topology_table
+
+PROBLEMS = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopologyAnswer(Answer):
+    topology: Topology
+    problems: tuple[Problem, ...]
+    shape: Shape | None = None
+    """None where no accelerator is named."""
+    to: Path | None = None
+    check: bool = False
+    """Problems were asked for."""
+
+    @property
+    def exit_code(self) -> int:
+        return PROBLEMS if self.check and self.problems else 0
+
+    def to_dict(self) -> dict[str, Any]:
+        topology = self.topology
+        return {
+            "schema": "computeflow.topology/1",
+            "written": str(self.to) if self.to else None,
+            "levels": topology_levels(topology),
+            "shape": codec.encode(self.shape),
+            "problems": codec.encode(self.problems),
+            "topology": {
+                "sources": list(topology.sources),
+                "board": codec.encode(topology.board),
+                "switches": codec.encode(topology.switches),
+                "nodes": codec.encode(topology.nodes),
+            },
+        }
+
+    def tables(self) -> list[Table]:
+        unlisted = 0 if self.check else len(self.problems)
+        summary = topology_table(self.topology, self.shape, unlisted, self.to)
+        return [summary, problem_table(self.problems)] if self.check else [summary]
+
+
+def import_topology(
+    sources: Sequence[File], *, accelerator: str | None = None, node: str | None = None,
+    devices: int | None = None, kind: str | None = None, to: File | None = None,
+    force: bool = False, check: bool = False, catalog: CatalogFiles = (),
+) -> TopologyAnswer:  # fmt: skip
+    """Read topology files into one, check it, and write it as a cluster file where asked for."""
+    facts = open_catalog(catalog)
+    paths = [Path(source) for source in sources]
+    topology = merge([read_topology(read_text(path), str(path), kind) for path in paths])
+    target = None if to is None else Path(to)
+    shape = None
+    if accelerator is not None:
+        shape = find_shape(topology, accelerator, facts, node=node, devices=devices)
+        text = to_cluster_file(topology, accelerator, facts, node=node, devices=devices)
+        if target is not None:
+            write_new(target, text, read=paths, force=force, ending=".toml",
+                      why="a cluster file's name ends in .toml")  # fmt: skip
+    elif target is not None:
+        raise InputError("a cluster file names its accelerator: add --accelerator")
+    return TopologyAnswer(
+        topology=topology, problems=tuple(check_topology(topology)), shape=shape, to=target,
+        check=check,
+    )  # fmt: skip

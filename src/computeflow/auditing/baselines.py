@@ -1,0 +1,61 @@
+"""What is kept of a job to compare its next recording with: one file for each name."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from computeflow import codec
+from computeflow.auditing.recordings import steps_done
+from computeflow.catalog.files import read_text
+from computeflow.errors import InputError
+from computeflow.ledger import Gap, Ledger, gaps, ledger_from_data, ledger_to_data
+from computeflow.telemetry.traces.job import TracedJob
+
+_NAME = re.compile(r"[\w.-]{1,100}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Baseline:
+    ledger: Ledger
+    steps: int
+    """Steps of all ranks together."""
+
+
+def baseline_path(name: str) -> Path:
+    """The file of a job's name, in the user's state folder."""
+    if not _NAME.fullmatch(name):
+        raise InputError(f"--baseline {name}: letters, digits, dots and dashes, at most 100")
+    home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    return Path(home) / "computeflow" / "baselines" / f"{name}.json"
+
+
+def read_baseline(name: str) -> Baseline | None:
+    path = baseline_path(name)
+    if not path.exists():
+        return None
+    data = codec.from_json(read_text(path), str(path))
+    if not isinstance(data, dict) or not isinstance(data.get("steps"), int) or data["steps"] < 1:
+        raise InputError(f"{path}: no baseline of this program; keep one anew with --keep")
+    return Baseline(ledger=ledger_from_data(data.get("ledger"), str(path)), steps=data["steps"])
+
+
+def compare_baseline(traces: TracedJob, kept: Baseline) -> tuple[list[Gap], str]:
+    """Line by line, and at equal what."""
+    ledger = traces.job.ledger
+    if ledger.mfu is not None and kept.ledger.mfu is not None:
+        return gaps(ledger, kept.ledger), "equal model FLOPs"
+    ratio = steps_done(traces) / kept.steps
+    return gaps(ledger, kept.ledger, work_ratio=ratio), "equal steps"
+
+
+def keep_baseline(name: str, traces: TracedJob) -> None:
+    path = baseline_path(name)
+    data = {"ledger": ledger_to_data(traces.job.ledger), "steps": steps_done(traces)}
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(codec.to_json(data) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror or error}") from None

@@ -1,0 +1,181 @@
+"""`audit`: what a run left behind, read, compared, diagnosed and priced into one `AuditReport`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from computeflow import codec
+from computeflow.auditing.baselines import compare_baseline, read_baseline
+from computeflow.auditing.prices import PricedBy, find_price
+from computeflow.auditing.recordings import (
+    Recordings,
+    Say,
+    compare_recordings,
+    read_recordings,
+)
+from computeflow.auditing.request import AuditRequest
+from computeflow.catalog.files import read_text
+from computeflow.diagnosis import Diagnosis, Expected, diagnose
+from computeflow.diagnosis.regression import regressions
+from computeflow.economics import GridEnergy, energy_of
+from computeflow.errors import InputError
+from computeflow.ledger import Gap, Ledger, gaps, ledger_from_data
+from computeflow.telemetry.accounting.blame import Blame, blame
+from computeflow.telemetry.traces.job import TracedJob
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compared:
+    """The recording line by line against something else."""
+
+    lines: tuple[Gap, ...]
+    at: str
+    """Equal what: model FLOPs, FLOPs of shapes, steps."""
+    source: str
+    earlier: bool
+    """Against an earlier recording of the job: what grew is a regression."""
+    other: Recordings | None = None
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditReport:
+    request: AuditRequest
+    recordings: Recordings
+    diagnosis: Diagnosis | None
+    """What the rules say of the traces; None without traces."""
+    compared: Compared | None = None
+    baseline_note: str = ""
+    price: PricedBy | None = None
+    energy: GridEnergy | None = None
+    blame: Blame | None = None
+    """Failed jobs laid to faults of their nodes, where both are known."""
+
+    @property
+    def traces(self) -> TracedJob | None:
+        return self.recordings.traces
+
+    @property
+    def claimed_share(self) -> float:
+        """Share of the window that findings of most steps claim, each of its own ledger."""
+        pairs = zip(self.recordings.observed, self.recordings.diagnoses, strict=True)
+        parts = [(each.ledger, found) for each, found in pairs]
+        if self.traces is not None and self.diagnosis is not None:
+            parts.append((self.traces.job.ledger, self.diagnosis))
+        return sum(
+            finding.gpu_seconds / ledger.gpu_seconds
+            for ledger, found in parts
+            if ledger is not None
+            for finding in found.findings
+            if finding.steady
+        )
+
+
+def audit(request: AuditRequest, say: Say | None = None) -> AuditReport:
+    recordings = read_recordings(request, request.paths, say)
+    request.refuse_unused(recordings.kinds)
+    expected = None if request.expect is None else read_expected(request.expect)
+    compared, note = _compare(request, recordings, expected, say)
+    grid = request.grid
+    return AuditReport(
+        request=request,
+        recordings=recordings,
+        diagnosis=_diagnose(request, recordings, expected, compared),
+        compared=compared,
+        baseline_note=note,
+        price=_price(request, recordings),
+        energy=None if grid is None else energy_of(_joules(recordings), grid),
+        blame=_blame(recordings),
+    )
+
+
+def read_expected(path: Path) -> Ledger:
+    """The ledger of a file: its own, the one of `predict -o json`, or the first of `plan -o json`."""
+    data = codec.from_json(read_text(path), str(path))
+    if isinstance(data, dict) and isinstance(data.get("plans"), list) and data["plans"]:
+        data = data["plans"][0]
+    if isinstance(data, dict) and isinstance(data.get("ledger"), dict):
+        data = data["ledger"]
+    return ledger_from_data(data, str(path))
+
+
+def _compare(
+    request: AuditRequest, recordings: Recordings, expected: Ledger | None, say: Say | None
+) -> tuple[Compared | None, str]:
+    """Against a plan, an earlier recording or the baseline; and a note on the baseline."""
+    if expected is not None:
+        return _compare_expected(request, recordings.ledger, expected), ""
+    if request.against is not None:
+        other = read_recordings(request, (request.against,), say)
+        lines, at = compare_recordings(recordings, other)
+        return Compared(
+            lines=tuple(lines), at=at, source=request.against, earlier=True, other=other
+        ), ""
+    if request.baseline is not None and recordings.traces is not None:
+        return _compare_kept(request.baseline, recordings.traces, keep=request.keep)
+    return None, ""
+
+
+def _compare_expected(request: AuditRequest, measured: Ledger, expected: Ledger) -> Compared:
+    ratio = request.work_ratio
+    if ratio is None and None in (measured.mfu, expected.mfu):
+        raise InputError(
+            "--expect compares at equal work, and model FLOPs are not known of both: state them with "
+            "--model, --global-batch, --seq-len and --on, or give --work-ratio"
+        )
+    return Compared(
+        lines=tuple(gaps(measured, expected, work_ratio=ratio)),
+        at="equal model FLOPs" if ratio is None else f"a work ratio of {ratio:g}",
+        source=str(request.expect),
+        earlier=False,
+    )
+
+
+def _compare_kept(name: str, traces: TracedJob, *, keep: bool) -> tuple[Compared | None, str]:
+    kept = read_baseline(name)
+    if kept is None:
+        return None, f"baseline {name}: there was none, this recording is it now"
+    lines, at = compare_baseline(traces, kept)
+    compared = Compared(lines=tuple(lines), at=at, source=f"the baseline {name}", earlier=True)
+    return compared, f"baseline {name}: compared" + (", and replaced by this recording" * keep)
+
+
+def _diagnose(
+    request: AuditRequest, recordings: Recordings, expected: Ledger | None,
+    compared: Compared | None,
+) -> Diagnosis | None:  # fmt: skip
+    """What the rules say of the traces, with regressions against an earlier recording."""
+    traces = recordings.traces
+    if traces is None:
+        return None
+    plan = None if expected is None else Expected(ledger=expected, source=str(request.expect))
+    found = diagnose(traces, request.catalog, expected=plan, observed=recordings.observed)
+    if compared is None or not compared.earlier:
+        return found
+    grown = regressions(traces.job.ledger, compared.lines, found.findings, compared.source)
+    findings = sorted((*found.findings, *grown), key=lambda finding: -finding.gpu_seconds)
+    gain = (found.combined_gain or 0.0) + sum(finding.gpu_seconds for finding in grown)
+    return replace(found, findings=tuple(findings), combined_gain=gain or None)
+
+
+def _price(request: AuditRequest, recordings: Recordings) -> PricedBy | None:
+    if request.price is None:
+        return None
+    known = recordings.traces.accelerator if recordings.traces is not None else None
+    device = known or request.accelerator
+    return find_price(request.price, request.catalog, None if device is None else device.name)
+
+
+def _joules(recordings: Recordings) -> float | None:
+    """What the devices took, where a ledger knows it; without the facility around them."""
+    known = [ledger.joules for ledger in recordings.ledgers if ledger.joules]
+    return sum(known) if known else None
+
+
+def _blame(recordings: Recordings) -> Blame | None:
+    accounts = [each for each in recordings.observed if each.kind == "accounting"]
+    others = [each for each in recordings.observed if each.kind != "accounting"]
+    jobs = [job for each in accounts for job in each.facts.failed]
+    faults = [happening for each in others for happening in each.happenings]
+    return blame(jobs, faults) if jobs and faults else None

@@ -1,0 +1,131 @@
+"""`AuditRequest`: what an audit is asked, and which kinds of sources can use which option."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from computeflow.catalog import Accelerator, Catalog, Grid
+from computeflow.catalog.models import Model
+from computeflow.engines import Engine
+from computeflow.errors import InputError
+from computeflow.telemetry.formats import KINDS as TRACES
+from computeflow.telemetry.observed import Asked, ModelWork
+from computeflow.telemetry.traces.measured import Options
+from computeflow.workload import flops_per_token
+
+MAX_SIZE = 10**9
+_TIMED = frozenset({"accounting", "metrics", "kernel-log", "log"})
+_WORKING = frozenset({*TRACES, "log"})
+_USERS: dict[str, frozenset[str]] = {
+    "steps": frozenset(TRACES),
+    "window": frozenset(TRACES),
+    "rank-from": frozenset(TRACES),
+    "baseline": frozenset(TRACES),
+    "perfetto": frozenset(TRACES),
+    "calibrate": frozenset(TRACES),
+    "details": frozenset(TRACES),
+    "engine": frozenset(TRACES),
+    "period": _TIMED,
+    "model": _WORKING,
+    "on": _WORKING,
+}
+"""Kinds of sources that can use an option; those that every kind can use are not listed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditRequest:
+    paths: tuple[str, ...]
+    """Files, folders, addresses of Prometheus servers."""
+    catalog: Catalog
+    trace: Options = field(default_factory=Options)
+    start: float | None = None
+    """Unix time; earlier is not asked for."""
+    end: float | None = None
+    accelerator: Accelerator | None = None
+    gpus: int | None = None
+    """As the user states it, where no source does."""
+    model: Model | None = None
+    global_batch: int | None = None
+    seq_len: int | None = None
+    expect: Path | None = None
+    """A plan, a prediction or a ledger to measure against."""
+    work_ratio: float | None = None
+    """Work in the recording over work in what is expected, where FLOPs are not known."""
+    against: str | None = None
+    """An earlier recording."""
+    baseline: str | None = None
+    keep: bool = False
+    price: str | float | None = None
+    """Dollars for a GPU-hour, or the name of an offer or a provider."""
+    grid: Grid | None = None
+    engine: Engine = "local"
+    cache: bool = True
+    extras: frozenset[str] = frozenset()
+    """Options beside the report that the caller serves: perfetto, calibrate, details."""
+
+    def __post_init__(self) -> None:
+        self._check_work()
+        if self.keep and self.baseline is None:
+            raise InputError("--keep goes with --baseline")
+        if self.work_ratio is not None and self.expect is None:
+            raise InputError("--work-ratio goes with --expect")
+        compared = [name for name in ("expect", "against", "baseline") if getattr(self, name)]
+        if len(compared) > 1:
+            raise InputError(f"--{' and --'.join(compared)}: compare with one thing at a time")
+
+    def _check_work(self) -> None:
+        sizes = (self.global_batch, self.seq_len)
+        if self.model is None:
+            if any(size is not None for size in sizes):
+                raise InputError("--global-batch and --seq-len go with --model")
+        elif None in sizes:
+            raise InputError("--model needs --global-batch and --seq-len")
+        if not all(size is None or 0 < size < MAX_SIZE for size in sizes):
+            raise InputError("--global-batch and --seq-len: above zero")
+
+    @property
+    def work(self) -> ModelWork | None:
+        """FLOPs of a step of all ranks; None where the recording is to say them."""
+        if self.model is None or self.global_batch is None or self.seq_len is None:
+            return None
+        each, tokens = flops_per_token(self.model, self.seq_len), self.global_batch * self.seq_len
+        return ModelWork(flops_per_step=tokens * each.total, full_flops_per_step=tokens * each.palm)
+
+    @property
+    def asked(self) -> Asked:
+        """What sources other than traces are told."""
+        return Asked(
+            catalog=self.catalog, start=self.start, end=self.end, work=self.work,
+            accelerator=self.accelerator, gpus=self.gpus,
+        )  # fmt: skip
+
+    def refuse_unused(self, kinds: Collection[str]) -> None:
+        """An option that no source at hand can use is refused, never ignored."""
+        for option in self._given():
+            users = _USERS[option]
+            if not users.intersection(kinds):
+                raise InputError(
+                    f"--{option} is for {_listed(users)}, and there is only {_listed(kinds)}"
+                )
+
+    def _given(self) -> list[str]:
+        """Options that not every source can use, as far as they were given."""
+        plain = Options()
+        found = {
+            "steps": (self.trace.first_step, self.trace.last_step) != (None, None),
+            "window": self.trace.window != plain.window,
+            "rank-from": self.trace.rank_from is not None,
+            "baseline": self.baseline is not None,
+            "engine": self.engine != "local",
+            "period": (self.start, self.end) != (None, None),
+            "model": self.model is not None,
+            "on": self.accelerator is not None,
+        }
+        return [*(option for option, given in found.items() if given), *sorted(self.extras)]
+
+
+def _listed(kinds: Collection[str]) -> str:
+    names = dict.fromkeys("traces" if kind in TRACES else kind for kind in sorted(kinds))
+    return ", ".join(names) or "nothing"

@@ -1,0 +1,247 @@
+"""Rules on the metrics of a fleet: GPUs that are held and idle, clocks that are held down.
+
+`idle-allocation`: somebody holds the GPU (a label says so, or its memory is in use) and nothing ran
+for ten minutes on end. `clock-throttle`: the mean SM clock at work lies below the median of GPUs of
+the same kind by `LOWER` and by `FAR` robust deviations (which half of the fleet may break without
+moving), and the device itself gives a reason. A GPU that only its power limit holds down counts if it
+draws no more than its peers: one that draws more works harder.
+"""
+
+from __future__ import annotations
+
+import re
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from computeflow.diagnosis.robust import median_and_spread
+from computeflow.diagnosis.rule import Draft, Missing, Outcome, report, seconds_evidence
+from computeflow.ledger import Evidence, Remedy
+from computeflow.telemetry.metrics.facts import IDLE_SECONDS
+from computeflow.telemetry.metrics.fields import BY_POWER, NEEDED
+from computeflow.telemetry.observed import Observed
+from computeflow.units import format_seconds, format_share, format_si
+
+if TYPE_CHECKING:
+    from computeflow.telemetry.metrics.facts import Activity, Busy, GpuFigures, Idle, MetricsFacts
+
+LOWER = 0.05
+"""Of the usual clock, that one must lie below it."""
+FAR = 5.0
+COHORT = 4
+SAMPLES = 5
+_LEAST_SPREAD = 0.005
+"""Of the median: clocks move in steps of 15 MHz, so a spread of nothing is none."""
+_REASON = 0.1
+"""The least share of busy time that makes a reason one."""
+_MORE_POWER = 1.05
+_MOST_EVIDENCE = 16
+
+
+def idle_allocation(observed: Observed) -> Outcome:
+    facts: MetricsFacts = observed.facts
+    if not facts.gpus:
+        return []
+    sampled = [(gpu, gpu.activity) for gpu in facts.gpus if gpu.activity is not None]
+    if not sampled:
+        return Missing(NEEDED["utilisation"])
+    timed = [(gpu, activity) for gpu, activity in sampled if activity.span_seconds is not None]
+    if max((activity.span_seconds or 0.0 for _, activity in timed), default=0.0) < IDLE_SECONDS:
+        return Missing(f"{IDLE_SECONDS / 60:.0f} minutes of samples")
+    groups: dict[tuple[str, str], list[_IdleGpu]] = {}
+    for gpu, activity in timed:
+        if activity.idle is not None:
+            key = gpu.node, ", ".join(activity.idle.holders)
+            groups.setdefault(key, []).append(_IdleGpu(gpu, activity, activity.idle))
+    drafts = [
+        draft for key, idle in groups.items() for draft in _idle(*key, idle, _where(observed))
+    ]
+    return [*drafts, *_unknown_holders([activity for _, activity in timed])]
+
+
+@dataclass(frozen=True, slots=True)
+class _IdleGpu:
+    gpu: GpuFigures
+    activity: Activity
+    idle: Idle
+
+
+def _unknown_holders(activities: Sequence[Activity]) -> list[Missing]:
+    silent = sum(activity.holder_unknown for activity in activities)
+    needed = f"who holds {silent} inactive GPUs: pod or job labels, or {NEEDED['memory_used']}"
+    return [Missing(needed)] if silent else []
+
+
+def _where(observed: Observed) -> str:
+    return ", ".join(observed.sources[:3])
+
+
+def _idle(node: str, holders: str, group: Sequence[_IdleGpu], where: str) -> list[Draft]:
+    """GPUs of one node that the same holder leaves idle."""
+    seconds = sum(one.idle.seconds for one in group)
+    who = group[0].gpu.label
+    if len(group) > 1:
+        who = f"{len(group)} GPUs" + (f" of {node}" if node else "")
+    by = f", held by {holders}," if holders else ", with memory in use,"
+    return report(
+        f"{who}{by} ran nothing for {format_seconds(seconds / len(group))}",
+        [("idle", seconds)],
+        [
+            seconds_evidence(_idle_text(one), where, one.idle.longest_seconds)
+            for one in group[:_MOST_EVIDENCE]
+        ],
+        Remedy(
+            change="end the allocation when its work ends, or give the GPUs something to do",
+            gain_gpu_seconds=seconds,
+            risk="a process that is only waiting (a debugger, a notebook) ends with it",
+        ),
+    )
+
+
+def _idle_text(one: _IdleGpu) -> str:
+    parts = [f"{one.gpu.label}: {one.activity.signal.replace('_', ' ')} 0"]
+    if one.idle.memory_most_bytes is not None:
+        parts.append(f"{format_si(one.idle.memory_most_bytes, 'B')} of memory in use")
+    if one.idle.power_watts is not None:
+        parts.append(f"{one.idle.power_watts:.0f} W")
+    return ", ".join(parts)
+
+
+@dataclass(frozen=True, slots=True)
+class _Clocked:
+    gpu: GpuFigures
+    busy: Busy
+
+    @property
+    def reasons(self) -> Mapping[str, float]:
+        return self.busy.reasons or {}
+
+
+def clock_throttle(observed: Observed) -> Outcome:
+    facts: MetricsFacts = observed.facts
+    if not facts.gpus:
+        return []
+    absent = [] if any(gpu.activity for gpu in facts.gpus) else [NEEDED["utilisation"]]
+    absent += [] if any(gpu.clock_sampled for gpu in facts.gpus) else [NEEDED["clock"]]
+    if absent:
+        return Missing(", ".join(absent))
+    clocked = [one for gpu in facts.gpus for one in _clocked(gpu)]
+    cohorts = _cohorts(clocked)
+    if not cohorts:
+        return Missing(f"{COHORT} GPUs of one model at work, {SAMPLES} samples each with times")
+    below = [(one, usual, peers) for peers in cohorts for one, usual in _below(peers)]
+    drafts = [
+        draft
+        for one, usual, peers in below
+        for draft in _throttled(one, usual, peers, _where(observed))
+    ]
+    return [*drafts, *_unknown_reasons(clocked, [(one, usual) for one, usual, _ in below])]
+
+
+def _unknown_reasons(
+    clocked: Sequence[_Clocked], below: Sequence[tuple[_Clocked, float]]
+) -> list[Missing]:
+    """That GPUs give no reasons; those of them that are slow are named."""
+    silent = sum(one.busy.reasons is None for one in clocked)
+    if not silent:
+        return []
+    slow = [
+        f"{one.gpu.label} runs {format_share(1 - one.busy.clock_hertz / usual)} under its peers"
+        for one, usual in below
+        if one.busy.reasons is None
+    ]
+    seen = f"; {'; '.join(slow[:_MOST_EVIDENCE])}: cause unknown" if slow else ""
+    return [Missing(f"{NEEDED['reasons']}, on {silent} of {len(clocked)} GPUs{seen}")]
+
+
+def _clocked(gpu: GpuFigures) -> Iterator[_Clocked]:
+    activity = gpu.activity
+    if activity is None or activity.busy is None or activity.span_seconds is None:
+        return
+    if activity.busy.samples >= SAMPLES and activity.busy.seconds > 0:
+        yield _Clocked(gpu, activity.busy)
+
+
+def _cohorts(clocked: Sequence[_Clocked]) -> list[list[_Clocked]]:
+    """GPUs of one model at the same work; those whose work is too small, with all of their model."""
+    by_work: dict[tuple[str, ...], list[_Clocked]] = {}
+    for one in clocked:
+        works = sorted({stem(name) for name in one.gpu.workloads})
+        by_work.setdefault((one.gpu.model, *works), []).append(one)
+    whole = [group for group in by_work.values() if len(group) >= COHORT]
+    by_model: dict[str, list[_Clocked]] = {}
+    for (model, *_), group in by_work.items():
+        if len(group) < COHORT:
+            by_model.setdefault(model, []).extend(group)
+    return whole + [group for group in by_model.values() if len(group) >= COHORT]
+
+
+def stem(workload: str) -> str:
+    """What replicas of one job share: `train/llama-worker-3` and `-4`, or `llama-0-x7k2p`."""
+    return re.sub(r"(-[0-9]+|-(?=[a-z]*[0-9])[a-z0-9]{5,10})+$", "", workload)
+
+
+def _below(peers: Sequence[_Clocked]) -> list[tuple[_Clocked, float]]:
+    usual, spread = median_and_spread([one.busy.clock_hertz for one in peers])
+    least = max(LOWER * usual, FAR * max(spread, _LEAST_SPREAD * usual))
+    return [(one, usual) for one in peers if usual - one.busy.clock_hertz >= least]
+
+
+def _blamed(one: _Clocked, peers: Sequence[_Clocked]) -> dict[str, float]:
+    """The device's own reasons, most first: those its peers show less, else all; none is no finding."""
+    shown = {name: share for name, share in one.reasons.items() if share >= _REASON}
+    own = {
+        name: share
+        for name, share in shown.items()
+        if share >= _REASON + statistics.median(peer.reasons.get(name, 0.0) for peer in peers)
+    }
+    chosen = own or shown
+    if set(chosen) <= BY_POWER and not _draws_no_more(one, peers):
+        return {}
+    return dict(sorted(chosen.items(), key=lambda item: -item[1]))
+
+
+def _draws_no_more(one: _Clocked, peers: Sequence[_Clocked]) -> bool:
+    drawn = [peer.busy.power_watts for peer in peers if peer.busy.power_watts is not None]
+    own = one.busy.power_watts
+    return own is not None and bool(drawn) and own <= _MORE_POWER * statistics.median(drawn)
+
+
+def _throttled(one: _Clocked, usual: float, peers: Sequence[_Clocked], where: str) -> list[Draft]:
+    reasons = _blamed(one, peers)
+    if not reasons:
+        return []
+    low = 1 - one.busy.clock_hertz / usual
+    lost = one.busy.seconds * low
+    said = ", ".join(
+        f"{name} ({format_share(share)} of its busy time)" for name, share in reasons.items()
+    )
+    evidence = [
+        Evidence(what=f"mean SM clock at work, against the median of {len(peers)} of its kind",
+                 where=where, value=one.busy.clock_hertz, unit="Hz", expected=usual),
+        Evidence(what=f"the device's own reasons: {said}", where=where,
+                 value=next(iter(reasons.values())), unit="share of busy time"),
+    ]  # fmt: skip
+    if one.gpu.temperature_most is not None:
+        evidence.append(Evidence(what="highest temperature", where=where,
+                                 value=one.gpu.temperature_most, unit="°C"))  # fmt: skip
+    return report(
+        f"{one.gpu.label} clocks {format_share(low)} under {len(peers) - 1} peers: "
+        f"{', '.join(reasons)}",
+        [("compute.clock", lost)],
+        evidence,
+        Remedy(change=_change(set(reasons)), gain_gpu_seconds=lost),
+    )
+
+
+def _change(reasons: set[str]) -> str:
+    if any("thermal" in name or "hot" in name or name == "hardware slowdown" for name in reasons):
+        return "look at its cooling (fans, inlet, cold plate); drain the node until it is mended"
+    if "power brake" in reasons:
+        return "look at the node's power supplies and the rack's power limit"
+    if reasons <= BY_POWER | {"board limit violation"}:
+        return "compare its power limit with its peers' (nvidia-smi -q -d POWER) and raise it"
+    if "clocks setting" in reasons:
+        return "lift the clocks that were set on it (nvidia-smi --reset-gpu-clocks)"
+    return "compare the device's settings with its peers' (nvidia-smi -q -d PERFORMANCE,CLOCK)"

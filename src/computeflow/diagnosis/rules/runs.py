@@ -1,0 +1,123 @@
+"""Rules on a whole run: ranks that hang, restarts, checkpoints that block."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, TypeVar
+
+from computeflow.diagnosis.rule import Outcome, report, seconds_evidence
+from computeflow.ledger import Evidence, Remedy
+from computeflow.telemetry.flight.source import MOST_RANKS, Flight, list_ranks
+from computeflow.telemetry.observed import Observed
+
+if TYPE_CHECKING:
+    from computeflow.telemetry.flight.hang import Culprit
+    from computeflow.telemetry.logs.facts import Restart, Run, Save
+
+CHECKPOINT_SHARE = 0.05
+"""Of the time from the first step on: less is the price of safety."""
+_SHOWN = 5
+_AFTER_HANG = {
+    "never arrived": "see what the process does outside collectives (py-spy dump, its last log lines), "
+    "and the health of its node; exclude the node if it repeats",
+    "stalled": "look for an Xid or a CUDA error on the node of the rank; drain it and restart from the "
+    "last checkpoint",
+    "disagrees": "make all ranks call the same collective with the same shape; the stack names it",
+    "out of order": "make the rank enter the same operations in the same order as its peers: a branch "
+    "that only it takes has left one out",
+    "deadlock": "let the ranks enter in one order (batch_isend_irecv for messages both ways)",
+    "no dump": "the process was gone before it could dump: see its log, and the log of its node",
+    "not started": "the device has not reached the operation: look for a kernel that does not end",
+    "stuck": "all ranks are in it and none gets through: check links and the log of the library "
+    "(NCCL_DEBUG=WARN)",
+}
+
+
+def hang(observed: Observed) -> Outcome:
+    """Its GPU-seconds are those that the dumps span: from the last completion that any rank saw to
+    the last event in any dump, on all ranks.
+    """
+    facts: Flight = observed.facts
+    if not facts.culprits:
+        return []
+    lost = 0.0
+    if facts.last_completion is not None and facts.last_event is not None:
+        lost = (facts.last_event - facts.last_completion) * facts.ranks_total
+    ranks = [culprit.rank for culprit in facts.culprits]
+    whys = dict.fromkeys(culprit.why for culprit in facts.culprits)
+    return report(
+        f"{list_ranks(ranks)} {'/'.join(whys)}: {len(facts.waiting)} ranks wait",
+        [("idle", lost)],
+        [_culprit_evidence(culprit) for culprit in facts.culprits[:MOST_RANKS]],
+        Remedy(change=_AFTER_HANG[facts.culprits[0].why]),
+        ranks=ranks,
+    )
+
+
+def _culprit_evidence(culprit: Culprit) -> Evidence:
+    stack = f"; stack: {' < '.join(culprit.frames[:6])}" if culprit.frames else ""
+    waits = f", {list_ranks(culprit.waiting)} in it" if culprit.waiting else ""
+    return Evidence(
+        what=f"rank {culprit.rank} {culprit.why}: {culprit.where}{waits}{stack}",
+        where=f"rank {culprit.rank}",
+        value=float(len(culprit.waiting)),
+        unit="ranks",
+    )
+
+
+def restarts(observed: Observed) -> Outcome:
+    run, ledger = observed.facts, observed.ledger
+    if ledger is None or not run.restarts:
+        return []
+    restart, lost = ledger.booked("restart"), ledger.booked("lost")
+    if not restart + lost:
+        return []
+    return report(
+        _restarts_title(run),
+        [("restart", restart), *([("lost", lost)] if lost else [])],
+        [
+            seconds_evidence(
+                f"restart after iteration {one.after}: {one.cause or 'no cause named'}",
+                one.where, one.seconds,
+            )
+            for one in _longest(run.restarts)
+        ],
+        Remedy(change="find the cause in the happenings before each restart; save more often to lose "
+               "fewer steps, keep spare nodes to restart sooner"),
+    )  # fmt: skip
+
+
+def _restarts_title(run: Run) -> str:
+    steps = sum(restart.lost_steps for restart in run.restarts)
+    again = f", {steps:,} {run.unit} done again" if steps else ""
+    many = "once" if len(run.restarts) == 1 else f"{len(run.restarts):,} times"
+    return f"the run started again {many}{again}"
+
+
+def checkpoints(observed: Observed) -> Outcome:
+    """Checkpoints that block, by a log."""
+    run, ledger = observed.facts, observed.ledger
+    if ledger is None or not run.saves:
+        return []
+    booked = ledger.booked("checkpoint")
+    running = ledger.gpu_seconds - ledger.booked("startup")
+    if not booked or booked < CHECKPOINT_SHARE * running:
+        return []
+    return report(
+        f"{len(run.saves):,} checkpoints block {booked / running:.1%} of the run",
+        [("checkpoint", booked)],
+        [
+            seconds_evidence(f"checkpoint of iteration {save.iteration}", save.where, save.seconds)
+            for save in _longest(run.saves)
+        ],
+        Remedy(change="save in the background", command="--async-save (Megatron), "
+               "checkpoint.async_mode = async (torchtitan), async_checkpointing (MaxText)",
+               gain_high=booked),
+    )  # fmt: skip
+
+
+Timed = TypeVar("Timed", "Restart", "Save")
+
+
+def _longest(events: Iterable[Timed]) -> list[Timed]:
+    return sorted(events, key=lambda event: -(event.seconds or 0.0))[:_SHOWN]

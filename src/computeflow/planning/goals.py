@@ -1,0 +1,179 @@
+"""What is asked of a whole training and what that leaves for a step: `Goals`; `Search` looks for plans.
+
+A deadline and a budget for all tokens become the longest step that keeps them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from computeflow.cluster import Cluster, resized
+from computeflow.economics import TrainingTotals, gpu_seconds_of, training_totals
+from computeflow.errors import InputError, UnknownNameError
+from computeflow.planning.batches import tokens_to_target
+from computeflow.planning.plans import Plan, Plans, nearest_that_fits, plan, why_no_plan
+from computeflow.planning.search import Limits, Objective, Progress
+from computeflow.prediction.memory import HEADROOM
+from computeflow.prediction.stack import Stack, usual_stack
+from computeflow.workload import Job, Layout
+from computeflow.workload.layout import CHOICES, SIZES
+
+MAX_GPUS = 10**6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Goals:
+    """What the whole training must keep."""
+
+    tokens: float | None = None
+    price: float | None = None
+    """Dollars for a GPU-hour."""
+    deadline_seconds: float | None = None
+    budget: float | None = None
+    power_cap: float | None = None
+    """Watts of a GPU, in the mean over a step."""
+    headroom: float = HEADROOM
+    """Share of a device's memory that a plan may fill."""
+
+    def __post_init__(self) -> None:
+        for option, value in self._given().items():
+            if value is not None and not 0 < value < float("inf"):
+                raise InputError(f"{option} {value:g}: above zero and finite")
+        if (self.deadline_seconds or self.budget) and not self.tokens:
+            raise InputError("--deadline and --budget need --tokens")
+        if self.budget and not self.price:
+            raise InputError("--budget needs --price")
+
+    def _given(self) -> dict[str, float | None]:
+        return {
+            "--tokens": self.tokens, "--price": self.price, "--deadline": self.deadline_seconds,
+            "--budget": self.budget, "--power-cap": self.power_cap,
+        }  # fmt: skip
+
+    @property
+    def narrow(self) -> bool:
+        return any((self.deadline_seconds, self.budget, self.power_cap))
+
+    def limits(self, job: Job, gpus: int) -> Limits:
+        """What is left for a step of this job on so many GPUs."""
+        seconds = [self.deadline_seconds] if self.deadline_seconds else []
+        if self.budget and self.price:
+            seconds.append(gpu_seconds_of(self.budget, self.price) / gpus)
+        step = min(seconds) * job.step_tokens / self.tokens if seconds and self.tokens else None
+        return Limits(headroom=self.headroom, watts_per_gpu=self.power_cap, step_seconds=step)
+
+    def totals(self, found: Plan) -> TrainingTotals:
+        """Days, dollars and energy of the whole training, as far as they are known."""
+        prediction = found.prediction
+        return training_totals(
+            step_seconds=prediction.step_seconds, joules_per_step=prediction.ledger.joules,
+            tokens=self.tokens, step_tokens=prediction.job.step_tokens, gpus=found.layout.gpus,
+            usd_per_gpu_hour=self.price,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Search:
+    """What is looked for; `run` looks for it, and copies with one thing replaced look elsewhere."""
+
+    job: Job
+    cluster: Cluster
+    stack: Stack | None = None
+    fixed: Mapping[str, Any] = field(default_factory=dict)
+    objective: Objective = "time"
+    goals: Goals = field(default_factory=Goals)
+    best_mfu: float | None = None
+    """The highest that was published for such a job on such devices."""
+
+    @property
+    def used_stack(self) -> Stack:
+        return self.stack or usual_stack(self.cluster.accelerator.vendor)
+
+    @property
+    def limits(self) -> Limits:
+        return self.goals.limits(self.job, self.cluster.gpus)
+
+    def run(self, top: int = 1, progress: Progress | None = None) -> Plans:
+        return plan(
+            self.job, self.cluster, self.stack, fixed=self.fixed, objective=self.objective, top=top,
+            limits=self.limits, progress=progress, best_mfu=self.best_mfu,
+        )  # fmt: skip
+
+    def why_nothing(self, answer: Plans) -> str:
+        """Why the search found no plan, with the nearest size that would do."""
+        if answer.count.evaluated:
+            return "no layout keeps the limits: the fastest is slower, or draws more"
+        if answer.smallest_bytes == float("inf"):
+            reasons = sorted(answer.count.pruned.items(), key=lambda item: -item[1])
+            return f"no layout is possible: {reasons[0][0]}"
+        return f"nothing fits: {why_no_plan(answer, self.job, self.cluster, self.limits)}"
+
+    def larger(self) -> tuple[int, Layout] | None:
+        """The least number of GPUs, doubling, on which the job fits; None if layouts are fixed."""
+        if self.fixed:
+            return None
+        return nearest_that_fits(self.job, self.cluster, self.used_stack, limits=self.limits)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Option:
+    """One size that was tried (GPUs, or sequences in a batch) and its best plan."""
+
+    size: int
+    goals: Goals
+    plan: Plan | None
+    """None where nothing fits and keeps the limits."""
+
+
+def try_gpu_counts(search: Search, counts: Sequence[int]) -> list[Option]:
+    found = [replace(search, cluster=resized(search.cluster, n)).run().plans for n in counts]
+    return [
+        Option(size=gpus, goals=search.goals, plan=plans[0] if plans else None)
+        for gpus, plans in zip(counts, found, strict=True)
+    ]
+
+
+def try_batches(
+    search: Search, batches: Sequence[int], critical_batch: float | None
+) -> list[Option]:
+    """Every batch with the tokens that it needs to the same result."""
+    tokens = search.goals.tokens
+    if tokens is None or critical_batch is None:
+        raise InputError("--batches needs --tokens and --critical-batch")
+    found = []
+    for size in batches:
+        need = tokens_to_target(tokens, size, search.job.global_batch, critical_batch)
+        goals = replace(search.goals, tokens=need)
+        job = replace(search.job, global_batch=size)
+        plans = replace(search, job=job, goals=goals).run().plans
+        found.append(Option(size=size, goals=goals, plan=plans[0] if plans else None))
+    return found
+
+
+def doubled_counts(first: int, last: int) -> list[int]:
+    """Numbers of GPUs from `first` to `last`, doubling."""
+    if not 1 <= first <= last <= MAX_GPUS:
+        raise InputError(f"--gpus {first}:{last}: between 1 and a million, growing")
+    counts = [first]
+    while counts[-1] * 2 <= last:
+        counts.append(counts[-1] * 2)
+    return counts
+
+
+def fixed_fields(fix: Mapping[str, str | int]) -> dict[str, Any]:
+    """Fields of a layout that the caller fixes, checked."""
+    return dict(_fixed(name.replace("-", "_"), str(value)) for name, value in fix.items())
+
+
+def _fixed(name: str, value: str) -> tuple[str, Any]:
+    if name == "gpus" or name not in (*SIZES, *CHOICES):
+        raise UnknownNameError("field of a layout", name, [*SIZES[1:], *CHOICES])
+    if name in CHOICES:
+        if value not in CHOICES[name]:
+            raise UnknownNameError(name, value, CHOICES[name])
+        return name, value
+    if not value.isdecimal() or not 1 <= int(value) <= MAX_GPUS:
+        raise InputError(f"--fix {name}={value}: {name} is a whole number")
+    return name, int(value)

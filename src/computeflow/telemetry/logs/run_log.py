@@ -1,0 +1,220 @@
+"""`RunLog`: what happened in a run, line after line, in bounded memory. Take events in order, then
+`summary`.
+
+Every kind of thing has a tracker of its own that takes events and gives facts; all share the clock
+(`Timeline`) and the list of what happened (`Journal`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from computeflow.telemetry.logs.attempts import Attempts
+from computeflow.telemetry.logs.events import (
+    Checkpoint,
+    Evaluation,
+    Event,
+    Failure,
+    Finished,
+    Launch,
+    Place,
+    Setting,
+    Step,
+    Timers,
+)
+from computeflow.telemetry.logs.facts import Run
+from computeflow.telemetry.logs.faults import Faults
+from computeflow.telemetry.logs.journal import Journal, Now
+from computeflow.telemetry.logs.losses import Losses
+from computeflow.telemetry.logs.pauses import Evaluations, Saves
+from computeflow.telemetry.logs.rank_filter import RankFilter
+from computeflow.telemetry.logs.series import StepTimes
+from computeflow.telemetry.logs.settings import Settings
+from computeflow.telemetry.logs.throughput import Throughput
+from computeflow.telemetry.logs.timeline import Timeline
+from computeflow.telemetry.logs.timers import SAVE, TimerMeans
+
+
+class RunLog:
+    def __init__(self) -> None:
+        self.files: list[str] = []
+        self.lines = 0
+        self.finished = False
+        self.stated_seconds: float | None = None
+        self.spread = False
+        """Only the whole time is known, not when what happened."""
+        self.timeline = Timeline()
+        self.journal = Journal(self.timeline)
+        self.settings = Settings()
+        self.ranks = RankFilter()
+        self.attempts = Attempts(self.timeline, self.journal, self.settings)
+        self.throughput = Throughput(self.settings)
+        self.times = StepTimes(self.timeline, self.journal)
+        self.losses = Losses(self.journal)
+        self.saves = Saves(self.timeline, self.journal)
+        self.evaluations = Evaluations(self.timeline, self.journal)
+        self.faults = Faults(self.journal)
+        self.timers = TimerMeans()
+
+    @property
+    def stepped(self) -> bool:
+        return self.times.points > 0
+
+    @property
+    def trained_steps(self) -> float:
+        """Whose time is booked, each once."""
+        if self.spread:
+            return self.times.steps - self.attempts.steps_repeated
+        return self.timeline.trained
+
+    def take(self, event: Event | None, place: Place) -> None:
+        moment = None
+        if place.seconds is not None:
+            self.journal.dated = self.journal.dated and place.dated
+            moment = self.timeline.moment(place.seconds)
+        if event is not None:
+            last, marks = self.attempts.last_step, self.attempts.marks
+            self._take(event, Now(place=place, moment=moment, last=last, marks=marks))
+
+    def _take(self, event: Event, now: Now) -> None:
+        match event:
+            case Step():
+                self._step(event, now)
+            case Timers():
+                self._timers(event)
+            case Setting():
+                self._setting(event, now)
+            case Launch():
+                self._launch(event, now)
+            case Checkpoint():
+                self._checkpoint(event, now)
+            case Evaluation():
+                self._evaluation(event, now)
+            case Failure():
+                self.faults.take(event, now)
+            case Finished():
+                self._finish(event)
+
+    def leave_gap(self) -> None:
+        """What comes next is another job's: the GPUs may not have been held until then."""
+        self.timeline.leave_gap("restart" if self.faults.cause else "unexplained")
+
+    def spread_steps(self, seconds: float) -> None:
+        """Only the whole time is known: evaluations have theirs, the rest is steps'."""
+        self.timeline.spread(seconds, evaluation=min(self.evaluations.seconds, seconds))
+        self.spread = True
+
+    def _setting(self, setting: Setting, now: Now) -> None:
+        self.settings.take(setting)
+        if setting.launch:
+            self._launch(Launch(), now)
+
+    def _checkpoint(self, event: Checkpoint, now: Now) -> None:
+        if event.phase == "loaded":
+            self.attempts.load(event, now)
+        else:
+            self.saves.take(event, now)
+
+    def _evaluation(self, event: Evaluation, now: Now) -> None:
+        running = self.stepped or self.attempts.launched
+        self.evaluations.take(event, now, running=running)
+
+    def _finish(self, event: Finished) -> None:
+        self.finished = event.whole
+        self.stated_seconds = event.seconds or self.stated_seconds
+
+    def _launch(self, launch: Launch, now: Now) -> None:
+        if self.attempts.stepped:
+            self._restart(now)
+        self.attempts.launch(launch, now)
+
+    def _restart(self, now: Now) -> None:
+        self.attempts.restart(self.faults.cause, now)
+        for tracker in (self.saves, self.evaluations, self.ranks, self.losses, self.faults):
+            tracker.forget()
+
+    def _step(self, step: Step, now: Now) -> None:
+        if step.bar and not self.attempts.is_training(step):
+            return
+        if step.iteration < 0:  # a loss without its iteration: of the one before
+            self.losses.take(step, now)
+        elif self.ranks.counts(step.iteration, now.place.stream, now.last):
+            self._hear(step, now)
+
+    def _hear(self, step: Step, now: Now) -> None:
+        """A step as the rank that speaks for all logs it."""
+        back = self.attempts.goes_back(step)
+        if step.iteration == now.last:  # a bar drawn again
+            if step.bar and step.loss is not None:
+                self.losses.take(step, now)
+        elif back and self.faults.cause is None and self.attempts.is_late(step):
+            self.ranks.echoes += 1
+        else:
+            if back:
+                self._restart(now)
+            self._count(step, now)
+
+    def _count(self, step: Step, now: Now) -> None:
+        attempts = self.attempts
+        steps = attempts.steps_since(step)
+        repeated = attempts.repeated(step.iteration, steps or 1)
+        if step.elapsed is not None and now.moment is None:
+            now = replace(now, moment=attempts.bar_moment(step.elapsed))
+        seconds = self.times.take(step, now, steps=steps, again=repeated / (steps or 1))
+        self.throughput.take(step, steps or 1, seconds)
+        attempts.advance(step, repeated)
+        self.losses.take(step, now)
+        self.faults.survive()
+
+    def _timers(self, event: Timers) -> None:
+        self.timers.take(event)
+        if SAVE in event.milliseconds and event.form != "mean":
+            self.saves.time_last(event.milliseconds[SAVE] / 1e3)
+        if self.attempts.stepped and event.form != "most":
+            ranks = (self.throughput.world_size or 1) if event.form == "mean" else 1
+            share = min(1.0, event.ranks / ranks)
+            self.timeline.timers({n: value * share for n, value in event.milliseconds.items()})
+
+    def summary(self) -> Run:
+        """Ends the run: what comes after the last step is booked."""
+        attempts, times, throughput = self.attempts, self.times, self.throughput
+        self.timeline.finish(
+            saving=self.saves.is_saving(attempts.marks) and self.faults.cause is None,
+            hung=self.faults.hung_seconds,
+            starting=attempts.starting and not self.finished,
+        )
+        mean = times.mean_seconds
+        if self.spread and mean is None and times.steps:
+            mean = self.timeline.booked["compute"] / times.steps
+        return Run(
+            framework=self.settings.framework,
+            files=tuple(self.files),
+            lines=self.lines,
+            unit=attempts.unit,
+            steps=times.steps,
+            points=times.points,
+            first_step=attempts.first_step,
+            last_step=attempts.last_step,
+            total_steps=attempts.total_steps,
+            step_seconds=mean,
+            step_seconds_median=times.median_seconds,
+            world_size=throughput.world_size,
+            layout=self.settings.layout,
+            batch=throughput.batch,
+            sequence=throughput.sequence,
+            tokens_per_second=throughput.tokens_per_second(mean),
+            claimed_gpu_tflops=throughput.mean("gpu_tflops"),
+            claimed_mfu=throughput.mean("mfu"),
+            first_loss=self.losses.first,
+            last_loss=self.losses.last,
+            spikes=self.losses.facts(),
+            nan_steps=self.losses.nans,
+            skipped_steps=self.losses.skipped,
+            restarts=attempts.facts(self.timeline.settled),
+            stalls=tuple(times.stalls),
+            saves=self.saves.facts(),
+            evaluations=self.evaluations.facts(),
+            timers_ms=self.timers.facts(),
+            timers_form=self.timers.form,
+            series=times.series(),
+        )

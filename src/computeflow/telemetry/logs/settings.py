@@ -1,0 +1,42 @@
+"""What the log says of its job: names and values, bounded."""
+
+from __future__ import annotations
+
+from computeflow.telemetry.logs.events import Setting
+
+_MAX_NAMES = 64
+_MAX_DIGITS = 11
+_PRECISIONS = {"torch.bfloat16": "bf16", "torch.float16": "fp16", "torch.float32": "fp32"}
+_LAYOUT = ("tp", "pp", "dp", "cp", "ep", "dp_replicate", "dp_shard")
+
+
+class Settings:
+    def __init__(self) -> None:
+        self.framework = ""
+        self.worlds: set[int] = set()
+        """World sizes stated so far; more than one where the job was resized."""
+        self._values: dict[str, str] = {}
+
+    def take(self, setting: Setting) -> None:
+        for name, value in setting.values.items():
+            if len(self._values) < _MAX_NAMES or name in self._values:
+                self._values[name] = value
+        self.framework = setting.values.get("framework", self.framework)
+        world = self.number("world_size")
+        if "world_size" in setting.values and world:
+            self.worlds.add(world)
+
+    def number(self, name: str) -> int | None:
+        text = self._values.get(name, "")
+        return int(text) if text.isdigit() and len(text) <= _MAX_DIGITS else None
+
+    @property
+    def precision(self) -> str | None:
+        """Of the matmuls, where the log states it."""
+        if self._values.get("fp8", "False") != "False":
+            return "fp8"
+        return _PRECISIONS.get(self._values.get("dtype", ""))
+
+    @property
+    def layout(self) -> dict[str, int]:
+        return {name: size for name in _LAYOUT if (size := self.number(name))}

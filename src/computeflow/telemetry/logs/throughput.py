@@ -1,0 +1,80 @@
+"""Rates that the log states, and what they imply: ranks, tokens per second."""
+
+from __future__ import annotations
+
+import math
+
+from computeflow.telemetry.logs.events import Step
+from computeflow.telemetry.logs.settings import Settings
+
+_RATES = ("tokens_per_second", "gpu_tokens_per_second", "gpu_tflops", "mfu")
+_MAX_INFERRED_RANKS = 100
+"""Rates are printed with three digits: their quotient tells no more."""
+
+
+class Throughput:
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._batch: int | None = None
+        self._sequence: int | None = None
+        self._rates: dict[str, tuple[float, int]] = {}  # sum over steps, steps
+        self._claims: dict[str, tuple[float, float, int]] = {}  # sum over seconds, seconds, steps
+
+    def take(self, step: Step, steps: int, seconds: float | None) -> None:
+        """`seconds`: of one of the `steps`, where known."""
+        self._batch = step.batch or self._batch
+        self._sequence = step.sequence or self._sequence
+        for name in _RATES:
+            value = getattr(step, name)
+            if value is not None and math.isfinite(value):
+                total, counted = self._rates.get(name, (0.0, 0))
+                self._rates[name] = (total + value * steps, counted + steps)
+                if seconds:
+                    spent = steps * seconds
+                    work, timed, counted = self._claims.get(name, (0.0, 0.0, 0))
+                    self._claims[name] = (work + value * spent, timed + spent, counted + steps)
+
+    @property
+    def batch(self) -> int | None:
+        return self._batch or self._settings.number("batch")
+
+    @property
+    def sequence(self) -> int | None:
+        return self._sequence or self._settings.number("sequence")
+
+    @property
+    def world_size(self) -> int | None:
+        """Stated, or by what the log divides; None where neither tells."""
+        if self._settings.worlds:
+            return max(self._settings.worlds)
+        total, each = self.mean("tokens_per_second"), self.mean("gpu_tokens_per_second")
+        if total and each and total / each < _MAX_INFERRED_RANKS:
+            return round(total / each)
+        return self._ranks_by_batch()
+
+    def _ranks_by_batch(self) -> int | None:
+        number = self._settings.number
+        batch = number("batch")
+        parts = (number("device_batch") or 0) * (number("accumulation") or 1)
+        return batch // parts if batch and parts and batch % parts == 0 else None
+
+    def mean(self, name: str) -> float | None:
+        """Of a stated rate, over steps."""
+        total, steps = self._rates.get(name, (0.0, 0))
+        return total / steps if steps else None
+
+    def claim(self, name: str) -> tuple[float, float] | None:
+        """A stated rate over the time of steps, and the seconds of a step in which it was reached."""
+        work, seconds, steps = self._claims.get(name, (0.0, 0.0, 0))
+        return (work / seconds, seconds / steps) if work else None
+
+    def tokens_per_second(self, step_seconds: float | None) -> float | None:
+        """Of the job: stated, or tokens of a step over its time."""
+        stated, each = self.mean("tokens_per_second"), self.mean("gpu_tokens_per_second")
+        if stated:
+            return stated
+        if each and self.world_size:
+            return each * self.world_size
+        if self.batch and self.sequence and step_seconds:
+            return self.batch * self.sequence / step_seconds
+        return None
