@@ -26,7 +26,7 @@ HOMES = {
     "ray": ("lab/probe/on_ray.py", "engines.py"),  # on each node; over files or replicas
     "rich": ("views/tables.py", "cli/output.py"),  # tables; the terminal that shows them
     "scipy": ("prediction/validation/fitting.py",),
-    "torch": ("lab/", "cli/probe.py"),  # cli/probe.py: the name of the device
+    "torch": ("lab/",),
     "yaml": ("planning/exports/frameworks/yaml_text.py",),
 }  # fmt: skip
 """Where each library may be imported: areas (with a slash) or modules."""
@@ -40,7 +40,12 @@ OPEN_FILES = (
     "comparison/serving.py", "comparison/terms.py", "diagnosis/figures.py",
     "simulation/sites.py", "simulation/traces.py",
 )  # fmt: skip
-READ_CLOCKS = ("cli/", "lab/", "telemetry/metrics/server.py")  # a server gets so many seconds
+READ_CLOCKS = (
+    "answers/clock.py",
+    "cli/",
+    "lab/",
+    "telemetry/metrics/server.py",
+)  # a server gets so many seconds
 PRINT = ("cli/", "lab/")
 FILE_CALLS = set(
     "exists glob is_dir is_file iterdir mkdir open read_bytes read_text rename rglob stat touch "

@@ -16,17 +16,28 @@ if TYPE_CHECKING:
     from computeflow.answers import Answer as Answer
     from computeflow.answers import AuditAnswer as AuditAnswer
     from computeflow.answers import BatchesAnswer as BatchesAnswer
+    from computeflow.answers import CalibrateAnswer as CalibrateAnswer
     from computeflow.answers import CheckAnswer as CheckAnswer
     from computeflow.answers import FrontAnswer as FrontAnswer
     from computeflow.answers import PlaceAnswer as PlaceAnswer
     from computeflow.answers import PlanAnswer as PlanAnswer
     from computeflow.answers import PoolsAnswer as PoolsAnswer
     from computeflow.answers import PredictAnswer as PredictAnswer
+    from computeflow.answers import ProbeAnswer as ProbeAnswer
+    from computeflow.answers import SimulateAnswer as SimulateAnswer
+    from computeflow.answers import SitesAnswer as SitesAnswer
+    from computeflow.answers import ValidateAnswer as ValidateAnswer
+    from computeflow.answers import ValidateRunsAnswer as ValidateRunsAnswer
     from computeflow.answers import audit as audit
+    from computeflow.answers import calibrate as calibrate
     from computeflow.answers import check as check
     from computeflow.answers import place as place
     from computeflow.answers import plan as plan
     from computeflow.answers import predict as predict
+    from computeflow.answers import probe as probe
+    from computeflow.answers import simulate as simulate
+    from computeflow.answers import sites as sites
+    from computeflow.answers import validate as validate
     from computeflow.catalog import Catalog as Catalog
     from computeflow.catalog import find_model as find_model
     from computeflow.catalog import load_catalog as load_catalog
@@ -42,6 +53,7 @@ _EXPORTS = {
     "Answer": "answers",
     "AuditAnswer": "answers",
     "BatchesAnswer": "answers",
+    "CalibrateAnswer": "answers",
     "Catalog": "catalog",
     "CheckAnswer": "answers",
     "Entry": "ledger",
@@ -52,8 +64,14 @@ _EXPORTS = {
     "PlanAnswer": "answers",
     "PoolsAnswer": "answers",
     "PredictAnswer": "answers",
+    "ProbeAnswer": "answers",
+    "SimulateAnswer": "answers",
+    "SitesAnswer": "answers",
+    "ValidateAnswer": "answers",
+    "ValidateRunsAnswer": "answers",
     "Window": "ledger",
     "audit": "answers",
+    "calibrate": "answers",
     "check": "answers",
     "find_model": "catalog",
     "gaps": "ledger",
@@ -61,6 +79,10 @@ _EXPORTS = {
     "place": "answers",
     "plan": "answers",
     "predict": "answers",
+    "probe": "answers",
+    "simulate": "answers",
+    "sites": "answers",
+    "validate": "answers",
 }
 __all__ = ["__version__", *_EXPORTS]
 __getattr__, __dir__ = lazy_exports(__name__, _EXPORTS)

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from computeflow.answers.answer import Answer as Answer
     from computeflow.answers.audits import AuditAnswer as AuditAnswer
     from computeflow.answers.audits import audit as audit
+    from computeflow.answers.calibrations import CalibrateAnswer as CalibrateAnswer
+    from computeflow.answers.calibrations import calibrate as calibrate
     from computeflow.answers.checks import CheckAnswer as CheckAnswer
     from computeflow.answers.checks import check as check
     from computeflow.answers.placements import PlaceAnswer as PlaceAnswer
@@ -23,22 +25,42 @@ if TYPE_CHECKING:
     from computeflow.answers.plans import plan as plan
     from computeflow.answers.predictions import PredictAnswer as PredictAnswer
     from computeflow.answers.predictions import predict as predict
+    from computeflow.answers.probes import ProbeAnswer as ProbeAnswer
+    from computeflow.answers.probes import probe as probe
+    from computeflow.answers.simulations import SimulateAnswer as SimulateAnswer
+    from computeflow.answers.simulations import simulate as simulate
+    from computeflow.answers.site_comparisons import SitesAnswer as SitesAnswer
+    from computeflow.answers.site_comparisons import sites as sites
+    from computeflow.answers.validations import ValidateAnswer as ValidateAnswer
+    from computeflow.answers.validations import ValidateRunsAnswer as ValidateRunsAnswer
+    from computeflow.answers.validations import validate as validate
 
 _EXPORTS = {
     "Answer": "answer",
     "AuditAnswer": "audits",
     "BatchesAnswer": "plans",
+    "CalibrateAnswer": "calibrations",
     "CheckAnswer": "checks",
     "FrontAnswer": "plans",
     "PlaceAnswer": "placements",
     "PlanAnswer": "plans",
     "PoolsAnswer": "plans",
     "PredictAnswer": "predictions",
+    "ProbeAnswer": "probes",
+    "SimulateAnswer": "simulations",
+    "SitesAnswer": "site_comparisons",
+    "ValidateAnswer": "validations",
+    "ValidateRunsAnswer": "validations",
     "audit": "audits",
+    "calibrate": "calibrations",
     "check": "checks",
     "place": "placements",
     "plan": "plans",
     "predict": "predictions",
+    "probe": "probes",
+    "simulate": "simulations",
+    "sites": "site_comparisons",
+    "validate": "validations",
 }
 __all__ = [*_EXPORTS]
 __getattr__, __dir__ = lazy_exports(__name__, _EXPORTS)

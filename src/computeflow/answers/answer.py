@@ -41,6 +41,11 @@ class Answer(ABC):
         """0, or 3 where the answer is that there are problems."""
         return 0
 
+    @property
+    def speaks(self) -> bool:
+        """False in a process beside the one that prints the answer for all."""
+        return True
+
     def _repr_html_(self) -> str:
         return "".join(to_html(table) for table in self.tables())
 

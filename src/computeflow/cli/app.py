@@ -26,7 +26,7 @@ COMMANDS = {
         "A whole run with failures: when it ends and where its time goes.",
     ),
     "sites": (
-        "computeflow.cli.simulate:sites",
+        "computeflow.cli.sites:sites",
         "The same job at two sites, account by account, in days and dollars.",
     ),
     "site": ("computeflow.cli.site:site", "What limits one site: power, racks, floor, network."),

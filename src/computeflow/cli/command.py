@@ -63,13 +63,14 @@ class AnswerCommand(click.Command):
         options = self.options(ctx)
         output, html = options.pop("output", "table"), options.pop("html", None)
         function = self.library_function()
-        with Progress() as progress:
+        with Progress(quiet=options.pop("quiet", False)) as progress:
             if "progress" in inspect.signature(function).parameters:
                 options["progress"] = progress.say
             answer = function(**options)
         if html is not None:
             answer.save_html(html)
-        show(answer, output)
+        if answer.speaks:
+            show(answer, output)
         return answer.exit_code
 
 

@@ -76,15 +76,18 @@ def write_report(path: Path, title: str, parts: Sequence[Part]) -> None:
 class Progress:
     """One line on stderr, once a thing takes longer than two seconds and somebody watches."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, quiet: bool = False) -> None:
         self._began = time.monotonic()
+        self._quiet = quiet
         self._shown = False
 
     def __enter__(self) -> Progress:
         return self
 
     def say(self, text: str) -> None:
-        if sys.stderr.isatty() and time.monotonic() - self._began > _QUIET_SECONDS:
+        if self._quiet or not sys.stderr.isatty():
+            return
+        if time.monotonic() - self._began > _QUIET_SECONDS:
             self._shown = True
             sys.stderr.write(f"\r{text}")
             sys.stderr.flush()

@@ -8,6 +8,7 @@ number by name and run again with the same random numbers.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from functools import cache
 from pathlib import Path
@@ -17,7 +18,7 @@ from computeflow.catalog.files import packaged_rows
 from computeflow.catalog.rows import Row
 from computeflow.errors import InputError, UnknownNameError
 from computeflow.simulation.failures import Failures
-from computeflow.units import DAY_SECONDS, YEAR_SECONDS
+from computeflow.units import DAY_SECONDS, YEAR_SECONDS, parse
 
 DATA = Path(__file__).with_name("data")
 MOST_OUTAGES_PER_YEAR = 52.0
@@ -136,6 +137,29 @@ SHARES = ("lemon_share", "lemon_failures", "inspected", "repaired")
 def inputs() -> dict[str, Input]:
     """The packaged rows by name."""
     return {row.name: row for row in packaged_rows(DATA / "inputs.toml", "input", Input)}
+
+
+def read_conditions(texts: Mapping[str, float | str]) -> dict[str, float]:
+    """Conditions by name, as SI numbers or as people write them ("20min")."""
+    known, values = inputs(), {}
+    for name, text in texts.items():
+        if name not in known:
+            raise UnknownNameError("condition", name, known)
+        if known[name].quantity == "seconds" and isinstance(text, str):
+            values[name] = parse(text, "seconds")
+        else:
+            values[name] = _plain_number(name, text)
+    return values
+
+
+def _plain_number(name: str, text: float | str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 <= value < math.inf:
+        raise InputError(f"--set {name}={text}: a plain number from zero up")
+    return value
 
 
 def usual_conditions(

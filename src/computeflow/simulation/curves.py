@@ -80,13 +80,13 @@ class SparesCurve:
 
 
 def interval_curve(run: Run, *, replicas: int = 200, seed: int = 0) -> IntervalCurve:
-    met = run.conditions
+    conditions = run.conditions
     if not math.isfinite(run.between_seconds):
         raise InputError("nothing interrupts this run: it needs no checkpoint")
-    young = young_seconds(met.stall_seconds, run.between_seconds)
-    daly = daly_seconds(met.stall_seconds, run.between_seconds)
-    middle = max(daly, met.persist_seconds, 1.0)
-    least = max(met.persist_seconds, 1.0, daly / _WIDTH)
+    young = young_seconds(conditions.stall_seconds, run.between_seconds)
+    daly = daly_seconds(conditions.stall_seconds, run.between_seconds)
+    middle = max(daly, conditions.persist_seconds, 1.0)
+    least = max(conditions.persist_seconds, 1.0, daly / _WIDTH)
     grid = np.geomspace(least, _WIDTH * middle, POINTS)
     policies = [
         replace(run.policy, checkpoints=Checkpoints(interval_seconds=float(i))) for i in grid

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal
 
 from computeflow.catalog.parameters import count_parameters
 from computeflow.cluster import Cluster
 from computeflow.errors import InputError
 from computeflow.prediction import Prediction
-from computeflow.scheduling import Policy, Shrinking
-from computeflow.simulation.conditions import Conditions, changed
+from computeflow.scheduling import Checkpoints, Eviction, Policy, Shrinking, Spares
+from computeflow.scheduling.eviction import Rule
+from computeflow.simulation.conditions import Conditions, Input, changed, usual_conditions
+from computeflow.simulation.failures import find_failures
 from computeflow.simulation.run import Run
 
 Saving = Literal["async", "sync"]
@@ -61,6 +64,35 @@ def shrinking_of(prediction: Prediction, cluster: Cluster, least: int) -> Shrink
     )
 
 
+def make_policy(
+    prediction: Prediction, cluster: Cluster, *, interval_seconds: float | None,
+    checkpoint_steps: int | None, spares: int | None, evict: Rule, lemons: int | None,
+    shrink: int | None,
+) -> Policy:  # fmt: skip
+    """What a run does about failures, in the words of the command's options."""
+    if interval_seconds and checkpoint_steps:
+        raise InputError("--interval and --checkpoint-steps say the same: give one")
+    if checkpoint_steps:
+        interval_seconds = checkpoint_steps * prediction.step_seconds
+    return Policy(
+        checkpoints=Checkpoints(interval_seconds=interval_seconds),
+        spares=Spares(nodes=spares or 0),
+        eviction=Eviction(stragglers=evict, lemon_failures=lemons),
+        shrinking=None if shrink is None else shrinking_of(prediction, cluster, shrink),
+    )
+
+
+def planned_conditions(
+    prediction: Prediction, cluster: Cluster, failures: str, rows: Mapping[str, Input]
+) -> Conditions:
+    """The usual ones of a job of this size on nodes like these; `rows` are the site's own."""
+    gpus = prediction.layout.gpus
+    return usual_conditions(
+        find_failures(failures).at(gpus), node_gpus=node_gpus(cluster, gpus),
+        **{name: row.value for name, row in rows.items()},
+    )  # fmt: skip
+
+
 def run_of(
     prediction: Prediction, cluster: Cluster, conditions: Conditions, policy: Policy, *,
     label: str, tokens: float | None = None, wall_seconds: float | None = None,
@@ -68,7 +100,7 @@ def run_of(
 ) -> Run:  # fmt: skip
     """`given` are conditions that the user states; they go before what follows from the storage."""
     from_storage = storage_seconds(prediction, cluster, saving)
-    met = changed(conditions, from_storage | (given or {}))
+    conditions = changed(conditions, from_storage | (given or {}))
     work, ends = None, None
     if tokens is not None:
         steps = tokens / prediction.job.step_tokens
@@ -83,7 +115,7 @@ def run_of(
         work_seconds=work,
         work_seconds_range=ends,
         wall_seconds=wall_seconds,
-        conditions=met,
+        conditions=conditions,
         policy=policy,
         step=prediction.ledger,
         assumed=prediction.assumed,

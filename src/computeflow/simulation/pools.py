@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
-from computeflow.scheduling import spares_for
+from computeflow.scheduling import Spares, spares_for
 from computeflow.simulation.run import Run
 from computeflow.units import DAY_SECONDS
 
@@ -14,11 +15,18 @@ MOST_SPREAD = 8.0
 
 def pool_nodes(run: Run) -> int:
     """From the rate at which nodes go and the mean time until they are back."""
-    met = run.conditions
-    hardware = 1 - met.failures.shares["software"]
+    conditions = run.conditions
+    hardware = 1 - conditions.failures.shares["software"]
     a_day = run.nodes * (
-        met.failures.per_node_day * hardware * met.repaired + met.preemptions_per_node_day
+        conditions.failures.per_node_day * hardware * conditions.repaired
+        + conditions.preemptions_per_node_day
     )
-    spread = min(met.repair_spread, MOST_SPREAD)
-    days = met.repair_seconds / DAY_SECONDS * math.exp(spread**2 / 2)
+    spread = min(conditions.repair_spread, MOST_SPREAD)
+    days = conditions.repair_seconds / DAY_SECONDS * math.exp(spread**2 / 2)
     return min(spares_for(repairs_per_day=a_day, repair_days=days), run.nodes)
+
+
+def add_spares(run: Run) -> Run:
+    """The run with as many as the rule says, and a word that nobody stated them."""
+    policy = replace(run.policy, spares=Spares(nodes=pool_nodes(run)))
+    return replace(run, policy=policy, assumed=(*run.assumed, "spares for 99 % of failures"))

@@ -85,7 +85,9 @@ class PublishedRun(Row):
         model = replace(model, causes=self.causes or model.causes, by_gpus=())
         if self.per_node_day is not None:
             model = replace(model, per_node_day=self.per_node_day)
-        met = usual_conditions(model, **{name: row.value for name, row in self.rows().items()})
+        conditions = usual_conditions(
+            model, **{name: row.value for name, row in self.rows().items()}
+        )
         days, work = self.days, self.work_days
         return Run(
             label=self.name,
@@ -93,7 +95,7 @@ class PublishedRun(Row):
             node_gpus=8,
             work_seconds=None if work is None else work * DAY_SECONDS,
             wall_seconds=None if days is None else days * DAY_SECONDS,
-            conditions=met,
+            conditions=conditions,
             policy=Policy(
                 checkpoints=Checkpoints(interval_seconds=self.interval_seconds),
                 spares=Spares(nodes=self.spares),

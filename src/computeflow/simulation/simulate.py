@@ -142,28 +142,28 @@ def _chunk(runs: tuple[Run, ...], replicas: int, seed: int, chunk: int) -> list[
 
 
 def closed_form(run: Run) -> ClosedForm:
-    met = run.conditions
+    conditions = run.conditions
     phases = recovery_phases(run)
     terms = {
-        "per_second": met.interruptions_per_second(run.nodes),
+        "per_second": conditions.interruptions_per_second(run.nodes),
         "recovery_seconds": math.fsum(phases.values()),
         "interval_seconds": run.interval_seconds,
-        "write_seconds": met.stall_seconds,
+        "write_seconds": conditions.stall_seconds,
     }
     return ClosedForm(meta_ettr=meta_ettr(**terms), exact_ettr=exact_ettr(**terms), phases=phases)
 
 
 def recovery_phases(run: Run) -> dict[str, float]:
     """Of a failure in the mean, with a spare at hand."""
-    met = run.conditions
-    shares = met.failures.shares
+    conditions = run.conditions
+    shares = conditions.failures.shares
     silent, hardware = shares["silent"], 1 - shares["software"]
     return {
-        "notice": (1 - silent) * met.detect_seconds + silent * met.silent_seconds,
-        "swap": hardware * met.repaired * met.swap_seconds,
-        "start": met.init_seconds,
-        "load": met.load_seconds,
-        "warm up": met.warm_seconds,
+        "notice": (1 - silent) * conditions.detect_seconds + silent * conditions.silent_seconds,
+        "swap": hardware * conditions.repaired * conditions.swap_seconds,
+        "start": conditions.init_seconds,
+        "load": conditions.load_seconds,
+        "warm up": conditions.warm_seconds,
     }
 
 

@@ -74,6 +74,12 @@ def tier_inputs(tier: Tier) -> dict[str, Input]:
     return {row.name: row for row in (events, length)}
 
 
+def site_inputs(tier: Tier | None, cooling: Cooling | None) -> dict[str, Input]:
+    """Inputs that a site's tier and cooling say, in place of the packaged ones."""
+    rows = tier_inputs(tier) if tier is not None else {}
+    return rows | (cooling_inputs(cooling) if cooling is not None else {})
+
+
 def cooling_conditions(cooling: Cooling) -> dict[str, float]:
     return {name: row.value for name, row in cooling_inputs(cooling).items()}
 

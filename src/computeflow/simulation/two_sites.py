@@ -15,6 +15,7 @@ from computeflow.catalog import Catalog, find_model
 from computeflow.cluster import Cluster
 from computeflow.cluster.machine import Tier as LinkTier
 from computeflow.cluster.machine import usual_cluster
+from computeflow.economics import usd_of
 from computeflow.errors import InputError
 from computeflow.planning import plan
 from computeflow.prediction import Prediction, find_stack, predict
@@ -98,11 +99,13 @@ def compare_sites(
         _lived(sites, site, step, catalog, quantiles, draws, replicas, seed)
         for site, step in zip(sites.site, predictions, strict=True)
     ]
-    price = np.array([_price(sites.price, float(q)) for q in quantiles["price"]])
-    lines = _lines(found[0], found[1], price * 24)
-    total = _line("total", found[0].total, found[1].total, price * 24, found[0].gpus)
+    gpu_day = np.array(
+        [usd_of(DAY_SECONDS, _price(sites.price, float(q))) for q in quantiles["price"]]
+    )
+    lines = _lines(found[0], found[1], gpu_day)
+    total = _line("total", found[0].total, found[1].total, gpu_day, found[0].gpus)
     results = [
-        _result(site, one, step, price)
+        _result(site, one, step, gpu_day)
         for site, one, step in zip(sites.site, found, predictions, strict=True)
     ]
     return Comparison(
@@ -291,14 +294,14 @@ def _price(price: Price, at: float) -> float:
     return _at(known, at)
 
 
-def _result(site: Site, one: _Lived, step: Prediction, price: np.ndarray) -> SiteResult:
+def _result(site: Site, one: _Lived, step: Prediction, usd_per_gpu_day: np.ndarray) -> SiteResult:
     return SiteResult(
         name=site.name,
         doc=site.doc,
         bringup_days=percentiles(list(one.bringup_days)),
         run_days=percentiles(list(one.run_days)),
         total_days=percentiles(list(one.total_days)),
-        usd=percentiles(list(one.total * price * 24)),
+        usd=percentiles(list(one.total * usd_per_gpu_day)),
         ettr=percentiles(list(one.ettr)),
         goodput=percentiles(list(one.goodput)),
         spares=percentiles(list(one.spares)),

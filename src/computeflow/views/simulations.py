@@ -170,8 +170,9 @@ def sensitivity_table(found: Sequence[Sensitivity], *, by_time: bool) -> Table:
     )  # fmt: skip
 
 
-def timeline_table(found: Sequence[Timeline], seconds: float) -> Table:
+def timeline_table(found: Sequence[Timeline]) -> Table:
     """How much of each slice of time the job ran, in tenths."""
+    seconds = max(one.stretches[-1].end for one in found)
     return Table(
         title=f"The run in {_STRIP} slices of {format_seconds(seconds / _STRIP)}: tenths of each in "
         "which steps ran (9: all or nearly)",

@@ -75,6 +75,11 @@ def pick_device(wanted: str) -> torch.device:
     return torch.device("cuda", local)
 
 
+def driver_name(device: torch.device) -> str | None:
+    """What the driver calls the device; None for a CPU."""
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else None
+
+
 def _from_slurm() -> None:
     """Under `srun` without torchrun: Slurm's own variables, in torch's words."""
     if "SLURM_PROCID" not in os.environ or "RANK" in os.environ:
@@ -283,6 +288,6 @@ def _environment(device: torch.device) -> dict[str, Any]:
         "machine": platform.machine(),
     }
     if device.type == "cuda":
-        found |= {"device": torch.cuda.get_device_name(device), "cuda": torch.version.cuda}
+        found |= {"device": driver_name(device), "cuda": torch.version.cuda}
         found |= {f"nvml_{k}": v for k, v in describe_device(device.index or 0).items()}
     return found

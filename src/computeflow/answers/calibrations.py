@@ -1,0 +1,59 @@
+"""`calibrate`: a site's own factor, from a few of its measured steps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from computeflow import codec
+from computeflow.answers.answer import Answer
+from computeflow.answers.clock import today
+from computeflow.answers.files import write_text
+from computeflow.answers.requests import CatalogFiles, File, open_catalog
+from computeflow.catalog.files import read_text
+from computeflow.prediction import load_parameters
+from computeflow.prediction.calibration.calibrate import calibrate as calibrate_site
+from computeflow.prediction.calibration.file import SCHEMA, plain_calibration, read_calibration
+from computeflow.prediction.calibration.site import Site
+from computeflow.prediction.cases import read_cases
+from computeflow.views.calibrations import site_table
+from computeflow.views.tables import Table
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CalibrateAnswer(Answer):
+    site: Site
+    machine: dict[str, Any]
+    """The machine's own calibration, which is written along."""
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**self.machine, "site": codec.encode(self.site)}
+
+    def tables(self) -> list[Table]:
+        return [site_table(self.site)]
+
+
+def calibrate(
+    rows: File, *, to: File | None = None, calibration: File | None = None,
+    catalog: CatalogFiles = (),
+) -> CalibrateAnswer:  # fmt: skip
+    """Compare a few measured steps of a site with their predictions and keep their common factor.
+
+    `rows` is a table like those of `validate`; `calibration` is the machine's, with which the steps
+    are predicted. Both go to the file `to`.
+    """
+    facts = open_catalog(catalog)
+    cases, skipped = read_cases(read_text(Path(rows)), facts)
+    measured, machine = None, {"schema": SCHEMA}
+    if calibration is not None:
+        text = read_text(Path(calibration))
+        measured = read_calibration(text, str(calibration), facts)
+        machine = plain_calibration(text, str(calibration))
+    site = calibrate_site(
+        cases, skipped, load_parameters(), measured, made_on=today().isoformat()
+    )  # fmt: skip
+    answer = CalibrateAnswer(site=site, machine=machine)
+    if to is not None:
+        write_text(Path(to), codec.to_json(answer.to_dict()) + "\n", "--to")
+    return answer

@@ -1,0 +1,133 @@
+"""`probe`: what this machine really gives, against what it should."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from computeflow import codec
+from computeflow.answers.answer import Answer
+from computeflow.answers.clock import today
+from computeflow.answers.files import write_text
+from computeflow.answers.requests import (
+    CatalogFiles,
+    File,
+    Quantity,
+    open_catalog,
+    read_quantity,
+)
+from computeflow.catalog import Accelerator, Catalog
+from computeflow.catalog.files import read_text
+from computeflow.errors import InputError, UnavailableError
+from computeflow.lab.probe.calibration import calibration as calibration_data
+from computeflow.lab.probe.result import Fleet
+from computeflow.views.probes import probe_tables
+from computeflow.views.tables import Table
+
+if TYPE_CHECKING:
+    from computeflow.lab.probe.run import Options
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbeAnswer(Answer):
+    fleet: Fleet
+    rank: int
+    """Of this process among those that a launcher started; all have the same fleet."""
+    accept: bool
+
+    def to_dict(self) -> dict[str, Any]:
+        fleet: dict[str, Any] = codec.encode(self.fleet)
+        return {"schema": "computeflow.probe/1", **fleet, "bad_nodes": self.fleet.bad_nodes}
+
+    def tables(self) -> list[Table]:
+        return probe_tables(self.fleet)
+
+    @property
+    def exit_code(self) -> int:
+        return 3 if self.accept and self.fleet.bad_nodes and self.speaks else 0
+
+    @property
+    def speaks(self) -> bool:
+        return self.rank == 0
+
+
+def probe(
+    *, quick: bool = False, soak: Quantity = 0.0, passes: int = 1, data: File | None = None,
+    tokens_per_second: Quantity | None = None, storage: File | None = None,
+    device: Literal["auto", "cpu", "cuda"] = "auto", accelerator: str | None = None,
+    against: File | None = None, slack: float = 0.25, write_calibration: File | None = None,
+    accept: bool = False, ray: str | None = None, catalog: CatalogFiles = (),
+    progress: Callable[[str], None] | None = None,
+) -> ProbeAnswer:  # fmt: skip
+    """Measure what this machine gives; under torchrun or srun, every rank, and compare the nodes.
+
+    `against` is the JSON of an earlier probe; `ray` the address of a cluster whose nodes are probed.
+    """
+    try:
+        from computeflow.lab.probe.run import Options, pick_device
+    except ImportError as error:
+        raise UnavailableError(f"probe needs torch: pip install torch ({error})") from None
+    options = Options(
+        quick=quick, soak_seconds=read_quantity(soak, "seconds") or 0.0, repeats=passes,
+        data=_path(data), device=device, storage_folder=_path(storage), slack=slack,
+        needed_tokens_per_second=read_quantity(tokens_per_second, "tokens"),
+        baseline=None if against is None else _read_baseline(Path(against)),
+    )  # fmt: skip
+    known = _find_accelerator(accelerator, pick_device(device), open_catalog(catalog))
+    fleet = _probe_all(options, known, ray, progress or (lambda text: None))
+    answer = ProbeAnswer(fleet=fleet, rank=_rank(), accept=accept)
+    if write_calibration is not None and answer.speaks:
+        name = known.name if known else None
+        figures = calibration_data(fleet.probes[0], today().isoformat(), name)
+        text = json.dumps(figures, indent=1) + "\n"
+        write_text(Path(write_calibration), text, "--write-calibration")
+    return answer
+
+
+def _probe_all(
+    options: Options, accelerator: Accelerator | None, ray: str | None,
+    progress: Callable[[str], None],
+) -> Fleet:  # fmt: skip
+    def say(text: str) -> None:
+        if _rank() == 0:
+            progress(text)
+
+    if ray:
+        from computeflow.lab.probe.on_ray import probe_on_ray
+
+        return probe_on_ray(options, accelerator, say, ray)
+    from computeflow.lab.probe.run import probe as probe_ranks
+
+    return probe_ranks(options, accelerator, say)
+
+
+def _rank() -> int:
+    return int(os.environ.get("RANK", "0"))
+
+
+def _path(file: File | None) -> Path | None:
+    return None if file is None else Path(file)
+
+
+def _find_accelerator(name: str | None, device: Any, catalog: Catalog) -> Accelerator | None:
+    """The catalog's row of the device: as named, else by the driver's name; None for a CPU."""
+    from computeflow.lab.probe.run import driver_name
+
+    if name:
+        return catalog.accelerators[name]
+    reported = driver_name(device)
+    return None if reported is None else catalog.accelerators.get(reported)
+
+
+def _read_baseline(path: Path) -> dict[str, float]:
+    data = codec.from_json(read_text(path), str(path))
+    try:
+        if data["schema"] != "computeflow.probe/1":
+            raise InputError(f"{path}: schema {data['schema']!r} is not a probe's")
+        return {item["name"]: float(item["value"]) for item in data["probes"][0]["items"]}
+    except (KeyError, TypeError, IndexError, ValueError):
+        raise InputError(f"{path}: not the JSON of a probe (computeflow probe -o json)") from None

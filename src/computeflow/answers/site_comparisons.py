@@ -1,0 +1,57 @@
+"""`sites`: the same job at two sites."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from computeflow import codec
+from computeflow.answers.answer import Answer
+from computeflow.answers.files import write_text
+from computeflow.answers.requests import CatalogFiles, File, open_catalog
+from computeflow.catalog.files import read_text
+from computeflow.simulation.sites import load_sites
+from computeflow.simulation.two_sites import Comparison, compare_sites
+from computeflow.views import run_pages as views
+from computeflow.views.tables import Table
+
+if TYPE_CHECKING:
+    from computeflow.views.report import Part
+
+_FIELDS = ("results", "lines", "total", "premium", "assumed_share", "draws", "inputs")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SitesAnswer(Answer):
+    comparison: Comparison
+
+    def to_dict(self) -> dict[str, Any]:
+        data = {name: codec.encode(getattr(self.comparison, name)) for name in _FIELDS}
+        return {"schema": "computeflow.sites/1", **data}
+
+    def tables(self) -> list[Table]:
+        return [views.sites_table(self.comparison), views.lines_table(self.comparison)]
+
+    def parts(self) -> Sequence[Part]:
+        return [
+            views.sites_table(self.comparison), views.difference_figure(self.comparison),
+            views.site_inputs_table(self.comparison),
+        ]  # fmt: skip
+
+
+def sites(
+    *, sites: File | None = None, draws: int = 100, seed: int = 0, page: File | None = None,
+    catalog: CatalogFiles = (),
+) -> SitesAnswer:  # fmt: skip
+    """Compare the same job at two sites: days and dollars to its end, and where they differ.
+
+    `sites` is a file in the form of the packaged ones; the result is written to `page` as Markdown,
+    too.
+    """
+    known = load_sites(None if sites is None else read_text(Path(sites)))
+    comparison = compare_sites(known, open_catalog(catalog), draws=draws, seed=seed)
+    if page is not None:
+        write_text(Path(page), views.sites_page(comparison), "--page")
+    return SitesAnswer(comparison=comparison)
