@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from computeflow.cli.periods import parse_period
 
+from computeflow.answers.periods import parse_period
 from computeflow.cli import run
 from computeflow.errors import InputError
 from computeflow.telemetry.joining import together

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from computeflow.ledger import Finding as Finding
     from computeflow.ledger import Ledger as Ledger
     from computeflow.ledger import Window as Window
-    from computeflow.ledger import gaps as gaps
+    from computeflow.ledger.gaps import gaps as gaps
 
 __version__ = "0.1.0"
 

@@ -99,7 +99,7 @@ class ImportAnswer(Answer):
     written: Path
     offers: int
     left_out: dict[str, int]
-    notes: list[str]
+    notes: tuple[str, ...]
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -107,7 +107,7 @@ class ImportAnswer(Answer):
             "written": str(self.written),
             "offers": self.offers,
             "left_out": self.left_out,
-            "notes": self.notes,
+            "notes": list(self.notes),
         }
 
     def tables(self) -> list[Table]:

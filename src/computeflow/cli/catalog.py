@@ -74,7 +74,7 @@ _OVERVIEW = _Command("catalog", "catalogs:overview", [CATALOG], help="", html=Fa
 
 
 @click.pass_context
-def _overview(ctx: click.Context, **_: Any) -> None:
+def _overview(ctx: click.Context, /, **_: Any) -> None:
     if ctx.invoked_subcommand is None:
         _OVERVIEW.invoke(ctx)
 

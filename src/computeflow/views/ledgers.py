@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from computeflow.ledger import ACCOUNTS, Finding, Gap, Ledger, describe
 from computeflow.units import format_share
@@ -49,7 +50,7 @@ def ledgers_table(one: Ledger, other: Ledger) -> Table:
     )  # fmt: skip
 
 
-def gap_table(lines: list[Gap], at: str = "equal model FLOPs") -> Table:
+def gap_table(lines: Sequence[Gap], at: str = "equal model FLOPs") -> Table:
     """Measured against expected; largest loss first."""
     ordered = sorted(lines, key=lambda line: -line.gpu_seconds)
     measured = math.fsum(line.measured for line in lines)
