@@ -2,8 +2,8 @@
 
     python -m benchmarks.measure_tree [FOLDER]
 
-Complexity is radon's cyclomatic complexity of functions and methods. A public name is a function, a class
-or a constant of a module whose name has no leading underscore.
+Complexity is radon's cyclomatic complexity of functions and methods. A public name is a function, a
+class or a constant of a module whose name has no leading underscore.
 """
 
 from __future__ import annotations
