@@ -22,8 +22,9 @@ from computeflow.catalog import Catalog
 from computeflow.catalog.rows import Accelerator
 from computeflow.engines import Engine, Progress, each
 from computeflow.errors import ComputeFlowError, InputError
-from computeflow.telemetry.formats import TraceFile, find_traces, measure_file, without_copies
+from computeflow.telemetry.formats import TraceFile, format_of, measure_file, without_copies
 from computeflow.telemetry.observed import ModelWork
+from computeflow.telemetry.registry import sort_files
 from computeflow.telemetry.traces.grouping import one_job
 from computeflow.telemetry.traces.job import TracedJob, job_ledger
 from computeflow.telemetry.traces.measured import FileMeasured, Options, RankMeasured
@@ -50,7 +51,7 @@ class Settings:
 
 def audit(paths: Sequence[Path], catalog: Catalog, **settings: Any) -> TracedJob:
     """Of traces, or of folders of them; `settings` are those of `Settings`."""
-    found = find_traces(paths)
+    found = sort_files(paths, format_of)
     return audit_files(found.traces, catalog, Settings(**settings), found.left_out)
 
 

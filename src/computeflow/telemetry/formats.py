@@ -6,7 +6,6 @@ part of it. Start with `measure_file`; `read_rank` reads a measured rank's trace
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -17,7 +16,7 @@ from pathlib import Path
 
 from computeflow.errors import InputError
 from computeflow.telemetry.lines import head_of
-from computeflow.telemetry.sources import ENDINGS, files_of, other_kinds
+from computeflow.telemetry.sources import ENDINGS
 from computeflow.telemetry.traces.measured import FileMeasured, Options, RankMeasured
 from computeflow.telemetry.traces.rank import measure_trace
 from computeflow.telemetry.traces.trace import Trace
@@ -51,36 +50,6 @@ def format_of(path: Path, head: bytes | None = None) -> str | None:
 class TraceFile:
     kind: str
     path: Path
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
-    traces: tuple[TraceFile, ...]
-    left_out: tuple[str, ...]
-
-
-def find_traces(paths: Sequence[Path]) -> Found:
-    """Files as named; of folders, what is a profiler's, other kinds counted by their ending."""
-    traces: dict[Path, str] = {}
-    others: Counter[str] = Counter()
-    notes: list[str] = []
-    for path in paths:
-        before = len(traces)
-        for file in files_of(path, notes):
-            kind = format_of(file) or (KINDS[0] if file == path else None)
-            if kind is not None:
-                traces[file] = kind  # as named: it will say what it is not
-            else:
-                others[file.suffix or "no ending"] += 1
-        if len(traces) == before:
-            notes.append(f"{path}: no trace in it")
-    notes += other_kinds(others)
-    if not traces:
-        raise InputError(f"no trace to read: {'; '.join(notes)}")
-    return Found(
-        traces=tuple(TraceFile(kind=kind, path=path) for path, kind in traces.items()),
-        left_out=tuple(notes),
-    )
 
 
 def without_copies(files: Sequence[TraceFile]) -> tuple[list[TraceFile], list[str]]:

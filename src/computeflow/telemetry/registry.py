@@ -6,7 +6,7 @@ A file belongs to the first kind that knows its content; the most talkative kind
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -16,6 +16,8 @@ from computeflow.telemetry.formats import KINDS, TraceFile, format_of
 from computeflow.telemetry.lines import head_of
 from computeflow.telemetry.observed import Asked, Observed, Source
 from computeflow.telemetry.sources import ENDINGS, files_of, other_kinds
+
+KindOf = Callable[[Path], str | None]
 
 
 @cache
@@ -53,26 +55,22 @@ class Sorted:
         return tuple(TraceFile(kind=kind, path=path) for kind in kinds for path in self.files[kind])
 
 
-def sort_files(paths: Sequence[Path]) -> Sorted:
-    """Files as named must be of some kind; of folders, other files are counted by their ending."""
+def sort_files(paths: Sequence[Path], kind_of: KindOf | None = None) -> Sorted:
+    """Files as named must be of some kind; of folders, other files are counted by their ending.
+    `kind_of`: by content, where only some kinds are wanted.
+    """
+    known = kind_of or any_kind
     found: dict[str, dict[Path, None]] = {}
     others: Counter[str] = Counter()
     notes: list[str] = []
     for path in paths:
         before = len(notes), sum(map(len, found.values()))
         for file in files_of(path, notes):
-            if file == path and not path.stat().st_size:
-                notes.append(f"{path}: an empty file")
-                continue
-            kind = kind_of(file)
-            if kind is None and file == path and path.name.endswith(ENDINGS):
-                kind = KINDS[0]  # it will say what it is not
+            kind = _kind_as_named(path, known, notes) if file == path else known(file)
             if kind is not None:
                 found.setdefault(kind, {})[file] = None
             elif file != path:
                 others[file.suffix or "no ending"] += 1
-            else:
-                notes.append(f"{file}: none of {', '.join((*KINDS, *_by_kind()))} by its content")
         if before == (len(notes), sum(map(len, found.values()))):
             notes.append(f"{path}: nothing to read in it")
     notes += other_kinds(others)
@@ -83,7 +81,20 @@ def sort_files(paths: Sequence[Path]) -> Sorted:
     )
 
 
-def kind_of(path: Path) -> str | None:
+def _kind_as_named(path: Path, known: KindOf, notes: list[str]) -> str | None:
+    """Of a file that the user named: it is read, or a note says why not."""
+    if not path.stat().st_size:
+        notes.append(f"{path}: an empty file")
+        return None
+    kind = known(path)
+    if kind is None and path.name.endswith(ENDINGS):
+        return KINDS[0]  # it will say what it is not
+    if kind is None:
+        notes.append(f"{path}: none of {', '.join((*KINDS, *_by_kind()))} by its content")
+    return kind
+
+
+def any_kind(path: Path) -> str | None:
     head = head_of(path)
     found = format_of(path, head)
     if found is not None:

@@ -7,6 +7,7 @@ their work on the same one.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from computeflow.telemetry.nsys.database import Database
@@ -22,6 +23,9 @@ MOST_GPUS = 1024
 _PID = 24
 """Bits of a thread in a serialised identifier; those of its process follow (Nsight Systems User Guide,
 SQLite examples: serialized process and thread identifiers)."""
+
+_IDENTIFIED = -2
+"""In the place of a process: the number is Nsight's own of the GPU."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,35 +48,40 @@ class Gpu:
 
 def find_gpus(database: Database) -> tuple[list[Gpu], list[str]]:
     """In order of device and process; and what was assumed of them."""
-    busy = _busy(database)
-    known = _known(database)
-    names = _names(database)
-    only = next(iter(names.values())) if len(set(names.values())) == 1 else ""
-    notes = []
-    keys: dict[tuple[int, int], tuple[int, ...]] = {}
-    main: dict[int, tuple[float, int]] = {}
-    for (process, device), seconds in busy.items():
-        main[process] = max(main.get(process, (-1.0, 0)), (seconds, device))
-    distinct = len({device for _, device in main.values()}) == len(main)
-    for process, device in busy:
-        identity = known.get(((process >> _PID) & 0xFFFFFF, device))
-        if identity is not None:
-            keys[process, device] = (identity, -2)
-        else:
-            keys[process, device] = (device, -1) if distinct else (device, process)
-    if not distinct and any(key[1] >= 0 for key in keys.values()):
-        notes.append("several processes use the same device number: each is taken for another GPU")
-    groups: dict[tuple[int, ...], list[tuple[int, int]]] = {}
+    busy, names = _busy(database), _names(database)
+    keys, notes = _keys(busy, _known(database))
+    groups: dict[tuple[int, int], list[tuple[int, int]]] = {}
     for pair in sorted(busy, key=lambda pair: -busy[pair]):
         groups.setdefault(keys[pair], []).append(pair)
+    only = next(iter(names.values())) if len(set(names.values())) == 1 else ""
     found = []
     for key in sorted(groups, key=lambda key: (groups[key][0][1], groups[key][0][0])):
-        identity = key[0] if key[1] == -2 else None
-        name = names.get(identity, only) if identity is not None else only
+        identity = key[0] if key[1] == _IDENTIFIED else None
+        name = only if identity is None else names.get(identity, only)
         found.append(Gpu(parts=tuple(groups[key]), name=name, identity=identity))
     if len(found) > MOST_GPUS:
         notes.append(f"{len(found) - MOST_GPUS:,} more GPUs are left out")
     return found[:MOST_GPUS], notes
+
+
+def _keys(
+    busy: Mapping[tuple[int, int], float], known: Mapping[tuple[int, int], int]
+) -> tuple[dict[tuple[int, int], tuple[int, int]], list[str]]:
+    """What processes and devices with the same key are one GPU, and a note where that is assumed."""
+    main: dict[int, tuple[float, int]] = {}
+    for (process, device), seconds in busy.items():
+        main[process] = max(main.get(process, (-1.0, 0)), (seconds, device))
+    distinct = len({device for _, device in main.values()}) == len(main)
+    keys = {}
+    for process, device in busy:
+        identity = known.get(((process >> _PID) & 0xFFFFFF, device))
+        if identity is not None:
+            keys[process, device] = identity, _IDENTIFIED
+        else:
+            keys[process, device] = device, -1 if distinct else process
+    if distinct or all(process < 0 for _, process in keys.values()):
+        return keys, []
+    return keys, ["several processes use the same device number: each is taken for another GPU"]
 
 
 def _busy(database: Database) -> dict[tuple[int, int], float]:

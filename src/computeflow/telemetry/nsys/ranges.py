@@ -10,6 +10,7 @@ import re
 from array import array
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
@@ -66,9 +67,9 @@ def read_ranges(
 ) -> Ranges:
     """Of some threads; `names` numbers a name. Ranges that mean nothing are dropped as they come."""
     marks: array[int] = array("q")
-    families: dict[tuple[int, str], Family | None] = {}
+    families = _Families()
     known: dict[str, tuple[Mark, str, bool]] = {}
-    count, crowded = 0, False
+    count = 0
     for start, end, thread, text in _rows(database, where, values):
         count += 1
         cut = _NUMBERS.search(text)
@@ -82,31 +83,39 @@ def read_ranges(
             mark = Mark.FORWARD_OP
         if mark is not Mark.NONE:
             marks.extend((start, end, thread, int(mark), names[name]))
-        if operator:
-            continue
-        key = thread, label
-        if key not in families:
-            if len(families) >= MOST_FAMILIES:
-                crowded = True
-                continue
-            families[key] = Family(label)
-        family = families[key]
-        if family is not None:
-            numbers = _DIGITS.findall(name)
-            family.start.append(start)
-            family.end.append(end)
-            family.number.append(int(numbers[-1]) if numbers else -1)
-            if len(family.start) > MOST_OF_ONE:  # no steps
-                families[key] = None
-    left_out = (
-        ("too many names of NVTX ranges: some were not looked at for steps",) if crowded else ()
-    )
+        if not operator:
+            families.add((thread, label), name, start, end)
+    crowded = "too many names of NVTX ranges: some were not looked at for steps"
     return Ranges(
         marks=np.array(marks, np.int64).reshape(-1, 5),
-        families=[family for family in families.values() if family is not None],
+        families=[family for family in families.found.values() if family is not None],
         rows=count,
-        left_out=left_out,
+        left_out=(crowded,) if families.crowded else (),
     )
+
+
+class _Families:
+    """By thread and label; None where there are too many for steps."""
+
+    def __init__(self) -> None:
+        self.found: dict[tuple[int, str], Family | None] = {}
+        self.crowded = False
+
+    def add(self, key: tuple[int, str], name: str, start: int, end: int) -> None:
+        if key not in self.found:
+            if len(self.found) >= MOST_FAMILIES:
+                self.crowded = True
+                return
+            self.found[key] = Family(key[1])
+        family = self.found[key]
+        if family is None:
+            return
+        numbers = _DIGITS.findall(name)
+        family.start.append(start)
+        family.end.append(end)
+        family.number.append(int(numbers[-1]) if numbers else -1)
+        if len(family.start) > MOST_OF_ONE:
+            self.found[key] = None
 
 
 def _meaning(name: str, *, operator: bool) -> tuple[Mark, str, bool]:
@@ -146,36 +155,47 @@ def find_steps(families: list[Family], launches: Ints) -> tuple[tuple[Step, ...]
     launched inside of them. Of several such, a telling name and a number go first, then what holds
     most launches. `launches`: times in order.
     """
-    best: tuple[tuple[float, ...], Family, Ints, str] | None = None
-    for family in families:
-        if len(family.start) < 2:
-            continue
-        start, end = np.array(family.start), np.array(family.end)
-        order = np.argsort(start, kind="stable")
-        start, end = start[order], end[order]
-        inside = np.searchsorted(launches, end) - np.searchsorted(launches, start)
-        between = np.searchsorted(launches, end[-1]) - np.searchsorted(launches, start[0])
-        if (start[1:] < end[:-1]).any() or not inside.all():
-            continue
-        held = int(inside.sum())
-        if held < LEAST_LAUNCHES * between or held < LEAST_WHOLE * len(launches):
-            continue
-        rank, why = _looks(family, np.array(family.number)[order], inside)
-        score = (rank, held, -len(start))
-        if rank and (best is None or score > best[0]):
-            best = score, family, order, why
-    if best is None:
+    candidates = [found for family in families if (found := _candidate(family, launches))]
+    if not candidates:
         return (), ""
-    _, family, order, why = best
-    numbers = np.array(family.number)[order]
+    best = max(candidates, key=lambda candidate: candidate.score)
+    numbers = best.numbers
     if (numbers < 0).any() or len(set(numbers.tolist())) < len(numbers):
-        numbers = np.arange(len(order))
-    start, end = np.array(family.start)[order], np.array(family.end)[order]
+        numbers = np.arange(len(numbers))
     steps = tuple(
         Step(number=int(n), start=int(a), end=int(b))
-        for n, a, b in zip(numbers, start, end, strict=True)
+        for n, a, b in zip(numbers, best.start, best.end, strict=True)
     )
-    return steps, f"NVTX ranges {family.label!r}, {len(steps)} of them, {why}"
+    return steps, f"NVTX ranges {best.label!r}, {len(steps)} of them, {best.why}"
+
+
+class _Candidate(NamedTuple):
+    score: tuple[float, int, int]
+    label: str
+    why: str
+    start: Ints
+    end: Ints
+    numbers: Ints
+
+
+def _candidate(family: Family, launches: Ints) -> _Candidate | None:
+    """A family whose ranges may be steps."""
+    if len(family.start) < 2:
+        return None
+    order = np.argsort(family.start, kind="stable")
+    start, end = np.array(family.start)[order], np.array(family.end)[order]
+    inside = np.searchsorted(launches, end) - np.searchsorted(launches, start)
+    between = np.searchsorted(launches, end[-1]) - np.searchsorted(launches, start[0])
+    if (start[1:] < end[:-1]).any() or not inside.all():
+        return None
+    held = int(inside.sum())
+    if held < LEAST_LAUNCHES * between or held < LEAST_WHOLE * len(launches):
+        return None
+    numbers = np.array(family.number)[order]
+    rank, why = _looks(family, numbers, inside)
+    if not rank:
+        return None
+    return _Candidate((rank, held, -len(start)), family.label, why, start, end, numbers)
 
 
 def _looks(family: Family, numbers: Ints, inside: Ints) -> tuple[float, str]:

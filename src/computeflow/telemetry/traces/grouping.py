@@ -31,12 +31,10 @@ def one_job(files: Sequence[FileMeasured]) -> OneJob:
     jobs = [_stated_job(stated)] if stated else []
     jobs += [_placed_job(job) for job in _placed(others)]
     largest = max(jobs, key=lambda job: len(job.ranks))
-    left_out = list(largest.left_out)
-    for job in jobs:
-        if job is not largest:
-            sources = dict.fromkeys(rank.source for rank in job.ranks)
-            left_out += [f"{source}: of another job, the largest is audited" for source in sources]
-            left_out += job.left_out
+    smaller = [job for job in jobs if job is not largest]
+    left_out = [text for job in (largest, *smaller) for text in job.left_out]
+    sources = dict.fromkeys(rank.source for job in smaller for rank in job.ranks)
+    left_out += [f"{source}: of another job, the largest is audited" for source in sources]
     return replace(largest, left_out=tuple(left_out))
 
 

@@ -8,13 +8,28 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from computeflow.errors import InputError
 from computeflow.telemetry.traces.accounts import marked
-from computeflow.telemetry.traces.launches import Launches
+from computeflow.telemetry.traces.launches import Launches, launches
 from computeflow.telemetry.traces.names import MOST_READ, Mark, Work
 from computeflow.telemetry.traces.trace import DeviceWork, Marks, Trace, distinct
 
 Rows = NDArray[np.bool_]
 _WRAPPER = re.compile(r"^(torch::)?autograd::|Backward\d*$|^CompiledFunction|^Optimizer\.|^FSDP::")
+
+
+def with_launches(trace: Trace) -> tuple[Trace, Launches]:
+    """A trace with work of its device, or of the host where it has none; and what launched it."""
+    if not trace.on_device and not len(trace.operators):
+        raise InputError(
+            f"{trace.path}: no kernels and no operators in its {trace.events:,} events: nothing ran"
+        )
+    if trace.on_device:
+        return trace, launches(trace)
+    trace, made = host_as_device(trace)
+    if not len(trace.device):
+        raise InputError(f"{trace.path}: its operators only hand collectives over")
+    return trace, made
 
 
 def host_as_device(trace: Trace) -> tuple[Trace, Launches]:

@@ -14,27 +14,34 @@ RANK_PATTERNS = (r"rank[-_]?(\d+)", r"worker[-_]?(\d+)", r"(?:^|[-_.])r(\d+)[-_.
 
 def rank_of(trace: Trace, options: Options) -> tuple[int, str]:
     """From the trace, from the file's name, or assumed to be 0."""
+    name = trace.path.name
     if options.rank_from is not None:
-        found = re.search(options.rank_from, trace.path.name)
-        number = found[1] or "" if found and found.groups() else ""
-        if not number.isdecimal() or len(number) >= 8:
-            raise InputError(f"{trace.path.name}: --rank-from finds no rank in the name")
-        return int(number), "file name"
-    info = trace.header.get("distributedInfo")
-    stated = info.get("rank") if isinstance(info, dict) else None
-    if isinstance(stated, int) and 0 <= stated < 10**7:
+        return _asked_rank(name, options.rank_from), "file name"
+    stated = _stated(trace, "rank")
+    if stated is not None and 0 <= stated < 10**7:
         return stated, "trace"
-    for pattern in RANK_PATTERNS:
-        found = re.search(pattern, trace.path.name, re.IGNORECASE)
-        if found and len(found[1]) < 8:
-            return int(found[1]), "file name"
-    return 0, "assumed"
+    matches = (re.search(pattern, name, re.IGNORECASE) for pattern in RANK_PATTERNS)
+    named = next((found[1] for found in matches if found and len(found[1]) < 8), None)
+    return (0, "assumed") if named is None else (int(named), "file name")
+
+
+def _asked_rank(name: str, pattern: str) -> int:
+    found = re.search(pattern, name)
+    number = found[1] or "" if found and found.groups() else ""
+    if not number.isdecimal() or len(number) >= 8:
+        raise InputError(f"{name}: --rank-from finds no rank in the name")
+    return int(number)
+
+
+def _stated(trace: Trace, key: str) -> int | None:
+    info = trace.header.get("distributedInfo")
+    value = info.get(key) if isinstance(info, dict) else None
+    return value if isinstance(value, int) else None
 
 
 def world_of(trace: Trace) -> int | None:
-    info = trace.header.get("distributedInfo")
-    world = info.get("world_size") if isinstance(info, dict) else None
-    return world if isinstance(world, int) and 0 < world < 10**7 else None
+    world = _stated(trace, "world_size")
+    return world if world is not None and 0 < world < 10**7 else None
 
 
 def device_name(trace: Trace) -> str:

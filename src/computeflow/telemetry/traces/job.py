@@ -28,6 +28,7 @@ TYPES = {
     "c10::Float8_e5m2fnuz": "fp8", "double": "fp64", "signed char": "int8",
 }  # fmt: skip
 """How torch writes types in a trace, and what the catalog calls their precision."""
+_NO_OTHERS = "traces of other ranks that share collectives"
 _BUSY = ("compute", "compute.recompute", "optimizer", "copy", "host", "input", "checkpoint",
          "evaluation", "unexplained")  # fmt: skip
 
@@ -98,27 +99,12 @@ def job_ledger(
         rank_ledger(rank, place, waits, blame, peak, why, window)
         for place, rank in enumerate(ranks)
     ]
-    whole = sum(part.gpu_seconds for part in parts)
-    entries: dict[tuple[str, Cause | None], list[float]] = {}
-    missing: dict[str, str] = {}
-    for part in parts:
-        missing |= part.unavailable
-        for entry in part.entries:
-            entries.setdefault((entry.account, entry.cause), []).append(entry.gpu_seconds)
-    world = max((rank.world or 0 for rank in ranks), default=0)
-    ledger = Ledger.closed(
-        [Entry(account=account, gpu_seconds=float(np.sum(values)), cause=cause)
-         for (account, cause), values in entries.items()],
-        gpus=len(ranks), wall_seconds=whole / len(ranks), basis="measured", window=window,
-        gpus_total=max(world, len(ranks)) if world else None, peak=parts[0].peak,
-        unavailable=missing,
-    )  # fmt: skip
     caused: dict[int, float] = {}
     for wait in waits.waits:
         caused[wait.culprit] = caused.get(wait.culprit, 0.0) + wait.seconds
     shared = sum(waits.last)
     return Job(
-        ledger=ledger,
+        ledger=_whole_ledger(ranks, parts, window),
         ranks=tuple(
             RankLedger(
                 rank=rank.rank, source=rank.source, ledger=part,
@@ -131,6 +117,24 @@ def job_ledger(
         clock_spread_seconds=waits.spread_seconds,
         shared_collectives=waits.shared,
         notes=(*waits.notes, *_flops_notes(ranks, work, peak)),
+    )  # fmt: skip
+
+
+def _whole_ledger(ranks: Sequence[RankMeasured], parts: Sequence[Ledger], window: Window) -> Ledger:
+    """The ranks' entries by account and cause."""
+    entries: dict[tuple[str, Cause | None], list[float]] = {}
+    missing: dict[str, str] = {}
+    for part in parts:
+        missing |= part.unavailable
+        for entry in part.entries:
+            entries.setdefault((entry.account, entry.cause), []).append(entry.gpu_seconds)
+    world = max(rank.world or 0 for rank in ranks)
+    return Ledger.closed(
+        [Entry(account=account, gpu_seconds=float(np.sum(values)), cause=cause)
+         for (account, cause), values in entries.items()],
+        gpus=len(ranks), wall_seconds=sum(part.gpu_seconds for part in parts) / len(ranks),
+        basis="measured", window=window, gpus_total=max(world, len(ranks)) if world else None,
+        peak=parts[0].peak, unavailable=missing,
     )  # fmt: skip
 
 
@@ -187,12 +191,7 @@ def find_peak(
         return None, "a dense peak: the host computed"
     if accelerator is None:
         return None, f"a dense peak of {ranks[0].device or 'the device'}: name it with --on"
-    types: dict[str, float] = {}
-    for rank in ranks:
-        for kind, flops in rank.types.items():
-            if kind:  # else a format does not state types
-                types[kind] = types.get(kind, 0.0) + flops
-    kind = max(types, key=lambda name: types[name], default="c10::BFloat16")
+    kind = _main_type(ranks)
     precision = TYPES.get(kind, "")
     if precision == "fp32" and _is_tf32(ranks, accelerator):
         precision = "tf32"
@@ -204,6 +203,16 @@ def find_peak(
     total = sum(rank.flops for rank in ranks)
     full = sum(rank.flops_full for rank in ranks)
     return Peak(flops=dense, precision=precision, palm_ratio=full / total if total else None), ""
+
+
+def _main_type(ranks: Sequence[RankMeasured]) -> str:
+    """Of most FLOPs; bf16 where the format does not state types."""
+    types: dict[str, float] = {}
+    for rank in ranks:
+        for kind, flops in rank.types.items():
+            if kind or rank.origin.kind == "kineto":
+                types[kind] = types.get(kind, 0.0) + flops
+    return max(types, key=lambda name: types[name], default="c10::BFloat16")
 
 
 def _is_tf32(ranks: Sequence[RankMeasured], accelerator: Accelerator) -> bool:
@@ -222,43 +231,43 @@ def rank_ledger(
 ) -> Ledger:  # fmt: skip
     """Of one rank, closed."""
     seconds = dict(rank.accounts)
-    wall = (rank.window_end - rank.window_start) / 1e9
     missing = dict(rank.missing)
     entries = []
     for wait in waits.waits:
-        if wait.rank != place:
-            continue
-        for account, cause, share in blame.of(wait):
-            part = share * wait.seconds
-            if part > 0:
-                entries.append(Entry(account=account, gpu_seconds=part, cause=cause))
-        seconds[wait.account] -= wait.seconds
+        if wait.rank == place:
+            entries += blame.entries(wait)
+            seconds[wait.account] -= wait.seconds
     if not waits.shared:
-        missing |= {"straggler": "traces of other ranks that share collectives"}
-        missing |= {"imbalance": missing["straggler"]}
+        missing |= dict.fromkeys(("straggler", "imbalance"), _NO_OTHERS)
     busy = seconds.pop("compute", 0.0)
     if rank.flops and peak is not None:
-        model = rank.flops / peak.flops
-        if model > busy:
-            raise InputError(
-                f"{rank.source}: {rank.flops:.4g} FLOPs in {busy:.4g} s are more than "
-                f"{peak.flops:.4g} FLOP/s dense {peak.precision}: the device or the model is another"
-            )
-        entries.append(Entry(account="compute.model", gpu_seconds=model))
-        entries.append(Entry(account="compute.kernel", gpu_seconds=busy - model))
+        entries += _split_compute(rank, busy, peak)
     else:
         missing.setdefault("compute.model", why or "shapes of operators, or --model")
         entries.append(Entry(account="compute", gpu_seconds=busy))
         missing.pop("compute.clock", None)
     entries += [
-        Entry(account=name, gpu_seconds=max(value, 0.0))
+        Entry(account=name, gpu_seconds=value)
         for name, value in seconds.items()
         if value > 1e-12 and name != "unexplained"
     ]
     return Ledger.closed(
-        entries, gpus=1, wall_seconds=wall, basis="measured", window=window,
-        peak=peak if rank.flops else None, unavailable=missing,
+        entries, gpus=1, wall_seconds=(rank.window_end - rank.window_start) / 1e9, basis="measured",
+        window=window, peak=peak if rank.flops else None, unavailable=missing,
     )  # fmt: skip
+
+
+def _split_compute(rank: RankMeasured, busy: float, peak: Peak) -> list[Entry]:
+    model = rank.flops / peak.flops
+    if model > busy:
+        raise InputError(
+            f"{rank.source}: {rank.flops:.4g} FLOPs in {busy:.4g} s are more than "
+            f"{peak.flops:.4g} FLOP/s dense {peak.precision}: the device or the model is another"
+        )
+    return [
+        Entry(account="compute.model", gpu_seconds=model),
+        Entry(account="compute.kernel", gpu_seconds=busy - model),
+    ]
 
 
 class _Blame:
@@ -273,15 +282,20 @@ class _Blame:
         self._shares: dict[tuple[int, int, int], float] = {}
         self._accounts: dict[int, str] = {}
 
-    def of(self, wait: Wait) -> list[tuple[str, Cause, float]]:
-        """Accounts, causes and shares of one wait."""
+    def entries(self, wait: Wait) -> list[Entry]:
+        """One wait, by account and cause."""
         culprit = self._ranks[wait.culprit]
-        if wait.account == "comm.pp":
-            return [("bubble", Cause(rank=culprit.rank, account="compute"), 1.0)]
-        unequal = self._unequal((wait.culprit, wait.rank, wait.step))
-        cause = Cause(rank=culprit.rank, account=self._account(wait.culprit))
         more = Cause(rank=culprit.rank, account="compute")
-        return [("imbalance", more, unequal), ("straggler", cause, 1.0 - unequal)]
+        if wait.account == "comm.pp":
+            return [Entry(account="bubble", gpu_seconds=wait.seconds, cause=more)]
+        unequal = self._unequal((wait.culprit, wait.rank, wait.step))
+        slower = Cause(rank=culprit.rank, account=self._account(wait.culprit))
+        parts = [("imbalance", more, unequal), ("straggler", slower, 1.0 - unequal)]
+        return [
+            Entry(account=account, gpu_seconds=share * wait.seconds, cause=cause)
+            for account, cause, share in parts
+            if share > 0
+        ]
 
     def _unequal(self, key: tuple[int, int, int]) -> float:
         """Of what one rank waits for another in a step, what the other's additional FLOPs explain."""

@@ -6,9 +6,11 @@ that a job of many ranks is measured with the memory of one.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 
-from computeflow.errors import InputError
 from computeflow.telemetry.intervals import Intervals, union
 from computeflow.telemetry.traces.accounts import (
     Cut,
@@ -19,7 +21,7 @@ from computeflow.telemetry.traces.accounts import (
     seconds_by_step,
 )  # fmt: skip
 from computeflow.telemetry.traces.groups import group_accounts
-from computeflow.telemetry.traces.hosts import host_as_device
+from computeflow.telemetry.traces.hosts import with_launches
 from computeflow.telemetry.traces.hta import hta_breakdown
 from computeflow.telemetry.traces.identity import (
     clock_of,
@@ -28,7 +30,7 @@ from computeflow.telemetry.traces.identity import (
     rank_of,
     world_of,
 )  # fmt: skip
-from computeflow.telemetry.traces.launches import BEFORE, Launches, launches
+from computeflow.telemetry.traces.launches import BEFORE, Launches
 from computeflow.telemetry.traces.measured import (
     ELEMENT_BYTES,
     MOST_NAME,
@@ -51,26 +53,15 @@ from computeflow.telemetry.traces.windows import find_window
 
 def cut_rank(trace: Trace, options: Options) -> Cut:
     """The accounts of a trace as sets of time."""
-    if trace.on_device:
-        made = launches(trace)
-    else:
-        trace, made = host_as_device(trace)
+    trace, made = with_launches(trace)
     _, edges, _ = find_window(trace, made, options)
     return cut(trace, made, roles(trace, made), int(edges[0]), int(edges[-1]))
 
 
 def measure_trace(trace: Trace, options: Options) -> RankMeasured:
-    path = trace.path
-    if not trace.on_device and not len(trace.operators):
-        raise InputError(f"{path}: no kernels and no operators in its {trace.events:,} events")
     on_device = trace.on_device
     hta = hta_breakdown(trace) if on_device and trace.origin.kind == "kineto" else None
-    if on_device:
-        made = launches(trace)
-    else:
-        trace, made = host_as_device(trace)
-    if not len(trace.device):
-        raise InputError(f"{path}: its operators only hand collectives over")
+    trace, made = with_launches(trace)
     role = roles(trace, made)
     steps, edges, notes = find_window(trace, made, options)
     parts = cut(trace, made, role, int(edges[0]), int(edges[-1]))
@@ -79,11 +70,8 @@ def measure_trace(trace: Trace, options: Options) -> RankMeasured:
     products = count_products(trace, made, role, steps, edges, owner)
     offset = clock_of(trace)
     names, groups, sizes, collectives = _collectives(trace, made, role, steps, offset)
-    depth = np.zeros(0, np.int64)
-    if on_device and trace.launched:
-        depth = queue_depth(trace, made)[made.start > BEFORE]
     return RankMeasured(
-        source=str(path),
+        source=str(trace.path),
         rank=rank,
         rank_from=rank_from,
         world=world_of(trace),
@@ -93,13 +81,13 @@ def measure_trace(trace: Trace, options: Options) -> RankMeasured:
         step_seconds=tuple((np.diff(edges) / 1e9).tolist()),
         window_start=int(edges[0]) + offset,
         window_end=int(edges[-1]) + offset,
-        accounts={name: some.total / 1e9 for name, some in parts.accounts.items() if some.total},
+        accounts=_seconds(parts.accounts),
         by_step={
             name: tuple(values.tolist())
             for name, values in seconds_by_step(parts.accounts, edges).items()
             if values.any()
         },
-        host={name: some.total / 1e9 for name, some in parts.host.items() if some.total},
+        host=_seconds(parts.host),
         flops=products.flops,
         flops_full=products.full,
         flops_by_step=products.by_step,
@@ -110,9 +98,7 @@ def measure_trace(trace: Trace, options: Options) -> RankMeasured:
         kernels=_kernel_rows(trace, edges),
         operators=products.rows,
         gaps=_gap_rows(trace, parts, edges),
-        queue_mean=float(depth.mean()) if len(depth) else 0.0,
-        queue_most=int(depth.max()) if len(depth) else 0,
-        queue_empty=float((depth <= 0).mean()) if len(depth) else 0.0,
+        **_queue(trace, made, on_device=on_device),
         groups=groups,
         group_sizes=sizes,
         account_names=names,
@@ -132,6 +118,22 @@ def measure_trace(trace: Trace, options: Options) -> RankMeasured:
         origin=trace.origin,
         counters=trace.counters,
     )
+
+
+def _seconds(parts: Mapping[str, Intervals]) -> dict[str, float]:
+    return {name: some.total / 1e9 for name, some in parts.items() if some.total}
+
+
+def _queue(trace: Trace, made: Launches, *, on_device: bool) -> dict[str, Any]:
+    """What waited on the device at each launch; nothing where launches are not known."""
+    depth = queue_depth(trace, made)[made.start > BEFORE]
+    if not (on_device and trace.launched and len(depth)):
+        return {"queue_mean": 0.0, "queue_most": 0, "queue_empty": 0.0}
+    return {
+        "queue_mean": float(depth.mean()),
+        "queue_most": int(depth.max()),
+        "queue_empty": float((depth <= 0).mean()),
+    }
 
 
 _WORKS = {Work.COMPUTE: "compute", Work.MEMORY: "memory", Work.COPY: "copy", Work.COMM: "comm"}

@@ -11,12 +11,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from computeflow.errors import InputError
 from computeflow.telemetry.intervals import Intervals
 from computeflow.telemetry.traces.accounts import ASIDE, Cut, cut, roles
-from computeflow.telemetry.traces.hosts import host_as_device
+from computeflow.telemetry.traces.hosts import with_launches
 from computeflow.telemetry.traces.identity import rank_of
-from computeflow.telemetry.traces.launches import launches
 from computeflow.telemetry.traces.measured import MOST_NAME, Options
 from computeflow.telemetry.traces.names import Work
 from computeflow.telemetry.traces.trace import Ints, Trace, distinct
@@ -80,9 +78,7 @@ def step_timeline(trace: Trace, options: Options, rank: int | None = None) -> Ti
     """The median step of those that `options` ask for; `rank`: where its job numbers it."""
     if rank is None:
         rank, _ = rank_of(trace, options)
-    trace, made = (trace, launches(trace)) if trace.on_device else host_as_device(trace)
-    if not len(trace.device):
-        raise InputError(f"{trace.path}: nothing ran that could be drawn")
+    trace, made = with_launches(trace)
     steps, edges, _ = find_window(trace, made, options)
     parts = cut(trace, made, roles(trace, made), int(edges[0]), int(edges[-1]))
     lengths = np.diff(edges)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from computeflow.errors import InputError
@@ -14,20 +16,7 @@ def find_window(
     trace: Trace, made: Launches, options: Options
 ) -> tuple[tuple[Step, ...], Ints, tuple[str, ...]]:
     """The steps that were asked for, and their bounds on the device."""
-    low, high = options.first_step, options.last_step
-    steps = sorted(trace.steps, key=lambda step: step.start)
-    chosen = [
-        step
-        for step in steps
-        if (low is None or step.number >= low) and (high is None or step.number <= high)
-    ]
-    if steps and not chosen:
-        numbers = f"{steps[0].number} to {steps[-1].number}"
-        raise InputError(f"{trace.path}: none of its steps ({numbers}) is asked for")
-    notes: tuple[str, ...] = ()
-    if options.window == "hta" and len(chosen) > 1:
-        notes = (f"HTA's window: without the last step ({chosen[-1].number})",)
-        chosen = chosen[:-1]
+    chosen, notes = _chosen(trace, options)
     if options.window == "whole" or not chosen:
         edges = np.array([trace.device.start[0], trace.device.end.max()], np.int64)
         if edges[1] <= edges[0]:
@@ -38,4 +27,18 @@ def find_window(
     edges = boundaries(trace, made, times)
     if edges[-1] <= edges[0]:
         raise InputError(f"{trace.path}: nothing ran in its steps")
-    return tuple(chosen), edges, notes
+    return chosen, edges, notes
+
+
+def _chosen(trace: Trace, options: Options) -> tuple[tuple[Step, ...], tuple[str, ...]]:
+    """The marked steps that are asked for, in order; none where none is marked."""
+    low = -math.inf if options.first_step is None else options.first_step
+    high = math.inf if options.last_step is None else options.last_step
+    steps = sorted(trace.steps, key=lambda step: step.start)
+    chosen = tuple(s for s in steps if low <= s.number <= high)
+    if steps and not chosen:
+        numbers = f"{steps[0].number} to {steps[-1].number}"
+        raise InputError(f"{trace.path}: none of its steps ({numbers}) is asked for")
+    if options.window == "hta" and len(chosen) > 1:
+        return chosen[:-1], (f"HTA's window: without the last step ({chosen[-1].number})",)
+    return chosen, ()

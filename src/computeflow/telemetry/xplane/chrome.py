@@ -6,7 +6,7 @@ Its processes are planes and its threads lines; of an event's stats, those that 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,65 +21,61 @@ def open_chrome(path: Path) -> tuple[list[Plane], list[str]]:
     """Planes, and what of the file is left out."""
     texts: list[bytes] = []
     reading = Reading(path, raw=texts.append)
-    processes: dict[Any, str] = {}
-    threads: dict[Any, str] = {}
-    events: defaultdict[Any, list[Event]] = defaultdict(list)
-    strange = 0
+    found = _Collected()
     try:
         for _ in pieces(reading):
             for text in texts:
-                for event in _events(text):
-                    strange += not _taken(event, processes, threads, events)
+                found.add(text)
             texts.clear()
     except OSError as error:
         raise InputError(f"{path}: {error.strerror or error}") from None
     left_out = [f"the end of the file ({reading.cut_short})"] if reading.cut_short else []
-    if strange + reading.unreadable:
-        left_out.append(f"{strange + reading.unreadable:,} entries that are no events")
-    planes = [
-        Plane(
-            name=name,
-            lines=[
-                Line(name=threads.get(key, ""), events=some)
-                for key, some in events.items()
-                if key[0] == process
-            ],
-        )
-        for process, name in processes.items()
-        if known_plane(name)
-    ]
-    return planes, left_out
+    if strange := found.strange + reading.unreadable:
+        left_out.append(f"{strange:,} entries that are no events")
+    return found.planes(), left_out
 
 
-def _events(text: bytes) -> Iterator[Mapping[str, Any]]:
-    try:
-        found = codec.from_json(b"[" + text + b"]", "events")
-    except InputError:
-        return
-    yield from (event for event in found if isinstance(event, dict) and event)
+class _Collected:
+    """Events by process and thread, and how these are called."""
 
+    def __init__(self) -> None:
+        self.processes: dict[str, str] = {}
+        self.threads: dict[tuple[str, str], str] = {}
+        self.events: defaultdict[tuple[str, str], list[Event]] = defaultdict(list)
+        self.strange = 0
 
-def _taken(
-    event: Mapping[str, Any], processes: dict[Any, str], threads: dict[Any, str],
-    events: dict[Any, list[Event]],
-) -> bool:  # fmt: skip
-    """Into one of the tables; False where it is none that the format has."""
-    arguments = event.get("args")
-    stats = arguments if isinstance(arguments, dict) else {}
-    key = str(event.get("pid")), str(event.get("tid"))
-    phase, name = event.get("ph"), event.get("name")
-    if phase == "M":
-        if name == "process_name":
-            processes[key[0]] = str(stats.get("name"))[:200]
-        elif name == "thread_name":
-            threads[key] = str(stats.get("name"))[:200]
-        return True
-    try:
-        times = float(event["ts"]) * 1e3, float(event["dur"]) * 1e3
-    except (KeyError, TypeError, ValueError):
-        return False
-    if phase != "X":
-        return False
-    kept = {name: value for name, value in stats.items() if name in STATS}
-    events[key].append(Event(str(name), *times, kept))
-    return True
+    def add(self, text: bytes) -> None:
+        """Some events, commas between them."""
+        try:
+            found = codec.from_json(b"[" + text + b"]", "events")
+        except InputError:
+            return  # the reading has counted it
+        for event in found:
+            if isinstance(event, dict) and event:
+                self._add(event)
+
+    def _add(self, event: Mapping[str, Any]) -> None:
+        arguments = event.get("args")
+        stats = arguments if isinstance(arguments, dict) else {}
+        key = str(event.get("pid")), str(event.get("tid"))
+        name = str(event.get("name"))
+        if event.get("ph") == "M":
+            if name == "process_name":
+                self.processes[key[0]] = str(stats.get("name"))[:200]
+            elif name == "thread_name":
+                self.threads[key] = str(stats.get("name"))[:200]
+            return
+        try:
+            times = float(event["ts"]) * 1e3, float(event["dur"]) * 1e3
+        except (KeyError, TypeError, ValueError):
+            self.strange += 1
+            return
+        kept = {name: value for name, value in stats.items() if name in STATS}
+        self.events[key].append(Event(name, *times, kept))
+
+    def planes(self) -> list[Plane]:
+        lines: defaultdict[str, list[Line]] = defaultdict(list)
+        for key, events in self.events.items():
+            lines[key[0]].append(Line(name=self.threads.get(key, ""), events=events))
+        known = {key: name for key, name in self.processes.items() if known_plane(name)}
+        return [Plane(name=name, lines=lines[key]) for key, name in known.items()]

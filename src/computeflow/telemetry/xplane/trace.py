@@ -145,27 +145,25 @@ class _Device:
         )  # fmt: skip
 
     def _work(self) -> Ints:
+        """What ran, in order; on a TPU, operations that hold no other and collectives beside them."""
         lines = list(self.plane.lines)
         streams = [line for line in lines if line.name.startswith(STREAM)]
-        kernels = bool(streams)
         chosen = streams or [line for line in lines if line.name == OPS]
         pieces = [np.zeros((0, _WIDTH), np.int64)]
         for stream, line in enumerate(chosen):
-            table = self._line(line, stream, kernels=kernels)
-            pieces.append(table if kernels else table[leaves(table)])
-        unknown = []
+            table = self._line(line, stream, kernels=bool(streams))
+            pieces.append(table if streams else table[leaves(table)])
         for line in lines:
             if line.name == STEPS:
                 self._step_line(line)
-            elif line.name == ASYNC and not kernels:
+            elif line.name == ASYNC and not streams:
                 table = self._line(line, len(chosen), kernels=False)
                 comm = table[:, 5] == Work.COMM
                 self.apart += int((~comm).sum())
                 pieces.append(table[comm])
-            elif line not in chosen and line.name not in DERIVED:
-                unknown.append(line.name[:40])
-        if unknown:
-            listed = ", ".join(sorted(set(unknown))[:8])
+        known = {*DERIVED, *(line.name for line in chosen)}
+        if unknown := sorted({line.name[:40] for line in lines if line.name not in known}):
+            listed = ", ".join(unknown[:8])
             self.left_out.append(f"{self.plane.name}: lines that are not understood: {listed}")
         table = np.concatenate(pieces)
         return np.asarray(table[np.lexsort((-table[:, 1], table[:, 0]))])
