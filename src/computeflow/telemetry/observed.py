@@ -73,6 +73,12 @@ class Asked:
     gpus: int | None = None
     """As the user states it, where a source does not."""
 
+    def covers(self, seconds: float) -> bool:
+        """Whether a moment lies in the period asked for."""
+        return (self.start is None or seconds >= self.start) and (
+            self.end is None or seconds <= self.end
+        )
+
 
 class Source(Protocol):
     @property

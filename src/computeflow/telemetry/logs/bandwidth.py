@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable
+from itertools import takewhile
 
 from computeflow.telemetry.logs.facts import Bandwidth, Row
 
@@ -73,21 +74,15 @@ class Benchmark:
 
     def _row(self, found: re.Match[str]) -> None:
         words = found[4].split()
-        names = []
-        while words and not _is_number(words[0]):
-            names.append(words.pop(0))
-        width = 8 if self._per_iteration else 4
-        if len(words) % width == 1:  # a root, or a time stamp's first word
-            words.pop(0)
-        parts = [words[:width], words[width : 2 * width]]
-        figures = [[_number(word) for word in part[:3]] for part in parts if len(part) >= 3]
-        if not figures:
+        names = list(takewhile(lambda word: not _is_number(word), words))
+        parts = self._parts(words[len(names) :])
+        if not parts:
             return
         if len(self._rows) >= _MOST_ROWS:
             self.more += 1
             return
-        out, inside = figures[0], figures[1] if len(figures) > 1 else [None] * 3
-        wrong = [w for part in parts if len(part) > 3 and (w := _number(part[3])) is not None]
+        out, inside = parts[0], parts[1] if len(parts) > 1 else [None] * 4
+        wrong = [part[3] for part in parts if part[3] is not None]
         self._rows.append(
             Row(
                 bytes=int(found[1]),
@@ -102,13 +97,20 @@ class Benchmark:
             )
         )
 
+    def _parts(self, words: list[str]) -> list[list[float | None]]:
+        """Time, bandwidth, bus bandwidth and wrong values: out of place, then in place."""
+        width = 8 if self._per_iteration else 4
+        skipped = int(len(words) % width == 1)  # a root, or a time stamp's first word
+        parts = (words[skipped:][at : at + width] for at in (0, width))
+        return [[_number(word) for word in (*part, "")[:4]] for part in parts if len(part) >= 3]
+
     def _round(self, text: str) -> None:
         if found := _DURATION.search(text):
             self._rounds.append(float(found[1]))
         elif found := _BUS.search(text):
             self._buses.append(float(found[1]) * _GIGA / 8)
 
-    def told(self) -> Bandwidth:
+    def facts(self) -> Bandwidth:
         if self._rows or not self._rounds:
             return Bandwidth(
                 tool="nccl-tests",

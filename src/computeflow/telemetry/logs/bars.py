@@ -13,6 +13,7 @@ _BAR = re.compile(
 )
 _LONGEST = 1e9
 _EPOCH = re.compile(r"Epoch (\d{1,15})$")
+_NAMES = ("", "Training", "Train", "train")
 _LOSS = re.compile(r"(?:^|[ ,])(?:train[_/])?loss(?:_step)?=([-\d.einfa]+)")
 
 
@@ -24,29 +25,30 @@ def progress(text: str) -> Step | None:
     found = states[-1]
     name = found["name"] or ""
     epoch = _EPOCH.search(name)
-    if name and not epoch and name not in ("Training", "Train", "train"):
+    at, total, passed = int(found["at"]), int(found["total"]), _seconds(found["passed"])
+    if not (epoch or name in _NAMES) or not at or passed > _LONGEST:
         return None
-    at, total = int(found["at"]), int(found["total"])
-    if not at:
-        return None
-    passed = 0.0
-    for part in found["passed"].split(":"):
-        passed = passed * 60 + float(part or 0)
-    if passed > _LONGEST:
-        return None
-    loss = _LOSS.search(found["more"])
     return Step(
         iteration=at + (int(epoch[1]) * total if epoch else 0),
         total=None if epoch else total,
-        loss=_float(loss[1]) if loss else None,
+        loss=_loss(found["more"]),
         elapsed=passed,
         bar=f"{'Epoch' if epoch else name} of {total}",
         weak=True,
     )
 
 
-def _float(text: str) -> float | None:
+def _seconds(clock: str) -> float:
+    """Of "1:02:03"."""
+    passed = 0.0
+    for part in clock.split(":"):
+        passed = passed * 60 + float(part or 0)
+    return passed
+
+
+def _loss(text: str) -> float | None:
+    found = _LOSS.search(text)
     try:
-        return float(text)
+        return float(found[1]) if found else None
     except ValueError:
         return None

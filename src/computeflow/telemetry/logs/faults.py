@@ -17,11 +17,12 @@ class Faults:
         self._said: set[tuple[str, int | None, str]] = set()
 
     def take(self, event: Failure, now: Now) -> None:
-        rank = event.rank if event.rank is not None else now.place.rank
-        node = event.node or now.place.node
         if event.fault and (self.cause is None or event.waited_seconds is not None):
             self.cause = (event, now.place)
-        self.hung_seconds = max(self.hung_seconds or 0.0, event.waited_seconds or 0.0) or None
+        if event.waited_seconds:
+            self.hung_seconds = max(self.hung_seconds or 0.0, event.waited_seconds)
+        rank = event.rank if event.rank is not None else now.place.rank
+        node = event.node or now.place.node
         if self._is_news((event.what, rank, node)):
             self._journal.write(
                 event.what, now.place, fault=event.fault, detail=event.detail, rank=rank, node=node

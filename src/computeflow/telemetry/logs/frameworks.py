@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from computeflow.telemetry.logs import failures, mllog
 from computeflow.telemetry.logs.bars import progress
@@ -54,6 +54,16 @@ def _bars(text: str) -> dict[str, str]:
     return {name.strip(): value.strip() for name, colon, value in parts if colon}
 
 
+def _either(fields: Mapping[str, str], *names: str) -> str | None:
+    return next((fields[name] for name in names if fields.get(name)), None)
+
+
+def _seconds(fields: Mapping[str, str], *names: str) -> float | None:
+    """Of a field in milliseconds."""
+    value = number(_either(fields, *names))
+    return None if value is None else value / 1e3
+
+
 # Megatron-LM, Megatron-DeepSpeed and their forks: training_log in megatron/training/training.py.
 _ITERATION = re.compile(r"iteration\s+(\d{1,15})/\s*(\d{1,15}) \|(.*)")
 _ARGUMENT = re.compile(r"\s{0,4}(\w+) \.{2,} (\S.*?)\s*$")
@@ -78,18 +88,16 @@ def _megatron_step(text: str) -> Event | None:
     if found is None:
         return None
     fields = _bars(found[3])
-    loss = [v for k, v in fields.items() if "loss" in k and "scale" not in k]
-    tflops = fields.get("throughput per GPU (TFLOP/s/GPU)") or fields.get("TFLOPs")
-    milliseconds = number(fields.get("elapsed time per iteration (ms)"))
+    losses = (value for name, value in fields.items() if "loss" in name and "scale" not in name)
     return Step(
         iteration=int(found[1]),
         total=int(found[2]),
-        seconds=None if milliseconds is None else milliseconds / 1e3,
-        loss=number(loss[0]) if loss else None,
+        seconds=_seconds(fields, "elapsed time per iteration (ms)"),
+        loss=number(next(losses, None)),
         batch=whole(fields.get("global batch size")),
-        sequence=whole(fields.get("actual seqlen") or fields.get("curriculum seqlen")),
+        sequence=whole(_either(fields, "actual seqlen", "curriculum seqlen")),
         gpu_tokens_per_second=number(fields.get("tokens per gpu per second (tgs)")),
-        gpu_tflops=number(tflops),
+        gpu_tflops=number(_either(fields, "throughput per GPU (TFLOP/s/GPU)", "TFLOPs")),
         nans=whole(fields.get("number of nan iterations")) or 0,
         skipped=whole(fields.get("number of skipped iterations")) or 0,
     )
@@ -216,7 +224,7 @@ def _titan_mesh(text: str) -> Event | None:
     else:
         return None
     values = {name: size.strip() for name, size in sizes.items() if size.strip().isdigit()}
-    world = math.prod(int(size) for name, size in values.items() if name != "ep")
+    world = math.prod(int(size) for size in (values | {"ep": "1"}).values())
     return Setting(values={**values, "world_size": str(world), "framework": "torchtitan"})
 
 
@@ -253,13 +261,10 @@ def _nanotron_step(text: str) -> Event | None:
     if found is None:
         return None
     fields = _bars(found[3])
-    each = number(
-        fields.get("time_per_iteration_ms") or fields.get("elapsed_time_per_iteration_ms")
-    )
     return Step(
         iteration=int(found[1]),
         total=int(found[2]),
-        seconds=None if each is None else each / 1e3,
+        seconds=_seconds(fields, "time_per_iteration_ms", "elapsed_time_per_iteration_ms"),
         loss=number(fields.get("lm_loss")),
         tokens_per_second=number(fields.get("tokens_per_sec")),
         gpu_tokens_per_second=number(fields.get("tokens_per_sec_per_gpu")),

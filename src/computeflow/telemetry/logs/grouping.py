@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 
-from computeflow.telemetry.logs import mllog
-from computeflow.telemetry.logs.clock import time_of
-from computeflow.telemetry.logs.events import Checkpoint, Setting, Step
+from computeflow.telemetry.logs.clock import stamp_of
+from computeflow.telemetry.logs.events import Checkpoint, Event, Setting, Step
 from computeflow.telemetry.logs.frameworks import Parser
 from computeflow.telemetry.logs.reading import read
 
@@ -52,43 +52,54 @@ class Group:
         return [piece for launch in self.launches for piece in launch]
 
 
-def look(path: Path) -> Piece:
-    """Read up to the first step that counts."""
-    parser, settings = Parser(), dict[str, str]()
+@dataclass(slots=True)
+class _Head:
+    """The beginning of a file, up to the first step that counts."""
+
     first: float | None = None
     iteration: int | None = None
-    strong = resumes = False
-    for count, line in enumerate(read(path, [])):
-        if first is None and (stamp := _stamp(line.text)):
-            first = stamp
-        event = parser.event(line.text, line.stream)
-        if isinstance(event, Setting):
-            settings |= event.values
-        elif isinstance(event, Checkpoint) and event.phase == "loaded" and iteration is None:
-            resumes = bool(event.iteration)
-        if isinstance(event, Step) and event.iteration >= 0:
-            iteration = event.iteration if iteration is None else iteration
-            strong = strong or not event.weak
-        if (strong and first is not None) or count > _LOOK_LINES:
+    resumes: bool = False
+    strong: bool = False
+    settings: dict[str, str] = field(default_factory=dict)
+
+    def take(self, text: str, event: Event | None) -> None:
+        self.first = self.first or _time(text)
+        match event:
+            case Setting():
+                self.settings |= event.values
+            case Checkpoint(phase="loaded") if self.iteration is None:
+                self.resumes = bool(event.iteration)
+            case Step() if event.iteration >= 0:
+                self.iteration = event.iteration if self.iteration is None else self.iteration
+                self.strong = self.strong or not event.weak
+
+    @property
+    def job(self) -> tuple[str, ...]:
+        job = tuple(self.settings.get(n, "") for n in ("save", "world_size", "layers", "hidden"))
+        return job if job[0] and job[1] else ()
+
+
+def look(path: Path) -> Piece:
+    parser, head = Parser(), _Head()
+    for line in islice(read(path, []), _LOOK_LINES):
+        head.take(line.text, parser.event(line.text, line.stream))
+        if head.strong and head.first is not None:
             break
     ranked = _RANKED.match(path.as_posix())
-    job = tuple(settings.get(n, "") for n in ("save", "world_size", "layers", "hidden"))
     return Piece(
         path=path,
-        first=first,
+        first=head.first,
         last=_last_time(path),
-        iteration=iteration,
-        job=job if job[0] and job[1] else (),
+        iteration=head.iteration,
+        job=head.job,
         rank=int(ranked[2]) if ranked else None,
-        resumes=resumes,
-        strong=strong,
+        resumes=head.resumes,
+        strong=head.strong,
     )
 
 
-def _stamp(text: str) -> float | None:
-    if mllog.MARK in text:
-        return mllog.time_of(text)
-    stamp = time_of(text)
+def _time(text: str) -> float | None:
+    stamp = stamp_of(text)
     return stamp[0] if stamp else None
 
 
@@ -100,7 +111,7 @@ def _last_time(path: Path) -> float | None:
         size = file.seek(0, 2)
         file.seek(max(0, size - _LOOK_SECONDS_FROM_END))
         lines = file.read(_LOOK_SECONDS_FROM_END).decode("utf-8", "replace").splitlines()
-    return next((stamp for line in reversed(lines) if (stamp := _stamp(line))), None)
+    return next((stamp for line in reversed(lines) if (stamp := _time(line))), None)
 
 
 def group(paths: Sequence[Path]) -> list[Group]:
@@ -134,10 +145,11 @@ def _order(piece: Piece) -> tuple[float, float, str]:
 
 def _continues(one: Sequence[Piece], other: Sequence[Piece]) -> bool:
     """Launches of one run: the same job by its own words, one after the other, taken up again."""
-    if not any(piece.resumes for piece in other):
-        return False
-    job = next((piece.job for piece in one if piece.job), ())
-    if not job or job != next((piece.job for piece in other if piece.job), ()):
+    if not any(piece.resumes for piece in other) or not _job(one) or _job(one) != _job(other):
         return False
     end, start = one[-1].last, other[0].first
     return end is not None and start is not None and start >= end
+
+
+def _job(launch: Sequence[Piece]) -> tuple[str, ...]:
+    return next((piece.job for piece in launch if piece.job), ())

@@ -18,6 +18,13 @@ class _Entry(msgspec.Struct):
     metadata: dict[str, object] | None = None
 
 
+_EVENTS: dict[str, Event] = {
+    "init_start": Launch(),
+    "run_start": Launch(begins=True),
+    "run_stop": Finished(),
+    "eval_start": Evaluation(phase="start"),
+    "eval_stop": Evaluation(phase="end"),
+}
 _DECODER = msgspec.json.Decoder(_Entry)
 
 
@@ -45,18 +52,10 @@ class Events:
         entry = decode(text)
         if entry is None:
             return None
+        if entry.key in _EVENTS:
+            return _EVENTS[entry.key]
         about = entry.metadata or {}
         match entry.key:
-            case "init_start":
-                return Launch()
-            case "run_start":
-                return Launch(begins=True)
-            case "run_stop":
-                return Finished()
-            case "eval_start":
-                return Evaluation(phase="start")
-            case "eval_stop":
-                return Evaluation(phase="end")
             case "eval_accuracy":
                 return Evaluation(phase="end", loss=_float(entry.value))
             case "global_batch_size":

@@ -55,9 +55,12 @@ def read(path: Path, broken: list[str]) -> Iterator[Line]:
         raise InputError(f"{path}: {error.strerror or error}") from None
 
 
+def is_utf16(head: bytes) -> bool:
+    return head[:2] in (b"\xff\xfe", b"\xfe\xff")
+
+
 def _open(path: Path) -> TextIO:
-    head = head_of(path, 4)
-    encoding = "utf-16" if head[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
+    encoding = "utf-16" if is_utf16(head_of(path, 4)) else "utf-8-sig"
     with path.open("rb") as raw:
         zipped = raw.read(2) == b"\x1f\x8b"
     if zipped:
@@ -69,16 +72,15 @@ def _line(number: int, text: str) -> Line:
     text = text.rstrip("\r\n")
     if "\x1b" in text:
         text = _COLOUR.sub("", text)
-    if "\x00" in text:
-        text = text.replace("\x00", "")
+    text = text.replace("\x00", "")
     rank, node, stream = None, "", ""
     for _ in range(_PREFIXES):
         found = _PREFIX.match(text)
         if found is None:
             break
         part = found.groupdict()
-        said = part["rank"] or part["task"] or part["ray"]
-        rank = int(said) if said and len(said) < 7 else rank
+        said = part["rank"] or part["task"] or part["ray"] or ""
+        rank = int(said) if 0 < len(said) < 7 else rank
         node = part["ip"] or part["host"] or node
         stream += found[0].strip()
         text = text[found.end() :]

@@ -61,11 +61,21 @@ class RunLog:
         return self.times.points > 0
 
     @property
+    def is_over(self) -> bool:
+        """Trained to its end: a launch after it is another run's."""
+        return self.finished and self.stepped
+
+    @property
     def trained_steps(self) -> float:
         """Whose time is booked, each once."""
         if self.spread:
             return self.times.steps - self.attempts.steps_repeated
         return self.timeline.trained
+
+    def read_line(self, file: str) -> None:
+        self.lines += 1
+        if file not in self.files:
+            self.files.append(file)
 
     def take(self, event: Event | None, place: Place) -> None:
         moment = None

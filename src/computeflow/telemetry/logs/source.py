@@ -5,17 +5,18 @@ from __future__ import annotations
 import heapq
 import re
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 
 from computeflow.telemetry.lines import head_of
-from computeflow.telemetry.logs import mllog, tables
+from computeflow.telemetry.logs import tables
 from computeflow.telemetry.logs.bandwidth import Benchmark
 from computeflow.telemetry.logs.book import build_ledger
-from computeflow.telemetry.logs.clock import YEAR, time_of, with_year
+from computeflow.telemetry.logs.clock import LineClock
 from computeflow.telemetry.logs.events import Event, Launch, Place, Setting, Step
 from computeflow.telemetry.logs.frameworks import Parser
 from computeflow.telemetry.logs.grouping import Group, Piece, group
-from computeflow.telemetry.logs.reading import Line, read
+from computeflow.telemetry.logs.reading import Line, is_utf16, read
 from computeflow.telemetry.logs.run_log import RunLog
 from computeflow.telemetry.observed import Asked, Observed
 
@@ -31,6 +32,7 @@ _MARKS = re.compile(
 _BENCHMARKS = re.compile(
     rb"# +size +count +type|# nThread \d+ nGpus \d+ minBytes|\d data size: [\d.]+ GB\s"
 )
+_Dated = tuple[float, Piece, Line, tuple[float, bool] | None]
 
 
 class LogSource:
@@ -38,18 +40,15 @@ class LogSource:
 
     def recognises(self, path: Path, head: bytes) -> bool:
         """By a mark of some framework in its first megabyte: scripts print much before it starts."""
-        if b"\x00" in head[:512] and head[:2] not in (b"\xff\xfe", b"\xfe\xff"):
-            return False
-        if head[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        if is_utf16(head):
             head = head.decode("utf-16", "replace").encode()
+        elif b"\x00" in head[:512]:
+            return False
         if tables.is_trainer_state(head) or tables.is_metrics_csv(head):
             return True
         if head.lstrip()[:1] == b"{" and b"{'" not in head[:2]:  # JSON is of other kinds
             return bool(_MARKS.match(head))
-        if _MARKS.search(head) or _BENCHMARKS.search(head):
-            return True
-        further = head_of(path, _LOOK_FURTHER)
-        return bool(_MARKS.search(further) or _BENCHMARKS.search(further))
+        return _is_marked(head) or _is_marked(head_of(path, _LOOK_FURTHER))
 
     def observe(self, paths: Sequence[Path], asked: Asked) -> list[Observed]:
         logs: list[Path] = []
@@ -74,11 +73,15 @@ class LogSource:
         return found
 
 
+def _is_marked(text: bytes) -> bool:
+    return bool(_MARKS.search(text) or _BENCHMARKS.search(text))
+
+
 def _benchmark(path: Path) -> Observed:
     broken: list[str] = []
     benchmark = Benchmark(str(path))
     benchmark.read(_raw(path, broken))
-    facts = benchmark.told()
+    facts = benchmark.facts()
     if not facts.rows:
         broken.append(f"{path}: a benchmark's header without figures")
     if benchmark.more:
@@ -127,33 +130,29 @@ def _observe(run: Group, asked: Asked) -> list[Observed]:
 def _read_launch(
     launch: Sequence[Piece], logs: list[RunLog], asked: Asked, broken: list[str], strong: bool
 ) -> None:
-    """Rotated files one after the other; files of ranks side by side, by their times."""
     parsers = {piece.path: Parser() for piece in launch}
-    lines = (
-        heapq.merge(*(_dated(piece, broken) for piece in launch), key=lambda item: item[0])
-        if any(piece.rank is not None for piece in launch)
-        else (item for piece in launch for item in _dated(piece, broken))
-    )
-    for now, piece, line, stamp in lines:
-        if (asked.start is not None and now < asked.start) or (
-            asked.end is not None and now > asked.end
-        ):
+    for now, piece, line, stamp in _lines_of(launch, broken):
+        if not asked.covers(now):
             continue
-        log = logs[-1]
-        if str(piece.path) not in log.files:
-            log.files.append(str(piece.path))
-        log.lines += 1
-        event = parsers[piece.path].event(line.text, line.stream)
-        if isinstance(event, Step) and event.weak and strong:
+        log, parser = logs[-1], parsers[piece.path]
+        log.read_line(str(piece.path))
+        event = parser.event(line.text, line.stream)
+        if strong and isinstance(event, Step) and event.weak:
             event = None
-        if event is None and stamp is None:
-            continue
-        if log.finished and log.stepped and _launches(event):
+        if log.is_over and _launches(event):
             logs.append(log := RunLog())
             log.files.append(str(piece.path))
-        log.take(event, _place(piece, line, stamp))
-        framework = parsers[piece.path].framework
-        log.settings.framework = framework or log.settings.framework
+        if event is not None or stamp is not None:
+            log.take(event, _place(piece, line, stamp))
+            log.settings.framework = parser.framework or log.settings.framework
+
+
+def _lines_of(launch: Sequence[Piece], broken: list[str]) -> Iterator[_Dated]:
+    """Rotated files one after the other; files of ranks side by side, by their times."""
+    files = [_dated(piece, broken) for piece in launch]
+    if any(piece.rank is not None for piece in launch):
+        return heapq.merge(*files, key=lambda item: item[0])
+    return chain.from_iterable(files)
 
 
 def _launches(event: Event | None) -> bool:
@@ -168,34 +167,12 @@ def _place(piece: Piece, line: Line, stamp: tuple[float, bool] | None) -> Place:
                  seconds=seconds, dated=dated)  # fmt: skip
 
 
-def _dated(
-    piece: Piece, broken: list[str]
-) -> Iterator[tuple[float, Piece, Line, tuple[float, bool] | None]]:
+def _dated(piece: Piece, broken: list[str]) -> Iterator[_Dated]:
     """Lines with the time that they were written at or after, and their own time."""
-    now, years, last = 0.0, 0.0, None
-    year_known = False
+    clock = LineClock()
     for line in read(piece.path, broken):
-        text = line.text
-        stamp: tuple[float, bool] | None
-        if mllog.MARK in text:
-            at = mllog.time_of(text)
-            stamp = None if at is None else (at, True)
-        else:
-            stamp = time_of(text)
-        if stamp is not None and not stamp[1]:
-            if year_known:
-                stamp = (with_year(stamp[0], now), True)
-            else:
-                seconds = stamp[0] + years
-                if last is not None and seconds < last - YEAR / 2:
-                    years += YEAR
-                    seconds += YEAR
-                stamp, last = (seconds, False), seconds
-        elif stamp is not None:
-            year_known = True
-        if stamp is not None:
-            now = max(now, stamp[0])
-        yield now, piece, line, stamp
+        stamp = clock.take(line.text)
+        yield clock.now, piece, line, stamp
 
 
 def _summaries(

@@ -141,38 +141,42 @@ class Timeline:
         """
         self.flush()
         self._learn_first(steps)
-        by_steps = False
+        moment, by_steps = self._end_of(steps, seconds, moment)
         if moment is None:
-            if seconds is None:
-                if self.offset is None or self.seen <= self.cursor:
-                    self._untimed += steps or 1
-                    return None
-                moment = self.seen
-            else:
-                known = math.fsum(s for s in self._items.values() if s)
-                moment = self.cursor + (steps or 1) * seconds + known
-                by_steps = moment > self.seen
-                moment = max(moment, self.seen)
+            self._untimed += steps or 1
+            return None
         self.trained += self._untimed * (1 - again)
         self._untimed = 0
         span = max(0.0, moment - self.cursor)
         self.cursor = max(self.cursor, moment)
         self.seen = max(self.seen, self.cursor)
+        timed = None if seconds is None else (seconds, 0.0)
         if self._fresh:
             self._fresh = False
             self._first = _First(span, steps, seconds, again, self._begun, self.phase, by_steps)
-            self._items.clear()
-            if len(self._usual) >= _FEW:
-                self._settle()
-            return (seconds, 0.0) if seconds is not None else None
-        steps = max(1, steps or 1)
-        busy, stalled = self._divide(span, steps, seconds)
+        else:
+            steps = max(1, steps or 1)
+            busy, stalled = self._divide(span, steps, seconds)
+            self._last = (busy, steps, again)
+            self._usual.append(busy / steps)
+            timed = (seconds if seconds is not None else busy / steps), stalled
         self._items.clear()
-        self._last = (busy, steps, again)
-        self._usual.append(busy / steps)
-        if self._first and len(self._usual) >= _FEW:
+        if len(self._usual) >= _FEW:
             self._settle()
-        return (seconds if seconds is not None else busy / steps), stalled
+        return timed
+
+    def _end_of(
+        self, steps: int | None, seconds: float | None, moment: float | None
+    ) -> tuple[float | None, bool]:
+        """When an interval ends, and whether only the stated step time says so."""
+        if moment is not None:
+            return moment, False
+        if seconds is None:
+            passed = self.offset is not None and self.seen > self.cursor
+            return (self.seen if passed else None), False
+        paused = math.fsum(pause for pause in self._items.values() if pause)
+        end = self.cursor + (steps or 1) * seconds + paused
+        return max(end, self.seen), end > self.seen
 
     def _learn_first(self, steps: int | None) -> None:
         """The first interval of a log that starts in the middle has as many steps as the second."""
@@ -192,36 +196,44 @@ class Timeline:
             stated = steps * seconds + self._owed
             busy = min(span, stated)
             self._owed = min(stated - busy, _COARSE)
-        rest = span - busy
         usual, spread = self._usual_step()
-        known_usual = len(self._usual) >= _FEW
-        for (account, _), known in self._items.items():
-            if known:
-                from_rest = min(known, rest)
-                # A stated step time holds it or not: what exceeds the usual tells.
-                room = busy - steps * usual if known_usual else 0.0
-                room = busy if seconds is None else max(0.0, room)
-                from_busy = min(known - from_rest, room)
-                rest, busy = rest - from_rest, busy - from_busy
-                self._book(account, from_rest + from_busy)
-        excess = busy - steps * usual if known_usual else 0.0
-        causes = {account for account, _ in self._items}
+        usual_busy = steps * usual if len(self._usual) >= _FEW else math.inf
+        # A stated step time holds a pause or not: what exceeds the usual tells.
+        floor = 0.0 if seconds is None else usual_busy
+        busy, rest = self._book_known(busy, span - busy, floor)
+        excess = max(0.0, busy - usual_busy)
         vague = {account for (account, _), known in self._items.items() if known is None}
+        if len(vague) == 1:
+            limit = steps * max(0.02 * usual, 4.5 * spread)
+            return busy - self._book_vague(vague.pop(), rest, excess, limit), 0.0
         stalled = 0.0
-        only = next(iter(vague)) if len(vague) == 1 else ""
-        if only:
-            self._book(only, rest)
-            rest = 0.0
-        if only and len(causes) == 1 and excess > steps * max(0.02 * usual, 4.5 * spread):
-            self._book(only, excess)
-            busy -= excess
-        elif not causes and _is_stall(excess, usual):
+        if not self._items and _is_stall(excess, usual):
             self._book("unexplained", excess)
             busy, stalled = busy - excess, excess
         if not vague and _is_stall(rest, usual or busy / steps):
             stalled += rest
         self._book("unexplained", rest)
         return busy, stalled
+
+    def _book_vague(self, account: str, rest: float, excess: float, limit: float) -> float:
+        """A pause of unknown length takes the rest; and of the steps' time what exceeds usual ones,
+        where nothing else happened. That part is given back.
+        """
+        self._book(account, rest)
+        alone = all(other == account for other, _ in self._items)
+        part = excess if alone and excess > limit else 0.0
+        self._book(account, part)
+        return part
+
+    def _book_known(self, busy: float, rest: float, floor: float) -> tuple[float, float]:
+        """Pauses of known length: out of the rest, then out of what steps have above `floor`."""
+        for (account, _), known in self._items.items():
+            if known:
+                from_rest = min(known, rest)
+                from_busy = min(known - from_rest, max(0.0, busy - floor))
+                rest, busy = rest - from_rest, busy - from_busy
+                self._book(account, from_rest + from_busy)
+        return busy, rest
 
     def _usual_step(self) -> tuple[float, float]:
         if not self._usual:
@@ -237,12 +249,7 @@ class Timeline:
         first, self._first = self._first, None
         if first is None:
             return
-        usual = self._usual_step()[0] if self._usual else None
-        steps, each = first.steps or 1, first.seconds
-        if each is None:
-            each = usual if usual is not None else (first.span / steps if first.begun else 0.0)
-        if usual is not None and each > WARM * usual:
-            each = usual
+        steps, each = first.steps or 1, self._seconds_of(first)
         busy = min(first.span, steps * each)
         if each:  # a log that starts in the middle has only the end of its first interval
             self.trained += busy / each * (1 - first.again)
@@ -253,6 +260,16 @@ class Timeline:
             self.settled[-1] += first.span - busy
         else:
             self.settled.append(first.span - busy)
+
+    def _seconds_of(self, first: _First) -> float:
+        """Of one of its steps, without what it warmed up."""
+        stated = first.seconds
+        if self._usual:
+            usual, _ = self._usual_step()
+            return usual if stated is None or stated > WARM * usual else stated
+        if stated is None:
+            return first.span / (first.steps or 1) if first.begun else 0.0
+        return stated
 
     def flush(self) -> None:
         """Book the interval held back for the timers printed after it."""

@@ -66,13 +66,17 @@ class TimerLines:
             values = {n.strip(): _float(v) for n, colon, v in pairs if colon}
             return _timers("one", values)
         if "across ranks (ms):" in text:
-            if len(self._open) >= _STREAMS:
-                self._open.clear()
-                self._ranks.clear()
-            self._open[stream] = ("all" if "times across" in text else "lines", _FOREIGN)
+            self._begin(stream, "all" if "times across" in text else "lines")
             return None
-        if stream not in self._open:
-            return None
+        return self._go_on(text, stream) if stream in self._open else None
+
+    def _begin(self, stream: str, form: str) -> None:
+        if len(self._open) >= _STREAMS:
+            self._open.clear()
+            self._ranks.clear()
+        self._open[stream] = (form, _FOREIGN)
+
+    def _go_on(self, text: str, stream: str) -> Timers | None:
         form, left = self._open[stream]
         event = _of_lines(text) if form == "lines" else self._of_ranks(text, stream)
         if event is None:
