@@ -63,32 +63,23 @@ class Blame:
     """Faults without a node or a time: they cannot be joined."""
 
 
+_Faults = dict[str, list[tuple[float, Happening]]]
+
+
 def blame(jobs: Iterable[Job], happenings: Iterable[Happening], *, within: float = WITHIN) -> Blame:
     """Happenings that name a job themselves are its end, not its cause, and are not taken."""
-    faults: dict[str, list[tuple[float, Happening]]] = {}
-    unplaced = 0
-    for event in happenings:
-        if not event.fault or event.job:
-            continue
-        if event.seconds is None or not event.node:
-            unplaced += 1
-        else:
-            faults.setdefault(short_name(event.node), []).append((event.seconds, event))
-    for events in faults.values():
-        events.sort(key=lambda pair: pair[0])
+    faults, unplaced = _by_place(one for one in happenings if one.fault and not one.job)
     found, failed, chance = [], 0, 0.0
     for job in jobs:
         if job.outcome != "failed" or job.start is None or job.end is None or not job.nodes:
             continue
         failed += 1
         during = _during(job, faults)
-        if during:
-            length = max(job.end - job.start, 1.0)
-            chance += 1.0 - (1.0 - min(within / length, 1.0)) ** len(during)
-        first = min((pair for pair in during if pair[0] >= job.end - within),
-                    key=lambda pair: pair[0], default=None)  # fmt: skip
-        if first is not None:
-            found.append(_blamed(job, first[1]))
+        length = max(job.end - job.start, 1.0)
+        chance += 1.0 - (1.0 - min(within / length, 1.0)) ** len(during)
+        late = [pair for pair in during if pair[0] >= job.end - within]
+        if late:
+            found.append(_blamed(job, min(late, key=_when)[1]))
     found.sort(key=lambda one: (-one.gpu_seconds, one.job))
     return Blame(
         jobs=tuple(found), nodes=_by_node(found), failed=failed, by_chance=chance,
@@ -96,16 +87,32 @@ def blame(jobs: Iterable[Job], happenings: Iterable[Happening], *, within: float
     )  # fmt: skip
 
 
-def _during(
-    job: Job, faults: dict[str, list[tuple[float, Happening]]]
-) -> list[tuple[float, Happening]]:
+def _by_place(happenings: Iterable[Happening]) -> tuple[_Faults, int]:
+    """By node, in order of time; and how many have no node or no time."""
+    faults: _Faults = {}
+    unplaced = 0
+    for event in happenings:
+        if event.seconds is None or not event.node:
+            unplaced += 1
+        else:
+            faults.setdefault(short_name(event.node), []).append((event.seconds, event))
+    for events in faults.values():
+        events.sort(key=_when)
+    return faults, unplaced
+
+
+def _when(pair: tuple[float, Happening]) -> float:
+    return pair[0]
+
+
+def _during(job: Job, faults: _Faults) -> list[tuple[float, Happening]]:
     """Faults on the job's nodes while it ran."""
     assert job.start is not None and job.end is not None
     found = []
     for node in node_names(job.nodes):
         events = faults.get(node, [])
-        low = bisect.bisect_left(events, job.start, key=lambda pair: pair[0])
-        high = bisect.bisect_right(events, job.end, key=lambda pair: pair[0])
+        low = bisect.bisect_left(events, job.start, key=_when)
+        high = bisect.bisect_right(events, job.end, key=_when)
         found += events[low:high]
     return found
 

@@ -116,20 +116,22 @@ class Rows:
         self, job: str, outcome: Outcome, start: float, end: float, joules: float, *, own: bool
     ) -> None:
         """A step of the attempt added last; `own`: one that the job launched, no batch script."""
-        last = len(self) - 1
         if job != self._last:  # its job's line could not be read
             return
-        energy = self.numbers["joules"]
-        if not math.isnan(joules) and not self._job_energy:
-            energy[last] = joules + (0.0 if math.isnan(energy[last]) else energy[last])
-        if not own or math.isnan(start):
-            return
+        if not self._job_energy and not math.isnan(joules):
+            energy = self.numbers["joules"]
+            energy[-1] = joules + (0.0 if math.isnan(energy[-1]) else energy[-1])
+        if own and not math.isnan(start):
+            self._extend(start, end, failed=outcome == "failed")
+
+    def _extend(self, start: float, end: float, *, failed: bool) -> None:
+        """The attempt reaches to this step's end; between a failed step and the next, GPUs waited."""
         self.steps_seen = True
         if self._reach_failed and start > self._reach:
-            self.gaps.append((last, self._reach, start))
+            self.gaps.append((len(self) - 1, self._reach, start))
         reach = math.inf if math.isnan(end) else end
         if reach >= self._reach:
-            self._reach, self._reach_failed = reach, outcome == "failed" and reach < math.inf
+            self._reach, self._reach_failed = reach, failed and reach < math.inf
 
     def finish(self) -> tuple[Jobs, int]:
         """The attempts without repeats (two exports that overlap), and how many repeats there were."""

@@ -70,8 +70,12 @@ def read_sacct(path: Path, rows: Rows) -> None:
             _sacct_line(line.split("|"), columns, rows)
 
 
+_MAX_LINES = 200
+"""Of a record of scontrol."""
+
+
 class _Columns:
-    """Where each field stands in a line of sacct."""
+    """Where each field stands in a line of sacct; -1: it does not."""
 
     def __init__(self, line: str, path: Path) -> None:
         names = line.lower().split("|")
@@ -91,18 +95,19 @@ class _Columns:
 
 
 def _sacct_line(cells: list[str], at: _Columns, rows: Rows) -> None:
-    if len(cells) != at.width or not (job := cells[at.job]):
+    broken = len(cells) != at.width
+    cells = [*cells, ""]  # at -1: what a field that is not there says
+    if broken or not (job := cells[at.job]):
         rows.broken += 1
         return
     state = state_of(cells[at.state])
     start = unix_seconds(cells[at.start])
-    end = unix_seconds(cells[at.end]) if at.end >= 0 else NAN
-    took = duration_seconds(cells[at.elapsed]) if at.elapsed >= 0 else NAN
+    end, took = unix_seconds(cells[at.end]), duration_seconds(cells[at.elapsed])
     if outcome_of(state) == "running":
         end = NAN
     elif math.isnan(end):
         end = start + took
-    joules = joules_of(cells[at.joules]) if at.joules >= 0 else NAN
+    joules = joules_of(cells[at.joules])
     base, dot, step = job.partition(".")
     if dot:
         rows.step(base, outcome_of(state), start, end, joules, own=step[:1].isdigit())
@@ -111,11 +116,8 @@ def _sacct_line(cells: list[str], at: _Columns, rows: Rows) -> None:
     rows.zoneless = True
     rows.add(
         base, state=state, gpus=gpus, start=start, end=end, took=took, joules=joules,
-        submit=unix_seconds(cells[at.submit]) if at.submit >= 0 else NAN,
-        user=cells[at.user] if at.user >= 0 else "",
-        team=cells[at.team] if at.team >= 0 else "",
-        name=cells[at.name] if at.name >= 0 else "",
-        nodes=without_none(cells[at.nodes]) if at.nodes >= 0 else "",
+        submit=unix_seconds(cells[at.submit]), user=cells[at.user], team=cells[at.team],
+        name=cells[at.name], nodes=without_none(cells[at.nodes]),
     )  # fmt: skip
 
 
@@ -145,10 +147,11 @@ def _records(path: Path) -> Iterator[str]:
     """The text of a job or a node; one begins where a line begins with its name."""
     parts: list[str] = []
     for line in read_lines(path):
-        if is_scontrol(line) and not line[:1].isspace() and parts:
+        named = is_scontrol(line)
+        if parts and named and not line[:1].isspace():
             yield "\n".join(parts)
             parts = []
-        if line.strip() and len(parts) < 200 and (parts or is_scontrol(line)):
+        if line.strip() and (named if not parts else len(parts) < _MAX_LINES):
             parts.append(line[:4096])
     if parts:
         yield "\n".join(parts)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import islice, zip_longest
 from pathlib import Path
 from statistics import median
 
@@ -18,6 +20,7 @@ _NUMBER = re.compile(r"(\d+)")
 _CELSIUS = re.compile(r"(\d{1,6}) C|--")
 _VERDICT = re.compile(r"\s*GPU (\d{1,6}): (OK|FAULTY)")
 _MOST_GPUS = 256
+_MAX_SPEEDS = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,51 +72,58 @@ class GpuBurnSource:
         )  # fmt: skip
 
 
+@dataclass(slots=True)
+class _Gpu:
+    name: str = ""
+    uuid: str = ""
+    verdict: str = ""
+    speeds: list[float] = field(default_factory=list)
+    errors: int = 0
+    most_celsius: float | None = None
+
+    def show(self, gigaflops: str | None, errors: str | None, celsius: str | None) -> None:
+        speed = float(gigaflops or 0) * 1e9
+        if speed and len(self.speeds) < _MAX_SPEEDS:
+            self.speeds.append(speed)
+        self.errors = max(self.errors, int((errors or "0")[:18]))
+        if celsius:
+            self.most_celsius = max(self.most_celsius or 0.0, float(celsius))
+
+
 def _read(path: Path) -> Burn:
-    names: dict[int, tuple[str, str]] = {}
-    verdicts: dict[int, str] = {}
-    speeds: dict[int, list[float]] = {}
-    errors: dict[int, int] = {}
-    heat: dict[int, float] = {}
+    gpus: defaultdict[int, _Gpu] = defaultdict(_Gpu)
     for line in read_lines(path):
         if found := _GPU.match(line):
-            names[int(found[1])] = (found[2], found[3])
+            gpus[int(found[1])].name, gpus[int(found[1])].uuid = found[2], found[3]
         elif found := _VERDICT.match(line):
-            verdicts[int(found[1])] = found[2]
-        for shown in _parts(line):
-            for gpu, text in enumerate(_FLOPS.findall(shown[0])[:_MOST_GPUS]):
-                if float(text) and len(speeds.setdefault(gpu, [])) < 10_000:
-                    speeds[gpu].append(float(text) * 1e9)
-            for gpu, text in enumerate(_NUMBER.findall(shown[1])[:_MOST_GPUS]):
-                errors[gpu] = max(errors.get(gpu, 0), int(text[:18]))
-            for gpu, text in enumerate(_CELSIUS.findall(shown[2])[:_MOST_GPUS]):
-                if text:
-                    heat[gpu] = max(heat.get(gpu, 0.0), float(text))
-    found_gpus = sorted(names.keys() | verdicts.keys() | speeds.keys() | errors.keys())
-    if not found_gpus:
+            gpus[int(found[1])].verdict = found[2]
+        for state in _states(line):
+            for number, figures in enumerate(islice(zip_longest(*state), _MOST_GPUS)):
+                gpus[number].show(*figures)
+    if not gpus:
         raise InputError(f"{path}: not the output of gpu_burn")
-    usual = {gpu: median(values) for gpu, values in speeds.items() if values}
+    usual = {number: median(gpu.speeds) for number, gpu in gpus.items() if gpu.speeds}
     middle = median(usual.values()) if usual else 0.0
     return Burn(
         path=str(path),
         gpus=tuple(
             Burned(
-                gpu=gpu, name=names.get(gpu, ("", ""))[0], uuid=names.get(gpu, ("", ""))[1],
-                flops_per_second=usual.get(gpu),
-                of_median=usual[gpu] / middle if gpu in usual else None,
-                errors=errors.get(gpu, 0), most_celsius=heat.get(gpu),
-                verdict=verdicts.get(gpu, ""),
+                gpu=number, name=gpu.name, uuid=gpu.uuid, flops_per_second=usual.get(number),
+                of_median=usual[number] / middle if number in usual else None,
+                errors=gpu.errors, most_celsius=gpu.most_celsius, verdict=gpu.verdict,
             )
-            for gpu in found_gpus[:_MOST_GPUS]
+            for number, gpu in sorted(gpus.items())[:_MOST_GPUS]
         ),
     )  # fmt: skip
 
 
-def _parts(line: str) -> list[tuple[str, str, str]]:
-    """Each state that was shown: speeds, errors, temperatures; many may share a line."""
-    shown = []
+def _states(line: str) -> Iterator[tuple[list[str], list[str], list[str]]]:
+    """Each state that was shown: speeds, errors, temperatures by GPU; many may share a line."""
     for piece in line.split("proc'd:")[1:]:
         speeds, _, rest = piece.partition("errors:")
         errors, _, heat = rest.partition("temps:")
-        shown.append((speeds, errors.partition("(")[0], heat.rpartition("C")[0] + "C"))
-    return shown
+        yield (
+            _FLOPS.findall(speeds),
+            _NUMBER.findall(errors.partition("(")[0]),
+            _CELSIUS.findall(heat.rpartition("C")[0] + "C"),
+        )

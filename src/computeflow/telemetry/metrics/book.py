@@ -38,27 +38,30 @@ def book(lines: Sequence[Timeline]) -> tuple[Ledger | None, str]:
         return None, "nobody held a GPU: no label names a job or pod, no memory in use, no activity"
     entries = [entry for line in kept for entry in _entries(line, end - start)]
     whole = math.fsum(entry.gpu_seconds for entry in entries)
-    unavailable = dict.fromkeys(_IN_COMPUTE, _NOT_TOLD) | {"compute.model": "the model's FLOPs"}
-    if any(not line.known.all() for line in kept):
-        unavailable["idle"] = _HOLDER
-    if any(entry.joules is None and entry.account != "unexplained" for entry in entries):
-        unavailable["joules"] = f"power throughout: {NEEDED['power']}"
-    elif any(entry.joules is None for entry in entries):
-        unavailable["joules"] = "samples throughout the window"
-    return (
-        Ledger(
-            gpus=len(kept),
-            wall_seconds=whole / len(kept),
-            entries=tuple(_summed(entries)),
-            basis="measured",
-            window=Window(
-                label="held time in the samples' window", start_seconds=start, end_seconds=end
-            ),
-            unavailable=unavailable,
-            fell_to=dict.fromkeys(_IN_COMPUTE, "compute"),
+    ledger = Ledger(
+        gpus=len(kept),
+        wall_seconds=whole / len(kept),
+        entries=tuple(_summed(entries)),
+        basis="measured",
+        window=Window(
+            label="held time in the samples' window", start_seconds=start, end_seconds=end
         ),
-        "",
+        unavailable=_unavailable(kept, entries),
+        fell_to=dict.fromkeys(_IN_COMPUTE, "compute"),
     )
+    return ledger, ""
+
+
+def _unavailable(lines: Sequence[Timeline], entries: Sequence[Entry]) -> dict[str, str]:
+    missing = dict.fromkeys(_IN_COMPUTE, _NOT_TOLD) | {"compute.model": "the model's FLOPs"}
+    if not all(line.known.all() for line in lines):
+        missing["idle"] = _HOLDER
+    blank = {entry.account for entry in entries if entry.joules is None}
+    if blank - {"unexplained"}:
+        missing["joules"] = f"power throughout: {NEEDED['power']}"
+    elif blank:
+        missing["joules"] = "samples throughout the window"
+    return missing
 
 
 def _entries(line: Timeline, window: float) -> list[Entry]:

@@ -31,14 +31,10 @@ def happenings(fleet: Fleet, lines: Sequence[Timeline]) -> tuple[list[Happening]
         found += _grown(fleet, device)
     left_out = 0
     for line in lines:
-        for reason, flags in (reason_flags(line) or {}).items():
-            runs = _joined(stretches(line, flags)) if line.timed else []
-            left_out += max(len(runs) - _MOST_OF_ONE, 0)
-            for start, seconds in runs[:_MOST_OF_ONE]:
-                found.append(
-                    _happening(fleet, line.device, start, f"throttled: {reason}",
-                               f"for {format_seconds(seconds)}", fault=reason not in SETTINGS)
-                )  # fmt: skip
+        if line.timed:
+            throttled, more = _throttled(fleet, line)
+            found += throttled
+            left_out += more
     found.sort(key=lambda one: (one.seconds is not None, one.seconds or 0.0, one.node, one.gpu))
     faults = [one for one in found if one.fault][:MOST]
     rest = [one for one in found if not one.fault][: MOST - len(faults)]
@@ -46,6 +42,21 @@ def happenings(fleet: Fleet, lines: Sequence[Timeline]) -> tuple[list[Happening]
     kept = {id(one) for one in (*faults, *rest)}
     words = [f"{left_out:,} happenings beyond the first {MOST:,}"] if left_out else []
     return [one for one in found if id(one) in kept], words
+
+
+def _throttled(fleet: Fleet, line: Timeline) -> tuple[list[Happening], int]:
+    """When a reason held the clock down; and how many more times it did."""
+    found: list[Happening] = []
+    left_out = 0
+    for reason, flags in (reason_flags(line) or {}).items():
+        runs = _joined(stretches(line, flags))
+        left_out += max(len(runs) - _MOST_OF_ONE, 0)
+        found += [
+            _happening(fleet, line.device, start, f"throttled: {reason}",
+                       f"for {format_seconds(seconds)}", fault=reason not in SETTINGS)
+            for start, seconds in runs[:_MOST_OF_ONE]
+        ]  # fmt: skip
+    return found, left_out
 
 
 def _joined(runs: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:

@@ -17,9 +17,9 @@ profiler recorded but that move nothing (at the ends of the pipeline) join nobod
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from graphlib import CycleError, TopologicalSorter
 
 from computeflow.errors import InputError
 from computeflow.telemetry.whatif.trace import Pattern
@@ -127,30 +127,34 @@ class _Builder:
         """The k-th message of a direction belongs to the k-th computation of that direction."""
         direction, side = kind.split("-")
         work = self._numbered(stage.of(f"{direction}-compute"))
-        p = self.pattern
-        if side == "recv":
-            last = max(p.start[op] for op in work)
-            real = [op for op in stage.of(kind) if p.start[op] <= last + _CLOCKS]
-        else:
-            first = min(p.end[op] for op in work)
-            real = [op for op in stage.of(kind) if p.end[op] >= first - _CLOCKS]
+        real = self._moving(stage.of(kind), work, received=side == "recv")
         missing = len(work) - len(real)
-        if real and (missing not in (0, 1) or (missing and number not in (0, p.stages - 1))):
+        at_an_end = number in (0, self.pattern.stages - 1)
+        if real and missing not in ((0, 1) if at_an_end else (0,)):
             raise InputError(
                 f"stage {number}: {len(real)} {kind} for {len(work)} {direction} computations"
             )
         skipped = missing if side == "recv" and real else 0  # a first one that nobody sent
-        moving = self.sent.setdefault((kind, number), [])
         for place, op in enumerate(real, skipped):
             if side == "send":
                 self.before[op].append(work[place])
             else:
                 self.before[work[place]].append(op)
-                if place:
-                    self.before[op].append(work[place - 1])
-            if self._has_peer(kind, work[place]):
-                moving.append(op)
-        self.meets += [[op] for op in stage.of(kind) if op not in set(moving)]
+                self.before[op] += work[max(place - 1, 0) : place]
+        with_peer = [
+            op for place, op in enumerate(real, skipped) if self._has_peer(kind, work[place])
+        ]
+        self.sent[kind, number] = with_peer
+        self.meets += [[op] for op in stage.of(kind) if op not in set(with_peer)]
+
+    def _moving(self, messages: list[int], work: list[int], *, received: bool) -> list[int]:
+        """Without those that no computation of the stage waits for or gives."""
+        p = self.pattern
+        if received:
+            last = max(p.start[op] for op in work)
+            return [op for op in messages if p.start[op] <= last + _CLOCKS]
+        first = min(p.end[op] for op in work)
+        return [op for op in messages if p.end[op] >= first - _CLOCKS]
 
     def _numbered(self, ops: list[int]) -> list[int]:
         return sorted(ops, key=lambda op: int(self.pattern.number[op]))
@@ -238,23 +242,16 @@ class _Builder:
         return joined and self.pattern.optype[ops[0]] in ACROSS_REPLICAS
 
     def _sorted(self, of: dict[int, int], meetings: list[list[int]]) -> list[int]:
-        needs = [{of[w] for op in ops for w in self.before[op]} for ops in meetings]
-        after: list[list[int]] = [[] for _ in meetings]
-        for place, needed in enumerate(needs):
-            for other in needed:
-                after[other].append(place)
-        left = [len(needed) for needed in needs]
-        ready = deque(place for place, count in enumerate(left) if not count)
-        order = []
-        while ready:
-            order.append(place := ready.popleft())
-            for other in after[place]:
-                left[other] -= 1
-                if not left[other]:
-                    ready.append(other)
-        if len(order) < len(meetings):
-            raise InputError("operations wait for each other in a circle: not one program's order")
-        return order
+        needs = {
+            place: {of[wait] for op in ops for wait in self.before[op]}
+            for place, ops in enumerate(meetings)
+        }
+        try:
+            return list(TopologicalSorter(needs).static_order())
+        except CycleError:
+            raise InputError(
+                "operations wait for each other in a circle: not one program's order"
+            ) from None
 
 
 def _towards(kind: str) -> int:
