@@ -45,11 +45,11 @@ demo: $(STAMP)  ## probe this machine, plan a job, audit a real recording with f
 
 test: $(STAMP) lint  ## lint, types and the tests that start nothing big
 	@echo "[test] pytest"
-	@$(BIN)/python -m pytest -n 2 -m 'not live'
+	@$(BIN)/python -m pytest -n 2 --dist loadfile -m 'not live'
 
 live: $(STAMP)  ## the tests with real servers, browsers, Ray and training
 	@echo "[live] pytest"
-	@$(BIN)/python -m pytest -n 2 -m live -rs
+	@$(BIN)/python -m pytest -n 2 --dist loadfile -m live -rs
 
 lint: $(STAMP)
 	@echo "[test] ruff, mypy"

@@ -296,24 +296,28 @@ def test_prices_stand_with_their_dates_and_how_many_are_old() -> None:
     assert f"{len(dates)} of {len(dates)} old" in " ".join(decision_table(found, later).notes)
 
 
+SMALL = ["build", "llama-2-7b", "--on", "h100-sxm:64", "--tokens", "2T", "--seq-len", "4096",
+         "--next", "none", "--draws", "50"]  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["build", "llama-3.1-70b", "--set", "busy=2"], "busy"),
+        ([*SMALL, "--set", "busy=2"], "busy"),
         (["build", "llama-3.1-70b", "--set", "busy"], "NAME=VALUE"),
-        (["build", "llama-3.1-70b", "--set", "busy=much"], "much"),
-        (["build", "llama-3.1-70b", "--set", "pue=nan"], "pue"),
+        ([*SMALL, "--set", "busy=much"], "much"),
+        ([*SMALL, "--set", "pue=nan"], "pue"),
         (["build", "llama-3.1-70b", "--on", "h100-sxm"], "accelerator:count"),
         (["build", "lama-3.1-70b"], "llama-3.1-70b"),
         (["build", "llama-3.1-70b", "--next", "h100-pcie"], "server price"),
         (["build", "llama-3.1-405b", "--on", "h100-sxm:8"], "leanest layout needs 115 GB"),
         (["build", "llama-3.1-70b", "--tokens", "0"], "tokens"),
         (["build", "llama-3.1-70b", "--tokens", "1e300"], "tokens"),
-        (["build", "llama-3.1-70b", "--set", "busy=0"], "busy"),
-        (["build", "llama-3.1-70b", "--set", "pue=0.1"], "pue"),
-        (["build", "llama-3.1-70b", "--set", "life_years=1e300"], "life_years"),
-        (["build", "llama-3.1-70b", "--set", "on_demand_usd=0"], "on_demand_usd"),
-        (["build", "llama-3.1-70b", "--set", "rent_trend=-1"], "rent_trend"),
+        ([*SMALL, "--set", "busy=0"], "busy"),
+        ([*SMALL, "--set", "pue=0.1"], "pue"),
+        ([*SMALL, "--set", "life_years=1e300"], "life_years"),
+        ([*SMALL, "--set", "on_demand_usd=0"], "on_demand_usd"),
+        ([*SMALL, "--set", "rent_trend=-1"], "rent_trend"),
         (["build", "llama-3.1-70b", "--today", "soon"], "--today"),
         (["build", "--on", "h100-sxm:64"], "--on"),
         (["build", "--tokens", "1T"], "--tokens"),
@@ -330,9 +334,7 @@ def test_a_mistake_is_one_line(
 
 
 def test_the_command_answers_as_json(capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = ["build", "llama-2-7b", "--on", "h100-sxm:64", "--tokens", "2T", "--seq-len", "4096",
-                 "--next", "none", "--draws", "50", "-o", "json"]  # fmt: skip
-    assert run(arguments) == 0
+    assert run([*SMALL, "-o", "json"]) == 0
     data = json.loads(capsys.readouterr().out)
     assert data["schema"] == "computeflow.build/1"
     assert len(data["break_even"]) == 3

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from functools import cache
 from itertools import product
 from typing import Any
 
@@ -16,7 +17,7 @@ from computeflow.catalog import load_catalog
 from computeflow.cli import run
 from computeflow.cluster import find_cluster
 from computeflow.errors import ComputeFlowError, InputError
-from computeflow.planning import Limits, plan, space_of
+from computeflow.planning import Limits, Plan, plan, space_of
 from computeflow.planning.batches import tokens_to_target
 from computeflow.planning.explain import compare, sensitivities
 from computeflow.planning.plans import complexity, nearest_that_fits, unmeasured
@@ -41,6 +42,11 @@ def job(model: str, batch: int = 256, seq_len: int = 8192, precision: str = "bf1
 
 SEVENTY = job("llama-3.1-70b", 1024)
 H100 = find_cluster("h100-sxm:512", FACTS)
+
+
+@cache
+def plans_of_seventy() -> tuple[Plan, ...]:
+    return plan(SEVENTY, H100, STACK).plans
 
 
 def test_every_layout_of_the_space_is_predicted_or_left_out_for_a_reason() -> None:
@@ -170,7 +176,7 @@ def test_a_plan_better_than_anybody_measured_says_so() -> None:
 
 
 def test_plans_are_unlike_each_other_and_the_first_is_the_plainest_of_a_tie() -> None:
-    plans = plan(SEVENTY, H100, STACK).plans
+    plans = plans_of_seventy()
     cuts = [(p.layout.tp, p.layout.pp, p.layout.ep, p.layout.cp > 1) for p in plans]
     assert len(plans) == 5
     assert len(set(cuts)) == 5
@@ -188,7 +194,7 @@ def test_limits_are_kept() -> None:
     assert none.plans == ()
     assert none.count.beyond["slower than the deadline allows"] == none.count.evaluated
     thrifty = plan(SEVENTY, H100, STACK, objective="energy", top=1).plans[0]
-    fast = plan(SEVENTY, H100, STACK, top=1).plans[0]
+    fast = plans_of_seventy()[0]
     assert thrifty.prediction.ledger.joules is not None
     assert fast.prediction.ledger.joules is not None
     assert thrifty.prediction.ledger.joules <= 1.03 * fast.prediction.ledger.joules
@@ -239,7 +245,7 @@ def test_what_does_not_fit_is_told_what_would() -> None:
 
 
 def test_the_explanation_closes() -> None:
-    best, other, *_ = plan(SEVENTY, H100, STACK, top=2).plans
+    best, other, *_ = plans_of_seventy()
     parts = compare(best.prediction, other.prediction)
     assert sum(part.seconds for part in parts) == pytest.approx(
         other.prediction.step_seconds - best.prediction.step_seconds
@@ -356,5 +362,5 @@ def test_a_review_says_what_breaks_first() -> None:
 
 
 def test_the_best_plan_has_nothing_to_remark() -> None:
-    best = plan(SEVENTY, H100, STACK, top=1).plans[0]
+    best = plans_of_seventy()[0]
     assert review(SEVENTY, H100, best.layout, STACK).remarks == ()
