@@ -94,7 +94,7 @@ def matters(field: str, plan: Setup) -> bool:
 
 @pytest.mark.parametrize("name", FRAMEWORKS)
 @given(plan=setups())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_what_is_written_is_read_back_the_same(name: str, plan: Setup) -> None:
     framework = FRAMEWORKS[name]
     try:

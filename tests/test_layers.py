@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -33,8 +34,13 @@ LAYERS = [
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 
 
-def imported_areas(source: str) -> Iterator[str]:
+@cache
+def imported_areas(source: str) -> frozenset[str]:
     """The areas of computeflow that a module imports, at its top or inside its functions."""
+    return frozenset(_imported_areas(source))
+
+
+def _imported_areas(source: str) -> Iterator[str]:
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.ImportFrom) and node.level:
             raise AssertionError("relative import: write computeflow.<area>")

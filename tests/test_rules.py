@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -91,19 +92,32 @@ def effects(tree: ast.Module) -> Iterator[tuple[tuple[str, ...], str]]:
             yield OPEN_FILES, call
 
 
-def broken_rules(module: str, source: str) -> list[str]:
+Facts = tuple[list[tuple[str, bool]], list[tuple[tuple[str, ...], str]]]
+"""What a module imports, and what it calls."""
+
+
+def facts_of(source: str) -> Facts:
     tree = ast.parse(source)
-    imports = [
+    return list(libraries(tree)), list(effects(tree))
+
+
+@cache
+def facts_of_module(module: str) -> Facts:
+    return facts_of((PACKAGE / module).read_text())
+
+
+def broken_rules(module: str, facts: Facts) -> list[str]:
+    imports, calls = facts
+    return [
         library
-        for library, at_top in libraries(tree)
+        for library, at_top in imports
         if not module.startswith(HOMES.get(library, ())) or (at_top and library not in EAGER)
-    ]
-    return imports + [call for places, call in effects(tree) if not module.startswith(places)]
+    ] + [call for places, call in calls if not module.startswith(places)]
 
 
 @pytest.mark.parametrize("module", MODULES)
 def test_a_module_keeps_the_rules(module: str) -> None:
-    assert broken_rules(module, (PACKAGE / module).read_text()) == []
+    assert broken_rules(module, facts_of_module(module)) == []
 
 
 @pytest.mark.parametrize(
@@ -121,12 +135,12 @@ def test_a_module_keeps_the_rules(module: str) -> None:
     ],
 )
 def test_a_module_that_breaks_a_rule_is_caught(source: str) -> None:
-    assert broken_rules("ledger/book.py", source)
+    assert broken_rules("ledger/book.py", facts_of(source))
 
 
 def test_a_slow_library_is_not_imported_at_the_top_of_its_module() -> None:
-    assert broken_rules("views/report.py", "import plotly") == ["plotly"]
-    assert broken_rules("views/report.py", "def f():\n    import plotly") == []
+    assert broken_rules("views/report.py", facts_of("import plotly")) == ["plotly"]
+    assert broken_rules("views/report.py", facts_of("def f():\n    import plotly")) == []
 
 
 @pytest.mark.parametrize(
@@ -135,8 +149,6 @@ def test_a_slow_library_is_not_imported_at_the_top_of_its_module() -> None:
     + [(place, "files") for place in OPEN_FILES] + [(place, "clock") for place in READ_CLOCKS],
 )  # fmt: skip
 def test_every_exception_is_needed(place: str, what: str) -> None:
-    trees = [ast.parse((PACKAGE / m).read_text()) for m in MODULES if m.startswith(place)]
+    found = [facts_of_module(module) for module in MODULES if module.startswith(place)]
     kinds = {"files": OPEN_FILES, "clock": READ_CLOCKS}
-    assert any(
-        what in dict(libraries(tree)) or kinds.get(what) in dict(effects(tree)) for tree in trees
-    )
+    assert any(what in dict(imports) or kinds.get(what) in dict(calls) for imports, calls in found)

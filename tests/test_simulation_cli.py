@@ -177,7 +177,7 @@ def test_sites_are_compared_and_written_as_a_page(
     data = json.loads(capsys.readouterr().out)
     assert len(data["results"]) == 2
     assert page.read_text().startswith("# Two sites")
-    assert run(["sites", "--page", str(tmp_path / "no" / "such")]) == 2
+    assert run(["sites", "--draws", "8", "--page", str(tmp_path / "no" / "such")]) == 2
 
 
 def test_sites_with_a_seed_that_cannot_be_end_in_one_line(

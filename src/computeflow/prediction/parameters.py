@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -45,6 +46,7 @@ class Parameters:
         return self.with_values(changed)
 
 
+@cache
 def load_parameters(path: Path = PACKAGED) -> Parameters:
     rows = parse_toml(read_text(path), str(path))["parameters"]
     priors = np.array([row["prior"] for row in rows.values()], np.float64)
