@@ -34,7 +34,7 @@ from computeflow.comparison.building.inputs import (
 )  # fmt: skip
 from computeflow.comparison.building.published import check_published
 from computeflow.comparison.building.rules import rules
-from computeflow.comparison.rents import aged, find_rents
+from computeflow.comparison.rents import age_text, find_rents
 from computeflow.errors import InputError, UnknownNameError
 from computeflow.views.building_views import (
     break_even_figure,
@@ -290,8 +290,8 @@ def test_prices_stand_with_their_dates_and_how_many_are_old() -> None:
     dates = found.inputs["on_demand_usd"].dates
     assert list(dates) == sorted(dates)
     assert f"{dates[0]} to {dates[-1]}" in notes
-    assert aged(("2025-08",), TODAY) == "2025-08, 1 of 1 old"
-    assert aged(("2026-05", "2026-10-01"), TODAY) == "2026-05 to 2026-10-01, 1 of 2 old"
+    assert age_text(("2025-08",), TODAY) == "2025-08, 1 of 1 old"
+    assert age_text(("2026-05", "2026-10-01"), TODAY) == "2026-05 to 2026-10-01, 1 of 2 old"
     later = datetime.date(2036, 1, 1)
     assert f"{len(dates)} of {len(dates)} old" in " ".join(decision_table(found, later).notes)
 

@@ -11,7 +11,7 @@ import pytest
 
 from computeflow.catalog import load_catalog
 from computeflow.cli import run
-from computeflow.comparison.claims import Answer, Checked, check_claims, load_claims, mfu_path
+from computeflow.comparison.claims import CheckedClaim, Outcome, check_claims, load_claims, mfu_path
 from computeflow.comparison.claims.model import CHECKS, Bench, held, part
 from computeflow.comparison.claims.sizing import SIZES, sized
 from computeflow.errors import UnknownNameError
@@ -25,7 +25,7 @@ BENCH = Bench(FACTS)
 
 
 @cache
-def answer(name: str) -> Answer:
+def answer(name: str) -> Outcome:
     return CHECKS[name](BENCH)
 
 
@@ -118,10 +118,12 @@ def test_a_change_by_scale_is_from_the_smallest_to_the_largest_size() -> None:
 
 def test_the_page_has_the_claims_and_the_verdicts_of_the_command() -> None:
     page = PAGE.read_text()
-    found = [Checked(claim=claim, answer=answer(name)) for name, claim in load_claims().items()]
+    found = [
+        CheckedClaim(claim=claim, outcome=answer(name)) for name, claim in load_claims().items()
+    ]
     assert str(claims_table(found).notes[0]) in page
     for one in found:
-        assert f"| {one.claim.text} | {one.claim.source} | {one.answer.verdict} |" in page
+        assert f"| {one.claim.text} | {one.claim.source} | {one.outcome.verdict} |" in page
 
 
 def test_a_page_is_the_same_for_the_same_claims() -> None:

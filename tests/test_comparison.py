@@ -8,18 +8,19 @@ from functools import cache
 
 import pytest
 
+from computeflow.answers.comparison_data import comparison_data
 from computeflow.catalog import Catalog, find_model, load_catalog
-from computeflow.comparison.compare import Ask, committed_days, compare
-from computeflow.comparison.living import Market
-from computeflow.comparison.metering import host_watts
-from computeflow.comparison.moving import move
-from computeflow.comparison.offers import Offering, offerings, within
+from computeflow.comparison.advice import advise
+from computeflow.comparison.comparisons import compare
+from computeflow.comparison.costs import committed_days
+from computeflow.comparison.energy import host_watts
+from computeflow.comparison.moves import move
+from computeflow.comparison.offers import Offering, in_countries, offerings
 from computeflow.comparison.own_sites import own_offerings
-from computeflow.comparison.quick import Planner, Shape, usual_job
+from computeflow.comparison.planner import Planner, Shape, usual_job
+from computeflow.comparison.providers import Quality, load_terms, where_is
+from computeflow.comparison.request import Market, Request
 from computeflow.comparison.results import Comparison, Result
-from computeflow.comparison.serialise import comparison_data
-from computeflow.comparison.terms import Quality, load_terms, where_is
-from computeflow.comparison.workloads import advise
 from computeflow.economics import ledger_cost, price_of
 from computeflow.errors import InputError, UnknownNameError
 from computeflow.planning import plan
@@ -42,9 +43,9 @@ def catalog() -> Catalog:
     return load_catalog()
 
 
-def ask(model: str = "llama-3.1-70b", tokens: float = 1e12, days: float = 30.0) -> Ask:
+def ask(model: str = "llama-3.1-70b", tokens: float = 1e12, days: float = 30.0) -> Request:
     job = usual_job(find_model(catalog(), model))
-    return Ask(job=job, tokens=tokens, deadline_seconds=days * DAY, today=TODAY, replicas=20)
+    return Request(job=job, tokens=tokens, deadline_seconds=days * DAY, today=TODAY, replicas=20)
 
 
 @cache
@@ -81,8 +82,8 @@ def test_dollars_are_the_simulated_ledger_at_the_price() -> None:
     for result in ampere().results:
         for cost, price in zip(result.costs, result.offering.prices, strict=True):
             if cost.term != "spot":
-                assert cost.lived is not None
-                assert cost.usd == ledger_cost(cost.lived.simulation.ledger, price_of(price)).usd
+                assert cost.run is not None
+                assert cost.usd == ledger_cost(cost.run.simulation.ledger, price_of(price)).usd
 
 
 def test_spot_costs_more_than_a_flat_discount() -> None:
@@ -90,9 +91,9 @@ def test_spot_costs_more_than_a_flat_discount() -> None:
         spot, steady = result.cost("spot"), result.cost("on-demand")
         if spot is None:
             continue
-        assert spot.lived is not None and steady is not None and steady.lived is not None
-        assert spot.lived.gpus == steady.lived.gpus
-        paid = steady.lived.simulation.ledger.gpu_seconds
+        assert spot.run is not None and steady is not None and steady.run is not None
+        assert spot.run.gpus == steady.run.gpus
+        paid = steady.run.simulation.ledger.gpu_seconds
         assert spot.usd > spot.usd_per_device_hour * paid / 3600
 
 
@@ -121,18 +122,18 @@ def test_a_looser_deadline_never_costs_more() -> None:
 def test_spot_has_a_size_of_its_own() -> None:
     result = hopper(20.0).meeting[0]
     spot, steady = result.cost("spot"), result.cost("on-demand")
-    assert spot is not None and spot.lived is not None and spot.meets
-    assert steady is not None and steady.lived is not None and steady.meets
-    assert spot.lived.gpus > steady.lived.gpus
-    assert result.gpus == spot.lived.gpus and spot.usd < steady.usd
+    assert spot is not None and spot.run is not None and spot.meets
+    assert steady is not None and steady.run is not None and steady.meets
+    assert spot.run.gpus > steady.run.gpus
+    assert result.gpus == spot.run.gpus and spot.usd < steady.usd
 
 
 def test_what_a_result_says_is_of_its_best_term() -> None:
     result = hopper(30.0).meeting[0]
     assert result.best is not None and result.best.term == "spot"
-    assert result.lived is result.best.lived
+    assert result.run is result.best.run
     assert result.seconds == (result.simulation.seconds.p50, result.simulation.seconds.p90)
-    energy = result.metered.energy
+    energy = result.meter.energy
     assert set(energy.by_account) == set(result.simulation.ledger.accounts)
 
 
@@ -141,7 +142,7 @@ def test_an_offer_that_meets_over_the_range_meets_and_not_all_that_meet_do() -> 
     assert strict.meeting and not strict.sure
     assert loose.sure and set(map(id, loose.sure)) <= set(map(id, loose.meeting))
     for result in loose.sure:
-        assert result.seconds_range[1] <= loose.ask.deadline_seconds
+        assert result.seconds_range[1] <= loose.request.deadline_seconds
 
 
 def test_the_cheapest_list_price_has_the_bill_of_its_own_term() -> None:
@@ -193,7 +194,7 @@ def test_bringing_the_data_takes_money_and_time() -> None:
 
 def test_energy_and_carbon_add_up_and_say_what_they_rest_on() -> None:
     found = result_at(ampere(), "gcp/a2-highgpu-8g us-west1")
-    energy = found.metered.energy
+    energy = found.meter.energy
     assert energy.joules is not None and energy.grams is not None
     parts = sum(line.joules or 0.0 for line in energy.by_account.values())
     assert parts == pytest.approx(energy.joules)
@@ -206,8 +207,8 @@ def test_energy_and_carbon_add_up_and_say_what_they_rest_on() -> None:
 def test_an_unknown_pue_and_grid_are_said() -> None:
     offers = offerings(catalog(), load_terms(), providers=["crusoe"], accelerators=["h100-sxm"])
     found = compare(ask(), offers, catalog()).results[0]
-    assert any("PUE" in note for note in found.metered.notes)
-    assert found.metered.energy.grams is None and found.offering.country is None
+    assert any("PUE" in note for note in found.meter.notes)
+    assert found.meter.energy.grams is None and found.offering.country is None
 
 
 def test_results_that_meet_the_ask_come_first_cheapest_first() -> None:
@@ -216,7 +217,7 @@ def test_results_that_meet_the_ask_come_first_cheapest_first() -> None:
     assert meets == sorted(meets, reverse=True)
     usd = [result.best.usd for result in found.meeting if result.best is not None]
     assert usd == sorted(usd)
-    assert all(result.seconds[1] <= found.ask.deadline_seconds for result in found.meeting)
+    assert all(result.seconds[1] <= found.request.deadline_seconds for result in found.meeting)
 
 
 def test_nothing_on_the_front_is_beaten() -> None:
@@ -231,7 +232,7 @@ def test_a_budget_that_nothing_meets_has_a_nearest_answer() -> None:
     offers = offerings(catalog(), load_terms(), providers=["crusoe"], accelerators=["h100-sxm"])
     found = compare(replace(ask(), budget_usd=1000.0), offers, catalog())
     assert not found.meeting
-    assert found.nearest is not None and found.nearest.seconds[1] <= found.ask.deadline_seconds
+    assert found.nearest is not None and found.nearest.seconds[1] <= found.request.deadline_seconds
     assert advise(found, "production").result is None
 
 
@@ -361,7 +362,7 @@ def test_a_region_is_in_its_country_or_nowhere_known(
 
 def test_sovereignty_keeps_offers_in_its_countries() -> None:
     every = offerings(catalog(), load_terms(), accelerators=["h100-sxm"])
-    found = within(every, catalog(), ["eu"])
+    found = in_countries(every, catalog(), ["eu"])
     assert {o.country for o in found} <= {"finland", "france", "germany", "netherlands", "belgium",
                                           "sweden", "spain", "poland", "italy"}  # fmt: skip
     assert "norway" not in {o.country for o in found}
@@ -377,9 +378,9 @@ def test_names_that_are_not_there_have_a_nearest_one() -> None:
     with pytest.raises(InputError, match="us-east-1"):
         _offers(regions=["us-estt-1"])
     with pytest.raises(UnknownNameError, match="france"):
-        within(_offers(), catalog(), ["frnce"])
+        in_countries(_offers(), catalog(), ["frnce"])
     with pytest.raises(InputError, match="india"):
-        within(_offers(providers=["jarvislabs"]), catalog(), ["france"])
+        in_countries(_offers(providers=["jarvislabs"]), catalog(), ["france"])
     with pytest.raises(InputError, match="no offer has all of"):
         _offers(providers=["jarvislabs"], regions=["us-east-1"])
 
@@ -411,7 +412,7 @@ def test_a_quick_plan_is_as_good_as_a_whole_search_on_a_fast_network() -> None:
     shape = Shape(accelerator="h100-sxm", devices=8, nic_bytes_per_second=50e9)
     quick = planner.plan(shape, 512)
     assert quick is not None
-    from computeflow.comparison.quick import shape_cluster
+    from computeflow.comparison.planner import shape_cluster
 
     whole = plan(planner.job, shape_cluster(shape, 512, catalog()), top=1).plans[0]
     assert quick.prediction.step_seconds < 1.05 * whole.prediction.step_seconds
@@ -495,8 +496,8 @@ def test_a_site_of_ones_own_is_compared_like_an_offer() -> None:
     assert cost is not None and own.best == cost and not cost.odd
     hours = own.simulation.run.allocated_gpus * own.simulation.seconds.mean / 3600
     assert cost.usd == pytest.approx(1.9 * hours)
-    assert own.metered.pue_known and own.metered.energy.supply.pue == 1.1
-    assert own.offering.country == "norway" and own.metered.energy.grams
+    assert own.meter.pue_known and own.meter.energy.supply.pue == 1.1
+    assert own.offering.country == "norway" and own.meter.energy.grams
     assert other.offering.provider == "crusoe"
 
 
@@ -577,4 +578,4 @@ def test_a_sure_deadline_is_kept_at_the_slow_end_of_the_range() -> None:
     safe = compare(replace(ask(days=60.0), sure=True), [hall], catalog()).results[0]
     assert usual.meets and safe.meets and safe.best is not None and safe.best.sure
     assert safe.gpus > usual.gpus
-    assert safe.lived.slowness[1] * safe.simulation.seconds.p90 <= 60 * 86400
+    assert safe.run.slowness[1] * safe.simulation.seconds.p90 <= 60 * 86400

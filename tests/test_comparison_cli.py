@@ -12,7 +12,7 @@ import pytest
 from computeflow.cli import run
 
 ROOT = Path(__file__).parents[1]
-JOB = ["compare", "llama-3.1-70b", "--tokens", "1T", "--deadline", "30d", "--repeats", "10"]
+JOB = ["compare", "llama-3.1-70b", "--tokens", "1T", "--deadline", "30d", "--simulations", "10"]
 FEW = ["--providers", "crusoe,nebius", "--devices", "h100-sxm"]
 
 

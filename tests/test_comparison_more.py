@@ -12,28 +12,31 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from computeflow.catalog import Catalog, find_model, load_catalog
-from computeflow.comparison.compare import Ask, compare
-from computeflow.comparison.living import Market, Setting
-from computeflow.comparison.moving import data_home, egress_usd, move
+from computeflow.comparison.comparisons import compare
+from computeflow.comparison.moves import data_home, egress_usd, move
 from computeflow.comparison.offers import ODD, offerings, usual_prices
-from computeflow.comparison.quick import Planner, Shape, usual_job
+from computeflow.comparison.planner import Planner, Shape, usual_job
+from computeflow.comparison.providers import load_terms
+from computeflow.comparison.request import Market, Request
 from computeflow.comparison.results import Comparison
+from computeflow.comparison.runs import Setting, run_on, simulate_on_demand, simulate_on_spot
 from computeflow.comparison.serving import (
     REACHED,
     chains,
+    estimate_serving,
     kv_bytes_per_token,
     places,
     roofline,
     round_trips,
-    served,
 )
-from computeflow.comparison.size import Size, size
-from computeflow.comparison.splitting import hybrid, split
-from computeflow.comparison.spot import SpotStudy, spot_study
-from computeflow.comparison.terms import load_terms
+from computeflow.comparison.sizes import Size, size
+from computeflow.comparison.splits import hybrid, split
 from computeflow.comparison.windows import Hour, best_starts, read_hours, regions_by_energy
-from computeflow.economics import Price
+from computeflow.economics import Price, ledger_cost
 from computeflow.errors import InputError, UnknownNameError
+from computeflow.planning import Plan
+from computeflow.simulation import Simulation
+from computeflow.units import HOUR_SECONDS
 from computeflow.views.sizes import days_figure, size_tables
 
 TODAY = datetime.date(2026, 11, 15)
@@ -44,36 +47,34 @@ def catalog() -> Catalog:
     return load_catalog()
 
 
-@cache
-def study() -> SpotStudy:
+def spot_runs(*rates: float) -> list[Simulation | None]:
+    setting, plan = on_512()
+    markets = [Market(preemptions_per_node_day=rate) for rate in rates]
+    runs = [run_on(setting, plan, 1e12, catalog(), market, spot=True) for market in markets]
+    return simulate_on_spot(runs, replicas=20, seed=0)
+
+
+def on_512() -> tuple[Setting, Plan]:
     job = usual_job(find_model(catalog(), "llama-3.1-70b"))
     shape = Shape(accelerator="h100-sxm", devices=8, nic_bytes_per_second=50e9)
     plan = Planner(job, catalog()).plan(shape, 512)
     assert plan is not None
-    return spot_study(
-        Setting(shape=shape, gpus=512), plan, 1e12, catalog(), replicas=20,
-        on_demand=Price(usd_per_gpu_hour=4.0, source="a test", as_of="2026"),
-        spot=Price(usd_per_gpu_hour=1.6, source="a test", as_of="2026"),
-    )  # fmt: skip
+    return Setting(shape=shape, gpus=512), plan
 
 
 def test_spot_costs_more_than_its_discount_and_more_so_the_oftener_it_is_taken_back() -> None:
-    found = study()
-    bills = [case.usd for case in found.cases if case.usd is not None]
+    setting, plan = on_512()
+    price = Price(usd_per_gpu_hour=1.6, source="a test", as_of="2026")
+    usual = run_on(setting, plan, 1e12, catalog(), Market(), spot=False)
+    (steady,) = simulate_on_demand([usual], [None], replicas=20, seed=0)
+    simulations = [one for one in spot_runs(0.01, 0.05, 0.15) if one is not None]
+    bills = [ledger_cost(one.ledger, price).usd for one in simulations]
     assert len(bills) == 3 and bills == sorted(bills)
-    assert bills[0] > found.flat_usd
-    assert found.flat_usd == pytest.approx(found.on_demand_usd * 0.4)
+    assert bills[0] > ledger_cost(steady.ledger, price).usd
 
 
 def test_a_market_that_takes_machines_back_every_hour_gets_nowhere() -> None:
-    job = usual_job(find_model(catalog(), "llama-3.1-70b"))
-    shape = Shape(accelerator="h100-sxm", devices=8, nic_bytes_per_second=50e9)
-    plan = Planner(job, catalog()).plan(shape, 512)
-    assert plan is not None
-    price = Price(usd_per_gpu_hour=1.0, source="a test", as_of="2026")
-    found = spot_study(Setting(shape=shape, gpus=512), plan, 1e12, catalog(), rates=(20.0,),
-                       on_demand=price, spot=price, market=Market(), replicas=5)  # fmt: skip
-    assert found.cases[0].usd is None
+    assert spot_runs(20.0) == [None]
 
 
 SIZES = st.floats(1e9, 1e16)
@@ -111,8 +112,8 @@ def compared() -> Comparison:
     offers = offerings(catalog(), load_terms(), accelerators=["h100-sxm"],
                        providers=["crusoe", "nebius", "coreweave", "runpod"])  # fmt: skip
     job = usual_job(find_model(catalog(), "llama-3.1-8b"))
-    ask = Ask(job=job, tokens=2e11, deadline_seconds=30 * 86400, today=TODAY, replicas=20)
-    return compare(ask, offers, catalog())
+    request = Request(job=job, tokens=2e11, deadline_seconds=30 * 86400, today=TODAY, replicas=20)
+    return compare(request, offers, catalog())
 
 
 def test_runs_go_to_the_cheapest_places_within_what_they_hold() -> None:
@@ -144,7 +145,7 @@ DEMANDS = st.lists(st.integers(0, 40), min_size=1, max_size=8).filter(lambda d: 
 def test_the_owned_base_is_the_cheapest_of_all(
     demand: list[int], owned: float, rented: float
 ) -> None:
-    found = hybrid(demand, period_hours=1.0, owned_usd=owned, rented_usd=rented)
+    found = hybrid(demand, period_seconds=HOUR_SECONDS, owned_usd=owned, rented_usd=rented)
 
     def bill(base: int) -> float:
         return math.fsum(base * owned + max(gpus - base, 0) * rented for gpus in demand)
@@ -156,7 +157,7 @@ def test_the_owned_base_is_the_cheapest_of_all(
 
 def test_an_empty_demand_is_refused() -> None:
     with pytest.raises(InputError):
-        hybrid([0, 0], period_hours=1.0, owned_usd=1.0, rented_usd=2.0)
+        hybrid([0, 0], period_seconds=HOUR_SECONDS, owned_usd=1.0, rented_usd=2.0)
 
 
 VALUES = st.lists(st.floats(0, 1), min_size=1, max_size=30)
@@ -205,16 +206,20 @@ def test_a_cache_is_two_vectors_of_every_layer() -> None:
 
 
 def test_served_tokens_have_a_range_and_a_dated_price() -> None:
-    found = served(catalog().models["llama-3.1-70b"], catalog(), ["h100-sxm", "b200-sxm", "gaudi3"])
+    found = estimate_serving(
+        catalog().models["llama-3.1-70b"], catalog(), ["h100-sxm", "b200-sxm", "gaudi3"]
+    )
     assert {one.accelerator for one in found} == {"h100-sxm", "b200-sxm", "gaudi3"}
     for one in found:
         low, high = one.tokens_per_second_per_gpu
         assert low < high
         assert one.usd_per_million is None or (one.as_of and one.usd_per_million[0] > 0)
     with pytest.raises(InputError, match="no device holds"):
-        served(catalog().models["llama-3.1-70b"], catalog(), ["h100-sxm"], output=10**9)
+        estimate_serving(catalog().models["llama-3.1-70b"], catalog(), ["h100-sxm"], output=10**9)
     with pytest.raises(UnknownNameError, match="fp8"):
-        served(catalog().models["llama-3.1-70b"], catalog(), ["h100-sxm"], precision="fp9")
+        estimate_serving(
+            catalog().models["llama-3.1-70b"], catalog(), ["h100-sxm"], precision="fp9"
+        )
 
 
 def test_every_pair_of_regions_has_a_round_trip_and_chains_are_calls_times_hops() -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from computeflow.catalog import load_catalog
 from computeflow.cli import run
-from computeflow.comparison.machines import machine_of, racked
+from computeflow.comparison.machines import machine_of, rack_rows
 from computeflow.comparison.rents import find_rents
 from computeflow.comparison.site_limits import Site, deploy
 from computeflow.comparison.tiers import tier_worths
@@ -96,7 +96,7 @@ def test_a_better_tier_loses_less_and_all_of_it_is_little() -> None:
 
 
 def test_every_machine_that_can_be_racked_is_a_node_with_rated_watts() -> None:
-    for name in racked():
+    for name in rack_rows():
         assert machine_of(FACTS.nodes[name].accelerator, FACTS).rated_watts > 1e3
 
 
@@ -124,7 +124,7 @@ def test_the_command_answers_as_json_with_ranges(capsys: pytest.CaptureFixture[s
     assert data["schema"] == "computeflow.site/1"
     assert data["binding"] == "rack feed"
     assert {"gpus", "low", "high", "alone", "needed"} <= set(data["limits"][0])
-    assert len(data["others"]) == len(racked())
+    assert len(data["others"]) == len(rack_rows())
 
 
 def test_dollars_of_a_small_site_are_not_rounded_away(capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,10 +12,17 @@ if TYPE_CHECKING:
     from computeflow.answers.answer import Answer as Answer
     from computeflow.answers.audits import AuditAnswer as AuditAnswer
     from computeflow.answers.audits import audit as audit
+    from computeflow.answers.builds import BuildAnswer as BuildAnswer
+    from computeflow.answers.builds import BuildsAnswer as BuildsAnswer
+    from computeflow.answers.builds import build as build
     from computeflow.answers.calibrations import CalibrateAnswer as CalibrateAnswer
     from computeflow.answers.calibrations import calibrate as calibrate
     from computeflow.answers.checks import CheckAnswer as CheckAnswer
     from computeflow.answers.checks import check as check
+    from computeflow.answers.claim_checks import ClaimsAnswer as ClaimsAnswer
+    from computeflow.answers.claim_checks import claims as claims
+    from computeflow.answers.comparisons import CompareAnswer as CompareAnswer
+    from computeflow.answers.comparisons import compare as compare
     from computeflow.answers.placements import PlaceAnswer as PlaceAnswer
     from computeflow.answers.placements import place as place
     from computeflow.answers.plans import BatchesAnswer as BatchesAnswer
@@ -27,10 +34,15 @@ if TYPE_CHECKING:
     from computeflow.answers.predictions import predict as predict
     from computeflow.answers.probes import ProbeAnswer as ProbeAnswer
     from computeflow.answers.probes import probe as probe
+    from computeflow.answers.serving import ServingAnswer as ServingAnswer
     from computeflow.answers.simulations import SimulateAnswer as SimulateAnswer
     from computeflow.answers.simulations import simulate as simulate
     from computeflow.answers.site_comparisons import SitesAnswer as SitesAnswer
     from computeflow.answers.site_comparisons import sites as sites
+    from computeflow.answers.site_limits import SiteAnswer as SiteAnswer
+    from computeflow.answers.site_limits import site as site
+    from computeflow.answers.sizes import SizeAnswer as SizeAnswer
+    from computeflow.answers.sizes import size as size
     from computeflow.answers.validations import ValidateAnswer as ValidateAnswer
     from computeflow.answers.validations import ValidateRunsAnswer as ValidateRunsAnswer
     from computeflow.answers.validations import validate as validate
@@ -39,27 +51,39 @@ _EXPORTS = {
     "Answer": "answer",
     "AuditAnswer": "audits",
     "BatchesAnswer": "plans",
+    "BuildAnswer": "builds",
+    "BuildsAnswer": "builds",
     "CalibrateAnswer": "calibrations",
     "CheckAnswer": "checks",
+    "ClaimsAnswer": "claim_checks",
+    "CompareAnswer": "comparisons",
     "FrontAnswer": "plans",
     "PlaceAnswer": "placements",
     "PlanAnswer": "plans",
     "PoolsAnswer": "plans",
     "PredictAnswer": "predictions",
     "ProbeAnswer": "probes",
+    "ServingAnswer": "serving",
     "SimulateAnswer": "simulations",
+    "SiteAnswer": "site_limits",
     "SitesAnswer": "site_comparisons",
+    "SizeAnswer": "sizes",
     "ValidateAnswer": "validations",
     "ValidateRunsAnswer": "validations",
     "audit": "audits",
+    "build": "builds",
     "calibrate": "calibrations",
     "check": "checks",
+    "claims": "claim_checks",
+    "compare": "comparisons",
     "place": "placements",
     "plan": "plans",
     "predict": "predictions",
     "probe": "probes",
     "simulate": "simulations",
+    "site": "site_limits",
     "sites": "site_comparisons",
+    "size": "sizes",
     "validate": "validations",
 }
 __all__ = [*_EXPORTS]

@@ -8,6 +8,13 @@ from pathlib import Path
 from computeflow.errors import InputError
 
 
+def check_target(path: Path, option: str) -> None:
+    """Say before the work what would fail after it."""
+    if path.is_dir() or not path.parent.is_dir():
+        what = f"{path} is a folder" if path.is_dir() else f"there is no folder {path.parent}"
+        raise InputError(f"{option} {path}: {what}")
+
+
 def write_text(path: Path, text: str, option: str) -> None:
     try:
         path.write_text(text, encoding="utf-8")

@@ -6,11 +6,12 @@ what the caller gives goes before it.
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict, overload
 
 from computeflow.catalog import Catalog, find_model, load_catalog
 from computeflow.catalog.files import read_text
@@ -153,8 +154,30 @@ def read_calibration(calibration: File | None, catalog: Catalog) -> Calibration 
     return load_calibration(Path(calibration), catalog)
 
 
+@overload
+def read_quantity(value: Quantity, quantity: str) -> float: ...
+
+
+@overload
+def read_quantity(value: Quantity | None, quantity: str) -> float | None: ...
+
+
 def read_quantity(value: Quantity | None, quantity: str) -> float | None:
     return parse(value, quantity) if isinstance(value, str) else value
+
+
+def given_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Those that ask for something."""
+    return {
+        name: value
+        for name, value in options.items()
+        if value is not None and value is not False and value != ()
+    }
+
+
+def this_day(today: datetime.date | None) -> datetime.date:
+    """The day that was given, else the present one."""
+    return today or datetime.datetime.now(tz=datetime.UTC).date()
 
 
 def reading_data(reading: Reading) -> dict[str, Any]:

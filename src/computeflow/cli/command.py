@@ -16,7 +16,6 @@ import click
 from click.core import ParameterSource
 
 from computeflow.cli.output import Progress, show
-from computeflow.errors import InputError
 
 if TYPE_CHECKING:
     from computeflow.answers import Answer
@@ -91,12 +90,11 @@ def choice(name: str, choices: Sequence[str], default: str | None, help: str) ->
 def _check_target(_: click.Context, __: click.Parameter, path: Path | None) -> Path | None:
     """Say before the work what would fail after it."""
     if path is not None:
+        from computeflow.answers.files import check_target
         from computeflow.views.report import require_plotly
 
         require_plotly()
-        if path.is_dir() or not path.parent.is_dir():
-            what = f"{path} is a folder" if path.is_dir() else f"there is no folder {path.parent}"
-            raise InputError(f"--html {path}: {what}")
+        check_target(path, "--html")
     return path
 
 

@@ -41,6 +41,10 @@ TODAY = option(
 )  # fmt: skip
 GLOBAL_BATCH = option("--global-batch", type=COUNT, help="Sequences in a step.")
 SEQ_LEN = option("--seq-len", type=COUNT, help="Tokens in a sequence.")
+USUAL_STEP = [
+    option("--global-batch", type=COUNT, help="Sequences in a step; else 8 M tokens."),
+    option("--seq-len", type=COUNT, help="Tokens in a sequence; else 8192."),
+]
 FORMAT = option(
     "--format", metavar="NAME",
     help="The framework of the file, where its content leaves that open (torchtitan).",

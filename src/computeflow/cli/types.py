@@ -57,8 +57,8 @@ class Count(_Type):
 class Listed(_Type):
     """Values of one type with commas between them."""
 
-    def __init__(self, kind: Any, name: str) -> None:
-        self.kind, self.name = kind, name
+    def __init__(self, kind: Any, name: str, form: str) -> None:
+        self.kind, self.name, self.form = kind, name, form
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
@@ -66,7 +66,10 @@ class Listed(_Type):
         if not isinstance(value, str):
             return tuple(value)
         parts = [part.strip() for part in value.split(",")]
-        return tuple(self.kind.convert(part, param, ctx) for part in parts if part)
+        try:
+            return tuple(self.kind.convert(part, param, ctx) for part in parts if part)
+        except click.BadParameter as error:
+            self.fail(f"{error.message} ({self.form}, comma-separated)", param, ctx)
 
 
 class Day(_Type):
@@ -120,8 +123,9 @@ BYTES = Quantity("bytes", "bytes")
 RATE = Quantity("bytes_per_second", "rate")
 WATTS = Quantity("watts", "watts")
 COUNT = Count()
-COUNTS = Listed(COUNT, "counts")
-NAMES = Listed(click.STRING, "names")
+COUNTS = Listed(COUNT, "counts", "whole numbers")
+AMOUNTS = Listed(Count(0), "counts", "whole numbers")
+NAMES = Listed(click.STRING, "names", "names")
 DAY = Day()
 PAIR = Pair()
 SPAN = Span()

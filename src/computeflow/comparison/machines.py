@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import ClassVar
 
 from computeflow.catalog import Catalog
 from computeflow.catalog.files import packaged_rows
 from computeflow.catalog.rows import Row
+from computeflow.comparison import DATA
 from computeflow.errors import UnknownNameError
 
-DATA = Path(__file__).with_name("data")
 DRAWN = 0.76
 """Mean draw over rated watts of a node of eight H100 under heavy training (arXiv:2506.14551), 7.75 of
 10.2 kW; taken where the catalog has no measured figure of the node. The most that such a node drew, 8.4
@@ -20,7 +19,7 @@ kW, is of arXiv:2412.08602."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Racked(Row):
+class RackRow(Row):
     kind: ClassVar[str] = "racked"
     machines: int = 1
     """Catalog nodes that make one piece: 18 trays of an NVL72."""
@@ -53,14 +52,14 @@ class Machine:
 
 
 @cache
-def racked() -> dict[str, Racked]:
-    return {row.name: row for row in packaged_rows(DATA / "racked.toml", "racked", Racked)}
+def rack_rows() -> dict[str, RackRow]:
+    return {row.name: row for row in packaged_rows(DATA / "racked.toml", "racked", RackRow)}
 
 
 def machine_of(accelerator: str, catalog: Catalog) -> Machine:
     """In the catalog's usual node for it; one whose watts nobody published cannot be placed."""
     device = catalog.accelerators[accelerator]
-    rows = racked()
+    rows = rack_rows()
     if device.node not in rows:
         known = [catalog.nodes[name].accelerator for name in rows]
         raise UnknownNameError("accelerator with a rated node", device.name, known,

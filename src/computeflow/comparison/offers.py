@@ -12,13 +12,22 @@ from statistics import median
 
 from computeflow.catalog import Catalog, Grid, Offer
 from computeflow.catalog.lookup import find_offers
-from computeflow.comparison.quick import Shape
-from computeflow.comparison.terms import EU, Book, Network, Quality, Terms, where_is
+from computeflow.comparison.planner import Shape
+from computeflow.comparison.providers import (
+    EU,
+    Book,
+    Network,
+    Quality,
+    Terms,
+    country_of,
+    where_is,
+)
 from computeflow.errors import InputError, UnknownNameError
 
 ASSUMED_NIC = 100e9 / 8 / 8
 """Bytes per second of one device where no network is published: 100 Gb/s Ethernet for a machine of
 eight, as GCP's A2 has. An assumption, and said wherever it is used."""
+NO_PROVIDER = ("none",)
 ODD = 0.4
 """Of the providers' median price of the same device on the same term, under which a price is doubted:
 lists of prices have placeholders and slips (SkyPilot's have had $0.01 floors and $700 TPUs)."""
@@ -77,11 +86,36 @@ def offerings(
 ) -> list[Offering]:
     """All that fit; `assumed_nic` None leaves out machines whose network is not known."""
     groups: dict[tuple[str, str, str, int, str], list[Offer]] = {}
-    for offer in chosen_offers(catalog, providers, regions, accelerators):
+    for offer in choose_offers(catalog, providers, regions, accelerators):
         key = (offer.provider, offer.instance, offer.accelerator, offer.count, offer.region)
         groups.setdefault(key, []).append(offer)
     found = [_offering(catalog, book, prices, assumed_nic) for prices in groups.values()]
     return [one for one in found if one.network_known or assumed_nic is not None]
+
+
+def gather_offers(
+    catalog: Catalog,
+    book: Book,
+    own: Sequence[Offering],
+    *,
+    providers: Sequence[str] = (),
+    regions: Iterable[str] = (),
+    accelerators: Iterable[str] = (),
+    countries: Sequence[str] = (),
+    assumed_nic: float | None = ASSUMED_NIC,
+) -> list[Offering]:
+    """Sites of the user's own first, then what is rented: of all providers, or of those named beside
+    the sites; "none" is none of them.
+    """
+    sites = {offer.provider for offer in own}
+    others = tuple(name for name in providers if name not in sites)
+    rented: list[Offering] = []
+    if not own or (others != NO_PROVIDER and (others or not providers)):
+        rented = offerings(
+            catalog, book, providers=others, regions=regions, accelerators=accelerators,
+            assumed_nic=assumed_nic,
+        )  # fmt: skip
+    return in_countries([*own, *rented], catalog, countries)
 
 
 def usual_prices(catalog: Catalog) -> dict[tuple[str, str], float]:
@@ -93,7 +127,7 @@ def usual_prices(catalog: Catalog) -> dict[tuple[str, str], float]:
     return {key: median(map(median, sellers.values())) for key, sellers in every.items()}
 
 
-def chosen_offers(
+def choose_offers(
     catalog: Catalog, providers: Iterable[str], regions: Iterable[str], accelerators: Iterable[str]
 ) -> list[Offer]:
     """Prices that fit one of the names of each kind; a name that fits nothing is an error."""
@@ -111,9 +145,11 @@ def chosen_offers(
     return chosen
 
 
-def within(found: Sequence[Offering], catalog: Catalog, countries: Sequence[str]) -> list[Offering]:
+def in_countries(
+    found: Sequence[Offering], catalog: Catalog, countries: Sequence[str]
+) -> list[Offering]:
     """Those in one of the countries ("eu" for its members); without any, all. Not known is out."""
-    meant = meant_countries(catalog, countries)
+    meant = read_countries(catalog, countries)
     left = [one for one in found if not countries or one.country in meant]
     if found and not left:
         there = sorted({one.country or "not known" for one in found})
@@ -123,7 +159,7 @@ def within(found: Sequence[Offering], catalog: Catalog, countries: Sequence[str]
     return left
 
 
-def meant_countries(catalog: Catalog, countries: Iterable[str]) -> frozenset[str]:
+def read_countries(catalog: Catalog, countries: Iterable[str]) -> frozenset[str]:
     """Countries by name, "eu" for its members."""
     found: set[str] = set()
     known = {row.name: row.name for row in catalog.grids if row.scope == "country"}
@@ -137,6 +173,12 @@ def meant_countries(catalog: Catalog, countries: Iterable[str]) -> frozenset[str
             raise UnknownNameError("country", text, {**known, "eu": "eu"}, hint="or eu")
         found.add(row.name)
     return frozenset(found)
+
+
+def grids_in(catalog: Catalog, countries: Iterable[str]) -> list[str]:
+    """Names of grids there; without any country, all."""
+    meant = read_countries(catalog, countries)
+    return [row.name for row in catalog.grids if not meant or country_of(row) in meant]
 
 
 def _offering(

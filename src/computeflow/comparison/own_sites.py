@@ -14,9 +14,9 @@ from computeflow.catalog import Catalog, Node, Offer
 from computeflow.catalog.files import parse_toml
 from computeflow.comparison.machines import machine_of
 from computeflow.comparison.offers import Offering
-from computeflow.comparison.quick import Shape
+from computeflow.comparison.planner import Shape
+from computeflow.comparison.providers import Terms, country_of
 from computeflow.comparison.site_limits import Site, deploy
-from computeflow.comparison.terms import Terms, country_of
 from computeflow.errors import InputError
 from computeflow.simulation import inputs
 

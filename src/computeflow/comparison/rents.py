@@ -6,7 +6,6 @@ import datetime
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -14,9 +13,9 @@ import numpy as np
 from computeflow.catalog import Catalog, Offer
 from computeflow.catalog.files import packaged_rows
 from computeflow.catalog.rows import Row
+from computeflow.comparison import DATA
 from computeflow.economics import is_stale
 
-DATA = Path(__file__).with_name("data")
 YEAR_DISCOUNT = (0.28, 0.365, 0.45)
 """Off on-demand for a year's commitment: 28 to 45 % (yobitel; digiterialabs 35 to 40 %)."""
 
@@ -65,7 +64,7 @@ def contracts() -> dict[str, Contract]:
     return {row.name: row for row in rows}
 
 
-def aged(dates: Sequence[str], today: datetime.date) -> str:
+def age_text(dates: Sequence[str], today: datetime.date) -> str:
     """From when prices are, and how many of them are old by now."""
     old = sum(is_stale(date, today) for date in dates)
     span = dates[0] if dates[0] == dates[-1] else f"{dates[0]} to {dates[-1]}"

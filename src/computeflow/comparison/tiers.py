@@ -9,17 +9,17 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from computeflow.catalog import Catalog, Tier
+from computeflow.economics import usd_of
 from computeflow.errors import InputError
 from computeflow.scheduling import Policy, Spares
 from computeflow.simulation import Run, find_failures, simulate_many, usual_conditions
 from computeflow.simulation.pools import pool_nodes
 from computeflow.simulation.sites import outages, tier_conditions
+from computeflow.units import DAY_SECONDS, HOUR_SECONDS, YEAR_SECONDS
 
-YEAR_DAYS = 365.0
-MOST_JOB = 16384
+MAX_JOB_GPUS = 16384
 """GPUs of the simulated job at most: the largest whose failures are published one by one (Llama 3).
 A site of more runs several."""
-HOUR = 3600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +47,7 @@ def tier_worths(
     """Against the same year without any outage."""
     if gpus < node_gpus:
         raise InputError(f"{gpus} GPUs: less than one node of {node_gpus}")
-    job = min(gpus, MOST_JOB)
+    job = min(gpus, MAX_JOB_GPUS)
     tiers = [tier for tier in catalog.tiers if tier.name in outages()]
     cases = [(tier, end) for tier in tiers for end in ("per_year", "low", "high")]
     runs = [_year(job, node_gpus, {"outages_per_year": 0.0})]
@@ -55,19 +55,22 @@ def tier_worths(
     never, *found = simulate_many(runs, replicas=replicas, seed=seed)
     whole = never.goodput.mean
     worths = []
-    for place, tier in enumerate(tiers):
-        days = [YEAR_DAYS * (whole - one.goodput.mean) / whole for one in found[3 * place :][:3]]
-        hours = days[0] * 24 * gpus
+    for index, tier in enumerate(tiers):
+        ends = found[3 * index : 3 * index + 3]
+        lost = [YEAR_SECONDS * (whole - one.goodput.mean) / whole for one in ends]
+        days = [seconds / DAY_SECONDS for seconds in lost]
         worths.append(
             TierWorth(
                 name=tier.name,
                 availability=tier.availability,
-                downtime_hours=tier.downtime_seconds_per_year / HOUR,
-                goodput=found[3 * place].goodput.mean,
+                downtime_hours=tier.downtime_seconds_per_year / HOUR_SECONDS,
+                goodput=ends[0].goodput.mean,
                 lost_days=days[0],
                 low=min(days),
                 high=max(days),
-                usd_per_year=None if usd_per_gpu_hour is None else hours * usd_per_gpu_hour,
+                usd_per_year=None
+                if usd_per_gpu_hour is None
+                else usd_of(lost[0] * gpus, usd_per_gpu_hour),
             )
         )
     return worths
@@ -89,7 +92,7 @@ def _year(gpus: int, node_gpus: int, site: dict[str, float]) -> Run:
         gpus=whole,
         node_gpus=node_gpus,
         work_seconds=None,
-        wall_seconds=YEAR_DAYS * 86400,
+        wall_seconds=YEAR_SECONDS,
         conditions=usual_conditions(
             find_failures("llama-3").at(whole), node_gpus=node_gpus, **site
         ),

@@ -12,9 +12,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from computeflow.catalog import Catalog
+from computeflow.catalog import Catalog, Grid
+from computeflow.economics import energy_of
 from computeflow.errors import InputError
-from computeflow.units import KWH_JOULES
+from computeflow.units import HOUR_SECONDS
 
 MISSING = (
     "hourly prices and carbon of any region are not in the catalog: it has yearly means, so no start "
@@ -34,18 +35,21 @@ class GridCost:
 
 def regions_by_energy(joules: float, catalog: Catalog, names: Sequence[str] = ()) -> list[GridCost]:
     """Cleanest first; energy at the meter is taken as it is, PUE and all."""
-    kwh = joules / KWH_JOULES
     rows = [catalog.grids[name] for name in names] or list(catalog.grids)
-    found = [
-        GridCost(
-            grid=row.name,
-            usd=None if row.usd_per_kwh is None else kwh * row.usd_per_kwh,
-            tonnes=None if row.grams_co2e_per_kwh is None else kwh * row.grams_co2e_per_kwh / 1e6,
-            as_of=row.carbon_as_of or row.as_of,
-        )
-        for row in rows
-    ]
-    return sorted(found, key=lambda one: (math.inf if one.tonnes is None else one.tonnes, one.grid))
+    costs = [_grid_cost(joules, row) for row in rows]
+    return sorted(
+        costs, key=lambda cost: (math.inf if cost.tonnes is None else cost.tonnes, cost.grid)
+    )
+
+
+def _grid_cost(joules: float, grid: Grid) -> GridCost:
+    energy = energy_of(joules, grid)
+    return GridCost(
+        grid=grid.name,
+        usd=energy.usd,
+        tonnes=None if energy.kg_co2e is None else energy.kg_co2e / 1e3,
+        as_of=grid.carbon_as_of or grid.as_of,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,10 +86,22 @@ def read_hours(text: str, where: str = "hours") -> list[Hour]:
     return found
 
 
+def find_starts(hours: Sequence[Hour], seconds: float, where: str = "hours") -> dict[str, Start]:
+    """By price and by carbon, as far as every hour has a figure."""
+    starts = {
+        what: best_starts(hours, seconds, field)
+        for what, field in (("price", "usd_per_kwh"), ("carbon", "grams_per_kwh"))
+        if hours and all(getattr(hour, field) is not None for hour in hours)
+    }
+    if not starts:
+        raise InputError(f"{where}: no column has a figure for every hour")
+    return starts
+
+
 def best_starts(hours: Sequence[Hour], seconds: float, field: str) -> Start:
     """The start whose window has the lowest mean of `field`, among those that the hours cover whole."""
     values = [getattr(hour, field) for hour in hours]
-    length = max(math.ceil(seconds / 3600), 1)
+    length = max(math.ceil(seconds / HOUR_SECONDS), 1)
     if any(value is None for value in values):
         raise InputError(f"{field}: some hours have none")
     if length > len(values):

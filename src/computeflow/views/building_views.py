@@ -6,7 +6,7 @@ import datetime
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from computeflow.comparison.rents import aged
+from computeflow.comparison.rents import age_text
 from computeflow.economics.ages import STALE_DAYS
 from computeflow.ledger import ACCOUNTS
 from computeflow.views.figures import OWNERS, Data, Figure, base_layout, value_axis
@@ -93,7 +93,7 @@ def prices_from(one: Decision, today: datetime.date) -> tuple[str, ...]:
     found = []
     for name, label in _PRICES.items():
         row = one.inputs[name]
-        age = aged(row.dates or (row.as_of,), today)
+        age = age_text(row.dates or (row.as_of,), today)
         ends = "" if row.low == row.high else f" ({_plain(row.low)} to {_plain(row.high)})"
         dated = "stated" if row.basis == "stated" else f"{row.source}; {age}"
         found.append(f"{label}: {_plain(row.value)}{ends} USD, {dated}.")

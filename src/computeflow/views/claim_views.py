@@ -1,4 +1,4 @@
-"""Checked claims as tables and as the page docs/claims.md."""
+"""CheckedClaim claims as tables and as the page docs/claims.md."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from computeflow.views.run_pages import to_markdown
 from computeflow.views.tables import Table, columns
 
 if TYPE_CHECKING:
-    from computeflow.comparison.claims import Checked, PathStep
+    from computeflow.comparison.claims import CheckedClaim, PathStep
 
 _TITLES = {
     "hardware": "Accelerators",
@@ -33,25 +33,25 @@ _MEANINGS = {
 }
 
 
-def claims_table(found: Sequence[Checked]) -> Table:
+def claims_table(found: Sequence[CheckedClaim]) -> Table:
     return Table(
         title="What popular documents claim, checked",
         columns=columns("claim", "verdict", "our figure", wrap="claim,verdict,our figure"),
-        rows=tuple((one.claim.text, one.answer.verdict, one.answer.ours) for one in found),
+        rows=tuple((one.claim.text, one.outcome.verdict, one.outcome.ours) for one in found),
         notes=(_counted(found),),
     )
 
 
-def reasons_table(found: Sequence[Checked]) -> Table:
+def reasons_table(found: Sequence[CheckedClaim]) -> Table:
     return Table(
         title="Why",
         columns=columns("claim", "why", "basis", wrap="why"),
-        rows=tuple((one.claim.name, one.answer.why, one.answer.basis) for one in found),
+        rows=tuple((one.claim.name, one.outcome.why, one.outcome.basis) for one in found),
     )
 
 
-def _counted(found: Sequence[Checked]) -> str:
-    count = Counter(one.answer.verdict for one in found)
+def _counted(found: Sequence[CheckedClaim]) -> str:
+    count = Counter(one.outcome.verdict for one in found)
     listed = ", ".join(f"{name} {count[name]}" for name in _MEANINGS if count[name])  # type: ignore[index]
     return f"{len(found)} claims by verdict: {listed}."
 
@@ -82,7 +82,7 @@ def path_table(steps: Sequence[PathStep]) -> Table:
     )  # fmt: skip
 
 
-def claims_page(found: Sequence[Checked], steps: Sequence[PathStep]) -> str:
+def claims_page(found: Sequence[CheckedClaim], steps: Sequence[PathStep]) -> str:
     meanings = " ".join(f"**{name}**: {meaning}." for name, meaning in _MEANINGS.items())
     parts = [
         "# Claims, checked",
@@ -106,13 +106,13 @@ def claims_page(found: Sequence[Checked], steps: Sequence[PathStep]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _topic_table(title: str, found: Sequence[Checked]) -> Table:
+def _topic_table(title: str, found: Sequence[CheckedClaim]) -> Table:
     return Table(
         title=title,
         columns=columns("claim", "said by", "verdict", "our figure", "why", "basis"),
         rows=tuple(
-            (one.claim.text, one.claim.source, one.answer.verdict, one.answer.ours, one.answer.why,
-             one.answer.basis)
+            (one.claim.text, one.claim.source, one.outcome.verdict, one.outcome.ours, one.outcome.why,
+             one.outcome.basis)
             for one in found
         ),
     )  # fmt: skip

@@ -7,16 +7,22 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from computeflow.units import format_seconds, format_share, format_si
+from computeflow.units import (
+    DAY_SECONDS,
+    MWH_JOULES,
+    format_seconds,
+    format_share,
+    format_si,
+)
 from computeflow.views.figures import GREY, OWNERS, Data, Figure, base_layout, value_axis
 from computeflow.views.tables import Table, columns
 
 if TYPE_CHECKING:
+    from computeflow.comparison.advice import Advice
+    from computeflow.comparison.costs import TermCost
     from computeflow.comparison.offers import Offering
-    from computeflow.comparison.results import Comparison, Result, TermCost
-    from computeflow.comparison.workloads import Advice
+    from computeflow.comparison.results import Comparison, Result
 
-DAY = 86400.0
 _NAME_ROOM = 0.12
 """Between two names, in powers of ten of dollars: the figure is 400 pixels high for two or three."""
 
@@ -42,14 +48,14 @@ def comparison_tables(found: Comparison, top: int) -> list[Table]:
 
 
 def summary_table(found: Comparison) -> Table:
-    ask = found.ask
+    request, job = found.request, found.request.job
     rows = [
-        ("job", f"{ask.job.model.name}, {format_si(ask.tokens, '')} tokens, {ask.job.global_batch:,} x "
-         f"{ask.job.seq_len:,} a step, {ask.job.precision}"),
-        ("asked", f"P90 within {format_seconds(ask.deadline_seconds)}"
-         + (", over the range of the prediction too" if ask.sure else "")
-         + (f", {usd_text(ask.budget_usd)} at most" if ask.budget_usd is not None else "")
-         + (", with bringing the data" if ask.moves else "")),
+        ("job", f"{job.model.name}, {format_si(request.tokens, '')} tokens, {job.global_batch:,} x "
+         f"{job.seq_len:,} a step, {job.precision}"),
+        ("asked", f"P90 within {format_seconds(request.deadline_seconds)}"
+         + (", over the range of the prediction too" if request.sure else "")
+         + (f", {usd_text(request.budget_usd)} at most" if request.budget_usd is not None else "")
+         + (", with bringing the data" if request.moves else "")),
         ("offers", f"{len(found.results):,} run the job, {len(found.meeting):,} of them as asked, "
          f"{len(found.sure):,} on some term also if steps are as slow as the range of the "
          f"prediction; {len(found.refused):,} do not run it; {found.searches:,} plans searched"),
@@ -79,12 +85,13 @@ def usd_text(usd: float | None) -> str:
 def _words(result: Result, cost: TermCost | None = None) -> str:
     """Of a run on one term, else on the best one."""
     cost = cost or result.best
-    if cost is None or cost.lived is None or cost.p50_seconds is None or cost.p90_seconds is None:
+    if cost is None or cost.run is None or cost.p50_seconds is None or cost.p90_seconds is None:
         return result.offering.name
     term = f"{cost.term} ({cost.commitment})" if cost.commitment else cost.term
     return (
-        f"{result.offering.name}, {cost.lived.gpus:,} {result.offering.accelerator}, {term}, "
-        f"{usd_text(cost.usd)}, {cost.p50_seconds / DAY:.1f} days (P90 {cost.p90_seconds / DAY:.1f}), "
+        f"{result.offering.name}, {cost.run.gpus:,} {result.offering.accelerator}, {term}, "
+        f"{usd_text(cost.usd)}, {cost.p50_seconds / DAY_SECONDS:.1f} days "
+        f"(P90 {cost.p90_seconds / DAY_SECONDS:.1f}), "
         f"price of {cost.as_of}" + flags_of(cost)
     )
 
@@ -99,8 +106,8 @@ def runs_table(found: Comparison, shown: Sequence[Result]) -> Table:
     rows = []
     for number, result in enumerate(shown, start=1):
         best, ledger = result.best, result.plan.prediction.ledger
-        p50, p90 = (seconds / DAY for seconds in result.seconds)
-        low, high = (seconds / DAY for seconds in result.seconds_range)
+        p50, p90 = (seconds / DAY_SECONDS for seconds in result.seconds)
+        low, high = (seconds / DAY_SECONDS for seconds in result.seconds_range)
         rows.append(
             (
                 f"{number}{_mark(result)}", f"{result.gpus:,}",
@@ -164,8 +171,8 @@ def money_table(shown: Sequence[Result]) -> Table:
 def _money(result: Result, term: str) -> str:
     cost = result.cost(term)
     if cost is not None:
-        other = cost.lived is not None and cost.lived.gpus != result.gpus
-        size = f" on {cost.lived.gpus:,}" if cost.lived and other else ""
+        other = cost.run is not None and cost.run.gpus != result.gpus
+        size = f" on {cost.run.gpus:,}" if cost.run and other else ""
         return f"{usd_text(cost.usd)}{size} {cost.as_of}{flags_of(cost)}"
     problems = [one.problem for one in result.costs if one.term == term]
     return problems[0] if problems else "-"
@@ -174,12 +181,12 @@ def _money(result: Result, term: str) -> str:
 def quality_table(shown: Sequence[Result]) -> Table:
     rows = []
     for number, result in enumerate(shown, start=1):
-        energy, offering = result.metered.energy, result.offering
+        energy, offering = result.meter.energy, result.offering
         gflops, most = result.gflops_per_watt, offering.most_gpus
         rows.append(
             (
                 str(number),
-                "-" if energy.joules is None else f"{energy.joules / 3.6e9:,.0f}",
+                "-" if energy.joules is None else f"{energy.joules / MWH_JOULES:,.0f}",
                 "-" if energy.grams is None else f"{energy.grams / 1e6:,.0f}",
                 "-" if gflops is None else f"{gflops:,.0f}", f"{result.runs_per_week:.2g}",
                 offering.network, offering.access, "not known" if most is None else f"{most:,}",
@@ -205,7 +212,7 @@ def quality_table(shown: Sequence[Result]) -> Table:
 def detail_table(result: Result) -> Table:
     """Everything that is known and not known of one offer."""
     offering, terms, found = result.offering, result.offering.terms, result.plan.prediction
-    low, high = (seconds / DAY for seconds in result.seconds_range)
+    low, high = (seconds / DAY_SECONDS for seconds in result.seconds_range)
     quality, most = offering.quality, offering.most_gpus
     rows = [
         ("step's own range", f"{low:.1f} to {high:.1f} days, if the predicted step is as far off as "
@@ -224,7 +231,7 @@ def detail_table(result: Result) -> Table:
         ("lead time", (terms.lead if terms else "") or "not known"),
         ("another machine", _replacement_words(offering)),
         ("availability", "yours" if offering.own else "not known: ask the provider"),
-        ("energy", "; ".join(result.metered.notes) or "device, host, PUE and grid are known"),
+        ("energy", "; ".join(result.meter.notes) or "device, host, PUE and grid are known"),
         ("MWh by account", _energy_words(result)),
         ("assumed", "; ".join(found.assumed)),
     ]  # fmt: skip
@@ -245,8 +252,10 @@ def _replacement_words(offering: Offering) -> str:
 
 def _energy_words(result: Result) -> str:
     """Of the accounts that take the most, with what the others take together."""
-    lines = result.metered.energy.by_account
-    taken = {name: line.joules / 3.6e9 for name, line in lines.items() if line.joules is not None}
+    lines = result.meter.energy.by_account
+    taken = {
+        name: line.joules / MWH_JOULES for name, line in lines.items() if line.joules is not None
+    }
     if len(taken) < len(lines) or not taken:
         return "not known"
     most = sorted(taken, key=lambda name: -taken[name])
@@ -263,7 +272,7 @@ def advice_table(advice: Advice) -> Table:
     )
 
 
-def refused_table(found: Comparison, top: int) -> Table:
+def refused_table(found: Comparison, top: int = 6) -> Table:
     """Reasons, most frequent first."""
     counted: dict[str, list[str]] = {}
     for refused in found.refused:
@@ -289,12 +298,13 @@ def front_figure(found: Comparison) -> Figure:
         | _log_axis([usd for _, usd in points])
     )  # fmt: skip
     days, usd = ([10**end for end in layout[axis]["range"]] for axis in ("xaxis", "yaxis"))
-    deadline = found.ask.deadline_seconds / DAY
+    request = found.request
+    deadline = request.deadline_seconds / DAY_SECONDS
     traces = [_rest(rest), _front(front), _names(front), _line([deadline] * 2, usd, "deadline")]
-    if found.ask.budget_usd is not None:
-        traces.append(_line(days, [found.ask.budget_usd] * 2, "budget"))
+    if request.budget_usd is not None:
+        traces.append(_line(days, [request.budget_usd] * 2, "budget"))
     return Figure(
-        title=f"Cost against time of {found.ask.job.model.name} on {format_si(found.ask.tokens, '')} "
+        title=f"Cost against time of {request.job.model.name} on {format_si(request.tokens, '')} "
         "tokens (USD, days)",
         data=tuple(traces),
         layout=layout,
@@ -314,7 +324,7 @@ def _log_axis(values: Sequence[float]) -> Data:
 
 def _point(result: Result) -> tuple[float, float]:
     assert result.best is not None
-    return result.seconds[0] / DAY, result.best.usd
+    return result.seconds[0] / DAY_SECONDS, result.best.usd
 
 
 def _front(results: Sequence[Result]) -> Data:

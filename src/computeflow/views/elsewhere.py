@@ -1,47 +1,21 @@
-"""What goes with a comparison: spot, moving data, several places, start windows, serving."""
+"""What goes with a comparison: moving data, several places, start windows, serving."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from computeflow.comparison.windows import MISSING
 from computeflow.units import format_seconds, format_share, format_si
 from computeflow.views.comparisons import flags_of, usd_text
 from computeflow.views.tables import Table, columns
 
 if TYPE_CHECKING:
-    from computeflow.comparison.moving import Move
-    from computeflow.comparison.serving import Chain, Served
-    from computeflow.comparison.splitting import Hybrid, Split
-    from computeflow.comparison.spot import SpotStudy
+    from computeflow.comparison.moves import Move
+    from computeflow.comparison.results import Result
+    from computeflow.comparison.serving import Chain, ServingEstimate
+    from computeflow.comparison.splits import OwnedBase, Split
     from computeflow.comparison.windows import GridCost, Start
-
-
-def spot_table(study: SpotStudy, name: str) -> Table:
-    rows = []
-    for case in study.cases:
-        over = "-" if case.usd is None else f"{100 * (case.usd / study.flat_usd - 1):+.0f} %"
-        saved = "-" if case.usd is None else format_share(1 - case.usd / study.on_demand_usd)
-        rows.append(
-            (
-                f"{case.preemptions_per_node_day:g}",
-                "no progress" if case.usd is None else usd_text(case.usd), over, saved,
-                "-" if case.p50_seconds is None else f"{case.p50_seconds / 86400:.1f}",
-                "-" if case.interruptions is None else f"{case.interruptions:,.0f}",
-            )
-        )  # fmt: skip
-    return Table(
-        title=f"Spot against a flat discount: {name}, {study.gpus:,} GPUs",
-        columns=columns("preemptions per machine and day", "simulated $", "over flat",
-                        "under on demand", "days P50", "interruptions",
-                        right="preemptions per machine and day,simulated $,over flat,under on demand,"
-                        "days P50,interruptions", wrap="preemptions per machine and day"),
-        rows=tuple(rows),
-        notes=(
-            f"On demand {usd_text(study.on_demand_usd)} in {study.on_demand_seconds / 86400:.1f} days; "
-            f"the same run at the spot price, the flat discount: {usd_text(study.flat_usd)}.",
-        ),
-    )  # fmt: skip
 
 
 def moves_table(moves: Sequence[Move]) -> Table:
@@ -92,14 +66,15 @@ def split_table(found: Split) -> Table:
     )  # fmt: skip
 
 
-def hybrid_table(found: Hybrid, rented: str) -> Table:
-    used = found.owned_utilisation
+def hybrid_table(base: OwnedBase) -> Table:
+    found, used = base.hybrid, base.hybrid.owned_utilisation
     rows = (
         ("own", f"{found.owned_gpus:,} GPUs"
          + ("" if used is None else f", used {format_share(used)} of the time")),
         ("that costs", usd_text(found.usd)),
         ("all owned", usd_text(found.all_owned_usd)),
-        ("all rented", f"{usd_text(found.all_rented_usd)} ({rented})"),
+        ("all rented", f"{usd_text(found.all_rented_usd)} ({base.rented.offering.name} at "
+         f"{base.usd_per_gpu_hour:.2f} $/h)"),
     )  # fmt: skip
     return Table(
         title="Base load owned, peaks rented",
@@ -109,7 +84,10 @@ def hybrid_table(found: Hybrid, rented: str) -> Table:
     )
 
 
-def grids_table(found: Sequence[GridCost], here: str, top: int) -> Table:
+def grids_table(found: Sequence[GridCost], result: Result, top: int = 5) -> Table:
+    """The energy of a result at other grids."""
+    grid = result.offering.grid
+    here = grid.name if grid else "a region that is not known"
     rows = [
         (
             one.grid, "-" if one.tonnes is None else f"{one.tonnes:,.0f}",
@@ -126,10 +104,15 @@ def grids_table(found: Sequence[GridCost], here: str, top: int) -> Table:
     )  # fmt: skip
 
 
-def starts_table(starts: Sequence[tuple[str, Start]]) -> Table:
+def starts_table(starts: Mapping[str, Start] | None) -> Table:
+    """None: no hours were given."""
+    if starts is None:
+        return Table(
+            title="When to start", columns=columns("note", wrap="note"), rows=((MISSING,),)
+        )
     rows = tuple(
         (what, start.hour, f"{start.mean:.4g}", format_share(start.over_worst))
-        for what, start in starts
+        for what, start in starts.items()
     )
     return Table(
         title="When to start, by the hours that were given",
@@ -139,11 +122,7 @@ def starts_table(starts: Sequence[tuple[str, Start]]) -> Table:
     )  # fmt: skip
 
 
-def note_table(title: str, note: str) -> Table:
-    return Table(title=title, columns=columns("note", wrap="note"), rows=((note,),))
-
-
-def served_table(found: Sequence[Served], model: str, prompt: int, output: int) -> Table:
+def served_table(found: Sequence[ServingEstimate], model: str, prompt: int, output: int) -> Table:
     rows = []
     for one in found:
         cost = one.usd_per_million

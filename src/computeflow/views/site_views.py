@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from computeflow.economics import usd_of
+from computeflow.units import YEAR_SECONDS
 from computeflow.views.comparisons import usd_text
 from computeflow.views.figures import GREY, OWNERS, Data, Figure, base_layout, value_axis
 from computeflow.views.tables import Table, columns
@@ -12,8 +14,6 @@ from computeflow.views.tables import Table, columns
 if TYPE_CHECKING:
     from computeflow.comparison.site_limits import Deployment, Limit
     from computeflow.comparison.tiers import TierWorth
-
-HOURS = 8760.0
 
 
 def limits_table(
@@ -71,7 +71,7 @@ def _worth(found: Deployment, usd_per_gpu_hour: float | None, priced: str) -> tu
     if usd_per_gpu_hour is None or not first.alone or first.alone <= found.gpus:
         return ()
     more = first.alone - found.gpus
-    usd = more * usd_per_gpu_hour * HOURS
+    usd = usd_of(more * YEAR_SECONDS, usd_per_gpu_hour)
     return (
         f"To rent the {more:,} GPUs that {first.name} keeps out would cost {usd_text(usd)} a year at "
         f"${usd_per_gpu_hour:.2f} a GPU-hour{priced and f' ({priced})'}.",

@@ -9,7 +9,7 @@ from computeflow.units import format_si
 from computeflow.views.tables import Table, columns
 
 if TYPE_CHECKING:
-    from computeflow.comparison.size import Cell, Device, Size
+    from computeflow.comparison.sizes import Cell, Device, Size
     from computeflow.views.figures import Data, Figure
 
 _SCALE = [[0, "rgba(0,114,178,0.06)"], [1, "rgba(0,114,178,0.6)"]]

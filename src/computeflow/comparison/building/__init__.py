@@ -1,7 +1,17 @@
 """Build or rent: what owning a fleet costs beside renting it, with ranges. Start with `decide`."""
 
 from computeflow.comparison.building.cases import Case, Need, load_cases, need_of
-from computeflow.comparison.building.costs import Fleet
+from computeflow.comparison.building.costs import HALLS, Fleet, Hall
 from computeflow.comparison.building.decide import Decision, decide
 
-__all__ = ["Case", "Decision", "Fleet", "Need", "decide", "load_cases", "need_of"]
+__all__ = [
+    "HALLS",
+    "Case",
+    "Decision",
+    "Fleet",
+    "Hall",
+    "Need",
+    "decide",
+    "load_cases",
+    "need_of",
+]

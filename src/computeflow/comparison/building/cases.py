@@ -18,6 +18,7 @@ from computeflow.scheduling import Policy, Spares
 from computeflow.simulation import find_failures, simulate, usual_conditions
 from computeflow.simulation.planned import node_gpus, run_of
 from computeflow.simulation.pools import pool_nodes
+from computeflow.units import DAY_SECONDS, HOUR_SECONDS
 from computeflow.workload import Job
 
 
@@ -50,7 +51,7 @@ class Need:
 
     @property
     def gpu_hours(self) -> float:
-        return self.ledger.gpu_seconds / 3600
+        return self.ledger.gpu_seconds / HOUR_SECONDS
 
     @property
     def spare_gpus(self) -> int:
@@ -78,24 +79,25 @@ def best_plan(case: Case, catalog: Catalog, accelerator: str | None = None) -> P
 
 
 def need_of(case: Case, catalog: Catalog, *, replicas: int = 200, seed: int = 0) -> Need:
-    found = best_plan(case, catalog)
+    prediction = best_plan(case, catalog)
     cluster = usual_cluster(case.on, case.gpus, catalog)
-    met = usual_conditions(
+    conditions = usual_conditions(
         find_failures("llama-3").at(case.gpus), node_gpus=node_gpus(cluster, case.gpus)
     )
     label = f"one {case.name} run"
-    run = run_of(found, cluster, met, Policy(), label=label, tokens=case.tokens)
+    run = run_of(prediction, cluster, conditions, Policy(), label=label, tokens=case.tokens)
     run = replace(run, policy=Policy(spares=Spares(nodes=pool_nodes(run))))
-    lived = simulate(run, replicas=replicas, seed=seed)
-    days = tuple(s / 86400 for s in (lived.seconds.p10, lived.seconds.p50, lived.seconds.p90))
-    low, high = (end / found.step_seconds for end in found.step_seconds_range)
+    simulation = simulate(run, replicas=replicas, seed=seed)
+    seconds = simulation.seconds
+    days = [end / DAY_SECONDS for end in (seconds.p10, seconds.p50, seconds.p90)]
+    low, high = (end / prediction.step_seconds for end in prediction.step_seconds_range)
     return Need(
         case=case,
         days=(days[0], days[1], days[2]),
         days_range=(low * days[1], high * days[1]),
-        goodput=lived.goodput.mean,
-        mfu=found.ledger.mfu,
-        tokens_per_second_per_gpu=found.tokens_per_second_per_gpu,
-        ledger=lived.ledger,
-        assumed=(*found.assumed, "Llama 3's failure rates", "spares for 99 % of failures"),
+        goodput=simulation.goodput.mean,
+        mfu=prediction.ledger.mfu,
+        tokens_per_second_per_gpu=prediction.tokens_per_second_per_gpu,
+        ledger=simulation.ledger,
+        assumed=(*prediction.assumed, "Llama 3's failure rates", "spares for 99 % of failures"),
     )

@@ -23,10 +23,11 @@ from computeflow.comparison.building.inputs import Floats, Terms, network_share
 from computeflow.comparison.machines import Machine
 from computeflow.comparison.site_limits import BESIDE
 from computeflow.errors import InputError
+from computeflow.units import HOUR_SECONDS, YEAR_SECONDS
 
 Hall = Literal["colocation", "own"]
 HALLS: tuple[Hall, ...] = ("colocation", "own")
-MONTH_HOURS = 8760 / 12
+MONTH_HOURS = YEAR_SECONDS / HOUR_SECONDS / 12
 TERM_MONTHS = 12
 """Of a contract, paid in full."""
 

@@ -36,8 +36,9 @@ from computeflow.comparison.machines import machine_of
 from computeflow.comparison.rents import find_rents
 from computeflow.economics import Price, ledger_cost
 from computeflow.errors import InputError
+from computeflow.units import DAY_SECONDS, YEAR_SECONDS
 
-MOST_MONTHS = 72
+MAX_MONTHS = 72
 BY_MONTHS = (12, 24, 36, 48, 60)
 Three = tuple[float, float, float]
 
@@ -74,7 +75,7 @@ class Swing:
     """Own less rent, USD per GPU-hour used, at the input's low end."""
     gap_high: float
     months_low: float | None
-    """Break-even at the low end; None: never in `MOST_MONTHS`."""
+    """Break-even at the low end; None: never in `MAX_MONTHS`."""
     months_high: float | None
 
     @property
@@ -90,7 +91,7 @@ class Decision:
     draws: int
     curve: Curve
     break_even: tuple[float | None, float | None, float | None]
-    """Months: P10, P50, P90; None: not within `MOST_MONTHS`."""
+    """Months: P10, P50, P90; None: not within `MAX_MONTHS`."""
     never: float
     """Share of draws that do not break even."""
     build_by: dict[int, float]
@@ -102,7 +103,7 @@ class Decision:
     gap: float
     """Own less rent, USD per GPU-hour used, with everything in the middle."""
     gap_months: float | None
-    """Break-even of that case; None: not within `MOST_MONTHS`."""
+    """Break-even of that case; None: not within `MAX_MONTHS`."""
     gap_draws: Three
     """Own less rent likewise, over the draws. Its median is not `gap`: ends lie unevenly around the
     middle, and what is cheaper of two rents is no linear cost."""
@@ -130,7 +131,7 @@ def decide(
     rows = inputs_for(name, find_rents(catalog, name), given or {}, liquid=machine.liquid)
     later = next_inputs(need, catalog, upgrade) if upgrade else {}
     terms = drawn(rows | later, draws, seed)
-    months = np.arange(1, MOST_MONTHS + 1, dtype=np.float64)
+    months = np.arange(1, MAX_MONTHS + 1, dtype=np.float64)
     even = break_even(fleet, terms)
     life = both(fleet, terms, 12 * terms["life_years"])
     own_hour = life.own_usd_per_hour[1]
@@ -145,7 +146,12 @@ def decide(
         never=float(np.mean(np.isinf(even))),
         build_by={m: _pays(fleet, terms, m) for m in BY_MONTHS},
         busy_even=_shares(fleet, terms),
-        one_run=both(fleet, terms, np.full(draws, need.days[1] / (365 / 12)), whole=True),
+        one_run=both(
+            fleet,
+            terms,
+            np.full(draws, need.days[1] * DAY_SECONDS / (YEAR_SECONDS / 12)),
+            whole=True,
+        ),
         life=life,
         gap=float(_gap(fleet, middle(rows))[0]),
         gap_months=_months(break_even(fleet, middle(rows)))[1],
@@ -176,8 +182,8 @@ def both(fleet: Fleet, terms: Terms, months: Floats, *, whole: bool = False) -> 
 
 
 def break_even(fleet: Fleet, terms: Terms) -> Floats:
-    """Months of use for every draw; infinite where owning stays dearer until `MOST_MONTHS`."""
-    months = np.arange(0.25, MOST_MONTHS + 0.25, 0.25)[:, None]
+    """Months of use for every draw; infinite where owning stays dearer until `MAX_MONTHS`."""
+    months = np.arange(0.25, MAX_MONTHS + 0.25, 0.25)[:, None]
     gap = owned_usd(fleet, terms, months) - rented_usd(fleet, terms, months)
     pays = gap <= 0
     stays = np.logical_and.accumulate(pays[::-1], axis=0)[::-1]

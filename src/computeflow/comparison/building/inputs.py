@@ -6,7 +6,6 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
-from pathlib import Path
 from typing import ClassVar, TypeVar
 
 import numpy as np
@@ -14,12 +13,12 @@ from numpy.typing import NDArray
 
 from computeflow.catalog.files import packaged_rows
 from computeflow.catalog.rows import Row
+from computeflow.comparison import DATA
 from computeflow.comparison.rents import Rent, Rents
 from computeflow.errors import InputError, UnknownNameError
 from computeflow.simulation.conditions import Basis
 from computeflow.simulation.uncertainty import latin_of
 
-DATA = Path(__file__).parents[1] / "data"
 Floats = NDArray[np.float64]
 Terms = Mapping[str, Floats]
 """By name of an input, one number for each draw."""

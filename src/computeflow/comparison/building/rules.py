@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from computeflow.comparison.building.decide import MOST_MONTHS, Decision
+from computeflow.comparison.building.decide import MAX_MONTHS, Decision
 
 Outcome = Literal["comes out", "depends", "does not come out"]
 SURE = 0.8
@@ -88,7 +88,7 @@ def _sovereignty(one: Decision) -> Rule:
 
 
 def _month(value: float | None) -> str:
-    return f"more than {MOST_MONTHS} months" if value is None else f"{value:.0f} months"
+    return f"more than {MAX_MONTHS} months" if value is None else f"{value:.0f} months"
 
 
 def _range(values: tuple[float, float, float]) -> str:

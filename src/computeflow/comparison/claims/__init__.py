@@ -16,24 +16,33 @@ from computeflow.comparison.claims import (
 )  # fmt: skip
 from computeflow.comparison.claims.model import (
     CHECKS,
-    Answer,
     Bench,
-    Checked,
+    CheckedClaim,
     Claim,
+    Outcome,
     load_claims,
 )  # fmt: skip
 from computeflow.comparison.claims.path import PathStep, mfu_path
 from computeflow.errors import UnknownNameError
 
 __all__ = [
-    "Answer", "Bench", "Checked", "Claim", "PathStep", "check_claims", "load_claims", "mfu_path",
+    "Bench",
+    "CheckedClaim",
+    "Claim",
+    "Outcome",
+    "PathStep",
+    "check_claims",
+    "load_claims",
+    "mfu_path",
 ]  # fmt: skip
 
 _AREAS = (hardware, money, placement, power, sites, sizing, training)
 """Imported for the checks they register."""
 
 
-def check_claims(catalog: Catalog, names: Sequence[str] = (), *, seed: int = 0) -> list[Checked]:
+def check_claims(
+    catalog: Catalog, names: Sequence[str] = (), *, seed: int = 0
+) -> list[CheckedClaim]:
     """The named claims, or all of them, in the order of their rows."""
     claims = load_claims()
     for name in names:
@@ -41,7 +50,7 @@ def check_claims(catalog: Catalog, names: Sequence[str] = (), *, seed: int = 0) 
             raise UnknownNameError("claim", name, claims)
     bench = Bench(catalog, seed)
     return [
-        Checked(claim=claim, answer=CHECKS[name](bench))
+        CheckedClaim(claim=claim, outcome=CHECKS[name](bench))
         for name, claim in claims.items()
         if not names or name in names
     ]

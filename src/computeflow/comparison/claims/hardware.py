@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-from computeflow.comparison.claims.model import Answer, Bench, Verdict, check, held, near, part
+from computeflow.comparison.claims.model import Bench, Outcome, Verdict, check, held, near, part
 
 TERA = 1e12
 
 
 @check("h100-fp16")
-def h100_fp16(bench: Bench) -> Answer:
+def h100_fp16(bench: Bench) -> Outcome:
     return _sparse(bench, "h100-sxm", 1979)
 
 
 @check("b200-fp16")
-def b200_fp16(bench: Bench) -> Answer:
+def b200_fp16(bench: Bench) -> Outcome:
     return _sparse(bench, "b200-sxm", 4500)
 
 
-def _sparse(bench: Bench, name: str, claimed: float) -> Answer:
+def _sparse(bench: Bench, name: str, claimed: float) -> Outcome:
     row = bench.catalog.accelerators[name]
     dense, sparse = row.dense_flops["fp16"] / TERA, row.sparse_flops["fp16"] / TERA
     best = row.matmul_flops.get("bf16")
     measured = f"; the best matmul anyone measured gives {best / TERA:,.0f}" if best else ""
     fp8 = ", as is the dense FP8 peak" if near(row.dense_flops["fp8"] / TERA, claimed) else ""
-    return Answer(
+    return Outcome(
         verdict=_based(claimed, right=dense, wrong=sparse),
         ours=f"{dense:,.0f} TFLOP/s dense",
         why=f"{sparse:,.0f} is the peak with 2:4 sparsity, which training does not use{fp8}{measured}. "
@@ -41,10 +41,10 @@ def _based(claimed: float, *, right: float, wrong: float) -> Verdict:
 
 
 @check("nemo-1979")
-def nemo(bench: Bench) -> Answer:
+def nemo(bench: Bench) -> Outcome:
     row = bench.catalog.accelerators["h100-sxm"]
     peak = row.dense_flops["bf16"] / TERA
-    return Answer(
+    return Outcome(
         verdict=_based(1979, right=peak, wrong=row.sparse_flops["bf16"] / TERA),
         ours=f"40 % printed as {40 * peak / 1979:.0f} %",
         why=f"The dense BF16 peak is {peak:,.0f} TFLOP/s; against 1,979 a run of 40 % MFU shows "
@@ -54,11 +54,11 @@ def nemo(bench: Bench) -> Answer:
 
 
 @check("mi300x-memory")
-def mi300x(bench: Bench) -> Answer:
+def mi300x(bench: Bench) -> Outcome:
     rows = bench.catalog.accelerators
     memory = rows["mi300x"].hbm_bytes
     over = {name: memory / rows[name].hbm_bytes for name in ("h100-sxm", "h200-sxm")}
-    return Answer(
+    return Outcome(
         verdict="holds" if near(over["h100-sxm"], 2.4) else "does not hold",
         ours=f"{over['h100-sxm']:.2f}x an H100, {over['h200-sxm']:.2f}x an H200",
         why=f"{memory / 1e9:.0f} over {rows['h100-sxm'].hbm_bytes / 1e9:.0f} GB, from the catalog; the "
@@ -68,13 +68,13 @@ def mi300x(bench: Bench) -> Answer:
 
 
 @check("mi350-35x")
-def mi350(bench: Bench) -> Answer:
+def mi350(bench: Bench) -> Outcome:
     """Decoding is bound by memory: bandwidth, times bytes of a weight saved by 4 instead of 8 bits."""
     new, old = bench.catalog.accelerators["mi355x"], bench.catalog.accelerators["mi300x"]
     memory = 2 * new.hbm_bytes_per_second / old.hbm_bytes_per_second
     compute = new.dense_flops["fp4"] / old.dense_flops["fp8"]
     low, high = sorted((memory, compute))
-    return Answer(
+    return Outcome(
         verdict="holds" if low <= 35 <= high else "does not hold",
         ours=f"{low:.1f} to {high:.1f}x",
         why=f"The roofline of both devices: memory-bound with 4 instead of 8 bits {memory:.1f}x, "
@@ -85,12 +85,12 @@ def mi350(bench: Bench) -> Answer:
 
 
 @check("trillium-v5p")
-def trillium(bench: Bench) -> Answer:
+def trillium(bench: Bench) -> Outcome:
     rows = bench.catalog.accelerators
     new = rows["tpu-v6e"].dense_flops["bf16"]
     over = {name: new / rows[name].dense_flops["bf16"] for name in ("tpu-v5e", "tpu-v5p")}
     nearest = min(over, key=lambda name: abs(over[name] - 4.7))
-    return Answer(
+    return Outcome(
         verdict=_based(4.7, right=over["tpu-v5p"], wrong=over["tpu-v5e"]),
         ours=f"{over['tpu-v5p']:.2f}x v5p, {over['tpu-v5e']:.2f}x v5e",
         why=f"Dense BF16 peaks of the catalog. 4.7x is nearest to {nearest}.",
@@ -99,7 +99,7 @@ def trillium(bench: Bench) -> Answer:
 
 
 @check("trainium2-4x")
-def trainium(bench: Bench) -> Answer:
+def trainium(bench: Bench) -> Outcome:
     new, old = bench.catalog.accelerators["trainium2"], bench.catalog.accelerators["trainium1"]
     ratios = {
         "bf16": new.dense_flops["bf16"] / old.dense_flops["bf16"],
@@ -109,7 +109,7 @@ def trainium(bench: Bench) -> Answer:
     }
     listed = ", ".join(f"{name} {value:.1f}x" for name, value in ratios.items())
     less = [name for name, value in ratios.items() if value < 4]
-    return Answer(
+    return Outcome(
         verdict=part(*(value >= 4 for value in ratios.values())),
         ours=listed,
         why=f"Per chip, catalog rows. Under 4x: {', '.join(less) or 'none'}.",
@@ -118,7 +118,7 @@ def trainium(bench: Bench) -> Answer:
 
 
 @check("blackwell-2-3x")
-def blackwell(bench: Bench) -> Answer:
+def blackwell(bench: Bench) -> Outcome:
     """A predicted step of the same job on as many GPUs, in the same precision."""
 
     def speed(device: str, precision: str) -> float:
@@ -133,7 +133,7 @@ def blackwell(bench: Bench) -> Answer:
     }
     both = speed("b200-sxm", "fp8") / speed("h100-sxm", "bf16")
     low, high = min(ratios.values()), max(ratios.values())
-    return Answer(
+    return Outcome(
         verdict=held((low, high), (2, 3)),
         ours=f"{low:.2f} to {high:.2f}x in the same precision",
         why="Predicted tokens a second per GPU, Llama-3.1-70B on 512 GPUs, best plan on each: "

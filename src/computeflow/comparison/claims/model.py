@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
-from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from computeflow.catalog import Catalog, find_model
 from computeflow.catalog.files import packaged_rows
 from computeflow.catalog.rows import Row
 from computeflow.cluster.machine import usual_cluster
+from computeflow.comparison import DATA
 from computeflow.comparison.building import Decision, Need, decide, load_cases, need_of
 from computeflow.errors import InputError
 from computeflow.planning import plan
@@ -27,7 +27,6 @@ Verdict = Literal[
 ]  # fmt: skip
 Topic = Literal["hardware", "sizing", "placement", "training", "power", "sites", "money"]
 Basis = Literal["computed", "cited", "none"]
-DATA = Path(__file__).parents[1] / "data"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +37,7 @@ class Claim(Row):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class Outcome:
     """What a check found."""
 
     verdict: Verdict
@@ -51,9 +50,9 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Checked:
+class CheckedClaim:
     claim: Claim
-    answer: Answer
+    outcome: Outcome
 
 
 @dataclass(slots=True)
@@ -97,7 +96,7 @@ class Bench:
         return self._decisions[case]
 
 
-Check = Callable[[Bench], Answer]
+Check = Callable[[Bench], Outcome]
 CHECKS: dict[str, Check] = {}
 
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from computeflow.catalog import Offer
 from computeflow.comparison.building.inputs import network_share
-from computeflow.comparison.claims.model import Answer, Bench, check, held, part, percent
+from computeflow.comparison.claims.model import Bench, Outcome, check, held, part, percent
 from computeflow.comparison.rents import YEAR_DISCOUNT
 
 NICS = (0.04, 0.05)
@@ -29,11 +29,11 @@ def _discounts(bench: Bench, term: str) -> list[float]:
 
 
 @check("spot")
-def spot(bench: Bench) -> Answer:
+def spot(bench: Bench) -> Outcome:
     found = _discounts(bench, "spot")
     low, middle, high = (float(v) for v in np.percentile(found, (25, 50, 75)))
     inside = float(np.mean([0.6 <= one <= 0.7 for one in found]))
-    return Answer(
+    return Outcome(
         verdict=held((low, high), (0.6, 0.7)),
         ours=f"{percent(middle, 0)} in the median, {percent(low, 0)} to {percent(high, 0)} for half",
         why=f"{len(found)} instances and regions of the catalog with both prices; {percent(inside, 0)} "
@@ -44,13 +44,13 @@ def spot(bench: Bench) -> Answer:
 
 
 @check("reserved")
-def reserved(bench: Bench) -> Answer:
+def reserved(bench: Bench) -> Outcome:
     found = _discounts(bench, "reserved")
     ends = f"{percent(min(found), 0)} to {percent(max(found), 0)}" if found else "none"
     least, _, most = YEAR_DISCOUNT
     claimed = (0.3, 0.5)
     one, three = held((least, most), claimed), held(THREE_YEARS, claimed)
-    return Answer(
+    return Outcome(
         verdict=one if one == three else "holds in part",
         ours=f"{percent(least, 0)} to {percent(most, 0)} for one year, {percent(THREE_YEARS[0], 0)} to "
         f"{percent(THREE_YEARS[1], 0)} for three",
@@ -62,7 +62,7 @@ def reserved(bench: Bench) -> Answer:
 
 
 @check("hardware-share")
-def hardware(bench: Bench) -> Answer:
+def hardware(bench: Bench) -> Outcome:
     shares = []
     for case in ("70B", "400B"):
         spending = {name: values[1] for name, values in bench.decision(case).spending.items()}
@@ -74,7 +74,7 @@ def hardware(bench: Bench) -> Answer:
             (bought + spending["interest"]) / (sum(spending.values()) - spending["resale"])
         )
     low, high = min(shares), max(shares)
-    return Answer(
+    return Outcome(
         verdict=held((low, high), (0.25, 0.35)),
         ours=f"{percent(low, 0)} to {percent(high, 0)} of owning",
         why="Machines, spares, network and storage over the life of a 70B and a 400B fleet, with "
@@ -86,12 +86,12 @@ def hardware(bench: Bench) -> Answer:
 
 
 @check("network-share")
-def network(bench: Bench) -> Answer:
+def network(bench: Bench) -> Outcome:
     sizes = (512, 1024, 16384, 65536)
     shares = [network_share(size) for size in sizes]
     low, high = shares[0] + NICS[0], shares[-1] + NICS[1]
     listed = ", ".join(f"{percent(s)} at {n:,}" for n, s in zip(sizes, shares, strict=True))
-    return Answer(
+    return Outcome(
         verdict=held((low, high), (0.3, 0.4)),
         ours=f"{percent(low, 0)} to {percent(high, 0)} with NICs",
         why=f"Switches, optics and cables of an H100 cluster: {listed} GPUs; NICs add 4 to 5 % (H100 "
@@ -102,13 +102,13 @@ def network(bench: Bench) -> Answer:
 
 
 @check("placeholder-prices")
-def placeholders(bench: Bench) -> Answer:
+def placeholders(bench: Bench) -> Outcome:
     """What the catalog, made from the same source, has left."""
     prices = [offer.usd_per_device_hour for offer in bench.catalog.offers]
     tpus = [o.usd_per_device_hour for o in bench.catalog.offers if o.accelerator == "tpu-v6e"]
     most = f", TPU v6e {min(tpus):.2f} to {max(tpus):.2f}" if tpus else ""
     dear = bool(tpus) and max(tpus) >= 700
-    return Answer(
+    return Outcome(
         verdict=part(dear, min(prices) <= 0.01),
         ours=f"{min(prices):.2f} to {max(prices):.2f} $ per device-hour in the catalog{most}",
         why="Placeholders and floors of a price list, not prices; the catalog leaves them out.",

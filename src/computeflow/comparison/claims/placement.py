@@ -8,8 +8,8 @@ from dataclasses import replace
 from computeflow.catalog import find_model
 from computeflow.cluster.machine import usual_cluster
 from computeflow.comparison.claims.model import (
-    Answer,
     Bench,
+    Outcome,
     Verdict,
     check,
     mfu_range,
@@ -38,12 +38,12 @@ def _mfus(bench: Bench, nic: float | None = None) -> list[tuple[float, float, fl
 
 
 @check("utilisation-fall")
-def utilisation_fall(bench: Bench) -> Answer:
+def utilisation_fall(bench: Bench) -> Outcome:
     found = _mfus(bench)
     mids = [one[1] for one in found]
     change = mids[-1] / mids[0] - 1
     above = "above every MFU" if max(mids) < 0.61 else "within the MFUs"
-    return Answer(
+    return Outcome(
         verdict="cannot be checked",
         ours=f"MFU {', '.join(percent(mfu) for mfu in mids)} at 32, 128, 512 H100, best plans",
         why="It is not said what is utilised, nor what changed. By scale alone the MFU of a tuned 70B "
@@ -55,12 +55,12 @@ def utilisation_fall(bench: Bench) -> Answer:
 
 
 @check("utilisation-scale")
-def utilisation_scale(bench: Bench) -> Answer:
+def utilisation_scale(bench: Bench) -> Outcome:
     full, narrow = _mfus(bench), _mfus(bench, SHARED_NIC)
     listed = [", ".join(percent(one[1]) for one in row) for row in (full, narrow)]
     lost = [1 - row[-1][1] / row[0][1] for row in (full, narrow)]
     does = "can" if lost[1] >= 1 - 32.4 / 41.7 else "alone cannot"
-    return Answer(
+    return Outcome(
         verdict="cannot be checked",
         ours=f"{listed[0]} on 400 Gb/s a GPU; {listed[1]} on 100 Gb/s for eight",
         why=f"Model and hardware are not named. It falls by {percent(1 - 32.4 / 41.7, 0)}; a predicted "
@@ -72,7 +72,7 @@ def utilisation_scale(bench: Bench) -> Answer:
 
 
 @check("allreduce-ms")
-def allreduce_ms(bench: Bench) -> Answer:
+def allreduce_ms(bench: Bench) -> Outcome:
     """Time of a ring is 2 (n - 1) / n x bytes / speed; of a tree, it grows with log n."""
     ring = [2 * (n - 1) / n for n in SIZES]
     tree = [math.log2(n) for n in SIZES]
@@ -85,7 +85,7 @@ def allreduce_ms(bench: Bench) -> Answer:
         "congested one can show it"
     )
     verdict: Verdict = "holds" if ours[0] <= grown <= ours[1] else "does not hold"
-    return Answer(
+    return Outcome(
         verdict="holds in part" if more else verdict,
         ours=f"x {ring[-1] / ring[0]:.2f} (ring) to x {tree[-1] / tree[0]:.2f} (tree) from 32 to 512",
         why=f"The claimed growth is x {grown:.2f}, n to the power {power:.2f}"
@@ -95,10 +95,10 @@ def allreduce_ms(bench: Bench) -> Answer:
 
 
 @check("allreduce-aware")
-def allreduce_aware(bench: Bench) -> Answer:
+def allreduce_aware(bench: Bench) -> Outcome:
     cap = 1 / (1 - 0.57)
     claimed = 29.1 / 9.2
-    return Answer(
+    return Outcome(
         verdict="contradicts itself" if claimed > cap else "holds",
         ours=f"at most {cap:.2f}x, {29.1 / cap:.1f} ms",
         why=f"29.1 to 9.2 ms is {claimed:.2f}x. 57 % less traffic alone gives {cap:.2f}x at most"
@@ -108,12 +108,12 @@ def allreduce_aware(bench: Bench) -> Answer:
 
 
 @check("days-utilisation")
-def days_utilisation(bench: Bench) -> Answer:
+def days_utilisation(bench: Bench) -> Outcome:
     days, shares = (14.2, 18.7, 26.5, 11.3), (41.7, 36.9, 32.4, 58.6)
     work = [day * share for day, share in zip(days, shares, strict=True)]
     spread = max(work) / min(work) - 1
     best = days[0] * shares[0] / shares[3]
-    return Answer(
+    return Outcome(
         verdict="contradicts itself" if spread > 0.1 else "holds",
         ours=f"{best:.1f} days from the best baseline",
         why=f"Days times utilisation is the work, and should be equal; it is "
@@ -129,7 +129,7 @@ def _comm_share(found: Prediction) -> float:
 
 
 @check("allreduce-share")
-def allreduce_share(bench: Bench) -> Answer:
+def allreduce_share(bench: Bench) -> Outcome:
     """Exposed communication: of best plans, and of plain data parallelism without overlap."""
     tuned = [_comm_share(bench.best("llama-3.1-70b", "h100-sxm", gpus, global_batch=1024,
                                     seq_len=8192)) for gpus in SIZES]  # fmt: skip
@@ -140,7 +140,7 @@ def allreduce_share(bench: Bench) -> Answer:
     least, most = min(*tuned, naive), max(*tuned, naive)
     shares = {"tuned": max(tuned), "untuned": naive}
     possible = [name for name, share in shares.items() if share >= 0.63]
-    return Answer(
+    return Outcome(
         verdict=part(least >= 0.63, most >= 0.63),
         ours=f"{percent(min(tuned))} to {percent(max(tuned))} tuned; {percent(naive)} untuned",
         why="Predicted exposed communication: 70B with the best plan at 32 to 512 H100, against 7B "
@@ -152,7 +152,7 @@ def allreduce_share(bench: Bench) -> Answer:
 
 
 @check("network-by-scale")
-def network_by_scale(bench: Bench) -> Answer:
+def network_by_scale(bench: Bench) -> Outcome:
     """What a narrower NIC costs the best plan, against 800 Gb/s a GPU."""
     parts: list[str] = []
     numbers: dict[str, float] = {}
@@ -172,7 +172,7 @@ def network_by_scale(bench: Bench) -> Answer:
               for gpus in (64, 512, 4096)}  # fmt: skip
     listed = ", ".join(f"{gpus} GPUs {gigabits}" for gpus, gigabits in enough.items())
     claimed = zip(enough.values(), (100, 400, 800), strict=True)
-    return Answer(
+    return Outcome(
         verdict=part(*(ours == said for ours, said in claimed)),
         ours="; ".join(parts),
         why="Predicted step of Llama-3.1-70B at 2,048 sequences, best plan for each width per GPU, "

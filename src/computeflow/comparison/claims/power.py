@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from computeflow.comparison.claims.model import Answer, Bench, Verdict, check, near, part, percent
+from computeflow.comparison.claims.model import Bench, Outcome, Verdict, check, near, part, percent
+from computeflow.comparison.energy import host_watts
 from computeflow.comparison.machines import machine_of
-from computeflow.comparison.metering import host_watts
 from computeflow.comparison.site_limits import FOOTPRINT_M2
 from computeflow.economics import Supply, flops_per_joule, ledger_energy
 from computeflow.simulation.sites import throttles
 
 GIGA = 1e9
 POUND_KG = 0.45359237
-MOST_KW = 8.4
+MAX_KW = 8.4
 """Of a DGX H100 in training (arXiv:2412.08602)."""
 
 
 @check("gflops-watt")
-def gflops_watt(bench: Bench) -> Answer:
+def gflops_watt(bench: Bench) -> Outcome:
     """Model FLOPs for a joule at the meter, of a predicted step; hosts as the node was measured."""
     found = bench.best("llama-3.1-70b", "h100-sxm", 512, global_batch=1024, seq_len=8192)
     node = bench.catalog.nodes["dgx-h100"]
@@ -33,7 +33,7 @@ def gflops_watt(bench: Bench) -> Answer:
     low, middle, high = values
     verdict: Verdict = "holds" if low <= 1.82 <= high else "does not hold"
     against = "above" if peak < 1820 else "under"
-    return Answer(
+    return Outcome(
         verdict="wrong unit" if low > 10 * 1.82 else verdict,
         ours=f"{middle:,.0f} GFLOP/s per W ({low:,.0f} to {high:,.0f})",
         why=f"A predicted step of Llama-3.1-70B on 512 H100 at the meter, PUE 1.5 to 1.1; the device's "
@@ -44,29 +44,29 @@ def gflops_watt(bench: Bench) -> Answer:
 
 
 @check("kw-per-hour")
-def kw_per_hour(bench: Bench) -> Answer:
+def kw_per_hour(bench: Bench) -> Outcome:
     node = bench.catalog.nodes["dgx-h100"]
     measured, rated = node.measured_watts or 0.0, node.rated_watts or 0.0
     gpus = 8 * (bench.catalog.accelerators["h100-sxm"].tdp_watts or 0.0)
-    return Answer(
+    return Outcome(
         verdict="wrong unit",
         ours=f"{measured / 1e3:.2f} kW in the mean, {rated / 1e3:.1f} rated",
         why=f"kW is power already; 6.8 kW are {6.8 * 24:.0f} kWh a day. As power it is plausible for "
         f"eight H100: their own limit is {gpus / 1e3:.1f} kW, the node's measured mean "
-        f"{measured / 1e3:.2f} and most {MOST_KW} (arXiv:2412.08602).",
+        f"{measured / 1e3:.2f} and most {MAX_KW} (arXiv:2412.08602).",
         numbers={"measured": measured, "rated": rated},
     )
 
 
 @check("pue")
-def pue(bench: Bench) -> Answer:
+def pue(bench: Bench) -> Outcome:
     coolings = list(bench.catalog.coolings)
     under = [row.name for row in coolings if row.pue_high < 1.3]
     never = [row.name for row in coolings if row.pue_low >= 1.3]
     fleets = [row for row in bench.catalog.facilities if row.pue < 1.3]
     average = bench.catalog.facilities["average-site"].pue
     speed = throttles()["air"]
-    return Answer(
+    return Outcome(
         verdict=part(not never, bool(under)),
         ours=f"always with {', '.join(under)}; never with {', '.join(never)}; average site "
         f"{average:.2f}",
@@ -80,15 +80,15 @@ def pue(bench: Bench) -> Answer:
 
 
 @check("rack-kw")
-def rack_kw(bench: Bench) -> Answer:
+def rack_kw(bench: Bench) -> Outcome:
     names = ("dgx-a100", "dgx-h100", "dgx-b200", "dgx-b300")
     rated = {name: (bench.catalog.nodes[name].rated_watts or 0.0) / 1e3 for name in names}
     mean = (bench.catalog.nodes["dgx-h100"].measured_watts or 0.0) / 1e3
-    return Answer(
-        verdict=part(8 <= MOST_KW <= 10, *(8 <= kw <= 10 for kw in rated.values())),
+    return Outcome(
+        verdict=part(8 <= MAX_KW <= 10, *(8 <= kw <= 10 for kw in rated.values())),
         ours=", ".join(f"{name} {kw:.1f} kW" for name, kw in rated.items()),
         why=f"One machine of eight H100 takes {rated['dgx-h100']:.1f} kW rated, {mean:.2f} in the "
-        f"mean, {MOST_KW} at most (arXiv:2412.08602). Later ones take {rated['dgx-b200']:.1f} and "
+        f"mean, {MAX_KW} at most (arXiv:2412.08602). Later ones take {rated['dgx-b200']:.1f} and "
         f"{rated['dgx-b300']:.1f} kW rated, and racks of an AI hall hold four: "
         f"{4 * rated['dgx-h100']:.0f} to {4 * rated['dgx-b300']:.0f} kW.",
         basis="cited",
@@ -97,10 +97,10 @@ def rack_kw(bench: Bench) -> Answer:
 
 
 @check("introl-rack")
-def introl(bench: Bench) -> Answer:
+def introl(bench: Bench) -> Outcome:
     rack = machine_of("gb200", bench.catalog)
     mass, watts = rack.mass_kg or 0.0, rack.rated_watts
-    return Answer(
+    return Outcome(
         verdict="wrong unit" if near(mass / POUND_KG, 3000) else "does not hold",
         ours=f"{mass:,.0f} kg, {watts / 1e3:.0f} kW",
         why=f"3,000 are pounds ({mass:,.0f} kg, {mass / FOOTPRINT_M2:,.0f} kg/m2 on its footprint), as "

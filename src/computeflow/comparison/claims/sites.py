@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from computeflow.comparison.claims.model import Answer, Bench, check, near, percent
+from computeflow.comparison.claims.model import Bench, Outcome, check, near, percent
 from computeflow.comparison.tiers import tier_worths
 from computeflow.simulation import failure_models
 
@@ -10,11 +10,11 @@ DAY_MINUTES = 1440.0
 
 
 @check("tier-4")
-def tier_4(bench: Bench) -> Answer:
+def tier_4(bench: Bench) -> Outcome:
     worths = tier_worths(bench.catalog, gpus=4096, node_gpus=8, seed=bench.seed)
     found = {one.name: one for one in worths}
     best, worst = found["tier-4"], found["tier-1"]
-    return Answer(
+    return Outcome(
         verdict="holds" if near(best.availability, 0.99995, 1e-6) else "does not hold",
         ours=f"{best.downtime_hours * 60:.0f} min a year; {best.lost_days:.3f} days of training "
         f"({best.low:.3f} to {best.high:.3f})",
@@ -27,9 +27,9 @@ def tier_4(bench: Bench) -> Answer:
 
 
 @check("llama-table-5")
-def llama_table(bench: Bench) -> Answer:
+def llama_table(bench: Bench) -> Outcome:
     share = 148 / 419
-    return Answer(
+    return Outcome(
         verdict="holds" if near(share, 0.301, 0.01) else "does not hold",
         ours=percent(share),
         why=f"148 of 419 are {percent(share)}; 30.1 % is a misprint of the table.",
@@ -38,14 +38,14 @@ def llama_table(bench: Bench) -> Answer:
 
 
 @check("ft-hsdp")
-def ft_hsdp(bench: Bench) -> Answer:
+def ft_hsdp(bench: Bench) -> Outcome:
     """Minutes between failures of 12,500 servers at the stated rate."""
     servers = 100_000 / 8
     minutes = DAY_MINUTES / (servers * 2.3e-3)
     needed = DAY_MINUTES / 18 / servers
     rates = {row.name: row.per_node_day for row in failure_models().values()}
     nearest = min(rates, key=lambda name: abs(rates[name] - needed))
-    return Answer(
+    return Outcome(
         verdict="holds" if near(minutes, 18) else "contradicts itself",
         ours=f"one every {minutes:.0f} minutes at 2.3; 18 minutes need {1e3 * needed:.1f}",
         why=f"100,000 GPUs are 12,500 servers of eight. {1e3 * needed:.1f} per 1,000 server-days is "
@@ -55,10 +55,10 @@ def ft_hsdp(bench: Bench) -> Answer:
 
 
 @check("node-days")
-def node_days(bench: Bench) -> Answer:
+def node_days(bench: Bench) -> Outcome:
     rates = [1e3 * row.per_node_day for row in failure_models().values() if row.per_node_day]
     known = min(rates) <= 0.0065 <= max(rates)
-    return Answer(
+    return Outcome(
         verdict="holds" if known else "wrong unit",
         ours=f"{min(rates):.1f} to {max(rates):.1f} per 1,000 node-days",
         why="Published fleets in docs/simulate.md. 0.0065 is the rate of one node-day, 6.5 that of a "

@@ -13,15 +13,16 @@ from dataclasses import dataclass
 from computeflow.catalog import find_model
 from computeflow.catalog.parameters import count_parameters
 from computeflow.cluster.machine import usual_cluster
-from computeflow.comparison.claims.model import Answer, Bench, Verdict, check, mfu_range, part
+from computeflow.comparison.claims.model import Bench, Outcome, Verdict, check, mfu_range, part
 from computeflow.comparison.rents import Rent, find_rents
+from computeflow.economics import usd_of
 from computeflow.prediction import Prediction, predict
+from computeflow.units import DAY_SECONDS, HOUR_SECONDS
 from computeflow.workload import Job, Layout
 from computeflow.workload.flops import flops_per_token
 
 CHINCHILLA = 20.0
 """Tokens per parameter of compute-optimal training."""
-DAY = 86400.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,20 +71,20 @@ def _parameters(bench: Bench, size: Size) -> float:
     return float(count_parameters(find_model(bench.catalog, size.model)).total)
 
 
-def sized(bench: Bench, size: Size) -> Answer:
+def sized(bench: Bench, size: Size) -> Outcome:
     peak = bench.catalog.accelerators["h100-sxm"].dense_flops["bf16"]
     parameters = _parameters(bench, size)
     optimal = _flops(bench, size, CHINCHILLA * parameters)
     low, mfu, high = mfu_range(_predicted(bench, size))
-    seconds = [days * DAY for days in size.days]
+    seconds = [days * DAY_SECONDS for days in size.days]
     least, most = size.gpus[0] * seconds[0] * peak, size.gpus[1] * seconds[1] * peak
     tokens = size.flops / _flops(bench, size, 1.0)
-    need = [size.flops / (gpus * peak * mfu) / DAY for gpus in size.gpus]
+    need = [size.flops / (gpus * peak * mfu) / DAY_SECONDS for gpus in size.gpus]
     implied = size.flops / most, size.flops / least
     fits = implied[0] <= high and low <= implied[1]
     delivered = mfu * math.sqrt(least * most)
     nearer = "20 tokens a parameter" if delivered**2 > size.flops * optimal else "its FLOPs"
-    return Answer(
+    return Outcome(
         verdict=part(True, _within(optimal, size.flops)) if fits else "contradicts itself",
         ours=f"{optimal:.2g} FLOPs at 20 tokens a parameter; {mfu * least:.2g} to {mfu * most:.2g} "
         "from its GPUs and time",
@@ -106,27 +107,29 @@ def _days(values: list[float]) -> str:
     return low if low == high else f"{low} to {high}"
 
 
-def _costed(bench: Bench, size: Size) -> Answer:
+def _costed(bench: Bench, size: Size) -> Outcome:
     """GPU-hours of the actual run at the predicted step, at a contract's rent, as a range of both."""
-    found = _predicted(bench, size)
-    low, high = (end / found.step_seconds for end in found.step_seconds_range)
-    hours = size.tokens / found.tokens_per_second_per_gpu / 3600
-    row = [hours_of * gpus * 24 for hours_of, gpus in zip(size.days, size.gpus, strict=True)]
+    prediction = _predicted(bench, size)
+    low, high = (end / prediction.step_seconds for end in prediction.step_seconds_range)
+    seconds = size.tokens / prediction.tokens_per_second_per_gpu
+    least, most = (days * DAY_SECONDS * gpus
+                   for days, gpus in zip(size.days, size.gpus, strict=True))  # fmt: skip
     rent = _rent(bench)
-    usd = (hours * low * rent.low, hours * rent.middle, hours * high * rent.high)
-    own = row[0] * rent.low, row[1] * rent.high
+    usd = (usd_of(seconds * low, rent.low), usd_of(seconds, rent.middle),
+           usd_of(seconds * high, rent.high))  # fmt: skip
+    own = usd_of(least, rent.low), usd_of(most, rent.high)
     meets = usd[0] <= size.usd[1] and size.usd[0] <= usd[2]
     fits = own[0] <= size.usd[1] and size.usd[0] <= own[1]
     verdict: Verdict = "does not hold"
     if meets or fits:
         verdict = "holds" if meets and fits else "holds in part"
-    return Answer(
+    return Outcome(
         verdict=verdict,
         ours=f"${_millions(usd[1])} million ({_millions(usd[0])} to {_millions(usd[2])}) for "
         f"{size.trained}",
-        why=f"{hours / 1e6:.2g} million H100-hours at the predicted step, at ${rent.low:.2f} to "
-        f"{rent.high:.2f} on a year's contract that other work fills ({rent.newest}). The "
-        "row's own GPUs and time cost "
+        why=f"{seconds / HOUR_SECONDS / 1e6:.2g} million H100-hours at the predicted step, at "
+        f"${rent.low:.2f} to {rent.high:.2f} on a year's contract that other work fills "
+        f"({rent.newest}). The row's own GPUs and time cost "
         f"${_millions(own[0])} to {_millions(own[1])} million. Without the tokens a size has no "
         "price.",
         numbers={"low": usd[0], "middle": usd[1], "high": usd[2]},
@@ -144,47 +147,47 @@ def _rent(bench: Bench) -> Rent:
 
 
 @check("size-7b")
-def size_7b(bench: Bench) -> Answer:
+def size_7b(bench: Bench) -> Outcome:
     return sized(bench, SIZES["7b"])
 
 
 @check("size-70b")
-def size_70b(bench: Bench) -> Answer:
+def size_70b(bench: Bench) -> Outcome:
     return sized(bench, SIZES["70b"])
 
 
 @check("size-400b")
-def size_400b(bench: Bench) -> Answer:
+def size_400b(bench: Bench) -> Outcome:
     return sized(bench, SIZES["400b"])
 
 
 @check("size-1t")
-def size_1t(bench: Bench) -> Answer:
+def size_1t(bench: Bench) -> Outcome:
     return sized(bench, SIZES["1t"])
 
 
 @check("cost-7b")
-def cost_7b(bench: Bench) -> Answer:
+def cost_7b(bench: Bench) -> Outcome:
     return _costed(bench, SIZES["7b"])
 
 
 @check("cost-70b")
-def cost_70b(bench: Bench) -> Answer:
+def cost_70b(bench: Bench) -> Outcome:
     return _costed(bench, SIZES["70b"])
 
 
 @check("cost-400b")
-def cost_400b(bench: Bench) -> Answer:
+def cost_400b(bench: Bench) -> Outcome:
     return _costed(bench, SIZES["400b"])
 
 
 @check("cost-1t")
-def cost_1t(bench: Bench) -> Answer:
+def cost_1t(bench: Bench) -> Outcome:
     return _costed(bench, SIZES["1t"])
 
 
 @check("llama-hours")
-def llama_hours(bench: Bench) -> Answer:
+def llama_hours(bench: Bench) -> Outcome:
     """The predicted hours of the best plan, against those that were spent."""
     peak = bench.catalog.accelerators["h100-sxm"].dense_flops["bf16"]
     parts, numbers, inside = [], {}, {}
@@ -193,17 +196,17 @@ def llama_hours(bench: Bench) -> Answer:
         ("llama-3.1-405b", 8192, 30.84e6),
     ):  # fmt: skip
         found = bench.best(model, "h100-sxm", gpus, global_batch=2048, seq_len=8192)
-        hours = 15e12 / found.tokens_per_second_per_gpu / 3600
+        hours = 15e12 / found.tokens_per_second_per_gpu / HOUR_SECONDS
         low, high = (hours * end / found.step_seconds for end in found.step_seconds_range)
         flops = flops_per_token(find_model(bench.catalog, model), 8192).total * 15e12
-        implied = flops / (said * 3600 * peak)
+        implied = flops / (said * HOUR_SECONDS * peak)
         numbers[model] = hours / said
         inside[model] = low <= said <= high
         parts.append(f"{model} {hours / 1e6:.2f} ({low / 1e6:.2f} to {high / 1e6:.2f}) million, "
                      f"{100 * implied:.0f} % MFU implied by what was spent")  # fmt: skip
     within = [model for model, so in inside.items() if so]
     outside = [f"{one} ({1 / numbers[one]:.1f} times)" for one, so in inside.items() if not so]
-    return Answer(
+    return Outcome(
         verdict=part(*inside.values()),
         ours="; ".join(parts),
         why="Predicted for 15T tokens with the best plan, without failures. In the range: "
@@ -215,7 +218,7 @@ def llama_hours(bench: Bench) -> Answer:
 
 
 @check("deepseek-cost")
-def deepseek(bench: Bench) -> Answer:
+def deepseek(bench: Bench) -> Outcome:
     """With the layout that its report states: 16 stages, 64-way experts, DualPipe."""
     job = Job(model=find_model(bench.catalog, "deepseek-v3"), global_batch=15360, seq_len=4096,
               precision="fp8-block")  # fmt: skip
@@ -223,10 +226,10 @@ def deepseek(bench: Bench) -> Answer:
     layout = Layout(gpus=2048, pp=16, ep=64, micro_batch=1, recompute="selective",
                     schedule="dualpipe")  # fmt: skip
     found = predict(job, cluster, layout)
-    hours = 14.8e12 / found.tokens_per_second_per_gpu / 3600
+    hours = 14.8e12 / found.tokens_per_second_per_gpu / HOUR_SECONDS
     low, high = (hours * end / found.step_seconds for end in found.step_seconds_range)
     inside = low <= 2.664e6 <= high
-    return Answer(
+    return Outcome(
         verdict=part(inside, 0.5 <= hours / 2.664e6 <= 2),
         ours=f"{hours / 1e6:.2f} million H800-hours ({low / 1e6:.2f} to {high / 1e6:.2f}), "
         f"${2 * hours / 1e6:.1f}M at its $2",

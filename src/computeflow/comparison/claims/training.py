@@ -7,8 +7,8 @@ from dataclasses import replace
 from computeflow.catalog import find_model
 from computeflow.cluster.machine import usual_cluster
 from computeflow.comparison.claims.model import (
-    Answer,
     Bench,
+    Outcome,
     check,
     near,
     part,
@@ -26,7 +26,7 @@ BEGIN, END = 0.2383, 0.5020
 
 
 @check("zero3-offload")
-def zero3(bench: Bench) -> Answer:
+def zero3(bench: Bench) -> Outcome:
     """Bytes of a device and seconds of a step, as sharding and offload are added."""
     job = Job(model=find_model(bench.catalog, "llama-2-7b"), global_batch=64, seq_len=4096)
     cluster = usual_cluster("h100-sxm", 64, bench.catalog)
@@ -43,7 +43,7 @@ def zero3(bench: Bench) -> Answer:
     slower = found["zero3 with offload"].step_seconds / found["zero3"].step_seconds
     states = 16 / 4
     rest = [value for name, value in ratios.items() if name != "ddp"]
-    return Answer(
+    return Outcome(
         verdict=part(near(ratios["zero3 with offload"], 4.1, 0.1), min(rest) <= 4.1 <= max(rest)),
         ours=f"{ratios['offload of the optimizer']:.1f}x by optimizer offload, {ratios['zero3']:.1f}x "
         f"by ZeRO-3, {ratios['zero3 with offload']:.1f}x by both",
@@ -56,7 +56,7 @@ def zero3(bench: Bench) -> Answer:
 
 
 @check("mixed-precision")
-def mixed_precision(bench: Bench) -> Answer:
+def mixed_precision(bench: Bench) -> Outcome:
     speeds = {
         precision: bench.best("llama-2-7b", "h100-sxm", 64, global_batch=1024, seq_len=4096,
                               precision=precision).tokens_per_second_per_gpu
@@ -70,7 +70,7 @@ def mixed_precision(bench: Bench) -> Answer:
     )
     cost = plain.step_seconds / again.step_seconds - 1
     gains = {name: speeds["bf16"] / speeds[name] - 1 for name in ("fp32", "tf32")}
-    return Answer(
+    return Outcome(
         verdict="cannot be checked",
         ours=f"bf16 {1 + gains['fp32']:.1f}x fp32, {1 + gains['tf32']:.1f}x tf32; full recomputation "
         f"{100 * cost:+.0f} %",
@@ -82,7 +82,7 @@ def mixed_precision(bench: Bench) -> Answer:
 
 
 @check("software-4x")
-def software(bench: Bench) -> Answer:
+def software(bench: Bench) -> Outcome:
     """The same job and GPUs with software of 2021 and of today, the best plan on each."""
     job = Job(model=find_model(bench.catalog, "llama-3.1-70b"), global_batch=1024, seq_len=8192)
     cluster = usual_cluster("h100-sxm", 512, bench.catalog)
@@ -93,7 +93,7 @@ def software(bench: Bench) -> Answer:
     ratio = speeds["megatron"] / speeds["megatron-2021"]
     steps = mfu_path(bench.catalog)
     path = steps[-2].mfu[1] / steps[0].mfu[1]
-    return Answer(
+    return Outcome(
         verdict=part(max(ratio, path) >= 3.95, max(ratio, path) > 1.05),
         ours=f"{ratio:.1f}x from 2021's software to today's; {path:.1f}x by configuration",
         why="Predicted: Llama-3.1-70B on 512 H100 with the best plan for each stack, and the path of "
@@ -105,7 +105,7 @@ def software(bench: Bench) -> Answer:
 
 
 @check("data-waste")
-def data_waste(bench: Bench) -> Answer:
+def data_waste(bench: Bench) -> Outcome:
     """The `input` account's share of what is not useful, as samples grow on one drive's bandwidth."""
     found = bench.best("llama-3.1-70b", "h100-sxm", 512, global_batch=1024, seq_len=8192)
     drive = bench.catalog.storage["nvme-gen4"]
@@ -119,7 +119,7 @@ def data_waste(bench: Bench) -> Answer:
         one = predict(replace(found.job, bytes_per_token=size), slow, found.layout)
         wasted = one.ledger.gpu_seconds - one.ledger.accounts["compute.model"]
         shares[name] = one.ledger.accounts.get("input", 0.0) / wasted
-    return Answer(
+    return Outcome(
         verdict=part(shares["text"] >= 0.6, shares["large"] >= 0.6),
         ours=f"{percent(shares['text'])} of waste for text; {percent(shares['large'])} at "
         f"{3 * stalls / 1e3:.0f} kB a token from one drive",
@@ -133,12 +133,12 @@ def data_waste(bench: Bench) -> Answer:
 
 
 @check("mfu-path")
-def mfu(bench: Bench) -> Answer:
+def mfu(bench: Bench) -> Outcome:
     steps = mfu_path(bench.catalog)
     first, recipe, last = steps[0], steps[-3], steps[-2]
     gains = [one.mfu[1] / first.mfu[1] for one in (recipe, last)]
     largest = max(steps[:-1], key=lambda step: step.gain or 0.0)
-    return Answer(
+    return Outcome(
         verdict=part(_inside(BEGIN, first.mfu), _inside(END, recipe.mfu)),
         ours=f"{share_range(first.mfu)} to {share_range(recipe.mfu)} with the published recipe, "
         f"{share_range(last.mfu)} with selective recomputation",
@@ -163,12 +163,12 @@ def _inside(value: float, mfus: tuple[float, float, float]) -> bool:
 
 
 @check("torchtitan-compile")
-def torchtitan(bench: Bench) -> Answer:
+def torchtitan(bench: Bench) -> Outcome:
     """MFU from the same file's tokens a second per GPU: 5,762 plain, 6,667 compiled."""
     flops = flops_per_token(find_model(bench.catalog, "llama-3.1-8b"), 8192)
     peak = bench.catalog.accelerators["h100-sxm"].dense_flops["bf16"]
     plain, compiled = (tps * flops.palm / peak for tps in (5762, 6667))
-    return Answer(
+    return Outcome(
         verdict="contradicts itself" if compiled > plain else "holds",
         ours=f"{percent(plain)} without, {percent(compiled)} with torch.compile",
         why="The file's own table has 5,762 tokens a second without and 6,667 with compiling; the "

@@ -8,6 +8,7 @@ same plan; on slow ones it may miss one that leans on what nobody has measured
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 
 from computeflow.catalog import Accelerator, Catalog, Model
@@ -24,6 +25,8 @@ STEP_TOKENS = 1024 * 8192
 (arXiv:2407.21783, section 3.4.1); this is the middle one."""
 SEQ_LEN = 8192
 """Likewise."""
+MAX_TOKENS = 1e18
+"""Far beyond all text there is; products of larger ones leave the range of floats."""
 _CHUNKS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 16)
 _MOST = {"tp": 8, "cp": 8, "micro_batch": 4}
 
@@ -36,6 +39,13 @@ def usual_job(
     length = seq_len or min(SEQ_LEN, model.context or SEQ_LEN)
     batch = global_batch or max(STEP_TOKENS // length, 1)
     return Job(model=model, global_batch=batch, seq_len=length, precision=precision)
+
+
+def check_tokens(tokens: float) -> None:
+    if not 0 < tokens < math.inf:
+        raise InputError(f"{tokens:g} tokens: above zero and finite")
+    if tokens > MAX_TOKENS:
+        raise InputError(f"{tokens:g} tokens: {MAX_TOKENS:g} at most")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

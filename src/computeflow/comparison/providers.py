@@ -14,18 +14,18 @@ from dataclasses import dataclass, field, fields, replace
 from fnmatch import fnmatchcase
 from functools import cache
 from itertools import pairwise
-from pathlib import Path
 from typing import ClassVar
 
 from computeflow import codec
 from computeflow.catalog import Catalog, Grid, Offer, Row
-from computeflow.catalog.files import parse_toml
+from computeflow.catalog.files import parse_toml, read_text
+from computeflow.comparison import DATA
 from computeflow.errors import InputError, UnknownNameError
+from computeflow.units import DAY_SECONDS
 
-DATA = Path(__file__).with_name("data")
-MOST_PREEMPTIONS = 24
+MAX_PREEMPTIONS = 24
 """Of a machine in a day, that are simulated."""
-MOST_WAIT_SECONDS = 30 * 86400
+MAX_WAIT_SECONDS = 30 * DAY_SECONDS
 """For another machine."""
 EU = frozenset(
     {
@@ -97,12 +97,12 @@ class Terms(Row):
         if not rising or not all(0 <= usd < math.inf for _, usd in self.egress_tiers):
             raise InputError("egress_tiers: rising bytes, each with $ per GB from zero up")
         rate = self.preemptions_per_node_day
-        if rate is not None and not 0 <= rate <= MOST_PREEMPTIONS:
+        if rate is not None and not 0 <= rate <= MAX_PREEMPTIONS:
             raise InputError(f"{self.name}: {rate:g} preemptions per machine and day: 0 to "
-                             f"{MOST_PREEMPTIONS}")  # fmt: skip
+                             f"{MAX_PREEMPTIONS}")  # fmt: skip
         bounds = (
             ("pue", 1, 3),
-            ("replace_seconds", 1, MOST_WAIT_SECONDS),
+            ("replace_seconds", 1, MAX_WAIT_SECONDS),
             ("replace_spread", 0, 3),
         )
         for what, low, high in bounds:
@@ -209,15 +209,15 @@ def _over(under: Terms | None, row: Terms, stated: Iterable[str]) -> Terms:
 
 @cache
 def _packaged() -> Book:
-    text = (DATA / "providers.toml").read_text(encoding="utf-8")
-    found = codec.decode(_File, parse_toml(text, "providers.toml"), "providers.toml")
-    return Book(terms={row.name: row for row in found.terms}, networks=found.network)
+    data = parse_toml(read_text(DATA / "providers.toml"), "providers.toml")
+    rows = codec.decode(_File, data, "providers.toml")
+    return Book(terms={row.name: row for row in rows.terms}, networks=rows.network)
 
 
 @cache
 def regions() -> tuple[Region, ...]:
-    with (DATA / "regions.csv").open(encoding="utf-8", newline="") as file:
-        return tuple(Region(**row) for row in csv.DictReader(file))
+    rows = csv.DictReader(read_text(DATA / "regions.csv").splitlines())
+    return tuple(Region(**row) for row in rows)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

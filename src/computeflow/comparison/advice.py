@@ -9,7 +9,8 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from computeflow.comparison.results import Comparison, Result, TermCost
+from computeflow.comparison.costs import TermCost
+from computeflow.comparison.results import Comparison, Result
 from computeflow.errors import UnknownNameError
 
 TRAINING = ("frontier", "production", "exploration")

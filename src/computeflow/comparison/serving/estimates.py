@@ -1,4 +1,4 @@
-"""Serving and chains of calls, coarsely: round trips by region, $ per token as a roofline's range.
+"""$ per token of serving, coarsely, as a range of a roofline.
 
 A step of decoding reads the weights once and every sequence's keys and values, and multiplies every
 token with the active weights; prompts are multiplied too. The roofline is the fullest batch that
@@ -8,16 +8,14 @@ uneven load are not in it, so the answer is a range, and a coarse one.
 
 from __future__ import annotations
 
-import csv
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cache
 
 from computeflow.catalog import Accelerator, Catalog, Model, Offer
 from computeflow.catalog.models import Block
 from computeflow.catalog.parameters import count_parameters
-from computeflow.comparison.terms import DATA
+from computeflow.economics import usd_of
 from computeflow.errors import InputError, UnknownNameError
 
 REACHED = (0.17, 0.7)
@@ -28,22 +26,16 @@ that: other lengths, latency limits and software move it as far."""
 WEIGHT_BYTES = {"bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "fp4": 0.5}
 KV_BYTES = {"bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "fp4": 1.0}
 """Of a key or value: caches are kept in eight bits below 16-bit weights."""
-USUAL = "fp8"
+USUAL_PRECISION = "fp8"
 """Precision that models are served in where none is asked for."""
 FILLED = 0.9
 """Of the device's memory, that weights and caches may fill: vLLM's default (gpu_memory_utilization)."""
-LEAST_FREE = 0.2
+MIN_FREE = 0.2
 """Of it, that caches must have for a replica to be worth running."""
-SOURCE = (
-    "learn.microsoft.com/azure/networking/azure-network-latency: P95 over 30 days to 2026-07-30"
-)
-"""Of the round trips: between Azure's East US, West US 2, South Central US, Brazil South, West Europe,
-Sweden Central, Japan East, Southeast Asia, Central India, Australia East, UAE North and South Africa
-North. Other backbones and the internet differ."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Served:
+class ServingEstimate:
     accelerator: str
     precision: str
     """Of the weights: what was asked for, or bf16 where the device has no peak in it."""
@@ -59,10 +51,10 @@ class Served:
     """Of the oldest price."""
 
 
-def served(
+def estimate_serving(
     model: Model, catalog: Catalog, devices: Iterable[str], *, prompt: int = 1024, output: int = 256,
-    precision: str = USUAL, offers: Sequence[Offer] | None = None,
-) -> list[Served]:  # fmt: skip
+    precision: str = USUAL_PRECISION, offers: Sequence[Offer] | None = None,
+) -> list[ServingEstimate]:  # fmt: skip
     """By device, cheapest first; devices without the precision's peak serve in bf16.
 
     `offers`: whose prices count; None: all of the catalog.
@@ -72,7 +64,7 @@ def served(
     if precision not in WEIGHT_BYTES:
         raise UnknownNameError("precision", precision, WEIGHT_BYTES)
     prices = catalog.offers if offers is None else offers
-    found = [_served(model, catalog.accelerators[name], prices, prompt, output, precision)
+    found = [_estimate(model, catalog.accelerators[name], prices, prompt, output, precision)
              for name in devices]  # fmt: skip
     known = [one for one in found if one is not None]
     if not known:
@@ -82,14 +74,14 @@ def served(
     return sorted(known, key=lambda s: s.usd_per_million[0] if s.usd_per_million else math.inf)
 
 
-def _served(
+def _estimate(
     model: Model, device: Accelerator, offers: Iterable[Offer], prompt: int, output: int,
     precision: str,
-) -> Served | None:  # fmt: skip
+) -> ServingEstimate | None:  # fmt: skip
     used = precision if precision in device.dense_flops else "bf16"
     room = FILLED * device.hbm_bytes
     weights = count_parameters(model).total * WEIGHT_BYTES[used]
-    gpus = 1 << max(math.ceil(math.log2(weights / (room * (1 - LEAST_FREE)))), 0)
+    gpus = 1 << max(math.ceil(math.log2(weights / (room * (1 - MIN_FREE)))), 0)
     batch, seconds = roofline(model, device, gpus, prompt=prompt, output=output, precision=used)
     if batch < 1:
         return None
@@ -98,8 +90,8 @@ def _served(
     cost = None
     if prices:
         per_hour = [offer.usd_per_device_hour for offer in prices]
-        cost = (min(per_hour) / 3600 / high * 1e6, max(per_hour) / 3600 / low * 1e6)
-    return Served(
+        cost = (1e6 * usd_of(1 / high, min(per_hour)), 1e6 * usd_of(1 / low, max(per_hour)))
+    return ServingEstimate(
         accelerator=device.name,
         precision=used,
         replica_gpus=gpus,
@@ -144,50 +136,3 @@ def _cached(block: Block) -> float:
     if block.compressed is not None:
         return 2.0 * block.compressed.head_dim
     return 0.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Chain:
-    """Calls from users in one region to a model in another."""
-
-    users: str
-    place: str
-    round_trip_seconds: float
-    network_seconds: float
-    """Of the whole chain: calls x hops x (round trip + on-ramp)."""
-
-
-@cache
-def round_trips() -> dict[frozenset[str], float]:
-    with (DATA / "round_trips.csv").open(encoding="utf-8", newline="") as file:
-        return {frozenset((r["from"], r["to"])): float(r["p95_ms"]) / 1e3
-                for r in csv.DictReader(file)}  # fmt: skip
-
-
-def places() -> list[str]:
-    return sorted({name for pair in round_trips() for name in pair})
-
-
-def chains(
-    users: str, *, calls: int = 1, hops: int = 1, onramp_seconds: float = 0.0
-) -> Sequence[Chain]:
-    """To every region, nearest first. Within the users' own no trip over the backbone is counted: what
-    its own network takes is not in the source.
-    """
-    if users not in places():
-        raise UnknownNameError("region of users", users, places(), hint=", ".join(places()))
-    if calls < 1 or hops < 1 or not 0 <= onramp_seconds < math.inf:
-        raise InputError("calls and hops from one up, an on-ramp of zero seconds or more")
-    found = [
-        Chain(
-            users=users,
-            place=next(iter(pair - {users})),
-            round_trip_seconds=seconds,
-            network_seconds=calls * hops * (seconds + onramp_seconds),
-        )
-        for pair, seconds in round_trips().items()
-        if users in pair
-    ]
-    found.append(Chain(users=users, place=users, round_trip_seconds=0.0,
-                       network_seconds=calls * hops * onramp_seconds))  # fmt: skip
-    return sorted(found, key=lambda chain: chain.round_trip_seconds)

@@ -8,10 +8,13 @@ between each other.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from computeflow.comparison.terms import Book, Terms
+from computeflow.catalog import Catalog
+from computeflow.comparison.providers import Book, Terms
 from computeflow.errors import InputError, UnknownNameError
+from computeflow.units import HOUR_SECONDS
 
 LINES = (1.25e9, 12.5e9)
 """Bytes per second of the line, slow and fast, where the user states none: 10 and 100 Gb/s, the ports
@@ -49,7 +52,7 @@ def move(
     if line is not None and not 0 < line < math.inf:
         raise InputError(f"a line of {line:g} bytes/s: above zero and finite")
     lines = (line, line) if line is not None else (LINES[1], LINES[0])
-    hours = (size_bytes / lines[0] / 3600, size_bytes / lines[1] / 3600)
+    hours = (size_bytes / lines[0] / HOUR_SECONDS, size_bytes / lines[1] / HOUR_SECONDS)
     if source == target:
         hours = (0.0, 0.0)
     terms = book.of(source)
@@ -62,6 +65,16 @@ def move(
     elif terms is not None:
         note = f"{terms.source} ({terms.as_of})"
     return Move(source=source, target=target, bytes=size_bytes, usd=usd, hours=hours, note=note)
+
+
+def move_to_each(
+    size_bytes: float, source: str, targets: Iterable[str], book: Book, catalog: Catalog, *,
+    line: float | None = None,
+) -> dict[str, Move]:  # fmt: skip
+    """By the provider that the data go to."""
+    places = list(dict.fromkeys(targets))
+    home = data_home(source, [*(row.name for row in catalog.providers), *places], book)
+    return {target: move(size_bytes, home, target, book, line=line) for target in places}
 
 
 def data_home(name: str, known: list[str], book: Book) -> str:

@@ -6,26 +6,28 @@ import math
 from typing import Any
 
 from computeflow import codec
-from computeflow.comparison.results import Comparison, Result, TermCost
-from computeflow.comparison.workloads import Advice
+from computeflow.comparison.advice import Advice
+from computeflow.comparison.costs import TermCost
+from computeflow.comparison.results import Comparison, Result
+from computeflow.comparison.splits import Split
 
 
 def comparison_data(found: Comparison) -> dict[str, Any]:
-    ask = found.ask
+    request = found.request
     return {
         "schema": "computeflow.comparison/1",
-        "model": ask.job.model.name,
-        "tokens": ask.tokens,
-        "global_batch": ask.job.global_batch,
-        "seq_len": ask.job.seq_len,
-        "precision": ask.job.precision,
-        "deadline_seconds": ask.deadline_seconds,
-        "sure": ask.sure,
-        "budget_usd": ask.budget_usd,
-        "market": codec.encode(ask.market),
-        "replicas": ask.replicas,
-        "seed": ask.seed,
-        "today": ask.today.isoformat(),
+        "model": request.job.model.name,
+        "tokens": request.tokens,
+        "global_batch": request.job.global_batch,
+        "seq_len": request.job.seq_len,
+        "precision": request.job.precision,
+        "deadline_seconds": request.deadline_seconds,
+        "sure": request.sure,
+        "budget_usd": request.budget_usd,
+        "market": codec.encode(request.market),
+        "replicas": request.replicas,
+        "seed": request.seed,
+        "today": request.today.isoformat(),
         "searches": found.searches,
         "meeting": len(found.meeting),
         "meeting_over_the_range": len(found.sure),
@@ -44,7 +46,7 @@ def comparison_data(found: Comparison) -> dict[str, Any]:
 
 def result_data(result: Result) -> dict[str, Any]:
     offering, found = result.offering, result.plan.prediction
-    ledger, energy, terms = found.ledger, result.metered.energy, offering.terms
+    ledger, energy, terms = found.ledger, result.meter.energy, offering.terms
     p50, p90 = result.seconds
     return {
         "offer": offering.name,
@@ -84,7 +86,7 @@ def result_data(result: Result) -> dict[str, Any]:
         "lead": terms.lead or None if terms else None,
         "support": terms.support or None if terms else None,
         "availability": None,
-        "notes": list(result.metered.notes),
+        "notes": list(result.meter.notes),
     }
 
 
@@ -99,12 +101,31 @@ def advice_data(advice: Advice) -> dict[str, Any]:
     }
 
 
+def split_data(split: Split) -> dict[str, Any]:
+    return {
+        "runs": split.runs,
+        "left": split.left,
+        "usd": split.usd,
+        "shares": [
+            {
+                "offer": share.result.offering.name,
+                "term": share.cost.term,
+                "runs": share.runs,
+                "at_once": share.at_once,
+                "usd": share.usd,
+                "limit_known": share.limit_known,
+            }
+            for share in split.shares
+        ],
+    }
+
+
 def _cost_data(cost: TermCost) -> dict[str, Any]:
-    lived = cost.lived
+    run = cost.run
     return {
         "term": cost.term,
         "commitment": cost.commitment,
-        "gpus": None if lived is None else lived.gpus,
+        "gpus": None if run is None else run.gpus,
         "usd_per_device_hour": cost.usd_per_device_hour,
         "usd": None if math.isinf(cost.usd) else cost.usd,
         "move_usd": cost.move_usd,

@@ -12,13 +12,21 @@ from dataclasses import dataclass, replace
 
 from computeflow.catalog import Accelerator, Catalog
 from computeflow.catalog.parameters import count_parameters
-from computeflow.comparison.metering import host_watts
+from computeflow.comparison.energy import host_watts
 from computeflow.comparison.offers import ODD, usual_prices
-from computeflow.comparison.quick import Planner, Shape, quick_space, shape_cluster
-from computeflow.economics import is_stale
+from computeflow.comparison.planner import (
+    Planner,
+    Shape,
+    check_tokens,
+    quick_space,
+    shape_cluster,
+)
+from computeflow.economics import is_stale, usd_of
 from computeflow.errors import InputError
 from computeflow.planning import Plan, plan, why_no_plan
+from computeflow.prediction import Prediction
 from computeflow.prediction.stack import DEFAULT, find_stack
+from computeflow.units import DAY_SECONDS, HOUR_SECONDS
 from computeflow.workload import Job, Layout, flops_per_token
 
 DEVICES = ("a100-80-sxm", "h100-sxm", "h200-sxm", "b200-sxm", "mi300x")
@@ -30,8 +38,6 @@ WIRED = 256
 """GPUs from which the network is asked about: on 64, 100 Gb/s a device keep 98 % of the MFU."""
 KEPT = 0.95
 """Of the MFU on the fastest of these networks, that a network must keep to be enough."""
-MOST_TOKENS = 1e18
-"""Far beyond all text there is; products of larger ones leave the range of floats."""
 PUES = (1.1, 1.56)
 """From direct-liquid halls to Uptime's mean (catalog: cooling direct-liquid, facility average-site)."""
 
@@ -100,8 +106,8 @@ class Device:
         """From the cheapest offer for the fewest days to the dearest for the most."""
         if self.price is None:
             return None
-        least, most = (24 * cell.gpus * days for days in cell.days_range)
-        return self.price.low * least, self.price.high * most
+        least, most = (cell.gpus * days * DAY_SECONDS for days in cell.days_range)
+        return usd_of(least, self.price.low), usd_of(most, self.price.high)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,10 +140,7 @@ def size(
     job: Job, tokens: float, catalog: Catalog, *, today: datetime.date,
     devices: Sequence[str] = DEVICES, counts: Sequence[int] = COUNTS,
 ) -> Size:  # fmt: skip
-    if not 0 < tokens < math.inf:
-        raise InputError(f"{tokens:g} tokens: above zero and finite")
-    if tokens > MOST_TOKENS:
-        raise InputError(f"{tokens:g} tokens: {MOST_TOKENS:g} at most")
+    check_tokens(tokens)
     for count in counts:
         if not 1 <= count <= 2**20:
             raise InputError(f"{count} GPUs: 1 to {2**20:,}")
@@ -209,27 +212,29 @@ def _shape(device: Accelerator, catalog: Catalog) -> Shape:
 
 
 def _cell(best: Plan, tokens: float, device: Accelerator, catalog: Catalog) -> Cell:
-    found = best.prediction
-    steps = tokens / found.job.step_tokens
-    days = steps * found.step_seconds / 86400
-    low, high = (end / found.step_seconds for end in found.step_seconds_range)
-    mfu = found.ledger.mfu or 0.0
-    node = catalog.nodes[device.node] if device.node is not None else None
-    host = host_watts(node, device)
-    watts = None
-    if found.watts_per_gpu is not None:
-        watts = found.layout.gpus * (found.watts_per_gpu + (host or 0.0))
+    prediction, gpus = best.prediction, best.prediction.layout.gpus
+    seconds = tokens / prediction.job.step_tokens * prediction.step_seconds
+    days = seconds / DAY_SECONDS
+    low, high = (end / prediction.step_seconds for end in prediction.step_seconds_range)
+    mfu = prediction.ledger.mfu or 0.0
     return Cell(
-        gpus=found.layout.gpus,
-        layout=found.layout,
+        gpus=gpus,
+        layout=prediction.layout,
         mfu=mfu,
-        mfu_palm=found.ledger.mfu_palm or 0.0,
+        mfu_palm=prediction.ledger.mfu_palm or 0.0,
         mfu_range=(mfu / high, mfu / low),
         days=days,
         days_range=(days * low, days * high),
-        gpu_hours=days * 24 * found.layout.gpus,
-        watts=watts,
+        gpu_hours=gpus * seconds / HOUR_SECONDS,
+        watts=_watts(prediction, device, catalog),
     )
+
+
+def _watts(prediction: Prediction, device: Accelerator, catalog: Catalog) -> float | None:
+    if prediction.watts_per_gpu is None:
+        return None
+    node = catalog.nodes[device.node] if device.node is not None else None
+    return prediction.layout.gpus * (prediction.watts_per_gpu + (host_watts(node, device) or 0.0))
 
 
 def _floor(device: Accelerator, shape: Shape, planner: Planner) -> Floor | None:

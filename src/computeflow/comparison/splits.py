@@ -11,11 +11,14 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from computeflow.comparison.results import Comparison, Result, TermCost
-from computeflow.comparison.workloads import usable
+from computeflow.comparison.advice import usable
+from computeflow.comparison.costs import TermCost
+from computeflow.comparison.results import Comparison, Result
+from computeflow.economics import usd_of
 from computeflow.errors import InputError
+from computeflow.units import YEAR_SECONDS
 
-MONTH_HOURS = 365 * 24 / 12
+MONTH_SECONDS = YEAR_SECONDS / 12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +55,7 @@ def split(found: Comparison, runs: int, workload: str = "exploration") -> Split:
     """
     if not 1 <= runs <= 10_000:
         raise InputError(f"{runs} runs: 1 to 10,000")
-    deadline = found.ask.deadline_seconds
+    deadline = found.request.deadline_seconds
     places = _one_per_provider(found, workload)
     shares: list[Share] = []
     left = runs
@@ -84,8 +87,8 @@ def _in_a_row(cost: TermCost, deadline: float) -> int:
 def _room(result: Result, cost: TermCost, deadline: float) -> int:
     """Runs before the deadline: so many one after another, times clusters that fit side by side."""
     most = result.offering.most_gpus
-    assert cost.lived is not None
-    side_by_side = 1 if most is None else most // cost.lived.simulation.run.allocated_gpus
+    assert cost.run is not None
+    side_by_side = 1 if most is None else most // cost.run.simulation.run.allocated_gpus
     return _in_a_row(cost, deadline) * side_by_side
 
 
@@ -108,8 +111,30 @@ class Hybrid:
     """Of the owned ones; None: none are owned."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnedBase:
+    """What to own of a demand by month, with the rest rented where a run is cheapest on demand."""
+
+    hybrid: Hybrid
+    rented: Result
+    usd_per_gpu_hour: float
+    """Of the rented ones."""
+
+
+def own_base(comparison: Comparison, demand_gpus: Sequence[int], owned_usd: float) -> OwnedBase:
+    rent = comparison.cheapest_on_demand
+    if rent is None:
+        raise InputError("--demand: no offer that runs the job has an on-demand price to rent at")
+    result, cost = rent
+    mixed = hybrid(
+        demand_gpus, period_seconds=MONTH_SECONDS, owned_usd=owned_usd,
+        rented_usd=cost.usd_per_device_hour,
+    )  # fmt: skip
+    return OwnedBase(hybrid=mixed, rented=result, usd_per_gpu_hour=cost.usd_per_device_hour)
+
+
 def hybrid(
-    demand_gpus: Sequence[int], *, period_hours: float, owned_usd: float, rented_usd: float
+    demand_gpus: Sequence[int], *, period_seconds: float, owned_usd: float, rented_usd: float
 ) -> Hybrid:
     """How many GPUs to own under a demand by period, each $ per GPU-hour, owned ones paid always.
 
@@ -118,13 +143,16 @@ def hybrid(
     """
     if not demand_gpus or min(demand_gpus) < 0 or max(demand_gpus) == 0:
         raise InputError("a demand is GPUs by period: zero or more, not all zero")
-    if not (0 < period_hours < math.inf and 0 < owned_usd < math.inf and 0 < rented_usd < math.inf):
-        raise InputError("hours and prices are above zero and finite")
+    if not (
+        0 < period_seconds < math.inf and 0 < owned_usd < math.inf and 0 < rented_usd < math.inf
+    ):
+        raise InputError("a period and prices are above zero and finite")
     ratio = owned_usd / rented_usd
 
     def bill(owned: int) -> float:
         rented = sum(max(gpus - owned, 0) for gpus in demand_gpus)
-        return period_hours * (len(demand_gpus) * owned * owned_usd + rented * rented_usd)
+        always = usd_of(period_seconds * len(demand_gpus) * owned, owned_usd)
+        return always + usd_of(period_seconds * rented, rented_usd)
 
     levels = sorted({0, *demand_gpus})
     above = [sum(g >= level for g in demand_gpus) / len(demand_gpus) for level in levels]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from computeflow.catalog import Accelerator, Catalog, Node
 from computeflow.comparison.machines import DRAWN
 from computeflow.comparison.offers import Offering
-from computeflow.comparison.terms import Terms
+from computeflow.comparison.providers import Terms
 from computeflow.economics import Energy, fill_joules, ledger_energy, supply_of
 from computeflow.ledger import Ledger
 from computeflow.prediction.power import BUSY, WAITING
@@ -17,7 +17,7 @@ USUAL_FACILITY = "average-site"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Metered:
+class MeterReading:
     """Energy of a run at the meter, and what it rests on."""
 
     energy: Energy
@@ -38,15 +38,17 @@ class Metered:
         )
 
 
-def energy_of(ledger: Ledger, offering: Offering, catalog: Catalog) -> Metered:
-    """Of a run's ledger, whose time down has no joules: a device that waits draws what ours does."""
+def read_meter(ledger: Ledger, offering: Offering, catalog: Catalog) -> MeterReading:
+    """Energy of a run's ledger, whose time down has no joules: a device that waits draws what ours
+    does.
+    """
     device = catalog.accelerators[offering.accelerator]
     pue, known = _pue(offering.terms, catalog)
     supply = supply_of(offering.grid, pue)
     if device.tdp_watts is not None:
         ledger = fill_joules(ledger, WAITING * device.tdp_watts)
     host = host_watts(catalog.nodes.get(device.node) if device.node else None, device)
-    return Metered(
+    return MeterReading(
         energy=ledger_energy(ledger, supply, host_watts=host or 0.0),
         host_known=host is not None,
         pue_known=known,

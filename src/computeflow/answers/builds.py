@@ -1,0 +1,189 @@
+"""`build`: owning GPUs beside renting them, for one job or for the three packaged ones."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+
+from computeflow import codec
+from computeflow.answers.answer import Answer
+from computeflow.answers.requests import (
+    CatalogFiles,
+    Quantity,
+    given_options,
+    open_catalog,
+    read_quantity,
+    this_day,
+)
+from computeflow.comparison.building import Case, Decision, Hall, decide, load_cases, need_of
+from computeflow.comparison.building.published import Recomputed, check_published
+from computeflow.comparison.building.rules import Rule, rules
+from computeflow.comparison.planner import check_tokens
+from computeflow.errors import InputError
+from computeflow.views import building_views as views
+from computeflow.views.tables import Table
+
+if TYPE_CHECKING:
+    from computeflow.catalog import Catalog
+    from computeflow.views.report import Part
+
+Settings = Mapping[str, float | str] | Iterable[tuple[str, float | str]]
+"""Inputs by name, or pairs of both."""
+_DATA = (
+    "break_even", "never", "build_by", "busy_even", "one_run", "life", "gap", "gap_months",
+    "gap_draws", "spending", "waste", "ways",
+)  # fmt: skip
+
+
+class BuildJob(TypedDict, total=False):
+    """The job of the model that is named; without one, the packaged jobs have their own."""
+
+    on: str
+    tokens: Quantity
+    global_batch: int
+    seq_len: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuildAnswer(Answer):
+    decision: Decision
+    today: datetime.date
+    inputs: bool
+    """Whether tables have every input with its source."""
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"schema": "computeflow.build/1", **decision_data(self.decision)}
+
+    def tables(self) -> list[Table]:
+        one = self.decision
+        tables = [views.decision_table(one, self.today), views.swings_table(one),
+                  views.spending_table(one), views.waste_table(one), views.ways_table(one)]  # fmt: skip
+        return [*tables, views.inputs_table(one)] if self.inputs else tables
+
+    def parts(self) -> Sequence[Part]:
+        first, *rest = replace(self, inputs=True).tables()
+        return [first, views.break_even_figure(self.decision), *rest]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuildsAnswer(Answer):
+    """The packaged jobs, with the usual rules and published costs held against them."""
+
+    decisions: Mapping[str, Decision]
+    rules: tuple[Rule, ...]
+    published: tuple[Recomputed, ...]
+    today: datetime.date
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "schema": "computeflow.builds/1",
+            "jobs": {name: decision_data(one) for name, one in self.decisions.items()},
+            "rules": codec.encode(self.rules),
+            "published": [
+                codec.encode(one) | {"agrees": one.agrees, "off": one.off} for one in self.published
+            ],
+        }
+
+    def tables(self) -> list[Table]:
+        swings = {name: views.swings_table(one, most=3) for name, one in self.decisions.items()}
+        return [
+            views.decisions_table(self.decisions, self.today),
+            *(replace(table, title=f"{name}: {table.title}") for name, table in swings.items()),
+            views.rules_table(self.rules),
+            views.published_table(self.published),
+        ]
+
+    def parts(self) -> Sequence[Part]:
+        first, *rest = self.tables()
+        decisions = list(self.decisions.values())
+        figures = [views.break_even_figure(one) for one in decisions]
+        return [first, *figures, *rest, views.inputs_table(decisions[-1])]
+
+    @property
+    def title(self) -> str:
+        return "Build or rent: 7B, 70B and 400B"
+
+
+def build(
+    model: str | None = None, *, hall: Hall = "colocation", next: str | None = "gb200",
+    set: Settings = (), draws: int = 400, inputs: bool = False, seed: int = 0,
+    today: datetime.date | None = None, catalog: CatalogFiles = (), **job: Unpack[BuildJob],
+) -> BuildAnswer | BuildsAnswer:  # fmt: skip
+    """Build or rent: what owning the GPUs costs beside renting them, and after which months it pays."""
+    facts = open_catalog(catalog)
+    stated = read_settings(set)
+    day = this_day(today)
+
+    def decision(case: Case) -> Decision:
+        return decide(
+            need_of(case, facts, seed=seed), facts, hall=hall, given=stated,
+            upgrade=None if next == "none" else next, draws=draws, seed=seed,
+        )  # fmt: skip
+
+    if model is not None:
+        return BuildAnswer(decision=decision(_case(model, job)), today=day, inputs=inputs)
+    for name in given_options(job):
+        raise InputError(f"--{name.replace('_', '-')} is of MODEL's job: name a model")
+    return _packaged_jobs(
+        {n: decision(c) for n, c in load_cases().items()}, facts, draws, seed, day
+    )
+
+
+def _packaged_jobs(
+    decisions: Mapping[str, Decision], facts: Catalog, draws: int, seed: int, day: datetime.date
+) -> BuildsAnswer:
+    return BuildsAnswer(
+        decisions=decisions,
+        rules=tuple(rules(decisions)),
+        published=tuple(check_published(facts, draws=draws, seed=seed)),
+        today=day,
+    )
+
+
+def _case(model: str, job: BuildJob) -> Case:
+    on = job.get("on", "h100-sxm:1024")
+    name, colon, count = on.rpartition(":")
+    if not colon or not count.isdecimal() or int(count) < 1:
+        raise InputError(f"--on {on}: write accelerator:count (h100-sxm:1024)")
+    tokens = read_quantity(job.get("tokens", "15T"), "tokens")
+    check_tokens(tokens)
+    return Case(
+        name=model, model=model, on=name, gpus=int(count), tokens=tokens,
+        global_batch=job.get("global_batch", 2048), seq_len=job.get("seq_len", 8192),
+        source="stated", as_of="2026",
+    )  # fmt: skip
+
+
+def read_settings(settings: Settings) -> dict[str, float]:
+    read = {}
+    for name, value in dict(settings).items():
+        try:
+            read[name] = float(value)
+        except ValueError:
+            raise InputError(f"--set {name}={value}: {value!r} is not a number") from None
+    return read
+
+
+def decision_data(decision: Decision) -> dict[str, Any]:
+    """Field for field, but for the run's ledger, which is given by its dollars."""
+    need = decision.need
+    return {
+        "case": codec.encode(need.case),
+        "days": need.days,
+        "days_range": need.days_range,
+        "goodput": need.goodput,
+        "gpu_hours": need.gpu_hours,
+        "fleet": codec.encode(decision.fleet),
+        **{name: codec.encode(getattr(decision, name)) for name in _DATA},
+        "swings": [
+            {"input": swing.input.name, "gap_low": swing.gap_low, "gap_high": swing.gap_high,
+             "months_low": swing.months_low, "months_high": swing.months_high}
+            for swing in decision.swings
+        ],
+        "curve": codec.encode(decision.curve),
+        "inputs": {name: codec.encode(row) for name, row in decision.inputs.items()},
+        "draws": decision.draws,
+        "assumed": list(need.assumed),
+    }  # fmt: skip

@@ -1,0 +1,60 @@
+"""`claims`: what popular documents claim, checked with the project's own models."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from computeflow import codec
+from computeflow.answers.answer import Answer
+from computeflow.answers.files import check_target, write_text
+from computeflow.answers.requests import CatalogFiles, File, open_catalog
+from computeflow.comparison.claims import CheckedClaim, PathStep, check_claims, mfu_path
+from computeflow.errors import InputError
+from computeflow.views import claim_views as views
+from computeflow.views.tables import Table
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimsAnswer(Answer):
+    claims: tuple[CheckedClaim, ...]
+    mfu_path: tuple[PathStep, ...]
+    """Configurations behind the claim on MFU; empty where it was not asked for."""
+    named: bool
+    """Claims were asked for by name, and are shown with their reasons."""
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "schema": "computeflow.claims/1",
+            "claims": [codec.encode(one.claim) | codec.encode(one.outcome) for one in self.claims],
+            "mfu_path": codec.encode(self.mfu_path),
+        }
+
+    def tables(self) -> list[Table]:
+        return [
+            views.claims_table(self.claims),
+            *([views.reasons_table(self.claims)] if self.named else []),
+            *([views.path_table(self.mfu_path)] if self.mfu_path else []),
+        ]
+
+
+def claims(
+    names: Sequence[str] = (), *, page: File | None = None, seed: int = 0,
+    catalog: CatalogFiles = (),
+) -> ClaimsAnswer:  # fmt: skip
+    """Check the named claims, or all of them; `page` gets all of them as Markdown."""
+    if page is not None:
+        if names:
+            raise InputError("--page has every claim: give it without names")
+        check_target(Path(page), "--page")
+    facts = open_catalog(catalog)
+    answer = ClaimsAnswer(
+        claims=tuple(check_claims(facts, names, seed=seed)),
+        mfu_path=tuple(mfu_path(facts)) if not names or "mfu-path" in names else (),
+        named=bool(names),
+    )
+    if page is not None:
+        write_text(Path(page), views.claims_page(answer.claims, answer.mfu_path), "--page")
+    return answer

@@ -1,0 +1,93 @@
+"""`compare` for serving and chains of calls: a coarse answer, without plans and simulations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypedDict
+
+from computeflow import codec
+from computeflow.answers.answer import Answer
+from computeflow.answers.requests import Quantity, read_quantity
+from computeflow.catalog import Catalog, Model
+from computeflow.comparison.offers import choose_offers
+from computeflow.comparison.serving import (
+    SOURCE,
+    USUAL_PRECISION,
+    Chain,
+    ServingEstimate,
+    chains,
+    estimate_serving,
+)
+from computeflow.comparison.sizes import DEVICES
+from computeflow.errors import InputError
+from computeflow.views.elsewhere import chains_table, served_table
+from computeflow.views.tables import Table
+
+SERVING = ("serving", "agentic")
+
+
+class ServingOptions(TypedDict, total=False):
+    users: str | None
+    calls: int
+    hops: int
+    onramp: Quantity | None
+    prompt: int
+    answer: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServingAnswer(Answer):
+    model: str
+    prompt: int
+    answer: int
+    """Tokens of both."""
+    calls: int
+    hops: int
+    estimates: tuple[ServingEstimate, ...]
+    chains: tuple[Chain, ...]
+    """Empty where it is not said where the users are."""
+
+    def to_dict(self) -> dict[str, Any]:
+        data = {
+            "schema": "computeflow.serving/1",
+            "model": self.model,
+            "coarse": True,
+            "served": [codec.encode(estimate) for estimate in self.estimates],
+        }
+        if self.chains:
+            data["chains"] = [codec.encode(chain) for chain in self.chains]
+        return data
+
+    def tables(self) -> list[Table]:
+        tables = [served_table(self.estimates, self.model, self.prompt, self.answer)]
+        if self.chains:
+            tables.append(chains_table(self.chains, self.calls, self.hops, SOURCE))
+        return tables
+
+
+def compare_serving(
+    model: Model, catalog: Catalog, workload: str, providers: Sequence[str],
+    regions: Sequence[str], devices: Sequence[str], precision: str | None,
+    options: ServingOptions,
+) -> ServingAnswer:  # fmt: skip
+    users = options.get("users")
+    if workload == "agentic" and not users:
+        raise InputError("--workload agentic needs --users REGION")
+    calls, hops = options.get("calls", 1), options.get("hops", 1)
+    prompt, answer = options.get("prompt", 1024), options.get("answer", 256)
+    estimates = estimate_serving(
+        model, catalog, devices or DEVICES, prompt=prompt, output=answer,
+        precision=precision or USUAL_PRECISION,
+        offers=choose_offers(catalog, providers, regions, ()),
+    )  # fmt: skip
+    onramp = read_quantity(options.get("onramp"), "seconds") or 0.0
+    return ServingAnswer(
+        model=model.name,
+        prompt=prompt,
+        answer=answer,
+        calls=calls,
+        hops=hops,
+        estimates=tuple(estimates),
+        chains=tuple(chains(users, calls=calls, hops=hops, onramp_seconds=onramp)) if users else (),
+    )

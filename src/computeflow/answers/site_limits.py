@@ -1,0 +1,125 @@
+"""`site`: how many GPUs one site takes, and what limits it."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from computeflow import codec
+from computeflow.answers.answer import Answer
+from computeflow.answers.requests import (
+    CatalogFiles,
+    Quantity,
+    open_catalog,
+    read_quantity,
+    this_day,
+)
+from computeflow.comparison.machines import machine_of, rack_rows
+from computeflow.comparison.rents import age_text, find_rents
+from computeflow.comparison.site_limits import Deployment, Site, deploy
+from computeflow.comparison.tiers import TierWorth, tier_worths
+from computeflow.views import site_views as views
+from computeflow.views.tables import Table
+
+if TYPE_CHECKING:
+    from computeflow.catalog import Catalog
+    from computeflow.views.report import Part
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SiteAnswer(Answer):
+    deployment: Deployment
+    others: tuple[Deployment, ...]
+    """The same site with other machines."""
+    usd_per_gpu_hour: float | None
+    priced: str
+    """Where the price is from, and how old it is."""
+    tiers: tuple[TierWorth, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "schema": "computeflow.site/1",
+            **codec.encode(self.deployment),
+            "binding": self.deployment.binding,
+            "next": self.deployment.next,
+            "usd_per_gpu_hour": self.usd_per_gpu_hour,
+            "priced": self.priced,
+            "others": [{"node": one.machine.node, "gpus": one.gpus, "low": one.low, "high": one.high,
+                        "binding": one.binding} for one in self.others],
+            "tiers": codec.encode(self.tiers),
+        }  # fmt: skip
+
+    def tables(self) -> list[Table]:
+        limits = views.limits_table(self.deployment, self.usd_per_gpu_hour, self.priced)
+        return [limits, *self._details()]
+
+    def parts(self) -> Sequence[Part]:
+        figure = views.limits_figure(self.deployment, self.usd_per_gpu_hour, self.priced)
+        return [figure, *self._details()]
+
+    def _details(self) -> list[Table]:
+        found = self.deployment
+        return [
+            views.terms_table(found),
+            *([views.lifts_table(found)] if found.lifts else []),
+            views.machines_table(self.others),
+            *([views.tiers_table(self.tiers, found.gpus, self.priced)] if self.tiers else []),
+        ]
+
+
+def site(
+    *, accelerator: str = "h100-sxm", power: Quantity | None = None,
+    cooling_power: Quantity | None = None, racks: int | None = None,
+    rack_power: Quantity | None = None, floor_load: float | None = None,
+    cooling: str | None = None, pue: float | None = None, cable: float | None = None,
+    switch_ports: int | None = None, switch_tiers: int = 3, price: Quantity | None = None,
+    tiers: bool = True, seed: int = 0, today: datetime.date | None = None,
+    catalog: CatalogFiles = (),
+) -> SiteAnswer:  # fmt: skip
+    """Tell what limits one site: power, racks, floor, cooling, network; and what lifting each buys."""
+    facts = open_catalog(catalog)
+    place = Site(
+        contracted_watts=read_quantity(power, "watts"),
+        cooling_watts=read_quantity(cooling_power, "watts"),
+        racks=racks,
+        rack_watts=read_quantity(rack_power, "watts"),
+        floor_kg_per_m2=floor_load,
+        cooling=facts.coolings[cooling] if cooling else None,
+        pue=pue,
+        cable_metres=cable,
+        switch_ports=switch_ports,
+        switch_tiers=switch_tiers,
+    )
+    machine = machine_of(accelerator, facts)
+    found = deploy(place, machine)
+    usd, priced = _price(price, accelerator, this_day(today), facts)
+    others = [
+        deploy(place, machine_of(facts.nodes[name].accelerator, facts)) for name in rack_rows()
+    ]
+    worths = (
+        tier_worths(
+            facts, gpus=found.gpus, node_gpus=facts.nodes[machine.node].count,
+            usd_per_gpu_hour=usd, seed=seed,
+        )
+        if tiers and found.gpus
+        else ()
+    )  # fmt: skip
+    return SiteAnswer(
+        deployment=found, others=tuple(others), usd_per_gpu_hour=usd, priced=priced,
+        tiers=tuple(worths),
+    )  # fmt: skip
+
+
+def _price(
+    price: Quantity | None, accelerator: str, today: datetime.date, facts: Catalog
+) -> tuple[float | None, str]:
+    """USD of a GPU-hour, and where it is from."""
+    if price is not None:
+        return read_quantity(price, "usd"), "as stated"
+    rent = find_rents(facts, accelerator).on_demand
+    if rent is None:
+        return None, ""
+    age = age_text(rent.dates, today)
+    return rent.middle, f"the median on-demand price of {rent.providers} providers; {age}"

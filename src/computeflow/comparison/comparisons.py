@@ -1,0 +1,195 @@
+"""`compare`: every offer for a job, each with its best plan, its simulated run and what that costs.
+
+The cheapest hour is not the cheapest run: a slow network lowers the MFU, interruptions the goodput, and
+both are paid for. Offers share plans and simulations where their hardware and site are the same.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from computeflow.catalog import Catalog
+from computeflow.comparison.clusters import (
+    Candidate,
+    first_clusters,
+    larger_cluster,
+    latest_seconds,
+    pace,
+    steps_seconds,
+)
+from computeflow.comparison.costs import best_term, committed_days, term_costs
+from computeflow.comparison.energy import read_meter
+from computeflow.comparison.offers import Offering, usual_prices
+from computeflow.comparison.planner import Planner
+from computeflow.comparison.request import Request
+from computeflow.comparison.results import Comparison, RefusedOffer, Result
+from computeflow.comparison.runs import (
+    Setting,
+    SimulatedRun,
+    gpu_seconds,
+    run_on,
+    simulate_on_demand,
+    simulate_on_spot,
+)
+from computeflow.simulation import Simulation
+from computeflow.units import DAY_SECONDS
+
+LATE = 2.0
+"""Times the deadline after which an offer is not simulated, unless all are later than that."""
+NEAR = 1.5
+"""Times the fastest one's days, within which it is simulated however late."""
+AHEAD = 3
+"""Doublings that are looked at for a cheaper run, beyond one that is in time: GPU-hours of the best
+plan do not rise with every doubling."""
+
+
+def compare(request: Request, offers: Sequence[Offering], catalog: Catalog) -> Comparison:
+    planner = Planner(request.job, catalog)
+    candidates, refused = _worth_simulating(request, *first_clusters(request, offers, planner))
+    steady = _try_sizes(request, candidates, planner, catalog, spot=False)
+    spot = _try_sizes(request, candidates, planner, catalog, spot=True)
+    usual = usual_prices(catalog)
+    results = [_result(request, candidate.offering, firm, loose, catalog, usual)
+               for candidate, firm, loose in zip(candidates, steady, spot, strict=True)]  # fmt: skip
+    return Comparison(
+        request=request,
+        results=tuple(sorted(results, key=_order)),
+        refused=refused,
+        searches=planner.searches,
+    )
+
+
+def _try_sizes(
+    request: Request, first: Sequence[Candidate], planner: Planner, catalog: Catalog, *, spot: bool
+) -> list[list[SimulatedRun]]:
+    """Runs of each offer on its first cluster and on larger ones, while one of those may pay.
+
+    On demand and on spot apart: interruptions ask for another size. None on spot without a price.
+    """
+    tried: list[list[SimulatedRun]] = [[] for _ in first]
+    known: dict[Setting, Simulation | None] = {}
+    active = {index: candidate for index, candidate in enumerate(first)
+              if not spot or any(p.term == "spot" for p in candidate.offering.prices)}  # fmt: skip
+    while active:
+        new = [candidate for candidate in active.values() if candidate.setting not in known]
+        known |= _simulate(request, new, catalog, spot=spot)
+        larger = {}
+        for index, candidate in active.items():
+            simulation = known[candidate.setting]
+            if simulation is None:
+                continue
+            tried[index].append(
+                SimulatedRun(
+                    gpus=candidate.setting.gpus, plan=candidate.plan, simulation=simulation
+                )
+            )
+            following = _next_size(request, candidate, tried[index], planner)
+            if following is not None:
+                larger[index] = following
+        active = larger
+    return tried
+
+
+def _next_size(
+    request: Request, candidate: Candidate, tried: Sequence[SimulatedRun], planner: Planner
+) -> Candidate | None:
+    """The next larger cluster, if it may be in time where none is, or cheaper than those that are.
+
+    Its steps alone are the least that it can cost. A looser deadline adds smaller clusters to those
+    that are tried, so an offer does not get more expensive by it, unless only a cluster beyond `AHEAD`
+    is cheaper.
+    """
+    left = request.seconds_left(candidate.offering.provider)
+    if latest_seconds(request, candidate.plan) > left:
+        return None
+    left = min([left, *_longest_reserved(candidate.offering)])
+    in_time = [gpu_seconds(run.simulation) for run in tried
+               if run.simulation.seconds.p90 * pace(request, run.plan) <= left]  # fmt: skip
+    if in_time:
+        return _cheaper_size(request, candidate, min(in_time), planner)
+    p90s = [run.simulation.seconds.p90 for run in tried[-2:]]
+    if len(p90s) > 1 and p90s[1] >= p90s[0]:
+        return None
+    larger = larger_cluster(request, candidate, planner)
+    faster = larger is not None and steps_seconds(request, larger.plan) < steps_seconds(
+        request, candidate.plan
+    )
+    return larger if faster else None
+
+
+def _cheaper_size(
+    request: Request, candidate: Candidate, most_gpu_seconds: float, planner: Planner
+) -> Candidate | None:
+    """The first of the next doublings whose steps take fewer GPU-seconds."""
+    larger = larger_cluster(request, candidate, planner)
+    for _ in range(AHEAD):
+        if larger is None:
+            return None
+        if larger.setting.gpus * steps_seconds(request, larger.plan) < most_gpu_seconds:
+            return larger
+        larger = larger_cluster(request, larger, planner)
+    return None
+
+
+def _longest_reserved(offering: Offering) -> list[float]:
+    """Seconds that its reservations last at most: a run that fits one may be on a larger cluster."""
+    bounds = [committed_days(price.commitment) for price in offering.prices]
+    return [DAY_SECONDS * bound[1] for bound in bounds if bound is not None]
+
+
+def _worth_simulating(
+    request: Request, candidates: Sequence[Candidate], refused: Sequence[RefusedOffer]
+) -> tuple[list[Candidate], tuple[RefusedOffer, ...]]:
+    """Without those that are hopelessly late; the fastest stay, whatever they take."""
+    seconds = [steps_seconds(request, candidate.plan) for candidate in candidates]
+    most = max(LATE * request.deadline_seconds, NEAR * min(seconds, default=0.0))
+    late = [
+        RefusedOffer(
+            offering=candidate.offering,
+            reason=f"takes {took / DAY_SECONDS:,.0f} days on {candidate.setting.gpus:,} GPUs, more do "
+            "not help or are not to be had",
+        )
+        for candidate, took in zip(candidates, seconds, strict=True)
+        if took > most
+    ]
+    kept = [one for one, took in zip(candidates, seconds, strict=True) if took <= most]
+    return kept, (*refused, *late)
+
+
+def _order(result: Result) -> tuple[bool, float, str]:
+    best = result.best
+    return (not result.meets, math.inf if best is None else best.usd, result.offering.name)
+
+
+def _simulate(
+    request: Request, candidates: Sequence[Candidate], catalog: Catalog, *, spot: bool
+) -> dict[Setting, Simulation | None]:
+    """Every setting once; None where a run gets nowhere."""
+    plans = {candidate.setting: candidate.plan for candidate in candidates}
+    runs = [run_on(setting, plan, request.tokens, catalog, request.market, spot=spot)
+            for setting, plan in plans.items()]  # fmt: skip
+    simulations: Sequence[Simulation | None]
+    if spot:
+        simulations = simulate_on_spot(runs, replicas=request.replicas, seed=request.seed)
+    else:
+        most = [setting.most_gpus for setting in plans]
+        simulations = simulate_on_demand(runs, most, replicas=request.replicas, seed=request.seed)
+    return dict(zip(plans, simulations, strict=True))
+
+
+def _result(
+    request: Request, offering: Offering, steady: list[SimulatedRun], spot: list[SimulatedRun],
+    catalog: Catalog, usual: Mapping[tuple[str, str], float],
+) -> Result:  # fmt: skip
+    costs = term_costs(request, offering, steady, spot, usual)
+    best = best_term(costs)
+    run = steady[0] if best is None or best.run is None else best.run
+    return Result(
+        offering=offering,
+        costs=tuple(costs),
+        run=run,
+        meter=read_meter(run.simulation.ledger, offering, catalog),
+        tokens=request.tokens,
+        deadline_seconds=request.deadline_seconds,
+    )
