@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -11,7 +12,12 @@ import pytest
 import computeflow as cf
 from computeflow import codec
 from computeflow.answers import Answer
+from computeflow.answers.catalogs import list_offers, list_rows, overview, show_row
+from computeflow.answers.installation import examine
+from computeflow.answers.ledgers import show_ledger
+from computeflow.answers.topologies import import_topology
 from computeflow.cli import run
+from computeflow.cli.command import AnswerCommand
 from computeflow.errors import InputError
 
 TODAY = datetime.date(2026, 11, 15)
@@ -36,7 +42,42 @@ CASES: dict[str, Callable[[], Answer]] = {
         set={"busy": 0.5}, today=TODAY,
     ),
     "claims h100-fp16 spot": lambda: cf.claims(["h100-fp16", "spot"]),
+    "predict llama-3.1-8b --on h200-sxm:8 --global-batch 64 --seq-len 4096 --sharding fsdp":
+        lambda: cf.predict(
+            "llama-3.1-8b", on="h200-sxm:8", global_batch=64, seq_len=4096, sharding="fsdp"
+        ),
+    "check tests/data/exports/torchtitan_llama3_8b.toml --on h100-sxm:8 --price 2": lambda: cf.check(
+        "tests/data/exports/torchtitan_llama3_8b.toml", on="h100-sxm:8", price=2.0
+    ),
+    "simulate llama-3.1-8b --on h100-sxm:64 --global-batch 512 --seq-len 8192 --tp 2 --tokens 100B "
+    "--simulations 5": lambda: cf.simulate(
+        "llama-3.1-8b", on="h100-sxm:64", global_batch=512, seq_len=8192, tp=2, tokens="100B",
+        simulations=5,
+    ),
+    "sites --draws 8": lambda: cf.sites(draws=8),
+    "validate": lambda: cf.validate(),
+    "calibrate examples/h200-steps.csv": lambda: cf.calibrate("examples/h200-steps.csv"),
+    "audit tests/data/h200_traces/slow-loader-0.03.json.gz --no-cache --price 2.50": lambda: cf.audit(
+        "tests/data/h200_traces/slow-loader-0.03.json.gz", no_cache=True, price="2.50"
+    ),
+    "audit tests/data/logs/megatron_restart.log": lambda: cf.audit(
+        ["tests/data/logs/megatron_restart.log"]
+    ),
+    "ledger examples/llama-3.1-405b.json": lambda: show_ledger("examples/llama-3.1-405b.json"),
+    "catalog": lambda: overview(),
+    "catalog h100-sxm": lambda: show_row("h100-sxm"),
+    "catalog nodes": lambda: list_rows("nodes"),
+    "catalog offers --term spot": lambda: list_offers(term="spot"),
+    "cluster import examples/cluster/topology.conf --check": lambda: import_topology(
+        ["examples/cluster/topology.conf"], check=True
+    ),
+    "doctor": lambda: examine(),
 }  # fmt: skip
+OF_THE_MOMENT = {
+    "plan llama-3.1-8b --on h100-sxm:8 --global-batch 64 --seq-len 4096 --fix tp=1 --top 1",
+    "plan llama-3.1-8b --on h100-sxm:8 --global-batch 64 --seq-len 4096 --gpus 4:8 --fix tp=1",
+}
+"""Answers with seconds that a search took: what was printed is compared with what was returned."""
 
 
 @pytest.mark.parametrize("command", CASES)
@@ -48,6 +89,28 @@ def test_a_command_prints_what_its_library_function_returns(
     assert capsys.readouterr().out == codec.to_json(answer.to_dict()) + "\n"
     assert code == answer.exit_code
     assert "<table" in answer._repr_html_()
+
+
+@pytest.mark.parametrize("command", sorted(OF_THE_MOMENT))
+def test_a_command_prints_the_answer_that_it_got(
+    command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers: list[Answer] = []
+    library_function = AnswerCommand.library_function
+
+    def remembering(self: AnswerCommand) -> Callable[..., Answer]:
+        function = library_function(self)
+
+        @functools.wraps(function)
+        def call(**options: Any) -> Answer:
+            answers.append(function(**options))
+            return answers[-1]
+
+        return call
+
+    monkeypatch.setattr(AnswerCommand, "library_function", remembering)
+    run([*command.split(), "-o", "json"])
+    assert capsys.readouterr().out == codec.to_json(answers[0].to_dict()) + "\n"
 
 
 @pytest.mark.parametrize(

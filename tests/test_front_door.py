@@ -17,7 +17,7 @@ from computeflow.cli.app import app
 from computeflow.cli.command import AnswerCommand
 
 CLI = Path(cf.__file__).parent / "cli"
-SHOWN = {"output", "html"}
+SHOWN = {"output", "html", "quiet"}
 NO_ANSWER = {"completion"}
 """Prints a script for a shell."""
 FUNCTIONS = (

@@ -15,7 +15,7 @@ HOMES = {
     "click": ("cli/",),
     "duckdb": ("telemetry/whatif/trace.py",),
     "isal": ("telemetry/inflate.py",),
-    "jax": ("telemetry/xplane/reader.py",),
+    "google": ("telemetry/xplane/messages.py",),
     "msgspec": (
         "codec.py", "telemetry/kineto/events.py", "telemetry/logs/mllog.py",
         "telemetry/logs/tables.py",  # decoding is the cost of traces and of logs in JSON
@@ -122,7 +122,7 @@ def test_a_module_keeps_the_rules(module: str) -> None:
     [
         "import click",
         "def f():\n    from torch import nn",
-        "import_module('jax.profiler')",
+        "import_module('google.protobuf')",
         "import requests",
         "print(1)",
         "open('x')",

@@ -8,9 +8,8 @@ from typing import Any
 
 from computeflow import codec
 from computeflow.answers.answer import Answer
-from computeflow.answers.clock import today
 from computeflow.answers.files import write_text
-from computeflow.answers.requests import CatalogFiles, File, open_catalog
+from computeflow.answers.requests import CatalogFiles, File, open_catalog, this_day
 from computeflow.catalog.files import read_text
 from computeflow.prediction import load_parameters
 from computeflow.prediction.calibration.calibrate import calibrate as calibrate_site
@@ -51,7 +50,7 @@ def calibrate(
         measured = read_calibration(text, str(calibration), facts)
         machine = plain_calibration(text, str(calibration))
     site = calibrate_site(
-        cases, skipped, load_parameters(), measured, made_on=today().isoformat()
+        cases, skipped, load_parameters(), measured, made_on=this_day().isoformat()
     )  # fmt: skip
     answer = CalibrateAnswer(site=site, machine=machine)
     if to is not None:

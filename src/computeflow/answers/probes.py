@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from computeflow import codec
 from computeflow.answers.answer import Answer
-from computeflow.answers.clock import today
 from computeflow.answers.files import write_text
 from computeflow.answers.requests import (
     CatalogFiles,
@@ -19,6 +18,7 @@ from computeflow.answers.requests import (
     Quantity,
     open_catalog,
     read_quantity,
+    this_day,
 )
 from computeflow.catalog import Accelerator, Catalog
 from computeflow.catalog.files import read_text
@@ -82,7 +82,7 @@ def probe(
     answer = ProbeAnswer(fleet=fleet, rank=_rank(), accept=accept)
     if write_calibration is not None and answer.speaks:
         name = known.name if known else None
-        figures = calibration_data(fleet.probes[0], today().isoformat(), name)
+        figures = calibration_data(fleet.probes[0], this_day().isoformat(), name)
         text = json.dumps(figures, indent=1) + "\n"
         write_text(Path(write_calibration), text, "--write-calibration")
     return answer

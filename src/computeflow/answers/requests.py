@@ -175,7 +175,7 @@ def given_options(options: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def this_day(today: datetime.date | None) -> datetime.date:
+def this_day(today: datetime.date | None = None) -> datetime.date:
     """The day that was given, else the present one."""
     return today or datetime.datetime.now(tz=datetime.UTC).date()
 

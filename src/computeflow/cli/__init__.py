@@ -71,5 +71,5 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 
 def _failed(message: str, code: int) -> int:
-    print("computeflow: " + " ".join(message.split()), file=sys.stderr)
+    print(f"computeflow: {' '.join(message.split())}", file=sys.stderr)
     return code

@@ -28,7 +28,7 @@ class AnswerCommand(click.Command):
         self, name: str, function: str, params: Sequence[click.Parameter], *, help: str,
         renamed: Mapping[str, str] | None = None, html: bool = True, **settings: Any,
     ) -> None:  # fmt: skip
-        shown = [HTML, OUTPUT] if html else [OUTPUT]
+        shown = [HTML, QUIET, OUTPUT] if html else [QUIET, OUTPUT]
         super().__init__(name, params=[*params, *shown], help=help, **settings)
         self.function = function
         self.renamed = renamed or {}
@@ -102,3 +102,4 @@ OUTPUT = option("-o", "--output", type=click.Choice(["table", "json"]), default=
                 help="Tables for people, or one JSON object on stdout.")  # fmt: skip
 HTML = option("--html", type=click.Path(path_type=Path), callback=_check_target, metavar="FILE",
               help="Write tables and figures as one HTML file, too.")  # fmt: skip
+QUIET = flag("--quiet", help="Show no progress.")

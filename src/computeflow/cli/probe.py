@@ -37,7 +37,6 @@ probe = AnswerCommand(
         flag("--accept", help="Exit 3 and name the nodes if any is not as expected."),
         option("--ray", metavar="ADDRESS",
                help="Probe every node of a Ray cluster; auto: the one this machine is in."),
-        flag("--quiet", help="No progress."),
         CATALOG,
     ],
     help=__doc__ or "", html=False,

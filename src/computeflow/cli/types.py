@@ -42,7 +42,7 @@ class Count(_Type):
 
     name = "count"
 
-    def __init__(self, least: int = 1, most: int = 10**9) -> None:
+    def __init__(self, least: int = 1, most: int = 1_000_000_000) -> None:
         self.least, self.most = least, most
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
