@@ -1,8 +1,8 @@
 """An `xplane.pb` to planes: `open_planes`. The one place that needs protobuf, by its own reader.
 
-Fields are those of openxla/xla, `xla/tsl/profiler/protobuf/xplane.proto`. Planes, lines and tables of
-names are declared as bytes, which is the same on the wire, and parsed one at a time: only one line's
-events are held as messages. Texts are bytes, too, so that one that is no UTF-8 does not spoil a file.
+Fields are those of openxla/xla, `xla/tsl/profiler/protobuf/xplane.proto`. Planes, lines, names and
+events are declared as bytes, which is the same on the wire, and parsed one at a time: as a message
+an event takes many times its bytes. Texts are bytes, too: one that is no UTF-8 does not spoil a file.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from computeflow.telemetry.xplane.planes import STATS, Event, Line, Plane
 MOST_BYTES = 512 << 20
 """Of a profile, inflated."""
 MOST_LINE = 128 << 20
-"""Of one line's events: as messages they take several times as much."""
+"""Of one line's events."""
 _PICOSECONDS = 1000
 _FIELDS: dict[str, dict[str, tuple[int, str]]] = {
     "Space": {"planes": (1, "bytes*")},
@@ -30,7 +30,7 @@ _FIELDS: dict[str, dict[str, tuple[int, str]]] = {
         "stat_names": (5, "bytes*"), "stats": (6, "Stat*"),
     },
     "Line": {
-        "timestamp_ns": (3, "int64"), "events": (4, "Event*"),
+        "timestamp_ns": (3, "int64"), "events": (4, "bytes*"),
     },
     "LineName": {"name": (2, "bytes"), "display_name": (11, "bytes")},
     "Event": {
@@ -165,7 +165,8 @@ class _Events:
             raise InputError(f"{profile.path}: {limit}")
         line = profile.parse("Line", self.content)
         zero = line.timestamp_ns
-        for event in line.events:
+        for part in line.events:
+            event = profile.parse("Event", part)
             name, stats = names.get(event.metadata, ("", {}))
             if own := self.plane.stats(event.stats):
                 stats = stats | own
