@@ -60,6 +60,10 @@ class Case:
         """Over all ranks."""
         return sum(value(rank) for rank in self.ranks)
 
+    def set_back(self, root: str) -> float:
+        """GPU-seconds that devices stood idle because one root had set their hosts back."""
+        return self.total(lambda rank: rank.signals.setbacks.get(root, 0.0))
+
     def common(self, account: str, value: Callable[[RankMeasured], float]) -> bool:
         """Whether it is worth speaking of, above the noise of the account that it is of, and the same
         for most ranks: else one rank is slow.

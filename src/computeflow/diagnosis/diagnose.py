@@ -11,7 +11,7 @@ from computeflow.diagnosis.expectation import derive, expected_lines
 from computeflow.diagnosis.figures import confidence
 from computeflow.diagnosis.inference import NotInferredError, infer
 from computeflow.diagnosis.remedies import framework_of
-from computeflow.diagnosis.rule import Missing, Outcome
+from computeflow.diagnosis.rule import NO_DEVICE, Missing, Outcome
 from computeflow.diagnosis.rules import RULES
 from computeflow.diagnosis.settle import lines_without_expectation, settle
 from computeflow.diagnosis.values import Abstained, Diagnosis, Expected
@@ -110,7 +110,7 @@ def make_case(audit: TracedJob, catalog: Catalog, observed: Sequence[Observed] =
 
 def _replay(audit: TracedJob, catalog: Catalog) -> tuple[Replay | None, str]:
     if not audit.ranks[0].on_device:
-        return None, "a device: the host computes"
+        return None, NO_DEVICE.signal
     if audit.accelerator is None:
         return None, "the accelerator (--on): its name is not in the catalog"
     try:

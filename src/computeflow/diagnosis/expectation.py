@@ -74,8 +74,7 @@ def tuned(case: Case) -> tuple[Replay, tuple[str, ...]]:
 
 
 def _late_share(case: Case) -> float:
-    late = case.total(lambda rank: rank.signals.setbacks.get("launch", 0.0))
-    return late / case.ledger.gpu_seconds
+    return case.set_back("launch") / case.ledger.gpu_seconds
 
 
 def _compiled_host(case: Case, run: Replay) -> float | None:

@@ -43,6 +43,7 @@ class Missing:
     signal: str
 
 
+NO_DEVICE = Missing("a device: the host computes")
 Outcome = Sequence[Draft | Missing] | Missing
 
 

@@ -41,34 +41,35 @@ _MOST_EVIDENCE = 16
 
 def idle_allocation(observed: Observed) -> Outcome:
     facts: MetricsFacts = observed.facts
-    if not facts.gpus:
-        return []
-    sampled = [(gpu, gpu.activity) for gpu in facts.gpus if gpu.activity is not None]
-    if not sampled:
-        return Missing(NEEDED["utilisation"])
-    timed = [(gpu, activity) for gpu, activity in sampled if activity.span_seconds is not None]
-    if max((activity.span_seconds or 0.0 for _, activity in timed), default=0.0) < IDLE_SECONDS:
+    activities = [gpu.activity for gpu in facts.gpus if gpu.activity is not None]
+    if not activities:
+        return Missing(NEEDED["utilisation"]) if facts.gpus else []
+    if max(activity.span_seconds or 0.0 for activity in activities) < IDLE_SECONDS:
         return Missing(f"{IDLE_SECONDS / 60:.0f} minutes of samples")
     groups: dict[tuple[str, str], list[_IdleGpu]] = {}
-    for gpu, activity in timed:
-        if activity.idle is not None:
-            key = gpu.node, ", ".join(activity.idle.holders)
-            groups.setdefault(key, []).append(_IdleGpu(gpu, activity, activity.idle))
+    for one in _idle_gpus(facts.gpus):
+        groups.setdefault((one.gpu.node, ", ".join(one.idle.holders)), []).append(one)
     drafts = [
         draft for key, idle in groups.items() for draft in _idle(*key, idle, _where(observed))
     ]
-    return [*drafts, *_unknown_holders([activity for _, activity in timed])]
+    return [*drafts, *_unknown_holders(activities)]
 
 
 @dataclass(frozen=True, slots=True)
 class _IdleGpu:
     gpu: GpuFigures
-    activity: Activity
+    signal: str
     idle: Idle
 
 
+def _idle_gpus(gpus: Sequence[GpuFigures]) -> Iterator[_IdleGpu]:
+    for gpu in gpus:
+        if gpu.activity is not None and gpu.activity.idle is not None:
+            yield _IdleGpu(gpu, gpu.activity.signal, gpu.activity.idle)
+
+
 def _unknown_holders(activities: Sequence[Activity]) -> list[Missing]:
-    silent = sum(activity.holder_unknown for activity in activities)
+    silent = sum(one.holder_unknown for one in activities if one.span_seconds is not None)
     needed = f"who holds {silent} inactive GPUs: pod or job labels, or {NEEDED['memory_used']}"
     return [Missing(needed)] if silent else []
 
@@ -100,7 +101,7 @@ def _idle(node: str, holders: str, group: Sequence[_IdleGpu], where: str) -> lis
 
 
 def _idle_text(one: _IdleGpu) -> str:
-    parts = [f"{one.gpu.label}: {one.activity.signal.replace('_', ' ')} 0"]
+    parts = [f"{one.gpu.label}: {one.signal.replace('_', ' ')} 0"]
     if one.idle.memory_most_bytes is not None:
         parts.append(f"{format_si(one.idle.memory_most_bytes, 'B')} of memory in use")
     if one.idle.power_watts is not None:
@@ -120,38 +121,49 @@ class _Clocked:
 
 def clock_throttle(observed: Observed) -> Outcome:
     facts: MetricsFacts = observed.facts
-    if not facts.gpus:
-        return []
-    absent = [] if any(gpu.activity for gpu in facts.gpus) else [NEEDED["utilisation"]]
-    absent += [] if any(gpu.clock_sampled for gpu in facts.gpus) else [NEEDED["clock"]]
-    if absent:
-        return Missing(", ".join(absent))
+    if lacking := _lacking(facts.gpus):
+        return Missing(", ".join(lacking))
     clocked = [one for gpu in facts.gpus for one in _clocked(gpu)]
     cohorts = _cohorts(clocked)
-    if not cohorts:
+    if facts.gpus and not cohorts:
         return Missing(f"{COHORT} GPUs of one model at work, {SAMPLES} samples each with times")
-    below = [(one, usual, peers) for peers in cohorts for one, usual in _below(peers)]
-    drafts = [
-        draft
-        for one, usual, peers in below
-        for draft in _throttled(one, usual, peers, _where(observed))
-    ]
-    return [*drafts, *_unknown_reasons(clocked, [(one, usual) for one, usual, _ in below])]
+    slow = [one for peers in cohorts for one in _below(peers)]
+    drafts = [draft for one in slow for draft in _throttled(one, _where(observed))]
+    return [*drafts, *_unknown_reasons(clocked, slow)]
 
 
-def _unknown_reasons(
-    clocked: Sequence[_Clocked], below: Sequence[tuple[_Clocked, float]]
-) -> list[Missing]:
+def _lacking(gpus: Sequence[GpuFigures]) -> list[str]:
+    """Series that no GPU has."""
+    if not gpus:
+        return []
+    lacking = [] if any(gpu.activity for gpu in gpus) else [NEEDED["utilisation"]]
+    return lacking + ([] if any(gpu.clock_sampled for gpu in gpus) else [NEEDED["clock"]])
+
+
+@dataclass(frozen=True, slots=True)
+class _Slow:
+    clocked: _Clocked
+    usual: float
+    peers: Sequence[_Clocked]
+    """With itself."""
+
+    @property
+    def lower(self) -> float:
+        """Of the usual clock."""
+        return 1 - self.clocked.busy.clock_hertz / self.usual
+
+
+def _unknown_reasons(clocked: Sequence[_Clocked], slow: Sequence[_Slow]) -> list[Missing]:
     """That GPUs give no reasons; those of them that are slow are named."""
     silent = sum(one.busy.reasons is None for one in clocked)
     if not silent:
         return []
-    slow = [
-        f"{one.gpu.label} runs {format_share(1 - one.busy.clock_hertz / usual)} under its peers"
-        for one, usual in below
-        if one.busy.reasons is None
+    named = [
+        f"{one.clocked.gpu.label} runs {format_share(one.lower)} under its peers"
+        for one in slow
+        if one.clocked.busy.reasons is None
     ]
-    seen = f"; {'; '.join(slow[:_MOST_EVIDENCE])}: cause unknown" if slow else ""
+    seen = f"; {'; '.join(named[:_MOST_EVIDENCE])}: cause unknown" if named else ""
     return [Missing(f"{NEEDED['reasons']}, on {silent} of {len(clocked)} GPUs{seen}")]
 
 
@@ -182,22 +194,22 @@ def stem(workload: str) -> str:
     return re.sub(r"(-[0-9]+|-(?=[a-z]*[0-9])[a-z0-9]{5,10})+$", "", workload)
 
 
-def _below(peers: Sequence[_Clocked]) -> list[tuple[_Clocked, float]]:
+def _below(peers: Sequence[_Clocked]) -> list[_Slow]:
     usual, spread = median_and_spread([one.busy.clock_hertz for one in peers])
     least = max(LOWER * usual, FAR * max(spread, _LEAST_SPREAD * usual))
-    return [(one, usual) for one in peers if usual - one.busy.clock_hertz >= least]
+    return [_Slow(one, usual, peers) for one in peers if usual - one.busy.clock_hertz >= least]
 
 
-def _blamed(one: _Clocked, peers: Sequence[_Clocked]) -> dict[str, float]:
+def _blamed(slow: _Slow) -> dict[str, float]:
     """The device's own reasons, most first: those its peers show less, else all; none is no finding."""
-    shown = {name: share for name, share in one.reasons.items() if share >= _REASON}
+    shown = {name: share for name, share in slow.clocked.reasons.items() if share >= _REASON}
     own = {
         name: share
         for name, share in shown.items()
-        if share >= _REASON + statistics.median(peer.reasons.get(name, 0.0) for peer in peers)
+        if share >= _REASON + statistics.median(peer.reasons.get(name, 0.0) for peer in slow.peers)
     }
     chosen = own or shown
-    if set(chosen) <= BY_POWER and not _draws_no_more(one, peers):
+    if set(chosen) <= BY_POWER and not _draws_no_more(slow.clocked, slow.peers):
         return {}
     return dict(sorted(chosen.items(), key=lambda item: -item[1]))
 
@@ -208,26 +220,26 @@ def _draws_no_more(one: _Clocked, peers: Sequence[_Clocked]) -> bool:
     return own is not None and bool(drawn) and own <= _MORE_POWER * statistics.median(drawn)
 
 
-def _throttled(one: _Clocked, usual: float, peers: Sequence[_Clocked], where: str) -> list[Draft]:
-    reasons = _blamed(one, peers)
+def _throttled(slow: _Slow, where: str) -> list[Draft]:
+    reasons = _blamed(slow)
     if not reasons:
         return []
-    low = 1 - one.busy.clock_hertz / usual
-    lost = one.busy.seconds * low
+    gpu, busy = slow.clocked.gpu, slow.clocked.busy
+    lost = busy.seconds * slow.lower
     said = ", ".join(
         f"{name} ({format_share(share)} of its busy time)" for name, share in reasons.items()
     )
     evidence = [
-        Evidence(what=f"mean SM clock at work, against the median of {len(peers)} of its kind",
-                 where=where, value=one.busy.clock_hertz, unit="Hz", expected=usual),
+        Evidence(what=f"mean SM clock at work, against the median of {len(slow.peers)} of its kind",
+                 where=where, value=busy.clock_hertz, unit="Hz", expected=slow.usual),
         Evidence(what=f"the device's own reasons: {said}", where=where,
                  value=next(iter(reasons.values())), unit="share of busy time"),
     ]  # fmt: skip
-    if one.gpu.temperature_most is not None:
+    if gpu.temperature_most is not None:
         evidence.append(Evidence(what="highest temperature", where=where,
-                                 value=one.gpu.temperature_most, unit="°C"))  # fmt: skip
+                                 value=gpu.temperature_most, unit="°C"))  # fmt: skip
     return report(
-        f"{one.gpu.label} clocks {format_share(low)} under {len(peers) - 1} peers: "
+        f"{gpu.label} clocks {format_share(slow.lower)} under {len(slow.peers) - 1} peers: "
         f"{', '.join(reasons)}",
         [("compute.clock", lost)],
         evidence,

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from computeflow.diagnosis.case import PRACTICAL, Case
 from computeflow.diagnosis.remedies import command
-from computeflow.diagnosis.rule import Missing, Outcome, report, seconds_evidence
+from computeflow.diagnosis.rule import NO_DEVICE, Missing, Outcome, report, seconds_evidence
 from computeflow.diagnosis.rules.kernels import merged
 from computeflow.diagnosis.whatif import Change
 from computeflow.ledger import Evidence, Remedy
@@ -40,7 +40,7 @@ def input_stall(case: Case) -> Outcome:
             stages[name] = stages.get(name, 0.0) + seconds
     most = max(stages, key=lambda name: stages[name], default="read and decode")
     own = case.total(lambda rank: rank.accounts.get("input", 0.0))
-    after = case.total(lambda rank: rank.signals.setbacks.get("input", 0.0))
+    after = case.set_back("input")
     workers = most != "workers"
     often = case.steps_with("input")
     return report(
@@ -66,16 +66,17 @@ def _of_steps(case: Case, steps: int) -> str:
     return "" if case.steady(steps) else f" in {steps} of {case.steps} steps"
 
 
+def _common(case: Case, root: str) -> bool:
+    """Whether a root sets most hosts back by more than the noise of their lateness."""
+    return case.common("host", lambda rank: rank.signals.setbacks.get(root, 0.0))
+
+
 def host_sync(case: Case) -> Outcome:
     if not case.on_device:
-        return Missing("a device: the host computes")
-
-    def lost(rank: RankMeasured) -> float:
-        return rank.signals.setbacks.get("sync", 0.0)
-
-    if not case.common("host", lost):
+        return NO_DEVICE
+    if not _common(case, "sync"):
         return []
-    total = case.total(lost)
+    total = case.set_back("sync")
     reads = case.first.signals.reads
     named = [f"{name} {count / case.steps:.0f} times" for name, count in reads.items() if name]
     waits = sum(reads.values()) / case.steps
@@ -96,30 +97,30 @@ def host_sync(case: Case) -> Outcome:
 def launch_bound(case: Case) -> Outcome:
     """The host is slow by itself. Where micro-batches can be merged, that is `underfilled`."""
     if not case.on_device:
-        return Missing("a device: the host computes")
+        return NO_DEVICE
     if case.first.signals.kernels < FEWEST_KERNELS:
         return Missing(f"a window of {FEWEST_KERNELS} kernels and more (profile whole steps)")
-    late = case.total(lambda rank: rank.signals.setbacks.get("launch", 0.0))
+    late = case.set_back("launch")
     if late < LAUNCH_SHARE * case.ledger.gpu_seconds:
         return []
-    low, gain, high = (
-        (1 - share) * late for share in (COMPILED_RANGE[1], COMPILED_HOST, COMPILED_RANGE[0])
-    )
+    low, gain, high = _compiled_gains(case, late)
+    return _launch_bound(case, late, gain, low, high) if gain > 0 else []
+
+
+def _compiled_gains(case: Case, late: float) -> list[float]:
+    """Low, middle and high of what compiled blocks would gain; zeros where they would not."""
+    shares = (COMPILED_RANGE[1], COMPILED_HOST, COMPILED_RANGE[0])
     if case.replay is None:
-        return _launch_bound(case, late, gain, low, high)
+        return [(1 - share) * late for share in shares]
     stack = case.replay.inferred.stack
     if stack.kernels != "eager" or merged(case) is not None:
-        return []  # compiled already, or `underfilled`
+        return [0.0, 0.0, 0.0]  # compiled already, or `underfilled`
     compiled = replace(stack, kernels="compiled")
     scale = case.steps * case.replay.inferred.layout.gpus
     now = case.replay.predict().step_seconds
-    gains = [
-        (now - case.replay.predict(Change(stack=compiled, compiled_host=share)).step_seconds)
-        * scale
-        for share in (COMPILED_RANGE[1], COMPILED_HOST, COMPILED_RANGE[0])
-    ]
-    low, gain, high = (min(max(each, 0.0), late) for each in gains)
-    return _launch_bound(case, late, gain, low, high) if gain >= PRACTICAL * now * scale else []
+    after = (case.replay.predict(Change(stack=compiled, compiled_host=s)) for s in shares)
+    gains = [min(max((now - one.step_seconds) * scale, 0.0), late) for one in after]
+    return gains if gains[1] >= PRACTICAL * now * scale else [0.0, 0.0, 0.0]
 
 
 def _launch_bound(case: Case, late: float, gain: float, low: float, high: float) -> Outcome:
@@ -144,17 +145,13 @@ def _launch_bound(case: Case, late: float, gain: float, low: float, high: float)
 
 
 def gc_pause(case: Case) -> Outcome:
-    def lost(rank: RankMeasured) -> float:
-        return rank.signals.setbacks.get("gc", 0.0)
-
-    seen = any(rank.signals.collections for rank in case.ranks)
-    if not seen:
+    if not any(rank.signals.collections for rank in case.ranks):
         return Missing(
             "marks of Python's garbage collection: gc.callbacks with record_function('gc')"
         )
-    if not case.common("host", lost):
+    if not _common(case, "gc"):
         return []
-    total = case.total(lost)
+    total = case.set_back("gc")
     runs = case.total(lambda rank: float(rank.signals.collections))
     inside = case.total(lambda rank: rank.signals.collection_seconds)
     return report(
@@ -184,14 +181,10 @@ def _rate(count: float, steps: int, per: str) -> str:
 
 def memory_pressure(case: Case) -> Outcome:
     if not case.on_device:
-        return Missing("a device: the host computes")
-
-    def lost(rank: RankMeasured) -> float:
-        return rank.signals.setbacks.get("allocator", 0.0)
-
-    if not case.common("host", lost):
+        return NO_DEVICE
+    if not _common(case, "allocator"):
         return []
-    total = case.total(lost)
+    total = case.set_back("allocator")
     calls = case.total(lambda rank: float(rank.signals.allocations)) / case.steps
     return report(
         f"memory of the device is taken and given back {_times(calls)} {case.per}",
@@ -205,7 +198,7 @@ def memory_pressure(case: Case) -> Outcome:
 
 def pageable_copy(case: Case) -> Outcome:
     if not case.on_device:
-        return Missing("a device: the host computes")
+        return NO_DEVICE
 
     def lost(rank: RankMeasured) -> float:
         return rank.signals.pageable_seconds + rank.signals.setbacks.get("pageable", 0.0)

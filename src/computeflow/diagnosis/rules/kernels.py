@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from computeflow.diagnosis.case import PRACTICAL, Case
 from computeflow.diagnosis.remedies import command
-from computeflow.diagnosis.rule import Missing, Outcome, report, seconds_evidence
+from computeflow.diagnosis.rule import NO_DEVICE, Missing, Outcome, report, seconds_evidence
 from computeflow.diagnosis.whatif import Change, Replay
 from computeflow.ledger import Evidence, Remedy
 from computeflow.prediction.parts import step_parts
@@ -31,7 +31,7 @@ def unfused_attention(case: Case) -> Outcome:
     if not any(rank.signals.shapes for rank in case.ranks):
         return Missing("shapes of operators (profile with record_shapes=True)")
     if not case.on_device:
-        return Missing("a device: the host computes")
+        return NO_DEVICE
     if seen < PRACTICAL * case.ledger.gpu_seconds:
         return []
     if case.replay is None:
@@ -72,7 +72,7 @@ def matmul_precision(case: Case) -> Outcome:
         return Missing("shapes of operators (profile with record_shapes=True)")
     full = types.get("float", 0.0) / sum(types.values())
     if not case.on_device:
-        return Missing("a device: the host computes")
+        return NO_DEVICE
     if full < FULL_PRECISION or case.audit.accelerator is None:
         return []
     if "bf16" not in case.audit.accelerator.dense_flops:
@@ -153,13 +153,13 @@ def _stalls(case: Case) -> list[float]:
 
 def underfilled(case: Case) -> Outcome:
     if not case.on_device:
-        return Missing("a device: the host computes")
+        return NO_DEVICE
     if case.replay is None:
         return Missing(case.why_not)
     best = merged(case)
     if best is None:
         return []
-    late = case.total(lambda rank: rank.signals.setbacks.get("launch", 0.0))
+    late = case.set_back("launch")
     stalls = sum(
         seconds for seconds in _stalls(case) if seconds >= PRACTICAL * case.ledger.gpu_seconds
     )
@@ -194,7 +194,7 @@ def recompute_excess(case: Case) -> Outcome:
     if all("compute.recompute" in rank.missing for rank in case.ranks):
         return Missing(case.first.missing["compute.recompute"])
     if not case.on_device:
-        return Missing("a device: the host computes")
+        return NO_DEVICE
     if seen < PRACTICAL * case.ledger.gpu_seconds:
         return []
     if case.replay is None:
@@ -206,8 +206,7 @@ def recompute_excess(case: Case) -> Outcome:
     scale = case.steps * len(case.ranks) / without.ledger.gpus
     launched = case.ledger.booked("host")
     saved = max(launched - without.ledger.booked("host") * scale, 0.0)
-    late = case.total(lambda rank: rank.signals.setbacks.get("launch", 0.0)
-                      + rank.host.get("queued", 0.0))  # fmt: skip
+    late = case.set_back("launch") + case.total(lambda rank: rank.host.get("queued", 0.0))
     return report(
         "activations are computed again although memory has room for them",
         [("compute.recompute", seen), ("host", min(saved, late))],
@@ -232,13 +231,11 @@ def updates_singly(rank: RankMeasured) -> bool:
 
 def unfused_optimizer(case: Case) -> Outcome:
     if not case.on_device:
-        return Missing("a device: the host computes")
+        return NO_DEVICE
     seen = case.ledger.booked("optimizer")
     if not updates_singly(case.first):
         return []
-    gaps = case.total(
-        lambda rank: rank.signals.setbacks.get("optimizer", 0.0) + rank.signals.optimizer_queued
-    )
+    gaps = case.set_back("optimizer") + case.total(lambda rank: rank.signals.optimizer_queued)
     if seen + gaps < PRACTICAL * case.ledger.gpu_seconds:
         return []
     if case.replay is None:

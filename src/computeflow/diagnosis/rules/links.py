@@ -10,7 +10,7 @@ import numpy as np
 
 from computeflow.diagnosis.case import PRACTICAL, Case
 from computeflow.diagnosis.robust import median_and_spread
-from computeflow.diagnosis.rule import Draft, Missing, Outcome, report, seconds_evidence
+from computeflow.diagnosis.rule import NO_DEVICE, Draft, Missing, Outcome, report, seconds_evidence
 from computeflow.diagnosis.rules.ranks import FAR, missing_ranks
 from computeflow.ledger import Remedy
 from computeflow.telemetry.traces.measured import RankMeasured
@@ -32,7 +32,7 @@ def exposed_comm(case: Case) -> Outcome:
     if (missing := missing_ranks(case, "straggler")) is not None:
         return missing
     if case.replay is None or not case.on_device:
-        return Missing(case.why_not or "a device: the host computes")
+        return Missing(case.why_not) if case.why_not else NO_DEVICE
     measured, least = case.ledger.booked("comm"), 2 * PRACTICAL * case.ledger.gpu_seconds
     if measured < least:
         return []

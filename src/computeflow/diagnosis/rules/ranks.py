@@ -107,16 +107,11 @@ def _own(rank: RankMeasured) -> float:
 
 def _straggler(case: Case, slow: list[RankMeasured], wait: float) -> list[Draft]:
     names = sorted(rank.rank for rank in slow)
-    others = [rank for rank in case.ranks if rank.rank not in names]
-    excess = [(rank, _excess(case, rank, others)) for rank in slow]
-    more = _sum(part for _, accounts in excess for part in accounts.items())
-    reasons = _sum(
-        part for rank, accounts in excess for part in _reasons(rank, others, accounts).items()
-    )
+    more, reasons = _excess_of_all(case, slow)
     ordered = sorted(reasons.items(), key=lambda item: -item[1])
-    who = f"rank{'s' if len(names) > 1 else ''} {', '.join(map(str, names))}"
+    several = len(slow) > 1
+    who = f"rank{'s' if several else ''} {', '.join(map(str, names))}"
     worst, extra = max(slow, key=_own), sum(more.values())
-    whole = wait + extra
     return report(
         _title(case, names, who, [(name, part / extra) for name, part in ordered[:3]]),
         [("straggler", wait), *more.items()],
@@ -127,10 +122,28 @@ def _straggler(case: Case, slow: list[RankMeasured], wait: float) -> list[Draft]
             *(one for rank in slow for one in _seen_elsewhere(case, rank)),
         ],
         Remedy(change=_advice(case, ordered[0][0] if ordered else "", worst.rank),
-               gain_gpu_seconds=whole, gain_low=0.0 if len(slow) > 1 else wait, gain_high=whole,
-               risk="only when all of them are mended" if len(slow) > 1 else ""),
+               gain_gpu_seconds=wait + extra, gain_low=0.0 if several else wait,
+               gain_high=wait + extra, risk="only when all of them are mended" if several else ""),
         ranks=names,
     )  # fmt: skip
+
+
+def _excess_of_all(
+    case: Case, slow: Sequence[RankMeasured]
+) -> tuple[dict[str, float], dict[str, float]]:
+    """What slow ranks spend beyond the median of the others: by account, and by what is behind it."""
+    names = {rank.rank for rank in slow}
+    others = [rank for rank in case.ranks if rank.rank not in names]
+    excess = [(rank, _excess(case, rank, others)) for rank in slow]
+    return (
+        _sum(part for _, accounts in excess for part in accounts.items()),
+        _sum(
+            part
+            for rank, accounts in excess
+            for account, seconds in accounts.items()
+            for part in _reasons(rank, others, account, seconds).items()
+        ),
+    )
 
 
 def _title(case: Case, names: Sequence[int], who: str, reasons: Sequence[tuple[str, float]]) -> str:
@@ -160,19 +173,9 @@ def _excess(case: Case, rank: RankMeasured, others: Sequence[RankMeasured]) -> d
 
 
 def _reasons(
-    rank: RankMeasured, others: Sequence[RankMeasured], excess: dict[str, float]
-) -> dict[str, float]:
-    """The excess by what is behind it: slower kernels, garbage, the loader, the host."""
-    return _sum(
-        part
-        for account, seconds in excess.items()
-        for part in _reasons_of(rank, others, account, seconds).items()
-    )
-
-
-def _reasons_of(
     rank: RankMeasured, others: Sequence[RankMeasured], account: str, seconds: float
 ) -> dict[str, float]:
+    """An account's excess by what is behind it: slower kernels, garbage, the loader, the host."""
     if account == "host":
         return _by_root(rank, others, seconds)
     if account == "input":
