@@ -67,11 +67,8 @@ def _mixed(
     units = [x.micro_batch * x.gpus // (x.tp * x.pp * x.cp) for x in layouts]
     rates = [1 / p.prediction.step_seconds for p in plans]
     wanted = job.global_batch * rates[0] / sum(rates)
-    firsts = [
-        first
-        for first in range(units[0], job.global_batch, units[0])
-        if (job.global_batch - first) % units[1] == 0
-    ]
+    whole = range(units[0], job.global_batch, units[0])
+    firsts = [first for first in whole if (job.global_batch - first) % units[1] == 0]
     if not firsts:
         return None
     first = min(firsts, key=lambda share: abs(share - wanted))
@@ -86,14 +83,13 @@ def _mixed(
     return Mixed(
         shares=shares,
         predictions=predictions,
-        sum_seconds=_sum_seconds(
-            job, clusters, stack or usual_stack(clusters[0].accelerator.vendor)
-        ),
+        sum_seconds=_sum_seconds(job, clusters, stack),
     )
 
 
-def _sum_seconds(job: Job, clusters: Sequence[Cluster], stack: Stack) -> float:
+def _sum_seconds(job: Job, clusters: Sequence[Cluster], stack: Stack | None) -> float:
     """Gradients once over and once back, through all NICs of the pool that has fewer bytes/s."""
+    stack = stack or usual_stack(clusters[0].accelerator.vendor)
     size = count_parameters(job.model).total * stack.grad_bytes
     ways_out = [cluster.gpus * _nic(cluster) for cluster in clusters]
     return 2 * size / (min(ways_out) * load_parameters()["nic_efficiency"])

@@ -105,20 +105,8 @@ def _better(
     job: Job, cluster: Cluster, stack: Stack, now: Prediction, terms: Terms | None
 ) -> list[Remark]:
     """Single changes that fit and are faster by more than a tie, and the best plan."""
-    layout = now.layout
-    tried: list[tuple[str, str, Layout]] = []
-    if layout.recompute != "none":
-        less: Recompute = "none" if layout.recompute == "selective" else "selective"
-        tried.append(("recompute-excess", f"recompute {less} fits too",
-                      replace(layout, recompute=less)))  # fmt: skip
-    if layout.offload != "none":
-        tried.append(("needless-offload", "fits without offload", replace(layout, offload="none")))
-    if layout.tp > cluster.domain:
-        inside = replace(layout, tp=cluster.domain, etp=min(layout.etp, cluster.domain))
-        what = f"tp {layout.tp} leaves the domain of {cluster.domain} devices"
-        tried.append(("tp-over-nodes", what, inside))
     found = []
-    for rule, what, change in tried:
+    for rule, what, change in _single_changes(now.layout, cluster):
         try:
             after = predict(job, cluster, change, stack)
         except InputError:
@@ -126,14 +114,30 @@ def _better(
         gain = 1 - after.step_seconds / now.step_seconds
         if after.memory_bytes <= HEADROOM * after.memory_limit_bytes and gain > TIE / 3:
             found.append(Remark(rule=rule, what=what, change=change, gain=gain))
-    best = _best(job, cluster, layout, stack, terms)
-    if best is not None:
-        gain = 1 - best.step_seconds / now.step_seconds
-        told = any(remark.change == best.layout for remark in found)
-        if not told and (gain > TIE or not now.fits):
-            what = "another layout is better" if now.fits else "another layout fits"
-            found.append(Remark(rule="better-layout", what=what, change=best.layout, gain=gain))
+    best = _best(job, cluster, now.layout, stack, terms)
+    if best is None or any(remark.change == best.layout for remark in found):
+        return found
+    gain = 1 - best.step_seconds / now.step_seconds
+    if gain > TIE or not now.fits:
+        what = "another layout is better" if now.fits else "another layout fits"
+        found.append(Remark(rule="better-layout", what=what, change=best.layout, gain=gain))
     return found
+
+
+def _single_changes(layout: Layout, cluster: Cluster) -> list[tuple[str, str, Layout]]:
+    """Rule, what it says, and the layout that it says it of."""
+    tried = []
+    if layout.recompute != "none":
+        less: Recompute = "none" if layout.recompute == "selective" else "selective"
+        change = replace(layout, recompute=less)
+        tried.append(("recompute-excess", f"recompute {less} fits too", change))
+    if layout.offload != "none":
+        tried.append(("needless-offload", "fits without offload", replace(layout, offload="none")))
+    if layout.tp > cluster.domain:
+        inside = replace(layout, tp=cluster.domain, etp=min(layout.etp, cluster.domain))
+        what = f"tp {layout.tp} leaves the domain of {cluster.domain} devices"
+        tried.append(("tp-over-nodes", what, inside))
+    return tried
 
 
 def _best(

@@ -134,13 +134,9 @@ def search(
         limits=limits or Limits(),
         parameters=pessimistic(parameters or load_parameters()),
     )
-    complete = True
     try:
-        for layouts, done in possible(job, cluster.gpus, space, walk.count):
-            for start in range(0, len(layouts), CHUNK):
-                walk.climb(layouts.where(np.arange(start, min(start + CHUNK, len(layouts)))))
-            if progress is not None:
-                progress(done, walk.count)
+        walk.cover(progress)
+        complete = True
     except KeyboardInterrupt:
         complete = False
     layouts, scores, seconds = walk.best.sorted()
@@ -174,6 +170,13 @@ class _Walk:
         """Bytes of a device that a plan may fill."""
         device = self.cluster.accelerator
         return self.limits.headroom * (device.reported_bytes or device.hbm_bytes)
+
+    def cover(self, progress: Progress | None) -> None:
+        for layouts, done in possible(self.job, self.cluster.gpus, self.space, self.count):
+            for start in range(0, len(layouts), CHUNK):
+                self.climb(layouts.where(np.arange(start, min(start + CHUNK, len(layouts)))))
+            if progress is not None:
+                progress(done, self.count)
 
     def climb(self, layouts: Layouts) -> None:
         """Recompute and offload no more than a layout needs to fit.

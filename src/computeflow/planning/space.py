@@ -62,10 +62,14 @@ def space_of(
     }
     for name, names in CHOICES.items():
         chosen = (allowed or {}).get(name, _USUAL.get(name, names))
-        values[name] = [names.index(choice) for choice in chosen]
-    for name, value in (fixed or {}).items():
-        values[name] = [CHOICES[name].index(value) if name in CHOICES else int(value)]
+        values[name] = [_number(name, choice) for choice in chosen]
+    values |= {name: [_number(name, value)] for name, value in (fixed or {}).items()}
     return Space(values)
+
+
+def _number(name: str, value: Any) -> int:
+    """A size as it is, a choice by its place among the names."""
+    return CHOICES[name].index(value) if name in CHOICES else int(value)
 
 
 _USUAL = {"sharding": ("ddp", "zero1", "zero2", "fsdp", "hsdp")}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields
+from math import prod
 from typing import Any
 
 from computeflow.catalog import Catalog, find_model
@@ -41,25 +42,21 @@ def setup_of(
     if gpus != cluster.gpus:
         raise InputError(f"the file is for {gpus} GPUs, --on names {cluster.gpus}")
     if "global_batch" not in stated and reading.accumulation and "micro_batch" in stated:
-        group = stated.get("tp", 1) * stated.get("pp", 1) * stated.get("cp", 1)
-        ranks = max(gpus // group, 1)
+        ranks = max(gpus // prod(stated.get(name, 1) for name in ("tp", "pp", "cp")), 1)
         stated["global_batch"] = ranks * stated["micro_batch"] * reading.accumulation
     for name in ("global_batch", "seq_len"):
         if name not in stated:
             raise InputError(f"the file does not state {name}: say --{name.replace('_', '-')}")
-    layout = {f.name for f in fields(Layout)}
-    job = {f.name for f in fields(Job)}
     return Setup(
-        job=Job(
-            model=_model(model, catalog, "model" in given),
-            **{name: value for name, value in stated.items() if name in job},
-        ),
+        job=Job(model=_model(model, catalog, "model" in given), **_fields_of(Job, stated)),
         cluster=cluster,
-        layout=Layout(
-            gpus=gpus, **{name: value for name, value in stated.items() if name in layout}
-        ),
+        layout=Layout(gpus=gpus, **_fields_of(Layout, stated)),
         stack=find_stack(given.get("stack") or reading.stack or DEFAULT),
     )
+
+
+def _fields_of(kind: type[Job | Layout], values: Mapping[str, Any]) -> dict[str, Any]:
+    return {f.name: values[f.name] for f in fields(kind) if f.name in values}
 
 
 def _model(stated: str | Model, catalog: Catalog, given: bool) -> Model:

@@ -59,19 +59,21 @@ def effect(
     """`cluster` gives the speed of NVLink and of a device's share of the NICs; the wiring, not the
     cluster, says how oversubscribed the network is.
     """
-    used, numbers = stack or find_stack(DEFAULT), parameters or load_parameters()
+    used = stack or find_stack(DEFAULT)
     sent = traffic(job, cluster, layout, used)
     crossed = crossing(placement, wiring, sent)
     nic = _nic(cluster)
     links = _Links.of(wiring, placement, nic, neighbours)
     slowdowns = {account: links.slowdown(one) for account, one in crossed.items()}
-    clusters = [cluster]
-    for account, slow in slowdowns.items():
+
+    def slowed(account: str) -> Cluster:
         flows = [flow for flow in sent.flows if flow.account == account]
         unit = _unit(flows, placement, wiring, stays=crossed[account].between_nodes == 0)
-        clusters.append(replace(cluster, tiers=_tiers(cluster, unit, nic / slow)))
+        return replace(cluster, tiers=_tiers(cluster, unit, nic / slowdowns[account]))
+
+    clusters = [cluster, *map(slowed, slowdowns)]
     rows = [of_job(job, one, Layouts.of([layout]), used) for one in clusters]
-    step = account_step(stack_rows(rows), numbers)
+    step = account_step(stack_rows(rows), parameters or load_parameters())
     accounts = {name: float(step.accounts[name][row]) for row, name in enumerate(slowdowns, 1)}
     change = sum(seconds - float(step.accounts[name][0]) for name, seconds in accounts.items())
     nvlink = cluster.tiers[0].bytes_per_second if cluster.tiers else np.inf

@@ -13,6 +13,8 @@ from typing import Any
 from computeflow.planning.exports.frameworks.settings import (
     Settings,
     contradiction,
+    cut_sizes,
+    first_set,
     header,
     reading,
     stated,
@@ -71,8 +73,7 @@ class Accelerate:
 
     def read(self, text: str, where: str) -> Reading:
         settings = Settings(from_yaml(text, where), where)
-        for key in _KNOWN:
-            settings.raw(key)
+        settings.skip(_KNOWN)
         engine = settings.choice("distributed_type", {name: name for name in _ENGINES}) or "NO"
         notes: list[str] = []
         layout: dict[str, Any] = stated(gpus=settings.size("num_processes"))
@@ -84,8 +85,8 @@ class Accelerate:
         layout |= {"FSDP": _read_fsdp, "DEEPSPEED": _read_deepspeed, "MEGATRON_LM": _read_megatron,
                    "MULTI_GPU": _read_ddp, "NO": _read_ddp}[engine](settings, notes)  # fmt: skip
         if layout.get("sharding") == "hsdp" and layout["replicas"] == 1:
-            layout["replicas"] = machines or 1
-            notes.append(f"hybrid sharding: a copy a machine, {machines or 1} of them")
+            layout["replicas"] = copies = machines or 1
+            notes.append(f"hybrid sharding: a copy a machine, {copies} of them")
         meant = {theirs: ours for ours, theirs in _PRECISIONS.items()}
         job = stated(precision=_read_precision(settings, meant))
         _check_fsdp(settings, layout)
@@ -93,22 +94,20 @@ class Accelerate:
 
 
 def _engine(setup: Setup) -> str:
-    layout = setup.layout
-    cut = {n: v for n in ("tp", "pp", "cp", "ep", "etp") if (v := getattr(layout, n)) > 1}
-    if layout.sharding in ("fsdp", "hsdp"):
-        cut = {n: v for n, v in cut.items() if n not in ("tp", "cp")}
-        if setup.dp // layout.replicas * layout.cp == 1 < layout.gpus:
-            why = "no ranks are left to shard over; use ddp"
-            sharding = f"sharding = {layout.sharding}"
-            raise contradiction("Accelerate", sharding, f"{layout.gpus} GPUs", why)
-    elif layout.sharding in ("ddp", "zero1"):
+    layout, sharding = setup.layout, f"sharding = {setup.layout.sharding}"
+    fsdp = layout.sharding in ("fsdp", "hsdp")
+    cut = cut_sizes(layout, ("pp", "ep", "etp") if fsdp else ("tp", "pp", "cp", "ep", "etp"))
+    if layout.sharding in ("ddp", "zero1"):
         if cut:
             return "MEGATRON_LM"
         return "MULTI_GPU" if layout.sharding == "ddp" else "DEEPSPEED"
+    if fsdp and setup.dp // layout.replicas * layout.cp == 1 < layout.gpus:
+        why = "no ranks are left to shard over; use ddp"
+        raise contradiction("Accelerate", sharding, f"{layout.gpus} GPUs", why)
     for name, size in cut.items():
         why = "only Megatron-LM cuts so here, and it shards with ddp or zero1"
-        raise contradiction("Accelerate", f"sharding = {layout.sharding}", f"{name} = {size}", why)
-    return "FSDP" if layout.sharding in ("fsdp", "hsdp") else "DEEPSPEED"
+        raise contradiction("Accelerate", sharding, f"{name} = {size}", why)
+    return "FSDP" if fsdp else "DEEPSPEED"
 
 
 def _unsaid_by(engine: str, setup: Setup) -> list[str]:
@@ -195,10 +194,11 @@ def _megatron(setup: Setup) -> dict[str, Any]:
 
 
 def _read_fsdp(settings: Settings, notes: list[str]) -> dict[str, Any]:
-    replicas = settings.size(f"{_PARALLEL}dp_replicate_size") or 1
+    replicas, tp, cp = (
+        settings.size(f"{_PARALLEL}{key}_size") or 1 for key in ("dp_replicate", "tp", "cp")
+    )
     found: dict[str, Any] = {
-        "tp": settings.size(f"{_PARALLEL}tp_size") or 1, "pp": 1, "ep": 1, "etp": 1,
-        "cp": settings.size(f"{_PARALLEL}cp_size") or 1,
+        "tp": tp, "pp": 1, "ep": 1, "etp": 1, "cp": cp,
         "shards": settings.size(f"{_PARALLEL}dp_shard_size"),
     }  # fmt: skip
     reshard = settings.raw("fsdp_config.fsdp_reshard_after_forward")
@@ -255,11 +255,11 @@ def _read_deepspeed(settings: Settings, notes: list[str]) -> dict[str, Any]:
         raise settings.against(
             f"offload_param_device = {weights}", f"zero_stage = {stage}", "needs 3"
         )
-    offload = "parameters" if weights else "optimizer" if state else "none"
+    disk = "nvme" in (state, weights)
     return {
         "tp": 1, "pp": 1, "cp": 1, "ep": 1, "etp": 1, "replicas": 1, "recompute": "none",
         "sharding": ("ddp", *_STAGES)[stage],
-        "offload": "nvme" if "nvme" in (state, weights) else offload,
+        "offload": first_set("none", nvme=disk, parameters=weights, optimizer=state),
     }  # fmt: skip
 
 
@@ -278,9 +278,8 @@ def _read_megatron(settings: Settings, notes: list[str]) -> dict[str, Any]:
         granularity = granularity or "selective"
     state = settings.flag(f"{_MEGATRON}use_distributed_optimizer")
     on_host = settings.flag(f"{_MEGATRON}optimizer_cpu_offload")
-    for name in ("sequence_parallelism", "recompute_method", "recompute_num_layers",
-                 "use_precision_aware_optimizer", "gradient_clipping"):  # fmt: skip
-        settings.raw(_MEGATRON + name)
+    settings.skip(("sequence_parallelism", "recompute_method", "recompute_num_layers",
+                   "use_precision_aware_optimizer", "gradient_clipping"), _MEGATRON)  # fmt: skip
     return sizes | {
         "sharding": "zero1" if state else "ddp", "recompute": granularity or "none",
         "offload": "optimizer" if on_host else "none",

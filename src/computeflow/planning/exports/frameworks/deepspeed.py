@@ -15,6 +15,8 @@ from computeflow import codec
 from computeflow.planning.exports.frameworks.settings import (
     Settings,
     contradiction,
+    cut_sizes,
+    first_set,
     header,
     parsed,
     read_optimizer,
@@ -46,6 +48,18 @@ _IGNORED = (
 ).split()
 _IGNORED_IN = ("fp16.", "bf16.", "zero_optimization.stage3_", "activation_checkpointing.")
 """Known, and of no matter to a layout."""
+_SIZES = {
+    "tp": ("tensor_parallel.autotp_size", 0), "cp": ("sequence_parallel_size", 1),
+    "pp": ("pipeline.stages", 1), "ep": ("expert_parallel.autoep_size", 1),
+}  # fmt: skip
+"""Their keys, and the least value."""
+_APART = (
+    ("cp", "tp", "its groups are of data and sequence only"),
+    ("cp", "pp", "its groups are of data and sequence only"),
+    ("pp", "tp", "AutoTP makes groups of data and tensors only"),
+    ("ep", "tp", "AutoEP and AutoTP do not go together"),
+)
+"""Ways to cut a model that exclude each other."""
 _BATCHES = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
 
 
@@ -114,30 +128,28 @@ def _by_script(setup: Setup) -> list[str]:
 
 
 def _refuse(setup: Setup) -> None:
-    layout, job = setup.layout, setup.job
-    stage = _STAGES[layout.sharding]
-    sharding = f"sharding = {layout.sharding} (stage {stage})"
+    stage, cut = _STAGES[setup.layout.sharding], cut_sizes(setup.layout)
+    sharding = f"sharding = {setup.layout.sharding} (stage {stage})"
+    _refuse_stage(setup, stage, sharding)
+    for first, second, why in _APART:
+        if {first, second} <= cut.keys():
+            one, other = f"{first} = {cut[first]}", f"{second} = {cut[second]}"
+            raise contradiction("DeepSpeed", one, other, why)
+    if stage == 3 and {"ep", "cp"} <= cut.keys():
+        why = "AutoEP at stage 3 goes without sequence parallelism"
+        raise contradiction("DeepSpeed", f"ep = {cut['ep']}, {sharding}", f"cp = {cut['cp']}", why)
+
+
+def _refuse_stage(setup: Setup, stage: int, sharding: str) -> None:
+    layout = setup.layout
     if stage >= 2 and layout.pp > 1:
         why = "its pipeline works with stages 0 and 1 only"
         raise contradiction("DeepSpeed", sharding, f"pp = {layout.pp}", why)
     if layout.offload == "optimizer" and stage == 0:
         why = "state moves to the host from stage 1 on"
         raise contradiction("DeepSpeed", sharding, "offload = optimizer", why)
-    if job.optimizer == "muon" and stage == 0:
+    if setup.job.optimizer == "muon" and stage == 0:
         raise contradiction("DeepSpeed", sharding, "optimizer = muon", "it needs stage 1 to 3")
-    for name in ("tp", "pp"):
-        if layout.cp > 1 and (size := getattr(layout, name)) > 1:
-            why = "its groups are of data and sequence only"
-            raise contradiction("DeepSpeed", f"cp = {layout.cp}", f"{name} = {size}", why)
-    if layout.pp > 1 and layout.tp > 1:
-        why = "AutoTP makes groups of data and tensors only"
-        raise contradiction("DeepSpeed", f"pp = {layout.pp}", f"tp = {layout.tp}", why)
-    if layout.ep > 1 and layout.tp > 1:
-        why = "AutoEP and AutoTP do not go together"
-        raise contradiction("DeepSpeed", f"ep = {layout.ep}", f"tp = {layout.tp}", why)
-    if layout.ep > 1 and stage == 3 and layout.cp > 1:
-        why = "AutoEP at stage 3 goes without sequence parallelism"
-        raise contradiction("DeepSpeed", f"ep = {layout.ep}, {sharding}", f"cp = {layout.cp}", why)
 
 
 def _unsaid_batch(setup: Setup) -> list[str]:
@@ -193,20 +205,14 @@ def zero_section(setup: Setup) -> dict[str, Any]:
 
 def read_tree(settings: Settings, name: str) -> Reading:
     """Also of the part of another framework's file that is handed to DeepSpeed."""
-    autos = [key for key in settings.drop("auto") if key in _BATCHES or key.endswith(".enabled")]
-    notes = [f"{key} = auto: left to the script" for key in autos]
-    for key in _IGNORED:
-        settings.raw(key)
-    sizes = {
-        "tp": settings.size("tensor_parallel.autotp_size", least=0) or 1,
-        "cp": settings.size("sequence_parallel_size") or 1,
-        "pp": settings.size("pipeline.stages") or 1,
-        "ep": settings.size("expert_parallel.autoep_size") or 1,
+    notes = _left_to_script(settings)
+    settings.skip(_IGNORED)
+    layout: dict[str, Any] = {
+        size: settings.size(key, least) or 1 for size, (key, least) in _SIZES.items()
     }
     if settings.flag("expert_parallel.enabled") is False:
-        sizes["ep"] = 1
-    layout: dict[str, Any] = dict(sizes)
-    if sizes["cp"] > 1:
+        layout["ep"] = 1
+    if layout["cp"] > 1:
         layout["context"] = "all-to-all"
     batch = _batches(settings, layout, notes)
     job = stated(
@@ -216,15 +222,19 @@ def read_tree(settings: Settings, name: str) -> Reading:
     )
     dp = layout.pop("dp", None)
     if dp is not None:
-        layout["gpus"] = dp * sizes["tp"] * sizes["cp"] * sizes["pp"]
+        layout["gpus"] = dp * layout["tp"] * layout["cp"] * layout["pp"]
     layout["sharding"], layout["replicas"] = _sharding(settings, dp)
     if layout["sharding"] == "hsdp":
         notes.append("mics_shard_size: removed from DeepSpeed by 0.19.8; taken for hsdp")
     layout["offload"] = _offload(settings, layout["sharding"])
-    for key in [k for k in settings.rest() if k.startswith(_IGNORED_IN)]:
-        settings.raw(key)
+    settings.forget(_IGNORED_IN)
     steps = layout.pop("steps", None)
     return reading(name, settings, job, layout, notes, accumulation=None if batch else steps)
+
+
+def _left_to_script(settings: Settings) -> list[str]:
+    autos = [key for key in settings.drop("auto") if key in _BATCHES or key.endswith(".enabled")]
+    return [f"{key} = auto: left to the script" for key in autos]
 
 
 def _batches(settings: Settings, layout: dict[str, Any], notes: list[str]) -> int | None:
@@ -234,25 +244,36 @@ def _batches(settings: Settings, layout: dict[str, Any], notes: list[str]) -> in
     ranks = settings.size("data_parallel_size")
     if micro is not None:
         layout |= {"micro_batch": micro, "steps": steps or 1}
-    if total is not None and micro is not None and total % (micro * (steps or 1)):
+    if total is None:
+        if not any(note.startswith("train_batch_size") for note in notes):
+            notes.append("train_batch_size is not there: it follows from the GPUs")
+        return None
+    dp = _ranks(settings, total, micro, steps)
+    if dp is None:
+        notes.append("the number of GPUs does not follow from the batch sizes")
+        return total
+    if ranks not in (None, dp):
+        raise settings.against(
+            f"data_parallel_size = {ranks}",
+            f"train_batch_size / (micro-batch x accumulation) = {dp}",
+            "they are the same number",
+        )
+    layout["dp"] = dp
+    return total
+
+
+def _ranks(settings: Settings, total: int, micro: int | None, steps: int | None) -> int | None:
+    """Data-parallel ranks, where the batch sizes tell."""
+    if micro is None:
+        return None
+    ranks, rest = divmod(total, micro * (steps or 1))
+    if rest:
         raise settings.against(
             f"train_batch_size = {total}",
             f"train_micro_batch_size_per_gpu x gradient_accumulation_steps = {micro} x {steps or 1}",
             "their quotient is the number of data-parallel ranks, and no whole number",
         )
-    if total is not None and micro is not None and steps is not None:
-        layout["dp"] = total // (micro * steps)
-        if ranks not in (None, layout["dp"]):
-            raise settings.against(
-                f"data_parallel_size = {ranks}",
-                f"train_batch_size / (micro-batch x accumulation) = {layout['dp']}",
-                "they are the same number",
-            )
-    elif total is None and not any(note.startswith("train_batch_size") for note in notes):
-        notes.append("train_batch_size is not there: it follows from the GPUs")
-    elif total is not None:
-        notes.append("the number of GPUs does not follow from the batch sizes")
-    return total
+    return None if steps is None else ranks
 
 
 def _precision(settings: Settings) -> str | None:
@@ -267,8 +288,7 @@ def _precision(settings: Settings) -> str | None:
 
 
 def _optimizer(settings: Settings, notes: list[str]) -> str | None:
-    for key in [k for k in settings.rest() if k.startswith(("optimizer.params", "scheduler."))]:
-        settings.raw(key)
+    settings.forget(("optimizer.params", "scheduler."))
     return read_optimizer(settings, "optimizer.type", _MEANT, notes)
 
 
@@ -303,10 +323,7 @@ def _offload(settings: Settings, sharding: str) -> str:
         raise settings.against(
             f"offload_param.device = {weights}", f"stage = {_STAGES[sharding]}", "it needs stage 3"
         )
-    if "nvme" in (state, weights):
-        return "nvme"
-    if weights is not None:
-        return "parameters"
-    if state is not None:
-        return "optimizer"
-    return "activations" if activations else "none"
+    disk = "nvme" in (state, weights)
+    return first_set(
+        "none", nvme=disk, parameters=weights, optimizer=state, activations=activations
+    )

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Mapping
+from math import prod
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -19,6 +20,7 @@ from computeflow.planning.exports.frameworks.settings import (
     Settings,
     bounded,
     contradiction,
+    cut_sizes,
     header,
     reading,
     stated,
@@ -48,11 +50,9 @@ class Fsdp2:
     )
 
     def write(self, setup: Setup) -> Written:
-        layout = setup.layout
-        for name in ("tp", "pp", "cp", "ep"):
-            if (size := getattr(layout, name)) > 1:
-                why = "it shards and replicates whole models only; torchtitan cuts them too"
-                raise contradiction("FSDP2", f"{name} = {size}", f"dp = {setup.dp}", why)
+        for name, size in cut_sizes(setup.layout).items():
+            why = "it shards and replicates whole models only; torchtitan cuts them too"
+            raise contradiction("FSDP2", f"{name} = {size}", f"dp = {setup.dp}", why)
         left_out = [line for line in unsaid(setup, self) if not line.startswith("context = ")]
         title = f"PyTorch FSDP2 and DDP ({self.version}), written by ComputeFlow."
         lines = [f"# {line}" for line in header(title, setup, left_out)]
@@ -128,12 +128,8 @@ def _stated_plan(text: str, where: str) -> Any:
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         lines = str(error).splitlines() or ["no reason given"]
         raise InputError(f"{where}: not Python: {lines[0][:200]}") from None
-    found = [
-        node.value
-        for node in tree.body
-        if isinstance(node, ast.Assign)
-        and [target.id for target in node.targets if isinstance(target, ast.Name)] == ["PLAN"]
-    ]
+    assigned = [node for node in tree.body if isinstance(node, ast.Assign)]
+    found = [node.value for node in assigned if _names(node) == ["PLAN"]]
     if len(found) != 1:
         raise InputError(f"{where}: PLAN is set {len(found)} times at the top level; once is meant")
     try:
@@ -142,26 +138,30 @@ def _stated_plan(text: str, where: str) -> Any:
         raise InputError(f"{where}: PLAN is no literal: write its values out") from None
 
 
+def _names(node: ast.Assign) -> list[str]:
+    return [target.id for target in node.targets if isinstance(target, ast.Name)]
+
+
 def _check(settings: Settings, job: dict[str, Any], layout: dict[str, Any]) -> None:
     """What the file's own numbers say about each other."""
     sharding, replicas = layout.get("sharding", "fsdp"), layout.get("replicas", 1)
-    gpus, rounds = layout.get("gpus"), settings.size("accumulation")
+    factors: tuple[Any, ...] = (
+        layout.get("gpus"),
+        layout.get("micro_batch"),
+        settings.size("accumulation"),
+    )
     if replicas > 1 and sharding != "hsdp":
         raise settings.against(f"replicas = {replicas}", f"sharding = {sharding}", "hsdp has them")
-    if gpus is not None and gpus % replicas:
-        raise settings.against(f"gpus = {gpus}", f"replicas = {replicas}", "uneven replicas")
+    if (factors[0] or 0) % replicas:
+        raise settings.against(f"gpus = {factors[0]}", f"replicas = {replicas}", "uneven replicas")
     if layout.get("offload") == "parameters" and sharding in ("ddp", "zero1", "zero2"):
         raise settings.against(
             "offload = parameters", f"sharding = {sharding}", "weights on the host are sharded"
         )
-    factors = (gpus, layout.get("micro_batch"), rounds)
     total = job.get("global_batch")
-    if total is None or None in factors:
-        return
-    one, other, third = (factor or 1 for factor in factors)
-    if one * other * third != total:
+    if None not in (total, *factors) and prod(factors) != total:
         raise settings.against(
             f"global_batch = {total}",
-            f"gpus x micro_batch x accumulation = {one} x {other} x {third}",
+            f"gpus x micro_batch x accumulation = {' x '.join(map(str, factors))}",
             "they are the same number",
         )

@@ -13,16 +13,20 @@ from math import gcd, prod
 from types import MappingProxyType
 from typing import Any
 
+from computeflow.catalog.models import Model
 from computeflow.planning.exports.frameworks.maxtext_reading import MEANT_MODELS, read_settings
 from computeflow.planning.exports.frameworks.settings import (
     Settings,
     contradiction,
+    cut_sizes,
     header,
+    stated,
     unsaid,
     whole,
 )
 from computeflow.planning.exports.frameworks.yaml_text import from_yaml, to_yaml
 from computeflow.planning.exports.model import Reading, Setup, Written
+from computeflow.workload import Layout
 
 _MODELS = {ours: theirs for theirs, ours in MEANT_MODELS.items()}
 _HARDWARE = {"Google": "tpu", "NVIDIA": "gpu", "AMD": "gpu"}
@@ -88,16 +92,20 @@ def _refuse(setup: Setup) -> None:
         name = "dp" if layout.replicas == 1 else "dp / replicas"
         why = "experts are spread over data-parallel ranks"
         raise contradiction("MaxText", f"ep = {layout.ep}", f"{name} = {ranks}", why)
-    for name in ("cp", "ep"):
-        if layout.sharding == "ddp" and not whole(setup) and (size := getattr(layout, name)) > 1:
+    if layout.sharding == "ddp" and not whole(setup):
+        for name, size in cut_sizes(layout, ("cp", "ep")).items():
             why = "that axis shards the weights too; zero1, fsdp or hsdp"
             raise contradiction("MaxText", "sharding = ddp", f"{name} = {size}", why)
     _refuse_pipeline(setup)
     _refuse_batch(setup)
-    plain = any(b.experts is not None and b.attention is not None for b in setup.job.model.blocks)
-    if setup.job.optimizer == "muon" and plain:
+    if setup.job.optimizer == "muon":
+        _refuse_muon(setup.job.model)
+
+
+def _refuse_muon(model: Model) -> None:
+    if any(b.experts is not None and b.attention is not None for b in model.blocks):
         why = "of models with experts it knows the matrices of latent attention only"
-        raise contradiction("MaxText", "optimizer = muon", f"model = {setup.job.model.name}", why)
+        raise contradiction("MaxText", "optimizer = muon", f"model = {model.name}", why)
 
 
 def _refuse_pipeline(setup: Setup) -> None:
@@ -156,24 +164,30 @@ def _forward_batch(setup: Setup) -> int:
 
 
 def _unsaid_values(setup: Setup) -> list[str]:
-    job, layout, found = setup.job, setup.layout, []
-    vendor = setup.cluster.accelerator.vendor
-    experts = any(block.experts for block in job.model.blocks)
+    layout, precision = setup.layout, setup.job.precision
+    accelerator = setup.cluster.accelerator
+    found = _unsaid_layout(layout, any(block.experts for block in setup.job.model.blocks))
+    exchanged = layout.cp > 1 and layout.context == "all-to-all"
+    if exchanged and accelerator.vendor != "Google":
+        found.append("context = all-to-all: on TPUs only")
+    if precision in ("fp8", "mxfp8", "nvfp4", "int8") and not _quantization(setup):
+        found.append(f"precision = {precision}: not on {accelerator.name}")
+    if _cores(setup) > 1:
+        devices = layout.gpus * _cores(setup)
+        found.append(f"gpus = {layout.gpus}: JAX counts {devices}, and the axes do")
+    return found
+
+
+def _unsaid_layout(layout: Layout, experts: bool) -> list[str]:
+    found = []
     if layout.offload == "activations" and layout.recompute == "none":
         found.append("recompute = none: what is not moved to the host is computed again")
-    if layout.sharding == "zero1" and (layout.cp > 1 or layout.ep > 1):
+    if layout.sharding == "zero1" and layout.cp * layout.ep > 1:
         found.append("sharding = zero1: weights are spread over the axes context and expert too")
     if experts and layout.tp > 1 and 1 in (layout.etp, layout.ep):
         found.append(f"etp = {layout.etp}: every expert is cut over the tensor axis")
     if layout.pp > 1 and layout.schedule == "1f1b":
         found.append("schedule = 1f1b: all forward passes of a round come before the backward ones")
-    if layout.cp > 1 and layout.context == "all-to-all" and vendor != "Google":
-        found.append("context = all-to-all: on TPUs only")
-    if job.precision in ("fp8", "mxfp8", "nvfp4", "int8") and not _quantization(setup):
-        found.append(f"precision = {job.precision}: not on {setup.cluster.accelerator.name}")
-    if _cores(setup) > 1:
-        devices = layout.gpus * _cores(setup)
-        found.append(f"gpus = {layout.gpus}: JAX counts {devices}, and the axes do")
     return found
 
 
@@ -209,11 +223,7 @@ def _tree(setup: Setup) -> dict[str, Any]:
     if job.multi_token:
         tree["mtp_num_layers"] = sum(block.count for block in job.model.prediction_blocks)
     tree["enable_checkpointing"] = job.checkpoint_steps is not None
-    if job.checkpoint_steps is not None:
-        tree["checkpoint_period"] = job.checkpoint_steps
-    if setup.steps is not None:
-        tree["steps"] = setup.steps
-    return tree
+    return tree | stated(checkpoint_period=job.checkpoint_steps, steps=setup.steps)
 
 
 def _memory(setup: Setup) -> dict[str, Any]:

@@ -5,7 +5,13 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
-from computeflow.planning.exports.frameworks.settings import Settings, reading, stated
+from computeflow.planning.exports.frameworks.settings import (
+    Settings,
+    first_set,
+    reading,
+    run_tokens,
+    stated,
+)
 from computeflow.planning.exports.model import Reading
 from computeflow.workload.layout import MOST
 
@@ -38,13 +44,9 @@ _DELAYED = ("fp8", "nanoo_fp8", "fp8_gpu", "te_fp8_delayedscaling")
 _WAYS = {"all_gather": "ring", "ring": "ring", "ulysses": "all-to-all"}
 _AXES = ("data", "fsdp", "fsdp_transpose", "context", "tensor", "tensor_sequence", "expert",
          "pipeline")  # fmt: skip
-_KEEPING = (
-    "none",
-    "minimal_with_context",
-    "minimal_flash",
-    "minimal_with_context_and_quantization",
-)
-"""Policies under which no product of matrices is computed again."""
+_RECOMPUTES = {"full": "full", "none": "none", "minimal_with_context": "none", "minimal_flash": "none",
+               "minimal_with_context_and_quantization": "none"}  # fmt: skip
+"""Policies under which all is computed again, or no product of matrices; others lie between."""
 _TENSORS = (
     "decoder_layer_input context mlpwi mlpwi_0 mlpwi_1 mlpwo moe_mlpwi_0 moe_mlpwi_1 moe_mlpwo "
     "query_proj key_proj value_proj kv_proj qkv_proj out_proj query_wa_proj kv_wa_proj mla_q "
@@ -65,8 +67,7 @@ _KNOWN = (
 
 def read_settings(settings: Settings, name: str) -> Reading:
     notes: list[str] = []
-    for key in _KNOWN:
-        settings.raw(key)
+    settings.skip(_KNOWN)
     axes = _axes(settings)
     layout = _sizes(axes, settings, notes)
     layout |= _memory(settings, notes)
@@ -89,72 +90,78 @@ def read_settings(settings: Settings, name: str) -> Reading:
 
 def _axes(settings: Settings) -> dict[str, int | None]:
     """Devices of every axis, inside and between slices; None where the cluster says it."""
-    found: dict[str, int | None] = {}
-    for place in ("ici", "dcn"):
-        keys = {axis: f"{place}_{axis}_parallelism" for axis in _AXES}
-        sizes: dict[str, int] = {}
-        for axis, key in keys.items():
-            size = settings.size(key, least=-1)
-            sizes[axis] = _OPEN.get(key, 1) if size is None else size
-            if sizes[axis] == 0:
-                raise settings.wrong(key, 0, "-1 or a positive number")
-        if len(free := [axis for axis, size in sizes.items() if size == -1]) > 1:
-            first, second = (f"{keys[axis]} = -1" for axis in free[:2])
-            raise settings.against(first, second, "one axis may be open")
-        for axis, size in sizes.items():
-            before = found.get(axis, 1)
-            found[axis] = None if size == -1 or before is None else before * size
-    return found
+    inside, between = (_axis_sizes(settings, place) for place in ("ici", "dcn"))
+    pairs = {axis: (inside[axis], between[axis]) for axis in _AXES}
+    return {axis: None if -1 in pair else prod(pair) for axis, pair in pairs.items()}
+
+
+def _axis_sizes(settings: Settings, place: str) -> dict[str, int]:
+    """Of one place; at most one of them open (-1)."""
+    keys = {axis: f"{place}_{axis}_parallelism" for axis in _AXES}
+    sizes: dict[str, int] = {}
+    for axis, key in keys.items():
+        size = settings.size(key, least=-1)
+        if size == 0:
+            raise settings.wrong(key, 0, "-1 or a positive number")
+        sizes[axis] = size or _OPEN.get(key, 1)
+    if len(free := [axis for axis, size in sizes.items() if size == -1]) > 1:
+        first, second = (f"{keys[axis]} = -1" for axis in free[:2])
+        raise settings.against(first, second, "one axis may be open")
+    return sizes
 
 
 def _sizes(axes: dict[str, int | None], settings: Settings, notes: list[str]) -> dict[str, Any]:
     closed = {axis: size or 1 for axis, size in axes.items()}
-    if any(size > MOST for size in closed.values()):
+    if max(closed.values()) > MOST:
         raise settings.wrong("parallelism", "its axes", f"at most {MOST:,} devices")
+    tp, pp, ep = closed["tensor"] * closed["tensor_sequence"], closed["pipeline"], closed["expert"]
+    repeats = settings.size("num_pipeline_repeats", least=-1) or 1
     layout: dict[str, Any] = {
-        "tp": closed["tensor"] * closed["tensor_sequence"], "pp": closed["pipeline"],
-        "cp": closed["context"], "ep": closed["expert"],
+        "tp": tp, "pp": pp, "cp": closed["context"], "ep": ep, "etp": tp if ep > 1 else 1,
+        "vp": max(repeats, 1) if pp > 1 else 1,
     }  # fmt: skip
-    layout["etp"] = layout["tp"] if layout["ep"] > 1 else 1
-    layout["vp"] = settings.size("num_pipeline_repeats", least=-1) or 1
-    if layout["vp"] < 1 or layout["pp"] == 1:
-        layout["vp"] = 1
-    state = settings.flag("shard_optimizer_over_data")
     unsharded = axes["fsdp"] == axes["fsdp_transpose"] == 1
-    if unsharded and (state or layout["cp"] * layout["ep"] == 1):
-        layout |= {"sharding": "zero1" if state else "ddp", "replicas": 1}
-    else:
-        copies = closed["data"]
-        layout |= {"sharding": "hsdp" if copies > 1 else "fsdp", "replicas": copies}
-    if free := [axis for axis, size in axes.items() if size is None]:
-        notes.append(f"as many devices as there are along {', '.join(free)}")
+    layout |= _sharding(closed, unsharded, settings.flag("shard_optimizer_over_data"))
+    if None in axes.values():
+        free = ", ".join(axis for axis in axes if axes[axis] is None)
+        notes.append(f"as many devices as there are along {free}")
     else:
         layout["gpus"] = prod(closed.values())
     return layout
 
 
+def _sharding(closed: dict[str, int], unsharded: bool, state: bool | None) -> dict[str, Any]:
+    """`state`: the optimizer's is spread over the axis of data."""
+    if unsharded and (state or closed["context"] * closed["expert"] == 1):
+        return {"sharding": "zero1" if state else "ddp", "replicas": 1}
+    copies = closed["data"]
+    return {"sharding": "hsdp" if copies > 1 else "fsdp", "replicas": copies}
+
+
 def _memory(settings: Settings, notes: list[str]) -> dict[str, Any]:
-    policy = settings.text("remat_policy") or "full"
-    scanned = settings.flag("scan_layers") is not False
+    recompute, moved = _read_policy(settings, notes)
     state = settings.flag("optimizer_memory_host_offload")
     weights = settings.flag("parameter_memory_host_offload")
-    moved = policy in ("minimal_offloaded", "qkv_proj_offloaded")
-    if policy == "custom":
-        places = {key: settings.text(key) for key in _TENSORS if key in settings}
-        moved = "offload" in places.values()
-        kept = any(places.get(key, "remat") != "remat" for key in _TENSORS[1:])
-        policy = "selective" if kept else "full"
-    if policy == "none" and scanned:
-        notes.append("remat_policy = none with scan_layers: all is computed again")
-        policy = "full"
     if moved and (state or weights):
         key = "parameter" if weights else "optimizer"
         notes.append(f"activations on the host and {key}_memory_host_offload: the latter is taken")
-    offload = "parameters" if weights else "optimizer" if state else "none"
-    return {
-        "recompute": "none" if policy in _KEEPING else "full" if policy == "full" else "selective",
-        "offload": "activations" if moved and offload == "none" else offload,
-    }
+    offload = first_set("none", parameters=weights, optimizer=state, activations=moved)
+    return {"recompute": recompute, "offload": offload}
+
+
+def _read_policy(settings: Settings, notes: list[str]) -> tuple[str, bool]:
+    """What is computed again, and whether activations move to the host."""
+    policy = settings.text("remat_policy") or "full"
+    scanned = settings.flag("scan_layers") is not False
+    if policy == "custom":
+        places = {key: settings.text(key) for key in _TENSORS if key in settings}
+        kept = any(places.get(key, "remat") != "remat" for key in _TENSORS[1:])
+        return "selective" if kept else "full", "offload" in places.values()
+    if policy == "none" and scanned:
+        notes.append("remat_policy = none with scan_layers: all is computed again")
+        policy = "full"
+    moved = policy in ("minimal_offloaded", "qkv_proj_offloaded")
+    return _RECOMPUTES.get(policy, "selective"), moved
 
 
 def _precision(settings: Settings, accumulation: int, notes: list[str]) -> str | None:
@@ -198,26 +205,28 @@ def _batches(
         return
     if isinstance(local, bool) or not isinstance(local, int | float) or not 0 < local <= MOST:
         raise settings.wrong("per_device_batch_size", local, "a number above zero")
-    gpus = layout.get("gpus")
-    if layout["pp"] == 1:
-        rounds = 1
-    elif rounds is None or rounds < 1:
-        rounds = layout["pp"]
-    if rounds % layout["pp"]:
+    layout["micro_batch"] = _micro_batch(settings, layout, local, rounds)
+    if "gpus" not in layout:
+        notes.append("the global batch follows from the devices")
+        return
+    job["global_batch"] = int(local * layout["gpus"]) * accumulation
+    job |= run_tokens(job, steps)
+
+
+def _micro_batch(
+    settings: Settings, layout: dict[str, Any], local: float, stated_rounds: int | None
+) -> int:
+    pp, devices = layout["pp"], layout["tp"] * layout["cp"] * layout["pp"]
+    rounds = stated_rounds if pp > 1 and stated_rounds and stated_rounds > 0 else pp
+    if rounds % pp:
         raise settings.against(
-            f"num_pipeline_microbatches = {rounds}", f"{layout['pp']} stages", "whole rounds only"
+            f"num_pipeline_microbatches = {rounds}", f"{pp} stages", "whole rounds only"
         )
-    micro = local * layout["tp"] * layout["cp"] * layout["pp"] / rounds
+    micro = local * layout["tp"] * layout["cp"] * pp / rounds
     if micro != int(micro) or micro < 1:
         raise settings.against(
             f"per_device_batch_size = {local}",
-            f"{layout['tp'] * layout['cp'] * layout['pp']} devices of a copy, {rounds} rounds",
+            f"{devices} devices of a copy, {rounds} rounds",
             "no whole sequences",
         )
-    layout["micro_batch"] = int(micro)
-    if gpus is None:
-        notes.append("the global batch follows from the devices")
-        return
-    job["global_batch"] = int(local * gpus) * accumulation
-    if steps is not None and steps > 0 and "seq_len" in job:
-        job["tokens"] = float(steps * job["global_batch"] * job["seq_len"])
+    return int(micro)

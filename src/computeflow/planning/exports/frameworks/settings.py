@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
+from math import prod
 from typing import Any, Protocol, TypeVar
 
 from computeflow.catalog.config import short
@@ -95,6 +96,11 @@ class Settings:
         self.asked.add(key)
         return self._left.pop(key, None)
 
+    def skip(self, keys: Iterable[str], prefix: str = "") -> None:
+        """Take keys that are known and of no matter to a layout."""
+        for key in keys:
+            self.raw(prefix + key)
+
     def drop(self, value: str) -> list[str]:
         """The keys that had this value; they are gone."""
         found = [key for key, other in self._left.items() if other == value]
@@ -127,6 +133,13 @@ class Settings:
         if value not in means:
             raise self.wrong(key, value, f"one of {', '.join(means)}")
         return means[value]
+
+    def agree(self, keys: tuple[str, str], values: tuple[T | None, T | None], why: str) -> T | None:
+        """One value that stands under two keys; the one that is there."""
+        first, second = values
+        if None not in values and first != second:
+            raise self.against(f"{keys[0]} = {first}", f"{keys[1]} = {second}", why)
+        return second if first is None else first
 
     def keep(self, keys: Iterable[str]) -> None:
         """Keys of an inner file that nobody took there."""
@@ -185,22 +198,28 @@ def read_optimizer(
 def unsaid(setup: Setup, framework: Framework) -> list[str]:
     """What of a plan the format cannot say, a line each; a job's impossible layout is refused."""
     check(setup.job, setup.layout)
-    found = []
-    plain = {f.name: f.default for f in fields(Layout)} | _PLAIN
-    names = [f.name for f in fields(Layout)] + list(JOB_FIELDS)
-    for name in names:
-        value = getattr(setup.layout if hasattr(setup.layout, name) else setup.job, name)
-        value = value.name if name == "model" else value
-        if name not in framework.expresses:
-            if name in plain and value == plain[name]:
-                continue
-            found.append(f"{name} = {value}: {framework.name} has no setting for it here")
-        elif name == "sharding" and whole(setup):
-            continue
-        elif value not in framework.choices.get(name, (value,)):
-            known = ", ".join(map(str, framework.choices[name]))
-            found.append(f"{name} = {value}: {framework.name} knows {known} only")
-    return found
+    values = {f.name: getattr(setup.layout, f.name) for f in fields(Layout)}
+    values |= {name: getattr(setup.job, name) for name in JOB_FIELDS}
+    values["model"] = setup.job.model.name
+    lines = (_unsaid(name, value, setup, framework) for name, value in values.items())
+    return [line for line in lines if line is not None]
+
+
+def _unsaid(name: str, value: Any, setup: Setup, framework: Framework) -> str | None:
+    said = f"{name} = {value}: {framework.name}"
+    if name not in framework.expresses:
+        plain = {f.name: f.default for f in fields(Layout)} | _PLAIN
+        usual = name in plain and value == plain[name]
+        return None if usual else f"{said} has no setting for it here"
+    known = framework.choices.get(name, (value,))
+    if value in known or (name == "sharding" and whole(setup)):
+        return None
+    return f"{said} knows {', '.join(map(str, known))} only"
+
+
+def without_model(left_out: list[str]) -> list[str]:
+    """What is unsaid where the model's shape is written out, or its recipe named."""
+    return [line for line in left_out if not line.startswith("model = ")]
 
 
 def whole(setup: Setup) -> bool:
@@ -212,16 +231,32 @@ def contradiction(framework: str, first: str, second: str, why: str) -> InputErr
     return InputError(f"{framework}: {first} against {second}: {why}")
 
 
+def cut_sizes(layout: Layout, names: Iterable[str] = ("tp", "pp", "cp", "ep")) -> dict[str, int]:
+    """The ways in which the model is cut, with the number of its parts."""
+    return {name: size for name in names if (size := getattr(layout, name)) > 1}
+
+
+def first_set(plain: str, **names: object) -> str:
+    """The first name whose value is set; `plain` where none is."""
+    return next((name for name, value in names.items() if value), plain)
+
+
+def run_tokens(job: Mapping[str, Any], steps: int | None) -> dict[str, float]:
+    """The tokens of a run of so many steps, where the file states all that they follow from."""
+    if steps is None or steps < 1 or not {"global_batch", "seq_len"} <= job.keys():
+        return {}
+    return {"tokens": float(steps * job["global_batch"] * job["seq_len"])}
+
+
 def header(title: str, setup: Setup, left_out: Iterable[str]) -> list[str]:
     """The opening lines of a file, without comment signs."""
     job, layout = setup.job, setup.layout
-    lines = [
+    return [
         title,
         f"{job.model.name} on {layout.gpus} x {setup.cluster.accelerator.name}: tp {layout.tp}, "
         f"pp {layout.pp}, cp {layout.cp}, dp {setup.dp}; {setup.accumulation} micro-batches a step.",
+        *(f"Left out: {line}" for line in left_out),
     ]
-    left = list(left_out)
-    return [*lines, *(f"Left out: {line}" for line in left)]
 
 
 def stated(**values: Any) -> dict[str, Any]:
@@ -239,15 +274,12 @@ def reading(
     accumulation: int | None = None,
 ) -> Reading:
     """A reading whose sizes agree with each other, as far as the file states them."""
-    sizes = [layout.get(name) for name in ("gpus", "tp", "pp", "cp")]
-    if sizes[0] is not None:
-        group = 1
-        for size in sizes[1:]:
-            group *= size or 1
-        if sizes[0] % group:
-            raise settings.against(
-                f"{sizes[0]} GPUs", f"tp x pp x cp = {group}", "one does not divide the other"
-            )
+    gpus = layout.get("gpus")
+    group = prod(layout.get(name) or 1 for name in ("tp", "pp", "cp"))
+    if gpus is not None and gpus % group:
+        raise settings.against(
+            f"{gpus} GPUs", f"tp x pp x cp = {group}", "one does not divide the other"
+        )
     return Reading(
         format=framework, job=job, layout=layout, stack=stack, unknown=settings.rest(),
         notes=tuple(notes), accumulation=accumulation, timeouts=settings.timeouts,

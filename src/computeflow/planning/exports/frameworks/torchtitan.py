@@ -14,9 +14,11 @@ from typing import Any
 from computeflow.planning.exports.frameworks.settings import (
     Settings,
     contradiction,
+    cut_sizes,
     header,
     parsed,
     reading,
+    run_tokens,
     stated,
     unsaid,
 )
@@ -106,11 +108,10 @@ def _refuse(setup: Setup) -> None:
     layout = setup.layout
     _refuse_for_model(setup)
     if _replicated(setup) and setup.dp * layout.cp > 1:
-        for name in ("tp", "pp", "cp", "ep"):
-            if (size := getattr(layout, name)) > 1:
-                why = "it replicates whole models only; shard with fsdp or hsdp"
-                sharding = f"sharding = {layout.sharding}"
-                raise contradiction("torchtitan", sharding, f"{name} = {size}", why)
+        for name, size in cut_sizes(layout).items():
+            why = "it replicates whole models only; shard with fsdp or hsdp"
+            sharding = f"sharding = {layout.sharding}"
+            raise contradiction("torchtitan", sharding, f"{name} = {size}", why)
     if layout.offload == "parameters" and _replicated(setup):
         why = "weights on the host need fsdp or hsdp"
         raise contradiction("torchtitan", "offload = parameters", f"{setup.dp} whole copies", why)
@@ -265,21 +266,7 @@ def _sizes(settings: Settings) -> dict[str, Any]:
 
 
 def _choices(settings: Settings) -> dict[str, Any]:
-    key = "parallelism.data_parallel_shard_degree"
-    replicas = settings.size("parallelism.data_parallel_replicate_degree") or 1
-    shards: int | None = settings.size(key, least=-1) if key in settings else -1
-    if shards == 0:
-        raise settings.wrong(key, 0, "-1 or a positive number")
-    reshard = settings.choice(
-        "parallelism.fsdp_reshard_after_forward",
-        {"default": "fsdp", "always": "zero3", "never": "zero2"},
-    )
-    sharding = "hsdp" if replicas > 1 else reshard or "fsdp"
-    if shards == 1 and replicas > 1:
-        dp: int | None = replicas
-        sharding, replicas = "ddp", 1
-    else:
-        dp = None if shards is None or shards < 0 else replicas * shards
+    sharding = _sharding(settings)
     offload = settings.flag("training.enable_cpu_offload")
     mode = settings.choice(
         "activation_checkpoint.mode", {m: m for m in ("none", "selective", "full", "memory_budget")}
@@ -287,10 +274,27 @@ def _choices(settings: Settings) -> dict[str, Any]:
     settings.text("activation_checkpoint.selective_ac_option")
     settings.flag("compile.enable")
     recompute = "selective" if mode in (None, "memory_budget") else mode
+    return sharding | {"recompute": recompute, "offload": "parameters" if offload else "none"}
+
+
+def _sharding(settings: Settings) -> dict[str, Any]:
+    key = "parallelism.data_parallel_shard_degree"
+    replicas = settings.size("parallelism.data_parallel_replicate_degree") or 1
+    shards = settings.size(key, least=-1)
+    if shards == 0:
+        raise settings.wrong(key, 0, "-1 or a positive number")
+    shards = shards or -1
+    reshard = settings.choice(
+        "parallelism.fsdp_reshard_after_forward",
+        {"default": "fsdp", "always": "zero3", "never": "zero2"},
+    )
+    if shards == 1 and replicas > 1:
+        return {"sharding": "ddp", "replicas": 1, "dp": replicas}
     return {
-        "sharding": sharding, "replicas": replicas, "dp": dp, "recompute": recompute,
-        "offload": "parameters" if offload else "none",
-    }  # fmt: skip
+        "sharding": "hsdp" if replicas > 1 else reshard or "fsdp",
+        "replicas": replicas,
+        "dp": replicas * shards if shards > 0 else None,
+    }
 
 
 def _pipeline(settings: Settings, pp: int, notes: list[str]) -> dict[str, Any]:
@@ -302,17 +306,23 @@ def _pipeline(settings: Settings, pp: int, notes: list[str]) -> dict[str, Any]:
     if name not in _MEANT:
         notes.append(f"pipeline_parallel_schedule = {name}: taken for 1F1B")
     schedule = _MEANT.get(name, "1f1b")
-    vp = 2 if name == "Interleaved1F1B" else 1
     if parts is not None:
-        if len(parts) % pp:
-            raise settings.against(
-                f"{len(parts)} model parts", f"pipeline_parallel_degree = {pp}",
-                "every stage holds as many parts",
-            )  # fmt: skip
-        vp = len(parts) // pp if schedule == "1f1b" else 1
-    elif settings.size("parallelism.pipeline_parallel_layers_per_stage") and vp == 2:
+        chunks = _chunks(settings, parts, pp)
+        return {"vp": chunks if schedule == "1f1b" else 1, "schedule": schedule}
+    vp = 2 if name == "Interleaved1F1B" else 1
+    if settings.size("parallelism.pipeline_parallel_layers_per_stage") and vp == 2:
         notes.append("pipeline_parallel_layers_per_stage: vp taken for 2")
     return {"vp": vp, "schedule": schedule}
+
+
+def _chunks(settings: Settings, parts: list[Any], pp: int) -> int:
+    chunks, rest = divmod(len(parts), pp)
+    if rest:
+        raise settings.against(
+            f"{len(parts)} model parts", f"pipeline_parallel_degree = {pp}",
+            "every stage holds as many parts",
+        )  # fmt: skip
+    return chunks
 
 
 def _batches(
@@ -326,15 +336,9 @@ def _batches(
 
     What comes back is the number of those, where the global batch follows from the GPUs.
     """
-    local, older = (
-        settings.size(f"training.{name}") for name in ("local_batch_size", "batch_size")
-    )
-    local = older if local is None else local  # its name until 0.1
+    local = _local_batch(settings, notes)
     micro = settings.size("parallelism.pipeline_parallel_microbatch_size")
-    total = settings.size("training.global_batch_size", least=-1)
-    if local is None:
-        notes.append("training.local_batch_size is not there: torchtitan's default of 8")
-        local = 8
+    total = settings.size("training.global_batch_size", least=-1) or 0
     layout["micro_batch"] = local if layout["pp"] == 1 else micro or 1
     if local % layout["micro_batch"]:
         raise settings.against(
@@ -342,17 +346,28 @@ def _batches(
             f"pipeline_parallel_microbatch_size = {layout['micro_batch']}",
             "it is not a whole number of micro-batches",
         )
-    if dp is not None:
-        if total is None or total < 1:
-            total = local * dp
-        elif total % (local * dp):
-            raise settings.against(
-                f"global_batch_size = {total}", f"local_batch_size x dp = {local} x {dp}",
-                "it is not a multiple",
-            )  # fmt: skip
-    if total is not None and total > 0:
-        job["global_batch"] = total
-    steps = settings.size("training.steps")
-    if steps is not None and total and total > 0 and "seq_len" in job:
-        job["tokens"] = float(steps * total * job["seq_len"])
-    return None if "global_batch" in job else local // layout["micro_batch"]
+    batch = _global_batch(settings, total, local, dp)
+    job |= stated(global_batch=batch)
+    job |= run_tokens(job, settings.size("training.steps"))
+    return local // layout["micro_batch"] if batch is None else None
+
+
+def _global_batch(settings: Settings, total: int, local: int, dp: int | None) -> int | None:
+    if dp is None:
+        return total if total > 0 else None
+    if total > 0 and total % (local * dp):
+        raise settings.against(
+            f"global_batch_size = {total}", f"local_batch_size x dp = {local} x {dp}",
+            "it is not a multiple",
+        )  # fmt: skip
+    return total if total > 0 else local * dp
+
+
+def _local_batch(settings: Settings, notes: list[str]) -> int:
+    local, older = (
+        settings.size(f"training.{name}") for name in ("local_batch_size", "batch_size")
+    )
+    size = local or older  # its name until 0.1
+    if size is None:
+        notes.append("training.local_batch_size is not there: torchtitan's default of 8")
+    return size or 8

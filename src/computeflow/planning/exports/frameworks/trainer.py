@@ -16,6 +16,8 @@ from computeflow.planning.exports.frameworks.deepspeed import read_tree, zero_se
 from computeflow.planning.exports.frameworks.settings import (
     Settings,
     contradiction,
+    cut_sizes,
+    first_set,
     header,
     parsed,
     read_optimizer,
@@ -57,12 +59,9 @@ class Trainer:
 
     def write(self, setup: Setup) -> Written:
         layout = setup.layout
-        for name in ("tp", "pp", "cp", "ep"):
-            if (size := getattr(layout, name)) > 1:
-                why = "the rest of the GPUs would be given other samples; write it for accelerate"
-                raise contradiction(
-                    "TrainingArguments", f"{name} = {size}", f"dp = {setup.dp}", why
-                )
+        for name, size in cut_sizes(layout).items():
+            why = "the rest of the GPUs would be given other samples; write it for accelerate"
+            raise contradiction("TrainingArguments", f"{name} = {size}", f"dp = {setup.dp}", why)
         left_out = [*unsaid(setup, self), *_unsaid_values(setup)]
         title = f"TrainingArguments ({self.version}) in trainer.json, written by ComputeFlow."
         lines = header(title, setup, left_out)
@@ -85,10 +84,7 @@ class Trainer:
         return any(line.startswith("per_device_train_batch_size:") for line in text.splitlines())
 
     def read(self, text: str, where: str) -> Reading:
-        if text.lstrip().startswith("{"):
-            tree = parsed(lambda t: codec.from_json(t, where), text, where, "JSON")
-        else:
-            tree = from_yaml(text, where)
+        tree = _tree_of(text, where)
         inner = tree.pop("deepspeed", None) if isinstance(tree, dict) else None
         settings = Settings(tree, where)
         notes: list[str] = []
@@ -99,14 +95,7 @@ class Trainer:
             notes.append(
                 f"gradient_accumulation_steps = {steps}: the global batch follows from the GPUs"
             )
-        layout |= _read_fsdp(settings)
-        if isinstance(inner, dict):
-            layout |= _read_deepspeed(settings, inner, layout, notes)
-        elif inner is not None:
-            notes.append(f"deepspeed = {inner}: sharding and offload stand there, not here")
-            layout = {n: v for n, v in layout.items() if n not in ("sharding", "offload")}
-        elif layout["sharding"] == "ddp":
-            notes.append("neither fsdp nor deepspeed: ddp is taken, unless the launcher shards")
+        layout = _with_engine(settings, layout | _read_fsdp(settings), inner, notes)
         job = stated(
             model=settings.text("model_name_or_path"),
             seq_len=_read_length(settings),
@@ -119,6 +108,12 @@ class Trainer:
             notes.append("max_steps: tokens follow from the GPUs")
         settings.forget(_OTHERS)
         return reading(self.name, settings, job, layout, notes, accumulation=steps or 1)
+
+
+def _tree_of(text: str, where: str) -> Any:
+    if text.lstrip().startswith("{"):
+        return parsed(lambda t: codec.from_json(t, where), text, where, "JSON")
+    return from_yaml(text, where)
 
 
 def _unsaid_values(setup: Setup) -> list[str]:
@@ -177,27 +172,48 @@ def _deepspeed(setup: Setup) -> dict[str, Any]:
 
 
 def _read_fsdp(settings: Settings) -> dict[str, Any]:
-    fsdp = settings.raw("fsdp")
-    if isinstance(fsdp, list):
-        fsdp = " ".join(map(str, fsdp))
-    words = fsdp.split() if isinstance(fsdp, str) else ["full_shard"] if fsdp is True else []
-    if fsdp not in (None, False, True) and not isinstance(fsdp, str):
-        raise settings.wrong("fsdp", fsdp, "true or false")
+    words = _read_fsdp_words(settings)
     config = "fsdp_config."
     kept = settings.flag(f"{config}reshard_after_forward") is False
     recompute = settings.flag(f"{config}activation_checkpointing")
     offload = settings.flag(f"{config}cpu_offload") or "offload" in words
-    for key in ("version", "transformer_layer_cls_to_wrap", "auto_wrap_policy", "state_dict_type"):
-        settings.raw(config + key)
+    settings.skip(
+        ("version", "transformer_layer_cls_to_wrap", "auto_wrap_policy", "state_dict_type"), config
+    )
     checkpointing = settings.flag("gradient_checkpointing")
-    sharding = "ddp"
-    if words:
-        sharding = "zero2" if kept or "shard_grad_op" in words else "fsdp"
-        sharding = "hsdp" if any(word.startswith("hybrid") for word in words) else sharding
+    hybrid = any(word.startswith("hybrid") for word in words)
+    partly = kept or "shard_grad_op" in words
     return {
-        "sharding": sharding, "offload": "parameters" if offload and words else "none",
+        "sharding": first_set("fsdp", ddp=not words, hsdp=hybrid, zero2=partly),
+        "offload": "parameters" if offload and words else "none",
         "recompute": "full" if recompute or checkpointing else "none",
-    }  # fmt: skip
+    }
+
+
+def _read_fsdp_words(settings: Settings) -> list[str]:
+    """How it shards; none where it does not."""
+    fsdp = settings.raw("fsdp")
+    if isinstance(fsdp, list):
+        fsdp = " ".join(map(str, fsdp))
+    if isinstance(fsdp, str):
+        return fsdp.split()
+    if fsdp not in (None, False, True):
+        raise settings.wrong("fsdp", fsdp, "true or false")
+    return ["full_shard"] if fsdp is True else []
+
+
+def _with_engine(
+    settings: Settings, layout: dict[str, Any], deepspeed: Any, notes: list[str]
+) -> dict[str, Any]:
+    """The layout with what DeepSpeed's part of the file says."""
+    if isinstance(deepspeed, dict):
+        return layout | _read_deepspeed(settings, deepspeed, layout, notes)
+    if deepspeed is not None:
+        notes.append(f"deepspeed = {deepspeed}: sharding and offload stand there, not here")
+        return {n: v for n, v in layout.items() if n not in ("sharding", "offload")}
+    if layout["sharding"] == "ddp":
+        notes.append("neither fsdp nor deepspeed: ddp is taken, unless the launcher shards")
+    return layout
 
 
 def _read_deepspeed(
@@ -206,26 +222,23 @@ def _read_deepspeed(
     if layout["sharding"] != "ddp":
         raise settings.against("fsdp", "deepspeed", "one of them shards the model")
     found = read_tree(Settings(inner, f"{settings.where}: deepspeed"), "deepspeed")
-    micro = found.layout.get("micro_batch")
-    if micro is not None and layout.get("micro_batch", micro) != micro:
-        raise settings.against(
-            f"per_device_train_batch_size = {layout['micro_batch']}",
-            f"train_micro_batch_size_per_gpu = {micro}", "they are the same number",
-        )  # fmt: skip
+    keys = ("per_device_train_batch_size", "train_micro_batch_size_per_gpu")
+    sizes = (layout.get("micro_batch"), found.layout.get("micro_batch"))
+    settings.agree(keys, sizes, "they are the same number")
     notes += [note for note in found.notes if "auto" not in note and "GPUs" not in note]
     settings.keep(f"deepspeed.{key}" for key in found.unknown)
     names = ("sharding", "offload", "replicas", "tp", "cp", "pp", "ep", "context", "gpus")
     plain = {"replicas": 1, "tp": 1, "cp": 1, "pp": 1, "ep": 1}
-    return {n: v for n in names if (v := found.layout.get(n)) is not None and plain.get(n) != v}
+    return stated(**{n: v for n in names if (v := found.layout.get(n)) != plain.get(n)})
 
 
 def _read_precision(settings: Settings) -> str | None:
-    bf16, fp16, tf32 = (settings.flag(key) for key in ("bf16", "fp16", "tf32"))
+    bf16, fp16, tf32 = flags = [settings.flag(key) for key in ("bf16", "fp16", "tf32")]
     if bf16 and fp16:
         raise settings.against("bf16", "fp16", "one of the two can be true")
-    if bf16 is None and fp16 is None and tf32 is None:
+    if flags == [None, None, None]:
         return None
-    return "bf16" if bf16 else "fp16" if fp16 else "tf32" if tf32 else "fp32"
+    return first_set("fp32", bf16=bf16, fp16=fp16, tf32=tf32)
 
 
 def _read_length(settings: Settings) -> int | None:
@@ -248,10 +261,10 @@ def _read_adapters(settings: Settings) -> dict[str, Any]:
 
 def _read_saving(settings: Settings) -> int | None:
     strategy = settings.raw("save_strategy")
-    strategy = "steps" if strategy is None else strategy  # YAML reads a bare no as false
+    by_steps = strategy is None or strategy == "steps"  # YAML reads a bare no as false
     steps = settings.raw("save_steps")
-    if isinstance(steps, float) and not steps.is_integer():
+    if steps is None or (isinstance(steps, float) and not steps.is_integer()):
         return None  # a share of the run
-    if steps is not None and (isinstance(steps, bool) or not isinstance(steps, int | float)):
+    if isinstance(steps, bool) or not isinstance(steps, int | float):
         raise settings.wrong("save_steps", steps, "a number of steps")
-    return int(steps) if steps is not None and strategy == "steps" and steps >= 1 else None
+    return int(steps) if by_steps and steps >= 1 else None

@@ -106,10 +106,10 @@ def check(setup: Setup, terms: Terms, command: list[str]) -> None:
         )
     if terms.hosts and len(terms.hosts) != setup.nodes:
         raise InputError(f"{len(terms.hosts)} hosts for {setup.nodes} nodes: name each once")
-    if not command or not command[0] or command[0].startswith("-"):
+    if command[:1] in ([], [""]) or command[0].startswith("-"):
         raise InputError(f"command {command[:1]}: it starts with a program (python train.py ...)")
     for word in command:
-        if "\0" in word or not _encodes(word):
+        if not _passes(word):
             raise InputError(f"command: {word!r} cannot be passed to a program")
 
 
@@ -143,9 +143,9 @@ def _one_line(text: str) -> str:
     return " ".join("".join(c if c.isprintable() else " " for c in text).split())
 
 
-def _encodes(word: str) -> bool:
+def _passes(word: str) -> bool:
     try:
         word.encode()
     except UnicodeEncodeError:
         return False
-    return True
+    return "\0" not in word

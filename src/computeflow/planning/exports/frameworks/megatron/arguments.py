@@ -22,7 +22,12 @@ from computeflow.planning.exports.frameworks.megatron.layout import (
 )  # fmt: skip
 from computeflow.planning.exports.frameworks.megatron.reading import SIZES, read_script
 from computeflow.planning.exports.frameworks.megatron.shape import Flags, shape_flags
-from computeflow.planning.exports.frameworks.settings import contradiction, header, unsaid
+from computeflow.planning.exports.frameworks.settings import (
+    contradiction,
+    header,
+    unsaid,
+    without_model,
+)
 from computeflow.planning.exports.model import Reading, Setup, Written
 
 
@@ -46,8 +51,7 @@ class Megatron:
         _refuse(setup)
         shape = shape_flags(setup.job.model)
         left_out = unsaid(setup, self)
-        if shape is not None:
-            left_out = [line for line in left_out if not line.startswith("model = ")]
+        left_out = left_out if shape is None else without_model(left_out)
         title = f"Megatron-LM {self.version} arguments, written by ComputeFlow."
         flags = (shape or {}) | _flags(setup)
         lines = [f"# {line}" for line in header(title, setup, left_out)]
@@ -87,21 +91,11 @@ def _variable(setup: Setup) -> str:
 
 
 def _flags(setup: Setup) -> Flags:
-    job, layout, stack = setup.job, setup.layout, setup.stack
+    job, layout = setup.job, setup.layout
     flags: Flags = {key: getattr(layout, name) for name, key in SIZES.items()}
     flags |= {"expert-tensor-parallel-size": layout.etp, "global-batch-size": job.global_batch}
     flags |= {"seq-length": job.seq_len, "max-position-embeddings": job.seq_len}
-    if layout.vp > 1 and job.model.layers % (layout.pp * layout.vp) == 0:
-        flags["num-virtual-stages-per-pipeline-rank"] = layout.vp
-    elif job.model.layers % (layout.pp * layout.vp):
-        flags["pipeline-model-parallel-layout"] = stages(job.model.layers, layout.pp * layout.vp)
-    if layout.tp > 1 and stack.sequence_parallel:
-        flags["sequence-parallel"] = None
-    if layout.cp > 1:
-        flags["cp-comm-type"] = WAYS[layout.context]
-    if layout.ep > 1:
-        flags["moe-token-dispatcher-type"] = dispatcher(setup)
-    flags |= _sharding(setup) | _precision_flags(job.precision) | _memory(setup)
+    flags |= _groups(setup) | _sharding(setup) | _precision_flags(job.precision) | _memory(setup)
     flags["optimizer"] = "muon" if job.optimizer == "muon" else "adam"
     if job.multi_token:
         flags["mtp-num-layers"] = sum(b.count for b in job.model.prediction_blocks)
@@ -109,6 +103,22 @@ def _flags(setup: Setup) -> Flags:
         flags["train-iters"] = setup.steps
     if job.checkpoint_steps is not None:
         flags |= {"save": "checkpoints", "save-interval": job.checkpoint_steps}
+    return flags
+
+
+def _groups(setup: Setup) -> Flags:
+    layout, layers, flags = setup.layout, setup.job.model.layers, Flags()
+    chunks = layout.pp * layout.vp
+    if layers % chunks:
+        flags["pipeline-model-parallel-layout"] = stages(layers, chunks)
+    elif layout.vp > 1:
+        flags["num-virtual-stages-per-pipeline-rank"] = layout.vp
+    if layout.tp > 1 and setup.stack.sequence_parallel:
+        flags["sequence-parallel"] = None
+    if layout.cp > 1:
+        flags["cp-comm-type"] = WAYS[layout.context]
+    if layout.ep > 1:
+        flags["moe-token-dispatcher-type"] = dispatcher(setup)
     return flags
 
 

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
+from computeflow.catalog.models import Model
 from computeflow.planning.exports.frameworks.megatron.fields import (
     RECIPES,
     Places,
@@ -32,11 +33,14 @@ from computeflow.planning.exports.frameworks.megatron.layout import (
 from computeflow.planning.exports.frameworks.settings import (
     Settings,
     contradiction,
+    first_set,
     header,
     reading,
+    run_tokens,
     stated,
     unsaid,
     whole,
+    without_model,
 )
 from computeflow.planning.exports.frameworks.yaml_text import from_yaml, to_yaml
 from computeflow.planning.exports.model import Reading, Setup, Written
@@ -96,19 +100,17 @@ class MegatronBridge:
     def write(self, setup: Setup) -> Written:
         refuse(setup, "Megatron-Bridge")
         _refuse_muon(setup)
-        name, shape = setup.job.model.name, shape_fields(setup.job.model)
-        recipe = _RECIPES.get(name, _PLAIN)
-        if shape is not None and recipe == _PLAIN and shape["multi_latent_attention"]:
-            shape = None  # the plain recipe's class has no fields for it
+        recipe = _RECIPES.get(setup.job.model.name, _PLAIN)
+        shape = _shape(setup.job.model, recipe)
         left_out = unsaid(setup, self)
-        if shape is not None or recipe != _PLAIN:
-            left_out = [line for line in left_out if not line.startswith("model = ")]
+        if shape or recipe != _PLAIN:
+            left_out = without_model(left_out)
         title = f"Megatron-Bridge {self.version} overrides, written by ComputeFlow."
         lines = [f"# {line}" for line in header(title, setup, left_out)]
         lines += [
             f"# Over {recipe}_pretrain_config, in a script that hands this file to",
             "# process_config_with_overrides: torchrun ... PRETRAIN.py --config-file FILE",
-            *to_yaml(_tree(setup, shape or {})),
+            *to_yaml(_tree(setup, shape)),
         ]
         return Written(
             files={"megatron_bridge.yaml": "\n".join(lines) + "\n"}, left_out=tuple(left_out)
@@ -137,10 +139,14 @@ class MegatronBridge:
         )
         if optimizer is not None and optimizer not in _OPTIMIZERS:
             notes.append(f"optimizer.optimizer = {optimizer}: not one that is known here")
-        steps = settings.size("train.train_iters")
-        if steps is not None and {"global_batch", "seq_len"} <= job.keys():
-            job["tokens"] = float(steps * job["global_batch"] * job["seq_len"])
+        job |= run_tokens(job, settings.size("train.train_iters"))
         return reading(self.name, settings, job, layout, notes, stack="megatron")
+
+
+def _shape(model: Model, recipe: str) -> dict[str, Any]:
+    """None of latent attention over the plain recipe, whose class has no fields for it."""
+    shape = shape_fields(model) or {}
+    return {} if recipe == _PLAIN and shape.get("multi_latent_attention") else shape
 
 
 def _refuse_muon(setup: Setup) -> None:
@@ -192,24 +198,25 @@ def _optimizer(setup: Setup) -> str:
 def _read_precision(settings: Settings) -> str | None:
     """By a recipe's name, or by the fields of one."""
     name = settings.text("mixed_precision")
-    if name is not None:
-        found = _MEANT.get(name.replace("-", "_"))
-        if found is None:
-            raise settings.wrong("mixed_precision", name, f"one of {', '.join(_MEANT)}")
-        return found
-    prefix = "mixed_precision."
+    if name is None:
+        return _read_precision_fields(settings, "mixed_precision.")
+    found = _MEANT.get(name.replace("-", "_"))
+    if found is None:
+        raise settings.wrong("mixed_precision", name, f"one of {', '.join(_MEANT)}")
+    return found
+
+
+def _read_precision_fields(settings: Settings, prefix: str) -> str | None:
     bf16, fp16, fp32 = (settings.flag(prefix + key) for key in ("bf16", "fp16", "fp32"))
     fp8, fp4 = (settings.text(prefix + key) for key in ("fp8", "fp4"))
     recipe = settings.choice(f"{prefix}fp8_recipe", FP8_MEANT)
-    for key in ("fp4_recipe", "grad_reduce_in_fp32", "fp8_param_gather", "params_dtype"):
-        settings.raw(prefix + key)
+    settings.skip(("fp4_recipe", "grad_reduce_in_fp32", "fp8_param_gather", "params_dtype"), prefix)
     if bf16 and fp16:
         raise settings.against(f"{prefix}bf16", f"{prefix}fp16", "one of the two")
     if fp8 and fp4:
         raise settings.against(f"{prefix}fp8 = {fp8}", f"{prefix}fp4 = {fp4}", "one of the two")
-    if fp8:
-        return recipe or "fp8"
-    return "nvfp4" if fp4 else "bf16" if bf16 else "fp16" if fp16 else "fp32" if fp32 else None
+    name = first_set("", fp8=fp8, nvfp4=fp4, bf16=bf16, fp16=fp16, fp32=fp32)
+    return recipe or name if fp8 else name or None
 
 
 def _read_saving(settings: Settings) -> int | None:

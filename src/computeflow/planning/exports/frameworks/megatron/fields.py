@@ -16,6 +16,7 @@ from computeflow.planning.exports.frameworks.megatron.layout import (
     STRATEGY_MEANT,
     WAY_MEANT,
     WAYS,
+    beside_offloading,
     chunks_of_layout,
     dispatcher,
     sharding_of,
@@ -161,19 +162,15 @@ def read_fields(settings: Settings, places: Places, notes: list[str]) -> dict[st
         context=settings.choice(f"{places.model}cp_comm_type", WAY_MEANT),
     )
     if layout.get("offload") == "activations":
-        for name, plain in (("pp", 1), ("recompute", "none")):
-            if layout.get(name, plain) != plain:
-                raise settings.against(
-                    f"{places.model}cpu_offloading", f"{name} = {layout[name]}", "one of the two"
-                )
+        for name, value in beside_offloading(layout):
+            raise settings.against(
+                f"{places.model}cpu_offloading", f"{name} = {value}", "one of the two"
+            )
     layout |= _read_sharding(settings, places)
-    for key in _KNOWN:
-        settings.raw(places.parallel + key)
-        settings.raw(places.model + key)
-    for key in _KNOWN_DDP:
-        settings.raw(places.ddp + key)
-    for key in _KNOWN_OPTIMIZER:
-        settings.raw(places.optimizer + key)
+    settings.skip(_KNOWN, places.parallel)
+    settings.skip(_KNOWN, places.model)
+    settings.skip(_KNOWN_DDP, places.ddp)
+    settings.skip(_KNOWN_OPTIMIZER, places.optimizer)
     names = ("tp", "pp", "cp", "recompute", "sharding")
     if left := [name for name in names if name not in layout]:
         notes.append(f"left to the recipe: {', '.join(left)}")
@@ -182,10 +179,8 @@ def read_fields(settings: Settings, places: Places, notes: list[str]) -> dict[st
 
 def agreed(settings: Settings, first: str, second: str) -> int | None:
     """One size under two keys."""
-    one, other = settings.size(first), settings.size(second)
-    if None not in (one, other) and one != other:
-        raise settings.against(f"{first} = {one}", f"{second} = {other}", "they are the same")
-    return one if one is not None else other
+    sizes = settings.size(first), settings.size(second)
+    return settings.agree((first, second), sizes, "they are the same")
 
 
 def _read_chunks(settings: Settings, places: Places, pp: int, notes: list[str]) -> int | None:
@@ -227,18 +222,17 @@ def _read_offload(settings: Settings, places: Places) -> str | None:
 
 
 def _read_sharding(settings: Settings, places: Places) -> dict[str, Any]:
-    keys = [f"{prefix}use_distributed_optimizer" for prefix in (places.ddp, places.optimizer)]
-    first, second = (settings.flag(key) for key in keys)
-    if None not in (first, second) and first != second:
-        raise settings.against(f"{keys[0]} = {first}", f"{keys[1]} = {second}", "one optimizer")
-    state = first if first is not None else second
+    key, other = (f"{p}use_distributed_optimizer" for p in (places.ddp, places.optimizer))
+    state = settings.agree(
+        (key, other), (settings.flag(key), settings.flag(other)), "one optimizer"
+    )
     fsdp = _read_fsdp(settings, places)
     strategy_key = f"{places.ddp}data_parallel_sharding_strategy"
     strategy = settings.choice(strategy_key, STRATEGY_MEANT)
     replicas = settings.size(places.instances) or 1
+    if fsdp and state is False:
+        raise settings.against(f"{places.fsdp} = {fsdp}", f"{key} = {state}", "it needs it")
     if fsdp:
-        if state is False:
-            raise settings.against(f"{places.fsdp} = {fsdp}", f"{keys[0]} = {state}", "it needs it")
         return sharding_of(strategy, replicas, (places.instances, strategy_key), settings)
     return {} if state is None else {"sharding": "zero1" if state else "ddp", "replicas": 1}
 
@@ -248,11 +242,7 @@ def _read_fsdp(settings: Settings, places: Places) -> Any:
     if fsdp not in (None, False, places.fsdp_on):
         raise settings.wrong(places.fsdp, fsdp, f"{places.fsdp_on} or nothing")
     other = settings.flag(places.fsdp_too) if places.fsdp_too else None
-    if None not in (fsdp, other) and fsdp != other:
-        raise settings.against(
-            f"{places.fsdp} = {fsdp}", f"{places.fsdp_too} = {other}", "one switch"
-        )
-    return fsdp if fsdp is not None else other
+    return settings.agree((places.fsdp, places.fsdp_too), (fsdp, other), "one switch")
 
 
 class ShapeFields(Settings):
@@ -298,9 +288,12 @@ def shape_fields(model: Model) -> dict[str, Any] | None:
         fields[_name(flag)] = (flag in flags) != (flag in _INVERTED)
     fields["activation_func"] = "silu" if "swiglu" in flags else "gelu"
     if "moe-layer-freq" in flags:
-        dense = sum(block.count for block in model.blocks if block.dense is not None)
-        fields["moe_layer_freq"] = [0] * dense + [1] * (model.layers - dense)
+        fields["moe_layer_freq"] = _sparse_layers(model)
     return fields
+
+
+def _sparse_layers(model: Model) -> list[int]:
+    return [int(block.dense is None) for block in model.blocks for _ in range(block.count)]
 
 
 def read_shape_fields(settings: ShapeFields, notes: list[str]) -> Model | None:

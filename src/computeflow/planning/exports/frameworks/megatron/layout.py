@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any
 
@@ -24,19 +25,28 @@ def refuse(setup: Setup, framework: str) -> None:
     """Layouts that Megatron Core stops at."""
     layout = setup.layout
     if layout.offload == "activations":
-        for name, value, plain in (("pp", layout.pp, 1), ("recompute", layout.recompute, "none")):
-            if value != plain:
-                why = "activations move to the host without pipeline and recomputation only"
-                raise contradiction(framework, "offload = activations", f"{name} = {value}", why)
+        for name, value in beside_offloading({"pp": layout.pp, "recompute": layout.recompute}):
+            why = "activations move to the host without pipeline and recomputation only"
+            raise contradiction(framework, "offload = activations", f"{name} = {value}", why)
     if layout.offload == "optimizer" and layout.sharding == "ddp":
         why = "its state on the host needs the distributed optimizer (zero1)"
         raise contradiction(framework, "offload = optimizer", "sharding = ddp", why)
     if layout.context == "all-to-all" and layout.cp > 1:
-        groups = [b.attention.kv_heads for b in setup.job.model.blocks if b.attention is not None]
-        if odd := [g for g in groups if g % (layout.tp * layout.cp)]:
-            sizes = f"tp x cp = {layout.tp * layout.cp}"
-            why = "heads are exchanged whole"
-            raise contradiction(framework, sizes, f"{odd[0]} key/value heads", why)
+        _refuse_exchange(setup, framework)
+
+
+def beside_offloading(layout: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """What a layout has that activations on the host exclude."""
+    plain = {"pp": 1, "recompute": "none"}
+    return [(name, layout[name]) for name in plain if layout.get(name, plain[name]) != plain[name]]
+
+
+def _refuse_exchange(setup: Setup, framework: str) -> None:
+    ranks = setup.layout.tp * setup.layout.cp
+    groups = [b.attention.kv_heads for b in setup.job.model.blocks if b.attention is not None]
+    if odd := [g for g in groups if g % ranks]:
+        heads = f"{odd[0]} key/value heads"
+        raise contradiction(framework, f"tp x cp = {ranks}", heads, "heads are exchanged whole")
 
 
 def stages(layers: int, chunks: int) -> str:

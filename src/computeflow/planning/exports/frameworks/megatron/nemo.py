@@ -31,6 +31,7 @@ from computeflow.planning.exports.frameworks.settings import (
     contradiction,
     header,
     reading,
+    run_tokens,
     stated,
     unsaid,
 )
@@ -99,8 +100,7 @@ class Nemo:
             line for line in bounded(text, where).splitlines() if not line.lstrip().startswith("#")
         )
         settings = Settings(_pairs(plain, where, notes), where)
-        for key in _KNOWN:
-            settings.raw(key)
+        settings.skip(_KNOWN)
         layout = read_fields(settings, _PLACES, notes)
         layout |= stated(
             micro_batch=settings.size("data.micro_batch_size"), gpus=_read_gpus(settings)
@@ -113,9 +113,7 @@ class Nemo:
             optimizer=settings.choice("optim.config.optimizer", {"adam": "adamw"}),
             checkpoint_steps=settings.size("log.ckpt.every_n_train_steps"),
         )
-        steps = settings.size("trainer.max_steps", least=-1)
-        if steps is not None and steps > 0 and {"global_batch", "seq_len"} <= job.keys():
-            job["tokens"] = float(steps * job["global_batch"] * job["seq_len"])
+        job |= run_tokens(job, settings.size("trainer.max_steps", least=-1))
         return reading(self.name, settings, job, layout, notes, stack="nemo")
 
 

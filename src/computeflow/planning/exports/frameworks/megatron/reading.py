@@ -10,13 +10,20 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from computeflow.planning.exports.frameworks.megatron.layout import FP8_MEANT, WAY_MEANT
+from computeflow.planning.exports.frameworks.megatron.layout import (
+    FP8_MEANT,
+    STRATEGY_MEANT,
+    WAY_MEANT,
+    sharding_of,
+)
 from computeflow.planning.exports.frameworks.megatron.shape import read_shape
 from computeflow.planning.exports.frameworks.settings import (
     Settings,
     bounded,
+    first_set,
     read_optimizer,
     reading,
+    run_tokens,
     stated,
 )
 from computeflow.planning.exports.frameworks.shell.script import launch_words, slurm
@@ -32,6 +39,9 @@ MOST_PARTS = 10_000
 _FLAG = re.compile(r"^--([a-zA-Z0-9][a-zA-Z0-9_-]*):?(?:=(.*))?$")
 _OPEN = re.compile(r"^\$\{?([A-Za-z_]\w*)(?:\[[@*]\])?\}?$")
 _REPEAT = re.compile(r"\(([^()]*)\)\*(\d{1,4})|([A-Za-z|])\*(\d{1,4})")
+_CHUNKS = "num-virtual-stages-per-pipeline-rank"
+_CHUNK_LAYERS = "num-layers-per-virtual-pipeline-stage"
+_PARTS = "pipeline-model-parallel-layout"
 _LAUNCHER = (
     "node-rank", "master-addr", "master-port", "rdzv-id", "rdzv-backend", "rdzv-endpoint",
     "max-restarts", "tee", "log-dir", "redirects", "hostfile", "jobid", "job-name", "partition",
@@ -68,8 +78,7 @@ def read_script(text: str, where: str, name: str) -> Reading:
     notes: list[str] = []
     found = _Found(launch_words(bounded(text, where), where))
     settings = Settings(found.flags, where)
-    for key in _LAUNCHER:
-        settings.raw(key)
+    settings.skip(_LAUNCHER)
     model = read_shape(settings, notes)
     layers = found.flags.get("num-layers")
     layout = _layout(settings, layers if isinstance(layers, int) else None, notes)
@@ -84,15 +93,18 @@ def read_script(text: str, where: str, name: str) -> Reading:
         optimizer=read_optimizer(settings, "optimizer", {"adam": "adamw", "muon": "muon"}, notes),
         checkpoint_steps=settings.size("save-interval"),
     )
-    samples, steps = settings.raw("train-samples"), settings.size("train-iters")
-    if not isinstance(samples, int) and steps is not None and "global_batch" in job:
-        samples = steps * job["global_batch"]
-    if isinstance(samples, int) and samples > 0 and "seq_len" in job:
-        job["tokens"] = float(samples * job["seq_len"])
+    job |= _tokens(settings, job)
     _gpus(settings, layout, slurm(text), notes)
     notes += found.notes(settings)
     settings.forget(_OTHERS)
     return reading(name, settings, job, layout, notes, stack=_stack(found.flags))
+
+
+def _tokens(settings: Settings, job: dict[str, Any]) -> dict[str, float]:
+    samples, steps = settings.raw("train-samples"), settings.size("train-iters")
+    if not isinstance(samples, int):
+        return run_tokens(job, steps)
+    return {"tokens": float(samples * job["seq_len"])} if samples > 0 and "seq_len" in job else {}
 
 
 def _stack(flags: dict[str, Any]) -> str:
@@ -171,15 +183,14 @@ def _value(word: str) -> int | str:
 def _layout(settings: Settings, layers: int | None, notes: list[str]) -> dict[str, Any]:
     layout: dict[str, Any] = {name: settings.size(key) or 1 for name, key in SIZES.items()}
     etp = settings.size("expert-tensor-parallel-size")
-    layout["etp"] = etp if etp is not None else layout["tp"] if layout["ep"] > 1 else 1
+    layout["etp"] = etp or (layout["tp"] if layout["ep"] > 1 else 1)
     layout["vp"] = _chunks(settings, layout["pp"], layers, notes)
     layout["recompute"] = _recompute(settings, notes)
     layout["context"] = settings.choice("cp-comm-type", WAY_MEANT) or "ring"
     on_host = settings.flag("optimizer-cpu-offload") or settings.flag("cpu-optimizer")
     offloaded = settings.size("cpu-offloading-num-layers", least=0)
-    layout["offload"] = "optimizer" if on_host else "activations" if offloaded else "none"
-    for key in _KNOWN:
-        settings.raw(key)
+    layout["offload"] = first_set("none", optimizer=on_host, activations=offloaded)
+    settings.skip(_KNOWN)
     return layout
 
 
@@ -214,51 +225,46 @@ def _gpus(
         settings.raw(key)
         for key in ("nproc-per-node", "num-gpus", "gpus-per-node", "ntasks-per-node")
     ]
-    counts = []
-    for found, stated_by in ((nodes, ("nodes",)), (devices, ("devices", "tasks"))):
-        found = [*found, *(script.get(name) for name in stated_by)]
-        counts.append(next((n for n in found if isinstance(n, int) and n > 0), None))
-    if counts[0] is None or counts[1] is None:
+    per_job = _first_count([*nodes, script.get("nodes")])
+    per_node = _first_count([*devices, script.get("devices"), script.get("tasks")])
+    if per_job is None or per_node is None:
         return
-    gpus = counts[0] * counts[1]
     tp, pp, cp, ep, etp = (layout.get(name, 1) for name in ("tp", "pp", "cp", "ep", "etp"))
     needed = pp * max(tp * cp, ep * etp)
-    if gpus < needed:
+    if per_job * per_node < needed:
         less = f"less than the {needed} of one copy of the model: left open"
-        notes.append(f"{counts[0]} x {counts[1]} GPUs, {less}")
+        notes.append(f"{per_job} x {per_node} GPUs, {less}")
     else:
-        layout["gpus"] = gpus
+        layout["gpus"] = per_job * per_node
+
+
+def _first_count(values: list[Any]) -> int | None:
+    return next((n for n in values if isinstance(n, int) and n > 0), None)
 
 
 def _chunks(settings: Settings, pp: int, layers: int | None, notes: list[str]) -> int:
     """Model chunks of a stage: three flags say it, and at most one of them may be there."""
-    ways = {
-        "num-virtual-stages-per-pipeline-rank": settings.size(
-            "num-virtual-stages-per-pipeline-rank"
-        ),
-        "num-layers-per-virtual-pipeline-stage": settings.size(
-            "num-layers-per-virtual-pipeline-stage"
-        ),
-        "pipeline-model-parallel-layout": settings.text("pipeline-model-parallel-layout"),
-    }
+    given = stated(
+        **{key: settings.size(key) for key in (_CHUNKS, _CHUNK_LAYERS)},
+        **{_PARTS: settings.text(_PARTS)},
+    )
     stages, even = _uneven(settings, pp, layers, notes)
-    given = {key: value for key, value in ways.items() if value is not None}
     if len(given) > 1:
         first, second = list(given)[:2]
         raise settings.against(f"--{first}", f"--{second}", "both say how stages are cut")
     if not given or pp == 1:
         return 1
     ((key, value),) = given.items()
-    if isinstance(value, str):
+    if key == _PARTS:
         return _parts(settings, key, value, pp)
-    if key.startswith("num-virtual"):
-        return value
+    if key == _CHUNKS:
+        return int(value)
     if even is None:
         notes.append(f"--{key} {value}: of layers that the file does not state; vp taken for 1")
         return 1
     if even % (stages * value):
         raise settings.against(f"--{key} {value}", f"{layers} layers, pp = {pp}", "uneven")
-    return even // (stages * value)
+    return int(even // (stages * value))
 
 
 def _uneven(
@@ -301,22 +307,15 @@ def _sharding(settings: Settings, precision: str, notes: list[str]) -> dict[str,
     fsdp = [
         settings.flag(f"use-{kind}") for kind in ("megatron-fsdp", "custom-fsdp", "torch-fsdp2")
     ]
-    strategies = {"no_shard": "ddp", "optim": "zero1", "optim_grads": "zero2",
-                  "optim_grads_params": "fsdp"}  # fmt: skip
-    strategy = settings.choice("data-parallel-sharding-strategy", strategies)
-    replicas = settings.size("num-distributed-optimizer-instances") or 1
+    keys = ("num-distributed-optimizer-instances", "data-parallel-sharding-strategy")
+    strategy = settings.choice(keys[1], STRATEGY_MEANT)
+    replicas = settings.size(keys[0]) or 1
     stage = settings.size("zero-stage", least=0)
     if stage is not None:
         return {"sharding": _stage(settings, stage, precision, notes), "replicas": 1}
     if not any(fsdp):
         return {"sharding": "zero1" if state else "ddp", "replicas": 1}
-    sharding = strategy or "fsdp"
-    if replicas > 1 and sharding != "fsdp":
-        raise settings.against(
-            f"num-distributed-optimizer-instances = {replicas}",
-            f"data-parallel-sharding-strategy of {sharding}", "copies need all of it sharded",
-        )  # fmt: skip
-    return {"sharding": "hsdp" if replicas > 1 else sharding, "replicas": replicas}
+    return sharding_of(strategy, replicas, keys, settings)
 
 
 def _stage(settings: Settings, stage: int, precision: str, notes: list[str]) -> str:
@@ -340,4 +339,4 @@ def _precision(settings: Settings) -> str:
         raise settings.against(f"--fp8-format {fp8}", f"--fp4-format {fp4}", "one of the two")
     if fp8:
         return recipe or "fp8"
-    return "nvfp4" if fp4 else "bf16" if bf16 else "fp16" if fp16 else "fp32"
+    return first_set("fp32", nvfp4=fp4, bf16=bf16, fp16=fp16)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 from computeflow.catalog.models import Attention, Block, Dense, Experts, LatentAttention, Model
@@ -12,48 +14,67 @@ from computeflow.planning.exports.frameworks.settings import Settings, stated
 Flags = dict[str, int | str | None]
 """Without the dashes; None: a flag without a value."""
 AS_OF = "2026-08-22"
+_NEEDED = ("num-layers", "hidden-size", "vocab-size", "num-attention-heads")
+_SHAPE_SWITCHES = ("swiglu", "disable-bias-linear", "untie-embeddings-and-output-weights")
 _PATTERN = re.compile(r"\[([01](?:,[01]){0,200})\](?:\*(\d{1,4}))?")
 TOKENIZERS = {"GPT2BPETokenizer": 50257, "Llama2Tokenizer": 32000}
 """Vocabularies that the name of a tokenizer settles: openai/gpt-2, arXiv:2307.09288."""
 
 
+_DENSE, _SPARSE = (True, False), (False, True)
+_ORDERS = ([_DENSE], [_SPARSE], [_DENSE, _SPARSE])
+"""Of a model's blocks: whether each has a dense layer, and experts."""
+
+
 def shape_flags(model: Model) -> Flags | None:
     """None where the shape has no words: hybrids, windows, learned positions beside others."""
-    dense = [b for b in model.blocks if b.dense is not None]
-    experts = [b for b in model.blocks if b.experts is not None]
-    mixers = {(b.attention, b.latent) for b in model.blocks}
-    if len(mixers) != 1 or len(dense) > 1 or len(experts) > 1 or model.blocks != (*dense, *experts):
+    if not _has_words(model):
         return None
-    ((attention, latent),) = mixers
-    if attention is None and latent is None:
-        return None
+    first, last, feeds = model.blocks[0], model.blocks[-1], _feed_forwards(model)
     flags: Flags = {
         "num-layers": model.layers,
         "hidden-size": model.hidden,
         "vocab-size": model.vocab,
     }
-    if attention is not None:
-        if attention.window or attention.chunk or attention.sinks or attention.qk_norm == "full":
-            return None
-        flags |= _attention(attention)
-    if latent is not None:
-        flags |= _latent(latent)
-    gated = {f.gated for b in model.blocks if (f := b.dense or b.experts)}
-    if len(gated) != 1 or model.norm not in ("rms", "layer"):
-        return None
-    if gated == {True}:
-        flags["swiglu"] = None
-    if dense and dense[0].dense:
-        flags["ffn-hidden-size"] = dense[0].dense.width
-    if experts and experts[0].experts:
-        flags |= _experts(experts[0].experts, model.layers, experts[0].count)
+    flags |= _mixer(first) | _switch("swiglu", feeds[0].gated)
+    if first.dense is not None:
+        flags["ffn-hidden-size"] = first.dense.width
+    if last.experts is not None:
+        flags |= _experts(last.experts, model.layers, last.count)
     flags["normalization"] = "RMSNorm" if model.norm == "rms" else "LayerNorm"
-    if not any(f.bias for b in model.blocks if (f := b.dense or b.experts)):
-        flags["disable-bias-linear"] = None
-    if not model.tied:
-        flags["untie-embeddings-and-output-weights"] = None
+    flags |= _switch("disable-bias-linear", not any(f.bias for f in feeds))
+    flags |= _switch("untie-embeddings-and-output-weights", not model.tied)
     flags["position-embedding-type"] = "learned_absolute" if model.positions else "rope"
     return flags
+
+
+def _has_words(model: Model) -> bool:
+    kinds = [(b.dense is not None, b.experts is not None) for b in model.blocks]
+    if kinds not in _ORDERS or model.norm not in ("rms", "layer"):
+        return False
+    mixers = {(b.attention, b.latent) for b in model.blocks}
+    gated = {f.gated for f in _feed_forwards(model)}
+    return len(mixers) == len(gated) == 1 and all(_known_mixer(*mixer) for mixer in mixers)
+
+
+def _known_mixer(attention: Attention | None, latent: LatentAttention | None) -> bool:
+    if attention is None:
+        return latent is not None
+    limited = attention.window or attention.chunk or attention.sinks
+    return not limited and attention.qk_norm != "full"
+
+
+def _feed_forwards(model: Model) -> list[Dense | Experts]:
+    return [f for b in model.blocks if (f := b.dense or b.experts)]
+
+
+def _mixer(block: Block) -> Flags:
+    flags = {} if block.attention is None else _attention(block.attention)
+    return flags if block.latent is None else flags | _latent(block.latent)
+
+
+def _switch(flag: str, on: bool) -> Flags:
+    return {flag: None} if on else {}
 
 
 def _attention(attention: Attention) -> Flags:
@@ -92,54 +113,53 @@ def _experts(experts: Experts, layers: int, count: int) -> Flags:
 
 def read_shape(settings: Settings, notes: list[str]) -> Model | None:
     """A model of the flags; None (and a note) where they do not make one."""
-    sizes: dict[str, Any] = {
-        key: settings.size(key)
-        for key in (
-            "num-layers", "hidden-size", "vocab-size", "num-attention-heads", "ffn-hidden-size",
-        )
-    }  # fmt: skip
+    sizes: dict[str, Any] = {key: settings.size(key) for key in (*_NEEDED, "ffn-hidden-size")}
     sizes["vocab-size"] = _read_vocab(settings, sizes["vocab-size"], notes)
-    flags = {
-        key: settings.flag(key) or False
-        for key in (
-            "swiglu", "disable-bias-linear", "untie-embeddings-and-output-weights",
-        )
-    }  # fmt: skip
+    gated, unbiased, untied = (bool(settings.flag(key)) for key in _SHAPE_SWITCHES)
     norm = settings.choice("normalization", {"RMSNorm": "rms", "LayerNorm": "layer"})
-    positions = settings.text("position-embedding-type")
-    if settings.flag("use-rotary-position-embeddings") or settings.flag("no-position-embedding"):
-        positions = positions or "rope"
-    flags["swiglu"] = settings.text("glu-activation") == "swiglu" or flags["swiglu"]
-    embedding_norm = settings.flag("embed-layernorm") or False
-    longest = settings.size("max-position-embeddings")
-    mixer = _read_mixer(settings, sizes, not flags["disable-bias-linear"])
-    experts = _read_experts(settings, flags["swiglu"], sizes)
-    missing = [key for key in ("num-layers", "hidden-size", "vocab-size") if sizes[key] is None]
+    positions = _read_positions(settings)
+    gated = settings.text("glu-activation") == "swiglu" or gated
+    embedding_norm = bool(settings.flag("embed-layernorm"))
+    mixer = _read_mixer(settings, sizes, not unbiased)
+    experts, first = _read_experts(settings, gated, sizes)
+    missing = [key for key in _NEEDED if sizes[key] is None]
     if missing or mixer is None:
-        if any(value is not None for value in sizes.values()):
-            lacks = (missing or ["num-attention-heads"])[0]
-            notes.append(f"the model is not whole: --{lacks} is not stated")
+        if set(sizes.values()) != {None}:
+            notes.append(f"the model is not whole: --{missing[0]} is not stated")
         return None
-    width = sizes["ffn-hidden-size"] or 4 * sizes["hidden-size"]
-    dense = Dense(width=width, gated=flags["swiglu"], bias=not flags["disable-bias-linear"])
-    layers, first = sizes["num-layers"], experts[1]
-    if first >= layers and experts[0] is not None:
+    feed = Dense(
+        width=sizes["ffn-hidden-size"] or 4 * sizes["hidden-size"], gated=gated, bias=not unbiased
+    )
+    dense = Block(count=sizes["num-layers"], dense=feed, **mixer)
+    return Model(
+        name="of-the-file", source=settings.where, as_of=AS_OF, family="megatron",
+        hidden=sizes["hidden-size"], vocab=sizes["vocab-size"],
+        blocks=(dense,) if experts is None else _with_experts(dense, experts, first, settings),
+        tied=not untied, norm="rms" if norm == "rms" else "layer", positions=positions,
+        embedding_norm=embedding_norm,
+    )  # fmt: skip
+
+
+def _with_experts(
+    dense: Block, experts: Experts, first: int, settings: Settings
+) -> tuple[Block, ...]:
+    """Layers of which only the first ones stay without experts."""
+    layers = dense.count
+    if first >= layers:
         raise settings.against(
             f"{first} dense layers", f"num-layers = {layers}", "none has experts"
         )
-    blocks = [Block(count=layers if experts[0] is None else first, dense=dense, **mixer)] if (
-        experts[0] is None or first
-    ) else []  # fmt: skip
-    if experts[0] is not None:
-        blocks.append(Block(count=layers - first, experts=experts[0], **mixer))
-    learned = positions in (None, "learned_absolute")
-    return Model(
-        name="of-the-file", source=settings.where, as_of=AS_OF, family="megatron",
-        hidden=sizes["hidden-size"], vocab=sizes["vocab-size"], blocks=tuple(blocks),
-        tied=not flags["untie-embeddings-and-output-weights"],
-        norm="rms" if norm == "rms" else "layer", positions=(longest or 0) if learned else 0,
-        embedding_norm=embedding_norm,
-    )  # fmt: skip
+    sparse = replace(dense, count=layers - first, dense=None, experts=experts)
+    return (replace(dense, count=first), sparse) if first else (sparse,)
+
+
+def _read_positions(settings: Settings) -> int:
+    """Of a learned embedding; 0 where there is none."""
+    kind = settings.text("position-embedding-type")
+    if settings.flag("use-rotary-position-embeddings") or settings.flag("no-position-embedding"):
+        kind = kind or "rope"
+    longest = settings.size("max-position-embeddings") or 0
+    return longest if kind in (None, "learned_absolute") else 0
 
 
 def _read_vocab(settings: Settings, stated_size: int | None, notes: list[str]) -> int | None:
@@ -154,12 +174,8 @@ def _read_vocab(settings: Settings, stated_size: int | None, notes: list[str]) -
 
 
 def _read_mixer(settings: Settings, sizes: dict[str, Any], bias: bool) -> dict[str, Any] | None:
-    latent, grouped = (
-        settings.flag("multi-latent-attention"),
-        settings.flag("group-query-attention"),
-    )
-    heads = sizes["num-attention-heads"]
-    groups, channels = settings.size("num-query-groups"), settings.size("kv-channels")
+    latent, kv_heads = settings.flag("multi-latent-attention"), _read_kv_heads(settings)
+    heads, channels = sizes["num-attention-heads"], settings.size("kv-channels")
     ranks = stated(
         kv_rank=settings.size("kv-lora-rank"), q_rank=settings.size("q-lora-rank"),
         nope_dim=settings.size("qk-head-dim"), rope_dim=settings.size("qk-pos-emb-head-dim"),
@@ -174,13 +190,17 @@ def _read_mixer(settings: Settings, sizes: dict[str, Any], bias: bool) -> dict[s
     hidden = sizes["hidden-size"] or heads
     try:
         attention = Attention(
-            heads=heads, kv_heads=(groups or heads) if grouped else heads,
-            head_dim=channels or max(hidden // heads, 1),
+            heads=heads, kv_heads=kv_heads or heads, head_dim=channels or max(hidden // heads, 1),
             qkv_bias=bias or bool(qkv), out_bias=bias, qk_norm="head" if normed else "none",
         )  # fmt: skip
     except InputError as error:
         raise InputError(f"{settings.where}: {error}") from None
     return {"attention": attention}
+
+
+def _read_kv_heads(settings: Settings) -> int | None:
+    grouped, groups = settings.flag("group-query-attention"), settings.size("num-query-groups")
+    return groups if grouped else None
 
 
 def _read_experts(
@@ -215,21 +235,27 @@ def _read_experts(
 
 def _read_frequency(settings: Settings, pattern: Any, layers: int | None) -> int:
     """Layers without experts: of every Nth layer, or of a list such as ([0]*3+[1]*58)."""
-    if isinstance(pattern, int) and not isinstance(pattern, bool) and pattern > 0:
-        return 0 if layers is None else layers - -(-layers // pattern)
     if pattern is None:
         return 0
-    text = re.sub(r"[\s'\"]", "", str(pattern)).strip("()")
-    parts = _PATTERN.findall(text)
-    if not parts or _PATTERN.sub("", text).strip("+"):
+    if type(pattern) is int and pattern > 0:
+        return 0 if layers is None else layers - -(-layers // pattern)
+    kinds = _count_kinds(pattern)
+    if not kinds:
         raise settings.wrong("moe-layer-freq", pattern, "N or ([0]*A+[1]*B)")
-    counts = [(items.split(","), int(times or 1)) for items, times in parts]
-    dense, all_layers = (
-        sum(sum(item in kinds for item in items) * times for items, times in counts)
-        for kinds in ("0", "01")
-    )
-    if layers is not None and all_layers != layers:
+    if layers is not None and kinds.total() != layers:
         raise settings.against(
             f"moe-layer-freq = {pattern}", f"num-layers = {layers}", "it counts others"
         )
-    return dense
+    return kinds["0"]
+
+
+def _count_kinds(pattern: Any) -> Counter[str]:
+    """Zeros and ones of a list of layers; empty where it is no such list."""
+    text = re.sub(r"[\s'\"]", "", str(pattern)).strip("()")
+    counts: Counter[str] = Counter()
+    if _PATTERN.sub("", text).strip("+"):
+        return counts
+    for items, times in _PATTERN.findall(text):
+        for kind in items.split(","):
+            counts[kind] += int(times or 1)
+    return counts

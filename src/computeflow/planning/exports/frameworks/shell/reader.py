@@ -12,6 +12,7 @@ _ARRAY = re.compile(r"^([A-Za-z_]\w*)(\+?)=$")
 _HEREDOC = re.compile(r"<<-?[ \t]*['\"]?([A-Za-z_]\w*)['\"]?")
 _OPERATORS = ("&&", "||", ";;", ";", "|", "&", "\n")
 _BLANKS = " \t\r\v\f"
+_CLOSING = {"$(": ")", "${": "}", "(": ")", '"': '"', "`": "`"}
 
 
 class Reader:
@@ -129,14 +130,14 @@ def _past(text: str, at: int, top: str, open_until: list[str]) -> int:
     char = text[at]
     if char == "\\":
         return at + 2
-    if char == top:
-        open_until.pop()
-    elif char == "'" and top != '"':
+    if char == "'" and top != '"':
         end = text.find("'", at + 1)
         return len(text) if end < 0 else end + 1
-    elif text.startswith(("$(", "${"), at):
-        open_until.append(")" if text[at + 1] == "(" else "}")
+    if char == top:
+        open_until.pop()
+    elif (opened := text[at : at + 2]) in ("$(", "${"):
+        open_until.append(_CLOSING[opened])
         return at + 2
-    elif char in '"`' or (char == "(" and top == ")"):
-        open_until.append(")" if char == "(" else char)
+    elif char in '"`' or char + top == "()":
+        open_until.append(_CLOSING[char])
     return at + 1

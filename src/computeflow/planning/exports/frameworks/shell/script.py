@@ -40,8 +40,7 @@ def launch_words(text: str, where: str) -> list[str]:
     lines = [line.strip() for line in text.splitlines()]
     lines = [line for line in lines if line and not line.startswith("#")]
     if all(line.startswith("--") for line in lines):
-        plain = [re.sub(r"\s#.*$|[\"'\\]", " ", line) for line in lines]
-        return [word for line in plain for word in line.split()]
+        return " ".join(re.sub(r"\s#.*$|[\"'\\]", " ", line) for line in lines).split()
     script = Script(where)
     for name, number in slurm(text).items():
         script.values.known |= dict.fromkeys(_SLURM[name], str(number))
@@ -99,17 +98,14 @@ class Script:
 
     def launch(self) -> list[str]:
         """The command with most flags, and lines of flags that follow no command."""
-        bare = [text for _, text in self.commands if text.startswith("--")]
-        others = [
-            (len(_FLAGS.findall(text)), sure, text)
-            for sure, text in self.commands
-            if not text.startswith("--")
-        ]
-        best = max(others, key=lambda found: found[:2], default=(0, True, ""))
-        texts = [best[2], *bare] if best[0] else bare
+        texts = [text for _, text in self.commands if text.startswith("--")]
+        others = [(sure, text) for sure, text in self.commands if not text.startswith("--")]
+        best = max(others, key=lambda it: (len(_FLAGS.findall(it[1])), it[0]), default=(True, ""))
+        if _FLAGS.search(best[1]):
+            texts.insert(0, best[1])
         if not texts:  # a file of arguments for another script to use
             texts = [value for value in self.values.known.values() if "--" in value]
-        return [word for text in texts for word in text.split()]
+        return " ".join(texts).split()
 
     def push(self, frame: _Frame) -> None:
         if len(self._frames) >= MOST_FRAMES:
@@ -130,13 +126,12 @@ class Script:
         if frame is not None and frame.reading == "test":
             if words:
                 self._condition(frame, words, end)
-            return
-        if frame is not None and frame.kind == "case":
-            words = self._pattern(frame, words)
-        if words and self.live is not False:
-            self._command(words)
-        if frame is not None and frame.kind == "case" and end == ";;":
-            frame.reading, frame.live = "pattern", False
+        elif frame is not None and frame.kind == "case":
+            self._run(self._pattern(frame, words))
+            if end == ";;":
+                frame.reading, frame.live = "pattern", False
+        else:
+            self._run(words)
 
     def _condition(self, frame: _Frame, words: list[Word], end: str) -> None:
         told = tested([w for w in words if isinstance(w, str)], self.values)
@@ -159,28 +154,32 @@ class Script:
             frame.live = _branch(frame)
         return words[place + 1 :]
 
-    def _command(self, words: list[Word]) -> None:
-        while words and (isinstance(words[0], tuple) or _ASSIGNED.match(words[0])):
+    def _run(self, words: list[Word]) -> None:
+        if self.live is False:
+            return
+        while words and _assigns(words[0]):
             self._assign(words[0])
             words = words[1:]
         plain = [w for w in words if isinstance(w, str)]
         if not plain:
             return
         if plain[0] in _DECLARING:
-            for word in words[1:]:
-                if isinstance(word, tuple) or _ASSIGNED.match(word):
-                    self._assign(word)
+            for word in filter(_assigns, words[1:]):
+                self._assign(word)
         elif plain[0] == "unset":
             for name in plain[1:]:
                 self.values.known.pop(name, None)
         elif plain[0] not in ("echo", "printf", "[", "[["):
-            filled = [self.values.filled(word) for word in plain]
-            if "-c" in filled[:-1]:  # a shell's own text: it fills in what single quotes kept
-                place = filled.index("-c") + 1
-                filled[place] = self.values.filled(filled[place], quotes=False)
-            text = " ".join(filled).strip()
-            if "--" in text:
-                self.commands.append((self.live is True, text))
+            self._command(plain)
+
+    def _command(self, plain: list[str]) -> None:
+        filled = [self.values.filled(word) for word in plain]
+        if "-c" in filled[:-1]:  # a shell's own text: it fills in what single quotes kept
+            place = filled.index("-c") + 1
+            filled[place] = self.values.filled(filled[place], quotes=False)
+        text = " ".join(filled).strip()
+        if "--" in text:
+            self.commands.append((self.live is True, text))
 
     def _assign(self, word: Word) -> None:
         if isinstance(word, tuple):
@@ -195,6 +194,10 @@ class Script:
             space = " " if isinstance(word, tuple) else ""
             value = f"{self.values.known.get(name, '')}{space}{value}"
         self.values.known[name] = self.values.counted(value)
+
+
+def _assigns(word: Word) -> bool:
+    return isinstance(word, tuple) or _ASSIGNED.match(word) is not None
 
 
 def _both(first: bool | None, second: bool | None) -> bool | None:

@@ -44,26 +44,16 @@ class Values:
         at, quoted = 0, False
         while at < len(word):
             char = word[at]
+            if quotes and char == '"':
+                quoted, at = not quoted, at + 1
+                continue
             if char == "$":
                 text, at = self._dollar(word, at, empty, depth)
-                parts.append(text)
-            elif char == "\\":
-                parts.append("" if word[at : at + 2] == "\\\n" else word[at + 1 : at + 2])
-                at += 2
-            elif char == "`":
-                end = word.find("`", at + 1)
-                parts.append("$()")
-                at = len(word) if end < 0 else end + 1
-            elif quotes and char == '"':
-                quoted, at = not quoted, at + 1
             elif quotes and char == "'" and not quoted:
-                end = word.find("'", at + 1)
-                parts.append(word[at + 1 : end if end >= 0 else len(word)])
-                at = len(word) if end < 0 else end + 1
+                text, at = _quoted(word, at)
             else:
-                stop = _special(word, at)
-                parts.append(word[at:stop])
-                at = stop
+                text, at = _literal(word, at)
+            parts.append(text)
         return self.counted("".join(parts))
 
     def matched(self, subject: str, patterns: list[str]) -> bool | None:
@@ -111,10 +101,11 @@ class Values:
         if how is None:
             return self._value(name, written, empty)
         value = self.known.get(name)
-        absent = value is None or (value == "" and how.startswith(":"))
+        if value == "" and how.startswith(":"):
+            value = None
         if how.endswith("+"):
-            return "" if absent else self.filled(other, depth=depth + 1)
-        if not absent and value is not None:
+            return "" if value is None else self.filled(other, depth=depth + 1)
+        if value is not None:
             return value
         if how.endswith("?"):
             return written.split(":")[0].split("?")[0] + "}"
@@ -135,6 +126,23 @@ class Values:
             return "$()"
 
 
+def _quoted(word: str, at: int) -> tuple[str, int]:
+    """What single quotes hold, and where they end."""
+    end = word.find("'", at + 1)
+    return (word[at + 1 :], len(word)) if end < 0 else (word[at + 1 : end], end + 1)
+
+
+def _literal(word: str, at: int) -> tuple[str, int]:
+    """What stands here without a variable: an escape, an open command, or plain text."""
+    if word[at] == "\\":
+        return "" if word[at : at + 2] == "\\\n" else word[at + 1 : at + 2], at + 2
+    if word[at] == "`":
+        end = word.find("`", at + 1)
+        return "$()", len(word) if end < 0 else end + 1
+    stop = _special(word, at)
+    return word[at:stop], stop
+
+
 def tested(words: list[str], values: Values) -> bool | None:
     """What `[ ... ]` says; None where the script does not settle it."""
     words = [w for w in words if w not in ("[", "[[", "]", "]]", "test", "(", ")")]
@@ -144,12 +152,12 @@ def tested(words: list[str], values: Values) -> bool | None:
     if words in (["true"], ["false"]):
         return words == ["true"]
     texts = [values.filled(word, empty=True).strip() for word in words]
-    if any("$" in text for text in texts):
+    if "$" in "".join(texts):
         return None
     if len(texts) == 1:
         return bool(texts[0]) if words[0].startswith(("$", '"')) else None
-    if len(texts) == 2 and texts[0] in ("-z", "-n"):
-        return (texts[1] == "") == (texts[0] == "-z")
+    if len(texts) == 2:
+        return {"-z": texts[1] == "", "-n": texts[1] != ""}.get(texts[0])
     return _compared(*texts) if len(texts) == 3 else None
 
 
