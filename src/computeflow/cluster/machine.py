@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from computeflow import codec
 from computeflow.catalog import Accelerator, Catalog, Storage
@@ -19,10 +19,11 @@ from computeflow.errors import InputError
 if TYPE_CHECKING:  # most clusters have none: it is imported where a file brings one
     from computeflow.cluster.topology import Topology
 
+T = TypeVar("T")
 MOST_TIERS = 4
-HOST_EFFICIENCY = 0.88
+_HOST_EFFICIENCY = 0.88
 """Of PCIe's rated speed, that copies from pinned memory reach: 55.4 of 63 GB/s on our H200."""
-PCIE_4 = HOST_EFFICIENCY * 31e9
+_PCIE_4 = _HOST_EFFICIENCY * 31e9
 """Where the node's link to its host is not known."""
 
 
@@ -40,7 +41,7 @@ class Tier:
             raise InputError(f"a tier of {self.devices} devices at {self.bytes_per_second} bytes/s")
 
 
-STORAGE_UNITS = ("drive", "node", "client", "system")
+_STORAGE_UNITS = ("drive", "node", "client", "system")
 """Whose number a cluster of known size has."""
 
 
@@ -50,7 +51,7 @@ class Cluster:
     gpus: int
     tiers: tuple[Tier, ...]
     """From the inside out; the last one joins all."""
-    host_bytes_per_second: float = PCIE_4
+    host_bytes_per_second: float = _PCIE_4
     """Of one device to its host's memory, one direction: what copies reach."""
     node_devices: int | None = None
     """Of one node, as it is started and racked; a domain may span several (NVL72: trays of four)."""
@@ -73,7 +74,7 @@ class Cluster:
         sizes = [tier.devices for tier in self.tiers]
         if sizes != sorted(set(sizes)):
             raise InputError(f"tiers of {sizes} devices: they must grow from the inside out")
-        if self.storage is not None and self.storage.per not in STORAGE_UNITS:
+        if self.storage is not None and self.storage.per not in _STORAGE_UNITS:
             raise InputError(
                 f"{self.storage.name}: its bandwidth is per {self.storage.per}, and how many of those "
                 "you have is not known: give a row of your own, per system, with --catalog"
@@ -113,11 +114,11 @@ def resized(cluster: Cluster, gpus: int) -> Cluster:
     """
     if not cluster.tiers:
         return replace(cluster, gpus=gpus)
-    inner = [tier for tier in cluster.tiers if tier.devices < gpus]
-    reaching = next((tier for tier in cluster.tiers if tier.devices >= gpus), cluster.tiers[-1])
-    if len(cluster.tiers) == 1 and gpus > reaching.devices:
+    *_, widest = cluster.tiers
+    if len(cluster.tiers) == 1 and gpus > widest.devices:
         raise InputError(f"{gpus} GPUs need a network: name a cluster of that size with --on")
-    inner = [tier for tier in inner if tier is not reaching]
+    reaching = next((tier for tier in cluster.tiers if tier.devices >= gpus), widest)
+    inner = [t for t in cluster.tiers if t.devices < gpus and t is not reaching]
     return replace(cluster, gpus=gpus, tiers=(*inner, replace(reaching, devices=max(gpus, 2))))
 
 
@@ -208,7 +209,7 @@ def _from_parts(parts: ClusterFile, catalog: Catalog) -> Cluster:
 def _host_speed(parts: ClusterFile, catalog: Catalog) -> float:
     name = parts.node or catalog.accelerators[parts.accelerator].node
     link = catalog.nodes[name].pcie if name is not None else None
-    return HOST_EFFICIENCY * catalog.fabrics[link].bytes_per_second if link else PCIE_4
+    return _HOST_EFFICIENCY * catalog.fabrics[link].bytes_per_second if link else _PCIE_4
 
 
 def _host_memory(parts: ClusterFile, catalog: Catalog) -> float | None:
@@ -237,22 +238,33 @@ def _tiers(parts: ClusterFile, catalog: Catalog) -> tuple[Tier, ...]:
     if parts.tiers is not None:
         return tuple(parts.tiers)
     domain, link, nic = _node_of(parts, catalog)
-    domain = domain if parts.domain is None else parts.domain
-    link = link if parts.link_bytes_per_second is None else parts.link_bytes_per_second
-    nic = nic if parts.nic_bytes_per_second is None else parts.nic_bytes_per_second
+    domain = _given(parts.domain, domain)
+    link = _given(parts.link_bytes_per_second, link)
+    nic = _given(parts.nic_bytes_per_second, nic)
     inner = link or nic  # without a scale-up link, devices of a node meet at the NIC
     if domain < 1:
         raise InputError(f"domains of {domain} devices: no cluster")
     tiers = [Tier(devices=domain, bytes_per_second=inner)] if inner is not None else []
     if nic is None or parts.gpus <= domain:
         return tuple(tiers)
+    return (*tiers, *_network(parts, domain, nic))
+
+
+def _given(stated: T | None, usual: T) -> T:
+    return usual if stated is None else stated
+
+
+def _network(parts: ClusterFile, domain: int, nic: float) -> list[Tier]:
+    """The tiers above a domain: the pod, where there is one, and all."""
     narrower = 1.0 if parts.oversubscription is None else parts.oversubscription
     if narrower < 1:
         raise InputError(f"oversubscription {narrower:g}: 1 (none) or more")
-    if parts.pod is not None and (parts.pod < domain or parts.pod % domain):
+    whole = Tier(devices=parts.gpus, bytes_per_second=nic / narrower)
+    if parts.pod is None:
+        return [whole]
+    if parts.pod < domain or parts.pod % domain:
         raise InputError(f"pod of {parts.pod} devices: whole domains of {domain}")
-    if parts.pod is not None and parts.gpus <= parts.pod:  # nothing leaves the pod
-        return (*tiers, Tier(devices=parts.gpus, bytes_per_second=nic))
-    if parts.pod is not None and domain < parts.pod:
-        tiers.append(Tier(devices=parts.pod, bytes_per_second=nic))
-    return (*tiers, Tier(devices=parts.gpus, bytes_per_second=nic / narrower))
+    if parts.gpus <= parts.pod:  # nothing leaves the pod
+        return [Tier(devices=parts.gpus, bytes_per_second=nic)]
+    pod = Tier(devices=parts.pod, bytes_per_second=nic)
+    return [pod, whole] if domain < parts.pod else [whole]

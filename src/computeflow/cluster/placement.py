@@ -53,6 +53,15 @@ class Wiring:
             raise InputError(f"a wiring of {nodes} nodes with {self.devices} devices each")
         if len(set(self.names)) < nodes:
             raise InputError("two nodes of one name: node names must differ")
+        if self.block is not None and self.block.shape != (nodes,):
+            raise InputError(f"{self.block.shape} NVLink blocks for {nodes} nodes: one each")
+        if min(self.leaf_oversubscription, self.pod_oversubscription) < 1:
+            raise InputError("oversubscription: 1 (none) or more")
+        self._check_leaves()
+        self._check_torus()
+
+    def _check_leaves(self) -> None:
+        nodes = len(self.names)
         if self.leaf.ndim != 2 or self.leaf.shape[0] != nodes or not self.leaf.shape[1]:
             raise InputError(
                 f"leaf switches of shape {self.leaf.shape}: {nodes} rows, one or more rails"
@@ -65,11 +74,6 @@ class Wiring:
             raise InputError(f"leaf switches are numbered from 0 to {len(self.parent) - 1}")
         if self.parent.min() < 0:
             raise InputError("parents of leaf switches are numbered from 0")
-        if self.block is not None and self.block.shape != (nodes,):
-            raise InputError(f"{self.block.shape} NVLink blocks for {nodes} nodes: one each")
-        if min(self.leaf_oversubscription, self.pod_oversubscription) < 1:
-            raise InputError("oversubscription: 1 (none) or more")
-        self._check_torus()
 
     def _check_torus(self) -> None:
         if (self.coordinates is None) != (not self.torus):

@@ -6,7 +6,7 @@ from collections import Counter
 
 import numpy as np
 
-from computeflow.cluster.placement import Wiring
+from computeflow.cluster.placement import Ints, Wiring
 from computeflow.cluster.topology import Topology
 from computeflow.errors import InputError
 
@@ -24,23 +24,29 @@ def wiring_of(topology: Topology, devices: int) -> Wiring:
     parents = _parents(topology)
     leaves = np.full((len(topology.nodes), rails), -1, np.int64)
     for place, row in enumerate(topology.rail_leaves):
-        known = row[:rails]
-        leaves[place, : len(known)] = known
+        leaves[place, : len(row)] = row[:rails]
     missing = np.argwhere(leaves < 0)
     for own, (node, rail) in enumerate(missing, start=len(parents)):
         leaves[node, rail] = own
     parents += [0] * len(missing)
-    blocks = {name: i for i, name in enumerate(dict.fromkeys(n.block for n in topology.nodes))}
-    whole = all(node.block is not None for node in topology.nodes)
     return Wiring(
         names=tuple(node.name for node in topology.nodes),
         devices=devices,
         leaf=leaves,
         parent=np.array(parents, np.int64),
-        block=np.array([blocks[node.block] for node in topology.nodes]) if whole else None,
+        block=_blocks(topology),
         leaf_oversubscription=max(topology.oversubscription.get(1, 1.0), 1.0),
         pod_oversubscription=max(topology.oversubscription.get(2, 1.0), 1.0),
     )
+
+
+def _blocks(topology: Topology) -> Ints | None:
+    """By node: the number of its NVLink block; None where some node's is not known."""
+    names = [node.block for node in topology.nodes]
+    if None in names:
+        return None
+    numbers = {name: i for i, name in enumerate(dict.fromkeys(names))}
+    return np.array([numbers[name] for name in names])
 
 
 def _parents(topology: Topology) -> list[int]:

@@ -8,15 +8,7 @@ near to whom.
 from computeflow.cluster.topology.checking import check
 from computeflow.cluster.topology.cluster_file import Shape, find_shape, to_cluster_file
 from computeflow.cluster.topology.merging import merge
-from computeflow.cluster.topology.model import (
-    Board,
-    Node,
-    Problem,
-    Rail,
-    Switch,
-    Topology,
-    Uplink,
-)  # fmt: skip
+from computeflow.cluster.topology.model import Board, Node, Problem, Rail, Switch, Topology, Uplink
 from computeflow.cluster.topology.reading import KINDS, find_kind, read_topology
 
 __all__ = [

@@ -23,32 +23,38 @@ Matrix = dict[str, dict[str, str]]
 
 
 def read_board(text: str, where: str) -> Topology:
-    text = _ANSI.sub("", text)
-    lines = [line for line in text.split("\n") if line.strip()]
+    lines = [line for line in _ANSI.sub("", text).split("\n") if line.strip()]
     start, columns = _header(lines, where)
+    gpus = [name for name in columns if name.startswith("GPU")]
+    nics = [name for name in columns if name not in gpus]
+    matrix = _matrix(lines[start:], columns, gpus, where)
+    names = {m[1]: m[2] for m in map(_LEGEND.fullmatch, lines) if m}
+    board = Board(
+        devices=len(gpus),
+        domain=_domain(matrix, gpus),
+        nics=_called(nics, names),
+        nearest=tuple(_called(_nearest(matrix[gpu], nics), names) for gpu in gpus),
+    )
+    return Topology(board=board, sources=(where,), found=tuple(_unlike(matrix)))
+
+
+def _called(nics: list[str], names: dict[str, str]) -> tuple[str, ...]:
+    return tuple(names.get(nic, nic) for nic in nics)
+
+
+def _matrix(lines: list[str], columns: list[str], gpus: list[str], where: str) -> Matrix:
     matrix: Matrix = {}
-    for line in lines[start:]:
+    for line in lines:
         label, *cells = line.split()
         if label not in columns:
             break
         if label in matrix:
             raise InputError(f"{where}: two rows for {label}: give the output of one node")
         matrix[label] = _row(label, cells, columns, where)
-    gpus = [name for name in columns if name.startswith("GPU")]
-    lacking = [name for name in gpus if name not in matrix]
-    if lacking:
-        raise InputError(f"{where}: no row for {lacking[0]}: the matrix is cut off")
-    names = {m[1]: m[2] for m in map(_LEGEND.fullmatch, lines) if m}
-    nics = [name for name in columns if not name.startswith("GPU")]
-    board = Board(
-        devices=len(gpus),
-        domain=_domain(matrix, gpus),
-        nics=tuple(names.get(nic, nic) for nic in nics),
-        nearest=tuple(
-            tuple(names.get(nic, nic) for nic in _nearest(matrix[gpu], nics)) for gpu in gpus
-        ),
-    )
-    return Topology(board=board, sources=(where,), found=tuple(_unlike(matrix)))
+    for gpu in gpus:
+        if gpu not in matrix:
+            raise InputError(f"{where}: no row for {gpu}: the matrix is cut off")
+    return matrix
 
 
 def _header(lines: list[str], where: str) -> tuple[int, list[str]]:

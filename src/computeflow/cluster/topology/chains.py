@@ -3,18 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from computeflow.cluster.topology.model import (
-    MOST_LEVELS,
-    Node,
-    Rail,
-    Switch,
-    Topology,
-    Uplink,
-)  # fmt: skip
+from computeflow.cluster.topology.model import MOST_LEVELS, Node, Rail, Switch, Topology, Uplink
 from computeflow.errors import InputError
 
 Step = tuple[str, str]
@@ -36,25 +29,11 @@ def from_chains(chains: Iterable[Chain], where: str, *, own_names: bool = False)
     deepest = max((len(chain.steps) for chain in chains), default=0)
     if deepest > MOST_LEVELS:
         raise InputError(f"{where}: {deepest} tiers of switches; at most {MOST_LEVELS} are read")
-    tiers: dict[str, set[str]] = defaultdict(set)
-    above: dict[Step, set[tuple[Step, ...]]] = defaultdict(set)
-    for chain in chains:
-        for place, step in enumerate(chain.steps):
-            tiers[step[1]].add(step[0])
-            above[step].add(chain.steps[place + 1 :])
-
-    def called(steps: tuple[Step, ...]) -> str:
-        (tier, name), outer = steps[0], steps[1:]
-        if own_names and len(above[steps[0]]) > 1 and outer:
-            return f"{called(outer)}/{name}"
-        return name if len(tiers[name]) == 1 else f"{tier}:{name}"
-
     nodes: dict[str, Node] = {}
     rails: dict[str, dict[Rail, None]] = defaultdict(dict)
     uplinks: dict[str, dict[str, Uplink]] = {}
-    for chain in chains:
+    for chain, names in zip(chains, _switch_names(chains, own_names), strict=True):
         name = nodes.setdefault(chain.node.name, chain.node).name
-        names = [called(chain.steps[place:]) for place in range(len(chain.steps))]
         for switch in names:
             uplinks.setdefault(switch, {})
         for switch, parent in pairwise(names):
@@ -69,3 +48,22 @@ def from_chains(chains: Iterable[Chain], where: str, *, own_names: bool = False)
         ),
         sources=(where,),
     )
+
+
+def _switch_names(chains: list[Chain], own_names: bool) -> Iterator[list[str]]:
+    """Of each chain, from the leaf outwards; with its tier or parents where a name has several."""
+    tiers: dict[str, set[str]] = defaultdict(set)
+    above: dict[Step, set[tuple[Step, ...]]] = defaultdict(set)
+    for chain in chains:
+        for place, step in enumerate(chain.steps):
+            tiers[step[1]].add(step[0])
+            above[step].add(chain.steps[place + 1 :])
+
+    def called(steps: tuple[Step, ...]) -> str:
+        (tier, name), outer = steps[0], steps[1:]
+        if own_names and len(above[steps[0]]) > 1 and outer:
+            return f"{called(outer)}/{name}"
+        return name if len(tiers[name]) == 1 else f"{tier}:{name}"
+
+    for chain in chains:
+        yield [called(chain.steps[place:]) for place in range(len(chain.steps))]

@@ -16,8 +16,8 @@ _ODD_SHARE = 0.1
 def check(topology: Topology) -> list[Problem]:
     """Every problem, those that reading and merging noticed included; none: an empty list."""
     rules = (
-        _switches, _tree, _split, _rails, _crossed_rails, _odd_leaves, _crossing_sources, _speeds,
-        _guids, _devices, _sources,
+        _switches, _leaves, _parents, _split, _rails, _crossed_rails, _odd_leaves,
+        _crossing_sources, _rail_speeds, _uplink_speeds, _guids, _devices, _sources,
     )  # fmt: skip
     seen = [problem for rule in rules for problem in rule(topology)]
     return list(dict.fromkeys([*topology.found, *seen]))
@@ -38,12 +38,10 @@ def _switches(topology: Topology) -> Iterator[Problem]:
     """Parents that are not there, and cycles."""
     known = {switch.name for switch in topology.switches}
     by: dict[str, list[str]] = defaultdict(list)
-    for switch in topology.switches:
-        for up in switch.uplinks:
-            by[up.switch].append(switch.name)
-    for node in topology.nodes:
-        for rail in node.rails:
-            by[rail.switch].append(node.name)
+    for switch, up in topology.all_uplinks:
+        by[up.switch].append(switch.name)
+    for node, rail in topology.all_rails:
+        by[rail.switch].append(node.name)
     for name, users in by.items():
         if name not in known:
             what = f"above {_few(dict.fromkeys(users))}, and not described itself"
@@ -68,12 +66,15 @@ def _cycle(topology: Topology) -> list[str]:
     return walked[walked.index(name) :] if name is not None else []
 
 
-def _tree(topology: Topology) -> Iterator[Problem]:
+def _leaves(topology: Topology) -> Iterator[Problem]:
     for node in topology.nodes:
         leaves = dict.fromkeys(rail.switch for rail in node.rails if rail.nic is None)
         if len(leaves) > 1:
             what = f"under {_few(leaves)}; in a tree it is under one"
             yield Problem(rule="two-leaves", where=node.name, what=what)
+
+
+def _parents(topology: Topology) -> Iterator[Problem]:
     for switch in topology.switches:
         above = [up.switch for up in switch.uplinks if up.links is None]
         if len(above) > 1:
@@ -132,19 +133,25 @@ def _odd_leaves(topology: Topology) -> Iterator[Problem]:
     """Nodes that share leaves with many neighbours on all rails but some."""
     sets = {node.name: frozenset(r.switch for r in node.paths) for node in _by_nic(topology)}
     times = Counter(sets.values())
+    usual = _usual_leaves(times)
+    for name, leaves in sets.items():
+        for expected in (usual[leaf] for leaf in sorted(leaves)):
+            odd = len(leaves) == len(expected) and leaves != expected
+            if odd and times[leaves] < _ODD_SHARE * times[expected]:
+                what = f"on {_few(sorted(leaves - expected))}, where its neighbours are on "
+                what += _few(sorted(expected - leaves))
+                yield Problem(rule="odd-leaf", where=name, what=what)
+                break
+
+
+def _usual_leaves(times: Counter[frozenset[str]]) -> dict[str, frozenset[str]]:
+    """Of each leaf: the set that most nodes on it are on."""
     usual: dict[str, frozenset[str]] = {}
     for leaves, count in times.items():
         for leaf in leaves:
             if count > times[usual.get(leaf, frozenset())]:
                 usual[leaf] = leaves
-    for name, leaves in sets.items():
-        for expected in (usual[leaf] for leaf in sorted(leaves)):
-            alike = len(leaves) == len(expected)
-            if alike and leaves != expected and times[leaves] < _ODD_SHARE * times[expected]:
-                what = f"on {_few(sorted(leaves - expected))}, where its neighbours are on "
-                what += _few(sorted(expected - leaves))
-                yield Problem(rule="odd-leaf", where=name, what=what)
-                break
+    return usual
 
 
 def _crossing_sources(topology: Topology) -> Iterator[Problem]:
@@ -152,64 +159,67 @@ def _crossing_sources(topology: Topology) -> Iterator[Problem]:
     pairs: dict[tuple[str, int], list[str]] = defaultdict(list)
     for i, node in enumerate(topology.nodes):
         bare = [rail.switch for rail in node.rails if rail.nic is None]
-        if bare and len(bare) < len(node.rails) and topology.depth:
+        if 0 < len(bare) < len(node.rails) and topology.depth:
             pairs[bare[0], topology.groups[1][i]].append(node.name)
-    in_leaf: dict[str, int] = defaultdict(int)
-    in_group: dict[int, int] = defaultdict(int)
+    in_leaf: Counter[str] = Counter()
+    in_group: Counter[int] = Counter()
     for (leaf, group), names in pairs.items():
         in_leaf[leaf] += len(names)
         in_group[group] += len(names)
     for (leaf, group), names in pairs.items():
-        if len(names) < in_leaf[leaf] and len(names) < in_group[group]:
+        if len(names) < min(in_leaf[leaf], in_group[group]):
             what = f"holds {_few(names)}, but not all nodes whose NICs share their leaves"
             yield Problem(rule="crossing-leaf", where=leaf, what=what)
 
 
-def _speeds(topology: Topology) -> Iterator[Problem]:
-    usual = _commonest(r.bytes_per_second for n in topology.nodes for r in n.rails)
-    for node in topology.nodes:
-        for rail in node.rails:
-            if usual and rail.bytes_per_second and rail.bytes_per_second != usual:
-                what = f"{rail.nic}: {rail.bytes_per_second * 8e-9:g} Gb/s; "
-                what += f"most rails have {usual * 8e-9:g}"
-                yield Problem(rule="link-speed", where=node.name, what=what)
+def _rail_speeds(topology: Topology) -> Iterator[Problem]:
+    usual = _commonest(rail.bytes_per_second for _, rail in topology.all_rails)
+    for node, rail in topology.all_rails:
+        if usual and rail.bytes_per_second not in (None, 0, usual):
+            what = f"{rail.nic}: {_gigabits(rail.bytes_per_second)} Gb/s; "
+            what += f"most rails have {_gigabits(usual)}"
+            yield Problem(rule="link-speed", where=node.name, what=what)
+
+
+def _uplink_speeds(topology: Topology) -> Iterator[Problem]:
     by_level: dict[int, list[tuple[str, str, float]]] = defaultdict(list)
-    for switch in topology.switches:
-        for up in switch.uplinks:
-            if up.links and up.bytes_per_second and switch.name in topology.levels:
-                one = up.bytes_per_second / up.links
-                by_level[topology.levels[switch.name]].append((switch.name, up.switch, one))
+    for switch, up in topology.all_uplinks:
+        if up.links and up.bytes_per_second and switch.name in topology.levels:
+            one = up.bytes_per_second / up.links
+            by_level[topology.levels[switch.name]].append((switch.name, up.switch, one))
     for ups in by_level.values():
         most = _commonest(one for *_, one in ups)
         for name, parent, one in ups:
-            if most and one != most:
-                what = f"{one * 8e-9:g} Gb/s a link to {parent}; most have {most * 8e-9:g}"
+            if one != most:
+                what = f"{_gigabits(one)} Gb/s a link to {parent}; most have {_gigabits(most)}"
                 yield Problem(rule="link-speed", where=name, what=what)
 
 
+def _gigabits(bytes_per_second: float | None) -> str:
+    return f"{(bytes_per_second or 0) * 8e-9:g}"
+
+
 def _guids(topology: Topology) -> Iterator[Problem]:
+    owned = [(rail.guid, node.name) for node, rail in topology.all_rails]
+    owned += [(switch.guid, switch.name) for switch in topology.switches]
     holders: dict[str, dict[str, None]] = defaultdict(dict)
-    for node in topology.nodes:
-        for rail in node.rails:
-            if rail.guid:
-                holders[rail.guid][node.name] = None
-    for switch in topology.switches:
-        if switch.guid:
-            holders[switch.guid][switch.name] = None
+    for guid, name in owned:
+        if guid:
+            holders[guid][name] = None
     for guid, names in holders.items():
         if len(names) > 1:
             yield Problem(rule="duplicate-guid", where=guid, what=_few(names))
 
 
 def _devices(topology: Topology) -> Iterator[Problem]:
-    board = topology.board.devices if topology.board else None
-    usual = _commonest(node.devices for node in topology.nodes if node.devices)
+    usual = topology.board.devices if topology.board else None
+    usual = usual or _commonest(node.devices for node in topology.nodes if node.devices)
     product = _commonest(node.product for node in topology.nodes if node.product)
     for node in topology.nodes:
-        if node.devices and node.devices != (board or usual):
-            what = f"{node.devices} devices, not {board or usual}"
+        if node.devices not in (None, 0, usual):
+            what = f"{node.devices} devices, not {usual}"
             yield Problem(rule="devices", where=node.name, what=what)
-        if node.product and node.product != product:
+        if node.product not in (None, "", product):
             what = f"{node.product}; most nodes have {product}"
             yield Problem(rule="product", where=node.name, what=what)
 

@@ -13,7 +13,7 @@ from computeflow.catalog import Node as NodeRow
 from computeflow.cluster.topology.model import Topology
 from computeflow.errors import InputError
 
-MOST_PODS = 2
+_MOST_PODS = 2
 """Tiers of a network beyond the domain and below the whole: four tiers in all."""
 
 
@@ -42,14 +42,7 @@ def find_shape(
     """`devices`: of a node, where no source says it and the catalog's node type is another."""
     row = _node_row(accelerator, node, catalog)
     counts = _devices_by_node(topology, row, devices)
-    typical = median_low(counts)
-    assumed = []
-    if not any(n.devices for n in topology.nodes) and topology.board is None:
-        by = "as stated" if devices else "as in the catalog's node"
-        assumed.append(f"{typical} devices in a node, {by}")
-    if len(set(counts)) > 1:
-        assumed.append(f"nodes of {min(counts)} to {max(counts)} devices taken as one cluster")
-    gpus = sum(counts)
+    assumed = _assumed_devices(topology, counts, stated=bool(devices))
     widest = (row.domain or row.count) if row else catalog.accelerators[accelerator].domain
     domain = _domain(topology, counts, widest)
     pods, top = _pods(topology, counts, domain or widest)
@@ -58,7 +51,7 @@ def find_shape(
     if topology.depth and len(set(topology.groups[-1])) > 1:
         assumed.append("a network above the topmost switches, which no source describes")
     return Shape(
-        gpus=gpus,
+        gpus=sum(counts),
         domain=domain,
         nic_bytes_per_second=_nic_speed(topology, counts),
         pods=pods,
@@ -77,18 +70,8 @@ def to_cluster_file(
 ) -> str:
     shape = find_shape(topology, accelerator, catalog, node=node, devices=devices)
     head = {"accelerator": catalog.accelerators[accelerator].name, "gpus": shape.gpus}
-    if node is not None:
-        head["node"] = catalog.nodes[node].name
-    tiers = _tiers(shape, accelerator, node, catalog)
-    if tiers:
-        head["tiers"] = tiers
-    else:
-        head |= {
-            "domain": shape.domain,
-            "nic_bytes_per_second": shape.nic_bytes_per_second,
-            "pod": shape.pods[0][0] if shape.pods else None,
-            "oversubscription": shape.oversubscription,
-        }
+    head["node"] = None if node is None else catalog.nodes[node].name
+    head |= _network(shape, _tiers(shape, accelerator, node, catalog))
     lines = [f"# {note}" for note in (f"from {', '.join(topology.sources)}", *shape.assumed)]
     lines += [f"{name} = {_toml(value)}" for name, value in head.items() if value is not None]
     lines += ["", "[topology]", f"sources = {_toml(list(topology.sources))}"]
@@ -105,16 +88,34 @@ def _node_row(accelerator: str, node: str | None, catalog: Catalog) -> NodeRow |
     return catalog.nodes[name] if name is not None else None
 
 
+def _network(shape: Shape, tiers: list[dict[str, Any]]) -> dict[str, Any]:
+    if tiers:
+        return {"tiers": tiers}
+    return {
+        "domain": shape.domain,
+        "nic_bytes_per_second": shape.nic_bytes_per_second,
+        "pod": shape.pods[0][0] if shape.pods else None,
+        "oversubscription": shape.oversubscription,
+    }
+
+
 def _devices_by_node(topology: Topology, row: NodeRow | None, devices: int | None) -> list[int]:
-    board = topology.board.devices if topology.board else None
-    usual = devices or board or (row.count if row else None)
-    counts = [devices or node.devices or usual for node in topology.nodes]
-    if not counts and board:
-        counts = [board]
-    known = [count for count in counts if count]
-    if not known or len(known) < len(counts):
+    board = topology.board.devices if topology.board else 0
+    usual = devices or board or (row.count if row else 0)
+    counts = [devices or node.devices or usual for node in topology.nodes] or [board]
+    if 0 in counts:
         raise InputError("no source says how many devices a node has: state it with --devices")
-    return known
+    return counts
+
+
+def _assumed_devices(topology: Topology, counts: list[int], stated: bool) -> list[str]:
+    assumed = []
+    if not any(n.devices for n in topology.nodes) and topology.board is None:
+        by = "as stated" if stated else "as in the catalog's node"
+        assumed.append(f"{median_low(counts)} devices in a node, {by}")
+    if len(set(counts)) > 1:
+        assumed.append(f"nodes of {min(counts)} to {max(counts)} devices taken as one cluster")
+    return assumed
 
 
 def _domain(topology: Topology, counts: list[int], widest: int) -> int | None:
@@ -151,7 +152,7 @@ def _pods(
             pods[narrower] = size  # in place of a smaller one that is reached as well
         narrower *= max(topology.oversubscription.get(level, 1.0), 1.0)
     typical = sorted((size, factor) for factor, size in pods.items())
-    return tuple(typical[-MOST_PODS:]), narrower if known else None
+    return tuple(typical[-_MOST_PODS:]), narrower if known else None
 
 
 def _nic_speed(topology: Topology, counts: list[int]) -> float | None:

@@ -9,17 +9,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict, deque
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from computeflow.catalog.config import short
-from computeflow.cluster.topology.model import (
-    Node,
-    Problem,
-    Rail,
-    Switch,
-    Topology,
-    Uplink,
-)  # fmt: skip
+from computeflow.cluster.topology.model import Node, Problem, Rail, Switch, Topology, Uplink
 from computeflow.errors import InputError
 
 _DEVICE = re.compile(r'(Switch|Ca|Rt)\s+\d+\s+"([SHR]-[0-9a-f]+)"\s*#\s*"([^"]*)".*')
@@ -55,24 +49,19 @@ def read_ibnetdiscover(text: str, where: str) -> Topology:
     ups: dict[tuple[str, str], list[float | None]] = defaultdict(list)
     peers: dict[str, dict[str, None]] = defaultdict(dict)
     rails: dict[str, list[Rail]] = defaultdict(list)
-    for (near, far), speed in links.items():
-        for (a, port), (b, _) in ((near, far), (far, near)):
-            if a in hosts and b.startswith("S-"):
-                node, nic = hosts[a]
-                nic = nic if port == 1 else f"{nic}/{port}"
-                rails[node].append(
-                    Rail(switch=names.get(b, b), nic=nic, bytes_per_second=speed, guid=a)
-                )
-            elif a in fabric.switches and b.startswith("S-"):
-                mine, other = level.get(a, 0), level.get(b, 0)
-                if mine < other:
-                    ups[a, b].append(speed)
-                elif mine == other:
-                    peers[names[a]][names.get(b, b)] = None
+    for (a, port), b, speed in _to_switches(links):
+        called, mine, other = names.get(b, b), level.get(a, 0), level.get(b, 0)
+        if a in hosts:
+            node, nic = hosts[a]
+            nic = nic if port == 1 else f"{nic}/{port}"
+            rails[node].append(Rail(switch=called, nic=nic, bytes_per_second=speed, guid=a))
+        elif a in fabric.switches and mine < other:
+            ups[a, b].append(speed)
+        elif a in fabric.switches and mine == other:
+            peers[names[a]][called] = None
     uplinks: dict[str, list[Uplink]] = defaultdict(list)
     for (a, b), speeds in ups.items():
-        total = None if None in speeds else sum(speed or 0.0 for speed in speeds)
-        uplinks[a].append(Uplink(switch=names.get(b, b), links=len(speeds), bytes_per_second=total))
+        uplinks[a].append(_uplink(names.get(b, b), speeds))
     return Topology(
         nodes=tuple(
             Node(name=name, rails=tuple(found), sources=(where,)) for name, found in rails.items()
@@ -84,6 +73,21 @@ def read_ibnetdiscover(text: str, where: str) -> Topology:
         sources=(where,),
         found=(*fabric.found, *left_out),
     )
+
+
+def _to_switches(
+    links: dict[tuple[Port, Port], float | None],
+) -> Iterator[tuple[Port, str, float | None]]:
+    """Every link as each of its ends sees it, where the other end is a switch."""
+    for (near, far), speed in links.items():
+        for port, (other, _) in ((near, far), (far, near)):
+            if other.startswith("S-"):
+                yield port, other, speed
+
+
+def _uplink(switch: str, speeds: list[float | None]) -> Uplink:
+    total = None if None in speeds else sum(speed or 0.0 for speed in speeds)
+    return Uplink(switch=switch, links=len(speeds), bytes_per_second=total)
 
 
 def _read(text: str, where: str) -> _Fabric:
@@ -148,7 +152,8 @@ def _hosts(
         described = fabric.described.get(guid) or fabric.described.get(guid + "?", "")
         words = described.split()
         if 1 <= len(words) <= 2:
-            hosts[guid] = (words[0], words[1] if len(words) == 2 else guid)
+            node, nic = (*words, guid)[:2]
+            hosts[guid] = (node, nic)
         elif _SHARP not in described:
             nameless[described].append(guid)
     return hosts, [

@@ -46,7 +46,10 @@ def read_labels(text: str, where: str) -> Topology:
         )
     if len(items) > MOST_NODES:
         raise InputError(f"{where}: {len(items):,} nodes; at most {MOST_NODES:,} are read")
-    chains = [_kubernetes(item, where) for item in items]
+    return from_chains(_useful([_kubernetes(item, where) for item in items], where), where)
+
+
+def _useful(chains: list[Chain], where: str) -> list[Chain]:
     # Without accelerators and outside the fabric: a control plane's node, no part of the cluster.
     useful = [chain for chain in chains if chain.node.devices or chain.steps or chain.node.block]
     if not useful:
@@ -54,7 +57,7 @@ def read_labels(text: str, where: str) -> Topology:
     twice = len(useful) - len({chain.node.name for chain in useful})
     if twice:
         raise InputError(f"{where}: {twice} nodes are listed twice")
-    return from_chains(useful, where)
+    return useful
 
 
 def _instance(entry: Any, where: str) -> Chain:

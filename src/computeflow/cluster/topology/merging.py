@@ -6,17 +6,12 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from typing import TypeVar
 
-from computeflow.cluster.topology.model import (
-    Board,
-    Node,
-    Problem,
-    Rail,
-    Switch,
-    Topology,
-    Uplink,
-)  # fmt: skip
+from computeflow.cluster.topology.model import Board, Node, Problem, Rail, Switch, Topology, Uplink
 from computeflow.errors import InputError
+
+T = TypeVar("T")
 
 
 def merge(topologies: Sequence[Topology]) -> Topology:
@@ -74,16 +69,25 @@ def _merged_switches(topologies: list[Topology]) -> Iterable[Switch]:
         for switch in topology.switches:
             known[switch.name].append(switch)
     for name, same in known.items():
-        ups: dict[str, Uplink] = {}
-        for up in (up for switch in same for up in switch.uplinks):
-            if up.switch not in ups or ups[up.switch].links is None:
-                ups[up.switch] = up
         yield Switch(
             name=name,
-            uplinks=tuple(ups.values()),
+            uplinks=_merged_uplinks([up for switch in same for up in switch.uplinks]),
             peers=tuple(dict.fromkeys(peer for switch in same for peer in switch.peers)),
-            guid=next((switch.guid for switch in same if switch.guid), None),
+            guid=_first(switch.guid for switch in same),
         )
+
+
+def _merged_uplinks(uplinks: list[Uplink]) -> tuple[Uplink, ...]:
+    """Each parent once; by who knows the number of links, if anybody does."""
+    ups: dict[str, Uplink] = {}
+    for up in uplinks:
+        if up.switch not in ups or ups[up.switch].links is None:
+            ups[up.switch] = up
+    return tuple(ups.values())
+
+
+def _first(values: Iterable[T | None]) -> T | None:
+    return next((value for value in values if value), None)
 
 
 def _short_name(name: str) -> str:
@@ -91,6 +95,20 @@ def _short_name(name: str) -> str:
 
 
 def _merged_nodes(topologies: list[Topology], found: list[Problem]) -> Iterable[Node]:
+    for same in _same_nodes(topologies):
+        name = same[0].name
+        found += _two_values(same)
+        yield Node(
+            name=name,
+            devices=_first(node.devices for node in same),
+            product=_first(node.product for node in same),
+            block=_first(node.block for node in same),
+            rails=_merged_rails(name, [rail for node in same for rail in node.rails], found),
+            sources=tuple(dict.fromkeys(source for node in same for source in node.sources)),
+        )
+
+
+def _same_nodes(topologies: list[Topology]) -> Iterable[list[Node]]:
     # Names are shortened only where no source thereby takes two of its own nodes for one.
     unique = all(
         len({_short_name(node.name) for node in topology.nodes}) == len(topology.nodes)
@@ -100,21 +118,15 @@ def _merged_nodes(topologies: list[Topology], found: list[Problem]) -> Iterable[
     for topology in topologies:
         for node in topology.nodes:
             known[_short_name(node.name) if unique else node.name].append(node)
-    for same in known.values():
-        name = same[0].name
-        for field in ("devices", "product", "block"):
-            said = {getattr(n, field): n.sources[:1] for n in same if getattr(n, field) is not None}
-            if len(said) > 1 and field != "block":  # each source has its own names for blocks
-                what = ", ".join(f"{value} in {' '.join(by)}" for value, by in said.items())
-                found.append(Problem(rule=f"two-{field}", where=name, what=what))
-        yield Node(
-            name=name,
-            devices=next((node.devices for node in same if node.devices), None),
-            product=next((node.product for node in same if node.product), None),
-            block=next((node.block for node in same if node.block), None),
-            rails=_merged_rails(name, [rail for node in same for rail in node.rails], found),
-            sources=tuple(dict.fromkeys(source for node in same for source in node.sources)),
-        )
+    return known.values()
+
+
+def _two_values(same: list[Node]) -> Iterable[Problem]:
+    for field in ("devices", "product"):  # each source has its own names for blocks
+        said = {getattr(n, field): n.sources[:1] for n in same if getattr(n, field) is not None}
+        if len(said) > 1:
+            what = ", ".join(f"{value} in {' '.join(by)}" for value, by in said.items())
+            yield Problem(rule=f"two-{field}", where=same[0].name, what=what)
 
 
 def _merged_rails(name: str, rails: list[Rail], found: list[Problem]) -> tuple[Rail, ...]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict, deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -21,17 +21,17 @@ MOST_LEVELS = 16
 _LONGEST_NAME = 256
 
 
-def check_name(what: str, name: str) -> None:
+def _check_name(what: str, name: str) -> None:
     if not name or len(name) > _LONGEST_NAME or not name.isprintable():
         raise InputError(f"{what} {short(repr(name))}: not a name")
 
 
-def check_speed(bytes_per_second: float | None) -> None:
+def _check_speed(bytes_per_second: float | None) -> None:
     if bytes_per_second is not None and not 0 < bytes_per_second < 1e18:
         raise InputError(f"a link of {bytes_per_second} bytes/s")
 
 
-def natural(name: str) -> list[tuple[int, str]]:
+def _natural(name: str) -> list[tuple[int, str]]:
     """A sorting key that puts mlx5_2 before mlx5_10."""
     parts: list[str] = re.findall(r"[0-9]+|[^0-9]+", name)
     return [(len(part.lstrip("0")) if part[0] in "0123456789" else 0, part) for part in parts]
@@ -58,8 +58,8 @@ class Rail:
     guid: str | None = None
 
     def __post_init__(self) -> None:
-        check_name("switch", self.switch)
-        check_speed(self.bytes_per_second)
+        _check_name("switch", self.switch)
+        _check_speed(self.bytes_per_second)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,8 +73,8 @@ class Uplink:
     """Of all of its links, one direction."""
 
     def __post_init__(self) -> None:
-        check_name("switch", self.switch)
-        check_speed(self.bytes_per_second)
+        _check_name("switch", self.switch)
+        _check_speed(self.bytes_per_second)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +89,7 @@ class Node:
     sources: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        check_name("node", self.name)
+        _check_name("node", self.name)
         if self.devices is not None and not 1 <= self.devices <= MOST_NODES:
             raise InputError(f"node {self.name}: {self.devices} devices")
 
@@ -97,7 +97,7 @@ class Node:
     def paths(self) -> tuple[Rail, ...]:
         """Rails by NIC, in the order of their names; where no NIC is known, the leaf alone."""
         named = [rail for rail in self.rails if rail.nic is not None]
-        return tuple(sorted(named, key=lambda rail: natural(rail.nic or ""))) or self.rails
+        return tuple(sorted(named, key=lambda rail: _natural(rail.nic or ""))) or self.rails
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +109,7 @@ class Switch:
     guid: str | None = None
 
     def __post_init__(self) -> None:
-        check_name("switch", self.name)
+        _check_name("switch", self.name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,14 +146,19 @@ class Topology:  # not slotted: what is derived from it is computed once and kep
         if self.depth > MOST_LEVELS:
             raise InputError(f"{self.depth} levels of switches; at most {MOST_LEVELS} are read")
 
+    @property
+    def all_rails(self) -> Iterator[tuple[Node, Rail]]:
+        return ((node, rail) for node in self.nodes for rail in node.rails)
+
+    @property
+    def all_uplinks(self) -> Iterator[tuple[Switch, Uplink]]:
+        return ((switch, up) for switch in self.switches for up in switch.uplinks)
+
     @cached_property
     def levels(self) -> dict[str, int]:
         """Of each switch: 1 a leaf, its parents 2 and so on; without those in or above a cycle."""
         parents = {s.name: {up.switch for up in s.uplinks} for s in self.switches}
-        waiting: dict[str, int] = defaultdict(int)
-        for above in parents.values():
-            for parent in above:
-                waiting[parent] += 1
+        waiting = Counter(parent for above in parents.values() for parent in above)
         level = dict.fromkeys(parents, 1)
         done: dict[str, int] = {}
         ready = deque(name for name in parents if not waiting[name])
@@ -181,10 +186,9 @@ class Topology:  # not slotted: what is derived from it is computed once and kep
         kept = [_numbered(node.block or ("", node.name) for node in self.nodes)]
         joined = {switch.name: switch.name for switch in self.switches}
         for level in range(1, self.depth + 1):
-            for switch in self.switches:
-                for up in switch.uplinks:
-                    if self.levels.get(up.switch) == level and switch.name in self.levels:
-                        joined[_root(joined, switch.name)] = _root(joined, up.switch)
+            for switch, up in self.all_uplinks:
+                if self.levels.get(up.switch) == level and switch.name in self.levels:
+                    joined[_root(joined, switch.name)] = _root(joined, up.switch)
             kept.append(_numbered(self._reached(node, joined) for node in self.nodes))
         return tuple(kept)
 
@@ -230,9 +234,8 @@ class Topology:  # not slotted: what is derived from it is computed once and kep
         for node in self.nodes:
             for rail in node.paths:
                 down[rail.switch].append(rail.bytes_per_second)
-        for switch in self.switches:
-            for up in switch.uplinks:
-                down[up.switch].append(up.bytes_per_second)
+        for _, up in self.all_uplinks:
+            down[up.switch].append(up.bytes_per_second)
         worst: dict[int, float] = {}
         for switch in self.switches:
             level = self.levels.get(switch.name)

@@ -59,26 +59,30 @@ def _conf_lines(text: str, where: str) -> Iterator[_Line]:
     for number, line in enumerate(text.replace("\\\n", " ").split("\n"), start=1):
         if match := _TRUE_NAME.fullmatch(line):
             true[match[1]] = match[2]
-        said, place = {}, 0
-        line = line.partition("#")[0].rstrip()
-        while place < len(line):
-            pair = _PAIR.match(line, place)
-            key = pair[1].lower() if pair else ""
-            if pair is None:
-                raise InputError(
-                    f"{where}: line {number}: {short(line[place:])!r} is not Key=Value: "
-                    "the file is cut off or is no topology.conf"
-                )
-            if key not in _KEYS:
-                raise UnknownNameError("key", short(pair[1]), _KEYS, hint=f"{where}: line {number}")
-            said[key] = pair[2].strip('"')
-            place = pair.end()
+        said = _pairs(line.partition("#")[0].rstrip(), f"{where}: line {number}")
         for key in ("switchname", "blockname"):
             if key in said:
                 said["called"] = said[key]
                 said[key] = true.pop(said[key], said[key])
         if said:
             yield _Line(number, said)
+
+
+def _pairs(line: str, at: str) -> dict[str, str]:
+    said, place = {}, 0
+    while place < len(line):
+        pair = _PAIR.match(line, place)
+        if pair is None:
+            raise InputError(
+                f"{at}: {short(line[place:])!r} is not Key=Value: "
+                "the file is cut off or is no topology.conf"
+            )
+        key = pair[1].lower()
+        if key not in _KEYS:
+            raise UnknownNameError("key", short(pair[1]), _KEYS, hint=at)
+        said[key] = pair[2].strip('"')
+        place = pair.end()
+    return said
 
 
 def _yaml_lines(text: str, where: str) -> Iterator[_Line]:
@@ -89,28 +93,29 @@ def _yaml_lines(text: str, where: str) -> Iterator[_Line]:
         line = line.partition("#")[0].strip()
         if in_sizes and re.fullmatch(r"-[ \t]*[0-9]+", line):
             sizes.append(line.strip("- \t"))
-            continue
-        match = _YAML.fullmatch(line)
-        if line and line != "---" and match is None:
-            raise InputError(
-                f"{where}: line {number}: {short(line)!r} is not read: not Slurm's YAML"
-            )
-        if match is None:
-            continue
-        key, value = match["key"], (match["value"] or "").strip("\"'")
-        in_sizes = key == "block_sizes"
-        if in_sizes:
-            sizes += re.findall(r"[0-9]+", value)
-        elif key in ("switch", "block") and match["dash"]:
-            if entry:
-                yield entry
-            entry = _Line(number, {_YAML_KEYS[key]: value, "called": value})
-        elif key in ("children", "nodes") and entry:
-            entry.said[_YAML_KEYS.get(key, key)] = value
+        elif line not in ("", "---"):
+            dash, key, value = _yaml_entry(line, f"{where}: line {number}")
+            in_sizes = key == "block_sizes"
+            if in_sizes:
+                sizes += re.findall(r"[0-9]+", value)
+            elif key in ("switch", "block") and dash:
+                if entry:
+                    yield entry
+                entry = _Line(number, {_YAML_KEYS[key]: value, "called": value})
+            elif key in ("children", "nodes") and entry:
+                entry.said[_YAML_KEYS.get(key, key)] = value
     if entry:
         yield entry
     if sizes:
         yield _Line(0, {"blocksizes": ",".join(sizes)})
+
+
+def _yaml_entry(line: str, at: str) -> tuple[bool, str, str]:
+    """Whether it begins an item, the key and its value."""
+    match = _YAML.fullmatch(line)
+    if match is None:
+        raise InputError(f"{at}: {short(line)!r} is not read: not Slurm's YAML")
+    return bool(match["dash"]), match["key"], (match["value"] or "").strip("\"'")
 
 
 def _topology(lines: list[_Line], where: str) -> Topology:
@@ -122,17 +127,13 @@ def _topology(lines: list[_Line], where: str) -> Topology:
     sizes: list[int] = []
     named = 0
     for line in lines:
-        if "ringname" in line.said:
-            raise InputError(f"{where}: line {line.number}: topology/ring is not read")
-        name = line.said.get("switchname") or line.said.get("blockname")
+        name = _name(line, where)
         nodes = _expanded(line, "nodes", where)
         named += len(nodes)
         if named > _MOST_NAMES:
             raise InputError(f"{where}: nodes are named more than {_MOST_NAMES:,} times")
         if "blocksizes" in line.said:
             sizes = _sizes(line.said["blocksizes"], where)
-        elif name is None:
-            raise InputError(f"{where}: line {line.number}: neither SwitchName nor BlockName")
         elif "blockname" in line.said:
             found += _in_two_blocks(nodes, blocks, name)
             blocks |= dict.fromkeys(nodes, name)
@@ -147,21 +148,31 @@ def _topology(lines: list[_Line], where: str) -> Topology:
     found += _small_blocks(blocks, sizes)
     return Topology(
         nodes=tuple(
-            Node(
-                name=node,
-                block=blocks.get(node),
-                rails=tuple(Rail(switch=leaf) for leaf in dict.fromkeys(leaves.get(node, ()))),
-                sources=(where,),
-            )
+            _node(node, leaves.get(node, []), blocks.get(node), where)
             for node in dict.fromkeys([*leaves, *blocks])
         ),
-        switches=tuple(
-            Switch(name=name, uplinks=tuple(Uplink(switch=up) for up in dict.fromkeys(above)))
-            for name, above in parents.items()
-        ),
+        switches=tuple(_switch(name, above) for name, above in parents.items()),
         sources=(where,),
         found=tuple(found),
     )
+
+
+def _name(line: _Line, where: str) -> str:
+    if "ringname" in line.said:
+        raise InputError(f"{where}: line {line.number}: topology/ring is not read")
+    name = line.said.get("switchname") or line.said.get("blockname") or ""
+    if not name and "blocksizes" not in line.said:
+        raise InputError(f"{where}: line {line.number}: neither SwitchName nor BlockName")
+    return name
+
+
+def _node(name: str, leaves: list[str], block: str | None, where: str) -> Node:
+    rails = tuple(Rail(switch=leaf) for leaf in dict.fromkeys(leaves))
+    return Node(name=name, block=block, rails=rails, sources=(where,))
+
+
+def _switch(name: str, above: list[str]) -> Switch:
+    return Switch(name=name, uplinks=tuple(Uplink(switch=up) for up in dict.fromkeys(above)))
 
 
 def _expanded(line: _Line, key: str, where: str) -> list[str]:

@@ -32,7 +32,7 @@ _PORT_GBPS = {
     "fiftygige": 50, "fortygige": 40, "twentyfivegige": 25, "ten-gigabitethernet": 10,
 }  # fmt: skip
 """How switches of the H3C kind name a port of that speed."""
-UNNAMED = "? on "
+_UNNAMED = "? on "
 
 
 def read_table(text: str, where: str) -> Topology:
@@ -45,7 +45,7 @@ def read_table(text: str, where: str) -> Topology:
         )
     cabled = "nic" in columns
     chains = [_chain(columns, record, f"{where}: line {line}", where) for line, record in records]
-    nameless = [chain.node.name for chain in chains if (chain.nic or "").startswith(UNNAMED)]
+    nameless = [chain.node.name for chain in chains if (chain.nic or "").startswith(_UNNAMED)]
     found = [
         Problem(rule="nameless-nic", where=node, what=f"{count} NICs without a name")
         for node, count in Counter(nameless).items()
@@ -64,22 +64,27 @@ def find_columns(header: list[str]) -> dict[str, str] | None:
     return columns if {"node", "leaf"} <= columns.keys() else None
 
 
+def _count(text: str, at: str) -> int | None:
+    if not text:
+        return None
+    if not re.fullmatch(r"[0-9]{1,5}", text):
+        raise InputError(f"{at}: {short(text)!r} devices")
+    return int(text)
+
+
 def _chain(columns: dict[str, str], record: dict[str, str], at: str, where: str) -> Chain:
     cells = {meaning: record[column].strip() for meaning, column in columns.items()}
     if not cells["node"]:
         raise InputError(f"{at}: no node in column {columns['node']!r}")
-    devices = cells.get("devices") or None
-    if devices is not None and not re.fullmatch(r"[0-9]{1,5}", devices):
-        raise InputError(f"{at}: {short(devices)!r} devices")
     return Chain(
         node=Node(
             name=cells["node"],
-            devices=int(devices) if devices else None,
+            devices=_count(cells.get("devices", ""), at),
             block=cells.get("block") or None,
             sources=(where,),
         ),
         steps=tuple((tier, cells[tier]) for tier in ("leaf", "spine", "core") if cells.get(tier)),
-        nic=cells.get("nic") or (f"{UNNAMED}{cells['leaf']}" if "nic" in cells else None),
+        nic=cells.get("nic") or (f"{_UNNAMED}{cells['leaf']}" if "nic" in cells else None),
         bytes_per_second=_speed(cells, at),
     )
 
