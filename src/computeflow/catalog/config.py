@@ -7,7 +7,7 @@ from typing import Any
 
 from computeflow.errors import InputError
 
-MAX_SIZE = 2**31
+_MAX_SIZE = 2**31
 MAX_LAYERS = 4096
 
 
@@ -40,8 +40,8 @@ class Config:
         value = self._values[key]
         if isinstance(value, bool) or not isinstance(value, int):
             raise InputError(f"{key} = {short(value)} is not a whole number")
-        if not 0 <= value <= MAX_SIZE:
-            raise InputError(f"{key} = {short(value)} is outside 0..{MAX_SIZE}")
+        if not 0 <= value <= _MAX_SIZE:
+            raise InputError(f"{key} = {short(value)} is outside 0..{_MAX_SIZE}")
         return value
 
     def size(self, keys: str, default: int | None = None) -> int:

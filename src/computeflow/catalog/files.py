@@ -140,8 +140,7 @@ def _csv_tables(text: str, where: str) -> dict[str, list[PlainRow]]:
             "`computeflow catalog import`"
         )
     kind = min(fitting, key=lambda row: len(_needed(row) - columns))
-    fields = kind.__dataclass_fields__
-    numbers = {name for name, f in fields.items() if "float" in str(f.type) or f.type == "int"}
+    numbers = _numbers(kind)
     return {
         kind.kind: [
             (
@@ -151,6 +150,11 @@ def _csv_tables(text: str, where: str) -> dict[str, list[PlainRow]]:
             for line, record in records
         ]
     }
+
+
+def _numbers(kind: type[kinds.Row]) -> set[str]:
+    fields = kind.__dataclass_fields__.values()
+    return {f.name for f in fields if "float" in str(f.type) or f.type == "int"}
 
 
 def _needed(kind: type[kinds.Row]) -> set[str]:

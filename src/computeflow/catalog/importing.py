@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from computeflow.catalog.loading import Rows
     from computeflow.catalog.rows import Accelerator, Provider
 
-OFFER_COLUMNS = (
+_OFFER_COLUMNS = (
     "name", "provider", "instance", "accelerator", "count", "region", "term", "commitment",
     "usd_per_hour", "as_of", "source", "note",
 )  # fmt: skip
@@ -74,13 +74,7 @@ def import_prices(
         found = own_lines(records, where, as_of, source, seller, known_as)
     lines = list(found)
     recogniser = Recogniser(accelerators, [(line.device, _context(line)) for line in lines])
-    offers: list[Offer] = []
-    for line in lines:
-        try:
-            offers += _offers(line, recogniser, left_out)
-        except InputError as error:
-            left_out[str(error)] += 1
-    offers = _one_each(offers, left_out)
+    offers = _one_each(_all_offers(lines, recogniser, left_out), left_out)
     if not offers:
         reasons = "; ".join(f"{reason} ({n})" for reason, n in left_out.most_common(4))
         raise InputError(f"{where}: no usable price in {len(records)} rows: {reasons}")
@@ -92,9 +86,9 @@ def write_offers(offers: Iterable[Offer]) -> str:
     """A catalog CSV of offers, as `offers.csv` is written."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(OFFER_COLUMNS)
+    writer.writerow(_OFFER_COLUMNS)
     for offer in offers:
-        writer.writerow([_cell(getattr(offer, column)) for column in OFFER_COLUMNS])
+        writer.writerow([_cell(getattr(offer, column)) for column in _OFFER_COLUMNS])
     return text.getvalue()
 
 
@@ -106,14 +100,21 @@ def _context(line: PriceLine) -> str:
     return f"{line.info} {line.upstream} {line.instance}"
 
 
+def _all_offers(
+    lines: Iterable[PriceLine], recogniser: Recogniser, left_out: Counter[str]
+) -> list[Offer]:
+    offers: list[Offer] = []
+    for line in lines:
+        try:
+            offers += _offers(line, recogniser, left_out)
+        except InputError as error:
+            left_out[str(error)] += 1
+    return offers
+
+
 def _offers(line: PriceLine, recogniser: Recogniser, left_out: Counter[str]) -> list[Offer]:
     """The offers of a line; what is wrong with one of its prices is counted in `left_out`."""
-    if not line.provider:
-        raise InputError("no provider")
-    if not line.prices:
-        raise InputError("a term that is none of on-demand, spot, reserved")
-    if line.problem:
-        raise InputError(line.problem)
+    _check(line)
     device, listed = _chips(line.device, read_count(line.count))
     accelerator, doubt = recogniser.recognise(
         Mention(
@@ -127,11 +128,8 @@ def _offers(line: PriceLine, recogniser: Recogniser, left_out: Counter[str]) -> 
     count = _DEVICES.get(line.instance.casefold(), listed)
     corrected = f"count corrected from {listed}" if count != listed else ""
     note = "; ".join(filter(None, (line.note, doubt, corrected)))
-    prices = [(term, text) for term, text in line.prices if says_price(text)]
-    if not prices:
-        raise InputError("no price")
     offers: list[Offer] = []
-    for term, text in prices:
+    for term, text in _stated_prices(line):
         try:
             usd = read_usd(text) * (count if line.per_device else 1)
             if term == "spot" and offers and usd >= offers[0].usd_per_hour:
@@ -140,6 +138,22 @@ def _offers(line: PriceLine, recogniser: Recogniser, left_out: Counter[str]) -> 
         except InputError as error:
             left_out[str(error)] += 1
     return offers
+
+
+def _check(line: PriceLine) -> None:
+    if not line.provider:
+        raise InputError("no provider")
+    if not line.prices:
+        raise InputError("a term that is none of on-demand, spot, reserved")
+    if line.problem:
+        raise InputError(line.problem)
+
+
+def _stated_prices(line: PriceLine) -> list[tuple[Term, str]]:
+    prices = [(term, text) for term, text in line.prices if says_price(text)]
+    if not prices:
+        raise InputError("no price")
+    return prices
 
 
 def _chips(device: str, count: int) -> tuple[str, int]:

@@ -250,18 +250,22 @@ def _with_base(
     kind: str, table: dict[str, Any], known: dict[str, dict[str, Any]], place: str, own: bool
 ) -> dict[str, Any]:
     table = dict(table)
-    like = str(table.pop("like"))
-    base = known.get(normalise(like)) or _by_alias(known, like)
-    if base is None:
-        names = {row["name"]: row["name"] for row in known.values()}
-        hint = f"{place}: `like` names a row that is already there"
-        raise UnknownNameError(kind, short(like), names, means=names, hint=hint)
+    base = _base(kind, str(table.pop("like")), known, place)
     missing = [field for field in ("source", "as_of") if field not in table]
     if own and missing:
         raise InputError(f"{place}: a row with `like` states its own {' and '.join(missing)}")
     renamed = normalise(str(table.get("name", ""))) != normalise(base["name"])
     dropped = ("aliases", "note") if renamed else ("note",)
     return {k: v for k, v in base.items() if k not in dropped} | table
+
+
+def _base(kind: str, like: str, known: dict[str, dict[str, Any]], place: str) -> dict[str, Any]:
+    base = known.get(normalise(like)) or _by_alias(known, like)
+    if base is not None:
+        return base
+    names = {row["name"]: row["name"] for row in known.values()}
+    hint = f"{place}: `like` names a row that is already there"
+    raise UnknownNameError(kind, short(like), names, means=names, hint=hint)
 
 
 def _by_alias(known: dict[str, dict[str, Any]], name: str) -> dict[str, Any] | None:

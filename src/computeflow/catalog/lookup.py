@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from itertools import chain
 from pathlib import Path
 
 from computeflow.catalog.config import short
@@ -39,16 +40,15 @@ def find_names(catalog: Catalog, name: str, group: str | None = None) -> list[tu
     wanted = normalise(name)
     spelled = [
         (kind, proper, aliases)
-        for g in ([group] if group else GROUPS)
-        for kind in GROUPS[g]
+        for kind in (GROUPS[group] if group else chain(*GROUPS.values()))
         for proper, aliases in catalog.names(kind)
     ]
-    exact = [(kind, proper) for kind, proper, _ in spelled if normalise(proper) == wanted]
-    by_alias = [
-        (kind, proper)
-        for kind, proper, aliases in spelled
-        if wanted in map(normalise, aliases) and (kind, proper) not in exact
-    ]
+    exact, by_alias = [], []
+    for kind, proper, aliases in spelled:
+        if normalise(proper) == wanted:
+            exact.append((kind, proper))
+        elif wanted in map(normalise, aliases):
+            by_alias.append((kind, proper))
     if not exact and not by_alias:
         known = {s: proper for _, proper, aliases in spelled for s in (*aliases, proper)}
         what = group.removesuffix("s") if group else "name"

@@ -7,17 +7,10 @@ Case, spaces and dashes in headers do not matter, other columns are ignored. Cur
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from computeflow.catalog.config import short
-from computeflow.catalog.price_line import (
-    PriceLine,
-    Term,
-    clean,
-    read_count,
-    read_usd,
-    says_price,
-)
+from computeflow.catalog.price_line import PriceLine, Term, clean, read_count, read_usd, says_price
 from computeflow.errors import InputError
 
 HEADERS = {
@@ -67,28 +60,40 @@ def own_lines(
     columns = _columns(records[0], where, provider)
     for record in records:
         row = {field: record[column].strip() for field, column in columns.items()}
-        commitment = _commitment(row.get("commitment", ""))
-        term = row.get("term") or ("reserved" if commitment else "on-demand")
-        known = _TERMS.get(re.sub(r"[^a-z]", "", term.casefold()))
+        term, commitment = _read_term(row)
         per_device = not says_price(row.get("price", "")) and "device_price" in row
-        price = row["device_price" if per_device else "price"]
-        prices: list[tuple[Term, str]] = [(known, price)] if known else []
-        if row.get("spot"):
-            prices.append(("spot", row["spot"]))
         yield PriceLine(
             provider=known_as(row["provider"]) if row.get("provider") else provider,
             instance=row.get("instance") or row["accelerator"],
             device=row["accelerator"],
-            count=row.get("count") or ("1" if per_device else ""),
-            prices=tuple(prices),
+            count=row.get("count") or "1" * per_device,
+            prices=_prices(row, term, per_device),
             per_device=per_device,
             region=row.get("region", ""),
-            commitment=commitment or ("unstated" if known == "reserved" else ""),
+            commitment=commitment,
             as_of=row.get("as_of", "")[:10] or as_of,
             source=row.get("source") or source,
             note=row.get("note", ""),
             problem=_contradiction(row),
         )
+
+
+def _read_term(row: dict[str, str]) -> tuple[Term | None, str]:
+    """None where the term is none that is known."""
+    commitment = _commitment(row.get("commitment", ""))
+    said = row.get("term") or ("reserved" if commitment else "on-demand")
+    term = _TERMS.get(re.sub(r"[^a-z]", "", said.casefold()))
+    return term, commitment or ("unstated" if term == "reserved" else "")
+
+
+def _prices(
+    row: dict[str, str], term: Term | None, per_device: bool
+) -> tuple[tuple[Term, str], ...]:
+    price = row["device_price" if per_device else "price"]
+    prices: list[tuple[Term, str]] = [(term, price)] if term else []
+    if row.get("spot"):
+        prices.append(("spot", row["spot"]))
+    return tuple(prices)
 
 
 def _contradiction(row: dict[str, str]) -> str:
@@ -107,32 +112,40 @@ def _contradiction(row: dict[str, str]) -> str:
 
 def _columns(record: dict[str, str], where: str, provider: str) -> dict[str, str]:
     """Which column holds which field; what is missing or there twice is one error."""
+    found = _by_field(record)
+    twice = [" and ".join(map(repr, columns)) for columns in found.values() if len(columns) > 1]
+    if twice:
+        raise InputError(f"{where}: two columns of one meaning: {'; '.join(twice)}")
+    there = {field: columns[0] for field, columns in found.items()}
+    if missing := _missing(there.keys() | ({"provider"} if provider else set())):
+        names = ", ".join(repr(short(column)) for column in list(record)[:20])
+        raise InputError(f"{where}: no column for {', '.join(missing)}; the columns are {names}")
+    if "count" not in there:
+        there.pop("price", None)
+    return there
+
+
+def _by_field(columns: Iterable[str]) -> dict[str, list[str]]:
+    """The columns that hold each field; without fields that nothing holds."""
     spelled: dict[str, list[str]] = {}
-    for column in record:
+    for column in columns:
         spelled.setdefault(re.sub(r"[\s\-]+", "_", column.strip().casefold()), []).append(column)
     found = {
         field: [column for name in names for column in spelled.get(name, [])]
         for field, names in HEADERS.items()
     }
-    twice = [" and ".join(map(repr, columns)) for columns in found.values() if len(columns) > 1]
-    if twice:
-        raise InputError(f"{where}: two columns of one meaning: {'; '.join(twice)}")
-    there = {field for field, columns in found.items() if columns}
+    return {field: columns for field, columns in found.items() if columns}
+
+
+def _missing(there: set[str]) -> list[str]:
     missing = [] if "accelerator" in there else ["accelerator"]
     if not there & {"price", "device_price"}:
         missing += ["price (or price_per_gpu_hour)"]
-    elif "device_price" not in there and "count" not in there:
+    elif not there & {"count", "device_price"}:
         missing += ["count (how many devices the price is for)"]
-    if "provider" not in there and not provider:
+    if "provider" not in there:
         missing += ["provider (or say whose prices these are)"]
-    if missing:
-        raise InputError(
-            f"{where}: no column for {', '.join(missing)}; the columns are "
-            f"{', '.join(repr(short(column)) for column in list(record)[:20])}"
-        )
-    if "count" not in there:
-        there.discard("price")
-    return {field: columns[0] for field, columns in found.items() if field in there}
+    return missing
 
 
 def _commitment(text: str) -> str:

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from computeflow.catalog.loading import Rows
     from computeflow.catalog.rows import Accelerator
 
+    Forms = list[tuple[Accelerator, str]]
+    """Accelerators of one family, each with its form."""
+
 # Types that fix the device although the list does not say its memory or form, by source.
 _INSTANCES = tuple(
     (re.compile(pattern), name)
@@ -100,7 +103,7 @@ class Recogniser:
             for device, beside in listed
             if _form(device) == "sxm" or _form(beside) == "sxm"
         }
-        self._families: dict[str, list[tuple[Accelerator, str]]] = {}
+        self._families: dict[str, Forms] = {}
         for row in accelerators:
             family, form, _ = _parts(row.name)
             self._families.setdefault(family, []).append((row, form))
@@ -109,37 +112,37 @@ class Recogniser:
         """The accelerator's name, and what is in doubt about it ("" if nothing is)."""
         if said.device in self._accelerators.names:
             return said.device, ""
+        if name := self._by_instance(said):
+            return name, ""
+        family = _parts(said.device)[0]
+        kin = self._families.get(family, [])
+        if not kin and said.device in self._accelerators:
+            return self._accelerators[said.device].name, ""
+        form, gigabytes = _stated(said, family, kin)
+        fits = [(row, own) for row, own in kin if _fits(row, own, form, gigabytes)]
+        if not fits:
+            clear = not kin or form in said.device.casefold()
+            device = short(said.device if clear else f"{said.device} {form}")
+            raise UnknownNameError("accelerator", device, self._accelerators.names)
+        return (fits[0][0].name, "") if len(fits) == 1 else self._sxm(said, family, kin, fits)
+
+    def _by_instance(self, said: Mention) -> str:
         for text in (said.instance, said.upstream):
             for pattern, name in _INSTANCES:
                 if pattern.match(text.casefold()) and name in self._accelerators:
-                    return name, ""
-        family, form, gigabytes = _parts(said.device)
-        kin = self._families.get(family, [])
-        if not kin:
-            if said.device in self._accelerators:
-                return self._accelerators[said.device].name, ""
-            raise UnknownNameError("accelerator", short(said.device), self._accelerators.names)
-        form = form or _form(f"{said.info} {said.upstream} {said.instance}")
-        fits = [(row, own) for row, own in kin if not form or own in ("", form)]
-        if len(kin) > 1:
-            gigabytes = gigabytes or _memory(said, family, kin)
-            fits = [(row, own) for row, own in fits if _same_memory(row, gigabytes)]
-        if not fits:
-            stated = said.device if form in said.device.casefold() else f"{said.device} {form}"
-            raise UnknownNameError("accelerator", short(stated), self._accelerators.names)
-        if len(fits) == 1:
-            return fits[0][0].name, ""
-        choices = ", ".join(row.name for row, _ in kin)
+                    return name
+        return ""
+
+    def _sxm(self, said: Mention, family: str, kin: Forms, fits: Forms) -> tuple[str, str]:
+        """The SXM row where only the form is open, and the list does not write it elsewhere."""
         sxm = [row.name for row, own in fits if own == "sxm"]
-        if len(sxm) != 1:
-            open_, why = "memory", ""
-        elif family not in self._written_sxm:
+        if len(sxm) == 1 and family not in self._written_sxm:
             return sxm[0], "form not stated"
-        else:
-            open_, why = "form", ", and the list writes SXM elsewhere"
-        raise InputError(
-            f"accelerator {short(said.device)!r}: {open_} not stated{why}; write one of {choices}"
-        )
+        why = "memory not stated"
+        if len(sxm) == 1:
+            why = "form not stated, and the list writes SXM elsewhere"
+        choices = ", ".join(row.name for row, _ in kin)
+        raise InputError(f"accelerator {short(said.device)!r}: {why}; write one of {choices}")
 
 
 def _parts(text: str) -> tuple[str, str, float | None]:
@@ -164,7 +167,7 @@ def _form(text: str) -> str:
     return "sxm" if re.search(r"sxm|hgx|80gb.hbm3", text) else ""
 
 
-def _memory(said: Mention, family: str, kin: list[tuple[Accelerator, str]]) -> float | None:
+def _memory(said: Mention, family: str, kin: Forms) -> float | None:
     """Gigabytes of one device from the instance's name, else from GpuInfo.
 
     GpuInfo holds MiB of one device, or of all of them, or gigabytes, depending on the cloud.
@@ -176,11 +179,21 @@ def _memory(said: Mention, family: str, kin: list[tuple[Accelerator, str]]) -> f
     sizes = re.findall(r"(?:SizeInMiB|TotalGpuMemoryInMiB)\W+(\d{1,9})\b", said.info)
     if not sizes:
         return None
-    size = float(sizes[0])
-    size = size if size < 1000 else size / 1024
-    of_all = len(sizes) > 1 and sizes[0] == sizes[1]
+    size = float(sizes[0]) / (1 if float(sizes[0]) < 1000 else 1024)
+    of_all = sizes[:1] == sizes[1:2]
     readings = (size / said.count, size) if of_all else (size, size / said.count)
     return next((gb for gb in readings if any(_same_memory(row, gb) for row, _ in kin)), size)
+
+
+def _stated(said: Mention, family: str, kin: Forms) -> tuple[str, float | None]:
+    """Form and memory by the device's own name, else by what stands beside it."""
+    _, form, gigabytes = _parts(said.device)
+    form = form or _form(f"{said.info} {said.upstream} {said.instance}")
+    return form, (gigabytes or _memory(said, family, kin)) if len(kin) > 1 else None
+
+
+def _fits(row: Accelerator, own: str, form: str, gigabytes: float | None) -> bool:
+    return (not form or own in ("", form)) and _same_memory(row, gigabytes)
 
 
 def _same_memory(row: Accelerator, gigabytes: float | None) -> bool:

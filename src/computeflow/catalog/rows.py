@@ -71,6 +71,14 @@ class Row:
                 )
 
 
+def _check_peaks(peaks: dict[str, float]) -> None:
+    for precision, flops in peaks.items():
+        if precision not in PRECISIONS:
+            raise UnknownNameError("precision", short(precision), PRECISIONS)
+        if not 1e11 <= flops <= 1e18:
+            raise InputError(f"{precision} peak {flops:g} FLOP/s: is the unit FLOP/s?")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Accelerator(Row):
     """One device as the framework sees it (a TPU chip, a GPU, an MI250X of two dies)."""
@@ -117,11 +125,7 @@ class Accelerator(Row):
         for peaks in (
             self.dense_flops, self.sparse_flops, self.matmul_flops, self.sustained_flops
         ):  # fmt: skip
-            for precision, flops in peaks.items():
-                if precision not in PRECISIONS:
-                    raise UnknownNameError("precision", short(precision), PRECISIONS)
-                if not 1e11 <= flops <= 1e18:
-                    raise InputError(f"{precision} peak {flops:g} FLOP/s: is the unit FLOP/s?")
+            _check_peaks(peaks)
         for precision, flops in self.sparse_flops.items():
             if precision in self.dense_flops and flops <= self.dense_flops[precision]:
                 raise InputError(f"{precision}: the sparse peak is not above the dense one")

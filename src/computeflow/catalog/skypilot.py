@@ -38,10 +38,7 @@ def skypilot_lines(
     provider: str,
     left_out: Counter[str],
 ) -> Iterator[PriceLine]:
-    if not provider:
-        raise InputError(f"{where}: a SkyPilot catalog does not name its provider: say which")
-    if provider in _IN_EUROS:
-        raise InputError(f"{where}: SkyPilot's prices of {provider} are euros, not US dollars")
+    _check(provider, where)
     google = set(_GOOGLE_MACHINES.values())
     machines = {
         (row["InstanceType"], _zone(row)): row for row in records if row["InstanceType"] in google
@@ -52,18 +49,13 @@ def skypilot_lines(
             if instance not in google:
                 left_out["no accelerator in it"] += 1
             continue
-        count, price, spot = (row.get(c, "") for c in ("AcceleratorCount", "Price", "SpotPrice"))
-        machine = None
-        if not instance:
-            machine = machines.get((_machine(device, count), _zone(row)))
-            if machine:
-                price = _added(price, machine["Price"])
-                spot = _added(spot, machine.get("SpotPrice", ""))
-            elif not TPU.fullmatch(device):
-                price = spot = ""  # of the device without its machine
+        count = row.get("AcceleratorCount", "")
+        wanted = ("" if instance else _machine(device, count), _zone(row))
+        machine = machines.get(wanted, {})
+        price, spot = _prices(row, device, machine, apart=not instance)
         yield PriceLine(
             provider=provider,
-            instance=machine["InstanceType"] if machine else instance or device,
+            instance=machine.get("InstanceType") or instance or device,
             device=device,
             count=count,
             prices=(("on-demand", price), ("spot", spot)),
@@ -74,6 +66,23 @@ def skypilot_lines(
             source=source,
             note="machine + accelerator" if machine else "",
         )
+
+
+def _check(provider: str, where: str) -> None:
+    if not provider:
+        raise InputError(f"{where}: a SkyPilot catalog does not name its provider: say which")
+    if provider in _IN_EUROS:
+        raise InputError(f"{where}: SkyPilot's prices of {provider} are euros, not US dollars")
+
+
+def _prices(
+    row: dict[str, str], device: str, machine: dict[str, str], *, apart: bool
+) -> tuple[str, str]:
+    """On demand and spot; `apart`: the row's are of the device without its machine."""
+    price, spot = row.get("Price", ""), row.get("SpotPrice", "")
+    if machine:
+        return _added(price, machine["Price"]), _added(spot, machine.get("SpotPrice", ""))
+    return ("", "") if apart and not TPU.fullmatch(device) else (price, spot)
 
 
 def _zone(row: dict[str, str]) -> str:
