@@ -61,14 +61,7 @@ def parse(text: str, quantity: str) -> float:
     units = _UNITS.get(quantity)
     if units is None:
         raise UnknownNameError("quantity", quantity, _UNITS)
-    match = _QUANTITY.fullmatch(text)
-    if not match or not any(letter.isdigit() for letter in match[2]):
-        raise InputError(
-            f"{_short(text)!r} is not a number with a unit of {quantity.replace('_', ' ')} "
-            "(1,234.5 has a comma between thousands and a point before decimals)"
-        )
-    dollar, number, unit = match.groups(default="")
-    unit = unit.replace(" ", "")
+    dollar, number, unit = _split(text, quantity)
     if dollar and not quantity.startswith("usd"):
         raise InputError(f"{text!r} is money, not {quantity.replace('_', ' ')}")
     if unit and unit not in units:
@@ -77,6 +70,18 @@ def parse(text: str, quantity: str) -> float:
     if not 0 <= value < math.inf:
         raise InputError(f"{_short(text)!r} is not a finite number from zero up")
     return value
+
+
+def _split(text: str, quantity: str) -> tuple[str, str, str]:
+    """The dollar sign, the number and the unit."""
+    match = _QUANTITY.fullmatch(text)
+    if not match or not any(letter.isdigit() for letter in match[2]):
+        raise InputError(
+            f"{_short(text)!r} is not a number with a unit of {quantity.replace('_', ' ')} "
+            "(1,234.5 has a comma between thousands and a point before decimals)"
+        )
+    dollar, number, unit = match.groups(default="")
+    return dollar, number, unit.replace(" ", "")
 
 
 def _short(text: str) -> str:

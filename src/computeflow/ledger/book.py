@@ -17,7 +17,7 @@ from computeflow.errors import LedgerError, UnknownNameError
 from computeflow.ledger.accounts import ACCOUNTS, account
 
 Basis = Literal["predicted", "simulated", "measured"]
-TOLERANCE = 1e-9
+_TOLERANCE = 1e-9
 """Of the whole: what float sums of a million entries may be off."""
 _MOST_GPUS = 10**9
 _MOST_SECONDS = 1e12
@@ -112,22 +112,25 @@ class Ledger:
         object.__setattr__(self, "entries", entries)
         object.__setattr__(self, "unavailable", unavailable)
         object.__setattr__(self, "fell_to", dict(self.fell_to))
-        if not 1 <= self.gpus <= _MOST_GPUS or not 0 < self.wall_seconds <= _MOST_SECONDS:
-            gpus = self.gpus if abs(self.gpus) <= _MOST_GPUS else "too many"
-            raise LedgerError(f"{gpus} GPUs over {self.wall_seconds:g} s is no window")
-        if self.gpus_total is not None and self.gpus_total < self.gpus:
-            raise LedgerError(f"{self.gpus} ranks seen of only {self.gpus_total}")
+        self._check_window()
         if self.basis not in get_args(Basis):
             raise UnknownNameError("basis", self.basis, get_args(Basis))
         for name in (*self.unavailable, *self.fell_to, *self.fell_to.values()):
             if name != "joules":
                 account(name)
         off = _sum(self.entries) - self.gpu_seconds
-        if abs(off) > TOLERANCE * self.gpu_seconds:
+        if abs(off) > _TOLERANCE * self.gpu_seconds:
             raise LedgerError(
                 f"the ledger does not close: {self.gpu_seconds:g} GPU-seconds passed, the entries "
                 f"{'exceed' if off > 0 else 'miss'} them by {abs(off):g}"
             )
+
+    def _check_window(self) -> None:
+        if not 1 <= self.gpus <= _MOST_GPUS or not 0 < self.wall_seconds <= _MOST_SECONDS:
+            gpus = self.gpus if abs(self.gpus) <= _MOST_GPUS else "too many"
+            raise LedgerError(f"{gpus} GPUs over {self.wall_seconds:g} s is no window")
+        if self.gpus_total is not None and self.gpus_total < self.gpus:
+            raise LedgerError(f"{self.gpus} ranks seen of only {self.gpus_total}")
 
     @classmethod
     def closed(
@@ -151,7 +154,7 @@ class Ledger:
         """
         known = tuple(entries)
         rest = gpus * wall_seconds - _sum(known)
-        if rest > TOLERANCE * gpus * wall_seconds:
+        if rest > _TOLERANCE * gpus * wall_seconds:
             known = (*known, Entry(account="unexplained", gpu_seconds=rest, joules=rest_joules))
         return cls(
             gpus=gpus,
@@ -243,7 +246,7 @@ def merge(ledgers: Iterable[Ledger]) -> Ledger:
         steps = (other.window.first_step, other.window.last_step)
         if steps != (first.window.first_step, first.window.last_step):
             raise LedgerError(f"{first.window.label!r} and {other.window.label!r} are other steps")
-        if not math.isclose(other.wall_seconds, first.wall_seconds, rel_tol=TOLERANCE):
+        if not math.isclose(other.wall_seconds, first.wall_seconds, rel_tol=_TOLERANCE):
             raise LedgerError(
                 f"windows of {first.wall_seconds:g} s and {other.wall_seconds:g} s are not the "
                 "same: ranks can be merged over one window only"
@@ -291,9 +294,6 @@ def _joined(parts: list[Ledger], *, gpus: int, wall_seconds: float, window: Wind
     for part in reversed(parts):
         unavailable |= part.unavailable
         fell_to |= part.fell_to
-    totals = {part.gpus_total for part in parts} - {None}
-    if len(totals) > 1:
-        raise LedgerError(f"ranks of jobs of {', '.join(map(str, sorted(totals, key=str)))} GPUs")
     peaks = {part.peak for part in parts}
     return Ledger(
         gpus=gpus,
@@ -301,11 +301,18 @@ def _joined(parts: list[Ledger], *, gpus: int, wall_seconds: float, window: Wind
         entries=tuple(_summed(group) for group in seconds.values()),
         basis=parts[0].basis,
         window=window,
-        gpus_total=totals.pop() if totals else None,
+        gpus_total=_job_gpus(parts),
         peak=peaks.pop() if len(peaks) == 1 else None,
         unavailable=unavailable,
         fell_to=fell_to,
     )
+
+
+def _job_gpus(parts: list[Ledger]) -> int | None:
+    totals = {part.gpus_total for part in parts} - {None}
+    if len(totals) > 1:
+        raise LedgerError(f"ranks of jobs of {', '.join(map(str, sorted(totals, key=str)))} GPUs")
+    return totals.pop() if totals else None
 
 
 def _summed(group: list[Entry]) -> Entry:

@@ -101,8 +101,11 @@ def check_claims(findings: Iterable[Finding], lines: Sequence[Gap]) -> None:
     claims = [(f.rule, c) for f in found for c in f.claims if c.gpu_seconds]
     for rule, claim in sorted(claims, key=lambda pair: len(_drawn_on(pair[1].account, lines))):
         _draw(rule, claim, lines, left, slack, found)
+    _check_total(math.fsum(claim.gpu_seconds for _, claim in claims), lines, slack)
+
+
+def _check_total(claimed: float, lines: Sequence[Gap], slack: float) -> None:
     total = math.fsum(line.gpu_seconds for line in lines)
-    claimed = math.fsum(claim.gpu_seconds for _, claim in claims)
     if claimed > max(total, 0.0) + slack:
         raise LedgerError(
             f"findings claim {claimed:g} GPU-seconds of a total gap of {total:g}: some accounts ran "

@@ -9,6 +9,7 @@ account is compared together with the one its seconds fell to. The gaps sum to t
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from computeflow.errors import LedgerError
@@ -74,30 +75,31 @@ def _work_ratio(measured: Ledger, expected: Ledger) -> float:
 def _groups(measured: Ledger, expected: Ledger) -> list[list[str]]:
     """Accounts that must be compared together, by union-find over the tree."""
     top = {name: name for name in ACCOUNTS}
-
-    def find(name: str) -> str:
-        while top[name] != name:
-            name = top[name]
-        return name
-
-    def join(one: str, other: str) -> None:
-        top[find(one)] = find(other)
-
     for ledger in (measured, expected):
-        whole = {entry.account for entry in ledger.entries} & set(PARENTS)
-        for name in ledger.unavailable.keys() & ACCOUNTS.keys():
-            fallen = ledger.fell_to.get(name, ACCOUNTS[name].falls_to)
-            join(name, fallen)
-            whole |= {name, fallen} & set(PARENTS)
-        for parent in whole:
-            for name in ACCOUNTS:
-                if is_within(name, parent):
-                    join(name, parent)
+        for name, other in _inseparable(ledger):
+            top[_find(top, name)] = _find(top, other)
     groups: dict[str, list[str]] = {}
     for name in ACCOUNTS:
-        groups.setdefault(find(name), []).append(name)
+        groups.setdefault(_find(top, name), []).append(name)
     booked = {entry.account for ledger in (measured, expected) for entry in ledger.entries}
     return [group for group in groups.values() if booked & set(group)]
+
+
+def _find(top: dict[str, str], name: str) -> str:
+    while top[name] != name:
+        name = top[name]
+    return name
+
+
+def _inseparable(ledger: Ledger) -> Iterator[tuple[str, str]]:
+    """Pairs of accounts that the ledger does not tell apart."""
+    whole = {entry.account for entry in ledger.entries} & set(PARENTS)
+    for name in ledger.unavailable.keys() & ACCOUNTS.keys():
+        fallen = ledger.fell_to.get(name, ACCOUNTS[name].falls_to)
+        yield name, fallen
+        whole |= {name, fallen} & set(PARENTS)
+    for parent in whole:
+        yield from ((name, parent) for name in ACCOUNTS if is_within(name, parent))
 
 
 def _label(group: list[str]) -> tuple[str, ...]:

@@ -68,28 +68,26 @@ class Job:
             raise InputError(f"global_batch and seq_len lie between 1 and {MOST:,}")
         if not 0 <= self.bytes_per_token < float("inf"):
             raise InputError(f"bytes_per_token = {self.bytes_per_token}: zero or more")
-        if self.training not in TRAININGS:
-            raise UnknownNameError("training", self.training, TRAININGS)
-        if not 1 <= self.lora_rank <= self.model.hidden:
-            raise InputError(
-                f"lora_rank = {self.lora_rank}: from 1 to the width {self.model.hidden}"
-            )
+        for field, names in _JOB_CHOICES.items():
+            if getattr(self, field) not in names:
+                raise UnknownNameError(field, getattr(self, field), names)
         if not 1 <= self.loss_chunks <= MOST:
             raise InputError(f"loss_chunks = {self.loss_chunks}: one or more")
-        if not 0 <= self.expert_spread <= 100:
-            raise InputError(f"expert_spread = {self.expert_spread}: between 0 and 100")
-        if self.expert_spread and not any(block.experts for block in self.model.blocks):
-            raise InputError(
-                f"expert_spread = {self.expert_spread}: {self.model.name} has no experts"
-            )
-        if self.multi_token and not self.model.prediction_blocks:
-            raise InputError(f"{self.model.name} has no multi-token-prediction module")
         if self.checkpoint_steps is not None and self.checkpoint_steps < 1:
             raise InputError(f"checkpoint_steps = {self.checkpoint_steps}: one step or more")
-        if self.precision not in PRECISIONS:
-            raise UnknownNameError("precision", self.precision, PRECISIONS)
-        if self.optimizer not in OPTIMIZERS:
-            raise UnknownNameError("optimizer", self.optimizer, OPTIMIZERS)
+        self._check_model()
+
+    def _check_model(self) -> None:
+        """What depends on the model."""
+        model = self.model
+        if not 1 <= self.lora_rank <= model.hidden:
+            raise InputError(f"lora_rank = {self.lora_rank}: from 1 to the width {model.hidden}")
+        if not 0 <= self.expert_spread <= 100:
+            raise InputError(f"expert_spread = {self.expert_spread}: between 0 and 100")
+        if self.expert_spread and not any(block.experts for block in model.blocks):
+            raise InputError(f"expert_spread = {self.expert_spread}: {model.name} has no experts")
+        if self.multi_token and not model.prediction_blocks:
+            raise InputError(f"{model.name} has no multi-token-prediction module")
 
     @property
     def step_tokens(self) -> int:
@@ -131,6 +129,7 @@ class Layout:
                 raise UnknownNameError(field, getattr(self, field), names)
 
 
+_JOB_CHOICES = {"training": TRAININGS, "precision": PRECISIONS, "optimizer": OPTIMIZERS}
 CHOICES = {
     "recompute": RECOMPUTES, "sharding": SHARDINGS, "schedule": SCHEDULES, "offload": OFFLOADS,
     "context": RINGS,
@@ -202,11 +201,6 @@ class Layouts:
 
 def refusals(job: Job, layouts: Layouts) -> dict[str, Mask]:
     """Why layouts are impossible: reason to the layouts it holds for."""
-    attention = [b.attention for b in job.model.blocks if b.attention is not None]
-    heads = [a.heads for a in attention] + [
-        b.latent.heads for b in job.model.blocks if b.latent is not None
-    ]
-    widths = [b.dense.width for b in job.model.blocks if b.dense is not None]
     group = layouts.tp * layouts.pp * layouts.cp
     dp = np.maximum(layouts.gpus // group, 1)
     per_replica = dp * layouts.micro_batch
@@ -242,25 +236,35 @@ def refusals(job: Job, layouts: Layouts) -> dict[str, Mask]:
         != 0,
         "etp is neither 1 nor tp": (layouts.etp != 1) & (layouts.etp != layouts.tp),
     }
-    experts = [b.experts for b in job.model.blocks if b.experts is not None]
-    if not experts:
-        found["expert parallelism without experts"] = (layouts.ep > 1) | (layouts.etp > 1)
-    for size in dict.fromkeys(e.count for e in experts):
-        found[f"ep does not divide {size} experts"] = np.asarray(size % layouts.ep != 0)
-    for size in dict.fromkeys(e.width for e in experts):
-        found[f"etp does not divide the experts' width {size}"] = np.asarray(
-            size % layouts.etp != 0
-        )
-    for size in dict.fromkeys(heads):
-        found[f"all-to-all context parallelism: tp x cp does not divide {size} heads"] = np.asarray(
-            layouts.has("context", "all-to-all") & (size % (layouts.tp * layouts.cp) != 0)
-        )
-        found[f"tp does not divide {size} attention heads"] = np.asarray(size % layouts.tp != 0)
-    for size in dict.fromkeys(widths):
-        found[f"tp does not divide the feed-forward width {size}"] = np.asarray(
-            size % layouts.tp != 0
-        )
+    found |= _expert_refusals(job.model, layouts) | _head_refusals(job.model, layouts)
+    for size in dict.fromkeys(b.dense.width for b in job.model.blocks if b.dense is not None):
+        found[f"tp does not divide the feed-forward width {size}"] = size % layouts.tp != 0
     return {reason: mask for reason, mask in found.items() if mask.any()}
+
+
+def _expert_refusals(model: Model, layouts: Layouts) -> dict[str, Mask]:
+    experts = [b.experts for b in model.blocks if b.experts is not None]
+    if not experts:
+        return {"expert parallelism without experts": (layouts.ep > 1) | (layouts.etp > 1)}
+    found: dict[str, Mask] = {}
+    for size in dict.fromkeys(e.count for e in experts):
+        found[f"ep does not divide {size} experts"] = size % layouts.ep != 0
+    for size in dict.fromkeys(e.width for e in experts):
+        found[f"etp does not divide the experts' width {size}"] = size % layouts.etp != 0
+    return found
+
+
+def _head_refusals(model: Model, layouts: Layouts) -> dict[str, Mask]:
+    heads = [b.attention.heads for b in model.blocks if b.attention is not None]
+    heads += [b.latent.heads for b in model.blocks if b.latent is not None]
+    exchanged = layouts.has("context", "all-to-all")
+    found: dict[str, Mask] = {}
+    for size in dict.fromkeys(heads):
+        uneven = size % (layouts.tp * layouts.cp) != 0
+        reason = f"all-to-all context parallelism: tp x cp does not divide {size} heads"
+        found[reason] = exchanged & uneven
+        found[f"tp does not divide {size} attention heads"] = size % layouts.tp != 0
+    return found
 
 
 def check(job: Job, layout: Layout) -> None:
