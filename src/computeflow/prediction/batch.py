@@ -48,7 +48,7 @@ LOW_PRECISIONS = {
 """Rates over the peak's gain. fp8 with one scale per tensor: our H200 keeps 1.80 of 2. The others are
 relative to it as a prototype found on published runs (block-scaled 0.93, rowwise 0.65, nvfp4 0.58 of
 its peak); cast traffic grows with the scales (one per 32 or 128 elements). int8: a judgement."""
-QLORA_BYTES = 0.53
+_QLORA_BYTES = 0.53
 """Of a frozen weight: 4 bits, and double-quantised scales per 64 (arXiv:2305.14314: 0.127 bits)."""
 PEAKS = {"fp8-rowwise": "fp8", "fp8-block": "fp8", "mxfp8": "fp8", "nvfp4": "fp4"}
 """Whose dense peak a precision's matmuls are measured by."""
@@ -220,18 +220,35 @@ def take(batch: Batch, places: NDArray[np.int64]) -> Batch:
 _ARRAYS = tuple(f.name for f in fields(Batch) if f.name != "kinds")
 
 
+def _kept_bytes(job: Job, stack: Stack) -> Stack:
+    """The stack with the bytes that this job keeps of a parameter."""
+    if job.precision in _FULL_PRECISION:
+        stack = replace(stack, param_bytes=4.0, grad_bytes=4.0, state_bytes=8.0)
+    return replace(stack, param_bytes=_QLORA_BYTES) if job.training == "qlora" else stack
+
+
+def _device_constants(device: Accelerator, precision: str) -> dict[str, float]:
+    generation, full = generation_of(device.name), precision in _FULL_PRECISION
+    peak_bf16 = device.peak_flops("bf16")
+    return {
+        "tdp_watts": math.nan if device.tdp_watts is None else device.tdp_watts,
+        "hbm_bytes_per_second": device.hbm_bytes_per_second,
+        "peak_flops": device.peak_flops(PEAKS.get(precision, precision)),
+        "peak_bf16": peak_bf16,
+        "attention_peak": device.peak_flops("fp32") if full else peak_bf16,
+        "matmul_ceiling": device.matmul_flops.get("bf16", USUAL_CEILING[generation] * peak_bf16),
+        "generation": GENERATIONS.index(generation),
+        "power_share": _power_share(device),
+        "element_bytes": 4.0 if full else 2.0,
+    }
+
+
 def of_job(job: Job, cluster: Cluster, layouts: Layouts, stack: Stack) -> Batch:
     """The layouts of one job on one cluster. They must have passed the gate (`refusals`)."""
     device = cluster.accelerator
     rows = len(layouts)
-    if job.precision in _FULL_PRECISION:
-        stack = replace(stack, param_bytes=4.0, grad_bytes=4.0, state_bytes=8.0)
-    if job.training == "qlora":
-        stack = replace(stack, param_bytes=QLORA_BYTES)
+    stack = _kept_bytes(job, stack)
     low = LOW_PRECISIONS.get(job.precision, LOW_PRECISIONS["fp8"])
-    generation = generation_of(device.name)
-    peak_bf16 = device.peak_flops("bf16")
-    ceiling = device.matmul_flops.get("bf16", USUAL_CEILING[generation] * peak_bf16)
     flops = flops_per_token(job.model, job.seq_len, prediction=job.multi_token)
     # the gradients of weights that are frozen are not part of what the training needs
     spared = flops.matmul / 3 * (1 - _trained_share(job))
@@ -252,21 +269,11 @@ def of_job(job: Job, cluster: Cluster, layouts: Layouts, stack: Stack) -> Batch:
         "loss_chunks": job.loss_chunks,
         "host_bytes_per_second": cluster.host_bytes_per_second,
         **_storage_seconds(job, cluster, stack),
-        "tdp_watts": math.nan if device.tdp_watts is None else device.tdp_watts,
-        "hbm_bytes_per_second": device.hbm_bytes_per_second,
-        "peak_flops": device.peak_flops(PEAKS.get(job.precision, job.precision)),
-        "peak_bf16": peak_bf16,
-        "attention_peak": device.peak_flops("fp32")
-        if job.precision in _FULL_PRECISION
-        else peak_bf16,
-        "matmul_ceiling": ceiling,
-        "generation": GENERATIONS.index(generation),
-        "power_share": _power_share(device),
+        **_device_constants(device, job.precision),
         "age_years": max(stack.year - device.launch_year - 0.25, 0.0),
         "low_precision": job.precision in LOW_PRECISIONS,
         "low_rate": low.rate,
         "cast_share": low.casts,
-        "element_bytes": 4.0 if job.precision in _FULL_PRECISION else 2.0,
         "year": stack.year,
         "attention": ATTENTIONS.index(stack.attention),
         "sequence_parallel": stack.sequence_parallel,

@@ -47,6 +47,9 @@ _RECIPES: tuple[tuple[tuple[str, ...], dict[str, Any]], ...] = (  # all that mat
     (("cuda_graph=full",), {"graphs": "blocks"}),
     (("cuda_graph=full_iteration",), {"graphs": "step"}),
     (("tp_overlap=n",), {"tp_overlap": False}),
+    (("asynctp",), {"tp_overlap": True}),
+    (("no flash", "attention=unfused"), {"attention": "unfused"}),
+    (("sequence-parallel=y",), {"sequence_parallel": True}),
 )
 _LINK = re.compile(r"(?:(\d+)x)?(\d+) Gb/s.*per (node|GPU)", re.IGNORECASE)
 
@@ -145,12 +148,9 @@ def _model(row: Mapping[str, str], catalog: Catalog) -> Model:
         if known is None:
             raise InputError(f"model {name!r} has experts and is not in the catalog")
         return known
-    block = known.blocks[0] if known is not None else None
     hidden, heads = _whole(row, "hidden"), _whole(row, "heads")
-    usual = block.attention if block is not None else None
-    dense = block.dense if block is not None else None
-    width = _whole(row, "ffn_hidden", dense.width if dense else 4 * hidden)
-    same = usual is not None and usual.heads == heads
+    usual, dense = (known.blocks[0].attention, known.blocks[0].dense) if known else (None, None)
+    dense = dense or Dense(width=4 * hidden, gated=True)
     return Model(
         name=name or "unnamed",
         family=known.family if known else "transformer",
@@ -164,9 +164,9 @@ def _model(row: Mapping[str, str], catalog: Catalog) -> Model:
                 attention=Attention(
                     heads=heads,
                     kv_heads=_whole(row, "kv_heads", heads),
-                    head_dim=usual.head_dim if usual and same else hidden // heads,
+                    head_dim=usual.head_dim if usual and usual.heads == heads else hidden // heads,
                 ),
-                dense=Dense(width=width, gated=dense.gated if dense else True),
+                dense=Dense(width=_whole(row, "ffn_hidden", dense.width), gated=dense.gated),
             ),
         ),
     )
@@ -177,22 +177,23 @@ def _stack(row: Mapping[str, str]) -> Stack:
     name = next((stack for word, stack in _FRAMEWORKS if word in framework), None)
     if name is None:
         raise InputError(f"framework {row.get('framework', '')!r} is not known")
-    stack = replace(STACKS[name], year=_number(row, "year", STACKS[name].year))
-    if "compile=" in flags:
-        compiled = any(f"compile={word}" in flags for word in ("y", "block", "whole"))
-        stack = replace(stack, kernels="compiled" if compiled else "eager")
-    elif name == "torchtitan":
-        stack = replace(stack, kernels="eager")
+    changes: dict[str, Any] = {"year": _number(row, "year", STACKS[name].year)}
+    changes |= _kernels(name, flags)
     if row.get("precision") == "amp":  # fp32 weights under autocast
-        stack = replace(stack, param_bytes=4.0, grad_bytes=4.0, state_bytes=8.0)
-    if "no flash" in flags or "attention=unfused" in flags:
-        stack = replace(stack, attention="unfused")
-    if "sequence-parallel=y" in flags or "seqpar" in row.get("recompute", ""):
-        stack = replace(stack, sequence_parallel=True)
+        changes |= {"param_bytes": 4.0, "grad_bytes": 4.0, "state_bytes": 8.0}
+    if "seqpar" in row.get("recompute", ""):
+        changes["sequence_parallel"] = True
     for words, capability in _RECIPES:
         if any(word in flags for word in words):
-            stack = replace(stack, **capability)
-    return replace(stack, tp_overlap=stack.tp_overlap or "asynctp" in flags)
+            changes |= capability
+    return replace(STACKS[name], **changes)
+
+
+def _kernels(name: str, flags: str) -> dict[str, str]:
+    if "compile=" in flags:
+        compiled = any(f"compile={word}" in flags for word in ("y", "block", "whole"))
+        return {"kernels": "compiled" if compiled else "eager"}
+    return {"kernels": "eager"} if name == "torchtitan" else {}
 
 
 def _recompute(row: Mapping[str, str], stack: Stack) -> tuple[Recompute, bool]:

@@ -16,11 +16,11 @@ from computeflow.prediction.parameters import Parameters
 
 BUSY = 0.985
 """With matmuls running: the power limit is what stops them."""
-MEMORY_BOUND = 0.59
+_MEMORY_BOUND = 0.59
 """411 W at 3.5 TB/s."""
 WAITING = 0.18
 """126 W without a kernel, 129 W with 24 programs polling."""
-JOULES_PER_BYTE = 1.0e-10
+_JOULES_PER_BYTE = 1.0e-10
 """Of the device's memory traffic: 109 W more at 1.09 TB/s, 46 W at 0.40."""
 _PASSES = 3.0
 """Bytes of memory traffic for a byte through the link: read own, read received, write."""
@@ -39,14 +39,14 @@ def account_watts(b: Batch, p: Parameters) -> dict[str, Floats]:
     }
     waiting = WAITING * b.tdp_watts
     moving = {
-        name: waiting + _PASSES * JOULES_PER_BYTE * np.where(np.isfinite(speed), speed, 0.0)
+        name: waiting + _PASSES * _JOULES_PER_BYTE * np.where(np.isfinite(speed), speed, 0.0)
         for name, speed in speeds.items()
     }
     busy = BUSY * b.tdp_watts
     computing = ("compute.model", "compute.clock", "compute.kernel", "compute.recompute")
     return {
         **dict.fromkeys(computing, busy),
-        "optimizer": MEMORY_BOUND * b.tdp_watts,
+        "optimizer": _MEMORY_BOUND * b.tdp_watts,
         **{name: np.minimum(watts, busy) for name, watts in moving.items()},
         **dict.fromkeys(_WAITS, waiting),
     }

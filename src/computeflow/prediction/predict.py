@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from computeflow.catalog import Accelerator
 from computeflow.cluster import Cluster
 from computeflow.ledger import Entry, Ledger, Peak, Window
 from computeflow.prediction.batch import Batch, of_job, take
@@ -89,6 +90,14 @@ class Prediction:
         return None if joules is None else self.job.step_tokens / joules
 
 
+def _account(
+    batch: Batch, parameters: Parameters, device: Accelerator, calibration: Calibration | None
+) -> Step:
+    if calibration is None:
+        return account_step(batch, parameters)
+    return calibration.account_step(batch, parameters, device)
+
+
 def predict(
     job: Job,
     cluster: Cluster,
@@ -103,10 +112,7 @@ def predict(
     batch = of_job(job, cluster, Layouts.of([layout]), used)
     generic = parameters or load_parameters()
     device = cluster.accelerator
-    if calibration is None:
-        step = account_step(batch, generic)
-    else:
-        step = calibration.account_step(batch, generic, device)
+    step = _account(batch, generic, device, calibration)
     ledger = _ledger(job, layout, batch, step, generic)
     low, high = time_range(
         kind_of(job), unknowns(job, cluster, layout, stack_stated=stack is not None)

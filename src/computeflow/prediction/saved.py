@@ -26,7 +26,7 @@ from computeflow.prediction.stack import SAVES
 from computeflow.workload.layout import RECOMPUTES
 
 Width = Literal["residual", "hidden", "q", "kv", "ffn", "gate", "heads", "scores", "fp32_scores"]
-WIDTHS: tuple[Width, ...] = get_args(Width)
+_WIDTHS: tuple[Width, ...] = get_args(Width)
 """residual: hidden, 4 bytes where autocast keeps it in fp32 (rows count 2); hidden: split along the
 sequence where the stack does that; q, kv: heads times their size; ffn: the feed-forward width; gate:
 the same, absent without a gate; heads: one number per head; scores: one per head and key, unfused
@@ -46,24 +46,24 @@ class Saved:
 
 
 ALWAYS = ("none", "selective", "full")
-BOTH = ("none", "selective")
-SELECTIVE = ("selective",)
+_BOTH = ("none", "selective")
+_SELECTIVE = ("selective",)
 
 _BLOCK = (Saved("input norm", "input", "residual", 2, ALWAYS),)
 _FLASH = (
-    Saved("attention", "output, the output projection's input", "q", 2, BOTH),
-    Saved("attention", "log-sum-exp", "heads", 4, BOTH),
+    Saved("attention", "output, the output projection's input", "q", 2, _BOTH),
+    Saved("attention", "log-sum-exp", "heads", 4, _BOTH),
 )
 _PRODUCTS = (
-    Saved("qkv projection", "output", "q", 2, SELECTIVE),
-    Saved("qkv projection", "output", "kv", 4, SELECTIVE),
-    Saved("output projection", "output", "hidden", 2, SELECTIVE),
-    Saved("up and gate", "output", "ffn", 2, SELECTIVE),
-    Saved("up and gate", "output", "gate", 2, SELECTIVE),
-    Saved("down projection", "output", "hidden", 2, SELECTIVE),
+    Saved("qkv projection", "output", "q", 2, _SELECTIVE),
+    Saved("qkv projection", "output", "kv", 4, _SELECTIVE),
+    Saved("output projection", "output", "hidden", 2, _SELECTIVE),
+    Saved("up and gate", "output", "ffn", 2, _SELECTIVE),
+    Saved("up and gate", "output", "gate", 2, _SELECTIVE),
+    Saved("down projection", "output", "hidden", 2, _SELECTIVE),
 )
 _HALF_PRODUCTS = tuple(
-    Saved(row.module, "output, of every second matmul", row.width, row.nbytes / 2, SELECTIVE)
+    Saved(row.module, "output, of every second matmul", row.width, row.nbytes / 2, _SELECTIVE)
     for row in _PRODUCTS
 )
 _TORCH_ATTENTION = (
@@ -106,45 +106,45 @@ LISTS: dict[str, tuple[Saved, ...]] = {
     "torchtitan": (*_BLOCK, *_TORCH_ATTENTION, *_TORCH_MLP, *_ACTIVATED, *_HALF_PRODUCTS),
     "megatron-2021": (
         *_BLOCK,
-        Saved("qkv projection", "input", "hidden", 2, BOTH),
-        Saved("attention", "q", "q", 2, BOTH),
-        Saved("attention", "k and v", "kv", 4, BOTH),
+        Saved("qkv projection", "input", "hidden", 2, _BOTH),
+        Saved("attention", "q", "q", 2, _BOTH),
+        Saved("attention", "k and v", "kv", 4, _BOTH),
         Saved("attention", "softmax, its dropout mask and output", "scores", 5),
-        Saved("output projection", "input", "q", 2, BOTH),
-        Saved("output projection", "dropout mask", "hidden", 1, BOTH),
-        Saved("post norm", "input", "residual", 2, BOTH),
-        Saved("up", "input", "hidden", 2, BOTH),
-        Saved("activation", "input", "ffn", 2, BOTH),
-        Saved("activation", "gate", "gate", 2, BOTH),
-        Saved("down projection", "input", "ffn", 2, BOTH),
-        Saved("down projection", "dropout mask", "hidden", 1, BOTH),
+        Saved("output projection", "input", "q", 2, _BOTH),
+        Saved("output projection", "dropout mask", "hidden", 1, _BOTH),
+        Saved("post norm", "input", "residual", 2, _BOTH),
+        Saved("up", "input", "hidden", 2, _BOTH),
+        Saved("activation", "input", "ffn", 2, _BOTH),
+        Saved("activation", "gate", "gate", 2, _BOTH),
+        Saved("down projection", "input", "ffn", 2, _BOTH),
+        Saved("down projection", "dropout mask", "hidden", 1, _BOTH),
     ),
     "megatron": (
         *_BLOCK,
         Saved("qkv projection", "input", "hidden", 2),
-        Saved("rotation", "q", "q", 2, BOTH),
-        Saved("rotation", "k, and v", "kv", 4, BOTH),
+        Saved("rotation", "q", "q", 2, _BOTH),
+        Saved("rotation", "k, and v", "kv", 4, _BOTH),
         *_FLASH,
         Saved("attention", "softmax, its dropout mask and output", "scores", 5),
-        Saved("post norm", "input", "residual", 2, BOTH),
+        Saved("post norm", "input", "residual", 2, _BOTH),
         Saved("up and gate", "input", "hidden", 2),
-        Saved("activation", "up", "ffn", 2, BOTH),
-        Saved("activation", "gate", "gate", 2, BOTH),
+        Saved("activation", "up", "ffn", 2, _BOTH),
+        Saved("activation", "gate", "gate", 2, _BOTH),
         Saved("down projection", "input", "ffn", 2),
     ),
     "nanotron": (
         *_BLOCK,
-        Saved("qkv projection", "input", "hidden", 2, BOTH),
-        Saved("rotation", "q", "q", 2, BOTH),
-        Saved("rotation", "k, and v", "kv", 4, BOTH),
+        Saved("qkv projection", "input", "hidden", 2, _BOTH),
+        Saved("rotation", "q", "q", 2, _BOTH),
+        Saved("rotation", "k, and v", "kv", 4, _BOTH),
         *_FLASH,
         Saved("attention", "softmax in fp32 and its bf16 copy", "scores", 6),
-        Saved("post norm", "input", "residual", 2, BOTH),
-        Saved("up and gate", "input", "hidden", 2, BOTH),
-        Saved("activation", "up", "ffn", 2, BOTH),
-        Saved("activation", "gate", "gate", 2, BOTH),
+        Saved("post norm", "input", "residual", 2, _BOTH),
+        Saved("up and gate", "input", "hidden", 2, _BOTH),
+        Saved("activation", "up", "ffn", 2, _BOTH),
+        Saved("activation", "gate", "gate", 2, _BOTH),
         *_ACTIVATED,
-        Saved("down projection", "input", "ffn", 2, BOTH),
+        Saved("down projection", "input", "ffn", 2, _BOTH),
     ),
     "graph": (*_BLOCK, *_TORCH_ATTENTION, *_TORCH_MLP, *_HALF_PRODUCTS),
 }
@@ -152,11 +152,11 @@ LISTS: dict[str, tuple[Saved, ...]] = {
 
 def _coefficients() -> Floats:
     """Bytes per unit of width, for every list and recomputation: shape (lists, 3, widths)."""
-    table = np.zeros((len(SAVES), len(RECOMPUTES), len(WIDTHS)))
+    table = np.zeros((len(SAVES), len(RECOMPUTES), len(_WIDTHS)))
     for place, name in enumerate(SAVES):
         for row in LISTS[name]:
             for recompute in row.kept:
-                table[place, RECOMPUTES.index(recompute), WIDTHS.index(row.width)] += row.nbytes
+                table[place, RECOMPUTES.index(recompute), _WIDTHS.index(row.width)] += row.nbytes
     return table
 
 

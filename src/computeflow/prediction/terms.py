@@ -64,7 +64,7 @@ def _by_generation(b: Batch, p: Parameters) -> Floats:
     return np.asarray(values[b.generation.astype(int)])
 
 
-def matmul_seconds(
+def _matmul_seconds(
     m: Floats, n: Floats, k: Floats, rate: Floats, depth: Floats, p: Parameters
 ) -> Floats:
     """2mnk FLOPs at a rate that falls for a short inner dimension and for a small output.
@@ -110,9 +110,9 @@ def layer(b: Batch, k: Kind, p: Parameters, r: Rates) -> Layer:
     forward, backward, weight = np.zeros(len(b)), np.zeros(len(b)), np.zeros(len(b))
     for matrix in matrices(k, b.hidden, b.tp):
         n, m = matrix.rows, matrix.columns
-        forward += matmul_seconds(t, n, m, r.linear, depth, p)
-        backward += matmul_seconds(t, m, n, r.linear, depth, p)
-        weight += matmul_seconds(n, m, t, r.linear, depth, p)
+        forward += _matmul_seconds(t, n, m, r.linear, depth, p)
+        backward += _matmul_seconds(t, m, n, r.linear, depth, p)
+        weight += _matmul_seconds(n, m, t, r.linear, depth, p)
     local = local_experts(k, b.tp, b.ep, b.etp)
     routed_forward, routed_backward, routed_weight = _grouped(b, k, local, p, r, depth)
     trained = 1 - b.frozen * (1 - b.trained_share)  # frozen weights get no gradients
@@ -154,9 +154,9 @@ def _grouped(
     rate = r.linear * p["grouped_rate"]
     forward, backward, weight = np.zeros(len(b)), np.zeros(len(b)), np.zeros(len(b))
     for n, m in ((k.gates * local.width, k.expert_hidden), (k.expert_hidden, local.width)):
-        forward += matmul_seconds(each, n, m, rate, depth, p)
-        backward += matmul_seconds(each, m, n, rate, depth, p)
-        weight += matmul_seconds(n, m, each, rate, depth, p)
+        forward += _matmul_seconds(each, n, m, rate, depth, p)
+        backward += _matmul_seconds(each, m, n, rate, depth, p)
+        weight += _matmul_seconds(n, m, each, rate, depth, p)
     return local.experts * forward, local.experts * backward, local.experts * weight
 
 
@@ -227,9 +227,9 @@ def head(b: Batch, p: Parameters, r: Rates) -> Floats:
     t, vocab = tokens(b), b.vocab / b.tp
     depth = np.full(len(b), p["depth_half"])
     products = (
-        matmul_seconds(t, vocab, b.hidden, r.matmul, depth, p)
-        + matmul_seconds(t, b.hidden, vocab, r.matmul, depth, p)
-        + (1 - b.frozen) * matmul_seconds(vocab, b.hidden, t, r.matmul, depth, p)
+        _matmul_seconds(t, vocab, b.hidden, r.matmul, depth, p)
+        + _matmul_seconds(t, b.hidden, vocab, r.matmul, depth, p)
+        + (1 - b.frozen) * _matmul_seconds(vocab, b.hidden, t, r.matmul, depth, p)
     )
     return b.losses * (products + t * vocab * p["logit_bytes"] / r.memory)
 
@@ -265,7 +265,7 @@ def pair_speed(b: Batch, p: Parameters, ranks: Floats, stride: Floats) -> Floats
     return speed
 
 
-def all_to_all_seconds(
+def _all_to_all_seconds(
     b: Batch, p: Parameters, size: Floats, ranks: Floats, stride: Floats, copies: Floats
 ) -> Floats:
     """Of sending `size` bytes from every device, evenly to all of `ranks`; the slowest tier decides.
@@ -300,7 +300,7 @@ def expert_parallel(b: Batch, k: Kind, p: Parameters) -> Floats:
     if not (k.experts > 0).any():
         return np.zeros(len(b))
     size = routed_bytes(b, k)
-    once = all_to_all_seconds(b, p, size, b.ep, b.etp, k.top_k)
+    once = _all_to_all_seconds(b, p, size, b.ep, b.etp, k.top_k)
     gathered = (b.etp - 1) * size / group_speed(b, p, b.etp, np.ones(len(b)))
     seconds = 2 * (once + np.where(b.etp > 1, gathered, 0.0))
     return np.where(k.experts > 0, seconds * (1 - p["ep_hidden"] * b.ep_overlap), 0.0)
@@ -356,7 +356,7 @@ def context_parallel(b: Batch, k: Kind, p: Parameters) -> Floats:
     ring = 0.5 * ring_bytes(b, k) / group_speed(b, p, b.cp, b.tp)
     if not (b.context_exchange > 0).any():
         return ring
-    whole = all_to_all_seconds(b, p, exchange_bytes(b, k), b.cp, b.tp, np.ones(len(b)))
+    whole = _all_to_all_seconds(b, p, exchange_bytes(b, k), b.cp, b.tp, np.ones(len(b)))
     return np.where(b.context_exchange > 0, whole, ring)
 
 

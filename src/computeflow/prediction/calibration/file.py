@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections import defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -266,29 +267,37 @@ def _attention(
 ) -> tuple[AttentionRates, ...]:
     """One row for each head dimension that was measured in both directions."""
     peak = device.peak_flops("bf16")
-    table = [row for row in file.attention if row.precision == "bf16"]
+    table: dict[tuple[int, str], list[_Attention]] = defaultdict(list)
+    for row in file.attention:
+        if row.precision == "bf16":
+            table[row.head_dim, row.part].append(row)
+
     found = []
-    for dim in sorted({row.head_dim for row in table}):
-        fits = {}
-        for part in ("forward", "backward"):
-            rows = [row for row in table if (row.head_dim, row.part) == (dim, part)]
-            if rows:
-                fits[part] = fit_ramps(
-                    np.array([row.flops for row in rows]),
-                    np.array([[float(row.seq_len) for row in rows]]),
-                    np.array([p[f"attention_ramp_{part}"]]),
-                )
-        if len(fits) == 2:
+    for dim in sorted({dim for dim, _ in table}):
+        if table.keys() >= {(dim, "forward"), (dim, "backward")}:
+            forward, backward = (
+                _fit_attention(table[dim, part], p[f"attention_ramp_{part}"])
+                for part in ("forward", "backward")
+            )
             found.append(
                 AttentionRates(
                     head_dim=dim,
-                    forward_flops=min(settled * fits["forward"][0], peak),
-                    backward_flops=min(settled * fits["backward"][0], peak),
-                    forward_half=float(fits["forward"][1][0]),
-                    backward_half=float(fits["backward"][1][0]),
+                    forward_flops=min(settled * forward[0], peak),
+                    backward_flops=min(settled * backward[0], peak),
+                    forward_half=forward[1],
+                    backward_half=backward[1],
                 )
             )
     return tuple(found)
+
+
+def _fit_attention(rows: list[_Attention], ramp: float) -> tuple[float, float]:
+    flops, halves = fit_ramps(
+        np.array([row.flops for row in rows]),
+        np.array([[float(row.seq_len) for row in rows]]),
+        np.array([ramp]),
+    )
+    return flops, float(halves[0])
 
 
 def _collectives(file: _File) -> tuple[Collectives, ...]:

@@ -13,6 +13,7 @@ a step it is somewhat slower (`in_step`).
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -107,8 +108,8 @@ class Calibration:
         """The layouts of one job (`of_job`) and the parameters, with what was measured."""
         self.check(device)
         parts = (batch, parameters)
-        if self.sm_hertz and device.clock_hertz:
-            parts = _with_clock(*parts, device, self.sm_hertz / device.clock_hertz)
+        if clock := self._clock(device):
+            parts = _with_clock(*parts, device, clock)
         if self.matmul:
             parts = _with_matmul(*parts, self.matmul)
         precision = _precision(batch, device)
@@ -133,37 +134,46 @@ class Calibration:
         kernels, attention = KERNELS[int(batch.kernels[0])], ATTENTIONS[int(batch.attention[0])]
         return self.factors.matching(_precision(batch, device), kernels, attention)
 
+    def _clock(self, device: Accelerator) -> float | None:
+        """The measured clock over the one at which the peak holds."""
+        if not self.sm_hertz or not device.clock_hertz:
+            return None
+        return self.sm_hertz / device.clock_hertz
+
     def calibrated(self, batch: Batch, device: Accelerator) -> tuple[str, ...]:
         """What is not generic in a job's step, for people."""
-        lines = []
+        lines = [*self._rate_lines(batch, device), *self._factor_lines(batch, device)]
+        made = [str(self.provenance[k]) for k in ("device", "made_on") if k in self.provenance]
+        if lines and made:
+            lines.insert(0, f"probe of {', '.join(made)}")
+        return (*lines, *([_site_line(self.site)] if self.site else []))
+
+    def _rate_lines(self, batch: Batch, device: Accelerator) -> Iterator[str]:
         measured = self.other_flops | ({"bf16": self.matmul.flops} if self.matmul else {})
         for precision in dict.fromkeys((_precision(batch, device), "bf16")):
             if precision in measured:
-                lines.append(f"{precision} matmul {format_si(measured[precision], 'FLOP/s')}")
+                yield f"{precision} matmul {format_si(measured[precision], 'FLOP/s')}"
         if self.attention and batch.attention[0] > 0:
             near = _nearest(self.attention, batch)
-            lines.append(
-                f"attention {format_si(near.forward_flops, 'FLOP/s')} forward, "
-                f"{format_si(near.backward_flops, 'FLOP/s')} backward"
+            forward, backward = (
+                format_si(rate, "FLOP/s") for rate in (near.forward_flops, near.backward_flops)
             )
+            yield f"attention {forward} forward, {backward} backward"
         if self.memory_bytes_per_second:
-            lines.append(f"memory {format_si(self.memory_bytes_per_second, 'B/s')}")
-        if self.sm_hertz and device.clock_hertz:
-            lines.append(f"clock {format_si(self.sm_hertz, 'Hz')}")
+            yield f"memory {format_si(self.memory_bytes_per_second, 'B/s')}"
+        if self._clock(device):
+            yield f"clock {format_si(self.sm_hertz, 'Hz')}"
+
+    def _factor_lines(self, batch: Batch, device: Accelerator) -> Iterator[str]:
         if self.launch_seconds:
-            lines.append(f"launch {1e6 * self.launch_seconds:.1f} us")
-        lines += [
-            f"collectives of {c.ranks} ranks {format_si(c.bus_bytes_per_second, 'B/s')}"
-            for c in self.collectives
-        ]
+            yield f"launch {1e6 * self.launch_seconds:.1f} us"
+        for c in self.collectives:
+            yield f"collectives of {c.ranks} ranks {format_si(c.bus_bytes_per_second, 'B/s')}"
         if self.factors:
-            held, all_ = self._matching(batch, device).seen, self.factors.seen
-            lines.append(f"factors of a recording: {', '.join(held) or 'none'}")
-            if len(held) < len(all_):
-                lines.append("others are of another precision, or of other kernels, and left out")
-        made = [str(self.provenance[k]) for k in ("device", "made_on") if k in self.provenance]
-        probe = [f"probe of {', '.join(made)}"] if lines and made else []
-        return (*probe, *lines, *([_site_line(self.site)] if self.site else []))
+            held = self._matching(batch, device).seen
+            yield f"factors of a recording: {', '.join(held) or 'none'}"
+            if len(held) < len(self.factors.seen):
+                yield "others are of another precision, or of other kernels, and left out"
 
 
 def _site_line(site: Site) -> str:
@@ -264,9 +274,9 @@ def _with_collectives(b: Batch, p: Parameters, measured: Collectives) -> tuple[B
     efficiency = p["nic_efficiency"] if tier else p["link_efficiency"]
     speeds = b.tier_bytes_per_second.copy()
     speeds[:, tier] = measured.bus_bytes_per_second / members / efficiency
-    latency = {}
-    if tier == 0 and measured.all_reduce_seconds > 0:
-        latency["tp_latency"] = measured.all_reduce_seconds / math.log2(measured.ranks)
-    if tier > 0 and measured.reduce_scatter_seconds > 0:
-        latency["dp_latency"] = measured.reduce_scatter_seconds / (measured.ranks - 1)
-    return replace(b, tier_bytes_per_second=speeds), p.replaced(latency)
+    if tier == 0:
+        latency = {"tp_latency": measured.all_reduce_seconds / math.log2(measured.ranks)}
+    else:
+        latency = {"dp_latency": measured.reduce_scatter_seconds / (measured.ranks - 1)}
+    known = {name: seconds for name, seconds in latency.items() if seconds > 0}
+    return replace(b, tier_bytes_per_second=speeds), p.replaced(known)

@@ -37,12 +37,7 @@ def regret(cases: Sequence[Case], predicted: NDArray[np.float64]) -> Regret:
     for place, case in enumerate(cases):
         groups[case.job.model.name, case.layout.gpus, case.job.global_batch].append(place)
     chosen = [np.array(places) for places in groups.values() if len(places) >= FEWEST]
-    lost = np.array(
-        [
-            [measured[ranked[:k]].min() / measured[ranked].min() - 1 for k in (1, 3, 5)]
-            for ranked in (group[np.argsort(predicted[group], kind="stable")] for group in chosen)
-        ]
-    ).reshape(-1, 3)
+    lost = np.array([_lost(measured[g], predicted[g]) for g in chosen]).reshape(-1, 3)
     first, three, five = lost.mean(axis=0).tolist() if len(lost) else (0.0, 0.0, 0.0)
     return Regret(
         groups=len(chosen),
@@ -52,6 +47,12 @@ def regret(cases: Sequence[Case], predicted: NDArray[np.float64]) -> Regret:
         best_of_five=five,
         worst_first=float(lost[:, 0].max()) if len(lost) else 0.0,
     )
+
+
+def _lost(measured: NDArray[np.float64], predicted: NDArray[np.float64]) -> list[float]:
+    """What the best of the first one, three and five by prediction lose to the best of the group."""
+    ranked = measured[np.argsort(predicted, kind="stable")]
+    return [ranked[:k].min() / ranked.min() - 1 for k in (1, 3, 5)]
 
 
 def without_stall(cases: Sequence[Case], factor: float = 2.0) -> list[Case]:
