@@ -89,18 +89,21 @@ class Sensors:
                 self._missing = str(error)
                 return
 
+    def _mean_watts(self, seconds: float, sampled: float) -> float:
+        """By the device's own counter of energy, over more than half a second."""
+        before, after = self._joules, self._energy()
+        if before is None or after is None or seconds <= 0.5:
+            return sampled
+        return (after - before) / seconds
+
     def _summarise(self, seconds: float) -> Readings:
         if not self._samples:
             return Readings(seconds=seconds, unavailable=self._missing or "too short to sample")
         watts, clocks, heat, reasons = zip(*self._samples, strict=True)
-        before, after = self._joules, self._energy()
-        mean = sum(watts) / len(watts)
-        if before is not None and after is not None and seconds > 0.5:
-            mean = (after - before) / seconds
         return Readings(
             seconds=seconds,
             samples=len(watts),
-            mean_watts=mean,
+            mean_watts=self._mean_watts(seconds, sum(watts) / len(watts)),
             max_watts=max(watts),
             mean_sm_hertz=sum(clocks) / len(clocks),
             min_sm_hertz=min(clocks),

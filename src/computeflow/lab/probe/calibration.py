@@ -22,14 +22,7 @@ def calibration(probe: Probe, made_on: str, accelerator: str | None = None) -> d
     rounds = probe.measurements
     return {
         "schema": SCHEMA,
-        "provenance": {
-            **probe.environment,
-            "node": probe.node,
-            "ranks": probe.world,
-            "repeats": probe.repeats,
-            "made_on": made_on,
-            **({"accelerator": accelerator} if accelerator else {}),
-        },
+        "provenance": _provenance(probe, made_on, accelerator),
         "gemm": _medians(
             (g for m in rounds for g in m.gemms),
             key=lambda g: (g.precision, g.part, g.m, g.n, g.k),
@@ -43,6 +36,17 @@ def calibration(probe: Probe, made_on: str, accelerator: str | None = None) -> d
         "launch_seconds": statistics.median(m.launch_seconds for m in rounds),
         "collectives": [asdict(fit) for fit in probe.fits],
         "sustained": _sustained(probe),
+    }
+
+
+def _provenance(probe: Probe, made_on: str, accelerator: str | None) -> dict[str, Any]:
+    return {
+        **probe.environment,
+        "node": probe.node,
+        "ranks": probe.world,
+        "repeats": probe.repeats,
+        "made_on": made_on,
+        **({"accelerator": accelerator} if accelerator else {}),
     }
 
 

@@ -13,13 +13,14 @@ import random
 import statistics
 import time
 import zlib
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from computeflow.errors import InputError
 
-FORMATS = {
+_FORMATS = {
     ".bin": "tokens", ".u16": "tokens", ".u32": "tokens", ".npy": "tokens",
     ".jsonl": "jsonl", ".json": "jsonl", ".gz": "jsonl.gz", ".txt": "text",
 }  # fmt: skip
@@ -83,24 +84,24 @@ def _inventory(path: Path) -> tuple[list[Path], str, dict[str, int]]:
     if not path.exists():
         raise InputError(f"{path}: no such file or folder")
     every = [path] if path.is_file() else sorted(p for p in path.rglob("*") if p.is_file())
-    kinds = [FORMATS.get(p.suffix) for p in every]
-    known = [k for k in kinds if k]
+    known = [_FORMATS[p.suffix] for p in every if p.suffix in _FORMATS]
     if not known:
         raise InputError(
-            f"{path}: no training files ({', '.join(sorted(FORMATS))}) among {len(every)}"
+            f"{path}: no training files ({', '.join(sorted(_FORMATS))}) among {len(every)}"
         )
     kind = statistics.mode(known)
-    left_out: dict[str, int] = {}
-    chosen = []
-    for file, found in zip(every, kinds, strict=True):
-        if found == kind and file.stat().st_size:
-            chosen.append(file)
-        else:
-            reason = "empty" if found == kind else f"{file.suffix or 'no suffix'}: another format"
-            left_out[reason] = left_out.get(reason, 0) + 1
+    reasons = {file: _left_out(file, kind) for file in every}
+    chosen = [file for file, reason in reasons.items() if not reason]
     if not chosen:
         raise InputError(f"{path}: all {kind} files are empty")
-    return chosen, kind, left_out
+    return chosen, kind, dict(Counter(filter(None, reasons.values())))
+
+
+def _left_out(file: Path, kind: str) -> str:
+    """Why a file is not read; nothing where it is."""
+    if _FORMATS.get(file.suffix) != kind:
+        return f"{file.suffix or 'no suffix'}: another format"
+    return "" if file.stat().st_size else "empty"
 
 
 def _sequential(files: list[Path], limit: int) -> float:

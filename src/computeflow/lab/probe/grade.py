@@ -7,12 +7,12 @@ given as the baseline. Where neither says anything the verdict is `unknown`, not
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 Verdict = Literal["normal", "low", "high", "unknown"]
-ROBUST = 1.4826
+_ROBUST = 1.4826
 """MAD to standard deviation of a normal distribution."""
 
 
@@ -85,21 +85,24 @@ def outliers(
 
     Medians and MAD over at least four nodes; with fewer, nobody can be called the odd one out.
     """
-    found = []
+    found: list[Outlier] = []
     names = dict.fromkeys((item.name, item.better) for items in nodes.values() for item in items)
     for name, better in names:
         values = {node: i.value for node, items in nodes.items() for i in items if i.name == name}
-        if len(values) < 4:
-            continue
-        middle = statistics.median(values.values())
-        mad = ROBUST * statistics.median(abs(v - middle) for v in values.values())
-        for node, value in values.items():
-            worse = middle - value if better == "more" else value - middle
-            scale = max(mad, 1e-3 * abs(middle), 1e-30)
-            if worse > deviations * scale and worse > share * abs(middle):
-                found.append(
-                    Outlier(
-                        node=node, name=name, value=value, median=middle, deviations=worse / scale
-                    )
-                )
+        if len(values) >= 4:
+            found += _odd_nodes(name, better, values, deviations, share)
     return sorted(found, key=lambda outlier: -outlier.deviations)
+
+
+def _odd_nodes(
+    name: str, better: str, values: dict[str, float], deviations: float, share: float
+) -> Iterator[Outlier]:
+    middle = statistics.median(values.values())
+    mad = _ROBUST * statistics.median(abs(v - middle) for v in values.values())
+    scale = max(mad, 1e-3 * abs(middle), 1e-30)
+    for node, value in values.items():
+        worse = middle - value if better == "more" else value - middle
+        if worse > deviations * scale and worse > share * abs(middle):
+            yield Outlier(
+                node=node, name=name, value=value, median=middle, deviations=worse / scale
+            )

@@ -9,7 +9,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-CGROUPS = Path("/sys/fs/cgroup")
+_CGROUPS = Path("/sys/fs/cgroup")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +42,7 @@ class Host:
 
 def examine_host(seconds: float = 0.5) -> Host:
     affinity = tuple(sorted(os.sched_getaffinity(0)))
-    tries = [cpu_share(len(affinity), seconds) for _ in range(3)]
+    tries = [_cpu_share(len(affinity), seconds) for _ in range(3)]
     return Host(
         name=platform.node(),
         cpus=len(affinity),
@@ -56,7 +56,7 @@ def examine_host(seconds: float = 0.5) -> Host:
 
 
 def cgroup_quota(
-    membership: Path = Path("/proc/self/cgroup"), root: Path = CGROUPS
+    membership: Path = Path("/proc/self/cgroup"), root: Path = _CGROUPS
 ) -> float | None:
     """CPUs that the control groups of this process allow (v2 or v1); None where nothing limits."""
     try:
@@ -69,8 +69,8 @@ def cgroup_quota(
         if number == "0":
             limits += [_limit(folder / "cpu.max") for folder in _upwards(root, path)]
         elif "cpu" in controllers.split(","):
-            limits += [_limit_v1(folder) for folder in _upwards(root / controllers, path)]
-            limits += [_limit_v1(folder) for folder in _upwards(root / "cpu", path)]
+            limits += map(_limit_v1, _upwards(root / controllers, path))
+            limits += map(_limit_v1, _upwards(root / "cpu", path))
     return min((limit for limit in limits if limit is not None), default=None)
 
 
@@ -96,7 +96,7 @@ def _limit_v1(folder: Path) -> float | None:
     return quota / period if quota > 0 else None
 
 
-def cpu_share(processes: int, seconds: float) -> CpuShare:
+def _cpu_share(processes: int, seconds: float) -> CpuShare:
     """Keep every CPU busy for a moment and see who got the time.
 
     A quota or a stopped core shows as time that nobody got, a busy neighbour as others' time.

@@ -54,15 +54,10 @@ def probe(options: Options, accelerator: Accelerator | None, say: Say) -> Fleet:
     if world > 1:
         dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
     try:
-        mine = _probe_rank(options, accelerator, device, host, say)
-        found: list[Probe | None] = [mine]
-        if world > 1:
-            found = [None] * world
-            dist.all_gather_object(found, mine)
+        probes = _gathered(_probe_rank(options, accelerator, device, host, say), world)
     finally:
         if world > 1:
             dist.destroy_process_group()
-    probes = tuple(p for p in found if p is not None)
     nodes = {f"{p.node}:{p.rank}": p.items for p in probes}
     return Fleet(probes=probes, outliers=tuple(outliers(nodes)))
 
@@ -134,28 +129,43 @@ def _probe_rank(
     )
 
 
-def _measure(options: Options, device: torch.device, say: Say) -> Measurements:
-    on_gpu = device.type == "cuda"
-    seconds = 0.05 if options.quick or not on_gpu else 0.25
-    shapes = kernels.CPU_GEMMS
-    attention_shapes = kernels.CPU_ATTENTION
-    if on_gpu:
+def _measure_kernels(
+    options: Options, device: torch.device, seconds: float, say: Say
+) -> tuple[tuple[kernels.Gemm, ...], tuple[kernels.AttentionTiming, ...], dict[str, Any]]:
+    """Matmuls, attention, and the sensors' readings meanwhile."""
+    shapes, attention_shapes, precision = kernels.CPU_GEMMS, kernels.CPU_ATTENTION, "fp32"
+    if device.type == "cuda":
         shapes = kernels.QUICK_GEMMS if options.quick else kernels.FULL_GEMMS
         attention_shapes = kernels.QUICK_ATTENTION if options.quick else kernels.FULL_ATTENTION
+        precision = "bf16"
     say("matmuls")
     gemms: list[kernels.Gemm] = []
     readings: dict[str, Any] = {}
-    for precision in _precisions(device):
+    for one in _precisions(device):
         with Sensors(device.index or 0) as sensors:
-            some = shapes if precision in ("bf16", "fp8") else shapes[: len(kernels.QUICK_GEMMS)]
-            gemms += kernels.gemms(device, precision, some, seconds)
-        readings[f"matmul {precision}"] = asdict(sensors.readings)
+            some = shapes if one in ("bf16", "fp8") else shapes[: len(kernels.QUICK_GEMMS)]
+            gemms += kernels.gemms(device, one, some, seconds)
+        readings[f"matmul {one}"] = asdict(sensors.readings)
     say("attention")
     with Sensors(device.index or 0) as sensors:
-        attention = list(
-            kernels.attention(device, "bf16" if on_gpu else "fp32", attention_shapes, seconds)
-        )
+        attention = tuple(kernels.attention(device, precision, attention_shapes, seconds))
     readings["attention"] = asdict(sensors.readings)
+    return tuple(gemms), attention, readings
+
+
+def _gathered(mine: Probe, world: int) -> tuple[Probe, ...]:
+    """Of all ranks."""
+    if world == 1:
+        return (mine,)
+    found: list[Probe | None] = [None] * world
+    dist.all_gather_object(found, mine)
+    return tuple(p for p in found if p is not None)
+
+
+def _measure(options: Options, device: torch.device, say: Say) -> Measurements:
+    on_gpu = device.type == "cuda"
+    seconds = 0.05 if options.quick or not on_gpu else 0.25
+    gemms, attention, readings = _measure_kernels(options, device, seconds, say)
     say("memory, launches, copies")
     memory = kernels.memory_rates(device, (1 << 30) if on_gpu else (1 << 24), seconds)
     launch = kernels.launch_seconds(device)
@@ -168,7 +178,7 @@ def _measure(options: Options, device: torch.device, say: Say) -> Measurements:
     if soaked is not None:
         readings["soak"] = asdict(soaked)
     return Measurements(
-        gemms=tuple(gemms), attention=tuple(attention), memory=memory,
+        gemms=gemms, attention=attention, memory=memory,
         launch_seconds=launch, copies=copies, storage=storage, collectives=tuple(collectives),
         soak=tuple(line), readings=readings,
     )  # fmt: skip
@@ -239,16 +249,19 @@ def _host_items(host: Host) -> list[Item]:
 
 
 def _figures(found: Measurements) -> Iterable[Item]:
-    for precision in dict.fromkeys(g.precision for g in found.gemms):
-        large = [
-            g.flops for g in found.gemms if g.precision == precision and g.m * g.n * g.k > 1e11
-        ]
-        some = large or [g.flops for g in found.gemms if g.precision == precision]
-        yield Item(name=f"matmul {precision}", value=statistics.median(some), unit="FLOP/s")
+    yield from _matmul_figures(found)
     for part in ("forward", "backward"):
         rates = [a.flops for a in found.attention if a.part == part]
         if rates:
             yield Item(name=f"attention {part}", value=statistics.median(rates), unit="FLOP/s")
+    yield from _rate_figures(found)
+    yield from _collective_figures(found)
+    if found.soak:
+        last = [rate for _, rate in found.soak[len(found.soak) // 2 :]]
+        yield Item(name="soak", value=statistics.median(last), unit="FLOP/s")
+
+
+def _rate_figures(found: Measurements) -> Iterable[Item]:
     for name, rate in found.memory.items():
         yield Item(name=f"memory {name}", value=rate, unit="B/s")
     yield Item(name="launch", value=found.launch_seconds, unit="s", better="less")
@@ -257,14 +270,24 @@ def _figures(found: Measurements) -> Iterable[Item]:
     if found.storage is not None:
         yield Item(name="storage read", value=found.storage.read_bytes_per_second, unit="B/s")
         yield Item(name="storage write", value=found.storage.write_bytes_per_second, unit="B/s")
+
+
+def _matmul_figures(found: Measurements) -> Iterable[Item]:
+    """Matmuls by precision, of the large ones where there are any."""
+    for precision in dict.fromkeys(g.precision for g in found.gemms):
+        some = [g for g in found.gemms if g.precision == precision]
+        large = [g for g in some if g.m * g.n * g.k > 1e11]
+        rate = statistics.median(g.flops for g in large or some)
+        yield Item(name=f"matmul {precision}", value=rate, unit="FLOP/s")
+
+
+def _collective_figures(found: Measurements) -> Iterable[Item]:
+    """Of every operation, at its largest payload."""
     for operation in dict.fromkeys(c.operation for c in found.collectives):
         timings = [c for c in found.collectives if c.operation == operation]
         largest = max(timings, key=lambda timing: timing.payload_bytes)
         rate = largest.bus_bytes_per_second
         yield Item(name=f"{operation} x{largest.ranks}", value=rate, unit="B/s")
-    if found.soak:
-        last = [rate for _, rate in found.soak[len(found.soak) // 2 :]]
-        yield Item(name="soak", value=statistics.median(last), unit="FLOP/s")
 
 
 def _unavailable(device: torch.device, last: Measurements) -> dict[str, str]:

@@ -27,7 +27,10 @@ class Sequences(IterableDataset[Tensor]):
         self.delay_seconds = sum(delays)
         if settings.data != "synthetic" and not Path(settings.data).is_file():
             raise InputError(f"{settings.data}: no such token file")
-        if settings.data != "synthetic" and len(read_tokens(settings.data)) <= settings.seq_len + 1:
+        if (
+            settings.data != "synthetic"
+            and len(_read_tokens(settings.data)) <= settings.seq_len + 1
+        ):
             raise InputError(
                 f"{settings.data}: fewer tokens than one sequence of {settings.seq_len}"
             )
@@ -37,7 +40,7 @@ class Sequences(IterableDataset[Tensor]):
         number = worker.id if worker else 0
         draw = random.Random(f"{self.settings.seed} {self.rank} {number}")
         length = self.settings.seq_len + 1
-        tokens = None if self.settings.data == "synthetic" else read_tokens(self.settings.data)
+        tokens = None if self.settings.data == "synthetic" else _read_tokens(self.settings.data)
         generator = torch.Generator().manual_seed(draw.getrandbits(48))
         while True:
             if self.delay_seconds:
@@ -49,7 +52,7 @@ class Sequences(IterableDataset[Tensor]):
                 yield tokens[start : start + length].long() % self.settings.vocab
 
 
-def read_tokens(path: str) -> Tensor:
+def _read_tokens(path: str) -> Tensor:
     """A flat token file as a mapped tensor; `.u32` files hold four bytes a token, others two."""
     kind = torch.int32 if path.endswith(".u32") else torch.uint16
     size = Path(path).stat().st_size // kind.itemsize

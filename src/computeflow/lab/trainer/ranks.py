@@ -18,7 +18,7 @@ from torch import nn
 from computeflow.errors import InputError, UnavailableError
 from computeflow.lab.trainer.settings import Settings
 
-HANG_EXIT = 17
+_HANG_EXIT = 17
 _GRACE_SECONDS = 5.0
 """A launcher ends all ranks when one ends: the others must have dumped by then."""
 
@@ -121,13 +121,13 @@ class Watchdog:
         while time.monotonic() - self._last < self.limit_seconds:
             time.sleep(0.05)
         if self.folder:
-            dump_flight_recorder(Path(self.folder) / f"rank_{self.rank}")
+            _dump_flight_recorder(Path(self.folder) / f"rank_{self.rank}")
         print(f"rank {self.rank}: no step for {self.limit_seconds:g} s, stopping", flush=True)
         time.sleep(_GRACE_SECONDS)
-        os._exit(HANG_EXIT)
+        os._exit(_HANG_EXIT)
 
 
-def dump_flight_recorder(path: Path) -> bool:
+def _dump_flight_recorder(path: Path) -> bool:
     """The collectives this rank remembers, as torch pickles them; False where torch has none."""
     dump: Any = getattr(torch._C._distributed_c10d, "_dump_fr_trace", None)
     if dump is None:

@@ -47,6 +47,11 @@ class Summary:
         return asdict(self)
 
 
+def _median_phases(times: list[StepTimes]) -> dict[str, float]:
+    names = dict.fromkeys(name for t in times for name in t.phases)
+    return {n: statistics.median([t.phases.get(n, 0.0) for t in times]) for n in names}
+
+
 def summarise(
     settings: Settings, ranks: Ranks, times: list[StepTimes], readings: Readings
 ) -> Summary:
@@ -55,7 +60,6 @@ def summarise(
     tokens = sum(t.tokens for t in measured)
     rate = tokens / sum(seconds)
     on_gpu = ranks.device.type == "cuda"
-    names = dict.fromkeys(name for t in measured for name in t.phases)
     return Summary(
         schema=SCHEMA,
         settings=asdict(settings),
@@ -70,7 +74,7 @@ def summarise(
         step_seconds_max=max(seconds),
         tokens_per_second_per_gpu=rate,
         achieved_flops=rate * settings.flops_per_token,
-        phases={n: statistics.median([t.phases.get(n, 0.0) for t in measured]) for n in names},
+        phases=_median_phases(measured),
         allocated_bytes=torch.cuda.max_memory_allocated() if on_gpu else None,
         reserved_bytes=torch.cuda.max_memory_reserved() if on_gpu else None,
         readings=asdict(readings),
