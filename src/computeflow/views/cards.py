@@ -114,11 +114,8 @@ def _card(finding: Finding, worth: Worth) -> Card:
         ("rule", finding.rule),
         ("confidence", f"{100 * finding.confidence:.0f} %"),
     ]
-    facts += [
-        (f"of that in {claim.account}", worth.seconds(claim.gpu_seconds))
-        for claim in finding.claims
-        if len(finding.claims) > 1
-    ]
+    if len(finding.claims) > 1:
+        facts += [(f"of that in {c.account}", worth.seconds(c.gpu_seconds)) for c in finding.claims]
     remedy = finding.remedy or Remedy(change="")
     return Card(
         title=finding.title,

@@ -177,7 +177,7 @@ def row_tables(row: Row, also: Sequence[tuple[str, str, str]] = ()) -> list[Tabl
     skipped = {"name", "blocks", "prediction_blocks", *last}
     names = [field.name for field in fields(row) if field.name not in skipped]
     unusual = [name for name in (*names, *last) if getattr(row, name) != _default(row, name)]
-    pairs = [(name, format_field(name, getattr(row, name))) for name in unusual]
+    pairs = [(name, _format_field(name, getattr(row, name))) for name in unusual]
     if isinstance(row, Model):
         pairs = [*_model_pairs(row), *pairs]
     return [
@@ -228,10 +228,10 @@ def _block_text(block: Block) -> str:
     return " ".join(parts)
 
 
-def format_field(name: str, value: Any) -> str:
+def _format_field(name: str, value: Any) -> str:
     """A value of a row in words; the unit follows from the field's name."""
+    unit = _unit(name)
     if isinstance(value, Mapping):
-        unit = _unit(name)
         return ", ".join(f"{key} {format_si(v, unit, 4)}" for key, v in value.items())
     if isinstance(value, bool):
         return "yes" if value else "no"
@@ -239,9 +239,9 @@ def format_field(name: str, value: Any) -> str:
         return ", ".join(map(str, value))
     if name == "availability":
         return f"{100 * value:.3f} %"
-    if isinstance(value, int | float) and (unit := _unit(name)):
+    if unit and isinstance(value, int | float):
         return format_si(value, unit, 4)
-    return f"{value:,}" if isinstance(value, float) else str(value)
+    return format(value, ",") if isinstance(value, float) else str(value)
 
 
 def _unit(name: str) -> str:

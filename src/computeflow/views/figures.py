@@ -8,7 +8,7 @@ stand out on white and on black.
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 from itertools import accumulate
@@ -24,6 +24,7 @@ from computeflow.views.tables import Table
 if TYPE_CHECKING:
     from computeflow.planning.plans import Plan
     from computeflow.prediction import Prediction
+    from computeflow.prediction.predict import StageMemory
 
 Data = dict[str, Any]
 GREY = "#7F7F7F"
@@ -102,15 +103,18 @@ def _falling(ledger: Ledger, names: list[str], axis: str, unit: str, size: float
     """A trace for each owner; every bar starts where the one before it ends."""
     booked = {name: ledger.accounts[name] for name in names if name in ledger.accounts}
     starts = dict(zip(booked, accumulate(booked.values(), initial=0.0), strict=False))
+    by_owner: dict[str, list[str]] = {}
+    for name in booked:
+        by_owner.setdefault(ACCOUNTS[name].owner, []).append(name)
     traces = []
-    for owner in dict.fromkeys(ACCOUNTS[name].owner for name in booked):
-        mine = [name for name in booked if ACCOUNTS[name].owner == owner]
+    for owner, mine in by_owner.items():
+        sizes = [booked[name] / size for name in mine]
         traces.append(
             {
                 "type": "bar", "orientation": "h", "name": owner, "legendgroup": owner,
-                "xaxis": axis, "y": mine, "x": [booked[name] / size for name in mine],
+                "xaxis": axis, "y": mine, "x": sizes,
                 "base": [starts[name] / size for name in mine], "marker": _marker(owner),
-                "customdata": [booked[name] / size for name in mine],
+                "customdata": sizes,
                 "text": [format_share(booked[name] / ledger.gpu_seconds) for name in mine],
                 "textposition": "outside", "textangle": 0, "constraintext": "none", "cliponaxis": False,
                 "hovertemplate": f"%{{y}}: %{{customdata:,.1f}} {unit}, %{{text}}"
@@ -147,12 +151,16 @@ def _ledger_summary(ledger: Ledger) -> str:
     if ledger.mfu is None and not useful:
         text = f"Of {whole} it is not known what is useful"
     text += "".join(f", {owner} {format_share(share)}" for share, owner in parts)
-    losses = {name: s for name, s in booked.items() if ACCOUNTS[name].owner != "useful"}
+    return f"{text}.{_largest_loss(ledger)}"
+
+
+def _largest_loss(ledger: Ledger) -> str:
+    losses = {n: s for n, s in ledger.accounts.items() if ACCOUNTS[n].owner != "useful"}
     if not losses:
-        return f"{text}."
+        return ""
     largest = max(losses, key=lambda name: losses[name])
     share = format_share(losses[largest] / ledger.gpu_seconds)
-    return f"{text}. The largest loss is {largest}, {share}."
+    return f" The largest loss is {largest}, {share}."
 
 
 def comparison_figure(plans: Sequence[Plan]) -> Figure:
@@ -226,22 +234,22 @@ def _comparison_summary(plans: Sequence[Plan]) -> str:
     return text
 
 
+def _memory_traces(stages: Sequence[StageMemory]) -> Iterator[Data]:
+    names = [f"stage {n}" for n in range(1, len(stages) + 1)] if len(stages) > 1 else ["device"]
+    for name in stages[0].by_owner:
+        sizes = [stage.by_owner[name] for stage in stages]
+        if any(sizes):
+            yield _held(name, names, sizes, _HOLDERS.get(name, GREY))
+    for name, shape in (("host", "/"), ("disk", "x")):
+        sizes = [getattr(stage, f"{name}_bytes") for stage in stages]
+        if any(sizes):
+            pattern = {"shape": shape, "fillmode": "overlay", "solidity": 0.4}
+            yield _held(name, names, sizes, GREY, pattern) | {"offsetgroup": "away"}
+
+
 def memory_figure(found: Prediction) -> Figure:
     """Bytes by owner on one device of each pipeline stage, and what it holds elsewhere, hatched."""
     stages = found.memory_by_stage
-    names = [f"stage {n}" for n in range(1, len(stages) + 1)] if len(stages) > 1 else ["device"]
-    used = [n for n in stages[0].by_owner if any(stage.by_owner[n] for stage in stages)]
-    traces = [
-        _held(name, names, [stage.by_owner[name] for stage in stages], _HOLDERS.get(name, GREY))
-        for name in used
-    ]
-    for name, shape, sizes in (
-        ("host", "/", [stage.host_bytes for stage in stages]),
-        ("disk", "x", [stage.disk_bytes for stage in stages]),
-    ):
-        if any(sizes):
-            pattern = {"shape": shape, "fillmode": "overlay", "solidity": 0.4}
-            traces.append(_held(name, names, sizes, GREY, pattern) | {"offsetgroup": "away"})
     layout = base_layout(len(stages), max(16, min(40, 640 // len(stages)))) | {"barmode": "stack"}
     limit = found.memory_limit_bytes
     layout["height"] += 60  # the legend takes three lines on a narrow screen
@@ -257,7 +265,7 @@ def memory_figure(found: Prediction) -> Figure:
     ]  # fmt: skip
     return Figure(
         title=f"Memory of a device{' by pipeline stage' if len(stages) > 1 else ''} (GB)",
-        data=tuple(traces),
+        data=tuple(_memory_traces(stages)),
         layout=layout,
         summary=_memory_summary(found),
         numbers=memory_table(found),

@@ -28,7 +28,7 @@ HOVER = {
 
 def flow_figure(ledger: Ledger) -> Figure:
     unit, size = describe.time_unit(ledger.gpu_seconds)
-    booked = {name: s for name, s in in_owner_order(ledger).items() if s > 0}
+    booked = {name: s for name, s in _in_owner_order(ledger).items() if s > 0}
     owners = owner_seconds(ledger)
     ends = [*owners, *booked]
     place = {name: number for number, name in enumerate(ends, start=1)}
@@ -67,7 +67,7 @@ def flow_figure(ledger: Ledger) -> Figure:
     )
 
 
-def in_owner_order(ledger: Ledger) -> dict[str, float]:
+def _in_owner_order(ledger: Ledger) -> dict[str, float]:
     """Accounts by owner, useful first, the largest of each first."""
     owners = list(OWNERS)
     return dict(
@@ -134,7 +134,7 @@ def _numbers(ledger: Ledger, owners: dict[str, float], unit: str, size: float) -
         rows.append((owner, "", *_cells(seconds, size, ledger)))
         rows += [
             ("", name, *_cells(s, size, ledger))
-            for name, s in in_owner_order(ledger).items()
+            for name, s in _in_owner_order(ledger).items()
             if ACCOUNTS[name].owner == owner
         ]
     rows.append(("contracted", "", *_cells(ledger.gpu_seconds, size, ledger)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -52,15 +52,17 @@ def front_figure(rows: Sequence[FrontRow], infeasible: Sequence[int] = ()) -> Fi
     )
 
 
+def _known(values: Iterable[float | None]) -> list[float]:
+    return [value for value in values if value is not None]
+
+
 def _points(rows: Sequence[FrontRow]) -> tuple[list[_Point], str, str]:
     """The rows with time and cost in the most telling units that are known, and these units."""
-    days = [row.days for row in rows if row.days is not None]
-    usd = [row.usd for row in rows if row.usd is not None]
-    times, time_unit = days, "days"
-    if len(days) < len(rows):
+    times, time_unit = _known(row.days for row in rows), "days"
+    if len(times) < len(rows):
         times, time_unit = [row.plan.prediction.step_seconds for row in rows], "s a step"
-    costs, cost_unit = usd, "USD"
-    if len(usd) < len(rows):
+    costs, cost_unit = _known(row.usd for row in rows), "USD"
+    if len(costs) < len(rows):
         costs = [row.gpus * time for row, time in zip(rows, times, strict=True)]
         cost_unit = f"GPU-{time_unit}"
     points = [

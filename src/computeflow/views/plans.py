@@ -32,7 +32,7 @@ def plan_tables(answer: Plans, title: str) -> list[Table]:
         notes=_notes(answer),
         strong=frozenset({0}),
     )  # fmt: skip
-    return [table, count_table(answer)]
+    return [table, _count_table(answer)]
 
 
 def layout_text(layout: Layout) -> str:
@@ -125,7 +125,7 @@ def account_table(plans: Sequence[Plan], names: Sequence[str]) -> Table:
     )
 
 
-def count_table(answer: Plans) -> Table:
+def _count_table(answer: Plans) -> Table:
     count = answer.count
     ordered = sorted(count.pruned.items(), key=lambda item: -item[1])
     rows = [(f"{n:,}", reason) for reason, n in ordered]

@@ -56,20 +56,15 @@ def memory_table(found: Prediction) -> Table:
     """GB by owner on one device of each pipeline stage, at its fullest moment."""
     stages = found.memory_by_stage
     parts = {name: [stage.by_owner[name] for stage in stages] for name in stages[0].by_owner}
-    parts["total"] = [stage.bytes for stage in stages]
-    parts["host"] = [stage.host_bytes for stage in stages]
-    parts["disk"] = [stage.disk_bytes for stage in stages]
+    for name, field in (("total", "bytes"), ("host", "host_bytes"), ("disk", "disk_bytes")):
+        parts[name] = [getattr(stage, field) for stage in stages]
     shown = [name for name, sizes in parts.items() if any(sizes)]
     return Table(
         title="Memory of one device of each stage at its fullest moment (GB)",
         columns=columns("stage", "fullest in", *shown, right=",".join(["stage", *shown])),
         rows=tuple(
-            (
-                str(number + 1),
-                stage.moment,
-                *(f"{parts[name][number] / 1e9:,.2f}" for name in shown),
-            )
-            for number, stage in enumerate(stages)
+            (str(n + 1), stage.moment, *(f"{parts[name][n] / 1e9:,.2f}" for name in shown))
+            for n, stage in enumerate(stages)
         ),
         notes=(f"a device has {found.memory_limit_bytes / 1e9:,.2f} GB",),
     )
