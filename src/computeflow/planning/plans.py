@@ -22,7 +22,7 @@ from computeflow.workload import Job, Layout
 
 TIE = 0.03
 """Differences of predicted time that mean nothing: the spread of runs of one and the same layout."""
-UNMEASURED = {
+_UNMEASURED = {
     "schedule": ("zero-bubble", "zbv", "dualpipe"),
     "offload": ("optimizer", "parameters", "activations", "nvme"),
     "context": ("all-to-all",),
@@ -82,7 +82,7 @@ def plan(
         parameters=parameters, progress=progress,
     )  # fmt: skip
     plans = []
-    for place in pick(found, top):
+    for place in _pick(found, top):
         layout = found.layouts[place]
         prediction = predict(job, cluster, layout, stack, parameters)
         plans.append(
@@ -118,7 +118,7 @@ def why_no_plan(answer: Plans, job: Job, cluster: Cluster, limits: Limits | None
     )
 
 
-def pick(found: Found, top: int) -> list[int]:
+def _pick(found: Found, top: int) -> list[int]:
     """Places of plans to try: one for each way to cut the model, each the plainest within a tie.
 
     Neighbours (another micro-batch, more context parallelism, another sharding of the same cut) would
@@ -167,7 +167,7 @@ def complexity(layout: Layout) -> int:
 def unmeasured(layout: Layout) -> tuple[str, ...]:
     names = [
         f"{field} {getattr(layout, field)}"
-        for field, choices in UNMEASURED.items()
+        for field, choices in _UNMEASURED.items()
         if getattr(layout, field) in choices
     ]
     if layout.tp > MEASURED_TP:

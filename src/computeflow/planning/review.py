@@ -107,12 +107,8 @@ def _better(
     """Single changes that fit and are faster by more than a tie, and the best plan."""
     found = []
     for rule, what, change in _single_changes(now.layout, cluster):
-        try:
-            after = predict(job, cluster, change, stack)
-        except InputError:
-            continue
-        gain = 1 - after.step_seconds / now.step_seconds
-        if after.memory_bytes <= HEADROOM * after.memory_limit_bytes and gain > TIE / 3:
+        gain = _gain(job, cluster, change, stack, now)
+        if gain > TIE / 3:
             found.append(Remark(rule=rule, what=what, change=change, gain=gain))
     best = _best(job, cluster, now.layout, stack, terms)
     if best is None or any(remark.change == best.layout for remark in found):
@@ -122,6 +118,16 @@ def _better(
         what = "another layout is better" if now.fits else "another layout fits"
         found.append(Remark(rule="better-layout", what=what, change=best.layout, gain=gain))
     return found
+
+
+def _gain(job: Job, cluster: Cluster, change: Layout, stack: Stack, now: Prediction) -> float:
+    """Of a step's time; none where the change is impossible or does not fit."""
+    try:
+        after = predict(job, cluster, change, stack)
+    except InputError:
+        return 0.0
+    fits = after.memory_bytes <= HEADROOM * after.memory_limit_bytes
+    return 1 - after.step_seconds / now.step_seconds if fits else 0.0
 
 
 def _single_changes(layout: Layout, cluster: Cluster) -> list[tuple[str, str, Layout]]:

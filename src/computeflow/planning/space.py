@@ -21,10 +21,10 @@ from computeflow.workload.layout import CHOICES, SIZES, Ints, Mask
 CHUNK = 1 << 15
 """Layouts that are looked at together: few enough for the processor's cache."""
 CUTS = ("tp", "pp", "vp", "cp", "ep", "etp", "micro_batch")
-AS_TP = 0
+_AS_TP = 0
 """Stands for "like tp" among the values of etp."""
-VARIANTS = ("sharding", "replicas", "schedule", "context")
-LADDER = ("offload", "recompute")
+_VARIANTS = ("sharding", "replicas", "schedule", "context")
+_LADDER = ("offload", "recompute")
 _MOST_TP, _MOST_VP, _MOST_MICRO_BATCH, _LEAST_TOKENS = 64, 16, 512, 512
 """Of tensor parallelism and chunks; of sequences; tokens that a context-parallel rank must have."""
 
@@ -51,14 +51,14 @@ def space_of(
     """All layouts of a job; `fixed` fields have one value, `allowed` narrows choices by name."""
     experts = [block.experts.count for block in job.model.blocks if block.experts is not None]
     values: dict[str, list[int]] = {
-        "tp": divisors(gpus, _MOST_TP),
-        "pp": divisors(gpus, job.model.layers),
+        "tp": _divisors(gpus, _MOST_TP),
+        "pp": _divisors(gpus, job.model.layers),
         "vp": list(range(1, min(_MOST_VP, job.model.layers) + 1)),
-        "cp": divisors(gpus, max(job.seq_len // _LEAST_TOKENS, 1)),
-        "ep": divisors(gpus, max(experts, default=1)),
-        "etp": [1, AS_TP] if experts else [1],
-        "micro_batch": divisors(job.global_batch, _MOST_MICRO_BATCH),
-        "replicas": divisors(gpus),
+        "cp": _divisors(gpus, max(job.seq_len // _LEAST_TOKENS, 1)),
+        "ep": _divisors(gpus, max(experts, default=1)),
+        "etp": [1, _AS_TP] if experts else [1],
+        "micro_batch": _divisors(job.global_batch, _MOST_MICRO_BATCH),
+        "replicas": _divisors(gpus),
     }
     for name, names in CHOICES.items():
         chosen = (allowed or {}).get(name, _USUAL.get(name, names))
@@ -76,7 +76,7 @@ _USUAL = {"sharding": ("ddp", "zero1", "zero2", "fsdp", "hsdp")}
 """zero3 is fsdp by another name: the same bytes and messages."""
 
 
-def divisors(number: int, most: int | None = None) -> list[int]:
+def _divisors(number: int, most: int | None = None) -> list[int]:
     """Of a number, in order, up to `most`."""
     small = [d for d in range(1, int(number**0.5) + 1) if number % d == 0]
     every = sorted({*small, *(number // d for d in small)})
@@ -102,9 +102,9 @@ class Count:
 def possible(job: Job, gpus: int, space: Space, count: Count) -> Iterator[tuple[Layouts, float]]:
     """Chunks of layouts that can be, without recomputation and offload; and how far the walk is."""
     count.enumerated += len(space)
-    rungs = space.size(LADDER)
-    cuts = _gated(job, _product(gpus, space, CUTS), count, space.size(VARIANTS) * rungs)
-    variants = _product(gpus, space, VARIANTS)
+    rungs = space.size(_LADDER)
+    cuts = _gated(job, _product(gpus, space, CUTS), count, space.size(_VARIANTS) * rungs)
+    variants = _product(gpus, space, _VARIANTS)
     each = max(4 * CHUNK // max(len(variants), 1), 1)
     waiting: list[Layouts] = []
     for start in range(0, len(cuts), each):
@@ -121,10 +121,10 @@ def _product(gpus: int, space: Space, names: tuple[str, ...]) -> Layouts:
     grid = np.meshgrid(*(np.array(space.values[name], np.int64) for name in names), indexing="ij")
     columns = {name: part.ravel() for name, part in zip(names, grid, strict=True)}
     if "etp" in columns:
-        whole = (columns["etp"] == AS_TP) & (
+        whole = (columns["etp"] == _AS_TP) & (
             columns["tp"] == 1
         )  # cut over one rank: refused as etp 2
-        columns["etp"] = np.where(columns["etp"] == AS_TP, columns["tp"], columns["etp"]) + whole
+        columns["etp"] = np.where(columns["etp"] == _AS_TP, columns["tp"], columns["etp"]) + whole
     rows = len(columns[names[0]])
     usual = {name: np.ones(rows, np.int64) for name in SIZES} | {
         name: np.zeros(rows, np.int64) for name in CHOICES
@@ -136,7 +136,7 @@ def _crossed(cuts: Layouts, variants: Layouts) -> Layouts:
     """Every cut with every variant."""
     columns: dict[str, Ints] = {}
     for name in (*SIZES, *CHOICES):
-        if name in VARIANTS:
+        if name in _VARIANTS:
             columns[name] = np.tile(getattr(variants, name), len(cuts))
         else:
             columns[name] = np.repeat(getattr(cuts, name), len(variants))

@@ -41,9 +41,7 @@ def setup_of(
     gpus = stated.pop("gpus", None) or cluster.gpus
     if gpus != cluster.gpus:
         raise InputError(f"the file is for {gpus} GPUs, --on names {cluster.gpus}")
-    if "global_batch" not in stated and reading.accumulation and "micro_batch" in stated:
-        ranks = max(gpus // prod(stated.get(name, 1) for name in ("tp", "pp", "cp")), 1)
-        stated["global_batch"] = ranks * stated["micro_batch"] * reading.accumulation
+    stated |= _global_batch(stated, gpus, reading.accumulation)
     for name in ("global_batch", "seq_len"):
         if name not in stated:
             raise InputError(f"the file does not state {name}: say --{name.replace('_', '-')}")
@@ -53,6 +51,14 @@ def setup_of(
         layout=Layout(gpus=gpus, **_fields_of(Layout, stated)),
         stack=find_stack(given.get("stack") or reading.stack or DEFAULT),
     )
+
+
+def _global_batch(stated: Mapping[str, Any], gpus: int, accumulation: int | None) -> dict[str, int]:
+    """What follows from the GPUs, where the file states micro-batches only."""
+    if "global_batch" in stated or not accumulation or "micro_batch" not in stated:
+        return {}
+    ranks = max(gpus // prod(stated.get(name, 1) for name in ("tp", "pp", "cp")), 1)
+    return {"global_batch": ranks * stated["micro_batch"] * accumulation}
 
 
 def _fields_of(kind: type[Job | Layout], values: Mapping[str, Any]) -> dict[str, Any]:

@@ -44,7 +44,7 @@ Nodes = Sequence[int] | Ints
 
 NVLINK_COST = 0.1
 """Of a byte on NVLink over one on a NIC: 450 against 50 GB/s on H100 nodes."""
-EFFORT = 30_000
+_EFFORT = 30_000
 """Slots whose swaps are looked at; a look takes 20 to 60 microseconds."""
 _KICK = 3
 """Random swaps before the search goes down again."""
@@ -69,7 +69,7 @@ def place(
     allocation: Nodes,
     *,
     seed: int = 0,
-    effort: int = EFFORT,
+    effort: int = _EFFORT,
 ) -> Placement:
     """Every rank on a node of the allocation; never costs more than `hostname_order`.
 

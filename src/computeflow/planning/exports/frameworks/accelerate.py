@@ -7,10 +7,10 @@ sequence length and optimizer belong to the training script.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
-from typing import Any
+from typing import Any, ClassVar
 
 from computeflow.planning.exports.frameworks.settings import (
+    Choices,
     Settings,
     contradiction,
     cut_sizes,
@@ -54,10 +54,10 @@ class Accelerate:
     expresses = frozenset(
         "gpus tp pp cp ep etp recompute sharding replicas offload precision".split()
     )
-    choices: Mapping[str, tuple[Any, ...]] = MappingProxyType({
+    choices: ClassVar[Choices] = {
         "sharding": ("ddp", "zero1", "zero2", "zero3", "fsdp", "hsdp"),
         "precision": tuple(_PRECISIONS),
-    })  # fmt: skip
+    }
 
     def write(self, setup: Setup) -> Written:
         engine = _engine(setup)

@@ -6,13 +6,12 @@ decides (the model, recomputation, pipeline stages) is not DeepSpeed's to config
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
-from types import MappingProxyType
-from typing import Any
+from typing import Any, ClassVar
 
 from computeflow import codec
 from computeflow.planning.exports.frameworks.settings import (
+    Choices,
     Settings,
     contradiction,
     cut_sizes,
@@ -70,14 +69,12 @@ class DeepSpeed:
         "gpus tp pp cp ep micro_batch sharding offload context "
         "global_batch precision optimizer".split()
     )
-    choices: Mapping[str, tuple[Any, ...]] = MappingProxyType(
-        {
-            "sharding": _SHARDINGS,
-            "precision": ("fp32", "fp16", "bf16"),
-            "optimizer": tuple(_OPTIMIZERS),
-            "context": ("all-to-all",),
-        }
-    )
+    choices: ClassVar[Choices] = {
+        "sharding": _SHARDINGS,
+        "precision": ("fp32", "fp16", "bf16"),
+        "optimizer": tuple(_OPTIMIZERS),
+        "context": ("all-to-all",),
+    }
 
     def write(self, setup: Setup) -> Written:
         _refuse(setup)

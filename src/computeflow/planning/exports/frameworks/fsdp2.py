@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Mapping
 from math import prod
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any
+from typing import Any, ClassVar
 
 from computeflow.catalog.files import read_text
 from computeflow.errors import InputError
 from computeflow.planning.exports.frameworks.settings import (
+    Choices,
     Settings,
     bounded,
     contradiction,
@@ -41,13 +40,11 @@ class Fsdp2:
         "gpus micro_batch recompute sharding replicas offload "
         "model global_batch seq_len precision optimizer".split()
     )
-    choices: Mapping[str, tuple[Any, ...]] = MappingProxyType(
-        {
-            "offload": ("none", "parameters"),
-            "precision": ("fp32", "tf32", "bf16"),
-            "optimizer": ("adamw",),
-        }
-    )
+    choices: ClassVar[Choices] = {
+        "offload": ("none", "parameters"),
+        "precision": ("fp32", "tf32", "bf16"),
+        "optimizer": ("adamw",),
+    }
 
     def write(self, setup: Setup) -> Written:
         for name, size in cut_sizes(setup.layout).items():

@@ -8,14 +8,13 @@ weights over fsdp, context and expert alike.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from math import gcd, prod
-from types import MappingProxyType
-from typing import Any
+from typing import Any, ClassVar
 
 from computeflow.catalog.models import Model
 from computeflow.planning.exports.frameworks.maxtext_reading import MEANT_MODELS, read_settings
 from computeflow.planning.exports.frameworks.settings import (
+    Choices,
     Settings,
     contradiction,
     cut_sizes,
@@ -49,15 +48,13 @@ class MaxText:
         "gpus tp pp vp cp ep etp micro_batch recompute sharding replicas offload context "
         "model global_batch seq_len precision optimizer checkpoint_steps".split()
     )
-    choices: Mapping[str, tuple[Any, ...]] = MappingProxyType(
-        {
-            "sharding": ("ddp", "zero1", "fsdp", "hsdp"),
-            "offload": ("none", "optimizer", "parameters", "activations"),
-            "precision": ("fp32", "bf16", "fp8", "mxfp8", "nvfp4", "int8"),
-            "optimizer": ("adamw", "muon"),
-            "model": tuple(_MODELS),
-        }
-    )
+    choices: ClassVar[Choices] = {
+        "sharding": ("ddp", "zero1", "fsdp", "hsdp"),
+        "offload": ("none", "optimizer", "parameters", "activations"),
+        "precision": ("fp32", "bf16", "fp8", "mxfp8", "nvfp4", "int8"),
+        "optimizer": ("adamw", "muon"),
+        "model": tuple(_MODELS),
+    }
 
     def write(self, setup: Setup) -> Written:
         _refuse(setup)

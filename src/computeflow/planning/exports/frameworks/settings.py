@@ -18,10 +18,11 @@ from computeflow.workload import Layout, check
 from computeflow.workload.layout import MOST
 
 T = TypeVar("T")
+Choices = Mapping[str, tuple[Any, ...]]
 MOST_BYTES = 5_000_000
 """Of a file that is read; configurations are a thousand times smaller."""
 MOST_DEPTH = 32
-JOB_FIELDS = ("model", "global_batch", "seq_len", "precision", "optimizer", "training", "loss_chunks",
+_JOB_FIELDS = ("model", "global_batch", "seq_len", "precision", "optimizer", "training", "loss_chunks",
               "multi_token", "checkpoint_steps")  # fmt: skip
 """That a framework could be told; the rest of a job describes data."""
 _PLAIN: dict[str, Any] = {
@@ -29,7 +30,7 @@ _PLAIN: dict[str, Any] = {
 }  # fmt: skip
 
 
-TIMEOUTS = {
+_TIMEOUTS = {
     "comm.train_timeout_seconds": ("collective", 1.0),
     "ddp_timeout": ("collective", 1.0),
     "distributed-timeout-minutes": ("collective", 60.0),
@@ -55,7 +56,7 @@ class Framework(Format, Protocol):
         ...
 
     @property
-    def choices(self) -> Mapping[str, tuple[Any, ...]]:
+    def choices(self) -> Choices:
         """Values of a field that it can say, where that is not all of them."""
         ...
 
@@ -73,7 +74,7 @@ class Settings:
         self._flatten(tree, "", 0)
         self.timeouts = {
             what: seconds
-            for key, (what, unit) in TIMEOUTS.items()
+            for key, (what, unit) in _TIMEOUTS.items()
             if (seconds := _seconds(self._left.get(key), unit)) is not None
         }
 
@@ -199,7 +200,7 @@ def unsaid(setup: Setup, framework: Framework) -> list[str]:
     """What of a plan the format cannot say, a line each; a job's impossible layout is refused."""
     check(setup.job, setup.layout)
     values = {f.name: getattr(setup.layout, f.name) for f in fields(Layout)}
-    values |= {name: getattr(setup.job, name) for name in JOB_FIELDS}
+    values |= {name: getattr(setup.job, name) for name in _JOB_FIELDS}
     values["model"] = setup.job.model.name
     lines = (_unsaid(name, value, setup, framework) for name, value in values.items())
     return [line for line in lines if line is not None]

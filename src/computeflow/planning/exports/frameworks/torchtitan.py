@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Mapping
-from types import MappingProxyType
-from typing import Any
+from typing import Any, ClassVar
 
 from computeflow.planning.exports.frameworks.settings import (
+    Choices,
     Settings,
     contradiction,
     cut_sizes,
@@ -60,15 +59,13 @@ class Torchtitan:
         "gpus tp pp vp cp ep etp micro_batch recompute sharding replicas schedule offload "
         "model global_batch seq_len precision optimizer checkpoint_steps".split()
     )
-    choices: Mapping[str, tuple[Any, ...]] = MappingProxyType(
-        {
-            "sharding": ("ddp", *_RESHARD),
-            "offload": ("none", "parameters"),
-            "precision": ("fp32", "bf16", *_FLOAT8, "mxfp8"),
-            "optimizer": ("adamw",),
-            "model": tuple(_FLAVORS),
-        }
-    )
+    choices: ClassVar[Choices] = {
+        "sharding": ("ddp", *_RESHARD),
+        "offload": ("none", "parameters"),
+        "precision": ("fp32", "bf16", *_FLOAT8, "mxfp8"),
+        "optimizer": ("adamw",),
+        "model": tuple(_FLAVORS),
+    }
 
     def write(self, setup: Setup) -> Written:
         _refuse(setup)

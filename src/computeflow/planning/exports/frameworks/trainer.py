@@ -7,13 +7,12 @@ with the model and the sequence length that they add, are read too.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from types import MappingProxyType
-from typing import Any
+from typing import Any, ClassVar
 
 from computeflow import codec
 from computeflow.planning.exports.frameworks.deepspeed import read_tree, zero_section
 from computeflow.planning.exports.frameworks.settings import (
+    Choices,
     Settings,
     contradiction,
     cut_sizes,
@@ -50,12 +49,12 @@ class Trainer:
     expresses = frozenset(
         "micro_batch recompute sharding offload precision optimizer checkpoint_steps".split()
     )
-    choices: Mapping[str, tuple[Any, ...]] = MappingProxyType({
+    choices: ClassVar[Choices] = {
         "sharding": ("ddp", *_ZERO, "fsdp"),
         "recompute": ("none", "full"),
         "precision": ("fp32", "tf32", "fp16", "bf16"),
         "optimizer": tuple(_OPTIMIZERS),
-    })  # fmt: skip
+    }
 
     def write(self, setup: Setup) -> Written:
         layout = setup.layout

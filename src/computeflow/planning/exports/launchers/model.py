@@ -14,11 +14,11 @@ from computeflow.errors import InputError, UnavailableError
 from computeflow.planning.exports.model import Setup, Written
 from computeflow.units import DAY_SECONDS
 
-HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?")
-WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.,-]*")
-LABEL = re.compile(r"([a-z0-9]([a-z0-9.-]*[a-z0-9])?/)?[A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9])?")
-IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:/@-]*")
-VENDORS = ("NVIDIA", "AMD")
+_HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?")
+_WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.,-]*")
+_LABEL = re.compile(r"([a-z0-9]([a-z0-9.-]*[a-z0-9])?/)?[A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9])?")
+_IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:/@-]*")
+_VENDORS = ("NVIDIA", "AMD")
 """Whose devices are called GPUs by schedulers, and speak NCCL (RCCL reads the same variables)."""
 TORCH = "PyTorch 2.13, NCCL 2.30"
 DUMP_SECONDS = 60
@@ -66,17 +66,17 @@ class Terms:
         if not 1024 <= self.port <= 65535:
             raise InputError(f"port = {self.port}: between 1024 and 65535")
         for host in self.hosts:
-            _matches(HOST, "host", host)
+            _matches(_HOST, "host", host)
         if len(set(self.hosts)) < len(self.hosts):
             raise InputError("hosts: a node is named twice")
-        for field, pattern in PATTERNS.items():
+        for field, pattern in _PATTERNS.items():
             if (text := getattr(self, field)) is not None:
                 _matches(pattern, field, text)
 
 
-PATTERNS = {
-    "partition": WORD, "account": WORD, "image": IMAGE, "queue": WORD,
-    "topology": LABEL, "domain_topology": LABEL,
+_PATTERNS = {
+    "partition": _WORD, "account": _WORD, "image": _IMAGE, "queue": _WORD,
+    "topology": _LABEL, "domain_topology": _LABEL,
 }  # fmt: skip
 
 
@@ -95,9 +95,9 @@ class Launcher(Protocol):
 def check(setup: Setup, terms: Terms, command: list[str]) -> None:
     """Refuse what no launcher can start."""
     device = setup.cluster.accelerator
-    if device.vendor not in VENDORS:
+    if device.vendor not in _VENDORS:
         raise UnavailableError(
-            f"{device.name}: launch files are written for GPUs of {' and '.join(VENDORS)}"
+            f"{device.name}: launch files are written for GPUs of {' and '.join(_VENDORS)}"
         )
     if setup.nodes * setup.node_devices != setup.layout.gpus:
         raise InputError(

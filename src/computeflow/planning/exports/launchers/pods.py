@@ -10,9 +10,9 @@ from computeflow.planning.exports.launchers import ranks
 from computeflow.planning.exports.launchers.model import Terms
 from computeflow.planning.exports.model import Setup
 
-KUEUE = "kueue.x-k8s.io"
+_KUEUE = "kueue.x-k8s.io"
 RECORDS = "/tmp"
-RESOURCES = {"NVIDIA": "nvidia.com/gpu", "AMD": "amd.com/gpu"}
+_RESOURCES = {"NVIDIA": "nvidia.com/gpu", "AMD": "amd.com/gpu"}
 """What the vendors' device plugins call a GPU."""
 SHARED_MEMORY = {"name": "shm", "emptyDir": {"medium": "Memory"}}
 """A container's own /dev/shm is 64 MiB: too small for NCCL and for data loaders."""
@@ -38,7 +38,7 @@ def literal(words: list[str]) -> list[str]:
 
 
 def resources(setup: Setup) -> dict[str, Any]:
-    name = RESOURCES[setup.cluster.accelerator.vendor]
+    name = _RESOURCES[setup.cluster.accelerator.vendor]
     return {"limits": {name: str(setup.node_devices)}}
 
 
@@ -47,7 +47,7 @@ def environment(setup: Setup, terms: Terms) -> list[dict[str, str]]:
 
 
 def labels(terms: Terms) -> dict[str, str]:
-    return {f"{KUEUE}/queue-name": terms.queue} if terms.queue else {}
+    return {f"{_KUEUE}/queue-name": terms.queue} if terms.queue else {}
 
 
 def topology(setup: Setup, terms: Terms) -> dict[str, str]:
@@ -55,14 +55,14 @@ def topology(setup: Setup, terms: Terms) -> dict[str, str]:
     found = {}
     if terms.topology is not None:
         word = "required" if terms.topology_required else "preferred"
-        found[f"{KUEUE}/podset-{word}-topology"] = terms.topology
-    if terms.domain_topology is not None and (nodes := domain_nodes(setup)) > 1:
-        found[f"{KUEUE}/podset-slice-required-topology"] = terms.domain_topology
-        found[f"{KUEUE}/podset-slice-size"] = str(nodes)
+        found[f"{_KUEUE}/podset-{word}-topology"] = terms.topology
+    if terms.domain_topology is not None and (nodes := _domain_nodes(setup)) > 1:
+        found[f"{_KUEUE}/podset-slice-required-topology"] = terms.domain_topology
+        found[f"{_KUEUE}/podset-slice-size"] = str(nodes)
     return found
 
 
-def domain_nodes(setup: Setup) -> int:
+def _domain_nodes(setup: Setup) -> int:
     """Nodes of a scale-up domain that the job fills evenly; 1 where a domain is a node."""
     nodes = min(setup.cluster.domain // setup.node_devices, setup.nodes)
     return nodes if nodes and setup.nodes % nodes == 0 else 1
@@ -75,7 +75,7 @@ def left_out(setup: Setup, terms: Terms) -> tuple[str, ...]:
     if setup.nodes > 1 and setup.cluster.domain > setup.node_devices:
         if terms.domain_topology is None:
             found.append("the NVLink domain: name its node label (domain_topology)")
-        elif domain_nodes(setup) == 1:
+        elif _domain_nodes(setup) == 1:
             found.append(f"the NVLink domain: its nodes do not divide {setup.nodes}")
     if terms.hosts:
         found.append("hosts: Kueue chooses nodes by topology, the order of indices is not fixed")

@@ -13,7 +13,7 @@ from computeflow.planning.exports.launchers.model import TORCH, Terms, check, he
 from computeflow.planning.exports.model import Setup, Written
 
 RESTARTS = 3
-DRIVER = '''\
+_DRIVER = '''\
 import os
 import socket
 import subprocess
@@ -93,7 +93,7 @@ class RayTrain:
         found = ranks.variables(setup, self.terms)
         environment = "".join(f"    # {v.why}\n    {v.name!r}: {v.value!r},\n" for v in found)
         comment = header(setup, self.version, left_out)
-        driver = comment + DRIVER.format(
+        driver = comment + _DRIVER.format(
             name=repr(name), nodes=setup.nodes, node_gpus=setup.node_devices, port=self.terms.port,
             hosts=ascii(list(self.terms.hosts)), command=ascii(command), environment=environment,
             records=repr(ranks.RECORDS), collective=self.terms.collective_seconds, restarts=RESTARTS,

@@ -8,7 +8,7 @@ from computeflow.planning.exports.launchers import ranks
 from computeflow.planning.exports.launchers.model import TORCH, Terms, check, header, job_name
 from computeflow.planning.exports.model import Setup, Written
 
-FIRST_NODE = """\
+_FIRST_NODE = """\
 mapfile -t nodes < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
 export MASTER_ADDR="${nodes[0]}"
 """
@@ -22,7 +22,7 @@ class Slurm:
 
     def write(self, setup: Setup, command: list[str]) -> Written:
         check(setup, self.terms, command)
-        placed = self._placed() if self.terms.hosts else FIRST_NODE
+        placed = self._placed() if self.terms.hosts else _FIRST_NODE
         options = f"--distribution=arbitrary --ntasks={setup.nodes} " if self.terms.hosts else ""
         line = ranks.torchrun(
             setup, rank='"$SLURM_PROCID"', address='"$MASTER_ADDR"', port='"$MASTER_PORT"'

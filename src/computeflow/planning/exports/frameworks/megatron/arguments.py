@@ -6,9 +6,7 @@ Such a file is read back, and so are the shell scripts that Megatron's users kee
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from types import MappingProxyType
-from typing import Any
+from typing import ClassVar
 
 from computeflow.planning.exports.frameworks.megatron.layout import (
     FP8_RECIPES,
@@ -23,6 +21,7 @@ from computeflow.planning.exports.frameworks.megatron.layout import (
 from computeflow.planning.exports.frameworks.megatron.reading import SIZES, read_script
 from computeflow.planning.exports.frameworks.megatron.shape import Flags, shape_flags
 from computeflow.planning.exports.frameworks.settings import (
+    Choices,
     contradiction,
     header,
     unsaid,
@@ -38,14 +37,12 @@ class Megatron:
         "tp pp vp cp ep etp micro_batch recompute sharding replicas offload context "
         "global_batch seq_len precision optimizer checkpoint_steps".split()
     )
-    choices: Mapping[str, tuple[Any, ...]] = MappingProxyType(
-        {
-            "sharding": SHARDINGS,
-            "offload": OFFLOADS,
-            "precision": ("fp32", "fp16", "bf16", *FP8_RECIPES, "nvfp4"),
-            "optimizer": ("adamw", "muon"),
-        }
-    )
+    choices: ClassVar[Choices] = {
+        "sharding": SHARDINGS,
+        "offload": OFFLOADS,
+        "precision": ("fp32", "fp16", "bf16", *FP8_RECIPES, "nvfp4"),
+        "optimizer": ("adamw", "muon"),
+    }
 
     def write(self, setup: Setup) -> Written:
         _refuse(setup)

@@ -8,9 +8,7 @@ model has none of its own.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from types import MappingProxyType
-from typing import Any
+from typing import Any, ClassVar
 
 from computeflow.catalog.models import Model
 from computeflow.planning.exports.frameworks.megatron.fields import (
@@ -31,6 +29,7 @@ from computeflow.planning.exports.frameworks.megatron.layout import (
     refuse,
 )
 from computeflow.planning.exports.frameworks.settings import (
+    Choices,
     Settings,
     contradiction,
     first_set,
@@ -88,14 +87,12 @@ class MegatronBridge:
         "tp pp vp cp ep etp micro_batch recompute sharding replicas offload context "
         "global_batch seq_len precision optimizer checkpoint_steps".split()
     )
-    choices: Mapping[str, tuple[Any, ...]] = MappingProxyType(
-        {
-            "sharding": SHARDINGS,
-            "offload": OFFLOADS,
-            "precision": tuple(_PRECISIONS),
-            "optimizer": ("adamw", "muon"),
-        }
-    )
+    choices: ClassVar[Choices] = {
+        "sharding": SHARDINGS,
+        "offload": OFFLOADS,
+        "precision": tuple(_PRECISIONS),
+        "optimizer": ("adamw", "muon"),
+    }
 
     def write(self, setup: Setup) -> Written:
         refuse(setup, "Megatron-Bridge")

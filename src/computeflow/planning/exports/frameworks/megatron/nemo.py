@@ -7,9 +7,7 @@ as its values are plain. NeMo 2's recipes live on in Megatron-Bridge.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from types import MappingProxyType
-from typing import Any
+from typing import Any, ClassVar
 
 from computeflow.planning.exports.frameworks.megatron.fields import (
     RECIPES,
@@ -26,6 +24,7 @@ from computeflow.planning.exports.frameworks.megatron.layout import (
     refuse,
 )
 from computeflow.planning.exports.frameworks.settings import (
+    Choices,
     Settings,
     bounded,
     contradiction,
@@ -66,15 +65,13 @@ class Nemo:
         "gpus tp pp vp cp ep etp micro_batch recompute sharding replicas offload context "
         "model global_batch seq_len precision optimizer checkpoint_steps".split()
     )
-    choices: Mapping[str, tuple[Any, ...]] = MappingProxyType(
-        {
-            "sharding": SHARDINGS,
-            "offload": OFFLOADS,
-            "precision": ("bf16", *FP8_RECIPES),
-            "optimizer": ("adamw",),
-            "model": tuple(_RECIPES),
-        }
-    )
+    choices: ClassVar[Choices] = {
+        "sharding": SHARDINGS,
+        "offload": OFFLOADS,
+        "precision": ("bf16", *FP8_RECIPES),
+        "optimizer": ("adamw",),
+        "model": tuple(_RECIPES),
+    }
 
     def write(self, setup: Setup) -> Written:
         refuse(setup, "NeMo")

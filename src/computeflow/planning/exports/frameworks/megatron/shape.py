@@ -17,7 +17,7 @@ AS_OF = "2026-08-22"
 _NEEDED = ("num-layers", "hidden-size", "vocab-size", "num-attention-heads")
 _SHAPE_SWITCHES = ("swiglu", "disable-bias-linear", "untie-embeddings-and-output-weights")
 _PATTERN = re.compile(r"\[([01](?:,[01]){0,200})\](?:\*(\d{1,4}))?")
-TOKENIZERS = {"GPT2BPETokenizer": 50257, "Llama2Tokenizer": 32000}
+_TOKENIZERS = {"GPT2BPETokenizer": 50257, "Llama2Tokenizer": 32000}
 """Vocabularies that the name of a tokenizer settles: openai/gpt-2, arXiv:2307.09288."""
 
 
@@ -167,8 +167,8 @@ def _read_vocab(settings: Settings, stated_size: int | None, notes: list[str]) -
     padded = [settings.size(key) for key in ("padded-vocab-size", "pad-vocab-size-to")]
     tokenizer = settings.raw("tokenizer-type")
     found = next((size for size in (*padded, stated_size) if size is not None), None)
-    if found is None and tokenizer in TOKENIZERS:
-        found = TOKENIZERS[tokenizer]
+    if found is None and tokenizer in _TOKENIZERS:
+        found = _TOKENIZERS[tokenizer]
         notes.append(f"--tokenizer-type {tokenizer}: a vocabulary of {found:,}")
     return found
 

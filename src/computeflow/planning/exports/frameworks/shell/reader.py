@@ -83,11 +83,11 @@ class Reader:
         for skipped in ("<>&", _BLANKS):
             while self.at < len(self.text) and self.text[self.at] in skipped:
                 self.at += 1
-        self.at = word_end(self.text, self.at)
+        self.at = _word_end(self.text, self.at)
 
     def _word(self) -> Word | None:
         start = self.at
-        self.at = word_end(self.text, start)
+        self.at = _word_end(self.text, start)
         if self.at == start:  # a lone character that starts nothing
             self.at += 1
         word = self.text[start : self.at]
@@ -111,7 +111,7 @@ class Reader:
         return items
 
 
-def word_end(text: str, at: int) -> int:
+def _word_end(text: str, at: int) -> int:
     """Where the word that starts here ends: quotes and brackets of a dollar sign hold it together."""
     open_until: list[str] = []
     while at < len(text):

@@ -122,19 +122,18 @@ class Script:
     def _statement(self, words: list[Word], end: str) -> None:
         while words and isinstance(words[0], str) and words[0] in _KEYWORDS:
             words = _KEYWORDS[words[0]](self, words[1:])
-        frame = self._frames[-1] if self._frames else None
-        if frame is not None and frame.reading == "test":
-            if words:
-                self._condition(frame, words, end)
-        elif frame is not None and frame.kind == "case":
-            self._run(self._pattern(frame, words))
+        if case := self.top("case"):
+            self._run(self._pattern(case, words))
             if end == ";;":
-                frame.reading, frame.live = "pattern", False
+                case.reading, case.live = "pattern", False
+        elif self._frames and self._frames[-1].reading == "test":
+            if words:
+                self._condition(self._frames[-1], words, end)
         else:
             self._run(words)
 
     def _condition(self, frame: _Frame, words: list[Word], end: str) -> None:
-        told = tested([w for w in words if isinstance(w, str)], self.values)
+        told = tested(_texts(words), self.values)
         if frame.joint == "&&":
             told = _both(frame.cond, told)
         elif frame.joint == "||":
@@ -160,15 +159,14 @@ class Script:
         while words and _assigns(words[0]):
             self._assign(words[0])
             words = words[1:]
-        plain = [w for w in words if isinstance(w, str)]
+        plain = _texts(words)
         if not plain:
             return
         if plain[0] in _DECLARING:
             for word in filter(_assigns, words[1:]):
                 self._assign(word)
         elif plain[0] == "unset":
-            for name in plain[1:]:
-                self.values.known.pop(name, None)
+            self.values.forget(plain[1:])
         elif plain[0] not in ("echo", "printf", "[", "[["):
             self._command(plain)
 
@@ -198,6 +196,10 @@ class Script:
 
 def _assigns(word: Word) -> bool:
     return isinstance(word, tuple) or _ASSIGNED.match(word) is not None
+
+
+def _texts(words: list[Word]) -> list[str]:
+    return [word for word in words if isinstance(word, str)]
 
 
 def _both(first: bool | None, second: bool | None) -> bool | None:

@@ -14,7 +14,7 @@ from fnmatch import fnmatchcase
 
 from computeflow.errors import InputError
 
-MOST_CHARACTERS = 20_000_000
+_MOST_CHARACTERS = 20_000_000
 """That all values together may come to: doubling a text forty times takes forty lines."""
 MOST_DEPTH = 20
 _NAME = re.compile(r"\$([A-Za-z_]\w*|[0-9@*#?$!-])")
@@ -63,9 +63,9 @@ class Values:
 
     def counted(self, text: str) -> str:
         self._spent += len(text)
-        if self._spent > MOST_CHARACTERS:
+        if self._spent > _MOST_CHARACTERS:
             raise InputError(
-                f"{self.where}: its variables fill more than {MOST_CHARACTERS:,} bytes"
+                f"{self.where}: its variables fill more than {_MOST_CHARACTERS:,} bytes"
             )
         return text
 
@@ -114,6 +114,10 @@ class Values:
             self.known[name] = filled
         return filled
 
+    def forget(self, names: list[str]) -> None:
+        for name in names:
+            self.known.pop(name, None)
+
     def _sum(self, text: str, depth: int) -> str:
         """A whole number; `$()` where it is not one of known numbers."""
         filled = self.filled(text, depth=depth + 1)
@@ -154,8 +158,14 @@ def tested(words: list[str], values: Values) -> bool | None:
     texts = [values.filled(word, empty=True).strip() for word in words]
     if "$" in "".join(texts):
         return None
+    if len(texts) == 1 and not words[0].startswith(("$", '"')):
+        return None
+    return _settled(texts)
+
+
+def _settled(texts: list[str]) -> bool | None:
     if len(texts) == 1:
-        return bool(texts[0]) if words[0].startswith(("$", '"')) else None
+        return bool(texts[0])
     if len(texts) == 2:
         return {"-z": texts[1] == "", "-n": texts[1] != ""}.get(texts[0])
     return _compared(*texts) if len(texts) == 3 else None
