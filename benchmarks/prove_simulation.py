@@ -34,7 +34,7 @@ ROOT = Path(__file__).parents[1]
 REPORT = ROOT / "benchmarks" / "reports" / "simulation.md"
 COMMAND = ["simulate", "llama-3.1-405b", "--on", "h100-sxm:16384", "--global-batch", "2048",
            "--seq-len", "8192", "--tp", "8", "--pp", "16", "--vp", "4", "--cp", "1", "--days", "54",
-           "--repeats", "10000", "-o", "json"]  # fmt: skip
+           "--simulations", "10000", "-o", "json"]  # fmt: skip
 DAY = 86400.0
 CALM: dict[str, Any] = {
     "stragglers_per_node_day": 0.0, "outages_per_year": 0.0, "inspected": 1.0,

@@ -390,7 +390,8 @@ def test_a_wrong_argument_is_one_line_and_exit_2(
 
 @pytest.mark.live
 def test_a_calibration_carries_its_provenance(tmp_path: Path) -> None:
-    probe("--storage", str(tmp_path), "--repeats", "2", "--calibration", str(tmp_path / "c.json"))
+    probe("--storage", str(tmp_path), "--passes", "2",
+          "--write-calibration", str(tmp_path / "c.json"))  # fmt: skip
     calibration = json.loads((tmp_path / "c.json").read_text())
     assert calibration["schema"] == "computeflow.calibration/1"
     assert calibration["provenance"]["repeats"] == 2

@@ -11,7 +11,7 @@ import pytest
 from computeflow.cli import run
 
 JOB = ["llama-3.1-8b", "--on", "h100-sxm:256", "--global-batch", "256", "--seq-len", "8192",
-       "--tp", "2", "--repeats", "50"]  # fmt: skip
+       "--tp", "2", "--simulations", "50"]  # fmt: skip
 TOKENS = ["--tokens", "2T"]
 
 
@@ -165,7 +165,7 @@ def test_a_layout_that_does_not_fit_is_refused(capsys: pytest.CaptureFixture[str
 
 def test_without_a_layout_the_planners_best_is_taken(capsys: pytest.CaptureFixture[str]) -> None:
     job = ["llama-3.1-8b", "--on", "h100-sxm:64", "--global-batch", "256", "--seq-len", "8192"]
-    assert run(["simulate", *job, "--days", "3", "--repeats", "5", "-o", "json"]) == 0
+    assert run(["simulate", *job, "--days", "3", "--simulations", "5", "-o", "json"]) == 0
     assert json.loads(capsys.readouterr().out)["gpus"] == 64
 
 

@@ -163,7 +163,9 @@ def read_quantity(value: Quantity | None, quantity: str) -> float | None: ...
 
 
 def read_quantity(value: Quantity | None, quantity: str) -> float | None:
-    return parse(value, quantity) if isinstance(value, str) else value
+    if isinstance(value, str):
+        return parse(value, quantity)
+    return None if value is None else float(value)
 
 
 def given_options(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -133,9 +133,7 @@ def simulate(
         model, cluster, facts, options, from_=from_, format=format, stack=stack
     )  # fmt: skip
     prediction = _predict(request, read_calibration(calibration, facts))
-    rows = site_inputs(
-        facts.tiers[tier] if tier else None, facts.coolings[cooling] if cooling else None
-    )
+    rows = site_inputs(tier, cooling, facts)
     given = read_conditions(dict(set))
     run = run_of(
         prediction, cluster, planned_conditions(prediction, cluster, failures, rows),

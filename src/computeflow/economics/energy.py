@@ -156,17 +156,14 @@ def fill_joules(ledger: Ledger, waiting_watts: float) -> Ledger:
     if not seconds:
         return ledger
     working = math.fsum(entry.joules or 0.0 for entry in known) / seconds
-    filled = tuple(
-        entry
-        if entry.joules is not None
-        else replace(
-            entry,
-            joules=entry.gpu_seconds * (working if entry.account in _WORKS else waiting_watts),
-        )
-        for entry in ledger.entries
-    )
+
+    def filled(entry: Entry) -> Entry:
+        watts = working if entry.account in _WORKS else waiting_watts
+        return replace(entry, joules=watts * entry.gpu_seconds)
+
+    entries = tuple(e if e.joules is not None else filled(e) for e in ledger.entries)
     left = {name: why for name, why in ledger.unavailable.items() if name != "joules"}
-    return replace(ledger, entries=filled, unavailable=left)
+    return replace(ledger, entries=entries, unavailable=left)
 
 
 def flops_per_joule(ledger: Ledger, energy: Energy) -> float | None:

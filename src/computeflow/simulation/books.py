@@ -45,10 +45,10 @@ class Books:
 
 def books_of(state: State) -> Books:
     """What was kept is known exactly; what else passed while the job ran was lost."""
-    met = state.lanes.conditions
+    conditions = state.lanes.conditions
     useful = state.position
     clock = useful * state.throttle
-    straggler = state.slow_work * (1 + state.throttle) * met["straggler_slowdown"]
+    straggler = state.slow_work * (1 + state.throttle) * conditions["straggler_slowdown"]
     saving = state.saves * state.stall + state.writing - state.spared
     repeated = state.ran - useful - clock - straggler - saving - state.shrunk
     accounts = {

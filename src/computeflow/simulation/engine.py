@@ -103,8 +103,10 @@ class _World:
         self._pool = self._spares()
         lemons = int(lanes.lemons.max())
         self._lemon_failures: Ints = np.zeros((len(lanes), lemons), dtype=np.int64)
-        met = lanes.conditions
-        self._restart = met["init_seconds"] + met["load_seconds"] + met["warm_seconds"]
+        conditions = lanes.conditions
+        self._restart = (
+            conditions["init_seconds"] + conditions["load_seconds"] + conditions["warm_seconds"]
+        )
 
     def _spares(self) -> Floats:
         """When each node outside the job is there; infinite: no such node."""
@@ -122,8 +124,8 @@ class _World:
         self._hazard[kind, at] += marks[:, GAP]
         age = self._hazard[kind, at] / self._rates[kind][at]
         if kind == FAILURE:
-            met = self.lanes.conditions
-            age = _aged(age, met["infant_factor"][at], met["infant_seconds"][at])
+            conditions = self.lanes.conditions
+            age = _aged(age, conditions["infant_factor"][at], conditions["infant_seconds"][at])
         self.next[kind, at] = age
 
     def round(self, watch: int | None, watched: list[Watched]) -> None:
@@ -167,19 +169,24 @@ class _World:
         self._schedule(FAILURE, at)
         gone = self._of_dropped_lemon(at, marks[:, _LEMON])
         at, marks = at[~gone], marks[~gone]
-        met = self._met(at, _OF_FAILURES)
+        conditions = self._conditions(at, _OF_FAILURES)
         bounds = self.lanes.cause_bounds[self.lanes.of_run[at]]
         cause = (marks[:, _CAUSE, None] >= bounds[:, :-1]).sum(axis=1)
         self.state.counts[at, cause] += 1
         quick = np.where(
-            marks[:, _QUICK] < met["inspected"], INSPECTED[cause], met["timeout_seconds"]
+            marks[:, _QUICK] < conditions["inspected"],
+            INSPECTED[cause],
+            conditions["timeout_seconds"],
         )
         notice = np.where(SILENT[cause] | (cause == PREEMPTION), 0.0, quick)
-        broken = (HARDWARE[cause] & (marks[:, _BROKEN] < met["repaired"])) | (cause == PREEMPTION)
-        repair = met["repair_seconds"] * np.exp(met["repair_spread"] * marks[:, NORMAL])
+        failed = HARDWARE[cause] & (marks[:, _BROKEN] < conditions["repaired"])
+        broken = failed | (cause == PREEMPTION)
+        repair = conditions["repair_seconds"] * np.exp(
+            conditions["repair_spread"] * marks[:, NORMAL]
+        )
         self.state.roll_back(at)
         now = self.state.now[at]
-        unseen = now + np.where(SILENT[cause], met["silent_seconds"], 0.0)
+        unseen = now + np.where(SILENT[cause], conditions["silent_seconds"], 0.0)
         self.state.corrupt[at] = np.maximum(self.state.corrupt[at], unseen)
         noticed = now + notice
         ready = now.copy()
@@ -187,10 +194,10 @@ class _World:
         if broken.any():
             there, stays = self._replace(at[broken], noticed[broken], repair[broken])
             ready[broken] = there
-            swap[broken] = np.where(stays, met["swap_seconds"][broken], 0.0)
+            swap[broken] = np.where(stays, conditions["swap_seconds"][broken], 0.0)
         self.state.stop(at, noticed, ready, swap + self._restart[at], RESTART)
 
-    def _met(self, at: Ints, names: tuple[str, ...]) -> dict[str, Floats]:
+    def _conditions(self, at: Ints, names: tuple[str, ...]) -> dict[str, Floats]:
         return {name: self.lanes.conditions[name][at] for name in names}
 
     def _of_dropped_lemon(self, at: Ints, mark: Floats) -> Mask:
@@ -252,18 +259,20 @@ class _World:
 
     def _slow_down(self, at: Ints) -> None:
         self._schedule(STRAGGLER, at)
-        met = self._met(at, _OF_STRAGGLERS)
+        conditions = self._conditions(at, _OF_STRAGGLERS)
         state, now = self.state, self.state.now[at]
-        left = (self.lanes.work[at] - state.position[at]) * (1 + met["straggler_slowdown"])
-        remaining = np.minimum(met["straggler_seconds"] - met["notice_seconds"], left)
-        cost = self._restart[at] + met["stall_seconds"] + met["persist_seconds"]
+        left = (self.lanes.work[at] - state.position[at]) * (1 + conditions["straggler_slowdown"])
+        remaining = np.minimum(conditions["straggler_seconds"] - conditions["notice_seconds"], left)
+        cost = self._restart[at] + conditions["stall_seconds"] + conditions["persist_seconds"]
         evicts = np.zeros(at.size, dtype=np.bool_)
         for eviction, part in self._by_eviction(at):
             evicts[part] = eviction.evicts(
-                met["straggler_slowdown"][part], remaining[part], cost[part]
+                conditions["straggler_slowdown"][part], remaining[part], cost[part]
             )
-        evicts &= met["notice_seconds"] < met["straggler_seconds"]
-        until = now + np.where(evicts, met["notice_seconds"], met["straggler_seconds"])
+        evicts &= conditions["notice_seconds"] < conditions["straggler_seconds"]
+        until = now + np.where(
+            evicts, conditions["notice_seconds"], conditions["straggler_seconds"]
+        )
         before = np.where(state.slow[at], self.next[RECOVERED, at], 0.0)
         self._evicting[at] = np.where(until >= before, evicts, self._evicting[at])
         self.next[RECOVERED, at] = np.maximum(before, until)
@@ -291,9 +300,9 @@ class _World:
         self.state.stop(at, now.copy(), ready, self._restart[at], RESTART)
 
     def _maintain(self, at: Ints) -> None:
-        met = self.lanes.conditions
-        self.next[MAINTENANCE, at] += met["maintenance_every_seconds"][at]
-        self.state.stop_planned(at, met["maintenance_seconds"][at], self._restart[at])
+        conditions = self.lanes.conditions
+        self.next[MAINTENANCE, at] += conditions["maintenance_every_seconds"][at]
+        self.state.stop_planned(at, conditions["maintenance_seconds"][at], self._restart[at])
 
     def _by_eviction(self, at: Ints) -> Iterator[tuple[Eviction, Ints]]:
         kinds = [run.policy.eviction for run in self.lanes.runs]

@@ -7,7 +7,7 @@ theirs and not luck's.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -115,14 +115,17 @@ def play_many(
     _check_saves(runs)
     chunks = math.ceil(replicas / CHUNK)
     work = partial(_chunk, tuple(runs), replicas, seed)
-    found = (
-        each(work, range(chunks), "ray") if engine == "ray" else [work(n) for n in range(chunks)]
-    )
-    for part in found:
+    parts = _on_ray(work, chunks) if engine == "ray" else [work(n) for n in range(chunks)]
+    return [joined([part[number] for part in parts]) for number in range(len(runs))]
+
+
+def _on_ray(work: Callable[[int], list[Books]], chunks: int) -> list[list[Books]]:
+    parts = []
+    for part in each(work, range(chunks), "ray"):
         if isinstance(part, ComputeFlowError):
             raise part
-    good = [part for part in found if not isinstance(part, ComputeFlowError)]
-    return [joined([part[number] for part in good]) for number in range(len(runs))]
+        parts.append(part)
+    return parts
 
 
 def _check_saves(runs: Sequence[Run]) -> None:

@@ -7,6 +7,7 @@ from functools import cache
 from typing import Any, ClassVar, Literal
 
 from computeflow import codec
+from computeflow.catalog import Catalog
 from computeflow.catalog.files import packaged_rows, parse_toml
 from computeflow.catalog.rows import Cooling, Row, Tier
 from computeflow.errors import InputError, UnknownNameError
@@ -74,10 +75,10 @@ def tier_inputs(tier: Tier) -> dict[str, Input]:
     return {row.name: row for row in (events, length)}
 
 
-def site_inputs(tier: Tier | None, cooling: Cooling | None) -> dict[str, Input]:
+def site_inputs(tier: str | None, cooling: str | None, catalog: Catalog) -> dict[str, Input]:
     """Inputs that a site's tier and cooling say, in place of the packaged ones."""
-    rows = tier_inputs(tier) if tier is not None else {}
-    return rows | (cooling_inputs(cooling) if cooling is not None else {})
+    rows = tier_inputs(catalog.tiers[tier]) if tier else {}
+    return rows | (cooling_inputs(catalog.coolings[cooling]) if cooling else {})
 
 
 def cooling_conditions(cooling: Cooling) -> dict[str, float]:

@@ -208,12 +208,12 @@ def _run(
         "outages_per_year": events, "outage_seconds": tier.downtime_seconds_per_year / events,
     }  # fmt: skip
     values |= {name: _at(own, at.get(name, 0.5)) for name, own in site.conditions.items()}
-    met = changed(usual_conditions(model), values)
+    conditions = changed(usual_conditions(model), values)
     story, gpus = sites.story, step.layout.gpus
     cluster = usual_cluster(story.accelerator, story.gpus, catalog)
     run = Run(
         label=site.name, gpus=gpus, node_gpus=node_gpus(cluster, gpus),
-        work_seconds=story.tokens / step.job.step_tokens * step.step_seconds, conditions=met,
+        work_seconds=story.tokens / step.job.step_tokens * step.step_seconds, conditions=conditions,
         step=step.ledger,
     )  # fmt: skip
     return replace(run, policy=_policy(site, run))
