@@ -13,10 +13,7 @@ from computeflow.units import format_seconds, format_si, parse
 
 PACKAGE = Path(__file__).parents[1] / "src" / "computeflow"
 SECONDS_AND_JOULES = {3600, 86_400, 604_800, 365 * 86_400, 366 * 86_400, 3.6e6, 3.6e9, 8760}
-ELSEWHERE = (
-    "comparison/", "views/comparisons", "views/elsewhere", "views/site_views", "cli/audit_data",
-    "cli/plan", "cli/searches",
-)  # fmt: skip
+ELSEWHERE = ("comparison/", "views/comparisons", "views/elsewhere", "views/site_views")
 
 
 @pytest.mark.parametrize(
