@@ -106,8 +106,10 @@ def _ranks(ledger: Ledger) -> str:
 
 def _device(found: TracedJob) -> str:
     said = found.ranks[0].device
+    if not found.ranks[0].on_device:
+        return "none: the host computed"
     if found.accelerator is None:
-        return said or "none: the host computed"
+        return said or "not named in the recording (--on names it)"
     return (
         f"{found.accelerator.name} (the driver calls it {said})" if said else found.accelerator.name
     )
