@@ -32,10 +32,10 @@ def cpu_seconds(*commands: tuple[str, ...]) -> list[float]:
     return [min(times) for times in zip(*rounds, strict=True)]
 
 
-def test_showing_a_row_costs_less_than_importing_numpy_twice() -> None:
+def test_showing_a_row_costs_less_than_importing_numpy_three_times() -> None:
     show = ("-m", "computeflow.cli", "catalog", "h100-sxm", "-o")
     numpy, table, data = cpu_seconds(NUMPY, (*show, "table"), (*show, "json"))
-    assert max(table, data) < 2 * numpy
+    assert max(table, data) < 3 * numpy
 
 
 def test_predicting_costs_less_than_importing_numpy_three_times() -> None:
