@@ -13,7 +13,7 @@ from computeflow.catalog import load_catalog
 from computeflow.cli import run
 from computeflow.comparison.claims import CheckedClaim, Outcome, check_claims, load_claims, mfu_path
 from computeflow.comparison.claims.model import CHECKS, Bench, held, part
-from computeflow.comparison.claims.sizing import SIZES, sized
+from computeflow.comparison.claims.sizing import SIZES, check_size
 from computeflow.errors import UnknownNameError
 from computeflow.views.claim_views import claims_page, claims_table, path_table
 
@@ -104,10 +104,10 @@ def test_verdicts_follow_from_the_numbers() -> None:
 
 def test_a_size_whose_flops_fit_its_gpus_and_time_does_not_contradict_itself() -> None:
     claimed = SIZES["70b"]
-    found = sized(BENCH, claimed)
+    found = check_size(BENCH, claimed)
     fitting = replace(claimed, flops=found.numbers["optimal"])
     assert found.verdict == "contradicts itself"
-    assert sized(BENCH, fitting).verdict == "holds"
+    assert check_size(BENCH, fitting).verdict == "holds"
 
 
 def test_a_change_by_scale_is_from_the_smallest_to_the_largest_size() -> None:

@@ -103,21 +103,19 @@ class CompareAnswer(Answer):
         return self.advice.result or best_result(self.comparison)
 
     def to_dict(self) -> dict[str, Any]:
-        data = comparison_data(self.comparison) | {"advice": advice_data(self.advice)}
-        if self.moves:
-            data["moves"] = [codec.encode(move) for move in self.moves]
-        if self.split is not None:
-            data["split"] = split_data(self.split)
-        if self.base is not None:
-            data["hybrid"] = codec.encode(self.base.hybrid)
-        if self.grids is not None:
-            data["grids"] = [codec.encode(grid) for grid in self.grids]
-        if self.best is not None:
-            starts = self.starts or {}
-            data["starts"] = {what: codec.encode(start) for what, start in starts.items()} or {
-                "missing": MISSING
-            }
-        return data
+        starts = codec.encode(self.starts) or {"missing": MISSING}
+        beside = {
+            "moves": codec.encode(self.moves) or None,
+            "split": self.split and split_data(self.split),
+            "hybrid": self.base and codec.encode(self.base.hybrid),
+            "grids": codec.encode(self.grids),
+            "starts": starts if self.best is not None else None,
+        }
+        return (
+            comparison_data(self.comparison)
+            | {"advice": advice_data(self.advice)}
+            | {name: value for name, value in beside.items() if value is not None}
+        )
 
     def tables(self) -> list[Table]:
         compared, best = self.comparison, self.best

@@ -77,17 +77,11 @@ def _try_sizes(
         larger = {}
         for index, candidate in active.items():
             simulation = known[candidate.setting]
-            if simulation is None:
-                continue
-            tried[index].append(
-                SimulatedRun(
-                    gpus=candidate.setting.gpus, plan=candidate.plan, simulation=simulation
-                )
-            )
-            following = _next_size(request, candidate, tried[index], planner)
-            if following is not None:
-                larger[index] = following
-        active = larger
+            if simulation is not None:
+                gpus, plan = candidate.setting.gpus, candidate.plan
+                tried[index].append(SimulatedRun(gpus=gpus, plan=plan, simulation=simulation))
+                larger[index] = _next_size(request, candidate, tried[index], planner)
+        active = {index: one for index, one in larger.items() if one is not None}
     return tried
 
 

@@ -51,18 +51,15 @@ def move(
         raise InputError(f"{size_bytes:g} bytes to move: above zero and finite")
     if line is not None and not 0 < line < math.inf:
         raise InputError(f"a line of {line:g} bytes/s: above zero and finite")
-    lines = (line, line) if line is not None else (LINES[1], LINES[0])
-    hours = (size_bytes / lines[0] / HOUR_SECONDS, size_bytes / lines[1] / HOUR_SECONDS)
-    if source == target:
-        hours = (0.0, 0.0)
-    terms = book.of(source)
-    note = ""
-    usd = 0.0 if source == target else egress_usd(terms, size_bytes) if terms else None
     if source == target:
         note = "the same provider; between regions it takes time and may cost, neither is known"
-    elif usd is None:
-        note = f"the egress price of {source} is not known"
-    elif terms is not None:
+        return Move(source=source, target=target, bytes=size_bytes, usd=0.0, hours=(0.0, 0.0),
+                    note=note)  # fmt: skip
+    slow, fast = LINES if line is None else (line, line)
+    hours = (size_bytes / fast / HOUR_SECONDS, size_bytes / slow / HOUR_SECONDS)
+    usd, note = None, f"the egress price of {source} is not known"
+    terms = book.of(source)
+    if terms is not None and (usd := egress_usd(terms, size_bytes)) is not None:
         note = f"{terms.source} ({terms.as_of})"
     return Move(source=source, target=target, bytes=size_bytes, usd=usd, hours=hours, note=note)
 

@@ -212,19 +212,25 @@ def _network(
     catalog: Catalog, row: Network | None, offer: Offer, assumed_nic: float | None
 ) -> tuple[Shape, str, bool]:
     """By the type's own node, by what the provider says, or assumed."""
-    name = row.node if row is not None else offer.instance
-    node = catalog.nodes.get(name) if name is not None else None
-    devices = (row.devices if row else None) or offer.count
-    rate: float | None = None
-    if node is not None and node.nics and node.nic_bytes_per_second:
-        devices, rate = node.count, node.nics * node.nic_bytes_per_second / node.count
-    elif row is not None and row.gigabits_per_device is not None:
-        rate = row.gigabits_per_device * 1e9 / 8
-    shape = Shape(
-        accelerator=catalog.accelerators[offer.accelerator].name, devices=devices,
-        nic_bytes_per_second=rate or assumed_nic or ASSUMED_NIC,
-    )  # fmt: skip
+    devices, known = _devices_and_rate(catalog, row, offer)
+    rate = known or assumed_nic or ASSUMED_NIC
+    name = catalog.accelerators[offer.accelerator].name
+    shape = Shape(accelerator=name, devices=devices, nic_bytes_per_second=rate)
     if row is not None and not row.joined:
         return shape, "none: such machines are not joined", True
-    gigabits = f"{(shape.nic_bytes_per_second or 0) * 8e-9:,.4g} Gb/s a device"
-    return shape, gigabits if rate else f"not known: {gigabits} assumed", rate is not None
+    gigabits = f"{rate * 8e-9:,.4g} Gb/s a device"
+    return shape, gigabits if known else f"not known: {gigabits} assumed", known is not None
+
+
+def _devices_and_rate(
+    catalog: Catalog, row: Network | None, offer: Offer
+) -> tuple[int, float | None]:
+    """Devices of one machine, and bytes per second of one of them to other machines."""
+    name = offer.instance if row is None else row.node
+    node = catalog.nodes.get(name) if name is not None else None
+    if node is not None and node.nics and node.nic_bytes_per_second:
+        return node.count, node.nics * node.nic_bytes_per_second / node.count
+    if row is None:
+        return offer.count, None
+    gigabits = row.gigabits_per_device
+    return row.devices or offer.count, None if gigabits is None else gigabits * 1e9 / 8

@@ -84,7 +84,7 @@ class Terms(Row):
     egress_tiers: tuple[tuple[float, float], ...] = ()
     """Bytes of a month up to which a price in $ per GB holds; empty: not known."""
     preemptions_per_node_day: float | None = None
-    """As in `Quality`; None: as `living` has it."""
+    """As in `Quality`; None: as `Market` has it."""
 
     def __post_init__(self) -> None:
         super(Terms, self).__post_init__()
@@ -92,23 +92,16 @@ class Terms(Row):
             count = getattr(self, what)
             if count is not None and count < 1:
                 raise InputError(f"{self.name}: {what} = {count}: one or more")
+        bounds = {"pue": (1, 3), "replace_seconds": (1, MAX_WAIT_SECONDS), "replace_spread": (0, 3),
+                  "preemptions_per_node_day": (0, MAX_PREEMPTIONS)}  # fmt: skip
+        for what, (low, high) in bounds.items():
+            value = getattr(self, what)
+            if value is not None and not low <= value <= high:
+                raise InputError(f"{self.name}: {what} = {value:g}: {low:g} to {high:g}")
         ends = [0.0, *(end for end, _ in self.egress_tiers)]
         rising = all(low < high for low, high in pairwise(ends))  # never with nan
         if not rising or not all(0 <= usd < math.inf for _, usd in self.egress_tiers):
             raise InputError("egress_tiers: rising bytes, each with $ per GB from zero up")
-        rate = self.preemptions_per_node_day
-        if rate is not None and not 0 <= rate <= MAX_PREEMPTIONS:
-            raise InputError(f"{self.name}: {rate:g} preemptions per machine and day: 0 to "
-                             f"{MAX_PREEMPTIONS}")  # fmt: skip
-        bounds = (
-            ("pue", 1, 3),
-            ("replace_seconds", 1, MAX_WAIT_SECONDS),
-            ("replace_spread", 0, 3),
-        )
-        for what, low, high in bounds:
-            value = getattr(self, what)
-            if value is not None and not low <= value <= high:
-                raise InputError(f"{self.name}: {what} = {value:g}: {low:g} to {high:g}")
 
     @property
     def quality(self) -> Quality:

@@ -38,8 +38,6 @@ WIRED = 256
 """GPUs from which the network is asked about: on 64, 100 Gb/s a device keep 98 % of the MFU."""
 KEPT = 0.95
 """Of the MFU on the fastest of these networks, that a network must keep to be enough."""
-PUES = (1.1, 1.56)
-"""From direct-liquid halls to Uptime's mean (catalog: cooling direct-liquid, facility average-site)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -143,21 +143,15 @@ def hybrid(
     """
     if not demand_gpus or min(demand_gpus) < 0 or max(demand_gpus) == 0:
         raise InputError("a demand is GPUs by period: zero or more, not all zero")
-    if not (
-        0 < period_seconds < math.inf and 0 < owned_usd < math.inf and 0 < rented_usd < math.inf
-    ):
+    if not all(0 < value < math.inf for value in (period_seconds, owned_usd, rented_usd)):
         raise InputError("a period and prices are above zero and finite")
-    ratio = owned_usd / rented_usd
 
     def bill(owned: int) -> float:
         rented = sum(max(gpus - owned, 0) for gpus in demand_gpus)
         always = usd_of(period_seconds * len(demand_gpus) * owned, owned_usd)
         return always + usd_of(period_seconds * rented, rented_usd)
 
-    levels = sorted({0, *demand_gpus})
-    above = [sum(g >= level for g in demand_gpus) / len(demand_gpus) for level in levels]
-    owned = max((level for level, share in zip(levels, above, strict=True) if share > ratio),
-                default=0) if ratio < 1 else 0  # fmt: skip
+    owned = _base_gpus(demand_gpus, owned_usd / rented_usd)
     used = sum(min(gpus, owned) for gpus in demand_gpus)
     return Hybrid(
         owned_gpus=owned,
@@ -166,3 +160,12 @@ def hybrid(
         all_rented_usd=bill(0),
         owned_utilisation=used / (owned * len(demand_gpus)) if owned else None,
     )
+
+
+def _base_gpus(demand_gpus: Sequence[int], ratio: float) -> int:
+    """The highest level that is needed for more than that share of the time."""
+    levels = {
+        level: sum(gpus >= level for gpus in demand_gpus) / len(demand_gpus)
+        for level in {0, *demand_gpus}
+    }
+    return max((level for level, share in levels.items() if share > ratio), default=0)

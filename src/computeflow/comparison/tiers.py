@@ -6,13 +6,14 @@ outages a tier's yearly downtime is spread over is published nowhere; the range 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from computeflow.catalog import Catalog, Tier
 from computeflow.economics import usd_of
 from computeflow.errors import InputError
 from computeflow.scheduling import Policy, Spares
-from computeflow.simulation import Run, find_failures, simulate_many, usual_conditions
+from computeflow.simulation import Run, Simulation, find_failures, simulate_many, usual_conditions
 from computeflow.simulation.pools import pool_nodes
 from computeflow.simulation.sites import outages, tier_conditions
 from computeflow.units import DAY_SECONDS, HOUR_SECONDS, YEAR_SECONDS
@@ -53,27 +54,29 @@ def tier_worths(
     runs = [_year(job, node_gpus, {"outages_per_year": 0.0})]
     runs += [_year(job, node_gpus, _conditions(tier, end)) for tier, end in cases]
     never, *found = simulate_many(runs, replicas=replicas, seed=seed)
-    whole = never.goodput.mean
-    worths = []
-    for index, tier in enumerate(tiers):
-        ends = found[3 * index : 3 * index + 3]
-        lost = [YEAR_SECONDS * (whole - one.goodput.mean) / whole for one in ends]
-        days = [seconds / DAY_SECONDS for seconds in lost]
-        worths.append(
-            TierWorth(
-                name=tier.name,
-                availability=tier.availability,
-                downtime_hours=tier.downtime_seconds_per_year / HOUR_SECONDS,
-                goodput=ends[0].goodput.mean,
-                lost_days=days[0],
-                low=min(days),
-                high=max(days),
-                usd_per_year=None
-                if usd_per_gpu_hour is None
-                else usd_of(lost[0] * gpus, usd_per_gpu_hour),
-            )
-        )
-    return worths
+    return [
+        _worth(tier, found[3 * index : 3 * index + 3], never.goodput.mean, gpus, usd_per_gpu_hour)
+        for index, tier in enumerate(tiers)
+    ]
+
+
+def _worth(
+    tier: Tier, ends: Sequence[Simulation], whole: float, gpus: int, usd_per_gpu_hour: float | None
+) -> TierWorth:
+    """`ends`: with the usual, the fewest and the most outages; `whole`: goodput without any."""
+    lost = [YEAR_SECONDS * (whole - one.goodput.mean) / whole for one in ends]
+    days = [seconds / DAY_SECONDS for seconds in lost]
+    price = usd_per_gpu_hour
+    return TierWorth(
+        name=tier.name,
+        availability=tier.availability,
+        downtime_hours=tier.downtime_seconds_per_year / HOUR_SECONDS,
+        goodput=ends[0].goodput.mean,
+        lost_days=days[0],
+        low=min(days),
+        high=max(days),
+        usd_per_year=None if price is None else usd_of(lost[0] * gpus, price),
+    )
 
 
 def _conditions(tier: Tier, end: str) -> dict[str, float]:

@@ -26,7 +26,6 @@ from computeflow.errors import InputError
 from computeflow.units import HOUR_SECONDS, YEAR_SECONDS
 
 Hall = Literal["colocation", "own"]
-HALLS: tuple[Hall, ...] = ("colocation", "own")
 MONTH_HOURS = YEAR_SECONDS / HOUR_SECONDS / 12
 TERM_MONTHS = 12
 """Of a contract, paid in full."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import partial
 
 from computeflow.catalog import find_model
 from computeflow.catalog.parameters import count_parameters
@@ -71,7 +72,7 @@ def _parameters(bench: Bench, size: Size) -> float:
     return float(count_parameters(find_model(bench.catalog, size.model)).total)
 
 
-def sized(bench: Bench, size: Size) -> Outcome:
+def check_size(bench: Bench, size: Size) -> Outcome:
     peak = bench.catalog.accelerators["h100-sxm"].dense_flops["bf16"]
     parameters = _parameters(bench, size)
     optimal = _flops(bench, size, CHINCHILLA * parameters)
@@ -107,7 +108,7 @@ def _days(values: list[float]) -> str:
     return low if low == high else f"{low} to {high}"
 
 
-def _costed(bench: Bench, size: Size) -> Outcome:
+def check_cost(bench: Bench, size: Size) -> Outcome:
     """GPU-hours of the actual run at the predicted step, at a contract's rent, as a range of both."""
     prediction = _predicted(bench, size)
     low, high = (end / prediction.step_seconds for end in prediction.step_seconds_range)
@@ -146,44 +147,9 @@ def _rent(bench: Bench) -> Rent:
     return rent
 
 
-@check("size-7b")
-def size_7b(bench: Bench) -> Outcome:
-    return sized(bench, SIZES["7b"])
-
-
-@check("size-70b")
-def size_70b(bench: Bench) -> Outcome:
-    return sized(bench, SIZES["70b"])
-
-
-@check("size-400b")
-def size_400b(bench: Bench) -> Outcome:
-    return sized(bench, SIZES["400b"])
-
-
-@check("size-1t")
-def size_1t(bench: Bench) -> Outcome:
-    return sized(bench, SIZES["1t"])
-
-
-@check("cost-7b")
-def cost_7b(bench: Bench) -> Outcome:
-    return _costed(bench, SIZES["7b"])
-
-
-@check("cost-70b")
-def cost_70b(bench: Bench) -> Outcome:
-    return _costed(bench, SIZES["70b"])
-
-
-@check("cost-400b")
-def cost_400b(bench: Bench) -> Outcome:
-    return _costed(bench, SIZES["400b"])
-
-
-@check("cost-1t")
-def cost_1t(bench: Bench) -> Outcome:
-    return _costed(bench, SIZES["1t"])
+for _name, _size in SIZES.items():
+    check(f"size-{_name}")(partial(check_size, size=_size))
+    check(f"cost-{_name}")(partial(check_cost, size=_size))
 
 
 @check("llama-hours")
