@@ -13,7 +13,7 @@ torch 2.2 to 2.13; NCCL and its kin, and gloo):
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise
@@ -147,14 +147,9 @@ def parse(data: Any, path: Path) -> Dump:
         data = {"version": "1", "entries": data}
     if not isinstance(data, Mapping) or not ({"entries", "pg_config"} & data.keys()):
         raise InputError(f"{path}: no flight-recorder dump: neither entries nor pg_config in it")
-    entries = data.get("entries") or ()
-    if not isinstance(entries, Sequence) or not all(isinstance(e, Mapping) for e in entries):
-        raise InputError(f"{path}: entries is no list of records")
-    if len(entries) > _MOST_ENTRIES:
-        raise InputError(f"{path}: {len(entries):,} entries; at most {_MOST_ENTRIES:,} are read")
     try:
         groups = _groups(data.get("pg_config"))
-        ops = _settled([_op(entry, groups) for entry in entries])
+        ops = _settled([_op(entry, groups) for entry in _entries(data, path)])
         rank, notes = _rank(data, groups, ops, path)
     except (TypeError, ValueError, OverflowError) as error:
         raise InputError(f"{path}: a flight-recorder dump that cannot be read: {error}") from None
@@ -169,6 +164,15 @@ def parse(data: Any, path: Path) -> Dump:
         written=_written(path),
         notes=notes,
     )
+
+
+def _entries(data: Mapping[Any, Any], path: Path) -> Sequence[Mapping[Any, Any]]:
+    entries = data.get("entries") or ()
+    if not isinstance(entries, Sequence) or not all(isinstance(e, Mapping) for e in entries):
+        raise InputError(f"{path}: entries is no list of records")
+    if len(entries) > _MOST_ENTRIES:
+        raise InputError(f"{path}: {len(entries):,} entries; at most {_MOST_ENTRIES:,} are read")
+    return entries
 
 
 def _text(value: Any) -> str:
@@ -229,18 +233,19 @@ def _op(entry: Mapping[Any, Any], groups: Mapping[str, Group]) -> Op:
     sides = _sides(name, group)
     collective = entry.get("collective_seq_id", entry.get("seq_id", 0))
     message = sides is not None or bool(entry.get("is_p2p"))
-    state = entry.get("state")
+    what, source, target = sides or (name, -1 if message else None, None)
     retired = bool(entry.get("retired"))
-    done = state == "completed" or (retired and backend == "gloo")
+    done = entry.get("state") == "completed" or (retired and backend == "gloo")
+    pending: State = "started" if entry.get("state") == "started" else "scheduled"
     return Op(
         record=_whole(entry.get("record_id", entry.get("id", 0))),
         group=group,
         sequence=_whole(entry.get("p2p_seq_id", collective) if message else collective),
-        name=sides[0] if sides else name,
-        state="completed" if done else "started" if state == "started" else "scheduled",
+        name=what,
+        state="completed" if done else pending,
         timed_out=retired and not done,
-        source=sides[1] if sides else -1 if message else None,
-        target=sides[2] if sides else None,
+        source=source,
+        target=target,
         sizes=(_sizes(entry.get("input_sizes")), _sizes(entry.get("output_sizes"))),
         dtypes=(_names(entry.get("input_dtypes")), _names(entry.get("output_dtypes"))),
         created=_seconds(entry.get("time_created_ns")),
@@ -314,18 +319,16 @@ def _settled(ops: Sequence[Op]) -> tuple[Op, ...]:
     """
     ends = {_place(op): op for op in ops if "coalesced" in op.name}
     groups = {key[:2] for key in ends}
-    settled = []
-    for op in sorted(ops, key=lambda op: op.record):
+
+    def settled(op: Op) -> Op:
         key = _place(op)
-        if op.name == "coalesced":
-            continue
-        if key in ends and op is not ends[key]:
-            end = ends[key]
-            op = replace(op, state=end.state, timed_out=end.timed_out, completed=end.completed)
-        elif op.is_message and key[:2] in groups and key not in ends:
-            op = replace(op, state="completed")
-        settled.append(op)
-    return tuple(op for op in settled if op.source != -1)
+        end = ends.get(key)
+        if end is not None:
+            return replace(op, state=end.state, timed_out=end.timed_out, completed=end.completed)
+        return replace(op, state="completed") if op.is_message and key[:2] in groups else op
+
+    kept = sorted((op for op in ops if op.name != "coalesced"), key=lambda op: op.record)
+    return tuple(op for op in map(settled, kept) if op.source != -1)
 
 
 def _kept(ops: Sequence[Op]) -> tuple[Op, ...]:
@@ -384,22 +387,25 @@ def _rank(
     """
     if "rank" in data:
         return _whole(data["rank"]), ()
-    named = _named(path)
-    ends = {op.source if op.name == "send" else op.target for op in ops if op.is_message}
-    common: set[int] | None = None
-    for group in groups.values():
-        if group.ranks:
-            common = set(group.ranks) if common is None else common & set(group.ranks)
-    if len(ends) == 1 and (own := ends.pop()) is not None:
-        common = {own}
-    if common is not None and len(common) == 1:
-        (rank,) = common
-        if named is not None and named != rank:
-            return rank, (f"{path}: the name says rank {named}, the content {rank}",)
-        return rank, ()
+    rank, named = _rank_in_content(groups, ops), _named(path)
+    if rank is not None:
+        agree = named in (None, rank)
+        note = f"{path}: the name says rank {named}, the content {rank}"
+        return rank, () if agree else (note,)
     if named is None:
         raise InputError(f"{path}: the rank is neither in the dump nor in the name of the file")
     return named, ()
+
+
+def _rank_in_content(groups: Mapping[str, Group], ops: Sequence[Op]) -> int | None:
+    own = _only({op.source if op.name == "send" else op.target for op in ops if op.is_message})
+    members = [set(group.ranks) for group in groups.values() if group.ranks]
+    common = set.intersection(*members) if members else set()
+    return _only(common) if own is None else own
+
+
+def _only(ranks: Collection[int | None]) -> int | None:
+    return next(iter(ranks)) if len(ranks) == 1 else None
 
 
 def _named(path: Path) -> int | None:

@@ -19,7 +19,7 @@ Followed to their ends, these waits lead to
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -119,28 +119,33 @@ class _Search:
         return list(rank.front)
 
     def _of_place(self, place: Place) -> list[Node]:
-        members = self.ranks.members(place)
-        where = {number: self.ranks.position(number, place) for number in members}
-        inside = [number for number in members if where[number] == "pending"]
-        self.found |= {(n, "stalled"): self.stalled[n] for n in inside if n in self.stalled}
-        here = [number for number in inside if number not in self.stalled]
+        here = self._here(place)
         if not here or self._disagree(place, here):
             return []
-        absent = [number for number in members if where[number] == "absent"]
-        after: list[Node] = []
-        for number in absent:
-            if self.ranks.is_older(number, place.group):
-                self.older.add(number)
-            else:
-                self.waited_at.setdefault(number, []).append(place)
-                after.append(number)
+        absent = self._at(place, "absent")
+        after = self._wait_for(absent, place)
         for number in here:
             rank = self.ranks.by_number[number]
             record = rank.record(place)
             after += [other for other in rank.front if rank.record(other) < record]
-        if not after and here == inside and not absent:
-            after += self._at_the_front(place, here, members)
+        if not after and not absent and len(here) == len(self._inside(place)):
+            after += self._at_the_front(place, here)
         return after
+
+    def _here(self, place: Place) -> list[int]:
+        """Ranks that wait in it, and not because they are stalled: those are found."""
+        inside = self._inside(place)
+        self.found |= {(n, "stalled"): self.stalled[n] for n in inside if n in self.stalled}
+        return [number for number in inside if number not in self.stalled]
+
+    def _wait_for(self, numbers: Sequence[int], place: Place) -> list[Node]:
+        """Ranks that are missed in it; a dump taken before the others' says nothing."""
+        older = {n for n in numbers if self.ranks.is_older(n, place.group)}
+        self.older |= older
+        missed = [number for number in numbers if number not in older]
+        for number in missed:
+            self.waited_at.setdefault(number, []).append(place)
+        return list(missed)
 
     def _first_stalled(self, number: int) -> Place | None:
         """The first collective that is pending on a rank and that others are through with, if enough
@@ -154,19 +159,18 @@ class _Search:
         ]
         return passed[0] if len(passed) >= _LEAST_LAG else None
 
-    def _at_the_front(self, place: Place, here: list[int], members: Sequence[int]) -> list[Node]:
+    def _at_the_front(self, place: Place, here: list[int]) -> list[Node]:
         """Nothing older is pending on anybody who is here, and nobody is missed."""
+        members = self.ranks.members(place)
         unseen = [number for number in members if number not in self.ranks.by_number]
-        if unseen and all(self.ranks.position(n, place) != "done" for n in members):
+        if unseen and not self._at(place, "done"):
             for number in unseen:
                 self.waited_at.setdefault(number, []).append(place)
             return list(unseen)
-        states = {n: self.ranks.by_number[n].pending[place][0].state for n in here}
-        late = [number for number in here if states[number] == "scheduled"]
-        if late and len(late) < len(here):
-            self.found |= {(number, "not started"): place for number in late}
-        else:
-            self.found |= {(number, "stuck"): place for number in here}
+        late = [n for n in here if self.ranks.by_number[n].pending[place][0].state == "scheduled"]
+        some = 0 < len(late) < len(here)
+        why: Why = "not started" if some else "stuck"
+        self.found |= {(number, why): place for number in (late if some else here)}
         return []
 
     def _disagree(self, place: Place, here: list[int]) -> bool:
@@ -187,47 +191,48 @@ class _Search:
     def close_circles(self) -> None:
         """A circle that nothing leads out of is a deadlock of the ranks on it."""
         for circle in _circles(self.edges):
-            inside = set(circle)
-            leaves = any(other not in inside for node in circle for other in self.edges[node])
-            if len(circle) > 1 and not leaves:
+            if len(circle) > 1 and self._is_closed(circle):
                 places = [node for node in circle if isinstance(node, Place)]
                 ranks = {node for node in circle if isinstance(node, int)}
-                ranks |= (
-                    {n for place in places for n in self._inside(place)} if not ranks else set()
-                )
+                ranks = ranks or {n for place in places for n in self._inside(place)}
                 odd = self._odd(places[:_MOST_PLACES], ranks)
                 why: Why = "deadlock" if len(odd) == len(ranks) else "out of order"
                 self.found |= {(number, why): places[0] for number in odd}
+
+    def _is_closed(self, circle: Sequence[Node]) -> bool:
+        inside = set(circle)
+        return all(inside.issuperset(self.edges[node]) for node in circle)
 
     def _odd(self, places: Sequence[Place], ranks: set[int]) -> list[int]:
         """Of ranks on a circle, those that stand most alone: away from where most members of an
         operation are, or where most are not, or in an order that most do not keep. The fewer share a
         doubt, the more it weighs on each.
         """
-        doubts = dict.fromkeys(ranks, Fraction(0))
-
-        def doubt(some: Sequence[int], others: Sequence[int]) -> None:
-            if not some or not others:
-                return
-            fewer = [some, others] if len(some) == len(others) else [min(some, others, key=len)]
-            alone = [number for part in fewer for number in part]
-            for number in alone:
-                doubts[number] = doubts.get(number, Fraction(0)) + Fraction(1, len(alone))
-
+        doubts: defaultdict[int, Fraction] = defaultdict(Fraction)
+        splits = []
         for place in places:
             inside = self._inside(place)
-            doubt(inside, [n for n in self.ranks.members(place) if n not in inside])
+            splits.append((inside, [n for n in self.ranks.members(place) if n not in inside]))
         for one, other in combinations(places, 2):
             both = set(self._inside(one)) & set(self._inside(other))
-            records = {n: self.ranks.by_number[n].record for n in both}
-            first = [n for n in both if records[n](one) < records[n](other)]
-            doubt(first, [n for n in both if n not in first])
+            first = {n for n in both if self._comes_first(n, one, other)}
+            splits.append((list(first), list(both - first)))
+        for alone in map(_fewer, splits):
+            for number in alone:
+                doubts[number] += Fraction(1, len(alone))
         most = max(doubts[number] for number in ranks)
         return [number for number in ranks if doubts[number] == most]
 
+    def _comes_first(self, number: int, one: Place, other: Place) -> bool:
+        record = self.ranks.by_number[number].record
+        return record(one) < record(other)
+
     def _inside(self, place: Place) -> list[int]:
+        return self._at(place, "pending")
+
+    def _at(self, place: Place, position: str) -> list[int]:
         members = self.ranks.members(place)
-        return [n for n in members if self.ranks.position(n, place) == "pending"]
+        return [n for n in members if self.ranks.position(n, place) == position]
 
     def _where(self, number: int) -> Place:
         """Of the places that wait for a rank, the one with the most ranks in it, then the oldest."""
@@ -240,13 +245,26 @@ class _Search:
         return min(self.waited_at[number], key=order)
 
     def result(self) -> Standstill:
+        ranks = self.ranks.by_number
         timed_out = tuple(
-            sorted(
-                number
-                for number, rank in self.ranks.by_number.items()
-                if any(op.timed_out for op in rank.dump.ops)
-            )
+            sorted(n for n, rank in ranks.items() if any(op.timed_out for op in rank.dump.ops))
         )
+        culprits, in_flight, moving = self._judge()
+        if timed_out and not culprits:
+            culprits, in_flight = in_flight, []
+        elif not timed_out and not self._many_wait_for_few(culprits):
+            culprits, in_flight = [], [*culprits, *in_flight]
+        return Standstill(
+            culprits=tuple(culprits),
+            in_flight=tuple(in_flight),
+            waiting=tuple(sorted(n for n, rank in ranks.items() if rank.pending)),
+            timed_out=timed_out,
+            older=tuple(sorted(self.older)),
+            moving=tuple(sorted(moving)),
+        )
+
+    def _judge(self) -> tuple[list[Culprit], list[Culprit], set[int]]:
+        """Who hangs, who may only be under way, and who had just moved."""
         culprits, in_flight, moving = [], [], set()
         for (number, why), place in sorted(self.found.items(), key=lambda item: item[0]):
             culprit = self._culprit(number, why, place or self._where(number))
@@ -256,18 +274,7 @@ class _Search:
                 moving.add(number)
             else:
                 culprits.append(culprit)
-        if timed_out and not culprits:
-            culprits, in_flight = in_flight, []
-        elif not timed_out and not self._many_wait_for_few(culprits):
-            culprits, in_flight = [], [*culprits, *in_flight]
-        return Standstill(
-            culprits=tuple(culprits),
-            in_flight=tuple(in_flight),
-            waiting=tuple(sorted(n for n, rank in self.ranks.by_number.items() if rank.pending)),
-            timed_out=timed_out,
-            older=tuple(sorted(self.older)),
-            moving=tuple(sorted(moving)),
-        )
+        return culprits, in_flight, moving
 
     def _many_wait_for_few(self, culprits: Sequence[Culprit]) -> bool:
         """Else it is a job at work, seen while some ranks are a collective ahead."""
@@ -295,6 +302,14 @@ class _Search:
         )
 
 
+def _fewer(split: tuple[list[int], list[int]]) -> list[int]:
+    """The smaller part; both where they are as many, none where one is empty."""
+    some, others = split
+    if not some or not others:
+        return []
+    return some + others if len(some) == len(others) else min(some, others, key=len)
+
+
 def _signature(op: Op) -> tuple[object, ...]:
     """What must be equal on all ranks. Of a message, the size that is sent and received."""
     if op.is_message:
@@ -310,8 +325,8 @@ def _elements(shapes: Sequence[Sequence[int]]) -> int:
     return sum(math.prod(shape) for shape in shapes)
 
 
-def _circles(edges: dict[Node, list[Node]]) -> list[list[Node]]:
-    """Strongly connected components (Kosaraju), without recursion."""
+def _by_end(edges: dict[Node, list[Node]]) -> list[Node]:
+    """In the order in which a search in depth leaves them."""
     order: list[Node] = []
     seen: set[Node] = set()
     for start in edges:
@@ -326,13 +341,18 @@ def _circles(edges: dict[Node, list[Node]]) -> list[list[Node]]:
             if (other := edges[node][at]) not in seen:
                 seen.add(other)
                 stack.append((other, 0))
+    return order
+
+
+def _circles(edges: dict[Node, list[Node]]) -> list[list[Node]]:
+    """Strongly connected components (Kosaraju), without recursion."""
     back: dict[Node, list[Node]] = {node: [] for node in edges}
     for node, after in edges.items():
         for other in after:
             back[other].append(node)
     found: list[list[Node]] = []
-    seen = set()
-    for start in reversed(order):
+    seen: set[Node] = set()
+    for start in reversed(_by_end(edges)):
         if start in seen:
             continue
         seen.add(start)

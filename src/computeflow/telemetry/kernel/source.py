@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -166,20 +166,18 @@ def _happenings(folding: Folding, faults: Sequence[Fault]) -> list[Happening]:
 
 
 def _notes(logs: Sequence[Log], faults: Sequence[Fault]) -> tuple[str, ...]:
-    return tuple(_said(logs, faults))
-
-
-def _said(logs: Sequence[Log], faults: Sequence[Fault]) -> Iterator[str]:
     clocks = {clock for log in logs for clock in log.clocks}
-    if "no year" in clocks:
-        yield "dates of syslog have no year: what happened in which year is not known"
-    if "boot" in clocks:
-        yield "times in seconds since boot: when the node booted is not known"
-    if "unix" in clocks:
-        yield "times without a zone are taken as UTC"
-    if any(not log.nodes for log in logs):
-        yield "logs that do not name their node: faults carry the file's name instead"
-    if any(fault.what == "gsp messages held back" for fault in faults):
-        yield "the driver held messages back: counts of Xid 119 and 120 are less than what happened"
-    if not any(fault.fault for fault in faults):
-        yield f"no fault in {sum(log.lines for log in logs):,} lines"
+    kinds = {fault.what for fault in faults}
+    said = (
+        ("no year" in clocks,
+         "dates of syslog have no year: what happened in which year is not known"),
+        ("boot" in clocks, "times in seconds since boot: when the node booted is not known"),
+        ("unix" in clocks, "times without a zone are taken as UTC"),
+        (not all(log.nodes for log in logs),
+         "logs that do not name their node: faults carry the file's name instead"),
+        ("gsp messages held back" in kinds,
+         "the driver held messages back: counts of Xid 119 and 120 are less than what happened"),
+        (not any(fault.fault for fault in faults),
+         f"no fault in {sum(log.lines for log in logs):,} lines"),
+    )  # fmt: skip
+    return tuple(text for holds, text in said if holds)

@@ -56,9 +56,7 @@ def find_steps(snapshot: Snapshot, history: History, kinds: Sequence[Kind]) -> S
 def _annotated(annotations: Sequence[Annotation], history: History) -> Steps | None:
     time = history.events.time
     profiled = [one for one in annotations if _STEP.match(one.name)]
-    names = Counter(one.name for one in annotations if one.name.startswith(_OPTIMIZER))
-    often = names.most_common(1)
-    stepping = [one for one in annotations if often and one.name == often[0][0]]
+    stepping = _often([one for one in annotations if one.name.startswith(_OPTIMIZER)])
     chosen = profiled or stepping
     if not chosen or not (time > 0).all():
         return None
@@ -70,6 +68,12 @@ def _annotated(annotations: Sequence[Annotation], history: History) -> Steps | N
         optimizer=begun[(begun > 0) & (begun < len(time))],
         known_from="annotations of the profiler" if profiled else "annotations of the optimizer",
     )
+
+
+def _often(annotations: Sequence[Annotation]) -> list[Annotation]:
+    """Those of the name that is there most often."""
+    names = Counter(one.name for one in annotations).most_common(1)
+    return [one for one in annotations if one.name == names[0][0]]
 
 
 def _in_optimizer(history: History, kinds: Sequence[Kind]) -> Steps | None:

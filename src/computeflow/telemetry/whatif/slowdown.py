@@ -13,7 +13,7 @@ added by stages is work cut unevenly, what is added by workers is unequal speed 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -103,11 +103,7 @@ def replay(timeline: Timeline) -> Replayed:
     found = measure(timeline, graph)
     ideal = usual(timeline, found.own)
     kinds, stages, replicas = _masks(timeline)
-    scenarios: dict[str, Floats] = {"measured": found.own, "ideal": ideal[:, None, :]}
-    for prefix, masks in (("type", kinds), ("stage", stages), ("replica", replicas)):
-        scenarios |= {f"{prefix} {k}": mixed(found.own, ideal, m) for k, m in masks.items()}
-    for name, by in (("median", ()), ("by stage", ("stage",)), ("by worker", ("stage", "replica"))):
-        scenarios[name] = usual(timeline, found.own, by=by, median=True)[:, None, :]
+    scenarios = _scenarios(timeline, found.own, ideal)
     seconds = step_seconds(timeline, graph, scenarios)
     base = float(seconds["ideal"].mean())
     if not base > 0:
@@ -116,16 +112,14 @@ def replay(timeline: Timeline) -> Replayed:
     by_replica = tuple(float(seconds[f"replica {r}"].mean()) / base for r in replicas)
     workers = _workers(timeline, by_stage, by_replica)
     count = -(-len(workers) * _TOP_PERCENT // 100)
-    chosen = np.zeros_like(stages["0"])
-    for worker in workers[:count]:
-        chosen |= stages[str(worker.stage)] & replicas[str(worker.replica)]
     slow = max(range(len(by_stage)), key=lambda stage: by_stage[stage])
     apart = _apart(timeline, scenarios["by worker"][:, 0])
-    own = np.zeros_like(chosen)
-    for replica, stage in apart:
-        own |= stages[str(stage)] & replicas[str(replica)]
-    parts = {"slowest": chosen, "last": stages[str(len(by_stage) - 1)], "stage": stages[str(slow)],
-             "slow": own}  # fmt: skip
+    parts = {
+        "slowest": _of_workers(timeline, [(w.replica, w.stage) for w in workers[:count]]),
+        "last": stages[str(len(by_stage) - 1)],
+        "stage": stages[str(slow)],
+        "slow": _of_workers(timeline, apart),
+    }
     more = {f"without {n}": mixed(found.own, ideal, ~m) for n, m in parts.items()}
     more |= {f"only {n}": mixed(found.own, ideal, m) for n, m in parts.items()}
     seconds |= step_seconds(timeline, graph, more)
@@ -161,6 +155,24 @@ def replay(timeline: Timeline) -> Replayed:
         slowdown=slowdown,
         seconds={n: seconds[n] for n in ("measured", "median", "by stage", "by worker")},
     )
+
+
+def _scenarios(timeline: Timeline, own: Floats, ideal: Floats) -> dict[str, Floats]:
+    """Durations: as measured, ideal, ideal but for one type, stage or replica, and by medians."""
+    scenarios = {"measured": own, "ideal": ideal[:, None, :]}
+    for prefix, masks in zip(("type", "stage", "replica"), _masks(timeline), strict=True):
+        scenarios |= {f"{prefix} {k}": mixed(own, ideal, m) for k, m in masks.items()}
+    for name, by in (("median", ()), ("by stage", ("stage",)), ("by worker", ("stage", "replica"))):
+        scenarios[name] = usual(timeline, own, by=by, median=True)[:, None, :]
+    return scenarios
+
+
+def _of_workers(timeline: Timeline, workers: Sequence[tuple[int, int]]) -> Floats:
+    """Which operations, by replica, are those of workers named by replica and stage."""
+    chosen = np.zeros((timeline.pattern.stages, timeline.replicas), bool)
+    for replica, stage in workers:
+        chosen[stage, replica] = True
+    return chosen[timeline.pattern.stage]
 
 
 def _masks(timeline: Timeline) -> tuple[dict[str, Floats], dict[str, Floats], dict[str, Floats]]:
@@ -231,15 +243,15 @@ def _correlation(timeline: Timeline, measured: Measured) -> float | None:
     pattern, batch = timeline.pattern, timeline.micro_batch
     if batch is None:
         return None
+    kinds = np.array(pattern.optype)
     pairs: dict[str, list[Floats]] = {FORWARD: [], BACKWARD: []}
     for stage in range(pattern.stages):
         for kind, found in pairs.items():
-            ops = [op for op, k in enumerate(pattern.optype)
-                   if k == kind and pattern.stage[op] == stage]  # fmt: skip
+            ops = np.flatnonzero((kinds == kind) & (pattern.stage == stage))
             order = np.argsort(batch[ops], axis=0, kind="stable")
             values = np.take_along_axis(measured.own[ops], order, axis=0).astype(np.float64)
             found.append((values / np.maximum(values.mean(axis=(0, 1)), 1e-12)).ravel())
-    if any(len(a) != len(b) for a, b in zip(*pairs.values(), strict=True)):
+    if list(map(len, pairs[FORWARD])) != list(map(len, pairs[BACKWARD])):
         return None
     forward, backward = (np.concatenate(values) for values in pairs.values())
     if len(forward) < _LEAST_PAIRS or not (forward.std() > 0 and backward.std() > 0):

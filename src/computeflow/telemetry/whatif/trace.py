@@ -153,13 +153,17 @@ def _csv(path: Path) -> dict[str, Any]:
             raise InputError(f"{path}, line {rows.line_num}: {len(row)} fields of {len(header)}")
         for cell, place in zip(cells, places, strict=True):
             cell.append(row[place])
-    found: dict[str, Any] = {}
-    for name, cell in zip(spelled, cells, strict=True):
-        try:
-            found[name] = np.array(cell) if name == "optype" else np.array(cell or [], float)
-        except ValueError as error:
-            raise InputError(f"{path}: column {spelled[name]}: {error}") from None
-    return found
+    return {
+        ours: _column(cell, ours, f"{path}: column {theirs}")
+        for (ours, theirs), cell in zip(spelled.items(), cells, strict=True)
+    }
+
+
+def _column(cells: list[str], name: str, where: str) -> Any:
+    try:
+        return np.array(cells) if name == "optype" else np.array(cells, float)
+    except ValueError as error:
+        raise InputError(f"{where}: {error}") from None
 
 
 def _timeline(columns: dict[str, Any], path: Path) -> Timeline:
