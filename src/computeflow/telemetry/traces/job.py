@@ -192,11 +192,7 @@ def find_peak(
     if accelerator is None:
         return None, f"a dense peak of {ranks[0].device or 'the device'}: name it with --on"
     kind = _main_type(ranks)
-    precision = TYPES.get(kind, "")
-    if precision == "fp32" and _is_tf32(ranks, accelerator):
-        precision = "tf32"
-    if precision == "fp16" and "fp16" not in accelerator.dense_flops:
-        precision = "bf16"
+    precision = _precision(kind, ranks, accelerator)
     dense = accelerator.dense_flops.get(precision)
     if dense is None:
         return None, f"the catalog's dense peak of {accelerator.name} for {kind or 'no type'}"
@@ -213,6 +209,15 @@ def _main_type(ranks: Sequence[RankMeasured]) -> str:
             if kind or rank.origin.kind == "kineto":
                 types[kind] = types.get(kind, 0.0) + flops
     return max(types, key=lambda name: types[name], default="c10::BFloat16")
+
+
+def _precision(kind: str, ranks: Sequence[RankMeasured], accelerator: Accelerator) -> str:
+    precision = TYPES.get(kind, "")
+    if precision == "fp32" and _is_tf32(ranks, accelerator):
+        return "tf32"
+    if precision == "fp16" and "fp16" not in accelerator.dense_flops:
+        return "bf16"
+    return precision
 
 
 def _is_tf32(ranks: Sequence[RankMeasured], accelerator: Accelerator) -> bool:

@@ -160,6 +160,11 @@ def _clocks(ranks: Sequence[RankMeasured], groups: Sequence[Shared]) -> tuple[In
                     ahead = ranks[place].collectives.end[rows] - base
                     offsets[place] = int(np.median(ahead))
                     known.add(place)
+    return offsets, _spread(ranks, groups, offsets), len(ranks) - len(known)
+
+
+def _spread(ranks: Sequence[RankMeasured], groups: Sequence[Shared], offsets: Ints) -> float:
+    """Seconds between the ends of one collective on its ranks, in the median."""
     spreads = []
     for group in groups:
         ends = [
@@ -167,8 +172,7 @@ def _clocks(ranks: Sequence[RankMeasured], groups: Sequence[Shared]) -> tuple[In
             for place, rows in zip(group.ranks, group.rows, strict=True)
         ]
         spreads.append(np.max(ends, axis=0) - np.min(ends, axis=0))
-    spread = float(np.median(np.concatenate(spreads))) / 1e9 if spreads else 0.0
-    return offsets, spread, len(ranks) - len(known)
+    return float(np.median(np.concatenate(spreads))) / 1e9 if spreads else 0.0
 
 
 def _of_group(

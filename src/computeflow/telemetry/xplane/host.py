@@ -98,6 +98,11 @@ class Host:
         if mark not in (Mark.NONE, Mark.STEP) and times[1] > times[0]:
             self.marks.add(*times, thread, int(mark), self.names[name[:512]])
 
+    def left_out(self) -> list[str]:
+        after = [f"the host's events after {MOST_EVENTS:,}"] if self.events > MOST_EVENTS else []
+        strange = f"{self.strange:,} events of the host without a valid time"
+        return [*after, strange] if self.strange else after
+
     def steps(self) -> tuple[tuple[Step, ...], str]:
         """Of the annotation that takes most time; one for each start; and how they are known."""
         if not self.families:

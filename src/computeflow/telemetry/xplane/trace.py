@@ -96,11 +96,7 @@ def read_devices(path: Path, planes: Iterable[Plane]) -> tuple[list[Trace], list
         found = [_on_host(path, host, number) for number in sorted(host.operations)][:MOST_DEVICES]
     elif host.operations:
         left_out.append("operations that XLA ran on the host, beside devices")
-    if host.events > MOST_EVENTS:
-        left_out.append(f"the host's events after {MOST_EVENTS:,}")
-    if host.strange:
-        left_out.append(f"{host.strange:,} events of the host without a valid time")
-    return found, left_out
+    return found, [*left_out, *host.left_out()]
 
 
 class _Device:
