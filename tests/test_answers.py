@@ -131,9 +131,17 @@ def test_options_that_do_not_go_together_are_refused_by_the_library(
         cf.compare("llama-3.1-8b", **options)
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("compare --repeats=5", "--repeats is now --simulations"),
+        ("simulate --repeats 5", "--repeats is now --simulations"),
+        ("probe --repeats 5", "--repeats is now --passes"),
+        ("probe --calibration x", "--calibration is now --write-calibration"),
+    ],
+)
 def test_an_option_under_its_former_name_is_understood(
-    capsys: pytest.CaptureFixture[str],
+    words: str, said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    command = "compare llama-3.2-1b --tokens 5B --deadline 3d --providers crusoe --repeats=5"
-    assert run(command.split()) == 0
-    assert "--repeats is now --simulations" in capsys.readouterr().err
+    assert run([*words.split(), "--help"]) == 0
+    assert said in capsys.readouterr().err
