@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from computeflow import codec
 from computeflow.answers.answer import Answer
 from computeflow.answers.files import write_text
+from computeflow.answers.inputs import CatalogFiles, File, open_catalog
 from computeflow.answers.periods import parse_period
-from computeflow.answers.requests import CatalogFiles, File, open_catalog
 from computeflow.auditing import AuditReport, AuditRequest
 from computeflow.auditing import audit as audit_run
 from computeflow.auditing.baselines import baseline_path, keep_baseline

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from computeflow import codec
 from computeflow.answers.answer import Answer
-from computeflow.answers.requests import (
+from computeflow.answers.inputs import (
     CatalogFiles,
     Quantity,
     given_options,

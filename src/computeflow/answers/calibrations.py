@@ -9,7 +9,7 @@ from typing import Any
 from computeflow import codec
 from computeflow.answers.answer import Answer
 from computeflow.answers.files import write_text
-from computeflow.answers.requests import CatalogFiles, File, open_catalog, this_day
+from computeflow.answers.inputs import CatalogFiles, File, open_catalog, this_day
 from computeflow.catalog.files import read_text
 from computeflow.prediction import load_parameters
 from computeflow.prediction.calibration.calibrate import calibrate as calibrate_site

@@ -9,7 +9,7 @@ from typing import Any
 
 from computeflow.answers.answer import Answer
 from computeflow.answers.files import write_new
-from computeflow.answers.requests import CatalogFiles, File, open_catalog
+from computeflow.answers.inputs import CatalogFiles, File, open_catalog
 from computeflow.catalog import Catalog, Offer, Row, find_model
 from computeflow.catalog.loading import read_text, user_folder
 from computeflow.catalog.lookup import (

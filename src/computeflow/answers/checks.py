@@ -6,18 +6,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from computeflow.answers.answer import Answer
+from computeflow.answers.inputs import CatalogFiles, File, Quantity, open_catalog, read_quantity
 from computeflow.answers.predictions import prediction_data
-from computeflow.answers.requests import (
-    CatalogFiles,
-    File,
-    Quantity,
-    Request,
-    choose_cluster,
-    open_catalog,
-    read_quantity,
-    read_request,
-    reading_data,
-)
+from computeflow.answers.requests import Request, choose_cluster, read_request, reading_data
 from computeflow.planning.exports.model import Reading, Setup
 from computeflow.planning.exports.terms import FrameworkTerms
 from computeflow.planning.review import Review, review

@@ -10,7 +10,7 @@ from typing import Any
 from computeflow import codec
 from computeflow.answers.answer import Answer
 from computeflow.answers.files import check_target, write_text
-from computeflow.answers.requests import CatalogFiles, File, open_catalog
+from computeflow.answers.inputs import CatalogFiles, File, open_catalog
 from computeflow.comparison.claims import CheckedClaim, PathStep, check_claims, mfu_path
 from computeflow.errors import InputError
 from computeflow.views import claim_views as views

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 from computeflow import codec
 from computeflow.answers.answer import Answer
 from computeflow.answers.comparison_data import advice_data, comparison_data, split_data
-from computeflow.answers.requests import (
+from computeflow.answers.inputs import (
     CatalogFiles,
     File,
     Quantity,

@@ -8,7 +8,7 @@ from typing import Any
 
 from computeflow import codec
 from computeflow.answers.answer import Answer
-from computeflow.answers.requests import File
+from computeflow.answers.inputs import File
 from computeflow.catalog.files import read_text
 from computeflow.errors import InputError
 from computeflow.ledger import Gap, Ledger, gaps, ledger_from_data, ledger_to_data

@@ -10,14 +10,8 @@ import numpy as np
 
 from computeflow.answers.answer import Answer
 from computeflow.answers.files import write_folder
-from computeflow.answers.requests import (
-    CatalogFiles,
-    File,
-    JobOnLayoutOptions,
-    choose_cluster,
-    open_catalog,
-    read_request,
-)
+from computeflow.answers.inputs import CatalogFiles, File, open_catalog
+from computeflow.answers.requests import JobOnLayoutOptions, choose_cluster, read_request
 from computeflow.cluster import Cluster, resized
 from computeflow.cluster.placement import TIERS, Placement, Wiring
 from computeflow.cluster.topology.hostlist import expand

@@ -11,17 +11,13 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from computeflow.answers.answer import Answer
 from computeflow.answers.files import write_folder
+from computeflow.answers.inputs import CatalogFiles, File, Quantity, open_catalog, read_quantity
 from computeflow.answers.predictions import prediction_data
 from computeflow.answers.requests import (
-    CatalogFiles,
-    File,
     JobOptions,
-    Quantity,
     Request,
     choose_cluster,
     job_title,
-    open_catalog,
-    read_quantity,
     read_request,
     reading_data,
 )

@@ -7,13 +7,11 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Unpack
 
 from computeflow.answers.answer import Answer
+from computeflow.answers.inputs import CatalogFiles, File, open_catalog
 from computeflow.answers.requests import (
-    CatalogFiles,
-    File,
     JobOnLayoutOptions,
     Request,
     choose_cluster,
-    open_catalog,
     read_calibration,
     read_request,
     reading_data,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from computeflow import codec
 from computeflow.answers.answer import Answer
 from computeflow.answers.files import write_text
-from computeflow.answers.requests import (
+from computeflow.answers.inputs import (
     CatalogFiles,
     File,
     Quantity,

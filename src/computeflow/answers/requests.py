@@ -6,31 +6,23 @@ what the caller gives goes before it.
 
 from __future__ import annotations
 
-import datetime
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict, overload
+from typing import TYPE_CHECKING, Any, TypedDict
 
-from computeflow.catalog import Catalog, find_model, load_catalog
+from computeflow.answers.inputs import File
+from computeflow.catalog import Catalog, find_model
 from computeflow.catalog.files import read_text
 from computeflow.cluster import Cluster, find_cluster
 from computeflow.errors import InputError, UnknownNameError
 from computeflow.prediction.stack import Stack, find_stack
-from computeflow.units import parse
 from computeflow.workload import Job, Layout
 from computeflow.workload.layout import Offload, Recompute, Ring, Schedule, Sharding, Training
 
 if TYPE_CHECKING:
     from computeflow.planning.exports.model import Reading
     from computeflow.prediction.calibration import Calibration
-
-File = str | PathLike[str]
-CatalogFiles = Catalog | Sequence[File]
-"""Rows of the caller's own over the packaged ones, or a catalog that is loaded already."""
-Quantity = float | str
-"""A number in SI units, or a text with its unit: 2e12 or "2T", 3600 or "1h"."""
 
 
 class JobOptions(TypedDict, total=False):
@@ -91,10 +83,6 @@ class Request:
         return job_title(self.job, self.cluster)
 
 
-def open_catalog(catalog: CatalogFiles) -> Catalog:
-    return catalog if isinstance(catalog, Catalog) else load_catalog([Path(p) for p in catalog])
-
-
 def choose_cluster(on: str, storage: str | None, catalog: Catalog) -> Cluster:
     cluster = find_cluster(on, catalog)
     return replace(cluster, storage=catalog.storage[storage]) if storage else cluster
@@ -152,34 +140,6 @@ def read_calibration(calibration: File | None, catalog: Catalog) -> Calibration 
     from computeflow.prediction.calibration.file import load_calibration
 
     return load_calibration(Path(calibration), catalog)
-
-
-@overload
-def read_quantity(value: Quantity, quantity: str) -> float: ...
-
-
-@overload
-def read_quantity(value: Quantity | None, quantity: str) -> float | None: ...
-
-
-def read_quantity(value: Quantity | None, quantity: str) -> float | None:
-    if isinstance(value, str):
-        return parse(value, quantity)
-    return None if value is None else float(value)
-
-
-def given_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Those that ask for something."""
-    return {
-        name: value
-        for name, value in options.items()
-        if value is not None and value is not False and value != ()
-    }
-
-
-def this_day(today: datetime.date | None = None) -> datetime.date:
-    """The day that was given, else the present one."""
-    return today or datetime.datetime.now(tz=datetime.UTC).date()
 
 
 def reading_data(reading: Reading) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any, TypedDict
 
 from computeflow import codec
 from computeflow.answers.answer import Answer
-from computeflow.answers.requests import Quantity, read_quantity
+from computeflow.answers.inputs import Quantity, read_quantity
 from computeflow.catalog import Catalog, Model
 from computeflow.comparison.offers import choose_offers
 from computeflow.comparison.serving import (

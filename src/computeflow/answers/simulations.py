@@ -8,16 +8,12 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from computeflow import codec
 from computeflow.answers.answer import Answer
+from computeflow.answers.inputs import CatalogFiles, File, Quantity, open_catalog, read_quantity
 from computeflow.answers.requests import (
-    CatalogFiles,
-    File,
     JobOnLayoutOptions,
-    Quantity,
     Request,
     choose_cluster,
-    open_catalog,
     read_calibration,
-    read_quantity,
     read_request,
 )
 from computeflow.engines import Engine

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from computeflow import codec
 from computeflow.answers.answer import Answer
 from computeflow.answers.files import write_text
-from computeflow.answers.requests import CatalogFiles, File, open_catalog
+from computeflow.answers.inputs import CatalogFiles, File, open_catalog
 from computeflow.catalog.files import read_text
 from computeflow.simulation.sites import load_sites
 from computeflow.simulation.two_sites import Comparison, compare_sites

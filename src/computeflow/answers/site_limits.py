@@ -9,13 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from computeflow import codec
 from computeflow.answers.answer import Answer
-from computeflow.answers.requests import (
-    CatalogFiles,
-    Quantity,
-    open_catalog,
-    read_quantity,
-    this_day,
-)
+from computeflow.answers.inputs import CatalogFiles, Quantity, open_catalog, read_quantity, this_day
 from computeflow.comparison.machines import machine_of, rack_rows
 from computeflow.comparison.rents import age_text, find_rents
 from computeflow.comparison.site_limits import Deployment, Site, deploy

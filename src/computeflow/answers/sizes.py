@@ -9,13 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from computeflow import codec
 from computeflow.answers.answer import Answer
-from computeflow.answers.requests import (
-    CatalogFiles,
-    Quantity,
-    open_catalog,
-    read_quantity,
-    this_day,
-)
+from computeflow.answers.inputs import CatalogFiles, Quantity, open_catalog, read_quantity, this_day
 from computeflow.catalog import find_model
 from computeflow.comparison.planner import usual_job
 from computeflow.comparison.sizes import COUNTS, DEVICES, Size

@@ -10,7 +10,7 @@ from typing import Any
 from computeflow import codec
 from computeflow.answers.answer import Answer
 from computeflow.answers.files import write_new
-from computeflow.answers.requests import CatalogFiles, File, open_catalog
+from computeflow.answers.inputs import CatalogFiles, File, open_catalog
 from computeflow.catalog.files import read_text
 from computeflow.cluster.topology import (
     Problem,

@@ -10,7 +10,8 @@ from typing import Any
 from computeflow import codec
 from computeflow.answers.answer import Answer
 from computeflow.answers.files import write_text
-from computeflow.answers.requests import CatalogFiles, File, open_catalog, read_calibration
+from computeflow.answers.inputs import CatalogFiles, File, open_catalog
+from computeflow.answers.requests import read_calibration
 from computeflow.catalog.files import read_text
 from computeflow.errors import InputError
 from computeflow.prediction import load_parameters

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from computeflow.auditing.request import AuditRequest
@@ -68,11 +68,13 @@ def read_recordings(
         left_out = []
     elif not observed:
         raise InputError("; ".join(left_out))
+    diagnoses = [diagnose_source(each) for each in observed]
+    noted = [
+        replace(each, notes=(*each.notes, *found.notes))
+        for each, found in zip(observed, diagnoses, strict=True)
+    ]
     return Recordings(
-        traces=traces,
-        observed=tuple(observed),
-        diagnoses=tuple(diagnose_source(each) for each in observed),
-        left_out=tuple(left_out),
+        traces=traces, observed=tuple(noted), diagnoses=tuple(diagnoses), left_out=tuple(left_out)
     )
 
 

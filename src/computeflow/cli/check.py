@@ -5,7 +5,8 @@ from __future__ import annotations
 import click
 
 from computeflow.cli.command import AnswerCommand, option
-from computeflow.cli.options import CATALOG, CLUSTER, FORMAT
+from computeflow.cli.job_options import CLUSTER, FORMAT
+from computeflow.cli.options import CATALOG
 from computeflow.cli.types import COUNT, FILE, USD
 
 OPTIONS = [

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from computeflow.cli.command import AnswerCommand, choice, option
-from computeflow.cli.options import CATALOG, CLUSTER, FROM, JOB, LAYOUT, MODEL, SEED, STACK
+from computeflow.cli.job_options import CLUSTER, FROM, JOB, LAYOUT
+from computeflow.cli.options import CATALOG, MODEL, SEED, STACK
 from computeflow.cli.types import FILE
 
 OPTIONS = [

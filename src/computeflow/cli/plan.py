@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from computeflow.cli.command import AnswerCommand, choice, flag, option
-from computeflow.cli.options import CATALOG, CLUSTER, FROM, JOB, MODEL, STACK
+from computeflow.cli.job_options import CLUSTER, FROM, JOB
+from computeflow.cli.options import CATALOG, MODEL, STACK
 from computeflow.cli.types import (
     COUNTS,
     DURATION,

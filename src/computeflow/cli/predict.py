@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from computeflow.cli.command import AnswerCommand
-from computeflow.cli.options import CALIBRATION, CATALOG, CLUSTER, FROM, JOB, LAYOUT, MODEL, STACK
+from computeflow.cli.job_options import CLUSTER, FROM, JOB, LAYOUT
+from computeflow.cli.options import CALIBRATION, CATALOG, MODEL, STACK
 
 predict = AnswerCommand(
     "predict", "predictions:predict",

@@ -3,17 +3,8 @@
 from __future__ import annotations
 
 from computeflow.cli.command import AnswerCommand, choice, flag, option
-from computeflow.cli.options import (
-    CALIBRATION,
-    CATALOG,
-    CLUSTER,
-    FROM,
-    JOB,
-    LAYOUT,
-    MODEL,
-    SEED,
-    STACK,
-)  # fmt: skip
+from computeflow.cli.job_options import CLUSTER, FROM, JOB, LAYOUT
+from computeflow.cli.options import CALIBRATION, CATALOG, MODEL, SEED, STACK
 from computeflow.cli.types import COUNT, DURATION, PAIR, TOKENS, USD
 from computeflow.engines import ENGINES
 from computeflow.scheduling.eviction import RULES
