@@ -22,7 +22,7 @@ GOOD_NETWORK = 12.5e9
 class Advice:
     workload: str
     result: Result | None
-    """None: nothing meets the ask."""
+    """None: nothing meets the request."""
     cost: TermCost | None
     """On the term that the reason speaks of."""
     commodity: bool
@@ -58,7 +58,7 @@ def is_networked(result: Result) -> bool:
 
 
 def usable(result: Result, workload: str) -> list[TermCost]:
-    """Terms that such work may run on, and that meet the ask."""
+    """Terms that such work may run on, and that meet the request."""
     meeting = [cost for cost in result.costs if cost.meets]
     if workload == "exploration":
         return meeting

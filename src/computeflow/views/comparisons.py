@@ -57,8 +57,8 @@ def summary_table(found: Comparison) -> Table:
          + (f", {usd_text(request.budget_usd)} at most" if request.budget_usd is not None else "")
          + (", with bringing the data" if request.moves else "")),
         ("offers", f"{len(found.results):,} run the job, {len(found.meeting):,} of them as asked, "
-         f"{len(found.sure):,} on some term also if steps are as slow as the range of the "
-         f"prediction; {len(found.refused):,} do not run it; {found.searches:,} plans searched"),
+         f"{len(found.sure):,} still at the slow end of the predicted range; "
+         f"{len(found.refused):,} do not run it; {found.searches:,} plans searched"),
     ]  # fmt: skip
     if found.meeting:
         rows.append(("cheapest", _words(found.meeting[0])))
