@@ -69,20 +69,28 @@ def _try_sizes(
     """
     tried: list[list[SimulatedRun]] = [[] for _ in first]
     known: dict[Setting, Simulation | None] = {}
-    active = {index: candidate for index, candidate in enumerate(first)
-              if not spot or any(p.term == "spot" for p in candidate.offering.prices)}  # fmt: skip
+    active = {n: one for n, one in enumerate(first) if not spot or one.offering.sells("spot")}
     while active:
         new = [candidate for candidate in active.values() if candidate.setting not in known]
         known |= _simulate(request, new, catalog, spot=spot)
-        larger = {}
-        for index, candidate in active.items():
-            simulation = known[candidate.setting]
-            if simulation is not None:
-                gpus, plan = candidate.setting.gpus, candidate.plan
-                tried[index].append(SimulatedRun(gpus=gpus, plan=plan, simulation=simulation))
-                larger[index] = _next_size(request, candidate, tried[index], planner)
-        active = {index: one for index, one in larger.items() if one is not None}
+        larger = {
+            index: _keep_run(request, candidate, known[candidate.setting], tried[index], planner)
+            for index, candidate in active.items()
+        }
+        active = {index: candidate for index, candidate in larger.items() if candidate is not None}
     return tried
+
+
+def _keep_run(
+    request: Request, candidate: Candidate, simulation: Simulation | None,
+    tried: list[SimulatedRun], planner: Planner,
+) -> Candidate | None:  # fmt: skip
+    """Add the run to those that were tried; the next size, where one may pay."""
+    if simulation is None:
+        return None
+    gpus, plan = candidate.setting.gpus, candidate.plan
+    tried.append(SimulatedRun(gpus=gpus, plan=plan, simulation=simulation))
+    return _next_size(request, candidate, tried, planner)
 
 
 def _next_size(

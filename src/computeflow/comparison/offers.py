@@ -70,6 +70,9 @@ class Offering:
             return self.devices
         return None if self.terms is None else self.terms.most_gpus
 
+    def sells(self, term: str) -> bool:
+        return any(price.term == term for price in self.prices)
+
     @property
     def quality(self) -> Quality:
         return Quality() if self.terms is None else self.terms.quality

@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from fnmatch import fnmatchcase
 from functools import cache
@@ -98,14 +98,19 @@ class Terms(Row):
             value = getattr(self, what)
             if value is not None and not low <= value <= high:
                 raise InputError(f"{self.name}: {what} = {value:g}: {low:g} to {high:g}")
-        ends = [0.0, *(end for end, _ in self.egress_tiers)]
-        rising = all(low < high for low, high in pairwise(ends))  # never with nan
-        if not rising or not all(0 <= usd < math.inf for _, usd in self.egress_tiers):
+        if not _are_tiers(self.egress_tiers):
             raise InputError("egress_tiers: rising bytes, each with $ per GB from zero up")
 
     @property
     def quality(self) -> Quality:
         return Quality(**{each.name: getattr(self, each.name) for each in fields(Quality)})
+
+
+def _are_tiers(tiers: Sequence[tuple[float, float]]) -> bool:
+    """Never with nan."""
+    ends = [0.0, *(end for end, _ in tiers)]
+    rising = all(low < high for low, high in pairwise(ends))
+    return rising and all(0 <= usd < math.inf for _, usd in tiers)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

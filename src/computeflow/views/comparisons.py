@@ -220,15 +220,15 @@ def detail_table(result: Result) -> Table:
         ("goodput", format_share(result.simulation.goodput.p50)),
         ("spare machines", f"{result.simulation.run.policy.spares.nodes}"),
         ("saves", f"every {format_seconds(result.simulation.interval_seconds)} of work"),
-        ("country", offering.country or "not known"),
+        ("country", _known(offering.country)),
         ("orchestration", offering.orchestration),
-        ("site", f"{quality.tier or 'tier not known'}, cooling {quality.cooling or 'not known'}, "
-         f"storage {quality.storage or 'not known'}"),
+        ("site", f"{quality.tier or 'tier not known'}, cooling {_known(quality.cooling)}, "
+         f"storage {_known(quality.storage)}"),
         ("failures", f"of {quality.failures}" if quality.failures else "of llama-3: not known here"),
         ("largest cluster", "not known" if most is None else f"{most:,} GPUs"
          + (f" ({offering.limit})" if offering.limit else "")),
-        ("support", (terms.support if terms else "") or "not known"),
-        ("lead time", (terms.lead if terms else "") or "not known"),
+        ("support", _known(terms.support if terms else None)),
+        ("lead time", _known(terms.lead if terms else None)),
         ("another machine", _replacement_words(offering)),
         ("availability", "yours" if offering.own else "not known: ask the provider"),
         ("energy", "; ".join(result.meter.notes) or "device, host, PUE and grid are known"),
@@ -240,6 +240,10 @@ def detail_table(result: Result) -> Table:
         columns=columns("what", "is", wrap="is"),
         rows=tuple(rows),
     )
+
+
+def _known(text: str | None) -> str:
+    return text or "not known"
 
 
 def _replacement_words(offering: Offering) -> str:
@@ -288,7 +292,7 @@ def refused_table(found: Comparison, top: int = 6) -> Table:
 
 def front_figure(found: Comparison) -> Figure:
     """Days and dollars of every offer on its best term; those that none beats are named."""
-    front = [result for result in found.front if result.best is not None]
+    front = found.front
     rest = [result for result in found.results if result.best is not None and result not in front]
     points = [_point(result) for result in [*front, *rest]]
     layout = base_layout(1, 400)
