@@ -54,7 +54,7 @@ class BuildAnswer(Answer):
     """Whether tables have every input with its source."""
 
     def to_dict(self) -> dict[str, Any]:
-        return {"schema": "computeflow.build/1", **decision_data(self.decision)}
+        return {"schema": "computeflow.build/1", **_decision_data(self.decision)}
 
     def tables(self) -> list[Table]:
         one = self.decision
@@ -79,7 +79,7 @@ class BuildsAnswer(Answer):
     def to_dict(self) -> dict[str, Any]:
         return {
             "schema": "computeflow.builds/1",
-            "jobs": {name: decision_data(one) for name, one in self.decisions.items()},
+            "jobs": {name: _decision_data(one) for name, one in self.decisions.items()},
             "rules": codec.encode(self.rules),
             "published": [
                 codec.encode(one) | {"agrees": one.agrees, "off": one.off} for one in self.published
@@ -166,7 +166,7 @@ def read_settings(settings: Settings) -> dict[str, float]:
     return read
 
 
-def decision_data(decision: Decision) -> dict[str, Any]:
+def _decision_data(decision: Decision) -> dict[str, Any]:
     """Field for field, but for the run's ledger, which is given by its dollars."""
     need = decision.need
     return {

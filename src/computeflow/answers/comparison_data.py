@@ -31,7 +31,7 @@ def comparison_data(found: Comparison) -> dict[str, Any]:
         "searches": found.searches,
         "meeting": len(found.meeting),
         "meeting_over_the_range": len(found.sure),
-        "results": [result_data(result) for result in found.results],
+        "results": [_result_data(result) for result in found.results],
         "cheapest_over_the_range": None
         if found.safest is None
         else {
@@ -44,7 +44,7 @@ def comparison_data(found: Comparison) -> dict[str, Any]:
     }
 
 
-def result_data(result: Result) -> dict[str, Any]:
+def _result_data(result: Result) -> dict[str, Any]:
     offering, found = result.offering, result.plan.prediction
     ledger, energy, terms = found.ledger, result.meter.energy, offering.terms
     p50, p90 = result.seconds

@@ -100,7 +100,7 @@ class CompareAnswer(Answer):
     @property
     def best(self) -> Result | None:
         """What is advised, else the cheapest that meets the request, else the nearest."""
-        return self.advice.result or best_result(self.comparison)
+        return self.advice.result or _best_result(self.comparison)
 
     def to_dict(self) -> dict[str, Any]:
         starts = codec.encode(self.starts) or {"missing": MISSING}
@@ -183,7 +183,7 @@ def compare(
     return _answer(compared, workload, facts, options)
 
 
-def best_result(compared: Comparison) -> Result | None:
+def _best_result(compared: Comparison) -> Result | None:
     return compared.meeting[0] if compared.meeting else compared.nearest
 
 
@@ -257,7 +257,7 @@ def _answer(
 ) -> CompareAnswer:
     """With what was asked for beside the comparison."""
     advice = advise(compared, workload)
-    best = advice.result or best_result(compared)
+    best = advice.result or _best_result(compared)
     runs, demand = options.get("runs"), options.get("demand", ())
     joules = None if best is None else best.meter.energy.joules
     allowed = grids_in(facts, options.get("countries", ()))

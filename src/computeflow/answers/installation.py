@@ -67,7 +67,7 @@ class DoctorAnswer(Answer):
 
 def examine() -> DoctorAnswer:
     """Look at the installation, the user's catalog files and the machine."""
-    return DoctorAnswer(checks=tuple(check for look in EXAMINATIONS for check in look()))
+    return DoctorAnswer(checks=tuple(check for look in _EXAMINATIONS for check in look()))
 
 
 def _python() -> Iterator[Check]:
@@ -172,6 +172,6 @@ def _printed(command: str, *arguments: str) -> str:
     return done.stdout.strip() if done.returncode == 0 else ""
 
 
-EXAMINATIONS: tuple[Callable[[], Iterator[Check]], ...] = (
+_EXAMINATIONS: tuple[Callable[[], Iterator[Check]], ...] = (
     _python, _catalog, _optional, _driver, _data,
 )  # fmt: skip

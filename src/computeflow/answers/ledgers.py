@@ -43,12 +43,12 @@ def show_ledger(
     file: File, *, expect: File | None = None, work_ratio: float | None = None
 ) -> LedgerAnswer:
     """Read a ledger file, and compare it with another where one is given."""
-    ledger = read_ledger(Path(file))
+    ledger = _read_ledger(Path(file))
     if expect is None:
         if work_ratio is not None:
             raise InputError("--work-ratio goes with --expect")
         return LedgerAnswer(ledger=ledger)
-    expected = read_ledger(Path(expect))
+    expected = _read_ledger(Path(expect))
     return LedgerAnswer(
         ledger=ledger,
         expected=expected,
@@ -57,5 +57,5 @@ def show_ledger(
     )
 
 
-def read_ledger(path: Path) -> Ledger:
+def _read_ledger(path: Path) -> Ledger:
     return ledger_from_data(codec.from_json(read_text(path), str(path)), str(path))

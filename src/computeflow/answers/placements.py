@@ -32,7 +32,7 @@ from computeflow.prediction.stack import usual_stack
 from computeflow.views.placements import placement_table
 from computeflow.views.tables import Table
 
-FILES = {
+_FILES = {
     "hostfile": launch.hostfile,
     "rankfile": launch.rankfile,
     "slurm_hostfile": launch.slurm_hostfile,
@@ -121,5 +121,5 @@ def _allocation(wiring: Wiring, text: str | None) -> np.ndarray[Any, np.dtype[np
 
 
 def _write(folder: Path, placement: Placement, wiring: Wiring) -> tuple[str, ...]:
-    write_folder(folder, {name: text(placement, wiring) for name, text in FILES.items()})
-    return tuple(str(folder / name) for name in FILES)
+    write_folder(folder, {name: text(placement, wiring) for name, text in _FILES.items()})
+    return tuple(str(folder / name) for name in _FILES)

@@ -100,7 +100,7 @@ class PlanAnswer(Answer):
         count = self.plans.count
         data = {
             "schema": "computeflow.plan/1",
-            "plans": [plan_data(plan, self.goals) for plan in self.plans.plans],
+            "plans": [_plan_data(plan, self.goals) for plan in self.plans.plans],
             "enumerated": count.enumerated,
             "pruned": count.pruned,
             "evaluated": count.evaluated,
@@ -164,7 +164,7 @@ class FrontAnswer(Answer):
         return {
             "schema": "computeflow.front/1",
             "front": [
-                {"gpus": option.size, **plan_data(option.plan, option.goals)}
+                {"gpus": option.size, **_plan_data(option.plan, option.goals)}
                 for option in self.options
                 if option.plan is not None
             ],
@@ -201,7 +201,7 @@ class BatchesAnswer(Answer):
                 {
                     "global_batch": option.size,
                     "tokens": option.goals.tokens,
-                    **plan_data(option.plan, option.goals),
+                    **_plan_data(option.plan, option.goals),
                 }
                 for option in self.options
                 if option.plan is not None
@@ -231,7 +231,7 @@ class PoolsAnswer(Answer):
         mixed = self.pools.mixed
         return {
             "schema": "computeflow.pools/1",
-            "alone": [None if p is None else plan_data(p, self.goals) for p in self.pools.alone],
+            "alone": [None if p is None else _plan_data(p, self.goals) for p in self.pools.alone],
             "mixed": None
             if mixed is None
             else {
@@ -387,7 +387,7 @@ def _totals(found: Plan, goals: Goals) -> tuple[float | None, float | None, floa
     return totals.days, totals.usd, totals.megawatt_hours
 
 
-def plan_data(found: Plan, goals: Goals) -> dict[str, Any]:
+def _plan_data(found: Plan, goals: Goals) -> dict[str, Any]:
     days, usd, megawatt_hours = _totals(found, goals)
     return {
         **prediction_data(found.prediction),

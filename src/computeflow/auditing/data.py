@@ -18,12 +18,12 @@ SCHEMA = "computeflow.audit/1"
 
 
 def report_data(report: AuditReport) -> dict[str, Any]:
-    data = recordings_data(report.recordings)
+    data = _recordings_data(report.recordings)
     compared, traces = report.compared, report.traces
     if compared is not None:
         data["gaps"] = [codec.encode(line) for line in compared.lines]
         if compared.other is not None:
-            data["against"] = recordings_data(compared.other)
+            data["against"] = _recordings_data(compared.other)
     if report.baseline_note:
         data["notes"].append(report.baseline_note)
     if report.blame is not None:
@@ -43,7 +43,7 @@ def report_data(report: AuditReport) -> dict[str, Any]:
     return data
 
 
-def recordings_data(recordings: Recordings) -> dict[str, Any]:
+def _recordings_data(recordings: Recordings) -> dict[str, Any]:
     """What was read, without what is made of it."""
     traces = recordings.traces
     data = _sources_data(recordings) if traces is None else _traces_data(traces)
@@ -139,13 +139,13 @@ def _findings(report: AuditReport) -> list[dict[str, Any]]:
     if traces is not None and diagnosis is not None:
         kind = traces.kind
         ledger = traces.job.ledger
-        rows += [finding_data(finding, ledger, kind, usd) for finding in diagnosis.findings]
+        rows += [_finding_data(finding, ledger, kind, usd) for finding in diagnosis.findings]
     for each, found in zip(report.recordings.observed, report.recordings.diagnoses, strict=True):
-        rows += [finding_data(one, each.ledger, each.kind, usd) for one in found.findings]
+        rows += [_finding_data(one, each.ledger, each.kind, usd) for one in found.findings]
     return sorted(rows, key=lambda row: -row["gpu_seconds"])
 
 
-def finding_data(
+def _finding_data(
     finding: Finding, ledger: Ledger | None, kind: str, usd_per_gpu_hour: float | None
 ) -> dict[str, Any]:
     """`kind`: the source that it was found in."""

@@ -8,7 +8,7 @@ from computeflow.catalog import Catalog, Offer
 from computeflow.errors import InputError, UnknownNameError
 from computeflow.units import parse
 
-STATED = "--price"
+_STATED = "--price"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,7 +21,9 @@ class PricedBy:
     @property
     def note(self) -> str:
         """What a reader should know; nothing where the price was stated."""
-        return "" if self.source == STATED else f"USD/h at {self.usd:.2f} a GPU-hour: {self.source}"
+        return (
+            "" if self.source == _STATED else f"USD/h at {self.usd:.2f} a GPU-hour: {self.source}"
+        )
 
 
 def find_price(price: str | float, catalog: Catalog, device: str | None) -> PricedBy:
@@ -31,7 +33,7 @@ def find_price(price: str | float, catalog: Catalog, device: str | None) -> Pric
         return _priced(_cheapest(str(price), catalog, device))
     if not 0 < usd < 1e6:
         raise InputError(f"--price {price}: dollars for a GPU and an hour, above zero")
-    return PricedBy(usd=usd, source=STATED)
+    return PricedBy(usd=usd, source=_STATED)
 
 
 def _number(price: str | float) -> float | None:

@@ -75,7 +75,7 @@ class AuditReport:
 def audit(request: AuditRequest, say: Say | None = None) -> AuditReport:
     recordings = read_recordings(request, request.paths, say)
     request.refuse_unused(recordings.kinds)
-    expected = None if request.expect is None else read_expected(request.expect)
+    expected = None if request.expect is None else _read_expected(request.expect)
     compared, note = _compare(request, recordings, expected, say)
     grid = request.grid
     return AuditReport(
@@ -90,7 +90,7 @@ def audit(request: AuditRequest, say: Say | None = None) -> AuditReport:
     )
 
 
-def read_expected(path: Path) -> Ledger:
+def _read_expected(path: Path) -> Ledger:
     """The ledger of a file: its own, the one of `predict -o json`, or the first of `plan -o json`."""
     data = codec.from_json(read_text(path), str(path))
     if isinstance(data, dict) and isinstance(data.get("plans"), list) and data["plans"]:

@@ -15,7 +15,7 @@ from computeflow.telemetry.observed import Asked, ModelWork
 from computeflow.telemetry.traces.measured import Options
 from computeflow.workload import flops_per_token
 
-MAX_SIZE = 10**9
+_MAX_SIZE = 10**9
 _TIMED = frozenset({"accounting", "metrics", "kernel-log", "log"})
 _WORKING = frozenset({*TRACES, "log"})
 _USERS: dict[str, frozenset[str]] = {
@@ -82,7 +82,7 @@ class AuditRequest:
                 raise InputError("--global-batch and --seq-len go with --model")
         elif None in sizes:
             raise InputError("--model needs --global-batch and --seq-len")
-        if not all(size is None or 0 < size < MAX_SIZE for size in sizes):
+        if not all(size is None or 0 < size < _MAX_SIZE for size in sizes):
             raise InputError("--global-batch and --seq-len: above zero")
 
     @property

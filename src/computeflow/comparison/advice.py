@@ -14,7 +14,7 @@ from computeflow.comparison.results import Comparison, Result
 from computeflow.errors import UnknownNameError
 
 TRAINING = ("frontier", "production", "exploration")
-GOOD_NETWORK = 12.5e9
+_GOOD_NETWORK = 12.5e9
 """Bytes per second of a device, from which a network counts as one for training: 100 Gb/s."""
 
 
@@ -51,10 +51,10 @@ def advise(found: Comparison, workload: str) -> Advice:
     )  # fmt: skip
 
 
-def is_networked(result: Result) -> bool:
+def _is_networked(result: Result) -> bool:
     """On a network that is published and made for training."""
     rate = result.offering.shape.nic_bytes_per_second or 0.0
-    return result.offering.network_known and result.offering.joined and rate >= GOOD_NETWORK
+    return result.offering.network_known and result.offering.joined and rate >= _GOOD_NETWORK
 
 
 def usable(result: Result, workload: str) -> list[TermCost]:
@@ -62,7 +62,7 @@ def usable(result: Result, workload: str) -> list[TermCost]:
     meeting = [cost for cost in result.costs if cost.meets]
     if workload == "exploration":
         return meeting
-    return [cost for cost in meeting if cost.term != "spot" and is_networked(result)]
+    return [cost for cost in meeting if cost.term != "spot" and _is_networked(result)]
 
 
 def _steady(
@@ -81,11 +81,11 @@ def _steady(
 def _exploration(found: Comparison) -> Advice:
     """The cheapest, whatever it is; commodity where no training network is needed for it."""
     best = found.meeting[0]
-    networked = next((r for r in found.meeting if is_networked(r)), None)
+    networked = next((r for r in found.meeting if _is_networked(r)), None)
     commodity = True
     if best.gpus <= best.offering.devices:
         reason = "commodity compute is fine for this: it runs in one machine, and needs no network"
-    elif not is_networked(best):
+    elif not _is_networked(best):
         least = "no offer with a training network meets the ask"
         if networked is not None and networked.best is not None and best.best is not None:
             more = networked.best.usd / best.best.usd - 1

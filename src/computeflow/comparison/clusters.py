@@ -16,9 +16,9 @@ from computeflow.simulation.run import MOST_DAYS
 from computeflow.units import DAY_SECONDS
 from computeflow.workload import flops_per_token
 
-FIRST_MFU = 0.4
+_FIRST_MFU = 0.4
 """That the first guess of a cluster's size assumes; every size that counts is planned."""
-MIN_GAIN = 0.9
+_MIN_GAIN = 0.9
 """A cluster twice as large that takes more than this share of the time is not worth a thought."""
 
 
@@ -113,7 +113,7 @@ def _larger(
 ) -> tuple[int, Plan] | str:
     while index + 1 < len(sizes):
         larger = planner.plan(shape, sizes[index + 1])
-        if larger is None or steps_seconds(request, larger) > MIN_GAIN * steps_seconds(
+        if larger is None or steps_seconds(request, larger) > _MIN_GAIN * steps_seconds(
             request, plan
         ):
             break
@@ -145,7 +145,7 @@ def _first_guess(request: Request, shape: Shape, sizes: list[int], planner: Plan
     device = planner.catalog.accelerators[shape.accelerator]
     peak = device.dense_flops.get(request.job.precision) or device.dense_flops.get("bf16") or 1e15
     flops = flops_per_token(request.job.model, request.job.seq_len).total * request.tokens
-    wanted = flops / (FIRST_MFU * peak * request.deadline_seconds)
+    wanted = flops / (_FIRST_MFU * peak * request.deadline_seconds)
     return next((n for n, size in enumerate(sizes) if size >= wanted), len(sizes) - 1)
 
 

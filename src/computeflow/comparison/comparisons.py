@@ -35,9 +35,9 @@ from computeflow.comparison.runs import (
 from computeflow.simulation import Simulation
 from computeflow.units import DAY_SECONDS
 
-LATE = 2.0
+_LATE = 2.0
 """Times the deadline after which an offer is not simulated, unless all are later than that."""
-NEAR = 1.5
+_NEAR = 1.5
 """Times the fastest one's days, within which it is simulated however late."""
 AHEAD = 3
 """Doublings that are looked at for a cheaper run, beyond one that is in time: GPU-hours of the best
@@ -145,7 +145,7 @@ def _worth_simulating(
 ) -> tuple[list[Candidate], tuple[RefusedOffer, ...]]:
     """Without those that are hopelessly late; the fastest stay, whatever they take."""
     seconds = [steps_seconds(request, candidate.plan) for candidate in candidates]
-    most = max(LATE * request.deadline_seconds, NEAR * min(seconds, default=0.0))
+    most = max(_LATE * request.deadline_seconds, _NEAR * min(seconds, default=0.0))
     late = [
         RefusedOffer(
             offering=candidate.offering,

@@ -12,7 +12,7 @@ from computeflow.economics import Energy, fill_joules, ledger_energy, supply_of
 from computeflow.ledger import Ledger
 from computeflow.prediction.power import BUSY, WAITING
 
-USUAL_FACILITY = "average-site"
+_USUAL_FACILITY = "average-site"
 """Whose PUE is taken where the provider reports none: the mean of Uptime's survey. Said."""
 
 
@@ -64,7 +64,7 @@ def _pue(terms: Terms | None, catalog: Catalog) -> tuple[float, bool]:
     if terms is not None and terms.cooling is not None:
         cooling = catalog.coolings[terms.cooling]
         return (cooling.pue_low + cooling.pue_high) / 2, False
-    return catalog.facilities[USUAL_FACILITY].pue, False
+    return catalog.facilities[_USUAL_FACILITY].pue, False
 
 
 def host_watts(node: Node | None, device: Accelerator) -> float | None:

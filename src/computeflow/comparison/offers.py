@@ -27,7 +27,7 @@ from computeflow.errors import InputError, UnknownNameError
 ASSUMED_NIC = 100e9 / 8 / 8
 """Bytes per second of one device where no network is published: 100 Gb/s Ethernet for a machine of
 eight, as GCP's A2 has. An assumption, and said wherever it is used."""
-NO_PROVIDER = ("none",)
+_NO_PROVIDER = ("none",)
 ODD = 0.4
 """Of the providers' median price of the same device on the same term, under which a price is doubted:
 lists of prices have placeholders and slips (SkyPilot's have had $0.01 floors and $700 TPUs)."""
@@ -113,7 +113,7 @@ def gather_offers(
     sites = {offer.provider for offer in own}
     others = tuple(name for name in providers if name not in sites)
     rented: list[Offering] = []
-    if not own or (others != NO_PROVIDER and (others or not providers)):
+    if not own or (others != _NO_PROVIDER and (others or not providers)):
         rented = offerings(
             catalog, book, providers=others, regions=regions, accelerators=accelerators,
             assumed_nic=assumed_nic,
@@ -152,7 +152,7 @@ def in_countries(
     found: Sequence[Offering], catalog: Catalog, countries: Sequence[str]
 ) -> list[Offering]:
     """Those in one of the countries ("eu" for its members); without any, all. Not known is out."""
-    meant = read_countries(catalog, countries)
+    meant = _read_countries(catalog, countries)
     left = [one for one in found if not countries or one.country in meant]
     if found and not left:
         there = sorted({one.country or "not known" for one in found})
@@ -162,7 +162,7 @@ def in_countries(
     return left
 
 
-def read_countries(catalog: Catalog, countries: Iterable[str]) -> frozenset[str]:
+def _read_countries(catalog: Catalog, countries: Iterable[str]) -> frozenset[str]:
     """Countries by name, "eu" for its members."""
     found: set[str] = set()
     known = {row.name: row.name for row in catalog.grids if row.scope == "country"}
@@ -180,7 +180,7 @@ def read_countries(catalog: Catalog, countries: Iterable[str]) -> frozenset[str]
 
 def grids_in(catalog: Catalog, countries: Iterable[str]) -> list[str]:
     """Names of grids there; without any country, all."""
-    meant = read_countries(catalog, countries)
+    meant = _read_countries(catalog, countries)
     return [row.name for row in catalog.grids if not meant or country_of(row) in meant]
 
 

@@ -20,12 +20,12 @@ from computeflow.planning.space import Space, space_of
 from computeflow.prediction import Parameters, load_parameters
 from computeflow.workload import Job
 
-STEP_TOKENS = 1024 * 8192
+_STEP_TOKENS = 1024 * 8192
 """Of a step, where the user names none: Llama 3 trained with 4 M, then 8 M, then 16 M tokens a step
 (arXiv:2407.21783, section 3.4.1); this is the middle one."""
 SEQ_LEN = 8192
 """Likewise."""
-MAX_TOKENS = 1e18
+_MAX_TOKENS = 1e18
 """Far beyond all text there is; products of larger ones leave the range of floats."""
 _CHUNKS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 16)
 _MOST = {"tp": 8, "cp": 8, "micro_batch": 4}
@@ -37,15 +37,15 @@ def usual_job(
 ) -> Job:  # fmt: skip
     """A pretraining step of the usual size; a model with a shorter context gets shorter sequences."""
     length = seq_len or min(SEQ_LEN, model.context or SEQ_LEN)
-    batch = global_batch or max(STEP_TOKENS // length, 1)
+    batch = global_batch or max(_STEP_TOKENS // length, 1)
     return Job(model=model, global_batch=batch, seq_len=length, precision=precision)
 
 
 def check_tokens(tokens: float) -> None:
     if not 0 < tokens < math.inf:
         raise InputError(f"{tokens:g} tokens: above zero and finite")
-    if tokens > MAX_TOKENS:
-        raise InputError(f"{tokens:g} tokens: {MAX_TOKENS:g} at most")
+    if tokens > _MAX_TOKENS:
+        raise InputError(f"{tokens:g} tokens: {_MAX_TOKENS:g} at most")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -31,8 +31,8 @@ from computeflow.simulation.simulate import closed_form
 from computeflow.simulation.sites import cooling_conditions, tier_conditions
 from computeflow.units import DAY_SECONDS
 
-FAILURES = "llama-3"
-MIN_ETTR = 0.4
+_FAILURES = "llama-3"
+_MIN_ETTR = 0.4
 """Below it, by formula, a run on spot is not simulated. The median discount of the catalog's spot
 prices is 59 % (433 pairs, August 2026): a run that keeps less than 41 % of its time pays more than on
 demand."""
@@ -82,7 +82,7 @@ def run_on(
 
 def _conditions(setting: Setting, catalog: Catalog, market: Market, *, spot: bool) -> Conditions:
     quality = setting.quality
-    failures = find_failures(quality.failures or FAILURES).at(setting.gpus)
+    failures = find_failures(quality.failures or _FAILURES).at(setting.gpus)
     changes = market.conditions(spot=spot)
     if quality.tier is not None:
         changes |= tier_conditions(catalog.tiers[quality.tier])
@@ -143,7 +143,7 @@ def gpu_seconds(simulation: Simulation) -> float:
 
 def simulate_on_spot(runs: Sequence[Run], *, replicas: int, seed: int) -> list[Simulation | None]:
     """None where a run would be interrupted more often than it gets anywhere."""
-    promising = [_expected_ettr(run) >= MIN_ETTR for run in runs]
+    promising = [_expected_ettr(run) >= _MIN_ETTR for run in runs]
     simulations = iter(_simulate(list(compress(runs, promising)), replicas, seed))
     every = [next(simulations) if worth else None for worth in promising]
     return [one if one is not None and one.finished == 1 else None for one in every]

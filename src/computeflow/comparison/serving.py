@@ -27,14 +27,14 @@ REACHED = (0.17, 0.7)
 prompts taken as long: 12,900 tokens/s per B200 (103,000 on 8, MLPerf Inference v5.1 offline, NVIDIA) is
 39 % of it, 12,000 per GB200 (865,000 on 72, Azure, unverified MLPerf v4.1) is 33 %. Half and twice of
 that: other lengths, latency limits and software move it as far."""
-WEIGHT_BYTES = {"bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "fp4": 0.5}
-KV_BYTES = {"bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "fp4": 1.0}
+_WEIGHT_BYTES = {"bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "fp4": 0.5}
+_KV_BYTES = {"bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "fp4": 1.0}
 """Of a key or value: caches are kept in eight bits below 16-bit weights."""
 USUAL_PRECISION = "fp8"
 """Precision that models are served in where none is asked for."""
-FILLED = 0.9
+_FILLED = 0.9
 """Of the device's memory, that weights and caches may fill: vLLM's default (gpu_memory_utilization)."""
-MIN_FREE = 0.2
+_MIN_FREE = 0.2
 """Of it, that caches must have for a replica to be worth running."""
 SOURCE = (
     "learn.microsoft.com/azure/networking/azure-network-latency: P95 over 30 days to 2026-07-30"
@@ -71,8 +71,8 @@ def estimate_serving(
     """
     if prompt < 0 or output < 1:
         raise InputError(f"prompts of {prompt} and answers of {output} tokens")
-    if precision not in WEIGHT_BYTES:
-        raise UnknownNameError("precision", precision, WEIGHT_BYTES)
+    if precision not in _WEIGHT_BYTES:
+        raise UnknownNameError("precision", precision, _WEIGHT_BYTES)
     prices = catalog.offers if offers is None else offers
     found = [_estimate(model, catalog.accelerators[name], prices, prompt, output, precision)
              for name in devices]  # fmt: skip
@@ -89,9 +89,9 @@ def _estimate(
     precision: str,
 ) -> ServingEstimate | None:  # fmt: skip
     used = precision if precision in device.dense_flops else "bf16"
-    room = FILLED * device.hbm_bytes
-    weights = count_parameters(model).total * WEIGHT_BYTES[used]
-    gpus = 1 << max(math.ceil(math.log2(weights / (room * (1 - MIN_FREE)))), 0)
+    room = _FILLED * device.hbm_bytes
+    weights = count_parameters(model).total * _WEIGHT_BYTES[used]
+    gpus = 1 << max(math.ceil(math.log2(weights / (room * (1 - _MIN_FREE)))), 0)
     batch, seconds = roofline(model, device, gpus, prompt=prompt, output=output, precision=used)
     if batch < 1:
         return None
@@ -118,13 +118,13 @@ def roofline(
 ) -> tuple[int, float]:
     """The fullest batch and the seconds of one decoding step with it, its share of prompts included."""
     counted = count_parameters(model)
-    weights = counted.total * WEIGHT_BYTES[precision]
+    weights = counted.total * _WEIGHT_BYTES[precision]
     cache_bytes = (prompt + output / 2) * kv_bytes_per_token(model, precision)
-    free = gpus * FILLED * device.hbm_bytes - weights
+    free = gpus * _FILLED * device.hbm_bytes - weights
     batch = int(free / max(cache_bytes, 1.0)) if free > 0 else 0
     if batch < 1:
         return 0, math.inf
-    read = min(weights, batch * counted.active * WEIGHT_BYTES[precision])
+    read = min(weights, batch * counted.active * _WEIGHT_BYTES[precision])
     memory = (read + batch * cache_bytes) / (gpus * device.hbm_bytes_per_second)
     peak = gpus * device.peak_flops(precision)
     decode = batch * 2.0 * counted.active / peak
@@ -134,7 +134,7 @@ def roofline(
 
 def kv_bytes_per_token(model: Model, precision: str) -> float:
     """Over all layers; sliding windows and compressed caches are counted whole, state spaces not."""
-    return KV_BYTES[precision] * sum(b.count * _cached(b) for b in model.blocks)
+    return _KV_BYTES[precision] * sum(b.count * _cached(b) for b in model.blocks)
 
 
 def _cached(block: Block) -> float:

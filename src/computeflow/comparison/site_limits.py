@@ -26,15 +26,15 @@ BESIDE = (0.06, 0.09, 0.12)
 engineering range; the middle is taken."""
 FOOTPRINT_M2 = 0.64
 """Of a rack: 0.6 x 1.07 m, on which a floor's rating is set against it."""
-RACK_KG = 150.0
+_RACK_KG = 150.0
 """Of an empty rack with its power strips; assumed, no source."""
-RACK_UNITS = 42.0
+_RACK_UNITS = 42.0
 """For machines, of 48; the rest for switches and power strips. Assumed."""
-RACK_AREA_M2 = 2.6
+_RACK_AREA_M2 = 2.6
 """Of a hall, aisles included: 25 to 30 square feet (profitableventure.com, data center space)."""
-SLACK_M = 6.0
+_SLACK_M = 6.0
 """Of a cable, for the way up to the tray and down again at both ends; assumed."""
-HALL_PUE = (1.1, 1.3, 1.5)
+_HALL_PUE = (1.1, 1.3, 1.5)
 """Where neither PUE nor cooling is given: from liquid-cooled halls to ordinary air."""
 
 
@@ -76,7 +76,7 @@ class Site:
         if self.pue is not None:
             return self.pue, self.pue, self.pue
         if self.cooling is None:
-            return HALL_PUE
+            return _HALL_PUE
         low, high = self.cooling.pue_low, self.cooling.pue_high
         return low, (low + high) / 2, high
 
@@ -273,11 +273,11 @@ def _rack_fits(site: Site, machine: Machine) -> dict[str, _Cap]:
         add("rack cooling", _cooling_doc(site.cooling, machine), _cooled(site.cooling, machine),
             lambda n: f"{n * watts / 1e3:,.3g} kW a rack{liquid}")  # fmt: skip
     if height is not None:
-        room = height if machine.with_rack else RACK_UNITS
+        room = height if machine.with_rack else _RACK_UNITS
         add("rack height", f"{room:g} U for machines of {height:g} U", room / height,
             lambda n: f"{n * height:g} U a rack")  # fmt: skip
     if site.floor_kg_per_m2 is not None and mass is not None:
-        empty = 0.0 if machine.with_rack else RACK_KG
+        empty = 0.0 if machine.with_rack else _RACK_KG
         add("floor load", f"{site.floor_kg_per_m2:,.0f} kg/m2 on {FOOTPRINT_M2} m2, {mass:,.0f} kg a "
             "machine", (site.floor_kg_per_m2 * FOOTPRINT_M2 - empty) / mass,
             lambda n: f"{(n * mass + empty) / FOOTPRINT_M2:,.0f} kg/m2")  # fmt: skip
@@ -318,12 +318,12 @@ def _cooling_doc(cooling: Cooling, machine: Machine) -> str:
 
 def _reach_cap(metres: float, in_rack: float) -> _Cap:
     """Cables run along aisles: within a square on its corner around the middle of the hall."""
-    radius = max(metres - SLACK_M, 0.0)
-    racks = math.floor(2 * radius**2 / RACK_AREA_M2)
+    radius = max(metres - _SLACK_M, 0.0)
+    racks = math.floor(2 * radius**2 / _RACK_AREA_M2)
 
     def need(count: int) -> str:
-        area = math.ceil(count / max(in_rack, 1e-9)) * RACK_AREA_M2
-        return f"{math.sqrt(area / 2) + SLACK_M:,.0f} m of cable"
+        area = math.ceil(count / max(in_rack, 1e-9)) * _RACK_AREA_M2
+        return f"{math.sqrt(area / 2) + _SLACK_M:,.0f} m of cable"
 
     return _Cap(name="cable reach", doc=f"{metres:g} m of cable reach {racks:,} racks",
                 machines=racks * in_rack, need=need)  # fmt: skip
@@ -349,7 +349,7 @@ def _assumed(site: Site, machine: Machine) -> tuple[str, ...]:
     found = [f"network, storage and management draw {100 * middle:.0f} % ({100 * low:.0f} to "
              f"{100 * high:.0f}) of the machines' watts"]  # fmt: skip
     if site.pue is None and site.cooling is None:
-        found.append(f"PUE {HALL_PUE[1]} ({HALL_PUE[0]} to {HALL_PUE[2]})")
+        found.append(f"PUE {_HALL_PUE[1]} ({_HALL_PUE[0]} to {_HALL_PUE[2]})")
     if not machine.measured:
         found.append(f"{machine.node} draws {100 * DRAWN:.0f} % of its rating, as a DGX H100 does")
     return tuple(found)

@@ -32,9 +32,9 @@ from computeflow.workload import Job, Layout, flops_per_token
 DEVICES = ("a100-80-sxm", "h100-sxm", "h200-sxm", "b200-sxm", "mi300x")
 """That people rent clusters of: each has several offers in the catalog and a published network."""
 COUNTS = (64, 512, 4096)
-RATES = (12.5e9, 50e9, 100e9)
+_RATES = (12.5e9, 50e9, 100e9)
 """Bytes per second of one device: 100, 400 and 800 Gb/s."""
-WIRED = 256
+_WIRED = 256
 """GPUs from which the network is asked about: on 64, 100 Gb/s a device keep 98 % of the MFU."""
 KEPT = 0.95
 """Of the MFU on the fastest of these networks, that a network must keep to be enough."""
@@ -156,7 +156,7 @@ def size(
         state_bytes=_state_bytes(counted.total),
         devices=tuple(_device(d, counts, tokens, planner, today) for d in found),
         network_device=wired.name,
-        network=tuple(_need(wired, count, planner) for count in counts if count >= WIRED),
+        network=tuple(_need(wired, count, planner) for count in counts if count >= _WIRED),
     )
 
 
@@ -267,7 +267,7 @@ def _price(device: Accelerator, catalog: Catalog, today: datetime.date) -> Price
 def _need(device: Accelerator, gpus: int, planner: Planner) -> Need:
     shape = _shape(device, planner.catalog)
     mfus = []
-    for rate in RATES:
+    for rate in _RATES:
         best = planner.plan(replace(shape, nic_bytes_per_second=rate), gpus)
         if best is not None and best.prediction.ledger.mfu is not None:
             mfus.append((rate, best.prediction.ledger.mfu))

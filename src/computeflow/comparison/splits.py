@@ -18,7 +18,7 @@ from computeflow.economics import usd_of
 from computeflow.errors import InputError
 from computeflow.units import YEAR_SECONDS
 
-MONTH_SECONDS = YEAR_SECONDS / 12
+_MONTH_SECONDS = YEAR_SECONDS / 12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,7 +127,7 @@ def own_base(comparison: Comparison, demand_gpus: Sequence[int], owned_usd: floa
         raise InputError("--demand: no offer that runs the job has an on-demand price to rent at")
     result, cost = rent
     mixed = hybrid(
-        demand_gpus, period_seconds=MONTH_SECONDS, owned_usd=owned_usd,
+        demand_gpus, period_seconds=_MONTH_SECONDS, owned_usd=owned_usd,
         rented_usd=cost.usd_per_device_hour,
     )  # fmt: skip
     return OwnedBase(hybrid=mixed, rented=result, usd_per_gpu_hour=cost.usd_per_device_hour)

@@ -18,7 +18,7 @@ from computeflow.simulation.pools import pool_nodes
 from computeflow.simulation.sites import outages, tier_conditions
 from computeflow.units import DAY_SECONDS, HOUR_SECONDS, YEAR_SECONDS
 
-MAX_JOB_GPUS = 16384
+_MAX_JOB_GPUS = 16384
 """GPUs of the simulated job at most: the largest whose failures are published one by one (Llama 3).
 A site of more runs several."""
 
@@ -48,7 +48,7 @@ def tier_worths(
     """Against the same year without any outage."""
     if gpus < node_gpus:
         raise InputError(f"{gpus} GPUs: less than one node of {node_gpus}")
-    job = min(gpus, MAX_JOB_GPUS)
+    job = min(gpus, _MAX_JOB_GPUS)
     tiers = [tier for tier in catalog.tiers if tier.name in outages()]
     cases = [(tier, end) for tier in tiers for end in ("per_year", "low", "high")]
     runs = [_year(job, node_gpus, {"outages_per_year": 0.0})]

@@ -19,12 +19,12 @@ from computeflow.prediction.calibration.factors import Factors
 from computeflow.prediction.calibration.file import SCHEMA
 from computeflow.telemetry.traces.measured import OPERATIONS
 
-PROFILED_HOST = 1.49
+_PROFILED_HOST = 1.49
 """How much longer a host takes to launch under the profiler: the median of our five launch-bound
 recordings on the H200, 1.25 to 1.79 times (docs/diagnosis.md)."""
 _LEAST = 0.02
 """Share of a step below which a kind of work is too little to be measured."""
-LARGE_BYTES = 1 << 20
+_LARGE_BYTES = 1 << 20
 """Of a message: smaller ones are latency."""
 _MOST_MESSAGES = 200
 
@@ -37,7 +37,7 @@ def calibration_data(case: Case) -> dict[str, Any]:
     run, accelerator = case.replay, case.audit.accelerator
     assert accelerator is not None
     factors, left_out = supported(case)
-    links = transfer_rates(case)
+    links = _transfer_rates(case)
     if not links:
         left_out.append("links: no messages of known size with every rank of their group recorded")
     return {
@@ -85,11 +85,11 @@ def supported(case: Case) -> tuple[Factors, list[str]]:
     if late < HOST_LEAST:
         left_out.append(f"host: late for {late:.1%} of the step, too little to tell its speed")
     else:
-        factors = replace(factors, host=max(factors.host / PROFILED_HOST, 0.1))
+        factors = replace(factors, host=max(factors.host / _PROFILED_HOST, 0.1))
     return factors, left_out
 
 
-def transfer_rates(case: Case) -> list[dict[str, Any]]:
+def _transfer_rates(case: Case) -> list[dict[str, Any]]:
     """By operation and size of its group, bytes per second of the largest messages.
 
     The shortest of all ranks is the transfer: the rank that comes last does not wait. Groups of which
@@ -99,7 +99,7 @@ def transfer_rates(case: Case) -> list[dict[str, Any]]:
     for rank in case.ranks:
         some = rank.collectives
         counted: dict[tuple[int, str, int], int] = {}
-        for row in np.flatnonzero((some.bytes >= LARGE_BYTES) & (some.operation >= 0)):
+        for row in np.flatnonzero((some.bytes >= _LARGE_BYTES) & (some.operation >= 0)):
             key = int(some.operation[row]), rank.groups[some.group[row]], int(some.bytes[row])
             place = counted[key] = counted.get(key, 0) + 1
             if place <= _MOST_MESSAGES:

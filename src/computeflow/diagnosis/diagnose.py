@@ -21,7 +21,7 @@ from computeflow.ledger import Finding, Gap, gaps
 from computeflow.telemetry.observed import Observed
 from computeflow.telemetry.traces.job import TracedJob
 
-MUCH = 0.1
+_MUCH = 0.1
 """Of the window."""
 WAITING = ("host", "input", "checkpoint", "copy", "unexplained")
 
@@ -149,7 +149,7 @@ def _unexplained(case: Case, settled: Sequence[Finding]) -> list[str]:
         claimed = sum(claim.gpu_seconds for one in settled for claim in one.claims
                       if claim.account == name)  # fmt: skip
         left = case.ledger.booked(name) - claimed
-        if left >= MUCH * total and claimed < left:
+        if left >= _MUCH * total and claimed < left:
             notes.append(
                 f"{name}: {100 * left / total:.0f} % of the window, which no rule explains"
             )

@@ -8,7 +8,7 @@ import json
 from functools import cache
 from pathlib import Path
 
-UNTRIED = 0.5
+_UNTRIED = 0.5
 """Of a rule that no labelled recording has tried."""
 
 
@@ -24,6 +24,6 @@ def confidence(rule: str) -> float:
     """
     counts = _figures().get(rule)
     if counts is None:
-        return UNTRIED
+        return _UNTRIED
     right, wrong = counts["right"], counts["wrong"]
     return (right + 1) / (right + wrong + 2)

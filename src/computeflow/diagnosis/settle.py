@@ -10,7 +10,7 @@ from computeflow.diagnosis.rules import find_rule
 from computeflow.ledger import Claim, Finding, Gap, Ledger, Remedy, check_claims
 from computeflow.ledger.book import is_within
 
-LEAST_LEFT = 0.5
+_LEAST_LEFT = 0.5
 """Of what a finding claims: with less of it left to claim, others have said it already."""
 
 
@@ -35,7 +35,7 @@ def settle(findings: Sequence[Finding], lines: Sequence[Gap]) -> list[Finding]:
             space -= taken
             claims.append(replace(claim, gpu_seconds=taken))
         total = math.fsum(claim.gpu_seconds for claim in claims)
-        if total < LEAST_LEFT * finding.gpu_seconds or not total:
+        if total < _LEAST_LEFT * finding.gpu_seconds or not total:
             continue  # what it would have claimed is left to others
         left, room = rest, space
         kept.append(replace(finding, claims=tuple(claims), remedy=_limited(finding, total)))

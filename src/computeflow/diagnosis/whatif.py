@@ -20,7 +20,7 @@ from computeflow.prediction.parts import Parts, step_parts
 from computeflow.telemetry.traces.measured import RankMeasured
 from computeflow.workload import Job, Layout
 
-PRODUCTS = ("aten::mm", "aten::addmm", "aten::_addmm_activation", "aten::_scaled_mm")
+_PRODUCTS = ("aten::mm", "aten::addmm", "aten::_addmm_activation", "aten::_scaled_mm")
 """Operators whose products are of weights; the others with known FLOPs are attention's."""
 HOST_LEAST = 0.02
 """Share of a step that the host must be late for its speed to show."""
@@ -80,7 +80,7 @@ def replay(rank: RankMeasured, inferred: Inferred, cluster: Cluster) -> Replay:
     run = Replay(
         inferred=inferred,
         cluster=cluster,
-        measured=measured_parts(rank, inferred),
+        measured=_measured_parts(rank, inferred),
         late_seconds=sum(rank.signals.setbacks.get(n, 0.0) for n in ("launch", "optimizer"))
         / steps,
         queued_seconds=(rank.host.get("queued", 0.0) - rank.signals.optimizer_queued) / steps,
@@ -90,13 +90,13 @@ def replay(rank: RankMeasured, inferred: Inferred, cluster: Cluster) -> Replay:
     return replace(run, factors=fit(run))
 
 
-def measured_parts(rank: RankMeasured, inferred: Inferred) -> Parts:
+def _measured_parts(rank: RankMeasured, inferred: Inferred) -> Parts:
     """Seconds per step, in the predictor's kinds."""
     steps = len(rank.steps)
     own = [row for row in rank.signals.shapes if row.phase != "recompute"]
-    matmul = sum(row.seconds for row in own if row.name in PRODUCTS)
+    matmul = sum(row.seconds for row in own if row.name in _PRODUCTS)
     written_out = inferred.stack.attention == "unfused"
-    attention = sum(row.seconds for row in own if row.name not in PRODUCTS)
+    attention = sum(row.seconds for row in own if row.name not in _PRODUCTS)
     attention = rank.signals.unfused_attention if written_out else attention
     loss = rank.signals.loss_seconds
     other = rank.accounts.get("compute", 0.0) - matmul - attention - loss

@@ -20,7 +20,7 @@ from computeflow.prediction.stack import Stack, usual_stack
 from computeflow.workload import Job, Layout
 from computeflow.workload.layout import CHOICES, SIZES
 
-MAX_GPUS = 10**6
+_MAX_GPUS = 10**6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,7 +154,7 @@ def try_batches(
 
 def doubled_counts(first: int, last: int) -> list[int]:
     """Numbers of GPUs from `first` to `last`, doubling."""
-    if not 1 <= first <= last <= MAX_GPUS:
+    if not 1 <= first <= last <= _MAX_GPUS:
         raise InputError(f"--gpus {first}:{last}: between 1 and a million, growing")
     counts = [first]
     while counts[-1] * 2 <= last:
@@ -174,6 +174,6 @@ def _fixed(name: str, value: str) -> tuple[str, Any]:
         if value not in CHOICES[name]:
             raise UnknownNameError(name, value, CHOICES[name])
         return name, value
-    if not value.isdecimal() or not 1 <= int(value) <= MAX_GPUS:
+    if not value.isdecimal() or not 1 <= int(value) <= _MAX_GPUS:
         raise InputError(f"--fix {name}={value}: {name} is a whole number")
     return name, int(value)

@@ -17,7 +17,7 @@ import numpy as np
 from computeflow.errors import InputError
 from computeflow.simulation.draws import Floats
 
-MOST_ROUNDS = 200
+_MOST_ROUNDS = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +69,7 @@ def bring_up(
     random = np.random.Generator(np.random.Philox(np.random.SeedSequence([seed, nodes])))
     bad = random.binomial(nodes + spares, site.defective, replicas)
     days = np.zeros(replicas)
-    for _ in range(MOST_ROUNDS):
+    for _ in range(_MOST_ROUNDS):
         going = bad > spares
         days += site.burn_in_days * (going | (days == 0))
         if not going.any():

@@ -23,7 +23,7 @@ from computeflow.units import DAY_SECONDS, YEAR_SECONDS, parse
 DATA = Path(__file__).with_name("data")
 MOST_OUTAGES_PER_YEAR = 52.0
 """Outages are thinned from a stream of this rate, so that fewer of them are some of the same ones."""
-SEEN_NODE_GPUS = 8
+_SEEN_NODE_GPUS = 8
 """Of the nodes that failures and slow nodes were counted on, in every packaged row."""
 
 Basis = Literal["published", "assumed", "stated"]
@@ -48,7 +48,7 @@ class Input(Row):
             raise InputError(f"{self.name}: {self.low:g} <= {self.value:g} <= {self.high:g} fails")
 
 
-MOST_PER_NODE_DAY = 24.0
+_MOST_PER_NODE_DAY = 24.0
 """Of preemptions or stragglers: beyond one an hour on every node nothing is trained, and simulating
 that takes minutes."""
 
@@ -88,11 +88,11 @@ class Conditions:
         for name in NUMBERS:
             if not 0 <= getattr(self, name) < math.inf:
                 raise InputError(f"{name} = {getattr(self, name)}: zero or more, and finite")
-        for name in SHARES:
+        for name in _SHARES:
             if getattr(self, name) > 1:
                 raise InputError(f"{name} = {getattr(self, name):g}: a share lies between 0 and 1")
         for name in ("preemptions_per_node_day", "stragglers_per_node_day"):
-            if getattr(self, name) > MOST_PER_NODE_DAY:
+            if getattr(self, name) > _MOST_PER_NODE_DAY:
                 raise InputError(f"{name} = {getattr(self, name):g}: at most one an hour")
         if self.outages_per_year > MOST_OUTAGES_PER_YEAR:
             raise InputError(f"{self.outages_per_year:g} outages a year: at most one a week")
@@ -130,7 +130,7 @@ class Conditions:
 
 
 NUMBERS = tuple(field.name for field in fields(Conditions) if field.name != "failures")
-SHARES = ("lemon_share", "lemon_failures", "inspected", "repaired")
+_SHARES = ("lemon_share", "lemon_failures", "inspected", "repaired")
 
 
 @cache
@@ -163,12 +163,12 @@ def _plain_number(name: str, text: float | str) -> float:
 
 
 def usual_conditions(
-    failures: Failures, *, node_gpus: float = SEEN_NODE_GPUS, **changes: float
+    failures: Failures, *, node_gpus: float = _SEEN_NODE_GPUS, **changes: float
 ) -> Conditions:
     """The middle of every input, but for what is given; nodes of another size than those that were
     seen fail and slow down in proportion to it.
     """
-    share = node_gpus / SEEN_NODE_GPUS
+    share = node_gpus / _SEEN_NODE_GPUS
     values = {name: row.value for name, row in inputs().items()}
     values["stragglers_per_node_day"] *= share
     scaled = replace(failures, per_node_day=failures.per_node_day * share)

@@ -19,7 +19,7 @@ from computeflow.simulation.pools import pool_nodes
 from computeflow.simulation.run import Run
 from computeflow.simulation.simulate import Simulation, simulate_many
 
-POINTS = 17
+_POINTS = 17
 _WIDTH = 8.0
 """Of the searched intervals on either side of Daly's."""
 _AROUND = 3
@@ -87,7 +87,7 @@ def interval_curve(run: Run, *, replicas: int = 200, seed: int = 0) -> IntervalC
     daly = daly_seconds(conditions.stall_seconds, run.between_seconds)
     middle = max(daly, conditions.persist_seconds, 1.0)
     least = max(conditions.persist_seconds, 1.0, daly / _WIDTH)
-    grid = np.geomspace(least, _WIDTH * middle, POINTS)
+    grid = np.geomspace(least, _WIDTH * middle, _POINTS)
     policies = [
         replace(run.policy, checkpoints=Checkpoints(interval_seconds=float(i))) for i in grid
     ]

@@ -18,8 +18,8 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 CHUNK = 1000
 """Replicas with one seed."""
-UNIFORMS = 4
-GAP, NORMAL = UNIFORMS, UNIFORMS + 1
+_UNIFORMS = 4
+GAP, NORMAL = _UNIFORMS, _UNIFORMS + 1
 """Places of an event's marks: uniforms first, then the gap before it, then a normal number."""
 _BLOCK = 32
 """Events drawn at a time; part of what the seed means."""
@@ -39,7 +39,7 @@ class Stream:
         self._random = np.random.Generator(np.random.Philox(sequence))
         self._columns: Ints = np.tile(np.arange(replicas), copies)
         self._next: Ints = np.zeros(replicas * copies, dtype=np.int64)
-        self._marks: Floats = np.empty((_BLOCK, replicas, UNIFORMS + 2))
+        self._marks: Floats = np.empty((_BLOCK, replicas, _UNIFORMS + 2))
         self._drawn = 0
 
     def take(self, lanes: Ints) -> Floats:
@@ -55,7 +55,7 @@ class Stream:
             self._marks = np.concatenate([self._marks, np.empty_like(self._marks)])
         block = self._marks[self._drawn : self._drawn + _BLOCK]
         shape = block.shape[:2]
-        block[..., :UNIFORMS] = self._random.random((*shape, UNIFORMS))
+        block[..., :_UNIFORMS] = self._random.random((*shape, _UNIFORMS))
         block[..., GAP] = self._random.standard_exponential(shape)
         block[..., NORMAL] = self._random.standard_normal(shape)
         self._drawn += _BLOCK

@@ -20,7 +20,7 @@ from computeflow.errors import InputError, UnknownNameError
 
 DATA = Path(__file__).with_name("data")
 R = TypeVar("R", bound=Row)
-USUAL = "llama-3"
+_USUAL = "llama-3"
 """The model whose causes are taken for those that print none: the most detailed one of H100 nodes."""
 
 
@@ -44,7 +44,7 @@ class Failures(Row):
     by_gpus: tuple[tuple[int, float], ...] = ()
     """Sizes of jobs and their rates per node-day, where one rate misses what was measured."""
     causes: dict[str, float] = field(default_factory=dict)
-    """Counts or shares; empty: those of `USUAL`."""
+    """Counts or shares; empty: those of `_USUAL`."""
 
     def __post_init__(self) -> None:
         super(Failures, self).__post_init__()
@@ -69,7 +69,7 @@ class Failures(Row):
     @property
     def shares(self) -> dict[str, float]:
         """Of the failures, by cause, in the order of the causes."""
-        counted = self.causes or failure_models()[USUAL].causes
+        counted = self.causes or failure_models()[_USUAL].causes
         total = math.fsum(counted.values())
         if not total:
             raise InputError(f"{self.name}: all causes have weight 0")

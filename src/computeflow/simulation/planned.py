@@ -18,21 +18,21 @@ from computeflow.simulation.run import Run
 Saving = Literal["async", "sync"]
 
 
-def checkpoint_bytes(prediction: Prediction) -> float:
+def _checkpoint_bytes(prediction: Prediction) -> float:
     """Weights and the optimizer's state, once for the whole job, as the stack keeps them."""
     stack = prediction.stack
     total = count_parameters(prediction.job.model).total
     return float(total * (stack.param_bytes + stack.state_bytes))
 
 
-def storage_seconds(prediction: Prediction, cluster: Cluster, saving: Saving) -> dict[str, float]:
+def _storage_seconds(prediction: Prediction, cluster: Cluster, saving: Saving) -> dict[str, float]:
     """Conditions that follow from the checkpoint's size and the storage's rates, where those are
     known.
 
     async: training stops while each device copies its share to the host; the write goes on behind
     it.
     """
-    size = checkpoint_bytes(prediction)
+    size = _checkpoint_bytes(prediction)
     write = cluster.storage_bytes_per_second(write=True)
     read = cluster.storage_bytes_per_second(write=False)
     found: dict[str, float] = {}
@@ -53,7 +53,7 @@ def node_gpus(cluster: Cluster, gpus: int) -> int:
     return min(cluster.node_devices or cluster.domain, gpus)
 
 
-def shrinking_of(prediction: Prediction, cluster: Cluster, least: int) -> Shrinking:
+def _shrinking_of(prediction: Prediction, cluster: Cluster, least: int) -> Shrinking:
     """Down to `least` replicas; a lost node takes along all that it holds."""
     layout = prediction.layout
     size = layout.tp * layout.pp * layout.cp
@@ -78,7 +78,7 @@ def make_policy(
         checkpoints=Checkpoints(interval_seconds=interval_seconds),
         spares=Spares(nodes=spares or 0),
         eviction=Eviction(stragglers=evict, lemon_failures=lemons),
-        shrinking=None if shrink is None else shrinking_of(prediction, cluster, shrink),
+        shrinking=None if shrink is None else _shrinking_of(prediction, cluster, shrink),
     )
 
 
@@ -99,7 +99,7 @@ def run_of(
     given: dict[str, float] | None = None, saving: Saving = "async",
 ) -> Run:  # fmt: skip
     """`given` are conditions that the user states; they go before what follows from the storage."""
-    from_storage = storage_seconds(prediction, cluster, saving)
+    from_storage = _storage_seconds(prediction, cluster, saving)
     conditions = changed(conditions, from_storage | (given or {}))
     work, ends = None, None
     if tokens is not None:

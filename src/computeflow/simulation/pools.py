@@ -9,7 +9,7 @@ from computeflow.scheduling import Spares, spares_for
 from computeflow.simulation.run import Run
 from computeflow.units import DAY_SECONDS
 
-MOST_SPREAD = 8.0
+_MOST_SPREAD = 8.0
 """Of the logarithm of repair times; beyond it the mean of a log-normal is no time at all."""
 
 
@@ -21,7 +21,7 @@ def pool_nodes(run: Run) -> int:
         conditions.failures.per_node_day * hardware * conditions.repaired
         + conditions.preemptions_per_node_day
     )
-    spread = min(conditions.repair_spread, MOST_SPREAD)
+    spread = min(conditions.repair_spread, _MOST_SPREAD)
     days = conditions.repair_seconds / DAY_SECONDS * math.exp(spread**2 / 2)
     return min(spares_for(repairs_per_day=a_day, repair_days=days), run.nodes)
 

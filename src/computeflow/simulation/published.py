@@ -30,12 +30,12 @@ from computeflow.simulation.uncertainty import drawn, percentiles
 from computeflow.units import DAY_SECONDS, HOUR_SECONDS
 
 FIGURES = ("ettr", "goodput", "mtbi_hours")
-FREE = ("silent_seconds", "init_seconds", "load_seconds", "warm_seconds", "startup_seconds",
+_FREE = ("silent_seconds", "init_seconds", "load_seconds", "warm_seconds", "startup_seconds",
         "swap_seconds", "stall_seconds", "persist_seconds", "timeout_seconds", "repair_seconds",
         "notice_seconds", "outage_seconds", "maintenance_seconds", "stragglers_per_node_day",
         "outages_per_year")  # fmt: skip
 """Inputs that cost nothing at zero."""
-DRAWS = 64
+_DRAWS = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,7 +142,7 @@ def validate_runs(*, replicas: int = 200, seed: int = 0) -> list[Validated]:
 def _validated(case: PublishedRun, replicas: int, seed: int) -> Validated:
     run, rows = case.run(), case.rows()
     base, free = simulate_many([run, _free(run, rows)], replicas=replicas, seed=seed)
-    value, best = figure_of(base, case.figure), figure_of(free, case.figure)
+    value, best = _figure_of(base, case.figure), _figure_of(free, case.figure)
     assumed, swings = None, []
     if case.figure == "mtbi_hours":
         hours = base.seconds.mean / HOUR_SECONDS
@@ -182,24 +182,24 @@ def _listed(found: list[Sensitivity], figure: str) -> tuple[Sensitivity, ...]:
 
 
 def _range(case: PublishedRun, run: Run, rows: dict[str, Input], seed: int) -> tuple[float, float]:
-    worst = drawn(run, rows, count=DRAWS, seed=seed)
+    worst = drawn(run, rows, count=_DRAWS, seed=seed)
     published = {name: row for name, row in rows.items() if row.basis == "published"}
-    best = drawn(_free(run, rows), published, count=DRAWS, seed=seed)
+    best = drawn(_free(run, rows), published, count=_DRAWS, seed=seed)
     found = [
-        figure_of(one, case.figure)
+        _figure_of(one, case.figure)
         for one in simulate_many([*worst, *best], replicas=20, seed=seed)
     ]
-    return percentiles(found[:DRAWS])[0], percentiles(found[DRAWS:])[2]
+    return percentiles(found[:_DRAWS])[0], percentiles(found[_DRAWS:])[2]
 
 
 def _free(run: Run, rows: dict[str, Input]) -> Run:
     """With every input that is not published costing nothing, and the same checkpoint interval."""
-    zero = {name: 0.0 for name in FREE if rows[name].basis == "assumed"}
+    zero = {name: 0.0 for name in _FREE if rows[name].basis == "assumed"}
     policy = replace(run.policy, checkpoints=Checkpoints(interval_seconds=run.interval_seconds))
     return replace(run, conditions=changed(run.conditions, zero), policy=policy)
 
 
-def figure_of(found: Simulation, figure: str) -> float:
+def _figure_of(found: Simulation, figure: str) -> float:
     if figure == "mtbi_hours":
         return (found.mtbi_seconds or float("inf")) / HOUR_SECONDS
     if figure == "goodput" and found.run.work_seconds is not None:

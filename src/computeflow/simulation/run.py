@@ -12,7 +12,7 @@ from computeflow.simulation.conditions import Conditions
 from computeflow.units import DAY_SECONDS
 
 MOST_DAYS = 3650.0
-PATIENCE = 5.0
+_PATIENCE = 5.0
 """Times its work after which a run is given up: it would never end."""
 
 
@@ -62,7 +62,7 @@ class Run:
         if self.wall_seconds is not None:
             return self.wall_seconds
         assert self.work_seconds is not None
-        return PATIENCE * self.work_seconds + 30 * DAY_SECONDS
+        return _PATIENCE * self.work_seconds + 30 * DAY_SECONDS
 
     @property
     def interval_seconds(self) -> float:

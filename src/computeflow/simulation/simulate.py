@@ -24,7 +24,7 @@ from computeflow.simulation.engine import play
 from computeflow.simulation.lanes import CAUSES
 from computeflow.simulation.run import Run
 
-MOST_REPLICAS = 1_000_000
+_MOST_REPLICAS = 1_000_000
 PERCENTILES = (10, 50, 90)
 
 
@@ -109,8 +109,8 @@ def play_many(
     runs: Sequence[Run], *, replicas: int = 1000, seed: int = 0, engine: Engine = "local"
 ) -> list[Books]:
     """The books of every replica of every run; equal rows of all have equal random numbers."""
-    if not 1 <= replicas <= MOST_REPLICAS:
-        raise InputError(f"{replicas:,} replicas: 1 to {MOST_REPLICAS:,}")
+    if not 1 <= replicas <= _MOST_REPLICAS:
+        raise InputError(f"{replicas:,} replicas: 1 to {_MOST_REPLICAS:,}")
     check_seed(seed)
     _check_saves(runs)
     chunks = math.ceil(replicas / CHUNK)
@@ -146,7 +146,7 @@ def _chunk(runs: tuple[Run, ...], replicas: int, seed: int, chunk: int) -> list[
 
 def closed_form(run: Run) -> ClosedForm:
     conditions = run.conditions
-    phases = recovery_phases(run)
+    phases = _recovery_phases(run)
     terms = {
         "per_second": conditions.interruptions_per_second(run.nodes),
         "recovery_seconds": math.fsum(phases.values()),
@@ -156,7 +156,7 @@ def closed_form(run: Run) -> ClosedForm:
     return ClosedForm(meta_ettr=meta_ettr(**terms), exact_ettr=exact_ettr(**terms), phases=phases)
 
 
-def recovery_phases(run: Run) -> dict[str, float]:
+def _recovery_phases(run: Run) -> dict[str, float]:
     """Of a failure in the mean, with a spare at hand."""
     conditions = run.conditions
     shares = conditions.failures.shares

@@ -44,7 +44,7 @@ def throttles() -> dict[str, Throttle]:
     return {row.name: row for row in packaged_rows(DATA / "coolings.toml", "throttle", Throttle)}
 
 
-def cooling_inputs(cooling: Cooling) -> dict[str, Input]:
+def _cooling_inputs(cooling: Cooling) -> dict[str, Input]:
     """By how much this cooling lengthens every step."""
     known = throttles().get(cooling.name)
     if known is None:
@@ -56,7 +56,7 @@ def cooling_inputs(cooling: Cooling) -> dict[str, Input]:
     return {row.name: row}
 
 
-def tier_inputs(tier: Tier) -> dict[str, Input]:
+def _tier_inputs(tier: Tier) -> dict[str, Input]:
     """Of a site of this tier: its downtime of a year, spread over the assumed events."""
     known = outages().get(tier.name)
     if known is None:
@@ -77,16 +77,16 @@ def tier_inputs(tier: Tier) -> dict[str, Input]:
 
 def site_inputs(tier: str | None, cooling: str | None, catalog: Catalog) -> dict[str, Input]:
     """Inputs that a site's tier and cooling say, in place of the packaged ones."""
-    rows = tier_inputs(catalog.tiers[tier]) if tier else {}
-    return rows | (cooling_inputs(catalog.coolings[cooling]) if cooling else {})
+    rows = _tier_inputs(catalog.tiers[tier]) if tier else {}
+    return rows | (_cooling_inputs(catalog.coolings[cooling]) if cooling else {})
 
 
 def cooling_conditions(cooling: Cooling) -> dict[str, float]:
-    return {name: row.value for name, row in cooling_inputs(cooling).items()}
+    return {name: row.value for name, row in _cooling_inputs(cooling).items()}
 
 
 def tier_conditions(tier: Tier) -> dict[str, float]:
-    return {name: row.value for name, row in tier_inputs(tier).items()}
+    return {name: row.value for name, row in _tier_inputs(tier).items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

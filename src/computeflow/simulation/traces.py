@@ -23,7 +23,7 @@ NODES = 400
 DAYS = 348.98
 SOURCE = "github.com/stepfun-ai/InfiniteHBD-Trace (Apache-2.0): faults of 400 nodes"
 AS_OF = "2025"
-JOB_NODES = 128
+_JOB_NODES = 128
 _Z = 1.2816
 """Of the 90th percentile of a normal distribution."""
 
@@ -75,10 +75,10 @@ def predict_second_half(faults: Sequence[Fault] | None = None) -> list[Predicted
     half = DAYS / 2
     first = [one for one in known if one.start_days < half]
     second = [one for one in known if one.start_days >= half]
-    uneven = dispersion([one.start_days for one in first], half)
+    uneven = _dispersion([one.start_days for one in first], half)
     count = float(len(first))
     off = _Z * math.sqrt(2 * uneven * count)  # of the fit itself, and of what is predicted
-    job = half * 24 * NODES / JOB_NODES
+    job = half * 24 * NODES / _JOB_NODES
     repair = float(np.mean([one.days for one in first]))
     days = np.arange(half, DAYS, 0.25)
     begins = np.array([one.start_days for one in known])
@@ -88,7 +88,7 @@ def predict_second_half(faults: Sequence[Fault] | None = None) -> list[Predicted
     return [
         Predicted(figure="faults", predicted=count, low=count - off, high=count + off,
                   measured=len(second)),
-        Predicted(figure=f"hours between faults, {JOB_NODES} nodes", predicted=job / count,
+        Predicted(figure=f"hours between faults, {_JOB_NODES} nodes", predicted=job / count,
                   low=job / (count + off), high=job / max(count - off, 1.0),
                   measured=job / len(second)),
         Predicted(figure="median repair, hours", predicted=24 * _median(first), low=None, high=None,
@@ -102,7 +102,7 @@ def predict_second_half(faults: Sequence[Fault] | None = None) -> list[Predicted
     ]  # fmt: skip
 
 
-def dispersion(starts: Sequence[float], days: float) -> float:
+def _dispersion(starts: Sequence[float], days: float) -> float:
     """Variance over mean of weekly counts: 1 for faults that come independently."""
     counts, _ = np.histogram(starts, bins=np.arange(0, days + 0.001, 7))
     return float(max(np.var(counts, ddof=1) / max(np.mean(counts), 1e-9), 1.0))

@@ -30,7 +30,7 @@ from computeflow.telemetry.traces.job import TracedJob, job_ledger
 from computeflow.telemetry.traces.measured import FileMeasured, Options, RankMeasured
 
 CACHE = ".computeflow"
-VERSION = 7
+_VERSION = 7
 """Of what is kept: a new number makes old files unread."""
 _SUM = 16
 
@@ -114,7 +114,7 @@ def _sum(content: bytes) -> bytes:
 def _key(file: TraceFile, options: Options) -> str:
     path = file.path
     content = hashlib.blake2b(digest_size=16)
-    content.update(repr((VERSION, file.kind, path.name, options)).encode())
+    content.update(repr((_VERSION, file.kind, path.name, options)).encode())
     try:
         with path.open("rb") as opened:
             while part := opened.read(1 << 20):

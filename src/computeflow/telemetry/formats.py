@@ -34,7 +34,7 @@ class Format:
 
 
 @cache
-def format_named(kind: str) -> Format:
+def _format_named(kind: str) -> Format:
     """Imported when a file of it is looked for: most audits need one."""
     module = import_module(f"computeflow.telemetry.{kind}.reading")
     return Format(recognises=module.recognises, read=module.read)
@@ -43,7 +43,7 @@ def format_named(kind: str) -> Format:
 def format_of(path: Path, head: bytes | None = None) -> str | None:
     """The kind of a file, or None where it is no profiler's."""
     head = head_of(path) if head is None else head
-    return next((kind for kind in KINDS if format_named(kind).recognises(path, head)), None)
+    return next((kind for kind in KINDS if _format_named(kind).recognises(path, head)), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +73,7 @@ def measure_file(file: TraceFile, options: Options) -> FileMeasured:
     """Device after device: of each, only what was measured is kept."""
     ranks: list[RankMeasured] = []
     left_out: list[str] = []
-    for trace in format_named(file.kind).read(file.path):
+    for trace in _format_named(file.kind).read(file.path):
         try:
             if isinstance(trace, InputError):
                 raise trace
@@ -89,7 +89,7 @@ def measure_file(file: TraceFile, options: Options) -> FileMeasured:
 
 def read_rank(rank: RankMeasured) -> Trace:
     """The trace that a rank was measured from."""
-    with closing(format_named(rank.origin.kind).read(Path(rank.source))) as traces:
+    with closing(_format_named(rank.origin.kind).read(Path(rank.source))) as traces:
         found = next(islice(traces, rank.origin.part, None), None)
     if not isinstance(found, Trace):
         raise found or InputError(f"{rank.source}: no part {rank.origin.part} any more")

@@ -17,7 +17,7 @@ from computeflow.telemetry.lines import head_of
 from computeflow.telemetry.observed import Asked, Observed, Source
 from computeflow.telemetry.sources import ENDINGS, files_of, other_kinds
 
-KindOf = Callable[[Path], str | None]
+_KindOf = Callable[[Path], str | None]
 
 
 @cache
@@ -55,11 +55,11 @@ class Sorted:
         return tuple(TraceFile(kind=kind, path=path) for kind in kinds for path in self.files[kind])
 
 
-def sort_files(paths: Sequence[Path], kind_of: KindOf | None = None) -> Sorted:
+def sort_files(paths: Sequence[Path], kind_of: _KindOf | None = None) -> Sorted:
     """Files as named must be of some kind; of folders, other files are counted by their ending.
     `kind_of`: by content, where only some kinds are wanted.
     """
-    known = kind_of or any_kind
+    known = kind_of or _any_kind
     found: dict[str, dict[Path, None]] = {}
     others: Counter[str] = Counter()
     notes: list[str] = []
@@ -81,7 +81,7 @@ def sort_files(paths: Sequence[Path], kind_of: KindOf | None = None) -> Sorted:
     )
 
 
-def _kind_as_named(path: Path, known: KindOf, notes: list[str]) -> str | None:
+def _kind_as_named(path: Path, known: _KindOf, notes: list[str]) -> str | None:
     """Of a file that the user named: it is read, or a note says why not."""
     if not path.stat().st_size:
         notes.append(f"{path}: an empty file")
@@ -94,7 +94,7 @@ def _kind_as_named(path: Path, known: KindOf, notes: list[str]) -> str | None:
     return kind
 
 
-def any_kind(path: Path) -> str | None:
+def _any_kind(path: Path) -> str | None:
     head = head_of(path)
     found = format_of(path, head)
     if found is not None:

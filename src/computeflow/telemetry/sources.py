@@ -11,7 +11,7 @@ from pathlib import Path
 
 from computeflow.errors import InputError
 
-MOST_FILES = 100_000
+_MOST_FILES = 100_000
 _LOOK = 1 << 16
 ENDINGS = (".json", ".json.gz", ".gz", ".trace")
 _SIGNS = (b'"traceEvents"', b'"deviceProperties"', b'"baseTimeNanoseconds"', b'"distributedInfo"')
@@ -35,8 +35,8 @@ def files_of(path: Path, notes: list[str]) -> Iterator[Path]:
         yield path
     elif stat.S_ISDIR(mode):
         for count, file in enumerate(_files(path, notes)):
-            if count >= MOST_FILES:
-                notes.append(f"{path}: only the first {MOST_FILES:,} files were looked at")
+            if count >= _MOST_FILES:
+                notes.append(f"{path}: only the first {_MOST_FILES:,} files were looked at")
                 return
             yield file
     else:

@@ -26,14 +26,14 @@ def audit_tables(found: TracedJob, *, details: bool) -> list[Table]:
     notes += [f"left out: {text}" for text in found.left_out]
     tables = [_with_notes(ledger, notes)]
     if len(found.ranks) > 1:
-        tables.append(ranks_table(found))
+        tables.append(_ranks_table(found))
     if sum(sum(rank.host.values()) for rank in found.ranks) > 0:
-        tables.append(host_table(found.ranks))
+        tables.append(_host_table(found.ranks))
     if details:
         first = found.ranks[0]
-        tables += [devices_table(found), steps_table(first), kernels_table(first),
-                   operators_table(found, first), gaps_table(first), copies_table(first),
-                   figures_table(first), counters_table(found)]  # fmt: skip
+        tables += [devices_table(found), _steps_table(first), _kernels_table(first),
+                   _operators_table(found, first), _gaps_table(first), _copies_table(first),
+                   _figures_table(first), _counters_table(found)]  # fmt: skip
     return [table for table in tables if table.rows]
 
 
@@ -43,7 +43,7 @@ def _with_notes(table: Table, notes: Sequence[str]) -> Table:
     return replace(table, notes=tuple(notes))
 
 
-def ranks_table(found: TracedJob) -> Table:
+def _ranks_table(found: TracedJob) -> Table:
     """Ranks that others wait for first."""
     order = sorted(found.job.ranks, key=lambda rank: (-rank.waited_for_seconds, rank.rank))
     rows = []
@@ -128,7 +128,7 @@ _ON_HOST = _CAUSES | {"launch": "between operators: whatever else the program di
 """Where the host computes and nothing is launched."""
 
 
-def host_table(ranks: Sequence[RankMeasured]) -> Table:
+def _host_table(ranks: Sequence[RankMeasured]) -> Table:
     meaning = _CAUSES if all(rank.on_device for rank in ranks) else _ON_HOST
     whole = sum((rank.window_end - rank.window_start) / 1e9 for rank in ranks)
     causes: dict[str, float] = {}
@@ -145,7 +145,7 @@ def host_table(ranks: Sequence[RankMeasured]) -> Table:
     )
 
 
-def steps_table(rank: RankMeasured) -> Table:
+def _steps_table(rank: RankMeasured) -> Table:
     """Steps of one rank; what varies between them is what to look at."""
     usual = sorted(rank.step_seconds)[len(rank.step_seconds) // 2]
     rows = []
@@ -167,7 +167,7 @@ def steps_table(rank: RankMeasured) -> Table:
     )
 
 
-def kernels_table(rank: RankMeasured) -> Table:
+def _kernels_table(rank: RankMeasured) -> Table:
     return Table(
         title=f"Kernels of rank {rank.rank}, longest first",
         columns=columns("kernel", "kind", "count", "time", "share", right="count,time,share",
@@ -180,7 +180,7 @@ def kernels_table(rank: RankMeasured) -> Table:
     )  # fmt: skip
 
 
-def operators_table(found: TracedJob, rank: RankMeasured) -> Table:
+def _operators_table(found: TracedJob, rank: RankMeasured) -> Table:
     peak = found.job.ledger.peak
     tf32 = peak is not None and peak.precision == "tf32"
     rows = rooflines(rank.operators, found.accelerator, tf32=tf32)
@@ -198,7 +198,7 @@ def operators_table(found: TracedJob, rank: RankMeasured) -> Table:
     )  # fmt: skip
 
 
-def gaps_table(rank: RankMeasured) -> Table:
+def _gaps_table(rank: RankMeasured) -> Table:
     return Table(
         title=f"Longest gaps of rank {rank.rank}",
         columns=columns("at", "idle", "account", "cause", "then", right="at,idle", wrap="then"),
@@ -210,7 +210,7 @@ def gaps_table(rank: RankMeasured) -> Table:
     )  # fmt: skip
 
 
-def copies_table(rank: RankMeasured) -> Table:
+def _copies_table(rank: RankMeasured) -> Table:
     return Table(
         title=f"Copies of rank {rank.rank}",
         columns=columns("what", "times", "bytes", "time", "rate", right="times,bytes,time,rate"),
@@ -223,7 +223,7 @@ def copies_table(rank: RankMeasured) -> Table:
     )  # fmt: skip
 
 
-def counters_table(found: TracedJob) -> Table:
+def _counters_table(found: TracedJob) -> Table:
     rows = found.counters
     hidden = len(rows) - 2 * MOST_ROWS
     return Table(
@@ -239,7 +239,7 @@ def counters_table(found: TracedJob) -> Table:
     )
 
 
-def figures_table(rank: RankMeasured) -> Table:
+def _figures_table(rank: RankMeasured) -> Table:
     rows = []
     if rank.flops and rank.kernel_seconds:
         share = 1 - rank.product_seconds / rank.kernel_seconds

@@ -52,7 +52,7 @@ def decisions_table(found: Mapping[str, Decision], today: datetime.date) -> Tabl
             "all inputs. even: months of use after which owning has cost less, sold then. never: "
             "draws in which it does not within 72 months. build: draws in which owning is cheaper "
             "over the fleet's life.",
-            *prices_from(next(iter(found.values())), today),
+            *_prices_from(next(iter(found.values())), today),
         ),
     )  # fmt: skip
 
@@ -84,11 +84,11 @@ def decision_table(one: Decision, today: datetime.date) -> Table:
         ),
         notes=(f"P50 (P10 to P90) over {one.draws} draws of all inputs. Assumed of the run: "
                f"{'; '.join(need.assumed)}.",
-            *prices_from(one, today),),
+            *_prices_from(one, today),),
     )  # fmt: skip
 
 
-def prices_from(one: Decision, today: datetime.date) -> tuple[str, ...]:
+def _prices_from(one: Decision, today: datetime.date) -> tuple[str, ...]:
     """What is paid for machines and for rent, from whom, and how old those prices are."""
     found = []
     for name, label in _PRICES.items():
@@ -254,7 +254,7 @@ def break_even_figure(one: Decision) -> Figure:
         summary=f"Months of use until owning breaks even: {mid} ({low} to {high}); in "
         f"{100 * one.never:.0f} % of draws not within 72. Bands hold 80 % of draws; where they "
         "overlap, the inputs decide.",
-        numbers=curve_table(one),
+        numbers=_curve_table(one),
     )
 
 
@@ -279,7 +279,7 @@ def _faint(colour: str) -> str:
     return f"rgba({red},{green},{blue},0.18)"
 
 
-def curve_table(one: Decision) -> Table:
+def _curve_table(one: Decision) -> Table:
     curve = one.curve
     rows = [
         (f"{month:.0f}", _millions(own), _millions(rent))

@@ -27,7 +27,7 @@ _NAME_ROOM = 0.12
 """Between two names, in powers of ten of dollars: the figure is 400 pixels high for two or three."""
 
 
-def one_per_type(results: Sequence[Result]) -> list[Result]:
+def _one_per_type(results: Sequence[Result]) -> list[Result]:
     """The first region of each machine type: the others have the same machines at other prices."""
     first: dict[tuple[str, str], Result] = {}
     for result in results:
@@ -37,13 +37,13 @@ def one_per_type(results: Sequence[Result]) -> list[Result]:
 
 def comparison_tables(found: Comparison, top: int) -> list[Table]:
     """The first ones, and sites of the user's own wherever they stand."""
-    every = one_per_type(found.results)
+    every = _one_per_type(found.results)
     shown = [r for place, r in enumerate(every) if place < top or r.offering.own]
     return [
         summary_table(found),
         runs_table(found, shown),
-        money_table(shown),
-        quality_table(shown),
+        _money_table(shown),
+        _quality_table(shown),
     ]
 
 
@@ -142,7 +142,7 @@ def _mark(result: Result) -> str:
     return "" if result.best is not None and result.best.sure else "?"
 
 
-def money_table(shown: Sequence[Result]) -> Table:
+def _money_table(shown: Sequence[Result]) -> Table:
     own = any(cost.term == "owned" for result in shown for cost in result.costs)
     terms = ("on-demand", "reserved", "spot", *(("owned",) if own else ()))
     heads = [term.replace("-", " ") for term in terms]
@@ -178,7 +178,7 @@ def _money(result: Result, term: str) -> str:
     return problems[0] if problems else "-"
 
 
-def quality_table(shown: Sequence[Result]) -> Table:
+def _quality_table(shown: Sequence[Result]) -> Table:
     rows = []
     for number, result in enumerate(shown, start=1):
         energy, offering = result.meter.energy, result.offering

@@ -18,7 +18,7 @@ _SCALE = [[0, "rgba(0,114,178,0.06)"], [1, "rgba(0,114,178,0.6)"]]
 
 def size_tables(found: Size) -> list[Table]:
     network = _network_table(found)
-    tables = [_job_table(found), days_table(found), _device_table(found)]
+    tables = [_job_table(found), _days_table(found), _device_table(found)]
     return [*tables, network] if network.rows else tables
 
 
@@ -40,7 +40,7 @@ def _job_table(found: Size) -> Table:
     )
 
 
-def days_table(found: Size) -> Table:
+def _days_table(found: Size) -> Table:
     """GPUs x days by device, each with the range of 80 % of runs."""
     rows = []
     for device in found.devices:
@@ -196,7 +196,7 @@ def days_figure(found: Size) -> Figure:
         data=(_heat(names, counts, grid),),
         layout=layout,
         summary=_summary(found),
-        numbers=days_table(found),
+        numbers=_days_table(found),
     )
 
 

@@ -27,7 +27,7 @@ from computeflow.units import HOUR_SECONDS, YEAR_SECONDS
 
 Hall = Literal["colocation", "own"]
 MONTH_HOURS = YEAR_SECONDS / HOUR_SECONDS / 12
-TERM_MONTHS = 12
+_TERM_MONTHS = 12
 """Of a contract, paid in full."""
 
 
@@ -144,7 +144,7 @@ def rented_usd(fleet: Fleet, terms: Terms, months: Floats | float) -> Floats:
     """On demand for the hours with work, or all hours of a contract, whichever is cheaper."""
     span = np.asarray(months, dtype=np.float64)
     on_demand = terms["on_demand_usd"] * terms["busy"] * _lasting(terms, span)
-    contract = terms["contract_usd"] * _lasting(terms, np.maximum(span, TERM_MONTHS))
+    contract = terms["contract_usd"] * _lasting(terms, np.maximum(span, _TERM_MONTHS))
     usd = np.minimum(on_demand, contract) * (1 + terms["rent_extras"])
     return np.asarray(fleet.gpus * MONTH_HOURS * usd)
 

@@ -39,7 +39,7 @@ from computeflow.errors import InputError
 from computeflow.units import DAY_SECONDS, YEAR_SECONDS
 
 MAX_MONTHS = 72
-BY_MONTHS = (12, 24, 36, 48, 60)
+_BY_MONTHS = (12, 24, 36, 48, 60)
 Three = tuple[float, float, float]
 
 
@@ -144,7 +144,7 @@ def decide(
         curve=_curve(fleet, terms, months),
         break_even=_months(even),
         never=float(np.mean(np.isinf(even))),
-        build_by={m: _pays(fleet, terms, m) for m in BY_MONTHS},
+        build_by={m: _pays(fleet, terms, m) for m in _BY_MONTHS},
         busy_even=_shares(fleet, terms),
         one_run=both(
             fleet,

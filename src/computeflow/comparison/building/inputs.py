@@ -76,13 +76,13 @@ def servers() -> dict[str, Server]:
 
 
 @cache
-def network_shares() -> list[NetworkShare]:
+def _network_shares() -> list[NetworkShare]:
     return load_rows(NetworkShare, "network.toml")
 
 
 def network_share(gpus: int) -> float:
     """Of a cluster's cost, between the published sizes along the logarithm of the size."""
-    rows = network_shares()
+    rows = _network_shares()
     sizes = np.log([row.gpus for row in rows])
     return float(np.interp(math.log(gpus), sizes, [row.share for row in rows]))
 
@@ -108,17 +108,17 @@ def inputs_for(
         if rent is not None:
             found[name] = _rent_input(name, rent)
     for name, value in given.items():
-        if name not in found and name not in GIVEN:
-            raise UnknownNameError("input", name, [*found, *GIVEN])
+        if name not in found and name not in _GIVEN:
+            raise UnknownNameError("input", name, [*found, *_GIVEN])
         found[name] = _stated(name, value, found.get(name))
-    missing = [name for name in GIVEN if name not in found]
+    missing = [name for name in _GIVEN if name not in found]
     if missing:
         raise InputError(f"nobody published {missing[0]} of {accelerator}: state it with "
                          f"--set {missing[0]}=VALUE")  # fmt: skip
     return found
 
 
-GIVEN = ("server_usd_per_gpu", "on_demand_usd", "contract_usd")
+_GIVEN = ("server_usd_per_gpu", "on_demand_usd", "contract_usd")
 """Inputs that come from the accelerator's rows, or from the user."""
 
 

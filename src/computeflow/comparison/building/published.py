@@ -32,7 +32,7 @@ from computeflow.comparison.machines import machine_of
 from computeflow.comparison.rents import find_rents
 from computeflow.errors import UnknownNameError
 
-GIGAWATT = 1e9
+_GIGAWATT = 1e9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +83,7 @@ def _recomputed(row: Published, catalog: Catalog, draws: int, seed: int) -> Reco
         machine, row.gpus or 1, all_in=servers()[row.accelerator].all_in, hall=row.hall
     )
     if row.gpus == 0:
-        size = int(GIGAWATT / (fleet.rated_watts * rows["pue"].value))
+        size = int(_GIGAWATT / (fleet.rated_watts * rows["pue"].value))
         fleet = fleet_of(machine, size, all_in=fleet.all_in, hall=row.hall)
     if row.check not in CHECKS:
         raise UnknownNameError("check", row.check, CHECKS)

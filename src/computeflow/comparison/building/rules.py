@@ -9,7 +9,7 @@ from typing import Literal
 from computeflow.comparison.building.decide import MAX_MONTHS, Decision
 
 Outcome = Literal["comes out", "depends", "does not come out"]
-SURE = 0.8
+_SURE = 0.8
 """Share of draws from which an answer counts as one."""
 
 
@@ -35,9 +35,9 @@ def rules(found: Mapping[str, Decision]) -> list[Rule]:
 
 
 def _outcome(share: float) -> Outcome:
-    if share >= SURE:
+    if share >= _SURE:
         return "comes out"
-    return "does not come out" if share <= 1 - SURE else "depends"
+    return "does not come out" if share <= 1 - _SURE else "depends"
 
 
 def _rule(text: str, share: float, one: Decision, *, rent: bool) -> Rule:
@@ -70,7 +70,7 @@ def _multi_year(found: list[Decision], months: int) -> Rule:
                      f"to {high})")  # fmt: skip
     return Rule(
         text=f"used for {months // 12} years: build",
-        outcome=_outcome(min(shares) if min(shares) >= SURE else max(shares)),
+        outcome=_outcome(min(shares) if min(shares) >= _SURE else max(shares)),
         why="; ".join(parts),
     )
 
@@ -81,7 +81,7 @@ def _sovereignty(one: Decision) -> Rule:
     word = "dearer" if gap > 0 else "cheaper"
     return Rule(
         text=f"sovereignty: build ({one.need.case.name})",
-        outcome="comes out" if one.life.build_share >= SURE else "depends",
+        outcome="comes out" if one.life.build_share >= _SURE else "depends",
         why="no price is put on sovereignty; where it leaves nothing to rent, building is what "
         f"remains, and a GPU-hour is {100 * abs(gap):.0f} % {word} than a rented one in the median",
     )

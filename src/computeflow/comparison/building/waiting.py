@@ -30,7 +30,7 @@ from computeflow.comparison.building.inputs import (
 from computeflow.comparison.machines import machine_of
 from computeflow.errors import InputError, UnknownNameError
 
-SPREAD = (0.8, 1.15)
+_SPREAD = (0.8, 1.15)
 """Of the predicted ratio of two accelerators' speeds; assumed: ranges of both predictions move
 together, and how far apart is not known."""
 
@@ -54,7 +54,7 @@ def next_inputs(need: Need, catalog: Catalog, upgrade: str) -> dict[str, CostInp
     ratio = best_plan(need.case, catalog, name).tokens_per_second_per_gpu
     ratio /= need.tokens_per_second_per_gpu
     speed = CostInput(
-        name="next_speed", unit="x", value=ratio, low=SPREAD[0] * ratio, high=SPREAD[1] * ratio,
+        name="next_speed", unit="x", value=ratio, low=_SPREAD[0] * ratio, high=_SPREAD[1] * ratio,
         basis="assumed", doc=f"tokens a second of {name} over {need.case.on}, predicted",
         source="computeflow plan on both; the ends are assumed", as_of="2026",
     )  # fmt: skip

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from computeflow.comparison.claims.model import Bench, Outcome, Verdict, check, held, near, part
 
-TERA = 1e12
+_TERA = 1e12
 
 
 @check("h100-fp16")
@@ -19,10 +19,10 @@ def b200_fp16(bench: Bench) -> Outcome:
 
 def _sparse(bench: Bench, name: str, claimed: float) -> Outcome:
     row = bench.catalog.accelerators[name]
-    dense, sparse = row.dense_flops["fp16"] / TERA, row.sparse_flops["fp16"] / TERA
+    dense, sparse = row.dense_flops["fp16"] / _TERA, row.sparse_flops["fp16"] / _TERA
     best = row.matmul_flops.get("bf16")
-    measured = f"; the best matmul anyone measured gives {best / TERA:,.0f}" if best else ""
-    fp8 = ", as is the dense FP8 peak" if near(row.dense_flops["fp8"] / TERA, claimed) else ""
+    measured = f"; the best matmul anyone measured gives {best / _TERA:,.0f}" if best else ""
+    fp8 = ", as is the dense FP8 peak" if near(row.dense_flops["fp8"] / _TERA, claimed) else ""
     return Outcome(
         verdict=_based(claimed, right=dense, wrong=sparse),
         ours=f"{dense:,.0f} TFLOP/s dense",
@@ -43,9 +43,9 @@ def _based(claimed: float, *, right: float, wrong: float) -> Verdict:
 @check("nemo-1979")
 def nemo(bench: Bench) -> Outcome:
     row = bench.catalog.accelerators["h100-sxm"]
-    peak = row.dense_flops["bf16"] / TERA
+    peak = row.dense_flops["bf16"] / _TERA
     return Outcome(
-        verdict=_based(1979, right=peak, wrong=row.sparse_flops["bf16"] / TERA),
+        verdict=_based(1979, right=peak, wrong=row.sparse_flops["bf16"] / _TERA),
         ours=f"40 % printed as {40 * peak / 1979:.0f} %",
         why=f"The dense BF16 peak is {peak:,.0f} TFLOP/s; against 1,979 a run of 40 % MFU shows "
         f"{40 * peak / 1979:.0f} %.",

@@ -25,14 +25,14 @@ Verdict = Literal[
     "holds", "holds in part", "does not hold", "wrong unit", "wrong base", "contradicts itself",
     "cannot be checked",
 ]  # fmt: skip
-Topic = Literal["hardware", "sizing", "placement", "training", "power", "sites", "money"]
+_Topic = Literal["hardware", "sizing", "placement", "training", "power", "sites", "money"]
 Basis = Literal["computed", "cited", "none"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim(Row):
     kind: ClassVar[str] = "claim"
-    topic: Topic
+    topic: _Topic
     text: str
 
 

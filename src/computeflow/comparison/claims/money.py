@@ -9,9 +9,9 @@ from computeflow.comparison.building.inputs import network_share
 from computeflow.comparison.claims.model import Bench, Outcome, check, held, part, percent
 from computeflow.comparison.rents import YEAR_DISCOUNT
 
-NICS = (0.04, 0.05)
+_NICS = (0.04, 0.05)
 """Share of a cluster's cost in NICs, which stand in the servers' price (H100 Freakonomics sheet)."""
-THREE_YEARS = (0.46, 0.65)
+_THREE_YEARS = (0.46, 0.65)
 """Off on-demand for three years (yobitel; CoreWeave: up to 60 %)."""
 
 
@@ -49,11 +49,11 @@ def reserved(bench: Bench) -> Outcome:
     ends = f"{percent(min(found), 0)} to {percent(max(found), 0)}" if found else "none"
     least, _, most = YEAR_DISCOUNT
     claimed = (0.3, 0.5)
-    one, three = held((least, most), claimed), held(THREE_YEARS, claimed)
+    one, three = held((least, most), claimed), held(_THREE_YEARS, claimed)
     return Outcome(
         verdict=one if one == three else "holds in part",
-        ours=f"{percent(least, 0)} to {percent(most, 0)} for one year, {percent(THREE_YEARS[0], 0)} to "
-        f"{percent(THREE_YEARS[1], 0)} for three",
+        ours=f"{percent(least, 0)} to {percent(most, 0)} for one year, "
+        f"{percent(_THREE_YEARS[0], 0)} to {percent(_THREE_YEARS[1], 0)} for three",
         why=f"yobitel (savings plans), digiterialabs, CoreWeave. For one year it {one}, for three "
         f"it {three}. The catalog has both prices of only {len(found)} instances: {ends}.",
         basis="cited",
@@ -89,7 +89,7 @@ def hardware(bench: Bench) -> Outcome:
 def network(bench: Bench) -> Outcome:
     sizes = (512, 1024, 16384, 65536)
     shares = [network_share(size) for size in sizes]
-    low, high = shares[0] + NICS[0], shares[-1] + NICS[1]
+    low, high = shares[0] + _NICS[0], shares[-1] + _NICS[1]
     listed = ", ".join(f"{percent(s)} at {n:,}" for n, s in zip(sizes, shares, strict=True))
     return Outcome(
         verdict=held((low, high), (0.3, 0.4)),

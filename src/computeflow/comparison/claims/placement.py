@@ -21,9 +21,9 @@ from computeflow.prediction import Prediction, find_stack, predict
 from computeflow.workload import Job, Layout
 
 SIZES = (32, 128, 512)
-SHARED_NIC = 12.5e9 / 8
+_SHARED_NIC = 12.5e9 / 8
 """Bytes a second of one GPU where eight share a port of 100 Gb/s."""
-GIGABIT = 1e9 / 8
+_GIGABIT = 1e9 / 8
 TIE = 0.05
 """Of a step's time that a narrower network may cost to count as enough."""
 
@@ -56,7 +56,7 @@ def utilisation_fall(bench: Bench) -> Outcome:
 
 @check("utilisation-scale")
 def utilisation_scale(bench: Bench) -> Outcome:
-    full, narrow = _mfus(bench), _mfus(bench, SHARED_NIC)
+    full, narrow = _mfus(bench), _mfus(bench, _SHARED_NIC)
     listed = [", ".join(percent(one[1]) for one in row) for row in (full, narrow)]
     lost = [1 - row[-1][1] / row[0][1] for row in (full, narrow)]
     does = "can" if lost[1] >= 1 - 32.4 / 41.7 else "alone cannot"
@@ -135,7 +135,7 @@ def allreduce_share(bench: Bench) -> Outcome:
                                     seq_len=8192)) for gpus in SIZES]  # fmt: skip
     stack = replace(find_stack("megatron"), dp_overlap=False, grad_bytes=4.0)
     job = Job(model=find_model(bench.catalog, "llama-2-7b"), global_batch=512, seq_len=2048)
-    cluster = usual_cluster("h100-sxm", 512, bench.catalog, nic_bytes_per_second=SHARED_NIC)
+    cluster = usual_cluster("h100-sxm", 512, bench.catalog, nic_bytes_per_second=_SHARED_NIC)
     naive = _comm_share(predict(job, cluster, Layout(gpus=512, recompute="full"), stack))
     least, most = min(*tuned, naive), max(*tuned, naive)
     shares = {"tuned": max(tuned), "untuned": naive}
@@ -159,7 +159,7 @@ def network_by_scale(bench: Bench) -> Outcome:
     for gpus in (64, 512, 4096):
         speeds = {
             gigabits: bench.best("llama-3.1-70b", "h100-sxm", gpus, global_batch=2048, seq_len=8192,
-                                 nic_bytes_per_second=gigabits * GIGABIT)
+                                 nic_bytes_per_second=gigabits * _GIGABIT)
             for gigabits in (100, 400, 800)
         }  # fmt: skip
         fastest = speeds[800].step_seconds

@@ -9,9 +9,9 @@ from computeflow.comparison.site_limits import FOOTPRINT_M2
 from computeflow.economics import Supply, flops_per_joule, ledger_energy
 from computeflow.simulation.sites import throttles
 
-GIGA = 1e9
-POUND_KG = 0.45359237
-MAX_KW = 8.4
+_GIGA = 1e9
+_POUND_KG = 0.45359237
+_MAX_KW = 8.4
 """Of a DGX H100 in training (arXiv:2412.08602)."""
 
 
@@ -28,8 +28,8 @@ def gflops_watt(bench: Bench) -> Outcome:
         energy = ledger_energy(found.ledger, Supply(pue=pue), host_watts=host)
         rate = flops_per_joule(found.ledger, energy)
         assert rate is not None
-        values.append(rate / GIGA)
-    peak = device.dense_flops["bf16"] / (device.tdp_watts or 1.0) / GIGA
+        values.append(rate / _GIGA)
+    peak = device.dense_flops["bf16"] / (device.tdp_watts or 1.0) / _GIGA
     low, middle, high = values
     verdict: Verdict = "holds" if low <= 1.82 <= high else "does not hold"
     against = "above" if peak < 1820 else "under"
@@ -53,7 +53,7 @@ def kw_per_hour(bench: Bench) -> Outcome:
         ours=f"{measured / 1e3:.2f} kW in the mean, {rated / 1e3:.1f} rated",
         why=f"kW is power already; 6.8 kW are {6.8 * 24:.0f} kWh a day. As power it is plausible for "
         f"eight H100: their own limit is {gpus / 1e3:.1f} kW, the node's measured mean "
-        f"{measured / 1e3:.2f} and most {MAX_KW} (arXiv:2412.08602).",
+        f"{measured / 1e3:.2f} and most {_MAX_KW} (arXiv:2412.08602).",
         numbers={"measured": measured, "rated": rated},
     )
 
@@ -85,10 +85,10 @@ def rack_kw(bench: Bench) -> Outcome:
     rated = {name: (bench.catalog.nodes[name].rated_watts or 0.0) / 1e3 for name in names}
     mean = (bench.catalog.nodes["dgx-h100"].measured_watts or 0.0) / 1e3
     return Outcome(
-        verdict=part(8 <= MAX_KW <= 10, *(8 <= kw <= 10 for kw in rated.values())),
+        verdict=part(8 <= _MAX_KW <= 10, *(8 <= kw <= 10 for kw in rated.values())),
         ours=", ".join(f"{name} {kw:.1f} kW" for name, kw in rated.items()),
         why=f"One machine of eight H100 takes {rated['dgx-h100']:.1f} kW rated, {mean:.2f} in the "
-        f"mean, {MAX_KW} at most (arXiv:2412.08602). Later ones take {rated['dgx-b200']:.1f} and "
+        f"mean, {_MAX_KW} at most (arXiv:2412.08602). Later ones take {rated['dgx-b200']:.1f} and "
         f"{rated['dgx-b300']:.1f} kW rated, and racks of an AI hall hold four: "
         f"{4 * rated['dgx-h100']:.0f} to {4 * rated['dgx-b300']:.0f} kW.",
         basis="cited",
@@ -101,7 +101,7 @@ def introl(bench: Bench) -> Outcome:
     rack = machine_of("gb200", bench.catalog)
     mass, watts = rack.mass_kg or 0.0, rack.rated_watts
     return Outcome(
-        verdict="wrong unit" if near(mass / POUND_KG, 3000) else "does not hold",
+        verdict="wrong unit" if near(mass / _POUND_KG, 3000) else "does not hold",
         ours=f"{mass:,.0f} kg, {watts / 1e3:.0f} kW",
         why=f"3,000 are pounds ({mass:,.0f} kg, {mass / FOOTPRINT_M2:,.0f} kg/m2 on its footprint), as "
         f"another article of the same site has it; 2.4 MW is {2.4e6 / watts:.0f} times the rack's "

@@ -6,7 +6,7 @@ from computeflow.comparison.claims.model import Bench, Outcome, check, near, per
 from computeflow.comparison.tiers import tier_worths
 from computeflow.simulation import failure_models
 
-DAY_MINUTES = 1440.0
+_DAY_MINUTES = 1440.0
 
 
 @check("tier-4")
@@ -41,8 +41,8 @@ def llama_table(bench: Bench) -> Outcome:
 def ft_hsdp(bench: Bench) -> Outcome:
     """Minutes between failures of 12,500 servers at the stated rate."""
     servers = 100_000 / 8
-    minutes = DAY_MINUTES / (servers * 2.3e-3)
-    needed = DAY_MINUTES / 18 / servers
+    minutes = _DAY_MINUTES / (servers * 2.3e-3)
+    needed = _DAY_MINUTES / 18 / servers
     rates = {row.name: row.per_node_day for row in failure_models().values()}
     nearest = min(rates, key=lambda name: abs(rates[name] - needed))
     return Outcome(

@@ -22,7 +22,7 @@ from computeflow.units import DAY_SECONDS, HOUR_SECONDS
 from computeflow.workload import Job, Layout
 from computeflow.workload.flops import flops_per_token
 
-CHINCHILLA = 20.0
+_CHINCHILLA = 20.0
 """Tokens per parameter of compute-optimal training."""
 
 
@@ -75,7 +75,7 @@ def _parameters(bench: Bench, size: Size) -> float:
 def check_size(bench: Bench, size: Size) -> Outcome:
     peak = bench.catalog.accelerators["h100-sxm"].dense_flops["bf16"]
     parameters = _parameters(bench, size)
-    optimal = _flops(bench, size, CHINCHILLA * parameters)
+    optimal = _flops(bench, size, _CHINCHILLA * parameters)
     low, mfu, high = mfu_range(_predicted(bench, size))
     seconds = [days * DAY_SECONDS for days in size.days]
     least, most = size.gpus[0] * seconds[0] * peak, size.gpus[1] * seconds[1] * peak
@@ -108,7 +108,7 @@ def _days(values: list[float]) -> str:
     return low if low == high else f"{low} to {high}"
 
 
-def check_cost(bench: Bench, size: Size) -> Outcome:
+def _check_cost(bench: Bench, size: Size) -> Outcome:
     """GPU-hours of the actual run at the predicted step, at a contract's rent, as a range of both."""
     prediction = _predicted(bench, size)
     low, high = (end / prediction.step_seconds for end in prediction.step_seconds_range)
@@ -149,7 +149,7 @@ def _rent(bench: Bench) -> Rent:
 
 for _name, _size in SIZES.items():
     check(f"size-{_name}")(partial(check_size, size=_size))
-    check(f"cost-{_name}")(partial(check_cost, size=_size))
+    check(f"cost-{_name}")(partial(_check_cost, size=_size))
 
 
 @check("llama-hours")

@@ -2,7 +2,7 @@
 
 `idle-allocation`: somebody holds the GPU (a label says so, or its memory is in use) and nothing ran
 for ten minutes on end. `clock-throttle`: the mean SM clock at work lies below the median of GPUs of
-the same kind by `LOWER` and by `FAR` robust deviations (which half of the fleet may break without
+the same kind by `_LOWER` and by `FAR` robust deviations (which half of the fleet may break without
 moving), and the device itself gives a reason. A GPU that only its power limit holds down counts if it
 draws no more than its peers: one that draws more works harder.
 """
@@ -26,11 +26,11 @@ from computeflow.units import format_seconds, format_share, format_si
 if TYPE_CHECKING:
     from computeflow.telemetry.metrics.facts import Activity, Busy, GpuFigures, Idle, MetricsFacts
 
-LOWER = 0.05
+_LOWER = 0.05
 """Of the usual clock, that one must lie below it."""
 FAR = 5.0
-COHORT = 4
-SAMPLES = 5
+_COHORT = 4
+_SAMPLES = 5
 _LEAST_SPREAD = 0.005
 """Of the median: clocks move in steps of 15 MHz, so a spread of nothing is none."""
 _REASON = 0.1
@@ -126,7 +126,7 @@ def clock_throttle(observed: Observed) -> Outcome:
     clocked = [one for gpu in facts.gpus for one in _clocked(gpu)]
     cohorts = _cohorts(clocked)
     if facts.gpus and not cohorts:
-        return Missing(f"{COHORT} GPUs of one model at work, {SAMPLES} samples each with times")
+        return Missing(f"{_COHORT} GPUs of one model at work, {_SAMPLES} samples each with times")
     slow = [one for peers in cohorts for one in _below(peers)]
     drafts = [draft for one in slow for draft in _throttled(one, _where(observed))]
     return [*drafts, *_unknown_reasons(clocked, slow)]
@@ -171,7 +171,7 @@ def _clocked(gpu: GpuFigures) -> Iterator[_Clocked]:
     activity = gpu.activity
     if activity is None or activity.busy is None or activity.span_seconds is None:
         return
-    if activity.busy.samples >= SAMPLES and activity.busy.seconds > 0:
+    if activity.busy.samples >= _SAMPLES and activity.busy.seconds > 0:
         yield _Clocked(gpu, activity.busy)
 
 
@@ -181,12 +181,12 @@ def _cohorts(clocked: Sequence[_Clocked]) -> list[list[_Clocked]]:
     for one in clocked:
         works = sorted({stem(name) for name in one.gpu.workloads})
         by_work.setdefault((one.gpu.model, *works), []).append(one)
-    whole = [group for group in by_work.values() if len(group) >= COHORT]
+    whole = [group for group in by_work.values() if len(group) >= _COHORT]
     by_model: dict[str, list[_Clocked]] = {}
     for (model, *_), group in by_work.items():
-        if len(group) < COHORT:
+        if len(group) < _COHORT:
             by_model.setdefault(model, []).extend(group)
-    return whole + [group for group in by_model.values() if len(group) >= COHORT]
+    return whole + [group for group in by_model.values() if len(group) >= _COHORT]
 
 
 def stem(workload: str) -> str:
@@ -196,7 +196,7 @@ def stem(workload: str) -> str:
 
 def _below(peers: Sequence[_Clocked]) -> list[_Slow]:
     usual, spread = median_and_spread([one.busy.clock_hertz for one in peers])
-    least = max(LOWER * usual, FAR * max(spread, _LEAST_SPREAD * usual))
+    least = max(_LOWER * usual, FAR * max(spread, _LEAST_SPREAD * usual))
     return [_Slow(one, usual, peers) for one in peers if usual - one.busy.clock_hertz >= least]
 
 

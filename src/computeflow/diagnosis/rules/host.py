@@ -14,10 +14,10 @@ from computeflow.telemetry.traces.measured import RankMeasured
 
 LAUNCH_SHARE = 0.1
 """Of the window, that the host must be late by itself: a few percent are usual in eager runs."""
-FEWEST_KERNELS = 100
+_FEWEST_KERNELS = 100
 """Fewer are no training step: a start, a compilation, a toy."""
 COMPILED_HOST = 0.68
-COMPILED_RANGE = (0.55, 0.82)
+_COMPILED_RANGE = (0.55, 0.82)
 """Of an eager block's host time, what a compiled one takes: 0.55 and 0.82 on the hosts of our two H200
 measurements (`host_compiled` of the predictor; benchmarks/reports/calibration.md), and between them."""
 _STAGES = {
@@ -98,8 +98,8 @@ def launch_bound(case: Case) -> Outcome:
     """The host is slow by itself. Where micro-batches can be merged, that is `underfilled`."""
     if not case.on_device:
         return NO_DEVICE
-    if case.first.signals.kernels < FEWEST_KERNELS:
-        return Missing(f"a window of {FEWEST_KERNELS} kernels and more (profile whole steps)")
+    if case.first.signals.kernels < _FEWEST_KERNELS:
+        return Missing(f"a window of {_FEWEST_KERNELS} kernels and more (profile whole steps)")
     late = case.set_back("launch")
     if late < LAUNCH_SHARE * case.ledger.gpu_seconds:
         return []
@@ -109,7 +109,7 @@ def launch_bound(case: Case) -> Outcome:
 
 def _compiled_gains(case: Case, late: float) -> list[float]:
     """Low, middle and high of what compiled blocks would gain; zeros where they would not."""
-    shares = (COMPILED_RANGE[1], COMPILED_HOST, COMPILED_RANGE[0])
+    shares = (_COMPILED_RANGE[1], COMPILED_HOST, _COMPILED_RANGE[0])
     if case.replay is None:
         return [(1 - share) * late for share in shares]
     stack = case.replay.inferred.stack

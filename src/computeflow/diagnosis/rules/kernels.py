@@ -16,9 +16,9 @@ from computeflow.ledger import Evidence, Remedy
 from computeflow.prediction.parts import step_parts
 from computeflow.telemetry.traces.measured import RankMeasured
 
-FULL_PRECISION = 0.5
+_FULL_PRECISION = 0.5
 """Share of FLOPs in float32 from which a run is one in float32."""
-SINGLE = 0.5
+_SINGLE = 0.5
 """Share of the optimizer's kernel time in kernels of one tensor each."""
 ROOM = 0.9
 """Of the device's memory, that a change may fill by the predictor's count."""
@@ -73,7 +73,7 @@ def matmul_precision(case: Case) -> Outcome:
     full = types.get("float", 0.0) / sum(types.values())
     if not case.on_device:
         return NO_DEVICE
-    if full < FULL_PRECISION or case.audit.accelerator is None:
+    if full < _FULL_PRECISION or case.audit.accelerator is None:
         return []
     if "bf16" not in case.audit.accelerator.dense_flops:
         return []
@@ -226,7 +226,7 @@ def recompute_excess(case: Case) -> Outcome:
 def updates_singly(rank: RankMeasured) -> bool:
     """Whether most of the optimizer's time is in kernels of one tensor each."""
     whole = rank.accounts.get("optimizer", 0.0)
-    return whole > 0 and rank.signals.optimizer_single >= SINGLE * whole
+    return whole > 0 and rank.signals.optimizer_single >= _SINGLE * whole
 
 
 def unfused_optimizer(case: Case) -> Outcome:

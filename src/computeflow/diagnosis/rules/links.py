@@ -17,11 +17,11 @@ from computeflow.telemetry.traces.measured import RankMeasured
 
 SLOWER = 1.3
 """Times the usual transfer of its like, that makes a link slow."""
-MOST_TRANSFERS = 200
+_MOST_TRANSFERS = 200
 """Of one message in one group: enough for a median, and memory stays bounded."""
-LEAST_SECONDS = 50e-6
+_LEAST_SECONDS = 50e-6
 """Shorter transfers are latency."""
-LEAST_GROUPS = 3
+_LEAST_GROUPS = 3
 """That send the same messages: of two, nothing says which is the slow one."""
 
 
@@ -90,7 +90,7 @@ def slow_link(case: Case) -> Outcome:
 
 def _slower(rows: Sequence[_Transfers]) -> Iterator[tuple[_Transfers, float]]:
     """Of groups that are alike, those far slower than the usual seconds, and these."""
-    if len(rows) < LEAST_GROUPS:
+    if len(rows) < _LEAST_GROUPS:
         return
     usual, spread = median_and_spread([row.seconds for row in rows])
     for row in rows:
@@ -123,7 +123,7 @@ def _transfers(ranks: Sequence[RankMeasured]) -> list[_Transfers]:
             group, elements = rank.groups[some.group[row]], int(some.elements[row])
             place = counted.get((group, elements), 0)
             counted[group, elements] = place + 1
-            if place >= MOST_TRANSFERS:
+            if place >= _MOST_TRANSFERS:
                 continue
             seconds = float(some.end[row] - some.start[row]) / 1e9
             lengths.setdefault((group, elements, place), []).append(seconds)
@@ -140,5 +140,5 @@ def _transfers(ranks: Sequence[RankMeasured]) -> list[_Transfers]:
             group, *facts[group], elements, statistics.median(values), counts[group, elements]
         )
         for (group, elements), values in shortest.items()
-        if statistics.median(values) >= LEAST_SECONDS
+        if statistics.median(values) >= _LEAST_SECONDS
     ]

@@ -14,11 +14,11 @@ from computeflow.units import format_si
 if TYPE_CHECKING:
     from computeflow.telemetry.memory.facts import Creep, DeviceMemory, Fragmentation, OutOfMemory
 
-FRAGMENTED = 0.3
+_FRAGMENTED = 0.3
 """Of what is reserved, free in pieces when the allocator had to ask for more."""
-LEAST_SPLIT = 100 << 20
+_LEAST_SPLIT = 100 << 20
 """Bytes in pieces that are worth a word."""
-CREEPING = 0.1
+_CREEPING = 0.1
 """Of the peak, that a thousand more steps would add."""
 _STEPS = 1000
 _GROWING = Remedy(
@@ -69,7 +69,7 @@ _Trouble = tuple[str, list[Evidence], Remedy]
 def _troubles(device: DeviceMemory, where: str) -> Iterator[_Trouble]:
     for oom in device.out_of_memory[:1]:
         yield _ran_out(oom, device, where)
-    if device.creep is not None and creeps(device.creep, device.peak.allocated_bytes):
+    if device.creep is not None and _is_creeping(device.creep, device.peak.allocated_bytes):
         yield _creeps(device.creep, device, where)
     if device.fragmentation is not None and fragmented(device.fragmentation):
         yield _in_pieces(device.fragmentation, where)
@@ -79,14 +79,14 @@ def _bytes(value: float) -> str:
     return format_si(value, "B")
 
 
-def creeps(creep: Creep, peak_bytes: int) -> bool:
+def _is_creeping(creep: Creep, peak_bytes: int) -> bool:
     """Growth that is certain, goes on, and would matter in a thousand steps."""
     grows = creep.low > 0 and creep.still
-    return grows and creep.bytes_per_step * _STEPS >= CREEPING * peak_bytes
+    return grows and creep.bytes_per_step * _STEPS >= _CREEPING * peak_bytes
 
 
 def fragmented(found: Fragmentation) -> bool:
-    return found.share >= FRAGMENTED and found.split_bytes >= LEAST_SPLIT
+    return found.share >= _FRAGMENTED and found.split_bytes >= _LEAST_SPLIT
 
 
 def _ran_out(oom: OutOfMemory, device: DeviceMemory, where: str) -> _Trouble:

@@ -14,10 +14,10 @@ from computeflow.ledger import Evidence, Remedy
 from computeflow.telemetry.traces.measured import RankMeasured
 
 FEW = 4
-FEW_SHARE = 0.06
+_FEW_SHARE = 0.06
 """Of the window, that ranks must wait for one of fewer than `FEW`: among so few there are no usual ones
 to hold it against; two equal ranks on one host waited up to 4.5 % for each other (gloo_traces)."""
-MOST_WAITS = 0.7
+_MOST_WAITS = 0.7
 """Of all waits, that must be for the one of few ranks that is to be named."""
 STEPS = 4
 """From which on steps say how much they differ."""
@@ -52,7 +52,7 @@ def straggler_rank(case: Case) -> Outcome:
     )
     slow = _slow_ranks(case, caused)
     wait = sum(caused.get(rank.rank, 0.0) for rank in slow)
-    least = FEW_SHARE if len(case.ranks) < FEW else PRACTICAL
+    least = _FEW_SHARE if len(case.ranks) < FEW else PRACTICAL
     if not slow or wait < least * case.ledger.gpu_seconds:
         return []
     return _straggler(case, slow, wait)
@@ -77,7 +77,7 @@ def _slow_ranks(case: Case, caused: dict[int, float]) -> list[RankMeasured]:
 
 def _slow_of_few(case: Case, caused: dict[int, float]) -> list[RankMeasured]:
     most = max(caused, key=lambda rank: caused[rank], default=-1)
-    if most < 0 or caused[most] <= MOST_WAITS * sum(caused.values()):
+    if most < 0 or caused[most] <= _MOST_WAITS * sum(caused.values()):
         return []
     slow = [rank for rank in case.ranks if rank.rank == most]
     others = [rank for rank in case.ranks if rank.rank != most]
@@ -181,7 +181,7 @@ def _reasons(
     if account == "input":
         return {"the loader": seconds}
     if account.startswith("compute"):
-        slower = kernel_ratio(rank, others)
+        slower = _kernel_ratio(rank, others)
         what = f"kernels {100 * (slower - 1):.0f} % slower" if slower > 1.02 else "more kernels"
         return {what: seconds}
     return {account: seconds}
@@ -203,7 +203,7 @@ def _by_root(
     return {name: shrink * part for name, part in roots.items()} or {"host": seconds}
 
 
-def kernel_ratio(rank: RankMeasured, others: Sequence[RankMeasured]) -> float:
+def _kernel_ratio(rank: RankMeasured, others: Sequence[RankMeasured]) -> float:
     """Median over kernels that both have, of the rank's mean duration over the others' median."""
     usual: dict[str, list[float]] = {}
     for other in others:

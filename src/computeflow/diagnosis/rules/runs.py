@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from computeflow.telemetry.flight.hang import Culprit
     from computeflow.telemetry.logs.facts import Restart, Run, Save
 
-CHECKPOINT_SHARE = 0.05
+_CHECKPOINT_SHARE = 0.05
 """Of the time from the first step on: less is the price of safety."""
 _SHOWN = 5
 _AFTER_HANG = {
@@ -101,7 +101,7 @@ def checkpoints(observed: Observed) -> Outcome:
         return []
     booked = ledger.booked("checkpoint")
     running = ledger.gpu_seconds - ledger.booked("startup")
-    if not booked or booked < CHECKPOINT_SHARE * running:
+    if not booked or booked < _CHECKPOINT_SHARE * running:
         return []
     return report(
         f"{len(run.saves):,} checkpoints block {booked / running:.1%} of the run",

@@ -26,7 +26,7 @@ class Attention(nn.Module):
         sizes = [self.heads, self.groups, self.groups]
         heads = self.qkv(x).view(batch, length, sum(sizes), self.head_dim)
         q, k, v = heads.split(sizes, dim=2)
-        q, k = rotate(q, rotation), rotate(k, rotation)
+        q, k = _rotate(q, rotation), _rotate(k, rotation)
         q, k, v = (t.transpose(1, 2) for t in (q, k, v))
         if self.fused:
             mixed = F.scaled_dot_product_attention(
@@ -149,7 +149,7 @@ def rotations(length: int, head_dim: int, base: float = 500_000.0) -> Tensor:
     return torch.stack([angles.cos(), angles.sin()], dim=1)
 
 
-def rotate(x: Tensor, rotation: Tensor) -> Tensor:
+def _rotate(x: Tensor, rotation: Tensor) -> Tensor:
     cos, sin = rotation[None, :, None, 0], rotation[None, :, None, 1]
     one, two = x.chunk(2, dim=-1)
     return torch.cat([one * cos - two * sin, two * cos + one * sin], dim=-1)

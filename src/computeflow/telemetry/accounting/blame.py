@@ -17,7 +17,7 @@ from computeflow.telemetry.accounting.jobs import Job
 from computeflow.telemetry.accounting.nodes import node_names, short_name
 from computeflow.telemetry.observed import Happening
 
-WITHIN = 900.0
+_WITHIN = 900.0
 """Seconds: PyTorch's ten minutes for a collective (`init_process_group`, NCCL) and five to tear down;
 Slurm gives a silent node up after `SlurmdTimeout`, five minutes by default (slurm.conf(5))."""
 
@@ -66,7 +66,9 @@ class Blame:
 _Faults = dict[str, list[tuple[float, Happening]]]
 
 
-def blame(jobs: Iterable[Job], happenings: Iterable[Happening], *, within: float = WITHIN) -> Blame:
+def blame(
+    jobs: Iterable[Job], happenings: Iterable[Happening], *, within: float = _WITHIN
+) -> Blame:
     """Happenings that name a job themselves are its end, not its cause, and are not taken."""
     faults, unplaced = _by_place(one for one in happenings if one.fault and not one.job)
     found, failed, chance = [], 0, 0.0

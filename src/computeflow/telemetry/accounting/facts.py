@@ -16,7 +16,7 @@ from computeflow.telemetry.accounting.suspects import Suspect, find_suspects
 
 MOST_ROWS = 1000
 """Of a table in the JSON; the rest is one row."""
-MOST_FAILED = 10_000
+_MOST_FAILED = 10_000
 Flags = NDArray[np.bool_]
 
 
@@ -130,7 +130,7 @@ def facts_of(
     pairs = pairs_of(jobs, began)
     suspects, reason = find_suspects(jobs, pairs)
     failed = np.flatnonzero(share.failed & began)
-    failed = failed[np.argsort(-share.used[failed], kind="stable")][:MOST_FAILED]
+    failed = failed[np.argsort(-share.used[failed], kind="stable")][:_MOST_FAILED]
     outcome_known = jobs.having("stopped")
     return Accounting(
         start=None if bare else first,

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from computeflow.errors import InputError
 from computeflow.telemetry.accounting.values import NAN, OUTCOMES, Outcome, outcome_of
 
-MOST_ATTEMPTS = 2_000_000
+_MOST_ATTEMPTS = 2_000_000
 Floats = NDArray[np.float64]
 Indices = NDArray[np.int64]
 _BASE = re.compile(r"(\d+)(?:_[\d\[]|\+\d).*")
@@ -98,8 +98,8 @@ class Rows:
         submit: float = NAN, joules: float = NAN, took: float = NAN, user: str = "", team: str = "",
         name: str = "", nodes: str = "",
     ) -> None:  # fmt: skip
-        if len(self) >= MOST_ATTEMPTS:
-            raise InputError(f"more than {MOST_ATTEMPTS:,} jobs: take a shorter period")
+        if len(self) >= _MOST_ATTEMPTS:
+            raise InputError(f"more than {_MOST_ATTEMPTS:,} jobs: take a shorter period")
         words = (job, state, user, team, name, nodes)
         for column, word in zip(_WORDS, words, strict=True):
             self.indices[column].append(self.names[column].of(word))

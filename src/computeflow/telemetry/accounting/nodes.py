@@ -11,7 +11,7 @@ from computeflow.cluster.topology.hostlist import expand
 from computeflow.errors import InputError
 from computeflow.telemetry.accounting.jobs import Floats, Indices, Jobs, Names
 
-MOST_PAIRS = 20_000_000
+_MOST_PAIRS = 20_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +56,7 @@ def pairs_of(jobs: Jobs, which: NDArray[np.bool_]) -> ByNode | None:
     ]
     sizes = np.array([len(nodes) for nodes in expanded] or [0], np.int64)
     count = sizes[inverse] if len(at) else np.zeros(0, np.int64)
-    if count.sum() > MOST_PAIRS:
+    if count.sum() > _MOST_PAIRS:
         return None
     flat = np.concatenate([*expanded, np.zeros(0, np.int64)])
     begin = np.concatenate([[0], np.cumsum(sizes)])[:-1]

@@ -20,7 +20,7 @@ from computeflow.telemetry.accounting.jobs import Rows
 from computeflow.telemetry.accounting.slurm import NodeState, without_none
 from computeflow.telemetry.accounting.values import NAN, gpus_of, joules_of, outcome_of, state_of
 
-MOST_OBJECT = 64 << 20
+_MOST_OBJECT = 64 << 20
 _PIECE = 1 << 20
 _LIST = re.compile(r'"(jobs|nodes)"\s*:\s*\[')
 _SLURM = re.compile(r'"(?:job_id|tres|[sS]lurm|hostname)"\s*:')
@@ -67,7 +67,7 @@ def _objects(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
                 break
             yield kind, data if isinstance(data, dict) else {}
         text = text[at:]
-        if len(text) > MOST_OBJECT:
+        if len(text) > _MOST_OBJECT:
             raise InputError(f"{path}: not read as JSON of Slurm")
     if kind:
         raise InputError(f"{path}: JSON of Slurm that ends in the middle of its {kind}")

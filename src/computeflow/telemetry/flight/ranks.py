@@ -8,7 +8,7 @@ from typing import Literal
 
 from computeflow.telemetry.flight.dump import Dump, Group, Op, Status
 
-Position = Literal["pending", "done", "absent", "unknown"]
+_Position = Literal["pending", "done", "absent", "unknown"]
 _PAUSES = 3.0
 _LEAST_PAUSE = 1.0
 _CLOCKS = 2.0
@@ -50,7 +50,7 @@ class Rank:
         return self.pending[place][0].record
 
 
-def of_dump(dump: Dump) -> Rank:
+def _of_dump(dump: Dump) -> Rank:
     pending: dict[Place, list[Op]] = {}
     messages: dict[tuple[Group, int | None, int | None], int] = {}
     entered: dict[Group, int] = {}
@@ -88,7 +88,7 @@ class Ranks:
     """All ranks that dumped, asked together."""
 
     def __init__(self, dumps: Sequence[Dump]) -> None:
-        self.by_number = {dump.rank: of_dump(dump) for dump in dumps}
+        self.by_number = {dump.rank: _of_dump(dump) for dump in dumps}
         self._members: dict[Group, set[int]] = {}
         self._ids: dict[Group, set[int]] = {}
         self._synchronised: dict[Group, int] = {}
@@ -116,7 +116,7 @@ class Ranks:
             return place.source, place.target
         return tuple(sorted(self._members[place.group]))
 
-    def position(self, number: int, place: Place) -> Position:
+    def position(self, number: int, place: Place) -> _Position:
         rank = self.by_number.get(number)
         if rank is None:
             return "unknown"

@@ -71,7 +71,7 @@ class FlightRecorder:
                 left_out.append(str(error))
         if not dumps:
             raise InputError("; ".join(left_out) or "no flight-recorder dump to read")
-        jobs = jobs_of(dumps)
+        jobs = _jobs_of(dumps)
         kept = {dump.path for job in jobs for dump in job}
         left_out += [
             f"{d.path}: an older dump of rank {d.rank}" for d in dumps if d.path not in kept
@@ -80,7 +80,7 @@ class FlightRecorder:
         return [_observed(job, out) for job, out in zip(jobs, rest, strict=True)]
 
 
-def jobs_of(dumps: Sequence[Dump]) -> list[list[Dump]]:
+def _jobs_of(dumps: Sequence[Dump]) -> list[list[Dump]]:
     """Dumps of one folder are one job's; so are those of several folders that have the same world and
     no rank twice (a folder per node). Of a rank that a folder has twice, the one with later events.
     """

@@ -1,6 +1,6 @@
 """The same message again and again as one fault, with its count, its bursts and its rate.
 
-Messages of a fault that are less than `SILENCE` apart are one burst (NVIDIA groups Xids so: Fleet
+Messages of a fault that are less than `_SILENCE` apart are one burst (NVIDIA groups Xids so: Fleet
 Intelligence, "XID bursts"). A message that two files of one node carry (syslog and kern.log) counts
 once. What does not name its node is kept apart by file.
 """
@@ -15,7 +15,7 @@ from computeflow.telemetry.kernel.signs import SMALL, Read, Sign, Stops, pci_add
 from computeflow.telemetry.kernel.stamps import Clock, Stamp
 from computeflow.units import DAY_SECONDS, HOUR_SECONDS
 
-SILENCE = 180.0
+_SILENCE = 180.0
 MOST_EVENTS = 500_000
 _YEAR = 366 * DAY_SECONDS
 _ORDER = {"yes": 0, "unknown": 1, "maybe": 2, "no": 3}
@@ -215,7 +215,7 @@ class Folding:
 def _bursts(times: list[tuple[float, int]]) -> Iterator[tuple[float, int]]:
     begin, last, total = 0.0, 0.0, 0
     for now, count in times:
-        if total and now - last > SILENCE:
+        if total and now - last > _SILENCE:
             yield begin, total
             total = 0
         if not total:

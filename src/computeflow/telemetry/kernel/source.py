@@ -42,7 +42,7 @@ class KernelLogs:
     spans: tuple[Span, ...]
 
 
-def is_kernel_log(head: str) -> bool:
+def _is_kernel_log(head: str) -> bool:
     """By the form of most lines; a form that others use, too, by a line of the kernel in it."""
     lines = [line for line in head.split("\n")[:_LOOKED] if line.strip()]
     forms: Counter[str] = Counter()
@@ -73,7 +73,7 @@ class KernelLogSource:
     kind: str = "kernel-log"
 
     def recognises(self, path: Path, head: bytes) -> bool:
-        return is_kernel_log(head.decode("utf-8", "replace"))
+        return _is_kernel_log(head.decode("utf-8", "replace"))
 
     def observe(self, paths: Sequence[Path], asked: Asked) -> list[Observed]:
         folding = Folding(start=asked.start, end=asked.end)

@@ -28,9 +28,9 @@ from computeflow.telemetry.kineto.events import (
 
 PIECE = 1 << 18
 """Of text at a time: what is decoded of it stays in a processor's cache."""
-MOST_HEADER = 64 << 20
-MOST_EVENT = 16 << 20
-MOST_UNREADABLE = 100_000
+_MOST_HEADER = 64 << 20
+_MOST_EVENT = 16 << 20
+_MOST_UNREADABLE = 100_000
 """Entries that are no events, before a file with more of them than of events is given up."""
 _READ = 1 << 18
 _GZIP = b"\x1f\x8b"
@@ -71,7 +71,7 @@ def pieces(reading: Reading) -> Iterator[list[Any]]:
         if not more:
             break
         if buffer.startswith(b"]") and not reading.lost:  # the events are over, further keys follow
-            if len(buffer) > MOST_HEADER:
+            if len(buffer) > _MOST_HEADER:
                 reading.cut_short = "what follows its events is too long"
                 return
             continue
@@ -129,7 +129,7 @@ def _after_header(stream: _Text, reading: Reading) -> bytes:
     while (at := _EVENTS.search(buffer)) is None:
         more = stream.read(max(_READ, len(buffer)))
         buffer += more
-        if not more or len(buffer) > MOST_HEADER:
+        if not more or len(buffer) > _MOST_HEADER:
             raise InputError(f"{reading.path}: no traceEvents, so no trace of a profiler")
     reading.header |= _keys(buffer[: at.start()].removeprefix(codecs.BOM_UTF8) + b'"":0}')
     return buffer[at.end() :]
@@ -224,7 +224,7 @@ def _one_by_one(buffer: bytes, reading: Reading, *, last: bool) -> tuple[list[An
             data, end = _PARSER.raw_decode(text, at)
         except (ValueError, RecursionError) as error:
             following = _following(text, at, error)
-            if following is None and (last or len(text) - at < MOST_EVENT):
+            if following is None and (last or len(text) - at < _MOST_EVENT):
                 break
             reading.unreadable += 1
             _refuse_others(reading)
@@ -284,7 +284,7 @@ def _closing(text: str, at: int) -> int | None:
 
 
 def _refuse_others(reading: Reading) -> None:
-    if reading.unreadable > max(MOST_UNREADABLE, reading.events // 2):
+    if reading.unreadable > max(_MOST_UNREADABLE, reading.events // 2):
         raise InputError(f"{reading.path}: {reading.unreadable:,} entries are no events: no trace")
 
 

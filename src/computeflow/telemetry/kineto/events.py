@@ -50,7 +50,7 @@ class Arguments(
     concrete: msgspec.Raw = msgspec.Raw()
 
 
-NO_ARGUMENTS = Arguments()
+_NO_ARGUMENTS = Arguments()
 
 
 class Event(msgspec.Struct, gc=False, tag_field="ph", tag="X"):
@@ -61,7 +61,7 @@ class Event(msgspec.Struct, gc=False, tag_field="ph", tag="X"):
     ts: float = math.nan
     dur: float = 0.0
     tid: int | str = 0
-    args: Arguments = NO_ARGUMENTS
+    args: Arguments = _NO_ARGUMENTS
 
 
 _PHASES = "BEbneistfMCIPNODSTpFcvVRa("

@@ -47,7 +47,7 @@ from computeflow.telemetry.traces.trace import (
 )  # fmt: skip
 
 R = TypeVar("R")
-QUIET_MICROSECONDS = 5.0
+_QUIET_MICROSECONDS = 5.0
 """Shorter ones neither wait for a device (a launch alone takes as long) nor hold a loader up: reading
 a value of the host's own memory is among them."""
 _HOLE_NS = 600 * 10**9
@@ -232,7 +232,7 @@ class _Columns:
                 if is_operator and arguments.sequence >= 0 and arguments.forward_thread <= 0:
                     # of those that autograd records, only what reads a value means more
                     mark = quiet if quiet is Mark.READ else Mark.FORWARD_OP
-                elif quiet is nothing or event.dur < QUIET_MICROSECONDS:
+                elif quiet is nothing or event.dur < _QUIET_MICROSECONDS:
                     continue
                 else:
                     mark = quiet

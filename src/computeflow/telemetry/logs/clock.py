@@ -27,7 +27,7 @@ _FAR = 200
 _ANNOUNCED = ("datetime: ", " AT ")
 _NO_YEAR = 2000
 """Stands in for a year that is not written; a leap year."""
-YEAR = 366 * DAY_SECONDS
+_YEAR = 366 * DAY_SECONDS
 
 
 class LineClock:
@@ -49,16 +49,16 @@ class LineClock:
         self._year_known = self._year_known or dated
         if not dated:
             in_year = self._year_known
-            seconds = with_year(seconds, self.now) if in_year else self._go_on(seconds)
+            seconds = _with_year(seconds, self.now) if in_year else self._go_on(seconds)
         self.now = max(self.now, seconds)
         return seconds, self._year_known
 
     def _go_on(self, seconds: float) -> float:
         """January after December is the next year."""
         seconds += self._years
-        if self._last is not None and seconds < self._last - YEAR / 2:
-            self._years += YEAR
-            seconds += YEAR
+        if self._last is not None and seconds < self._last - _YEAR / 2:
+            self._years += _YEAR
+            seconds += _YEAR
         self._last = seconds
         return seconds
 
@@ -106,7 +106,7 @@ def _day(year: int, month: int, day: int) -> float | None:
     return midnight.timestamp()
 
 
-def with_year(seconds: float, near: float) -> float:
+def _with_year(seconds: float, near: float) -> float:
     """A time read without its year, in the year that brings it nearest to another."""
     day, rest = divmod(seconds, DAY_SECONDS)
     near_year = datetime.fromtimestamp(near, UTC).year

@@ -449,7 +449,7 @@ _READERS: tuple[tuple[str, Reader], ...] = (
     (" = ", _hf_setting),
     ("Saving model checkpoint to", _hf_saving),
 )
-FRAMEWORK: dict[Reader, str] = {
+_FRAMEWORK: dict[Reader, str] = {
     _megatron_step: "Megatron", _nanotron_step: "nanotron", _nemo_step: "NeMo",
     _maxtext_step: "MaxText", _titan_step: "torchtitan", _deepspeed_pipe: "DeepSpeed",
     _deepspeed_engine: "DeepSpeed", _hf_dict: "Hugging Face Trainer",
@@ -478,6 +478,6 @@ class Parser:
     def _name(self, reader: Reader, found: Event) -> None:
         if isinstance(found, Step) and not (self.framework and found.weak):
             bar = "Lightning" if found.bar.startswith("Epoch") else "progress bar"
-            name = FRAMEWORK.get(reader, bar)
+            name = _FRAMEWORK.get(reader, bar)
             if self.framework in ("", "progress bar", "DeepSpeed"):
                 self.framework = name

@@ -16,11 +16,11 @@ from statistics import median
 
 from computeflow.telemetry.logs.timers import accounts_of
 
-STALL_TIMES = 4.0
+_STALL_TIMES = 4.0
 """A stall exceeds the usual step by this many of it ..."""
-STALL_SECONDS = 10.0
+_STALL_SECONDS = 10.0
 """... and by this much."""
-WARM = 1.5
+_WARM = 1.5
 """A first step beyond this many usual ones still warmed up."""
 _WINDOW = 64
 _REFRESH = 8
@@ -266,7 +266,7 @@ class Timeline:
         stated = first.seconds
         if self._usual:
             usual, _ = self._usual_step()
-            return usual if stated is None or stated > WARM * usual else stated
+            return usual if stated is None or stated > _WARM * usual else stated
         if stated is None:
             return first.span / (first.steps or 1) if first.begun else 0.0
         return stated
@@ -323,4 +323,4 @@ class Timeline:
 
 
 def _is_stall(excess: float, usual: float) -> bool:
-    return excess > max(STALL_SECONDS, STALL_TIMES * usual)
+    return excess > max(_STALL_SECONDS, _STALL_TIMES * usual)

@@ -37,7 +37,7 @@ _STREAMS = 4096
 _MAX_TIMERS = 256
 _FOREIGN = 64
 """Lines of other ranks that may stand between those of a form."""
-SETUP = ("load-checkpoint", "model-and-optimizer-setup", "train/valid/test-data-iterators-setup")
+_SETUP = ("load-checkpoint", "model-and-optimizer-setup", "train/valid/test-data-iterators-setup")
 
 
 def accounts_of(milliseconds: Mapping[str, float]) -> dict[str, float]:

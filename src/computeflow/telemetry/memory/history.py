@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from computeflow.telemetry.memory.snapshot import Action, Device, Events, Ints
 
-ROUND = 512
+_ROUND = 512
 """Bytes that the allocator rounds a block up to (kMinBlockSize of c10/cuda/CUDACachingAllocator.h)."""
 PAGE = 20 << 20
 """What an expandable segment maps and gives back at once, for large blocks (kLargeBuffer, ibid.)."""
@@ -81,7 +81,7 @@ def history_of(device: Device) -> History:
     events = device.events
     blocks = {b.address: (b.size, b.stack) for b in device.blocks}
     allocations = _pieces(
-        events, blocks, Action.ALLOC, Action.FREE_REQUESTED, Action.FREE_COMPLETED, ROUND
+        events, blocks, Action.ALLOC, Action.FREE_REQUESTED, Action.FREE_COMPLETED, _ROUND
     )
     own = {s.address: (s.size, s.frames) for s in device.segments if not s.expandable}
     segments = _pieces(

@@ -24,12 +24,12 @@ from computeflow.telemetry.memory.snapshot import Action, Device, Ints, Snapshot
 from computeflow.telemetry.memory.stacks import Kind, kind_of, site_of
 from computeflow.telemetry.memory.steps import Steps, find_steps
 
-WARM_UP = 2
+_WARM_UP = 2
 """First steps, in which optimizers make their state and libraries their workspaces."""
-LEAST_STEPS = 5
+_LEAST_STEPS = 5
 """After the warm-up, for a trend."""
-MOST_SITES = 10
-MOST_OOMS = 8
+_MOST_SITES = 10
+_MOST_OOMS = 8
 TOO_SMALL = "free memory lies in places under the 20 MiB that expandable segments give back at once"
 _SIGMAS = 2.576
 """Of a normal distribution, for 99 %."""
@@ -73,7 +73,7 @@ class _Judging:
             creep=self.creep(),
             out_of_memory=tuple(
                 self.out_of_memory(int(at))
-                for at in np.flatnonzero(action == Action.OOM)[:MOST_OOMS]
+                for at in np.flatnonzero(action == Action.OOM)[:_MOST_OOMS]
             ),
             retries=self.retries(),
             segments_got=int(got.sum()),
@@ -110,7 +110,7 @@ class _Judging:
             total = found.setdefault((site_of(self.stacks[stack]), owner), [0, 0])
             total[0] += size
             total[1] += 1
-        order = sorted(found.items(), key=lambda item: -item[1][0])[:MOST_SITES]
+        order = sorted(found.items(), key=lambda item: -item[1][0])[:_MOST_SITES]
         return tuple(
             Site(where=where, owner=OWNERS[owner], bytes=size, count=count)
             for (where, owner), (size, count) in order
@@ -138,17 +138,17 @@ class _Judging:
 
     def creep(self) -> Creep | None:
         ends = self.steps.ends
-        if len(ends) < WARM_UP + LEAST_STEPS:
+        if len(ends) < _WARM_UP + _LEAST_STEPS:
             return None
         level = self.history.allocated
         floors = np.array([level[a:b].min() for a, b in pairwise(ends.tolist())
-                           if b > a], np.float64)[WARM_UP - 1 :]  # fmt: skip
-        if len(floors) < LEAST_STEPS:
+                           if b > a], np.float64)[_WARM_UP - 1 :]  # fmt: skip
+        if len(floors) < _LEAST_STEPS:
             return None
         slope, low, high = trend(floors)
         last = floors[-max(len(floors) // 3, 3) :]
         pieces = self.history.allocations
-        made = (pieces.born >= ends[WARM_UP - 1]) & (pieces.born < ends[-2])
+        made = (pieces.born >= ends[_WARM_UP - 1]) & (pieces.born < ends[-2])
         return Creep(
             steps=len(floors),
             bytes_per_step=slope,

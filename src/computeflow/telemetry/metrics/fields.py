@@ -117,7 +117,7 @@ NODE_FIELDS = {
     "node_infiniband_port_data_transmitted_bytes_total": Field("infiniband_sent"),
 }
 
-REASONS = {
+_REASONS = {
     0x1: "idle",
     0x2: "clocks setting",
     0x4: "power cap",
@@ -155,8 +155,8 @@ def is_blank(value: float, *, amd: bool = False) -> bool:
 
 def reasons_of(mask: float) -> tuple[str, ...]:
     bits = int(mask)
-    known = [name for bit, name in REASONS.items() if bits & bit]
-    rest = bits & ~sum(REASONS)
+    known = [name for bit, name in _REASONS.items() if bits & bit]
+    rest = bits & ~sum(_REASONS)
     return (*known, f"reason {rest:#x}") if rest else tuple(known)
 
 

@@ -24,7 +24,7 @@ from computeflow.telemetry.metrics.fields import ACTIVITY, NOT_SLOWING, reasons_
 from computeflow.telemetry.metrics.samples import Device, Fleet, Floats, Series
 
 Flags = NDArray[np.bool_]
-HELD_BYTES = 2.0**30
+_HELD_BYTES = 2.0**30
 """More device memory than a driver takes for itself: somebody holds the GPU."""
 BUSY = 0.5
 """Utilisation from which a clock is that of a GPU at work; below, clocks fall by themselves."""
@@ -96,7 +96,7 @@ def timeline(device: Device, *, labelled: bool) -> Timeline | None:
         workload=workload, held=held, known=held, reach=reach, step=step,
     )  # fmt: skip
     memory = line.value("memory_used")
-    held = held | (memory > HELD_BYTES)
+    held = held | (memory > _HELD_BYTES)
     if not labelled:
         held = _without_pauses(line, held)
     return replace(line, held=held, known=held | labelled | ~np.isnan(memory))
@@ -134,7 +134,7 @@ def timelines(fleet: Fleet) -> list[Timeline]:
     return [line for line in found if line is not None]
 
 
-def joules_until(device: Device) -> tuple[Series, str]:
+def _joules_until(device: Device) -> tuple[Series, str]:
     """Energy since the first sample, by time: the device's counter, else its power summed up."""
     counter = device.series("energy")
     if len(counter) > 1 and not np.isnan(counter.times[0]):
@@ -153,7 +153,7 @@ def joules_until(device: Device) -> tuple[Series, str]:
 
 def joules_of(line: Timeline, chosen: Flags) -> float | None:
     """Energy of the chosen samples' time; None where power was not read throughout."""
-    energy, _ = joules_until(line.device)
+    energy, _ = _joules_until(line.device)
     start, end = line.times[chosen], (line.times + line.seconds)[chosen]
     if not len(energy) or (len(start) and not _spans(energy, start[0], end[-1], line.step)):
         return None
@@ -207,7 +207,7 @@ def mean(values: Floats, weights: Floats) -> float | None:
     return float(np.average(values[there], weights=weights))
 
 
-def activity_of(fleet: Fleet, line: Timeline) -> Activity:
+def _activity_of(fleet: Fleet, line: Timeline) -> Activity:
     return Activity(
         signal=line.signal,
         span_seconds=float(line.times[-1] - line.times[0]) if line.timed else None,
@@ -257,13 +257,13 @@ def gpu_figures(
     fleet: Fleet, device: Device, line: Timeline | None, catalog: Catalog
 ) -> GpuFigures:
     row = catalog.accelerators.get(device.model) if device.model else None
-    activity = activity_of(fleet, line) if line else None
+    activity = _activity_of(fleet, line) if line else None
     clock = activity.busy.clock_hertz if activity and activity.busy else None
     tensor = _mean_of(device, "tensor_active")
     upper = tensor
     if tensor is not None and clock and row is not None and row.clock_hertz:
         upper = tensor * clock / row.clock_hertz
-    energy, joules_from = joules_until(device)
+    energy, joules_from = _joules_until(device)
     flags = reason_flags(line) if line else None
     seconds = float(line.seconds.sum()) if line and line.timed else None
     weights = line.seconds if line and seconds else None

@@ -54,7 +54,7 @@ class Series:
         return np.asarray(np.where(age <= reach, found, np.nan))
 
 
-NO_SERIES = Series(np.zeros(0), np.zeros(0))
+_NO_SERIES = Series(np.zeros(0), np.zeros(0))
 
 
 @dataclass(slots=True)
@@ -97,7 +97,7 @@ class Device:
             found = self.tracks[name].series(last=name.partition(":")[0] in _LAST)
             self._ready[name] = found
             self.tracks[name] = Track()
-        return self._ready.get(name, NO_SERIES)
+        return self._ready.get(name, _NO_SERIES)
 
     def names(self, prefix: str) -> list[str]:
         return [name for name in self.tracks if name.startswith(prefix + ":")]
@@ -182,7 +182,7 @@ class Fleet:
         slot = Slot(self, metric, known, device.track(known.name))
         if known.name in ACTIVITY:
             slot.held = device.track(f"held:{known.name}")
-            slot.workload = self.workloads.setdefault(workload_of(labels), len(self.workloads))
+            slot.workload = self.workloads.setdefault(_workload_of(labels), len(self.workloads))
             if slot.workload:
                 device.workloads[slot.workload] = None
         return slot
@@ -244,7 +244,7 @@ def _host(instance: str) -> str:
     return re.sub(r":\d+$", "", instance)
 
 
-def workload_of(labels: Mapping[str, str]) -> str:
+def _workload_of(labels: Mapping[str, str]) -> str:
     """The job or pod that holds the GPU; "" where the labels name none.
 
     Prometheus keeps a target's own `pod` and renames the exporter's (`exported_pod`) unless told to

@@ -31,11 +31,11 @@ from computeflow.telemetry.observed import Asked, Observed
 from computeflow.units import HOUR_SECONDS, format_seconds
 
 TOKEN = "COMPUTEFLOW_PROMETHEUS_TOKEN"
-WINDOW_SECONDS = HOUR_SECONDS
+_WINDOW_SECONDS = HOUR_SECONDS
 """Asked for where nobody says since when."""
 REQUEST_SECONDS = 30.0
-TOTAL_SECONDS = 300.0
-MOST_POINTS = 1440
+_TOTAL_SECONDS = 300.0
+_MOST_POINTS = 1440
 _ANSWER_SAMPLES = 200_000
 _RANGE_POINTS = 10_000
 """Prometheus answers at most 11,000 points a series."""
@@ -63,7 +63,7 @@ _NODE_QUERIES = {
 def observe_server(address: str, asked: Asked) -> list[Observed]:
     server = connect(address)
     end = asked.end if asked.end is not None else server.now()
-    start = asked.start if asked.start is not None else end - WINDOW_SECONDS
+    start = asked.start if asked.start is not None else end - _WINDOW_SECONDS
     if not start < end:
         raise InputError(
             f"{server.name}: the window ends at {end:g}, before it starts at {start:g}"
@@ -76,7 +76,7 @@ def observe_server(address: str, asked: Asked) -> list[Observed]:
         )
     first = min(names, key=_order)
     series = server.count_series(first, start, end)
-    points = max(2, min(MOST_POINTS, MOST_SAMPLES // max(series * len(names), 1)))
+    points = max(2, min(_MOST_POINTS, MOST_SAMPLES // max(series * len(names), 1)))
     step = _step(end - start, points, server.interval(first, start, end))
     fleet = new_fleet(asked)
     for name in names:
@@ -104,7 +104,7 @@ class Server:
     address: SplitResult
     token: str = field(default="", repr=False)
     warnings: list[str] = field(default_factory=list)
-    deadline: float = field(default_factory=lambda: time.monotonic() + TOTAL_SECONDS)
+    deadline: float = field(default_factory=lambda: time.monotonic() + _TOTAL_SECONDS)
 
     @property
     def name(self) -> str:
@@ -193,7 +193,7 @@ class Server:
     def _get(self, url: str) -> tuple[int, str, bytes]:
         left = min(REQUEST_SECONDS, self.deadline - time.monotonic())
         if left <= 0:
-            raise InputError(f"{self.name}: gave up after {TOTAL_SECONDS:.0f} s")
+            raise InputError(f"{self.name}: gave up after {_TOTAL_SECONDS:.0f} s")
         headers = {"Accept": "application/json", "User-Agent": "computeflow"}
         if self.token:
             headers["Authorization"] = f"Bearer {self.token}"

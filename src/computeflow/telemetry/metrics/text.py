@@ -17,7 +17,7 @@ from computeflow.telemetry.metrics.samples import MOST_SERIES, Fleet, Slot
 
 _MILLISECONDS = 1e11
 _EXEMPLAR = " # {"
-Parsed = tuple[str, dict[str, str]]
+_Parsed = tuple[str, dict[str, str]]
 
 
 def read_text(path: Path, fleet: Fleet) -> list[str]:
@@ -48,7 +48,7 @@ def read_text(path: Path, fleet: Fleet) -> list[str]:
     return []
 
 
-def _split(line: str, parse: Callable[[str], Parsed]) -> tuple[str, float, float | None]:
+def _split(line: str, parse: Callable[[str], _Parsed]) -> tuple[str, float, float | None]:
     """The series (name and labels, as written), the value, the time."""
     if _EXEMPLAR in line:
         cut = line.rpartition(_EXEMPLAR)[0]
@@ -70,7 +70,7 @@ def _split(line: str, parse: Callable[[str], Parsed]) -> tuple[str, float, float
     return head + brace, float(parts[0]), seconds
 
 
-def _parser() -> Callable[[str], Parsed]:
+def _parser() -> Callable[[str], _Parsed]:
     try:
         from prometheus_client.parser import text_string_to_metric_families
     except ImportError:
@@ -78,7 +78,7 @@ def _parser() -> Callable[[str], Parsed]:
             "metrics as text need prometheus-client: pip install 'computeflow[metrics]'"
         ) from None
 
-    def parse(line: str) -> Parsed:
+    def parse(line: str) -> _Parsed:
         try:
             sample = next(iter(text_string_to_metric_families(line))).samples[0]
         except (StopIteration, IndexError):

@@ -29,15 +29,15 @@ _NAMED = re.compile(r"(?:^|[^a-z])(?:(?:train|training|profiler)?[ _.-]?steps?|i
 _PART = re.compile(
     r"optim|micro|mini|layer|block|chunk|stage|expert|bucket|head|rank|epoch|lr_|sched"
 )
-MOST_FAMILIES = 20_000
-MOST_OF_ONE = 100_000
-LEAST_LAUNCHES = 0.8
+_MOST_FAMILIES = 20_000
+_MOST_OF_ONE = 100_000
+_LEAST_LAUNCHES = 0.8
 """Of what was launched between the first step and the last, inside of steps."""
-LEAST_WHOLE = 0.5
+_LEAST_WHOLE = 0.5
 """Of all launches of the recording, inside of steps."""
-LEAST_PLAIN = 5
+_LEAST_PLAIN = 5
 """Repetitions that make a range without a telling name a step."""
-EVEN = 0.1
+_EVEN = 0.1
 """Spread of the launches in each, against their mean."""
 
 
@@ -75,7 +75,7 @@ def read_ranges(
         cut = _NUMBERS.search(text)
         name = text[: cut.start()] if cut else text
         if name not in known:
-            if len(known) > MOST_FAMILIES:
+            if len(known) > _MOST_FAMILIES:
                 known.clear()
             known[name] = _meaning(name, operator=cut is not None)
         mark, label, operator = known[name]
@@ -103,7 +103,7 @@ class _Families:
 
     def add(self, key: tuple[int, str], name: str, start: int, end: int) -> None:
         if key not in self.found:
-            if len(self.found) >= MOST_FAMILIES:
+            if len(self.found) >= _MOST_FAMILIES:
                 self.crowded = True
                 return
             self.found[key] = Family(key[1])
@@ -114,7 +114,7 @@ class _Families:
         family.start.append(start)
         family.end.append(end)
         family.number.append(int(numbers[-1]) if numbers else -1)
-        if len(family.start) > MOST_OF_ONE:
+        if len(family.start) > _MOST_OF_ONE:
             self.found[key] = None
 
 
@@ -189,7 +189,7 @@ def _candidate(family: Family, launches: Ints) -> _Candidate | None:
     if (start[1:] < end[:-1]).any() or not inside.all():
         return None
     held = int(inside.sum())
-    if held < LEAST_LAUNCHES * between or held < LEAST_WHOLE * len(launches):
+    if held < _LEAST_LAUNCHES * between or held < _LEAST_WHOLE * len(launches):
         return None
     numbers = np.array(family.number)[order]
     rank, why = _looks(family, numbers, inside)
@@ -208,7 +208,7 @@ def _looks(family: Family, numbers: Ints, inside: Ints) -> tuple[float, str]:
         return (3.0 if counted else 2.0), "by their name" + (" and number" if counted else "")
     if counted and len(numbers) >= 3:
         return 1.5, "by their numbers"
-    even = float(inside.std()) <= EVEN * float(inside.mean())
-    if len(numbers) >= LEAST_PLAIN and even:
+    even = float(inside.std()) <= _EVEN * float(inside.mean())
+    if len(numbers) >= _LEAST_PLAIN and even:
         return 1.0, "because they repeat with the same launches"
     return 0.0, ""

@@ -12,14 +12,14 @@ from computeflow.telemetry.nsys.gpus import WORK, find_gpus
 from computeflow.telemetry.nsys.trace import read_gpu
 from computeflow.telemetry.traces.trace import CounterRow, Trace
 
-REPORTS = (".nsys-rep", ".qdrep")
+_REPORTS = (".nsys-rep", ".qdrep")
 _SIGNS = ("TARGET_INFO_SESSION_START_TIME", "META_DATA_EXPORT", "NVTX_EVENTS", "TARGET_INFO_GPU",
           "ENUM_NSYS_EVENT_TYPE", *WORK)  # fmt: skip
 _MOST_METRICS = 500
 
 
 def recognises(path: Path, head: bytes) -> bool:
-    if path.suffix in REPORTS:
+    if path.suffix in _REPORTS:
         return True
     if not head.startswith(MAGIC):
         return False
@@ -32,7 +32,7 @@ def recognises(path: Path, head: bytes) -> bool:
 
 def read(path: Path) -> Generator[Trace | InputError]:
     """GPU after GPU; what is of the whole file stands in each."""
-    if path.suffix in REPORTS:
+    if path.suffix in _REPORTS:
         raise InputError(
             f"{path}: a report: export it first (nsys export --type sqlite {path.name})"
         )

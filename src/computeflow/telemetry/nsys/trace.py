@@ -26,10 +26,10 @@ from computeflow.telemetry.traces.trace import (
     Trace,
 )  # fmt: skip
 
-COPIES = {1: "HtoD", 2: "DtoH", 3: "HtoA", 4: "AtoH", 5: "AtoA", 6: "AtoD", 7: "DtoA", 8: "DtoD",
+_COPIES = {1: "HtoD", 2: "DtoH", 3: "HtoA", 4: "AtoH", 5: "AtoA", 6: "AtoD", 7: "DtoA", 8: "DtoD",
           9: "HtoH", 10: "PtoP", 11: "HtoD, unified", 12: "DtoH, unified",
           13: "DtoD, unified"}  # fmt: skip
-PLACES = {0: "Pageable", 1: "Pinned", 2: "Device", 3: "Array", 4: "Managed", 5: "Device",
+_PLACES = {0: "Pageable", 1: "Pinned", 2: "Device", 3: "Array", 4: "Managed", 5: "Device",
           6: "Managed"}  # fmt: skip
 """Numbers of CUPTI (CUpti_ActivityMemcpyKind, CUpti_ActivityMemoryKind, as `ENUM_CUDA_MEM_KIND`)."""
 _WAITS_ON_DEVICE = 2
@@ -100,7 +100,7 @@ class _Reading:
 
     def _trace(self, device: DeviceWork, calls: Calls, marks: Marks, zero: int) -> Trace:
         nothing = np.zeros(0)
-        offset = unix_offset(self.database)
+        offset = _unix_offset(self.database)
         whole, narrow = nothing.astype(np.int64), nothing.astype(np.int32)
         return Trace(
             path=self.database.path,
@@ -185,8 +185,8 @@ class _Reading:
         if table == _SET:
             return "Memset (Device)", Work.MEMORY
         kind, source, target = key
-        ends = f"{PLACES.get(source, '?')} -> {PLACES.get(target, '?')}"
-        name = f"Memcpy {COPIES.get(kind, 'of unknown kind')} ({ends})"
+        ends = f"{_PLACES.get(source, '?')} -> {_PLACES.get(target, '?')}"
+        name = f"Memcpy {_COPIES.get(kind, 'of unknown kind')} ({ends})"
         return name, work_of(name, Table.COPY, "")
 
     def _timed(self, rows: Ints) -> Ints:
@@ -288,7 +288,7 @@ def _correlated(number: Ints, part: int) -> Ints:
     return np.asarray(np.where(number >= 0, number | (part << _BITS), -1))
 
 
-def unix_offset(database: Database) -> int | None:
+def _unix_offset(database: Database) -> int | None:
     """Nanoseconds to add to the export's times for Unix time."""
     start, details = "TARGET_INFO_SESSION_START_TIME", "ANALYSIS_DETAILS"
     if not database.has(start, "utcEpochNs") or not database.has(details, "startTime"):

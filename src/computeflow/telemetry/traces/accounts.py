@@ -18,7 +18,7 @@ from computeflow.telemetry.traces.launches import Launches
 from computeflow.telemetry.traces.names import Call, Mark, Work
 from computeflow.telemetry.traces.trace import Ints, Trace, distinct
 
-QUEUED_NS = 10_000
+_QUEUED_NS = 10_000
 """Between two kernels that were both launched in time: the device's own latency takes a few
 microseconds; more than this, and something else held it up."""
 
@@ -172,7 +172,7 @@ def _gaps(trace: Trace, made: Launches, idle: Intervals) -> tuple[Intervals, Int
     launch = np.where(there, made.start[np.minimum(following, len(device) - 1)], idle.end)
     known = launch > np.iinfo(np.int64).min // 8
     late = known & (launch >= idle.start)
-    queued = known & ~late & (idle.end - idle.start <= QUEUED_NS)
+    queued = known & ~late & (idle.end - idle.start <= _QUEUED_NS)
     ends = np.sort(trace.calls.end[trace.calls.call == Call.SYNC])
     # since the host was last well ahead, it came back from waiting for the device to be done
     first = np.searchsorted(ends, full[np.maximum(following - 1, 0)], side="left")

@@ -48,7 +48,7 @@ def operator_work(name: str, dims: bytes, types: bytes, concrete: bytes) -> Work
         values = json.loads(concrete) if concrete else []
         flops, full, elements = map(float, count(shapes, values))
         found = next((kind for kind in kinds if isinstance(kind, str) and kind not in _PLAIN), "")
-        first = BATCHED.get(name)
+        first = _BATCHED.get(name)
         scores = 0 if first is None else _scores(shapes[first], shapes[first + 1])
     except _STRANGE:
         return _NOTHING
@@ -181,7 +181,7 @@ def _volume(weight: list[int]) -> float:
     return volume
 
 
-BATCHED = {"aten::bmm": 0, "aten::baddbmm": 1}
+_BATCHED = {"aten::bmm": 0, "aten::baddbmm": 1}
 """Batched products and where their operands begin."""
 COUNTED: dict[str, Callable[[Shapes, list[Any]], Counted]] = {
     "aten::mm": _operands(0),

@@ -26,13 +26,13 @@ def with_launches(trace: Trace) -> tuple[Trace, Launches]:
         )
     if trace.on_device:
         return trace, launches(trace)
-    trace, made = host_as_device(trace)
+    trace, made = _host_as_device(trace)
     if not len(trace.device):
         raise InputError(f"{trace.path}: its operators only hand collectives over")
     return trace, made
 
 
-def host_as_device(trace: Trace) -> tuple[Trace, Launches]:
+def _host_as_device(trace: Trace) -> tuple[Trace, Launches]:
     """The same trace with outermost operators and the host's own transfers as its device's work."""
     operators, marks = trace.operators, trace.marks
     handed = marks.mark == Mark.COLLECTIVE

@@ -20,7 +20,7 @@ from computeflow.telemetry.traces.measured import RankMeasured
 from computeflow.telemetry.traces.trace import CounterRow
 from computeflow.telemetry.traces.waits import Wait, Waits, find_waits
 
-UNEQUAL = 0.005
+_UNEQUAL = 0.005
 """Relative difference of two ranks' FLOPs that is more than rounding of shapes."""
 TYPES = {
     "c10::BFloat16": "bf16", "bf16": "bf16", "c10::Half": "fp16", "float": "fp32",
@@ -92,11 +92,11 @@ def job_ledger(
         world = max([rank.world or 0 for rank in ranks] + [len(ranks)])
         ranks = [_with_work(rank, work, world) for rank in ranks]
     waits = find_waits(ranks)
-    peak, why = find_peak(ranks, accelerator)
+    peak, why = _find_peak(ranks, accelerator)
     blame = _Blame(ranks, waits)
     window = _job_window(ranks)
     parts = [
-        rank_ledger(rank, place, waits, blame, peak, why, window)
+        _rank_ledger(rank, place, waits, blame, peak, why, window)
         for place, rank in enumerate(ranks)
     ]
     caused: dict[int, float] = {}
@@ -183,7 +183,7 @@ def _job_window(ranks: Sequence[RankMeasured]) -> Window:
     return Window(label=label, first_step=steps[0], last_step=steps[-1])
 
 
-def find_peak(
+def _find_peak(
     ranks: Sequence[RankMeasured], accelerator: Accelerator | None
 ) -> tuple[Peak | None, str]:
     """The dense peak of the precision that most FLOPs have; or what is missing."""
@@ -230,7 +230,7 @@ def _is_tf32(ranks: Sequence[RankMeasured], accelerator: Accelerator) -> bool:
     )
 
 
-def rank_ledger(
+def _rank_ledger(
     rank: RankMeasured, place: int, waits: Waits, blame: _Blame, peak: Peak | None, why: str,
     window: Window,
 ) -> Ledger:  # fmt: skip
@@ -311,7 +311,7 @@ class _Blame:
     def _explained(self, culprit: int, waiting: int, step: int) -> float:
         late, other = self._ranks[culprit], self._ranks[waiting]
         own, less = (_step_value(rank.flops_by_step, rank, step) for rank in (late, other))
-        if not less or own <= less * (1 + UNEQUAL):
+        if not less or own <= less * (1 + _UNEQUAL):
             return 0.0
         busy = _step_value(late.by_step.get("compute", ()), late, step)
         caused = self._caused[culprit, waiting, step]

@@ -20,7 +20,7 @@ from computeflow.telemetry.traces.trace import Marks, Trace
 
 MADE = "computeflow.accounts"
 """A key that says that we wrote the file, so that it may be written again."""
-PROCESS = 1_000_000_007
+_PROCESS = 1_000_000_007
 """A process id that no trace has; those after it are of the columns of other formats."""
 _LINES = 1000
 Spans = Iterable[tuple[str, int, int, int]]
@@ -107,10 +107,10 @@ def _process(trace: Trace, number: int, title: str, spans: Spans) -> Iterator[st
     first = next(spans, None)
     if first is None:
         return
-    yield _event("process_name", "M", 0, PROCESS + number, args={"name": title})
+    yield _event("process_name", "M", 0, _PROCESS + number, args={"name": title})
     for name, track, start, end in chain((first,), spans):
         times = {"ts": trace.base + start / 1e3, "dur": (end - start) / 1e3}
-        yield _event(name[:MOST_NAME], "X", track, PROCESS + number, **times)
+        yield _event(name[:MOST_NAME], "X", track, _PROCESS + number, **times)
 
 
 def _account_events(trace: Trace, options: Options) -> Iterator[str]:
@@ -132,6 +132,6 @@ def _account_events(trace: Trace, options: Options) -> Iterator[str]:
             )  # fmt: skip
 
 
-def _event(name: str, phase: str, track: int, process: int = PROCESS, **more: object) -> str:
+def _event(name: str, phase: str, track: int, process: int = _PROCESS, **more: object) -> str:
     return json.dumps({"ph": phase, "cat": "computeflow", "name": name, "pid": process,
                        "tid": track, **more})  # fmt: skip

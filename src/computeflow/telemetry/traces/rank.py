@@ -217,7 +217,7 @@ def _collectives(
             key, size = f"{said.group} [{ranks}]", len(said.ranks)
             elements[row] = min(said.elements, 2**59)
             sizes_bytes[row] = elements[row] * ELEMENT_BYTES.get(said.dtype.lower(), 0)
-            operation[row] = operation_of(said.name)
+            operation[row] = _operation_of(said.name)
         if key not in groups:
             groups[key] = len(groups)
             sizes.append(size)
@@ -229,7 +229,7 @@ def _collectives(
     )  # fmt: skip
 
 
-def operation_of(name: str) -> int:
+def _operation_of(name: str) -> int:
     plain = name.lower().replace("_", "").replace("-", "")
     for place, known in enumerate(OPERATIONS):
         if known.replace("-", "") in plain:

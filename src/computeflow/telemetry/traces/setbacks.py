@@ -19,14 +19,14 @@ from computeflow.telemetry.traces.launches import Launches
 from computeflow.telemetry.traces.names import Call, Mark, Work
 from computeflow.telemetry.traces.trace import Ints, Trace
 
-LEAST_NS = 200_000
+_LEAST_NS = 200_000
 """Of a root's own idle time, and of the lead that a host gives up when it waits: less is not what makes
 it late."""
-LEAD_NS = 1_000_000
+_LEAD_NS = 1_000_000
 """How long work waits on the device when the host has its lead back."""
-SMALL_BYTES = 1 << 16
+_SMALL_BYTES = 1 << 16
 """A copy to the host of less than this is a value that is read, not data that is moved."""
-ROOTS = ("input", "checkpoint", "evaluation", "gc", "allocator", "pageable", "sync", "optimizer",
+_ROOTS = ("input", "checkpoint", "evaluation", "gc", "allocator", "pageable", "sync", "optimizer",
          "launch", "graph")  # fmt: skip
 
 
@@ -41,7 +41,7 @@ class Setbacks:
 def setbacks(trace: Trace, made: Launches, role: Roles, parts: Cut) -> Setbacks:
     late = union(*(np.concatenate([getattr(parts.host[name], edge) for name in _LATE])
                    for edge in ("start", "end")))  # fmt: skip
-    pageable = pageable_time(trace, made, parts)
+    pageable = _pageable_time(trace, made, parts)
     if not len(late):
         return Setbacks(seconds={}, pageable=pageable)
     following = np.minimum(
@@ -56,26 +56,26 @@ def setbacks(trace: Trace, made: Launches, role: Roles, parts: Cut) -> Setbacks:
         "allocator": parts.host["allocator"],
         "pageable": pageable,
     }
-    most = np.full(len(late), LEAST_NS - 1, np.int64)
-    root = np.full(len(late), ROOTS.index("launch"), np.int8)
+    most = np.full(len(late), _LEAST_NS - 1, np.int64)
+    root = np.full(len(late), _ROOTS.index("launch"), np.int8)
     for name, some in own.items():  # the heaviest; one after another, for memory
         weight = some.within(begin, end)
-        root[weight > most] = ROOTS.index(name)
+        root[weight > most] = _ROOTS.index(name)
         np.maximum(most, weight, out=most)
-    heavy = most >= LEAST_NS
-    root = np.where(pageable_rows(trace)[following], ROOTS.index("pageable"), root)
+    heavy = most >= _LEAST_NS
+    root = np.where(pageable_rows(trace)[following], _ROOTS.index("pageable"), root)
     heavy |= pageable_rows(trace)[following]
     synced = _read_back(trace, made, begin, end)
-    root = np.where(~heavy & synced, ROOTS.index("sync"), root)
+    root = np.where(~heavy & synced, _ROOTS.index("sync"), root)
     lengths = (late.end - late.start) / 1e9
     for name, some in own.items():
-        _cap(root, ROOTS.index(name), lengths, some.total / 1e9 * (2 if name in parts.host else 1))
-    plain = root == ROOTS.index("launch")
-    root = np.where(plain & role.optimizer[following], ROOTS.index("optimizer"), root)
-    root = np.where(plain & _as_graphs(made)[following], ROOTS.index("graph"), root)
-    found = np.bincount(root, weights=lengths, minlength=len(ROOTS))
+        _cap(root, _ROOTS.index(name), lengths, some.total / 1e9 * (2 if name in parts.host else 1))
+    plain = root == _ROOTS.index("launch")
+    root = np.where(plain & role.optimizer[following], _ROOTS.index("optimizer"), root)
+    root = np.where(plain & _as_graphs(made)[following], _ROOTS.index("graph"), root)
+    found = np.bincount(root, weights=lengths, minlength=len(_ROOTS))
     return Setbacks(
-        seconds={name: s for name, s in zip(ROOTS, found.tolist(), strict=True) if s},
+        seconds={name: s for name, s in zip(_ROOTS, found.tolist(), strict=True) if s},
         pageable=pageable,
     )
 
@@ -95,7 +95,7 @@ def _cap(root: NDArray[np.int8], code: int, lengths: NDArray[np.float64], most: 
     """
     rows = np.flatnonzero(root == code)
     beyond = np.cumsum(lengths[rows]) > most + 1e-12
-    root[rows[beyond]] = ROOTS.index("launch")
+    root[rows[beyond]] = _ROOTS.index("launch")
 
 
 _LATE = ("gc", "allocator", "sync", "launch")
@@ -108,7 +108,7 @@ def _periods(
     that never had one, only the gap itself: there is no lead that something before it took away.
     """
     device = trace.device
-    ahead = np.flatnonzero(device.start - made.start >= LEAD_NS)
+    ahead = np.flatnonzero(device.start - made.start >= _LEAD_NS)
     last = np.searchsorted(ahead, following - 1, side="right") - 1
     since = device.start[ahead[last]] if len(ahead) else np.zeros(len(following), np.int64)
     begin = np.where(last >= 0, since, late.start)
@@ -126,7 +126,7 @@ def _read_back(trace: Trace, made: Launches, begin: Ints, end: Ints) -> NDArray[
     order = known[np.argsort(made.start[known], kind="stable")]
     last = np.searchsorted(made.start[order], calls.start[waits]) - 1
     lead = trace.device.start[order[np.maximum(last, 0)]] - calls.start[waits]
-    ends = np.sort(calls.end[waits[(last >= 0) & (lead >= LEAST_NS)]])
+    ends = np.sort(calls.end[waits[(last >= 0) & (lead >= _LEAST_NS)]])
     first, after = np.searchsorted(ends, begin), np.searchsorted(ends, end, side="right")
     return np.asarray(after > first)
 
@@ -136,12 +136,12 @@ def pageable_rows(trace: Trace) -> NDArray[np.bool_]:
     device = trace.device
     named = np.array(["ageable" in name for name in trace.names] or [False])
     upward = np.array(["dtoh" in name.lower() for name in trace.names] or [False])
-    small = (device.bytes >= 0) & (device.bytes < SMALL_BYTES)
+    small = (device.bytes >= 0) & (device.bytes < _SMALL_BYTES)
     rows = (device.work == Work.COPY) & named[device.name]
     return np.asarray(rows & ~(upward[device.name] & small))
 
 
-def pageable_time(trace: Trace, made: Launches, parts: Cut) -> Intervals:
+def _pageable_time(trace: Trace, made: Launches, parts: Cut) -> Intervals:
     """Of such copies, what the device moves or idles through: the call, and the wait it ends with."""
     rows = pageable_rows(trace)
     if not rows.any():

@@ -17,7 +17,7 @@ from computeflow.telemetry.traces.names import Call, Mark, Work
 from computeflow.telemetry.traces.setbacks import loading, pageable_rows, setbacks
 from computeflow.telemetry.traces.trace import Ints, Step, Trace, distinct
 
-MOST_SHAPES = 400
+_MOST_SHAPES = 400
 
 
 def find_signals(
@@ -119,7 +119,7 @@ def _shapes(
             type=trace.names[kinds[2, row]], phase=PHASES[int(kinds[3, row])],
             count=int(counts[row]), seconds=float(times[row]), flops=float(flops[row]),
         )
-        for row in np.argsort(-flops, kind="stable")[:MOST_SHAPES]
+        for row in np.argsort(-flops, kind="stable")[:_MOST_SHAPES]
     )  # fmt: skip
 
 

@@ -23,7 +23,7 @@ from computeflow.telemetry.traces.windows import find_window
 MOST_SEGMENTS = 600
 PIXELS = 1000
 """Of a drawing over the whole width of a report, which is 960 (views/report.html)."""
-LANES = ("compute", "copy", "communication", "aside", "idle")
+_LANES = ("compute", "copy", "communication", "aside", "idle")
 _WORKS = {
     "compute": (Work.COMPUTE, Work.MEMORY),
     "copy": (Work.COPY,),
@@ -106,7 +106,7 @@ def step_timeline(trace: Trace, options: Options, rank: int | None = None) -> Ti
 
 
 def _order(account: str) -> tuple[int, str]:
-    return LANES.index(lane_of(account)), account
+    return _LANES.index(lane_of(account)), account
 
 
 def _merged(

@@ -216,7 +216,7 @@ def _exposed(exposed: Intervals, stood: Sequence[_Stood]) -> Iterator[tuple[int,
                 yield int(who), int(which), seconds
 
 
-APART_SECONDS = 50e-6
+_APART_SECONDS = 50e-6
 """Ends of one collective on devices of one clock lie nearer to each other than this."""
 
 
@@ -226,7 +226,7 @@ def ends_together(ranks: Sequence[RankMeasured]) -> bool:
     if not waits.shared:
         return True
     lengths = np.concatenate([rank.collectives.end - rank.collectives.start for rank in ranks])
-    return waits.spread_seconds <= max(APART_SECONDS, float(np.median(lengths)) / 5e9)
+    return waits.spread_seconds <= max(_APART_SECONDS, float(np.median(lengths)) / 5e9)
 
 
 def apart(ranks: Sequence[RankMeasured]) -> list[RankMeasured]:

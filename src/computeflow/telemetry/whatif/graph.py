@@ -31,7 +31,7 @@ GATHER, REDUCE = "params-all-gather", "grads-reduce-scatter"
 SEPARATE = "separate-grads-all-reduce"
 NORMS, EMBEDDINGS = "layernorm-grads-all-reduce", "embedding-grads-all-reduce"
 CLIP, OPTIMIZER, COLLECT = "optimizer-clip-main-grad", "optimizer", "gc"
-ACROSS_REPLICAS = (GATHER, REDUCE, SEPARATE, CLIP)
+_ACROSS_REPLICAS = (GATHER, REDUCE, SEPARATE, CLIP)
 COMMUNICATION = (*MESSAGES, GATHER, REDUCE, SEPARATE, NORMS, EMBEDDINGS, CLIP)
 KNOWN = (*COMPUTE, *COMMUNICATION, OPTIMIZER, COLLECT)
 _CLOCKS = 5e-5
@@ -239,7 +239,7 @@ class _Builder:
         )
 
     def _is_shared(self, ops: list[int], joined: bool) -> bool:
-        return joined and self.pattern.optype[ops[0]] in ACROSS_REPLICAS
+        return joined and self.pattern.optype[ops[0]] in _ACROSS_REPLICAS
 
     def _sorted(self, of: dict[int, int], meetings: list[list[int]]) -> list[int]:
         needs = {

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from computeflow.telemetry.whatif.graph import COMMUNICATION, OPTIMIZER, Graph
 from computeflow.telemetry.whatif.trace import Floats, Timeline
 
-MOST_CELLS = 8_000_000
+_MOST_CELLS = 8_000_000
 """Of doubles at once: 64 MB."""
 _CLOCKS = 1e-2
 """Seconds by which an end may lie before the other side's start: more is a broken clock, taken as 0."""
@@ -82,7 +82,7 @@ def step_seconds(
     """
     names = list(scenarios)
     cells = int(np.prod(timeline.start.shape))
-    at_once = max(MOST_CELLS // cells, 1)
+    at_once = max(_MOST_CELLS // cells, 1)
     found: dict[str, Floats] = {}
     for first in range(0, len(names), at_once):
         part = names[first : first + at_once]

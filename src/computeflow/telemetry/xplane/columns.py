@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from computeflow.telemetry.traces.trace import Ints
 from computeflow.telemetry.xplane.planes import Event
 
-LATEST = 2.0**61
+_LATEST = 2.0**61
 MOST_EVENTS = 20_000_000
 
 
@@ -43,7 +43,7 @@ class Rows:
 def timed(event: Event) -> tuple[int, int] | None:
     """Start and end in whole nanoseconds; None where they are none."""
     start, length = event.start_ns, event.duration_ns
-    if not (0 <= start < LATEST and 0 <= length < LATEST):
+    if not (0 <= start < _LATEST and 0 <= length < _LATEST):
         return None
     begin = round(start)
     return begin, begin + round(length)

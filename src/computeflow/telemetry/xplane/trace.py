@@ -64,8 +64,8 @@ NEEDS = {
     "evaluation": "an annotation: jax.profiler.TraceAnnotation('evaluation')",
     "host": "when the host launched the device's work",
 }
-ON_HOST = "no device's work: the host computed, and XLA's operations stand for kernels"
-NOT_LAUNCHED = (
+_ON_HOST = "no device's work: the host computed, and XLA's operations stand for kernels"
+_NOT_LAUNCHED = (
     "the profile has no calls that launched the devices' work: why they had nothing to do is not "
     "known"
 )
@@ -337,7 +337,7 @@ def _trace(
         ),
         events=events,
         left_out=tuple(left_out),
-        notes=(ON_HOST,) * (origin.platform == "cpu") + (NOT_LAUNCHED,) * (not launched),
+        notes=(_ON_HOST,) * (origin.platform == "cpu") + (_NOT_LAUNCHED,) * (not launched),
         origin=origin,
         needs=NEEDS,
         launched=launched,

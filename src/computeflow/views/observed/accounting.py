@@ -33,9 +33,9 @@ def tables(observed: Observed, price: float | None = None) -> list[Table]:
         rows_table("Jobs", facts.by_job, facts, price),
         rows_table("States", facts.by_state, facts, price),
         rows_table("Nodes", facts.by_node, facts, price),
-        sizes_table(facts),
-        suspects_table(facts.suspects, facts.suspects_reason),
-        out_table(facts),
+        _sizes_table(facts),
+        _suspects_table(facts.suspects, facts.suspects_reason),
+        _out_table(facts),
     ]
     return [table for table in found if table.rows]
 
@@ -87,7 +87,7 @@ def rows_table(
     )
 
 
-def sizes_table(facts: Accounting) -> Table:
+def _sizes_table(facts: Accounting) -> Table:
     rows = []
     for size in facts.sizes:
         waits = size.waits
@@ -109,7 +109,7 @@ def sizes_table(facts: Accounting) -> Table:
     )
 
 
-def suspects_table(suspects: Sequence[Suspect], reason: str) -> Table:
+def _suspects_table(suspects: Sequence[Suspect], reason: str) -> Table:
     rows = [
         (one.node, f"{one.jobs:,}", f"{one.failed:,}", f"{one.expected:.1f}", f"{one.chance:.1g}")
         for one in suspects[:MOST_ROWS]
@@ -129,7 +129,7 @@ def suspects_table(suspects: Sequence[Suspect], reason: str) -> Table:
     )  # fmt: skip
 
 
-def out_table(facts: Accounting) -> Table:
+def _out_table(facts: Accounting) -> Table:
     nodes, idle = facts.nodes_out, f"idle {_unit(facts)[0]}"
     return Table(
         title="Nodes out of service when they were listed",

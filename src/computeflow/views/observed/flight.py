@@ -9,7 +9,7 @@ from computeflow.telemetry.observed import Observed
 from computeflow.views.tables import Table, columns
 
 MOST_ROWS = 16
-MOST_GROUPS = 12
+_MOST_GROUPS = 12
 _FRAMES = 3
 
 
@@ -53,7 +53,7 @@ def _groups(flight: Flight) -> Table:
             _span(group.completed_first, group.completed_last),
             _listed(group.behind),
         )
-        for group in order[:MOST_GROUPS]
+        for group in order[:_MOST_GROUPS]
     )
     hidden = len(order) - len(rows)
     return Table(

@@ -16,12 +16,12 @@ MOST_ROWS = 20
 
 def tables(observed: Observed) -> list[Table]:
     if isinstance(observed.facts, Burn):
-        return [burn_table(observed.facts)]
-    found = [faults_table(observed), meanings_table(observed.facts)]
+        return [_burn_table(observed.facts)]
+    found = [_faults_table(observed), _meanings_table(observed.facts)]
     return [table for table in found if table.rows]
 
 
-def faults_table(observed: Observed) -> Table:
+def _faults_table(observed: Observed) -> Table:
     """Those that stop a job first."""
     facts: KernelLogs = observed.facts
     rows = [
@@ -48,7 +48,7 @@ def faults_table(observed: Observed) -> Table:
     )  # fmt: skip
 
 
-def meanings_table(facts: KernelLogs) -> Table:
+def _meanings_table(facts: KernelLogs) -> Table:
     shown = {fault.what: fault for fault in reversed(facts.faults[:MOST_ROWS]) if fault.fault}
     return Table(
         title="What the faults mean, and what is usually done",
@@ -59,7 +59,7 @@ def meanings_table(facts: KernelLogs) -> Table:
     )
 
 
-def burn_table(facts: Burn) -> Table:
+def _burn_table(facts: Burn) -> Table:
     return Table(
         title="gpu_burn: a test of GPUs, no training",
         columns=columns("GPU", "name", "FLOP/s", "of median", "errors", "hottest", "verdict",

@@ -15,20 +15,20 @@ _SHOWN = 10
 def tables(observed: Observed) -> list[Table]:
     facts = observed.facts
     if isinstance(facts, Bandwidth):
-        return [bandwidth_table(facts)]
+        return [_bandwidth_table(facts)]
     if not isinstance(facts, Run):
         return []
-    made = [run_table(facts)]
+    made = [_run_table(facts)]
     if facts.restarts:
-        made.append(restarts_table(facts))
+        made.append(_restarts_table(facts))
     if facts.saves or facts.evaluations or facts.stalls or facts.spikes:
-        made.append(pauses_table(facts))
+        made.append(_pauses_table(facts))
     if facts.timers_ms:
-        made.append(timers_table(facts))
+        made.append(_timers_table(facts))
     return made
 
 
-def run_table(run: Run) -> Table:
+def _run_table(run: Run) -> Table:
     layout = " ".join(f"{name}={size}" for name, size in run.layout.items())
     losses = "" if run.first_loss is None else f"{run.first_loss:.4g} to {run.last_loss:.4g}"
     claim = (
@@ -69,7 +69,7 @@ def _of(run: Run) -> str:
     return f", {run.first_step:,} to {run.last_step:,}{total}"
 
 
-def restarts_table(run: Run) -> Table:
+def _restarts_table(run: Run) -> Table:
     shown = sorted(run.restarts, key=lambda restart: -(restart.seconds or 0.0))[:_SHOWN]
     return Table(
         title="Restarts, longest first",
@@ -84,7 +84,7 @@ def restarts_table(run: Run) -> Table:
     )  # fmt: skip
 
 
-def pauses_table(run: Run) -> Table:
+def _pauses_table(run: Run) -> Table:
     """Checkpoints, evaluations, stalls and spikes, in the order of iterations."""
     rows = [
         ("checkpoint", save.iteration, _seconds(save.seconds), save.where) for save in run.saves
@@ -104,7 +104,7 @@ def pauses_table(run: Run) -> Table:
     )  # fmt: skip
 
 
-def timers_table(run: Run) -> Table:
+def _timers_table(run: Run) -> Table:
     forms = {"one": "of the rank that prints them", "least": "least over ranks",
              "most": "most over ranks", "mean": "mean over ranks"}  # fmt: skip
     shown = sorted(run.timers_ms.items(), key=lambda item: -item[1])
@@ -116,7 +116,7 @@ def timers_table(run: Run) -> Table:
     )
 
 
-def bandwidth_table(found: Bandwidth) -> Table:
+def _bandwidth_table(found: Bandwidth) -> Table:
     ranks = "" if found.ranks is None else f", {found.ranks:,} ranks"
     rows = tuple(
         (format_si(row.bytes, "B"), _micro(row.out_of_place_seconds), _giga(row.out_of_place_bus),
