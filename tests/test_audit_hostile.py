@@ -740,7 +740,7 @@ ASKED: dict[str, tuple[list[str], str]] = {
     "empty pattern": (["--rank-from", ""], "finds no rank"),
     "unknown model": (["--model", "x", "--global-batch", "1", "--seq-len", "1"], "unknown model"),
     "half a model": (["--model", "llama-3.1-8b"], "--model needs"),
-    "no batch": (["--model", "llama-3.1-8b", "--global-batch", "0", "--seq-len", "1"], "above zero"),
+    "no batch": (["--model", "llama-3.1-8b", "--global-batch", "0", "--seq-len", "1"], "between 1 and"),
     "too much work": (
         ["--model", "llama-3.1-405b", "--global-batch", "99999", "--seq-len", "99999"], "are more than"
     ),

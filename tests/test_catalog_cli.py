@@ -205,7 +205,7 @@ def test_an_import_is_not_written_over_an_earlier_one(capsys: Capture, tmp_path:
 def test_a_list_is_never_written_over_itself(capsys: Capture, tmp_path: Path) -> None:
     prices = written(tmp_path / "vms.csv", PRICES)
     command = ["catalog", "import", prices, "--provider", "house", "--force", "--to"]
-    assert "that is the list itself" in failure(capsys, *command, prices)
+    assert "that is what was read" in failure(capsys, *command, prices)
     assert Path(prices).read_text() == PRICES
     assert "ends in .csv" in failure(capsys, *command, str(tmp_path / "prices.toml"))
     assert [path.name for path in tmp_path.iterdir()] == ["vms.csv"]
@@ -214,7 +214,7 @@ def test_a_list_is_never_written_over_itself(capsys: Capture, tmp_path: Path) ->
 def test_a_date_that_is_none_is_an_error_of_the_option(capsys: Capture, tmp_path: Path) -> None:
     prices = written(tmp_path / "vms.csv", PRICES)
     message = failure(capsys, "catalog", "import", prices, "--as-of", "yesterday")
-    assert "'--as-of': the date 'yesterday' is not a date" in message
+    assert "--as-of 'yesterday' is not a date" in message
 
 
 def test_a_list_that_may_be_cut_off_is_imported_with_a_note(
@@ -280,6 +280,6 @@ def test_doctor_names_every_file_of_the_user_that_has_a_problem(
 def test_doctor_calls_a_broken_installation_broken(
     monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
-    monkeypatch.setattr("computeflow.cli.doctor._CORE", ("no-such-package",))
+    monkeypatch.setattr("computeflow.answers.installation._CORE", ("no-such-package",))
     assert run(["doctor"]) == 1
     assert "pip install no-such-package" in capsys.readouterr().out
