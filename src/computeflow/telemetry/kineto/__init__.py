@@ -1,1 +1,7 @@
-"""PyTorch profiler traces (Kineto JSON): `reading.read_trace` makes a trace of one rank's file."""
+"""PyTorch profiler traces (Kineto JSON): `read` gives the trace of one rank's file."""
+
+from computeflow._lazy import lazy_exports
+
+_EXPORTS = {"read": "reading", "recognises": "reading"}
+__all__ = [*_EXPORTS]
+__getattr__, __dir__ = lazy_exports(__name__, _EXPORTS)

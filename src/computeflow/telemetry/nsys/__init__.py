@@ -1,1 +1,7 @@
-"""SQLite exports of Nsight Systems, by the same accounting as Kineto traces. Start with `reading`."""
+"""SQLite exports of Nsight Systems: `read` gives a trace for every GPU of a file."""
+
+from computeflow._lazy import lazy_exports
+
+_EXPORTS = {"read": "reading", "recognises": "reading"}
+__all__ = [*_EXPORTS]
+__getattr__, __dir__ = lazy_exports(__name__, _EXPORTS)
