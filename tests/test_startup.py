@@ -32,15 +32,20 @@ def cpu_seconds(*commands: tuple[str, ...]) -> list[float]:
     return [min(times) for times in zip(*rounds, strict=True)]
 
 
-def test_showing_a_row_costs_less_than_importing_numpy_three_times() -> None:
+MOST = 3.5
+"""Of what importing numpy costs. On an idle machine it is 1.5 for a row and 2.5 for a prediction; what
+shares its caches with another process costs up to a fifth more of it."""
+
+
+def test_showing_a_row_costs_a_few_times_importing_numpy() -> None:
     show = ("-m", "computeflow.cli", "catalog", "h100-sxm", "-o")
     numpy, table, data = cpu_seconds(NUMPY, (*show, "table"), (*show, "json"))
-    assert max(table, data) < 3 * numpy
+    assert max(table, data) < MOST * numpy
 
 
-def test_predicting_costs_less_than_importing_numpy_three_times() -> None:
+def test_predicting_costs_a_few_times_importing_numpy() -> None:
     numpy, full = cpu_seconds(NUMPY, ("-m", "computeflow.cli", "predict", *JOB.split()))
-    assert full < 3 * numpy
+    assert full < MOST * numpy
 
 
 def imported(statement: str) -> set[str]:

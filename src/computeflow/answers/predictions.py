@@ -20,7 +20,6 @@ from computeflow.ledger import ledger_to_data
 from computeflow.prediction import Prediction
 from computeflow.prediction import predict as predict_step
 from computeflow.views.predictions import prediction_tables
-from computeflow.views.reviews import with_reading
 from computeflow.views.tables import Table
 
 if TYPE_CHECKING:
@@ -38,8 +37,11 @@ class PredictAnswer(Answer):
 
     def tables(self) -> list[Table]:
         summary, ledger = prediction_tables(self.prediction)
-        reading = self.request.reading
-        return [with_reading(summary, reading) if reading else summary, ledger]
+        if self.request.reading is not None:
+            from computeflow.views.reviews import with_reading
+
+            summary = with_reading(summary, self.request.reading)
+        return [summary, ledger]
 
     def parts(self) -> Sequence[Part]:
         from computeflow.views.figures import ledger_figure, memory_figure
