@@ -29,7 +29,7 @@ from computeflow.telemetry.accounting.nodes import pairs_of
 from computeflow.telemetry.accounting.source import AccountingSource, read_jobs
 from computeflow.telemetry.accounting.suspects import find_suspects
 from computeflow.telemetry.observed import Asked, Observed
-from computeflow.views.observed.accounting import tables
+from computeflow.views.observed import observed_tables
 from computeflow.views.tables import to_text
 
 ROOT = Path(__file__).parents[1]
@@ -118,7 +118,7 @@ def main() -> int:
     off = math.fsum(ledger.accounts.values()) / ledger.gpu_seconds - 1
     used = math.fsum(int(row["num_gpus"]) * int(row["duration"]) for row in jobs(folder))
     found = math.fsum(s for name, s in ledger.accounts.items() if name != "idle")
-    text = "\n\n".join(to_text(table) for table in tables(observed))
+    text = "\n\n".join(to_text(table) for table in observed_tables(observed))
     REPORT.write_text(
         f"# Accounting of 109 days\n\n{__doc__.split('.md.', 1)[1].strip()}\n\n"
         "| what | value |\n|---|---|\n"

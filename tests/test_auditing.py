@@ -1,4 +1,4 @@
-"""The audit as a library: options that no source can use, comparison without FLOPs, reports of all sources."""
+"""The audit as a library: options no source can use, comparison without FLOPs, reports of all."""
 
 from __future__ import annotations
 
