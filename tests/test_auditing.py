@@ -12,7 +12,7 @@ from computeflow.errors import InputError, UnknownNameError
 
 LOG = "tests/data/logs/torchtitan.log"
 TRACE = "tests/data/h200_traces/slow-loader-0.03.json.gz"
-WORK = {"model": "llama-3.1-8b", "global_batch": 16, "seq_len": 8192}
+WORK: dict[str, Any] = {"model": "llama-3.1-8b", "global_batch": 16, "seq_len": 8192}
 
 
 @pytest.mark.parametrize(

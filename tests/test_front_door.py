@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import ast
 import inspect
+import json
+import pickle
 import typing
 from collections.abc import Iterator
+from dataclasses import FrozenInstanceError
 from pathlib import Path
 from typing import Any, get_args
 
@@ -13,6 +16,7 @@ import click
 import pytest
 
 import computeflow as cf
+from computeflow import codec
 from computeflow.cli.app import app
 from computeflow.cli.command import AnswerCommand
 
@@ -87,6 +91,55 @@ def test_a_library_function_is_typed_and_returns_an_answer(name: str) -> None:
     assert all(issubclass(kind, cf.Answer) for kind in returned)
     assert all(parameter in hints for parameter in inspect.signature(function).parameters)
     assert inspect.getdoc(function)
+
+
+JOB: dict[str, Any] = {"on": "h100-sxm:8", "global_batch": 64, "seq_len": 4096}
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "said"),
+    [
+        ("predict", {"tpp": 4}, "unknown keyword 'tpp'; nearest: tp"),
+        ("predict", {"tp": "2"}, "a whole number"),
+        ("predict", {"tp": True}, "a whole number"),
+        ("predict", {"on": 8}, "a text"),
+        ("plan", {"tp": 4}, "unknown keyword 'tp'"),
+        ("plan", {"objective": "banana"}, "unknown objective 'banana'"),
+        ("plan", {"fix": "tp=2"}, "fix='tp=2'"),
+        ("plan", {"top": 0}, "between 1 and 20"),
+        ("plan", {"gpus": (4, 8), "explain": True}, "--explain is of one plan"),
+        ("plan", {"critical_batch": 100.0}, "goes with --batches"),
+        ("simulate", {"saving": "banana", "days": 1.0}, "unknown saving"),
+        ("simulate", {"price": -1.0, "days": 1.0}, "not a finite number"),
+        ("place", {"neighbours": "banana"}, "unknown neighbours"),
+    ],
+)
+def test_what_a_command_line_would_refuse_the_library_refuses(
+    name: str, options: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(cf.InputError) as refused:
+        getattr(cf, name)("llama-3.1-8b", **{**JOB, **options})
+    assert said in str(refused.value)
+
+
+def test_an_answer_is_short_in_a_console_compares_and_travels() -> None:
+    answer, again = (cf.predict("llama-3.1-8b", **JOB, sharding="fsdp") for _ in range(2))
+    assert (
+        repr(answer)
+        == "<PredictAnswer: llama-3.1-8b on 8 h100-sxm, 64 x 4,096 tokens a step, bf16>"
+    )
+    assert pickle.loads(pickle.dumps(answer)) == answer == again
+    assert json.loads(codec.to_json(answer.to_dict())) == answer.to_dict()
+    with pytest.raises(FrozenInstanceError):
+        answer.prediction = None  # type: ignore[misc, assignment]
+
+
+def test_one_path_where_several_may_stand_is_a_list_of_one() -> None:
+    trace = Path("tests/data/h200_traces/healthy-base.json.gz")
+    both = [cf.audit(paths, no_cache=True) for paths in (trace, [str(trace)])]
+    assert both[0].to_dict() == both[1].to_dict()
+    with pytest.raises(cf.InputError, match="no files to read"):
+        cf.audit("")
 
 
 def computes(source: str) -> list[int]:

@@ -14,10 +14,48 @@ from computeflow._lazy import lazy_exports
 from computeflow.answers import __all__ as _answers
 
 if TYPE_CHECKING:
-    from computeflow.answers import *  # noqa: F403
+    from computeflow.answers import Answer as Answer
+    from computeflow.answers import AuditAnswer as AuditAnswer
+    from computeflow.answers import BatchesAnswer as BatchesAnswer
+    from computeflow.answers import BuildAnswer as BuildAnswer
+    from computeflow.answers import BuildsAnswer as BuildsAnswer
+    from computeflow.answers import CalibrateAnswer as CalibrateAnswer
+    from computeflow.answers import CheckAnswer as CheckAnswer
+    from computeflow.answers import ClaimsAnswer as ClaimsAnswer
+    from computeflow.answers import CompareAnswer as CompareAnswer
+    from computeflow.answers import FrontAnswer as FrontAnswer
+    from computeflow.answers import PlaceAnswer as PlaceAnswer
+    from computeflow.answers import PlanAnswer as PlanAnswer
+    from computeflow.answers import PoolsAnswer as PoolsAnswer
+    from computeflow.answers import PredictAnswer as PredictAnswer
+    from computeflow.answers import ProbeAnswer as ProbeAnswer
+    from computeflow.answers import ServingAnswer as ServingAnswer
+    from computeflow.answers import SimulateAnswer as SimulateAnswer
+    from computeflow.answers import SiteAnswer as SiteAnswer
+    from computeflow.answers import SitesAnswer as SitesAnswer
+    from computeflow.answers import SizeAnswer as SizeAnswer
+    from computeflow.answers import ValidateAnswer as ValidateAnswer
+    from computeflow.answers import ValidateRunsAnswer as ValidateRunsAnswer
+    from computeflow.answers import audit as audit
+    from computeflow.answers import build as build
+    from computeflow.answers import calibrate as calibrate
+    from computeflow.answers import check as check
+    from computeflow.answers import claims as claims
+    from computeflow.answers import compare as compare
+    from computeflow.answers import place as place
+    from computeflow.answers import plan as plan
+    from computeflow.answers import predict as predict
+    from computeflow.answers import probe as probe
+    from computeflow.answers import simulate as simulate
+    from computeflow.answers import site as site
+    from computeflow.answers import sites as sites
+    from computeflow.answers import size as size
+    from computeflow.answers import validate as validate
     from computeflow.catalog import Catalog as Catalog
     from computeflow.catalog import find_model as find_model
     from computeflow.catalog import load_catalog as load_catalog
+    from computeflow.errors import ComputeFlowError as ComputeFlowError
+    from computeflow.errors import InputError as InputError
     from computeflow.ledger import Entry as Entry
     from computeflow.ledger import Finding as Finding
     from computeflow.ledger import Ledger as Ledger
@@ -28,12 +66,17 @@ __version__ = "0.1.0"
 
 _EXPORTS = dict.fromkeys(_answers, "answers") | {
     "Catalog": "catalog",
+    "ComputeFlowError": "errors",
     "Entry": "ledger",
     "Finding": "ledger",
+    "InputError": "errors",
     "Ledger": "ledger",
     "Window": "ledger",
+    "catalog": "",
+    "cluster": "",
     "find_model": "catalog",
     "gaps": "ledger",
+    "ledger": "",
     "load_catalog": "catalog",
 }
 __all__ = ["__version__", *_EXPORTS]

@@ -11,12 +11,15 @@ from typing import Any
 def lazy_exports(
     package: str, modules: Mapping[str, str]
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """`__getattr__` and `__dir__` of a package: name -> the module inside it that defines the name."""
+    """`__getattr__` and `__dir__` of a package: name -> the module inside it that
+    defines the name, or "" for a module of that name.
+    """
 
     def get(name: str) -> Any:
         if name not in modules:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        value = getattr(import_module(f"{package}.{modules[name]}"), name)
+        module = import_module(f"{package}.{modules[name] or name}")
+        value = getattr(module, name) if modules[name] else module
         setattr(sys.modules[package], name, value)
         return value
 

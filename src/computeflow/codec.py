@@ -38,6 +38,13 @@ def encode(value: Any) -> Any:
     return msgspec.to_builtins(value, str_keys=True)
 
 
+def with_lists(data: Any) -> Any:
+    """The same plain data with lists for tuples, as JSON has it."""
+    if isinstance(data, dict):
+        return {key: with_lists(value) for key, value in data.items()}
+    return [with_lists(value) for value in data] if isinstance(data, list | tuple) else data
+
+
 def to_json(data: Any) -> str:
     """One JSON text, readable, stable, without NaN (a NaN is a bug: absence is null)."""
     return json.dumps(data, indent=2, allow_nan=False, ensure_ascii=False)

@@ -8,11 +8,15 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from computeflow import codec
 from computeflow.answers.files import write_text
 from computeflow.views.tables import Table, to_html
 
 if TYPE_CHECKING:
     from computeflow.views.report import Part
+
+PROBLEMS = 3
+"""The exit code of an answer that is: there are problems."""
 
 
 class Answer(ABC):
@@ -20,9 +24,13 @@ class Answer(ABC):
 
     __slots__ = ()
 
-    @abstractmethod
     def to_dict(self) -> dict[str, Any]:
-        """Plain data with its `schema`: what `-o json` prints."""
+        """Plain data with its `schema`: what `-o json` prints, and what reading that gives."""
+        data: dict[str, Any] = codec.with_lists(self._data())
+        return data
+
+    @abstractmethod
+    def _data(self) -> dict[str, Any]: ...
 
     @abstractmethod
     def tables(self) -> list[Table]:
@@ -46,6 +54,9 @@ class Answer(ABC):
         """False in a process beside the one that prints the answer for all."""
         return True
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {self.title}>"
+
     def _repr_html_(self) -> str:
         return "".join(to_html(table) for table in self.tables())
 
@@ -53,4 +64,4 @@ class Answer(ABC):
         """Write tables and figures as one file that needs nothing else."""
         from computeflow.views.report import report_html
 
-        write_text(Path(path), report_html(self.title, self.parts()), "--html")
+        write_text(Path(path), report_html(self.title, self.parts()), "report")

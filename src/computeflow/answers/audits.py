@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from computeflow import codec
-from computeflow.answers.answer import Answer
+from computeflow.answers.answer import PROBLEMS, Answer
+from computeflow.answers.checking import checked
 from computeflow.answers.files import write_text
-from computeflow.answers.inputs import CatalogFiles, File, open_catalog
+from computeflow.answers.inputs import CatalogFiles, File, as_list, open_catalog
 from computeflow.answers.periods import parse_period
 from computeflow.auditing import AuditReport, AuditRequest
 from computeflow.auditing import audit as audit_run
@@ -29,11 +30,10 @@ from computeflow.views.tables import Table
 if TYPE_CHECKING:
     from computeflow.views.report import Part
 
-PROBLEMS = 3
 _MAX_DIGITS = 18
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class AuditAnswer(Answer):
     report: AuditReport
     details: bool = False
@@ -54,7 +54,7 @@ class AuditAnswer(Answer):
         failed = self.fail_on is not None and claimed > 0 and claimed >= self.fail_on / 100
         return PROBLEMS if failed else 0
 
-    def to_dict(self) -> dict[str, Any]:
+    def _data(self) -> dict[str, Any]:
         data = report_data(self.report)
         redacted: dict[str, Any] = Redaction(data).data(data) if self.redact else data
         return redacted
@@ -76,12 +76,8 @@ class AuditAnswer(Answer):
 
     def parts(self) -> Sequence[Part]:
         report, traces = self.report, self.report.traces
-        if self.redact:
-            raise InputError(
-                "--html with --redact: a report is not redacted; redact the JSON instead"
-            )
-        if traces is None or report.diagnosis is None:
-            return self.tables()
+        if self.redact or traces is None or report.diagnosis is None:
+            return self.tables()  # figures have names that are not redacted
         from computeflow.telemetry.formats import read_rank
         from computeflow.telemetry.traces.timeline import step_timeline
         from computeflow.views.audit_figures import audit_parts
@@ -95,8 +91,9 @@ class AuditAnswer(Answer):
         return audit_parts(traces, report.diagnosis, timeline, before=before, price=price)
 
 
+@checked
 def audit(
-    paths: str | Sequence[str], *, steps: str | None = None,
+    paths: File | Sequence[File], *, steps: str | None = None,
     window: Literal["steps", "whole", "hta"] = "steps", period: str | None = None,
     rank_from: str | None = None, on: str | None = None, model: str | None = None,
     global_batch: int | None = None, seq_len: int | None = None, expect: File | None = None,
@@ -118,9 +115,13 @@ def audit(
     accelerator, gpus = _parse_on(on, facts)
     if baseline is not None:
         baseline_path(baseline)
+    if not any(map(str, as_list(paths))):
+        raise InputError("no files to read: name one, or a folder")
+    if fail_on is not None and not 0 <= fail_on <= 100:
+        raise InputError(f"--fail-on {fail_on:g}: percent, from 0 to 100")
     beside = {"perfetto": perfetto, "calibrate": calibrate, "details": details}
     request = AuditRequest(
-        paths=(paths,) if isinstance(paths, str) else tuple(map(str, paths)),
+        paths=tuple(map(str, as_list(paths))),
         catalog=facts,
         trace=Options(first_step=first, last_step=last, rank_from=rank_from, window=window),
         start=start, end=end, accelerator=accelerator, gpus=gpus,

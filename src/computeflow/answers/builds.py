@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from computeflow import codec
 from computeflow.answers.answer import Answer
+from computeflow.answers.checking import checked
 from computeflow.answers.inputs import (
     CatalogFiles,
     Quantity,
@@ -46,14 +47,14 @@ class BuildJob(TypedDict, total=False):
     seq_len: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class BuildAnswer(Answer):
     decision: Decision
     today: datetime.date
     inputs: bool
     """Whether tables have every input with its source."""
 
-    def to_dict(self) -> dict[str, Any]:
+    def _data(self) -> dict[str, Any]:
         return {"schema": "computeflow.build/1", **_decision_data(self.decision)}
 
     def tables(self) -> list[Table]:
@@ -67,7 +68,7 @@ class BuildAnswer(Answer):
         return [first, views.break_even_figure(self.decision), *rest]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class BuildsAnswer(Answer):
     """The packaged jobs, with the usual rules and published costs held against them."""
 
@@ -76,7 +77,7 @@ class BuildsAnswer(Answer):
     published: tuple[Recomputed, ...]
     today: datetime.date
 
-    def to_dict(self) -> dict[str, Any]:
+    def _data(self) -> dict[str, Any]:
         return {
             "schema": "computeflow.builds/1",
             "jobs": {name: _decision_data(one) for name, one in self.decisions.items()},
@@ -106,6 +107,7 @@ class BuildsAnswer(Answer):
         return "Build or rent: 7B, 70B and 400B"
 
 
+@checked
 def build(
     model: str | None = None, *, hall: Hall = "colocation", next: str | None = "gb200",
     set: Settings = (), draws: int = 400, inputs: bool = False, seed: int = 0,
@@ -124,7 +126,7 @@ def build(
 
     if model is not None:
         return BuildAnswer(decision=decision(_case(model, job)), today=day, inputs=inputs)
-    for name in given_options(job):
+    for name in given_options({**job, "inputs": inputs}):
         raise InputError(f"--{name.replace('_', '-')} is of MODEL's job: name a model")
     return _packaged_jobs(
         {n: decision(c) for n, c in load_cases().items()}, facts, draws, seed, day

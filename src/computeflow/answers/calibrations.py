@@ -8,6 +8,7 @@ from typing import Any
 
 from computeflow import codec
 from computeflow.answers.answer import Answer
+from computeflow.answers.checking import checked
 from computeflow.answers.files import write_text
 from computeflow.answers.inputs import CatalogFiles, File, open_catalog, this_day
 from computeflow.catalog.files import read_text
@@ -20,19 +21,20 @@ from computeflow.views.calibrations import site_table
 from computeflow.views.tables import Table
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class CalibrateAnswer(Answer):
     site: Site
     machine: dict[str, Any]
     """The machine's own calibration, which is written along."""
 
-    def to_dict(self) -> dict[str, Any]:
+    def _data(self) -> dict[str, Any]:
         return {**self.machine, "site": codec.encode(self.site)}
 
     def tables(self) -> list[Table]:
         return [site_table(self.site)]
 
 
+@checked
 def calibrate(
     rows: File, *, to: File | None = None, calibration: File | None = None,
     catalog: CatalogFiles = (),

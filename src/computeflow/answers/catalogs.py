@@ -32,12 +32,12 @@ _LIMIT = 60
 """Rows of a long list that a terminal shows; JSON has all."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class OverviewAnswer(Answer):
     counts: dict[str, int]
     files: tuple[Path, ...]
 
-    def to_dict(self) -> dict[str, Any]:
+    def _data(self) -> dict[str, Any]:
         files = [str(path) for path in self.files]
         return {"schema": SCHEMA, "counts": self.counts, "files": files}
 
@@ -45,7 +45,7 @@ class OverviewAnswer(Answer):
         return [overview_table(self.counts, self.files)]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class RowAnswer(Answer):
     """One row, or all prices of one instance."""
 
@@ -53,7 +53,7 @@ class RowAnswer(Answer):
     also: tuple[tuple[str, str], ...]
     """Other kinds that have the name, and what they call it."""
 
-    def to_dict(self) -> dict[str, Any]:
+    def _data(self) -> dict[str, Any]:
         also = [{"kind": kind, "name": name} for kind, name in self.also]
         return _rows_data(self.rows) | {"also": also}
 
@@ -63,13 +63,13 @@ class RowAnswer(Answer):
         return [offer_table(prices, others)] if prices else row_tables(self.rows[0], others)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class RowsAnswer(Answer):
     kinds: tuple[tuple[Row, ...], ...]
     all: bool
     """Show every row."""
 
-    def to_dict(self) -> dict[str, Any]:
+    def _data(self) -> dict[str, Any]:
         return _rows_data([row for rows in self.kinds for row in rows])
 
     def tables(self) -> list[Table]:
@@ -77,14 +77,14 @@ class RowsAnswer(Answer):
         return [rows_table(rows[:limit], len(rows) - len(rows[:limit])) for rows in self.kinds]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class OffersAnswer(Answer):
     offers: tuple[Offer, ...]
     named: bool
     """Of one instance: its prices beside each other."""
     all: bool
 
-    def to_dict(self) -> dict[str, Any]:
+    def _data(self) -> dict[str, Any]:
         return _rows_data(self.offers)
 
     def tables(self) -> list[Table]:
@@ -94,14 +94,14 @@ class OffersAnswer(Answer):
         return [rows_table(shown, len(self.offers) - len(shown))]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class ImportAnswer(Answer):
     written: Path
     offers: int
     left_out: dict[str, int]
     notes: tuple[str, ...]
 
-    def to_dict(self) -> dict[str, Any]:
+    def _data(self) -> dict[str, Any]:
         return {
             "schema": SCHEMA,
             "written": str(self.written),

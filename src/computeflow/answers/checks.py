@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from computeflow.answers.answer import Answer
+from computeflow.answers.answer import PROBLEMS, Answer
+from computeflow.answers.checking import checked
 from computeflow.answers.inputs import CatalogFiles, File, Quantity, open_catalog, read_quantity
 from computeflow.answers.predictions import prediction_data
 from computeflow.answers.requests import Request, choose_cluster, read_request, reading_data
@@ -15,10 +16,8 @@ from computeflow.planning.review import Review, review
 from computeflow.views.reviews import review_tables
 from computeflow.views.tables import Table
 
-PROBLEMS = 3
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class CheckAnswer(Answer):
     request: Request
     reading: Reading
@@ -30,7 +29,7 @@ class CheckAnswer(Answer):
     def exit_code(self) -> int:
         return PROBLEMS if self.review.remarks else 0
 
-    def to_dict(self) -> dict[str, Any]:
+    def _data(self) -> dict[str, Any]:
         prediction = self.review.prediction
         return {
             "schema": "computeflow.check/1",
@@ -45,6 +44,7 @@ class CheckAnswer(Answer):
         return review_tables(request.job, request.layout, self.reading, self.review, self.price)
 
 
+@checked
 def check(
     file: File, *, on: str, storage: str | None = None, format: str | None = None,
     model: str | None = None, global_batch: int | None = None, seq_len: int | None = None,

@@ -9,6 +9,7 @@ from typing import Any
 
 from computeflow import codec
 from computeflow.answers.answer import Answer
+from computeflow.answers.checking import checked
 from computeflow.answers.files import check_target, write_text
 from computeflow.answers.inputs import CatalogFiles, File, open_catalog
 from computeflow.comparison.claims import CheckedClaim, PathStep, check_claims, mfu_path
@@ -17,7 +18,7 @@ from computeflow.views import claim_views as views
 from computeflow.views.tables import Table
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class ClaimsAnswer(Answer):
     claims: tuple[CheckedClaim, ...]
     mfu_path: tuple[PathStep, ...]
@@ -25,7 +26,7 @@ class ClaimsAnswer(Answer):
     named: bool
     """Claims were asked for by name, and are shown with their reasons."""
 
-    def to_dict(self) -> dict[str, Any]:
+    def _data(self) -> dict[str, Any]:
         return {
             "schema": "computeflow.claims/1",
             "claims": [codec.encode(one.claim) | codec.encode(one.outcome) for one in self.claims],
@@ -40,6 +41,7 @@ class ClaimsAnswer(Answer):
         ]
 
 
+@checked
 def claims(
     names: Sequence[str] = (), *, page: File | None = None, seed: int = 0,
     catalog: CatalogFiles = (),

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from computeflow import codec
 from computeflow.answers.answer import Answer
+from computeflow.answers.checking import checked
 from computeflow.answers.comparison_data import advice_data, comparison_data, split_data
 from computeflow.answers.inputs import (
     CatalogFiles,
@@ -83,7 +84,7 @@ class CompareOptions(TrainingOptions, ServingOptions):
     """Those of training and those of serving; a workload takes its own."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class CompareAnswer(Answer):
     comparison: Comparison
     advice: Advice
@@ -102,7 +103,7 @@ class CompareAnswer(Answer):
         """What is advised, else the cheapest that meets the request, else the nearest."""
         return self.advice.result or _best_result(self.comparison)
 
-    def to_dict(self) -> dict[str, Any]:
+    def _data(self) -> dict[str, Any]:
         starts = codec.encode(self.starts) or {"missing": MISSING}
         beside = {
             "moves": codec.encode(self.moves) or None,
@@ -152,6 +153,7 @@ class CompareAnswer(Answer):
         return 0 if self.comparison.meeting and not left else 3
 
 
+@checked
 def compare(
     model: str, *, workload: str = "production", providers: Sequence[str] = (),
     regions: Sequence[str] = (), devices: Sequence[str] = (), precision: str | None = None,

@@ -3,23 +3,32 @@
 from __future__ import annotations
 
 import datetime
+import math
 from collections.abc import Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any, overload
 
 from computeflow.catalog import Catalog, load_catalog
+from computeflow.errors import InputError
 from computeflow.units import parse
 
 File = str | PathLike[str]
-CatalogFiles = Catalog | Sequence[File]
-"""Rows of the caller's own over the packaged ones, or a catalog that is loaded already."""
+CatalogFiles = Catalog | File | Sequence[File]
+"""Files of the caller's own rows over the packaged ones, or a catalog that is loaded already."""
 Quantity = float | str
 """A number in SI units, or a text with its unit: 2e12 or "2T", 3600 or "1h"."""
 
 
+def as_list(value: str | PathLike[str] | Sequence[Any]) -> tuple[Any, ...]:
+    """One name or path alone is a list of one."""
+    return (value,) if isinstance(value, str | PathLike) else tuple(value)
+
+
 def open_catalog(catalog: CatalogFiles) -> Catalog:
-    return catalog if isinstance(catalog, Catalog) else load_catalog([Path(p) for p in catalog])
+    if isinstance(catalog, Catalog):
+        return catalog
+    return load_catalog([Path(path) for path in as_list(catalog)])
 
 
 @overload
@@ -33,6 +42,8 @@ def read_quantity(value: Quantity | None, quantity: str) -> float | None: ...
 def read_quantity(value: Quantity | None, quantity: str) -> float | None:
     if isinstance(value, str):
         return parse(value, quantity)
+    if value is not None and not 0 <= value < math.inf:
+        raise InputError(f"{value} is not a finite number of {quantity.replace('_', ' ')}")
     return None if value is None else float(value)
 
 
@@ -41,7 +52,7 @@ def given_options(options: Mapping[str, Any]) -> dict[str, Any]:
     return {
         name: value
         for name, value in options.items()
-        if value is not None and value is not False and value != ()
+        if value is not None and value is not False and value not in ((), [])
     }
 
 

@@ -37,7 +37,7 @@ class Check:
     """The line that mends it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class DoctorAnswer(Answer):
     checks: tuple[Check, ...]
 
@@ -46,7 +46,7 @@ class DoctorAnswer(Answer):
         states = {check.state for check in self.checks}
         return 1 if "broken" in states else 3 if "wrong" in states else 0
 
-    def to_dict(self) -> dict[str, Any]:
+    def _data(self) -> dict[str, Any]:
         return {
             "schema": "computeflow.doctor/1",
             "version": __version__,

@@ -16,7 +16,7 @@ from computeflow.views.ledgers import gap_table, ledger_table
 from computeflow.views.tables import Table
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class LedgerAnswer(Answer):
     ledger: Ledger
     expected: Ledger | None = None
@@ -24,7 +24,7 @@ class LedgerAnswer(Answer):
     at: str = ""
     """Equal what the two are compared at."""
 
-    def to_dict(self) -> dict[str, Any]:
+    def _data(self) -> dict[str, Any]:
         if self.expected is None:
             return ledger_to_data(self.ledger)
         return {

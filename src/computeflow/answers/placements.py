@@ -9,6 +9,7 @@ from typing import Any, Literal, Unpack
 import numpy as np
 
 from computeflow.answers.answer import Answer
+from computeflow.answers.checking import checked
 from computeflow.answers.files import write_folder
 from computeflow.answers.inputs import CatalogFiles, File, open_catalog
 from computeflow.answers.requests import JobOnLayoutOptions, choose_cluster, read_request
@@ -42,7 +43,7 @@ _FILES = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class PlaceAnswer(Answer):
     orders: dict[str, tuple[dict[str, float], float]]
     """Bytes of a step by tier and the predicted step, for each order of the nodes."""
@@ -50,7 +51,7 @@ class PlaceAnswer(Answer):
     """Names in the order of ranks."""
     written: tuple[str, ...]
 
-    def to_dict(self) -> dict[str, Any]:
+    def _data(self) -> dict[str, Any]:
         return {
             "schema": "computeflow.placement/1",
             "orders": {
@@ -66,6 +67,7 @@ class PlaceAnswer(Answer):
         return [placement_table(self.orders, self.written)]
 
 
+@checked
 def place(
     model: str | None = None, *, on: str, storage: str | None = None, from_: File | None = None,
     format: str | None = None, nodes: str | None = None, to: File | None = None,

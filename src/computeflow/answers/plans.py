@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 from computeflow.answers.answer import Answer
+from computeflow.answers.checking import checked
 from computeflow.answers.files import write_folder
 from computeflow.answers.inputs import CatalogFiles, File, Quantity, open_catalog, read_quantity
 from computeflow.answers.predictions import prediction_data
@@ -61,6 +62,9 @@ if TYPE_CHECKING:
     from computeflow.views.report import Part
 
 
+MAX_PLANS = 20
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reasons:
     """Why the first plan is the best, and what would help."""
@@ -70,7 +74,7 @@ class Reasons:
     sensitivities: tuple[Sensitivity, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class PlanAnswer(Answer):
     """The best plans; against the layout of a file, with reasons and as files where asked for."""
 
@@ -96,7 +100,7 @@ class PlanAnswer(Answer):
     def title(self) -> str:
         return self.request.title
 
-    def to_dict(self) -> dict[str, Any]:
+    def _data(self) -> dict[str, Any]:
         count = self.plans.count
         data = {
             "schema": "computeflow.plan/1",
@@ -144,7 +148,7 @@ class PlanAnswer(Answer):
         return explanation_tables(self.plans.plans, self.reasons.lost, self.reasons.sensitivities)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class FrontAnswer(Answer):
     """Numbers of GPUs, each with its best plan."""
 
@@ -160,7 +164,7 @@ class FrontAnswer(Answer):
         ends = dict.fromkeys(f"{self.options[place].size:,}" for place in (0, -1))
         return job_title(self.request.job, self.request.cluster, " to ".join(ends))
 
-    def to_dict(self) -> dict[str, Any]:
+    def _data(self) -> dict[str, Any]:
         return {
             "schema": "computeflow.front/1",
             "front": [
@@ -188,13 +192,13 @@ class FrontAnswer(Answer):
         return [front_figure(self.rows, self.infeasible)]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class BatchesAnswer(Answer):
     """Global batches, each with the tokens that it needs to the same result and its best plan."""
 
     options: tuple[Option, ...]
 
-    def to_dict(self) -> dict[str, Any]:
+    def _data(self) -> dict[str, Any]:
         return {
             "schema": "computeflow.batches/1",
             "batches": [
@@ -219,7 +223,7 @@ class BatchesAnswer(Answer):
         return [batches_table(rows)]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class PoolsAnswer(Answer):
     """Two pools of devices, each alone and both together."""
 
@@ -227,7 +231,7 @@ class PoolsAnswer(Answer):
     goals: Goals
     pools: Pools
 
-    def to_dict(self) -> dict[str, Any]:
+    def _data(self) -> dict[str, Any]:
         mixed = self.pools.mixed
         return {
             "schema": "computeflow.pools/1",
@@ -247,6 +251,7 @@ class PoolsAnswer(Answer):
         return [pools_table(self.pools, self.names)]
 
 
+@checked
 def plan(
     model: str | None = None, *, on: str, storage: str | None = None, from_: File | None = None,
     format: str | None = None, tokens: Quantity | None = None, objective: Objective = "time",
@@ -263,7 +268,13 @@ def plan(
 
     With `gpus`, `batches` or `pool` the answer is one plan for each of them.
     """
-    _check_modes(gpus, batches, pool, export)
+    modes = {"--pool": pool, "--batches": batches, "--gpus": gpus}
+    chosen = [name for name, value in modes.items() if value is not None]
+    _check_modes(chosen, {"--export": export, "--explain": explain or None})
+    if critical_batch is not None and batches is None:
+        raise InputError("--critical-batch goes with --batches")
+    if not 1 <= top <= MAX_PLANS:
+        raise InputError(f"--top {top}: between 1 and {MAX_PLANS}")
     facts = open_catalog(catalog)
     cluster = choose_cluster(on, storage, facts)
     request = read_request(model, cluster, facts, options, from_=from_, format=format, stack=stack)
@@ -291,13 +302,12 @@ def plan(
     return _best_plans(request, search, top, explain, export, command, _spoken(progress))
 
 
-def _check_modes(gpus: object, batches: object, pool: object, export: object) -> None:
-    modes = {"--pool": pool, "--batches": batches, "--gpus": gpus}
-    chosen = [name for name, value in modes.items() if value is not None]
+def _check_modes(chosen: list[str], of_one_plan: Mapping[str, object]) -> None:
     if len(chosen) > 1:
         raise InputError(f"{' and '.join(chosen)}: one at a time")
-    if export is not None and chosen:
-        raise InputError(f"--export writes one plan: leave out {chosen[0]}")
+    for option, value in of_one_plan.items():
+        if chosen and value is not None:
+            raise InputError(f"{option} is of one plan: leave out {chosen[0]}")
 
 
 def _spoken(progress: Callable[[str], None] | None) -> Progress | None:

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Unpack
 
 from computeflow.answers.answer import Answer
+from computeflow.answers.checking import checked
 from computeflow.answers.inputs import CatalogFiles, File, open_catalog
 from computeflow.answers.requests import (
     JobOnLayoutOptions,
@@ -26,12 +27,12 @@ if TYPE_CHECKING:
     from computeflow.views.report import Part
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class PredictAnswer(Answer):
     request: Request
     prediction: Prediction
 
-    def to_dict(self) -> dict[str, Any]:
+    def _data(self) -> dict[str, Any]:
         reading = self.request.reading
         return prediction_data(self.prediction) | (reading_data(reading) if reading else {})
 
@@ -54,6 +55,7 @@ class PredictAnswer(Answer):
         return self.request.title
 
 
+@checked
 def predict(
     model: str | None = None, *, on: str, storage: str | None = None, from_: File | None = None,
     format: str | None = None, stack: str | None = None, calibration: File | None = None,

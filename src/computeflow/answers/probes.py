@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from computeflow import codec
 from computeflow.answers.answer import Answer
+from computeflow.answers.checking import checked
 from computeflow.answers.files import write_text
 from computeflow.answers.inputs import (
     CatalogFiles,
@@ -32,14 +33,14 @@ if TYPE_CHECKING:
     from computeflow.lab.probe.run import Options
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class ProbeAnswer(Answer):
     fleet: Fleet
     rank: int
     """Of this process among those that a launcher started; all have the same fleet."""
     accept: bool
 
-    def to_dict(self) -> dict[str, Any]:
+    def _data(self) -> dict[str, Any]:
         fleet: dict[str, Any] = codec.encode(self.fleet)
         return {"schema": "computeflow.probe/1", **fleet, "bad_nodes": self.fleet.bad_nodes}
 
@@ -55,6 +56,7 @@ class ProbeAnswer(Answer):
         return self.rank == 0
 
 
+@checked
 def probe(
     *, quick: bool = False, soak: Quantity = 0.0, passes: int = 1, data: File | None = None,
     tokens_per_second: Quantity | None = None, storage: File | None = None,

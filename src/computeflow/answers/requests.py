@@ -7,7 +7,8 @@ what the caller gives goes before it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
+from os import fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
@@ -67,7 +68,7 @@ class JobOnLayoutOptions(JobOptions, LayoutOptions):
 class Request:
     """A job on a cluster, as the caller and the file that is named ask for it."""
 
-    catalog: Catalog
+    catalog: Catalog = field(repr=False, compare=False)
     cluster: Cluster
     job: Job
     layout: Layout
@@ -83,8 +84,8 @@ class Request:
         return job_title(self.job, self.cluster)
 
 
-def choose_cluster(on: str, storage: str | None, catalog: Catalog) -> Cluster:
-    cluster = find_cluster(on, catalog)
+def choose_cluster(on: File, storage: str | None, catalog: Catalog) -> Cluster:
+    cluster = find_cluster(fspath(on), catalog)
     return replace(cluster, storage=catalog.storage[storage]) if storage else cluster
 
 

@@ -36,7 +36,7 @@ class ServingOptions(TypedDict, total=False):
     answer: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class ServingAnswer(Answer):
     model: str
     prompt: int
@@ -48,7 +48,7 @@ class ServingAnswer(Answer):
     chains: tuple[Chain, ...]
     """Empty where it is not said where the users are."""
 
-    def to_dict(self) -> dict[str, Any]:
+    def _data(self) -> dict[str, Any]:
         data = {
             "schema": "computeflow.serving/1",
             "model": self.model,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from computeflow import codec
 from computeflow.answers.answer import Answer
+from computeflow.answers.checking import checked
 from computeflow.answers.inputs import CatalogFiles, File, Quantity, open_catalog, read_quantity
 from computeflow.answers.requests import (
     JobOnLayoutOptions,
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
 _SPREADS = ("seconds", "ettr", "goodput", "interruptions", "planned_stops", "spare_waits")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class SimulateAnswer(Answer):
     """What was not asked for is None."""
 
@@ -55,7 +56,7 @@ class SimulateAnswer(Answer):
     timelines: list[Timeline] | None = None
     sensitivity: list[Sensitivity] | None = None
 
-    def to_dict(self) -> dict[str, Any]:
+    def _data(self) -> dict[str, Any]:
         more = ("interval", "spares", "timelines", "sensitivity")
         asked = {name: getattr(self, name) for name in more if getattr(self, name) is not None}
         return _simulation_data(self.simulation, self.inputs, self.usd_per_gpu_hour) | {
@@ -103,6 +104,7 @@ class SimulateAnswer(Answer):
         return [views.sensitivity_table(self.sensitivity, by_time=self._by_time)]
 
 
+@checked
 def simulate(
     model: str | None = None, *, on: str, storage: str | None = None, from_: File | None = None,
     format: str | None = None, stack: str | None = None, tokens: Quantity | None = None,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from computeflow import codec
 from computeflow.answers.answer import Answer
+from computeflow.answers.checking import checked
 from computeflow.answers.files import write_text
 from computeflow.answers.inputs import CatalogFiles, File, open_catalog
 from computeflow.catalog.files import read_text
@@ -23,11 +24,11 @@ if TYPE_CHECKING:
 _FIELDS = ("results", "lines", "total", "premium", "assumed_share", "draws", "inputs")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class SitesAnswer(Answer):
     comparison: Comparison
 
-    def to_dict(self) -> dict[str, Any]:
+    def _data(self) -> dict[str, Any]:
         data = {name: codec.encode(getattr(self.comparison, name)) for name in _FIELDS}
         return {"schema": "computeflow.sites/1", **data}
 
@@ -41,6 +42,7 @@ class SitesAnswer(Answer):
         ]  # fmt: skip
 
 
+@checked
 def sites(
     *, sites: File | None = None, draws: int = 100, seed: int = 0, page: File | None = None,
     catalog: CatalogFiles = (),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from computeflow import codec
 from computeflow.answers.answer import Answer
+from computeflow.answers.checking import checked
 from computeflow.answers.inputs import CatalogFiles, Quantity, open_catalog, read_quantity, this_day
 from computeflow.comparison.machines import machine_of, rack_rows
 from computeflow.comparison.rents import age_text, find_rents
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from computeflow.views.report import Part
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class SiteAnswer(Answer):
     deployment: Deployment
     others: tuple[Deployment, ...]
@@ -32,7 +33,7 @@ class SiteAnswer(Answer):
     """Where the price is from, and how old it is."""
     tiers: tuple[TierWorth, ...]
 
-    def to_dict(self) -> dict[str, Any]:
+    def _data(self) -> dict[str, Any]:
         return {
             "schema": "computeflow.site/1",
             **codec.encode(self.deployment),
@@ -63,6 +64,7 @@ class SiteAnswer(Answer):
         ]
 
 
+@checked
 def site(
     *, accelerator: str = "h100-sxm", power: Quantity | None = None,
     cooling_power: Quantity | None = None, racks: int | None = None,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from computeflow import codec
 from computeflow.answers.answer import Answer
+from computeflow.answers.checking import checked
 from computeflow.answers.inputs import CatalogFiles, Quantity, open_catalog, read_quantity, this_day
 from computeflow.catalog import find_model
 from computeflow.comparison.planner import usual_job
@@ -21,11 +22,11 @@ if TYPE_CHECKING:
     from computeflow.views.report import Part
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class SizeAnswer(Answer):
     size: Size
 
-    def to_dict(self) -> dict[str, Any]:
+    def _data(self) -> dict[str, Any]:
         size, job = self.size, self.size.job
         return {
             "schema": "computeflow.size/1",
@@ -58,6 +59,7 @@ class SizeAnswer(Answer):
         return [job, days_figure(self.size), *rest]
 
 
+@checked
 def size(
     model: str, *, tokens: Quantity, devices: Sequence[str] = (), counts: Sequence[int] = (),
     global_batch: int | None = None, seq_len: int | None = None, precision: str = "bf16",

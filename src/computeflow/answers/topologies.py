@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from computeflow import codec
-from computeflow.answers.answer import Answer
+from computeflow.answers.answer import PROBLEMS, Answer
 from computeflow.answers.files import write_new
 from computeflow.answers.inputs import CatalogFiles, File, open_catalog
 from computeflow.catalog.files import read_text
@@ -26,10 +26,8 @@ from computeflow.errors import InputError
 from computeflow.views.tables import Table
 from computeflow.views.topologies import problem_table, topology_levels, topology_table
 
-PROBLEMS = 3
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class TopologyAnswer(Answer):
     topology: Topology
     problems: tuple[Problem, ...]
@@ -43,7 +41,7 @@ class TopologyAnswer(Answer):
     def exit_code(self) -> int:
         return PROBLEMS if self.check and self.problems else 0
 
-    def to_dict(self) -> dict[str, Any]:
+    def _data(self) -> dict[str, Any]:
         topology = self.topology
         return {
             "schema": "computeflow.topology/1",
@@ -82,7 +80,7 @@ def import_topology(
         if target is not None:
             write_new(target, text, read=paths, force=force, ending=".toml",
                       why="a cluster file's name ends in .toml")  # fmt: skip
-    elif target is not None:
+    elif any(value is not None for value in (target, node, devices)):
         raise InputError("a cluster file names its accelerator: add --accelerator")
     return TopologyAnswer(
         topology=topology, problems=tuple(check_topology(topology)), shape=shape, to=target,

@@ -9,6 +9,7 @@ from typing import Any
 
 from computeflow import codec
 from computeflow.answers.answer import Answer
+from computeflow.answers.checking import checked
 from computeflow.answers.files import write_text
 from computeflow.answers.inputs import CatalogFiles, File, open_catalog
 from computeflow.answers.requests import read_calibration
@@ -25,13 +26,13 @@ from computeflow.views.run_pages import runs_page, runs_table, trace_table
 from computeflow.views.tables import Table
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class ValidateAnswer(Answer):
     """Steps."""
 
     validation: Validation
 
-    def to_dict(self) -> dict[str, Any]:
+    def _data(self) -> dict[str, Any]:
         left_out = self.validation.skipped
         skipped = [{"row_id": row, "reason": reason} for row, reason in left_out.items()]
         data = codec.encode(self.validation) | {"skipped": skipped}
@@ -41,14 +42,14 @@ class ValidateAnswer(Answer):
         return [validation_table(self.validation)]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class ValidateRunsAnswer(Answer):
     """Whole published runs, and a trace of failures predicted from its first half."""
 
     runs: list[Validated]
     trace: list[Predicted]
 
-    def to_dict(self) -> dict[str, Any]:
+    def _data(self) -> dict[str, Any]:
         return {
             "schema": "computeflow.run-validation/1",
             "runs": [codec.encode(run) for run in self.runs],
@@ -60,6 +61,7 @@ class ValidateRunsAnswer(Answer):
         return [runs_table(self.runs), trace_table(self.trace, SOURCE)]
 
 
+@checked
 def validate(
     *, cases: Sequence[File] = (), runs: bool = False, page: File | None = None,
     calibration: File | None = None, catalog: CatalogFiles = (),
@@ -70,8 +72,8 @@ def validate(
     simulated instead, and written to `page` as Markdown, too.
     """
     if runs:
-        if cases or calibration:
-            raise InputError("--runs goes with neither --cases nor --calibration")
+        if cases or calibration or catalog:
+            raise InputError("--runs goes with none of --cases, --calibration and --catalog")
         return _validate_runs(page)
     if page is not None:
         raise InputError("--page goes with --runs")

@@ -29,8 +29,9 @@ def report_data(report: AuditReport) -> dict[str, Any]:
     if report.blame is not None:
         data["blame"] = codec.encode(report.blame)
     if traces is not None and report.diagnosis is not None:
-        data |= _diagnosis_data(report.diagnosis)
-        data["price"] = None if report.price is None else codec.encode(report.price)
+        data |= _diagnosis_data(report.diagnosis) | {"price": None}
+    if report.price is not None:
+        data["price"] = codec.encode(report.price)
     data["findings"] = _findings(report)
     data["abstained"] = [
         codec.encode(rule)

@@ -40,8 +40,8 @@ def _number(price: str | float) -> float | None:
     try:
         return float(price)
     except ValueError:
-        text = str(price)
-        return parse(text, "usd") if text.startswith("$") else None
+        text = str(price).strip()
+        return parse(text, "usd") if text[:1] == "$" or text[:1].isdecimal() else None
 
 
 def _cheapest(name: str, catalog: Catalog, device: str | None) -> Offer:

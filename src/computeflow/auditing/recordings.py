@@ -31,12 +31,6 @@ class Recordings:
     left_out: tuple[str, ...]
 
     @property
-    def kinds(self) -> set[str]:
-        kinds = {each.kind for each in self.observed}
-        traced = () if self.traces is None else self.traces.ranks
-        return kinds | {rank.origin.kind for rank in traced}
-
-    @property
     def ledgers(self) -> list[Ledger]:
         """Traces first, then the sources in their order."""
         traced = [] if self.traces is None else [self.traces.job.ledger]
@@ -60,6 +54,8 @@ def read_recordings(
     addresses = [path for path in paths if path.startswith(("http://", "https://"))]
     files = [Path(path) for path in paths if path not in addresses]
     found = sort_files(files) if files else None
+    kinds = {*(found.files if found else ()), *(["metrics"] if addresses else [])}
+    request.refuse_unused(kinds | {file.kind for file in (found.traces if found else ())})
     observed, failed = observe(found.files if found else {}, addresses, request.asked)
     left_out = [*(found.left_out if found else ()), *failed]
     traces = None

@@ -36,7 +36,6 @@ class Compared:
     earlier: bool
     """Against an earlier recording of the job: what grew is a regression."""
     other: Recordings | None = None
-    note: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,23 +57,20 @@ class AuditReport:
 
     @property
     def claimed_share(self) -> float:
-        """Share of the window that findings of most steps claim, each of its own ledger."""
+        """The largest share of a ledger that its findings of most steps claim together."""
         pairs = zip(self.recordings.observed, self.recordings.diagnoses, strict=True)
         parts = [(each.ledger, found) for each, found in pairs]
         if self.traces is not None and self.diagnosis is not None:
             parts.append((self.traces.job.ledger, self.diagnosis))
-        return sum(
-            finding.gpu_seconds / ledger.gpu_seconds
-            for ledger, found in parts
-            if ledger is not None
-            for finding in found.findings
-            if finding.steady
-        )
+        return max((_claimed(ledger, found) for ledger, found in parts if ledger), default=0.0)
+
+
+def _claimed(ledger: Ledger, found: Diagnosis) -> float:
+    return sum(one.gpu_seconds for one in found.findings if one.steady) / ledger.gpu_seconds
 
 
 def audit(request: AuditRequest, say: Say | None = None) -> AuditReport:
     recordings = read_recordings(request, request.paths, say)
-    request.refuse_unused(recordings.kinds)
     expected = None if request.expect is None else _read_expected(request.expect)
     compared, note = _compare(request, recordings, expected, say)
     grid = request.grid
@@ -133,7 +129,12 @@ def _compare_expected(request: AuditRequest, measured: Ledger, expected: Ledger)
 
 
 def _compare_kept(name: str, traces: TracedJob, *, keep: bool) -> tuple[Compared | None, str]:
-    kept = read_baseline(name)
+    try:
+        kept = read_baseline(name)
+    except InputError:
+        if not keep:
+            raise
+        return None, f"baseline {name}: what was kept could not be read, and is replaced"
     if kept is None:
         return None, f"baseline {name}: there was none, this recording is it now"
     lines, at = compare_baseline(traces, kept)

@@ -17,16 +17,17 @@ from computeflow.workload import flops_per_token
 
 _MAX_SIZE = 10**9
 _TIMED = frozenset({"accounting", "metrics", "kernel-log", "log"})
+_TRACED = frozenset(TRACES)
 _WORKING = frozenset({*TRACES, "log"})
 _USERS: dict[str, frozenset[str]] = {
-    "steps": frozenset(TRACES),
-    "window": frozenset(TRACES),
-    "rank-from": frozenset(TRACES),
-    "baseline": frozenset(TRACES),
-    "perfetto": frozenset(TRACES),
-    "calibrate": frozenset(TRACES),
-    "details": frozenset(TRACES),
-    "engine": frozenset(TRACES),
+    "steps": _TRACED,
+    "window": _TRACED,
+    "rank-from": _TRACED,
+    "baseline": _TRACED,
+    "perfetto": _TRACED,
+    "calibrate": _TRACED,
+    "details": _TRACED,
+    "engine": _TRACED,
     "period": _TIMED,
     "model": _WORKING,
     "on": _WORKING,
@@ -109,6 +110,15 @@ class AuditRequest:
                 raise InputError(
                     f"--{option} is for {_listed(users)}, and there is only {_listed(kinds)}"
                 )
+        if self._names_a_device_only() and not _TRACED.intersection(kinds):
+            raise InputError(
+                "--on goes with --model, --price PROVIDER, or a count (h100-sxm:8) here"
+            )
+
+    def _names_a_device_only(self) -> bool:
+        """A device that only a trace could use: no FLOPs, no number of GPUs, no offer to look up."""
+        named = self.accelerator is not None and self.gpus is None
+        return named and self.model is None and not isinstance(self.price, str)
 
     def _given(self) -> list[str]:
         """Options that not every source can use, as far as they were given."""

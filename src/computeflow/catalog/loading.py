@@ -111,6 +111,10 @@ class Catalog:
         self.files = tuple(files)
         self._cache: dict[str, Rows[Any]] = {}
 
+    def __reduce__(self) -> tuple[type[Catalog], tuple[tuple[Path, ...]]]:
+        """Its files are what it is made of: rows are read again where it arrives."""
+        return Catalog, (self.files,)
+
     def rows(self, kind: type[R]) -> Rows[R]:
         if kind.kind not in self._cache:
             own = [tables[kind.kind] for tables in self.tables.values() if kind.kind in tables]

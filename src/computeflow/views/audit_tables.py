@@ -34,7 +34,7 @@ def report_tables(report: AuditReport, *, details: bool) -> list[Table]:
         from computeflow.views.observed.accounting import blame_table
 
         tables.append(blame_table(report.blame))
-    tables += _source_findings(report.recordings)
+    tables += _source_findings(report.recordings, usd)
     if report.recordings.left_out and tables:
         left_out = [f"left out: {text}" for text in report.recordings.left_out]
         tables[-1] = _noted(tables[-1], left_out)
@@ -63,12 +63,13 @@ def _source_tables(recordings: Recordings, usd: float | None) -> list[Table]:
     return [*tables, together_table(correlated)] if correlated else tables
 
 
-def _source_findings(recordings: Recordings) -> list[Table]:
-    findings = [finding for found in recordings.diagnoses for finding in found.findings]
-    if not findings:
-        return []
-    ledgers = [each.ledger.gpu_seconds for each in recordings.observed if each.ledger]
-    return [finding_table(findings, max(ledgers, default=1.0))]
+def _source_findings(recordings: Recordings, usd: float | None) -> list[Table]:
+    findings = [
+        (finding, each.ledger)
+        for each, found in zip(recordings.observed, recordings.diagnoses, strict=True)
+        for finding in found.findings
+    ]
+    return [finding_table(findings, usd)] if findings else []
 
 
 def _noted(table: Table, notes: Sequence[str]) -> Table:

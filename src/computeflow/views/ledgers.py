@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from computeflow.economics import finding_usd_per_hour
 from computeflow.ledger import ACCOUNTS, Finding, Gap, Ledger, describe
 from computeflow.units import format_share
 from computeflow.views.tables import Table, columns
@@ -86,24 +87,31 @@ def gap_table(lines: Sequence[Gap], at: str = "equal model FLOPs") -> Table:
     )  # fmt: skip
 
 
-def finding_table(findings: list[Finding], total_gpu_seconds: float) -> Table:
-    ordered = sorted(findings, key=lambda finding: -finding.gpu_seconds)
+def finding_table(findings: Sequence[tuple[Finding, Ledger | None]], usd: float | None) -> Table:
+    """Findings with the ledger that each is of; `usd`: dollars for a GPU-hour."""
+    ordered = sorted(findings, key=lambda pair: -pair[0].gpu_seconds)
+    priced = ("USD/h",) if usd is not None else ()
     return Table(
         title=_counted(len(findings)),
-        columns=columns(
-            "rule", "account", "share", "finding", "remedy", right="share", wrap="finding,remedy"
-        ),
+        columns=columns("rule", "account", "share", *priced, "finding", "remedy",
+                        right="share,USD/h", wrap="finding,remedy"),
         rows=tuple(
             (
                 finding.rule,
                 finding.account,
-                format_share(finding.gpu_seconds / total_gpu_seconds),
+                "-" if ledger is None else format_share(finding.gpu_seconds / ledger.gpu_seconds),
+                *(_hourly(finding, ledger, usd) for _ in priced),
                 finding.title,
                 finding.remedy.change if finding.remedy else "-",
             )
-            for finding in ordered
+            for finding, ledger in ordered
         ),
-    )
+    )  # fmt: skip
+
+
+def _hourly(finding: Finding, ledger: Ledger | None, usd: float | None) -> str:
+    cost = finding_usd_per_hour(finding, ledger, usd)
+    return "-" if cost is None else f"{cost:,.2f}"
 
 
 def _counted(findings: int) -> str:

@@ -1,0 +1,95 @@
+"""`checked`: a library function that refuses keywords it does not know and values of another kind.
+
+Types are checked by a type checker where there is one; a notebook has none, and a misspelt keyword of
+a job must not be dropped in silence.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import numbers
+import types
+import typing
+from collections.abc import Callable, Sequence
+from os import PathLike
+from typing import Any, TypeVar, Union, get_args, get_origin
+
+from computeflow.errors import InputError, UnknownNameError
+
+F = TypeVar("F", bound=Callable[..., Any])
+_WORDS = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}
+
+
+def checked(function: F) -> F:
+    @functools.wraps(function)
+    def call(*positional: Any, **keywords: Any) -> Any:
+        known = keyword_types(function)
+        named = dict(zip(inspect.signature(function).parameters, positional, strict=False))
+        for name in keywords:
+            if name not in known:
+                raise UnknownNameError("keyword", name, known)
+        values = {**named, **keywords}
+        return function(**{name: _read(name, value, known[name]) for name, value in values.items()})
+
+    return typing.cast(F, call)
+
+
+@functools.cache
+def keyword_types(function: Callable[..., Any]) -> dict[str, Any]:
+    """Every keyword of a function with its type, those of `**options` spelt out."""
+    hints = typing.get_type_hints(function)
+    found: dict[str, Any] = {}
+    for name, parameter in inspect.signature(function).parameters.items():
+        if parameter.kind is parameter.VAR_KEYWORD:
+            (options,) = get_args(hints[name])
+            found |= typing.get_type_hints(options)
+        else:
+            found[name] = hints[name]
+    return found
+
+
+def _read(name: str, value: Any, hint: Any) -> Any:
+    """The value, if it is of a kind that is meant; one text where a list is meant is a list of one."""
+    kinds = _kinds(hint)
+    if any(_fits(value, kind) for kind in kinds):
+        return value
+    if isinstance(value, str | PathLike) and any(_lists(kind, value) for kind in kinds):
+        return (value,)
+    choices = [str(choice) for kind in kinds for choice in _choices(kind)]
+    if choices:
+        raise UnknownNameError(name, str(value), choices)
+    words = [_WORDS.get(kind, getattr(kind, "__name__", str(kind))) for kind in kinds]
+    wanted = " or ".join(word for word in dict.fromkeys(words) if word != "NoneType")
+    raise InputError(f"{name}={value!r}: {wanted}")
+
+
+def _kinds(hint: Any) -> tuple[Any, ...]:
+    return get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
+
+
+def _lists(kind: Any, value: Any) -> bool:
+    """Whether a list of such values is meant."""
+    if get_origin(kind) is not Sequence:
+        return False
+    return any(_fits(value, item) for item in _kinds(get_args(kind)[0]))
+
+
+def _choices(kind: Any) -> tuple[Any, ...]:
+    return get_args(kind) if get_origin(kind) is typing.Literal else ()
+
+
+def _fits(value: Any, kind: Any) -> bool:
+    if kind is Any or isinstance(kind, TypeVar):
+        return True
+    if choices := _choices(kind):
+        return value in choices
+    number = {int: numbers.Integral, float: numbers.Real}.get(kind)
+    if number is not None:
+        return isinstance(value, number) and not isinstance(value, bool)
+    origin = get_origin(kind) or kind
+    if origin is Sequence and isinstance(value, str):
+        return False
+    if origin is Callable:
+        return callable(value)
+    return isinstance(value, origin) if isinstance(origin, type) else True
