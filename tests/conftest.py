@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
+
+from computeflow.answers import Answer
+from computeflow.cli.command import AnswerCommand
 
 # The same examples in every run, however slow the machine: `--hypothesis-profile search` draws others.
 settings.register_profile("steady", derandomize=True, deadline=None)
@@ -30,3 +36,23 @@ def data_folder() -> Path:
     if not (folder / "throughput.csv").is_file():
         pytest.skip("set COMPUTEFLOW_DATA to the public data folder")
     return folder
+
+
+@pytest.fixture
+def answers(monkeypatch: pytest.MonkeyPatch) -> list[Answer]:
+    """What library functions return to commands from now on."""
+    returned: list[Answer] = []
+    library_function = AnswerCommand.library_function
+
+    def remembering(self: AnswerCommand) -> Callable[..., Answer]:
+        function = library_function(self)
+
+        @functools.wraps(function)
+        def call(**options: Any) -> Answer:
+            returned.append(function(**options))
+            return returned[-1]
+
+        return call
+
+    monkeypatch.setattr(AnswerCommand, "library_function", remembering)
+    return returned

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import datetime
-import functools
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,7 +17,6 @@ from computeflow.answers.installation import examine
 from computeflow.answers.ledgers import show_ledger
 from computeflow.answers.topologies import import_topology
 from computeflow.cli import run
-from computeflow.cli.command import AnswerCommand
 from computeflow.errors import InputError
 
 TODAY = datetime.date(2026, 11, 15)
@@ -73,7 +72,6 @@ CASES: dict[str, Callable[[], Answer]] = {
     "doctor": lambda: examine(),
 }  # fmt: skip
 ONCE = {
-    "sites --draws 8",
     "plan llama-3.1-8b --on h100-sxm:8 --global-batch 64 --seq-len 4096 --fix tp=1 --top 1",
     "plan llama-3.1-8b --on h100-sxm:8 --global-batch 64 --seq-len 4096 --gpus 4:8 --fix tp=1",
 }
@@ -93,22 +91,8 @@ def test_a_command_prints_what_its_library_function_returns(
 
 @pytest.mark.parametrize("command", sorted(ONCE))
 def test_a_command_prints_the_answer_that_it_got(
-    command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    command: str, capsys: pytest.CaptureFixture[str], answers: list[Answer]
 ) -> None:
-    answers: list[Answer] = []
-    library_function = AnswerCommand.library_function
-
-    def remembering(self: AnswerCommand) -> Callable[..., Answer]:
-        function = library_function(self)
-
-        @functools.wraps(function)
-        def call(**options: Any) -> Answer:
-            answers.append(function(**options))
-            return answers[-1]
-
-        return call
-
-    monkeypatch.setattr(AnswerCommand, "library_function", remembering)
     run([*command.split(), "-o", "json"])
     assert capsys.readouterr().out == codec.to_json(answers[0].to_dict()) + "\n"
 
@@ -145,3 +129,24 @@ def test_an_option_under_its_former_name_is_understood(
 ) -> None:
     assert run([*words.split(), "--help"]) == 0
     assert said in capsys.readouterr().err
+
+
+def test_place_prints_the_answer_that_it_got(
+    capsys: pytest.CaptureFixture[str], answers: list[Answer], tmp_path: Path
+) -> None:
+    cluster = str(tmp_path / "cluster.toml")
+    topology = ["cluster", "import", "examples/cluster/topology.conf", "--accelerator", "h100-sxm"]
+    assert run([*topology, "--to", cluster]) == 0
+    capsys.readouterr()
+    job = ["llama-3.1-8b", "--global-batch", "40", "--seq-len", "4096", "--sharding", "fsdp"]
+    assert run(["place", *job, "--on", cluster, "-o", "json"]) == 0
+    assert capsys.readouterr().out == codec.to_json(answers[-1].to_dict()) + "\n"
+
+
+@pytest.mark.live
+def test_probe_prints_the_answer_that_it_got(
+    capsys: pytest.CaptureFixture[str], answers: list[Answer], tmp_path: Path
+) -> None:
+    probe = ["probe", "--quick", "--device", "cpu", "--storage", str(tmp_path), "-o", "json"]
+    assert run(probe) == 0
+    assert capsys.readouterr().out == codec.to_json(answers[-1].to_dict()) + "\n"

@@ -604,15 +604,15 @@ def test_a_state_that_is_none_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_long_log_is_read_in_little_memory() -> None:
-    """64 MB in a process that never holds them."""
+    """100 MB in a process that never holds them."""
     ran = subprocess.run(
-        [sys.executable, "-m", "benchmarks.measure_logs", "--megabytes", "64"],
+        [sys.executable, "-m", "benchmarks.measure_logs", "--megabytes", "100"],
         capture_output=True, text=True, check=True, cwd=Path(__file__).parents[1],
     )  # fmt: skip
     found = json.loads(ran.stdout)
     assert found["steps"] == found["steps_written"] and found["restarts"] == 4
     assert found["lost_seconds"] == pytest.approx(4 * 500 * 2.0)
-    assert found["peak_mb"] < 55 < found["megabytes"]
+    assert found["peak_mb"] < 80 < found["megabytes"]
 
 
 H100 = FACTS.accelerators["h100-sxm"]

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from computeflow.answers import Answer
 from computeflow.cli import run
 
 JOB = ["llama-3.1-8b", "--on", "h100-sxm:256", "--global-batch", "256", "--seq-len", "8192",
@@ -170,11 +171,12 @@ def test_without_a_layout_the_planners_best_is_taken(capsys: pytest.CaptureFixtu
 
 
 def test_sites_are_compared_and_written_as_a_page(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, answers: list[Answer]
 ) -> None:
     page = tmp_path / "sites.md"
     assert run(["sites", "--draws", "8", "--page", str(page), "-o", "json"]) == 0
     data = json.loads(capsys.readouterr().out)
+    assert data == answers[0].to_dict()
     assert len(data["results"]) == 2
     assert page.read_text().startswith("# Two sites")
     assert run(["sites", "--draws", "8", "--page", str(tmp_path / "no" / "such")]) == 2
@@ -189,9 +191,12 @@ def test_sites_with_a_seed_that_cannot_be_end_in_one_line(
     assert "Traceback" not in printed
 
 
-def test_published_runs_are_validated_by_flag(capsys: pytest.CaptureFixture[str]) -> None:
+def test_published_runs_are_validated_by_flag(
+    capsys: pytest.CaptureFixture[str], answers: list[Answer]
+) -> None:
     assert run(["validate", "--runs", "-o", "json"]) == 0
     data = json.loads(capsys.readouterr().out)
+    assert data == answers[0].to_dict()
     assert {one["name"] for one in data["runs"]} >= {"llama-3-405b", "byterobust", "opt-175b"}
     assert data["trace"][0]["agrees"] is True
     assert run(["validate", "--page", "x.md"]) == 2

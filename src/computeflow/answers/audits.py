@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from computeflow import codec
 from computeflow.answers.answer import PROBLEMS, Answer
 from computeflow.answers.checking import checked
-from computeflow.answers.files import write_text
+from computeflow.answers.files import check_target, write_text
 from computeflow.answers.inputs import CatalogFiles, File, as_list, open_catalog
 from computeflow.answers.periods import parse_period
 from computeflow.auditing import AuditReport, AuditRequest
@@ -115,6 +115,8 @@ def audit(
     accelerator, gpus = _parse_on(on, facts)
     if baseline is not None:
         baseline_path(baseline)
+    check_target(perfetto, "--perfetto")
+    check_target(calibrate, "--calibrate")
     if not any(map(str, as_list(paths))):
         raise InputError("no files to read: name one, or a folder")
     if fail_on is not None and not 0 <= fail_on <= 100:

@@ -9,7 +9,7 @@ from typing import Any
 from computeflow import codec
 from computeflow.answers.answer import Answer
 from computeflow.answers.checking import checked
-from computeflow.answers.files import write_text
+from computeflow.answers.files import check_target, write_text
 from computeflow.answers.inputs import CatalogFiles, File, open_catalog, this_day
 from computeflow.catalog.files import read_text
 from computeflow.prediction import load_parameters
@@ -44,6 +44,7 @@ def calibrate(
     `rows` is a table like those of `validate`; `calibration` is the machine's, with which the steps
     are predicted. Both go to the file `to`.
     """
+    check_target(to, "--to")
     facts = open_catalog(catalog)
     cases, skipped = read_cases(read_text(Path(rows)), facts)
     measured, machine = None, {"schema": SCHEMA}

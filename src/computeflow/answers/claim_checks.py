@@ -50,7 +50,7 @@ def claims(
     if page is not None:
         if names:
             raise InputError("--page has every claim: give it without names")
-        check_target(Path(page), "--page")
+        check_target(page, "--page")
     facts = open_catalog(catalog)
     answer = ClaimsAnswer(
         claims=tuple(check_claims(facts, names, seed=seed)),

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from os import PathLike
 from pathlib import Path
 
 from computeflow.errors import InputError
 
 
-def check_target(path: Path, option: str) -> None:
+def check_target(target: str | PathLike[str] | None, option: str) -> None:
     """Say before the work what would fail after it."""
+    if target is None:
+        return
+    path = Path(target)
     if path.is_dir() or not path.parent.is_dir():
         what = f"{path} is a folder" if path.is_dir() else f"there is no folder {path.parent}"
         raise InputError(f"{option} {path}: {what}")

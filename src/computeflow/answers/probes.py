@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from computeflow import codec
 from computeflow.answers.answer import Answer
 from computeflow.answers.checking import checked
-from computeflow.answers.files import write_text
+from computeflow.answers.files import check_target, write_text
 from computeflow.answers.inputs import (
     CatalogFiles,
     File,
@@ -69,6 +69,7 @@ def probe(
 
     `against` is the JSON of an earlier probe; `ray` the address of a cluster whose nodes are probed.
     """
+    check_target(write_calibration, "--write-calibration")
     try:
         from computeflow.lab.probe.run import Options, pick_device
     except ImportError as error:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from computeflow import codec
 from computeflow.answers.answer import Answer
 from computeflow.answers.checking import checked
-from computeflow.answers.files import write_text
+from computeflow.answers.files import check_target, write_text
 from computeflow.answers.inputs import CatalogFiles, File, open_catalog
 from computeflow.catalog.files import read_text
 from computeflow.simulation.sites import load_sites
@@ -52,6 +52,7 @@ def sites(
     `sites` is a file in the form of the packaged ones; the result is written to `page` as Markdown,
     too.
     """
+    check_target(page, "--page")
     known = load_sites(None if sites is None else read_text(Path(sites)))
     comparison = compare_sites(known, open_catalog(catalog), draws=draws, seed=seed)
     if page is not None:

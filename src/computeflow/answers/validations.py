@@ -10,7 +10,7 @@ from typing import Any
 from computeflow import codec
 from computeflow.answers.answer import Answer
 from computeflow.answers.checking import checked
-from computeflow.answers.files import write_text
+from computeflow.answers.files import check_target, write_text
 from computeflow.answers.inputs import CatalogFiles, File, open_catalog
 from computeflow.answers.requests import read_calibration
 from computeflow.catalog.files import read_text
@@ -74,6 +74,7 @@ def validate(
     if runs:
         if cases or calibration or catalog:
             raise InputError("--runs goes with none of --cases, --calibration and --catalog")
+        check_target(page, "--page")
         return _validate_runs(page)
     if page is not None:
         raise InputError("--page goes with --runs")
