@@ -248,28 +248,6 @@ def test_the_first_host_of_a_slurm_list_is_the_master(nodes: str, first: str) ->
     assert first_host(nodes) == first
 
 
-@pytest.mark.live
-def test_a_ray_cluster_is_probed_node_by_node_and_its_absence_is_one_line(tmp_path: Path) -> None:
-    pytest.importorskip("ray", reason="pip install ray")
-    from ray.cluster_utils import Cluster
-
-    for address in ("auto", "127.0.0.1:1"):
-        absent = subprocess.run(
-            [*PROGRAM, "--ray", address], capture_output=True, text=True, check=False,
-            cwd=tmp_path, timeout=120,
-        )  # fmt: skip
-        assert (absent.returncode, absent.stderr.count("\n")) == (1, 1), absent.stderr
-        assert "no Ray cluster" in absent.stderr
-    cluster: Any = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "num_gpus": 0})
-    try:
-        cluster.add_node(num_cpus=1, num_gpus=0)
-        found = probe("--storage", str(tmp_path), "--ray", cluster.address, alone=True)
-    finally:
-        cluster.shutdown()
-    assert [p["rank"] for p in found["probes"]] == [0, 1]
-    assert "all-reduce x2" in {item["name"] for item in found["probes"][0]["items"]}
-
-
 def test_an_expectation_comes_from_the_catalogs_row() -> None:
     device = load_catalog().accelerators["h200-sxm"]
     good = expected(Item(name="matmul bf16", value=665e12, unit="FLOP/s"), device)

@@ -191,18 +191,6 @@ def test_a_replica_does_not_depend_on_the_runs_beside_it() -> None:
     assert alone.seconds.tobytes() == together.seconds.tobytes()
 
 
-@pytest.mark.live
-def test_ray_gives_the_same_bytes() -> None:
-    pytest.importorskip("ray")
-    run = by_time(a_run(gpus=512), 20)
-    here = play_many([run], replicas=2100, seed=3)[0]
-    there = play_many([run], replicas=2100, seed=3, engine="ray")[0]
-    assert here.seconds.tobytes() == there.seconds.tobytes()
-    for name, values in here.accounts.items():
-        assert values.tobytes() == there.accounts[name].tobytes()
-    assert here.causes.tobytes() == there.causes.tobytes()
-
-
 def test_ten_thousand_replicas_of_54_days_on_16384_gpus_take_under_20_cpu_seconds() -> None:
     """A tenth of them under a tenth of the time: chunks of a thousand cost the same each."""
     run = by_time(a_run(), 54)
