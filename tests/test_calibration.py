@@ -390,8 +390,8 @@ def test_rows_that_cannot_be_used_are_listed_and_none_is_an_error(
     ("arguments", "words"),
     [
         (["absent.csv"], "No such file"),
-        (["rows.csv", "--to", "."], "Is a directory"),
-        (["rows.csv", "--to", "absent/site.json"], "No such file"),
+        (["rows.csv", "--to", "."], "is a folder"),
+        (["rows.csv", "--to", "absent/site.json"], "there is no folder"),
         (["rows.csv", "--calibration", "absent.json"], "No such file"),
     ],
 )
