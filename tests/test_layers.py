@@ -14,6 +14,7 @@ LAYERS = [
     {"_lazy"},
     {"errors"},
     {"units"},
+    {"files"},
     {"codec", "engines", "recorder"},
     {"ledger", "catalog"},
     {"workload", "cluster"},

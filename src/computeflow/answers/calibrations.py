@@ -11,7 +11,7 @@ from computeflow.answers.answer import Answer
 from computeflow.answers.checking import checked
 from computeflow.answers.files import check_target, write_text
 from computeflow.answers.inputs import CatalogFiles, File, open_catalog, this_day
-from computeflow.catalog.files import read_text
+from computeflow.files.reading import read_text
 from computeflow.prediction import load_parameters
 from computeflow.prediction.calibration.calibrate import calibrate as calibrate_site
 from computeflow.prediction.calibration.file import SCHEMA, plain_calibration, read_calibration

@@ -11,7 +11,7 @@ from computeflow.answers.answer import Answer
 from computeflow.answers.files import write_new
 from computeflow.answers.inputs import CatalogFiles, File, open_catalog
 from computeflow.catalog import Catalog, Offer, Row, find_model
-from computeflow.catalog.loading import read_text, user_folder
+from computeflow.catalog.loading import user_folder
 from computeflow.catalog.lookup import (
     GROUPS,
     SINGULAR,
@@ -24,6 +24,7 @@ from computeflow.catalog.lookup import (
 )
 from computeflow.catalog.rows import check_date
 from computeflow.catalog.serialise import rows_to_data
+from computeflow.files.reading import read_text
 from computeflow.views.catalog import offer_table, overview_table, row_tables, rows_table
 from computeflow.views.tables import Table
 

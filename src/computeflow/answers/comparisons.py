@@ -23,7 +23,6 @@ from computeflow.answers.inputs import (
 )
 from computeflow.answers.serving import SERVING, ServingAnswer, ServingOptions, compare_serving
 from computeflow.catalog import Catalog, find_model
-from computeflow.catalog.files import read_text
 from computeflow.comparison.advice import TRAINING, Advice, advise
 from computeflow.comparison.comparisons import compare as compare_offers
 from computeflow.comparison.moves import Move, move_to_each
@@ -43,6 +42,7 @@ from computeflow.comparison.windows import (
     regions_by_energy,
 )
 from computeflow.errors import InputError, UnknownNameError
+from computeflow.files.reading import read_text
 from computeflow.views import comparisons as views
 from computeflow.views import elsewhere
 from computeflow.views.tables import Table

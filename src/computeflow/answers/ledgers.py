@@ -9,8 +9,8 @@ from typing import Any
 from computeflow import codec
 from computeflow.answers.answer import Answer
 from computeflow.answers.inputs import File
-from computeflow.catalog.files import read_text
 from computeflow.errors import InputError
+from computeflow.files.reading import read_text
 from computeflow.ledger import Gap, Ledger, gaps, ledger_from_data, ledger_to_data
 from computeflow.views.ledgers import gap_table, ledger_table
 from computeflow.views.tables import Table

@@ -22,8 +22,8 @@ from computeflow.answers.inputs import (
     this_day,
 )
 from computeflow.catalog import Accelerator, Catalog
-from computeflow.catalog.files import read_text
 from computeflow.errors import InputError, UnavailableError
+from computeflow.files.reading import read_text
 from computeflow.lab.probe.calibration import calibration as calibration_data
 from computeflow.lab.probe.result import Fleet
 from computeflow.views.probes import probe_tables

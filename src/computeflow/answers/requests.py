@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 from computeflow.answers.inputs import File
 from computeflow.catalog import Catalog, find_model
-from computeflow.catalog.files import read_text
 from computeflow.cluster import Cluster, find_cluster
 from computeflow.errors import InputError, UnknownNameError
+from computeflow.files.reading import read_text
 from computeflow.prediction.stack import Stack, find_stack
 from computeflow.workload import Job, Layout
 from computeflow.workload.layout import Offload, Recompute, Ring, Schedule, Sharding, Training

@@ -12,7 +12,7 @@ from computeflow.answers.answer import Answer
 from computeflow.answers.checking import checked
 from computeflow.answers.files import check_target, write_text
 from computeflow.answers.inputs import CatalogFiles, File, open_catalog
-from computeflow.catalog.files import read_text
+from computeflow.files.reading import read_text
 from computeflow.simulation.sites import load_sites
 from computeflow.simulation.two_sites import Comparison, compare_sites
 from computeflow.views import run_pages as views

@@ -11,7 +11,6 @@ from computeflow import codec
 from computeflow.answers.answer import PROBLEMS, Answer
 from computeflow.answers.files import write_new
 from computeflow.answers.inputs import CatalogFiles, File, open_catalog
-from computeflow.catalog.files import read_text
 from computeflow.cluster.topology import (
     Problem,
     Shape,
@@ -23,6 +22,7 @@ from computeflow.cluster.topology import (
 )
 from computeflow.cluster.topology import check as check_topology
 from computeflow.errors import InputError
+from computeflow.files.reading import read_text
 from computeflow.views.tables import Table
 from computeflow.views.topologies import problem_table, topology_levels, topology_table
 

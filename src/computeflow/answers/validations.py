@@ -13,8 +13,8 @@ from computeflow.answers.checking import checked
 from computeflow.answers.files import check_target, write_text
 from computeflow.answers.inputs import CatalogFiles, File, open_catalog
 from computeflow.answers.requests import read_calibration
-from computeflow.catalog.files import read_text
 from computeflow.errors import InputError
+from computeflow.files.reading import read_text
 from computeflow.prediction import load_parameters
 from computeflow.prediction.cases import PACKAGED, Case, read_cases
 from computeflow.prediction.validation import Validation

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from computeflow import codec
 from computeflow.auditing.recordings import steps_done
-from computeflow.catalog.files import read_text
 from computeflow.errors import InputError
+from computeflow.files.reading import read_text
 from computeflow.ledger import Gap, Ledger, gaps, ledger_from_data, ledger_to_data
 from computeflow.telemetry.traces.job import TracedJob
 

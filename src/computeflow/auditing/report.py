@@ -15,11 +15,11 @@ from computeflow.auditing.recordings import (
     read_recordings,
 )
 from computeflow.auditing.request import AuditRequest
-from computeflow.catalog.files import read_text
 from computeflow.diagnosis import Diagnosis, Expected, diagnose
 from computeflow.diagnosis.regression import regressions
 from computeflow.economics import GridEnergy, energy_of
 from computeflow.errors import InputError
+from computeflow.files.reading import read_text
 from computeflow.ledger import Gap, Ledger, gaps, ledger_from_data
 from computeflow.telemetry.accounting.blame import Blame, blame
 from computeflow.telemetry.traces.job import TracedJob

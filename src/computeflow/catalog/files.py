@@ -10,7 +10,6 @@ from __future__ import annotations
 import csv
 import io
 import math
-import stat
 import tomllib
 from collections.abc import Callable
 from dataclasses import MISSING
@@ -22,6 +21,7 @@ from computeflow.catalog import rows as kinds
 from computeflow.catalog.config import short
 from computeflow.catalog.models import Model
 from computeflow.errors import InputError, UnknownNameError
+from computeflow.files.reading import read_text
 
 KINDS: dict[str, type[kinds.Row]] = {
     row.kind: row
@@ -34,7 +34,6 @@ KINDS: dict[str, type[kinds.Row]] = {
 PlainRow = tuple[str, dict[str, Any]]
 """Where a row stands ("mine.csv: line 3: offer x"), and what is written there."""
 
-_MAX_FILE_BYTES = 64 * 2**20
 _MAX_WHOLE = 2**63
 
 
@@ -46,27 +45,6 @@ def read_tables(path: Path, where: str = "") -> dict[str, list[PlainRow]]:
     where = where or str(path)
     text = read_text(path)
     return _csv_tables(text, where) if path.suffix.lower() == ".csv" else toml_tables(text, where)
-
-
-def read_text(path: Path) -> str:
-    """The text of a file of moderate size; what cannot be read is an error in words."""
-    try:
-        mode = path.stat().st_mode
-        if not stat.S_ISREG(mode):
-            what = "a folder" if stat.S_ISDIR(mode) else "a device or a pipe"
-            raise InputError(f"{path}: {what}, not a file")
-        with path.open("rb") as file:
-            content = file.read(_MAX_FILE_BYTES + 1)
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror or error}") from None
-    if len(content) > _MAX_FILE_BYTES:
-        raise InputError(f"{path}: larger than {_MAX_FILE_BYTES >> 20} MiB, which no input needs")
-    try:
-        return content.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
-    except UnicodeDecodeError:
-        wide = content.startswith((b"\xff\xfe", b"\xfe\xff"))
-        is_what = "UTF-16, not UTF-8 text: save it as UTF-8" if wide else "not UTF-8 text"
-        raise InputError(f"{path}: {is_what}") from None
 
 
 def packaged_rows(path: Path, table: str, kind: type[R]) -> list[R]:

@@ -17,7 +17,6 @@ from typing import Any, Literal
 
 from computeflow import codec
 from computeflow.catalog.config import MAX_LAYERS, Config, short
-from computeflow.catalog.files import read_text
 from computeflow.catalog.models import (
     Attention,
     Block,
@@ -29,6 +28,7 @@ from computeflow.catalog.models import (
     StateSpace,
 )
 from computeflow.errors import InputError, UnknownNameError
+from computeflow.files.reading import read_text
 
 
 def read_config(path: Path) -> Model:

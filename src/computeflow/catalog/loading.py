@@ -17,14 +17,14 @@ from typing import Any, Generic, TypeVar
 from computeflow import codec
 from computeflow.catalog import rows as kinds
 from computeflow.catalog.config import short
-from computeflow.catalog.files import KINDS, PlainRow, read_tables, read_text, toml_tables
+from computeflow.catalog.files import KINDS, PlainRow, read_tables, toml_tables
 from computeflow.catalog.models import Model
 from computeflow.catalog.names import Spelled, packaged_file, packaged_names, packaged_text
 from computeflow.catalog.rows import normalise
 from computeflow.errors import InputError, UnknownNameError
 
 __all__ = [
-    "KINDS", "Catalog", "Rows", "load_catalog", "normalise", "read_text", "user_files",
+    "KINDS", "Catalog", "Rows", "load_catalog", "normalise", "user_files",
     "user_folder",
 ]  # fmt: skip
 

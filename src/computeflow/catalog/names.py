@@ -11,8 +11,9 @@ import re
 from functools import cache
 from pathlib import Path
 
-from computeflow.catalog.files import csv_records, read_text
+from computeflow.catalog.files import csv_records
 from computeflow.catalog.rows import normalise
+from computeflow.files.reading import read_text
 
 Spelled = tuple[str, tuple[str, ...]]
 """A row's name and its aliases."""

@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from functools import cache
 
 from computeflow.catalog import Accelerator, Catalog, Model, Offer
-from computeflow.catalog.files import read_text
 from computeflow.catalog.models import Block
 from computeflow.catalog.parameters import count_parameters
 from computeflow.comparison import DATA
 from computeflow.economics import usd_of
 from computeflow.errors import InputError, UnknownNameError
+from computeflow.files.reading import read_text
 
 REACHED = (0.17, 0.7)
 """Of the roofline. Llama-2-70B in FP4, answers of 294 tokens (the benchmark's mean, not read again) and

@@ -18,8 +18,8 @@ from pathlib import Path
 from string import Template
 
 from computeflow import __version__
-from computeflow.catalog.files import read_text
 from computeflow.errors import UnavailableError
+from computeflow.files.reading import read_text
 from computeflow.views.cards import Cards, cards_html
 from computeflow.views.figures import OWNERS, Figure
 from computeflow.views.tables import Table, to_html

@@ -18,8 +18,8 @@ import numpy as np
 from computeflow import codec
 from computeflow.catalog import Accelerator, Catalog
 from computeflow.catalog.config import short
-from computeflow.catalog.files import read_text
 from computeflow.errors import InputError
+from computeflow.files.reading import read_text
 from computeflow.prediction.calibration.factors import Factors
 from computeflow.prediction.calibration.measured import (
     AttentionRates,

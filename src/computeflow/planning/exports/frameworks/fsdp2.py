@@ -12,8 +12,8 @@ from math import prod
 from pathlib import Path
 from typing import Any, ClassVar
 
-from computeflow.catalog.files import read_text
 from computeflow.errors import InputError
+from computeflow.files.reading import read_text
 from computeflow.planning.exports.frameworks.settings import (
     Choices,
     Settings,

@@ -1,0 +1,45 @@
+"""Names that strangers chose: which are taken, and how one is shown.
+
+A name ends up in comments of scripts, in tables, in file names and on terminals. So it is checked once,
+where it enters: text that can be printed, of one line, of moderate length.
+"""
+
+from __future__ import annotations
+
+from computeflow.errors import InputError
+from computeflow.files.limits import NAME_CHARACTERS, SHOWN_CHARACTERS
+
+
+def check_name(name: str, what: str) -> str:
+    """The name itself, where it is one; `what` opens the message ("model", "topology.yaml: host")."""
+    if not name.strip():
+        raise InputError(f"{what}: an empty name")
+    if len(name) > NAME_CHARACTERS:
+        raise InputError(
+            f"{what} {shown(name)}: a name of {len(name):,} characters; at most {NAME_CHARACTERS}"
+        )
+    odd = next((letter for letter in name if not letter.isprintable()), None)
+    if odd is not None:
+        raise InputError(f"{what} {shown(name)}: a name with {odd!r}, which cannot be printed")
+    return name
+
+
+def printable(text: str) -> str:
+    """The same text without what a terminal would obey; line ends and tabs stay."""
+    if text.isprintable():
+        return text
+    return "".join(
+        letter if letter.isprintable() or letter in "\n\t" else _escaped(letter) for letter in text
+    )
+
+
+def shown(text: str, most: int = SHOWN_CHARACTERS) -> str:
+    """As one line for a message: printable, and cut where it is long."""
+    line = "".join(
+        letter if letter.isprintable() else _escaped(letter) for letter in text[: most + 1]
+    )
+    return line if len(text) <= most else f"{line[:most]}..."
+
+
+def _escaped(letter: str) -> str:
+    return letter.encode("unicode_escape", "backslashreplace").decode("ascii")
