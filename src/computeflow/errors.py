@@ -4,6 +4,7 @@
     ├── InputError                the input is wrong: value, limit, remedy in the message (exit 2)
     │   ├── UnknownNameError      a name that is not there, with the nearest ones that are
     │   └── LedgerError           a ledger that does not close, or two that cannot be compared
+    ├── OutputError               what was computed could not be written: a full disk, no permission
     └── UnavailableError          this machine lacks something; the message says how to get it
 
 Anything else that escapes is a bug in ComputeFlow.
@@ -24,6 +25,10 @@ class InputError(ComputeFlowError):
 
 class LedgerError(InputError):
     pass
+
+
+class OutputError(ComputeFlowError):
+    """The machine failed to take the answer; nothing the user wrote is wrong."""
 
 
 class UnavailableError(ComputeFlowError):
