@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 # Debian packages that the live tests need; `make system` installs them, `make live` skips without.
-SYSTEM_PACKAGES := chromium e2fsprogs iproute2 prometheus util-linux victoria-metrics
+SYSTEM_PACKAGES := chromium e2fsprogs iproute2 prometheus strace util-linux victoria-metrics
 # The trainer and the probe are tested on CPUs; any torch from 2.6 on will do.
 TORCH ?= torch==2.13.0
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --progress-bar off
@@ -39,7 +39,7 @@ demo: $(STAMP)  ## probe this machine, plan a job, audit a real recording with f
 	@$(BIN)/computeflow $(DEMO_PLAN)
 	@echo
 	@echo '$$ computeflow audit $(DEMO_TRACE) --price 2.50 --html build/audit.html'
-	@$(BIN)/computeflow audit $(DEMO_TRACE) --no-cache --price 2.50 --html build/audit.html
+	@$(BIN)/computeflow audit $(DEMO_TRACE) --no-cache --price 2.50 --html build/audit.html --force
 	@echo
 	@echo 'The report: file://$(abspath build/audit.html)'
 

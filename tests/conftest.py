@@ -23,9 +23,11 @@ ROOT = Path(__file__).parents[1]
 
 
 @pytest.fixture(autouse=True)
-def _no_user_catalog(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Tests see the packaged catalog only, whatever the developer keeps at home."""
+def _no_user_files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Tests see what is packaged only, whatever the developer keeps at home."""
     monkeypatch.setenv("COMPUTEFLOW_CONFIG", str(tmp_path / "config"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / ".cache"))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / ".state"))
     monkeypatch.setenv("COLUMNS", "80")
 
 

@@ -12,8 +12,9 @@ import pytest
 
 from computeflow.catalog import load_catalog
 from computeflow.cli import run
+from computeflow.files.cache import cache_home
 from computeflow.ledger import Ledger
-from computeflow.telemetry.audit import CACHE, audit
+from computeflow.telemetry.audit import audit
 from computeflow.telemetry.kineto.reading import read_trace
 from computeflow.telemetry.traces.groups import account_of
 from computeflow.telemetry.traces.hta import hta_breakdown
@@ -238,11 +239,11 @@ def test_flops_come_from_the_model_where_it_is_named(
     assert run([*trace, "--model", str(config)]) == 2
 
 
-def test_what_is_kept_beside_a_trace_gives_the_same_answer(tmp_path: Path) -> None:
+def test_what_is_kept_of_a_trace_gives_the_same_answer(tmp_path: Path) -> None:
     shutil.copy(TRACES / "healthy-wide.json.gz", tmp_path)
     path = tmp_path / "healthy-wide.json.gz"
     first = audit([path], FACTS)
-    kept = list((tmp_path / CACHE).iterdir())
+    kept = list((cache_home() / "traces").iterdir())
     assert len(kept) == 1
     again = audit([path], FACTS)
     assert again.job == first.job

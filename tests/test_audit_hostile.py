@@ -26,7 +26,8 @@ from hypothesis import strategies as st
 from computeflow.catalog import load_catalog
 from computeflow.cli import run
 from computeflow.errors import ComputeFlowError, InputError, LedgerError
-from computeflow.telemetry.audit import CACHE, audit
+from computeflow.files.cache import cache_home
+from computeflow.telemetry.audit import audit
 from computeflow.telemetry.kineto import chunks
 from computeflow.telemetry.kineto.reading import read_trace
 from computeflow.telemetry.traces.flops import mask_size, operator_work
@@ -672,8 +673,8 @@ def test_one_very_long_line_is_read_in_pieces(
 # What is kept, asked and written
 
 
-def kept_files(folder: Path) -> list[Path]:
-    return sorted((folder / CACHE).iterdir())
+def kept_files() -> list[Path]:
+    return sorted((cache_home() / "traces").iterdir())
 
 
 @pytest.mark.parametrize(
@@ -686,7 +687,7 @@ def test_a_damaged_result_is_measured_again(
     damage: Callable[[bytes], bytes], good: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     data = audited(capsys, good)
-    (kept,) = kept_files(good.parent)
+    (kept,) = kept_files()
     whole = kept.read_bytes()
     kept.write_bytes(damage(whole))
     assert audited(capsys, good) == data
@@ -697,13 +698,13 @@ def test_a_damaged_result_is_measured_again(
 def test_where_nothing_can_be_kept_nothing_is(
     good: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (good.parent / CACHE).write_text("a file, no folder")
+    cache_home().parent.mkdir()
+    cache_home().write_text("a file, no folder")
     data = audited(capsys, good)
     assert data == audited(capsys, good, "--no-cache")
-    (good.parent / CACHE).unlink()
-    (good.parent / CACHE).mkdir()
+    cache_home().unlink()
     audited(capsys, good)
-    (kept,) = kept_files(good.parent)
+    (kept,) = kept_files()
     kept.unlink()
     kept.mkdir()
     assert audited(capsys, good) == data
@@ -786,7 +787,7 @@ def test_the_annotated_trace_never_replaces_the_trace(
     (tmp_path / "hard").hardlink_to(good)
     for name in ("rank0.json", "soft", "hard", ".", "nowhere/x.json", "rank0.json/x"):
         assert refused(capsys, good, "--perfetto", tmp_path / name)
-    assert "not a file" in refused(capsys, good, "--perfetto", "/dev/full")
+    assert "a device" in refused(capsys, good, "--perfetto", "/dev/full")
     assert good.read_bytes() == before
 
 

@@ -21,7 +21,7 @@ from computeflow.cli.app import app
 from computeflow.cli.command import AnswerCommand
 
 CLI = Path(cf.__file__).parent / "cli"
-SHOWN = {"output", "html", "quiet"}
+SHOWN = {"output", "html", "quiet", "force"}
 NO_ANSWER = {"completion"}
 """Prints a script for a shell."""
 FUNCTIONS = (

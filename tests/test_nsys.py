@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from computeflow.catalog import load_catalog
 from computeflow.cli import run
 from computeflow.errors import InputError
+from computeflow.files.cache import cache_home
 from computeflow.ledger import Ledger
 from computeflow.telemetry.audit import audit
 from computeflow.telemetry.formats import read_rank
@@ -591,7 +592,7 @@ def test_what_is_kept_of_an_export_is_what_was_measured(tmp_path: Path) -> None:
     train(export, Process(pid=2, device=1), 4)
     path = export.write()
     first, second = audit([path], FACTS), audit([path], FACTS)
-    assert list((tmp_path / ".computeflow").iterdir())
+    assert list((cache_home() / "traces").iterdir())
     assert first.job.ledger == second.job.ledger
     assert [rank.origin for rank in first.ranks] == [rank.origin for rank in second.ranks]
 

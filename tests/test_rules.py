@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import sys
 from collections.abc import Iterator
 from functools import cache
@@ -42,11 +43,20 @@ OPEN_FILES = (
     # These open packaged data by themselves; they are to call catalog.files.
     "diagnosis/figures.py", "simulation/sites.py", "simulation/traces.py",
 )  # fmt: skip
+WRITE_FILES = (
+    "files/writing.py", "files/cache.py",
+    "lab/probe/storage.py",  # measures a disk with a file of its own
+    "lab/trainer/loop.py",  # folders for what torch writes
+)  # fmt: skip
 READ_CLOCKS = ("answers/", "cli/", "lab/", "telemetry/metrics/server.py")
 """Answers to a user know the day and what a search takes; a server gets so many seconds."""
 PRINT = ("cli/", "lab/")
 FILE_CALLS = set(
     "exists glob is_dir is_file iterdir mkdir open read_bytes read_text rename rglob stat touch "
+    "unlink write_bytes write_text".split()
+)
+WRITE_CALLS = set(
+    "makedirs mkdir mkdtemp mkstemp rename renames replace rmdir rmtree symlink_to touch truncate "
     "unlink write_bytes write_text".split()
 )
 CLOCK_CALLS = set(
@@ -87,6 +97,20 @@ def effects(tree: ast.Module) -> Iterator[tuple[tuple[str, ...], str]]:
             isinstance(node.func, ast.Attribute) and node.func.attr in FILE_CALLS
         ):
             yield OPEN_FILES, call
+        if writes(node, call):
+            yield WRITE_FILES, call
+
+
+def writes(node: ast.Call, call: str) -> bool:
+    """Makes, changes or removes a file; texts and dataclasses have a `replace`, too."""
+    name = call.rpartition(".")[2]
+    if name == "open":
+        modes = [*node.args, *(word.value for word in node.keywords if word.arg == "mode")]
+        texts = [str(mode.value) for mode in modes if isinstance(mode, ast.Constant)]
+        return any(re.fullmatch("[rb]*[wxa+][bt+]*", text) for text in texts)
+    if name == "replace":
+        return call == "os.replace" or (len(node.args) == 1 and not node.keywords and "." in call)
+    return name in WRITE_CALLS
 
 
 Facts = tuple[list[tuple[str, bool]], list[tuple[tuple[str, ...], str]]]
@@ -125,6 +149,11 @@ def test_a_module_keeps_the_rules(module: str) -> None:
         "import_module('isal.isal_zlib')",
         "import requests",
         "print(1)",
+        "path.open('wb')",
+        "open('x', mode='a')",
+        "os.replace(a, b)",
+        "partial.replace(path)",
+        "shutil.rmtree(folder)",
         "open('x')",
         "(DATA / 'x.toml').read_text()",
         "datetime.datetime.now(tz=UTC)",

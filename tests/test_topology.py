@@ -768,6 +768,8 @@ def test_the_command_merges_writes_and_predict_runs_on_it(
     job = ["llama-3.1-8b", "--on", target, "--global-batch", "32", "--seq-len", "4096"]
     assert run(["predict", *job]) == 0
     assert "32 GPUs" in capsys.readouterr().out
+    assert importing(*files, "--accelerator", "h100-sxm", "--to", target) == 0
+    Path(target).write_text("# edited\n")
     assert importing(*files, "--accelerator", "h100-sxm", "--to", target) == 2
     assert "--force" in capsys.readouterr().err
     assert importing(*files, "--accelerator", "h100-sxm", "--to", target, "--force") == 0

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from computeflow import codec
-from computeflow.answers.files import write_text
+from computeflow.files.writing import check_target, inputs_kept, write_file
 from computeflow.views.tables import Table, to_html
 
 if TYPE_CHECKING:
@@ -22,7 +22,8 @@ PROBLEMS = 3
 class Answer(ABC):
     """A subclass is a frozen dataclass that holds values and knows how they are shown."""
 
-    __slots__ = ()
+    __slots__ = ("_inputs",)
+    _inputs: tuple[Path, ...]
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data with its `schema`: what `-o json` prints, and what reading that gives."""
@@ -60,8 +61,22 @@ class Answer(ABC):
     def _repr_html_(self) -> str:
         return "".join(to_html(table) for table in self.tables())
 
-    def save_html(self, path: str | PathLike[str]) -> None:
+    def remember_inputs(self, inputs: tuple[Path, ...]) -> None:
+        """The files that the caller named; no report is written over one."""
+        object.__setattr__(self, "_inputs", inputs)
+
+    @property
+    def input_files(self) -> tuple[Path, ...]:
+        return (*getattr(self, "_inputs", ()), *self._files_read())
+
+    def _files_read(self) -> tuple[Path, ...]:
+        """Files of folders that the caller named."""
+        return ()
+
+    def save_html(self, path: str | PathLike[str], *, force: bool = False) -> None:
         """Write tables and figures as one file that needs nothing else."""
         from computeflow.views.report import report_html
 
-        write_text(Path(path), report_html(self.title, self.parts()), "report")
+        with inputs_kept(self.input_files):
+            check_target(path, "--html")
+            write_file(path, report_html(self.title, self.parts()), "--html", force=force)

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from computeflow import codec
 from computeflow.answers.answer import PROBLEMS, Answer
 from computeflow.answers.checking import checked
-from computeflow.answers.files import check_target, write_text
-from computeflow.answers.inputs import CatalogFiles, File, as_list, open_catalog
+from computeflow.answers.inputs import CatalogFiles, File, NewFile, as_list, open_catalog
 from computeflow.answers.periods import parse_period
 from computeflow.auditing import AuditReport, AuditRequest
 from computeflow.auditing import audit as audit_run
@@ -21,6 +20,7 @@ from computeflow.auditing.data import report_data
 from computeflow.catalog import Accelerator, Catalog, find_model
 from computeflow.engines import Engine
 from computeflow.errors import InputError
+from computeflow.files.writing import inputs_kept, write_file
 from computeflow.telemetry.redaction import Redaction
 from computeflow.telemetry.traces.job import TracedJob
 from computeflow.telemetry.traces.measured import Options
@@ -53,6 +53,9 @@ class AuditAnswer(Answer):
         claimed = self.report.claimed_share
         failed = self.fail_on is not None and claimed > 0 and claimed >= self.fail_on / 100
         return PROBLEMS if failed else 0
+
+    def _files_read(self) -> tuple[Path, ...]:
+        return tuple(self.report.files)
 
     def _data(self) -> dict[str, Any]:
         data = report_data(self.report)
@@ -98,9 +101,9 @@ def audit(
     rank_from: str | None = None, on: str | None = None, model: str | None = None,
     global_batch: int | None = None, seq_len: int | None = None, expect: File | None = None,
     work_ratio: float | None = None, against: File | None = None, baseline: str | None = None,
-    keep: bool = False, perfetto: File | None = None, calibrate: File | None = None,
-    price: str | float | None = None, fail_on: float | None = None, grid: str | None = None,
-    details: bool = False, redact: bool = False, engine: Engine = "local",
+    keep: bool = False, perfetto: NewFile | None = None, calibrate: NewFile | None = None,
+    force: bool = False, price: str | float | None = None, fail_on: float | None = None,
+    grid: str | None = None, details: bool = False, redact: bool = False, engine: Engine = "local",
     no_cache: bool = False, catalog: CatalogFiles = (),
     progress: Callable[[str], None] | None = None,
 ) -> AuditAnswer:  # fmt: skip
@@ -115,8 +118,6 @@ def audit(
     accelerator, gpus = _parse_on(on, facts)
     if baseline is not None:
         baseline_path(baseline)
-    check_target(perfetto, "--perfetto")
-    check_target(calibrate, "--calibrate")
     if not any(map(str, as_list(paths))):
         raise InputError("no files to read: name one, or a folder")
     if fail_on is not None and not 0 <= fail_on <= 100:
@@ -137,26 +138,29 @@ def audit(
     )  # fmt: skip
     report = audit_run(request, progress)
     if report.traces is not None:
-        _write(report, report.traces, perfetto, calibrate)
+        with inputs_kept(report.files):
+            _write(report, report.traces, perfetto, calibrate, force=force)
     return AuditAnswer(report=report, details=details, redact=redact, fail_on=fail_on)
 
 
 def _write(
-    report: AuditReport, traces: TracedJob, perfetto: File | None, calibrate: File | None
-) -> None:
+    report: AuditReport, traces: TracedJob, perfetto: File | None, calibrate: File | None, *,
+    force: bool,
+) -> None:  # fmt: skip
     """What was asked for beside the answer; and the baseline, where it is new."""
     request = report.request
     if perfetto is not None:
         from computeflow.telemetry.formats import read_rank
-        from computeflow.telemetry.traces.perfetto import write_perfetto
+        from computeflow.telemetry.traces.perfetto import perfetto_writer
 
-        write_perfetto(read_rank(traces.ranks[0]), Path(perfetto), request.trace)
+        fill = perfetto_writer(read_rank(traces.ranks[0]), request.trace, Path(perfetto).suffix)
+        write_file(perfetto, fill, "--perfetto", force=force)
     if calibrate is not None:
         from computeflow.diagnosis.calibrating import calibration_data
         from computeflow.diagnosis.diagnose import make_case
 
         data = calibration_data(make_case(traces, request.catalog))
-        write_text(Path(calibrate), codec.to_json(data) + "\n", "--calibrate")
+        write_file(calibrate, codec.to_json(data) + "\n", "--calibrate", force=force)
     name = request.baseline
     if name is not None and (request.keep or not baseline_path(name).exists()):
         keep_baseline(name, traces)

@@ -9,9 +9,9 @@ from typing import Any
 from computeflow import codec
 from computeflow.answers.answer import Answer
 from computeflow.answers.checking import checked
-from computeflow.answers.files import check_target, write_text
-from computeflow.answers.inputs import CatalogFiles, File, open_catalog, this_day
+from computeflow.answers.inputs import CatalogFiles, File, NewFile, open_catalog, this_day
 from computeflow.files.reading import read_text
+from computeflow.files.writing import write_file
 from computeflow.prediction import load_parameters
 from computeflow.prediction.calibration.calibrate import calibrate as calibrate_site
 from computeflow.prediction.calibration.file import SCHEMA, plain_calibration, read_calibration
@@ -36,7 +36,7 @@ class CalibrateAnswer(Answer):
 
 @checked
 def calibrate(
-    rows: File, *, to: File | None = None, calibration: File | None = None,
+    rows: File, *, to: NewFile | None = None, force: bool = False, calibration: File | None = None,
     catalog: CatalogFiles = (),
 ) -> CalibrateAnswer:  # fmt: skip
     """Compare a few measured steps of a site with their predictions and keep their common factor.
@@ -44,7 +44,6 @@ def calibrate(
     `rows` is a table like those of `validate`; `calibration` is the machine's, with which the steps
     are predicted. Both go to the file `to`.
     """
-    check_target(to, "--to")
     facts = open_catalog(catalog)
     cases, skipped = read_cases(read_text(Path(rows)), facts)
     measured, machine = None, {"schema": SCHEMA}
@@ -57,5 +56,5 @@ def calibrate(
     )  # fmt: skip
     answer = CalibrateAnswer(site=site, machine=machine)
     if to is not None:
-        write_text(Path(to), codec.to_json(answer.to_dict()) + "\n", "--to")
+        write_file(to, codec.to_json(answer.to_dict()) + "\n", "--to", force=force)
     return answer

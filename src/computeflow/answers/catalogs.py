@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from computeflow.answers.answer import Answer
-from computeflow.answers.files import write_new
-from computeflow.answers.inputs import CatalogFiles, File, open_catalog
+from computeflow.answers.checking import checked
+from computeflow.answers.inputs import CatalogFiles, File, NewFile, open_catalog
 from computeflow.catalog import Catalog, Offer, Row, find_model
 from computeflow.catalog.loading import user_folder
 from computeflow.catalog.lookup import (
@@ -24,7 +24,9 @@ from computeflow.catalog.lookup import (
 )
 from computeflow.catalog.rows import check_date
 from computeflow.catalog.serialise import rows_to_data
+from computeflow.errors import InputError
 from computeflow.files.reading import read_text
+from computeflow.files.writing import write_file
 from computeflow.views.catalog import offer_table, overview_table, row_tables, rows_table
 from computeflow.views.tables import Table
 
@@ -152,9 +154,10 @@ def list_offers(
     return OffersAnswer(offers=tuple(found), named=name is not None, all=all)
 
 
+@checked
 def import_prices(
     file: File, *, provider: str | None = None, source: str | None = None,
-    as_of: str | None = None, to: File | None = None, force: bool = False,
+    as_of: str | None = None, to: NewFile | None = None, force: bool = False,
     catalog: CatalogFiles = (),
 ) -> ImportAnswer:  # fmt: skip
     """Read a price list (a SkyPilot catalog CSV, or the user's own) into the catalog folder."""
@@ -172,8 +175,9 @@ def import_prices(
     seller = _plain(sellers.pop()) if len(sellers) == 1 else "various"
     usual = user_folder() / "catalog" / f"offers-{seller}-{path.stem}.csv"
     target = usual if to is None else Path(to)
-    write_new(target, write_offers(found.offers), read=[path], force=force, ending=".csv",
-              why="offers are written as CSV: give it a name that ends in .csv")  # fmt: skip
+    if target.suffix.lower() != ".csv":
+        raise InputError(f"{target}: offers are written as CSV: give it a name that ends in .csv")
+    write_file(target, write_offers(found.offers), "--to", force=force, make_folder=to is None)
     return ImportAnswer(
         written=target, offers=len(found.offers), left_out=found.left_out, notes=found.notes
     )

@@ -16,6 +16,7 @@ from os import PathLike
 from typing import Any, TypeVar, Union, get_args, get_origin
 
 from computeflow.errors import InputError, UnknownNameError
+from computeflow.files.writing import check_folder, check_target, inputs_kept, named_files
 
 F = TypeVar("F", bound=Callable[..., Any])
 _WORDS = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}
@@ -30,9 +31,33 @@ def checked(function: F) -> F:
             if name not in known:
                 raise UnknownNameError("keyword", name, known)
         values = {**named, **keywords}
-        return function(**{name: _read(name, value, known[name]) for name, value in values.items()})
+        read = {name: _read(name, value, known[name]) for name, value in values.items()}
+        written = outputs(function)
+        inputs = (*named_files(value for name, value in read.items() if name not in written),)
+        with inputs_kept(inputs):
+            for name, kind in written.items():
+                if read.get(name) is not None:
+                    _CHECKS[kind](read[name], f"--{name.replace('_', '-')}")
+            answer = function(**read)
+        answer.remember_inputs(inputs)
+        return answer
 
     return typing.cast(F, call)
+
+
+_CHECKS = {"file": check_target, "folder": check_folder}
+
+
+@functools.cache
+def outputs(function: Callable[..., Any]) -> dict[str, str]:
+    """Keywords that name what is written, and whether that is a file or a folder."""
+    hints = typing.get_type_hints(function, include_extras=True)
+    return {
+        name: kind.__metadata__[0]
+        for name, hint in hints.items()
+        for kind in _kinds(hint)
+        if get_origin(kind) is typing.Annotated
+    }
 
 
 @functools.cache

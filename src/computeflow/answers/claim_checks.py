@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from computeflow import codec
 from computeflow.answers.answer import Answer
 from computeflow.answers.checking import checked
-from computeflow.answers.files import check_target, write_text
-from computeflow.answers.inputs import CatalogFiles, File, open_catalog
+from computeflow.answers.inputs import CatalogFiles, NewFile, open_catalog
 from computeflow.comparison.claims import CheckedClaim, PathStep, check_claims, mfu_path
 from computeflow.errors import InputError
+from computeflow.files.writing import write_file
 from computeflow.views import claim_views as views
 from computeflow.views.tables import Table
 
@@ -43,14 +42,12 @@ class ClaimsAnswer(Answer):
 
 @checked
 def claims(
-    names: Sequence[str] = (), *, page: File | None = None, seed: int = 0,
+    names: Sequence[str] = (), *, page: NewFile | None = None, force: bool = False, seed: int = 0,
     catalog: CatalogFiles = (),
 ) -> ClaimsAnswer:  # fmt: skip
     """Check the named claims, or all of them; `page` gets all of them as Markdown."""
-    if page is not None:
-        if names:
-            raise InputError("--page has every claim: give it without names")
-        check_target(page, "--page")
+    if page is not None and names:
+        raise InputError("--page has every claim: give it without names")
     facts = open_catalog(catalog)
     answer = ClaimsAnswer(
         claims=tuple(check_claims(facts, names, seed=seed)),
@@ -58,5 +55,6 @@ def claims(
         named=bool(names),
     )
     if page is not None:
-        write_text(Path(page), views.claims_page(answer.claims, answer.mfu_path), "--page")
+        text = views.claims_page(answer.claims, answer.mfu_path)
+        write_file(page, text, "--page", force=force)
     return answer

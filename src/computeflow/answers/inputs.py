@@ -7,13 +7,16 @@ import math
 from collections.abc import Mapping, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import Any, overload
+from typing import Annotated, Any, overload
 
 from computeflow.catalog import Catalog, load_catalog
 from computeflow.errors import InputError
 from computeflow.units import parse
 
 File = str | PathLike[str]
+NewFile = Annotated[File, "file"]
+"""A file that a function writes: checked before the work, never one of its inputs."""
+NewFolder = Annotated[File, "folder"]
 CatalogFiles = Catalog | File | Sequence[File]
 """Files of the caller's own rows over the packaged ones, or a catalog that is loaded already."""
 Quantity = float | str

@@ -10,14 +10,14 @@ import numpy as np
 
 from computeflow.answers.answer import Answer
 from computeflow.answers.checking import checked
-from computeflow.answers.files import write_folder
-from computeflow.answers.inputs import CatalogFiles, File, open_catalog
+from computeflow.answers.inputs import CatalogFiles, File, NewFolder, open_catalog
 from computeflow.answers.requests import JobOnLayoutOptions, choose_cluster, read_request
 from computeflow.cluster import Cluster, resized
 from computeflow.cluster.placement import TIERS, Placement, Wiring
 from computeflow.cluster.topology.hostlist import expand
 from computeflow.cluster.wiring import wiring_of
 from computeflow.errors import InputError, UnknownNameError
+from computeflow.files.writing import write_folder
 from computeflow.planning.placement import (
     effect,
     hostname_order,
@@ -70,7 +70,8 @@ class PlaceAnswer(Answer):
 @checked
 def place(
     model: str | None = None, *, on: str, storage: str | None = None, from_: File | None = None,
-    format: str | None = None, nodes: str | None = None, to: File | None = None,
+    format: str | None = None, nodes: str | None = None, to: NewFolder | None = None,
+    force: bool = False,
     neighbours: Literal["idle", "busy"] = "idle", seed: int = 0, stack: str | None = None,
     catalog: CatalogFiles = (), **options: Unpack[JobOnLayoutOptions],
 ) -> PlaceAnswer:  # fmt: skip
@@ -99,7 +100,7 @@ def place(
             for name, found in effects.items()
         },
         nodes=tuple(wiring.names[i] for i in orders["ours"].node_order.tolist()),
-        written=_write(Path(to), orders["ours"], wiring) if to is not None else (),
+        written=_write(Path(to), orders["ours"], wiring, force) if to is not None else (),
     )
 
 
@@ -122,6 +123,7 @@ def _allocation(wiring: Wiring, text: str | None) -> np.ndarray[Any, np.dtype[np
     return np.array([places[name] for name in names], np.int64)
 
 
-def _write(folder: Path, placement: Placement, wiring: Wiring) -> tuple[str, ...]:
-    write_folder(folder, {name: text(placement, wiring) for name, text in _FILES.items()})
+def _write(folder: Path, placement: Placement, wiring: Wiring, force: bool) -> tuple[str, ...]:
+    files = {name: text(placement, wiring) for name, text in _FILES.items()}
+    write_folder(folder, files, "--to", force=force)
     return tuple(str(folder / name) for name in _FILES)

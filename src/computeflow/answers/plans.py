@@ -11,8 +11,14 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from computeflow.answers.answer import Answer
 from computeflow.answers.checking import checked
-from computeflow.answers.files import write_folder
-from computeflow.answers.inputs import CatalogFiles, File, Quantity, open_catalog, read_quantity
+from computeflow.answers.inputs import (
+    CatalogFiles,
+    File,
+    NewFolder,
+    Quantity,
+    open_catalog,
+    read_quantity,
+)
 from computeflow.answers.predictions import prediction_data
 from computeflow.answers.requests import (
     JobOptions,
@@ -24,6 +30,7 @@ from computeflow.answers.requests import (
 )
 from computeflow.cluster import Cluster, find_cluster
 from computeflow.errors import InputError
+from computeflow.files.writing import write_folder
 from computeflow.planning import Plan, Plans
 from computeflow.planning.explain import Lost, Sensitivity, changed_fields, compare, sensitivities
 from computeflow.planning.exports.model import Setup
@@ -260,9 +267,10 @@ def plan(
     batches: Sequence[int] | None = None, critical_batch: float | None = None,
     price: Quantity | None = None, deadline: Quantity | None = None,
     budget: Quantity | None = None, power_cap: Quantity | None = None,
-    headroom: float = HEADROOM, export: File | None = None, command: str = "python train.py",
-    explain: bool = False, stack: str | None = None, catalog: CatalogFiles = (),
-    progress: Callable[[str], None] | None = None, **options: Unpack[JobOptions],
+    headroom: float = HEADROOM, export: NewFolder | None = None, force: bool = False,
+    command: str = "python train.py", explain: bool = False, stack: str | None = None,
+    catalog: CatalogFiles = (), progress: Callable[[str], None] | None = None,
+    **options: Unpack[JobOptions],
 ) -> PlanAnswer | FrontAnswer | BatchesAnswer | PoolsAnswer:  # fmt: skip
     """Find the best layouts of a job on a cluster: every one enumerated, few returned.
 
@@ -299,7 +307,11 @@ def plan(
     if gpus is not None:
         tried = try_gpu_counts(search, doubled_counts(*gpus))
         return FrontAnswer(request=request, options=_some(tried, "on any of these numbers of GPUs"))
-    return _best_plans(request, search, top, explain, export, command, _spoken(progress))
+    best = _best_plans(request, search, top, explain, _spoken(progress))
+    if export is None:
+        return best
+    exported = _export(search, best.best, Path(export), command, force=force)
+    return replace(best, folder=Path(export), exports=tuple(exported))
 
 
 def _check_modes(chosen: list[str], of_one_plan: Mapping[str, object]) -> None:
@@ -334,24 +346,19 @@ def _plan_pools(search: Search, other: Cluster, names: tuple[str, str]) -> Pools
 
 
 def _best_plans(
-    request: Request, search: Search, top: int, explain: bool, export: File | None, command: str,
-    progress: Progress | None,
-) -> PlanAnswer:  # fmt: skip
+    request: Request, search: Search, top: int, explain: bool, progress: Progress | None
+) -> PlanAnswer:
     began = time.monotonic()
     plans = search.run(top, progress)
     seconds = time.monotonic() - began
     if not plans.plans:
         raise InputError(_why_nothing(search, plans))
     stated = request.reading is not None
-    answer = PlanAnswer(
+    return PlanAnswer(
         request=request, goals=search.goals, plans=plans, search_seconds=seconds,
         now=predict(request.job, request.cluster, request.layout, request.stack) if stated else None,
         reasons=_explain(search, plans) if explain else None,
     )  # fmt: skip
-    if export is None:
-        return answer
-    exported = _export(search, plans.plans[0], Path(export), command)
-    return replace(answer, folder=Path(export), exports=tuple(exported))
 
 
 def _why_nothing(search: Search, plans: Plans) -> str:
@@ -376,7 +383,9 @@ def _explain(search: Search, plans: Plans) -> Reasons:
     )  # fmt: skip
 
 
-def _export(search: Search, best: Plan, folder: Path, command: str) -> list[Exported]:
+def _export(
+    search: Search, best: Plan, folder: Path, command: str, *, force: bool
+) -> list[Exported]:
     try:
         words = shlex.split(command)
     except ValueError as error:
@@ -384,11 +393,13 @@ def _export(search: Search, best: Plan, folder: Path, command: str) -> list[Expo
     setup = Setup(job=search.job, cluster=search.cluster, layout=best.layout,
                   stack=search.used_stack, tokens=search.goals.tokens)  # fmt: skip
     exported = export(setup, words)
-    write_folder(folder, {
+    files = {
         f"{each.name}/{name}": text
-        for each in exported if each.written
+        for each in exported
+        if each.written
         for name, text in each.written.files.items()
-    })  # fmt: skip
+    }
+    write_folder(folder, files, "--export", force=force)
     return exported
 
 

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, Literal
 from computeflow import codec
 from computeflow.answers.answer import Answer
 from computeflow.answers.checking import checked
-from computeflow.answers.files import check_target, write_text
 from computeflow.answers.inputs import (
     CatalogFiles,
     File,
+    NewFile,
     Quantity,
     open_catalog,
     read_quantity,
@@ -24,6 +24,7 @@ from computeflow.answers.inputs import (
 from computeflow.catalog import Accelerator, Catalog
 from computeflow.errors import InputError, UnavailableError
 from computeflow.files.reading import read_text
+from computeflow.files.writing import check_absent, write_file
 from computeflow.lab.probe.calibration import calibration as calibration_data
 from computeflow.lab.probe.result import Fleet
 from computeflow.views.probes import probe_tables
@@ -61,7 +62,8 @@ def probe(
     *, quick: bool = False, soak: Quantity = 0.0, passes: int = 1, data: File | None = None,
     tokens_per_second: Quantity | None = None, storage: File | None = None,
     device: Literal["auto", "cpu", "cuda"] = "auto", accelerator: str | None = None,
-    against: File | None = None, slack: float = 0.25, write_calibration: File | None = None,
+    against: File | None = None, slack: float = 0.25, write_calibration: NewFile | None = None,
+    force: bool = False,
     accept: bool = False, ray: str | None = None, catalog: CatalogFiles = (),
     progress: Callable[[str], None] | None = None,
 ) -> ProbeAnswer:  # fmt: skip
@@ -69,7 +71,8 @@ def probe(
 
     `against` is the JSON of an earlier probe; `ray` the address of a cluster whose nodes are probed.
     """
-    check_target(write_calibration, "--write-calibration")
+    if write_calibration is not None:
+        check_absent(write_calibration, "--write-calibration", force=force)
     try:
         from computeflow.lab.probe.run import Options, pick_device
     except ImportError as error:
@@ -87,7 +90,7 @@ def probe(
         name = known.name if known else None
         figures = calibration_data(fleet.probes[0], this_day().isoformat(), name)
         text = json.dumps(figures, indent=1) + "\n"
-        write_text(Path(write_calibration), text, "--write-calibration")
+        write_file(write_calibration, text, "--write-calibration", force=force)
     return answer
 
 

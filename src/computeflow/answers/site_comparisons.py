@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 from computeflow import codec
 from computeflow.answers.answer import Answer
 from computeflow.answers.checking import checked
-from computeflow.answers.files import check_target, write_text
-from computeflow.answers.inputs import CatalogFiles, File, open_catalog
+from computeflow.answers.inputs import CatalogFiles, File, NewFile, open_catalog
 from computeflow.files.reading import read_text
+from computeflow.files.writing import write_file
 from computeflow.simulation.sites import load_sites
 from computeflow.simulation.two_sites import Comparison, compare_sites
 from computeflow.views import run_pages as views
@@ -44,17 +44,16 @@ class SitesAnswer(Answer):
 
 @checked
 def sites(
-    *, sites: File | None = None, draws: int = 100, seed: int = 0, page: File | None = None,
-    catalog: CatalogFiles = (),
+    *, sites: File | None = None, draws: int = 100, seed: int = 0, page: NewFile | None = None,
+    force: bool = False, catalog: CatalogFiles = (),
 ) -> SitesAnswer:  # fmt: skip
     """Compare the same job at two sites: days and dollars to its end, and where they differ.
 
     `sites` is a file in the form of the packaged ones; the result is written to `page` as Markdown,
     too.
     """
-    check_target(page, "--page")
     known = load_sites(None if sites is None else read_text(Path(sites)))
     comparison = compare_sites(known, open_catalog(catalog), draws=draws, seed=seed)
     if page is not None:
-        write_text(Path(page), views.sites_page(comparison), "--page")
+        write_file(page, views.sites_page(comparison), "--page", force=force)
     return SitesAnswer(comparison=comparison)

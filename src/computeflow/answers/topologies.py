@@ -9,8 +9,8 @@ from typing import Any
 
 from computeflow import codec
 from computeflow.answers.answer import PROBLEMS, Answer
-from computeflow.answers.files import write_new
-from computeflow.answers.inputs import CatalogFiles, File, open_catalog
+from computeflow.answers.checking import checked
+from computeflow.answers.inputs import CatalogFiles, File, NewFile, open_catalog
 from computeflow.cluster.topology import (
     Problem,
     Shape,
@@ -23,6 +23,7 @@ from computeflow.cluster.topology import (
 from computeflow.cluster.topology import check as check_topology
 from computeflow.errors import InputError
 from computeflow.files.reading import read_text
+from computeflow.files.writing import write_file
 from computeflow.views.tables import Table
 from computeflow.views.topologies import problem_table, topology_levels, topology_table
 
@@ -63,9 +64,10 @@ class TopologyAnswer(Answer):
         return [summary, problem_table(self.problems)] if self.check else [summary]
 
 
+@checked
 def import_topology(
     sources: Sequence[File], *, accelerator: str | None = None, node: str | None = None,
-    devices: int | None = None, kind: str | None = None, to: File | None = None,
+    devices: int | None = None, kind: str | None = None, to: NewFile | None = None,
     force: bool = False, check: bool = False, catalog: CatalogFiles = (),
 ) -> TopologyAnswer:  # fmt: skip
     """Read topology files into one, check it, and write it as a cluster file where asked for."""
@@ -78,8 +80,9 @@ def import_topology(
         shape = find_shape(topology, accelerator, facts, node=node, devices=devices)
         text = to_cluster_file(topology, accelerator, facts, node=node, devices=devices)
         if target is not None:
-            write_new(target, text, read=paths, force=force, ending=".toml",
-                      why="a cluster file's name ends in .toml")  # fmt: skip
+            if target.suffix.lower() != ".toml":
+                raise InputError(f"{target}: a cluster file's name ends in .toml")
+            write_file(target, text, "--to", force=force)
     elif any(value is not None for value in (target, node, devices)):
         raise InputError("a cluster file names its accelerator: add --accelerator")
     return TopologyAnswer(

@@ -10,11 +10,11 @@ from typing import Any
 from computeflow import codec
 from computeflow.answers.answer import Answer
 from computeflow.answers.checking import checked
-from computeflow.answers.files import check_target, write_text
-from computeflow.answers.inputs import CatalogFiles, File, open_catalog
+from computeflow.answers.inputs import CatalogFiles, File, NewFile, open_catalog
 from computeflow.answers.requests import read_calibration
 from computeflow.errors import InputError
 from computeflow.files.reading import read_text
+from computeflow.files.writing import write_file
 from computeflow.prediction import load_parameters
 from computeflow.prediction.cases import PACKAGED, Case, read_cases
 from computeflow.prediction.validation import Validation
@@ -63,7 +63,8 @@ class ValidateRunsAnswer(Answer):
 
 @checked
 def validate(
-    *, cases: Sequence[File] = (), runs: bool = False, page: File | None = None,
+    *, cases: Sequence[File] = (), runs: bool = False, page: NewFile | None = None,
+    force: bool = False,
     calibration: File | None = None, catalog: CatalogFiles = (),
 ) -> ValidateAnswer | ValidateRunsAnswer:  # fmt: skip
     """Predict measured runs and say how far off the predictions are, source by source.
@@ -74,8 +75,7 @@ def validate(
     if runs:
         if cases or calibration or catalog:
             raise InputError("--runs goes with none of --cases, --calibration and --catalog")
-        check_target(page, "--page")
-        return _validate_runs(page)
+        return _validate_runs(page, force=force)
     if page is not None:
         raise InputError("--page goes with --runs")
     facts = open_catalog(catalog)
@@ -89,8 +89,9 @@ def validate(
     return ValidateAnswer(validation=validate_cases(steps, skipped, load_parameters(), measured))
 
 
-def _validate_runs(page: File | None) -> ValidateRunsAnswer:
+def _validate_runs(page: File | None, *, force: bool) -> ValidateRunsAnswer:
     answer = ValidateRunsAnswer(runs=validate_runs(), trace=predict_second_half())
     if page is not None:
-        write_text(Path(page), runs_page(answer.runs, answer.trace, SOURCE), "--page")
+        text = runs_page(answer.runs, answer.trace, SOURCE)
+        write_file(page, text, "--page", force=force)
     return answer

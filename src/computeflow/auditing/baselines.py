@@ -11,6 +11,7 @@ from computeflow import codec
 from computeflow.auditing.recordings import steps_done
 from computeflow.errors import InputError
 from computeflow.files.reading import read_text
+from computeflow.files.writing import write_file
 from computeflow.ledger import Gap, Ledger, gaps, ledger_from_data, ledger_to_data
 from computeflow.telemetry.traces.job import TracedJob
 
@@ -54,8 +55,5 @@ def compare_baseline(traces: TracedJob, kept: Baseline) -> tuple[list[Gap], str]
 def keep_baseline(name: str, traces: TracedJob) -> None:
     path = baseline_path(name)
     data = {"ledger": ledger_to_data(traces.job.ledger), "steps": steps_done(traces)}
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(codec.to_json(data) + "\n", encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror or error}") from None
+    text = codec.to_json(data) + "\n"
+    write_file(path, text, f"--baseline {name}:", force=True, make_folder=True)

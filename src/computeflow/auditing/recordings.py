@@ -31,6 +31,12 @@ class Recordings:
     left_out: tuple[str, ...]
 
     @property
+    def files(self) -> list[Path]:
+        ranks = () if self.traces is None else self.traces.ranks
+        others = [path for each in self.observed for path in each.sources]
+        return [Path(path) for path in (*(rank.source for rank in ranks), *others)]
+
+    @property
     def ledgers(self) -> list[Ledger]:
         """Traces first, then the sources in their order."""
         traced = [] if self.traces is None else [self.traces.job.ledger]

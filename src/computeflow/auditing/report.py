@@ -56,6 +56,15 @@ class AuditReport:
         return self.recordings.traces
 
     @property
+    def files(self) -> tuple[Path, ...]:
+        """Those that were read, in the folders that were named."""
+        other = (
+            () if self.compared is None or self.compared.other is None else (self.compared.other,)
+        )
+        read: tuple[Recordings, ...] = (self.recordings, *other)
+        return tuple(path for some in read for path in some.files)
+
+    @property
     def claimed_share(self) -> float:
         """The largest share of a ledger that its findings of most steps claim together."""
         pairs = zip(self.recordings.observed, self.recordings.diagnoses, strict=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import click
 
-from computeflow.cli.command import AnswerCommand, option
+from computeflow.cli.command import FORCE, AnswerCommand, option
 from computeflow.cli.options import CATALOG
 from computeflow.cli.types import FILE
 
@@ -18,6 +18,7 @@ calibrate = AnswerCommand(
         click.Argument(["rows"], type=FILE),
         option("--to", type=FILE, metavar="FILE",
                help="The calibration to write. [default: only show it]"),
+        FORCE,
         option("--calibration", type=FILE, metavar="FILE",
                help="The machine's, from `computeflow probe`: predict with it, and write it along."),
         CATALOG,

@@ -9,7 +9,7 @@ import click
 
 from computeflow.catalog.lookup import GROUPS, SINGULAR
 from computeflow.catalog.rows import TERMS
-from computeflow.cli.command import OUTPUT, AnswerCommand, choice, flag, option
+from computeflow.cli.command import FORCE, OUTPUT, AnswerCommand, choice, flag, option
 from computeflow.cli.completing import accelerator_names, names_of, seller_names
 from computeflow.cli.options import CATALOG
 from computeflow.cli.types import FILE
@@ -132,7 +132,7 @@ catalog.add_command(
             option("--to", type=FILE, metavar="FILE",
                    help="The CSV to write. [default: offers-PROVIDER-FILE.csv in your catalog "
                    "folder]"),
-            flag("--force", help="Write over an earlier import."),
+            FORCE,
             CATALOG,
         ],
         help="Read a price list (a SkyPilot catalog CSV, or your own) into your catalog folder.",

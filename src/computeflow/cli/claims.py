@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from computeflow.cli.command import AnswerCommand, option
+from computeflow.cli.command import FORCE, AnswerCommand, option
 from computeflow.cli.options import CATALOG, SEED
 from computeflow.cli.types import FILE
 
@@ -14,6 +14,7 @@ claims = AnswerCommand(
         click.Argument(["names"], nargs=-1),
         option("--page", type=FILE, metavar="FILE",
                help="Write all of them as a page of Markdown, too."),
+        FORCE,
         SEED,
         CATALOG,
     ],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from computeflow.cli.command import AnswerCommand, flag, option
+from computeflow.cli.command import FORCE, AnswerCommand, flag, option
 from computeflow.cli.completing import accelerator_names
 from computeflow.cli.options import CATALOG
 from computeflow.cli.types import COUNT, FILE
@@ -20,7 +20,7 @@ OPTIONS = [
            help="What the files are. [default: told by their content]"),
     option("--to", type=FILE, metavar="FILE",
            help="The cluster file to write, for --on: a name that ends in .toml."),
-    flag("--force", help="Write over a file that is there."),
+    FORCE,
     flag("--check", help="List contradictions; exit 3 if any."),
 ]  # fmt: skip
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -28,7 +27,7 @@ class AnswerCommand(click.Command):
         self, name: str, function: str, params: Sequence[click.Parameter], *, help: str,
         renamed: Mapping[str, str] | None = None, html: bool = True, **settings: Any,
     ) -> None:  # fmt: skip
-        shown = [HTML, QUIET, OUTPUT] if html else [QUIET, OUTPUT]
+        shown = [HTML, FORCE, QUIET, OUTPUT] if html else [QUIET, OUTPUT]
         super().__init__(name, params=[*params, *shown], help=help, **settings)
         self.function = function
         self.renamed = renamed or {}
@@ -61,15 +60,21 @@ class AnswerCommand(click.Command):
     def invoke(self, ctx: click.Context) -> int:
         options = self.options(ctx)
         output, html = options.pop("output", "table"), options.pop("html", None)
+        quiet, force = options.pop("quiet", False), options.pop("force", False)
         function = self.library_function()
-        with Progress(quiet=options.pop("quiet", False)) as progress:
-            if "progress" in inspect.signature(function).parameters:
+        known = inspect.signature(function).parameters
+        if force and "force" in known:
+            options["force"] = force
+        if html is not None:
+            _check_report(html, options)
+        with Progress(quiet=quiet) as progress:
+            if "progress" in known:
                 options["progress"] = progress.say
             answer = function(**options)
-        if html is not None:
-            answer.save_html(html)
         if answer.speaks:
             show(answer, output)
+            if html is not None:  # after the answer, which is not lost where this fails
+                answer.save_html(html, force=force)
         return answer.exit_code
 
 
@@ -87,19 +92,21 @@ def choice(name: str, choices: Sequence[str], default: str | None, help: str) ->
     return option(name, type=click.Choice(choices), default=default, help=help)
 
 
-def _check_target(_: click.Context, __: click.Parameter, path: Path | None) -> Path | None:
+def _check_report(path: str, options: Mapping[str, Any]) -> None:
     """Say before the work what would fail after it."""
-    if path is not None:
-        from computeflow.answers.files import check_target
-        from computeflow.views.report import require_plotly
+    from computeflow.files.writing import check_target, inputs_kept, named_files
+    from computeflow.views.report import require_plotly
 
-        require_plotly()
+    require_plotly()
+    with inputs_kept(named_files(options.values())):
         check_target(path, "--html")
-    return path
 
 
 OUTPUT = option("-o", "--output", type=click.Choice(["table", "json"]), default="table",
                 help="Tables for people, or one JSON object on stdout.")  # fmt: skip
-HTML = option("--html", type=click.Path(path_type=Path), callback=_check_target, metavar="FILE",
+HTML = option("--html", metavar="FILE",
               help="Write tables and figures as one HTML file, too.")  # fmt: skip
+FORCE = flag(
+    "--force", help="Write over files that are there with other content; never over inputs."
+)
 QUIET = flag("--quiet", help="Show no progress.")

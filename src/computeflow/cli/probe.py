@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import click
 
-from computeflow.cli.command import AnswerCommand, choice, flag, option
+from computeflow.cli.command import FORCE, AnswerCommand, choice, flag, option
 from computeflow.cli.options import CATALOG
 from computeflow.cli.types import DURATION, FILE, TOKENS, Count
 
@@ -34,6 +34,7 @@ probe = AnswerCommand(
                help="How far from the earlier probe is still normal."),
         option("--write-calibration", type=FILE, metavar="FILE",
                help="Write the figures for the predictor."),
+        FORCE,
         flag("--accept", help="Exit 3 and name the nodes if any is not as expected."),
         option("--ray", metavar="ADDRESS",
                help="Probe every node of a Ray cluster; auto: the one this machine is in."),

@@ -116,6 +116,15 @@ class Span(_Type):
         return int(first), int(last)
 
 
+class FileName(click.Path):
+    """An empty one would be the present folder."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if value == "":
+            self.fail("an empty text names no file", param, ctx)
+        return super().convert(value, param, ctx)
+
+
 TOKENS = Quantity("tokens", "tokens")
 DURATION = Quantity("seconds", "time", unit_needed="30d, 12h, 90s")
 USD = Quantity("usd", "usd")
@@ -129,4 +138,4 @@ NAMES = Listed(click.STRING, "names", "names")
 DAY = Day()
 PAIR = Pair()
 SPAN = Span()
-FILE = click.Path(path_type=Path)
+FILE = FileName(path_type=Path)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from computeflow.cli.command import AnswerCommand, flag, option
+from computeflow.cli.command import FORCE, AnswerCommand, flag, option
 from computeflow.cli.options import CALIBRATION, CATALOG
 from computeflow.cli.types import FILE
 
@@ -14,6 +14,7 @@ validate = AnswerCommand(
         flag("--runs", help="Whole published runs in place of steps, simulated."),
         option("--page", type=FILE, metavar="FILE",
                help="With --runs: write the result as a page of Markdown, too."),
+        FORCE,
         CALIBRATION,
         CATALOG,
     ],

@@ -21,3 +21,7 @@ NAME_CHARACTERS = 200
 """Of a name: of a model, a host, a job, a run."""
 SHOWN_CHARACTERS = 80
 """Of a stranger's text inside a message of ours."""
+CACHE_ENTRY_BYTES = 64 * MiB
+"""Of what is kept of one trace: some kilobytes of a rank."""
+CACHE_BYTES = 1024 * MiB
+"""Of all that is kept; the oldest go first."""

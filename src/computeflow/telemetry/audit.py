@@ -3,13 +3,12 @@
     audit([Path("traces/")], catalog).job.ledger
 
 Files of the PyTorch profiler, of Nsight Systems and of JAX alike: each is measured for itself, in
-bounded memory, and kept beside its trace under the hash of its content; then ranks are put together.
+bounded memory, and kept in the user's cache under the hash of its content; then ranks are put together.
 """
 
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -22,6 +21,7 @@ from computeflow.catalog import Catalog
 from computeflow.catalog.rows import Accelerator
 from computeflow.engines import Engine, Progress, each
 from computeflow.errors import ComputeFlowError, InputError
+from computeflow.files.cache import Cache
 from computeflow.telemetry.formats import TraceFile, format_of, measure_file, without_copies
 from computeflow.telemetry.observed import ModelWork
 from computeflow.telemetry.registry import sort_files
@@ -29,10 +29,9 @@ from computeflow.telemetry.traces.grouping import one_job
 from computeflow.telemetry.traces.job import TracedJob, job_ledger
 from computeflow.telemetry.traces.measured import FileMeasured, Options, RankMeasured
 
-CACHE = ".computeflow"
-_VERSION = 7
+_CACHE = Cache("traces")
+_VERSION = 8
 """Of what is kept: a new number makes old files unread."""
-_SUM = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +63,8 @@ def audit_files(
     measure = partial(measured, options=settings.options, cache=settings.cache)
     read = []
     results = each(measure, files, settings.engine, settings.progress)
+    if settings.cache:
+        _CACHE.trim()
     for file, result in zip(files, results, strict=True):
         if isinstance(result, ComputeFlowError):
             text = str(result)
@@ -88,27 +89,17 @@ def audit_files(
 
 
 def measured(file: TraceFile, *, options: Options, cache: bool) -> FileMeasured:
-    """From what is kept beside the trace where that is of the same content."""
+    """From what the user's cache keeps of the same content, where it does."""
     if not cache:
         return measure_file(file, options)
-    path = file.path
-    kept = path.parent / CACHE / f"{_key(file, options)}.rank"
-    try:
-        content = kept.read_bytes()
-        if content.startswith(_sum(content[_SUM:])):
-            return codec.from_bytes(FileMeasured, content[_SUM:], str(kept))
-    except (OSError, InputError):
-        pass
+    key = _key(file, options)
+    with suppress(InputError):
+        if content := _CACHE.get(key):
+            return codec.from_bytes(FileMeasured, content, "cache")
     found = measure_file(file, options)
     with suppress(UnicodeEncodeError):  # of a file's name that is no text
-        content = codec.to_bytes(found)
-        _keep(kept, _sum(content) + content)
+        _CACHE.put(key, codec.to_bytes(found))
     return found
-
-
-def _sum(content: bytes) -> bytes:
-    """Stands before what is kept: a file that lost or changed a byte is not read."""
-    return hashlib.blake2b(content, digest_size=_SUM).digest()
 
 
 def _key(file: TraceFile, options: Options) -> str:
@@ -122,18 +113,6 @@ def _key(file: TraceFile, options: Options) -> str:
     except OSError as error:
         raise InputError(f"{path}: {error.strerror or error}") from None
     return content.hexdigest()
-
-
-def _keep(path: Path, content: bytes) -> None:
-    """Whole or not at all; a folder that cannot be written to is no failure."""
-    part = path.with_suffix(f".{os.getpid()}")
-    try:
-        path.parent.mkdir(exist_ok=True)
-        part.write_bytes(content)
-        part.replace(path)
-    except OSError:
-        with suppress(OSError):
-            part.unlink(missing_ok=True)
 
 
 def _notes(ranks: Sequence[RankMeasured]) -> list[str]:

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from computeflow.errors import ComputeFlowError
+from computeflow.files.writing import write_file
 from computeflow.lab.trainer.settings import parse_settings
 
 
@@ -23,8 +24,8 @@ def main() -> int:
         path = Path(settings.output)
         if summary.world > 1:
             path = path.with_name(f"{path.stem}_{summary.rank}{path.suffix}")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(summary.to_data(), indent=1) + "\n")
+        text = json.dumps(summary.to_data(), indent=1) + "\n"
+        write_file(path, text, "--output", force=True, make_folder=True)
     elif summary.rank == 0:
         print(json.dumps(summary.to_data()))
     return 0

@@ -16,6 +16,7 @@ import torch.distributed as dist
 from torch import nn
 
 from computeflow.errors import InputError, UnavailableError
+from computeflow.files.writing import write_file
 from computeflow.lab.trainer.settings import Settings
 
 _HANG_EXIT = 17
@@ -134,6 +135,5 @@ def _dump_flight_recorder(path: Path) -> bool:
         dump = getattr(torch._C._distributed_c10d, "_dump_nccl_trace", None)
     if dump is None:
         return False
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(dump())
+    write_file(path, dump(), "--flight-folder", force=True, make_folder=True)
     return True

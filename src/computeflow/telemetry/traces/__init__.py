@@ -20,7 +20,7 @@ _EXPORTS = {
     "job_ledger": "job",
     "measure_trace": "rank",
     "step_timeline": "timeline",
-    "write_perfetto": "perfetto",
+    "perfetto_writer": "perfetto",
 }
 __all__ = [*_EXPORTS]
 __getattr__, __dir__ = lazy_exports(__name__, _EXPORTS)

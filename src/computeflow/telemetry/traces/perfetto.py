@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
-from pathlib import Path
 from typing import BinaryIO
 
-from computeflow.errors import InputError
 from computeflow.telemetry.kineto.chunks import Reading, pieces
-from computeflow.telemetry.lines import head_of
-from computeflow.telemetry.sources import looks_like_trace
 from computeflow.telemetry.traces.measured import MOST_NAME, Options
 from computeflow.telemetry.traces.names import Call
 from computeflow.telemetry.traces.rank import cut_rank
 from computeflow.telemetry.traces.trace import Marks, Trace
 
 MADE = "computeflow.accounts"
-"""A key that says that we wrote the file, so that it may be written again."""
+"""A key that says that we wrote the file."""
 _PROCESS = 1_000_000_007
 """A process id that no trace has; those after it are of the columns of other formats."""
 _LINES = 1000
@@ -27,36 +23,21 @@ Spans = Iterable[tuple[str, int, int, int]]
 """Name, track, start and end."""
 
 
-def write_perfetto(trace: Trace, target: Path, options: Options) -> None:
+def perfetto_writer(trace: Trace, options: Options, ending: str) -> Callable[[BinaryIO], None]:
     """The events of a PyTorch trace are copied as they are, in pieces; of other formats, the columns
-    are written. Both get the accounts.
+    are written. Both get the accounts. With the ending ".gz", compressed.
     """
-    try:
-        _check(trace.path, target)
-        part = target.with_name(f".{target.name}.part")
-        try:
-            with part.open("wb") as file:
-                if target.suffix == ".gz":
-                    with gzip.GzipFile(fileobj=file, mode="wb", compresslevel=3, mtime=0) as packed:
-                        _write(packed, trace, options)
-                else:
-                    _write(file, trace, options)
-            part.replace(target)
-        finally:
-            part.unlink(missing_ok=True)
-    except OSError as error:
-        raise InputError(f"{target}: {error.strerror or error}") from None
 
+    def write(file: BinaryIO) -> None:
+        if ending != ".gz":
+            _write(file, trace, options)
+            return
+        with gzip.GzipFile(
+            fileobj=file, mode="wb", compresslevel=3, mtime=0, filename=""
+        ) as packed:
+            _write(packed, trace, options)
 
-def _check(source: Path, target: Path) -> None:
-    """What is there already may be a file of ours or of another kind, and nothing else."""
-    if not target.exists():
-        return
-    if not target.is_file():
-        raise InputError(f"{target}: not a file")
-    ours = MADE.encode() in head_of(target, 4096)
-    if target.samefile(source) or (looks_like_trace(target) and not ours):
-        raise InputError(f"{target}: a trace already; name another file")
+    return write
 
 
 def _write(file: BinaryIO | gzip.GzipFile, trace: Trace, options: Options) -> None:

@@ -1,0 +1,174 @@
+"""Every option of every command that writes: inputs stay, edits stay, the same twice is fine."""
+
+from __future__ import annotations
+
+import json
+import resource
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from computeflow.answers.checking import outputs
+from computeflow.cli import run
+from computeflow.cli.command import AnswerCommand
+from test_front_door import COMMANDS
+
+DATA = Path(__file__).parent / "data"
+EXAMPLES = Path(__file__).parents[1] / "examples" / "cluster"
+JOB = ["llama-3.1-8b", "--on", "h100-sxm:8", "--global-batch", "32", "--seq-len", "4096"]
+CONFIG = {
+    "model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": 2048,
+    "intermediate_size": 8192, "num_hidden_layers": 16, "num_attention_heads": 32,
+    "num_key_value_heads": 8, "vocab_size": 32000, "tie_word_embeddings": True,
+}  # fmt: skip
+PRICES = "instance,accelerator,gpus,usd_per_hour\nlab-8,h100-sxm,8,16.0\n"
+
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.fixture
+def inputs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with an input of each kind; commands run in it."""
+    shutil.copy(DATA / "h200_traces" / "healthy-wide.json.gz", tmp_path / "trace.json.gz")
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG))
+    (tmp_path / "prices.csv").write_text(PRICES)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+WRITING = {
+    "audit --html": ["audit", "trace.json.gz", "--html", "{out}.html"],
+    "audit --perfetto": ["audit", "trace.json.gz", "--perfetto", "{out}.json.gz"],
+    "audit --calibrate": ["audit", "trace.json.gz", "--calibrate", "{out}.json"],
+    "predict --html": ["predict", *JOB, "--html", "{out}.html"],
+    "cluster import --to": ["cluster", "import", str(EXAMPLES / "ibnetdiscover.txt"),
+                            "--accelerator", "h100-sxm", "--to", "{out}.toml"],
+    "catalog import --to": ["catalog", "import", "prices.csv", "--provider", "house",
+                            "--to", "{out}.csv"],
+}  # fmt: skip
+"""Commands that give the same content twice, and the file that they write."""
+
+
+def words(name: str, out: str) -> list[str]:
+    return [word.replace("{out}", out) for word in WRITING[name]]
+
+
+def target(arguments: list[str]) -> Path:
+    return Path(arguments[-1])
+
+
+@pytest.mark.parametrize("name", WRITING)
+def test_an_output_is_kept_unless_it_is_the_same_or_forced(
+    name: str, inputs: Path, capsys: Capture
+) -> None:
+    command = words(name, "out")
+    assert run(command) == 0
+    first = target(command).read_bytes()
+    assert first
+    assert run(command) == 0, "the same content once more"
+    target(command).write_text("edited")
+    capsys.readouterr()
+    assert run(command) == 2
+    said = capsys.readouterr().err
+    assert "--force" in said
+    assert said.count("\n") == 1
+    assert target(command).read_text() == "edited"
+    assert run([*command, "--force"]) == 0
+    assert target(command).read_bytes() == first
+    assert not list(inputs.glob(".computeflow*"))
+
+
+OVER_INPUTS = [
+    ["audit", "trace.json.gz", "--html", "trace.json.gz"],
+    ["audit", "trace.json.gz", "--html", "./sub/../trace.json.gz"],
+    ["audit", ".", "--html", "trace.json.gz"],
+    ["audit", ".", "--perfetto", "trace.json.gz"],
+    ["audit", "trace.json.gz", "--calibrate", "trace.json.gz"],
+    ["audit", "trace.json.gz", "--expect", "config.json", "--html", "config.json"],
+    ["predict", "config.json", *JOB[1:], "--html", "config.json"],
+    ["plan", "config.json", *JOB[1:], "--html", "config.json"],
+    ["calibrate", "prices.csv", "--to", "prices.csv"],
+    ["catalog", "import", "prices.csv", "--provider", "house", "--to", "prices.csv"],
+    ["claims", "--catalog", "prices.csv", "--page", "prices.csv"],
+    ["cluster", "import", "prices.csv", "--accelerator", "h100-sxm", "--to", "prices.csv"],
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("command", OVER_INPUTS, ids=lambda words: " ".join(words))
+def test_an_input_is_never_written_over(command: list[str], inputs: Path, capsys: Capture) -> None:
+    (inputs / "sub").mkdir()
+    before = {path: path.read_bytes() for path in inputs.iterdir() if path.is_file()}
+    for force in ([], ["--force"]):
+        assert run([*command, *force]) == 2
+        assert "is what is read" in capsys.readouterr().err
+    assert {path: path.read_bytes() for path in inputs.iterdir() if path.is_file()} == before
+
+
+@contextmanager
+def small_files(limit: int) -> Iterator[None]:
+    """No file can grow beyond `limit` bytes: what a full disk is to a program."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.mark.parametrize("name", WRITING)
+def test_a_disk_that_takes_no_more_leaves_what_was_there(
+    name: str, inputs: Path, capsys: Capture
+) -> None:
+    command = [*words(name, "out"), "--force"]
+    target(command[:-1]).write_text("old")
+    capsys.readouterr()
+    with small_files(30):
+        code = run(command)
+    said = capsys.readouterr().err
+    assert code == 1
+    assert "File too large" in said
+    assert target(command[:-1]).read_text() == "old"
+    assert not list(inputs.glob(".computeflow*"))
+
+
+def test_an_export_keeps_what_somebody_edited(inputs: Path, capsys: Capture) -> None:
+    command = ["plan", *JOB, "--export", "out"]
+    assert run(command) == 0
+    files = {path: path.read_text() for path in (inputs / "out").rglob("*") if path.is_file()}
+    assert len(files) > 10
+    assert run(command) == 0
+    edited = min(files)
+    edited.write_text("edited")
+    assert run(command) == 2
+    assert "--force" in capsys.readouterr().err
+    assert edited.read_text() == "edited"
+    with small_files(30):
+        assert run([*command, "--force"]) == 1
+    assert edited.read_text() == "edited"
+    assert run([*command, "--force"]) == 0
+    assert {path: path.read_text() for path in files} == files
+
+
+@pytest.mark.parametrize(
+    "option", [["plan", *JOB, "--export", ""], ["predict", *JOB, "--html", ""]]
+)
+def test_an_output_without_a_name_is_refused(
+    option: list[str], inputs: Path, capsys: Capture
+) -> None:
+    assert run(option) == 2
+    assert "names no file" in capsys.readouterr().err
+
+
+def test_every_command_that_writes_can_be_forced() -> None:
+    """And every keyword that names a new file is known as one, so that it is checked."""
+    writing = {"to", "page", "export", "perfetto", "calibrate", "write_calibration"}
+    for command in COMMANDS.values():
+        assert isinstance(command, AnswerCommand)
+        names = {parameter.name for parameter in command.params}
+        function = command.library_function()
+        found = set(outputs(getattr(function, "func", function)))
+        assert found == names & writing - {"html"}, command.name
+        assert not (found or "html" in names) or "force" in names, command.name
