@@ -175,7 +175,7 @@ def test_a_calibration_of_another_device_is_refused(capsys: pytest.CaptureFixtur
     [
         (TEXT[: len(TEXT) // 2], "not JSON"),
         ("", "not JSON"),
-        ("[" * 100_000, "not"),
+        ("[" * 100_000, "nested too deeply"),
         ("[]", "schema 'None' is not"),
         ('{"schema": "computeflow.ledger/1"}', "schema 'computeflow.ledger/1' is not"),
         ('{"schema": "computeflow.probe/1"}', "a probe's report"),

@@ -192,10 +192,10 @@ def test_a_row_of_that_very_name_comes_before_an_alias_of_any_kind(
         ("tdp_watts = 550", "dense_flops = {}", "needs its dense peak"),
         ("tdp_watts = 550", "tdp_watts = nan", "not a finite number"),
         ("tdp_watts = 550", f"domain = {'9' * 4000}", "too large a number"),
-        ("tdp_watts = 550", f"domain = {'9' * 10_000}", "not TOML"),
+        ("tdp_watts = 550", f"domain = {'9' * 10_000}", "too large a number"),
         ("tdp_watts = 550", f"domain = {'[' * 100_000}", "nested too deeply"),
-        ("[[accelerator]]", f"[[{'x' * 5000}]]", "unknown kind of row"),
-        ("tdp_watts = 550", f"{'x' * 5000} = 1", "unknown field 'xxx"),
+        ("[[accelerator]]", f"[[{'x' * 5000}]]", "5,000 characters; at most 256"),
+        ("tdp_watts = 550", f"{'x' * 5000} = 1", "5,000 characters; at most 256"),
         ("tdp_watts = 550", f"grade = '{'D' * 5000}'", "unknown grade 'DDD"),
         ("[[accelerator]]", "[[accelerators]]", "unknown kind of row 'accelerators'"),
         ("[[accelerator]]", "[accelerator]", r"write rows as \[\[accelerator\]\]"),
@@ -248,7 +248,7 @@ def test_a_nested_choice_is_listed_too(tmp_path: Path) -> None:
         (
             "cell.csv",
             b"name,scope,usd_per_kwh,source,as_of\nx,world,1;2,s,2026\n",
-            "line 2: usd_per_kwh '1;2' is not a number",
+            "line 2: usd_per_kwh '1;2' is not a finite number",
         ),
         (
             "row.csv",
@@ -274,7 +274,7 @@ def test_a_file_that_cannot_be_read_is_one_line(
         _ = load_catalog([path]).accelerators
 
 
-@pytest.mark.parametrize("what", ["a folder", "a device or a pipe"])
+@pytest.mark.parametrize("what", ["a folder", "a pipe"])
 def test_what_is_no_file_is_refused_without_waiting(tmp_path: Path, what: str) -> None:
     path = tmp_path / "mine.toml"
     if what == "a folder":

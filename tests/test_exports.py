@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from computeflow.catalog import load_catalog
 from computeflow.cluster import Cluster, find_cluster
 from computeflow.errors import InputError
+from computeflow.files.limits import CONFIG_BYTES
 from computeflow.planning.exports.frameworks import FRAMEWORKS, Framework
-from computeflow.planning.exports.frameworks.settings import MOST_BYTES
 from computeflow.planning.exports.model import Reading, Setup
 from computeflow.prediction import find_stack
 from computeflow.workload import Job, Layout, Layouts, refusals
@@ -124,7 +124,7 @@ def test_what_is_written_is_read_back_the_same(name: str, plan: Setup) -> None:
 @pytest.mark.parametrize("name", FRAMEWORKS)
 def test_a_file_of_more_than_five_megabytes_is_refused_unread(name: str) -> None:
     with pytest.raises(InputError, match="larger than"):
-        FRAMEWORKS[name].read("#" * (MOST_BYTES + 1), "huge")
+        FRAMEWORKS[name].read("#" * (CONFIG_BYTES + 1), "huge")
 
 
 def read(file: str) -> Reading:
@@ -189,7 +189,7 @@ REFUSED = [
      "data_parallel_shard_degree = 2", "16 against .* 3 x 2"),
     ("torchtitan", "[parallelism]\ntensor_parallel_degree = -4", "tensor_parallel_degree = -4"),
     ("torchtitan", "x = " + "[" * 100_000, "TOML"),
-    ("torchtitan", "x = " + "9" * 100_000, "TOML"),
+    ("torchtitan", "x = " + "9" * 100_000, "too large a number"),
     ("megatron", "--bf16 --fp16 --micro-batch-size 1", "--bf16 against --fp16"),
     ("megatron", "--micro-batch-size many", "micro-batch-size = many"),
     ("megatron", "--nnodes 3 --nproc_per_node 8 --tensor-model-parallel-size 16", "24 GPUs.* 16"),
@@ -197,7 +197,7 @@ REFUSED = [
      "  parallelism_config_dp_shard_size: 2\n  parallelism_config_tp_size: 2", "8 against .*2 x 2"),
     ("accelerate", "distributed_type: &a FSDP\nnum_processes: *a", "aliases"),
     ("accelerate", "distributed_type: FSDP\ndistributed_type: NO", "twice"),
-    ("accelerate", "distributed_type: " + "[" * 10_000, "levels deep"),
+    ("accelerate", "distributed_type: " + "[" * 10_000, "nested too deeply"),
     ("trainer", '{"per_device_train_batch_size": 2, "fsdp": true, "deepspeed": {}}', "fsdp"),
     ("trainer", '{"per_device_train_batch_size": 2, "deepspeed": '
      '{"train_micro_batch_size_per_gpu": 4}}', "2 against .* 4"),

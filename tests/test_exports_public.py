@@ -13,7 +13,7 @@ import pytest
 from computeflow.catalog import load_catalog
 from computeflow.cluster import find_cluster
 from computeflow.errors import InputError
-from computeflow.planning.exports.frameworks.megatron.reading import MOST_PARTS
+from computeflow.files.limits import PIPELINE_PARTS
 from computeflow.planning.exports.frameworks.shell.script import launch_words
 from computeflow.planning.exports.model import Reading, Setup
 from computeflow.planning.exports.reading import read_file, setup_of
@@ -323,7 +323,7 @@ def test_a_layout_that_repeats_without_end_is_refused() -> None:
     text = f"--pipeline-model-parallel-size 4 --pipeline-model-parallel-layout {'(t)*9999' * 9}"
     with pytest.raises(InputError, match="letters, bars"):
         megatron(text)
-    assert MOST_PARTS < 9 * 9999
+    assert PIPELINE_PARTS < 9 * 9999
 
 
 EXPERTS = [("1", 0), ("2", 30), ("([1]*60)", 0), ("[0]*3+[1]*57", 3), ("([0]+[1]*59)", 1),

@@ -13,8 +13,8 @@ PACKAGE = Path(__file__).parents[1] / "src" / "computeflow"
 LAYERS = [
     {"_lazy"},
     {"errors"},
-    {"units"},
     {"files"},
+    {"units"},
     {"codec", "engines", "recorder"},
     {"ledger", "catalog"},
     {"workload", "cluster"},

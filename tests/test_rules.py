@@ -29,7 +29,7 @@ HOMES = {
     "rich": ("views/tables.py", "cli/output.py"),  # tables; the terminal that shows them
     "scipy": ("prediction/validation/fitting.py",),
     "torch": ("lab/",),
-    "yaml": ("planning/exports/frameworks/yaml_text.py",),
+    "yaml": ("files/parsing.py",),
 }  # fmt: skip
 """Where each library may be imported: areas (with a slash) or modules."""
 EAGER = {"click", "msgspec", "numpy", "torch"}
@@ -39,9 +39,9 @@ OPEN_FILES = (
     "answers/", "cli/", "lab/", "telemetry/",
     "files/",
     "auditing/baselines.py",  # what a later audit is compared with
-    "catalog/files.py", "catalog/loading.py", "catalog/huggingface.py",
+    "catalog/loading.py", "catalog/huggingface.py",
     # These open packaged data by themselves; they are to call catalog.files.
-    "diagnosis/figures.py", "simulation/sites.py", "simulation/traces.py",
+    "diagnosis/figures.py", "simulation/traces.py",
 )  # fmt: skip
 WRITE_FILES = (
     "files/writing.py", "files/cache.py",

@@ -10,6 +10,7 @@ from computeflow import codec
 from computeflow.answers.answer import Answer
 from computeflow.answers.inputs import File
 from computeflow.errors import InputError
+from computeflow.files.parsing import parse_json
 from computeflow.files.reading import read_text
 from computeflow.ledger import Gap, Ledger, gaps, ledger_from_data, ledger_to_data
 from computeflow.views.ledgers import gap_table, ledger_table
@@ -58,4 +59,4 @@ def show_ledger(
 
 
 def _read_ledger(path: Path) -> Ledger:
-    return ledger_from_data(codec.from_json(read_text(path), str(path)), str(path))
+    return ledger_from_data(parse_json(read_text(path), str(path)), str(path))

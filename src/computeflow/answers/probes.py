@@ -23,6 +23,7 @@ from computeflow.answers.inputs import (
 )
 from computeflow.catalog import Accelerator, Catalog
 from computeflow.errors import InputError, UnavailableError
+from computeflow.files.parsing import parse_json
 from computeflow.files.reading import read_text
 from computeflow.files.writing import check_absent, write_file
 from computeflow.lab.probe.calibration import calibration as calibration_data
@@ -130,7 +131,7 @@ def _find_accelerator(name: str | None, device: Any, catalog: Catalog) -> Accele
 
 
 def _read_baseline(path: Path) -> dict[str, float]:
-    data = codec.from_json(read_text(path), str(path))
+    data = parse_json(read_text(path), str(path))
     try:
         if data["schema"] != "computeflow.probe/1":
             raise InputError(f"{path}: schema {data['schema']!r} is not a probe's")

@@ -52,7 +52,7 @@ def sites(
     `sites` is a file in the form of the packaged ones; the result is written to `page` as Markdown,
     too.
     """
-    known = load_sites(None if sites is None else read_text(Path(sites)))
+    known = load_sites() if sites is None else load_sites(read_text(Path(sites)), str(sites))
     comparison = compare_sites(known, open_catalog(catalog), draws=draws, seed=seed)
     if page is not None:
         write_file(page, views.sites_page(comparison), "--page", force=force)

@@ -10,6 +10,7 @@ from pathlib import Path
 from computeflow import codec
 from computeflow.auditing.recordings import steps_done
 from computeflow.errors import InputError
+from computeflow.files.parsing import parse_json
 from computeflow.files.reading import read_text
 from computeflow.files.writing import write_file
 from computeflow.ledger import Gap, Ledger, gaps, ledger_from_data, ledger_to_data
@@ -37,7 +38,7 @@ def read_baseline(name: str) -> Baseline | None:
     path = baseline_path(name)
     if not path.exists():
         return None
-    data = codec.from_json(read_text(path), str(path))
+    data = parse_json(read_text(path), str(path))
     if not isinstance(data, dict) or not isinstance(data.get("steps"), int) or data["steps"] < 1:
         raise InputError(f"{path}: no baseline of this program; keep one anew with --keep")
     return Baseline(ledger=ledger_from_data(data.get("ledger"), str(path)), steps=data["steps"])

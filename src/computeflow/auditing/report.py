@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from computeflow import codec
 from computeflow.auditing.baselines import compare_baseline, read_baseline
 from computeflow.auditing.prices import PricedBy, find_price
 from computeflow.auditing.recordings import (
@@ -19,6 +18,7 @@ from computeflow.diagnosis import Diagnosis, Expected, diagnose
 from computeflow.diagnosis.regression import regressions
 from computeflow.economics import GridEnergy, energy_of
 from computeflow.errors import InputError
+from computeflow.files.parsing import parse_json
 from computeflow.files.reading import read_text
 from computeflow.ledger import Gap, Ledger, gaps, ledger_from_data
 from computeflow.telemetry.accounting.blame import Blame, blame
@@ -97,7 +97,7 @@ def audit(request: AuditRequest, say: Say | None = None) -> AuditReport:
 
 def _read_expected(path: Path) -> Ledger:
     """The ledger of a file: its own, the one of `predict -o json`, or the first of `plan -o json`."""
-    data = codec.from_json(read_text(path), str(path))
+    data = parse_json(read_text(path), str(path))
     if isinstance(data, dict) and isinstance(data.get("plans"), list) and data["plans"]:
         data = data["plans"][0]
     if isinstance(data, dict) and isinstance(data.get("ledger"), dict):

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from computeflow.errors import InputError
+from computeflow.files.limits import LAYERS
+from computeflow.files.names import shown
 
 _MAX_SIZE = 2**31
-MAX_LAYERS = 4096
 
 
 class Config:
@@ -55,8 +56,8 @@ class Config:
 
     def layers(self, keys: str = "num_hidden_layers") -> range:
         count = self.size(keys)
-        if count > MAX_LAYERS:
-            raise InputError(f"{keys.replace('|', ' or ')} = {count} is above {MAX_LAYERS}")
+        if count > LAYERS:
+            raise InputError(f"{keys.replace('|', ' or ')} = {count} is above {LAYERS}")
         return range(count)
 
     def flag(self, key: str) -> bool:
@@ -75,8 +76,8 @@ class Config:
 
     def items(self, key: str) -> list[Any]:
         value = self._values.get(key, [])
-        if not isinstance(value, list) or len(value) > MAX_LAYERS:
-            raise InputError(f"{key} = {short(value)} is not a list of at most {MAX_LAYERS}")
+        if not isinstance(value, list) or len(value) > LAYERS:
+            raise InputError(f"{key} = {short(value)} is not a list of at most {LAYERS}")
         return value
 
     def per_layer(self, key: str, usual: list[Any]) -> list[Any]:
@@ -88,8 +89,8 @@ class Config:
 
 
 def short(value: object) -> str:
+    """A value of somebody's file, for a message."""
     try:
-        text = value if isinstance(value, str) else repr(value)
+        return shown(value if isinstance(value, str) else repr(value), 37)
     except (RecursionError, ValueError):  # nested too deeply; an integer of too many digits
         return f"<{type(value).__name__}>"
-    return text if len(text) <= 40 else f"{text[:37]}..."

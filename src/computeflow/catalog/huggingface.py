@@ -15,8 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
-from computeflow import codec
-from computeflow.catalog.config import MAX_LAYERS, Config, short
+from computeflow.catalog.config import Config, short
 from computeflow.catalog.models import (
     Attention,
     Block,
@@ -28,12 +27,14 @@ from computeflow.catalog.models import (
     StateSpace,
 )
 from computeflow.errors import InputError, UnknownNameError
+from computeflow.files.limits import LAYERS
+from computeflow.files.parsing import parse_json
 from computeflow.files.reading import read_text
 
 
 def read_config(path: Path) -> Model:
     """The model of a `config.json`, named after its folder; of `name.json`, after the file."""
-    config = codec.from_json(read_text(path), str(path))
+    config = parse_json(read_text(path), str(path), finite=False)
     if not isinstance(config, dict):
         raise InputError(f"{path}: not a config.json: the top level is not an object")
     name = path.stem if path.stem != "config" else path.absolute().parent.name
@@ -308,8 +309,8 @@ def _nemotron_h(c: Config) -> Model:
 def _pattern(c: Config, listed: str, written: str) -> list[Any]:
     """Layer kinds, from a list of words or from a text with one letter each."""
     letters = c.text(written, "")
-    if len(letters) > MAX_LAYERS:
-        raise InputError(f"{written} is longer than {MAX_LAYERS} layers")
+    if len(letters) > LAYERS:
+        raise InputError(f"{written} is longer than {LAYERS} layers")
     return c.items(listed) or list(letters)
 
 

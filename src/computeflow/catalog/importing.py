@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from computeflow.catalog.files import csv_records
 from computeflow.catalog.lookup import provider_name
 from computeflow.catalog.own_list import own_lines
 from computeflow.catalog.price_line import PriceLine, Term, clean, read_count, read_usd, says_price
@@ -23,6 +22,7 @@ from computeflow.catalog.rows import Offer
 from computeflow.catalog.skypilot import COLUMNS as SKYPILOT_COLUMNS
 from computeflow.catalog.skypilot import TPU, skypilot_lines
 from computeflow.errors import InputError
+from computeflow.files.parsing import parse_csv
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -64,7 +64,7 @@ def import_prices(
     providers: Rows[Provider],
 ) -> ImportResult:
     """Offers of a price list; `as_of`, `source` and `provider` hold where a row does not say."""
-    records = [record for _, record in csv_records(text, where)]
+    records = [record for _, record in parse_csv(text, where)]
     left_out: Counter[str] = Counter()
     seller = provider_name(providers, provider) if provider else ""
     if set(records[0]) >= SKYPILOT_COLUMNS:

@@ -11,8 +11,8 @@ import re
 from functools import cache
 from pathlib import Path
 
-from computeflow.catalog.files import csv_records
 from computeflow.catalog.rows import normalise
+from computeflow.files.parsing import parse_csv
 from computeflow.files.reading import read_text
 
 Spelled = tuple[str, tuple[str, ...]]
@@ -47,7 +47,7 @@ def packaged_names(kind: str) -> list[Spelled]:
     """Name and aliases of every packaged row of `kind`, in file order."""
     path = packaged_file(kind)
     if path.suffix == ".csv":
-        records = (record for _, record in csv_records(read_text(path), path.name))
+        records = (record for _, record in parse_csv(read_text(path), path.name))
         return [
             (record["name"], tuple(filter(None, record.get("aliases", "").split(";"))))
             for record in records

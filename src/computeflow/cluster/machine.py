@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 from computeflow import codec
 from computeflow.catalog import Accelerator, Catalog, Storage
-from computeflow.catalog.files import parse_toml
 from computeflow.errors import InputError
+from computeflow.files.parsing import parse_toml
 from computeflow.files.reading import read_text
 
 if TYPE_CHECKING:  # most clusters have none: it is imported where a file brings one

@@ -11,13 +11,13 @@ from typing import Any, ClassVar
 
 from computeflow import codec
 from computeflow.catalog import Catalog, Node, Offer
-from computeflow.catalog.files import parse_toml
 from computeflow.comparison.machines import machine_of
 from computeflow.comparison.offers import Offering
 from computeflow.comparison.planner import Shape
 from computeflow.comparison.providers import Terms, country_of
 from computeflow.comparison.site_limits import Site, deploy
 from computeflow.errors import InputError
+from computeflow.files.parsing import parse_toml
 from computeflow.simulation import inputs
 
 _LIMITS = ("contracted_watts", "cooling_watts", "racks", "rack_watts", "floor_kg_per_m2",

@@ -18,9 +18,9 @@ from typing import ClassVar
 
 from computeflow import codec
 from computeflow.catalog import Catalog, Grid, Offer, Row
-from computeflow.catalog.files import parse_toml
 from computeflow.comparison import DATA
 from computeflow.errors import InputError, UnknownNameError
+from computeflow.files.parsing import parse_toml
 from computeflow.files.reading import read_text
 from computeflow.units import DAY_SECONDS
 

@@ -8,15 +8,23 @@ from __future__ import annotations
 MiB = 1 << 20
 
 TEXT_BYTES = 64 * MiB
-"""Of a file that is read whole: a table, a catalog, a calibration, a topology."""
+"""Of a file that is read whole, once it is unpacked: a table, a catalog, a calibration, a topology."""
+CONFIG_BYTES = 4 * MiB
+"""Of a framework's configuration or a launch script; real ones are a thousand times smaller."""
+VALUES = 4_000_000
+"""Keys and items of a JSON, cells of a CSV: some hundred bytes each while they are read."""
+NAMED_VALUES = 2_000_000
+"""Keys and items of a TOML or YAML, whose parsers take half a kilobyte and microseconds for each."""
 LINE_BYTES = 1 << 16
-"""Of one line of a log; what follows is skipped."""
+"""Of one line of a log; what follows is skipped. A longer row of a matrix is refused."""
 DEPTH = 64
-"""Levels of tables and lists inside each other."""
+"""Levels of tables and lists inside each other, or of the brackets of a script."""
 KEY_CHARACTERS = 256
-"""Of one key of a TOML or YAML file, with its dots."""
+"""Of one key, or the name of a column."""
 DIGITS = 400
-"""Of one number: a double has no more than 309 before its point."""
+"""Of a number that is written as text: a double has no more than 309 before its point."""
+WHOLE = 2**64
+"""Whole numbers lie below: they are of 64 bits."""
 NAME_CHARACTERS = 200
 """Of a name: of a model, a host, a job, a run."""
 SHOWN_CHARACTERS = 80
@@ -25,3 +33,19 @@ CACHE_ENTRY_BYTES = 64 * MiB
 """Of what is kept of one trace: some kilobytes of a rank."""
 CACHE_BYTES = 1024 * MiB
 """Of all that is kept; the oldest go first."""
+NODES = 100_000
+"""Of a cluster, and as many switches: some times what the largest training clusters have."""
+LEVELS = 16
+"""Of switches above each other."""
+RAILS = 256
+"""Of one node: NICs, or leaves that it is under."""
+NODE_COLUMNS = 256
+"""Of a matrix of one node: its devices and NICs."""
+SCRIPT_CHARACTERS = 20_000_000
+"""That all values of a launch script come to: doubling a text forty times takes forty lines."""
+PATTERN_CHARACTERS = 1_000
+"""Of a text that a script compares with a pattern, and of the pattern."""
+LAYERS = 4096
+"""Of a model."""
+PIPELINE_PARTS = 10_000
+"""Of a pipeline layout that is written out."""

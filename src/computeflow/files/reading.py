@@ -1,32 +1,109 @@
-"""Files that are read whole. Whatever a user may name by mistake (a folder, a pipe, a spreadsheet, a
-bomb) ends in one `InputError` that says what it is.
+"""Files that are read whole: `read_text`. Whatever a user may name by mistake (a folder, a pipe, a
+spreadsheet, a bomb) ends in one `InputError` that says what it is.
 """
 
 from __future__ import annotations
 
+import gzip
+import io
+import os
 import stat
+import zlib
 from pathlib import Path
 
 from computeflow.errors import InputError
 from computeflow.files.limits import TEXT_BYTES
+from computeflow.files.names import shown
+
+_KINDS = (
+    (stat.S_ISDIR, "a folder, not a file"),
+    (stat.S_ISFIFO, "a pipe, not a file: write it to a file first"),
+    (stat.S_ISCHR, "a device, not a file"),
+    (stat.S_ISBLK, "a device, not a file"),
+)
+_GZIP = b"\x1f\x8b"
+_PACKED = {
+    b"\x28\xb5\x2f\xfd": "packed with zstd: unpack it first (zstd -d)",
+    b"\xfd7zXZ\x00": "packed with xz: unpack it first (xz -d)",
+    b"BZh": "packed with bzip2: unpack it first (bzip2 -d)",
+    b"PK\x03\x04": "a zip archive or a spreadsheet: unpack it, or save it as CSV",
+    b"7z\xbc\xaf": "a 7z archive: unpack it first",
+    b"\xd0\xcf\x11\xe0": "a document of an office program: save it as CSV",
+    b"%PDF": "a PDF, not text",
+    b"SQLite format 3": "an SQLite database, not text",
+    b"PAR1": "a Parquet file, not text",
+}
+"""What files begin with that are no text, and what to do about it."""
+_WIDE = {
+    b"\xff\xfe\x00\x00": "UTF-32",
+    b"\x00\x00\xfe\xff": "UTF-32",
+    b"\xff\xfe": "UTF-16",
+    b"\xfe\xff": "UTF-16",
+}
+_LOOKED_AT = 4096
 
 
 def read_text(path: Path) -> str:
-    """The text of a file of moderate size; what cannot be read is an error in words."""
-    try:
-        mode = path.stat().st_mode
-        if not stat.S_ISREG(mode):
-            what = "a folder" if stat.S_ISDIR(mode) else "a device or a pipe"
-            raise InputError(f"{path}: {what}, not a file")
-        with path.open("rb") as file:
-            content = file.read(TEXT_BYTES + 1)
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror or error}") from None
-    if len(content) > TEXT_BYTES:
-        raise InputError(f"{path}: larger than {TEXT_BYTES >> 20} MiB, which no input needs")
+    """The text of a file of moderate size, unpacked if it is gzip; line ends are newlines."""
+    where = shown(str(path), 200)
+    content = _read(path, where)
+    if content.startswith(_GZIP):
+        content = _unpacked(content, where)
+    if is_what := _no_text(content):
+        raise InputError(f"{where}: {is_what}")
     try:
         return content.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
-    except UnicodeDecodeError:
-        wide = content.startswith((b"\xff\xfe", b"\xfe\xff"))
-        is_what = "UTF-16, not UTF-8 text: save it as UTF-8" if wide else "not UTF-8 text"
-        raise InputError(f"{path}: {is_what}") from None
+    except UnicodeDecodeError as error:
+        raise InputError(
+            f"{where}: not UTF-8 text: byte {error.start:,} is none of it: save it as UTF-8"
+        ) from None
+
+
+def _read(path: Path, where: str) -> bytes:
+    """What is looked at is what is read: the kind is asked of the open file, and no pipe blocks."""
+    flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0)
+    try:
+        descriptor = os.open(path, flags | getattr(os, "O_CLOEXEC", 0))
+        with os.fdopen(descriptor, "rb") as file:
+            mode = os.fstat(descriptor).st_mode
+            for is_kind, what in _KINDS:
+                if is_kind(mode):
+                    raise InputError(f"{where}: {what}")
+            content = file.read(TEXT_BYTES + 1)
+    except OSError as error:
+        raise InputError(f"{where}: {error.strerror or error}") from None
+    except ValueError:  # a NUL, or half a character, in its name
+        raise InputError(f"{where}: not the name of a file") from None
+    return _bounded(content, where)
+
+
+def _unpacked(content: bytes, where: str) -> bytes:
+    try:
+        with gzip.GzipFile(fileobj=io.BytesIO(content)) as file:
+            return _bounded(file.read(TEXT_BYTES + 1), where)
+    except (OSError, EOFError, zlib.error) as error:
+        raise InputError(f"{where}: gzip that is cut off or damaged: {error}") from None
+
+
+def _bounded(content: bytes, where: str) -> bytes:
+    if len(content) > TEXT_BYTES:
+        raise InputError(f"{where}: larger than {TEXT_BYTES >> 20} MiB, which no input needs")
+    return content
+
+
+def _no_text(content: bytes) -> str:
+    """What a content is that is no UTF-8 text; nothing where it may be some."""
+    for start, what in _PACKED.items():
+        if content.startswith(start):
+            return what
+    if content[257:262] == b"ustar":
+        return "a tar archive: unpack it and name a file of it"
+    for start, name in _WIDE.items():
+        if content.startswith(start):
+            return f"{name}, not UTF-8 text: save it as UTF-8"
+    if b"\x00" not in content:
+        return ""
+    begin = content[:_LOOKED_AT]
+    if 0 in (begin[::2].count(0), begin[1::2].count(0)) and begin.count(0) > len(begin) // 3:
+        return "UTF-16, not UTF-8 text: save it as UTF-8"
+    return "not text: it holds zero bytes"

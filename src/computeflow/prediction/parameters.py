@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from computeflow.catalog.files import parse_toml
 from computeflow.errors import UnknownNameError
+from computeflow.files.parsing import parse_toml
 from computeflow.files.reading import read_text
 
 PACKAGED = Path(__file__).with_name("parameters.toml")

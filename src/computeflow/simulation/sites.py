@@ -8,9 +8,11 @@ from typing import Any, ClassVar, Literal
 
 from computeflow import codec
 from computeflow.catalog import Catalog
-from computeflow.catalog.files import packaged_rows, parse_toml
+from computeflow.catalog.files import packaged_rows
 from computeflow.catalog.rows import Cooling, Row, Tier
 from computeflow.errors import InputError, UnknownNameError
+from computeflow.files.parsing import parse_toml
+from computeflow.files.reading import read_text
 from computeflow.simulation.conditions import Basis, Input, inputs
 from computeflow.simulation.failures import DATA
 from computeflow.simulation.published import Known
@@ -138,20 +140,19 @@ class Sites:
             raise InputError(f"{len(self.site)} sites: this compares two")
 
 
-def load_sites(text: str | None = None) -> Sites:
-    source = (DATA / "sites.toml").read_text(encoding="utf-8") if text is None else text
-    data = parse_toml(source, "sites")
-    _refuse_offers(data)
-    return codec.decode(Sites, data, "sites")
+def load_sites(text: str | None = None, where: str = "sites") -> Sites:
+    data = parse_toml(read_text(DATA / "sites.toml") if text is None else text, where)
+    _refuse_offers(data, where)
+    return codec.decode(Sites, data, where)
 
 
-def _refuse_offers(data: dict[str, Any]) -> None:
+def _refuse_offers(data: dict[str, Any], where: str) -> None:
     """`compare` takes sites, too, in another form: machines at a price, and no job."""
     listed = data.get("site")
     sites = listed if isinstance(listed, list) else []
     if "story" not in data and any(isinstance(one, dict) and "accelerator" in one for one in sites):
         raise InputError(
-            "sites: this is a file for `compare --sites` (machines and their price). Two sites for "
+            f"{where}: this is a file for `compare --sites` (machines and their price). Two sites for "
             "one job have [story], [price] and two [[site]] with failures, conditions and bringup: "
             "docs/simulate.md"
         )

@@ -11,13 +11,13 @@ import re
 from computeflow.catalog.config import short
 from computeflow.cluster.topology.model import Board, Problem, Topology
 from computeflow.errors import InputError
+from computeflow.files.limits import NODE_COLUMNS
 
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")  # nvidia-smi underlines its header
 _LEGEND = re.compile(r"[ \t]*(NIC\d+):[ \t]*(\S+)[ \t]*")
 _NVLINK = re.compile(r"NV\d{1,3}")
 _NEAR = ["PIX", "PXB", "PHB", "NODE", "SYS"]  # bridges between the two, fewest first
 _WORDS = {"X", "SOC", "PSB", "C2C", "N/A", *_NEAR}
-_MOST = 256
 
 Matrix = dict[str, dict[str, str]]
 
@@ -63,7 +63,7 @@ def _header(lines: list[str], where: str) -> tuple[int, list[str]]:
         words = line.split()
         if words[0] == "GPU0" and "X" not in words:
             columns = words[: words.index("CPU")] if "CPU" in words else words
-            if len(columns) > _MOST or len(set(columns)) < len(columns):
+            if len(columns) > NODE_COLUMNS or len(set(columns)) < len(columns):
                 raise InputError(f"{where}: {len(columns)} columns, not those of one node")
             return number, columns
     raise InputError(f"{where}: no line that begins with GPU0: not what nvidia-smi topo -m prints")

@@ -7,8 +7,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from computeflow.cluster.topology.model import MOST_LEVELS, Node, Rail, Switch, Topology, Uplink
+from computeflow.cluster.topology.model import Node, Rail, Switch, Topology, Uplink
 from computeflow.errors import InputError
+from computeflow.files.limits import LEVELS
 
 Step = tuple[str, str]
 """The tier that a source names ("leaf"), and the switch that it says the node is under there."""
@@ -27,8 +28,8 @@ def from_chains(chains: Iterable[Chain], where: str, *, own_names: bool = False)
     """`own_names`: a switch is known by its name only within its parent, as in a table of paths."""
     chains = list(chains)
     deepest = max((len(chain.steps) for chain in chains), default=0)
-    if deepest > MOST_LEVELS:
-        raise InputError(f"{where}: {deepest} tiers of switches; at most {MOST_LEVELS} are read")
+    if deepest > LEVELS:
+        raise InputError(f"{where}: {deepest} tiers of switches; at most {LEVELS} are read")
     nodes: dict[str, Node] = {}
     rails: dict[str, dict[Rail, None]] = defaultdict(dict)
     uplinks: dict[str, dict[str, Uplink]] = {}

@@ -7,15 +7,15 @@ import math
 import re
 
 from computeflow.catalog.config import short
-from computeflow.cluster.topology.model import MOST_NODES
 from computeflow.errors import InputError
+from computeflow.files.limits import NODES
 
 _ITEM = re.compile(r"(?:[^\[\],\s]|\[[0-9,-]*\])+")
 _PIECE = re.compile(r"\[([^\]]*)\]|([^\[]+)")
 _RANGE = re.compile(r"([0-9]{1,18})(?:-([0-9]{1,18}))?")
 
 
-def expand(text: str, most: int = MOST_NODES) -> list[str]:
+def expand(text: str, most: int = NODES) -> list[str]:
     """All names in order; more than `most` of them are refused before any is made."""
     names: list[str] = []
     place = 0
@@ -44,7 +44,7 @@ def _numbers(ranges: str, text: str) -> list[str]:
         first, last = int(match[1]), int(match[2] or match[1])
         if last < first:
             raise InputError(f"{short(text)!r}: the range {short(part)!r} runs backwards")
-        if last - first + 1 + len(found) > MOST_NODES:
-            raise InputError(f"{short(text)!r}: more than {MOST_NODES:,} names")
+        if last - first + 1 + len(found) > NODES:
+            raise InputError(f"{short(text)!r}: more than {NODES:,} names")
         found += (f"{number:0{len(match[1])}d}" for number in range(first, last + 1))
     return found

@@ -11,11 +11,12 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from computeflow import codec
 from computeflow.catalog.config import short
 from computeflow.cluster.topology.chains import Chain, Step, from_chains
-from computeflow.cluster.topology.model import MOST_NODES, Node, Topology
+from computeflow.cluster.topology.model import Node, Topology
 from computeflow.errors import InputError
+from computeflow.files.limits import NODES
+from computeflow.files.parsing import parse_json
 
 _NVIDIA = "network.topology.nvidia.com/"
 _GKE = "cloud.google.com/gce-topology-"
@@ -34,7 +35,7 @@ _COUNTS = ("nvidia.com/gpu", "amd.com/gpu", "google.com/tpu", "aws.amazon.com/ne
 
 
 def read_labels(text: str, where: str) -> Topology:
-    data = codec.from_json(text, where)
+    data = parse_json(text, where)
     data = data if isinstance(data, dict) else {}
     if isinstance(data.get("instances"), list):
         return from_chains([_instance(entry, where) for entry in data["instances"]], where)
@@ -44,8 +45,8 @@ def read_labels(text: str, where: str) -> Topology:
             f"{where}: JSON, but neither a list of Kubernetes nodes (`items`) nor what Topograph's "
             "graph engine writes (`instances`)"
         )
-    if len(items) > MOST_NODES:
-        raise InputError(f"{where}: {len(items):,} nodes; at most {MOST_NODES:,} are read")
+    if len(items) > NODES:
+        raise InputError(f"{where}: {len(items):,} nodes; at most {NODES:,} are read")
     return from_chains(_useful([_kubernetes(item, where) for item in items], where), where)
 
 

@@ -14,15 +14,11 @@ from functools import cached_property
 
 from computeflow.catalog.config import short
 from computeflow.errors import InputError
-
-MOST_NODES = 100_000
-"""And as many switches: some times what the largest training clusters have."""
-MOST_LEVELS = 16
-_LONGEST_NAME = 256
+from computeflow.files.limits import KEY_CHARACTERS, LEVELS, NODES, RAILS
 
 
 def _check_name(what: str, name: str) -> None:
-    if not name or len(name) > _LONGEST_NAME or not name.isprintable():
+    if not name or len(name) > KEY_CHARACTERS or not name.isprintable():
         raise InputError(f"{what} {short(repr(name))}: not a name")
 
 
@@ -90,8 +86,10 @@ class Node:
 
     def __post_init__(self) -> None:
         _check_name("node", self.name)
-        if self.devices is not None and not 1 <= self.devices <= MOST_NODES:
+        if self.devices is not None and not 1 <= self.devices <= NODES:
             raise InputError(f"node {self.name}: {self.devices} devices")
+        if len(self.rails) > RAILS:
+            raise InputError(f"node {self.name}: {len(self.rails):,} rails; at most {RAILS}")
 
     @property
     def paths(self) -> tuple[Rail, ...]:
@@ -138,13 +136,13 @@ class Topology:  # not slotted: what is derived from it is computed once and kep
             ("nodes", [node.name for node in self.nodes]),
             ("switches", [switch.name for switch in self.switches]),
         ):
-            if len(names) > MOST_NODES:
-                raise InputError(f"{len(names):,} {what}; at most {MOST_NODES:,} are read")
+            if len(names) > NODES:
+                raise InputError(f"{len(names):,} {what}; at most {NODES:,} are read")
             name, times = Counter(names).most_common(1)[0] if names else ("", 0)
             if times > 1:
                 raise InputError(f"{times} {what} are called {short(name)!r}")
-        if self.depth > MOST_LEVELS:
-            raise InputError(f"{self.depth} levels of switches; at most {MOST_LEVELS} are read")
+        if self.depth > LEVELS:
+            raise InputError(f"{self.depth} levels of switches; at most {LEVELS} are read")
 
     @property
     def all_rails(self) -> Iterator[tuple[Node, Rail]]:

@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from computeflow.catalog.config import short
 from computeflow.cluster.topology.hostlist import expand
 from computeflow.cluster.topology.model import (
-    MOST_NODES,
     Node,
     Problem,
     Rail,
@@ -26,6 +25,7 @@ from computeflow.cluster.topology.model import (
     Uplink,
 )  # fmt: skip
 from computeflow.errors import InputError, UnknownNameError
+from computeflow.files.limits import NODES
 
 _PAIR = re.compile(r'[ \t]*([A-Za-z_]+)[ \t]*=[ \t]*("[^"]*"|[^\s"]+)')
 _TRUE_NAME = re.compile(r"#[ \t]*([^\s=]+)=(\S+)[ \t]*")
@@ -33,7 +33,7 @@ _KEYS = {
     "switchname", "switches", "nodes", "linkspeed", "blockname", "blocksizes", "ringname",
 }  # fmt: skip
 _YAML = re.compile(r"(?P<dash>-[ \t]+)?(?P<key>[a-z_]+):(?:[ \t]+(?P<value>.*))?")
-_MOST_NAMES = 4 * MOST_NODES  # a node may stand in a tree, a block and a partition's own topology
+_MOST_NAMES = 4 * NODES  # a node may stand in a tree, a block and a partition's own topology
 _YAML_KEYS = {"switch": "switchname", "children": "switches", "block": "blockname"}
 
 

@@ -10,10 +10,10 @@ from collections import Counter
 from dataclasses import replace
 
 from computeflow.catalog.config import short
-from computeflow.catalog.files import csv_records
 from computeflow.cluster.topology.chains import Chain, from_chains
 from computeflow.cluster.topology.model import Node, Problem, Topology
 from computeflow.errors import InputError
+from computeflow.files.parsing import parse_csv
 from computeflow.units import parse
 
 HEADERS = {
@@ -36,7 +36,7 @@ _UNNAMED = "? on "
 
 
 def read_table(text: str, where: str) -> Topology:
-    records = csv_records(text, where)
+    records = parse_csv(text, where)
     columns = find_columns(list(records[0][1]))
     if columns is None:
         raise InputError(

@@ -19,6 +19,7 @@ from computeflow import codec
 from computeflow.catalog import Accelerator, Catalog
 from computeflow.catalog.config import short
 from computeflow.errors import InputError
+from computeflow.files.parsing import parse_json
 from computeflow.files.reading import read_text
 from computeflow.prediction.calibration.factors import Factors
 from computeflow.prediction.calibration.measured import (
@@ -177,7 +178,7 @@ def load_calibration(path: Path, catalog: Catalog) -> Calibration:
 
 def plain_calibration(text: str, where: str) -> dict[str, Any]:
     """The file as plain data, of which only the schema is checked."""
-    data = codec.from_json(text, where)
+    data = parse_json(text, where)
     schema = data.get("schema") if isinstance(data, dict) else None
     if schema == "computeflow.probe/1":
         raise InputError(

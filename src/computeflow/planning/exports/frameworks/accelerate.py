@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+from computeflow.files.parsing import parse_yaml
 from computeflow.planning.exports.frameworks.settings import (
     Choices,
     Settings,
+    bounded,
     contradiction,
     cut_sizes,
     first_set,
@@ -20,7 +22,7 @@ from computeflow.planning.exports.frameworks.settings import (
     stated,
     unsaid,
 )
-from computeflow.planning.exports.frameworks.yaml_text import from_yaml, to_yaml
+from computeflow.planning.exports.frameworks.yaml_text import to_yaml
 from computeflow.planning.exports.model import Reading, Setup, Written
 
 _PRECISIONS = {"fp32": "no", "fp16": "fp16", "bf16": "bf16", "fp8": "fp8"}
@@ -72,7 +74,7 @@ class Accelerate:
         return any(line.startswith("distributed_type:") for line in text.splitlines())
 
     def read(self, text: str, where: str) -> Reading:
-        settings = Settings(from_yaml(text, where), where)
+        settings = Settings(parse_yaml(bounded(text, where), where), where)
         settings.skip(_KNOWN)
         engine = settings.choice("distributed_type", {name: name for name in _ENGINES}) or "NO"
         notes: list[str] = []

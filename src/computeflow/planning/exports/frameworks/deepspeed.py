@@ -10,14 +10,15 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 from computeflow import codec
+from computeflow.files.parsing import parse_json
 from computeflow.planning.exports.frameworks.settings import (
     Choices,
     Settings,
+    bounded,
     contradiction,
     cut_sizes,
     first_set,
     header,
-    parsed,
     read_optimizer,
     reading,
     stated,
@@ -99,7 +100,7 @@ class DeepSpeed:
         return text.lstrip().startswith("{") and found and '"per_device_train' not in text
 
     def read(self, text: str, where: str) -> Reading:
-        tree = parsed(lambda t: codec.from_json(t, where), text, where, "JSON")
+        tree = parse_json(bounded(text, where), where)
         found = read_tree(Settings(tree, where), self.name)
         own = "recomputation is the script's: none is taken"
         return replace(found, notes=(*found.notes, own))

@@ -12,10 +12,12 @@ from math import gcd, prod
 from typing import Any, ClassVar
 
 from computeflow.catalog.models import Model
+from computeflow.files.parsing import parse_yaml
 from computeflow.planning.exports.frameworks.maxtext_reading import MEANT_MODELS, read_settings
 from computeflow.planning.exports.frameworks.settings import (
     Choices,
     Settings,
+    bounded,
     contradiction,
     cut_sizes,
     header,
@@ -23,7 +25,7 @@ from computeflow.planning.exports.frameworks.settings import (
     unsaid,
     whole,
 )
-from computeflow.planning.exports.frameworks.yaml_text import from_yaml, to_yaml
+from computeflow.planning.exports.frameworks.yaml_text import to_yaml
 from computeflow.planning.exports.model import Reading, Setup, Written
 from computeflow.workload import Layout
 
@@ -74,7 +76,7 @@ class MaxText:
         return bool(_KEYS.search(text))
 
     def read(self, text: str, where: str) -> Reading:
-        return read_settings(Settings(from_yaml(text, where), where), self.name)
+        return read_settings(Settings(parse_yaml(bounded(text, where), where), where), self.name)
 
 
 def _refuse(setup: Setup) -> None:

@@ -6,22 +6,21 @@ is the reading's `unknown`. `unsaid` lists what of a plan a format has no word f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from math import prod
 from typing import Any, Protocol, TypeVar
 
 from computeflow.catalog.config import short
 from computeflow.errors import InputError
+from computeflow.files.limits import CONFIG_BYTES, DEPTH
+from computeflow.files.names import shown
 from computeflow.planning.exports.model import Format, Reading, Setup
 from computeflow.workload import Layout, check
 from computeflow.workload.layout import MOST
 
 T = TypeVar("T")
 Choices = Mapping[str, tuple[Any, ...]]
-MOST_BYTES = 5_000_000
-"""Of a file that is read; configurations are a thousand times smaller."""
-MOST_DEPTH = 32
 _JOB_FIELDS = ("model", "global_batch", "seq_len", "precision", "optimizer", "training", "loss_chunks",
               "multi_token", "checkpoint_steps")  # fmt: skip
 """That a framework could be told; the rest of a job describes data."""
@@ -71,22 +70,22 @@ class Settings:
         self.asked: set[str] = set()
         """Keys that somebody wanted, there or not."""
         self._left: dict[str, Any] = {}
-        self._flatten(tree, "", 0)
+        self._flatten(tree, "")
         self.timeouts = {
             what: seconds
             for key, (what, unit) in _TIMEOUTS.items()
             if (seconds := _seconds(self._left.get(key), unit)) is not None
         }
 
-    def _flatten(self, tree: dict[Any, Any], above: str, depth: int) -> None:
-        if depth > MOST_DEPTH:
-            raise InputError(f"{self.where}: nested more than {MOST_DEPTH} levels deep")
+    def _flatten(self, tree: dict[Any, Any], above: str, depth: int = 0) -> None:
+        if depth > DEPTH:
+            raise InputError(f"{self.where}: nested too deeply: more than {DEPTH} levels")
         for key, value in tree.items():
             name = f"{above}{key}"
             if isinstance(value, dict) and value:
                 self._flatten(value, f"{name}.", depth + 1)
             elif name in self._left:
-                raise InputError(f"{self.where}: {name} stands there twice")
+                raise InputError(f"{self.where}: the key {shown(name)} stands there twice")
             else:
                 self._left[name] = value
 
@@ -167,21 +166,10 @@ class Settings:
 
 
 def bounded(text: str, where: str) -> str:
-    """The text itself, where it is small enough to be parsed."""
-    if len(text) > MOST_BYTES or len(text.encode("utf-8", "replace")) > MOST_BYTES:
-        raise InputError(f"{where}: larger than {MOST_BYTES:,} bytes, which no configuration is")
+    """The text itself, where it is small enough for a configuration."""
+    if len(text) > CONFIG_BYTES or len(text.encode("utf-8", "replace")) > CONFIG_BYTES:
+        raise InputError(f"{where}: larger than {CONFIG_BYTES:,} bytes, which no configuration is")
     return text
-
-
-def parsed(parse: Callable[[str], T], text: str, where: str, kind: str) -> T:
-    """What a parser makes of a text of bounded size; its complaint in one line otherwise."""
-    try:
-        return parse(bounded(text, where))
-    except RecursionError:
-        raise InputError(f"{where}: not read: {kind} nested too deeply") from None
-    except ValueError as error:
-        lines = str(error).splitlines() or ["no reason given"]
-        raise InputError(f"{where}: not {kind}: {lines[0][:200]}") from None
 
 
 def read_optimizer(

@@ -6,16 +6,16 @@ Later releases take most of these names as command-line options, over a configur
 from __future__ import annotations
 
 import json
-import tomllib
 from typing import Any, ClassVar
 
+from computeflow.files.parsing import parse_toml
 from computeflow.planning.exports.frameworks.settings import (
     Choices,
     Settings,
+    bounded,
     contradiction,
     cut_sizes,
     header,
-    parsed,
     reading,
     run_tokens,
     stated,
@@ -84,7 +84,7 @@ class Torchtitan:
         )
 
     def read(self, text: str, where: str) -> Reading:
-        settings = Settings(parsed(tomllib.loads, text, where, "TOML"), where)
+        settings = Settings(parse_toml(bounded(text, where), where), where)
         notes: list[str] = []
         job = _job(settings)
         layout = _sizes(settings) | _choices(settings)

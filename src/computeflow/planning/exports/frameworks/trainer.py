@@ -10,21 +10,21 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from computeflow import codec
+from computeflow.files.parsing import parse_json, parse_yaml
 from computeflow.planning.exports.frameworks.deepspeed import read_tree, zero_section
 from computeflow.planning.exports.frameworks.settings import (
     Choices,
     Settings,
+    bounded,
     contradiction,
     cut_sizes,
     first_set,
     header,
-    parsed,
     read_optimizer,
     reading,
     stated,
     unsaid,
 )
-from computeflow.planning.exports.frameworks.yaml_text import from_yaml
 from computeflow.planning.exports.model import Reading, Setup, Written
 
 _OPTIMIZERS = {"adamw": "adamw_torch_fused", "adam8bit": "adamw_bnb_8bit"}
@@ -111,8 +111,8 @@ class Trainer:
 
 def _tree_of(text: str, where: str) -> Any:
     if text.lstrip().startswith("{"):
-        return parsed(lambda t: codec.from_json(t, where), text, where, "JSON")
-    return from_yaml(text, where)
+        return parse_json(bounded(text, where), where)
+    return parse_yaml(bounded(text, where), where)
 
 
 def _unsaid_values(setup: Setup) -> list[str]:

@@ -11,6 +11,7 @@ import re
 from typing import Any, ClassVar
 
 from computeflow.catalog.models import Model
+from computeflow.files.parsing import parse_yaml
 from computeflow.planning.exports.frameworks.megatron.fields import (
     RECIPES,
     Places,
@@ -31,6 +32,7 @@ from computeflow.planning.exports.frameworks.megatron.layout import (
 from computeflow.planning.exports.frameworks.settings import (
     Choices,
     Settings,
+    bounded,
     contradiction,
     first_set,
     header,
@@ -41,7 +43,7 @@ from computeflow.planning.exports.frameworks.settings import (
     whole,
     without_model,
 )
-from computeflow.planning.exports.frameworks.yaml_text import from_yaml, to_yaml
+from computeflow.planning.exports.frameworks.yaml_text import to_yaml
 from computeflow.planning.exports.model import Reading, Setup, Written
 
 _PLACES = Places(
@@ -117,7 +119,7 @@ class MegatronBridge:
         return bool(_SECTIONS.search(text) and _KEYS.search(text))
 
     def read(self, text: str, where: str) -> Reading:
-        settings = ShapeFields(from_yaml(text, where), where, "model.")
+        settings = ShapeFields(parse_yaml(bounded(text, where), where), where, "model.")
         notes: list[str] = []
         settings.positions = seq_len = agreed(settings, "dataset.seq_length", "model.seq_length")
         model = read_shape_fields(settings, notes)

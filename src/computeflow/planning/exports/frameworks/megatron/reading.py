@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from computeflow.files.limits import PIPELINE_PARTS
 from computeflow.planning.exports.frameworks.megatron.layout import (
     FP8_MEANT,
     STRATEGY_MEANT,
@@ -34,8 +35,6 @@ SIZES = {
     "cp": "context-parallel-size", "ep": "expert-model-parallel-size",
     "micro_batch": "micro-batch-size",
 }  # fmt: skip
-MOST_PARTS = 10_000
-"""Of a pipeline layout that is written out."""
 _FLAG = re.compile(r"^--([a-zA-Z0-9][a-zA-Z0-9_-]*):?(?:=(.*))?$")
 _OPEN = re.compile(r"^\$\{?([A-Za-z_]\w*)(?:\[[@*]\])?\}?$")
 _REPEAT = re.compile(r"\(([^()]*)\)\*(\d{1,4})|([A-Za-z|])\*(\d{1,4})")
@@ -293,7 +292,7 @@ def _parts(settings: Settings, key: str, written: str, pp: int) -> int:
     text = written
     while "*" in text:
         longer = _REPEAT.sub(lambda m: (m[1] or m[3] or "") * int(m[2] or m[4]), text, count=1)
-        if longer == text or len(longer) > MOST_PARTS:
+        if longer == text or len(longer) > PIPELINE_PARTS:
             raise settings.wrong(key, written, "letters, bars and *N")
         text = longer
     chunks, rest = divmod(text.count("|") + 1, pp)
