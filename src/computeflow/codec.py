@@ -13,6 +13,7 @@ import json
 from typing import Any, TypeVar
 
 from computeflow.errors import InputError, nearest
+from computeflow.files.names import shown
 
 T = TypeVar("T")
 
@@ -26,7 +27,7 @@ def decode(kind: type[T], data: Any, where: str) -> T:
     except InputError as error:  # from the value's own __post_init__
         raise InputError(f"{where}: {error}") from None
     except msgspec.ValidationError as error:
-        raise InputError(f"{where}: {_worded(str(error))}") from None
+        raise InputError(f"{where}: {shown(_worded(str(error)), 300)}") from None
     _refuse_unread(data, value, where)
     return value
 
@@ -51,6 +52,7 @@ def to_json(data: Any) -> str:
 
 
 def from_json(text: str | bytes, where: str) -> Any:
+    """JSON of a recording, where speed counts; files that people write go through `files.parsing`."""
     import msgspec
 
     try:
@@ -99,7 +101,7 @@ def _refuse_unread(data: Any, value: Any, where: str) -> None:
             if key not in fields:
                 near = nearest(key, fields)
                 hint = f"; nearest: {', '.join(near)}" if near else ""
-                raise InputError(f"{where}: unknown field {key!r}{hint}")
+                raise InputError(f"{where}: unknown field {shown(key)!r}{hint}")
             _refuse_unread(part, getattr(value, key), where)
     elif isinstance(value, tuple | list):
         for part, item in zip(data, value, strict=True):

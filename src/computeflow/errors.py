@@ -56,13 +56,23 @@ class UnknownNameError(InputError):
         self.near = tuple(dict.fromkeys((means or {}).get(n, n) for n in near))[:3]
         listed = f"; nearest: {', '.join(self.near)}" if self.near else ""
         hint = f" ({hint})" if hint else ""
-        super().__init__(f"unknown {kind} {name!r}{listed}{hint}")
+        super().__init__(f"unknown {kind} {_cut(name)!r}{listed}{hint}")
+
+
+_LONGEST = 200
+"""Of a name that others are near to; comparing takes time by the product of the lengths."""
+
+
+def _cut(name: str) -> str:
+    return name if len(name) <= _LONGEST else f"{name[:_LONGEST]}..."
 
 
 def nearest(name: str, known: Iterable[str], most: int = 3) -> tuple[str, ...]:
     """The known names closest to `name`, best first; those that contain it whole come first."""
     import difflib  # only where a name was wrong
 
+    if len(name) > _LONGEST:
+        return ()
     wanted = name.casefold()
     folded = {spelling.casefold(): spelling for spelling in reversed(list(known))}
     containing = sorted((n for n in folded if len(wanted) >= 3 and wanted in n), key=len)

@@ -45,7 +45,7 @@ def calibrate(
     are predicted. Both go to the file `to`.
     """
     facts = open_catalog(catalog)
-    cases, skipped = read_cases(read_text(Path(rows)), facts)
+    cases, skipped = read_cases(read_text(Path(rows)), facts, str(rows))
     measured, machine = None, {"schema": SCHEMA}
     if calibration is not None:
         text = read_text(Path(calibration))

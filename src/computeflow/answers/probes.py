@@ -23,6 +23,7 @@ from computeflow.answers.inputs import (
 )
 from computeflow.catalog import Accelerator, Catalog
 from computeflow.errors import InputError, UnavailableError
+from computeflow.files.names import shown
 from computeflow.files.parsing import parse_json
 from computeflow.files.reading import read_text
 from computeflow.files.writing import check_absent, write_file
@@ -134,7 +135,7 @@ def _read_baseline(path: Path) -> dict[str, float]:
     data = parse_json(read_text(path), str(path))
     try:
         if data["schema"] != "computeflow.probe/1":
-            raise InputError(f"{path}: schema {data['schema']!r} is not a probe's")
+            raise InputError(f"{path}: schema {shown(str(data['schema']))!r} is not a probe's")
         return {item["name"]: float(item["value"]) for item in data["probes"][0]["items"]}
     except (KeyError, TypeError, IndexError, ValueError):
         raise InputError(f"{path}: not the JSON of a probe (computeflow probe -o json)") from None

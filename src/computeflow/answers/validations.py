@@ -82,7 +82,7 @@ def validate(
     steps: list[Case] = []
     skipped: dict[str, str] = {}
     for path in cases or (PACKAGED,):
-        some, left_out = read_cases(read_text(Path(path)), facts)
+        some, left_out = read_cases(read_text(Path(path)), facts, str(path))
         steps += some
         skipped |= left_out
     measured = read_calibration(calibration, facts)

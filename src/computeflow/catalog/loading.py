@@ -217,44 +217,60 @@ def _packaged_rows(kind: type[R]) -> Iterator[R]:
     yield from _decoded(kind, _packaged_tables(kind))
 
 
+class _Known:
+    """The plain rows so far, which a later one may be `like`: by name, else by alias."""
+
+    def __init__(self) -> None:
+        self.rows: dict[str, dict[str, Any]] = {}
+        self._by_alias: dict[str, dict[str, Any]] = {}
+
+    def add(self, table: dict[str, Any]) -> None:
+        self.rows[normalise(table["name"])] = table
+        for alias in table.get("aliases", ()):
+            self._by_alias.setdefault(normalise(alias), table)
+
+    def get(self, name: str) -> dict[str, Any] | None:
+        return self.rows.get(normalise(name)) or self._by_alias.get(normalise(name))
+
+
 def _decoded(
     kind: type[R], packaged: list[PlainRow], own: Iterable[list[PlainRow]] = ()
 ) -> list[R]:
     """Rows of the packaged file with those of the user's files over them."""
-    plain: dict[str, dict[str, Any]] = {}
+    known = _Known()
     decoded: dict[str, R] = {}
-    _add_rows(kind, packaged, plain, decoded, own=False)
+    _add_rows(kind, packaged, known, decoded, own=False)
     for tables in own:
-        _add_rows(kind, tables, plain, decoded, own=True)
+        _add_rows(kind, tables, known, decoded, own=True)
     return list(decoded.values())
 
 
 def _add_rows(
-    kind: type[R],
-    found: list[PlainRow],
-    plain: dict[str, dict[str, Any]],
-    decoded: dict[str, R],
-    *,
-    own: bool,
+    kind: type[R], found: list[PlainRow], known: _Known, decoded: dict[str, R], *, own: bool
 ) -> None:
     """Decode the rows of one file over those before it; `own` rows are the user's."""
     seen = set()
     for place, table in found:
         if "like" in table:
-            table = _with_base(kind.kind, table, plain, place, own)
+            table = _with_base(kind.kind, table, known, place, own)
         row = _decode(kind, table, place)
         if row.key in seen:
             raise InputError(f"{place}: there is a second one in this file")
         seen.add(row.key)
-        plain[normalise(row.name)] = table
+        known.add(table)
         decoded[row.key] = row
 
 
 def _with_base(
-    kind: str, table: dict[str, Any], known: dict[str, dict[str, Any]], place: str, own: bool
+    kind: str, table: dict[str, Any], known: _Known, place: str, own: bool
 ) -> dict[str, Any]:
     table = dict(table)
-    base = _base(kind, str(table.pop("like")), known, place)
+    like = str(table.pop("like"))
+    base = known.get(like)
+    if base is None:
+        names = {row["name"]: row["name"] for row in known.rows.values()}
+        hint = f"{place}: `like` names a row that is already there"
+        raise UnknownNameError(kind, short(like), names, means=names, hint=hint)
     missing = [field for field in ("source", "as_of") if field not in table]
     if own and missing:
         raise InputError(f"{place}: a row with `like` states its own {' and '.join(missing)}")
@@ -263,29 +279,12 @@ def _with_base(
     return {k: v for k, v in base.items() if k not in dropped} | table
 
 
-def _base(kind: str, like: str, known: dict[str, dict[str, Any]], place: str) -> dict[str, Any]:
-    base = known.get(normalise(like)) or _by_alias(known, like)
-    if base is not None:
-        return base
-    names = {row["name"]: row["name"] for row in known.values()}
-    hint = f"{place}: `like` names a row that is already there"
-    raise UnknownNameError(kind, short(like), names, means=names, hint=hint)
-
-
-def _by_alias(known: dict[str, dict[str, Any]], name: str) -> dict[str, Any] | None:
-    wanted = normalise(name)
-    for row in known.values():
-        if wanted in map(normalise, row.get("aliases", ())):
-            return row
-    return None
-
-
 def _decode(kind: type[R], table: dict[str, Any], place: str) -> R:
     try:
         return codec.decode(kind, table, place)
     except InputError as error:
         said = str(error).removeprefix(f"{place}: ")
-        wrong = re.fullmatch(r"([^:]+): Invalid enum value '(.*)'", said, re.DOTALL)
+        wrong = re.fullmatch(r"([^:]+): Invalid enum value '(.*?)'?", said, re.DOTALL)
         if not wrong:
             said = re.sub(r"\S{60,}", lambda word: short(word[0]), said)
             raise InputError(f"{place}: {said}") from None

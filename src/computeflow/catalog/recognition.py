@@ -98,6 +98,7 @@ class Recogniser:
         self, accelerators: Rows[Accelerator], listed: Iterable[tuple[str, str]] = ()
     ) -> None:
         self._accelerators = accelerators
+        self._names = frozenset(accelerators.names)
         self._written_sxm = {
             _parts(device)[0]
             for device, beside in listed
@@ -110,7 +111,7 @@ class Recogniser:
 
     def recognise(self, said: Mention) -> tuple[str, str]:
         """The accelerator's name, and what is in doubt about it ("" if nothing is)."""
-        if said.device in self._accelerators.names:
+        if said.device in self._names:
             return said.device, ""
         if name := self._by_instance(said):
             return name, ""

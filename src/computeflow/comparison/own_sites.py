@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 from computeflow import codec
 from computeflow.catalog import Catalog, Node, Offer
+from computeflow.catalog.config import short
 from computeflow.comparison.machines import machine_of
 from computeflow.comparison.offers import Offering
 from computeflow.comparison.planner import Shape
@@ -69,11 +70,11 @@ def own_offerings(text: str, where: str, catalog: Catalog) -> list[Offering]:
     sites = codec.decode(_File, data, where).site
     if not sites:
         raise InputError(f"{where}: no [[site]] in it")
-    names = [site.name for site in sites]
     taken = {row.name for row in catalog.providers} | {row.provider for row in catalog.offers}
-    for name in names:
-        if names.count(name) > 1 or name in taken:
-            raise InputError(f"{where}: {name}: a site needs a name of its own")
+    for site in sites:
+        if site.name in taken:
+            raise InputError(f"{where}: {short(site.name)}: a site needs a name of its own")
+        taken.add(site.name)
     return [_offering(site, catalog) for site in sites]
 
 

@@ -188,10 +188,10 @@ def load_terms(
     data = parse_toml(text, where)
     own = codec.decode(_File, data, where)
     if providers is not None:
-        known = sorted({*providers, *packaged.terms})
+        known = {*providers, *packaged.terms}
         for name in (*(row.name for row in own.terms), *(row.provider for row in own.network)):
             if name not in known:
-                raise UnknownNameError("provider", name, known)
+                raise UnknownNameError("provider", name, sorted(known))
     terms = dict(packaged.terms)
     for row, stated in zip(own.terms, data.get("terms", ()), strict=True):
         terms[row.name] = _over(terms.get(row.name), row, stated)

@@ -6,8 +6,6 @@ figures of the user's own (`read_hours`), `best_starts` tells when.
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,6 +13,7 @@ from dataclasses import dataclass
 from computeflow.catalog import Catalog, Grid
 from computeflow.economics import energy_of
 from computeflow.errors import InputError
+from computeflow.files.parsing import parse_csv, parse_number
 from computeflow.units import HOUR_SECONDS
 
 MISSING = (
@@ -70,19 +69,16 @@ class Start:
 
 def read_hours(text: str, where: str = "hours") -> list[Hour]:
     """CSV: hour, usd_per_kwh, grams_per_kwh; either figure may be empty."""
-    reader = csv.DictReader(io.StringIO(text))
-    if not {"hour", "usd_per_kwh", "grams_per_kwh"} <= set(reader.fieldnames or ()):
+    records = parse_csv(text, where)
+    if not {"hour", "usd_per_kwh", "grams_per_kwh"} <= records[0][1].keys():
         raise InputError(f"{where}: columns hour, usd_per_kwh, grams_per_kwh are needed")
     found = []
-    for line, row in enumerate(reader, start=2):
-        try:
-            price, grams = (float(row[k]) if row[k] else None
-                            for k in ("usd_per_kwh", "grams_per_kwh"))  # fmt: skip
-        except (TypeError, ValueError):
-            raise InputError(f"{where}, line {line}: not a number") from None
-        if any(v is not None and not math.isfinite(v) for v in (price, grams)):
-            raise InputError(f"{where}, line {line}: not a finite number")
-        found.append(Hour(hour=str(row["hour"]), usd_per_kwh=price, grams_per_kwh=grams))
+    for line, row in records:
+        price, grams = (
+            parse_number(row[name], f"{where}: line {line}: {name}") if row[name] else None
+            for name in ("usd_per_kwh", "grams_per_kwh")
+        )
+        found.append(Hour(hour=row["hour"], usd_per_kwh=price, grams_per_kwh=grams))
     return found
 
 

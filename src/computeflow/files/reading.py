@@ -64,12 +64,15 @@ def _read(path: Path, where: str) -> bytes:
     flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0)
     try:
         descriptor = os.open(path, flags | getattr(os, "O_CLOEXEC", 0))
-        with os.fdopen(descriptor, "rb") as file:
+        try:
             mode = os.fstat(descriptor).st_mode
             for is_kind, what in _KINDS:
                 if is_kind(mode):
                     raise InputError(f"{where}: {what}")
-            content = file.read(TEXT_BYTES + 1)
+            with os.fdopen(descriptor, "rb", closefd=False) as file:
+                content = file.read(TEXT_BYTES + 1)
+        finally:
+            os.close(descriptor)
     except OSError as error:
         raise InputError(f"{where}: {error.strerror or error}") from None
     except ValueError:  # a NUL, or half a character, in its name

@@ -12,6 +12,7 @@ from typing import Any
 
 from computeflow import codec
 from computeflow.errors import InputError
+from computeflow.files.names import shown
 from computeflow.ledger.book import Ledger
 
 SCHEMA = "computeflow.ledger/1"
@@ -40,7 +41,7 @@ def ledger_from_data(data: Any, where: str = "ledger") -> Ledger:
     if not isinstance(data, Mapping) or "schema" not in data:
         raise InputError(f"{where}: not a ledger: no `schema`")
     if data["schema"] != SCHEMA:
-        raise InputError(f"{where}: schema {data['schema']!r} is not {SCHEMA!r}")
+        raise InputError(f"{where}: schema {shown(str(data['schema']))!r} is not {SCHEMA!r}")
     fields = {k: v for k, v in data.items() if k not in _DERIVED}
     ledger = codec.decode(Ledger, fields, where)
     stated = data.get("accounts", ledger.accounts)

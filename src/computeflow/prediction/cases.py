@@ -7,8 +7,6 @@ practice, and counted as missing, which widens the range.
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -21,6 +19,9 @@ from computeflow.catalog.models import Attention, Block, Dense, Model
 from computeflow.cluster import Cluster
 from computeflow.cluster.machine import usual_cluster
 from computeflow.errors import ComputeFlowError, InputError
+from computeflow.files.limits import NAME_CHARACTERS
+from computeflow.files.names import shown
+from computeflow.files.parsing import parse_csv
 from computeflow.prediction.batch import Batch, of_job, stack_rows
 from computeflow.prediction.stack import STACKS, Stack
 from computeflow.workload import Job, Layout, Layouts, check
@@ -51,7 +52,7 @@ _RECIPES: tuple[tuple[tuple[str, ...], dict[str, Any]], ...] = (  # all that mat
     (("no flash", "attention=unfused"), {"attention": "unfused"}),
     (("sequence-parallel=y",), {"sequence_parallel": True}),
 )
-_LINK = re.compile(r"(?:(\d+)x)?(\d+) Gb/s.*per (node|GPU)", re.IGNORECASE)
+_LINK = re.compile(r"(?:(\d{1,3})x)?(?<!\d)(\d{1,5}) Gb/s.*per (node|GPU)", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,15 +68,13 @@ class Case:
     """What the source does not say and the time depends on."""
 
 
-def read_cases(text: str, catalog: Catalog) -> tuple[list[Case], dict[str, str]]:
+def read_cases(
+    text: str, catalog: Catalog, where: str = "cases"
+) -> tuple[list[Case], dict[str, str]]:
     """Cases of a table, and why the other rows are none (row id to reason)."""
-    try:
-        rows = list(csv.DictReader(io.StringIO(text)))
-    except csv.Error as error:
-        raise InputError(f"not a table: {error}") from None
     cases, skipped = [], {}
-    for number, row in enumerate(rows, start=1):
-        name = row.get("row_id") or f"line {number + 1}"
+    for line, row in parse_csv(text, where):
+        name = row.get("row_id") or f"line {line}"
         try:
             cases.append(case_of(row, catalog))
         except ComputeFlowError as error:
@@ -124,9 +123,9 @@ def _number(row: Mapping[str, str], name: str, default: float | None = None) -> 
     try:
         value = float(text)
     except ValueError:
-        raise InputError(f"{name} = {text[:40]!r} is not a number") from None
+        raise InputError(f"{name} = {shown(text, 40)!r} is not a number") from None
     if not 0 < value < math.inf:
-        raise InputError(f"{name} = {text[:40]}: must be above zero and finite")
+        raise InputError(f"{name} = {shown(text, 40)}: must be above zero and finite")
     return value
 
 
@@ -146,7 +145,7 @@ def _model(row: Mapping[str, str], catalog: Catalog) -> Model:
     known = catalog.models.get(name)
     if row.get("moe_experts"):
         if known is None:
-            raise InputError(f"model {name!r} has experts and is not in the catalog")
+            raise InputError(f"model {shown(name)!r} has experts and is not in the catalog")
         return known
     hidden, heads = _whole(row, "hidden"), _whole(row, "heads")
     usual, dense = (known.blocks[0].attention, known.blocks[0].dense) if known else (None, None)
@@ -176,7 +175,7 @@ def _stack(row: Mapping[str, str]) -> Stack:
     framework, flags = row.get("framework", "").lower(), row.get("flags", "").lower()
     name = next((stack for word, stack in _FRAMEWORKS if word in framework), None)
     if name is None:
-        raise InputError(f"framework {row.get('framework', '')!r} is not known")
+        raise InputError(f"framework {shown(row.get('framework', ''))!r} is not known")
     changes: dict[str, Any] = {"year": _number(row, "year", STACKS[name].year)}
     changes |= _kernels(name, flags)
     if row.get("precision") == "amp":  # fp32 weights under autocast
@@ -242,7 +241,7 @@ def _cluster(row: Mapping[str, str], catalog: Catalog) -> tuple[Cluster, bool]:
     name = row.get("gpu", "")
     usual = usual_cluster(name, gpus, catalog)
     per_node = _whole(row, "gpus_per_node", usual.domain)
-    match = _LINK.search(row.get("inter_node_link", ""))
+    match = _LINK.search(row.get("inter_node_link", "")[:NAME_CHARACTERS])
     if match is None:
         return usual_cluster(name, gpus, catalog, node_devices=per_node), True
     count, speed, per = match.groups()

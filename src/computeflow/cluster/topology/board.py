@@ -11,7 +11,7 @@ import re
 from computeflow.catalog.config import short
 from computeflow.cluster.topology.model import Board, Problem, Topology
 from computeflow.errors import InputError
-from computeflow.files.limits import NODE_COLUMNS
+from computeflow.files.limits import LINE_BYTES, NODE_COLUMNS
 
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")  # nvidia-smi underlines its header
 _LEGEND = re.compile(r"[ \t]*(NIC\d+):[ \t]*(\S+)[ \t]*")
@@ -24,6 +24,8 @@ Matrix = dict[str, dict[str, str]]
 
 def read_board(text: str, where: str) -> Topology:
     lines = [line for line in _ANSI.sub("", text).split("\n") if line.strip()]
+    if any(len(line) > LINE_BYTES for line in lines):
+        raise InputError(f"{where}: a line of more than {LINE_BYTES:,} characters, not of a matrix")
     start, columns = _header(lines, where)
     gpus = [name for name in columns if name.startswith("GPU")]
     nics = [name for name in columns if name not in gpus]

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import itertools
-import math
 import re
 
 from computeflow.catalog.config import short
 from computeflow.errors import InputError
-from computeflow.files.limits import NODES
+from computeflow.files.limits import KEY_CHARACTERS, NODES
 
 _ITEM = re.compile(r"(?:[^\[\],\s]|\[[0-9,-]*\])+")
 _PIECE = re.compile(r"\[([^\]]*)\]|([^\[]+)")
@@ -23,18 +22,28 @@ def expand(text: str, most: int = NODES) -> list[str]:
         item = _ITEM.match(text, place)
         if item is None:
             raise InputError(f"{short(text)!r}: not a host list such as node[001-016,020]")
-        choices = [
-            _numbers(ranges, text) if ranges is not None else [plain]
-            for ranges, plain in (match.group(1, 2) for match in _PIECE.finditer(item[0]))
-        ]
-        if len(names) + math.prod(map(len, choices)) > most:
-            raise InputError(f"{short(text)!r}: more than {most:,} names")
-        names += map("".join, itertools.product(*choices))
+        names += map("".join, itertools.product(*_choices(item[0], text, most - len(names))))
         place = item.end() + text.startswith(",", item.end())
     return names
 
 
-def _numbers(ranges: str, text: str) -> list[str]:
+def _choices(item: str, text: str, most: int) -> list[list[str]]:
+    """Of each piece of a name, what may stand there; for `most` names of moderate length."""
+    choices: list[list[str]] = []
+    count, width = 1, 0
+    for piece in _PIECE.finditer(item):
+        ranges, plain = piece.group(1, 2)
+        choices.append([plain] if ranges is None else _numbers(ranges, text, most))
+        count *= len(choices[-1])
+        width += max(map(len, choices[-1]))
+        if count > most:
+            raise InputError(f"{short(text)!r}: more than {NODES:,} names")
+        if width > KEY_CHARACTERS:
+            raise InputError(f"{short(text)!r}: a name of more than {KEY_CHARACTERS} characters")
+    return choices
+
+
+def _numbers(ranges: str, text: str, most: int) -> list[str]:
     """`001-003,7` as 001, 002, 003, 7: a number is as wide as the first of its range."""
     found: list[str] = []
     for part in ranges.split(","):
@@ -44,7 +53,7 @@ def _numbers(ranges: str, text: str) -> list[str]:
         first, last = int(match[1]), int(match[2] or match[1])
         if last < first:
             raise InputError(f"{short(text)!r}: the range {short(part)!r} runs backwards")
-        if last - first + 1 + len(found) > NODES:
+        if last - first + 1 + len(found) > most:
             raise InputError(f"{short(text)!r}: more than {NODES:,} names")
         found += (f"{number:0{len(match[1])}d}" for number in range(first, last + 1))
     return found

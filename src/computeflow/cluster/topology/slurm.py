@@ -80,6 +80,8 @@ def _pairs(line: str, at: str) -> dict[str, str]:
         key = pair[1].lower()
         if key not in _KEYS:
             raise UnknownNameError("key", short(pair[1]), _KEYS, hint=at)
+        if key in said:
+            raise InputError(f"{at}: {pair[1]} stands there twice")
         said[key] = pair[2].strip('"')
         place = pair.end()
     return said
@@ -103,7 +105,10 @@ def _yaml_lines(text: str, where: str) -> Iterator[_Line]:
                     yield entry
                 entry = _Line(number, {_YAML_KEYS[key]: value, "called": value})
             elif key in ("children", "nodes") and entry:
-                entry.said[_YAML_KEYS.get(key, key)] = value
+                key = _YAML_KEYS.get(key, key)
+                if key in entry.said:
+                    raise InputError(f"{where}: line {number}: {key} stands there twice")
+                entry.said[key] = value
     if entry:
         yield entry
     if sizes:

@@ -20,6 +20,7 @@ class Reader:
         self.text = text.replace("\r\n", "\n")
         self.at = 0
         self._delimiters: list[str] = []
+        self._in_array = False
 
     def statements(self) -> Iterator[tuple[list[Word], str, list[str]]]:
         """Words, the operator that ends them, and the texts that are fed to the command."""
@@ -92,7 +93,7 @@ class Reader:
             self.at += 1
         word = self.text[start : self.at]
         match = _ARRAY.match(word)
-        if match and self.text.startswith("(", self.at):
+        if match and self.text.startswith("(", self.at) and not self._in_array:
             self.at += 1
             return match[1], match[2], self._items()
         redirects = word.isdigit() and self.text.startswith(("<", ">"), self.at)
@@ -100,6 +101,7 @@ class Reader:
 
     def _items(self) -> list[str]:
         items: list[str] = []
+        self._in_array = True  # one holds no other
         while self.at < len(self.text) and self.text[self.at] != ")":
             if self.text[self.at] in "\n;|&(":
                 self.at += 1
@@ -108,6 +110,7 @@ class Reader:
             if isinstance(word, str):
                 items.append(word)
         self.at += 1
+        self._in_array = False
         return items
 
 

@@ -7,21 +7,22 @@ dollar sign. `launch_words` is the way in; `Script` walks over the statements th
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from computeflow.errors import InputError
+from computeflow.files.limits import CONFIG_BYTES, DEPTH
 from computeflow.planning.exports.frameworks.shell.reader import Reader, Word
 from computeflow.planning.exports.frameworks.shell.values import Values, tested
 
-MOST_FRAMES = 100
 _ASSIGNED = re.compile(r"^([A-Za-z_]\w*)(\+?)=(.*)$", re.DOTALL)
 _FLAGS = re.compile(r"\s--\w")
 _DECLARING = ("export", "local", "readonly", "declare", "typeset")
 _SHELLS = ("sbatch", "bash", "sh", "srun")
 _SBATCH = {
-    "nodes": re.compile(r"^#SBATCH.*?\s(?:--nodes[= ]|-N\s*)(\d{1,6})\b", re.MULTILINE),
+    "nodes": re.compile(r"^#SBATCH.*?\s(?:--nodes[= ]|-N[ \t]*)(\d{1,6})\b", re.MULTILINE),
     "devices": re.compile(
         r"^#SBATCH.*?\s--(?:gres=gpu|gpus-per-node)[=:](?:[A-Za-z][\w-]*:)?(\d{1,3})\b",
         re.MULTILINE,
@@ -108,8 +109,8 @@ class Script:
         return " ".join(texts).split()
 
     def push(self, frame: _Frame) -> None:
-        if len(self._frames) >= MOST_FRAMES:
-            raise InputError(f"{self.where}: nested more than {MOST_FRAMES} levels deep")
+        if len(self._frames) >= DEPTH:
+            raise InputError(f"{self.where}: nested too deeply: more than {DEPTH} levels")
         self._frames.append(frame)
 
     def top(self, kind: str) -> _Frame | None:
@@ -120,8 +121,11 @@ class Script:
             self._frames.pop()
 
     def _statement(self, words: list[Word], end: str) -> None:
-        while words and isinstance(words[0], str) and words[0] in _KEYWORDS:
-            words = _KEYWORDS[words[0]](self, words[1:])
+        place = 0
+        while place < len(words) and isinstance(word := words[place], str) and word in _KEYWORDS:
+            following = words[place + 1] if place + 1 < len(words) else "$"
+            place += 1 + _KEYWORDS[word](self, following)
+        words = words[place:]
         if case := self.top("case"):
             self._run(self._pattern(case, words))
             if end == ";;":
@@ -156,9 +160,10 @@ class Script:
     def _run(self, words: list[Word]) -> None:
         if self.live is False:
             return
-        while words and _assigns(words[0]):
-            self._assign(words[0])
-            words = words[1:]
+        assigned = list(itertools.takewhile(_assigns, words))
+        for word in assigned:
+            self._assign(word)
+        words = words[len(assigned) :]
         plain = _texts(words)
         if not plain:
             return
@@ -221,76 +226,80 @@ def _branch(frame: _Frame) -> bool | None:
     return live
 
 
-def _if(script: Script, words: list[Word]) -> list[Word]:
+_Keyword = Callable[[Script, Word], int]
+"""Given the word that follows; how many words of its statement belong to the keyword."""
+
+
+def _if(script: Script, following: Word) -> int:
     script.push(_Frame(kind="if", outer=script.live, live=False, reading="test"))
-    return words
+    return 0
 
 
-def _elif(script: Script, words: list[Word]) -> list[Word]:
+def _elif(script: Script, following: Word) -> int:
     if frame := script.top("if"):
         frame.reading, frame.cond, frame.joint = "test", None, ""
-    return words
+    return 0
 
 
-def _then(script: Script, words: list[Word]) -> list[Word]:
+def _then(script: Script, following: Word) -> int:
     if frame := script.top("if"):
         frame.reading, frame.live = "", _branch(frame)
-    return words
+    return 0
 
 
-def _else(script: Script, words: list[Word]) -> list[Word]:
+def _else(script: Script, following: Word) -> int:
     if frame := script.top("if"):
         frame.cond = True
         frame.live = _branch(frame)
-    return words
+    return 0
 
 
-def _while(script: Script, words: list[Word]) -> list[Word]:
+def _while(script: Script, following: Word) -> int:
     script.push(_Frame(kind="loop", outer=script.live, live=False, reading="test"))
-    return words
+    return 0
 
 
-def _for(script: Script, words: list[Word]) -> list[Word]:
-    if words and isinstance(words[0], str) and words[0].isidentifier():
-        script.values.known[words[0]] = f"${{{words[0]}}}"
+def _for(script: Script, following: Word) -> int:
+    if isinstance(following, str) and following.isidentifier():
+        script.values.known[following] = f"${{{following}}}"
     script.push(_Frame(kind="loop", outer=script.live, live=script.live))
-    return []
+    return CONFIG_BYTES  # all of them: what is looped over is not followed
 
 
-def _do(script: Script, words: list[Word]) -> list[Word]:
+def _do(script: Script, following: Word) -> int:
     frame = script.top("loop")
     if frame is not None and frame.reading:
         frame.reading = ""
         frame.live = False if frame.cond is False or frame.outer is False else None
-    return words
+    return 0
 
 
-def _case(script: Script, words: list[Word]) -> list[Word]:
-    subject = script.values.filled(words[0]) if words and isinstance(words[0], str) else "$"
+def _case(script: Script, following: Word) -> int:
+    subject = script.values.filled(following) if isinstance(following, str) else "$"
     script.push(
         _Frame(kind="case", outer=script.live, live=False, reading="pattern", subject=subject)
     )
-    return words[2:]
+    return 2
 
 
-def _group(script: Script, words: list[Word]) -> list[Word]:
+def _group(script: Script, following: Word) -> int:
     script.push(_Frame(kind="group", outer=script.live, live=script.live))
-    return words
+    return 0
 
 
-def _nothing(script: Script, words: list[Word]) -> list[Word]:
-    return words
+def _nothing(script: Script, following: Word) -> int:
+    return 0
 
 
-def _closing(kind: str) -> Callable[[Script, list[Word]], list[Word]]:
-    def close(script: Script, words: list[Word]) -> list[Word]:
+def _closing(kind: str) -> _Keyword:
+    def close(script: Script, following: Word) -> int:
         script.pop(kind)
-        return words
+        return 0
 
     return close
 
 
-_KEYWORDS: dict[str, Callable[[Script, list[Word]], list[Word]]] = {
+_KEYWORDS: dict[str, _Keyword] = {
     "if": _if, "elif": _elif, "then": _then, "else": _else, "fi": _closing("if"),
     "while": _while, "until": _while, "for": _for, "do": _do, "done": _closing("loop"),
     "case": _case, "esac": _closing("case"), "{": _group, "}": _closing("group"),

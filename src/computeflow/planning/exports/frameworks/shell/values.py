@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
 from computeflow.errors import InputError
+from computeflow.files.limits import PATTERN_CHARACTERS, SCRIPT_CHARACTERS
 
-_MOST_CHARACTERS = 20_000_000
-"""That all values together may come to: doubling a text forty times takes forty lines."""
-MOST_DEPTH = 20
+_DEPTH = 20
+"""Of defaults inside defaults; what lies deeper stays open."""
 _NAME = re.compile(r"\$([A-Za-z_]\w*|[0-9@*#?$!-])")
 _BRACED = re.compile(r"^([A-Za-z_]\w*|[0-9]+|[@*#])(\[[@*]\])?(?:(:?[-=+?])(.*))?$", re.DOTALL)
 _SUM = re.compile(r"^[\d\s+\-*/%()]{1,200}$")
@@ -38,7 +38,7 @@ class Values:
 
     def filled(self, word: str, quotes: bool = True, empty: bool = False, depth: int = 0) -> str:
         """A word with values for its variables; `empty`: one that nobody set is nothing."""
-        if depth > MOST_DEPTH:
+        if depth > _DEPTH:
             return "$"
         parts: list[str] = []
         at, quoted = 0, False
@@ -53,19 +53,19 @@ class Values:
                 text, at = _quoted(word, at)
             else:
                 text, at = _literal(word, at)
-            parts.append(text)
-        return self.counted("".join(parts))
+            parts.append(self.counted(text))
+        return "".join(parts)
 
     def matched(self, subject: str, patterns: list[str]) -> bool | None:
         if "$" in subject or any("$" in pattern for pattern in patterns):
             return True if patterns == ["*"] else None
-        return any(fnmatchcase(subject, pattern) for pattern in patterns)
+        return _fits(subject, patterns)
 
     def counted(self, text: str) -> str:
         self._spent += len(text)
-        if self._spent > _MOST_CHARACTERS:
+        if self._spent > SCRIPT_CHARACTERS:
             raise InputError(
-                f"{self.where}: its variables fill more than {_MOST_CHARACTERS:,} bytes"
+                f"{self.where}: its variables fill more than {SCRIPT_CHARACTERS:,} bytes"
             )
         return text
 
@@ -121,13 +121,20 @@ class Values:
     def _sum(self, text: str, depth: int) -> str:
         """A whole number; `$()` where it is not one of known numbers."""
         filled = self.filled(text, depth=depth + 1)
-        filled = re.sub(r"[A-Za-z_]\w*", lambda m: self.known.get(m[0], "$"), filled)
+        filled = re.sub(r"[A-Za-z_]\w*", lambda m: self.counted(self.known.get(m[0], "$")), filled)
         if not _SUM.match(filled):
             return "$()"
         try:
             return str(_computed(ast.parse(filled.strip(), mode="eval").body))
         except (SyntaxError, ValueError, ZeroDivisionError, RecursionError, MemoryError):
             return "$()"
+
+
+def _fits(subject: str, patterns: list[str]) -> bool | None:
+    """Whether it fits any; None where comparing would take long."""
+    if len(subject) + sum(map(len, patterns)) > PATTERN_CHARACTERS:
+        return True if subject in patterns else None
+    return any(fnmatchcase(subject, pattern) for pattern in patterns)
 
 
 def _quoted(word: str, at: int) -> tuple[str, int]:
@@ -150,9 +157,10 @@ def _literal(word: str, at: int) -> tuple[str, int]:
 def tested(words: list[str], values: Values) -> bool | None:
     """What `[ ... ]` says; None where the script does not settle it."""
     words = [w for w in words if w not in ("[", "[[", "]", "]]", "test", "(", ")")]
-    if words and words[0] == "!":
-        told = tested(words[1:], values)
-        return None if told is None else not told
+    turned = next((place for place, word in enumerate(words) if word != "!"), len(words))
+    if turned:
+        told = tested(words[turned:], values)
+        return None if told is None else told is (turned % 2 == 0)
     if words in (["true"], ["false"]):
         return words == ["true"]
     texts = [values.filled(word, empty=True).strip() for word in words]
@@ -172,10 +180,9 @@ def _settled(texts: list[str]) -> bool | None:
 
 
 def _compared(first: str, how: str, second: str) -> bool | None:
-    if how in ("=", "=="):
-        return fnmatchcase(first, second)
-    if how == "!=":
-        return not fnmatchcase(first, second)
+    if how in ("=", "==", "!="):
+        same = _fits(first, [second])
+        return None if same is None else same is (how != "!=")
     if (
         how in _NUMBERS
         and re.fullmatch(r"-?\d{1,18}", first)
