@@ -8,12 +8,14 @@ grow with the size of the text and no faster.
 from __future__ import annotations
 
 import csv
+import gc
 import io
 import json
 import math
 import re
 import tomllib
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import Any, ClassVar
 
@@ -49,7 +51,8 @@ Path = tuple[Any, ...]
 def parse_toml(text: str, where: str) -> dict[str, Any]:
     _scan_toml(text, where)
     try:
-        data = tomllib.loads(text)
+        with _without_collector():
+            data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise _no(where, "TOML", error) from None
     except RecursionError:
@@ -72,7 +75,8 @@ def parse_json(text: str, where: str, *, finite: bool = True) -> Any:
         return found
 
     try:
-        data = json.loads(text, object_pairs_hook=table)
+        with _without_collector():
+            data = json.loads(text, object_pairs_hook=table)
     except json.JSONDecodeError as error:
         raise _no(where, "JSON", error) from None
     except RecursionError:
@@ -97,7 +101,8 @@ def parse_yaml(text: str, where: str) -> Any:
         ) from None
     try:
         _scan_yaml(yaml.parse(text, Loader=_yaml_loader()), where)
-        data = yaml.load(text, Loader=_yaml_loader())
+        with _without_collector():
+            data = yaml.load(text, Loader=_yaml_loader())
     except yaml.MarkedYAMLError as error:
         line = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
         raise _no(where, "YAML", f"{line}{error.problem or error.context}") from None
@@ -146,6 +151,18 @@ def parse_number(text: str, what: str) -> float:
     if not math.isfinite(number):
         raise InputError(f"{what} {shown(text, 40)!r} is not a finite number")
     return number
+
+
+@contextmanager
+def _without_collector() -> Iterator[None]:
+    """It would look again and again at all that is built, and plain data has no cycles."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 _TOO_LARGE = "too large a number: whole ones have 64 bits"

@@ -33,7 +33,7 @@ def _choices(item: str, text: str, most: int) -> list[list[str]]:
     count, width = 1, 0
     for piece in _PIECE.finditer(item):
         ranges, plain = piece.group(1, 2)
-        choices.append([plain] if ranges is None else _numbers(ranges, text, most))
+        choices.append([plain] if ranges is None else _numbers(ranges, text, most // count))
         count *= len(choices[-1])
         width += max(map(len, choices[-1]))
         if count > most:

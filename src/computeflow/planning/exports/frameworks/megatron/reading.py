@@ -289,12 +289,13 @@ def _uneven(
 
 def _parts(settings: Settings, key: str, written: str, pp: int) -> int:
     """Chunks of `Et*3|(tt|)*29m|L`: a bar between them, a star for repeating."""
-    text = written
-    while "*" in text:
-        longer = _REPEAT.sub(lambda m: (m[1] or m[3] or "") * int(m[2] or m[4]), text, count=1)
-        if longer == text or len(longer) > PIPELINE_PARTS:
-            raise settings.wrong(key, written, "letters, bars and *N")
+    text, longer = "", written
+    while "*" in longer and longer != text and len(longer) <= PIPELINE_PARTS:
         text = longer
+        longer = _REPEAT.sub(lambda m: (m[1] or m[3] or "") * int(m[2] or m[4]), text)
+    text = longer
+    if "*" in text or len(text) > PIPELINE_PARTS:
+        raise settings.wrong(key, written, "letters, bars and *N")
     chunks, rest = divmod(text.count("|") + 1, pp)
     if rest:
         raise settings.against(f"--{key} of {chunks * pp + rest} parts", f"pp = {pp}", "uneven")
