@@ -37,7 +37,8 @@ HOSTILE = [
     "train.py", "it's", '"two"', "$(touch pwned)", "`id`", "a\nb", "", "-x", "$$", "$(NODE_RANK)", "*",
     "é\x7f\x85\u2028😀", "\\", "#SBATCH --nodes=99", "EOF", "{x}",
 ]  # fmt: skip
-NAMES = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=12)
+WORDS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=12)
+NAMES = st.text(st.characters(exclude_categories=["C", "Z"]), max_size=12).map(lambda t: f"m {t}")
 
 
 def a_setup(cluster: str = "h100-sxm:32", *, stack: str = "megatron", **sizes: Any) -> Setup:
@@ -51,7 +52,7 @@ def setups(draw: st.DrawFn) -> tuple[Setup, Terms]:
     device = draw(st.sampled_from(["h100-sxm", "mi300x", "gb200", "a100-80-pcie"]))
     gpus = draw(st.sampled_from([1, 2, 4, 8, 16, 64, 144]))
     setup = a_setup(f"{device}:{gpus}", tp=draw(st.sampled_from([1, gpus])))
-    model = replace(JOB.model, name="m" + draw(NAMES))
+    model = replace(JOB.model, name=draw(NAMES))
     hosts = tuple(f"node-{n}.rack" for n in range(setup.nodes)) if draw(st.booleans()) else ()
     terms = Terms(
         name=draw(st.none() | NAMES),
@@ -64,7 +65,7 @@ def setups(draw: st.DrawFn) -> tuple[Setup, Terms]:
     return replace(setup, job=replace(JOB, model=model)), terms
 
 
-commands = st.lists(st.sampled_from(HOSTILE) | NAMES, max_size=6).map(
+commands = st.lists(st.sampled_from(HOSTILE) | WORDS, max_size=6).map(
     lambda rest: ["python", *rest]
 )
 

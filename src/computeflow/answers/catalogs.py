@@ -173,7 +173,7 @@ def import_prices(
     )  # fmt: skip
     sellers = {offer.provider for offer in found.offers}
     seller = _plain(sellers.pop()) if len(sellers) == 1 else "various"
-    usual = user_folder() / "catalog" / f"offers-{seller}-{path.stem}.csv"
+    usual = user_folder() / "catalog" / f"offers-{seller}-{_plain(path.stem)}.csv"
     target = usual if to is None else Path(to)
     if target.suffix.lower() != ".csv":
         raise InputError(f"{target}: offers are written as CSV: give it a name that ends in .csv")

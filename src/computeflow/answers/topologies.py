@@ -22,6 +22,8 @@ from computeflow.cluster.topology import (
 )
 from computeflow.cluster.topology import check as check_topology
 from computeflow.errors import InputError
+from computeflow.files.limits import PATH_CHARACTERS
+from computeflow.files.names import shown
 from computeflow.files.reading import read_text
 from computeflow.files.writing import write_file
 from computeflow.views.tables import Table
@@ -73,7 +75,7 @@ def import_topology(
     """Read topology files into one, check it, and write it as a cluster file where asked for."""
     facts = open_catalog(catalog)
     paths = [Path(source) for source in sources]
-    topology = merge([read_topology(read_text(path), str(path), kind) for path in paths])
+    topology = merge([read_topology(read_text(path), _called(path), kind) for path in paths])
     target = None if to is None else Path(to)
     shape = None
     if accelerator is not None:
@@ -89,3 +91,8 @@ def import_topology(
         topology=topology, problems=tuple(check_topology(topology)), shape=shape, to=target,
         check=check,
     )  # fmt: skip
+
+
+def _called(path: Path) -> str:
+    """As messages and the written file call a source."""
+    return shown(str(path), PATH_CHARACTERS)

@@ -28,6 +28,7 @@ from computeflow.catalog.models import (
 )
 from computeflow.errors import InputError, UnknownNameError
 from computeflow.files.limits import LAYERS
+from computeflow.files.names import check_name, shown
 from computeflow.files.parsing import parse_json
 from computeflow.files.reading import read_text
 
@@ -38,6 +39,7 @@ def read_config(path: Path) -> Model:
     if not isinstance(config, dict):
         raise InputError(f"{path}: not a config.json: the top level is not an object")
     name = path.stem if path.stem != "config" else path.absolute().parent.name
+    check_name(name or "config", "the model's folder or file")
     written = datetime.datetime.fromtimestamp(path.stat().st_mtime, tz=datetime.UTC)
     return model_from_config(config, name or "config", written.date().isoformat())
 
@@ -54,7 +56,7 @@ def model_from_config(config: Mapping[str, Any], name: str, as_of: str) -> Model
     except UnknownNameError:
         raise
     except InputError as error:
-        raise InputError(f"config of {name}: {error}") from None
+        raise InputError(f"config of {shown(name)}: {error}") from None
 
 
 def _model(

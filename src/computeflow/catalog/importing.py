@@ -22,6 +22,8 @@ from computeflow.catalog.rows import Offer
 from computeflow.catalog.skypilot import COLUMNS as SKYPILOT_COLUMNS
 from computeflow.catalog.skypilot import TPU, skypilot_lines
 from computeflow.errors import InputError
+from computeflow.files.limits import NAME_CHARACTERS
+from computeflow.files.names import printable
 from computeflow.files.parsing import parse_csv
 
 if TYPE_CHECKING:
@@ -41,6 +43,7 @@ _PLAUSIBLE_USD_PER_DEVICE_HOUR = (0.02, 60.0)
 # SkyPilot's catalog says 12; 8 is from learn.microsoft.com/azure/virtual-machines/sizes/
 # gpu-accelerated/ndh100v5-series.
 _DEVICES = {"standard_nd96isr_h100_v5": 8}
+_FORMULA = ("=", "+", "-", "@")
 _TPU_CORES = ("v2", "v3", "v4", "v5p")  # slices named by cores, two a chip: cloud.google.com/tpu
 
 
@@ -83,7 +86,7 @@ def import_prices(
 
 
 def write_offers(offers: Iterable[Offer]) -> str:
-    """A catalog CSV of offers, as `offers.csv` is written."""
+    """A catalog CSV of offers, as `offers.csv` is written; no cell is a formula to a spreadsheet."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(_OFFER_COLUMNS)
@@ -143,6 +146,9 @@ def _offers(line: PriceLine, recogniser: Recogniser, left_out: Counter[str]) -> 
 def _check(line: PriceLine) -> None:
     if not line.provider:
         raise InputError("no provider")
+    for name in map(clean, (line.provider, line.instance, line.region, line.commitment)):
+        if not name.isprintable() or len(name) > NAME_CHARACTERS or name.startswith(_FORMULA):
+            raise InputError("a name that cannot be printed, is too long or opens a formula")
     if not line.prices:
         raise InputError("a term that is none of on-demand, spot, reserved")
     if line.problem:
@@ -183,9 +189,15 @@ def _offer(
         commitment=line.commitment if term == "reserved" else "",
         usd_per_hour=usd,
         as_of=line.as_of,
-        source=clean(line.source),
-        note=clean(note),
+        source=_text(line.source),
+        note=_text(note),
     )
+
+
+def _text(text: str) -> str:
+    """With the mark that spreadsheets have for text that is no formula, where it would be one."""
+    text = printable(clean(text))
+    return f"'{text}" if text.startswith(_FORMULA) else text
 
 
 def _one_each(offers: list[Offer], left_out: Counter[str]) -> list[Offer]:

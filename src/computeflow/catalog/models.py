@@ -183,6 +183,7 @@ class Model(Row):
 
     def __post_init__(self) -> None:
         super(Model, self).__post_init__()
+        self._check_names("family")
         if min(self.hidden, self.vocab) < 1 or not self.blocks:
             raise InputError(f"{self.name}: hidden, vocab and blocks must be there")
         for printed in (self.published_parameters, self.published_active):

@@ -15,6 +15,7 @@ from typing import ClassVar, Literal
 
 from computeflow.catalog.config import short
 from computeflow.errors import InputError, UnknownNameError
+from computeflow.files.names import check_name
 from computeflow.units import YEAR_SECONDS
 
 PRECISIONS = ("fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "fp6", "fp4", "int8")
@@ -55,12 +56,21 @@ class Row:
     def __post_init__(self) -> None:
         if not self.name or not self.source.strip():
             raise InputError("a row needs a name and a source")
+        check_name(self.name, self.kind)
+        for alias in self.aliases:
+            check_name(alias, f"alias of {self.name}")
         check_date("as_of", self.as_of)
 
     @property
     def key(self) -> str:
         """What two rows share if one replaces the other."""
         return normalise(self.name)
+
+    def _check_names(self, *names: str) -> None:
+        """Fields beside `name` that name something; they may be empty."""
+        for name in names:
+            if text := getattr(self, name):
+                check_name(text, name)
 
     def _check_within(self, **limits: tuple[float, float]) -> None:
         for name, (low, high) in limits.items():
@@ -120,6 +130,7 @@ class Accelerator(Row):
 
     def __post_init__(self) -> None:
         super(Accelerator, self).__post_init__()
+        self._check_names("vendor", "link", "node")
         if not self.dense_flops and self.training and self.comparable:
             raise InputError("dense_flops is empty: a training device needs its dense peak")
         for peaks in (
@@ -182,6 +193,7 @@ class Node(Row):
 
     def __post_init__(self) -> None:
         super(Node, self).__post_init__()
+        self._check_names("accelerator", "link", "network", "pcie")
         self._check_within(
             count=(1, 1e5), link_bytes_per_second=(1e8, 1e14), nic_bytes_per_second=(1e8, 1e13),
             host_bytes=(1e9, 1e15), rated_watts=(100, 1e6), measured_watts=(100, 1e6),
@@ -278,6 +290,7 @@ class Offer(Row):
 
     def __post_init__(self) -> None:
         super(Offer, self).__post_init__()
+        self._check_names("provider", "instance", "accelerator", "region", "commitment")
         self._check_within(count=(1, 1e5), usd_per_hour=(1e-3, 1e6))
 
     @property

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from computeflow.errors import InputError
+from computeflow.files.names import check_host
 
 Ints = NDArray[np.int64]
 
@@ -51,6 +52,8 @@ class Wiring:
         nodes = len(self.names)
         if nodes < 1 or self.devices < 1:
             raise InputError(f"a wiring of {nodes} nodes with {self.devices} devices each")
+        for name in self.names:
+            check_host(name, "node")
         if len(set(self.names)) < nodes:
             raise InputError("two nodes of one name: node names must differ")
         if self.block is not None and self.block.shape != (nodes,):

@@ -27,6 +27,10 @@ WHOLE = 2**64
 """Whole numbers lie below: they are of 64 bits."""
 NAME_CHARACTERS = 200
 """Of a name: of a model, a host, a job, a run."""
+HOST_CHARACTERS = 253
+"""Of a host name with its domain (RFC 1035)."""
+PATH_CHARACTERS = 4096
+"""Of a path that is kept as text (PATH_MAX of Linux)."""
 SHOWN_CHARACTERS = 80
 """Of a stranger's text inside a message of ours."""
 CACHE_ENTRY_BYTES = 64 * MiB

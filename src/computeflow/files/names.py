@@ -6,8 +6,12 @@ where it enters: text that can be printed, of one line, of moderate length.
 
 from __future__ import annotations
 
+import re
+
 from computeflow.errors import InputError
-from computeflow.files.limits import NAME_CHARACTERS, SHOWN_CHARACTERS
+from computeflow.files.limits import HOST_CHARACTERS, NAME_CHARACTERS, SHOWN_CHARACTERS
+
+_HOST = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_])?")
 
 
 def check_name(name: str, what: str) -> str:
@@ -21,6 +25,20 @@ def check_name(name: str, what: str) -> str:
     odd = next((letter for letter in name if not letter.isprintable()), None)
     if odd is not None:
         raise InputError(f"{what} {shown(name)}: a name with {odd!r}, which cannot be printed")
+    return name
+
+
+def is_host(name: str) -> bool:
+    return len(name) <= HOST_CHARACTERS and _HOST.fullmatch(name) is not None
+
+
+def check_host(name: str, what: str) -> str:
+    """The name of a machine itself: it stands unquoted in host files, and in lists with commas."""
+    if not is_host(name):
+        raise InputError(
+            f"{what} {shown(name)!r}: not a host name: letters, digits, '.', '-' and '_', "
+            f"at most {HOST_CHARACTERS}"
+        )
     return name
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from computeflow.files import languages
 from computeflow.units import format_share
 from computeflow.views.comparisons import usd_text
 from computeflow.views.figures import OWNERS, Data, Figure, base_layout, value_axis
@@ -24,13 +25,14 @@ _LEAST_DAYS = 0.05
 
 
 def to_markdown(table: Table) -> str:
-    head = "| " + " | ".join(c.header for c in table.columns) + " |"
+    head = _row([c.header for c in table.columns])
     rule = "|" + "|".join("---:" if c.align == "right" else "---" for c in table.columns) + "|"
-    rows = [
-        "| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in table.rows
-    ]
     notes = [f"\n{note}" for note in table.notes]
-    return "\n".join([f"**{table.title}**\n", head, rule, *rows, *notes])
+    return "\n".join([f"**{table.title}**\n", head, rule, *map(_row, table.rows), *notes])
+
+
+def _row(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(map(languages.to_markdown, cells))} |"
 
 
 def runs_table(found: Sequence[Validated]) -> Table:
@@ -298,12 +300,16 @@ def sites_page(found: Comparison) -> str:
     one, other = found.results
     layout = found.prediction.layout
     left = 100 - 100 * (found.assumed_share or 0.0)
+    job, summary, network, price = map(
+        languages.to_markdown,
+        (_job(found), _summary(found), _network(found), found.sites.price.source),
+    )
     parts = [
         "# Two sites, one job",
         "Written by `computeflow sites --page docs/two_sites.md`. Neither site is a real one. What "
         "tells them apart is listed at the end, each figure with its source or the word assumed.",
-        f"{_job(found)}, tp {layout.tp}, pp {layout.pp}, vp {layout.vp}, cp {layout.cp}, the same "
-        f"layout at both. {_summary(found)}",
+        f"{job}, tp {layout.tp}, pp {layout.pp}, vp {layout.vp}, cp {layout.cp}, the same "
+        f"layout at both. {summary}",
         "If every listed input that is not published for both sites were equal at both, "
         f"{left:.0f} % of the difference in days would remain; the rest is assumed. The tier, the "
         "network and when a node is not taken back are what the sites are said to be, and stay. That "
@@ -317,10 +323,10 @@ def sites_page(found: Comparison) -> str:
                  [line.difference for line in lines], "days more, mean"),
         f"`bring-up` is the time from handover to {100 * found.sites.story.target:.0f} % of the "
         "expected throughput, in which nothing is trained. The step's time is predicted, with the "
-        f"same layout and a network between nodes that is {_network(found)}; its own range (80 % of "
+        f"same layout and a network between nodes that is {network}; its own range (80 % of "
         "runs) is not drawn, because it moves both sites alike.",
         to_markdown(site_inputs_table(found)),
-        f"Price: {found.sites.price.source}.",
+        f"Price: {price}.",
     ]  # fmt: skip
     return "\n\n".join(parts) + "\n"
 
@@ -331,6 +337,7 @@ def _network(found: Comparison) -> str:
 
 
 def _mermaid(title: str, names: Sequence[str], values: Sequence[float], unit: str) -> str:
+    title, *names = (languages.text_line(text).replace('"', "'") for text in (title, *names))
     quoted = ", ".join(f'"{name}"' for name in names)
     numbers = ", ".join(f"{value:.2f}" for value in values)
     low = min(0.0, *values)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from dataclasses import dataclass, fields
 from statistics import median_low
@@ -12,6 +11,7 @@ from computeflow.catalog import Catalog
 from computeflow.catalog import Node as NodeRow
 from computeflow.cluster.topology.model import Topology
 from computeflow.errors import InputError
+from computeflow.files.languages import comment, to_toml
 
 _MOST_PODS = 2
 """Tiers of a network beyond the domain and below the whole: four tiers in all."""
@@ -72,15 +72,16 @@ def to_cluster_file(
     head = {"accelerator": catalog.accelerators[accelerator].name, "gpus": shape.gpus}
     head["node"] = None if node is None else catalog.nodes[node].name
     head |= _network(shape, _tiers(shape, accelerator, node, catalog))
-    lines = [f"# {note}" for note in (f"from {', '.join(topology.sources)}", *shape.assumed)]
-    lines += [f"{name} = {_toml(value)}" for name, value in head.items() if value is not None]
-    lines += ["", "[topology]", f"sources = {_toml(list(topology.sources))}"]
+    stated = {name: value for name, value in head.items() if value is not None}
+    cabled: dict[str, Any] = {
+        "sources": topology.sources,
+        "switches": [_plain(switch) for switch in topology.switches],
+        "nodes": [_plain(node) for node in topology.nodes],
+    }
     if topology.board is not None:
-        lines.append(f"board = {_toml(_plain(topology.board))}")
-    for name, parts in (("switches", topology.switches), ("nodes", topology.nodes)):
-        rows = [_toml(_plain(part)) for part in parts]
-        lines += [f"{name} = [", *(f"  {row}," for row in rows), "]"]
-    return "\n".join(lines) + "\n"
+        cabled["board"] = _plain(topology.board)
+    opening = comment([f"from {', '.join(topology.sources)}", *shape.assumed])
+    return opening + to_toml(stated | {"topology": cabled})
 
 
 def _node_row(accelerator: str, node: str | None, catalog: Catalog) -> NodeRow | None:
@@ -190,12 +191,3 @@ def _plain(value: Any) -> dict[str, Any]:
             nested = isinstance(part, tuple) and hasattr(part[0], "__dataclass_fields__")
             found[field.name] = [_plain(item) for item in part] if nested else part
     return found
-
-
-def _toml(value: Any) -> str:
-    if isinstance(value, dict):
-        return "{" + ", ".join(f"{name} = {_toml(part)}" for name, part in value.items()) + "}"
-    if isinstance(value, list | tuple):
-        return "[" + ", ".join(map(_toml, value)) + "]"
-    # Names are printable, so that JSON's quoting is TOML's.
-    return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else f"{value!r}"

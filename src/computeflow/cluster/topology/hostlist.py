@@ -7,7 +7,7 @@ import re
 
 from computeflow.catalog.config import short
 from computeflow.errors import InputError
-from computeflow.files.limits import KEY_CHARACTERS, NODES
+from computeflow.files.limits import HOST_CHARACTERS, NODES
 
 _ITEM = re.compile(r"(?:[^\[\],\s]|\[[0-9,-]*\])+")
 _PIECE = re.compile(r"\[([^\]]*)\]|([^\[]+)")
@@ -38,8 +38,8 @@ def _choices(item: str, text: str, most: int) -> list[list[str]]:
         width += max(map(len, choices[-1]))
         if count > most:
             raise InputError(f"{short(text)!r}: more than {NODES:,} names")
-        if width > KEY_CHARACTERS:
-            raise InputError(f"{short(text)!r}: a name of more than {KEY_CHARACTERS} characters")
+        if width > HOST_CHARACTERS:
+            raise InputError(f"{short(text)!r}: a name of more than {HOST_CHARACTERS} characters")
     return choices
 
 

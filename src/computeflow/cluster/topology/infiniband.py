@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from computeflow.catalog.config import short
 from computeflow.cluster.topology.model import Node, Problem, Rail, Switch, Topology, Uplink
 from computeflow.errors import InputError
+from computeflow.files.names import is_host
 
 _DEVICE = re.compile(r'(Switch|Ca|Rt)\s+\d+\s+"([SHR]-[0-9a-f]+)"\s*#\s*"([^"]*)".*')
 _PORT = re.compile(
@@ -151,7 +152,7 @@ def _hosts(
     for guid in dict.fromkeys(guid for link in links for guid, _ in link if guid[0] == "H"):
         described = fabric.described.get(guid) or fabric.described.get(guid + "?", "")
         words = described.split()
-        if 1 <= len(words) <= 2:
+        if 1 <= len(words) <= 2 and is_host(words[0]):
             node, nic = (*words, guid)[:2]
             hosts[guid] = (node, nic)
         elif _SHARP not in described:

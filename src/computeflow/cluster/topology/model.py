@@ -14,12 +14,14 @@ from functools import cached_property
 
 from computeflow.catalog.config import short
 from computeflow.errors import InputError
-from computeflow.files.limits import KEY_CHARACTERS, LEVELS, NODES, RAILS
+from computeflow.files.limits import LEVELS, NODES, RAILS
+from computeflow.files.names import check_host, check_name
 
 
-def _check_name(what: str, name: str) -> None:
-    if not name or len(name) > KEY_CHARACTERS or not name.isprintable():
-        raise InputError(f"{what} {short(repr(name))}: not a name")
+def _check_names(**names: str | None) -> None:
+    for what, name in names.items():
+        if name is not None:
+            check_name(name, what)
 
 
 def _check_speed(bytes_per_second: float | None) -> None:
@@ -54,7 +56,7 @@ class Rail:
     guid: str | None = None
 
     def __post_init__(self) -> None:
-        _check_name("switch", self.switch)
+        _check_names(switch=self.switch, NIC=self.nic, GUID=self.guid)
         _check_speed(self.bytes_per_second)
 
 
@@ -69,7 +71,7 @@ class Uplink:
     """Of all of its links, one direction."""
 
     def __post_init__(self) -> None:
-        _check_name("switch", self.switch)
+        check_name(self.switch, "switch")
         _check_speed(self.bytes_per_second)
 
 
@@ -85,7 +87,8 @@ class Node:
     sources: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        _check_name("node", self.name)
+        check_host(self.name, "node")
+        _check_names(product=self.product, block=self.block)
         if self.devices is not None and not 1 <= self.devices <= NODES:
             raise InputError(f"node {self.name}: {self.devices} devices")
         if len(self.rails) > RAILS:
@@ -107,7 +110,9 @@ class Switch:
     guid: str | None = None
 
     def __post_init__(self) -> None:
-        _check_name("switch", self.name)
+        _check_names(switch=self.name, GUID=self.guid)
+        for peer in self.peers:
+            check_name(peer, "switch")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,6 +125,10 @@ class Board:
     nics: tuple[str, ...] = ()
     nearest: tuple[tuple[str, ...], ...] = ()
     """By device: the NICs that the fewest bridges part from it."""
+
+    def __post_init__(self) -> None:
+        for nic in {*self.nics}.union(*self.nearest):
+            check_name(nic, "NIC")
 
 
 @dataclass(frozen=True, kw_only=True)

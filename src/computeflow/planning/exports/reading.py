@@ -8,9 +8,11 @@ from math import prod
 from typing import Any
 
 from computeflow.catalog import Catalog, find_model
+from computeflow.catalog.lookup import is_file_name
 from computeflow.catalog.models import Model
 from computeflow.cluster import Cluster
 from computeflow.errors import InputError, UnknownNameError
+from computeflow.files.names import shown
 from computeflow.planning.exports.frameworks import FRAMEWORKS
 from computeflow.planning.exports.model import Reading, Setup
 from computeflow.prediction.stack import DEFAULT, find_stack
@@ -21,7 +23,8 @@ def read_file(text: str, where: str, format_name: str | None = None) -> Reading:
     """By content; `format_name` where the content leaves it open."""
     if format_name is not None:
         return FRAMEWORKS[format_name].read(text, where)
-    found = [known for known in FRAMEWORKS.values() if known.recognises(text, where)]
+    said = "\n".join(line for line in text.split("\n") if not line.lstrip().startswith("#"))
+    found = [known for known in FRAMEWORKS.values() if known.recognises(said, where)]
     if not found:
         raise InputError(f"{where}: none of {', '.join(FRAMEWORKS)} by its content; say --format")
     if len(found) > 1:
@@ -68,6 +71,10 @@ def _fields_of(kind: type[Job | Layout], values: Mapping[str, Any]) -> dict[str,
 def _model(stated: str | Model, catalog: Catalog, given: bool) -> Model:
     if not isinstance(stated, str):
         return _named(stated, catalog)
+    if is_file_name(stated) and not given:
+        raise InputError(
+            f"the file's model is a file, {shown(stated)}: say --model if it is to be read"
+        )
     try:
         return find_model(catalog, stated)
     except UnknownNameError as error:

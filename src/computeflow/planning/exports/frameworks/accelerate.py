@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+from computeflow.files.languages import comment, to_yaml
 from computeflow.files.parsing import parse_yaml
 from computeflow.planning.exports.frameworks.settings import (
     Choices,
@@ -22,7 +23,6 @@ from computeflow.planning.exports.frameworks.settings import (
     stated,
     unsaid,
 )
-from computeflow.planning.exports.frameworks.yaml_text import to_yaml
 from computeflow.planning.exports.model import Reading, Setup, Written
 
 _PRECISIONS = {"fp32": "no", "fp16": "fp16", "bf16": "bf16", "fp8": "fp8"}
@@ -65,10 +65,9 @@ class Accelerate:
         engine = _engine(setup)
         left_out = [*unsaid(setup, self), *_unsaid_by(engine, setup)]
         title = f"Accelerate {self.version} configuration, written by ComputeFlow."
-        lines = [f"# {line}" for line in header(title, setup, left_out)]
-        lines.append("# accelerate launch --config_file accelerate.yaml --machine_rank R TRAIN.py")
-        lines += to_yaml(_tree(engine, setup))
-        return Written(files={"accelerate.yaml": "\n".join(lines) + "\n"}, left_out=tuple(left_out))
+        start = "accelerate launch --config_file accelerate.yaml --machine_rank R TRAIN.py"
+        text = comment([*header(title, setup, left_out), start]) + to_yaml(_tree(engine, setup))
+        return Written(files={"accelerate.yaml": text}, left_out=tuple(left_out))
 
     def recognises(self, text: str, file_name: str) -> bool:
         return any(line.startswith("distributed_type:") for line in text.splitlines())

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 from computeflow import codec
+from computeflow.files.languages import text_line
 from computeflow.files.parsing import parse_json
 from computeflow.planning.exports.frameworks.settings import (
     Choices,
@@ -89,7 +90,7 @@ class DeepSpeed:
         return Written(
             files={
                 "ds_config.json": codec.to_json(_tree(setup)) + "\n",
-                "ds_config.txt": "\n".join(lines) + "\n",
+                "ds_config.txt": "\n".join(map(text_line, lines)) + "\n",
             },
             left_out=tuple(left_out),
         )

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from computeflow.errors import InputError
+from computeflow.files.languages import PYTHON_OPENING, comment, to_python
 from computeflow.files.reading import read_text
 from computeflow.planning.exports.frameworks.settings import (
     Choices,
@@ -52,12 +53,10 @@ class Fsdp2:
             raise contradiction("FSDP2", f"{name} = {size}", f"dp = {setup.dp}", why)
         left_out = [line for line in unsaid(setup, self) if not line.startswith("context = ")]
         title = f"PyTorch FSDP2 and DDP ({self.version}), written by ComputeFlow."
-        lines = [f"# {line}" for line in header(title, setup, left_out)]
-        lines.append(
-            f"# torchrun --nnodes {setup.nodes} --nproc-per-node {setup.node_devices} fsdp2.py"
-        )
-        text = "\n".join(lines) + "\n" + _template().replace(_EMPTY, _literal(_plan(setup, self)))
-        return Written(files={"fsdp2.py": text}, left_out=tuple(left_out))
+        start = f"torchrun --nnodes {setup.nodes} --nproc-per-node {setup.node_devices} fsdp2.py"
+        opening = PYTHON_OPENING + comment([*header(title, setup, left_out), start])
+        body = _template().replace(_EMPTY, _literal(_plan(setup, self)))
+        return Written(files={"fsdp2.py": opening + body}, left_out=tuple(left_out))
 
     def recognises(self, text: str, file_name: str) -> bool:
         return "def parallelize(" in text and bool(_PLAN.search(text))
@@ -111,12 +110,8 @@ def _plan(setup: Setup, framework: Fsdp2) -> dict[str, Any]:
 
 
 def _literal(plan: dict[str, Any]) -> str:
-    lines = [f'    "{key}": {_quoted(value)},' for key, value in plan.items()]
+    lines = [f"    {to_python(key)}: {to_python(value)}," for key, value in plan.items()]
     return "\n".join(["PLAN = {", *lines, "}\n"])
-
-
-def _quoted(value: Any) -> str:
-    return ascii(value).replace("'", '"') if isinstance(value, str) else repr(value)
 
 
 def _stated_plan(text: str, where: str) -> Any:

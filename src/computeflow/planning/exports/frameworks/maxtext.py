@@ -12,6 +12,7 @@ from math import gcd, prod
 from typing import Any, ClassVar
 
 from computeflow.catalog.models import Model
+from computeflow.files.languages import comment, to_yaml
 from computeflow.files.parsing import parse_yaml
 from computeflow.planning.exports.frameworks.maxtext_reading import MEANT_MODELS, read_settings
 from computeflow.planning.exports.frameworks.settings import (
@@ -25,7 +26,6 @@ from computeflow.planning.exports.frameworks.settings import (
     unsaid,
     whole,
 )
-from computeflow.planning.exports.frameworks.yaml_text import to_yaml
 from computeflow.planning.exports.model import Reading, Setup, Written
 from computeflow.workload import Layout
 
@@ -64,13 +64,12 @@ class MaxText:
         left_out = [line for line in unsaid(setup, self) if not line.startswith(said)]
         left_out += _unsaid_values(setup)
         title = f"MaxText {self.version} configuration, written by ComputeFlow."
-        lines = [f"# {line}" for line in header(title, setup, left_out)]
-        lines += [
-            "# python3 -m maxtext.trainers.pre_train.train maxtext.yml run_name=NAME "
-            "base_output_directory=FOLDER",
-            *to_yaml(_tree(setup)),
-        ]
-        return Written(files={"maxtext.yml": "\n".join(lines) + "\n"}, left_out=tuple(left_out))
+        start = (
+            "python3 -m maxtext.trainers.pre_train.train maxtext.yml run_name=NAME "
+            "base_output_directory=FOLDER"
+        )
+        text = comment([*header(title, setup, left_out), start]) + to_yaml(_tree(setup))
+        return Written(files={"maxtext.yml": text}, left_out=tuple(left_out))
 
     def recognises(self, text: str, file_name: str) -> bool:
         return bool(_KEYS.search(text))

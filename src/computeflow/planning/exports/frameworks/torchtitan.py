@@ -5,9 +5,9 @@ Later releases take most of these names as command-line options, over a configur
 
 from __future__ import annotations
 
-import json
 from typing import Any, ClassVar
 
+from computeflow.files.languages import comment, to_toml
 from computeflow.files.parsing import parse_toml
 from computeflow.planning.exports.frameworks.settings import (
     Choices,
@@ -71,12 +71,9 @@ class Torchtitan:
         _refuse(setup)
         left_out = [*unsaid(setup, self), *_unsaid_values(setup)]
         title = f"torchtitan {self.version} job config, written by ComputeFlow."
-        sections = _sections(setup)
-        lines = [f"# {line}" for line in header(title, setup, left_out)]
-        for section, keys in sections.items():
-            lines += ["", f"[{section}]"]
-            lines += [f"{key} = {json.dumps(value)}" for key, value in keys.items()]
-        return Written(files={"torchtitan.toml": "\n".join(lines) + "\n"}, left_out=tuple(left_out))
+        opening = comment(header(title, setup, left_out))
+        text = f"{opening}\n{to_toml(_sections(setup))}"
+        return Written(files={"torchtitan.toml": text}, left_out=tuple(left_out))
 
     def recognises(self, text: str, file_name: str) -> bool:
         return not text.lstrip().startswith("{") and (
@@ -175,11 +172,15 @@ def _sections(setup: Setup) -> dict[str, dict[str, Any]]:
         sections["checkpoint"] = {"enable": True, "interval": job.checkpoint_steps}
     if job.precision in _FLOAT8:
         sections["model"]["converters"] = ["quantize.linear.float8"]
-        sections["quantize.linear.float8"] = {"recipe_name": _FLOAT8[job.precision]}
+        sections["quantize"] = _quantized("float8", _FLOAT8[job.precision])
     elif job.precision == "mxfp8":
         sections["model"]["converters"] = ["quantize.linear.mx"]
-        sections["quantize.linear.mx"] = {"recipe_name": "mxfp8_cublas"}
+        sections["quantize"] = _quantized("mx", "mxfp8_cublas")
     return sections
+
+
+def _quantized(kind: str, recipe: str) -> dict[str, Any]:
+    return {"linear": {kind: {"recipe_name": recipe}}}
 
 
 def _parallelism(setup: Setup) -> dict[str, Any]:

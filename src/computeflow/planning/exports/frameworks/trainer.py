@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from computeflow import codec
+from computeflow.files.languages import text_line
 from computeflow.files.parsing import parse_json, parse_yaml
 from computeflow.planning.exports.frameworks.deepspeed import read_tree, zero_section
 from computeflow.planning.exports.frameworks.settings import (
@@ -72,7 +73,7 @@ class Trainer:
         return Written(
             files={
                 "trainer.json": codec.to_json(tree) + "\n",
-                "trainer.txt": "\n".join(lines) + "\n",
+                "trainer.txt": "\n".join(map(text_line, lines)) + "\n",
             },
             left_out=tuple(left_out),
         )

@@ -39,8 +39,8 @@ class JobSet:
                 ],
             },
         }
-        comment = header(setup, self.version, left_out) + pods.why(setup, self.terms)
-        return Written(files={"jobset.yaml": pods.document(comment, manifest)}, left_out=left_out)
+        opening = header(setup, self.version, left_out) + pods.why(setup, self.terms)
+        return Written(files={"jobset.yaml": pods.document(opening, manifest)}, left_out=left_out)
 
     def _job(self, setup: Setup, name: str, command: list[str]) -> dict[str, Any]:
         return {

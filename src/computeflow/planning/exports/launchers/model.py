@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from computeflow.errors import InputError, UnavailableError
+from computeflow.files.languages import comment
+from computeflow.files.names import check_host, check_name, shown
 from computeflow.planning.exports.model import Setup, Written
 from computeflow.units import DAY_SECONDS
 
-_HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?")
 _WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.,-]*")
 _LABEL = re.compile(r"([a-z0-9]([a-z0-9.-]*[a-z0-9])?/)?[A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9])?")
 _IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:/@-]*")
@@ -65,8 +66,10 @@ class Terms:
             )
         if not 1024 <= self.port <= 65535:
             raise InputError(f"port = {self.port}: between 1024 and 65535")
+        if self.name is not None:
+            check_name(self.name, "job")
         for host in self.hosts:
-            _matches(_HOST, "host", host)
+            check_host(host, "host")
         if len(set(self.hosts)) < len(self.hosts):
             raise InputError("hosts: a node is named twice")
         for field, pattern in _PATTERNS.items():
@@ -110,7 +113,7 @@ def check(setup: Setup, terms: Terms, command: list[str]) -> None:
         raise InputError(f"command {command[:1]}: it starts with a program (python train.py ...)")
     for word in command:
         if not _passes(word):
-            raise InputError(f"command: {word!r} cannot be passed to a program")
+            raise InputError(f"command: {shown(word)!r} cannot be passed to a program")
 
 
 def job_name(setup: Setup, terms: Terms, *, most: int = 40) -> str:
@@ -124,23 +127,17 @@ def header(setup: Setup, version: str, left_out: tuple[str, ...]) -> str:
     """Comment lines: what was planned, what the file was checked against, what it does not say."""
     layout = setup.layout
     sizes = " ".join(f"{n}={getattr(layout, n)}" for n in ("tp", "pp", "cp", "ep"))
-    lines = [
+    return comment([
         f"{setup.job.model.name} on {layout.gpus} x {setup.cluster.accelerator.name}: "
         f"{setup.nodes} nodes of {setup.node_devices}, {sizes} dp={setup.dp}",
         f"Written by ComputeFlow; checked against {version}.",
         *(f"Not said here: {text}" for text in left_out),
-    ]
-    return "".join(f"# {_one_line(line)}\n" for line in lines)
+    ])  # fmt: skip
 
 
 def _matches(pattern: re.Pattern[str], field: str, text: str) -> None:
     if not pattern.fullmatch(text) or len(text) > 253:
-        raise InputError(f"{field} = {text!r}: not a name that schedulers take")
-
-
-def _one_line(text: str) -> str:
-    """A name with a line break must not end a comment, nor one with control characters a YAML file."""
-    return " ".join("".join(c if c.isprintable() else " " for c in text).split())
+        raise InputError(f"{field} = {shown(text)!r}: not a name that schedulers take")
 
 
 def _passes(word: str) -> bool:

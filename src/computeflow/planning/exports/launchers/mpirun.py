@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 
 from computeflow.planning.exports.launchers import ranks
@@ -37,7 +38,7 @@ class Mpirun:
             + ranks.exports(setup, self.terms)
             + f"\nexec mpirun -n {setup.layout.gpus} {where} --bind-to none "
             f"--timeout {self.terms.limit_seconds} \\\n  {passed} \\\n"
-            f"  bash -c '{RANK}' rank \\\n  {ranks.quoted(command)}\n"
+            f"  bash -c '{RANK}' rank \\\n  {shlex.join(command)}\n"
         )
         return Written(files={"mpirun.sh": text}, left_out=left_out)
 
@@ -45,8 +46,9 @@ class Mpirun:
         """Options that place ranks, and lines that say where rank 0 is."""
         each = setup.node_devices
         if hosts := self.terms.hosts:
-            listed = ",".join(f"{host}:{each}" for host in hosts)
-            return f"--host {listed} --map-by slot", f"export MASTER_ADDR={hosts[0]}\n"
+            listed = shlex.quote(",".join(f"{host}:{each}" for host in hosts))
+            address = f"export MASTER_ADDR={shlex.quote(hosts[0])}\n"
+            return f"--host {listed} --map-by slot", address
         if setup.nodes == 1:
             return f"--host localhost:{each} --map-by slot", "export MASTER_ADDR=127.0.0.1\n"
         return (

@@ -1,11 +1,10 @@
-"""What manifests of Kubernetes share: resources, Kueue's words, JSON that is also YAML."""
+"""What manifests of Kubernetes share: resources, Kueue's words, text that is YAML and JSON."""
 
 from __future__ import annotations
 
-import json
-import re
 from typing import Any
 
+from computeflow.files.languages import comment, to_yaml_and_json
 from computeflow.planning.exports.launchers import ranks
 from computeflow.planning.exports.launchers.model import Terms
 from computeflow.planning.exports.model import Setup
@@ -21,15 +20,9 @@ RDMA = {"capabilities": {"add": ["IPC_LOCK"]}}
 """Adapters pin the memory they send from."""
 
 
-def document(comment: str, manifest: dict[str, Any]) -> str:
-    """JSON under a comment, which is YAML as well.
-
-    YAML takes no raw control characters and no surrogate escapes: so characters beyond the basic
-    plane stand raw, all others that are not ASCII as escapes.
-    """
-    text = json.dumps(manifest, indent=2, ensure_ascii=False)
-    text = re.sub(r"[\x7f-\uffff]", lambda m: f"\\u{ord(m[0]):04x}", text)
-    return f"{comment}{text}\n"
+def document(opening: str, manifest: dict[str, Any]) -> str:
+    """JSON under comment lines, which is YAML as well."""
+    return opening + to_yaml_and_json(manifest)
 
 
 def literal(words: list[str]) -> list[str]:
@@ -85,7 +78,7 @@ def left_out(setup: Setup, terms: Terms) -> tuple[str, ...]:
 
 def why(setup: Setup, terms: Terms) -> str:
     """Comment lines, since JSON has none."""
-    return "".join(f"# {v.name}: {v.why}\n" for v in _variables(setup, terms))
+    return comment(f"{v.name}: {v.why}" for v in _variables(setup, terms))
 
 
 def _variables(setup: Setup, terms: Terms) -> tuple[ranks.Variable, ...]:

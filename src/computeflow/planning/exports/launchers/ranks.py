@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from dataclasses import dataclass
 
+from computeflow.files.languages import comment
 from computeflow.planning.exports.launchers.model import DUMP_SECONDS, Terms
 from computeflow.planning.exports.model import Setup
 
@@ -75,7 +76,8 @@ def _is_nvidia(setup: Setup) -> bool:
 def exports(setup: Setup, terms: Terms) -> str:
     """Lines of a shell script."""
     lines = [
-        f"# {v.why}\nexport {v.name}={shlex.quote(v.value)}\n" for v in variables(setup, terms)
+        f"{comment([v.why])}export {v.name}={shlex.quote(v.value)}\n"
+        for v in variables(setup, terms)
     ]
     return "".join(lines) + f"mkdir -p {RECORDS}\n"
 
@@ -90,7 +92,3 @@ def torchrun(setup: Setup, *, rank: str, address: str, port: str) -> str:
     sizes = f"torchrun --nnodes={setup.nodes} --nproc-per-node={setup.node_devices}"
     place = f"--node-rank={rank} --master-addr={address} --master-port={port}"
     return f"{sizes} {place} --max-restarts=0 --no-python"
-
-
-def quoted(command: list[str]) -> str:
-    return " ".join(shlex.quote(word) for word in command)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from computeflow.files.languages import PYTHON_OPENING, comment, to_python
 from computeflow.planning.exports.launchers import ranks
 from computeflow.planning.exports.launchers.model import TORCH, Terms, check, header, job_name
 from computeflow.planning.exports.model import Setup, Written
@@ -91,13 +92,16 @@ class RayTrain:
         )
         name = job_name(setup, self.terms)
         found = ranks.variables(setup, self.terms)
-        environment = "".join(f"    # {v.why}\n    {v.name!r}: {v.value!r},\n" for v in found)
-        comment = header(setup, self.version, left_out)
-        driver = comment + _DRIVER.format(
-            name=repr(name), nodes=setup.nodes, node_gpus=setup.node_devices, port=self.terms.port,
-            hosts=ascii(list(self.terms.hosts)), command=ascii(command), environment=environment,
-            records=repr(ranks.RECORDS), collective=self.terms.collective_seconds, restarts=RESTARTS,
+        environment = "".join(
+            f"    {comment([v.why])}    {to_python(v.name)}: {to_python(v.value)},\n" for v in found
+        )
+        opening = header(setup, self.version, left_out)
+        driver = PYTHON_OPENING + opening + _DRIVER.format(
+            name=to_python(name), nodes=setup.nodes, node_gpus=setup.node_devices,
+            port=self.terms.port, hosts=to_python(list(self.terms.hosts)),
+            command=to_python(command), environment=environment, records=to_python(ranks.RECORDS),
+            collective=self.terms.collective_seconds, restarts=RESTARTS,
         )  # fmt: skip
         line = "ray job submit --working-dir . -- python ray_train.py"
-        script = f"#!/bin/bash\n{comment}set -euo pipefail\n\nexec {line}\n"
+        script = f"#!/bin/bash\n{opening}set -euo pipefail\n\nexec {line}\n"
         return Written(files={"ray_train.py": driver, "ray_submit.sh": script}, left_out=left_out)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 
 from computeflow.planning.exports.launchers import ranks
@@ -37,7 +38,7 @@ class Slurm:
             + ranks.exports(setup, self.terms)
             + "\n# One task on every node; when one fails, all end. Binding is left to the ranks.\n"
             f"srun {options}--kill-on-bad-exit=1 --cpu-bind=none --mpi=none \\\n"
-            f"  bash -c 'exec {line} \"$@\"' torchrun \\\n  {ranks.quoted(command)}\n"
+            f"  bash -c 'exec {line} \"$@\"' torchrun \\\n  {shlex.join(command)}\n"
         )
         return Written(files={"job.sbatch": text})
 
@@ -62,12 +63,12 @@ class Slurm:
 
     def _placed(self) -> str:
         """Tasks in the order of the plan: srun(1), --distribution=arbitrary."""
-        names = " ".join(self.terms.hosts)
+        names = shlex.join(self.terms.hosts)
         return (
             "# The plan's order of nodes: task n runs on the n-th line.\n"
             'SLURM_HOSTFILE="$(mktemp)"\nexport SLURM_HOSTFILE\n'
             f"printf '%s\\n' {names} > \"$SLURM_HOSTFILE\"\n"
-            f"export MASTER_ADDR={self.terms.hosts[0]}\n"
+            f"export MASTER_ADDR={shlex.quote(self.terms.hosts[0])}\n"
         )
 
 

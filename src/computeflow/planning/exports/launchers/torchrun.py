@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 
 from computeflow.planning.exports.launchers import ranks
@@ -25,7 +26,7 @@ class Torchrun:
             + start
             + "set -euo pipefail\n\n"
             + ranks.exports(setup, self.terms)
-            + f"\nexec {line} \\\n  {ranks.quoted(command)}\n"
+            + f"\nexec {line} \\\n  {shlex.join(command)}\n"
         )
         return Written(files={"torchrun.sh": text}, left_out=left_out)
 
@@ -41,9 +42,10 @@ class Torchrun:
                 "# On every node: NODE_RANK=0,1,... MASTER_ADDR=<the node of rank 0> bash torchrun.sh\n"
                 ': "${NODE_RANK:?number of this node, from 0}" "${MASTER_ADDR:?node of rank 0}"\n'
             ), line
-        cases = "".join(f"  {h}) NODE_RANK={n} ;;\n" for n, h in enumerate(self.terms.hosts))
+        hosts = [shlex.quote(host) for host in self.terms.hosts]
+        cases = "".join(f"  {host}) NODE_RANK={n} ;;\n" for n, host in enumerate(hosts))
         return (
-            f"MASTER_ADDR={self.terms.hosts[0]}\n"
+            f"MASTER_ADDR={hosts[0]}\n"
             'case "${NODE_NAME:-$(hostname -s)}" in\n' + cases + "  *)\n"
             '    echo "$(hostname -s) is not a node of this plan" >&2\n    exit 1\n    ;;\nesac\n'
         ), line

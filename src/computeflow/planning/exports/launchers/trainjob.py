@@ -43,8 +43,8 @@ class TrainJob:
                 "runtimePatches": [self._patch(setup)],
             },
         }
-        comment = header(setup, self.version, left_out) + pods.why(setup, terms)
-        return Written(files={"trainjob.yaml": pods.document(comment, manifest)}, left_out=left_out)
+        opening = header(setup, self.version, left_out) + pods.why(setup, terms)
+        return Written(files={"trainjob.yaml": pods.document(opening, manifest)}, left_out=left_out)
 
     def _patch(self, setup: Setup) -> dict[str, object]:
         """What a trainer cannot say: annotations, shared memory, the right to pin memory."""

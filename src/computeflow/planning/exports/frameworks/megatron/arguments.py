@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from computeflow.files.languages import comment
 from computeflow.planning.exports.frameworks.megatron.layout import (
     FP8_RECIPES,
     OFFLOADS,
@@ -51,15 +52,14 @@ class Megatron:
         left_out = left_out if shape is None else without_model(left_out)
         title = f"Megatron-LM {self.version} arguments, written by ComputeFlow."
         flags = (shape or {}) | _flags(setup)
-        lines = [f"# {line}" for line in header(title, setup, left_out)]
-        lines.append(
-            f"# {_variable(setup)}torchrun ... pretrain_gpt.py $(grep -v '^#' megatron.args) "
+        start = (
+            f"{_variable(setup)}torchrun ... pretrain_gpt.py $(grep -v '^#' megatron.args) "
             "and your data's flags"
         )
-        lines += [
-            f"--{key}" if value is None else f"--{key} {value}" for key, value in flags.items()
-        ]
-        return Written(files={"megatron.args": "\n".join(lines) + "\n"}, left_out=tuple(left_out))
+        text = comment([*header(title, setup, left_out), start]) + "".join(
+            f"--{key}\n" if value is None else f"--{key} {value}\n" for key, value in flags.items()
+        )
+        return Written(files={"megatron.args": text}, left_out=tuple(left_out))
 
     def recognises(self, text: str, file_name: str) -> bool:
         return "--tensor-model-parallel-size" in text or "--micro-batch-size" in text

@@ -11,6 +11,7 @@ import re
 from typing import Any, ClassVar
 
 from computeflow.catalog.models import Model
+from computeflow.files.languages import comment, to_yaml
 from computeflow.files.parsing import parse_yaml
 from computeflow.planning.exports.frameworks.megatron.fields import (
     RECIPES,
@@ -43,7 +44,6 @@ from computeflow.planning.exports.frameworks.settings import (
     whole,
     without_model,
 )
-from computeflow.planning.exports.frameworks.yaml_text import to_yaml
 from computeflow.planning.exports.model import Reading, Setup, Written
 
 _PLACES = Places(
@@ -105,15 +105,13 @@ class MegatronBridge:
         if shape or recipe != _PLAIN:
             left_out = without_model(left_out)
         title = f"Megatron-Bridge {self.version} overrides, written by ComputeFlow."
-        lines = [f"# {line}" for line in header(title, setup, left_out)]
+        lines = header(title, setup, left_out)
         lines += [
-            f"# Over {recipe}_pretrain_config, in a script that hands this file to",
-            "# process_config_with_overrides: torchrun ... PRETRAIN.py --config-file FILE",
-            *to_yaml(_tree(setup, shape)),
+            f"Over {recipe}_pretrain_config, in a script that hands this file to",
+            "process_config_with_overrides: torchrun ... PRETRAIN.py --config-file FILE",
         ]
-        return Written(
-            files={"megatron_bridge.yaml": "\n".join(lines) + "\n"}, left_out=tuple(left_out)
-        )
+        text = comment(lines) + to_yaml(_tree(setup, shape))
+        return Written(files={"megatron_bridge.yaml": text}, left_out=tuple(left_out))
 
     def recognises(self, text: str, file_name: str) -> bool:
         return bool(_SECTIONS.search(text) and _KEYS.search(text))

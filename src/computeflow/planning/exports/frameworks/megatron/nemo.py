@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from typing import Any, ClassVar
 
+from computeflow.files.languages import comment
 from computeflow.planning.exports.frameworks.megatron.fields import (
     RECIPES,
     Places,
@@ -81,12 +82,11 @@ class Nemo:
         left_out = unsaid(setup, self)
         title = f"NeMo {self.version} recipe values, written by ComputeFlow."
         recipe = _RECIPES.get(setup.job.model.name)
-        lines = [f"# {line}" for line in header(title, setup, left_out)]
-        lines.append("# nemo llm pretrain --yes $(grep -v '^#' nemo.args), on every rank")
-        if recipe is not None:
-            lines.append(f"--factory {recipe}")
+        start = "nemo llm pretrain --yes $(grep -v '^#' nemo.args), on every rank"
+        lines = [] if recipe is None else [f"--factory {recipe}"]
         lines += [f"{key}={value}" for key, value in _values(setup).items()]
-        return Written(files={"nemo.args": "\n".join(lines) + "\n"}, left_out=tuple(left_out))
+        text = comment([*header(title, setup, left_out), start]) + "\n".join(lines) + "\n"
+        return Written(files={"nemo.args": text}, left_out=tuple(left_out))
 
     def recognises(self, text: str, file_name: str) -> bool:
         return bool(_LINE.search(text)) or "nemo llm pretrain" in text
