@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -13,6 +13,7 @@ from computeflow.answers.answer import PROBLEMS, Answer
 from computeflow.answers.checking import checked
 from computeflow.answers.inputs import CatalogFiles, File, NewFile, as_list, open_catalog
 from computeflow.answers.periods import parse_period
+from computeflow.answers.redaction import Redaction
 from computeflow.auditing import AuditReport, AuditRequest
 from computeflow.auditing import audit as audit_run
 from computeflow.auditing.baselines import baseline_path, keep_baseline
@@ -21,7 +22,6 @@ from computeflow.catalog import Accelerator, Catalog, find_model
 from computeflow.engines import Engine
 from computeflow.errors import InputError
 from computeflow.files.writing import inputs_kept, write_file
-from computeflow.telemetry.redaction import Redaction
 from computeflow.telemetry.traces.job import TracedJob
 from computeflow.telemetry.traces.measured import Options
 from computeflow.views.audit_tables import report_tables
@@ -46,7 +46,8 @@ class AuditAnswer(Answer):
         traces = self.report.traces
         if traces is None:
             return self.tables()[0].title
-        return f"Audit of {traces.job.ledger.window.label}"
+        title = f"Audit of {traces.job.ledger.window.label}"
+        return self._redaction().text(title) if self.redact else title
 
     @property
     def exit_code(self) -> int:
@@ -59,28 +60,32 @@ class AuditAnswer(Answer):
 
     def _data(self) -> dict[str, Any]:
         data = report_data(self.report)
-        redacted: dict[str, Any] = Redaction(data).data(data) if self.redact else data
+        redacted: dict[str, Any] = self._redaction().value(data) if self.redact else data
         return redacted
 
     def tables(self) -> list[Table]:
         tables = report_tables(self.report, details=self.details)
-        if not self.redact:
-            return tables
-        names = Redaction(report_data(self.report))
-        return [
-            replace(
-                table,
-                title=names.text(table.title),
-                rows=tuple(tuple(names.text(cell) for cell in row) for row in table.rows),
-                notes=tuple(names.text(note) for note in table.notes),
-            )
-            for table in tables
-        ]
+        return self._redaction().value(tables) if self.redact else tables
 
     def parts(self) -> Sequence[Part]:
+        parts = self._parts()
+        if not self.redact:
+            return parts
+        redaction = self._redaction()
+        redaction.value(report_tables(self.report, details=self.details))  # they count first
+        return [redaction.value(part) for part in parts]
+
+    def _redaction(self) -> Redaction:
+        request = self.report.request
+        typed = dict.fromkeys((*request.paths, request.against, request.expect), "file")
+        typed |= {request.baseline: "job"}
+        named = {str(name): kind for name, kind in typed.items() if name is not None}
+        return Redaction(report_data(self.report), named)
+
+    def _parts(self) -> Sequence[Part]:
         report, traces = self.report, self.report.traces
-        if self.redact or traces is None or report.diagnosis is None:
-            return self.tables()  # figures have names that are not redacted
+        if traces is None or report.diagnosis is None:
+            return report_tables(report, details=self.details)
         from computeflow.telemetry.formats import read_rank
         from computeflow.telemetry.traces.timeline import step_timeline
         from computeflow.views.audit_figures import audit_parts
@@ -122,6 +127,11 @@ def audit(
         raise InputError("no files to read: name one, or a folder")
     if fail_on is not None and not 0 <= fail_on <= 100:
         raise InputError(f"--fail-on {fail_on:g}: percent, from 0 to 100")
+    if redact and (perfetto is not None or calibrate is not None):
+        option = "--perfetto" if perfetto is not None else "--calibrate"
+        raise InputError(
+            f"{option} with --redact: its file would have the names; leave one of them out"
+        )
     beside = {"perfetto": perfetto, "calibrate": calibrate, "details": details}
     request = AuditRequest(
         paths=tuple(map(str, as_list(paths))),

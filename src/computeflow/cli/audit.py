@@ -47,7 +47,8 @@ OPTIONS = [
            help="Exit with 3 where findings of most steps claim this much of the window or more."),
     option("--grid", metavar="NAME", help="Electricity of a region: prices energy and carbon."),
     flag("--details", help="Show steps, kernels, operators, gaps of the first rank."),
-    flag("--redact", help="Give hosts, users, paths and addresses other names: for a ticket."),
+    flag("--redact", help="Show public words and figures only; names, paths, addresses, secrets and "
+         "unknown words get stand-ins: for a ticket."),
     choice("--engine", ENGINES, "local", "Read traces on this machine, or on a Ray cluster."),
     flag("--no-cache", help="Read everything again, and keep nothing."),
 ]  # fmt: skip

@@ -6,7 +6,6 @@ _EXPORTS = {
     "Asked": "observed",
     "Observed": "observed",
     "RankLedger": "traces.job",
-    "Redaction": "redaction",
     "Settings": "audit",
     "Source": "observed",
     "Together": "joining",
