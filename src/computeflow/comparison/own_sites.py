@@ -6,6 +6,7 @@ either the GPUs that it has or the limits that say how many it takes (`site_limi
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -48,6 +49,9 @@ class OwnSite(Terms):
         if self.preemptions_per_node_day is not None:
             raise InputError(f"{self.name}: preemptions are of rented machines")
         self._check_within(usd_per_gpu_hour=(1e-3, 1e4))
+        for limit in _LIMITS:
+            if not math.isfinite(getattr(self, limit) or 0.0):
+                raise InputError(f"{limit} is not a finite number")
         if self.gigabits_per_device is not None:
             self._check_within(gigabits_per_device=(0.1, 1e4))
 
@@ -62,7 +66,7 @@ class _File:
 
 
 def own_offerings(text: str, where: str, catalog: Catalog) -> list[Offering]:
-    data = parse_toml(text, where)
+    data = parse_toml(text, where, finite=False)  # the last tier of egress has no end
     if "story" in data:
         raise InputError(
             f"{where}: a file for `computeflow sites`; docs/compare.md has this one's form"

@@ -185,7 +185,7 @@ def load_terms(
     packaged = _packaged()
     if text is None:
         return packaged
-    data = parse_toml(text, where)
+    data = parse_toml(text, where, finite=False)  # the last tier of egress has no end
     own = codec.decode(_File, data, where)
     if providers is not None:
         known = {*providers, *packaged.terms}
@@ -208,7 +208,7 @@ def _over(under: Terms | None, row: Terms, stated: Iterable[str]) -> Terms:
 
 @cache
 def _packaged() -> Book:
-    data = parse_toml(read_text(DATA / "providers.toml"), "providers.toml")
+    data = parse_toml(read_text(DATA / "providers.toml"), "providers.toml", finite=False)
     rows = codec.decode(_File, data, "providers.toml")
     return Book(terms={row.name: row for row in rows.terms}, networks=rows.network)
 

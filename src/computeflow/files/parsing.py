@@ -48,7 +48,8 @@ Path = tuple[Any, ...]
 """Where a value stands: the path of what holds it, and its key."""
 
 
-def parse_toml(text: str, where: str) -> dict[str, Any]:
+def parse_toml(text: str, where: str, *, finite: bool = True) -> dict[str, Any]:
+    """`finite`: false where the values themselves say which number may be endless."""
     _scan_toml(text, where)
     try:
         with _without_collector():
@@ -59,7 +60,7 @@ def parse_toml(text: str, where: str) -> dict[str, Any]:
         raise _too_deep(where, "TOML") from None
     except ValueError:  # of an integer that Python does not convert
         raise InputError(f"{where}: {_TOO_LARGE}") from None
-    _check(data, where)
+    _check(data, where, finite=finite)
     return data
 
 
