@@ -139,7 +139,7 @@ def test_a_users_mistake_is_one_line_and_exit_2(
         ('{"model_type": "hal9000"}', "hal9000"),
         ('{"model_type": "llama"}', "the key num_attention_heads is missing"),
         ("{", "not JSON"),
-        ("[" * 100_000, "not read"),
+        ("[" * 100_000, "nested too deeply"),
         ("[]", "config"),
     ],
 )
