@@ -35,8 +35,8 @@ from computeflow.telemetry.accounting.values import (
     state_of,
     unix_seconds,
 )
-from computeflow.telemetry.lines import head_of
 from computeflow.telemetry.observed import Asked, Happening, Observed
+from computeflow.telemetry.opening import head_of
 from computeflow.views.observed.accounting import blame_table, tables
 from computeflow.views.tables import to_text
 

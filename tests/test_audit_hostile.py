@@ -543,14 +543,14 @@ def test_pipes_sockets_links_and_closed_files_do_not_stop_the_rest(
     monkeypatch.chdir(tmp_path)
     with socket.socket(socket.AF_UNIX) as plug:
         plug.bind("plug.json")
-        opened = Path.open
+        opened = os.open
 
-        def refusing(path: Path, *arguments: Any, **named: Any) -> Any:
+        def refusing(path: Any, *arguments: Any, **named: Any) -> int:
             if path == closed:
                 raise PermissionError(13, "Permission denied", str(path))
             return opened(path, *arguments, **named)
 
-        monkeypatch.setattr(Path, "open", refusing)
+        monkeypatch.setattr(os, "open", refusing)
         data = audited(capsys, tmp_path, "--no-cache")
         for name in ("pipe.json", "plug.json", "/dev/zero"):
             assert "not a file" in refused(capsys, tmp_path / name)

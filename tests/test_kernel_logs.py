@@ -21,8 +21,8 @@ from computeflow.telemetry.kernel.burn import GpuBurnSource
 from computeflow.telemetry.kernel.signs import pci_address, sign_of, xid_sign
 from computeflow.telemetry.kernel.source import KernelLogs, KernelLogSource
 from computeflow.telemetry.kernel.stamps import stamp_of
-from computeflow.telemetry.lines import head_of
 from computeflow.telemetry.observed import Asked, Observed
+from computeflow.telemetry.opening import head_of
 from computeflow.views.observed.kernel import tables
 from computeflow.views.tables import to_text
 

@@ -20,7 +20,6 @@ from computeflow.catalog import Accelerator, load_catalog
 from computeflow.cli import run
 from computeflow.diagnosis import diagnose_source
 from computeflow.errors import InputError
-from computeflow.telemetry.lines import head_of
 from computeflow.telemetry.logs.clock import time_of
 from computeflow.telemetry.logs.events import Step
 from computeflow.telemetry.logs.facts import Bandwidth, Run
@@ -28,6 +27,7 @@ from computeflow.telemetry.logs.frameworks import Parser
 from computeflow.telemetry.logs.reading import read
 from computeflow.telemetry.logs.source import LogSource
 from computeflow.telemetry.observed import Asked, ModelWork, Observed
+from computeflow.telemetry.opening import head_of
 from computeflow.views.observed.logs import tables
 from computeflow.views.tables import to_text
 from computeflow.workload import flops_per_token

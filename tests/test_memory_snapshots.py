@@ -21,7 +21,6 @@ from computeflow.catalog import load_catalog
 from computeflow.diagnosis import diagnose_source
 from computeflow.errors import InputError
 from computeflow.telemetry.flight.source import FlightRecorder
-from computeflow.telemetry.lines import head_of
 from computeflow.telemetry.memory import snapshot as snapshots
 from computeflow.telemetry.memory.facts import DeviceMemory, Memory
 from computeflow.telemetry.memory.history import history_of, layout
@@ -32,6 +31,7 @@ from computeflow.telemetry.memory.source import MemorySnapshots
 from computeflow.telemetry.memory.stacks import kind_of
 from computeflow.telemetry.memory.steps import find_steps
 from computeflow.telemetry.observed import Asked, Observed
+from computeflow.telemetry.opening import head_of
 from computeflow.views.observed import observed_tables
 from computeflow.views.tables import to_html, to_text
 

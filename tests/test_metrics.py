@@ -21,12 +21,12 @@ from computeflow.diagnosis import diagnose_source
 from computeflow.diagnosis.rules.fleet import stem
 from computeflow.errors import InputError
 from computeflow.ledger import check_claims, gaps
-from computeflow.telemetry.lines import head_of
 from computeflow.telemetry.metrics import server as server_module
 from computeflow.telemetry.metrics.fields import is_blank, reasons_of
 from computeflow.telemetry.metrics.server import TOKEN, connect, observe_server
 from computeflow.telemetry.metrics.source import MetricsSource
 from computeflow.telemetry.observed import Asked, Observed
+from computeflow.telemetry.opening import head_of
 from computeflow.views.observed.metrics import tables
 from computeflow.views.tables import to_text
 from metrics_servers import Quiet, Synthetic, exporter, prometheus, serving, victoria

@@ -25,9 +25,9 @@ from computeflow.ledger import Ledger
 from computeflow.telemetry.audit import audit
 from computeflow.telemetry.formats import read_rank
 from computeflow.telemetry.kineto.reading import read_trace
-from computeflow.telemetry.lines import head_of
 from computeflow.telemetry.nsys.database import Database
 from computeflow.telemetry.nsys.reading import recognises
+from computeflow.telemetry.opening import head_of
 from computeflow.telemetry.traces.job import TracedJob
 from computeflow.telemetry.traces.measured import Options
 from computeflow.telemetry.traces.rank import measure_trace

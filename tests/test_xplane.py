@@ -17,7 +17,7 @@ from computeflow.cli import run
 from computeflow.errors import InputError
 from computeflow.telemetry.audit import audit
 from computeflow.telemetry.formats import read_rank
-from computeflow.telemetry.lines import head_of
+from computeflow.telemetry.opening import head_of
 from computeflow.telemetry.traces.grouping import one_job
 from computeflow.telemetry.traces.job import TracedJob, job_ledger
 from computeflow.telemetry.traces.measured import FileMeasured, Options, RankMeasured
@@ -237,7 +237,7 @@ def test_large_and_broken_files_are_refused(
 ) -> None:
     cut = tmp_path / "cut.xplane.pb.gz"
     cut.write_bytes(RECORDED.read_bytes()[:2000])
-    with pytest.raises(InputError, match="ended before"):
+    with pytest.raises(InputError, match="ends in the middle"):
         audit([cut], FACTS, cache=False)
     monkeypatch.setattr(messages, "MOST_BYTES", 1 << 10)
     with pytest.raises(InputError, match="record fewer steps"):

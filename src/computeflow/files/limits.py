@@ -53,3 +53,15 @@ LAYERS = 4096
 """Of a model."""
 PIPELINE_PARTS = 10_000
 """Of a pipeline layout that is written out."""
+
+# Of recordings: traces, logs, metrics, dumps, accounting.
+HEAD_BYTES = 1 << 16
+"""Of the beginning of a recording, by which its kind is known."""
+INFLATED_BYTES = 1 << 30
+INFLATED_TIMES = 200
+"""A gzip file may grow to the first, or to so many times its size: traces and logs grow ten- to
+fiftyfold, a bomb a thousandfold."""
+TRAINER_STATE_BYTES = 128 * MiB
+"""A million logged steps."""
+COPIED_BYTES = 4 << 30
+"""Of a database that is copied to be read, because a log of changes lies beside it."""

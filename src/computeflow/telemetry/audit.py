@@ -107,9 +107,11 @@ def _key(file: TraceFile, options: Options) -> str:
     content = hashlib.blake2b(digest_size=16)
     content.update(repr((_VERSION, file.kind, path.name, options)).encode())
     try:
-        with path.open("rb") as opened:
-            while part := opened.read(1 << 20):
-                content.update(part)
+        log = path.with_name(f"{path.name}-wal")  # of a database: changes that are not yet in it
+        for source in (path, log) if log.is_file() else (path,):
+            with source.open("rb") as opened:
+                while part := opened.read(1 << 20):
+                    content.update(part)
     except OSError as error:
         raise InputError(f"{path}: {error.strerror or error}") from None
     return content.hexdigest()

@@ -15,7 +15,6 @@ from itertools import islice
 from pathlib import Path
 
 from computeflow.errors import InputError
-from computeflow.telemetry.lines import head_of
 from computeflow.telemetry.sources import ENDINGS
 from computeflow.telemetry.traces.measured import FileMeasured, Options, RankMeasured
 from computeflow.telemetry.traces.rank import measure_trace
@@ -40,9 +39,8 @@ def _format_named(kind: str) -> Format:
     return Format(recognises=module.recognises, read=module.read)
 
 
-def format_of(path: Path, head: bytes | None = None) -> str | None:
+def format_of(path: Path, head: bytes) -> str | None:
     """The kind of a file, or None where it is no profiler's."""
-    head = head_of(path) if head is None else head
     return next((kind for kind in KINDS if _format_named(kind).recognises(path, head)), None)
 
 

@@ -13,11 +13,13 @@ from pathlib import Path
 
 from computeflow.errors import ComputeFlowError, InputError
 from computeflow.telemetry.formats import KINDS, TraceFile, format_of
-from computeflow.telemetry.lines import head_of
 from computeflow.telemetry.observed import Asked, Observed, Source
+from computeflow.telemetry.opening import PACKED, read_head
 from computeflow.telemetry.sources import ENDINGS, files_of, other_kinds
 
-_KindOf = Callable[[Path], str | None]
+MAX_NOTES = 100
+"""Of files in folders that cannot be opened."""
+_KindOf = Callable[[Path, bytes], str | None]
 
 
 @cache
@@ -66,7 +68,7 @@ def sort_files(paths: Sequence[Path], kind_of: _KindOf | None = None) -> Sorted:
     for path in paths:
         before = len(notes), sum(map(len, found.values()))
         for file in files_of(path, notes):
-            kind = _kind_as_named(path, known, notes) if file == path else known(file)
+            kind = _kind_as_named(path, known, notes) if file == path else _kind(file, known, notes)
             if kind is not None:
                 found.setdefault(kind, {})[file] = None
             elif file != path:
@@ -86,7 +88,13 @@ def _kind_as_named(path: Path, known: _KindOf, notes: list[str]) -> str | None:
     if not path.stat().st_size:
         notes.append(f"{path}: an empty file")
         return None
-    kind = known(path)
+    try:
+        kind = known(path, read_head(path))
+    except InputError as error:
+        kind = known(path, b"")
+        if kind is None:
+            notes.append(str(error))
+        return kind
     if kind is None and path.name.endswith(ENDINGS):
         return KINDS[0]  # it will say what it is not
     if kind is None:
@@ -94,8 +102,18 @@ def _kind_as_named(path: Path, known: _KindOf, notes: list[str]) -> str | None:
     return kind
 
 
-def _any_kind(path: Path) -> str | None:
-    head = head_of(path)
+def _kind(file: Path, known: _KindOf, notes: list[str]) -> str | None:
+    """Of a file of a folder: what may be a recording and cannot be opened is said."""
+    try:
+        return known(file, read_head(file))
+    except InputError as error:
+        kind = known(file, b"")
+        if kind is None and file.name.endswith((*ENDINGS, *PACKED)) and len(notes) < MAX_NOTES:
+            notes.append(str(error))
+        return kind
+
+
+def _any_kind(path: Path, head: bytes) -> str | None:
     found = format_of(path, head)
     if found is not None:
         return found

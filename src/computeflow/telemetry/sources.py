@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import stat
-import zlib
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +11,6 @@ from pathlib import Path
 from computeflow.errors import InputError
 
 _MOST_FILES = 100_000
-_LOOK = 1 << 16
 ENDINGS = (".json", ".json.gz", ".gz", ".trace")
 _SIGNS = (b'"traceEvents"', b'"deviceProperties"', b'"baseTimeNanoseconds"', b'"distributedInfo"')
 
@@ -56,22 +54,10 @@ def _files(folder: Path, notes: list[str]) -> Iterator[Path]:
                 yield Path(where) / name
 
 
-def looks_like_trace(path: Path) -> bool:
+def looks_like_trace(path: Path, head: bytes) -> bool:
     """By its ending and its first kilobytes."""
     if not path.name.endswith(ENDINGS):
         return False
-    try:
-        if not stat.S_ISREG(path.stat().st_mode):
-            return False
-        with path.open("rb") as file:
-            head = file.read(_LOOK)
-    except OSError:
-        return True  # it will say so when it is read
-    if head[:2] == b"\x1f\x8b":
-        try:
-            head = zlib.decompressobj(31).decompress(head, _LOOK)
-        except zlib.error:
-            return True  # broken: it will say so when it is read
     opening = head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1]
     if opening == b"[":
         return b'"ph"' in head

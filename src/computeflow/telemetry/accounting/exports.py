@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 
 from computeflow.errors import InputError
+from computeflow.files.limits import LINE_BYTES
 from computeflow.telemetry.accounting.jobs import Rows
 from computeflow.telemetry.accounting.values import (
     NAN,
@@ -16,8 +17,9 @@ from computeflow.telemetry.accounting.values import (
     state_of,
     unix_seconds,
 )  # fmt: skip
-from computeflow.telemetry.lines import MOST_LINE, read_lines
+from computeflow.telemetry.lines import read_lines
 
+_NO_LETTER = re.compile(r"[^a-z]")
 _NAMES = {
     "job": "job jobid id jobname",
     "user": "user username owner submitter userid",
@@ -45,7 +47,7 @@ def _delimiter(line: str) -> str:
 def _columns(line: str) -> dict[str, int]:
     place: dict[str, int] = {}
     for at, cell in enumerate(line.split(_delimiter(line))):
-        place.setdefault(re.sub(r"[^a-z]", "", cell.lower()), at)
+        place.setdefault(_NO_LETTER.sub("", cell.lower()), at)
     found: dict[str, int] = {}
     for column, spellings in _NAMES.items():
         there = [place[word] for word in spellings.split() if word in place]
@@ -66,10 +68,10 @@ def is_export(head: str) -> bool:
 
 def read_export(path: Path, rows: Rows) -> list[str]:
     """Returns what had to be taken for something that the file does not say."""
-    lines = read_lines(path)
+    lines = read_lines(path, rows.left_out)
     header = next((line for line in lines if line.strip("\ufeff \t")), "")
     at = _columns(header)
-    csv.field_size_limit(max(csv.field_size_limit(), MOST_LINE))
+    csv.field_size_limit(max(csv.field_size_limit(), LINE_BYTES))
     try:
         for cells in csv.reader(lines, delimiter=_delimiter(header)):
             if len(cells) > max(at.values()):

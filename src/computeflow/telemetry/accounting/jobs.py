@@ -82,6 +82,7 @@ class Rows:
     steps_seen: bool = False
     broken: int = 0
     """Lines that could not be understood."""
+    left_out: list[str] = field(default_factory=list)
     zoneless: bool = False
     """Some times had no zone."""
     _last: str = ""

@@ -26,7 +26,9 @@ _FORMAT = (
     "sacct -a -D -P --format=JobID,JobName,User,Account,State,Submit,Start,End,AllocTRES,NodeList"
 )
 _PAIR = re.compile(r"(?:^|\s)([A-Z][\w:/]*)=(\S*)")
-_REASON = re.compile(r"(?:^|\s)Reason=(.*?)\s*\[([^\]@]*)@([^\]]+)\]")
+_REASON = re.compile(r"(?:^|\s)Reason=(.{0,1000}?)\[([^\[\]@]{0,64})@([^\[\]]{1,64})\]")
+_RECORD = re.compile(r"\s*(JobId|NodeName)=\S")
+_FLAGS = re.compile(r"[+*$@~#%^!-]+")
 _USER = re.compile(r"(.*?)\(\d+\)")
 
 
@@ -44,7 +46,7 @@ class NodeState:
     @property
     def out(self) -> bool:
         """Takes no job: down, drained, failed, in maintenance."""
-        words = set(re.split(r"[+*$@~#%^!-]+", self.state.upper()))
+        words = set(_FLAGS.split(self.state.upper()))
         off = words & {"DOWN", "DRAIN", "DRAINED", "FAIL", "FAILING", "MAINT", "POWERED_DOWN"}
         return bool(off) and not words & {"ALLOCATED", "MIXED", "ALLOC", "MIX", "COMPLETING"}
 
@@ -58,7 +60,7 @@ def is_sacct(head: str) -> bool:
 def read_sacct(path: Path, rows: Rows) -> None:
     """`-P` or `-p`, any `--format` with JobID, State, Start and End (or Elapsed) and a TRES column."""
     columns: _Columns | None = None
-    for line in read_lines(path):
+    for line in read_lines(path, rows.left_out):
         if line.startswith("JobID") and is_sacct(line):
             columns = _Columns(line, path)
         elif columns is None:
@@ -126,13 +128,13 @@ def without_none(text: str) -> str:
 
 
 def is_scontrol(head: str) -> bool:
-    return re.match(r"\s*(JobId|NodeName)=\S", head) is not None
+    return _RECORD.match(head) is not None
 
 
 def read_scontrol(path: Path, rows: Rows) -> list[NodeState]:
     """`show job` and `show node`, over several lines or one (`-o`), in any mixture."""
     nodes = []
-    for record in _records(path):
+    for record in _records(path, rows.left_out):
         fields: dict[str, str] = {}
         for key, value in _PAIR.findall(record):
             fields.setdefault(key, value)
@@ -143,10 +145,10 @@ def read_scontrol(path: Path, rows: Rows) -> list[NodeState]:
     return nodes
 
 
-def _records(path: Path) -> Iterator[str]:
+def _records(path: Path, left_out: list[str]) -> Iterator[str]:
     """The text of a job or a node; one begins where a line begins with its name."""
     parts: list[str] = []
-    for line in read_lines(path):
+    for line in read_lines(path, left_out):
         named = is_scontrol(line)
         if parts and named and not line[:1].isspace():
             yield "\n".join(parts)
@@ -191,6 +193,6 @@ def _node(fields: dict[str, str], record: str) -> NodeState:
         name=fields["NodeName"],
         gpus=gpus,
         state=fields.get("State", "UNKNOWN"),
-        reason=reason[1] if reason else "",
+        reason=reason[1].rstrip() if reason else "",
         since=None if math.isnan(since) else since,
     )

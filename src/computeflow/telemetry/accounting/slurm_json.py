@@ -6,11 +6,10 @@ The shapes of the data parsers v0.0.37 to v0.0.43 (Slurm 21.08 to 25.05): a numb
 
 from __future__ import annotations
 
-import gzip
+import io
 import json
 import math
 import re
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,13 +18,23 @@ from computeflow.errors import InputError
 from computeflow.telemetry.accounting.jobs import Rows
 from computeflow.telemetry.accounting.slurm import NodeState, without_none
 from computeflow.telemetry.accounting.values import NAN, gpus_of, joules_of, outcome_of, state_of
+from computeflow.telemetry.opening import open_recording
 
 _MOST_OBJECT = 64 << 20
 _PIECE = 1 << 20
 _LIST = re.compile(r'"(jobs|nodes)"\s*:\s*\[')
 _SLURM = re.compile(r'"(?:job_id|tres|[sS]lurm|hostname)"\s*:')
 _SPACE = re.compile(r"[\s,]*")
-_PARSER = json.JSONDecoder()
+
+
+def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object; one that says a key twice says nothing that can be relied on."""
+    found = dict(pairs)
+    return found if len(found) == len(pairs) else {_TWICE: True}
+
+
+_TWICE = ""
+_PARSER = json.JSONDecoder(object_pairs_hook=_pairs)
 
 
 def is_slurm_json(head: str) -> bool:
@@ -37,7 +46,9 @@ def is_slurm_json(head: str) -> bool:
 def read_slurm_json(path: Path, rows: Rows) -> list[NodeState]:
     nodes = []
     for kind, data in _objects(path):
-        if kind == "nodes" and (node := _node(data)) is not None:
+        if _says_twice(data):
+            rows.broken += 1
+        elif kind == "nodes" and (node := _node(data)) is not None:
             nodes.append(node)
         elif kind == "jobs":
             _job(data, rows)
@@ -74,17 +85,10 @@ def _objects(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _pieces(path: Path) -> Iterator[str]:
-    try:
-        with path.open("rb") as raw:
-            zipped = raw.read(2) == b"\x1f\x8b"
-        opened = gzip.open if zipped else open
-        with opened(path, "rt", encoding="utf-8", errors="replace") as file:
-            while piece := file.read(_PIECE):
-                yield piece
-    except (EOFError, zlib.error, gzip.BadGzipFile):
-        return
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror or error}") from None
+    with open_recording(path) as raw:
+        file = io.TextIOWrapper(raw, "utf-8", "replace")
+        while piece := file.read(_PIECE):
+            yield piece
 
 
 def _job(data: dict[str, Any], rows: Rows) -> None:
@@ -145,6 +149,11 @@ def _node(data: dict[str, Any]) -> NodeState | None:
         reason=_text(data.get("reason")),
         since=None if math.isnan(since) else since,
     ) if name else None  # fmt: skip
+
+
+def _says_twice(data: dict[str, Any]) -> bool:
+    parts = (data, *(value for value in data.values() if isinstance(value, dict)))
+    return any(_TWICE in part for part in parts)
 
 
 def _inner(data: dict[str, Any], key: str) -> dict[str, Any]:

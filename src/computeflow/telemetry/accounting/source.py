@@ -20,8 +20,8 @@ from computeflow.telemetry.accounting.slurm import (
 )  # fmt: skip
 from computeflow.telemetry.accounting.slurm_json import is_slurm_json, read_slurm_json
 from computeflow.telemetry.accounting.values import SITE_FAILURES
-from computeflow.telemetry.lines import head_of
 from computeflow.telemetry.observed import Asked, Happening, Observed
+from computeflow.telemetry.opening import head_of
 
 MOST_HAPPENINGS = 10_000
 
@@ -86,6 +86,7 @@ def read_jobs(paths: Sequence[Path]) -> Read:
     if not sources:
         raise InputError("; ".join(left_out) or "no accounting to read")
     jobs, repeats = rows.finish()
+    left_out += rows.left_out
     if rows.broken:
         left_out.append(f"{rows.broken:,} lines that are no jobs")
     if repeats:

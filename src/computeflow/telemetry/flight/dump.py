@@ -22,7 +22,7 @@ from typing import Any, Literal
 
 from computeflow import codec
 from computeflow.errors import InputError
-from computeflow.telemetry.lines import read_whole
+from computeflow.telemetry.opening import read_whole
 from computeflow.telemetry.pickles import unpickled
 
 MOST_BYTES = 64 << 20
@@ -376,7 +376,12 @@ def _statuses(value: Any) -> dict[int, Status]:
     return found
 
 
-_IN_NAMES = (r"rank[_\-.]?(\d+)", r"(?:^|[_\-.])r(\d+)(?=$|[_\-.])", r"(\d+)(?=\D*$)")
+_IN_NAMES = tuple(
+    re.compile(pattern, re.IGNORECASE)
+    for pattern in (
+        r"rank[_\-.]?(\d+)", r"(?:^|[_\-.])r(\d+)(?=$|[_\-.])", r"(?<!\d)(\d+)(?=\D*$)",
+    )
+)  # fmt: skip
 
 
 def _rank(
@@ -413,7 +418,7 @@ def _named(path: Path) -> int | None:
     for ending in (".gz", ".json", ".pkl", ".pickle"):
         name = name.removesuffix(ending)
     for pattern in _IN_NAMES:
-        found = re.search(pattern, name, re.IGNORECASE)
+        found = pattern.search(name)
         if found and len(found[1]) < 8:
             return int(found[1])
     return None

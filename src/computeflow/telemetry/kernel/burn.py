@@ -55,12 +55,14 @@ class GpuBurnSource:
         return [self._one(path) for path in paths]
 
     def _one(self, path: Path) -> Observed:
-        facts = _read(path)
+        left_out: list[str] = []
+        facts = _read(path, left_out)
         return Observed(
             kind=self.kind,
             sources=(str(path),),
             facts=facts,
             ledger_reason="gpu_burn is a test of GPUs, no training",
+            left_out=tuple(left_out),
             happenings=tuple(
                 Happening(
                     seconds=None, what="gpu_burn: faulty", gpu=gpu.uuid or str(gpu.gpu), fault=True,
@@ -90,12 +92,12 @@ class _Gpu:
             self.most_celsius = max(self.most_celsius or 0.0, float(celsius))
 
 
-def _read(path: Path) -> Burn:
+def _read(path: Path, left_out: list[str]) -> Burn:
     gpus: defaultdict[int, _Gpu] = defaultdict(_Gpu)
-    for line in read_lines(path):
-        if found := _GPU.match(line):
+    for line in read_lines(path, left_out):
+        if (found := _GPU.match(line)) and int(found[1]) < _MOST_GPUS:
             gpus[int(found[1])].name, gpus[int(found[1])].uuid = found[2], found[3]
-        elif found := _VERDICT.match(line):
+        elif (found := _VERDICT.match(line)) and int(found[1]) < _MOST_GPUS:
             gpus[int(found[1])].verdict = found[2]
         for state in _states(line):
             for number, figures in enumerate(islice(zip_longest(*state), _MOST_GPUS)):

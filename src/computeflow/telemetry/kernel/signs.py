@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import tomllib
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from importlib import resources
 from typing import Any, Literal
 
@@ -23,7 +23,7 @@ _FABRIC = re.compile(
 )
 _FATAL = re.compile(r"\b(non-?fatal|fatal)\b", re.IGNORECASE)
 _NAME = re.compile(r"\bname='?([^,']+)")
-_RECOVERY = re.compile(r"changed from .* to 0x[0-9a-fA-F]+ \(([^)]*)\)")
+_RECOVERY = re.compile(r"changed from .{0,80} to 0x[0-9a-fA-F]{1,16} \(([^)]{0,80})\)")
 _PCI = re.compile(r"(?:[0-9a-f]{4})?([0-9a-f]{4}):([0-9a-f]{2}):([0-9a-f]{2})(?:\.[0-9a-f])?")
 _NVLINK5 = range(144, 151)
 MOST_TEXT = 1024
@@ -161,7 +161,7 @@ def _xid(found: re.Match[str]) -> Read:
     return Read(sign=sign, device=device, on_gpu=True, who=who)
 
 
-@cache
+@lru_cache(maxsize=4096)
 def _plain_xid(code: int) -> Sign:
     tables = _tables()
     row = tables.xids.get(code)
@@ -212,7 +212,7 @@ def _sxid(found: re.Match[str], said: str) -> Read:
                 device=device)  # fmt: skip
 
 
-@cache
+@lru_cache(maxsize=4096)
 def _sxid_sign(code: int, said: str) -> Sign:
     tables = _tables()
     what, group = tables.sxids.get(code, ("not in the guide", {}))

@@ -18,6 +18,7 @@ from computeflow.telemetry.observed import Asked, Happening, Observed
 MOST_HAPPENINGS = 10_000
 _UUID = re.compile(r"NVRM: GPU at (?:PCI:)?([0-9a-fA-F:.]+): (GPU-[0-9a-f-]{36})")
 _REPEATED = re.compile(r"(?:last )?message repeated (\d{1,6}) times(?:: \[ ?(.*)\])?")
+_LEVEL = re.compile(r"[a-z]+ *:[a-z]+ *:")
 _LOOKED = 400
 """Lines of the beginning of a file that are looked at to know it."""
 
@@ -61,7 +62,7 @@ def _form(line: str, stamp: Stamp) -> str:
         return "syslog" if stamp.tag else "dated"
     if stamp.tag in ("kernel", "fabric") or stamp.clock == "boot" or line.startswith("["):
         return "kernel"
-    return "kernel" if re.match(r"[a-z]+ *:[a-z]+ *:", line) else _known(stamp)
+    return "kernel" if _LEVEL.match(line) else _known(stamp)
 
 
 def _known(stamp: Stamp) -> str:
@@ -77,10 +78,11 @@ class KernelLogSource:
 
     def observe(self, paths: Sequence[Path], asked: Asked) -> list[Observed]:
         folding = Folding(start=asked.start, end=asked.end)
-        logs, left_out = [], []
+        logs: list[Log] = []
+        left_out: list[str] = []
         for path in paths:
             try:
-                logs.append(_read(path, folding))
+                logs.append(_read(path, folding, left_out))
             except InputError as error:
                 left_out.append(str(error))
         if not logs:
@@ -105,14 +107,14 @@ class KernelLogSource:
         ]
 
 
-def _read(path: Path, folding: Folding) -> Log:
+def _read(path: Path, folding: Folding, left_out: list[str]) -> Log:
     """Only lines that may say something are looked at closely, and the first and last for the time."""
     wanted = (*hints(), "NVRM: GPU at", "message repeated", '"MESSAGE":[', '"MESSAGE" : [')
     clocks: dict[Clock, None] = {}
     nodes: dict[str, None] = {}
     count, last, known = 0, "", False
     file = folding.file(str(path))
-    for line in read_lines(path):
+    for line in read_lines(path, left_out):
         count += 1
         if not line.strip():
             continue

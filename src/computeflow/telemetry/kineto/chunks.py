@@ -14,10 +14,9 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from computeflow.errors import InputError
-from computeflow.telemetry.inflate import BROKEN, inflating
 from computeflow.telemetry.kineto.events import (
     UNREADABLE,
     Event,
@@ -25,6 +24,7 @@ from computeflow.telemetry.kineto.events import (
     decode_keys,
     event_of,
 )  # fmt: skip
+from computeflow.telemetry.opening import Recording, open_recording
 
 PIECE = 1 << 18
 """Of text at a time: what is decoded of it stays in a processor's cache."""
@@ -33,7 +33,6 @@ _MOST_EVENT = 16 << 20
 _MOST_UNREADABLE = 100_000
 """Entries that are no events, before a file with more of them than of events is given up."""
 _READ = 1 << 18
-_GZIP = b"\x1f\x8b"
 _EVENTS = re.compile(rb'"traceEvents"\s*:\s*\[')
 _BETWEEN = re.compile(rb"\}\s*,\s*$")
 _CUTS_TRIED = 8
@@ -63,12 +62,17 @@ class Reading:
 
 def pieces(reading: Reading) -> Iterator[list[Any]]:
     """The file's events, some text at a time; those that are no `Event` say nothing."""
-    stream = _Text(reading)
+    with open_recording(reading.path) as stream:
+        yield from _pieces(stream, reading)
+
+
+def _pieces(stream: Recording, reading: Reading) -> Iterator[list[Any]]:
     buffer = _after_header(stream, reading)
     while True:
         more = stream.read(max(PIECE, len(buffer)))  # a long event is not tried again and again
         buffer += more
         if not more:
+            reading.cut_short = stream.broken
             break
         if buffer.startswith(b"]") and not reading.lost:  # the events are over, further keys follow
             if len(buffer) > _MOST_HEADER:
@@ -81,47 +85,7 @@ def pieces(reading: Reading) -> Iterator[list[Any]]:
     yield from _last(buffer, reading)
 
 
-class _Text:
-    """The bytes of a file, decompressed where it is compressed; a broken end is noted, not raised."""
-
-    def __init__(self, reading: Reading) -> None:
-        self._reading = reading
-        self._parts = self._plain()
-
-    def read(self, size: int) -> bytes:
-        """At least `size` bytes where there are so many; b"" at the end."""
-        parts, total = [], 0
-        for part in self._parts:
-            parts.append(part)
-            total += len(part)
-            if total >= size:
-                break
-        return b"".join(parts)
-
-    def _plain(self) -> Iterator[bytes]:
-        with self._reading.path.open("rb") as file:
-            zipped = file.read(2) == _GZIP
-            file.seek(0)
-            if zipped:
-                yield from self._unzipped(file)
-            else:
-                while part := file.read(_READ):
-                    yield part
-
-    def _unzipped(self, file: BinaryIO) -> Iterator[bytes]:
-        unzip = inflating()
-        try:
-            while part := unzip.unconsumed_tail or unzip.unused_data or file.read(_READ):
-                if unzip.eof:  # the next member
-                    unzip = inflating()
-                yield unzip.decompress(part, PIECE)
-        except BROKEN as error:
-            self._reading.cut_short = f"gzip: {error}"
-        if not unzip.eof and not self._reading.cut_short:
-            self._reading.cut_short = "gzip: the file ends in the middle"
-
-
-def _after_header(stream: _Text, reading: Reading) -> bytes:
+def _after_header(stream: Recording, reading: Reading) -> bytes:
     """The text from the first event on; what stood before goes into the header."""
     buffer = stream.read(_READ)
     if buffer.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] == b"[":
@@ -251,8 +215,9 @@ def _one_by_one(buffer: bytes, reading: Reading, *, last: bool) -> tuple[list[An
 
 
 _LINES = 1 << 16
-_END = re.compile(r"\]\s*\}?\s*\Z")
-_TOKEN = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|[\[{]|[\]}]', re.DOTALL)
+_END = re.compile(r"\]\s*+(?:\}\s*+)?\Z")
+_TOKEN = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)|[\[{]|[\]}]', re.DOTALL)
+"""A string, to the end where it is not closed; or a bracket."""
 
 
 def _is_end(text: str, at: int, lost: bool) -> bool:

@@ -66,7 +66,7 @@ NEEDS = {
 
 
 def recognises(path: Path, head: bytes) -> bool:
-    return looks_like_trace(path) and not is_xla_trace(head)
+    return looks_like_trace(path, head) and not is_xla_trace(head)
 
 
 def read(path: Path) -> Generator[Trace]:
@@ -92,8 +92,6 @@ def _read(path: Path, *, again: bool) -> tuple[Reading, _Columns]:
         for events in pieces(reading):
             columns.operators = again or not reading.header.get("deviceProperties")
             columns.add(events)
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror or error}") from None
     except MemoryError:
         raise InputError(f"{path}: an event that does not fit in memory") from None
     return reading, columns

@@ -7,9 +7,9 @@ import re
 from computeflow.telemetry.logs.events import Step
 
 _BAR = re.compile(
-    r"(?:^|(?<=\s))(?:(?P<name>[A-Za-z][^|%]{0,60}?): +)?\d+%\|[^|]*\| *"
+    r"(?:^|(?<=\s))(?:(?P<name>[A-Za-z][^|%]{0,60}?): {1,8})?\d{1,3}%\|[^|]{0,1000}\| {0,8}"
     r"(?P<at>\d{1,15})/(?P<total>\d{1,15}) "
-    r"\[(?P<passed>[\d:]+)<[^,\]]*, *[\d.?]+ ?(?:it/s|s/it)(?P<more>[^\]]*)\]"
+    r"\[(?P<passed>[\d:]{1,20})<[^,\]]{0,20}, {0,8}[\d.?]{1,20} ?(?:it/s|s/it)(?P<more>[^\]]{0,1000})\]"
 )
 _LONGEST = 1e9
 _EPOCH = re.compile(r"Epoch (\d{1,15})$")

@@ -11,11 +11,18 @@ _RANK = re.compile(
 )
 _RAN_FOR = re.compile(r"ran for (\d{1,15}) milliseconds")
 _OP = re.compile(r"OpType=(\w+)")
-_NCCL_WARN = re.compile(r"([\w.-]+):\d+:\d+ \[(\d{1,15})\] (?:.*? )?NCCL WARN (.*)")
+_NCCL_WARN = re.compile(
+    r"(?<![\w.-])([\w.-]{1,255}):\d{1,10}:\d{1,10} \[(\d{1,15})\] (?:.{0,200}? )?NCCL WARN (.*)"
+)
+_NCCL_ERROR = re.compile(
+    r"nccl(?:System|Internal|Remote|UnhandledCuda|InvalidUsage)Error|NCCL error"
+)
 _ERROR = re.compile(r"(?:[\w.]+\.)?(\w*(?:Error|Exception|Interrupt|Exit|Failure))(?::\s*(.*))?$")
 _EXIT = re.compile(r"exits with return code = (-?\d+)")
 _CHILD = re.compile(r"failed \(exitcode: (-?\d+)\) local_rank: (\d{1,15})")
-_CANCELLED = re.compile(r" ON (\S+) CANCELLED AT \S+(?: due to (.+?))? \*\*\*", re.IGNORECASE)
+_CANCELLED = re.compile(
+    r" ON (\S{1,255}) CANCELLED AT \S{1,64}(?: due to (.{1,200}?))? \*\*\*", re.IGNORECASE
+)
 _TASK = re.compile(r"srun: error: ([\w.-]+): tasks? ([\d,\[\]-]+): (.*)")
 _NODE = re.compile(r"Node failure on (\S+)")
 _OPEN_TRACES = 4096
@@ -42,9 +49,7 @@ def _watchdog(text: str) -> Event | None:
 def _nccl(text: str) -> Event | None:
     if found := _NCCL_WARN.search(text):  # NCCL warns of much that stops nothing
         return Failure(what="NCCL warning", detail=found[3], node=found[1], fault=False)
-    if re.search(
-        r"nccl(?:System|Internal|Remote|UnhandledCuda|InvalidUsage)Error|NCCL error", text
-    ):
+    if _NCCL_ERROR.search(text):
         return Failure(what="NCCL error", detail=text, rank=_rank(text))
     return None
 

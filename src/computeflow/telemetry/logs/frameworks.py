@@ -66,7 +66,7 @@ def _seconds(fields: Mapping[str, str], *names: str) -> float | None:
 
 # Megatron-LM, Megatron-DeepSpeed and their forks: training_log in megatron/training/training.py.
 _ITERATION = re.compile(r"iteration\s+(\d{1,15})/\s*(\d{1,15}) \|(.*)")
-_ARGUMENT = re.compile(r"\s{0,4}(\w+) \.{2,} (\S.*?)\s*$")
+_ARGUMENT = re.compile(r"\s{0,4}(\w+) \.{2,} (\S.*)")
 _SETTINGS = {
     "world_size": "world_size", "data_parallel_size": "dp", "tensor_model_parallel_size": "tp",
     "pipeline_model_parallel_size": "pp", "context_parallel_size": "cp",
@@ -106,9 +106,9 @@ def _megatron_step(text: str) -> Event | None:
 def _megatron_argument(text: str) -> Event | None:
     found = _ARGUMENT.match(text)
     name = _SETTINGS.get(found[1]) if found else None
-    if not found or name is None or found[2] == "None":
+    if not found or name is None or found[2].rstrip() == "None":
         return None
-    return Setting(values={name: found[2]})
+    return Setting(values={name: found[2].rstrip()})
 
 
 def _megatron_world(text: str) -> Event | None:
@@ -127,12 +127,14 @@ def _datetime(text: str) -> Event | None:
     return Finished(whole=False) if "exiting program" in text else None
 
 
-_VALIDATION = re.compile(r"validation(?:-\S+)? loss at (?:iteration (\d{1,15}))?.*?value: (\S+)")
+_VALIDATION = re.compile(
+    r"validation(?:-\S{1,80})? loss at (?:iteration (\d{1,15}))?.{0,200}?value: (\S+)"
+)
 _SAVING = re.compile(r"saving checkpoint\s+at iteration\s+(\d{1,15})")
 _SAVED = re.compile(
     r"successfully\s+saved (?:local )?checkpoint (?:from|at) iteration\s+(\d{1,15})"
 )
-_LOADED = re.compile(r"successfully loaded checkpoint from .*?at iteration (\d{1,15})")
+_LOADED = re.compile(r"successfully loaded checkpoint from .{0,500}?at iteration (\d{1,15})")
 _LOADING = re.compile(
     r"loading (?:distributed |release )?checkpoint from\b(?:.* at iteration (\d{1,15}))?"
 )
@@ -155,7 +157,7 @@ def _checkpoint(text: str) -> Event | None:
 
 # DeepSpeed: PipelineEngine.train_batch, DeepSpeedEngine._report_progress, launcher/launch.py.
 _PIPE = re.compile(
-    r"steps: (\d{1,15}) loss: (\S+) .*?iter time \(s\): ([\d.]+) samples/sec: ([\d.]+)"
+    r"steps: (\d{1,15}) loss: (\S{1,40}) .{0,200}?iter time \(s\): ([\d.]+) samples/sec: ([\d.]+)"
 )
 _ENGINE = re.compile(r"\] step=(\d{1,15}), skipped=(\d{1,15}), lr=")
 _DIST = re.compile(r"dist_world_size=(\d{1,15})")
@@ -190,11 +192,13 @@ _TITAN = re.compile(
     rf"(?:.*?mfu: (?P<mfu>[\d.]+)%)?"
 )
 _MESH = re.compile(r"Building device mesh with parallelism: (.*)")
-_OLD_MESH = re.compile(r"Building \d-D device mesh with \[(.*?)\], \[([\d, ]+)\]")
+_OLD_MESH = re.compile(r"Building \d-D device mesh with \[([^\]]{0,200})\], \[([\d, ]{1,200})\]")
 _STARTS = re.compile(r"Training starts at step (\d{1,15})")
-_SPENT = re.compile(r"Finished (saving|staging|loading) the checkpoint.*?in ([\d.]+) seconds")
+_SPENT = re.compile(
+    r"Finished (saving|staging|loading) the checkpoint.{0,200}?in ([\d.]{1,20}) seconds"
+)
 _LAST = re.compile(r"Last step checkpoint completed in ([\d.]+)s")
-_TITAN_BATCH = re.compile(r"global batch size (\d{1,15}).*?sequence length (\d{1,15})")
+_TITAN_BATCH = re.compile(r"global batch size (\d{1,15}).{0,200}?sequence length (\d{1,15})")
 
 
 def _titan_step(text: str) -> Event | None:
@@ -311,7 +315,7 @@ _MAX_SAVED = re.compile(
 )
 _MAX_EVAL = re.compile(r"(Starting|Completed) eval after train step (\d{1,15})(?:, loss=(\S+),)?")
 _MAX_LOAD = re.compile(r"restoring from this run's directory step (\d{1,15})")
-_ORBAX = re.compile(r"write/blocking_gbytes_per_sec: .*?time elapsed: ([\d.]+) s")
+_ORBAX = re.compile(r"write/blocking_gbytes_per_sec: .{0,200}?time elapsed: ([\d.]{1,20}) s")
 
 
 def _maxtext_step(text: str) -> Event | None:
@@ -353,12 +357,15 @@ def _maxtext_eval(text: str) -> Event | None:
     return Evaluation(phase=phase, iteration=int(found[2]), loss=number(found[3]))  # type: ignore[arg-type]
 
 
+_ELASTIC = re.compile(r"Elastic attempt \d{1,9} out of")
+
+
 def _elastic(text: str) -> Event | None:
-    return Launch() if re.search(r"Elastic attempt \d+ out of", text) else None
+    return Launch() if _ELASTIC.search(text) else None
 
 
 # Hugging Face Trainer: trainer.py, trainer_callback.py.
-_DICT = re.compile(r"\{'\w+': .*'epoch': .*\}")
+_DICT = re.compile(r"\{'\w{1,100}': [^{}]*\}")
 _PAIR = re.compile(r"'(\w+)': '?([^,'}]+)'?")
 _HF = {
     "Total train batch size (w. parallel, distributed & accumulation) =": "batch",
@@ -370,10 +377,8 @@ _HF_SAVING = re.compile(r"Saving model checkpoint to .*?(?:checkpoint-(\d{1,15})
 
 
 def _hf_dict(text: str) -> Event | None:
-    found = _DICT.search(text)
-    if found is None:
-        return None
-    fields = dict(_PAIR.findall(found[0]))
+    found = next((one[0] for one in _DICT.finditer(text) if "'epoch': " in one[0]), "")
+    fields = dict(_PAIR.findall(found))
     if "train_runtime" in fields and "train_loss" in fields:
         return Finished(seconds=number(fields["train_runtime"]))
     if any(name.startswith("eval_") for name in fields):

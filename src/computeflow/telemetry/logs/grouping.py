@@ -17,6 +17,7 @@ from computeflow.telemetry.logs.clock import stamp_of
 from computeflow.telemetry.logs.events import Checkpoint, Event, Setting, Step
 from computeflow.telemetry.logs.frameworks import Parser
 from computeflow.telemetry.logs.reading import read
+from computeflow.telemetry.opening import tail_of
 
 _ROTATED = re.compile(r"(?:\.\d{1,4}|[.-]\d{8}(?:-\d+)?|\.\d{4}-\d\d-\d\d\S{0,9})?(?:\.gz)?$")
 _RANKED = re.compile(r"(.*/attempt_\d+)/(\d+)/(?:stdout|stderr)\.log$")
@@ -105,12 +106,7 @@ def _time(text: str) -> float | None:
 
 def _last_time(path: Path) -> float | None:
     """From the end of a plain file; None for compressed ones, whose end is far to read."""
-    with path.open("rb") as file:
-        if file.read(2) == b"\x1f\x8b":
-            return None
-        size = file.seek(0, 2)
-        file.seek(max(0, size - _LOOK_SECONDS_FROM_END))
-        lines = file.read(_LOOK_SECONDS_FROM_END).decode("utf-8", "replace").splitlines()
+    lines = tail_of(path, _LOOK_SECONDS_FROM_END).decode("utf-8", "replace").splitlines()
     return next((stamp for line in reversed(lines) if (stamp := _time(line))), None)
 
 

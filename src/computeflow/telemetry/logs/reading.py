@@ -6,23 +6,21 @@ numbers count line feeds, as editors do.
 
 from __future__ import annotations
 
-import gzip
+import io
 import re
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple, TextIO
+from typing import NamedTuple
 
-from computeflow.errors import InputError
-from computeflow.telemetry.lines import head_of
+from computeflow.files.limits import LINE_BYTES
+from computeflow.telemetry.opening import open_recording
 
-MOST_LINE = 1 << 16
-_COLOUR = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07]*\x07|[@-Z\\-_])")
+_COLOUR = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]{0,1000}\x07|[@-Z\\-_])")
 _PREFIX = re.compile(
     r"\[(?:rank|default)(?P<rank>\d+)\]:\s?"  # torchrun
     r"|\s*(?P<task>\d{1,6}): "  # srun --label
     r"|\((?P<actor>\w[\w.()]*) (?:rank=(?P<ray>\d+),? ?)?pid=(?P<pid>\d+)(?:, ip=(?P<ip>[\w.:-]+))?\)\s"
-    r"|(?P<host>[A-Za-z][A-Za-z0-9.-]*\d[A-Za-z0-9.-]*):(?: |$)"  # pdsh
+    r"|(?P<host>[A-Za-z][A-Za-z.-]*+\d[A-Za-z0-9.-]*+):(?: |$)"  # pdsh
     r"|\[(?P<pod>pod/[^\]]+)\] "  # kubectl logs --prefix
 )
 _PREFIXES = 3
@@ -39,33 +37,18 @@ class Line(NamedTuple):
 def read(path: Path, broken: list[str]) -> Iterator[Line]:
     """All lines; a compressed end that is broken ends them, and is said in `broken`."""
     number = 1
-    try:
-        with _open(path) as file:
-            while text := file.readline(MOST_LINE):
-                while not text.endswith(("\n", "\r")):  # cut; the rest is passed over
-                    if not (rest := file.readline(MOST_LINE)):
-                        break
-                    if rest.endswith(("\n", "\r")):
-                        text += rest[-1]
-                yield _line(number, text)
-                number += text.endswith("\n")
-    except (EOFError, zlib.error, gzip.BadGzipFile):
-        broken.append(f"{path}: its compressed end is broken, read to line {number:,}")
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror or error}") from None
-
-
-def is_utf16(head: bytes) -> bool:
-    return head[:2] in (b"\xff\xfe", b"\xfe\xff")
-
-
-def _open(path: Path) -> TextIO:
-    encoding = "utf-16" if is_utf16(head_of(path, 4)) else "utf-8-sig"
-    with path.open("rb") as raw:
-        zipped = raw.read(2) == b"\x1f\x8b"
-    if zipped:
-        return gzip.open(path, "rt", encoding=encoding, errors="replace", newline="")
-    return path.open(encoding=encoding, errors="replace", newline="")
+    with open_recording(path) as raw:
+        file = io.TextIOWrapper(raw, "utf-8-sig", "replace", newline="")
+        while text := file.readline(LINE_BYTES):
+            while not text.endswith(("\n", "\r")):  # cut; the rest is passed over
+                if not (rest := file.readline(LINE_BYTES)):
+                    break
+                if rest.endswith(("\n", "\r")):
+                    text += rest[-1]
+            yield _line(number, text)
+            number += text.endswith("\n")
+        if raw.broken:
+            broken.append(f"{path}: its compressed end is broken, read to line {number:,}")
 
 
 def _line(number: int, text: str) -> Line:

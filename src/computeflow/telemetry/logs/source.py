@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 
-from computeflow.telemetry.lines import head_of
 from computeflow.telemetry.logs import tables
 from computeflow.telemetry.logs.bandwidth import Benchmark
 from computeflow.telemetry.logs.book import build_ledger
@@ -16,21 +15,24 @@ from computeflow.telemetry.logs.clock import LineClock
 from computeflow.telemetry.logs.events import Event, Launch, Place, Setting, Step
 from computeflow.telemetry.logs.frameworks import Parser
 from computeflow.telemetry.logs.grouping import Group, Piece, group
-from computeflow.telemetry.logs.reading import Line, is_utf16, read
+from computeflow.telemetry.logs.reading import Line, read
 from computeflow.telemetry.logs.run_log import RunLog
 from computeflow.telemetry.observed import Asked, Observed
+from computeflow.telemetry.opening import head_of
 
 _LOOK_FURTHER = 1 << 20
 _MARKS = re.compile(
     rb":::MLLOG |elapsed time per iteration \(ms\):|using world size: \d|time_per_iteration_ms: "
-    rb"|train_step_timing in s: |completed step: \d+, seconds: |\[titan\] \d{4}-"
-    rb"|step:\s+[\d,]+\s+(?:\x1b\[\d+m)?loss:|iter time \(s\): [\d.]+ samples/sec|dist_world_size=\d"
-    rb"|\{'(?:loss|eval_loss|train_runtime)': .*'epoch': |\d+%\|[^|\n\r]*\| *\d+/\d+ \[[\d:]+<"
+    rb"|train_step_timing in s: |completed step: \d{1,15}, seconds: |\[titan\] \d{4}-"
+    rb"|step:\s{1,20}[\d,]{1,20}\s{1,20}(?:\x1b\[\d{1,3}m)?loss:"
+    rb"|iter time \(s\): [\d.]{1,20} samples/sec|dist_world_size=\d"
+    rb"|\{'(?:loss|eval_loss|train_runtime)': [^{\n]*'epoch': "
+    rb"|(?<!\d)\d{1,3}%\|[^|\n\r]{0,1000}\| {0,8}\d{1,15}/\d{1,15} \[[\d:]{1,20}<"
     rb"|\*\*\*\*\* Running training \*\*\*\*\*|Watchdog caught collective operation timeout"
     rb"|elastic\.multiprocessing\.errors\.ChildFailedError|torch\.(?:cuda\.)?OutOfMemoryError"
 )
 _BENCHMARKS = re.compile(
-    rb"# +size +count +type|# nThread \d+ nGpus \d+ minBytes|\d data size: [\d.]+ GB\s"
+    rb"# +size +count +type|# nThread \d{1,9} nGpus \d{1,9} minBytes|\d data size: [\d.]{1,20} GB\s"
 )
 _Dated = tuple[float, Piece, Line, tuple[float, bool] | None]
 
@@ -40,9 +42,7 @@ class LogSource:
 
     def recognises(self, path: Path, head: bytes) -> bool:
         """By a mark of some framework in its first megabyte: scripts print much before it starts."""
-        if is_utf16(head):
-            head = head.decode("utf-16", "replace").encode()
-        elif b"\x00" in head[:512]:
+        if b"\x00" in head[:512]:
             return False
         if tables.is_trainer_state(head) or tables.is_metrics_csv(head):
             return True

@@ -13,10 +13,11 @@ from pathlib import Path
 import msgspec
 
 from computeflow.errors import InputError
+from computeflow.files.limits import TRAINER_STATE_BYTES
 from computeflow.telemetry.logs.events import Evaluation, Event, Finished, Place, Setting, Step
 from computeflow.telemetry.logs.reading import read
+from computeflow.telemetry.opening import read_whole
 
-_MOST_BYTES = 1 << 30
 _LOSSES = (
     "loss",
     "train_loss",
@@ -49,12 +50,8 @@ def is_metrics_csv(head: bytes) -> bool:
 
 
 def trainer_state(path: Path) -> Iterator[tuple[Event, Place]]:
-    if path.stat().st_size > _MOST_BYTES:
-        raise InputError(
-            f"{path}: larger than a trainer_state.json can be ({_MOST_BYTES >> 30} GiB)"
-        )
+    text = read_whole(path, TRAINER_STATE_BYTES, "larger than a trainer_state.json can be")
     try:
-        text = "".join(line.text for line in read(path, []))
         state = msgspec.json.decode(text, type=_State)
     except msgspec.MsgspecError as error:
         raise InputError(f"{path}: not a trainer_state.json ({error})") from None

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from computeflow import codec
 from computeflow.errors import InputError
-from computeflow.telemetry.lines import read_whole
+from computeflow.telemetry.opening import read_whole
 from computeflow.telemetry.pickles import unpickled
 
 MOST_BYTES = 128 << 20

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -73,7 +72,7 @@ def _bytes(value: float) -> str:
 
 def _rank(path: Path) -> int | None:
     for pattern in RANK_PATTERNS:
-        found = re.search(pattern, path.name, re.IGNORECASE)
+        found = pattern.search(path.name)
         if found and len(found[1]) < 8:
             return int(found[1])
     return None

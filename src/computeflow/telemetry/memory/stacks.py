@@ -27,17 +27,22 @@ class Kind(IntEnum):
 
 
 _MODULES = (
-    r"(^|/)(torch/nn/modules/|megatron/core/tensor_parallel/layers|transformer_engine/.*/module/)"
+    r"(^|/)(torch/nn/modules/|megatron/core/tensor_parallel/layers|"
+    r"transformer_engine/.{0,80}/module/)"
 )
 _RULES: tuple[tuple[Kind, re.Pattern[str], re.Pattern[str]], ...] = tuple(
     (kind, re.compile(file), re.compile(name))
     for kind, file, name in (
-        (Kind.WORKSPACE, r"", r"getCUDABlasLt|CUDABlasHandle|(?i:cublas\w*|cudnn.*)[Ww]orkspace"),
+        (Kind.WORKSPACE, r"",
+         r"getCUDABlasLt|CUDABlasHandle|(?i:cublas\w{0,80}|cudnn.{0,80})[Ww]orkspace"),
         (Kind.COMMUNICATION, r"", r"c10d::|ncclComm|symm_mem"),
         (Kind.OPTIMIZER, r"(^|/)(torch/optim|apex/optimizers|megatron/core/optimizer|"
-         r"bitsandbytes/optim|deepspeed/ops/(adam|lamb|lion)|transformer_engine/.*/optimizers)/", r""),
-        (Kind.WEIGHTS, r"(^|/)torch/distributed/.*fsdp/.*_fsdp_param\.py$", r"^_init_sharded_param$"),
-        (Kind.COMMUNICATION, r"(^|/)torch/distributed/.*fsdp/.*_fsdp_(collectives|param)\.py$", r""),
+         r"bitsandbytes/optim|deepspeed/ops/(adam|lamb|lion)|transformer_engine/.{0,80}/optimizers)/",
+         r""),
+        (Kind.WEIGHTS, r"(^|/)torch/distributed/.{0,40}fsdp/.{0,40}_fsdp_param\.py$",
+         r"^_init_sharded_param$"),
+        (Kind.COMMUNICATION,
+         r"(^|/)torch/distributed/.{0,40}fsdp/.{0,40}_fsdp_(collectives|param)\.py$", r""),
         (Kind.COMMUNICATION, r"(^|/)torch/distributed/fsdp/_flat_param\.py$", r"_alloc_padded"),
         (Kind.COMMUNICATION, r"(^|/)torch/distributed/(distributed_c10d|_functional_collectives)\.py$|"
          r"(^|/)megatron/core/pipeline_parallel/p2p_communication\.py$|(^|/)deep_ep/", r""),

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import gzip
 import re
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +10,7 @@ from typing import Any
 from computeflow import codec
 from computeflow.errors import InputError
 from computeflow.telemetry.metrics.samples import Fleet
+from computeflow.telemetry.opening import read_whole
 
 MOST_BYTES = 64 * 2**20
 _ANSWER = re.compile(rb'\A\s*\{\s*"status"\s*:\s*"success"[^\n]{0,4000}?"resultType"\s*:', re.S)
@@ -23,15 +22,7 @@ def looks_like_answer(head: bytes) -> bool:
 
 def read_answer(path: Path, fleet: Fleet) -> list[str]:
     """A saved answer, whole: it is one JSON text."""
-    try:
-        with path.open("rb") as raw:
-            zipped = raw.read(2) == b"\x1f\x8b"
-        with gzip.open(path, "rb") if zipped else path.open("rb") as file:
-            data = file.read(MOST_BYTES + 1)
-    except (EOFError, zlib.error, OSError) as error:
-        raise InputError(f"{path}: {error}") from None
-    if len(data) > MOST_BYTES:
-        return [f"{path}: an answer of more than {MOST_BYTES // 2**20} MiB"]
+    data = read_whole(path, MOST_BYTES, "ask for fewer series or a shorter time")
     add_result(result_of(codec.from_json(data, str(path)), str(path)), fleet, str(path))
     return []
 

@@ -38,7 +38,8 @@ def looks_like_monitor(head: bytes) -> bool:
 
 def read_monitor(path: Path, fleet: Fleet) -> list[str]:
     bad = rates = 0
-    for line in read_lines(path):
+    left_out: list[str] = []
+    for line in read_lines(path, left_out):
         if not line.strip():
             continue
         try:
@@ -52,7 +53,8 @@ def read_monitor(path: Path, fleet: Fleet) -> list[str]:
             slot = _slot(fleet, key, str(path))
             if slot is not None and isinstance(value, int | float):
                 slot.add(float(value), seconds)
-    left_out = [f"{path}: {bad:,} lines that are no samples"] if bad else []
+    if bad:
+        left_out.append(f"{path}: {bad:,} lines that are no samples")
     if rates:
         left_out.append(f"{path}: network rates, whose unit is not certain")
     return left_out

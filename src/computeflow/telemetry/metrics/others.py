@@ -44,7 +44,7 @@ def counters(path: Path) -> str:
     """A list of counters for dcgm-exporter: how many it turns on, and which of ours it does not."""
     on: set[str] = set()
     total = 0
-    for line in read_lines(path):
+    for line in read_lines(path, []):
         found = _COUNTER.match(line)
         if found and not found[1]:
             total += 1

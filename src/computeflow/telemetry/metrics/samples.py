@@ -31,6 +31,7 @@ _LATEST = 1e11
 """The year 5138: later is no time."""
 _LAST = ("xid", "afid", "reasons", "held")
 """Codes and masks: of two at one moment the later counts; of measures, the mean."""
+_PORT = re.compile(r":\d{1,5}$")
 _NOT_A_NETWORK = re.compile(r"lo|docker|veth|cali|cni|br-|virbr|flannel|tunl")
 
 
@@ -241,7 +242,7 @@ def node_of(labels: Mapping[str, str]) -> str:
 
 def _host(instance: str) -> str:
     """`node-3` of `node-3:9400`, `[::1]` of `[::1]:9400`."""
-    return re.sub(r":\d+$", "", instance)
+    return _PORT.sub("", instance)
 
 
 def _workload_of(labels: Mapping[str, str]) -> str:

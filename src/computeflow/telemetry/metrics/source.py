@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 
-from computeflow.telemetry.lines import head_of
 from computeflow.telemetry.metrics.answers import looks_like_answer, read_answer
 from computeflow.telemetry.metrics.book import book
 from computeflow.telemetry.metrics.facts import MetricsFacts
@@ -19,6 +18,7 @@ from computeflow.telemetry.metrics.others import is_counters, is_summary, named
 from computeflow.telemetry.metrics.samples import Fleet
 from computeflow.telemetry.metrics.text import read_text
 from computeflow.telemetry.observed import Asked, Observed
+from computeflow.telemetry.opening import head_of
 
 KIND = "metrics"
 _TYPE = re.compile(

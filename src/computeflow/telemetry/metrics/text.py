@@ -25,7 +25,8 @@ def read_text(path: Path, fleet: Fleet) -> list[str]:
     parse = _parser()
     slots: dict[str, Slot | None] = {}
     bad, first_bad = 0, 0
-    for number, line in enumerate(read_lines(path), 1):
+    left_out: list[str] = []
+    for number, line in enumerate(read_lines(path, left_out), 1):
         line = line.strip()
         if not line or line.startswith("#"):
             continue
@@ -44,8 +45,8 @@ def read_text(path: Path, fleet: Fleet) -> list[str]:
         if slot is not None:
             slot.add(value, seconds)
     if bad:
-        return [f"{path}: {bad:,} lines that are no samples, the first is line {first_bad}"]
-    return []
+        left_out.append(f"{path}: {bad:,} lines that are no samples, the first is line {first_bad}")
+    return left_out
 
 
 def _split(line: str, parse: Callable[[str], _Parsed]) -> tuple[str, float, float | None]:

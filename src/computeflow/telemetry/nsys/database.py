@@ -1,15 +1,19 @@
 """An export opened so that nothing in it is executed and nothing is written: `Database`.
 
+Changes that still lie in a log beside it (`-wal`) are read from a private copy of both.
+
 Only plain tables are read, only columns that are there, and only in pieces. Views, triggers, virtual
 tables and functions of a foreign schema are refused (https://www.sqlite.org/security.html).
 """
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import TracebackType
 from typing import Any
 
@@ -17,8 +21,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from computeflow.errors import InputError
+from computeflow.files.limits import COPIED_BYTES
+from computeflow.files.names import shown
+from computeflow.telemetry.opening import GZIP, head_of
 
 MAGIC = b"SQLite format 3\x00"
+_HEADER = 100
+_WAL_HEADER = 32
+_JOURNAL = b"\xd9\xd5\x05\xf9\x20\xa1\x63\xd7"
+"""How a journal of an unfinished change begins (https://www.sqlite.org/fileformat2.html)."""
 AT_ONCE = 1 << 14
 """Rows that are fetched together."""
 MOST_TEXT = 512
@@ -36,16 +47,14 @@ class Database:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._copied: TemporaryDirectory[str] | None = None
         try:
-            with path.open("rb") as file:
-                magic = file.read(len(MAGIC))
-            if magic[:2] == b"\x1f\x8b":
-                raise InputError(f"{path}: compressed: SQLite reads it unpacked only")
-            if magic != MAGIC:
-                raise InputError(f"{path}: no SQLite database")
             address = f"{path.resolve().as_uri()}?mode=ro&immutable=1"
+            if _check(path):
+                address = f"{self._copy().as_uri()}?mode=rw"
             self._connection = sqlite3.connect(address, uri=True, isolation_level=None)
         except (OSError, sqlite3.Error, ValueError) as error:
+            self._forget()
             raise InputError(
                 f"{path}: {getattr(error, 'strerror', None) or _said(error)}"
             ) from None
@@ -53,8 +62,33 @@ class Database:
             self._guard()
             self.columns: Mapping[str, frozenset[str]] = self._tables()
         except _FAILURES as error:
-            self._connection.close()
+            self._close()
             raise InputError(f"{path}: not read: {_said(error)}") from None
+
+    def _copy(self) -> Path:
+        """The database and its log in a private folder, where SQLite may put them together."""
+        parts = [self.path, beside(self.path, "-wal")]
+        self._copied = TemporaryDirectory(prefix="computeflow-")
+        folder = Path(self._copied.name)
+        size = sum(part.stat().st_size for part in parts)
+        if size > min(COPIED_BYTES, shutil.disk_usage(folder).free):
+            self._forget()
+            raise InputError(
+                f"{self.path}: a log of changes lies beside it, and the two are too large to copy "
+                f"({size >> 20:,} MiB): put them together first (sqlite3 {shown(self.path.name)} "
+                "'PRAGMA wal_checkpoint(TRUNCATE)')"
+            )
+        for part, ending in zip(parts, ("", "-wal"), strict=True):
+            shutil.copyfile(part, folder / f"copy.sqlite{ending}")
+        return folder / "copy.sqlite"
+
+    def _close(self) -> None:
+        self._connection.close()
+        self._forget()
+
+    def _forget(self) -> None:
+        if self._copied is not None:
+            self._copied.cleanup()
 
     def __enter__(self) -> Database:
         return self
@@ -65,7 +99,7 @@ class Database:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._connection.close()
+        self._close()
 
     def _guard(self) -> None:
         connection = self._connection
@@ -137,6 +171,29 @@ class Database:
             for (text,) in self.rows(query, (number,)):
                 found[number] = str(text)
         return found
+
+
+def beside(path: Path, ending: str) -> Path:
+    return path.with_name(path.name + ending)
+
+
+def _check(path: Path) -> bool:
+    """Whether a log of changes (`-wal`) belongs to a database. One that was left in the middle of a
+    change is refused: undoing it would let the file name others to delete.
+    """
+    with path.open("rb") as file:
+        head = file.read(_HEADER)
+    if head[:2] == GZIP:
+        raise InputError(f"{path}: compressed: SQLite reads it unpacked only")
+    if not head.startswith(MAGIC):
+        raise InputError(f"{path}: no SQLite database")
+    if head_of(beside(path, "-journal"), len(_JOURNAL)) == _JOURNAL:
+        raise InputError(
+            f"{path}: a change of it was not finished ({path.name}-journal lies beside it): "
+            "export it again"
+        )
+    in_log = head[18:20] == b"\x02\x02"
+    return in_log and len(head_of(beside(path, "-wal"), _WAL_HEADER + 1)) > _WAL_HEADER
 
 
 def _said(error: BaseException) -> str:

@@ -7,9 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from computeflow.errors import InputError
-from computeflow.telemetry.nsys.database import MAGIC, Database
+from computeflow.telemetry.nsys.database import MAGIC, Database, beside
 from computeflow.telemetry.nsys.gpus import WORK, find_gpus
 from computeflow.telemetry.nsys.trace import read_gpu
+from computeflow.telemetry.opening import head_of
 from computeflow.telemetry.traces.trace import CounterRow, Trace
 
 _REPORTS = (".nsys-rep", ".qdrep")
@@ -23,11 +24,13 @@ def recognises(path: Path, head: bytes) -> bool:
         return True
     if not head.startswith(MAGIC):
         return False
+    if any(sign.encode() in head + head_of(beside(path, "-wal")) for sign in _SIGNS):
+        return True
     try:
         with Database(path) as database:
             return any(sign in database.columns for sign in _SIGNS)
     except InputError:
-        return any(sign.encode() in head for sign in _SIGNS)
+        return False
 
 
 def read(path: Path) -> Generator[Trace | InputError]:

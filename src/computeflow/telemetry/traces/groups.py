@@ -18,7 +18,7 @@ from computeflow.telemetry.traces.names import MOST_READ, Work
 from computeflow.telemetry.traces.trace import Collective, Trace
 
 _AXES = (
-    ("comm.ep", r"expert(?!.*data)|(^|[_\W])e?ep([_\W]|$)|moe"),
+    ("comm.ep", r"expert(?!.{0,100}data)|(^|[_\W])e?ep([_\W]|$)|moe"),
     ("comm.dp", r"data|(^|[_\W])(dp|fsdp|ddp|hsdp)([_\W]|$)|shard|replicate"),
     ("comm.cp", r"context|(^|[_\W])cp([_\W]|$)|ulysses|sequence_parallel"),
     ("comm.tp", r"tensor|(^|[_\W])tp([_\W]|$)"),

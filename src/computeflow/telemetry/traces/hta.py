@@ -15,9 +15,9 @@ import numpy as np
 from computeflow.telemetry.intervals import Intervals, union
 from computeflow.telemetry.traces.trace import Trace
 
-_COMM = re.compile(r"^nccl|^hip|^hccl|.*ncclKernel")
+_COMM = re.compile(r"^nccl|^hip|^hccl|ncclKernel")
 _MEMORY = re.compile(r"^Memcpy|^Memset|^dma", re.IGNORECASE)
-_SYNC = re.compile(r".*Sync$")
+_SYNC = re.compile(r"Sync$")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +36,7 @@ def hta_breakdown(trace: Trace) -> HtaBreakdown | None:
     """None where no kernel is left in HTA's window."""
     device = trace.device
     comm, memory, sync = (
-        np.array([bool(p.match(name)) for name in trace.names]) for p in (_COMM, _MEMORY, _SYNC)
+        np.array([bool(p.search(name)) for name in trace.names]) for p in (_COMM, _MEMORY, _SYNC)
     )
     keep = _window(trace)
     if not keep.any():

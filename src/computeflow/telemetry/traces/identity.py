@@ -8,7 +8,12 @@ from computeflow.errors import InputError
 from computeflow.telemetry.traces.measured import Options
 from computeflow.telemetry.traces.trace import Trace
 
-RANK_PATTERNS = (r"rank[-_]?(\d+)", r"worker[-_]?(\d+)", r"(?:^|[-_.])r(\d+)[-_.]", r"^(\d+)[-_.]")
+RANK_PATTERNS = tuple(
+    re.compile(pattern, re.IGNORECASE)
+    for pattern in (
+        r"rank[-_]?(\d+)", r"worker[-_]?(\d+)", r"(?:^|[-_.])r(\d+)[-_.]", r"^(\d+)[-_.]",
+    )
+)  # fmt: skip
 """Looked for in a file's name, in this order, where the trace does not say its rank."""
 
 
@@ -20,7 +25,7 @@ def rank_of(trace: Trace, options: Options) -> tuple[int, str]:
     stated = _stated(trace, "rank")
     if stated is not None and 0 <= stated < 10**7:
         return stated, "trace"
-    matches = (re.search(pattern, name, re.IGNORECASE) for pattern in RANK_PATTERNS)
+    matches = (pattern.search(name) for pattern in RANK_PATTERNS)
     named = next((found[1] for found in matches if found and len(found[1]) < 8), None)
     return (0, "assumed") if named is None else (int(named), "file name")
 

@@ -107,12 +107,12 @@ _COPY = re.compile(r"^memcpy|^copy(host|device|buffer)|__amd_rocclr_copy", re.IG
 _FILL = re.compile(r"^memset|__amd_rocclr_fill", re.IGNORECASE)
 _LAUNCH = re.compile(r"launch|memset|graph", re.IGNORECASE)
 _COPYING = re.compile(r"memcpy", re.IGNORECASE)
-_SYNC = re.compile(r"synchronize|eventquery.*wait|devicesync|streamsync", re.IGNORECASE)
+_SYNC = re.compile(r"synchronize|eventquery.{0,100}wait|devicesync|streamsync", re.IGNORECASE)
 _ALLOCATE = re.compile(r"malloc|cudafree|hipfree|hostalloc|memcreate|memmap|memunmap|memaddress",
                        re.IGNORECASE)  # fmt: skip
 _STEP = re.compile(r"^ProfilerStep#?\s*(\d+)")
 _INPUT = re.compile(
-    r"^enumerate\(DataLoader\)#|dataloader.*(__next__|_next$)|"
+    r"^enumerate\(DataLoader\)#|dataloader.{0,100}(__next__|_next$)|"
     r"^(data|input)[ _-]?(load|wait|fetch)|^(load|get|fetch|next)[ _-]?(data|batch|inputs?)\b|"
     r"^## ?data ?##$",
     re.IGNORECASE,
@@ -123,7 +123,7 @@ _CHECKPOINT = re.compile(
     re.IGNORECASE,
 )
 _SAVING_CALL = re.compile(
-    r"torch/serialization\.py\(\d+\): save$|torch/distributed/checkpoint/.*: (async_)?save$"
+    r"torch/serialization\.py\(\d{1,9}\): save$|torch/distributed/checkpoint/.{0,100}: (async_)?save$"
 )
 """Functions of torch that write a checkpoint, by their file: others are known by their own name."""
 _IN_FILE = re.compile(r"^.*\(\d+\): ")

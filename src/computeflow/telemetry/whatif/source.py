@@ -8,6 +8,7 @@ from pathlib import Path
 
 from computeflow.errors import InputError
 from computeflow.telemetry.observed import Asked, Observed
+from computeflow.telemetry.opening import tail_of
 from computeflow.telemetry.whatif.accounts import (
     LEAST_SHARE,
     LEAST_SLOWDOWN,
@@ -60,15 +61,8 @@ class OpTimelines:
 
 def _footer(path: Path) -> bytes:
     """Of a Parquet file: its description, whose length stands before the last four bytes."""
-    try:
-        with path.open("rb") as file:
-            end = file.seek(0, 2)
-            file.seek(max(end - 8, 0))
-            length = int.from_bytes(file.read(4), "little")
-            file.seek(max(end - 8 - min(length, _MOST_FOOTER), 0))
-            return file.read(_MOST_FOOTER)
-    except OSError:
-        return b""
+    length = int.from_bytes(tail_of(path, 8)[:4], "little")
+    return tail_of(path, 8 + min(length, _MOST_FOOTER))
 
 
 def _observed(path: Path) -> Observed:

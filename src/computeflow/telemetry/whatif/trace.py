@@ -12,7 +12,7 @@ import csv
 import re
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from computeflow.errors import InputError, UnavailableError
 from computeflow.telemetry.lines import read_lines
+from computeflow.telemetry.opening import read_head
 
 MOST_ROWS = 20_000_000
 Floats = NDArray[Any]
@@ -38,6 +39,7 @@ _NAMES = {
     "mb_id": ("mb_id", "microbatch", "micro_batch"),
     "rank": ("rank",),
 }
+_SIZE = re.compile(r"(\w{1,40}_size):\s*(\d{1,7})\s*")
 NEEDED = ("step", "dp_rank", "stage", "optype", "start_ts", "duration")
 
 
@@ -80,13 +82,15 @@ class Timeline:
 
 
 def read_timeline(path: Path) -> Timeline:
-    columns = _parquet(path) if _is_parquet(path) else _csv(path)
+    left_out: list[str] = []
+    columns = _parquet(path) if read_head(path, 4) == b"PAR1" else _csv(path, left_out)
     missing = [name for name in NEEDED if name not in columns]
     if missing:
         raise InputError(f"{path}: no op timeline: no column {', '.join(missing)}")
     if not len(columns["step"]):
         raise InputError(f"{path}: an op timeline without operations")
-    return _timeline(columns, path)
+    timeline = _timeline(columns, path)
+    return replace(timeline, left_out=(*left_out, *timeline.left_out))
 
 
 def named(columns: Mapping[str, Any] | list[str]) -> dict[str, str]:
@@ -102,14 +106,6 @@ def named(columns: Mapping[str, Any] | list[str]) -> dict[str, str]:
 def mentions_columns(text: bytes) -> bool:
     """All needed columns, in any spelling."""
     return all(any(name.encode() in text for name in _NAMES[needed]) for needed in NEEDED)
-
-
-def _is_parquet(path: Path) -> bool:
-    try:
-        with path.open("rb") as file:
-            return file.read(4) == b"PAR1"
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror or error}") from None
 
 
 def _parquet(path: Path) -> dict[str, Any]:
@@ -138,8 +134,8 @@ def _parquet(path: Path) -> dict[str, Any]:
     return {name: np.ma.filled(column, -1) for name, column in found.items()}
 
 
-def _csv(path: Path) -> dict[str, Any]:
-    rows = csv.reader(read_lines(path))
+def _csv(path: Path, left_out: list[str]) -> dict[str, Any]:
+    rows = csv.reader(read_lines(path, left_out))
     header = next(rows, [])
     spelled = named(header)
     places = [header.index(theirs) for theirs in spelled.values()]
@@ -285,8 +281,8 @@ def _gpus(path: Path) -> tuple[int, tuple[str, ...]]:
     beside = path.with_name(path.stem.replace("trace", "meta") + ".yaml")
     sizes = {}
     if beside != path and beside.is_file():
-        for line in read_lines(beside):
-            if found := re.fullmatch(r"(\w+_size):\s*(\d{1,7})\s*", line):
+        for line in read_lines(beside, []):
+            if found := _SIZE.fullmatch(line):
                 sizes[found[1]] = int(found[2])
     if "tp_size" in sizes:
         return max(sizes["tp_size"] * sizes.get("dsp_size", 1), 1), ()

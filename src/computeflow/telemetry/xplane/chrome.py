@@ -22,13 +22,10 @@ def open_chrome(path: Path) -> tuple[list[Plane], list[str]]:
     texts: list[bytes] = []
     reading = Reading(path, raw=texts.append)
     found = _Collected()
-    try:
-        for _ in pieces(reading):
-            for text in texts:
-                found.add(text)
-            texts.clear()
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror or error}") from None
+    for _ in pieces(reading):
+        for text in texts:
+            found.add(text)
+        texts.clear()
     left_out = [f"the end of the file ({reading.cut_short})"] if reading.cut_short else []
     if strange := found.strange + reading.unreadable:
         left_out.append(f"{strange:,} entries that are no events")

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from computeflow.errors import InputError, UnavailableError
-from computeflow.telemetry.lines import read_whole
+from computeflow.telemetry.opening import read_whole
 from computeflow.telemetry.xplane.names import known_plane
 from computeflow.telemetry.xplane.planes import STATS, Event, Line, Plane
 

@@ -34,6 +34,7 @@ _AGAIN = re.compile(r"rematted_computation|\.remat\d*(\.|$)")
 _SIZE = re.compile(r"\bsize:(\d{1,18})\b|\bnum_bytes:(\d{1,18})\b")
 
 
+_ODD = re.compile(r"\W")
 _RUN = re.compile(r"^PjitFunction\((.{1,200})\)$")
 
 
@@ -44,7 +45,7 @@ def known_plane(name: str) -> bool:
 def module_of(name: str) -> str:
     """The module that a call of a compiled function runs, as XLA calls it; "" where it is none."""
     found = _RUN.match(name)
-    return "jit_" + re.sub(r"\W", "_", found[1]) if found else ""
+    return "jit_" + _ODD.sub("_", found[1]) if found else ""
 
 
 def operation(name: str) -> str:
