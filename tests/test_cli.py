@@ -204,7 +204,7 @@ def test_help_fits_80_columns(arguments: list[str], capsys: pytest.CaptureFixtur
     ("shell", "code", "words"),
     [
         ("PROGRAM catalog offers --all >/dev/full", 1, "cannot write the answer: No space left"),
-        ("PROGRAM catalog h100-sxm >&-", 0, ""),
+        ("PROGRAM catalog h100-sxm >&-", 1, "standard output is closed"),
         ("PYTHONIOENCODING=ascii PROGRAM catalog storage >/dev/null", 0, ""),
     ],
 )

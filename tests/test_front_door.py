@@ -138,7 +138,7 @@ def test_one_path_where_several_may_stand_is_a_list_of_one() -> None:
     trace = Path("tests/data/h200_traces/healthy-base.json.gz")
     both = [cf.audit(paths, no_cache=True) for paths in (trace, [str(trace)])]
     assert both[0].to_dict() == both[1].to_dict()
-    with pytest.raises(cf.InputError, match="no files to read"):
+    with pytest.raises(cf.InputError, match="an empty text"):
         cf.audit("")
 
 

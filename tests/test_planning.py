@@ -222,9 +222,13 @@ def test_an_interrupt_keeps_the_best_so_far() -> None:
             raise KeyboardInterrupt
 
     task = job("deepseek-v3", 512, 4096)
-    found = search(task, find_cluster("h100-sxm:256", FACTS), STACK, progress=stop)
+    cluster = find_cluster("h100-sxm:256", FACTS)
+    found = search(task, cluster, STACK, progress=stop, interruptible=True)
     assert not found.complete
     assert len(calls) == 2
+    calls.clear()
+    with pytest.raises(KeyboardInterrupt):
+        search(task, cluster, STACK, progress=stop)
 
 
 def test_pessimism_is_never_faster() -> None:

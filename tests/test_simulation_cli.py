@@ -137,13 +137,13 @@ def test_all_extras_are_shown_and_the_report_is_written(
         (["--days", "3", "--tier", "tier-9"], "nearest: tier-"),
         (["--days", "3", "--interval", "10min", "--checkpoint-steps", "5"], "give one"),
         (["--days", "3", "--saving", "sync"], "--storage"),
-        (["--days", "3", "--spares", "-1"], "spare nodes"),
+        (["--days", "3", "--spares", "-1"], "--spares"),
         (["--days", "0"], "a run of 0 days"),
         (["--days", "3", "--set", "throttle=nan"], "throttle=nan: a plain number"),
         (["--days", "3", "--set", "throttle=$1"], "a plain number"),
         (["--days", "3", "--set", "throttle=inf"], "a plain number"),
         (["--days", "3", "--set", "maintenance_every_seconds=5min"], "nothing would be trained"),
-        (["--days", "3", "--seed", "-1"], "seed -1"),
+        (["--days", "3", "--seed", "-1"], "--seed': -1"),
         (["--days", "3", "--tokens", "1T"], "--tokens"),
         ([], "--tokens"),
     ],
@@ -187,7 +187,7 @@ def test_sites_with_a_seed_that_cannot_be_end_in_one_line(
 ) -> None:
     assert run(["sites", "--draws", "8", "--seed", "-1"]) == 2
     printed = capsys.readouterr().err
-    assert "seed -1" in printed
+    assert "--seed': -1" in printed
     assert "Traceback" not in printed
 
 

@@ -20,7 +20,7 @@ from computeflow.ledger import Entry, Gap, Ledger, Window
 from computeflow.views import Table, gap_table, ledger_table, to_html, to_rich, to_text
 from computeflow.views.tables import columns
 
-CELLS = st.text(st.characters(blacklist_categories=["Cs", "Cc"]), max_size=60)
+CELLS = st.text(st.characters(blacklist_categories=["C", "Zl", "Zp", "Zs"]), max_size=60)
 
 
 def ledger() -> Ledger:

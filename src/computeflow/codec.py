@@ -46,9 +46,14 @@ def with_lists(data: Any) -> Any:
     return [with_lists(value) for value in data] if isinstance(data, list | tuple) else data
 
 
-def to_json(data: Any) -> str:
-    """One JSON text, readable, stable, without NaN (a NaN is a bug: absence is null)."""
-    return json.dumps(data, indent=2, allow_nan=False, ensure_ascii=False)
+def to_json(data: Any, *, ascii_only: bool = False) -> str:
+    """One JSON text, readable, stable, without NaN (a NaN is a bug: absence is null).
+
+    What cannot be printed is escaped, so that a terminal obeys nothing and any encoding takes it.
+    """
+    text = json.dumps(data, indent=2, allow_nan=False, ensure_ascii=ascii_only)
+    odd = [sign for sign in set(text) if not (sign.isprintable() or sign == "\n")]
+    return text.translate({ord(sign): json.dumps(sign)[1:-1] for sign in odd})
 
 
 def from_json(text: str | bytes, where: str) -> Any:

@@ -57,19 +57,43 @@ def _with_processes(
 ) -> list[R | ComputeFlowError]:
     from concurrent.futures import ProcessPoolExecutor
     from concurrent.futures.process import BrokenProcessPool
+    from multiprocessing import active_children
 
+    others = active_children()
     found = []
-    try:
-        with ProcessPoolExecutor(workers) as pool:
+    with ProcessPoolExecutor(workers, initializer=_serve) as pool:
+        try:
             waiting = [pool.submit(_tried, function, item) for item in items]
             for done, future in enumerate(waiting):
                 say(done, len(items))
                 found.append(future.result())
-    except BrokenProcessPool:
-        raise InputError(
-            "a worker was killed, most likely for its memory: audit fewer ranks at once"
-        ) from None
+        except BrokenProcessPool:
+            raise InputError(
+                "a worker was killed, most likely for its memory: audit fewer ranks at once"
+            ) from None
+        except BaseException:  # interrupted: nobody waits for what is half done
+            for process in active_children():
+                if process not in others:
+                    process.kill()
+            raise
     return found
+
+
+def _serve() -> None:
+    """In a worker: interrupts are the parent's to handle, and nobody outlives it."""
+    import signal
+    from multiprocessing import parent_process
+    from threading import Thread
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = parent_process()
+
+    def follow() -> None:
+        if parent is not None:
+            parent.join()
+            os._exit(1)
+
+    Thread(target=follow, daemon=True).start()
 
 
 def _with_ray(

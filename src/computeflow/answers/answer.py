@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 PROBLEMS = 3
 """The exit code of an answer that is: there are problems."""
+INTERRUPTED = 130
+"""Of one that is the best so far, because somebody would not wait."""
 
 
 class Answer(ABC):

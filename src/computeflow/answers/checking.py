@@ -1,24 +1,28 @@
 """`checked`: a library function that refuses keywords it does not know and values of another kind.
 
 Types are checked by a type checker where there is one; a notebook has none, and a misspelt keyword of
-a job must not be dropped in silence.
+a job must not be dropped in silence. Nor does any function know what to do with a number that is none
+(NaN), that is infinite or beyond 64 bits, or with an empty text: `--storage "$UNSET"` is a mistake.
 """
 
 from __future__ import annotations
 
 import functools
 import inspect
+import math
 import numbers
 import types
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from typing import Any, TypeVar, Union, get_args, get_origin
 
 from computeflow.errors import InputError, UnknownNameError
+from computeflow.files.names import shown
 from computeflow.files.writing import check_folder, check_target, inputs_kept, named_files
 
 F = TypeVar("F", bound=Callable[..., Any])
+_LARGEST = 2**63 - 1
 _WORDS = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}
 
 
@@ -77,6 +81,7 @@ def keyword_types(function: Callable[..., Any]) -> dict[str, Any]:
 def _read(name: str, value: Any, hint: Any) -> Any:
     """The value, if it is of a kind that is meant; one text where a list is meant is a list of one."""
     kinds = _kinds(hint)
+    _refuse_nonsense(name, value)
     if any(_fits(value, kind) for kind in kinds):
         return value
     if isinstance(value, str | PathLike) and any(_lists(kind, value) for kind in kinds):
@@ -86,7 +91,23 @@ def _read(name: str, value: Any, hint: Any) -> Any:
         raise UnknownNameError(name, str(value), choices)
     words = [_WORDS.get(kind, getattr(kind, "__name__", str(kind))) for kind in kinds]
     wanted = " or ".join(word for word in dict.fromkeys(words) if word != "NoneType")
-    raise InputError(f"{name}={value!r}: {wanted}")
+    raise InputError(f"{name}={shown(repr(value))}: {wanted}")
+
+
+def _refuse_nonsense(name: str, value: Any) -> None:
+    """At any depth of lists and mappings."""
+    if isinstance(value, str) and not value:
+        raise InputError(f"{name}: an empty text; leave it out where nothing is meant")
+    if isinstance(value, numbers.Integral) and abs(int(value)) > _LARGEST:
+        raise InputError(f"{name}: a whole number beyond {_LARGEST:,}")
+    if isinstance(value, numbers.Real) and not math.isfinite(value):
+        raise InputError(f"{name}={value}: a finite number")
+    if isinstance(value, Mapping):
+        for key, part in value.items():
+            _refuse_nonsense(f"{name} {shown(str(key))}", part)
+    elif isinstance(value, list | tuple):
+        for part in value:
+            _refuse_nonsense(name, part)
 
 
 def _kinds(hint: Any) -> tuple[Any, ...]:

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
-from computeflow.answers.answer import Answer
+from computeflow.answers.answer import INTERRUPTED, Answer
 from computeflow.answers.checking import checked
 from computeflow.answers.inputs import (
     CatalogFiles,
@@ -94,6 +94,10 @@ class PlanAnswer(Answer):
     reasons: Reasons | None = None
     folder: Path | None = None
     exports: tuple[Exported, ...] = ()
+
+    @property
+    def exit_code(self) -> int:
+        return 0 if self.plans.complete else INTERRUPTED
 
     @property
     def best(self) -> Plan:
@@ -308,7 +312,7 @@ def plan(
         tried = try_gpu_counts(search, doubled_counts(*gpus))
         return FrontAnswer(request=request, options=_some(tried, "on any of these numbers of GPUs"))
     best = _best_plans(request, search, top, explain, _spoken(progress))
-    if export is None:
+    if export is None or not best.plans.complete:
         return best
     exported = _export(search, best.best, Path(export), command, force=force)
     return replace(best, folder=Path(export), exports=tuple(exported))
@@ -349,7 +353,7 @@ def _best_plans(
     request: Request, search: Search, top: int, explain: bool, progress: Progress | None
 ) -> PlanAnswer:
     began = time.monotonic()
-    plans = search.run(top, progress)
+    plans = search.run(top, progress, interruptible=True)
     seconds = time.monotonic() - began
     if not plans.plans:
         raise InputError(_why_nothing(search, plans))
@@ -357,7 +361,7 @@ def _best_plans(
     return PlanAnswer(
         request=request, goals=search.goals, plans=plans, search_seconds=seconds,
         now=predict(request.job, request.cluster, request.layout, request.stack) if stated else None,
-        reasons=_explain(search, plans) if explain else None,
+        reasons=_explain(search, plans) if explain and plans.complete else None,
     )  # fmt: skip
 
 

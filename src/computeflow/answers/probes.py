@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,11 +30,18 @@ from computeflow.files.reading import read_text
 from computeflow.files.writing import check_absent, write_file
 from computeflow.lab.probe.calibration import calibration as calibration_data
 from computeflow.lab.probe.result import Fleet
+from computeflow.units import WEEK_SECONDS
 from computeflow.views.probes import probe_tables
 from computeflow.views.tables import Table
 
 if TYPE_CHECKING:
     from computeflow.lab.probe.run import Options
+
+_MAX_SOAK_SECONDS = WEEK_SECONDS
+"""It keeps a figure of every quarter second."""
+_ADDRESS = re.compile(
+    r"auto|(?:ray://)?(?:[A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.%]{2,64}\]):(?P<port>[0-9]{1,5})"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -75,12 +83,19 @@ def probe(
     """
     if write_calibration is not None:
         check_absent(write_calibration, "--write-calibration", force=force)
+    soak_seconds = read_quantity(soak, "seconds")
+    if soak_seconds > _MAX_SOAK_SECONDS:
+        raise InputError(f"--soak {soak_seconds:g} s: at most a week")
+    if not 0 < slack < 1:
+        raise InputError(f"slack = {slack:g}: a share between 0 and 1")
+    if ray is not None:
+        check_ray_address(ray)
     try:
         from computeflow.lab.probe.run import Options, pick_device
     except ImportError as error:
         raise UnavailableError(f"probe needs torch: pip install torch ({error})") from None
     options = Options(
-        quick=quick, soak_seconds=read_quantity(soak, "seconds") or 0.0, repeats=passes,
+        quick=quick, soak_seconds=soak_seconds, repeats=passes,
         data=_path(data), device=device, storage_folder=_path(storage), slack=slack,
         needed_tokens_per_second=read_quantity(tokens_per_second, "tokens"),
         baseline=None if against is None else _read_baseline(Path(against)),
@@ -94,6 +109,12 @@ def probe(
         text = json.dumps(figures, indent=1) + "\n"
         write_file(write_calibration, text, "--write-calibration", force=force)
     return answer
+
+
+def check_ray_address(address: str) -> None:
+    match = _ADDRESS.fullmatch(address)
+    if match is None or (match["port"] and not 0 < int(match["port"]) < 1 << 16):
+        raise InputError(f"--ray '{shown(address)}': auto, host:port or ray://host:port")
 
 
 def _probe_all(

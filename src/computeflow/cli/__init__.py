@@ -1,13 +1,14 @@
 """The command line: parse, call one library function, render.
 
-Exit codes: 0 fine, 1 failed, 2 wrong input, 3 ran and found problems.
+Exit codes: 0 fine, 1 failed, 2 wrong input, 3 ran and found problems, 130 interrupted.
 """
 
 from __future__ import annotations
 
-import io
 import os
+import signal
 import sys
+import threading
 from collections.abc import Sequence
 
 __all__ = ["main", "run"]
@@ -15,33 +16,41 @@ __all__ = ["main", "run"]
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the program; every expected failure is one line on stderr and an exit code."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")
     # numpy's BLAS starts a thread per core, and each spins up to a tenth of a second before it
     # sleeps; with the shortest wait (2**4 cycles) they cost nothing until a matrix needs them.
     os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
+    try:
+        code = _main(arguments)
+    except KeyboardInterrupt:
+        code = _failed("interrupted", 130)
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # nothing is left that could handle it
+    sys.exit(code)
+
+
+def _main(arguments: Sequence[str] | None) -> int:
+    from computeflow.cli.streams import prepare_streams, silence
+
+    if not prepare_streams():
+        return _failed("standard output is closed: the answer would be lost", 1)
     if "_COMPUTEFLOW_COMPLETE" in os.environ:  # the shell asks what could follow
         from computeflow.cli.app import app
 
         app.main(prog_name="computeflow")
-    code = 0
     try:
         code = run(arguments)
-        if sys.stdout is not None:
-            sys.stdout.flush()
     except BrokenPipeError:  # the reader has gone (`| head`): not our failure
-        _silence()
+        code = 0
+    except Exception:
+        code = _crashed()
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        silence(sys.stdout)
     except OSError as error:
+        silence(sys.stdout)
         code = _failed(f"cannot write the answer: {error.strerror}", 1)
-        _silence()
-    sys.exit(code)
-
-
-def _silence() -> None:
-    from computeflow.cli.output import silence_stdout
-
-    silence_stdout()
+    return code
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
@@ -68,8 +77,29 @@ def run(arguments: Sequence[str] | None = None) -> int:
         return _failed(error.format_message(), error.exit_code)
     except (click.Abort, KeyboardInterrupt):
         return _failed("interrupted", 130)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        return _failed(f"{where}{error.strerror or error}", 1)
+    except MemoryError:
+        return _failed("not enough memory: ask for less at once", 1)
 
 
 def _failed(message: str, code: int) -> int:
-    print(f"computeflow: {' '.join(message.split())}", file=sys.stderr)
+    from computeflow.cli.streams import say
+    from computeflow.files.names import one_line
+
+    say(f"computeflow: {one_line(message)}")
     return code
+
+
+def _crashed() -> int:
+    """A mistake of ours: all of it, but for what a terminal would obey."""
+    import traceback
+
+    from computeflow.cli.streams import say
+    from computeflow.files.names import printable
+
+    say(printable(traceback.format_exc()))
+    return _failed("this is a mistake in ComputeFlow: please report the lines above", 1)

@@ -11,7 +11,7 @@ import click
 
 from computeflow.cli.command import AnswerCommand, choice, flag, option
 from computeflow.cli.options import CATALOG
-from computeflow.cli.types import COUNT, FILE
+from computeflow.cli.types import COUNT, FILE, NUMBER, Number
 from computeflow.engines import ENGINES
 
 OPTIONS = [
@@ -30,7 +30,7 @@ OPTIONS = [
     option("--seq-len", type=COUNT, help="With --model: tokens in a sequence."),
     option("--expect", type=FILE, metavar="FILE",
            help="A plan, a prediction or a ledger (JSON) to measure against, at equal model FLOPs."),
-    option("--work-ratio", type=float, metavar="R",
+    option("--work-ratio", type=NUMBER, metavar="R",
            help="With --expect: work in the recording over work in FILE, where FLOPs are unknown."),
     option("--against", metavar="PATH", help="An earlier recording: tells what grew."),
     option("--baseline", metavar="NAME",
@@ -43,7 +43,7 @@ OPTIONS = [
            help="Write what the recording shows of the machine, for predict --calibration."),
     option("--price", metavar="USD",
            help="Dollars per GPU-hour, or an offer of the catalog: prices findings."),
-    option("--fail-on", type=click.FloatRange(0, 100), metavar="PERCENT",
+    option("--fail-on", type=Number(0, 100), metavar="PERCENT",
            help="Exit with 3 where findings of most steps claim this much of the window or more."),
     option("--grid", metavar="NAME", help="Electricity of a region: prices energy and carbon."),
     flag("--details", help="Show steps, kernels, operators, gaps of the first rank."),

@@ -11,6 +11,7 @@ from computeflow.cli.types import (
     DURATION,
     FILE,
     NAMES,
+    NUMBER,
     RATE,
     TOKENS,
     USD,
@@ -43,7 +44,7 @@ _OFFERS = [
     option("--terms", type=FILE, metavar="FILE",
            help="What you know of providers: tier, cooling, storage, limits, egress "
            "(docs/compare.md)."),
-    option("--preemptions", type=float,
+    option("--preemptions", type=NUMBER,
            help="Preemptions of a spot machine in a day; else 0.05."),
     option("--replace", type=DURATION, help="Until another machine is there; else 30min."),
 ]  # fmt: skip

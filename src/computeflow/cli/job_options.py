@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from computeflow.cli.command import choice, flag, option
-from computeflow.cli.types import COUNT, FILE
+from computeflow.cli.types import COUNT, FILE, NUMBER
 from computeflow.workload.layout import (
     OFFLOADS,
     OPTIMIZERS,
@@ -41,10 +41,10 @@ JOB = [
     option("--lora-rank", type=COUNT, default=16, help="Rank of the LoRA adapters."),
     option("--loss-chunks", type=COUNT, default=1,
            help="Parts in which logits are made and dropped again."),
-    option("--expert-spread", type=float, default=0.0,
+    option("--expert-spread", type=NUMBER, default=0.0,
            help="Spread of the experts' load around its mean; 0: balanced by force."),
     flag("--multi-token", help="Train the multi-token-prediction modules too."),
-    option("--bytes-per-token", type=float, default=4.0,
+    option("--bytes-per-token", type=NUMBER, default=4.0,
            help="Bytes read from storage for a token; images and sound are far more."),
     option("--checkpoint-steps", type=COUNT, help="Steps between two checkpoints."),
 ]  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from computeflow.cli.command import AnswerCommand, option
-from computeflow.cli.types import FILE
+from computeflow.cli.types import FILE, NUMBER
 
 ledger = AnswerCommand(
     "ledger", "ledgers:show_ledger",
@@ -13,7 +13,7 @@ ledger = AnswerCommand(
         click.Argument(["file"], type=FILE),
         option("--expect", type=FILE, metavar="FILE",
                help="The ledger to compare with, at equal model FLOPs."),
-        option("--work-ratio", type=float, metavar="R",
+        option("--work-ratio", type=NUMBER, metavar="R",
                help="Work in FILE over work in the expected one, where model FLOPs are unknown."),
     ],
     help=__doc__ or "",

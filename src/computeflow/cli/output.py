@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import sys
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from computeflow import codec
+from computeflow.cli.streams import silence
+from computeflow.errors import OutputError
+from computeflow.files.names import shown
 from computeflow.views.tables import WIDTH, Table, to_rich, to_text
 
 if TYPE_CHECKING:
@@ -34,12 +37,16 @@ class Progress:
             return
         if time.monotonic() - self._began > _QUIET_SECONDS:
             self._shown = True
-            sys.stderr.write(f"\r{text}")
-            sys.stderr.flush()
+            self._write(f"\r{shown(text)}\x1b[K")
 
     def __exit__(self, *_: object) -> None:
         if self._shown:
-            sys.stderr.write("\r\x1b[K")
+            self._write("\r\x1b[K")
+
+    def _write(self, text: str) -> None:
+        with suppress(OSError):  # a terminal that has gone takes no progress
+            sys.stderr.write(text)
+            sys.stderr.flush()
 
 
 def show(answer: Answer, output: str) -> None:
@@ -49,18 +56,22 @@ def show(answer: Answer, output: str) -> None:
     """
     try:
         if output == "json":
-            print(codec.to_json(answer.to_dict()))
-        elif sys.stdout is not None and sys.stdout.isatty():
+            print(codec.to_json(answer.to_dict(), ascii_only=not _takes_all()))
+        elif sys.stdout.isatty():
             _emit_rich(answer.tables())
         else:
             print("\n\n".join(to_text(table, _width()) for table in answer.tables()))
+        sys.stdout.flush()
     except BrokenPipeError:
-        silence_stdout()
+        silence(sys.stdout)
+    except OSError as error:
+        silence(sys.stdout)
+        raise OutputError(f"cannot write the answer: {error.strerror or error}") from None
 
 
-def silence_stdout() -> None:
-    """What is still buffered for a reader that cannot take it goes nowhere."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+def _takes_all() -> bool:
+    """Whether standard output can carry every letter."""
+    return (sys.stdout.encoding or "utf-8").lower().replace("-", "").startswith("utf")
 
 
 def _emit_rich(tables: Iterable[Table]) -> None:

@@ -5,11 +5,9 @@ Under torchrun or srun it probes every rank and compares the nodes.
 
 from __future__ import annotations
 
-import click
-
 from computeflow.cli.command import FORCE, AnswerCommand, choice, flag, option
 from computeflow.cli.options import CATALOG
-from computeflow.cli.types import DURATION, FILE, TOKENS, Count
+from computeflow.cli.types import DURATION, FILE, TOKENS, Count, Number
 
 probe = AnswerCommand(
     "probe", "probes:probe",
@@ -30,7 +28,7 @@ probe = AnswerCommand(
                help="What the device is, if its driver's name is not in the catalog."),
         option("--against", type=FILE, metavar="FILE",
                help="An earlier probe's JSON: expect of this machine what that one gave."),
-        option("--slack", type=click.FloatRange(0.01, 0.9), default=0.25,
+        option("--slack", type=Number(0.01, 0.9), default=0.25,
                help="How far from the earlier probe is still normal."),
         option("--write-calibration", type=FILE, metavar="FILE",
                help="Write the figures for the predictor."),

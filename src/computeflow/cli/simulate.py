@@ -5,13 +5,13 @@ from __future__ import annotations
 from computeflow.cli.command import AnswerCommand, choice, flag, option
 from computeflow.cli.job_options import CLUSTER, FROM, JOB, LAYOUT
 from computeflow.cli.options import CALIBRATION, CATALOG, MODEL, SEED, STACK
-from computeflow.cli.types import COUNT, DURATION, PAIR, TOKENS, USD
+from computeflow.cli.types import COUNT, DURATION, NUMBER, PAIR, TOKENS, USD, Count
 from computeflow.engines import ENGINES
 from computeflow.scheduling.eviction import RULES
 
 RUN = [
     option("--tokens", type=TOKENS, metavar="N", help="Tokens to train on (15T); or --days."),
-    option("--days", type=float, help="How long the run goes on, whatever it does."),
+    option("--days", type=NUMBER, help="How long the run goes on, whatever it does."),
     option("--failures", default="llama-3", metavar="NAME",
            help="How often nodes fail: a published run or fleet (docs/simulate.md)."),
     option("--tier", metavar="NAME", help="The site's Uptime tier, for its outages."),
@@ -21,7 +21,7 @@ RUN = [
            help="A condition of docs/simulate.md (load_seconds=20min); may be repeated."),
 ]  # fmt: skip
 POLICY = [
-    option("--spares", type=int, help="Nodes that stand by; left out: for 99 % of failures."),
+    option("--spares", type=Count(0), help="Nodes that stand by; left out: for 99 % of failures."),
     option("--interval", type=DURATION, metavar="TIME",
            help="Work between two saves (20min); left out: Daly's."),
     choice("--saving", ["async", "sync"], "async",

@@ -10,7 +10,7 @@ import click
 
 from computeflow.cli.command import AnswerCommand, option
 from computeflow.cli.options import CATALOG, SEED, TODAY
-from computeflow.cli.types import COUNT, USD, WATTS
+from computeflow.cli.types import COUNT, NUMBER, USD, WATTS
 
 site = AnswerCommand(
     "site", "site_limits:site",
@@ -21,12 +21,12 @@ site = AnswerCommand(
         option("--cooling-power", type=WATTS, help="Heat that the plant takes away (18MW)."),
         option("--racks", type=COUNT, help="Rack positions."),
         option("--rack-power", type=WATTS, help="Power that one rack is fed (40kW)."),
-        option("--floor-load", type=float, metavar="KG/M2",
+        option("--floor-load", type=NUMBER, metavar="KG/M2",
                help="Load that the floor carries (1200)."),
         option("--cooling", metavar="NAME",
                help="A cooling of the catalog: its density and PUE."),
-        option("--pue", type=float, help="Measured PUE, in place of the cooling's range."),
-        option("--cable", type=float, metavar="METRES",
+        option("--pue", type=NUMBER, help="Measured PUE, in place of the cooling's range."),
+        option("--cable", type=NUMBER, metavar="METRES",
                help="The network's longest cable: 3 copper, 50 multimode, 100 and more single-mode."),
         option("--switch-ports", type=COUNT, help="Ports of one switch (64)."),
         option("--switch-tiers", type=COUNT, default=3, help="Tiers of switches in the network."),

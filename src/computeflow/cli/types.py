@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import datetime
+import math
 from pathlib import Path
 from typing import Any
 
 import click
 
 from computeflow.errors import InputError
+from computeflow.files.limits import LIST_ITEMS
+from computeflow.files.names import shown
 from computeflow.units import parse
-
-_MAX_DIGITS = 18
 
 
 class _Type(click.ParamType):  # type: ignore[type-arg]  # generic in newer releases of click only
@@ -30,11 +31,32 @@ class Quantity(_Type):
         if not isinstance(value, str):
             return float(value)
         if self.unit_needed and value.strip()[-1:].isdigit():
-            self.fail(f"{value}: say the unit ({self.unit_needed})", param, ctx)
+            self.fail(f"{shown(value)}: say the unit ({self.unit_needed})", param, ctx)
         try:
             return parse(value, self.quantity)
         except InputError as error:
             self.fail(str(error), param, ctx)
+
+
+class Number(_Type):
+    """A plain number, finite and within bounds."""
+
+    name = "number"
+
+    def __init__(self, least: float = 0.0, most: float = 1e18) -> None:
+        self.least, self.most = least, most
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        try:
+            number = float(value)
+        except ValueError:
+            number = math.nan
+        if not self.least <= number <= self.most:
+            text = shown(str(value))
+            self.fail(f"'{text}': a number from {self.least:g} to {self.most:g}", param, ctx)
+        return number
 
 
 class Count(_Type):
@@ -48,9 +70,10 @@ class Count(_Type):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         text = str(value).replace(",", "").replace("_", "")
         if not text.removeprefix("-").isdecimal():
-            self.fail(f"{value!r} is not a whole number", param, ctx)
-        if len(text) > _MAX_DIGITS or not self.least <= int(text) <= self.most:
-            self.fail(f"{value}: between {self.least:,} and {self.most:,}", param, ctx)
+            self.fail(f"'{shown(str(value))}' is not a whole number", param, ctx)
+        if len(text) > len(str(self.most)) or not self.least <= int(text) <= self.most:
+            words = f"between {self.least:,} and {self.most:,}"
+            self.fail(f"{shown(str(value))}: {words}", param, ctx)
         return int(text)
 
 
@@ -65,9 +88,13 @@ class Listed(_Type):
     ) -> tuple[Any, ...]:
         if not isinstance(value, str):
             return tuple(value)
-        parts = [part.strip() for part in value.split(",")]
+        parts = list(filter(None, map(str.strip, value.split(","))))
+        if not parts:
+            self.fail(f"an empty list ({self.form}, comma-separated)", param, ctx)
+        if len(parts) > LIST_ITEMS:
+            self.fail(f"{len(parts):,} values: at most {LIST_ITEMS:,}", param, ctx)
         try:
-            return tuple(self.kind.convert(part, param, ctx) for part in parts if part)
+            return tuple(self.kind.convert(part, param, ctx) for part in parts)
         except click.BadParameter as error:
             self.fail(f"{error.message} ({self.form}, comma-separated)", param, ctx)
 
@@ -81,7 +108,7 @@ class Day(_Type):
         try:
             return value if isinstance(value, datetime.date) else datetime.date.fromisoformat(value)
         except ValueError:
-            self.fail(f"{value}: a day, as 2026-11-15", param, ctx)
+            self.fail(f"{shown(value)}: a day, as 2026-11-15", param, ctx)
 
 
 class Pair(_Type):
@@ -96,7 +123,7 @@ class Pair(_Type):
             return (value[0], value[1])
         name, equals, text = value.partition("=")
         if not equals:
-            self.fail(f"{value!r}: write NAME=VALUE", param, ctx)
+            self.fail(f"'{shown(value)}': write NAME=VALUE", param, ctx)
         return name, text
 
 
@@ -111,9 +138,9 @@ class Span(_Type):
         if not isinstance(value, str):
             return (value[0], value[1])
         first, colon, last = value.partition(":")
-        if not colon or not first.isdecimal() or not last.isdecimal():
-            self.fail(f"{value}: write FROM:TO (256:2048)", param, ctx)
-        return int(first), int(last)
+        if not colon:
+            self.fail(f"{shown(value)}: write FROM:TO (256:2048)", param, ctx)
+        return COUNT.convert(first, param, ctx), COUNT.convert(last, param, ctx)
 
 
 class FileName(click.Path):
@@ -131,6 +158,7 @@ USD = Quantity("usd", "usd")
 BYTES = Quantity("bytes", "bytes")
 RATE = Quantity("bytes_per_second", "rate")
 WATTS = Quantity("watts", "watts")
+NUMBER = Number()
 COUNT = Count()
 COUNTS = Listed(COUNT, "counts", "whole numbers")
 AMOUNTS = Listed(Count(0), "counts", "whole numbers")

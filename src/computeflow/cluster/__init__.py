@@ -3,6 +3,6 @@
 Start with `find_cluster("h100-sxm:512", catalog)`.
 """
 
-from computeflow.cluster.machine import Cluster, Tier, find_cluster, resized
+from computeflow.cluster.machine import MAX_GPUS, Cluster, Tier, find_cluster, resized
 
-__all__ = ["Cluster", "Tier", "find_cluster", "resized"]
+__all__ = ["MAX_GPUS", "Cluster", "Tier", "find_cluster", "resized"]

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 from computeflow import codec
 from computeflow.catalog import Accelerator, Catalog, Storage
 from computeflow.errors import InputError
+from computeflow.files.names import shown
 from computeflow.files.parsing import parse_toml
 from computeflow.files.reading import read_text
 
@@ -22,6 +23,9 @@ if TYPE_CHECKING:  # most clusters have none: it is imported where a file brings
 
 T = TypeVar("T")
 MOST_TIERS = 4
+MAX_GPUS = 1 << 20
+"""Of one cluster: several times the largest that anybody has announced."""
+_COUNT_DIGITS = 18
 _HOST_EFFICIENCY = 0.88
 """Of PCIe's rated speed, that copies from pinned memory reach: 55.4 of 63 GB/s on our H200."""
 _PCIE_4 = _HOST_EFFICIENCY * 31e9
@@ -66,8 +70,8 @@ class Cluster:
     """Which node is plugged in where, if that is known: for placements."""
 
     def __post_init__(self) -> None:
-        if self.gpus < 1:
-            raise InputError(f"{self.gpus} devices: no cluster")
+        if not 1 <= self.gpus <= MAX_GPUS:
+            raise InputError(f"{self.gpus:,} devices: a cluster has 1 to {MAX_GPUS:,}")
         if not self.accelerator.training:
             raise InputError(f"{self.accelerator.name} is not a training target")
         if len(self.tiers) > MOST_TIERS:
@@ -156,8 +160,10 @@ def find_cluster(text: str, catalog: Catalog) -> Cluster:
     if text.endswith(".toml"):
         return _from_file(Path(text), catalog)
     name, colon, count = text.rpartition(":")
-    if not colon or not count.isdecimal():
-        raise InputError(f"{text!r}: write accelerator:count (h100-sxm:512) or name a TOML file")
+    if not colon or not count.isdecimal() or len(count) > _COUNT_DIGITS:
+        raise InputError(
+            f"'{shown(text)}': write accelerator:count (h100-sxm:512) or name a TOML file"
+        )
     return usual_cluster(name, int(count), catalog)
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from computeflow.catalog import Accelerator, Catalog
 from computeflow.catalog.parameters import count_parameters
+from computeflow.cluster import MAX_GPUS
 from computeflow.comparison.energy import host_watts
 from computeflow.comparison.offers import ODD, usual_prices
 from computeflow.comparison.planner import (
@@ -32,6 +33,8 @@ from computeflow.workload import Job, Layout, flops_per_token
 DEVICES = ("a100-80-sxm", "h100-sxm", "h200-sxm", "b200-sxm", "mi300x")
 """That people rent clusters of: each has several offers in the catalog and a published network."""
 COUNTS = (64, 512, 4096)
+MAX_COUNTS = 64
+"""Numbers of GPUs of one question; each is a search on every device."""
 _RATES = (12.5e9, 50e9, 100e9)
 """Bytes per second of one device: 100, 400 and 800 Gb/s."""
 _WIRED = 256
@@ -139,9 +142,12 @@ def size(
     devices: Sequence[str] = DEVICES, counts: Sequence[int] = COUNTS,
 ) -> Size:  # fmt: skip
     check_tokens(tokens)
+    counts, devices = tuple(dict.fromkeys(counts)), tuple(dict.fromkeys(devices))
+    if len(counts) > MAX_COUNTS:
+        raise InputError(f"{len(counts):,} numbers of GPUs; at most {MAX_COUNTS} at once")
     for count in counts:
-        if not 1 <= count <= 2**20:
-            raise InputError(f"{count} GPUs: 1 to {2**20:,}")
+        if not 1 <= count <= MAX_GPUS:
+            raise InputError(f"{count:,} GPUs: 1 to {MAX_GPUS:,}")
     planner = Planner(job, catalog)
     counted = count_parameters(job.model)
     found = [catalog.accelerators[name] for name in devices]

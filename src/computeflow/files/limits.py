@@ -31,8 +31,12 @@ HOST_CHARACTERS = 253
 """Of a host name with its domain (RFC 1035)."""
 PATH_CHARACTERS = 4096
 """Of a path that is kept as text (PATH_MAX of Linux)."""
+LIST_ITEMS = 1000
+"""Of a list that is typed: devices, batches, regions."""
 SHOWN_CHARACTERS = 80
 """Of a stranger's text inside a message of ours."""
+MESSAGE_CHARACTERS = 1000
+"""Of a whole message: room for two paths, and for what to do."""
 CACHE_ENTRY_BYTES = 64 * MiB
 """Of what is kept of one trace: some kilobytes of a rank."""
 CACHE_BYTES = 1024 * MiB

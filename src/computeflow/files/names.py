@@ -9,7 +9,12 @@ from __future__ import annotations
 import re
 
 from computeflow.errors import InputError
-from computeflow.files.limits import HOST_CHARACTERS, NAME_CHARACTERS, SHOWN_CHARACTERS
+from computeflow.files.limits import (
+    HOST_CHARACTERS,
+    MESSAGE_CHARACTERS,
+    NAME_CHARACTERS,
+    SHOWN_CHARACTERS,
+)
 
 _HOST = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_])?")
 
@@ -57,6 +62,13 @@ def shown(text: str, most: int = SHOWN_CHARACTERS) -> str:
         letter if letter.isprintable() else _escaped(letter) for letter in text[: most + 1]
     )
     return line if len(text) <= most else f"{line[:most]}..."
+
+
+def one_line(text: str, most: int = MESSAGE_CHARACTERS) -> str:
+    """A whole message as one printable line; of a long one both ends: what it is about, what to do."""
+    if len(text) > most:
+        text = f"{text[: most // 2]} ... {text[-most // 2 :]}"
+    return printable(" ".join(text.split()))
 
 
 def _escaped(letter: str) -> str:

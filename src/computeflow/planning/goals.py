@@ -9,9 +9,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from computeflow.cluster import Cluster, resized
+from computeflow.cluster import MAX_GPUS, Cluster, resized
 from computeflow.economics import TrainingTotals, gpu_seconds_of, training_totals
 from computeflow.errors import InputError, UnknownNameError
+from computeflow.files.names import shown
 from computeflow.planning.batches import tokens_to_target
 from computeflow.planning.plans import Plan, Plans, nearest_that_fits, plan, why_no_plan
 from computeflow.planning.search import Limits, Objective, Progress
@@ -20,7 +21,8 @@ from computeflow.prediction.stack import Stack, usual_stack
 from computeflow.workload import Job, Layout
 from computeflow.workload.layout import CHOICES, SIZES
 
-_MAX_GPUS = 10**6
+MAX_BATCHES = 64
+"""Global batches of one question; each is a search of its own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,10 +97,13 @@ class Search:
     def limits(self) -> Limits:
         return self.goals.limits(self.job, self.cluster.gpus)
 
-    def run(self, top: int = 1, progress: Progress | None = None) -> Plans:
+    def run(
+        self, top: int = 1, progress: Progress | None = None, *, interruptible: bool = False
+    ) -> Plans:
         return plan(
             self.job, self.cluster, self.stack, fixed=self.fixed, objective=self.objective, top=top,
             limits=self.limits, progress=progress, best_mfu=self.best_mfu,
+            interruptible=interruptible,
         )  # fmt: skip
 
     def why_nothing(self, answer: Plans) -> str:
@@ -142,8 +147,11 @@ def try_batches(
     tokens = search.goals.tokens
     if tokens is None or critical_batch is None:
         raise InputError("--batches needs --tokens and --critical-batch")
+    different = list(dict.fromkeys(batches))
+    if len(different) > MAX_BATCHES:
+        raise InputError(f"--batches: {len(different):,} batches; at most {MAX_BATCHES} at once")
     found = []
-    for size in batches:
+    for size in different:
         need = tokens_to_target(tokens, size, search.job.global_batch, critical_batch)
         goals = replace(search.goals, tokens=need)
         job = replace(search.job, global_batch=size)
@@ -154,8 +162,8 @@ def try_batches(
 
 def doubled_counts(first: int, last: int) -> list[int]:
     """Numbers of GPUs from `first` to `last`, doubling."""
-    if not 1 <= first <= last <= _MAX_GPUS:
-        raise InputError(f"--gpus {first}:{last}: between 1 and a million, growing")
+    if not 1 <= first <= last <= MAX_GPUS:
+        raise InputError(f"--gpus {first}:{last}: between 1 and {MAX_GPUS:,}, growing")
     counts = [first]
     while counts[-1] * 2 <= last:
         counts.append(counts[-1] * 2)
@@ -174,6 +182,6 @@ def _fixed(name: str, value: str) -> tuple[str, Any]:
         if value not in CHOICES[name]:
             raise UnknownNameError(name, value, CHOICES[name])
         return name, value
-    if not value.isdecimal() or not 1 <= int(value) <= _MAX_GPUS:
-        raise InputError(f"--fix {name}={value}: {name} is a whole number")
+    if not value.isdecimal() or len(value) > 9 or not 1 <= int(value) <= MAX_GPUS:
+        raise InputError(f"--fix {name}={shown(value)}: a whole number, 1 to {MAX_GPUS:,}")
     return name, int(value)

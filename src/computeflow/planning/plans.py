@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from computeflow.cluster import Cluster
+from computeflow.cluster import MAX_GPUS, Cluster
 from computeflow.planning.search import Found, Limits, Objective, Progress, search
 from computeflow.planning.space import Count, Space
 from computeflow.prediction import Parameters, Prediction, predict
@@ -74,12 +74,13 @@ def plan(
     parameters: Parameters | None = None,
     progress: Progress | None = None,
     best_mfu: float | None = None,
+    interruptible: bool = False,
 ) -> Plans:
     """`best_mfu`: the highest that was published for the device and precision; above it, a warning."""
     used = stack or usual_stack(cluster.accelerator.vendor)
     found = search(
         job, cluster, used, space=space, fixed=fixed, objective=objective, limits=limits,
-        parameters=parameters, progress=progress,
+        parameters=parameters, progress=progress, interruptible=interruptible,
     )  # fmt: skip
     plans = []
     for place in _pick(found, top):
@@ -194,7 +195,7 @@ def nearest_that_fits(
     for power in range(1, doublings + 1):
         gpus = cluster.gpus << power
         last = cluster.tiers[-1] if cluster.tiers else None
-        if last is None:
+        if last is None or gpus > MAX_GPUS:
             return None
         tiers = (*cluster.tiers[:-1], replace(last, devices=max(last.devices, gpus)))
         larger = replace(cluster, gpus=gpus, tiers=tiers)

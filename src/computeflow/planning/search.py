@@ -119,8 +119,9 @@ def search(
     limits: Limits | None = None,
     parameters: Parameters | None = None,
     progress: Progress | None = None,
+    interruptible: bool = False,
 ) -> Found:
-    """All of the space; interrupted (Ctrl-C), the best so far."""
+    """All of the space; with `interruptible`, Ctrl-C gives the best so far, where there is any."""
     capped = limits is not None and limits.watts_per_gpu is not None
     if (objective == "energy" or capped) and cluster.accelerator.tdp_watts is None:
         raise InputError(f"the catalog has no power limit of {cluster.accelerator.name}: no watts")
@@ -138,6 +139,8 @@ def search(
         walk.cover(progress)
         complete = True
     except KeyboardInterrupt:
+        if not (interruptible and walk.best.columns):
+            raise
         complete = False
     layouts, scores, seconds = walk.best.sorted()
     return Found(

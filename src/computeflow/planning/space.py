@@ -15,11 +15,17 @@ from typing import Any
 
 import numpy as np
 
+from computeflow.errors import InputError
 from computeflow.workload import Job, Layouts, refusals
 from computeflow.workload.layout import CHOICES, SIZES, Ints, Mask
 
 CHUNK = 1 << 15
 """Layouts that are looked at together: few enough for the processor's cache."""
+_AT_ONCE = 1 << 18
+"""Sizes that are written down together."""
+MAX_CUTS, MAX_LAYOUTS = 20_000_000, 200_000_000
+"""That one search looks at: some 20 s and 60 s of a processor. Ten thousand GPUs have a million and
+ten million; only numbers with very many divisors have more."""
 CUTS = ("tp", "pp", "vp", "cp", "ep", "etp", "micro_batch")
 _AS_TP = 0
 """Stands for "like tp" among the values of etp."""
@@ -103,8 +109,13 @@ def possible(job: Job, gpus: int, space: Space, count: Count) -> Iterator[tuple[
     """Chunks of layouts that can be, without recomputation and offload; and how far the walk is."""
     count.enumerated += len(space)
     rungs = space.size(_LADDER)
-    cuts = _gated(job, _product(gpus, space, CUTS), count, space.size(_VARIANTS) * rungs)
-    variants = _product(gpus, space, _VARIANTS)
+    _check_size("combinations of sizes", space.size(CUTS), MAX_CUTS, job, gpus)
+    weight = space.size(_VARIANTS) * rungs
+    cuts = Layouts.concatenate(
+        [_gated(job, some, count, weight) for some in _product(gpus, space, CUTS)]
+    )
+    variants = Layouts.concatenate(list(_product(gpus, space, _VARIANTS)))
+    _check_size("layouts", len(cuts) * len(variants), MAX_LAYOUTS, job, gpus)
     each = max(4 * CHUNK // max(len(variants), 1), 1)
     waiting: list[Layouts] = []
     for start in range(0, len(cuts), each):
@@ -116,16 +127,36 @@ def possible(job: Job, gpus: int, space: Space, count: Count) -> Iterator[tuple[
             waiting = []
 
 
-def _product(gpus: int, space: Space, names: tuple[str, ...]) -> Layouts:
-    """All combinations of some fields; the others are one or the first choice."""
-    grid = np.meshgrid(*(np.array(space.values[name], np.int64) for name in names), indexing="ij")
-    columns = {name: part.ravel() for name, part in zip(names, grid, strict=True)}
+def _check_size(what: str, size: int, most: int, job: Job, gpus: int) -> None:
+    if size > most:
+        raise InputError(
+            f"{gpus:,} GPUs and a batch of {job.global_batch:,} divide into {size:,} {what}; at most "
+            f"{most:,} are searched: fix some (--fix tp=8, --fix micro_batch=1, --fix vp=1), or take "
+            "numbers with fewer divisors"
+        )
+
+
+def _product(gpus: int, space: Space, names: tuple[str, ...]) -> Iterator[Layouts]:
+    """All combinations of some fields, some at a time; the others are one or the first choice."""
+    values = [np.array(space.values[name], np.int64) for name in names]
+    size = space.size(names)
+    for start in range(0, size, _AT_ONCE):
+        places = np.unravel_index(
+            np.arange(start, min(start + _AT_ONCE, size)), tuple(map(len, values))
+        )
+        columns = {
+            name: value[place] for name, value, place in zip(names, values, places, strict=True)
+        }
+        yield _combined(gpus, columns)
+
+
+def _combined(gpus: int, columns: dict[str, Ints]) -> Layouts:
     if "etp" in columns:
         whole = (columns["etp"] == _AS_TP) & (
             columns["tp"] == 1
         )  # cut over one rank: refused as etp 2
         columns["etp"] = np.where(columns["etp"] == _AS_TP, columns["tp"], columns["etp"]) + whole
-    rows = len(columns[names[0]])
+    rows = len(next(iter(columns.values())))
     usual = {name: np.ones(rows, np.int64) for name in SIZES} | {
         name: np.zeros(rows, np.int64) for name in CHOICES
     }

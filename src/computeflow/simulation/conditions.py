@@ -53,6 +53,10 @@ _MOST_PER_NODE_DAY = 24.0
 that takes minutes."""
 
 
+_MAX_SECONDS, _MAX_RATIO = 10 * YEAR_SECONDS, 1000.0
+"""Of anything that is waited for, and of any factor: beyond them nothing is trained."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conditions:
     failures: Failures
@@ -91,6 +95,10 @@ class Conditions:
         for name in _SHARES:
             if getattr(self, name) > 1:
                 raise InputError(f"{name} = {getattr(self, name):g}: a share lies between 0 and 1")
+        for name in NUMBERS:
+            most = _MAX_SECONDS if name.endswith("_seconds") else _MAX_RATIO
+            if getattr(self, name) > most:
+                raise InputError(f"{name} = {getattr(self, name):g}: at most {most:g}")
         for name in ("preemptions_per_node_day", "stragglers_per_node_day"):
             if getattr(self, name) > _MOST_PER_NODE_DAY:
                 raise InputError(f"{name} = {getattr(self, name):g}: at most one an hour")

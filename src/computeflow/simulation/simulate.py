@@ -19,12 +19,18 @@ from computeflow.errors import ComputeFlowError, InputError
 from computeflow.ledger import Entry, Ledger, Window
 from computeflow.simulation.books import Books, books_of, cut, joined
 from computeflow.simulation.closed import exact_ettr, meta_ettr
+from computeflow.simulation.conditions import MOST_OUTAGES_PER_YEAR
 from computeflow.simulation.draws import CHUNK, check_seed
 from computeflow.simulation.engine import play
 from computeflow.simulation.lanes import CAUSES
 from computeflow.simulation.run import Run
+from computeflow.units import DAY_SECONDS, YEAR_SECONDS
 
 _MOST_REPLICAS = 1_000_000
+MAX_WORK = 15_000_000
+"""Events of one call, of all replicas together: some 20 s of a processor and 1 GB."""
+_ROUND = 400
+"""What a round of events costs beside its replicas, in replicas."""
 PERCENTILES = (10, 50, 90)
 
 
@@ -113,6 +119,7 @@ def play_many(
         raise InputError(f"{replicas:,} replicas: 1 to {_MOST_REPLICAS:,}")
     check_seed(seed)
     _check_saves(runs)
+    _check_work(runs, replicas)
     chunks = math.ceil(replicas / CHUNK)
     work = partial(_chunk, tuple(runs), replicas, seed)
     parts = _on_ray(work, chunks) if engine == "ray" else [work(n) for n in range(chunks)]
@@ -135,6 +142,40 @@ def _check_saves(runs: Sequence[Run]) -> None:
                 f"{run.label}: saves every {run.interval_seconds:g} s that take "
                 f"{run.conditions.persist_seconds:g} s each would pile up: a longer interval"
             )
+
+
+def _check_work(runs: Sequence[Run], replicas: int) -> None:
+    """All replicas of a chunk go on in step until the last one ends."""
+    longest = max(runs, key=expected_events)
+    rounds = expected_events(longest)
+    chunks = math.ceil(replicas / CHUNK)
+    work = rounds * (len(runs) * replicas + chunks * _ROUND)
+    if work <= MAX_WORK:
+        return
+    fitting = int((MAX_WORK / rounds - _ROUND) / (len(runs) + _ROUND / CHUNK))
+    remedy = f"at most {fitting:,} simulations"
+    if fitting < 1:
+        times = math.ceil(rounds * (len(runs) + _ROUND) / MAX_WORK)
+        remedy = f"a run {times:,} times shorter, or on so many times fewer nodes"
+    raise InputError(
+        f"{longest.label}: some {rounds:,.0f} failures and other events in {replicas:,} simulations "
+        f"of {len(runs):,} runs are more than the {MAX_WORK:,} of one call: {remedy}"
+    )
+
+
+def expected_events(run: Run) -> float:
+    """Failures, slow nodes (that come and go), outages and maintenance of one replica, roughly."""
+    conditions, nodes = run.conditions, run.nodes
+    failures = conditions.interruptions_per_second(nodes)
+    rate = failures + 2 * nodes * conditions.stragglers_per_node_day / DAY_SECONDS
+    rate += MOST_OUTAGES_PER_YEAR / YEAR_SECONDS if conditions.outages_per_year else 0.0
+    if conditions.maintenance_every_seconds:
+        rate += 1 / conditions.maintenance_every_seconds
+    seconds = run.limit_seconds
+    if run.work_seconds is not None:
+        seconds = min(seconds, run.work_seconds / max(closed_form(run).exact_ettr, 1e-9))
+    early = conditions.infant_factor * min(conditions.infant_seconds, seconds)
+    return rate * seconds + failures * early
 
 
 def _chunk(runs: tuple[Run, ...], replicas: int, seed: int, chunk: int) -> list[Books]:

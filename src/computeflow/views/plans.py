@@ -65,7 +65,7 @@ def _row(number: int, plan: Plan) -> tuple[str, ...]:
 
 
 def _notes(answer: Plans) -> tuple[str, ...]:
-    notes = [] if answer.complete else ["interrupted: the best so far"]
+    notes = [] if answer.complete else ["interrupted: the best so far, without files and reasons"]
     best = min((p.pessimistic_seconds for p in answer.plans), default=0.0)
     if answer.plans and answer.plans[0].pessimistic_seconds > best:
         notes.append("1: tied with faster ones, and plainer or nearer to what was measured")

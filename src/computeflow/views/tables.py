@@ -10,6 +10,8 @@ import textwrap
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from computeflow.files.names import printable
+
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
     from rich.text import Text
@@ -26,6 +28,9 @@ class Column:
     wrap: bool = False
     """Gives way when the table is too wide."""
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "header", _cell(self.header))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
@@ -37,17 +42,17 @@ class Table:
     """Rows that stand out (totals)."""
 
     def __post_init__(self) -> None:
-        """Names come from files: what would steer a terminal is not shown."""
-        object.__setattr__(self, "title", _shown(self.title))
-        object.__setattr__(self, "rows", tuple(tuple(map(_shown, row)) for row in self.rows))
-        object.__setattr__(self, "notes", tuple(map(_shown, self.notes)))
+        """Names come from files: what would steer a terminal is written out, lines are joined."""
+        object.__setattr__(self, "title", _cell(self.title))
+        object.__setattr__(self, "rows", tuple(tuple(map(_cell, row)) for row in self.rows))
+        object.__setattr__(self, "notes", tuple(map(_cell, self.notes)))
 
 
-_STEERING = dict.fromkeys((*range(32), *range(127, 160)), "?") | {9: " ", 10: " ", 13: " "}
+_LINES = {9: " ", 10: " ", 13: " "}
 
 
-def _shown(text: str) -> str:
-    return text.translate(_STEERING)
+def _cell(text: str) -> str:
+    return text if text.isprintable() else printable(text.translate(_LINES))
 
 
 def columns(*headers: str, right: str = "", wrap: str = "") -> tuple[Column, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import platform
+import signal
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -102,7 +103,7 @@ def _cpu_share(processes: int, seconds: float) -> CpuShare:
     A quota or a stopped core shows as time that nobody got, a busy neighbour as others' time.
     """
     context = multiprocessing.get_context("spawn")
-    with context.Pool(processes) as pool:
+    with context.Pool(processes, signal.signal, (signal.SIGINT, signal.SIG_IGN)) as pool:
         pool.map(_busy, [0.01] * processes, chunksize=1)
         before, began = _ticks(), time.perf_counter()
         delivered = sum(pool.map(_busy, [seconds] * processes, chunksize=1))

@@ -27,7 +27,7 @@ def probe_on_ray(
         _knock(address)
         try:
             ray.init(address=address, log_to_driver=False, logging_level="ERROR")
-        except ConnectionError as error:
+        except (ConnectionError, ValueError, RuntimeError) as error:
             raise UnavailableError(f"no Ray cluster at {address!r}: {error}") from None
     places = _places(ray.nodes())
     say(f"{len(places)} ranks on {len({node for node, _, _ in places})} nodes")

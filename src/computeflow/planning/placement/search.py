@@ -44,6 +44,8 @@ Nodes = Sequence[int] | Ints
 
 NVLINK_COST = 0.1
 """Of a byte on NVLink over one on a NIC: 450 against 50 GB/s on H100 nodes."""
+MAX_TABLE = 1 << 25
+"""Nodes times kinds of them, whose costs are held: 256 MB a table, of which there are a few."""
 _EFFORT = 30_000
 """Slots whose swaps are looked at; a look takes 20 to 60 microseconds."""
 _KICK = 3
@@ -130,6 +132,11 @@ def _kinds(wiring: Wiring, nodes: Ints) -> _Kinds:
         np.concatenate(columns, axis=1), axis=0, return_index=True, return_inverse=True
     )
     one = nodes[first]
+    if len(one) * len(nodes) > MAX_TABLE:
+        raise InputError(
+            f"{len(nodes):,} nodes that hang on {len(one):,} different sets of switches: at most "
+            f"{MAX_TABLE // len(one):,} nodes are placed at once: name fewer with --nodes"
+        )
     patterns = [(_labels(leaf[:, r]), _labels(parent[:, r])) for r in range(wiring.rails)]
     rail_groups = np.array([patterns.index(pattern) for pattern in patterns])
     distinct, rail_groups = np.unique(rail_groups, return_inverse=True)

@@ -12,6 +12,7 @@ import http.client
 import ipaddress
 import math
 import os
+import re
 import socket
 import ssl
 import threading
@@ -23,6 +24,7 @@ from urllib.parse import SplitResult, urlencode, urljoin, urlsplit
 
 from computeflow import codec
 from computeflow.errors import InputError
+from computeflow.files.names import shown
 from computeflow.telemetry.metrics.answers import MOST_BYTES, add_result, result_of, rows
 from computeflow.telemetry.metrics.fields import ACTIVITY
 from computeflow.telemetry.metrics.samples import MOST_SAMPLES, Fleet, gpu_field, node_of
@@ -41,6 +43,8 @@ _RANGE_POINTS = 10_000
 """Prometheus answers at most 11,000 points a series."""
 _CLOSEST_SECONDS = 300
 _MOST_REDIRECTS = 3
+_ADDRESS = re.compile(r"[!-~]{1,2000}")
+"""What a request line can carry."""
 _STEPS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800,
           *(hours * HOUR_SECONDS for hours in (1, 2, 4, 12, 24)))  # fmt: skip
 _NAMES = '{__name__=~"DCGM_FI_.+|dcgm_.+|(amd_)?(gpu|pcie)_.+|GPU_.+|PCIE_.+"}'
@@ -224,18 +228,21 @@ class Server:
 
 def connect(address: str) -> Server:
     """Checks the address; nothing is sent yet."""
+    named = f"'{shown(address)}'"
+    if not _ADDRESS.fullmatch(address):
+        raise InputError(f"{named} is no address of a server: write http://host:port, in ASCII")
     try:
         parts = urlsplit(address)
         host, port = parts.hostname, parts.port
     except ValueError as error:
-        raise InputError(f"{address!r} is no address: {error}") from None
+        raise InputError(f"{named} is no address: {shown(str(error))}") from None
     if parts.scheme not in ("http", "https") or not host:
-        raise InputError(f"{address!r} is no address of a server: write http://host:port")
+        raise InputError(f"{named} is no address of a server: write http://host:port")
     if parts.username is not None or parts.query or parts.fragment:
         raise InputError(f"{host}: write the address without user, query or fragment; {TOKEN} "
                          "names a token")  # fmt: skip
     if port == 0:
-        raise InputError(f"{address!r}: port 0 is none")
+        raise InputError(f"{named}: port 0 is none")
     token = os.environ.get(TOKEN, "").strip()
     if not (token.isascii() and token.isprintable()):
         raise InputError(f"{TOKEN} holds characters that no token has")
@@ -286,6 +293,8 @@ def _watch(held: socket.socket, seconds: float, expired: threading.Event) -> Ite
 def _words(error: Exception) -> str:
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"its certificate is not trusted: {error.verify_message}"
+    if isinstance(error, UnicodeError):
+        return "not the name of a host"
     if isinstance(error, OSError):
         return error.strerror or str(error) or type(error).__name__
     return f"not an HTTP answer ({type(error).__name__})"
