@@ -236,7 +236,7 @@ def test_what_is_no_address_of_a_ray_cluster_is_refused(address: str) -> None:
 
 def test_numbers_with_very_many_divisors_are_refused_before_the_search() -> None:
     job = Job(model=find_model(FACTS, "deepseek-v3"), global_batch=720_720, seq_len=131_072)
-    with pytest.raises(InputError, match=r"at most 20,000,000 are searched.*--fix"):
+    with pytest.raises(InputError, match=r"at most [\d,]+ are searched.*--fix"):
         plan(job, find_cluster("h100-sxm:720720", FACTS))
 
 

@@ -26,7 +26,8 @@ _AT_ONCE = 1 << 18
 MAX_CUTS, MAX_LAYOUTS = 20_000_000, 200_000_000
 """That one search looks at: some 20 s and 60 s of a processor. Ten thousand GPUs have a million and
 ten million; only numbers with very many divisors have more."""
-CUTS = ("tp", "pp", "vp", "cp", "ep", "etp", "micro_batch")
+_RANKS, _SHARES = ("tp", "pp", "vp", "cp"), ("ep", "etp", "micro_batch")
+"""Sizes that cut the GPUs, and those that cut what each of them has."""
 _AS_TP = 0
 """Stands for "like tp" among the values of etp."""
 _VARIANTS = ("sharding", "replicas", "schedule", "context")
@@ -109,14 +110,10 @@ def possible(job: Job, gpus: int, space: Space, count: Count) -> Iterator[tuple[
     """Chunks of layouts that can be, without recomputation and offload; and how far the walk is."""
     count.enumerated += len(space)
     rungs = space.size(_LADDER)
-    _check_size("combinations of sizes", space.size(CUTS), MAX_CUTS, job, gpus)
-    weight = space.size(_VARIANTS) * rungs
-    cuts = Layouts.concatenate(
-        [_gated(job, some, count, weight) for some in _product(gpus, space, CUTS)]
-    )
-    variants = Layouts.concatenate(list(_product(gpus, space, _VARIANTS)))
+    cuts = _cuts(job, gpus, space, count)
+    variants = _combined(gpus, _product(space, _VARIANTS))
     _check_size("layouts", len(cuts) * len(variants), MAX_LAYOUTS, job, gpus)
-    each = max(4 * CHUNK // max(len(variants), 1), 1)
+    each = max(CHUNK // max(len(variants), 1), 1)
     waiting: list[Layouts] = []
     for start in range(0, len(cuts), each):
         some = cuts.where(np.arange(start, min(start + each, len(cuts))))
@@ -125,6 +122,24 @@ def possible(job: Job, gpus: int, space: Space, count: Count) -> Iterator[tuple[
         if sum(map(len, waiting)) >= CHUNK or done == 1.0:
             yield Layouts.concatenate(waiting), done
             waiting = []
+
+
+def _cuts(job: Job, gpus: int, space: Space, count: Count) -> Layouts:
+    """Sizes that can be: those of the ranks first, and only these with all shares."""
+    weight = space.size(_VARIANTS) * space.size(_LADDER)
+    shares = _product(space, _SHARES)
+    each = space.size(_SHARES)
+    _check_size("combinations of sizes", space.size(_RANKS), MAX_CUTS, job, gpus)
+    ranks = _gated(job, _combined(gpus, _product(space, _RANKS)), count, weight * each)
+    _check_size("combinations of sizes", len(ranks) * each, MAX_CUTS, job, gpus)
+    step = max(_AT_ONCE // each, 1)
+    found = [ranks.where(np.arange(0))]
+    for start in range(0, len(ranks), step):
+        some = ranks.where(np.arange(start, min(start + step, len(ranks))))
+        columns = {name: np.repeat(getattr(some, name), each) for name in _RANKS}
+        columns |= {name: np.tile(values, len(some)) for name, values in shares.items()}
+        found.append(_gated(job, _combined(gpus, columns), count, weight))
+    return Layouts.concatenate(found)
 
 
 def _check_size(what: str, size: int, most: int, job: Job, gpus: int) -> None:
@@ -136,21 +151,15 @@ def _check_size(what: str, size: int, most: int, job: Job, gpus: int) -> None:
         )
 
 
-def _product(gpus: int, space: Space, names: tuple[str, ...]) -> Iterator[Layouts]:
-    """All combinations of some fields, some at a time; the others are one or the first choice."""
+def _product(space: Space, names: tuple[str, ...]) -> dict[str, Ints]:
+    """All combinations of some fields."""
     values = [np.array(space.values[name], np.int64) for name in names]
-    size = space.size(names)
-    for start in range(0, size, _AT_ONCE):
-        places = np.unravel_index(
-            np.arange(start, min(start + _AT_ONCE, size)), tuple(map(len, values))
-        )
-        columns = {
-            name: value[place] for name, value, place in zip(names, values, places, strict=True)
-        }
-        yield _combined(gpus, columns)
+    grid = np.meshgrid(*values, indexing="ij")
+    return {name: column.ravel() for name, column in zip(names, grid, strict=True)}
 
 
 def _combined(gpus: int, columns: dict[str, Ints]) -> Layouts:
+    """Layouts of these fields; the others are one, or the first choice."""
     if "etp" in columns:
         whole = (columns["etp"] == _AS_TP) & (
             columns["tp"] == 1
