@@ -280,8 +280,11 @@ def test_what_cannot_be_read_is_an_error_with_a_remedy(tmp_path: Path) -> None:
         read_jobs([written(tmp_path, "hello")])
     observed = observe(written(tmp_path, "JobID|State|Start|End|AllocTRES\n1|FAILED|x|y|cpu=4\n"))
     assert "AccountingStorageTRES" in observed.ledger_reason
-    with pytest.raises(InputError, match="middle"):
-        read_jobs([written(tmp_path, '{"jobs": [{"job_id": 1, "tres": {}}, {"job_id"')])
+    with pytest.raises(InputError, match="not read as JSON of Slurm"):
+        read_jobs([written(tmp_path, '{"jobs": [{"job_id": 1, "tres"')])
+    cut = read_jobs([written(tmp_path, '{"jobs": [{"job_id": 1, "tres": {}}, {"job_id"')])
+    assert cut.jobs.words["job"] == ("1",)
+    assert "after 1 jobs; what came before is there" in cut.left_out[0]
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ from computeflow.errors import ComputeFlowError, InputError
 from computeflow.files.cache import Cache
 from computeflow.telemetry.formats import TraceFile, format_of, measure_file, without_copies
 from computeflow.telemetry.observed import ModelWork
+from computeflow.telemetry.opening import open_plain
 from computeflow.telemetry.registry import sort_files
 from computeflow.telemetry.traces.grouping import one_job
 from computeflow.telemetry.traces.job import TracedJob, job_ledger
@@ -109,7 +110,7 @@ def _key(file: TraceFile, options: Options) -> str:
     try:
         log = path.with_name(f"{path.name}-wal")  # of a database: changes that are not yet in it
         for source in (path, log) if log.is_file() else (path,):
-            with source.open("rb") as opened:
+            with open_plain(source) as opened:
                 while part := opened.read(1 << 20):
                     content.update(part)
     except OSError as error:

@@ -19,7 +19,7 @@ class Together:
     start: float
     end: float
     node: str
-    """"" where they are of several, or none is known."""
+    """"" where none is known."""
     parts: tuple[tuple[str, Happening], ...]
     """Kind of source and what it saw."""
 
@@ -34,31 +34,28 @@ def together(observed: Sequence[Observed]) -> list[Together]:
     )
     found: list[Together] = []
     group: list[tuple[float, str, Happening]] = []
+    node = ""
     for item in timed:
-        if group and not _follows(group, item):
-            found += _kept(group)
-            group = []
+        own = item[2].node
+        near = not group or item[0] - group[-1][0] <= NEAR_SECONDS
+        if not near or (own and node and own != node):
+            found += _kept(group, node)
+            group, node = [], ""
         group.append(item)
-    found += _kept(group)
+        node = node or own
+    found += _kept(group, node)
     return found[:MOST]
 
 
-def _follows(group: list[tuple[float, str, Happening]], item: tuple[float, str, Happening]) -> bool:
-    nodes = {h.node for _, _, h in group if h.node}
-    same = not item[2].node or not nodes or item[2].node in nodes
-    return item[0] - group[-1][0] <= NEAR_SECONDS and same
-
-
-def _kept(group: list[tuple[float, str, Happening]]) -> list[Together]:
+def _kept(group: list[tuple[float, str, Happening]], node: str) -> list[Together]:
     kinds = {kind for _, kind, _ in group}
     if len(kinds) < 2 or not any(h.fault for _, _, h in group):
         return []
-    nodes = {h.node for _, _, h in group if h.node}
     return [
         Together(
             start=group[0][0],
             end=group[-1][0],
-            node=nodes.pop() if len(nodes) == 1 else "",
+            node=node,
             parts=tuple((kind, h) for _, kind, h in group),
         )
     ]

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
+from computeflow.errors import InputError
 from computeflow.files.limits import LINE_BYTES
 from computeflow.telemetry.opening import open_recording
+
+
+def check_columns(names: Sequence[str], read: Collection[str], path: Path) -> None:
+    """A table that has a column twice, of those that are read, does not say which of them counts."""
+    for name in read:
+        if names.count(name) > 1:
+            raise InputError(f"{path}: {names.count(name)} columns {name!r}: leave one")
 
 
 def read_lines(path: Path, left_out: list[str]) -> Iterator[str]:

@@ -1,4 +1,5 @@
-"""The one way to open a recording: `open_recording`; `head_of`, `tail_of` and `read_whole` of one.
+"""The one way to open a recording: `open_recording`; `head_of`, `tail_of` and `read_whole` of one;
+`open_plain` for its bytes as they lie there.
 
 What a path leads to is looked at after it was opened, so that nothing is waited for: pipes and devices
 are refused, and so are archives and compressions that are not read, with what unpacks them. Gzip is
@@ -60,7 +61,7 @@ class Recording(io.BufferedReader):
 def open_recording(path: Path) -> Iterator[Recording]:
     """Every failure of opening and reading is an `InputError`."""
     try:
-        with _file(path) as file:
+        with open_plain(path) as file:
             yield _recording(path, file)
     except OSError as error:
         raise InputError(f"{path}: {error.strerror or error}") from None
@@ -85,7 +86,7 @@ def read_head(path: Path, size: int = HEAD_BYTES) -> bytes:
 def tail_of(path: Path, size: int) -> bytes:
     """The end of a file as it lies there; b"" where it is compressed or cannot be read."""
     try:
-        with _file(path) as file:
+        with open_plain(path) as file:
             if file.read(2) == GZIP:
                 return b""
             file.seek(max(file.seek(0, os.SEEK_END) - size, 0))
@@ -106,8 +107,10 @@ def read_whole(path: Path, most: int, instead: str) -> bytes:
     return content
 
 
-def _file(path: Path) -> io.FileIO:
-    """A plain file: known to be one by what was opened, not by what its name led to before."""
+def open_plain(path: Path) -> io.FileIO:
+    """Bytes as they lie in a plain file: known to be one by what was opened, not by what its name led
+    to before.
+    """
     try:
         number = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
     except OSError as error:

@@ -17,7 +17,7 @@ from computeflow.telemetry.accounting.values import (
     state_of,
     unix_seconds,
 )  # fmt: skip
-from computeflow.telemetry.lines import read_lines
+from computeflow.telemetry.lines import check_columns, read_lines
 
 _NO_LETTER = re.compile(r"[^a-z]")
 _NAMES = {
@@ -71,6 +71,8 @@ def read_export(path: Path, rows: Rows) -> list[str]:
     lines = read_lines(path, rows.left_out)
     header = next((line for line in lines if line.strip("\ufeff \t")), "")
     at = _columns(header)
+    cells = [_NO_LETTER.sub("", cell.lower()) for cell in header.split(_delimiter(header))]
+    check_columns(cells, {cells[place] for place in at.values()}, path)
     csv.field_size_limit(max(csv.field_size_limit(), LINE_BYTES))
     try:
         for cells in csv.reader(lines, delimiter=_delimiter(header)):

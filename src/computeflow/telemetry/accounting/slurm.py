@@ -19,9 +19,13 @@ from computeflow.telemetry.accounting.values import (
     state_of,
     unix_seconds,
 )  # fmt: skip
-from computeflow.telemetry.lines import read_lines
+from computeflow.telemetry.lines import check_columns, read_lines
 
 _TRES = ("alloctres", "tres", "reqtres", "allocgres", "reqgres")
+_READ = (
+    "jobid", "jobidraw", "state", "start", "end", "elapsed", "elapsedraw", "submit", *_TRES,
+    "consumedenergy", "consumedenergyraw", "user", "account", "jobname", "nodelist",
+)  # fmt: skip
 _FORMAT = (
     "sacct -a -D -P --format=JobID,JobName,User,Account,State,Submit,Start,End,AllocTRES,NodeList"
 )
@@ -82,6 +86,7 @@ class _Columns:
     def __init__(self, line: str, path: Path) -> None:
         names = line.lower().split("|")
         self.width = len(names)
+        check_columns(names, _READ, path)
         place = {name: at for at, name in enumerate(names) if name}
         self.job = place.get("jobid", place.get("jobidraw", -1))
         self.state = place["state"]

@@ -45,7 +45,7 @@ def is_slurm_json(head: str) -> bool:
 
 def read_slurm_json(path: Path, rows: Rows) -> list[NodeState]:
     nodes = []
-    for kind, data in _objects(path):
+    for kind, data in _objects(path, rows.left_out):
         if _says_twice(data):
             rows.broken += 1
         elif kind == "nodes" and (node := _node(data)) is not None:
@@ -55,40 +55,47 @@ def read_slurm_json(path: Path, rows: Rows) -> list[NodeState]:
     return nodes
 
 
-def _objects(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The objects of the lists `jobs` and `nodes`; no more text is held than the longest needs."""
-    text, kind = "", ""
-    for piece in _pieces(path):
-        text += piece
-        at = 0
-        while True:
-            if not kind:
-                found = _LIST.search(text, at)
-                if found is None:
-                    at = max(at, len(text) - 64)
-                    break
-                kind, at = found[1], found.end()
-            at = _SPACE.match(text, at).end()  # type: ignore[union-attr]
-            if text.startswith("]", at):
-                kind = ""
-                continue
-            try:
-                data, at = _PARSER.raw_decode(text, at)
-            except (ValueError, RecursionError):
-                break
-            yield kind, data if isinstance(data, dict) else {}
-        text = text[at:]
-        if len(text) > _MOST_OBJECT:
-            raise InputError(f"{path}: not read as JSON of Slurm")
-    if kind:
-        raise InputError(f"{path}: JSON of Slurm that ends in the middle of its {kind}")
-
-
-def _pieces(path: Path) -> Iterator[str]:
+def _objects(path: Path, left_out: list[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The objects of the lists `jobs` and `nodes`; no more text is held than twice what the longest
+    needs.
+    """
     with open_recording(path) as raw:
         file = io.TextIOWrapper(raw, "utf-8", "replace")
-        while piece := file.read(_PIECE):
-            yield piece
+        text, kind, count = "", "", 0
+        while more := file.read(max(_PIECE, len(text))):  # a long one is not tried again and again
+            text += more
+            found, kind, at = _whole(text, kind)
+            yield from found
+            count += len(found)
+            text = text[at:]
+            if len(text) > _MOST_OBJECT:
+                break
+        if kind and not count:
+            raise InputError(f"{path}: not read as JSON of Slurm")
+        if kind or raw.broken:
+            why = raw.broken or f"JSON of Slurm that cannot be read after {count:,} {kind}"
+            left_out.append(f"{path}: {why}; what came before is there")
+
+
+def _whole(text: str, kind: str) -> tuple[list[tuple[str, dict[str, Any]]], str, int]:
+    """The objects that are whole, the list in which the text ends, and where the rest begins."""
+    whole: list[tuple[str, dict[str, Any]]] = []
+    at = 0
+    while True:
+        if not kind:
+            found = _LIST.search(text, at)
+            if found is None:
+                return whole, "", max(at, len(text) - 64)
+            kind, at = found[1], found.end()
+        at = _SPACE.match(text, at).end()  # type: ignore[union-attr]
+        if text.startswith("]", at):
+            kind = ""
+            continue
+        try:
+            data, at = _PARSER.raw_decode(text, at)
+        except (ValueError, RecursionError):
+            return whole, kind, at
+        whole.append((kind, data if isinstance(data, dict) else {}))
 
 
 def _job(data: dict[str, Any], rows: Rows) -> None:

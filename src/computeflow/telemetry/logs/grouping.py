@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from heapq import heappop, heappush
 from itertools import islice
 from pathlib import Path
 
@@ -115,15 +116,44 @@ def group(paths: Sequence[Path]) -> list[Group]:
     for path in paths:
         named.setdefault(_family(path), []).append(look(path))
     launches = [tuple(sorted(pieces, key=_order)) for pieces in named.values()]
-    runs: list[list[tuple[Piece, ...]]] = []
+    runs = _Runs()
     for launch in sorted(launches, key=lambda pieces: _order(pieces[0])):
-        for run in runs:
-            if _continues(run[-1], launch):
-                run.append(launch)
-                break
-        else:
-            runs.append([launch])
-    return [Group(launches=tuple(run)) for run in runs]
+        runs.add(launch)
+    return [Group(launches=tuple(run)) for run in runs.found]
+
+
+@dataclass(slots=True)
+class _Runs:
+    """Launches in order of time, put together where they are of one run: the same job by its own
+    words, one after the other, taken up again.
+    """
+
+    found: list[list[tuple[Piece, ...]]] = field(default_factory=list)
+    _going: dict[tuple[str, ...], list[tuple[float, int]]] = field(default_factory=dict)
+    """By job: when runs end, and their places in `found`; the first to end first."""
+    _ended: dict[tuple[str, ...], list[int]] = field(default_factory=dict)
+    """By job: those that had ended at the start of the last launch; the first in `found` first."""
+
+    def add(self, launch: tuple[Piece, ...]) -> None:
+        job = next((piece.job for piece in launch if piece.job), ())
+        at = self._before(job, launch)
+        if at is None:
+            at = len(self.found)
+            self.found.append([])
+        self.found[at].append(launch)
+        end = launch[-1].last
+        if job and end is not None:
+            heappush(self._going.setdefault(job, []), (end, at))
+
+    def _before(self, job: tuple[str, ...], launch: Sequence[Piece]) -> int | None:
+        """The first run that this launch goes on with."""
+        start = launch[0].first
+        if start is None or not job or not any(piece.resumes for piece in launch):
+            return None
+        going, ended = self._going.get(job, []), self._ended.setdefault(job, [])
+        while going and going[0][0] <= start:
+            heappush(ended, heappop(going)[1])
+        return heappop(ended) if ended else None
 
 
 def _family(path: Path) -> str:
@@ -137,15 +167,3 @@ def _family(path: Path) -> str:
 def _order(piece: Piece) -> tuple[float, float, str]:
     rest = piece.iteration if piece.iteration is not None else float("inf")
     return (piece.first if piece.first is not None else float("inf"), rest, str(piece.path))
-
-
-def _continues(one: Sequence[Piece], other: Sequence[Piece]) -> bool:
-    """Launches of one run: the same job by its own words, one after the other, taken up again."""
-    if not any(piece.resumes for piece in other) or not _job(one) or _job(one) != _job(other):
-        return False
-    end, start = one[-1].last, other[0].first
-    return end is not None and start is not None and start >= end
-
-
-def _job(launch: Sequence[Piece]) -> tuple[str, ...]:
-    return next((piece.job for piece in launch if piece.job), ())

@@ -14,6 +14,7 @@ import msgspec
 
 from computeflow.errors import InputError
 from computeflow.files.limits import TRAINER_STATE_BYTES
+from computeflow.telemetry.lines import check_columns
 from computeflow.telemetry.logs.events import Evaluation, Event, Finished, Place, Setting, Step
 from computeflow.telemetry.logs.reading import read
 from computeflow.telemetry.opening import read_whole
@@ -29,6 +30,8 @@ _LOSSES = (
 _SCORES = ("val_loss", "val/loss", "validation_loss", "eval_loss")
 _TIME = ("train|time", "train/time")
 _EACH = ("train_step_timing in s", "train_step_timing")
+_MFU = ("train|device/mfu", "train/device/mfu")
+_READ = ("step", *_LOSSES, *_SCORES, *_TIME, *_EACH, *_MFU)
 
 
 class _State(msgspec.Struct):
@@ -91,7 +94,9 @@ def metrics_csv(path: Path, broken: list[str]) -> Iterator[tuple[Event, Place]]:
 
     yield Setting(values={"framework": "Lightning"}), Place(file=str(path), line=1)
     try:
-        for row in csv.DictReader(texts()):
+        rows = csv.DictReader(texts())
+        check_columns(rows.fieldnames or (), _READ, path)
+        for row in rows:
             place = Place(file=str(path), line=here[0])
             step = _number(row.get("step"))
             if step is not None and step >= 0:
@@ -111,7 +116,7 @@ def _of_row(row: dict[str, str], iteration: int) -> Iterator[Event]:
             loss=loss,
             seconds=each,
             elapsed=passed,
-            mfu=_first(row, ("train|device/mfu", "train/device/mfu")),
+            mfu=_first(row, _MFU),
             from_zero=True,
         )
 

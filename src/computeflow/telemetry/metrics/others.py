@@ -44,7 +44,8 @@ def counters(path: Path) -> str:
     """A list of counters for dcgm-exporter: how many it turns on, and which of ours it does not."""
     on: set[str] = set()
     total = 0
-    for line in read_lines(path, []):
+    broken: list[str] = []
+    for line in read_lines(path, broken):
         found = _COUNTER.match(line)
         if found and not found[1]:
             total += 1
@@ -52,4 +53,5 @@ def counters(path: Path) -> str:
             on |= {known.name} if known else set()
     absent = [NEEDED[name].split(" (")[0] for name in _WANTED if name not in on]
     lacks = f"; without {', '.join(absent)}" if absent else ""
-    return f"{path}: a list of {total} counters for dcgm-exporter, not samples{lacks}"
+    said = f"{path}: a list of {total} counters for dcgm-exporter, not samples{lacks}"
+    return "; ".join([said, *broken])

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from computeflow.errors import InputError
 from computeflow.files.limits import COPIED_BYTES
 from computeflow.files.names import shown
-from computeflow.telemetry.opening import GZIP, head_of
+from computeflow.telemetry.opening import GZIP, head_of, open_plain
 
 MAGIC = b"SQLite format 3\x00"
 _HEADER = 100
@@ -181,7 +181,7 @@ def _check(path: Path) -> bool:
     """Whether a log of changes (`-wal`) belongs to a database. One that was left in the middle of a
     change is refused: undoing it would let the file name others to delete.
     """
-    with path.open("rb") as file:
+    with open_plain(path) as file:
         head = file.read(_HEADER)
     if head[:2] == GZIP:
         raise InputError(f"{path}: compressed: SQLite reads it unpacked only")

@@ -9,6 +9,7 @@ Training Using What-if Analysis"; its artifact's readme): `step`, `dp_rank`, `st
 from __future__ import annotations
 
 import csv
+import glob
 import re
 from collections import Counter
 from collections.abc import Mapping
@@ -20,10 +21,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from computeflow.errors import InputError, UnavailableError
-from computeflow.telemetry.lines import read_lines
+from computeflow.telemetry.lines import check_columns, read_lines
 from computeflow.telemetry.opening import read_head
 
 MOST_ROWS = 20_000_000
+_ENGINE: dict[str, Any] = {
+    "threads": 1,
+    "memory_limit": "2GB",
+    "autoinstall_known_extensions": False,
+    "autoload_known_extensions": False,
+}
+"""Of DuckDB, which takes a file's name for a pattern, and fetches what a file asks for."""
 Floats = NDArray[Any]
 Ints = NDArray[np.int64]
 _NAMES = {
@@ -115,18 +123,16 @@ def _parquet(path: Path) -> dict[str, Any]:
         raise UnavailableError(
             "reading Parquet needs duckdb: pip install 'computeflow[store]'"
         ) from None
-    with duckdb.connect(config={"threads": 1, "memory_limit": "2GB"}) as engine:
+    rows, name = "FROM read_parquet(?, hive_partitioning = false)", [glob.escape(str(path))]
+    with duckdb.connect(config=_ENGINE) as engine:
         try:
-            asked = engine.execute("DESCRIBE SELECT * FROM read_parquet(?)", [str(path)])
+            asked = engine.execute(f"DESCRIBE SELECT * {rows}", name)
             spelled = named([row[0] for row in asked.fetchall()])
-            ((count,),) = engine.execute(
-                "SELECT count(*) FROM read_parquet(?)", [str(path)]
-            ).fetchall()
+            ((count,),) = engine.execute(f"SELECT count(*) {rows}", name).fetchall()
             if count > MOST_ROWS:
                 raise InputError(f"{path}: {count:,} rows; at most {MOST_ROWS:,} are read")
             chosen = ", ".join(f'"{theirs}" AS "{ours}"' for ours, theirs in spelled.items())
-            query = f"SELECT {chosen or 1} FROM read_parquet(?)"
-            found = engine.execute(query, [str(path)]).fetchnumpy()
+            found = engine.execute(f"SELECT {chosen or 1} {rows}", name).fetchnumpy()
         except duckdb.Error as error:
             raise InputError(f"{path}: {str(error).splitlines()[0][:300]}") from None
     if any(np.ma.is_masked(found[name]) for name in NEEDED if name in found):
@@ -138,6 +144,7 @@ def _csv(path: Path, left_out: list[str]) -> dict[str, Any]:
     rows = csv.reader(read_lines(path, left_out))
     header = next(rows, [])
     spelled = named(header)
+    check_columns(header, spelled.values(), path)
     places = [header.index(theirs) for theirs in spelled.values()]
     cells: list[list[str]] = [[] for _ in places]
     for count, row in enumerate(rows):
@@ -279,11 +286,13 @@ def _like_the_others(
 def _gpus(path: Path) -> tuple[int, tuple[str, ...]]:
     """A worker is the tensor-parallel group; its size is in the metadata beside the file, if there."""
     beside = path.with_name(path.stem.replace("trace", "meta") + ".yaml")
-    sizes = {}
+    sizes: dict[str, int] = {}
+    broken: list[str] = []
     if beside != path and beside.is_file():
-        for line in read_lines(beside, []):
+        for line in read_lines(beside, broken):
             if found := _SIZE.fullmatch(line):
                 sizes[found[1]] = int(found[2])
     if "tp_size" in sizes:
-        return max(sizes["tp_size"] * sizes.get("dsp_size", 1), 1), ()
-    return 1, ("GPUs of a worker unknown (no meta file beside the trace): one is taken",)
+        return max(sizes["tp_size"] * sizes.get("dsp_size", 1), 1), tuple(broken)
+    unknown = "GPUs of a worker unknown (no meta file beside the trace): one is taken"
+    return 1, (*broken, unknown)

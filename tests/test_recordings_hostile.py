@@ -1,0 +1,244 @@
+"""Readers of recordings in hostile hands: time, memory, names, numbers and broken ends."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import sqlite3
+import time
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from computeflow.catalog import load_catalog
+from computeflow.errors import InputError
+from computeflow.telemetry.accounting import slurm_json
+from computeflow.telemetry.accounting.source import read_jobs
+from computeflow.telemetry.audit import _key as measured_key
+from computeflow.telemetry.audit import measured
+from computeflow.telemetry.formats import TraceFile
+from computeflow.telemetry.joining import together
+from computeflow.telemetry.logs import grouping
+from computeflow.telemetry.logs.grouping import Piece, group
+from computeflow.telemetry.metrics.others import named
+from computeflow.telemetry.nsys.database import Database, beside
+from computeflow.telemetry.nsys.reading import _SIGNS
+from computeflow.telemetry.observed import Asked, Happening, Observed
+from computeflow.telemetry.opening import head_of
+from computeflow.telemetry.registry import observe, sort_files
+from computeflow.telemetry.traces.measured import Options
+from computeflow.telemetry.whatif.trace import read_timeline
+
+GOOD_JOB = '{"job_id": 1, "state": "COMPLETED", "time": {"start": 1, "end": 2}, "tres": {}}'
+
+
+def growth(work: Callable[[int], object], size: int) -> float:
+    """CPU time of four times as much, the least of three: 4 where time is linear, 16 where it is
+    quadratic.
+    """
+
+    def seconds(size: int) -> float:
+        times = []
+        for _ in range(3):
+            before = time.process_time()
+            work(size)
+            times.append(time.process_time() - before)
+        return min(times)
+
+    return seconds(4 * size) / seconds(size)
+
+
+def launches(monkeypatch: pytest.MonkeyPatch, count: int, job: Callable[[int], str]) -> Any:
+    """Files that all take up a checkpoint, each before the one before it has ended."""
+    pieces = {
+        Path(f"run{n}.log"): Piece(
+            path=Path(f"run{n}.log"), first=float(n), last=float(10 * count), iteration=n,
+            job=(job(n), "8", "", ""), resumes=True,
+        )
+        for n in range(count)
+    }  # fmt: skip
+    monkeypatch.setattr(grouping, "look", pieces.__getitem__)
+    return group(list(pieces))
+
+
+@pytest.mark.parametrize("job", [str, lambda _: "save"])
+def test_launches_find_their_run_in_time_by_their_number(
+    monkeypatch: pytest.MonkeyPatch, job: Callable[[int], str]
+) -> None:
+    assert len(launches(monkeypatch, 50, job)) == 50
+    assert growth(lambda size: launches(monkeypatch, size, job), 400) < 8
+
+
+def test_a_launch_goes_on_with_the_first_run_that_had_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    spans = [(0, 10, False), (1, 5, False), (7, 20, True), (12, 15, True), (16, 18, True)]
+    pieces = {
+        Path(f"{n}.log"): Piece(
+            path=Path(f"{n}.log"), first=float(first), last=float(last), iteration=n,
+            job=("save", "8", "", ""), resumes=resumes,
+        )
+        for n, (first, last, resumes) in enumerate(spans)
+    }  # fmt: skip
+    monkeypatch.setattr(grouping, "look", pieces.__getitem__)
+    runs = [[piece.iteration for piece in run.pieces] for run in group(list(pieces))]
+    assert runs == [[0, 3, 4], [1, 2]]
+
+
+def test_what_happened_together_is_found_in_time_by_its_number() -> None:
+    def work(count: int) -> None:
+        happened = [
+            Happening(seconds=1.0 + n, what="x", node="n", fault=True) for n in range(count)
+        ]
+        found = together([
+            Observed(kind="a", sources=(), facts=None, happenings=tuple(happened)),
+            Observed(kind="b", sources=(), facts=None, happenings=tuple(happened[:1])),
+        ])  # fmt: skip
+        assert len(found) == 1 and found[0].node == "n"
+
+    assert growth(work, 500) < 8
+
+
+def test_a_job_of_many_pieces_is_not_parsed_at_each(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slurm_json, "_PIECE", 1 << 10)
+    parsed = []
+
+    class Counting:
+        def raw_decode(self, text: str, at: int) -> Any:
+            parsed.append(len(text) - at)
+            return json.JSONDecoder().raw_decode(text, at)
+
+    monkeypatch.setattr(slurm_json, "_PARSER", Counting())
+    path = tmp_path / "sacct.json"
+    large = GOOD_JOB[:-1] + ', "comment": "' + "x" * (1 << 20) + '"}'
+    path.write_text(
+        '{"slurm": {}, "jobs": [' + ",".join([large, GOOD_JOB.replace("1", "2")]) + "]}"
+    )
+    assert read_jobs([path]).jobs.words["job"] == ("1", "2")
+    assert sum(parsed) < 6 * path.stat().st_size
+
+
+def cut_gzip(path: Path, text: str) -> Path:
+    """All of the text arrives; that the file is broken shows behind it."""
+    path.write_bytes(gzip.compress(text.encode())[:-4])
+    return path
+
+
+def test_a_broken_end_of_accounting_is_said_between_objects_too(tmp_path: Path) -> None:
+    text = '{"slurm": {}, "jobs": [' + GOOD_JOB + "]}"
+    read = read_jobs([cut_gzip(tmp_path / "sacct.json", text)])
+    assert read.jobs.words["job"] == ("1",)
+    assert read.left_out and "gzip: the file ends in the middle" in read.left_out[0]
+
+
+def test_a_broken_end_of_a_list_of_counters_is_said(tmp_path: Path) -> None:
+    path = cut_gzip(tmp_path / "counters.csv", "DCGM_FI_DEV_GPU_UTIL, gauge, Utilisation.\n")
+    assert "compressed end is broken" in named(path, head_of(path))
+
+
+COLUMNS = "step,dp_rank,stage,optype,start_ts,duration"
+ROW = "0,0,0,forward-compute,0.0,1.0"
+
+
+def test_a_broken_end_of_the_meta_file_beside_an_op_timeline_is_said(tmp_path: Path) -> None:
+    (tmp_path / "trace.csv").write_text(f"{COLUMNS}\n{ROW}\n")
+    cut_gzip(tmp_path / "meta.yaml", "pp_size: 1\n")
+    notes = read_timeline(tmp_path / "trace.csv").notes
+    assert any("compressed end is broken" in note for note in notes)
+
+
+@pytest.mark.parametrize("name", ["a[1].parquet", "b*.parquet", "c?.parquet", "d'\";--.parquet"])
+def test_the_name_of_a_parquet_is_no_pattern(tmp_path: Path, name: str) -> None:
+    duckdb = pytest.importorskip("duckdb")
+
+    def write(name: str, steps: int) -> Path:
+        made = ", ".join(f"({n}, {ROW[2:].replace('forward-compute', repr('fwd'))})"
+                         for n in range(steps))  # fmt: skip
+        query = f"SELECT * FROM (VALUES {made}) AS rows({COLUMNS})"
+        with duckdb.connect() as engine:
+            engine.execute(f"COPY ({query}) TO '{tmp_path}/made' (FORMAT parquet)")
+        (tmp_path / "made").rename(tmp_path / name)
+        return tmp_path / name
+
+    for other in ("a1.parquet", "bx.parquet", "cx.parquet"):
+        write(other, 5)
+    assert read_timeline(write(name, 2)).steps == (0, 1)
+
+
+def test_a_folder_s_name_is_no_column_of_a_parquet(tmp_path: Path) -> None:
+    duckdb = pytest.importorskip("duckdb")
+    (tmp_path / "mb_id=9").mkdir()
+    path = tmp_path / "mb_id=9" / "trace.parquet"
+    with duckdb.connect() as engine:
+        query = f"SELECT * FROM (VALUES (0, 0, 0, 'fwd', 0.0, 1.0)) AS rows({COLUMNS})"
+        engine.execute(f"COPY ({query}) TO '{path}' (FORMAT parquet)")
+    assert read_timeline(path).micro_batch is None
+
+
+@pytest.mark.parametrize(
+    "name, text",
+    [
+        ("trace.csv", f"{COLUMNS},step\n{ROW},1\n"),
+        ("sacct.txt", "JobID|State|Start|End|AllocTRES|Start\n1|FAILED|1|2|gres/gpu=1|3\n"),
+        ("jobs.csv", "job,gpus,start,end,Start\n1,8,0,5,9\n"),
+        ("metrics.csv", "epoch,step,train_loss,step\n0,1,2.0,3\n"),
+    ],
+)
+def test_a_table_with_a_column_twice_is_refused(tmp_path: Path, name: str, text: str) -> None:
+    path = tmp_path / name
+    path.write_text(text)
+    sorted_files = sort_files([path]).files
+    assert sorted_files
+    found, left_out = observe(sorted_files, [], Asked(catalog=load_catalog()))
+    assert not found and "2 columns" in left_out[0]
+
+
+def test_a_pipe_in_the_place_of_a_trace_is_not_waited_for(tmp_path: Path) -> None:
+    path = tmp_path / "a.sqlite"
+    os.mkfifo(path)
+    file = TraceFile(kind="nsys", path=path)
+    with pytest.raises(InputError, match="a device or a pipe"):
+        Database(path)
+    with pytest.raises(InputError, match="a device or a pipe"):
+        measured(file, options=Options(), cache=True)
+
+
+def test_a_log_that_is_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    made, path = tmp_path / "made", tmp_path / "a.sqlite"
+    with closing(sqlite3.connect(made)) as connection:
+        connection.execute("PRAGMA journal_mode=WAL")
+        connection.execute("CREATE TABLE a (b)")
+        connection.commit()
+        path.write_bytes(made.read_bytes())
+    os.mkfifo(beside(path, "-wal"))
+    Database(path).__exit__(None, None, None)
+    measured_key(TraceFile(kind="nsys", path=path), Options())
+
+
+@pytest.mark.parametrize("before", [0, 200])
+def test_an_export_whose_tables_are_only_in_its_log_is_recognised(
+    tmp_path: Path, before: int
+) -> None:
+    """Its first pages may be of other tables, beyond what is looked at of the log's beginning."""
+    made, path = tmp_path / "made.sqlite", tmp_path / "a.sqlite"
+    with closing(sqlite3.connect(made)) as connection:
+        connection.execute("PRAGMA journal_mode=WAL")
+        connection.execute("PRAGMA wal_autocheckpoint=0")
+        for number in range(before):
+            connection.execute(f"CREATE TABLE other{number} (a, b, c, d)")
+            connection.commit()
+        connection.execute("CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start INT, end INT)")
+        connection.execute("INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (1, 2)")
+        connection.commit()
+        path.write_bytes(made.read_bytes())
+        beside(path, "-wal").write_bytes(beside(made, "-wal").read_bytes())
+    assert not any(sign.encode() in path.read_bytes() for sign in _SIGNS)
+    assert sort_files([path]).files == {"nsys": (path,)}
+    with Database(path) as database:
+        assert database.has("CUPTI_ACTIVITY_KIND_KERNEL", "start", "end")
