@@ -22,9 +22,17 @@ from computeflow.telemetry.audit import _key as measured_key
 from computeflow.telemetry.audit import measured
 from computeflow.telemetry.formats import TraceFile
 from computeflow.telemetry.joining import together
-from computeflow.telemetry.logs import grouping
+from computeflow.telemetry.kernel.folding import Folding
+from computeflow.telemetry.kernel.signs import sign_of
+from computeflow.telemetry.kernel.source import KernelLogSource
+from computeflow.telemetry.kernel.stamps import Stamp, stamp_of
+from computeflow.telemetry.kineto.reading import read_trace
+from computeflow.telemetry.logs import grouping, mllog
 from computeflow.telemetry.logs.grouping import Piece, group
+from computeflow.telemetry.metrics.monitor import read_monitor
 from computeflow.telemetry.metrics.others import named
+from computeflow.telemetry.metrics.samples import Fleet
+from computeflow.telemetry.metrics.source import MetricsSource
 from computeflow.telemetry.nsys.database import Database, beside
 from computeflow.telemetry.nsys.reading import _SIGNS
 from computeflow.telemetry.observed import Asked, Happening, Observed
@@ -242,3 +250,123 @@ def test_an_export_whose_tables_are_only_in_its_log_is_recognised(
     assert sort_files([path]).files == {"nsys": (path,)}
     with Database(path) as database:
         assert database.has("CUPTI_ACTIVITY_KIND_KERNEL", "start", "end")
+
+
+def kernel_event(number: int) -> dict[str, object]:
+    return {"ph": "X", "cat": "kernel", "name": f"kernel{number}", "ts": number, "dur": 1, "tid": 7,
+            "args": {"stream": 7, "correlation": number}}  # fmt: skip
+
+
+def test_names_of_a_trace_are_kept_to_a_limit_and_the_rest_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("computeflow.telemetry.kineto.reading.NAMES", 10)
+    path = tmp_path / "rank0.json"
+    path.write_text(json.dumps({"traceEvents": [kernel_event(n) for n in range(50)]}))
+    trace = read_trace(path)
+    assert len(trace.names) == 11 and len(trace.device.start) == 50
+    assert trace.left_out == ("rank0.json: names beyond the first 10: 40 times, all taken as one",)
+
+
+def test_long_names_of_a_trace_are_kept_to_a_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("computeflow.telemetry.kineto.reading.NAMES_CHARACTERS", 10_000)
+    events = [kernel_event(n) | {"name": f"{n}" + "x" * 5000} for n in range(9)]
+    path = tmp_path / "rank0.json"
+    path.write_text(json.dumps({"traceEvents": events}))
+    assert sum(map(len, read_trace(path).names)) < 20_000
+
+
+def test_names_in_accounting_are_kept_to_a_limit_and_jobs_before_are_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("computeflow.telemetry.accounting.jobs.NAMES_CHARACTERS", 1000)
+    lines = [f"{n}|COMPLETED|1|2|gres/gpu=1|{'x' * 100}{n}" for n in range(50)]
+    path = tmp_path / "sacct.txt"
+    path.write_text("\n".join(["JobID|State|Start|End|AllocTRES|JobName", *lines]))
+    read = read_jobs([path])
+    assert len(read.jobs) == 9
+    assert "take a shorter period; 9 jobs before that are there" in read.left_out[0]
+
+
+def xid(node: str, device: int) -> str:
+    stamp = "2026-01-01T00:00:00+00:00"
+    return f"{stamp} {node} kernel: NVRM: Xid (PCI:0000:{device:02x}:00): 79, pid=1, gone\n"
+
+
+def test_faults_and_nodes_of_kernel_logs_are_kept_to_a_limit_and_the_rest_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("computeflow.telemetry.kernel.folding.FAULTS", 5)
+    monkeypatch.setattr("computeflow.telemetry.kernel.folding.NODES", 5)
+    path = tmp_path / "kern.log"
+    path.write_text("".join(xid(f"node{n}", 1) for n in range(9)) + xid("x" * 300, 1))
+    (observed,) = KernelLogSource().observe([path], Asked(catalog=load_catalog()))
+    assert len(observed.facts.faults) == len(observed.facts.spans) == 5
+    assert any("10 messages of further faults" in text for text in observed.left_out)
+
+
+def test_faults_are_told_in_time_by_their_number() -> None:
+    def work(count: int) -> None:
+        folding = Folding()
+        file = folding.file("kern.log")
+        for n in range(count):
+            text = f"NVRM: GPU 0000:{n:08x}:00.0: GPU has fallen off the bus."
+            stamp = Stamp(clock="unix", seconds=1.0, node=f"node{n}", tag="kernel", text=text)
+            read = sign_of(text)
+            assert read is not None
+            file.add(stamp, text, read, 1)
+        file.close()
+        assert len(folding.faults()) == count
+
+    assert growth(work, 400) < 8
+
+
+def test_labels_of_metrics_are_kept_to_a_limit_and_the_rest_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = [f'DCGM_FI_DEV_GPU_TEMP{{gpu="{n}",pod="{"x" * 100}"}} 40\n' for n in range(50)]
+    path = tmp_path / "metrics.txt"
+    path.write_text("".join(lines))
+    for module in ("text", "samples"):
+        with monkeypatch.context() as patched:
+            patched.setattr(f"computeflow.telemetry.metrics.{module}.NAMES_CHARACTERS", 1000)
+            (observed,) = MetricsSource().observe([path], Asked(catalog=load_catalog()))
+        assert len(observed.facts.gpus) < 12
+        assert any("beyond what is kept" in text for text in observed.left_out)
+
+
+TWICE = {
+    "a.json": '{"status":"success","data":{"resultType":"vector","resultType":"matrix","result":[]}}',
+    "fr_0.json": '{"version":"2.5","entries":[{"record_id":1,"record_id":2,"profiling_name":"nccl:a",'
+    '"collective_seq_id":1,"state":"completed"}],"pg_config":{}}',
+    "snapshot.json": '{"segments":[{"address":0,"address":1,"total_size":2,"blocks":[]}],'
+    '"device_traces":[[]]}',
+    "trainer_state.json": '{"log_history":[{"step":1,"loss":2.0,"loss":0.1}],"max_steps":9}',
+}
+
+
+@pytest.mark.parametrize("name", TWICE)
+def test_an_object_with_a_key_twice_is_refused(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    path.write_text(TWICE[name])
+    try:
+        files = sort_files([path]).files
+        found, left_out = observe(files, [], Asked(catalog=load_catalog()))
+    except InputError as error:
+        found, left_out = [], [str(error)]
+    assert not found and "stands twice" in left_out[0], (files, left_out)
+
+
+def test_a_line_with_a_key_twice_is_no_entry(tmp_path: Path) -> None:
+    good = ':::MLLOG {"key": "train_loss", "time_ms": 1, "value": 2.0}'
+    assert mllog.time_of(good) == 1e-3
+    assert mllog.time_of(good.replace('"value"', '"time_ms"')) is None
+    journal = '{"MESSAGE": "NVRM: Xid", "__REALTIME_TIMESTAMP": "1", "_HOSTNAME": "a"}'
+    assert stamp_of(journal) is not None
+    assert stamp_of(journal.replace("}", ', "_HOSTNAME": "b"}')) is None
+    monitor = '{"time": "2026-01-01 00:00:00", "gpu_usage:0": 5, "gpu_usage:0": 99}\n'
+    path = tmp_path / "monitor.jsonl"
+    path.write_text(monitor)
+    assert read_monitor(path, Fleet()) == [f"{path}: 1 lines that are no samples"]

@@ -10,6 +10,7 @@ not when the package is: computing with values needs numpy only.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from typing import Any, TypeVar
 
 from computeflow.errors import InputError, nearest
@@ -56,16 +57,41 @@ def to_json(data: Any, *, ascii_only: bool = False) -> str:
     return text.translate({ord(sign): json.dumps(sign)[1:-1] for sign in odd})
 
 
-def from_json(text: str | bytes, where: str) -> Any:
-    """JSON of a recording, where speed counts; files that people write go through `files.parsing`."""
+def from_json(text: str | bytes, where: str, *, once: bool = False) -> Any:
+    """JSON of a recording, where speed counts; files that people write go through `files.parsing`.
+    `once`: an object that has a key twice is refused, at twice the time; else the last counts.
+    """
     import msgspec
 
     try:
-        return msgspec.json.decode(text)
+        found = msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise InputError(f"{where}: not JSON: {error}") from None
     except RecursionError:
         raise InputError(f"{where}: not read: JSON nested too deeply") from None
+    if once:
+        refuse_repeats(text, where)
+    return found
+
+
+def refuse_repeats(text: str | bytes, where: str) -> None:
+    """Of JSON that is known to be some: an object that has a key twice says one thing to one reader
+    and another to the next.
+    """
+
+    def look(pairs: list[tuple[str, Any]]) -> None:
+        if len(dict(pairs)) < len(pairs):
+            twice = next(
+                key for key, count in Counter(key for key, _ in pairs).items() if count > 1
+            )
+            raise InputError(f"{where}: the key {shown(twice)!r} stands twice in one object")
+
+    try:
+        json.loads(text, object_pairs_hook=look, parse_int=float)
+    except RecursionError:
+        raise InputError(f"{where}: not read: JSON nested too deeply") from None
+    except ValueError as error:
+        raise InputError(f"{where}: not JSON: {shown(str(error))}") from None
 
 
 def to_bytes(value: Any) -> bytes:

@@ -67,5 +67,13 @@ INFLATED_TIMES = 200
 fiftyfold, a bomb a thousandfold."""
 TRAINER_STATE_BYTES = 128 * MiB
 """A million logged steps."""
+NAMES = 1_000_000
+NAMES_CHARACTERS = 256 * MiB
+"""Distinct names of one kind that are kept while recordings are read (kernels, threads, jobs, series),
+and the length of all of them: a profile has some thousand, a year of a large cluster a million jobs."""
+FAULTS = 100_000
+"""Distinct faults of a node and device in kernel logs; one in ten thousand messages is a new one."""
+PROCESSES = 64
+"""Of one fault that are told apart."""
 COPIED_BYTES = 4 << 30
 """Of a database that is copied to be read, because a log of changes lies beside it."""

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from computeflow.errors import InputError
+from computeflow.files.limits import NAMES_CHARACTERS
 from computeflow.telemetry.accounting.values import NAN, OUTCOMES, Outcome, outcome_of
 
 _MOST_ATTEMPTS = 2_000_000
@@ -53,9 +54,19 @@ class Names:
 
     def __init__(self) -> None:
         self.number: dict[str, int] = {}
+        self._characters = 0
 
     def of(self, word: str) -> int:
-        return self.number.setdefault(word, len(self.number))
+        found = self.number.get(word)
+        if found is None:
+            self._characters += len(word)
+            if self._characters > NAMES_CHARACTERS:
+                raise InputError(
+                    f"more than {NAMES_CHARACTERS >> 20} Mi characters of names: "
+                    "take a shorter period"
+                )
+            self.number[word] = found = len(self.number)
+        return found
 
     @property
     def words(self) -> tuple[str, ...]:
@@ -102,8 +113,9 @@ class Rows:
         if len(self) >= _MOST_ATTEMPTS:
             raise InputError(f"more than {_MOST_ATTEMPTS:,} jobs: take a shorter period")
         words = (job, state, user, team, name, nodes)
-        for column, word in zip(_WORDS, words, strict=True):
-            self.indices[column].append(self.names[column].of(word))
+        places = [self.names[column].of(word) for column, word in zip(_WORDS, words, strict=True)]
+        for column, place in zip(_WORDS, places, strict=True):
+            self.indices[column].append(place)
         if outcome_of(state) == "waiting":
             start = end = NAN  # a start that is foreseen is none
         values = (start, end, submit, gpus, joules, took)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from computeflow.errors import InputError
+from computeflow.files.limits import NODES
 from computeflow.telemetry.accounting.jobs import Rows
 from computeflow.telemetry.accounting.values import (
     NAN,
@@ -128,6 +129,11 @@ def _sacct_line(cells: list[str], at: _Columns, rows: Rows) -> None:
     )  # fmt: skip
 
 
+def check_nodes(count: int, path: Path) -> None:
+    if count > NODES:
+        raise InputError(f"{path}: more than {NODES:,} nodes")
+
+
 def without_none(text: str) -> str:
     return "" if text in ("None assigned", "(null)", "None") else text
 
@@ -145,6 +151,7 @@ def read_scontrol(path: Path, rows: Rows) -> list[NodeState]:
             fields.setdefault(key, value)
         if "NodeName" in fields:
             nodes.append(_node(fields, record))
+            check_nodes(len(nodes), path)
         else:
             _job(fields, rows)
     return nodes

@@ -16,7 +16,7 @@ from typing import Any
 
 from computeflow.errors import InputError
 from computeflow.telemetry.accounting.jobs import Rows
-from computeflow.telemetry.accounting.slurm import NodeState, without_none
+from computeflow.telemetry.accounting.slurm import NodeState, check_nodes, without_none
 from computeflow.telemetry.accounting.values import NAN, gpus_of, joules_of, outcome_of, state_of
 from computeflow.telemetry.opening import open_recording
 
@@ -50,6 +50,7 @@ def read_slurm_json(path: Path, rows: Rows) -> list[NodeState]:
             rows.broken += 1
         elif kind == "nodes" and (node := _node(data)) is not None:
             nodes.append(node)
+            check_nodes(len(nodes), path)
         elif kind == "jobs":
             _job(data, rows)
     return nodes

@@ -75,10 +75,15 @@ def read_jobs(paths: Sequence[Path]) -> Read:
     rows, nodes = Rows(), dict[str, NodeState]()
     sources, left_out, notes = [], [], []
     for path in paths:
+        before = len(rows)
         try:
             found, said = _read(path, rows)
         except InputError as error:
-            left_out.append(str(error))
+            text = str(error) if str(path) in str(error) else f"{path}: {error}"
+            if len(rows) > before:
+                sources.append(str(path))
+                text += f"; {len(rows) - before:,} jobs before that are there"
+            left_out.append(text)
             continue
         sources.append(str(path))
         nodes.update((node.name, node) for node in found)

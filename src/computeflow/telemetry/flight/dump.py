@@ -136,7 +136,7 @@ def read_dump(path: Path) -> Dump:
     """Raises `InputError` for anything that is no dump."""
     content = read_whole(path, MOST_BYTES, "not read as a dump")
     if content.lstrip()[:1] in (b"{", b"["):
-        data = codec.from_json(content, str(path))
+        data = codec.from_json(content, str(path), once=True)
     else:
         data = unpickled(content, str(path))
     return parse(data, path)

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from computeflow.files.limits import FAULTS, NAMES, NODES, PROCESSES
 from computeflow.telemetry.kernel.signs import SMALL, Read, Sign, Stops, pci_address
 from computeflow.telemetry.kernel.stamps import Clock, Stamp
 from computeflow.units import DAY_SECONDS, HOUR_SECONDS
@@ -49,7 +50,7 @@ class Fault:
     gpu: str
     """The UUID where the log tells it, else the PCI address."""
     who: tuple[str, ...]
-    """Processes, the most frequent first."""
+    """Processes, the most frequent of the first `PROCESSES` first."""
     count: int
     bursts: int
     clock: Clock
@@ -87,6 +88,8 @@ class Folding:
         self.start, self.end = start, end
         self.crowded = 0
         """Messages that are counted without their time."""
+        self.beyond = 0
+        """Messages of further faults, nodes and devices than are kept."""
         self._series: dict[_Key, _Series] = {}
         self._spans: dict[tuple[str, Clock], tuple[float, float]] = {}
         self._uuids: dict[tuple[str, str], str] = {}
@@ -114,11 +117,19 @@ class Folding:
             if stamp.clock == "none":
                 return
             key, now = (stamp.node or self.path, stamp.clock), self.seconds(stamp)
-            first, last = self.folding._spans.get(key, (now, now))
-            self.folding._spans[key] = (min(first, now), max(last, now))
+            spans = self.folding._spans
+            if key not in spans and len(spans) >= NODES:
+                self.folding.beyond += 1
+                return
+            first, last = spans.get(key, (now, now))
+            spans[key] = (min(first, now), max(last, now))
 
         def uuid(self, stamp: Stamp, device: str, uuid: str) -> None:
-            self.folding._uuids[stamp.node or self.path, pci_address(device)] = uuid
+            key, uuids = (stamp.node or self.path, pci_address(device)), self.folding._uuids
+            if key not in uuids and len(uuids) >= NAMES:
+                self.folding.beyond += 1
+                return
+            uuids[key] = uuid
 
         def again(self, times: int) -> None:
             if self.last is not None:
@@ -137,11 +148,15 @@ class Folding:
             sign = read.sign
             key = (owner, sign.what, read.device, stamp.clock, sign.stops)
             series = folding._series.get(key)
+            if series is None and len(folding._series) >= FAULTS:
+                folding.beyond += times
+                self.last = None
+                return
             if series is None:
                 file = "" if stamp.node else self.path
                 series = _Series(read, stamp.node, file, stamp.clock, text)
                 folding._series[key] = series
-            if read.who:
+            if read.who and (read.who in series.who or len(series.who) < PROCESSES):
                 series.who[read.who] += times
             self.last = (key, now, text)
             if folding._events + len(self.counts) < MOST_EVENTS or self.last in self.counts:
@@ -169,24 +184,19 @@ class Folding:
         )
 
     def faults(self) -> tuple[Fault, ...]:
+        off_the_bus = {
+            (owner, series.read.device)
+            for (owner, what, *_), series in self._series.items()
+            if what == "xid 79" and series.read.sign.code == 79
+        }
         found = [
             self._fault(key, series)
             for key, series in self._series.items()
-            if not self._said_by_xid(key, series)
-        ]
+            if key[1] != "gpu fell off the bus" or (key[0], series.read.device) not in off_the_bus
+        ]  # the driver writes it beside Xid 79
         found.sort(key=lambda one: (not one.fault, _ORDER[one.stops], -one.count, one.what,
                                     one.node, one.device))  # fmt: skip
         return tuple(found)
-
-    def _said_by_xid(self, key: _Key, series: _Series) -> bool:
-        """The driver writes "fallen off the bus" beside Xid 79."""
-        if series.read.sign.what != "gpu fell off the bus":
-            return False
-        return any(
-            other.read.sign.code == 79 and other.read.device == series.read.device
-            for (owner, what, *_), other in self._series.items()
-            if what == "xid 79" and owner == key[0]
-        )
 
     def _fault(self, key: _Key, series: _Series) -> Fault:
         sign: Sign = series.read.sign

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from computeflow.errors import InputError
+from computeflow.files.limits import FAULTS, NODES
 from computeflow.telemetry.kernel.folding import Fault, Folding, Span
 from computeflow.telemetry.kernel.signs import hints, sign_of
 from computeflow.telemetry.kernel.stamps import Clock, Stamp, stamp_of
@@ -94,6 +95,11 @@ class KernelLogSource:
             left_out.append(f"{more:,} more happenings: their faults are counted")
         if folding.crowded:
             left_out.append(f"the times of {folding.crowded:,} messages: they are counted")
+        if folding.beyond:
+            left_out.append(
+                f"{folding.beyond:,} messages of further faults, nodes or devices than are kept "
+                f"({FAULTS:,} and {NODES:,}): take fewer logs"
+            )
         return [
             Observed(
                 kind=self.kind,

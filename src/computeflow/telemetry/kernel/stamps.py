@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from computeflow import codec
 from computeflow.errors import InputError
+from computeflow.files.limits import HOST_CHARACTERS
 
 Clock = Literal["unix", "boot", "no year", "none"]
 _MONTHS = {
@@ -82,7 +83,7 @@ def _made(clock: Clock, seconds: float, text: str, node: str = "", tag: str = ""
 def _tagged(clock: Clock, seconds: float, rest: str) -> Stamp:
     """`host kernel: text`, or text alone (dmesg --time-format iso)."""
     found = _TAGGED.match(rest)
-    if found is None or found[1].endswith(":"):
+    if found is None or found[1].endswith(":") or len(found[1]) > HOST_CHARACTERS:
         return _made(clock, seconds, rest)
     return _made(clock, seconds, found[3], found[1], found[2])
 
@@ -123,7 +124,7 @@ def _iso(text: str, fraction: str, zone: str | None) -> float | None:
 def _journal(line: str) -> Stamp | None:
     """A line of `journalctl -o json`; a message with odd characters is a list of its bytes."""
     try:
-        data = codec.from_json(line, "journal")
+        data = codec.from_json(line, "journal", once=True)
     except InputError:
         return None
     if not isinstance(data, dict) or "MESSAGE" not in data:
@@ -134,6 +135,7 @@ def _journal(line: str) -> Stamp | None:
         message = kept.decode("utf-8", "replace")
     moment = str(data.get("__REALTIME_TIMESTAMP", data.get("_SOURCE_REALTIME_TIMESTAMP", "")))
     tag, node = (str(data.get(key, "")) for key in ("SYSLOG_IDENTIFIER", "_HOSTNAME"))
+    node = node if len(node) <= HOST_CHARACTERS else ""
     if not moment.isdigit() or len(moment) > 17:
         return _made("none", 0.0, str(message), node, tag)
     return _made("unix", int(moment) / 1e6, str(message), node, tag)

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from computeflow.errors import InputError
+from computeflow.files.limits import NAMES, NAMES_CHARACTERS
 from computeflow.telemetry.kineto.chunks import Reading, pieces
 from computeflow.telemetry.kineto.events import Arguments, Event
 from computeflow.telemetry.sources import is_xla_trace, looks_like_trace
@@ -97,11 +98,25 @@ def _read(path: Path, *, again: bool) -> tuple[Reading, _Columns]:
     return reading, columns
 
 
+_OTHERS = "(other names)"
+_KEPT_CHARACTERS = 4096
+_KEPT = 100_000
+"""What is known by a name is found out again where the name is longer, or others came between."""
+
+
 class _Numbers(dict[Any, int]):
-    """Whatever is asked for, numbered in the order of asking."""
+    """Whatever is asked for, numbered in the order of asking; beyond the limits all is one."""
+
+    characters = 0
+    beyond = 0
+    """How often something was asked for that is not kept."""
 
     def __missing__(self, key: Any) -> int:
+        if len(self) >= NAMES or self.characters >= NAMES_CHARACTERS:
+            self.beyond += 1
+            return self.setdefault(_OTHERS, len(self))
         self[key] = number = len(self)
+        self.characters += len(key) if isinstance(key, str) else 0
         return number
 
 
@@ -112,7 +127,11 @@ class _Known(dict[str, R]):
         self._find = find
 
     def __missing__(self, name: str) -> R:
-        self[name] = found = self._find(name)
+        found = self._find(name)
+        if len(self) >= _KEPT:
+            self.clear()
+        if len(name) <= _KEPT_CHARACTERS:
+            self[name] = found
         return found
 
 
@@ -249,14 +268,15 @@ class _Columns:
         for event in some:
             a = event.args
             key = (event.name, bytes(a.dims), bytes(a.types), bytes(a.concrete))
-            if key not in known:
-                if len(known) > 100_000:
-                    known.clear()
+            found = known.get(key)
+            if found is None:
                 w = operator_work(*key)
-                known[key] = (
-                    ids[w.type], w.flops, w.full, w.elements, w.scores, ids[w.shape],
-                )  # fmt: skip
-            work.append(known[key])
+                found = ids[w.type], w.flops, w.full, w.elements, w.scores, ids[w.shape]
+                if len(known) >= _KEPT:
+                    known.clear()
+                if sum(map(len, key)) <= _KEPT_CHARACTERS:
+                    known[key] = found
+            work.append(found)
         self._put(
             "products", some, self._threads(some), self._names(some), *zip(*work, strict=True)
         )
@@ -267,6 +287,12 @@ class _Columns:
             left_out.append(f"{reading.path.name}: {reading.cut_short}; what came before is there")
         if reading.unreadable:
             left_out.append(f"{reading.path.name}: {reading.unreadable:,} unreadable events")
+        for what, numbers in (("names", self.names), ("threads", self.threads)):
+            if numbers.beyond:
+                left_out.append(
+                    f"{reading.path.name}: {what} beyond the first {len(numbers) - 1:,}: "
+                    f"{numbers.beyond:,} times, all taken as one"
+                )
         if "device" in self.tables:
             self.tables.pop("operators", None)
         tables = {name: self._timed(name) for name in _TABLES}

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from computeflow.codec import refuse_repeats
+from computeflow.errors import InputError
 from computeflow.telemetry.logs.events import Evaluation, Event, Finished, Launch, Setting, Step
 
 MARK = ":::MLLOG"
@@ -29,10 +31,14 @@ _DECODER = msgspec.json.Decoder(_Entry)
 
 
 def decode(text: str) -> _Entry | None:
+    """None for what is no entry, and for one that says a key twice."""
+    content = text.partition(MARK)[2].strip().encode()
     try:
-        return _DECODER.decode(text.partition(MARK)[2].strip().encode())
-    except msgspec.MsgspecError:
+        entry = _DECODER.decode(content)
+        refuse_repeats(content, "entry")
+    except (msgspec.MsgspecError, InputError, RecursionError):
         return None
+    return entry
 
 
 def time_of(text: str) -> float | None:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import msgspec
 
+from computeflow.codec import refuse_repeats
 from computeflow.errors import InputError
 from computeflow.files.limits import TRAINER_STATE_BYTES
 from computeflow.telemetry.lines import check_columns
@@ -58,6 +59,7 @@ def trainer_state(path: Path) -> Iterator[tuple[Event, Place]]:
         state = msgspec.json.decode(text, type=_State)
     except msgspec.MsgspecError as error:
         raise InputError(f"{path}: not a trainer_state.json ({error})") from None
+    refuse_repeats(text, str(path))
     place = Place(file=str(path), line=1)
     yield Setting(values={"framework": "Hugging Face Trainer"}), place
     if state.max_steps:

@@ -135,7 +135,7 @@ def read_snapshot(path: Path) -> Snapshot:
     """Raises `InputError` for anything that is no snapshot."""
     content = read_whole(path, MOST_BYTES, _TOO_LARGE)
     if content.lstrip()[:1] in (b"{", b"["):
-        data = codec.from_json(content, str(path))
+        data = codec.from_json(content, str(path), once=True)
     else:
         data = unpickled(content, str(path))
     del content

@@ -23,7 +23,7 @@ def looks_like_answer(head: bytes) -> bool:
 def read_answer(path: Path, fleet: Fleet) -> list[str]:
     """A saved answer, whole: it is one JSON text."""
     data = read_whole(path, MOST_BYTES, "ask for fewer series or a shorter time")
-    add_result(result_of(codec.from_json(data, str(path)), str(path)), fleet, str(path))
+    add_result(result_of(codec.from_json(data, str(path), once=True), str(path)), fleet, str(path))
     return []
 
 

@@ -43,7 +43,7 @@ def read_monitor(path: Path, fleet: Fleet) -> list[str]:
         if not line.strip():
             continue
         try:
-            record = codec.from_json(line, str(path))
+            record = codec.from_json(line, str(path), once=True)
             seconds = _seconds(record)
         except (InputError, ValueError, TypeError, KeyError, OverflowError):
             bad += 1

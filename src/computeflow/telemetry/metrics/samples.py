@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from computeflow.files.limits import NAMES_CHARACTERS
 from computeflow.telemetry.metrics.fields import (
     ACTIVITY,
     GPU_FIELDS,
@@ -152,13 +153,17 @@ class Fleet:
     series: int = 0
     partitions: int = 0
     others: Counter[str] = field(default_factory=Counter)
+    more_others: bool = False
     blanks: Counter[str] = field(default_factory=Counter)
     node_values: dict[str, dict[str, float]] = field(default_factory=dict)
     """What a server already worked out, by node."""
+    _characters: int = 0
+    """Of all labels."""
 
     def slot(self, metric: str, labels: Mapping[str, str], source: str) -> Slot | None:
         """None where the metric is none of ours, or there are too many series."""
-        if self.series >= MOST_SERIES:
+        self._characters += sum(map(len, labels.values()))
+        if self.series >= MOST_SERIES or self._characters > NAMES_CHARACTERS:
             self.beyond += 1
             return None
         known = gpu_field(metric)
@@ -168,6 +173,8 @@ class Fleet:
             return self._node_slot(metric, NODE_FIELDS[metric], labels, source)
         if len(self.others) < _MOST_OTHERS or metric in self.others:
             self.others[metric] += 1
+        else:
+            self.more_others = True
         return None
 
     def _gpu_slot(

@@ -178,7 +178,7 @@ class Server:
             raise InputError(f"{self.name}: refused with {status}; set {TOKEN} to a token it takes")
         if status != 200 and not body.lstrip().startswith(b"{"):
             raise InputError(f"{self.name}: answered {status}; is it a Prometheus server?")
-        answer = codec.from_json(body, self.name)
+        answer = codec.from_json(body, self.name, once=True)
         for words in answer.get("warnings") or () if isinstance(answer, dict) else ():
             if len(self.warnings) < 10:
                 self.warnings.append(f"{self.name} warns: {' '.join(str(words).split())[:200]}")

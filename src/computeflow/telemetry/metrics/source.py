@@ -122,6 +122,7 @@ def _left_out(fleet: Fleet) -> list[str]:
         names = ", ".join(sorted(fleet.others)[:_MOST_NAMED])
         more = len(fleet.others) - _MOST_NAMED
         words.append(
-            f"metrics that are not read: {names}" + (f" and {more:,} more" if more > 0 else "")
+            f"metrics that are not read: {names}"
+            + (f" and {'at least ' * fleet.more_others}{more:,} more" if more > 0 else "")
         )
     return words

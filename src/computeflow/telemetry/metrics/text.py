@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from computeflow.errors import UnavailableError
+from computeflow.files.limits import NAMES_CHARACTERS
 from computeflow.telemetry.lines import read_lines
 from computeflow.telemetry.metrics.samples import MOST_SERIES, Fleet, Slot
 
@@ -24,7 +25,7 @@ def read_text(path: Path, fleet: Fleet) -> list[str]:
     """Adds the file's samples; what could not be read, in words."""
     parse = _parser()
     slots: dict[str, Slot | None] = {}
-    bad, first_bad = 0, 0
+    bad, first_bad, characters = 0, 0, 0
     left_out: list[str] = []
     for number, line in enumerate(read_lines(path, left_out), 1):
         line = line.strip()
@@ -34,9 +35,10 @@ def read_text(path: Path, fleet: Fleet) -> list[str]:
             head, value, seconds = _split(line, parse)
             if head not in slots:
                 name, labels = parse(f"{head} 0")
-                if len(slots) >= MOST_SERIES:
+                if len(slots) >= MOST_SERIES or characters > NAMES_CHARACTERS:
                     fleet.beyond += 1
                     continue
+                characters += len(head)
                 slots[head] = fleet.slot(name, labels, str(path))
         except ValueError:
             bad, first_bad = bad + 1, first_bad or number
