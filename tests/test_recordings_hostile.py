@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import math
 import os
 import sqlite3
 import time
@@ -18,6 +19,7 @@ from computeflow.catalog import load_catalog
 from computeflow.errors import InputError
 from computeflow.telemetry.accounting import slurm_json
 from computeflow.telemetry.accounting.source import read_jobs
+from computeflow.telemetry.accounting.values import unix_seconds
 from computeflow.telemetry.audit import _key as measured_key
 from computeflow.telemetry.audit import measured
 from computeflow.telemetry.formats import TraceFile
@@ -29,6 +31,8 @@ from computeflow.telemetry.kernel.stamps import Stamp, stamp_of
 from computeflow.telemetry.kineto.reading import read_trace
 from computeflow.telemetry.logs import grouping, mllog
 from computeflow.telemetry.logs.grouping import Piece, group
+from computeflow.telemetry.memory.judging import device_memory
+from computeflow.telemetry.memory.snapshot import read_snapshot
 from computeflow.telemetry.metrics.monitor import read_monitor
 from computeflow.telemetry.metrics.others import named
 from computeflow.telemetry.metrics.samples import Fleet
@@ -370,3 +374,66 @@ def test_a_line_with_a_key_twice_is_no_entry(tmp_path: Path) -> None:
     path = tmp_path / "monitor.jsonl"
     path.write_text(monitor)
     assert read_monitor(path, Fleet()) == [f"{path}: 1 lines that are no samples"]
+
+
+def flight_dump(sequence: str) -> str:
+    return (
+        '{"version":"2.5","rank":0,"pg_config":{"0":{"name":"0","desc":"","ranks":"[0, 1]"}},'
+        '"entries":[{"record_id":1,"process_group":["0",""],"profiling_name":"nccl:all_reduce",'
+        f'"collective_seq_id":{sequence},"state":"scheduled","time_created_ns":1}}]}}'
+    )
+
+
+def snapshot(device: str, size: str) -> str:
+    block = f'{{"size":{size},"state":"active_allocated","frames":[]}}'
+    return (
+        f'{{"segments":[{{"device":{device},"address":0,"total_size":9,"blocks":[{block}]}}],'
+        '"device_traces":[[{"action":"alloc","addr":0,"size":9,"time_us":1,"frames":[]}]]}'
+    )
+
+
+def trainer_state(runtime: str, loss: str = "2.0") -> str:
+    first, last = f'{{"step":1,"loss":{loss}}}', f'{{"step":2,"train_runtime":{runtime}}}'
+    return f'{{"log_history":[{first},{{"step":2,"loss":1.0}},{last}],"max_steps":9}}'
+
+
+ODD: dict[str, tuple[str, str, bool]] = {
+    "sequence beyond 64 bits": ("fr_0.json", flight_dump("18446744073709551616"), False),
+    "sequence below 0": ("fr_0.json", flight_dump("-5"), False),
+    "device below 0": ("snapshot.json", snapshot("-1000000000000000000", "9"), False),
+    "size below 0": ("snapshot.json", snapshot("0", "-9"), False),
+    "runtime below 0": ("trainer_state.json", trainer_state("-1"), True),
+    "runtime of nothing": ("trainer_state.json", trainer_state("1e-320"), True),
+    "loss of lists": ("trainer_state.json", trainer_state("9.0", "[" * 5000 + "]" * 5000), False),
+}
+
+
+@pytest.mark.parametrize("case", ODD)
+def test_numbers_that_no_run_has_are_an_answer_or_one_line(tmp_path: Path, case: str) -> None:
+    name, text, is_read = ODD[case]
+    path = tmp_path / name
+    path.write_text(text)
+    found, left_out = observe(sort_files([path]).files, [], Asked(catalog=load_catalog()))
+    assert bool(found) is is_read
+    assert is_read or (str(path) in left_out[0] and len(left_out[0]) < 400)
+
+
+def test_a_batch_below_one_gives_no_steps() -> None:
+    events = mllog.Events()
+    events.event(':::MLLOG {"key": "global_batch_size", "value": 1e-320}')
+    loss = ':::MLLOG {"key": "train_loss", "value": 2.0, "metadata": {"samples_count": 8}}'
+    assert events.event(loss) is None
+
+
+def test_a_clock_that_goes_back_in_a_snapshot_tells_no_seconds(tmp_path: Path) -> None:
+    events = [{"action": "alloc", "addr": 0, "size": 9, "time_us": time, "frames": []}
+              for time in (4_000_000_000_000_000, 1_700_000_000_000_000)]  # fmt: skip
+    path = tmp_path / "snapshot.json"
+    path.write_text(json.dumps({"segments": [], "device_traces": [events]}))
+    read = read_snapshot(path)
+    assert device_memory(read, read.devices[0]).seconds is None
+
+
+@pytest.mark.parametrize("text", ["-1", "1e30", "0001-01-01T00:00:00", "1e400"])
+def test_a_moment_that_no_cluster_has_seen_is_not_known(text: str) -> None:
+    assert math.isnan(unix_seconds(text))

@@ -17,7 +17,14 @@ from typing import Any
 from computeflow.errors import InputError
 from computeflow.telemetry.accounting.jobs import Rows
 from computeflow.telemetry.accounting.slurm import NodeState, check_nodes, without_none
-from computeflow.telemetry.accounting.values import NAN, gpus_of, joules_of, outcome_of, state_of
+from computeflow.telemetry.accounting.values import (
+    NAN,
+    gpus_of,
+    joules_of,
+    moment,
+    outcome_of,
+    state_of,
+)
 from computeflow.telemetry.opening import open_recording
 
 _MOST_OBJECT = 64 << 20
@@ -183,8 +190,7 @@ def _number(value: Any) -> float:
 
 def _moment(value: Any) -> float:
     """Slurm's zero is a time that has not come."""
-    seconds = _number(value)
-    return seconds if seconds > 0 else NAN
+    return moment(_number(value) or NAN)
 
 
 def _state(value: Any) -> str:

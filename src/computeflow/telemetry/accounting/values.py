@@ -28,17 +28,20 @@ def unix_seconds(text: str) -> float:
         return NAN
     if _NUMBER.fullmatch(text):
         value = float(text)
-        if not math.isfinite(value):
-            return NAN
-        return value / 1e6 if value > 1e14 else value / 1e3 if value > 1e11 else value
+        return moment(value / 1e6 if value > 1e14 else value / 1e3 if value > 1e11 else value)
     try:
         when = datetime.fromisoformat(text)
     except ValueError:
         return NAN
     try:
-        return (when - (_EPOCH if when.tzinfo is None else _AWARE)).total_seconds()
+        return moment((when - (_EPOCH if when.tzinfo is None else _AWARE)).total_seconds())
     except OverflowError:
         return NAN
+
+
+def moment(seconds: float) -> float:
+    """A time from 1970 to the year 5138; NaN for what is none."""
+    return seconds if 0 <= seconds < 1e11 else NAN
 
 
 def duration_seconds(text: str) -> float:

@@ -22,6 +22,7 @@ from typing import Any, Literal
 
 from computeflow import codec
 from computeflow.errors import InputError
+from computeflow.files.limits import WHOLE
 from computeflow.telemetry.opening import read_whole
 from computeflow.telemetry.pickles import unpickled
 
@@ -183,12 +184,21 @@ def _whole(value: Any) -> int:
     """A whole number, JSON's strings of digits included."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         raise ValueError(f"{type(value).__name__} where a number belongs")
-    return int(value)
+    number = int(value)
+    if abs(number) >= WHOLE:
+        raise ValueError("a number beyond 64 bits")
+    return number
+
+
+def _count(value: Any) -> int:
+    if (number := _whole(value)) < 0:
+        raise ValueError(f"{number:,} where a sequence number belongs")
+    return number
 
 
 def _seconds(nanoseconds: Any) -> float | None:
     """JSON has 0 for what pickle has None for."""
-    return float(nanoseconds) / 1e9 if nanoseconds else None
+    return _whole(nanoseconds) / 1e9 if nanoseconds else None
 
 
 def _groups(config: Any) -> dict[str, Group]:
@@ -240,7 +250,7 @@ def _op(entry: Mapping[Any, Any], groups: Mapping[str, Group]) -> Op:
     return Op(
         record=_whole(entry.get("record_id", entry.get("id", 0))),
         group=group,
-        sequence=_whole(entry.get("p2p_seq_id", collective) if message else collective),
+        sequence=_count(entry.get("p2p_seq_id", collective) if message else collective),
         name=what,
         state="completed" if done else pending,
         timed_out=retired and not done,

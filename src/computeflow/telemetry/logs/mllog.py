@@ -65,7 +65,8 @@ class Events:
             case "eval_accuracy":
                 return Evaluation(phase="end", loss=_float(entry.value))
             case "global_batch_size":
-                self._batch = _float(entry.value) or 0.0
+                batch = _float(entry.value) or 0.0
+                self._batch = batch if batch >= 1 else 0.0
                 return Setting(values={"batch": str(int(self._batch)), "framework": "MLPerf"})
             case "block_stop" | "epoch_stop":
                 return self._step(about, None)

@@ -195,7 +195,7 @@ class RunLog:
         )
         mean = times.mean_seconds
         if self.spread and mean is None and times.steps:
-            mean = self.timeline.booked["compute"] / times.steps
+            mean = self.timeline.booked.get("compute", 0.0) / times.steps or None
         return Run(
             framework=self.settings.framework,
             files=tuple(self.files),

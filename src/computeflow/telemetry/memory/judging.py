@@ -57,7 +57,7 @@ class _Judging:
         times = history.events.time
         got = (action == Action.SEGMENT_ALLOC) | (action == Action.SEGMENT_MAP)
         back = (action == Action.SEGMENT_FREE) | (action == Action.SEGMENT_UNMAP)
-        known = len(times) > 0 and bool((times > 0).all())
+        known = len(times) > 0 and bool((times > 0).all()) and times[-1] >= times[0]
         return DeviceMemory(
             device=self.device.number,
             events=len(history),
@@ -201,7 +201,7 @@ class _Judging:
             count += 1
             size += int(events.size[start : end + 1].sum())
             micros += int(events.time[end + 1] - events.time[start])
-            known &= bool(events.time[start] > 0)
+            known &= bool(0 < events.time[start] <= events.time[end + 1])
         return Retries(count=count, freed_bytes=size, seconds=micros / 1e6 if known else None)
 
 

@@ -165,7 +165,7 @@ class _Reading:
         if len(traces) > _MOST_DEVICES:
             raise ValueError(f"{len(traces):,} devices")
         numbers = {number for number, trace in enumerate(traces) if trace}
-        numbers |= {_whole(segment.get("device", 0)) for segment in segments}
+        numbers |= {_size(segment.get("device", 0)) for segment in segments}
         return Snapshot(
             path=str(path),
             devices=tuple(self._device(number, segments, traces) for number in sorted(numbers)),
@@ -181,7 +181,7 @@ class _Reading:
         for segment in own:
             address = _whole(segment["address"])
             for block in segment.get("blocks", ()):
-                size = _whole(block["size"])
+                size = _size(block["size"])
                 if str(block.get("state", "")).startswith("active"):
                     place = _whole(block.get("address", address))
                     blocks.append(
@@ -192,7 +192,7 @@ class _Reading:
             number=number,
             events=self._events(traces[number] if number < len(traces) else []),
             segments=tuple(
-                Segment(address=_whole(s["address"]), size=_whole(s["total_size"]),
+                Segment(address=_whole(s["address"]), size=_size(s["total_size"]),
                         expandable=bool(s.get("is_expandable")), frames=self._stack(_frames(s)))
                 for s in own
             ),
@@ -257,6 +257,13 @@ def _whole(value: Any) -> int:
     number = int(value)
     if not -(2**62) < number < 2**62:
         raise ValueError("a number that no memory has")
+    return number
+
+
+def _size(value: Any) -> int:
+    number = _whole(value)
+    if number < 0:
+        raise ValueError(f"{number:,} where a size or a device belongs")
     return number
 
 
