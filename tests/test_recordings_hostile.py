@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from computeflow import codec
 from computeflow.catalog import load_catalog
 from computeflow.errors import InputError
 from computeflow.telemetry.accounting import slurm_json
@@ -418,6 +419,18 @@ def test_numbers_that_no_run_has_are_an_answer_or_one_line(tmp_path: Path, case:
     assert is_read or (str(path) in left_out[0] and len(left_out[0]) < 400)
 
 
+@pytest.mark.parametrize("loss", ["nan", "inf", "9" * 400])
+@pytest.mark.parametrize("column", ["train_loss", "val_loss"])
+def test_a_loss_that_is_no_number_is_counted_and_no_value(
+    tmp_path: Path, column: str, loss: str
+) -> None:
+    path = tmp_path / "metrics.csv"
+    path.write_text(f"epoch,step,{column}\n0,1,2.0\n0,2,{loss}\n0,3,{loss}\n")
+    found, _ = observe(sort_files([path]).files, [], Asked(catalog=load_catalog()))
+    codec.to_json(codec.encode(found))
+    assert found
+
+
 def test_a_batch_below_one_gives_no_steps() -> None:
     events = mllog.Events()
     events.event(':::MLLOG {"key": "global_batch_size", "value": 1e-320}')
@@ -426,7 +439,7 @@ def test_a_batch_below_one_gives_no_steps() -> None:
 
 
 def test_a_clock_that_goes_back_in_a_snapshot_tells_no_seconds(tmp_path: Path) -> None:
-    events = [{"action": "alloc", "addr": 0, "size": 9, "time_us": time, "frames": []}
+    events: list[Any] = [{"action": "alloc", "addr": 0, "size": 9, "time_us": time, "frames": []}
               for time in (4_000_000_000_000_000, 1_700_000_000_000_000)]  # fmt: skip
     path = tmp_path / "snapshot.json"
     path.write_text(json.dumps({"segments": [], "device_traces": [events]}))

@@ -67,6 +67,20 @@ INFLATED_TIMES = 200
 fiftyfold, a bomb a thousandfold."""
 TRAINER_STATE_BYTES = 128 * MiB
 """A million logged steps."""
+FILES = 100_000
+"""Of a folder that are looked at."""
+TRACE_HEADER_BYTES = 64 * MiB
+"""Of what stands before or behind the events of a trace."""
+EVENT_BYTES = 16 * MiB
+"""Of one event of a trace."""
+TABLES = 10_000
+"""Of a database."""
+VALUE_BYTES = 16 * MiB
+"""Of one value of a database: exports keep the output of programs among their strings."""
+RECORD_BYTES = 64 * MiB
+"""Of one job or node of `sacct --json`, with its steps."""
+ATTEMPTS = 2_000_000
+"""Of jobs in accounting: some years of a large cluster."""
 NAMES = 1_000_000
 NAMES_CHARACTERS = 256 * MiB
 """Distinct names of one kind that are kept while recordings are read (kernels, threads, jobs, series),

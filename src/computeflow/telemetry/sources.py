@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from computeflow.errors import InputError
+from computeflow.files.limits import FILES
 
-_MOST_FILES = 100_000
 ENDINGS = (".json", ".json.gz", ".gz", ".trace")
 _SIGNS = (b'"traceEvents"', b'"deviceProperties"', b'"baseTimeNanoseconds"', b'"distributedInfo"')
 
@@ -33,8 +33,8 @@ def files_of(path: Path, notes: list[str]) -> Iterator[Path]:
         yield path
     elif stat.S_ISDIR(mode):
         for count, file in enumerate(_files(path, notes)):
-            if count >= _MOST_FILES:
-                notes.append(f"{path}: only the first {_MOST_FILES:,} files were looked at")
+            if count >= FILES:
+                notes.append(f"{path}: only the first {FILES:,} files were looked at")
                 return
             yield file
     else:

@@ -15,10 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from computeflow.errors import InputError
-from computeflow.files.limits import NAMES_CHARACTERS
+from computeflow.files.limits import ATTEMPTS, NAMES_CHARACTERS
 from computeflow.telemetry.accounting.values import NAN, OUTCOMES, Outcome, outcome_of
 
-_MOST_ATTEMPTS = 2_000_000
 Floats = NDArray[np.float64]
 Indices = NDArray[np.int64]
 _BASE = re.compile(r"(\d+)(?:_[\d\[]|\+\d).*")
@@ -110,8 +109,8 @@ class Rows:
         submit: float = NAN, joules: float = NAN, took: float = NAN, user: str = "", team: str = "",
         name: str = "", nodes: str = "",
     ) -> None:  # fmt: skip
-        if len(self) >= _MOST_ATTEMPTS:
-            raise InputError(f"more than {_MOST_ATTEMPTS:,} jobs: take a shorter period")
+        if len(self) >= ATTEMPTS:
+            raise InputError(f"more than {ATTEMPTS:,} jobs: take a shorter period")
         words = (job, state, user, team, name, nodes)
         places = [self.names[column].of(word) for column, word in zip(_WORDS, words, strict=True)]
         for column, place in zip(_WORDS, places, strict=True):

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from computeflow.errors import InputError
+from computeflow.files.limits import RECORD_BYTES
 from computeflow.telemetry.accounting.jobs import Rows
 from computeflow.telemetry.accounting.slurm import NodeState, check_nodes, without_none
 from computeflow.telemetry.accounting.values import (
@@ -27,7 +28,6 @@ from computeflow.telemetry.accounting.values import (
 )
 from computeflow.telemetry.opening import open_recording
 
-_MOST_OBJECT = 64 << 20
 _PIECE = 1 << 20
 _LIST = re.compile(r'"(jobs|nodes)"\s*:\s*\[')
 _SLURM = re.compile(r'"(?:job_id|tres|[sS]lurm|hostname)"\s*:')
@@ -76,7 +76,7 @@ def _objects(path: Path, left_out: list[str]) -> Iterator[tuple[str, dict[str, A
             yield from found
             count += len(found)
             text = text[at:]
-            if len(text) > _MOST_OBJECT:
+            if len(text) > RECORD_BYTES:
                 break
         if kind and not count:
             raise InputError(f"{path}: not read as JSON of Slurm")

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from computeflow.errors import InputError
+from computeflow.files.limits import EVENT_BYTES, TRACE_HEADER_BYTES
 from computeflow.telemetry.kineto.events import (
     UNREADABLE,
     Event,
@@ -28,8 +29,6 @@ from computeflow.telemetry.opening import Recording, open_recording
 
 PIECE = 1 << 18
 """Of text at a time: what is decoded of it stays in a processor's cache."""
-_MOST_HEADER = 64 << 20
-_MOST_EVENT = 16 << 20
 _MOST_UNREADABLE = 100_000
 """Entries that are no events, before a file with more of them than of events is given up."""
 _READ = 1 << 18
@@ -75,7 +74,7 @@ def _pieces(stream: Recording, reading: Reading) -> Iterator[list[Any]]:
             reading.cut_short = stream.broken
             break
         if buffer.startswith(b"]") and not reading.lost:  # the events are over, further keys follow
-            if len(buffer) > _MOST_HEADER:
+            if len(buffer) > TRACE_HEADER_BYTES:
                 reading.cut_short = "what follows its events is too long"
                 return
             continue
@@ -93,7 +92,7 @@ def _after_header(stream: Recording, reading: Reading) -> bytes:
     while (at := _EVENTS.search(buffer)) is None:
         more = stream.read(max(_READ, len(buffer)))
         buffer += more
-        if not more or len(buffer) > _MOST_HEADER:
+        if not more or len(buffer) > TRACE_HEADER_BYTES:
             raise InputError(f"{reading.path}: no traceEvents, so no trace of a profiler")
     reading.header |= _keys(buffer[: at.start()].removeprefix(codecs.BOM_UTF8) + b'"":0}')
     return buffer[at.end() :]
@@ -188,7 +187,7 @@ def _one_by_one(buffer: bytes, reading: Reading, *, last: bool) -> tuple[list[An
             data, end = _PARSER.raw_decode(text, at)
         except (ValueError, RecursionError) as error:
             following = _following(text, at, error)
-            if following is None and (last or len(text) - at < _MOST_EVENT):
+            if following is None and (last or len(text) - at < EVENT_BYTES):
                 break
             reading.unreadable += 1
             _refuse_others(reading)

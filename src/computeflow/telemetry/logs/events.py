@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -123,3 +124,8 @@ class Place:
     @property
     def where(self) -> str:
         return f"{self.file}:{self.line}"
+
+
+def finite(loss: float | None) -> float | None:
+    """None for one that is no number: it is counted as such, and no value."""
+    return loss if loss is not None and math.isfinite(loss) else None

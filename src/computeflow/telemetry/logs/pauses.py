@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from computeflow.telemetry.logs.events import Checkpoint, Evaluation
+from computeflow.telemetry.logs.events import Checkpoint, Evaluation, finite
 from computeflow.telemetry.logs.facts import Save, Scored
 from computeflow.telemetry.logs.journal import Journal, Now
 from computeflow.telemetry.logs.timeline import Timeline
@@ -112,10 +112,10 @@ class Evaluations:
             self._scores[-1] = replace(
                 last,
                 seconds=seconds if last.seconds is None else last.seconds,
-                score=event.loss if event.loss is not None else last.score,
+                score=finite(event.loss) if event.loss is not None else last.score,
             )
             return
-        score = Scored(iteration=iteration, seconds=seconds, score=event.loss,
+        score = Scored(iteration=iteration, seconds=seconds, score=finite(event.loss),
                        at=self._journal.unix(now.place), where=now.place.where)  # fmt: skip
         self._journal.keep(self._scores, score, "evaluations")
 

@@ -9,7 +9,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from computeflow.telemetry.logs.events import Step
+from computeflow.telemetry.logs.events import Step, finite
 from computeflow.telemetry.logs.facts import Point, Stall
 from computeflow.telemetry.logs.journal import Journal, Now
 from computeflow.telemetry.logs.timeline import Timeline
@@ -59,8 +59,9 @@ class StepTimes:
         steps = steps or 1
         self.points += 1
         self._count(steps, seconds)
+        loss = finite(step.loss)
         self._kept.append(
-            Point(iteration=step.iteration, steps=steps, seconds=seconds, loss=step.loss, at=at)
+            Point(iteration=step.iteration, steps=steps, seconds=seconds, loss=loss, at=at)
         )
         if len(self._kept) >= _MAX_KEPT:
             self._kept = _halved(self._kept)

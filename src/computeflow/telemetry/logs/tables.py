@@ -57,7 +57,7 @@ def trainer_state(path: Path) -> Iterator[tuple[Event, Place]]:
     text = read_whole(path, TRAINER_STATE_BYTES, "larger than a trainer_state.json can be")
     try:
         state = msgspec.json.decode(text, type=_State)
-    except (msgspec.MsgspecError, RecursionError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise InputError(f"{path}: not a trainer_state.json ({error})") from None
     refuse_repeats(text, str(path))
     place = Place(file=str(path), line=1)

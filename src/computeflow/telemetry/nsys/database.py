@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from computeflow.errors import InputError
-from computeflow.files.limits import COPIED_BYTES
+from computeflow.files.limits import COPIED_BYTES, TABLES, VALUE_BYTES
 from computeflow.files.names import shown
 from computeflow.telemetry.opening import GZIP, head_of, open_plain
 
@@ -34,9 +34,6 @@ AT_ONCE = 1 << 14
 """Rows that are fetched together."""
 MOST_TEXT = 512
 """Characters of a name."""
-_MOST_TABLES = 10_000
-_MOST_VALUE = 1 << 24
-"""Bytes of one value: exports keep the output of programs among their strings."""
 _FUNCTIONS = frozenset({"coalesce", "substr", "count", "sum", "total", "min", "max", "avg"})
 _FAILURES = (sqlite3.Error, sqlite3.Warning, OverflowError, UnicodeDecodeError)
 Ints = NDArray[np.int64]
@@ -112,7 +109,7 @@ class Database:
         ):
             connection.execute(f"PRAGMA {setting}").close()
         for limit, most in (
-            (sqlite3.SQLITE_LIMIT_LENGTH, _MOST_VALUE),
+            (sqlite3.SQLITE_LIMIT_LENGTH, VALUE_BYTES),
             (sqlite3.SQLITE_LIMIT_ATTACHED, 0),
             (sqlite3.SQLITE_LIMIT_SQL_LENGTH, 1 << 20),
             (sqlite3.SQLITE_LIMIT_WORKER_THREADS, 0),
@@ -125,7 +122,7 @@ class Database:
         found = {}
         query = "SELECT name, substr(sql, 1, 64) FROM sqlite_master WHERE type = 'table'"
         with closing(self._connection.execute(query)) as cursor:
-            named = cursor.fetchmany(_MOST_TABLES)
+            named = cursor.fetchmany(TABLES)
         for name, sql in named:
             plain = isinstance(sql, str) and not sql.upper().startswith("CREATE VIRTUAL")
             if plain and isinstance(name, str) and name.replace("_", "").isalnum():
