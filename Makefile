@@ -12,7 +12,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --progre
 
 export COMPUTEFLOW_DATA ?= $(abspath ../shared/data)
 
-.PHONY: demo test live system proofs setup docs lint clean help
+.PHONY: demo test live system proofs fuzz setup docs lint clean help
 
 help:
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 16
@@ -66,6 +66,11 @@ system:  ## install the Debian packages that the live tests need
 
 proofs: $(STAMP)  ## the long comparisons; writes benchmarks/reports
 	@for proof in benchmarks/prove_*.py; do name=$$(basename $$proof .py); echo "[proofs] $$name"; $(BIN)/python -m benchmarks.$$name || exit 1; done
+
+MINUTES ?= 60
+fuzz: $(STAMP)  ## feed every reader what nobody wrote, for an hour (MINUTES=60); writes benchmarks/reports
+	@$(PIP) -e '.[fuzz]'
+	@$(BIN)/python -m benchmarks.fuzz_readers --minutes $(MINUTES)
 
 docs: $(STAMP)  ## regenerate docs/cli.md and the frozen names
 	@$(BIN)/python docs/generate.py

@@ -77,7 +77,7 @@ def parse(text: str, quantity: str) -> float:
 def _split(text: str, quantity: str) -> tuple[str, str, str]:
     """The dollar sign, the number and the unit."""
     match = _QUANTITY.fullmatch(" ".join(text.split())) if len(text) <= DIGITS else None
-    if not match or not any(letter.isdigit() for letter in match[2]):
+    if not match or not any(letter.isdigit() for letter in match[2].lower().partition("e")[0]):
         raise InputError(
             f"{_short(text)!r} is not a number with a unit of {quantity.replace('_', ' ')} "
             "(1,234.5 has a comma between thousands and a point before decimals)"

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 MiB = 1 << 20
 
+READING_BYTES = 2048 * MiB
+"""Of memory, for reading one file, whatever is in it (benchmarks/prove_limits.py measures it)."""
 TEXT_BYTES = 64 * MiB
 """Of a file that is read whole, once it is unpacked: a table, a catalog, a calibration, a topology."""
 CONFIG_BYTES = 4 * MiB

@@ -124,8 +124,9 @@ def _domain(topology: Topology, counts: list[int], widest: int) -> int | None:
 
     A scheduler's block is wider than any scale-up link where the hardware's ends at the node.
     """
-    blocks = [size for size in _sizes(topology, counts, 0) if size > max(counts)]
-    if blocks and widest > max(counts):
+    largest = max(counts)
+    blocks = [size for size in _sizes(topology, counts, 0) if size > largest]
+    if blocks and widest > largest:
         return min(median_low(blocks), widest)
     board = topology.board
     return board.domain if board is not None and 1 < board.domain != widest else None

@@ -179,7 +179,7 @@ class Topology:  # not slotted: what is derived from it is computed once and kep
                     ready.append(parent)
         return done
 
-    @property
+    @cached_property
     def depth(self) -> int:
         """Levels of switches."""
         return max(self.levels.values(), default=0)

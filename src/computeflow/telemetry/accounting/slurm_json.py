@@ -115,7 +115,7 @@ def _job(data: dict[str, Any], rows: Rows) -> None:
     if not job:
         rows.broken += 1
         return
-    steps = [step for step in data.get("steps") or () if isinstance(step, dict)]
+    steps = [step for step in _list(data.get("steps")) if isinstance(step, dict)]
     state = _state(data.get("state"))
     rows.add(
         job,
@@ -154,7 +154,7 @@ def _node(data: dict[str, Any]) -> NodeState | None:
         gpus = gpus_of(_text(data.get("gres"))) or 0.0
     since = _moment(data.get("reason_changed_at"))
     name = _text(data.get("name")) or _text(data.get("hostname"))
-    flags = [str(flag) for flag in data.get("state_flags") or ()]
+    flags = [str(flag) for flag in _list(data.get("state_flags"))]
     state = data.get("state")
     words = state if isinstance(state, list) else [_text(state), *flags]
     return NodeState(
@@ -174,6 +174,10 @@ def _says_twice(data: dict[str, Any]) -> bool:
 def _inner(data: dict[str, Any], key: str) -> dict[str, Any]:
     value = data.get(key)
     return value if isinstance(value, dict) else {}
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
 
 
 def _text(value: Any) -> str:
@@ -203,7 +207,7 @@ def _state(value: Any) -> str:
 
 def _gpus(tres: dict[str, Any]) -> float:
     for kind in ("allocated", "requested"):
-        listed = [part for part in tres.get(kind) or () if isinstance(part, dict)]
+        listed = [part for part in _list(tres.get(kind)) if isinstance(part, dict)]
         text = ",".join(
             f"gres/{part.get('name')}={_number(part.get('count')):.0f}"
             for part in listed

@@ -53,6 +53,8 @@ class _Attempt:
 class Attempts:
     def __init__(self, timeline: Timeline, journal: Journal, settings: Settings) -> None:
         self.first_step: int | None = None
+        self.last_logged: int | None = None
+        """Of all launches; `last_step` is of this one."""
         self.unit = "steps"
         self.marks = 0
         self.steps_repeated = 0
@@ -164,6 +166,7 @@ class Attempts:
         attempt, iteration = self._attempt, step.iteration
         self.unit = step.unit
         self.first_step = iteration if self.first_step is None else self.first_step
+        self.last_logged = iteration
         self._total = step.total or self._total
         self._best = iteration if self._best is None else max(iteration, self._best)
         self.marks += 1

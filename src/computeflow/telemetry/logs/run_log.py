@@ -204,7 +204,7 @@ class RunLog:
             steps=times.steps,
             points=times.points,
             first_step=attempts.first_step,
-            last_step=attempts.last_step,
+            last_step=attempts.last_logged,
             total_steps=attempts.total_steps,
             step_seconds=mean,
             step_seconds_median=times.median_seconds,

@@ -1,0 +1,316 @@
+"""Time and memory of every reader at doubling sizes, natural and hostile; benchmarks/reports/limits.md.
+
+    python -m benchmarks.prove_limits                         all readers
+    python -m benchmarks.prove_limits --reader kineto         some of them; no report is written
+
+Each shape of content is read in a process of its own, ever larger. CPU time less that of an almost
+empty content, against size, over the upper half of the sizes, is a straight line in logarithms; its
+slope is at most `EXPONENT`. Memory is the highest resident size less that before reading. The shape
+that takes the most memory for each byte is read once more at the size of the largest file that is read
+whole; there it stays below `limits.READING_BYTES`, refused or not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import resource
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import linear_regression
+from typing import Any
+
+from benchmarks.readers import Reader, all_readers
+from computeflow.errors import ComputeFlowError
+from computeflow.files import limits
+
+ROOT = Path(__file__).parents[1]
+REPORT = ROOT / "benchmarks" / "reports" / "limits.md"
+EXPONENT = 1.15
+TINY_BYTES = 256
+"""Of a content whose time is the start of a reader."""
+MIN_SECONDS = 0.05
+"""Above the start: less is noise, and nobody waits for it."""
+SIZES = tuple(1 << power for power in range(16, 24))
+SLOW_SECONDS = 0.15
+"""From `SURE_BYTES` on, a content that takes less is doubled once more."""
+SURE_BYTES = 1 << 20
+ENOUGH_SECONDS = 1.5
+"""After a run that took so long, no larger content is tried."""
+MAX_SECONDS = 60
+"""Of CPU, for all sizes of one shape."""
+MAX_LARGE_SECONDS = 600
+"""Of CPU, for the largest content."""
+REPEATS = 3
+TRIES = 3
+"""A slope that is too steep is measured again: other programs of the machine make it so, too."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    size: int
+    seconds: float
+    memory_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    reader: str
+    shape: str
+    start_seconds: float
+    runs: tuple[Measured, ...]
+    failure: str = ""
+
+    @property
+    def exponent(self) -> float | None:
+        """None where the largest content takes next to no time."""
+        upper = self.runs[len(self.runs) // 2 :] if len(self.runs) > 3 else self.runs
+        points = [(run.size, run.seconds - self.start_seconds) for run in upper]
+        points = [(size, seconds) for size, seconds in points if seconds > MIN_SECONDS]
+        if len(points) < 2:
+            return None
+        sizes, times = zip(*points, strict=True)
+        return linear_regression([math.log(s) for s in sizes], [math.log(t) for t in times]).slope
+
+    @property
+    def memory_per_byte(self) -> float:
+        return max((run.memory_bytes / run.size for run in self.runs[-1:]), default=0.0)
+
+    @property
+    def steep(self) -> bool:
+        return self.exponent is not None and self.exponent > EXPONENT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Largest:
+    """A reader at the size of the largest file."""
+
+    reader: str
+    shape: str
+    run: Measured | None
+    failure: str = ""
+
+    @property
+    def beyond(self) -> bool:
+        return self.run is None or self.run.memory_bytes > limits.READING_BYTES
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--reader", action="append", default=[])
+    parser.add_argument("--shape", default="", help="part of a shape's name")
+    parser.add_argument("--no-largest", action="store_true", help="doubling sizes only")
+    asked = parser.parse_args()
+    warnings.simplefilter("ignore")
+    chosen = [r for r in all_readers() if not asked.reader or r.name in asked.reader]
+    results: list[Result] = []
+    largest: list[Largest] = []
+    for reader in chosen:
+        of_reader = [_settled(reader, shape) for shape in reader.shapes if asked.shape in shape]
+        results += of_reader
+        if of_reader and not asked.no_largest:
+            hungry = max(of_reader, key=lambda result: result.memory_per_byte)
+            largest.append(_at_largest(reader, hungry.shape))
+        _say(reader, of_reader, largest[-1:], every=bool(asked.reader))
+    if not asked.reader and not asked.shape and not asked.no_largest:
+        REPORT.write_text("\n".join(_lines(results, largest)) + "\n", encoding="utf-8")
+    bad = [r for r in results if r.steep or r.failure], [at for at in largest if at.beyond]
+    print(f"{len(results)} shapes of {len(chosen)} readers; steep or failed {len(bad[0])}, "
+          f"beyond the memory {len(bad[1])}")  # fmt: skip
+    return int(any(bad))
+
+
+def _say(
+    reader: Reader, results: Sequence[Result], largest: Sequence[Largest], *, every: bool
+) -> None:
+    slopes = [result.exponent for result in results if result.exponent is not None]
+    print(f"{reader.name}: {len(results)} shapes, at most {max(slopes, default=0.0):.2f}")
+    for result in results:
+        if every or result.steep or result.failure:
+            print("  " + _line(result))
+    for at in largest:
+        if at.reader == reader.name:
+            print("  " + _large_line(at), flush=True)
+
+
+def _settled(reader: Reader, shape: str) -> Result:
+    """Of the tries, the least time at each size."""
+    best = _measured(reader, shape)
+    for _ in range(TRIES - 1):
+        if not best.steep or best.failure:
+            break
+        again = _measured(reader, shape)
+        if len(again.runs) == len(best.runs):
+            pairs = zip(best.runs, again.runs, strict=True)
+            best = Result(
+                reader=reader.name,
+                shape=shape,
+                runs=tuple(min(pair, key=lambda run: run.seconds) for pair in pairs),
+                start_seconds=min(best.start_seconds, again.start_seconds),
+            )
+    return best
+
+
+def _measured(reader: Reader, shape: str) -> Result:
+    rows, failure = _in_process(reader, shape, (TINY_BYTES, *SIZES), MAX_SECONDS)
+    return Result(
+        reader=reader.name,
+        shape=shape,
+        start_seconds=rows[0].seconds if rows else 0.0,
+        runs=tuple(rows[1:]),
+        failure=failure,
+    )
+
+
+def _at_largest(reader: Reader, shape: str) -> Largest:
+    rows, failure = _in_process(reader, shape, (limits.TEXT_BYTES,), MAX_LARGE_SECONDS)
+    return Largest(reader=reader.name, shape=shape, run=rows[0] if rows else None, failure=failure)
+
+
+def _in_process(
+    reader: Reader, shape: str, sizes: Sequence[int], most_seconds: int
+) -> tuple[list[Measured], str]:
+    """In a process of its own, which says what it found size after size; and why it ended early."""
+    read_end, write_end = os.pipe()
+    pid = os.fork()
+    if not pid:
+        os.close(read_end)
+        try:
+            with os.fdopen(write_end, "w", buffering=1) as out:
+                _work(reader, reader.shapes[shape], sizes, most_seconds, out.write)
+        finally:
+            os._exit(0)
+    os.close(write_end)
+    with os.fdopen(read_end) as said:
+        found: list[dict[str, Any]] = [json.loads(line) for line in said if line.endswith("\n")]
+    _, status, _ = os.wait4(pid, 0)
+    failure = next((row["failure"] for row in found if "failure" in row), "")
+    rows = [Measured(**row) for row in found if "failure" not in row]
+    if not failure and status:
+        last = f"{rows[-1].size:,} bytes" if rows else "the beginning"
+        failure = f"ended after {last}: {most_seconds} s of CPU, or memory"
+    return rows, failure
+
+
+def _work(
+    reader: Reader, build: Callable[[int], bytes], sizes: Sequence[int], most_seconds: int,
+    write: Callable[[str], object],
+) -> None:  # fmt: skip
+    resource.setrlimit(resource.RLIMIT_CPU, (most_seconds, most_seconds))
+    resource.setrlimit(resource.RLIMIT_AS, (16 << 30, 16 << 30))
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        os.chdir(folder)
+        for variable in ("HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME"):
+            os.environ[variable] = name
+        for size in (TINY_BYTES, 4096):  # what is imported late is imported
+            with suppress(Exception):
+                reader.read(build(size), folder)
+        for size in sizes:
+            content = build(size)
+            try:
+                run = _run(reader, content, folder)
+            except Exception as error:
+                what = f"{size:,} bytes: {type(error).__name__}: {str(error)[:200]}"
+                write(json.dumps({"failure": what}) + "\n")
+                break
+            write(json.dumps(run) + "\n")
+            if run["seconds"] > (SLOW_SECONDS if size >= SURE_BYTES else ENOUGH_SECONDS):
+                break
+
+
+def _run(reader: Reader, content: bytes, folder: Path) -> dict[str, float]:
+    times: list[float] = []
+    Path("/proc/self/clear_refs").write_text("5")  # the highest resident size is counted anew
+    before = _peak_bytes()
+    while len(times) < REPEATS and sum(times) < 0.3:
+        began = time.process_time()
+        with suppress(ComputeFlowError):
+            reader.read(content, folder)
+        times.append(time.process_time() - began)
+    peak = max(_peak_bytes() - before, 0)
+    return {"size": len(content), "seconds": min(times), "memory_bytes": peak}
+
+
+def _peak_bytes() -> int:
+    status = Path("/proc/self/status").read_text()
+    peak = next(line for line in status.splitlines() if line.startswith("VmHWM"))
+    return int(peak.split()[1]) << 10
+
+
+def _slope(exponent: float | None) -> str:
+    return "flat" if exponent is None else f"{exponent:.2f}"
+
+
+def _line(result: Result) -> str:
+    last = result.runs[-1] if result.runs else None
+    said = "nothing"
+    if last is not None:
+        said = f"{last.size >> 10:,} KiB in {last.seconds:.2f} s, {last.memory_bytes >> 20:,} MiB"
+    return f"{result.shape}: {_slope(result.exponent)}; {said}; {result.failure}".rstrip("; ")
+
+
+def _large_line(at: Largest) -> str:
+    if at.run is None:
+        return f"largest, {at.shape}: {at.failure}"
+    taken = f"{at.run.seconds:.1f} s, {at.run.memory_bytes >> 20:,} MiB"
+    return f"largest, {at.shape}: {at.run.size >> 20:,} MiB in {taken}"
+
+
+def _lines(results: Sequence[Result], largest: Sequence[Largest]) -> Iterator[str]:
+    steep = [result for result in results if result.steep or result.failure]
+    beyond = [at for at in largest if at.beyond]
+    yield "# Time and memory of the readers"
+    yield ""
+    yield (
+        "Made by `make proofs` (`benchmarks/prove_limits.py`). Every reader is fed contents of "
+        "doubling size, natural and hostile (one long line, deep nesting, many keys, many distinct "
+        "names, many short events, pieces of real lines again and again). The exponent is that of CPU "
+        "time over size, the start subtracted, over the upper half of the sizes, to 1 MiB or more; the "
+        "steepest shape stands here. Memory is what reading the largest file adds to the process, of "
+        "the shape that takes the most."
+    )
+    yield ""
+    yield "| what | aim | found | met |"
+    yield "|---|---|---|---|"
+    slopes = [result.exponent for result in results if result.exponent is not None]
+    yield (
+        f"| exponent of time, {len(results)} shapes of {len(largest)} readers | at most {EXPONENT} "
+        f"| {max(slopes):.2f} | {'no' if steep else 'yes'} |"
+    )
+    most = max((at.run.memory_bytes for at in largest if at.run is not None), default=0)
+    yield (
+        f"| memory at {limits.TEXT_BYTES >> 20} MiB | at most {limits.READING_BYTES >> 20:,} MiB "
+        f"| {most >> 20:,} MiB | {'no' if beyond else 'yes'} |"
+    )
+    yield ""
+    yield "| reader | shapes | exponent | shape | slowest, CPU-s | memory | of | CPU-s |"
+    yield "|---|--:|--:|---|--:|--:|---|--:|"
+    for at in largest:
+        own = [result for result in results if result.reader == at.reader]
+        worst = max(own, key=lambda result: result.exponent or 0.0)
+        slowest = max(run.seconds for result in own for run in result.runs[-1:])
+        memory = at.failure if at.run is None else f"{at.run.memory_bytes >> 20:,} MiB"
+        seconds = "" if at.run is None else f"{at.run.seconds:.1f}"
+        yield (
+            f"| {at.reader} | {len(own)} | {_slope(worst.exponent)} | {worst.shape} | {slowest:.2f} "
+            f"| {memory} | {at.shape} | {seconds} |"
+        )
+    if steep:
+        yield ""
+        yield from (f"- {result.reader}: {_line(result)}" for result in steep)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,23 @@
+"""Every reader of ComputeFlow, with what it is fed: `all_readers`."""
+
+from benchmarks.readers import (
+    fleets,
+    kineto,
+    logs,
+    nsys,
+    pickles,
+    plans,
+    sites,
+    tables,
+    topologies,
+    typed,
+    xplane,
+)
+from benchmarks.readers.reader import Reader
+
+__all__ = ["Reader", "all_readers"]
+_KINDS = (kineto, nsys, xplane, pickles, logs, fleets, topologies, tables, sites, plans, typed)
+
+
+def all_readers() -> list[Reader]:
+    return [reader for kind in _KINDS for reader in kind.readers()]

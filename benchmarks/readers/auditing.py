@@ -1,0 +1,29 @@
+"""Recordings are read through `audit`, as users call it: `audit_reader`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+
+from benchmarks.readers.reader import Build, Reader
+from computeflow.answers import audit
+from computeflow.codec import to_json
+
+
+def audited(content: bytes, folder: Path, name: str) -> object:
+    """The JSON and the tables, too: what is odd often fails there."""
+    path = folder / name
+    path.write_bytes(content)
+    answer = audit([path], no_cache=True)
+    to_json(answer.to_dict())
+    return answer.tables()
+
+
+def audit_reader(
+    name: str, file: str, shapes: dict[str, Build], recorded: Callable[[], Sequence[bytes]] = list,
+    tokens: Sequence[bytes] = (),
+) -> Reader:  # fmt: skip
+    return Reader(
+        name=name, read=partial(audited, name=file), shapes=shapes, recorded=recorded, tokens=tokens
+    )
