@@ -163,10 +163,16 @@ def test_streams_that_take_nothing_have_their_exit_code(shell: str, code: int, w
 
 
 def interrupted(arguments: list[str], started: Path) -> tuple[int, str]:
-    """Of a process that gets SIGINT once it says that it has started."""
+    """Of a process that gets SIGINT once it says that it has started.
+
+    Tests that run in the background may ignore the signal, and their children with them.
+    """
+    heard = "import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL)\n"
+    heard += "os.execv(sys.argv[1], sys.argv[1:])"
     with subprocess.Popen(
-        arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
-    ) as process:
+        [sys.executable, "-c", heard, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        text=True, start_new_session=True,
+    ) as process:  # fmt: skip
         while not started.exists() and process.poll() is None:
             time.sleep(0.02)
         os.kill(process.pid, signal.SIGINT)

@@ -450,8 +450,8 @@ def test_a_hostile_row_is_predicted_or_says_why_not(column: str, value: str) -> 
 
 @pytest.mark.parametrize(
     ("name", "words"),
-    [("pipe.csv", "a device or a pipe"), ("folder.csv", "a folder"), ("empty.csv", "no rows"),
-     ("absent.csv", "No such file"), ("wide.csv", "not a table")],
+    [("pipe.csv", "a pipe, not a file"), ("folder.csv", "a folder"), ("empty.csv", "empty.csv: empty"),
+     ("absent.csv", "No such file"), ("wide.csv", "field larger than")],
 )  # fmt: skip
 def test_a_table_that_cannot_be_read_is_one_line(
     name: str, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -484,6 +484,6 @@ def test_every_field_of_a_batch_is_filled() -> None:
 
 
 def test_a_cluster_must_have_devices_and_a_network() -> None:
-    with pytest.raises(InputError, match="no cluster"):
+    with pytest.raises(InputError, match="0 devices"):
         replace(CLUSTER, gpus=0)
     assert isinstance(CLUSTER, Cluster)

@@ -160,7 +160,9 @@ def find_cluster(text: str, catalog: Catalog) -> Cluster:
     if text.endswith(".toml"):
         return _from_file(Path(text), catalog)
     name, colon, count = text.rpartition(":")
-    if not colon or not count.isdecimal() or len(count) > _COUNT_DIGITS:
+    if count.isdecimal() and len(count) > _COUNT_DIGITS:
+        raise InputError(f"'{shown(text)}': a cluster has between 1 and {MAX_GPUS:,} devices")
+    if not colon or not count.isdecimal():
         raise InputError(
             f"'{shown(text)}': write accelerator:count (h100-sxm:512) or name a TOML file"
         )
