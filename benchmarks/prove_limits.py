@@ -4,8 +4,8 @@
     python -m benchmarks.prove_limits --reader kineto         some of them; no report is written
 
 Each shape of content is read in a process of its own, ever larger. CPU time less that of an almost
-empty content, against size, over the upper half of the sizes, is a straight line in logarithms; its
-slope is at most `EXPONENT`. Memory is the highest resident size less that before reading. The shape
+empty content, against size, over the largest sizes, is a straight line in logarithms; its slope is at
+most `EXPONENT`. Memory is the highest resident size less that before reading. The shape
 that takes the most memory for each byte is read once more at the size of the largest file that is read
 whole; there it stays below `limits.READING_BYTES`, refused or not.
 """
@@ -37,20 +37,21 @@ REPORT = ROOT / "benchmarks" / "reports" / "limits.md"
 EXPONENT = 1.15
 TINY_BYTES = 256
 """Of a content whose time is the start of a reader."""
-MIN_SECONDS = 0.05
-"""Above the start: less is noise, and nobody waits for it."""
-SIZES = tuple(1 << power for power in range(16, 24))
-SLOW_SECONDS = 0.15
-"""From `SURE_BYTES` on, a content that takes less is doubled once more."""
+SIZES = tuple(1 << power for power in range(16, 25))
 SURE_BYTES = 1 << 20
-ENOUGH_SECONDS = 1.5
-"""After a run that took so long, no larger content is tried."""
+"""All shapes are read up to this size, if it does not take too long."""
+MIN_SECONDS = 0.1
+"""Above the start: less is noise, and nobody waits for it."""
+POINTS = 3
+"""Sizes above `MIN_SECONDS`, of which the slope is taken; then no larger content is tried."""
+ENOUGH_SECONDS = 2.0
+"""After a run that took so long, none is either."""
 MAX_SECONDS = 60
 """Of CPU, for all sizes of one shape."""
 MAX_LARGE_SECONDS = 600
 """Of CPU, for the largest content."""
 REPEATS = 3
-TRIES = 3
+TRIES = 4
 """A slope that is too steep is measured again: other programs of the machine make it so, too."""
 
 
@@ -71,14 +72,13 @@ class Result:
 
     @property
     def exponent(self) -> float | None:
-        """None where the largest content takes next to no time."""
-        upper = self.runs[len(self.runs) // 2 :] if len(self.runs) > 3 else self.runs
-        points = [(run.size, run.seconds - self.start_seconds) for run in upper]
-        points = [(size, seconds) for size, seconds in points if seconds > MIN_SECONDS]
+        """Of the largest sizes; None where they take next to no time."""
+        times = [(run.size, run.seconds - self.start_seconds) for run in self.runs]
+        points = [(size, seconds) for size, seconds in times if seconds > MIN_SECONDS][-POINTS:]
         if len(points) < 2:
             return None
-        sizes, times = zip(*points, strict=True)
-        return linear_regression([math.log(s) for s in sizes], [math.log(t) for t in times]).slope
+        x, y = ([math.log(value) for value in values] for values in zip(*points, strict=True))
+        return linear_regression(x, y).slope
 
     @property
     def memory_per_byte(self) -> float:
@@ -217,6 +217,7 @@ def _work(
         for size in (TINY_BYTES, 4096):  # what is imported late is imported
             with suppress(Exception):
                 reader.read(build(size), folder)
+        timed = 0
         for size in sizes:
             content = build(size)
             try:
@@ -226,7 +227,8 @@ def _work(
                 write(json.dumps({"failure": what}) + "\n")
                 break
             write(json.dumps(run) + "\n")
-            if run["seconds"] > (SLOW_SECONDS if size >= SURE_BYTES else ENOUGH_SECONDS):
+            timed += run["seconds"] > 1.5 * MIN_SECONDS
+            if run["seconds"] > ENOUGH_SECONDS or (size >= SURE_BYTES and timed >= POINTS):
                 break
 
 
@@ -277,7 +279,7 @@ def _lines(results: Sequence[Result], largest: Sequence[Largest]) -> Iterator[st
         "Made by `make proofs` (`benchmarks/prove_limits.py`). Every reader is fed contents of "
         "doubling size, natural and hostile (one long line, deep nesting, many keys, many distinct "
         "names, many short events, pieces of real lines again and again). The exponent is that of CPU "
-        "time over size, the start subtracted, over the upper half of the sizes, to 1 MiB or more; the "
+        "time over size, the start subtracted, over the largest sizes (1 to 16 MiB); the "
         "steepest shape stands here. Memory is what reading the largest file adds to the process, of "
         "the shape that takes the most."
     )

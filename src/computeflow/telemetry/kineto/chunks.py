@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from computeflow.errors import InputError
-from computeflow.files.limits import EVENT_BYTES, TRACE_HEADER_BYTES
+from computeflow.files.limits import EVENT_BYTES, TRACE_DEPTH, TRACE_HEADER_BYTES
 from computeflow.telemetry.kineto.events import (
     UNREADABLE,
     Event,
@@ -237,13 +237,17 @@ def _following(text: str, at: int, error: Exception) -> int | None:
 
 
 def _closing(text: str, at: int) -> int | None:
-    """Behind the bracket that closes the one here, however many are between."""
+    """Behind the bracket that closes the one here; all of the text, where that many are open that no
+    event has them.
+    """
     depth = 0
     for token in _TOKEN.finditer(text, at):
         first = text[token.start()]
         depth += (first in "[{") - (first in "]}")
         if depth == 0:
             return token.end()
+        if depth > TRACE_DEPTH:
+            return len(text)
     return None
 
 
