@@ -67,7 +67,7 @@ INFLATED_BYTES = 1 << 30
 INFLATED_TIMES = 200
 """A gzip file may grow to the first, or to so many times its size: traces and logs grow ten- to
 fiftyfold, a bomb a thousandfold."""
-TRACE_DEPTH = 10_000
+TRACE_DEPTH = 100_000
 """Brackets of an event of a trace that are open at once: what is deeper is skipped."""
 TRAINER_STATE_BYTES = 128 * MiB
 """A million logged steps."""
