@@ -8,6 +8,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 
+def finite(loss: float | None) -> float | None:
+    """As JSON has it; None for NaN and infinity, which are counted and said elsewhere."""
+    return loss if loss is not None and math.isfinite(loss) else None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
     """A logged iteration; figures are averages over the iterations since the one logged before."""

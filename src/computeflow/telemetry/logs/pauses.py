@@ -112,7 +112,7 @@ class Evaluations:
             self._scores[-1] = replace(
                 last,
                 seconds=seconds if last.seconds is None else last.seconds,
-                score=finite(event.loss) if event.loss is not None else last.score,
+                score=last.score if finite(event.loss) is None else event.loss,
             )
             return
         score = Scored(iteration=iteration, seconds=seconds, score=finite(event.loss),
