@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable
 from itertools import takewhile
 
+from computeflow.telemetry.logs.events import finite
 from computeflow.telemetry.logs.facts import Bandwidth, Row
 
 _DEVICE = re.compile(
@@ -53,7 +54,7 @@ class Benchmark:
             elif self._header and (found := _ROW.match(text)):
                 self._row(found)
             elif "data size:" in text and (found := _SIZE.match(text)):
-                self._payload = float(found[2]) * _GIGA
+                self._payload = _scaled(_number(found[2]), _GIGA)
                 self._members.add(int(found[1]))
             elif self._payload:
                 self._round(text)
@@ -65,7 +66,7 @@ class Benchmark:
         elif found := _PROGRAM.match(text):
             self._program = found[1].rpartition("/")[2]
         elif found := _AVERAGE.match(text):
-            self._average = float(found[1]) * _GIGA
+            self._average = _scaled(_number(found[1]), _GIGA)
         elif found := _WRONG.match(text):
             self._wrong = int(found[1])
         elif "algbw" in text and "busbw" in text:
@@ -106,9 +107,9 @@ class Benchmark:
 
     def _round(self, text: str) -> None:
         if found := _DURATION.search(text):
-            self._rounds.append(float(found[1]))
+            self._rounds += _known(_number(found[1]))
         elif found := _BUS.search(text):
-            self._buses.append(float(found[1]) * _GIGA / 8)
+            self._buses += _known(_scaled(_number(found[1]), _GIGA / 8))
 
     def facts(self) -> Bandwidth:
         if self._rows or not self._rounds:
@@ -154,4 +155,8 @@ def _number(word: str) -> float | None:
 
 
 def _scaled(value: float | None, by: float) -> float | None:
-    return None if value is None else value * by
+    return None if value is None else finite(value * by)
+
+
+def _known(value: float | None) -> list[float]:
+    return [] if value is None else [value]

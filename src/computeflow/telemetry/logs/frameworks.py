@@ -20,6 +20,7 @@ from computeflow.telemetry.logs.events import (
     Launch,
     Setting,
     Step,
+    finite,
 )
 from computeflow.telemetry.logs.timers import TimerLines
 
@@ -33,7 +34,7 @@ def number(text: str | None) -> float | None:
         return None
     text = text.strip().rstrip("%").replace(",", "")
     size = 1.0
-    if text[-1:] in _SIZES:
+    if text and text[-1] in _SIZES:
         text, size = text[:-1], _SIZES[text[-1]]
     try:
         return float(text) * size
@@ -240,9 +241,9 @@ def _titan_starts(text: str) -> Event | None:
 def _titan_checkpoint(text: str) -> Event | None:
     if found := _SPENT.search(text):
         phase = "loaded" if found[1] == "loading" else "saved"
-        return Checkpoint(phase=phase, seconds=float(found[2]))  # type: ignore[arg-type]
+        return Checkpoint(phase=phase, seconds=finite(number(found[2])))  # type: ignore[arg-type]
     if found := _LAST.search(text):
-        return Checkpoint(phase="saved", seconds=float(found[1]))
+        return Checkpoint(phase="saved", seconds=finite(number(found[1])))
     loading = "Loading the checkpoint" in text
     if loading or "Saving the checkpoint" in text or "Staging the checkpoint" in text:
         return Checkpoint(phase="loading" if loading else "saving")
@@ -346,7 +347,7 @@ def _maxtext_checkpoint(text: str) -> Event | None:
     if found := _MAX_LOAD.search(text):
         return Checkpoint(phase="loaded", iteration=int(found[1]))
     found = _ORBAX.search(text)
-    return Checkpoint(phase="saved", seconds=float(found[1])) if found else None
+    return Checkpoint(phase="saved", seconds=finite(number(found[1]))) if found else None
 
 
 def _maxtext_eval(text: str) -> Event | None:
