@@ -142,6 +142,13 @@ def _parquet(path: Path) -> dict[str, Any]:
 
 def _csv(path: Path, left_out: list[str]) -> dict[str, Any]:
     rows = csv.reader(read_lines(path, left_out))
+    try:
+        return _read_rows(rows, path)
+    except csv.Error as error:
+        raise InputError(f"{path}, line {rows.line_num}: {error}") from None
+
+
+def _read_rows(rows: Any, path: Path) -> dict[str, Any]:
     header = next(rows, [])
     spelled = named(header)
     check_columns(header, spelled.values(), path)
