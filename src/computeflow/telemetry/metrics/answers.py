@@ -53,7 +53,7 @@ def rows(data: Any, where: str) -> Iterator[tuple[dict[str, str], list[tuple[flo
             if not all(isinstance(text, str) for text in labels.values()):
                 raise TypeError("labels")
             yield labels, [_pair(pair) for pair in values]
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError):
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError):
         raise InputError(f"{where}: an answer that is not of Prometheus' form") from None
 
 

@@ -29,6 +29,8 @@ _FIELDS = {
     "gpu_remap_uncorrectable_error": Field("rows_uncorrected"),
 }
 _MOST_GPUS = 1024
+_MOST_VALUE = 1e300
+"""Above, it is no measured value, and may be no float either."""
 
 
 def looks_like_monitor(head: bytes) -> bool:
@@ -51,7 +53,7 @@ def read_monitor(path: Path, fleet: Fleet) -> list[str]:
         for key, value in record.items():
             rates += key.endswith(("_receive_bw", "_transmit_bw"))
             slot = _slot(fleet, key, str(path))
-            if slot is not None and isinstance(value, int | float):
+            if slot is not None and isinstance(value, int | float) and abs(value) < _MOST_VALUE:
                 slot.add(float(value), seconds)
     if bad:
         left_out.append(f"{path}: {bad:,} lines that are no samples")
@@ -68,7 +70,7 @@ def _seconds(record: Any) -> float:
 def _slot(fleet: Fleet, key: str, source: str) -> Slot | None:
     name, _, gpu = key.partition(":")
     known = _FIELDS.get(name)
-    if known is not None and gpu.isdecimal() and int(gpu) < _MOST_GPUS:
+    if known is not None and gpu.isdecimal() and len(gpu) < 6 and int(gpu) < _MOST_GPUS:
         device = fleet.device({"gpu": gpu}, source)
         slot = Slot(fleet, name, known, device.track(known.name))
         if known.name == "utilisation":

@@ -149,7 +149,7 @@ def _csv(path: Path, left_out: list[str]) -> dict[str, Any]:
 
 
 def _read_rows(rows: Any, path: Path) -> dict[str, Any]:
-    header = next(rows, [])
+    header: list[str] = next(rows, [])
     spelled = named(header)
     check_columns(header, spelled.values(), path)
     places = [header.index(theirs) for theirs in spelled.values()]
