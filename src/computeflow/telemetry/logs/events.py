@@ -9,7 +9,7 @@ from typing import Literal
 
 
 def finite(loss: float | None) -> float | None:
-    """As JSON has it; None for NaN and infinity, which are counted and said elsewhere."""
+    """None for NaN and infinity: they are counted and said elsewhere, and no value."""
     return loss if loss is not None and math.isfinite(loss) else None
 
 
@@ -129,8 +129,3 @@ class Place:
     @property
     def where(self) -> str:
         return f"{self.file}:{self.line}"
-
-
-def finite(loss: float | None) -> float | None:
-    """None for one that is no number: it is counted as such, and no value."""
-    return loss if loss is not None and math.isfinite(loss) else None
