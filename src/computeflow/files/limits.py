@@ -95,3 +95,5 @@ PROCESSES = 64
 """Of one fault that are told apart."""
 COPIED_BYTES = 4 << 30
 """Of a database that is copied to be read, because a log of changes lies beside it."""
+REPLAYED_OPERATIONS = 2_000_000_000
+"""Of an op timeline, in all its replays: less than a minute."""

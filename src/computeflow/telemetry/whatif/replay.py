@@ -6,7 +6,7 @@ one pass over the graph for all steps, all replicas and all scenarios.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -72,21 +72,27 @@ def usual(timeline: Timeline, own: Floats, *, by: Sequence[str] = (), median: bo
     return table
 
 
+Scenario = Callable[[], Floats]
+"""Makes its durations when it is replayed: those of all replicas at once would not fit."""
+
+
 def step_seconds(
     timeline: Timeline,
     graph: Graph,
-    scenarios: Mapping[str, Floats],
+    scenarios: Mapping[str, Scenario],
+    replicas: int | None = None,
 ) -> dict[str, Floats]:
     """Of each scenario (durations by operation, step and replica; a step of 1 stands for all), the
-    time of each step: until the last optimizer is done.
+    time of each step: until the last optimizer is done. `replicas`: how many a scenario has.
     """
     names = list(scenarios)
-    cells = int(np.prod(timeline.start.shape))
+    shape = (*timeline.start.shape[:2], replicas or timeline.replicas)
+    cells = int(np.prod(shape))
     at_once = max(_MOST_CELLS // cells, 1)
     found: dict[str, Floats] = {}
     for first in range(0, len(names), at_once):
         part = names[first : first + at_once]
-        ends = ends_of(graph, timeline.start.shape, [scenarios[name] for name in part])
+        ends = ends_of(graph, shape, [scenarios[name]() for name in part])
         last = [op for op, kind in enumerate(timeline.pattern.optype) if kind == OPTIMIZER]
         chosen = ends[last] if last else ends
         for place, seconds in enumerate(chosen.max(axis=(0, 3))):

@@ -15,12 +15,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from computeflow.errors import InputError
+from computeflow.files.limits import REPLAYED_OPERATIONS
 from computeflow.telemetry.whatif.graph import BACKWARD, FORWARD, MESSAGES, Graph, build
-from computeflow.telemetry.whatif.replay import Measured, measure, mixed, step_seconds, usual
+from computeflow.telemetry.whatif.replay import (
+    Measured,
+    Scenario,
+    measure,
+    mixed,
+    step_seconds,
+    usual,
+)
 from computeflow.telemetry.whatif.trace import Floats, Timeline
 
 _TOP_PERCENT = 3
@@ -102,26 +111,30 @@ def replay(timeline: Timeline) -> Replayed:
     graph = build(timeline.pattern)
     found = measure(timeline, graph)
     ideal = usual(timeline, found.own)
-    kinds, stages, replicas = _masks(timeline)
+    kinds, stages = _masks(timeline)
     scenarios = _scenarios(timeline, found.own, ideal)
+    _check_work(timeline, len(scenarios))
     seconds = step_seconds(timeline, graph, scenarios)
+    seconds |= step_seconds(timeline, graph, _alone(found.own, ideal), min(timeline.replicas, 2))
     base = float(seconds["ideal"].mean())
     if not base > 0:
         raise InputError("operations without any duration")
     by_stage = tuple(float(seconds[f"stage {s}"].mean()) / base for s in stages)
-    by_replica = tuple(float(seconds[f"replica {r}"].mean()) / base for r in replicas)
+    by_replica = tuple(
+        float(seconds[f"replica {r}"].mean()) / base for r in range(timeline.replicas)
+    )
     workers = _workers(timeline, by_stage, by_replica)
     count = -(-len(workers) * _TOP_PERCENT // 100)
     slow = max(range(len(by_stage)), key=lambda stage: by_stage[stage])
-    apart = _apart(timeline, scenarios["by worker"][:, 0])
+    apart = _apart(timeline, scenarios["by worker"]()[:, 0])
     parts = {
         "slowest": _of_workers(timeline, [(w.replica, w.stage) for w in workers[:count]]),
         "last": stages[str(len(by_stage) - 1)],
         "stage": stages[str(slow)],
         "slow": _of_workers(timeline, apart),
     }
-    more = {f"without {n}": mixed(found.own, ideal, ~m) for n, m in parts.items()}
-    more |= {f"only {n}": mixed(found.own, ideal, m) for n, m in parts.items()}
+    more = {f"without {n}": partial(mixed, found.own, ideal, ~m) for n, m in parts.items()}
+    more |= {f"only {n}": partial(mixed, found.own, ideal, m) for n, m in parts.items()}
     seconds |= step_seconds(timeline, graph, more)
     mean = {name: float(values.mean()) for name, values in seconds.items()}
     recorded = _recorded(timeline)
@@ -157,14 +170,36 @@ def replay(timeline: Timeline) -> Replayed:
     )
 
 
-def _scenarios(timeline: Timeline, own: Floats, ideal: Floats) -> dict[str, Floats]:
-    """Durations: as measured, ideal, ideal but for one type, stage or replica, and by medians."""
-    scenarios = {"measured": own, "ideal": ideal[:, None, :]}
-    for prefix, masks in zip(("type", "stage", "replica"), _masks(timeline), strict=True):
-        scenarios |= {f"{prefix} {k}": mixed(own, ideal, m) for k, m in masks.items()}
+def _check_work(timeline: Timeline, scenarios: int) -> None:
+    """Every type and every stage is replayed over all operations."""
+    work = scenarios * timeline.start.size
+    if work > REPLAYED_OPERATIONS:
+        raise InputError(
+            f"{timeline.start.size:,} operations of {timeline.pattern.stages:,} stages are {work:,} "
+            f"to replay; at most {REPLAYED_OPERATIONS:,}: give fewer steps"
+        )
+
+
+def _scenarios(timeline: Timeline, own: Floats, ideal: Floats) -> dict[str, Scenario]:
+    """Durations: as measured, ideal, ideal but for one type or stage, and by medians."""
+    scenarios: dict[str, Scenario] = {"measured": lambda: own, "ideal": lambda: ideal[:, None, :]}
+    for prefix, masks in zip(("type", "stage"), _masks(timeline), strict=True):
+        scenarios |= {f"{prefix} {k}": partial(mixed, own, ideal, m) for k, m in masks.items()}
     for name, by in (("median", ()), ("by stage", ("stage",)), ("by worker", ("stage", "replica"))):
-        scenarios[name] = usual(timeline, own, by=by, median=True)[:, None, :]
+        durations = usual(timeline, own, by=by, median=True)[:, None, :]
+        scenarios[name] = partial(np.asarray, durations)
     return scenarios
+
+
+def _alone(own: Floats, ideal: Floats) -> dict[str, Scenario]:
+    """One replica as measured; all others are at their usual durations, so one stands for them."""
+
+    def durations(replica: int) -> Floats:
+        others = np.broadcast_to(ideal[:, None, :1], (*own.shape[:2], 1))
+        pair = np.concatenate([own[:, :, replica : replica + 1], others], axis=2)
+        return pair[:, :, : own.shape[2]]
+
+    return {f"replica {r}": partial(durations, r) for r in range(own.shape[2])}
 
 
 def _of_workers(timeline: Timeline, workers: Sequence[tuple[int, int]]) -> Floats:
@@ -175,15 +210,13 @@ def _of_workers(timeline: Timeline, workers: Sequence[tuple[int, int]]) -> Float
     return chosen[timeline.pattern.stage]
 
 
-def _masks(timeline: Timeline) -> tuple[dict[str, Floats], dict[str, Floats], dict[str, Floats]]:
-    """Of operations by replica: types (messages of a direction are one), stages, replicas."""
+def _masks(timeline: Timeline) -> tuple[dict[str, Floats], dict[str, Floats]]:
+    """Of operations by replica: types (messages of a direction are one), stages."""
     pattern = timeline.pattern
-    every = np.ones((len(pattern.optype), timeline.replicas), bool)
     names = np.array([f"{k.split('-')[0]}-pp-comm" if k in MESSAGES else k for k in pattern.optype])
     return (
-        {str(k): every & (names == k)[:, None] for k in np.unique(names)},
-        {str(s): every & (pattern.stage == s)[:, None] for s in range(pattern.stages)},
-        {str(r): every & (np.arange(timeline.replicas) == r) for r in range(timeline.replicas)},
+        {str(k): (names == k)[:, None] for k in np.unique(names)},
+        {str(s): (pattern.stage == s)[:, None] for s in range(pattern.stages)},
     )
 
 
