@@ -246,6 +246,12 @@ def test_numbers_with_very_many_divisors_are_refused_before_the_search() -> None
         plan(job, find_cluster("h100-sxm:720720", FACTS))
 
 
+@pytest.mark.parametrize("price", [1e308, "1e308", 1e25])
+def test_a_price_that_makes_costs_infinite_is_refused(price: float | str) -> None:
+    with pytest.raises(InputError, match="between 0 and"):
+        cf.plan("llama-3.1-8b", on="h100-sxm:8", global_batch=64, seq_len=4096, price=price)
+
+
 def test_a_cluster_has_a_most_size() -> None:
     for count in ("735134400", HUGE, "0"):
         with pytest.raises(InputError):

@@ -156,6 +156,15 @@ def test_rows_that_lie_in_a_log_of_changes_are_read_and_nothing_is_written(
     assert recognises(pending, head_of(pending))
 
 
+def test_a_log_of_changes_is_found_behind_a_link(pending: Path, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    link = tmp_path / "elsewhere" / "run.sqlite"
+    link.symlink_to(pending)
+    with Database(link) as database:
+        count = list(database.rows("SELECT count(*) FROM CUPTI_ACTIVITY_KIND_KERNEL"))
+    assert count == [(100,)]
+
+
 def test_what_is_too_large_to_copy_or_not_finished_is_refused(
     pending: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

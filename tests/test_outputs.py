@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import resource
 import shutil
 from collections.abc import Iterator
@@ -11,9 +12,11 @@ from pathlib import Path
 
 import pytest
 
+import computeflow as cf
 from computeflow.answers.checking import outputs
 from computeflow.cli import run
 from computeflow.cli.command import AnswerCommand
+from computeflow.errors import InputError
 from test_front_door import COMMANDS
 
 DATA = Path(__file__).parent / "data"
@@ -35,6 +38,9 @@ def inputs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     shutil.copy(DATA / "h200_traces" / "healthy-wide.json.gz", tmp_path / "trace.json.gz")
     (tmp_path / "config.json").write_text(json.dumps(CONFIG))
     (tmp_path / "prices.csv").write_text(PRICES)
+    (tmp_path / "run.sqlite").write_text("no database")
+    (tmp_path / "run.sqlite-wal").write_text("its log")
+    shutil.copy(tmp_path / "trace.json.gz", tmp_path / "copy.json.gz")
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -87,6 +93,8 @@ OVER_INPUTS = [
     ["audit", ".", "--html", "trace.json.gz"],
     ["audit", ".", "--perfetto", "trace.json.gz"],
     ["audit", "trace.json.gz", "--calibrate", "trace.json.gz"],
+    ["audit", "run.sqlite", "--html", "run.sqlite-wal"],
+    ["audit", ".", "--html", "copy.json.gz"],
     ["audit", "trace.json.gz", "--expect", "config.json", "--html", "config.json"],
     ["predict", "config.json", *JOB[1:], "--html", "config.json"],
     ["plan", "config.json", *JOB[1:], "--html", "config.json"],
@@ -105,6 +113,50 @@ def test_an_input_is_never_written_over(command: list[str], inputs: Path, capsys
         assert run([*command, *force]) == 2
         assert "is what is read" in capsys.readouterr().err
     assert {path: path.read_bytes() for path in inputs.iterdir() if path.is_file()} == before
+
+
+def test_an_input_is_known_from_another_folder_and_one_s_own_rows_are_inputs(
+    inputs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = Path(os.environ["COMPUTEFLOW_CONFIG"]) / "catalog" / "mine.toml"
+    rows.parent.mkdir(parents=True)
+    rows.write_text("# computeflow: mine\n")
+    answer = cf.audit("trace.json.gz")
+    monkeypatch.chdir("/")
+    for target in (inputs / "trace.json.gz", rows):
+        with pytest.raises(InputError, match="is what is read"):
+            answer.save_html(target, force=True)
+    for nothing in (None, 5):
+        with pytest.raises(InputError, match="names no file"):
+            answer.save_html(nothing)  # type: ignore[arg-type]
+
+
+def test_a_report_in_a_folder_that_is_read_is_written_again(inputs: Path) -> None:
+    command = ["audit", ".", "--html", "report.html"]
+    assert run(command) == 0
+    assert run([*command, "--price", "2", "--force"]) == 0
+
+
+def test_a_report_has_nothing_that_a_terminal_obeys(inputs: Path) -> None:
+    name = "a\x1b[31m\x9bred.json.gz"
+    (inputs / "trace.json.gz").rename(inputs / name)
+    assert run(["audit", name, "--html", "report.html"]) == 0
+    text = (inputs / "report.html").read_text()
+    assert "\\x1b[31m" in text
+    assert not any(letter in text for letter in "\x1b\x9b")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [["audit", "trace.json.gz", "--perfetto", "same", "--calibrate", "./same"],
+     ["audit", "trace.json.gz", "--perfetto", "same", "--html", "same"]],
+)  # fmt: skip
+def test_two_outputs_of_one_name_are_refused(
+    command: list[str], inputs: Path, capsys: Capture
+) -> None:
+    assert run([*command, "--force"]) == 2
+    assert "is written by --perfetto, too" in capsys.readouterr().err
+    assert not (inputs / "same").exists()
 
 
 @contextmanager

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from computeflow import codec
+from computeflow.catalog.loading import user_files
 from computeflow.files.writing import check_target, inputs_kept, write_file
 from computeflow.views.tables import Table, to_html
 
@@ -79,6 +80,6 @@ class Answer(ABC):
         """Write tables and figures as one file that needs nothing else."""
         from computeflow.views.report import report_html
 
-        with inputs_kept(self.input_files):
+        with inputs_kept((*self.input_files, *user_files())):
             check_target(path, "--html")
             write_file(path, report_html(self.title, self.parts()), "--html", force=force)

@@ -19,7 +19,13 @@ from typing import Any, TypeVar, Union, get_args, get_origin
 
 from computeflow.errors import InputError, UnknownNameError
 from computeflow.files.names import shown
-from computeflow.files.writing import check_folder, check_target, inputs_kept, named_files
+from computeflow.files.writing import (
+    check_apart,
+    check_folder,
+    check_target,
+    inputs_kept,
+    named_files,
+)
 
 F = TypeVar("F", bound=Callable[..., Any])
 _LARGEST = 2**63 - 1
@@ -39,14 +45,19 @@ def checked(function: F) -> F:
         written = outputs(function)
         inputs = (*named_files(value for name, value in read.items() if name not in written),)
         with inputs_kept(inputs):
-            for name, kind in written.items():
-                if read.get(name) is not None:
-                    _CHECKS[kind](read[name], f"--{name.replace('_', '-')}")
+            given = [name for name in written if read.get(name) is not None]
+            for name in given:
+                _CHECKS[written[name]](read[name], _option(name))
+            check_apart((read[name], _option(name)) for name in given)
             answer = function(**read)
         answer.remember_inputs(inputs)
         return answer
 
     return typing.cast(F, call)
+
+
+def _option(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
 
 
 _CHECKS = {"file": check_target, "folder": check_folder}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import math
 from collections.abc import Mapping, Sequence
 from os import PathLike
 from pathlib import Path
@@ -21,6 +20,10 @@ CatalogFiles = Catalog | File | Sequence[File]
 """Files of the caller's own rows over the packaged ones, or a catalog that is loaded already."""
 Quantity = float | str
 """A number in SI units, or a text with its unit: 2e12 or "2T", 3600 or "1h"."""
+
+
+_MOST = 1e24
+"""Of any quantity: products of several stay numbers."""
 
 
 def as_list(value: str | PathLike[str] | Sequence[Any]) -> tuple[Any, ...]:
@@ -43,11 +46,12 @@ def read_quantity(value: Quantity | None, quantity: str) -> float | None: ...
 
 
 def read_quantity(value: Quantity | None, quantity: str) -> float | None:
-    if isinstance(value, str):
-        return parse(value, quantity)
-    if value is not None and not 0 <= value < math.inf:
-        raise InputError(f"{value} is not a finite number of {quantity.replace('_', ' ')}")
-    return None if value is None else float(value)
+    if value is None:
+        return None
+    number = parse(value, quantity) if isinstance(value, str) else float(value)
+    if not 0 <= number <= _MOST:
+        raise InputError(f"{number:g}: {quantity.replace('_', ' ')} are between 0 and {_MOST:g}")
+    return number
 
 
 def given_options(options: Mapping[str, Any]) -> dict[str, Any]:

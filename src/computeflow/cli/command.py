@@ -66,7 +66,7 @@ class AnswerCommand(click.Command):
         if force and "force" in known:
             options["force"] = force
         if html is not None:
-            _check_report(html, options)
+            _check_report(html, options, function)
         with Progress(quiet=quiet) as progress:
             if "progress" in known:
                 options["progress"] = progress.say
@@ -92,12 +92,15 @@ def choice(name: str, choices: Sequence[str], default: str | None, help: str) ->
     return option(name, type=click.Choice(choices), default=default, help=help)
 
 
-def _check_report(path: str, options: Mapping[str, Any]) -> None:
+def _check_report(path: str, options: Mapping[str, Any], function: Callable[..., Any]) -> None:
     """Say before the work what would fail after it."""
-    from computeflow.files.writing import check_target, inputs_kept, named_files
+    from computeflow.answers.checking import outputs
+    from computeflow.files.writing import check_apart, check_target, inputs_kept, named_files
     from computeflow.views.report import require_plotly
 
     require_plotly()
+    others = [(options[name], f"--{name}") for name in outputs(function) if options.get(name)]
+    check_apart([*others, (path, "--html")])
     with inputs_kept(named_files(options.values())):
         check_target(path, "--html")
 

@@ -31,6 +31,10 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _UNSUPPORTED = {errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EPERM, errno.EMLINK}
 _BLOCK = 1 << 20
+_LOGS = ("-wal", "-journal", "-shm")
+"""Of a database, beside it: a part of it."""
+_MARK, _MARKED = b"computeflow", 2048
+"""Stands in the first bytes of every file that we write."""
 _NAMED_FILES = 3
 
 _inputs: ContextVar[tuple[Path, ...]] = ContextVar("inputs", default=())
@@ -196,9 +200,9 @@ def _stage(stack: ExitStack, part: _Part, content: str | bytes | Fill) -> _Part:
 
 
 def _path(target: Target, option: str) -> Path:
-    text = os.fspath(target)
+    text = os.fspath(target) if isinstance(target, str | os.PathLike) else ""
     if not text or "\0" in text:
-        raise InputError(f"{option} {text!r}: names no file")
+        raise InputError(f"{option} {target!r}: names no file")
     return Path(text)
 
 
@@ -219,10 +223,37 @@ def _check_kind(path: Path, option: str, there: os.stat_result | None) -> None:
     if kind != stat.S_IFREG:
         what = "a folder" if kind == stat.S_IFDIR else "a device or a pipe"
         raise InputError(f"{option} {path}: is {what}")
-    for source in _inputs.get():
+    if any(_is_input(path, there, source) for source in _inputs.get()):
+        raise InputError(f"{option} {path}: is what is read: choose another name")
+
+
+def _is_input(path: Path, there: os.stat_result, source: Path) -> bool:
+    """The source itself, a log of it, or a file below it that is not one of ours."""
+    for name in (source, *(source.with_name(source.name + ending) for ending in _LOGS)):
         with suppress(OSError):
-            if os.path.samestat(there, source.stat()):
-                raise InputError(f"{option} {path}: is what is read: choose another name")
+            if os.path.samestat(there, name.stat()):
+                return True
+    return source.is_dir() and path.resolve().is_relative_to(source) and not _ours(path)
+
+
+def _ours(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            return _MARK in file.read(_MARKED).lower()
+    except OSError:
+        return False
+
+
+def check_apart(targets: Iterable[tuple[Target, str]]) -> None:
+    """No two outputs of a call are the same file."""
+    seen: dict[Path, str] = {}
+    for target, option in targets:
+        path = _path(target, option).resolve()
+        if path in seen:
+            raise InputError(
+                f"{option} {path}: is written by {seen[path]}, too: choose another name"
+            )
+        seen[path] = option
 
 
 def _linked(path: Path, option: str) -> InputError:
@@ -271,7 +302,7 @@ def named_files(values: Iterable[Any]) -> Iterator[Path]:
     for value in values:
         if isinstance(value, str | os.PathLike):
             with suppress(OSError, ValueError):
-                path = Path(value)
+                path = Path(value).resolve()
                 if path.exists():
                     yield path
         elif isinstance(value, list | tuple):

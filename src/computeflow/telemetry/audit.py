@@ -108,7 +108,8 @@ def _key(file: TraceFile, options: Options) -> str:
     content = hashlib.blake2b(digest_size=16)
     content.update(repr((_VERSION, file.kind, path.name, options)).encode())
     try:
-        log = path.with_name(f"{path.name}-wal")  # of a database: changes that are not yet in it
+        log = path.resolve()
+        log = log.with_name(f"{log.name}-wal")  # of a database: changes that are not yet in it
         for source in (path, log) if log.is_file() else (path,):
             with open_plain(source) as opened:
                 while part := opened.read(1 << 20):

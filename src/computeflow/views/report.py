@@ -29,6 +29,12 @@ _OPEN_ROWS = 32
 """Longer tables under a figure are folded."""
 
 
+_CONTROLS = {
+    code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\t\n\r"
+}
+"""What a terminal would obey, in a page that somebody looks at there."""
+
+
 def report_html(title: str, parts: Sequence[Part]) -> str:
     figures = [part for part in parts if isinstance(part, Figure)]
     numbers = count()
@@ -39,13 +45,14 @@ def report_html(title: str, parts: Sequence[Part]) -> str:
         for part in parts
     ]  # fmt: skip
     page = Template(read_text(Path(__file__).with_name("report.html")))
-    return page.substitute(
+    text = page.substitute(
         title=escape(title),
         body="\n".join(body),
         version=__version__,
         plotly=_packed(_plotly_js()) if figures else "",
         figures=_script_json([{"data": f.data, "layout": f.layout} for f in figures]),
     )
+    return text.translate(_CONTROLS)
 
 
 def require_plotly() -> None:

@@ -171,6 +171,8 @@ class Database:
 
 
 def beside(path: Path, ending: str) -> Path:
+    """A file that belongs to a database, where the database lies: SQLite follows links, too."""
+    path = path.resolve()
     return path.with_name(path.name + ending)
 
 
