@@ -29,6 +29,7 @@ from computeflow.simulation.conditions import Input, read_conditions
 from computeflow.simulation.curves import IntervalCurve, SparesCurve, interval_curve, spares_curve
 from computeflow.simulation.planned import Saving, make_policy, planned_conditions, run_of
 from computeflow.simulation.pools import add_spares
+from computeflow.simulation.run import Run
 from computeflow.simulation.sensitivity import Sensitivity, inputs_of, sensitivities, variations
 from computeflow.simulation.sites import site_inputs
 from computeflow.simulation.timeline import Timeline, timelines
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from computeflow.views.report import Part
 
 _SPREADS = ("seconds", "ettr", "goodput", "interruptions", "planned_stops", "spare_waits")
+_SWING_SIMULATIONS = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -153,8 +155,14 @@ def simulate(
         interval=interval_curve(run, seed=seed) if best else None,
         spares=spares_curve(run, seed=seed) if best else None,
         timelines=timelines(run, replicas=simulations, seed=seed) if timeline else None,
-        sensitivity=sensitivities(run, variations(run, inputs), seed=seed) if sensitivity else None,
+        sensitivity=_swings(run, inputs, simulations, seed) if sensitivity else None,
     )
+
+
+def _swings(run: Run, inputs: dict[str, Input], simulations: int, seed: int) -> list[Sensitivity]:
+    """Of two simulations for each input: fewer of them do."""
+    replicas = min(simulations, _SWING_SIMULATIONS)
+    return sensitivities(run, variations(run, inputs), replicas=replicas, seed=seed)
 
 
 def _predict(request: Request, calibration: Calibration | None) -> Prediction:
