@@ -50,7 +50,8 @@ def read_quantity(value: Quantity | None, quantity: str) -> float | None:
         return None
     number = parse(value, quantity) if isinstance(value, str) else float(value)
     if not 0 <= number <= _MOST:
-        raise InputError(f"{number:g}: {quantity.replace('_', ' ')} are between 0 and {_MOST:g}")
+        what = quantity.replace("_", " ")
+        raise InputError(f"{number:g} is not a finite number of {what} between 0 and {_MOST:g}")
     return number
 
 

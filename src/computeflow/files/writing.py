@@ -206,6 +206,11 @@ def _path(target: Target, option: str) -> Path:
     return Path(text)
 
 
+def _real(path: Target) -> Path:
+    """Without links; unlike `Path.resolve`, also where links go in a circle."""
+    return Path(os.path.realpath(path))
+
+
 def _look(name: str | Path, folder: int | None = None) -> os.stat_result | None:
     """What is there under the name, a link as a link; None where the name is free."""
     try:
@@ -233,7 +238,7 @@ def _is_input(path: Path, there: os.stat_result, source: Path) -> bool:
         with suppress(OSError):
             if os.path.samestat(there, name.stat()):
                 return True
-    return source.is_dir() and path.resolve().is_relative_to(source) and not _ours(path)
+    return source.is_dir() and _real(path).is_relative_to(source) and not _ours(path)
 
 
 def _ours(path: Path) -> bool:
@@ -248,7 +253,7 @@ def check_apart(targets: Iterable[tuple[Target, str]]) -> None:
     """No two outputs of a call are the same file."""
     seen: dict[Path, str] = {}
     for target, option in targets:
-        path = _path(target, option).resolve()
+        path = _real(_path(target, option))
         if path in seen:
             raise InputError(
                 f"{option} {path}: is written by {seen[path]}, too: choose another name"
@@ -302,7 +307,7 @@ def named_files(values: Iterable[Any]) -> Iterator[Path]:
     for value in values:
         if isinstance(value, str | os.PathLike):
             with suppress(OSError, ValueError):
-                path = Path(value).resolve()
+                path = _real(value)
                 if path.exists():
                     yield path
         elif isinstance(value, list | tuple):

@@ -9,6 +9,7 @@ bounded memory, and kept in the user's cache under the hash of its content; then
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -108,7 +109,7 @@ def _key(file: TraceFile, options: Options) -> str:
     content = hashlib.blake2b(digest_size=16)
     content.update(repr((_VERSION, file.kind, path.name, options)).encode())
     try:
-        log = path.resolve()
+        log = Path(os.path.realpath(path))
         log = log.with_name(f"{log.name}-wal")  # of a database: changes that are not yet in it
         for source in (path, log) if log.is_file() else (path,):
             with open_plain(source) as opened:

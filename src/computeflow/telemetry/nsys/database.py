@@ -8,6 +8,7 @@ tables and functions of a foreign schema are refused (https://www.sqlite.org/sec
 
 from __future__ import annotations
 
+import os
 import shutil
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
@@ -172,7 +173,7 @@ class Database:
 
 def beside(path: Path, ending: str) -> Path:
     """A file that belongs to a database, where the database lies: SQLite follows links, too."""
-    path = path.resolve()
+    path = Path(os.path.realpath(path))  # unlike resolve(), also of links in a circle
     return path.with_name(path.name + ending)
 
 
