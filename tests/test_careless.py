@@ -142,26 +142,6 @@ def test_an_error_is_one_short_printable_line(
     assert len(str(UnknownNameError("name", text, ["a"]))) < 700
 
 
-@pytest.mark.parametrize(
-    ("shell", "code", "words"),
-    [
-        ("PROGRAM catalog h100-sxm -o json >&-", 1, "standard output is closed"),
-        ("PROGRAM --help >/dev/full", 1, "No space left"),
-        ("PROGRAM nonsense 2>/dev/full", 2, ""),
-        ("PROGRAM catalog h100-sxm >/dev/full 2>&-", 1, ""),
-    ],
-)
-def test_streams_that_take_nothing_have_their_exit_code(shell: str, code: int, words: str) -> None:
-    program = f"'{sys.executable}' -m computeflow"
-    done = subprocess.run(
-        ["bash", "-c", shell.replace("PROGRAM", program)], capture_output=True, text=True,
-        check=False,
-    )  # fmt: skip
-    assert (done.returncode, done.stderr.count("\n")) == (code, int(bool(words))), done.stderr
-    assert words in done.stderr
-    assert not done.stdout
-
-
 def interrupted(arguments: list[str], started: Path) -> tuple[int, str]:
     """Of a process that gets SIGINT once it says that it has started.
 

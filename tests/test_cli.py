@@ -205,6 +205,10 @@ def test_help_fits_80_columns(arguments: list[str], capsys: pytest.CaptureFixtur
     [
         ("PROGRAM catalog offers --all >/dev/full", 1, "cannot write the answer: No space left"),
         ("PROGRAM catalog h100-sxm >&-", 1, "standard output is closed"),
+        ("PROGRAM catalog h100-sxm -o json >&-", 1, "standard output is closed"),
+        ("PROGRAM --help >/dev/full", 1, "No space left"),
+        ("PROGRAM nonsense 2>/dev/full", 2, ""),
+        ("PROGRAM catalog h100-sxm >/dev/full 2>&-", 1, ""),
         ("PYTHONIOENCODING=ascii PROGRAM catalog storage >/dev/null", 0, ""),
     ],
 )

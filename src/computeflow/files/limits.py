@@ -1,6 +1,6 @@
-"""How much is read of what: every limit of the readers, in one place.
+"""How much is read of what. Limits of a single reader of recordings may stand in its module instead.
 
-What is beyond a limit is refused, or cut and said; nothing grows with what a stranger wrote.
+What is beyond a limit is refused, or cut and said.
 """
 
 from __future__ import annotations

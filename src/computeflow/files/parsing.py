@@ -51,15 +51,8 @@ Path = tuple[Any, ...]
 def parse_toml(text: str, where: str, *, finite: bool = True) -> dict[str, Any]:
     """`finite`: false where the values themselves say which number may be endless."""
     _scan_toml(text, where)
-    try:
-        with _without_collector():
-            data = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise _no(where, "TOML", error) from None
-    except RecursionError:
-        raise _too_deep(where, "TOML") from None
-    except ValueError:  # of an integer that Python does not convert
-        raise InputError(f"{where}: {_TOO_LARGE}") from None
+    with _told(where, "TOML", tomllib.TOMLDecodeError):
+        data = tomllib.loads(text)
     _check(data, where, finite=finite)
     return data
 
@@ -75,15 +68,8 @@ def parse_json(text: str, where: str, *, finite: bool = True) -> Any:
             raise InputError(f"{where}: {_twice(key for key, _ in pairs)}")
         return found
 
-    try:
-        with _without_collector():
-            data = json.loads(text, object_pairs_hook=table)
-    except json.JSONDecodeError as error:
-        raise _no(where, "JSON", error) from None
-    except RecursionError:
-        raise _too_deep(where, "JSON") from None
-    except ValueError:  # of an integer that Python does not convert
-        raise InputError(f"{where}: {_TOO_LARGE}") from None
+    with _told(where, "JSON", json.JSONDecodeError):
+        data = json.loads(text, object_pairs_hook=table)
     _check(data, where, finite=finite)
     return data
 
@@ -152,6 +138,20 @@ def parse_number(text: str, what: str) -> float:
     if not math.isfinite(number):
         raise InputError(f"{what} {shown(text, 40)!r} is not a finite number")
     return number
+
+
+@contextmanager
+def _told(where: str, language: str, broken: type[ValueError]) -> Iterator[None]:
+    """What the parser of a language raises, in one line."""
+    try:
+        with _without_collector():
+            yield
+    except broken as error:
+        raise _no(where, language, error) from None
+    except RecursionError:
+        raise _too_deep(where, language) from None
+    except ValueError:  # of an integer that Python does not convert
+        raise InputError(f"{where}: {_TOO_LARGE}") from None
 
 
 @contextmanager

@@ -33,8 +33,8 @@ _UNSUPPORTED = {errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EPERM, errno.EM
 _BLOCK = 1 << 20
 _LOGS = ("-wal", "-journal", "-shm")
 """Of a database, beside it: a part of it."""
-_MARK, _MARKED = b"computeflow", 2048
-"""Stands in the first bytes of every file that we write."""
+_MARKS, _MARKED = (b'<meta name="generator" content="ComputeFlow', b'"computeflow.accounts"'), 2048
+"""What stands in the first bytes of our reports and annotated traces."""
 _NAMED_FILES = 3
 
 _inputs: ContextVar[tuple[Path, ...]] = ContextVar("inputs", default=())
@@ -233,7 +233,7 @@ def _check_kind(path: Path, option: str, there: os.stat_result | None) -> None:
 
 
 def _is_input(path: Path, there: os.stat_result, source: Path) -> bool:
-    """The source itself, a log of it, or a file below it that is not one of ours."""
+    """The source itself, a log of it, or a file below it that is no report of ours."""
     for name in (source, *(source.with_name(source.name + ending) for ending in _LOGS)):
         with suppress(OSError):
             if os.path.samestat(there, name.stat()):
@@ -244,7 +244,8 @@ def _is_input(path: Path, there: os.stat_result, source: Path) -> bool:
 def _ours(path: Path) -> bool:
     try:
         with path.open("rb") as file:
-            return _MARK in file.read(_MARKED).lower()
+            head = file.read(_MARKED)
+            return any(mark in head for mark in _MARKS)
     except OSError:
         return False
 
