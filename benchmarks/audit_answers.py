@@ -29,9 +29,13 @@ TRACES = SHARED / "recordings" / "kineto"
 FACTS = load_catalog()
 SLOW = 5
 """Which of eight ranks is made slow."""
-FIGURES = {"idle_time(us)": "idle_time", "compute_time(us)": "compute_time",
-           "non_compute_time(us)": "non_compute_time", "kernel_time(us)": "kernel_time",
-           "comp_comm_overlap_pctg": "overlap_percent"}  # fmt: skip
+FIGURES = {
+    "idle_time(us)": "idle_time",
+    "compute_time(us)": "compute_time",
+    "non_compute_time(us)": "non_compute_time",
+    "kernel_time(us)": "kernel_time",
+    "comp_comm_overlap_pctg": "overlap_percent",
+}
 """HTA's names and ours."""
 
 
@@ -58,15 +62,21 @@ def differences(ours: Sequence[dict[str, Any]], theirs: Sequence[dict[str, Any]]
 
 def equality(judge: Judge) -> list[str]:
     """With the figures of HTA that are kept, on every set of them."""
-    lines = ["| recording | rank | " + " | ".join(f"{name} (HTA)" for name in FIGURES.values())
-             + " | largest difference |", "|---|--:|" + "--:|" * 6]  # fmt: skip
+    lines = [
+        "| recording | rank | "
+        + " | ".join(f"{name} (HTA)" for name in FIGURES.values())
+        + " | largest difference |",
+        "|---|--:|" + "--:|" * 6,
+    ]
     every = []
     for name, known in json.loads((SHARED / "reference" / "hta_reference.json").read_text())[
         "sets"
     ].items():
         overlap = known["results"]["comm_comp_overlap"]
-        theirs = [{**row, **next(o for o in overlap if o["rank"] == row["rank"])}
-                  for row in known["results"]["temporal_breakdown"]]  # fmt: skip
+        theirs = [
+            {**row, **next(o for o in overlap if o["rank"] == row["rank"])}
+            for row in known["results"]["temporal_breakdown"]
+        ]
         found = audit([TRACES / name], FACTS, options=Options(window="hta"), cache=False)
         for row in theirs:
             rank = next(rank for rank in found.ranks if rank.rank == row["rank"])
@@ -75,9 +85,13 @@ def equality(judge: Judge) -> list[str]:
             every += apart
             cells = " | ".join(f"{row[key]:,.10g}" for key in FIGURES)
             lines.append(f"| {name} | {row['rank']} | {cells} | {max(apart):g} |")
-    judge.say("figures of HTA's own, reproduced", "all equal",
-              f"{sum(a == 0 for a in every)} of {len(every)} equal",
-              not any(every), must=True)  # fmt: skip
+    judge.say(
+        "figures of HTA's own, reproduced",
+        "all equal",
+        f"{sum(a == 0 for a in every)} of {len(every)} equal",
+        not any(every),
+        must=True,
+    )
     return lines
 
 
@@ -108,8 +122,13 @@ def on_ray(judge: Judge, eight: Path) -> list[str]:
         cluster.shutdown()
     same = sum(a == b for a, b in zip(here, there, strict=True))
     size = sum(map(len, here))
-    judge.say("`audit -o json`, Ray and local", "the same bytes",
-              f"{same} of {len(paths)} the same", same == len(paths), must=True)  # fmt: skip
+    judge.say(
+        "`audit -o json`, Ray and local",
+        "the same bytes",
+        f"{same} of {len(paths)} the same",
+        same == len(paths),
+        must=True,
+    )
     return [
         f"Ray {ray.__version__}, a cluster of 3 nodes of one processor each, of which {len(nodes)} "
         f"took work. {len(paths)} audits ({len(paths) - 1} of one rank, one of eight), "
@@ -124,8 +143,10 @@ def printed(path: Path, engine: Engine) -> bytes:
 
 def trainer(judge: Judge) -> list[str]:
     """The ledger's MFU beside the one of the trainer's own clock, and what is left unexplained."""
-    lines = ["| trace | unexplained | a step, apart by | MFU | MFU by the trainer | apart by |",
-             "|---|--:|--:|--:|--:|--:|"]  # fmt: skip
+    lines = [
+        "| trace | unexplained | a step, apart by | MFU | MFU by the trainer | apart by |",
+        "|---|--:|--:|--:|--:|--:|",
+    ]
     left: dict[str, float] = {}
     apart: dict[str, float] = {}
     clocks: dict[str, float] = {}
@@ -148,8 +169,10 @@ def trainer(judge: Judge) -> list[str]:
             continue
         theirs = flops / seconds / ledger.peak.flops
         apart[name] = ledger.mfu / theirs - 1
-        lines.append(f"| {name} | {left[name]:.2%} | {1e6 * clocks[name]:.1f} µs | {ledger.mfu:.2%} | "
-                     f"{theirs:.2%} | {apart[name]:+.4%} |")  # fmt: skip
+        lines.append(
+            f"| {name} | {left[name]:.2%} | {1e6 * clocks[name]:.1f} µs | {ledger.mfu:.2%} | "
+            f"{theirs:.2%} | {apart[name]:+.4%} |"
+        )
     for what, values, most, aim, unit, scale in (
         ("unexplained", left, 0.02, "at most 2 %", " %", 1e2),
         ("MFU, apart from the trainer's", apart, 0.03, "within 3 %", " %", 1e2),
@@ -159,10 +182,13 @@ def trainer(judge: Judge) -> list[str]:
         sizes = {name: abs(value) for name, value in values.items()}
         met = [name for name, size in sizes.items() if size <= most]
         worst = max(sizes, key=lambda name: sizes[name])
-        judge.say(f"own traces: {what}", f"{aim}, all",
-                  f"{len(met)} of {len(sizes)}; median {scale * median(sizes.values()):.3g}{unit}, "
-                  f"worst {scale * sizes[worst]:.3g}{unit} ({worst})",
-                  len(met) == len(sizes))  # fmt: skip
+        judge.say(
+            f"own traces: {what}",
+            f"{aim}, all",
+            f"{len(met)} of {len(sizes)}; median {scale * median(sizes.values()):.3g}{unit}, "
+            f"worst {scale * sizes[worst]:.3g}{unit} ({worst})",
+            len(met) == len(sizes),
+        )
     return lines
 
 
@@ -177,11 +203,20 @@ def stragglers(judge: Judge, folder: Path, recording: Recording) -> list[str]:
     entries = [e for e in found.job.ledger.entries if e.account in ("straggler", "imbalance")]
     named = [(e.account, e.cause and (e.cause.rank, e.cause.account)) for e in entries]
     waited, expected = sum(e.gpu_seconds for e in entries), 7 * built.waited_seconds
-    judge.say("a slow rank among eight", f"rank {SLOW} named, account straggler, cause compute",
-              "; ".join(f"{e.account}: {e.cause}" for e in entries) or "nobody",
-              named == [("straggler", (SLOW, "compute"))], must=True)  # fmt: skip
-    judge.say("a slow rank among eight: seconds that the others waited", f"{expected:.4f}",
-              f"{waited:.4f}", abs(waited / expected - 1) < 0.01, must=True)  # fmt: skip
+    judge.say(
+        "a slow rank among eight",
+        f"rank {SLOW} named, account straggler, cause compute",
+        "; ".join(f"{e.account}: {e.cause}" for e in entries) or "nobody",
+        named == [("straggler", (SLOW, "compute"))],
+        must=True,
+    )
+    judge.say(
+        "a slow rank among eight: seconds that the others waited",
+        f"{expected:.4f}",
+        f"{waited:.4f}",
+        abs(waited / expected - 1) < 0.01,
+        must=True,
+    )
     return [
         f"Eight ranks that are the same file: {same.job.shared_collectives:,} collectives matched, "
         f"`straggler` {share:.3%}.",

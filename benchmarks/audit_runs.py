@@ -121,9 +121,12 @@ def _run(line: list[str]) -> Run:
         raise RuntimeError(f"{line[0]} ended with {process.returncode}")
     told = json.loads(text.splitlines()[-1])
     return Run(
-        cpu_seconds=told.pop("cpu"), wall_seconds=told.pop("wall"), peak_bytes=peak,
-        rows=tuple(sorted(told.pop("rows"), key=lambda row: int(row["rank"]))), more=told,
-    )  # fmt: skip
+        cpu_seconds=told.pop("cpu"),
+        wall_seconds=told.pop("wall"),
+        peak_bytes=peak,
+        rows=tuple(sorted(told.pop("rows"), key=lambda row: int(row["rank"]))),
+        more=told,
+    )
 
 
 def tree_bytes(process: int) -> int:

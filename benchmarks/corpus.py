@@ -58,11 +58,15 @@ def recordings() -> list[Recording]:
             turn[key] = turn.get(key, -1) + 1
             found.append(
                 Recording(
-                    name=name if folder is ONE else f"{name} (2 ranks)", path=path,
-                    label=row["label"], rule=None if hidden else label,
-                    judges=turn[key] % 2 == 1, saved=saved, spread=spread,
+                    name=name if folder is ONE else f"{name} (2 ranks)",
+                    path=path,
+                    label=row["label"],
+                    rule=None if hidden else label,
+                    judges=turn[key] % 2 == 1,
+                    saved=saved,
+                    spread=spread,
                 )
-            )  # fmt: skip
+            )
     return found
 
 
@@ -74,8 +78,10 @@ def earlier(folder: Path) -> list[Recording]:
     """That set, out of the repository's history into a folder; empty where history is not there."""
     packed = subprocess.run(
         ["git", "archive", EARLIER, "tests/data/h200_traces"],
-        cwd=DATA.parents[1], capture_output=True, check=False,
-    )  # fmt: skip
+        cwd=DATA.parents[1],
+        capture_output=True,
+        check=False,
+    )
     if packed.returncode:
         return []
     with tarfile.open(fileobj=io.BytesIO(packed.stdout)) as files:
@@ -92,10 +98,15 @@ def earlier(folder: Path) -> list[Recording]:
         hidden = saved is not None and saved < COST * taken
         found.append(
             Recording(
-                name=name, path=traces / f"{name}.json.gz", label=row["label"],
-                rule=None if hidden else label, judges=True, saved=saved, spread=0.0,
+                name=name,
+                path=traces / f"{name}.json.gz",
+                label=row["label"],
+                rule=None if hidden else label,
+                judges=True,
+                saved=saved,
+                spread=0.0,
             )
-        )  # fmt: skip
+        )
     return found
 
 

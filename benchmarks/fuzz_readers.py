@@ -154,8 +154,11 @@ def _all(
             continue
         outcomes.append(_outcome(reader.name, asked.keep / reader.name, times))
         last = outcomes[-1]
-        print(f"{last.reader:24} {last.executions:9,} executions {last.edges:7,} edges "
-              f"{last.cpu_seconds:5.0f} s {len(last.findings)} findings", flush=True)  # fmt: skip
+        print(
+            f"{last.reader:24} {last.executions:9,} executions {last.edges:7,} edges "
+            f"{last.cpu_seconds:5.0f} s {len(last.findings)} findings",
+            flush=True,
+        )
     return outcomes
 
 
@@ -208,10 +211,15 @@ def _child(atheris: Any, reader: Any, seconds: float, keep: Path, seed: int) -> 
         return damaged(data, chance, seeds, words)[:most]
 
     options = [
-        f"-max_total_time={int(seconds)}", f"-seed={seed}", f"-timeout={HANGS_SECONDS}",
-        f"-artifact_prefix={keep}/findings/process-", f"-max_len={MAX_BYTES}", "-rss_limit_mb=0",
-        "-len_control=0", "-report_slow_units=10000",
-    ]  # fmt: skip
+        f"-max_total_time={int(seconds)}",
+        f"-seed={seed}",
+        f"-timeout={HANGS_SECONDS}",
+        f"-artifact_prefix={keep}/findings/process-",
+        f"-max_len={MAX_BYTES}",
+        "-rss_limit_mb=0",
+        "-len_control=0",
+        "-report_slow_units=10000",
+    ]
     atheris.Setup([sys.argv[0], *options, str(corpus)], check.one, custom_mutator=mutate)
     atheris.Fuzz()
 
@@ -305,9 +313,14 @@ def _outcome(name: str, keep: Path, times: Sequence[float]) -> Outcome:
         f"the process ended: {path.name}" for path in sorted((keep / "findings").glob("process-*"))
     ]
     return Outcome(
-        reader=name, executions=executions + last[0], edges=edges, corpus=corpus, seconds=times[0],
-        cpu_seconds=times[1], findings=tuple(findings),
-    )  # fmt: skip
+        reader=name,
+        executions=executions + last[0],
+        edges=edges,
+        corpus=corpus,
+        seconds=times[0],
+        cpu_seconds=times[1],
+        findings=tuple(findings),
+    )
 
 
 def _report(outcomes: Sequence[Outcome], asked: argparse.Namespace) -> None:
@@ -327,11 +340,17 @@ def _report(outcomes: Sequence[Outcome], asked: argparse.Namespace) -> None:
         "",
         "| reader | executions | edges | corpus | findings | seconds | of CPU |",
         "|---|--:|--:|--:|--:|--:|--:|",
-        *(f"| {o.reader} | {o.executions:,} | {o.edges:,} | {o.corpus:,} | {len(o.findings)} "
-          f"| {o.seconds:.0f} | {o.cpu_seconds:.0f} |"
-          for o in outcomes),
-        *(["", "Findings:", "", *(f"- {reader}: {text}" for reader, text in found)] if found else []),
-    ]  # fmt: skip
+        *(
+            f"| {o.reader} | {o.executions:,} | {o.edges:,} | {o.corpus:,} | {len(o.findings)} "
+            f"| {o.seconds:.0f} | {o.cpu_seconds:.0f} |"
+            for o in outcomes
+        ),
+        *(
+            ["", "Findings:", "", *(f"- {reader}: {text}" for reader, text in found)]
+            if found
+            else []
+        ),
+    ]
     REPORT.write_text("\n".join(lines) + "\n", encoding="utf-8")
     data = {"minutes": asked.minutes, "seed": asked.seed, "readers": [asdict(o) for o in outcomes]}
     REPORT.with_suffix(".json").write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")

@@ -179,8 +179,9 @@ def main(target: Path, part: str) -> int:
             )
             print(
                 f"[{number}/{len(chosen)}] {result['name']}: {said} "
-                f"({time.monotonic() - began:.0f} s)", flush=True,
-            )  # fmt: skip
+                f"({time.monotonic() - began:.0f} s)",
+                flush=True,
+            )
     return 0
 
 

@@ -80,22 +80,35 @@ def main(target: Path) -> int:
     rows: list[dict[str, Any]] = []
     with Sensors() as sensors:
         time.sleep(SECONDS)
-    rows.append({"name": "idle", "programs": 0, "watts": sensors.readings.mean_watts,
-                 "sm_hertz": sensors.readings.mean_sm_hertz, "bytes_per_second": 0.0,
-                 "seconds": SECONDS})  # fmt: skip
+    rows.append(
+        {
+            "name": "idle",
+            "programs": 0,
+            "watts": sensors.readings.mean_watts,
+            "sm_hertz": sensors.readings.mean_sm_hertz,
+            "bytes_per_second": 0.0,
+            "seconds": SECONDS,
+        }
+    )
     for programs in (1, 8, 16, 24, 32, 132):
         rows.append(
             observe("poll", programs, lambda n=programs: poll[(n,)](flag, out, 100_000), 0.0)
         )
     for programs in (2, 4, 8, 16, 24, 32, 64, 132):
         rows.append(
-            observe("reduce", programs,
-                    lambda n=programs: reduce[(n,)](first, second, third, size, BLOCK, num_warps=16),
-                    3.0 * BYTES)
-        )  # fmt: skip
+            observe(
+                "reduce",
+                programs,
+                lambda n=programs: reduce[(n,)](first, second, third, size, BLOCK, num_warps=16),
+                3.0 * BYTES,
+            )
+        )
     for row in rows:
-        print(f"{row['name']} {row['programs']}: {row['watts']} W, "
-              f"{row['bytes_per_second'] / 1e9:.0f} GB/s, {row['sm_hertz']}", flush=True)  # fmt: skip
+        print(
+            f"{row['name']} {row['programs']}: {row['watts']} W, "
+            f"{row['bytes_per_second'] / 1e9:.0f} GB/s, {row['sm_hertz']}",
+            flush=True,
+        )
     about = {
         "device": torch.cuda.get_device_name(),
         "torch": torch.__version__,

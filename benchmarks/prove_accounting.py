@@ -65,15 +65,30 @@ def sacct_lines(folder: Path) -> Iterator[str]:
         failing = min(FAILED * (2 if BAD in nodes else 1), 0.95)
         state = draw.random()
         word = (
-            "FAILED" if state < failing
-            else "CANCELLED by 1001" if state < failing + CANCELLED else "COMPLETED"
-        )  # fmt: skip
+            "FAILED"
+            if state < failing
+            else "CANCELLED by 1001"
+            if state < failing + CANCELLED
+            else "COMPLETED"
+        )
         listed = nodes[0] if count == 1 else f"gpu-[{first:04d}-{first + count - 1:04d}]"
         tres = f"billing={4 * gpus},cpu={4 * gpus},gres/gpu={gpus},mem={32 * gpus}G,node={count}"
         submit = start - round(draw.lognormvariate(math.log(WAIT_MEDIAN), spread))
         user = f"{row['user_vc']}-{draw.randrange(8)}"
-        yield "|".join([str(number + 1), f"job{number}", user, row["user_vc"], word, _iso(submit),
-                        _iso(start), _iso(end), tres, listed])  # fmt: skip
+        yield "|".join(
+            [
+                str(number + 1),
+                f"job{number}",
+                user,
+                row["user_vc"],
+                word,
+                _iso(submit),
+                _iso(start),
+                _iso(end),
+                tres,
+                listed,
+            ]
+        )
 
 
 def _iso(seconds: int) -> str:

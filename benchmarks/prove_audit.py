@@ -25,7 +25,7 @@ from benchmarks.audit_answers import (
     on_ray,
     stragglers,
     trainer,
-)  # fmt: skip
+)
 from benchmarks.audit_runs import Run, find_hta, run_hta, run_ours
 from benchmarks.audit_traces import Recording, read_recording, write_copies, write_long
 
@@ -54,18 +54,29 @@ def speed(judge: Judge, folder: Path, recording: Recording) -> list[str]:
                 theirs[name].append(run_hta(interpreter, where))
                 apart = differences(ours["ComputeFlow"][-1].rows, theirs[name][-1].rows)
                 if any(apart):
-                    judge.say(f"{what}, figures of {name}", "equal", f"{max(apart):g} apart", False,
-                              must=True)  # fmt: skip
+                    judge.say(
+                        f"{what}, figures of {name}",
+                        "equal",
+                        f"{max(apart):g} apart",
+                        False,
+                        must=True,
+                    )
         events = ours["ComputeFlow"][0].more["events"]
         for name, runs in (ours | theirs).items():
             ratios = [_ratios(runs, mine) for mine in ours.values()] if name in theirs else []
             said = [", ".join(f"{ratio:.1f}" for ratio in some) for some in ratios]
-            lines.append(f"| {what}, {events:,} events | {name} | {_cpu(runs):.2f} | "
-                         f"{_peak(runs) / 1e6:.0f} MB | "
-                         f"{' | '.join([*said, '', ''][:2])} |")  # fmt: skip
+            lines.append(
+                f"| {what}, {events:,} events | {name} | {_cpu(runs):.2f} | "
+                f"{_peak(runs) / 1e6:.0f} MB | "
+                f"{' | '.join([*said, '', ''][:2])} |"
+            )
             for mine, some in zip(ours, ratios, strict=False):
-                judge.say(f"CPU of {name} over {mine}, {what}", f"at least {least}",
-                          f"{median(some):.1f}", median(some) >= least)  # fmt: skip
+                judge.say(
+                    f"CPU of {name} over {mine}, {what}",
+                    f"at least {least}",
+                    f"{median(some):.1f}",
+                    median(some) >= least,
+                )
         peak = max(map(_peak, ours.values()))
         judge.say(f"peak memory, {what}", "at most 350 MB", f"{peak / 1e6:.0f} MB", peak <= 350e6)
     return lines
@@ -89,8 +100,10 @@ def memory(judge: Judge, folder: Path, recording: Recording) -> list[str]:
     flat = many.peak_bytes / eight.peak_bytes
     lines = ["| recordings | events | CPU-s | peak memory |", "|---|--:|--:|--:|"]
     for what, run in (("8 copies", eight), ("64 copies", many)):
-        lines.append(f"| {what} | {run.more['events']:,} | {run.cpu_seconds:.1f} | "
-                     f"{run.peak_bytes / 1e6:.0f} MB |")  # fmt: skip
+        lines.append(
+            f"| {what} | {run.more['events']:,} | {run.cpu_seconds:.1f} | "
+            f"{run.peak_bytes / 1e6:.0f} MB |"
+        )
     judge.say("memory, 64 copies over 8", "at most 1.25", f"{flat:.2f}", flat <= 1.25)
     if shutil.disk_usage(folder).free < 3 * LONG_BYTES:
         return [*lines, "", "The long recording was not made: too little disk is free."]
@@ -99,11 +112,17 @@ def memory(judge: Judge, folder: Path, recording: Recording) -> list[str]:
     size = path.stat().st_size
     long = run_ours(path)
     path.unlink()
-    lines.append(f"| one rank, {times} times as long ({size / 1e9:.1f} GB of text) | "
-                 f"{long.more['events']:,} | {long.cpu_seconds:.1f} | "
-                 f"{long.peak_bytes / 1e6:.0f} MB |")  # fmt: skip
-    judge.say("peak memory, 5 GB", "at most 600 MB", f"{long.peak_bytes / 1e6:.0f} MB",
-              long.peak_bytes <= 600e6)  # fmt: skip
+    lines.append(
+        f"| one rank, {times} times as long ({size / 1e9:.1f} GB of text) | "
+        f"{long.more['events']:,} | {long.cpu_seconds:.1f} | "
+        f"{long.peak_bytes / 1e6:.0f} MB |"
+    )
+    judge.say(
+        "peak memory, 5 GB",
+        "at most 600 MB",
+        f"{long.peak_bytes / 1e6:.0f} MB",
+        long.peak_bytes <= 600e6,
+    )
     return lines
 
 

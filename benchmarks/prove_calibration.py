@@ -121,8 +121,11 @@ def family_runs() -> list[str]:
             layout = replace(
                 seen.layout, micro_batch=knobs["micro_batch"], recompute=knobs["recompute"]
             )
-            job = replace(seen.job, seq_len=knobs["seq_len"],
-                          global_batch=knobs["micro_batch"] * knobs["accumulation"])  # fmt: skip
+            job = replace(
+                seen.job,
+                seq_len=knobs["seq_len"],
+                global_batch=knobs["micro_batch"] * knobs["accumulation"],
+            )
             targets.append(Target(replace(seen, job=job, layout=layout), run["step_seconds"]))
         before, after = errors(source, targets)
         median = [100 * statistics.median(abs(v) for v in values) for values in (before, after)]
@@ -138,8 +141,10 @@ FACTORS = ("matmul", "attention", "other", "loss", "optimizer")
 
 def factor_lines() -> list[str]:
     """What every healthy recording shows of each kind of work."""
-    lines = [f"| recording | {' | '.join(FACTORS)} | between kernels, µs a layer |",
-             f"|---|{'---:|' * (len(FACTORS) + 1)}"]  # fmt: skip
+    lines = [
+        f"| recording | {' | '.join(FACTORS)} | between kernels, µs a layer |",
+        f"|---|{'---:|' * (len(FACTORS) + 1)}",
+    ]
     names = [
         *FAMILIES["eager models"],
         *FAMILIES["compiled block by block"],
@@ -189,28 +194,45 @@ def compiled_host() -> str:
 def report() -> str:
     return "\n".join(
         [
-            "# Calibrating on one recording", "",
+            "# Calibrating on one recording",
+            "",
             "Made by `python -m benchmarks.prove_calibration`. Errors are of the step time, mean of "
-            "their sizes.", "",
-            "## Recordings of the H200", "",
-            "Each recording calibrates once, and the others of its family are predicted with that.", "",
+            "their sizes.",
+            "",
+            "## Recordings of the H200",
+            "",
+            "Each recording calibrates once, and the others of its family are predicted with that.",
+            "",
             "| family | recordings | generic | calibrated | ratio | halved or better |",
-            "|---|---:|---:|---:|---:|---:|", *recorded(), "",
-            "## One model at other sequences and batches, unprofiled", "",
-            "Calibrated on 4 sequences of 2,048 tokens, under the profiler.", "",
+            "|---|---:|---:|---:|---:|---:|",
+            *recorded(),
+            "",
+            "## One model at other sequences and batches, unprofiled",
+            "",
+            "Calibrated on 4 sequences of 2,048 tokens, under the profiler.",
+            "",
             "| family | runs | generic | calibrated | generic, median | calibrated, median |",
-            "|---|---:|---:|---:|---:|---:|", *family_runs(), "",
+            "|---|---:|---:|---:|---:|---:|",
+            *family_runs(),
+            "",
             "The mean is made by the runs that wait for the host (512 tokens x 2, 2,048 x 1 x 4): a "
-            "recording of a run that does not says nothing about the host.", "",
+            "recording of a run that does not says nothing about the host.",
+            "",
             "Compiled block by block, the 0.5b model's steps of 2 x 512 tokens without their optimizer "
             f"take {compiled_host()} of the eager ones: what compiling leaves of the host's time here "
-            "(the predictor's generic 0.55 was measured on another host).", "",
-            "## Factors", "", "Measured over predicted time by kind of work, healthy recordings.", "",
-            *factor_lines(), "",
+            "(the predictor's generic 0.55 was measured on another host).",
+            "",
+            "## Factors",
+            "",
+            "Measured over predicted time by kind of work, healthy recordings.",
+            "",
+            *factor_lines(),
+            "",
             f"Medians of those that set thresholds: {usual_factors()}. A recording whose host is late "
-            "is replayed with them.", "",
+            "is replayed with them.",
+            "",
         ]
-    )  # fmt: skip
+    )
 
 
 def main() -> int:

@@ -82,18 +82,29 @@ def prices_and_runs(catalog: Catalog, device: str, *, known: bool) -> str:
         simulated = cost.run.simulation
         row = [
             f"{offering.provider}/{offering.instance} {offering.region}",
-            f"{cost.usd_per_device_hour:.2f}", cost.as_of + (" (old)" if cost.stale else ""),
-            offering.network, f"{cost.run.gpus:,}",
+            f"{cost.usd_per_device_hour:.2f}",
+            cost.as_of + (" (old)" if cost.stale else ""),
+            offering.network,
+            f"{cost.run.gpus:,}",
             f"{100 * (cost.run.plan.prediction.ledger.mfu or 0):.0f} %",
             f"{100 * simulated.goodput.p50:.0f} %",
             f"{simulated.seconds.p50 / DAY_SECONDS:.1f} / {simulated.seconds.p90 / DAY_SECONDS:.1f}",
             f"{cost.usd / 1e6:.2f}",
-        ]  # fmt: skip
+        ]
         if key not in first or cost.usd_per_device_hour < first[key][0]:
             first[key] = (cost.usd_per_device_hour, row)
     rows = [row for _, row in sorted(first.values())]
-    head = ("offer", "$/GPU-h", "price of", "network", "GPUs", "MFU", "goodput", "days P50 / P90",
-            "run, M$")  # fmt: skip
+    head = (
+        "offer",
+        "$/GPU-h",
+        "price of",
+        "network",
+        "GPUs",
+        "MFU",
+        "goodput",
+        "days P50 / P90",
+        "run, M$",
+    )
     return table(head, rows[:12])
 
 
@@ -111,18 +122,29 @@ def deadlines(catalog: Catalog) -> str:
         found = compare(request, offers, catalog)
         now = {r.offering.name: min(c.usd for c in r.costs if c.meets) for r in found.meeting}
         both = cheapest.keys() & now.keys()
-        dearer = [now[name] / cheapest[name] - 1 for name in both
-                  if now[name] > 1.0001 * cheapest[name]]  # fmt: skip
+        dearer = [
+            now[name] / cheapest[name] - 1 for name in both if now[name] > 1.0001 * cheapest[name]
+        ]
         lost = cheapest.keys() - now.keys()
         rows.append(
             (
-                f"{days}", f"{len(now):,}", f"{min(now.values()) / 1e6:.3f}", f"{len(dearer)}",
-                f"{100 * max(dearer, default=0.0):.1f} %", f"{len(lost)}",
+                f"{days}",
+                f"{len(now):,}",
+                f"{min(now.values()) / 1e6:.3f}",
+                f"{len(dearer)}",
+                f"{100 * max(dearer, default=0.0):.1f} %",
+                f"{len(lost)}",
             )
-        )  # fmt: skip
+        )
         cheapest = now
-    head = ("days", "offers that keep them", "the cheapest, M$", "dearer than a step tighter",
-            "by at most", "kept the tighter one only")  # fmt: skip
+    head = (
+        "days",
+        "offers that keep them",
+        "the cheapest, M$",
+        "dearer than a step tighter",
+        "by at most",
+        "kept the tighter one only",
+    )
     return table(head, rows)
 
 
@@ -139,9 +161,18 @@ def spot_rows(catalog: Catalog) -> str:
         best = planner.plan(shape, gpus)
         assert best is not None
         rows += spot_cases(Setting(shape=shape, gpus=gpus), best, catalog)
-    head = ("GPUs", "preemptions per machine-day", "on demand, M$", "flat discount, M$",
-            "simulated, M$", "over flat", "under on demand", "days on demand", "days on spot",
-            "interruptions")  # fmt: skip
+    head = (
+        "GPUs",
+        "preemptions per machine-day",
+        "on demand, M$",
+        "flat discount, M$",
+        "simulated, M$",
+        "over flat",
+        "under on demand",
+        "days on demand",
+        "days on spot",
+        "interruptions",
+    )
     return table(head, rows)
 
 
@@ -164,11 +195,15 @@ def spot_cases(setting: Setting, best: Plan, catalog: Catalog) -> list[tuple[str
         usd = ledger_cost(run.ledger, spot).usd
         rows.append(
             (
-                *known, f"{usd / 1e6:.3f}", f"{100 * (usd / flat - 1):+.0f} %",
-                f"{100 * (1 - usd / listed):.0f} %", days, f"{run.seconds.p50 / DAY_SECONDS:.1f}",
+                *known,
+                f"{usd / 1e6:.3f}",
+                f"{100 * (usd / flat - 1):+.0f} %",
+                f"{100 * (1 - usd / listed):.0f} %",
+                days,
+                f"{run.seconds.p50 / DAY_SECONDS:.1f}",
                 f"{run.interruptions.mean:,.0f}",
             )
-        )  # fmt: skip
+        )
     return rows
 
 
@@ -186,13 +221,22 @@ def quick_rows(catalog: Catalog) -> str:
             slower = quick.prediction.step_seconds / best.prediction.step_seconds - 1
             rows.append(
                 (
-                    device, f"{rate * 8e-9:g}", f"{quick.prediction.step_seconds:.2f}",
-                    f"{best.prediction.step_seconds:.2f}", f"{100 * slower:+.1f} %",
+                    device,
+                    f"{rate * 8e-9:g}",
+                    f"{quick.prediction.step_seconds:.2f}",
+                    f"{best.prediction.step_seconds:.2f}",
+                    f"{100 * slower:+.1f} %",
                     ", ".join(best.unmeasured) or "-",
                 )
-            )  # fmt: skip
-    head = ("1,024 of", "Gb/s a device", "quick, s a step", "whole, s a step", "quick is slower",
-            "what the whole search's plan has that nobody measured")  # fmt: skip
+            )
+    head = (
+        "1,024 of",
+        "Gb/s a device",
+        "quick, s a step",
+        "whole, s a step",
+        "quick is slower",
+        "what the whole search's plan has that nobody measured",
+    )
     return table(head, rows)
 
 

@@ -94,24 +94,33 @@ def page(rows: list[Outcome]) -> list[str]:
     spread = [row for row in outside if row.within_spread]
     silent = sum(not row.claims for row in healthy)
     return [
-        MARK, "",
+        MARK,
+        "",
         f"{len(rows)} recordings, {len(healthy)} of them healthy: {silent} of those without a finding.",
         f"Thresholds were set looking at {len(setting)} of them; the other {len(judging)} only judge.",
-        "", "| rule | right, wrong, missed (judging half) | (setting half) | precision | recall |",
-        "|---|---|---|---|---|", *_rules(counts(judging), counts(setting)), "",
+        "",
+        "| rule | right, wrong, missed (judging half) | (setting half) | precision | recall |",
+        "|---|---|---|---|---|",
+        *_rules(counts(judging), counts(setting)),
+        "",
         "Precision and recall are of the judging half. Rules without a recording of their fault: "
         + ", ".join(f"`{rule}`" for rule in TRACED if rule not in RULE_OF.values())
-        + "; `regression`. Their confidence is 0.5, which means untried.", "",
-        "## What is claimed, and what was gained", "",
-        _by_half(rows), "",
+        + "; `regression`. Their confidence is 0.5, which means untried.",
+        "",
+        "## What is claimed, and what was gained",
+        "",
+        _by_half(rows),
+        "",
         f"The median of {len(errors)} claims is {100 * statistics.median(errors):.0f} % off what "
         f"removing the fault gained; {len(errors) - len(outside)} of them are within "
         f"{ALLOWED:.0%}. Of the {len(outside)} others, {len(spread)} are within what the repeated "
-        "runs differ by (a host-bound run of this trainer varies by a fifth from run to run).", "",
+        "runs differ by (a host-bound run of this trainer varies by a fifth from run to run).",
+        "",
         "| recording | half | rule | claimed, ms | gained, ms | runs differ by, ms | off |",
         "|---|---|---|---:|---:|---:|---:|",
-        *(_claim(row) for row in rows if row.error is not None), "",
-    ]  # fmt: skip
+        *(_claim(row) for row in rows if row.error is not None),
+        "",
+    ]
 
 
 def profiler_lines() -> list[str]:
@@ -125,12 +134,14 @@ def profiler_lines() -> list[str]:
     }
     each = ", ".join(f"{name} {ratio:.2f}" for name, ratio in ratios.items())
     return [
-        "## What the profiler itself costs", "",
+        "## What the profiler itself costs",
+        "",
         "A launch-bound step takes longer while it is recorded. Recorded steps over the last step of "
         f"the same run, which is not: {each}; median {statistics.median(ratios.values()):.2f}. So of "
         "what `launch-bound` claims, part is the profiler's; `--calibrate` divides the host's factor "
-        "by the median.", "",
-    ]  # fmt: skip
+        "by the median.",
+        "",
+    ]
 
 
 def earlier_lines() -> list[str]:
@@ -145,7 +156,8 @@ def earlier_lines() -> list[str]:
     wrong = [f"{row.recording.name} ({', '.join(row.false)})" for row in rows if row.false]
     far = [row.recording.name for row in faults if row.error is None or abs(row.error) > ALLOWED]
     return [
-        "## An older set", "",
+        "## An older set",
+        "",
         f"{len(rows)} recordings of an earlier day and another H200, from the repository's history "
         f"(commit {EARLIER}), made before the rules were written and used for none of them: "
         f"{sum(row.found for row in faults)} of {len(faults)} faults found; "
@@ -153,8 +165,9 @@ def earlier_lines() -> list[str]:
         f"cost under {COST:.0%}) get no finding. Wrong: {', '.join(wrong) or 'none'}. The median "
         f"claim is {100 * statistics.median(errors):.0f} % off; {len(faults) - len(far)} of "
         f"{len(faults)} are within {ALLOWED:.0%}; farther: {', '.join(far) or 'none'}. There, each "
-        "run was made once.", "",
-    ]  # fmt: skip
+        "run was made once.",
+        "",
+    ]
 
 
 def _by_half(rows: list[Outcome]) -> str:
@@ -212,10 +225,14 @@ def public_lines() -> list[str] | None:
             why = "derived" if found.expected else f"none, needs {found.expected_reason}"
             device = audited.ranks[0].device or "host"
             for finding in found.findings or (None,):
-                text, share = ("none", "") if finding is None else (
-                    f"`{finding.rule}`: {finding.title}",
-                    f"{100 * finding.gpu_seconds / audited.job.ledger.gpu_seconds:.1f} %",
-                )  # fmt: skip
+                text, share = (
+                    ("none", "")
+                    if finding is None
+                    else (
+                        f"`{finding.rule}`: {finding.title}",
+                        f"{100 * finding.gpu_seconds / audited.job.ledger.gpu_seconds:.1f} %",
+                    )
+                )
                 lines.append(f"| {name} | {device} | {text} | {share} | {why} |")
     return lines
 
@@ -228,8 +245,9 @@ def main() -> int:
     rows = outcomes(recordings())
     judged = counts([row for row in rows if row.recording.judges])
     tried = {rule: found for rule, found in judged.items() if sum(found.values())}
-    FIGURES.write_text(json.dumps({"made_by": "benchmarks/prove_diagnosis.py", "rules": tried},
-                                  indent=1) + "\n")  # fmt: skip
+    FIGURES.write_text(
+        json.dumps({"made_by": "benchmarks/prove_diagnosis.py", "rules": tried}, indent=1) + "\n"
+    )
     text = PAGE.read_text().partition(MARK)[0] if PAGE.exists() else "# Diagnosis\n\n"
     lines = [*page(rows), *profiler_lines(), *earlier_lines()]
     PAGE.write_text(text + "\n".join(lines))

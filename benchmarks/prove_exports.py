@@ -48,11 +48,19 @@ def ask(exported: Exported, plan: Setup, folder: Path) -> Asked:
         (folder / name).write_text(text)
     job = plan.job
     return Asked(
-        folder=str(folder), dp=plan.dp, nodes=plan.nodes, layout=asdict(plan.layout),
-        job={"model": job.model.name, "global_batch": job.global_batch, "seq_len": job.seq_len,
-             "precision": job.precision, "optimizer": job.optimizer},
+        folder=str(folder),
+        dp=plan.dp,
+        nodes=plan.nodes,
+        layout=asdict(plan.layout),
+        job={
+            "model": job.model.name,
+            "global_batch": job.global_batch,
+            "seq_len": job.seq_len,
+            "precision": job.precision,
+            "optimizer": job.optimizer,
+        },
         left_out=exported.written.left_out,
-    )  # fmt: skip
+    )
 
 
 def spoil(written: Written, check: Check) -> Written:
@@ -75,8 +83,9 @@ def collect(name: str, plans: dict[str, Setup], drawn: list[Setup], folder: Path
             found.named[case] = exported.refused
             continue
         if not asked and name in CHECKS:
-            spoiled = Exported(name=name, version=exported.version,
-                               written=spoil(exported.written, CHECKS[name]))  # fmt: skip
+            spoiled = Exported(
+                name=name, version=exported.version, written=spoil(exported.written, CHECKS[name])
+            )
             asked.append(ask(spoiled, plan, folder / name / "spoiled"))
         asked.append(ask(exported, plan, folder / name / str(len(named))))
         named.append(case)
@@ -108,9 +117,13 @@ def answered(name: str, asked: list[Asked], folder: Path, found: Results) -> lis
         found.missing = str(error)
         return []
     done = subprocess.run(
-        [python, "-m", module, str(source), str(target)], cwd=ROOT, env=environment(),
-        capture_output=True, text=True, timeout=1800,
-    )  # fmt: skip
+        [python, "-m", module, str(source), str(target)],
+        cwd=ROOT,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=1800,
+    )
     if done.returncode:
         raise RuntimeError(f"{module} ended with {done.returncode}: {done.stderr[-1500:]}")
     return [Answer(**one) for one in json.loads(target.read_text())]
@@ -157,9 +170,13 @@ def started(name: str, folder: Path) -> tuple[tuple[float, ...], str]:
     line = [str(python), "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", *what]
     path = f"{python.parent}:{os.environ['PATH']}"
     done = subprocess.run(
-        line, cwd=ROOT, env=environment(DS_ACCELERATOR="cpu", PATH=path), capture_output=True,
-        text=True, timeout=900,
-    )  # fmt: skip
+        line,
+        cwd=ROOT,
+        env=environment(DS_ACCELERATOR="cpu", PATH=path),
+        capture_output=True,
+        text=True,
+        timeout=900,
+    )
     losses = tuple(map(float, LOSS.findall(done.stdout)))
     if done.returncode:
         errors = [text for text in done.stderr.splitlines() if re.match(r"\s*\w*Error: ", text)]

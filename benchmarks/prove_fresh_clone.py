@@ -28,25 +28,36 @@ class Run:
 
 def clean_environment(home: Path) -> dict[str, str]:
     """Nothing of this shell but the search path and the locale."""
-    return {"PATH": "/usr/local/bin:/usr/bin:/bin:" + str(Path(sys.base_prefix) / "bin"),
-            "HOME": str(home), "LANG": "C.UTF-8"}  # fmt: skip
+    return {
+        "PATH": "/usr/local/bin:/usr/bin:/bin:" + str(Path(sys.base_prefix) / "bin"),
+        "HOME": str(home),
+        "LANG": "C.UTF-8",
+    }
 
 
 def run(command: str, folder: Path, home: Path) -> Run:
     print(f"  {command}", flush=True)
     before, start = os.times(), time.monotonic()
     done = subprocess.run(
-        ["bash", "-c", command], cwd=folder, env=clean_environment(home), text=True, check=False,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-    )  # fmt: skip
+        ["bash", "-c", command],
+        cwd=folder,
+        env=clean_environment(home),
+        text=True,
+        check=False,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
     after = os.times()
     cpu = after.children_user + after.children_system
     cpu -= before.children_user + before.children_system
     lines = [line for line in done.stdout.strip().splitlines() if "WARNING" not in line]
     return Run(
-        command=command, exit_code=done.returncode, wall_seconds=time.monotonic() - start,
-        cpu_seconds=cpu, last_line=lines[-1].strip().replace(str(folder), "...")[:90] if lines else "",
-    )  # fmt: skip
+        command=command,
+        exit_code=done.returncode,
+        wall_seconds=time.monotonic() - start,
+        cpu_seconds=cpu,
+        last_line=lines[-1].strip().replace(str(folder), "...")[:90] if lines else "",
+    )
 
 
 def prove(folder: Path) -> list[Run]:

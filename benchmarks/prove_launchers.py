@@ -124,9 +124,14 @@ def free_port() -> int:
 
 def run(line: list[str], folder: Path, env: dict[str, str], seconds: float = 120) -> str:
     done = subprocess.run(
-        line, cwd=folder, env=env, text=True, timeout=seconds,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-    )  # fmt: skip
+        line,
+        cwd=folder,
+        env=env,
+        text=True,
+        timeout=seconds,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
     if done.returncode:
         raise RuntimeError(f"{line[0]} ended with {done.returncode}: {done.stdout[-1500:]}")
     return done.stdout
@@ -191,8 +196,13 @@ def slurm(folder: Path) -> Iterator[dict[str, str]]:
     # Tasks find nodes by name: an /etc/hosts that only slurmd and its children see.
     bind = 'mount --bind "$1" /etc/hosts && shift && exec "$@"'
     named = ["unshare", "--mount", "sh", "-c", bind, "sh", str(folder / "hosts")]
-    files = {"key-file": "key", "socket": "munge.sock", "pid-file": "pid", "log-file": "log",
-             "seed-file": "seed"}  # fmt: skip
+    files = {
+        "key-file": "key",
+        "socket": "munge.sock",
+        "pid-file": "pid",
+        "log-file": "log",
+        "seed-file": "seed",
+    }
     paths = [f"--{option}={munge / name}" for option, name in files.items()]
     env = environment(SLURM_CONF=str(folder / "slurm.conf"))
     daemons = [["slurmd", "-D", "-N", node] for node in NODES]
@@ -264,9 +274,18 @@ def prove_ray() -> list[Outcome]:
         address = f"127.0.0.1:{free_port()}"
         write(folder, "ray", 1, Terms(port=free_port()))
         env = environment(RAY_ADDRESS=address, RAY_USAGE_STATS_ENABLED="0")
-        head = [str(BIN / "ray"), "start", "--head", "--block", "--node-ip-address=127.0.0.1",
-                f"--port={address.rpartition(':')[2]}", "--num-cpus=4", f"--num-gpus={NODE_GPUS}",
-                "--include-dashboard=false", f"--temp-dir={folder}/t"]  # fmt: skip
+        head = [
+            str(BIN / "ray"),
+            "start",
+            "--head",
+            "--block",
+            "--node-ip-address=127.0.0.1",
+            f"--port={address.rpartition(':')[2]}",
+            "--num-cpus=4",
+            f"--num-gpus={NODE_GPUS}",
+            "--include-dashboard=false",
+            f"--temp-dir={folder}/t",
+        ]
         with started([head], env):
             status = [str(BIN / "ray"), "status"]
             until(
@@ -280,9 +299,13 @@ def prove_ray() -> list[Outcome]:
 
 
 def judged(
-    launcher: str, done: str, start: float, lines: tuple[str, ...], nodes: int,
+    launcher: str,
+    done: str,
+    start: float,
+    lines: tuple[str, ...],
+    nodes: int,
     hosts: tuple[str, ...] = (),
-) -> Outcome:  # fmt: skip
+) -> Outcome:
     """Every rank spoke, had the mean of all, got its argument whole, and sat where it should."""
     ranks = nodes * NODE_GPUS
     mean = (ranks - 1) / 2
@@ -300,13 +323,21 @@ def report(outcomes: list[Outcome]) -> str:
     spoken = [f"{o.launcher}: {line}" for o in outcomes for line in o.lines]
     return "\n".join(
         [
-            "# Launch files, started", "",
+            "# Launch files, started",
+            "",
             "Written by `python -m benchmarks.prove_launchers`. Manifests of Kubernetes are checked",
-            "against the projects' types, not applied to a cluster.", "",
-            "| launcher | what ran | ranks | seconds |", "|---|---|--:|--:|", *rows, "",
-            "```", *spoken, "```", "",
+            "against the projects' types, not applied to a cluster.",
+            "",
+            "| launcher | what ran | ranks | seconds |",
+            "|---|---|--:|--:|",
+            *rows,
+            "",
+            "```",
+            *spoken,
+            "```",
+            "",
         ]
-    )  # fmt: skip
+    )
 
 
 def main() -> None:

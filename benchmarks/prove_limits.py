@@ -125,8 +125,10 @@ def main() -> int:
     if not asked.reader and not asked.shape and not asked.no_largest:
         REPORT.write_text("\n".join(_lines(results, largest)) + "\n", encoding="utf-8")
     bad = [r for r in results if r.steep or r.failure], [at for at in largest if at.beyond]
-    print(f"{len(results)} shapes of {len(chosen)} readers; steep or failed {len(bad[0])}, "
-          f"beyond the memory {len(bad[1])}")  # fmt: skip
+    print(
+        f"{len(results)} shapes of {len(chosen)} readers; steep or failed {len(bad[0])}, "
+        f"beyond the memory {len(bad[1])}"
+    )
     return int(any(bad))
 
 
@@ -203,9 +205,12 @@ def _in_process(
 
 
 def _work(
-    reader: Reader, build: Callable[[int], bytes], sizes: Sequence[int], most_seconds: int,
+    reader: Reader,
+    build: Callable[[int], bytes],
+    sizes: Sequence[int],
+    most_seconds: int,
     write: Callable[[str], object],
-) -> None:  # fmt: skip
+) -> None:
     resource.setrlimit(resource.RLIMIT_CPU, (most_seconds, most_seconds))
     resource.setrlimit(resource.RLIMIT_AS, (16 << 30, 16 << 30))
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)

@@ -31,7 +31,7 @@ from computeflow.planning.placement import (
     random_order,
     total,
     traffic,
-)  # fmt: skip
+)
 from computeflow.planning.placement.effect import Neighbours
 from computeflow.workload import Job, Layout
 
@@ -119,12 +119,18 @@ def outcomes(job: Job, cluster: Cluster, wiring: Wiring) -> list[Outcome]:
         seconds: dict[Neighbours, tuple[float, float, float]] = {}
         for neighbours in ("idle", "busy"):
             one, two, three = (
-                float(np.mean([
-                    effect(job, cluster, LAYOUT, p, wiring, neighbours=neighbours).step_seconds
-                    for p in order
-                ]))
+                float(
+                    np.mean(
+                        [
+                            effect(
+                                job, cluster, LAYOUT, p, wiring, neighbours=neighbours
+                            ).step_seconds
+                            for p in order
+                        ]
+                    )
+                )
                 for order in orders
-            )  # fmt: skip
+            )
             seconds[neighbours] = (one, two, three)
         least = least_between_leaves(sent, wiring, allocation)
         one, two, three = (float(c) for c in crossed)
@@ -142,11 +148,15 @@ def summary(name: str, rows: Sequence[Outcome]) -> str:
     least = np.array([row.least for row in rows])
     ratio = ours / chance
     cells = [
-        name, *(f"{x.mean() / 1e12:.2f}" for x in (chance, by_name, ours)),
-        f"{np.mean(by_name / chance):.2f}", f"{ratio.mean():.2f}", f"{ratio.max():.2f}",
-        f"{np.mean(ours / by_name):.2f}", f"{np.mean(least / chance):.2f}",
+        name,
+        *(f"{x.mean() / 1e12:.2f}" for x in (chance, by_name, ours)),
+        f"{np.mean(by_name / chance):.2f}",
+        f"{ratio.mean():.2f}",
+        f"{ratio.max():.2f}",
+        f"{np.mean(ours / by_name):.2f}",
+        f"{np.mean(least / chance):.2f}",
         f"{np.mean(ours / least):.3f}",
-    ]  # fmt: skip
+    ]
     return f"| {' | '.join(cells)} |"
 
 
@@ -217,8 +227,15 @@ def examples() -> list[str]:
     cases: list[tuple[str, Job, Layout, Wiring, Ints]] = []
     for seed in range(3):
         few = np.random.default_rng(seed).choice(288, 128, replace=False)
-        cases.append((f"NVL72 racks, 128 of 288 nodes ({seed}), experts over 64", experts, routed,
-                      racks, few))  # fmt: skip
+        cases.append(
+            (
+                f"NVL72 racks, 128 of 288 nodes ({seed}), experts over 64",
+                experts,
+                routed,
+                racks,
+                few,
+            )
+        )
         cases.append((f"NVL72 racks, 128 of 288 nodes ({seed}), tp 16", JOB, tensor, racks, few))
         some = np.random.default_rng(seed).choice(512, 128, replace=False)
         cases.append(

@@ -21,13 +21,36 @@ from computeflow.prediction.validation import regret, without_stall
 ROOT = Path(__file__).parents[1]
 REPORT = ROOT / "benchmarks" / "reports" / "planning.md"
 SEARCHES = {
-    "GPT-3 175B on 1,024 A100": ["gpt3-175b", "--on", "a100-80-sxm:1024", "--global-batch", "1536",
-                                 "--seq-len", "2048"],
-    "Llama 3.1 70B on 512 H100": ["llama-3.1-70b", "--on", "h100-sxm:512", "--global-batch", "1024",
-                                  "--seq-len", "8192"],
-    "DeepSeek-V3 on 2,048 H800": ["deepseek-v3", "--on", "h800-sxm:2048", "--global-batch", "15360",
-                                  "--seq-len", "4096", "--precision", "fp8-block"],
-}  # fmt: skip
+    "GPT-3 175B on 1,024 A100": [
+        "gpt3-175b",
+        "--on",
+        "a100-80-sxm:1024",
+        "--global-batch",
+        "1536",
+        "--seq-len",
+        "2048",
+    ],
+    "Llama 3.1 70B on 512 H100": [
+        "llama-3.1-70b",
+        "--on",
+        "h100-sxm:512",
+        "--global-batch",
+        "1024",
+        "--seq-len",
+        "8192",
+    ],
+    "DeepSeek-V3 on 2,048 H800": [
+        "deepseek-v3",
+        "--on",
+        "h800-sxm:2048",
+        "--global-batch",
+        "15360",
+        "--seq-len",
+        "4096",
+        "--precision",
+        "fp8-block",
+    ],
+}
 
 
 def search_lines() -> list[str]:

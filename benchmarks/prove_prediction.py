@@ -298,8 +298,12 @@ def own_lines(parameters: Parameters) -> list[str]:
                 c for c in some if c.stack.kernels == kernels and c.stack.attention != "unfused"
             ]
             lines.append(line(f"{name}, {kernels}", validate(cases, {}, parameters).summary))
-            lines.append(line(f"{name}, {kernels}, probe's calibration",
-                              validate(cases, {}, parameters, calibration).summary))  # fmt: skip
+            lines.append(
+                line(
+                    f"{name}, {kernels}, probe's calibration",
+                    validate(cases, {}, parameters, calibration).summary,
+                )
+            )
     return lines
 
 

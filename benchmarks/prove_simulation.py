@@ -68,11 +68,14 @@ def speed_lines() -> list[str]:
 
 def formula_lines() -> list[str]:
     cases = [
-        (1024, 60, 1200, 200, "holds"), (4096, 30, 300, 100, "holds"),
-        (16384, 20, 600, 60, "holds"), (16384, 1, 300, 60, "holds"),
-        (65536, 20, 600, 10, "large losses"), (131072, 20, 600, 5, "large losses"),
+        (1024, 60, 1200, 200, "holds"),
+        (4096, 30, 300, 100, "holds"),
+        (16384, 20, 600, 60, "holds"),
+        (16384, 1, 300, 60, "holds"),
+        (65536, 20, 600, 10, "large losses"),
+        (131072, 20, 600, 5, "large losses"),
         (131072, 60, 900, 5, "large losses"),
-    ]  # fmt: skip
+    ]
     lines = [
         "## ETTR by formula",
         "",
@@ -160,24 +163,34 @@ def random_run(random: np.random.Generator) -> Run:
 
     met = usual_conditions(
         find_failures("llama-3"),
-        init_seconds=between(10, 2000), load_seconds=between(0, 2000),
-        swap_seconds=between(0, 2000), timeout_seconds=between(60, 3600),
-        inspected=between(0, 1), silent_seconds=between(0, 50000), repaired=between(0, 1),
-        repair_seconds=between(600, 50000), repair_spread=between(0, 1.5),
-        stall_seconds=between(0, 100), persist_seconds=between(0, 300),
-        stragglers_per_node_day=between(0, 0.003), notice_seconds=between(60, 100000),
-        outages_per_year=between(0, 20), outage_seconds=between(0, 100000),
-        maintenance_every_seconds=float(random.choice([0.0, 2e5, 9e5])), throttle=between(0, 0.2),
+        init_seconds=between(10, 2000),
+        load_seconds=between(0, 2000),
+        swap_seconds=between(0, 2000),
+        timeout_seconds=between(60, 3600),
+        inspected=between(0, 1),
+        silent_seconds=between(0, 50000),
+        repaired=between(0, 1),
+        repair_seconds=between(600, 50000),
+        repair_spread=between(0, 1.5),
+        stall_seconds=between(0, 100),
+        persist_seconds=between(0, 300),
+        stragglers_per_node_day=between(0, 0.003),
+        notice_seconds=between(60, 100000),
+        outages_per_year=between(0, 20),
+        outage_seconds=between(0, 100000),
+        maintenance_every_seconds=float(random.choice([0.0, 2e5, 9e5])),
+        throttle=between(0, 0.2),
         infant_factor=between(0, 4),
-    )  # fmt: skip
+    )
     policy = Policy(
         checkpoints=Checkpoints(interval_seconds=between(300, 20000)),
         spares=Spares(nodes=int(random.integers(0, 7))),
         eviction=Eviction(stragglers="always" if random.random() < 0.5 else "never"),
     )
     gpus = int(random.choice([256, 2048, 8192]))
-    return Run(label="random", gpus=gpus, node_gpus=8, work_seconds=10 * DAY, conditions=met,
-               policy=policy)  # fmt: skip
+    return Run(
+        label="random", gpus=gpus, node_gpus=8, work_seconds=10 * DAY, conditions=met, policy=policy
+    )
 
 
 def more_spares(run: Run) -> Run:
@@ -210,9 +223,10 @@ def never_later_lines() -> list[str]:
         "|---|---:|---:|---:|",
     ]
     changes: dict[str, Callable[[Run], Run]] = {
-        "two spares more": more_spares, "restart and timeout halved": faster_restart,
+        "two spares more": more_spares,
+        "restart and timeout halved": faster_restart,
         "half the outages, half as long": better_tier,
-    }  # fmt: skip
+    }
     for name, change in changes.items():
         random = np.random.default_rng(0)
         later, gains = 0, []
@@ -226,10 +240,14 @@ def never_later_lines() -> list[str]:
 
 
 def main() -> None:
-    lines = ["# `simulate`, held to what it claims", "",
-             "Written by `python -m benchmarks.prove_simulation`. Published runs are in "
-             "[docs/runs.md](../../docs/runs.md), two sites in "
-             "[docs/two_sites.md](../../docs/two_sites.md).", ""]  # fmt: skip
+    lines = [
+        "# `simulate`, held to what it claims",
+        "",
+        "Written by `python -m benchmarks.prove_simulation`. Published runs are in "
+        "[docs/runs.md](../../docs/runs.md), two sites in "
+        "[docs/two_sites.md](../../docs/two_sites.md).",
+        "",
+    ]
     for part in (speed_lines, formula_lines, interval_lines, never_later_lines):
         lines += part()
     REPORT.write_text("\n".join(lines))

@@ -37,8 +37,11 @@ def record(folder: Path, first: int = 0) -> None:
         words = command.replace("$DATA", data).split()
         done = subprocess.run(
             [sys.executable, "-m", "computeflow.cli", *words, "-o", "json"],
-            cwd=ROOT, capture_output=True, text=True, check=False,
-        )  # fmt: skip
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         answer = json.loads(done.stdout) if done.stdout.strip() else done.stderr.strip()
         kept = {"command": command, "exit": done.returncode, "answer": answer}
         (folder / f"{number:03}.json").write_text(json.dumps(kept, indent=1), encoding="utf-8")

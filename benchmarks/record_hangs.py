@@ -16,17 +16,53 @@ CASES = {
     "ddp-4-ranks": {"ranks": 4, "sharding": "ddp", "culprit": 2, "step": 3},
     "fsdp-2-ranks": {"ranks": 2, "sharding": "fsdp", "culprit": 1, "step": 2},
 }
-SMALL = ["--layers", "2", "--hidden", "64", "--heads", "4", "--vocab", "256", "--seq-len", "32",
-         "--steps", "6", "--warmup", "1", "--device", "cpu", "--precision", "fp32"]  # fmt: skip
+SMALL = [
+    "--layers",
+    "2",
+    "--hidden",
+    "64",
+    "--heads",
+    "4",
+    "--vocab",
+    "256",
+    "--seq-len",
+    "32",
+    "--steps",
+    "6",
+    "--warmup",
+    "1",
+    "--device",
+    "cpu",
+    "--precision",
+    "fp32",
+]
 
 
 def record(folder: Path, ranks: int, sharding: str, culprit: int, step: int) -> None:
     subprocess.run(
-        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks),
-         "-m", "computeflow.lab.trainer", *SMALL, "--sharding", sharding, "--hang-seconds", "15",
-         "--flight-folder", str(folder), "--fault", f"hang:1:rank={culprit}:step={step}"],
-        check=False, capture_output=True, timeout=300,
-    )  # fmt: skip
+        [
+            sys.executable,
+            "-m",
+            "torch.distributed.run",
+            "--standalone",
+            "--nproc-per-node",
+            str(ranks),
+            "-m",
+            "computeflow.lab.trainer",
+            *SMALL,
+            "--sharding",
+            sharding,
+            "--hang-seconds",
+            "15",
+            "--flight-folder",
+            str(folder),
+            "--fault",
+            f"hang:1:rank={culprit}:step={step}",
+        ],
+        check=False,
+        capture_output=True,
+        timeout=300,
+    )
 
 
 def shorten(path: Path) -> None:

@@ -104,8 +104,12 @@ def median_of(folder: Path, name: str, knobs: Knobs) -> tuple[Path, list[Any], l
 def start(folder: Path, *part: str) -> int:
     """Both ranks, each going through all jobs; the first one that fails ends the other."""
     folder.mkdir(parents=True, exist_ok=True)
-    common = {"WORLD_SIZE": str(RANKS), "MASTER_ADDR": "127.0.0.1", "OMP_NUM_THREADS": "1",
-              "MASTER_PORT": str(FIRST_PORT)}  # fmt: skip
+    common = {
+        "WORLD_SIZE": str(RANKS),
+        "MASTER_ADDR": "127.0.0.1",
+        "OMP_NUM_THREADS": "1",
+        "MASTER_PORT": str(FIRST_PORT),
+    }
     ranks = [
         subprocess.Popen(
             [sys.executable, "-m", "benchmarks.record_jobs", str(folder), *part],
@@ -126,8 +130,13 @@ def main(folder: Path, part: str = "") -> int:
     chosen = {name: job for name, job in JOBS.items() if part in name}
     for name, (label, knobs) in chosen.items():
         place, summaries, taken = median_of(folder, name, knobs)
-        index[name] = {"label": label, "planted": knobs, "threads": 1, "profiled_seconds": taken,
-                       "summaries": summaries}  # fmt: skip
+        index[name] = {
+            "label": label,
+            "planted": knobs,
+            "threads": 1,
+            "profiled_seconds": taken,
+            "summaries": summaries,
+        }
         if label != "healthy":
             rest = without(knobs)
             times = [
@@ -135,9 +144,10 @@ def main(folder: Path, part: str = "") -> int:
                 for number, each in enumerate(rest)
             ]
             index[name] |= {
-                "removed": rest, "removed_all": times,
+                "removed": rest,
+                "removed_all": times,
                 "removed_seconds": statistics.fmean(each[REPEATS // 2] for each in times),
-            }  # fmt: skip
+            }
         if _RANK:
             continue
         (folder / name).mkdir(exist_ok=True)

@@ -142,8 +142,10 @@ def run(case: Case, needed: int, settings: str, *, recorded: bool) -> dict[str, 
     torch.cuda.memory._record_memory_history(None)
     names = ("allocated_bytes.all", "reserved_bytes.all", "active_bytes.all")
     found["stats"] = {
-        f"{name}.{which}": stats[f"{name}.{which}"] for name in names for which in ("peak", "current")
-    } | {name: stats[name] for name in ("num_alloc_retries", "num_ooms")}  # fmt: skip
+        f"{name}.{which}": stats[f"{name}.{which}"]
+        for name in names
+        for which in ("peak", "current")
+    } | {name: stats[name] for name in ("num_alloc_retries", "num_ooms")}
     return found
 
 
@@ -212,8 +214,13 @@ def record(folder: Path, name: str, case: Case) -> dict[str, Any]:
         found["unlimited"] = {k: free[k] for k in ("stats", "out_of_memory")}
         again = run(case, needed, EXPANDABLE, recorded=False)
         found["expandable"] = {k: again[k] for k in ("stats", "out_of_memory")}
-    return {"label": case.label, "knobs": BASE | case.knobs, "allocator": case.settings,
-            "limit": case.limit, "stacks": case.stacks} | found  # fmt: skip
+    return {
+        "label": case.label,
+        "knobs": BASE | case.knobs,
+        "allocator": case.settings,
+        "limit": case.limit,
+        "stacks": case.stacks,
+    } | found
 
 
 def main(folder: Path, part: str = "") -> int:

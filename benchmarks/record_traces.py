@@ -143,8 +143,14 @@ def cases() -> dict[str, Case]:
     return found
 
 
-_LABELS = ("unfused-attention", "fp32-matmul", "unfused-optimizer", "recompute-full",
-           "launch-bound", "small-batch")  # fmt: skip
+_LABELS = (
+    "unfused-attention",
+    "fp32-matmul",
+    "unfused-optimizer",
+    "recompute-full",
+    "launch-bound",
+    "small-batch",
+)
 
 
 def record(folder: Path, name: str, knobs: Knobs) -> dict[str, Any]:
@@ -222,8 +228,13 @@ def main(folder: Path, part: str = "") -> int:
         slow = case.label in ("healthy", "checkpoint-stall")
         summary, taken = median_of(folder, name, case.knobs, 1 if slow else REPEATS)
         size = (folder / f"{name}.json.gz").stat().st_size
-        index[name] = {"label": case.label, "planted": case.knobs, "bytes": size,
-                       "profiled_seconds": taken, "summary": summary}  # fmt: skip
+        index[name] = {
+            "label": case.label,
+            "planted": case.knobs,
+            "bytes": size,
+            "profiled_seconds": taken,
+            "summary": summary,
+        }
         if case.removed is not None:
             key = json.dumps(case.removed, sort_keys=True)
             if key not in removed:
@@ -233,9 +244,11 @@ def main(folder: Path, part: str = "") -> int:
             index[name]["removed_all"] = removed[key]
             index[name]["removed_seconds"] = removed[key][REPEATS // 2]
         (folder / "index.json").write_text(json.dumps(index, indent=1) + "\n")
-        print(f"[{number}/{len(chosen)}] {name}: {1000 * profiled_seconds(summary):.1f} ms, without "
-              f"{1000 * index[name].get('removed_seconds', 0):.1f} ms, {size / 1e3:.0f} kB",
-              flush=True)  # fmt: skip
+        print(
+            f"[{number}/{len(chosen)}] {name}: {1000 * profiled_seconds(summary):.1f} ms, without "
+            f"{1000 * index[name].get('removed_seconds', 0):.1f} ms, {size / 1e3:.0f} kB",
+            flush=True,
+        )
     shutil.rmtree("/tmp/computeflow-checkpoint", ignore_errors=True)
     return 0
 

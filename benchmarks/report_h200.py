@@ -80,15 +80,36 @@ def row(name: str, number: int, run: dict[str, Any]) -> dict[str, Any]:
     sequences = s["micro_batch"] * s["accumulation"]
     peak = load_catalog().accelerators["h200-sxm"].peak_flops(PEAK[s["precision"]])
     return {
-        "row_id": f"{PREFIX[name]}-{number:03d}", "source": "computeflow-h200",
-        "source_path": f"benchmarks/data/h200/{name}.jsonl", "year": 2026, "kind": "pretrain",
-        "model_name": f"lab-{run['shape']}", "params_b": round(run["parameters"] / 1e9, 4),
-        "layers": s["layers"], "hidden": s["hidden"], "heads": s["heads"],
-        "kv_heads": s["kv_heads"], "ffn_hidden": s["ffn"], "vocab": s["vocab"],
-        "seq_len": s["seq_len"], "arch_src": "source", "gpu": "h200", "num_gpus": 1,
-        "gpus_per_node": 1, "tp": 1, "pp": 1, "vp": 1, "dp": 1, "cp": 1, "ep": 1,
-        "zero_fsdp": "none", "micro_batch": s["micro_batch"], "grad_accum": s["accumulation"],
-        "global_batch": sequences, "precision": s["precision"], "recompute": s["recompute"],
+        "row_id": f"{PREFIX[name]}-{number:03d}",
+        "source": "computeflow-h200",
+        "source_path": f"benchmarks/data/h200/{name}.jsonl",
+        "year": 2026,
+        "kind": "pretrain",
+        "model_name": f"lab-{run['shape']}",
+        "params_b": round(run["parameters"] / 1e9, 4),
+        "layers": s["layers"],
+        "hidden": s["hidden"],
+        "heads": s["heads"],
+        "kv_heads": s["kv_heads"],
+        "ffn_hidden": s["ffn"],
+        "vocab": s["vocab"],
+        "seq_len": s["seq_len"],
+        "arch_src": "source",
+        "gpu": "h200",
+        "num_gpus": 1,
+        "gpus_per_node": 1,
+        "tp": 1,
+        "pp": 1,
+        "vp": 1,
+        "dp": 1,
+        "cp": 1,
+        "ep": 1,
+        "zero_fsdp": "none",
+        "micro_batch": s["micro_batch"],
+        "grad_accum": s["accumulation"],
+        "global_batch": sequences,
+        "precision": s["precision"],
+        "recompute": s["recompute"],
         "flags": f"compile={s['compile']} attention={s['attention']} optimizer={s['optimizer']}",
         "framework": f"computeflow.lab torch {run['environment']['torch']}",
         "tokens_per_sec_per_gpu": round(run["tokens_per_second_per_gpu"], 1),
@@ -98,16 +119,21 @@ def row(name: str, number: int, run: dict[str, Any]) -> dict[str, Any]:
         "memory_gb": round(run["allocated_bytes"] / 1e9, 3),
         "d_step_time_s": round(run["step_seconds"], 6),
         "d_tokens_per_sec_per_gpu": round(sequences * s["seq_len"] / run["step_seconds"], 1),
-        "quality": "A", "core": 1, "watts": round(readings["mean_watts"], 1),
+        "quality": "A",
+        "core": 1,
+        "watts": round(readings["mean_watts"], 1),
         "sm_mhz": round(readings["mean_sm_hertz"] / 1e6, 1),
-        "forward_s": round(phases["forward"], 6), "backward_s": round(phases["backward"], 6),
+        "forward_s": round(phases["forward"], 6),
+        "backward_s": round(phases["backward"], 6),
         "optimizer_s": round(phases["optimizer"], 6),
         "step_min_s": round(run["step_seconds_min"], 6),
         "step_max_s": round(run["step_seconds_max"], 6),
-        "reserved_gb": round(run["reserved_bytes"] / 1e9, 3), "compile": s["compile"],
-        "attention": s["attention"], "optimizer": s["optimizer"],
+        "reserved_gb": round(run["reserved_bytes"] / 1e9, 3),
+        "compile": s["compile"],
+        "attention": s["attention"],
+        "optimizer": s["optimizer"],
         "held_out": int(run["name"] in HELD),
-    }  # fmt: skip
+    }
 
 
 def probe_lines() -> list[str]:
@@ -191,8 +217,16 @@ def waiting_lines() -> list[str]:
 
 def main() -> int:
     rows, fresh = write_rows("steps"), write_rows("fresh")
-    parts = [OPENING, *probe_lines(), MIDDLE, *step_lines(rows), FRESH, *step_lines(fresh), WAITING,
-             *waiting_lines()]  # fmt: skip
+    parts = [
+        OPENING,
+        *probe_lines(),
+        MIDDLE,
+        *step_lines(rows),
+        FRESH,
+        *step_lines(fresh),
+        WAITING,
+        *waiting_lines(),
+    ]
     REPORT.write_text("\n".join(parts) + "\n")
     print(f"{len(rows)} + {len(fresh)} rows, {REPORT.relative_to(ROOT)}")
     return 0

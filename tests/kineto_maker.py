@@ -24,10 +24,18 @@ class Maker:
     _next: int = 1
 
     def span(self, category: str, name: str, start: float, length: float, **args: Any) -> None:
-        self.events.append({
-            "ph": "X", "cat": category, "name": name, "pid": 1, "tid": 1,
-            "ts": start + self.clock, "dur": length, "args": args,
-        })  # fmt: skip
+        self.events.append(
+            {
+                "ph": "X",
+                "cat": category,
+                "name": name,
+                "pid": 1,
+                "tid": 1,
+                "ts": start + self.clock,
+                "dur": length,
+                "args": args,
+            }
+        )
 
     def kernel(self, name: str, length: float, *, stream: int = 7, **args: Any) -> None:
         """Launched by the host, run as soon as the device is free."""
@@ -36,18 +44,34 @@ class Maker:
         self.host += 2.0
         start = max(self.device, self.host)
         self.device = start + length
-        self.events.append({
-            "ph": "X", "cat": "kernel", "name": name, "pid": 0, "tid": stream,
-            "ts": start + self.clock, "dur": length,
-            "args": {"correlation": correlation, "stream": stream, "device": 0, **args},
-        })  # fmt: skip
+        self.events.append(
+            {
+                "ph": "X",
+                "cat": "kernel",
+                "name": name,
+                "pid": 0,
+                "tid": stream,
+                "ts": start + self.clock,
+                "dur": length,
+                "args": {"correlation": correlation, "stream": stream, "device": 0, **args},
+            }
+        )
 
     def product(self, m: int, k: int, n: int, length: float) -> None:
         start = self.host
         self.kernel("gemm", length)
-        self.span("cpu_op", "aten::mm", start, self.host - start - 0.5,
-                  **{"Input Dims": [[m, k], [k, n]], "Input type": ["c10::BFloat16"] * 2,
-                     "Sequence number": 1, "Fwd thread id": 0})  # fmt: skip
+        self.span(
+            "cpu_op",
+            "aten::mm",
+            start,
+            self.host - start - 0.5,
+            **{
+                "Input Dims": [[m, k], [k, n]],
+                "Input type": ["c10::BFloat16"] * 2,
+                "Sequence number": 1,
+                "Fwd thread id": 0,
+            },
+        )
 
     def collective(self, name: str, group: str, until: float) -> None:
         """Arrives when the device is free, leaves at `until` of the common clock."""
@@ -55,25 +79,35 @@ class Maker:
         self.host += 2.0
         start = max(self.device, self.host + 2.0)
         said: dict[str, Any] = {
-            "Collective name": name, "Process Group Name": group,
-            "Process Group Description": doc, "Process Group Ranks": str(ranks),
-            "Group size": len(ranks), "In msg nelems": 1000, "dtype": "BFloat16",
-        }  # fmt: skip
+            "Collective name": name,
+            "Process Group Name": group,
+            "Process Group Description": doc,
+            "Process Group Ranks": str(ranks),
+            "Group size": len(ranks),
+            "In msg nelems": 1000,
+            "dtype": "BFloat16",
+        }
         self.kernel(f"ncclDevKernel_{name}", max(until - start, 1.0), **said)
 
     def step(self, number: int, start: float) -> None:
         self.span("user_annotation", f"ProfilerStep#{number}", start, self.host - start)
 
     def data(self) -> dict[str, Any]:
-        config = [{"pg_name": name, "pg_desc": doc, "ranks": ranks}
-                  for name, (doc, ranks) in self.groups.items()]  # fmt: skip
+        config = [
+            {"pg_name": name, "pg_desc": doc, "ranks": ranks}
+            for name, (doc, ranks) in self.groups.items()
+        ]
         return {
             "schemaVersion": 1,
             "deviceProperties": [{"id": 0, "name": "NVIDIA H200"}],
-            "distributedInfo": {"backend": "nccl", "rank": self.rank, "world_size": self.world,
-                                "pg_config": config},
+            "distributedInfo": {
+                "backend": "nccl",
+                "rank": self.rank,
+                "world_size": self.world,
+                "pg_config": config,
+            },
             "traceEvents": self.events,
-        }  # fmt: skip
+        }
 
     def write(self, folder: Path) -> Path:
         path = folder / f"rank_{self.rank}.json"
@@ -82,26 +116,36 @@ class Maker:
 
 
 def data_parallel_job(
-    folder: Path, ranks: int = 4, *, slow: dict[int, float] | None = None,
-    longer: dict[int, float] | None = None, clocks: dict[int, float] | None = None,
-    steps: int = 3, layers: int = 10,
-) -> list[Path]:  # fmt: skip
+    folder: Path,
+    ranks: int = 4,
+    *,
+    slow: dict[int, float] | None = None,
+    longer: dict[int, float] | None = None,
+    clocks: dict[int, float] | None = None,
+    steps: int = 3,
+    layers: int = 10,
+) -> list[Path]:
     """Ranks that compute and then reduce together. `slow`: kernels that take so many times longer;
     `longer`: so many times more work.
     """
     slow, longer, clocks = slow or {}, longer or {}, clocks or {}
     makers = [
-        Maker(rank=rank, world=ranks, clock=clocks.get(rank, 0.0),
-              groups={"0": ("mesh_dp", list(range(ranks)))})
+        Maker(
+            rank=rank,
+            world=ranks,
+            clock=clocks.get(rank, 0.0),
+            groups={"0": ("mesh_dp", list(range(ranks)))},
+        )
         for rank in range(ranks)
-    ]  # fmt: skip
+    ]
     for number in range(1, steps + 1):
         starts = [maker.host for maker in makers]
         for maker in makers:
             work = longer.get(maker.rank, 1.0)
             for _ in range(layers):
-                maker.product(round(4096 * work), 4096, 4096,
-                              200.0 * work * slow.get(maker.rank, 1.0))  # fmt: skip
+                maker.product(
+                    round(4096 * work), 4096, 4096, 200.0 * work * slow.get(maker.rank, 1.0)
+                )
         last = max(max(maker.device, maker.host + 4.0) for maker in makers)
         for maker, start in zip(makers, starts, strict=True):
             maker.collective("allreduce", "0", last + 100.0)

@@ -190,16 +190,22 @@ def prometheus(
         history.write_text(fleet.openmetrics())
         subprocess.run(
             [needed("promtool"), "tsdb", "create-blocks-from", "openmetrics", history.name, "data"],
-            check=True, capture_output=True, timeout=120, cwd=folder,
-        )  # fmt: skip
+            check=True,
+            capture_output=True,
+            timeout=120,
+            cwd=folder,
+        )
     job = f'[{{job_name: dcgm, static_configs: [{{targets: ["{scrape}"]}}]}}]' if scrape else "[]"
     settings = f"global: {{scrape_interval: 1s}}\nscrape_configs: {job}\n"
     (folder / "prometheus.yml").write_text(settings)
     port = free_port()
     command = [
-        program, "--config.file=prometheus.yml", "--storage.tsdb.path=data",
-        "--storage.tsdb.retention.time=100y", f"--web.listen-address=127.0.0.1:{port}",
-    ]  # fmt: skip
+        program,
+        "--config.file=prometheus.yml",
+        "--storage.tsdb.path=data",
+        "--storage.tsdb.retention.time=100y",
+        f"--web.listen-address=127.0.0.1:{port}",
+    ]
     with running(command, port, "/-/ready", folder) as address:
         yield address
 
@@ -210,9 +216,13 @@ def victoria(folder: Path, fleet: Synthetic) -> Iterator[str]:
     folder.mkdir(parents=True, exist_ok=True)
     port = free_port()
     command = [
-        program, "-storageDataPath=data", f"-httpListenAddr=127.0.0.1:{port}",
-        "-search.latencyOffset=0s", "-retentionPeriod=100y", "-memory.allowedBytes=200MB",
-    ]  # fmt: skip
+        program,
+        "-storageDataPath=data",
+        f"-httpListenAddr=127.0.0.1:{port}",
+        "-search.latencyOffset=0s",
+        "-retentionPeriod=100y",
+        "-memory.allowedBytes=200MB",
+    ]
     with running(command, port, "/health", folder) as address:
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
         connection.request("POST", "/api/v1/import/prometheus", body=fleet.history().encode())

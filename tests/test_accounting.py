@@ -84,15 +84,18 @@ def test_a_recorded_cluster_gives_its_ledger_as_counted_by_hand(name: str) -> No
     assert ledger.wall_seconds == 52
     assert ledger.gpus == 30  # 16 + 2 + 4 + 3 + 1 + 4 at the start
     assert ledger.accounts == {
-        "compute": COMPUTE, "restart": RESTART, "lost": LOST,
+        "compute": COMPUTE,
+        "restart": RESTART,
+        "lost": LOST,
         "idle": 30 * 52 - COMPUTE - RESTART - LOST,
-    }  # fmt: skip
+    }
     facts: Accounting = observed.facts
     assert facts.unsure_gpu_seconds == 15
     assert facts.stopped_gpu_seconds == 5
     assert {row.name: row.gpu_seconds for row in facts.by_team} == {
-        "llm": 192 + 52 + 15 + 288 + 16, "vision": 8 + 14 + 5,
-    }  # fmt: skip
+        "llm": 192 + 52 + 15 + 288 + 16,
+        "vision": 8 + 14 + 5,
+    }
     assert {row.name: row.failed for row in facts.by_state}["NODE_FAIL"] == 1
     assert [event.what for event in observed.happenings] == ["job ended: NODE_FAIL"]
 
@@ -133,10 +136,16 @@ def test_more_jobs_at_once_than_gpus_stated_are_believed_and_said() -> None:
 @pytest.mark.parametrize(
     ("text", "seconds"),
     [
-        ("1-02:03:04", 93784), ("02:03:04", 7384), ("03:04.5", 184.5), ("36", 36), ("x", math.nan),
-        ("1-00:00:00", 86400), ("", math.nan), ("-5", math.nan),
+        ("1-02:03:04", 93784),
+        ("02:03:04", 7384),
+        ("03:04.5", 184.5),
+        ("36", 36),
+        ("x", math.nan),
+        ("1-00:00:00", 86400),
+        ("", math.nan),
+        ("-5", math.nan),
     ],
-)  # fmt: skip
+)
 def test_durations(text: str, seconds: float) -> None:
     assert duration_seconds(text) == pytest.approx(seconds, nan_ok=True)
 
@@ -144,12 +153,19 @@ def test_durations(text: str, seconds: float) -> None:
 @pytest.mark.parametrize(
     ("text", "seconds"),
     [
-        ("2026-01-01T00:00:00", 1767225600), ("2026-01-01 01:00:00+01:00", 1767225600),
-        ("1767225600", 1767225600), ("1767225600000", 1767225600), ("1767225600000000", 1767225600),
-        ("Unknown", math.nan), ("None", math.nan), ("", math.nan), ("9" * 400, math.nan),
-        ("0001-01-01T00:00:00", math.nan), ("2026-13-01T00:00:00", math.nan),
+        ("2026-01-01T00:00:00", 1767225600),
+        ("2026-01-01 01:00:00+01:00", 1767225600),
+        ("1767225600", 1767225600),
+        ("1767225600000", 1767225600),
+        ("1767225600000000", 1767225600),
+        ("Unknown", math.nan),
+        ("None", math.nan),
+        ("", math.nan),
+        ("9" * 400, math.nan),
+        ("0001-01-01T00:00:00", math.nan),
+        ("2026-13-01T00:00:00", math.nan),
     ],
-)  # fmt: skip
+)
 def test_times(text: str, seconds: float) -> None:
     assert unix_seconds(text) == pytest.approx(seconds, nan_ok=True)
 
@@ -157,20 +173,29 @@ def test_times(text: str, seconds: float) -> None:
 @pytest.mark.parametrize(
     ("tres", "gpus"),
     [
-        ("billing=64,cpu=64,gres/gpu:h100=8,gres/gpu=8,mem=2T,node=1", 8), ("gres/gpu:a100=4", 4),
-        ("gres/gpu:a100=4,gres/gpu:v100=2", 6), ("cpu=4,mem=8G", None), ("gpu:tesla:2(IDX:0-1)", 2),
-        ("gpu:8(S:0-1)", 8), ("cpu=1,gres/gpumem=40G,gres/gpuutil=90", None), ("", None),
-        ("gres:gpu:4", 4), ("gres/shard=4", None),
+        ("billing=64,cpu=64,gres/gpu:h100=8,gres/gpu=8,mem=2T,node=1", 8),
+        ("gres/gpu:a100=4", 4),
+        ("gres/gpu:a100=4,gres/gpu:v100=2", 6),
+        ("cpu=4,mem=8G", None),
+        ("gpu:tesla:2(IDX:0-1)", 2),
+        ("gpu:8(S:0-1)", 8),
+        ("cpu=1,gres/gpumem=40G,gres/gpuutil=90", None),
+        ("", None),
+        ("gres:gpu:4", 4),
+        ("gres/shard=4", None),
     ],
-)  # fmt: skip
+)
 def test_gpus_of_a_tres_text(tres: str, gpus: float | None) -> None:
     assert gpus_of(tres) == gpus
 
 
 def test_states_and_energies_as_slurm_writes_them() -> None:
     assert [state_of(text) for text in ("CANCELLED by 1000", "COMPLETED", "", "NODE_FAIL+")] == [
-        "CANCELLED", "COMPLETED", "UNKNOWN", "NODE_FAIL",
-    ]  # fmt: skip
+        "CANCELLED",
+        "COMPLETED",
+        "UNKNOWN",
+        "NODE_FAIL",
+    ]
     assert outcome_of("OUT_OF_MEMORY") == "failed"
     assert outcome_of("TIMEOUT") == "stopped"
     assert outcome_of("Succeeded") == "done"
@@ -289,9 +314,18 @@ def test_what_cannot_be_read_is_an_error_with_a_remedy(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "{}", "a,b,c\n1,2,3\n", "step,loss\n1,2.0\n", '{"traceEvents": []}', "x|y\n", "{" * 5000,
-     "NodeNames are nice", "# HELP x\n"],
-)  # fmt: skip
+    [
+        "",
+        "{}",
+        "a,b,c\n1,2,3\n",
+        "step,loss\n1,2.0\n",
+        '{"traceEvents": []}',
+        "x|y\n",
+        "{" * 5000,
+        "NodeNames are nice",
+        "# HELP x\n",
+    ],
+)
 def test_other_files_are_not_taken_for_accounting(text: str, tmp_path: Path) -> None:
     assert not AccountingSource().recognises(tmp_path, text.encode())
 
@@ -327,11 +361,15 @@ def test_no_input_ends_in_a_traceback(
 _STATES = ["COMPLETED", "FAILED", "NODE_FAIL", "CANCELLED", "TIMEOUT", "RUNNING", "REQUEUED", "ODD"]
 _JOBS = st.lists(
     st.tuples(
-        st.integers(0, 8).map(str), st.sampled_from(_STATES), st.integers(0, 64).map(float),
-        st.integers(0, 1000).map(float), st.integers(0, 500).map(float),
+        st.integers(0, 8).map(str),
+        st.sampled_from(_STATES),
+        st.integers(0, 64).map(float),
+        st.integers(0, 1000).map(float),
+        st.integers(0, 500).map(float),
     ),
-    min_size=1, max_size=40,
-)  # fmt: skip
+    min_size=1,
+    max_size=40,
+)
 
 
 @settings(deadline=None)
@@ -365,9 +403,14 @@ def many(nodes: int, each: int, failing: dict[str, float], users: int = 5) -> Jo
         node = f"n{number % nodes}"
         failed = draw.random() < failing.get(node, 0.1)
         rows.add(
-            str(number), state="FAILED" if failed else "COMPLETED", gpus=8, start=number * 10.0,
-            end=number * 10.0 + 5, user=f"u{draw.integers(users)}", nodes=node,
-        )  # fmt: skip
+            str(number),
+            state="FAILED" if failed else "COMPLETED",
+            gpus=8,
+            start=number * 10.0,
+            end=number * 10.0 + 5,
+            user=f"u{draw.integers(users)}",
+            nodes=node,
+        )
     return rows.finish()[0]
 
 
@@ -394,9 +437,14 @@ def test_a_user_whose_jobs_fail_everywhere_makes_no_node_a_suspect() -> None:
         broken = draw.random() < 0.1
         node = "n0" if broken and draw.random() < 0.5 else f"n{draw.integers(20)}"
         rows.add(
-            str(number), state="FAILED" if broken or draw.random() < 0.05 else "COMPLETED", gpus=1,
-            start=0, end=1, user="broken" if broken else f"u{draw.integers(9)}", nodes=node,
-        )  # fmt: skip
+            str(number),
+            state="FAILED" if broken or draw.random() < 0.05 else "COMPLETED",
+            gpus=1,
+            start=0,
+            end=1,
+            user="broken" if broken else f"u{draw.integers(9)}",
+            nodes=node,
+        )
     jobs = rows.finish()[0]
     assert find_suspects(jobs, pairs_of(jobs, jobs.gpus > 0))[0] == ()
 
@@ -404,8 +452,15 @@ def test_a_user_whose_jobs_fail_everywhere_makes_no_node_a_suspect() -> None:
 def test_an_array_that_fails_on_one_node_counts_as_one_job() -> None:
     rows = Rows()
     for number in range(200):
-        rows.add(str(number), state="COMPLETED", gpus=1, start=0, end=1, user=f"u{number % 7}",
-                 nodes=f"n{number % 10}")  # fmt: skip
+        rows.add(
+            str(number),
+            state="COMPLETED",
+            gpus=1,
+            start=0,
+            end=1,
+            user=f"u{number % 7}",
+            nodes=f"n{number % 10}",
+        )
     for task in range(500):
         rows.add(f"900_{task}", state="FAILED", gpus=1, start=0, end=1, user="u1", nodes="n3")
     jobs = rows.finish()[0]
@@ -413,8 +468,9 @@ def test_an_array_that_fails_on_one_node_counts_as_one_job() -> None:
 
 
 def failed_job(name: str, nodes: str, start: float, end: float, gpus: float = 16) -> Job:
-    return Job(job=name, state="FAILED", outcome="failed", gpus=gpus, start=start, end=end,
-               nodes=nodes)  # fmt: skip
+    return Job(
+        job=name, state="FAILED", outcome="failed", gpus=gpus, start=start, end=end, nodes=nodes
+    )
 
 
 def fault(node: str, seconds: float | None, what: str = "xid 79") -> Happening:
@@ -487,8 +543,12 @@ def test_the_tables_fit_a_terminal_and_the_facts_json() -> None:
     observed = observe(DATA / "sacct.txt", DATA / "scontrol_node.txt")
     made = tables(observed)
     assert [table.title.split(",")[0] for table in made][:5] == [
-        "The cluster", "Teams", "Users", "Jobs", "States",
-    ]  # fmt: skip
+        "The cluster",
+        "Teams",
+        "Users",
+        "Jobs",
+        "States",
+    ]
     for table in made:
         assert all(len(line) <= 80 for line in to_text(table).splitlines())
     data = codec.encode(observed.facts)
@@ -504,8 +564,11 @@ def test_a_host_list_of_many_nodes_is_split_in_equal_parts() -> None:
     books = keep_books(rows.finish()[0], [NodeState(name="a1", gpus=64, state="IDLE")])
     assert books.facts.nodes_unread == 1
     assert {row.name: row.gpu_seconds for row in books.facts.by_node} == {
-        "a1": 800 + 400, "a2": 800, "a3": 800, "a4": 800,
-    }  # fmt: skip
+        "a1": 800 + 400,
+        "a2": 800,
+        "a3": 800,
+        "a4": 800,
+    }
 
 
 def plain_sums(lines: Sequence[str]) -> dict[str, float]:

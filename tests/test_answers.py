@@ -29,34 +29,50 @@ CASES: dict[str, Callable[[], Answer]] = {
     ),
     "compare llama-3.2-1b --tokens 5B --deadline 3d --providers crusoe --devices h100-sxm "
     "--simulations 5 --runs 2 --today 2026-11-15": lambda: cf.compare(
-        "llama-3.2-1b", tokens="5B", deadline=3 * 86400.0, providers=["crusoe"],
-        devices=["h100-sxm"], simulations=5, runs=2, today=TODAY,
+        "llama-3.2-1b",
+        tokens="5B",
+        deadline=3 * 86400.0,
+        providers=["crusoe"],
+        devices=["h100-sxm"],
+        simulations=5,
+        runs=2,
+        today=TODAY,
     ),
     "compare llama-3.1-8b --workload agentic --users japan --onramp 10ms": lambda: cf.compare(
         "llama-3.1-8b", workload="agentic", users="japan", onramp=0.01
     ),
     "build llama-2-7b --on h100-sxm:64 --tokens 2T --seq-len 4096 --next none --draws 8 "
     "--set busy=0.5 --today 2026-11-15": lambda: cf.build(
-        "llama-2-7b", on="h100-sxm:64", tokens="2T", seq_len=4096, next=None, draws=8,
-        set={"busy": 0.5}, today=TODAY,
+        "llama-2-7b",
+        on="h100-sxm:64",
+        tokens="2T",
+        seq_len=4096,
+        next=None,
+        draws=8,
+        set={"busy": 0.5},
+        today=TODAY,
     ),
     "claims h100-fp16 spot": lambda: cf.claims(["h100-fp16", "spot"]),
-    "predict llama-3.1-8b --on h200-sxm:8 --global-batch 64 --seq-len 4096 --sharding fsdp":
-        lambda: cf.predict(
-            "llama-3.1-8b", on="h200-sxm:8", global_batch=64, seq_len=4096, sharding="fsdp"
-        ),
-    "check tests/data/exports/torchtitan_llama3_8b.toml --on h100-sxm:8 --price 2": lambda: cf.check(
-        "tests/data/exports/torchtitan_llama3_8b.toml", on="h100-sxm:8", price=2.0
+    "predict llama-3.1-8b --on h200-sxm:8 --global-batch 64 --seq-len 4096 --sharding fsdp": lambda: (
+        cf.predict("llama-3.1-8b", on="h200-sxm:8", global_batch=64, seq_len=4096, sharding="fsdp")
+    ),
+    "check tests/data/exports/torchtitan_llama3_8b.toml --on h100-sxm:8 --price 2": lambda: (
+        cf.check("tests/data/exports/torchtitan_llama3_8b.toml", on="h100-sxm:8", price=2.0)
     ),
     "simulate llama-3.1-8b --on h100-sxm:64 --global-batch 512 --seq-len 8192 --tp 2 --tokens 100B "
     "--simulations 5": lambda: cf.simulate(
-        "llama-3.1-8b", on="h100-sxm:64", global_batch=512, seq_len=8192, tp=2, tokens="100B",
+        "llama-3.1-8b",
+        on="h100-sxm:64",
+        global_batch=512,
+        seq_len=8192,
+        tp=2,
+        tokens="100B",
         simulations=5,
     ),
     "validate": lambda: cf.validate(),
     "calibrate examples/h200-steps.csv": lambda: cf.calibrate("examples/h200-steps.csv"),
-    "audit tests/data/h200_traces/slow-loader-0.03.json.gz --no-cache --price 2.50": lambda: cf.audit(
-        "tests/data/h200_traces/slow-loader-0.03.json.gz", no_cache=True, price="2.50"
+    "audit tests/data/h200_traces/slow-loader-0.03.json.gz --no-cache --price 2.50": lambda: (
+        cf.audit("tests/data/h200_traces/slow-loader-0.03.json.gz", no_cache=True, price="2.50")
     ),
     "audit tests/data/logs/megatron_restart.log": lambda: cf.audit(
         ["tests/data/logs/megatron_restart.log"]
@@ -70,7 +86,7 @@ CASES: dict[str, Callable[[], Answer]] = {
         ["examples/cluster/topology.conf"], check=True
     ),
     "doctor": lambda: examine(),
-}  # fmt: skip
+}
 ONCE = {
     "plan llama-3.1-8b --on h100-sxm:8 --global-batch 64 --seq-len 4096 --fix tp=1 --top 1",
     "plan llama-3.1-8b --on h100-sxm:8 --global-batch 64 --seq-len 4096 --gpus 4:8 --fix tp=1",

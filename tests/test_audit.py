@@ -224,12 +224,20 @@ def test_flops_come_from_the_model_where_it_is_named(
     """The trainer's model as a configuration: its FLOPs are those of the trace's shapes."""
     knobs = INDEX["healthy-base"]["summary"]["settings"]
     config = tmp_path / "config.json"
-    config.write_text(json.dumps({
-        "model_type": "llama", "hidden_size": knobs["hidden"], "vocab_size": knobs["vocab"],
-        "num_hidden_layers": knobs["layers"], "num_attention_heads": knobs["heads"],
-        "num_key_value_heads": knobs["kv_heads"], "intermediate_size": knobs["ffn"],
-        "tie_word_embeddings": False,
-    }))  # fmt: skip
+    config.write_text(
+        json.dumps(
+            {
+                "model_type": "llama",
+                "hidden_size": knobs["hidden"],
+                "vocab_size": knobs["vocab"],
+                "num_hidden_layers": knobs["layers"],
+                "num_attention_heads": knobs["heads"],
+                "num_key_value_heads": knobs["kv_heads"],
+                "intermediate_size": knobs["ffn"],
+                "tie_word_embeddings": False,
+            }
+        )
+    )
     trace = ["audit", str(TRACES / "healthy-base.json.gz"), "--no-cache", "-o", "json"]
     batch = ["--global-batch", str(knobs["micro_batch"]), "--seq-len", str(knobs["seq_len"])]
     assert run([*trace, "--model", str(config), *batch]) == 0

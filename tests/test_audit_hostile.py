@@ -43,13 +43,29 @@ Event = dict[str, Any]
 
 
 def host(name: str, at: float, length: float, kind: str = "cpu_op", **arguments: Any) -> Event:
-    return {"ph": "X", "cat": kind, "name": name, "pid": 1, "tid": 1, "ts": at, "dur": length,
-            "args": arguments}  # fmt: skip
+    return {
+        "ph": "X",
+        "cat": kind,
+        "name": name,
+        "pid": 1,
+        "tid": 1,
+        "ts": at,
+        "dur": length,
+        "args": arguments,
+    }
 
 
 def kernel(name: str, at: float, length: float, correlation: int, **arguments: Any) -> Event:
-    return {"ph": "X", "cat": "kernel", "name": name, "pid": 0, "tid": 7, "ts": at, "dur": length,
-            "args": {"correlation": correlation, "stream": 7, "device": 0, **arguments}}  # fmt: skip
+    return {
+        "ph": "X",
+        "cat": "kernel",
+        "name": name,
+        "pid": 0,
+        "tid": 7,
+        "ts": at,
+        "dur": length,
+        "args": {"correlation": correlation, "stream": 7, "device": 0, **arguments},
+    }
 
 
 def launch(at: float, correlation: int) -> Event:
@@ -58,18 +74,31 @@ def launch(at: float, correlation: int) -> Event:
 
 def product(at: float, length: float, forward_thread: int = 0) -> Event:
     arguments: dict[str, Any] = {
-        "Input Dims": [[256, 256], [256, 256]], "Input type": ["c10::BFloat16"] * 2,
-        "Sequence number": 1, "Fwd thread id": forward_thread,
-    }  # fmt: skip
+        "Input Dims": [[256, 256], [256, 256]],
+        "Input type": ["c10::BFloat16"] * 2,
+        "Sequence number": 1,
+        "Fwd thread id": forward_thread,
+    }
     return host("aten::mm", at, length, **arguments)
 
 
 def collective(at: float, length: float, correlation: int, group: str = "0") -> Event:
-    return kernel("ncclDevKernel_AllReduce", at, length, correlation,
-                  **{"Collective name": "allreduce", "Process Group Name": group,
-                     "Process Group Description": "default_pg", "Process Group Ranks": "[0, 1]",
-                     "Group size": 2, "In msg nelems": 4096, "Out msg nelems": 4096,
-                     "dtype": "BFloat16"})  # fmt: skip
+    return kernel(
+        "ncclDevKernel_AllReduce",
+        at,
+        length,
+        correlation,
+        **{
+            "Collective name": "allreduce",
+            "Process Group Name": group,
+            "Process Group Description": "default_pg",
+            "Process Group Ranks": "[0, 1]",
+            "Group size": 2,
+            "In msg nelems": 4096,
+            "Out msg nelems": 4096,
+            "dtype": "BFloat16",
+        },
+    )
 
 
 def step(number: int, at: float) -> list[Event]:
@@ -77,15 +106,21 @@ def step(number: int, at: float) -> list[Event]:
     first = 10 * number
     return [
         host(f"ProfilerStep#{number}", at, 1000.0, "user_annotation"),
-        product(at + 10, 40), launch(at + 20, first),
+        product(at + 10, 40),
+        launch(at + 20, first),
         host("autograd::engine::evaluate_function: MmBackward0", at + 60, 90),
-        product(at + 70, 40.5, 1), launch(at + 80, first + 1), launch(at + 120, first + 2),
+        product(at + 70, 40.5, 1),
+        launch(at + 80, first + 1),
+        launch(at + 120, first + 2),
         host("Optimizer.step#AdamW.step", at + 200, 100, "user_annotation"),
-        launch(at + 210, first + 3), host("cudaDeviceSynchronize", at + 320, 500, "cuda_runtime"),
-        kernel("sm90_gemm", at + 30, 150, first), kernel("sm90_gemm", at + 190, 200.25, first + 1),
-        collective(at + 350, 150, first + 2), kernel("multi_tensor_apply", at + 520, 130, first + 3),
+        launch(at + 210, first + 3),
+        host("cudaDeviceSynchronize", at + 320, 500, "cuda_runtime"),
+        kernel("sm90_gemm", at + 30, 150, first),
+        kernel("sm90_gemm", at + 190, 200.25, first + 1),
+        collective(at + 350, 150, first + 2),
+        kernel("multi_tensor_apply", at + 520, 130, first + 3),
         {"ph": "M", "name": "thread_name", "pid": 0, "tid": 7, "args": {"name": "stream 7"}},
-    ]  # fmt: skip
+    ]
 
 
 def trace(rank: int = 0, world: int = 2, at: float = NOON, late: float = 0.0) -> dict[str, Any]:
@@ -153,8 +188,13 @@ def test_the_small_trace_is_complete(good: Path, capsys: pytest.CaptureFixture[s
     assert data["left_out"] == []
     assert data["ledger"]["mfu"] > 0
     assert data["ledger"]["accounts"].keys() == {
-        "compute.model", "compute.kernel", "optimizer", "comm.dp", "host", "unexplained",
-    }  # fmt: skip
+        "compute.model",
+        "compute.kernel",
+        "optimizer",
+        "comm.dp",
+        "host",
+        "unexplained",
+    }
 
 
 # Files that end too early, or are something else
@@ -248,14 +288,17 @@ WRAPPINGS: dict[str, Callable[[str], bytes]] = {
     "carriage returns": lambda text: text.replace(", {", ",\r\n{").encode(),
     "keys behind": lambda text: json.dumps(dict(reversed(json.loads(text).items()))).encode(),
     "lists behind": lambda text: (text[:-1] + ', "x": [' + "[{}]," * 40 + "[]]}").encode(),
-    "two members": lambda text: gzip.compress(text[:999].encode()) + gzip.compress(
-        text[999:].encode()),
+    "two members": lambda text: (
+        gzip.compress(text[:999].encode()) + gzip.compress(text[999:].encode())
+    ),
     "stored": lambda text: gzip.compress(text.encode(), 0),
     "strange header": lambda text: text.replace(
-        '"schemaVersion": 1', '"x": NaN, "y": "\\ud800", "z": 1e999').encode(),
+        '"schemaVersion": 1', '"x": NaN, "y": "\\ud800", "z": 1e999'
+    ).encode(),
     "nonsense header": lambda text: text.replace(
-        '"schemaVersion": 1', '"trace_id": [[]], "baseTimeNanoseconds": 1e30').encode(),
-}  # fmt: skip
+        '"schemaVersion": 1', '"trace_id": [[]], "baseTimeNanoseconds": 1e30'
+    ).encode(),
+}
 
 
 @pytest.mark.parametrize("wrap", WRAPPINGS.values(), ids=WRAPPINGS.keys())
@@ -315,9 +358,12 @@ DROPPED: dict[str, str] = {
 
 @pytest.mark.parametrize("text", DROPPED.values(), ids=DROPPED.keys())
 def test_an_event_that_is_none_leaves_the_others_as_they_are(
-    text: str, good: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    text: str,
+    good: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
+) -> None:
     clean = accounts(good)
     path = tmp_path / "strange.json"
     path.write_text(good.read_text().replace('[{"ph"', f'[{text}, {{"ph"', 1))
@@ -453,9 +499,12 @@ MIXED: dict[str, tuple[list[dict[str, Any]], list[int], str]] = {
 
 @pytest.mark.parametrize(("ranks", "kept", "said"), MIXED.values(), ids=MIXED.keys())
 def test_of_mixed_traces_one_job_is_measured_and_the_others_are_named(
-    ranks: list[dict[str, Any]], kept: list[int], said: str, tmp_path: Path,
+    ranks: list[dict[str, Any]],
+    kept: list[int],
+    said: str,
+    tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
+) -> None:
     data = audited(capsys, job(tmp_path, *ranks), "--no-cache")
     assert [rank["rank"] for rank in data["per_rank"]] == kept
     assert re.search(said, left_out(data))
@@ -477,10 +526,19 @@ def test_events_on_the_other_side_of_a_jump_are_left_out(
 
 @pytest.mark.parametrize(
     "info",
-    [{"rank": -1}, {"rank": "0"}, {"rank": 2**70}, {"rank": None}, [], "nccl", {"world_size": 0},
-     {"rank": 3, "world_size": 2**70}, {"pg_config": [{"pg_name": [], "pg_desc": {}}]},
-     {"pg_config": {"a": 1}}],
-)  # fmt: skip
+    [
+        {"rank": -1},
+        {"rank": "0"},
+        {"rank": 2**70},
+        {"rank": None},
+        [],
+        "nccl",
+        {"world_size": 0},
+        {"rank": 3, "world_size": 2**70},
+        {"pg_config": [{"pg_name": [], "pg_desc": {}}]},
+        {"pg_config": {"a": 1}},
+    ],
+)
 def test_what_a_trace_says_of_its_job_may_be_nonsense(
     info: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -567,8 +625,9 @@ def test_a_name_that_is_no_text_is_read(tmp_path: Path) -> None:
     program = "import sys; from computeflow.cli import main; main(sys.argv[1:])"
     done = subprocess.run(
         [sys.executable, "-c", program, "audit", str(path), "-o", "json"],
-        capture_output=True, check=True,
-    )  # fmt: skip
+        capture_output=True,
+        check=True,
+    )
     assert json.loads(done.stdout)["left_out"] == []
 
 
@@ -614,8 +673,11 @@ def bounded(good: Path, path: Path) -> tuple[str, int, float]:
     """What is said, MiB that memory grew by, and seconds of a processor."""
     done = subprocess.run(
         [sys.executable, "-c", BOUNDED, str(good), str(path)],
-        capture_output=True, check=True, text=True, timeout=300,
-    )  # fmt: skip
+        capture_output=True,
+        check=True,
+        text=True,
+        timeout=300,
+    )
     said, grown, seconds = done.stdout.splitlines()
     return said, int(grown), float(seconds)
 
@@ -679,10 +741,16 @@ def kept_files() -> list[Path]:
 
 @pytest.mark.parametrize(
     "damage",
-    [lambda b: b"", lambda b: b[:20], lambda b: b[:-1], lambda b: b + b"x",
-     lambda b: b[: len(b) // 2] + bytes([b[len(b) // 2] ^ 1]) + b[len(b) // 2 + 1 :],
-     lambda b: bytes(len(b)), lambda b: b"\x80\x04cos\nsystem\n(S'touch executed'\ntR."],
-)  # fmt: skip
+    [
+        lambda b: b"",
+        lambda b: b[:20],
+        lambda b: b[:-1],
+        lambda b: b + b"x",
+        lambda b: b[: len(b) // 2] + bytes([b[len(b) // 2] ^ 1]) + b[len(b) // 2 + 1 :],
+        lambda b: bytes(len(b)),
+        lambda b: b"\x80\x04cos\nsystem\n(S'touch executed'\ntR.",
+    ],
+)
 def test_a_damaged_result_is_measured_again(
     damage: Callable[[bytes], bytes], good: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -766,9 +834,22 @@ def test_some_steps_are_a_window_that_closes(
     assert audited(capsys, good, "--steps", steps)["window"]["first_step"] == 1
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", "{}", '{"schema": 1}', '{"plans": []}',
-                                     '{"plans": [1]}', '{"ledger": {}}', "null", "[" * 10**5,
-                                     '{"schema": "computeflow.ledger/1"}'])  # fmt: skip
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        "{",
+        "[]",
+        "{}",
+        '{"schema": 1}',
+        '{"plans": []}',
+        '{"plans": [1]}',
+        '{"ledger": {}}',
+        "null",
+        "[" * 10**5,
+        '{"schema": "computeflow.ledger/1"}',
+    ],
+)
 def test_what_is_expected_must_be_a_ledger(
     content: str, good: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -829,17 +910,20 @@ DIMS: st.SearchStrategy[Any] = st.sampled_from(
 ARGUMENTS = st.fixed_dictionaries(
     {},
     optional={
-        "correlation": st.integers(-2, 6) | NOTHING, "stream": st.integers(0, 3) | NOTHING,
-        "bytes": NOTHING, "Sequence number": st.integers(-1, 3) | NOTHING,
+        "correlation": st.integers(-2, 6) | NOTHING,
+        "stream": st.integers(0, 3) | NOTHING,
+        "bytes": NOTHING,
+        "Sequence number": st.integers(-1, 3) | NOTHING,
         "Fwd thread id": st.integers(-1, 2) | NOTHING,
         "Collective name": st.sampled_from(["allreduce", "send", "all_to_all", "allgather", ""]),
         "Process Group Name": st.sampled_from(["0", "dp", "tp"]) | NOTHING,
         "Process Group Ranks": st.sampled_from(["[0, 1]", [0, 1], "[0, ...]"]) | NOTHING,
-        "In msg nelems": st.integers(0, 9) | NOTHING, "Input Dims": DIMS | NOTHING,
+        "In msg nelems": st.integers(0, 9) | NOTHING,
+        "Input Dims": DIMS | NOTHING,
         "Input type": st.sampled_from([["float"], ["c10::BFloat16"] * 2]) | NOTHING,
         "Concrete Inputs": NOTHING,
     },
-)  # fmt: skip
+)
 WELL_FORMED = st.fixed_dictionaries(
     {"ph": st.just("X"), "cat": KINDS, "name": NAMES, "ts": TIMES, "dur": MOMENTS},
     optional={"tid": st.integers(0, 2), "pid": st.integers(0, 1), "args": ARGUMENTS},
@@ -847,11 +931,15 @@ WELL_FORMED = st.fixed_dictionaries(
 MALFORMED = st.fixed_dictionaries(
     {},
     optional={
-        "ph": st.sampled_from(["X", "X", "M", "?"]) | NOTHING, "cat": KINDS | NOTHING,
-        "name": NAMES | NOTHING, "ts": TIMES | NOTHING, "dur": MOMENTS | NOTHING,
-        "tid": st.integers(0, 2) | NOTHING, "args": ARGUMENTS | NOTHING,
+        "ph": st.sampled_from(["X", "X", "M", "?"]) | NOTHING,
+        "cat": KINDS | NOTHING,
+        "name": NAMES | NOTHING,
+        "ts": TIMES | NOTHING,
+        "dur": MOMENTS | NOTHING,
+        "tid": st.integers(0, 2) | NOTHING,
+        "args": ARGUMENTS | NOTHING,
     },
-)  # fmt: skip
+)
 EVENTS = st.lists(WELL_FORMED | MALFORMED | NOTHING, min_size=1, max_size=14)
 often = settings(
     max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
@@ -884,8 +972,10 @@ def test_the_ledger_of_any_ranks_closes(
     for rank, events in enumerate(ranks):
         whole = trace(rank, len(ranks), late=500.0 * rank * late)
         whole["traceEvents"] += [
-            collective(NOON + 360 + 10 * rank, 400, 81, "1"), launch(NOON + 130, 81), *events
-        ]  # fmt: skip
+            collective(NOON + 360 + 10 * rank, 400, 81, "1"),
+            launch(NOON + 130, 81),
+            *events,
+        ]
         try:
             found.append(measure_trace(read_trace(write(tmp_path / "any.json", whole)), Options()))
         except InputError:

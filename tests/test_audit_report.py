@@ -58,17 +58,27 @@ def own_timeline(name: str) -> Timeline:
 
 def finding(account: str, seconds: float, text: str = "") -> Finding:
     return Finding(
-        rule="input-stall", title=f"The device waits {text}", account=account,
-        claims=(Claim(account=account, gpu_seconds=seconds),), confidence=0.97, ranks=(0, 1, 2, 7),
+        rule="input-stall",
+        title=f"The device waits {text}",
+        account=account,
+        claims=(Claim(account=account, gpu_seconds=seconds),),
+        confidence=0.97,
+        ranks=(0, 1, 2, 7),
         evidence=(
-            Evidence(what=f"idle {text}", where=f"rank 0 {text}", value=0.105, unit="s", expected=0.0),
+            Evidence(
+                what=f"idle {text}", where=f"rank 0 {text}", value=0.105, unit="s", expected=0.0
+            ),
             Evidence(what="no workers", where=text),
         ),
         remedy=Remedy(
-            change=f"Read ahead {text}", command=f"DataLoader(num_workers=8) {text}",
-            gain_low=0.5 * seconds, gain_gpu_seconds=0.8 * seconds, gain_high=seconds, risk="memory",
+            change=f"Read ahead {text}",
+            command=f"DataLoader(num_workers=8) {text}",
+            gain_low=0.5 * seconds,
+            gain_gpu_seconds=0.8 * seconds,
+            gain_high=seconds,
+            risk="memory",
         ),
-    )  # fmt: skip
+    )
 
 
 def faulty(text: str = "") -> tuple[TracedJob, Diagnosis]:
@@ -122,9 +132,18 @@ def cells(table: Table) -> dict[str, tuple[str, ...]]:
 
 
 def test_the_parts_come_in_the_order_of_the_questions(cases: Cases) -> None:
-    starts = ["What was audited", "2 findings", "From contracted GPU time", "Where the time of",
-              "Measured against expected", "Step 2 of rank 0", "Not available",
-              "Rules that could not look", "The expectation", "Left out and noted"]  # fmt: skip
+    starts = [
+        "What was audited",
+        "2 findings",
+        "From contracted GPU time",
+        "Where the time of",
+        "Measured against expected",
+        "Step 2 of rank 0",
+        "Not available",
+        "Rules that could not look",
+        "The expectation",
+        "Left out and noted",
+    ]
     found = titles(cases["faulty"])
     assert [t for t, start in zip(found, starts, strict=True) if not t.startswith(start)] == []
     assert "Accounts of every rank (share of a rank's window)" in titles(cases["64 ranks"])
@@ -150,8 +169,10 @@ def test_a_flow_splits_the_whole_by_owner_and_account_as_the_ledger_does(name: s
     figure = flow_figure(ledger)
     link, labels = figure.data[0]["link"], figure.data[0]["node"]["label"]
     _, size = describe.time_unit(ledger.gpu_seconds)
-    drawn = {labels[at].split()[0]: size * value
-             for at, value in zip(link["target"], link["value"], strict=True)}  # fmt: skip
+    drawn = {
+        labels[at].split()[0]: size * value
+        for at, value in zip(link["target"], link["value"], strict=True)
+    }
     for account, seconds in ledger.accounts.items():
         assert drawn.get(account, 0.0) == pytest.approx(seconds)
         assert cells(figure.numbers)[account][2] == f"{seconds / size:,.1f}"
@@ -170,8 +191,9 @@ def test_nodes_of_a_flow_keep_their_order_and_do_not_overlap() -> None:
     figure = flow_figure(ledger)
     node = figure.data[0]["node"]
     height = figure.layout["height"] - figure.layout["margin"]["t"] - figure.layout["margin"]["b"]
-    columns = {x: [y for at, y in zip(node["x"], node["y"], strict=True) if at == x]
-               for x in node["x"]}  # fmt: skip
+    columns = {
+        x: [y for at, y in zip(node["x"], node["y"], strict=True) if at == x] for x in node["x"]
+    }
     for places in columns.values():
         assert places == sorted(places)
         assert all(height * (b - a) >= node["pad"] - 1e-6 for a, b in pairwise(places))
@@ -321,18 +343,28 @@ def test_no_findings_is_a_sentence_that_counts_the_rules_that_could_not_look() -
 
 @pytest.mark.parametrize(
     ("ranks", "text"),
-    [((), ""), ((3,), "3"), ((7, 1, 0, 2), "0 to 2, 7"), (range(1024), "0 to 1023"),
-     (range(0, 40, 2), "0, 2, 4, 6, 8, 10, 12, 14 and 12 more")],
-)  # fmt: skip
+    [
+        ((), ""),
+        ((3,), "3"),
+        ((7, 1, 0, 2), "0 to 2, 7"),
+        (range(1024), "0 to 1023"),
+        (range(0, 40, 2), "0, 2, 4, 6, 8, 10, 12, 14 and 12 more"),
+    ],
+)
 def test_ranks_are_written_as_stretches(ranks: tuple[int, ...], text: str) -> None:
     assert ranks_text(ranks) == text
 
 
 @pytest.mark.parametrize(
     ("value", "unit", "text"),
-    [(0.105, "s", "105 ms"), (1.4e9, "Hz", "1.4 GHz"), (0.31, "share of launches",
-     "31.0 % of launches"), (1.4, "", "1.4"), (83.0, "°C", "83 °C")],
-)  # fmt: skip
+    [
+        (0.105, "s", "105 ms"),
+        (1.4e9, "Hz", "1.4 GHz"),
+        (0.31, "share of launches", "31.0 % of launches"),
+        (1.4, "", "1.4"),
+        (83.0, "°C", "83 °C"),
+    ],
+)
 def test_evidence_is_written_with_its_unit(value: float, unit: str, text: str) -> None:
     assert evidence_text(Evidence(what="x", where="", value=value, unit=unit)) == f"x: {text}"
 

@@ -24,9 +24,14 @@ RECORDINGS = SHARED / "recordings"
 def test_files_are_sorted_by_what_is_in_them(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("nothing that anybody measures\n")
     found = sort_files(
-        [DATA / "gloo_hangs", DATA / "accounting", DATA / "logs", tmp_path,
-         DATA / "h200_traces" / "healthy-wide.json.gz"]
-    )  # fmt: skip
+        [
+            DATA / "gloo_hangs",
+            DATA / "accounting",
+            DATA / "logs",
+            tmp_path,
+            DATA / "h200_traces" / "healthy-wide.json.gz",
+        ]
+    )
     assert {"kineto", "flight-recorder", "accounting", "log"} <= set(found.files)
     assert len(found.files["kineto"]) == 1
     assert any("1 .txt" in note for note in found.left_out)
@@ -36,9 +41,12 @@ def test_files_are_sorted_by_what_is_in_them(tmp_path: Path) -> None:
 @pytest.mark.skipif(not RECORDINGS.exists(), reason="needs COMPUTEFLOW_DATA")
 def test_every_shared_recording_is_of_its_kind() -> None:
     kinds = {
-        "kineto": "kineto", "flight_recorder": "flight-recorder", "bytedance_straggler": "op-timeline",
-        "logs": "log", "nsys": "nsys",
-    }  # fmt: skip
+        "kineto": "kineto",
+        "flight_recorder": "flight-recorder",
+        "bytedance_straggler": "op-timeline",
+        "logs": "log",
+        "nsys": "nsys",
+    }
     for folder, kind in kinds.items():
         files = sort_files([RECORDINGS / folder]).files
         assert set(files) == {kind}, (folder, files)
@@ -115,9 +123,13 @@ def test_a_redacted_answer_names_no_file_of_ours(capsys: pytest.CaptureFixture[s
 
 @pytest.mark.parametrize(
     ("text", "seconds"),
-    [("30d", 30 * 86400), ("12h", 12 * 3600), ("2026-10-01:2026-10-02", 86400),
-     ("2026-10-01T10:00:2026-10-01T11:30", 5400)],
-)  # fmt: skip
+    [
+        ("30d", 30 * 86400),
+        ("12h", 12 * 3600),
+        ("2026-10-01:2026-10-02", 86400),
+        ("2026-10-01T10:00:2026-10-01T11:30", 5400),
+    ],
+)
 def test_periods(text: str, seconds: float) -> None:
     start, end = parse_period(text)
     assert start is not None and end is not None

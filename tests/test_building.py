@@ -22,7 +22,7 @@ from computeflow.comparison.building.costs import (
     owned,
     owned_usd,
     rented_usd,
-)  # fmt: skip
+)
 from computeflow.comparison.building.decide import both, break_even
 from computeflow.comparison.building.inputs import (
     BOUNDS,
@@ -31,7 +31,7 @@ from computeflow.comparison.building.inputs import (
     inputs_for,
     middle,
     network_share,
-)  # fmt: skip
+)
 from computeflow.comparison.building.published import check_published
 from computeflow.comparison.building.rules import rules
 from computeflow.comparison.rents import age_text, find_rents
@@ -41,7 +41,7 @@ from computeflow.views.building_views import (
     decision_table,
     decisions_table,
     swings_table,
-)  # fmt: skip
+)
 
 FACTS = load_catalog(())
 TODAY = datetime.date(2026, 11, 15)
@@ -104,10 +104,14 @@ def test_spares_are_housed_fed_and_joined_like_the_others() -> None:
     for hall in ("colocation", "own"):
         plain, spare = (fleet(1024, hall=hall, spare_gpus=n) for n in (0, 64))
         more = 1 + 64 / 1024
-        assert math.isclose(monthly(spare, terms)["energy"][0],
-                            more * monthly(plain, terms)["energy"][0])  # fmt: skip
-        assert math.isclose(capital(spare, terms)["network"][0],
-                            more * capital(plain, terms)["network"][0], rel_tol=1e-6)  # fmt: skip
+        assert math.isclose(
+            monthly(spare, terms)["energy"][0], more * monthly(plain, terms)["energy"][0]
+        )
+        assert math.isclose(
+            capital(spare, terms)["network"][0],
+            more * capital(plain, terms)["network"][0],
+            rel_tol=1e-6,
+        )
     terms_of = [capital(fleet(1024, hall="own", spare_gpus=n), terms)["hall"][0] for n in (0, 64)]
     assert math.isclose(terms_of[1], terms_of[0] * 1088 / 1024)
 
@@ -123,15 +127,22 @@ def test_whole_machines_are_bought(gpus: int, spare: int, node: int) -> None:
 @given(months=st.floats(1, 72), more=st.floats(1.0, 4.0), seed=st.integers(0, 1000))
 def test_dearer_rent_never_favours_renting(months: float, more: float, seed: int) -> None:
     terms = drawn(ROWS, 16, seed)
-    dear = {**terms, "on_demand_usd": more * terms["on_demand_usd"],
-            "contract_usd": more * terms["contract_usd"]}  # fmt: skip
+    dear = {
+        **terms,
+        "on_demand_usd": more * terms["on_demand_usd"],
+        "contract_usd": more * terms["contract_usd"],
+    }
     assert np.all(rented_usd(fleet(), dear, months) >= rented_usd(fleet(), terms, months))
     assert np.all(break_even(fleet(), dear) <= break_even(fleet(), terms))
 
 
 @settings(max_examples=40, deadline=None)
-@given(gpus=st.integers(8, 100_000), months=st.floats(0.5, 72), seed=st.integers(0, 1000),
-       hall=st.sampled_from(["colocation", "own"]))  # fmt: skip
+@given(
+    gpus=st.integers(8, 100_000),
+    months=st.floats(0.5, 72),
+    seed=st.integers(0, 1000),
+    hall=st.sampled_from(["colocation", "own"]),
+)
 def test_parts_of_owning_are_positive_but_for_resale_and_add_up(
     gpus: int, months: float, seed: int, hall: str
 ) -> None:
@@ -296,8 +307,20 @@ def test_prices_stand_with_their_dates_and_how_many_are_old() -> None:
     assert f"{len(dates)} of {len(dates)} old" in " ".join(decision_table(found, later).notes)
 
 
-SMALL = ["build", "llama-2-7b", "--on", "h100-sxm:64", "--tokens", "2T", "--seq-len", "4096",
-         "--next", "none", "--draws", "50"]  # fmt: skip
+SMALL = [
+    "build",
+    "llama-2-7b",
+    "--on",
+    "h100-sxm:64",
+    "--tokens",
+    "2T",
+    "--seq-len",
+    "4096",
+    "--next",
+    "none",
+    "--draws",
+    "50",
+]
 
 
 @pytest.mark.parametrize(

@@ -121,8 +121,9 @@ def test_only_what_was_measured_is_replaced() -> None:
     b = batch()
     found = read_calibration(
         json.dumps({name: PROBE[name] for name in ("schema", "provenance", "launch_seconds")}),
-        "probe.json", FACTS,
-    )  # fmt: skip
+        "probe.json",
+        FACTS,
+    )
     after, values = found.apply(b, PARAMETERS, DEVICE)
     assert after is b
     moved = [n for n in PARAMETERS.names if values[n] != PARAMETERS[n]]
@@ -143,9 +144,11 @@ def test_a_device_that_slows_down_in_the_soak_is_taken_at_its_settled_rate() -> 
 def fitted(ranks: int, bus: float, alpha: float = 0.0) -> dict[str, Any]:
     """An all-gather whose bus bandwidth and latency are these."""
     return {
-        "operation": "reduce-scatter", "ranks": ranks, "alpha_seconds": alpha,
+        "operation": "reduce-scatter",
+        "ranks": ranks,
+        "alpha_seconds": alpha,
         "bytes_per_second": bus * ranks / (ranks - 1),
-    }  # fmt: skip
+    }
 
 
 def test_collectives_set_the_tier_that_they_cross() -> None:
@@ -164,8 +167,18 @@ def test_collectives_set_the_tier_that_they_cross() -> None:
 def test_a_calibration_of_another_device_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(InputError, match="h200-sxm says nothing about h100-sxm"):
         predict(JOB, find_cluster("h100-sxm:8", FACTS), Layout(gpus=8), calibration=read())
-    arguments = ["predict", "llama-3.1-8b", "--on", "h100-sxm:8", "--global-batch", "64",
-                 "--seq-len", "4096", "--calibration", str(H200 / "calibration.json")]  # fmt: skip
+    arguments = [
+        "predict",
+        "llama-3.1-8b",
+        "--on",
+        "h100-sxm:8",
+        "--global-batch",
+        "64",
+        "--seq-len",
+        "4096",
+        "--calibration",
+        str(H200 / "calibration.json"),
+    ]
     assert run(arguments) == 2
     assert "says nothing about h100-sxm" in capsys.readouterr().err
 
@@ -213,8 +226,10 @@ def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     return [path]
 
 
-@given(st.sampled_from(places(PROBE)),
-       st.sampled_from([None, "", "x", 0, -1, 1e-300, 1e300, 2**70, [], {}, True, 0.5]))  # fmt: skip
+@given(
+    st.sampled_from(places(PROBE)),
+    st.sampled_from([None, "", "x", 0, -1, 1e-300, 1e300, 2**70, [], {}, True, 0.5]),
+)
 @settings(deadline=None, max_examples=200)
 def test_a_hostile_value_is_refused_or_harmless(place: tuple[Any, ...], value: Any) -> None:
     data = copy.deepcopy(PROBE)
@@ -312,8 +327,18 @@ def table(tmp_path: Path, rows: list[int], slow: float = 1.0, **columns: str) ->
     return path
 
 
-PREDICT = ["predict", "llama-3.1-8b", "--on", "h200-sxm:1", "--global-batch", "8", "--seq-len",
-           "4096", "-o", "json"]  # fmt: skip
+PREDICT = [
+    "predict",
+    "llama-3.1-8b",
+    "--on",
+    "h200-sxm:1",
+    "--global-batch",
+    "8",
+    "--seq-len",
+    "4096",
+    "-o",
+    "json",
+]
 
 
 def answer(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
@@ -396,9 +421,12 @@ def test_rows_that_cannot_be_used_are_listed_and_none_is_an_error(
     ],
 )
 def test_files_that_cannot_be_read_or_written_are_one_line(
-    arguments: list[str], words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    words: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+) -> None:
     monkeypatch.chdir(tmp_path)
     table(tmp_path, [22])
     assert run(["calibrate", *arguments]) == 2

@@ -132,9 +132,16 @@ def test_markup_in_a_name_is_text() -> None:
 def test_an_error_is_one_short_printable_line(
     text: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for arguments in ([text], ["predict", text, "--on", text], ["catalog", "models", text],
-                      ["ledger", text], ["audit", text], ["plan", "m", "--on", f"h100-sxm:{text}"],
-                      ["simulate", "--failures", text], ["size", "m", "--tokens", text]):  # fmt: skip
+    for arguments in (
+        [text],
+        ["predict", text, "--on", text],
+        ["catalog", "models", text],
+        ["ledger", text],
+        ["audit", text],
+        ["plan", "m", "--on", f"h100-sxm:{text}"],
+        ["simulate", "--failures", text],
+        ["size", "m", "--tokens", text],
+    ):
         assert run(arguments) == 2
         message = capsys.readouterr().err
         assert len(message) < 1200
@@ -150,9 +157,12 @@ def interrupted(arguments: list[str], started: Path) -> tuple[int, str]:
     heard = "import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL)\n"
     heard += "os.execv(sys.argv[1], sys.argv[1:])"
     with subprocess.Popen(
-        [sys.executable, "-c", heard, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        text=True, start_new_session=True,
-    ) as process:  # fmt: skip
+        [sys.executable, "-c", heard, *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as process:
         while not started.exists() and process.poll() is None:
             time.sleep(0.02)
         os.kill(process.pid, signal.SIGINT)
@@ -205,9 +215,18 @@ def test_engines_still_give_results_in_order() -> None:
 
 
 @pytest.mark.parametrize(
-    "address", ["http://a b", "http://a\tb", "http://é", "http://a\x1b[31m", "http://[::1", "http://:9",
-                "http://a:99999", "http://" + "x" * 5000]
-)  # fmt: skip
+    "address",
+    [
+        "http://a b",
+        "http://a\tb",
+        "http://é",
+        "http://a\x1b[31m",
+        "http://[::1",
+        "http://:9",
+        "http://a:99999",
+        "http://" + "x" * 5000,
+    ],
+)
 def test_what_is_no_address_of_a_server_is_refused(address: str) -> None:
     with pytest.raises(InputError, match="no address") as refused:
         connect(address)

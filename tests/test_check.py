@@ -58,8 +58,22 @@ def test_a_plan_is_exported_and_read_back(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     job = ["--on", "h100-sxm:64", "--global-batch", "512", "--seq-len", "8192"]
-    assert run(["plan", "llama-3.1-8b", *job, "--stack", "torchtitan", "--export", str(tmp_path),
-                "-o", "json"]) == 0  # fmt: skip
+    assert (
+        run(
+            [
+                "plan",
+                "llama-3.1-8b",
+                *job,
+                "--stack",
+                "torchtitan",
+                "--export",
+                str(tmp_path),
+                "-o",
+                "json",
+            ]
+        )
+        == 0
+    )
     data = json.loads(capsys.readouterr().out)
     best = data["plans"][0]["layout"]
     written = {each["name"]: each for each in data["exports"]}

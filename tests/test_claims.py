@@ -46,15 +46,23 @@ def test_an_answer_has_a_figure_and_a_reason_and_stands_on_the_page(name: str) -
 @pytest.mark.parametrize(
     ("name", "verdict"),
     [
-        ("h100-fp16", "wrong base"), ("trillium-v5p", "wrong base"), ("mi300x-memory", "holds"),
-        ("mi350-35x", "does not hold"), ("size-7b", "contradicts itself"),
-        ("size-1t", "contradicts itself"), ("gflops-watt", "wrong unit"),
-        ("kw-per-hour", "wrong unit"), ("days-utilisation", "contradicts itself"),
-        ("allreduce-aware", "contradicts itself"), ("mixed-precision", "cannot be checked"),
-        ("network-share", "does not hold"), ("hardware-share", "does not hold"),
-        ("mfu-path", "holds in part"), ("tier-4", "holds"),
+        ("h100-fp16", "wrong base"),
+        ("trillium-v5p", "wrong base"),
+        ("mi300x-memory", "holds"),
+        ("mi350-35x", "does not hold"),
+        ("size-7b", "contradicts itself"),
+        ("size-1t", "contradicts itself"),
+        ("gflops-watt", "wrong unit"),
+        ("kw-per-hour", "wrong unit"),
+        ("days-utilisation", "contradicts itself"),
+        ("allreduce-aware", "contradicts itself"),
+        ("mixed-precision", "cannot be checked"),
+        ("network-share", "does not hold"),
+        ("hardware-share", "does not hold"),
+        ("mfu-path", "holds in part"),
+        ("tier-4", "holds"),
     ],
-)  # fmt: skip
+)
 def test_verdicts_are_as_the_public_review_has_them(name: str, verdict: str) -> None:
     assert answer(name).verdict == verdict
 
@@ -62,19 +70,29 @@ def test_verdicts_are_as_the_public_review_has_them(name: str, verdict: str) -> 
 @pytest.mark.parametrize(
     ("name", "number", "low", "high"),
     [
-        ("h100-fp16", "dense", 989, 989), ("b200-fp16", "dense", 2250, 2250),
-        ("trillium-v5p", "v5e", 4.6, 4.7), ("mi350-35x", "high", 3.8, 4.0),
-        ("blackwell-2-3x", "low", 1.8, 2.6), ("size-7b", "optimal", 5.0e21, 6.5e21),
-        ("size-70b", "optimal", 5.5e23, 7e23), ("size-1t", "optimal", 1.0e26, 1.4e26),
-        ("deepseek-cost", "hours", 1.8e6, 4.0e6), ("allreduce-ms", "ring", 1.02, 1.04),
-        ("allreduce-aware", "cap", 2.32, 2.33), ("days-utilisation", "spread", 0.44, 0.46),
-        ("allreduce-share", "tuned", 0.01, 0.3), ("allreduce-share", "naive", 0.6, 0.99),
-        ("gflops-watt", "middle", 300, 520), ("llama-table-5", "share", 0.353, 0.354),
-        ("ft-hsdp", "minutes", 49, 51), ("spot", "middle", 0.5, 0.65),
-        ("zero3-offload", "offload of the optimizer", 2.5, 5), ("data-waste", "text", 0, 0.01),
+        ("h100-fp16", "dense", 989, 989),
+        ("b200-fp16", "dense", 2250, 2250),
+        ("trillium-v5p", "v5e", 4.6, 4.7),
+        ("mi350-35x", "high", 3.8, 4.0),
+        ("blackwell-2-3x", "low", 1.8, 2.6),
+        ("size-7b", "optimal", 5.0e21, 6.5e21),
+        ("size-70b", "optimal", 5.5e23, 7e23),
+        ("size-1t", "optimal", 1.0e26, 1.4e26),
+        ("deepseek-cost", "hours", 1.8e6, 4.0e6),
+        ("allreduce-ms", "ring", 1.02, 1.04),
+        ("allreduce-aware", "cap", 2.32, 2.33),
+        ("days-utilisation", "spread", 0.44, 0.46),
+        ("allreduce-share", "tuned", 0.01, 0.3),
+        ("allreduce-share", "naive", 0.6, 0.99),
+        ("gflops-watt", "middle", 300, 520),
+        ("llama-table-5", "share", 0.353, 0.354),
+        ("ft-hsdp", "minutes", 49, 51),
+        ("spot", "middle", 0.5, 0.65),
+        ("zero3-offload", "offload of the optimizer", 2.5, 5),
+        ("data-waste", "text", 0, 0.01),
         ("torchtitan-compile", "compiled", 0.38, 0.40),
     ],
-)  # fmt: skip
+)
 def test_our_figures_lie_where_independent_arithmetic_has_them(
     name: str, number: str, low: float, high: float
 ) -> None:
@@ -98,8 +116,10 @@ def test_verdicts_follow_from_the_numbers() -> None:
     assert held((1.8, 2.5), (2, 3)) == "holds in part"
     assert held((1.1, 1.9), (2, 3)) == "does not hold"
     assert [part(*facts) for facts in ((True, True), (True, False), (False, False))] == [
-        "holds", "holds in part", "does not hold",
-    ]  # fmt: skip
+        "holds",
+        "holds in part",
+        "does not hold",
+    ]
 
 
 def test_a_size_whose_flops_fit_its_gpus_and_time_does_not_contradict_itself() -> None:

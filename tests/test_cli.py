@@ -46,9 +46,18 @@ def test_json_is_one_object_with_a_schema(capsys: pytest.CaptureFixture[str]) ->
 
 @pytest.mark.parametrize(
     "kind",
-    ["accelerators", "models", "nodes", "fabrics", "storage", "sites", "providers", "offers",
-     "collectives"],
-)  # fmt: skip
+    [
+        "accelerators",
+        "models",
+        "nodes",
+        "fabrics",
+        "storage",
+        "sites",
+        "providers",
+        "offers",
+        "collectives",
+    ],
+)
 def test_every_list_fits_80_columns_and_counts_what_it_hides(
     kind: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -65,10 +74,19 @@ def test_every_list_fits_80_columns_and_counts_what_it_hides(
 def test_prices_can_be_narrowed_down(capsys: pytest.CaptureFixture[str]) -> None:
     data = json.loads(
         answer(
-            capsys, "catalog", "offers", "--accelerator", "H100 SXM", "--provider", "aws",
-            "--term", "spot", "-o", "json",
+            capsys,
+            "catalog",
+            "offers",
+            "--accelerator",
+            "H100 SXM",
+            "--provider",
+            "aws",
+            "--term",
+            "spot",
+            "-o",
+            "json",
         )
-    )  # fmt: skip
+    )
     assert data["rows"]
     assert {(r["provider"], r["accelerator"], r["term"]) for r in data["rows"]} == {
         ("aws", "h100-sxm", "spot")
@@ -100,10 +118,17 @@ def test_the_example_ledger_is_what_its_script_writes() -> None:
     from computeflow.ledger import ledger_from_data
 
     done = subprocess.run(
-        [sys.executable, "-c", "import llama_405b as e, json; from computeflow.ledger import *; "
-         "print(json.dumps(ledger_to_data(e.published_run())))"],
-        cwd=EXAMPLE.parent, capture_output=True, text=True, check=True,
-    )  # fmt: skip
+        [
+            sys.executable,
+            "-c",
+            "import llama_405b as e, json; from computeflow.ledger import *; "
+            "print(json.dumps(ledger_to_data(e.published_run())))",
+        ],
+        cwd=EXAMPLE.parent,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     assert ledger_from_data(json.loads(EXAMPLE.read_text())) == ledger_from_data(
         json.loads(done.stdout)
     )
@@ -183,11 +208,17 @@ def test_each_shell_gets_a_completion_script(
 def test_completion_offers_commands_and_catalog_names() -> None:
     def complete(words: str) -> str:
         done = subprocess.run(
-            [Path(sys.executable).parent / "computeflow"], capture_output=True, text=True,
+            [Path(sys.executable).parent / "computeflow"],
+            capture_output=True,
+            text=True,
             check=False,
-            env=os.environ | {"_COMPUTEFLOW_COMPLETE": "bash_complete", "COMP_WORDS": words,
-                              "COMP_CWORD": str(len(words.split()) - 1)},
-        )  # fmt: skip
+            env=os.environ
+            | {
+                "_COMPUTEFLOW_COMPLETE": "bash_complete",
+                "COMP_WORDS": words,
+                "COMP_CWORD": str(len(words.split()) - 1),
+            },
+        )
         return done.stdout
 
     assert "plain,catalog" in complete("computeflow cat")
@@ -215,9 +246,11 @@ def test_help_fits_80_columns(arguments: list[str], capsys: pytest.CaptureFixtur
 def test_an_output_that_takes_nothing_is_no_traceback(shell: str, code: int, words: str) -> None:
     program = f"'{sys.executable}' -m computeflow.cli"
     done = subprocess.run(
-        ["bash", "-c", shell.replace("PROGRAM", program)], capture_output=True, text=True,
+        ["bash", "-c", shell.replace("PROGRAM", program)],
+        capture_output=True,
+        text=True,
         check=False,
-    )  # fmt: skip
+    )
     assert done.returncode == code, done.stderr
     assert words in done.stderr
     assert "Traceback" not in done.stderr
@@ -241,8 +274,14 @@ def test_a_comparison_is_json_with_both_ledgers(capsys: pytest.CaptureFixture[st
 
 def test_a_reader_that_leaves_early_is_no_error() -> None:
     done = subprocess.run(
-        ["bash", "-c", f"set -o pipefail; '{sys.executable}' -m computeflow.cli catalog offers "
-         "--all | head -1"],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        [
+            "bash",
+            "-c",
+            f"set -o pipefail; '{sys.executable}' -m computeflow.cli catalog offers "
+            "--all | head -1",
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert (done.returncode, done.stderr) == (0, "")

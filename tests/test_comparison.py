@@ -102,8 +102,9 @@ def hopper(days: float) -> Comparison:
     """Spot that is late on 512 GPUs for a deadline that the on-demand run keeps, and in time on
     1,024.
     """
-    found = offerings(catalog(), load_terms(), providers=["crusoe", "nebius"],
-                      accelerators=["h100-sxm"])  # fmt: skip
+    found = offerings(
+        catalog(), load_terms(), providers=["crusoe", "nebius"], accelerators=["h100-sxm"]
+    )
     return compare(ask(days=days), found, catalog())
 
 
@@ -171,8 +172,12 @@ def test_a_reservation_holds_for_its_days_only() -> None:
 
 
 def test_a_commitment_that_nobody_states_does_not_win_silently() -> None:
-    offers = offerings(catalog(), load_terms(), providers=["together", "nebius"],
-                       accelerators=["b200-sxm", "h100-sxm"])  # fmt: skip
+    offers = offerings(
+        catalog(),
+        load_terms(),
+        providers=["together", "nebius"],
+        accelerators=["b200-sxm", "h100-sxm"],
+    )
     found = compare(ask(days=60.0), offers, catalog())
     costs = [cost for result in found.results for cost in result.costs]
     assert any(cost.unstated and cost.meets for cost in costs)
@@ -298,8 +303,9 @@ def test_machines_that_are_not_joined_run_what_fits_in_one() -> None:
 
 
 def test_commodity_compute_is_fine_for_a_small_experiment_and_not_for_a_large_one() -> None:
-    offers = offerings(catalog(), load_terms(), accelerators=["h100-sxm"],
-                       providers=["vast", "crusoe", "nebius"])  # fmt: skip
+    offers = offerings(
+        catalog(), load_terms(), accelerators=["h100-sxm"], providers=["vast", "crusoe", "nebius"]
+    )
     small = advise(compare(ask("llama-3.2-1b", 5e9, 3.0), offers, catalog()), "exploration")
     large = advise(compare(ask(), offers, catalog()), "exploration")
     assert small.commodity and "commodity compute is fine" in small.reason
@@ -307,8 +313,12 @@ def test_commodity_compute_is_fine_for_a_small_experiment_and_not_for_a_large_on
 
 
 def test_frontier_wants_time_and_production_a_steady_price() -> None:
-    offers = offerings(catalog(), load_terms(), accelerators=["h100-sxm", "b200-sxm"],
-                       providers=["crusoe", "nebius", "coreweave"])  # fmt: skip
+    offers = offerings(
+        catalog(),
+        load_terms(),
+        accelerators=["h100-sxm", "b200-sxm"],
+        providers=["crusoe", "nebius", "coreweave"],
+    )
     found = compare(ask(), offers, catalog())
     fast, cheap = advise(found, "frontier").result, advise(found, "production").result
     assert fast is not None and cheap is not None
@@ -348,12 +358,15 @@ def test_a_network_of_the_providers_own_words_is_used() -> None:
 @pytest.mark.parametrize(
     ("provider", "region", "country"),
     [
-        ("aws", "us-east-1", "united-states"), ("aws", "eu-south-2", "spain"),
-        ("gcp", "europe-west9", "france"), ("shadeform", "oslo-norway-3", "norway"),
-        ("vast", "Taiwan, TW, AS", "taiwan"), ("primeintellect", "FI", "finland"),
+        ("aws", "us-east-1", "united-states"),
+        ("aws", "eu-south-2", "spain"),
+        ("gcp", "europe-west9", "france"),
+        ("shadeform", "oslo-norway-3", "norway"),
+        ("vast", "Taiwan, TW, AS", "taiwan"),
+        ("primeintellect", "FI", "finland"),
         ("lambda", "all", None),
     ],
-)  # fmt: skip
+)
 def test_a_region_is_in_its_country_or_nowhere_known(
     provider: str, region: str, country: str | None
 ) -> None:
@@ -363,8 +376,17 @@ def test_a_region_is_in_its_country_or_nowhere_known(
 def test_sovereignty_keeps_offers_in_its_countries() -> None:
     every = offerings(catalog(), load_terms(), accelerators=["h100-sxm"])
     found = in_countries(every, catalog(), ["eu"])
-    assert {o.country for o in found} <= {"finland", "france", "germany", "netherlands", "belgium",
-                                          "sweden", "spain", "poland", "italy"}  # fmt: skip
+    assert {o.country for o in found} <= {
+        "finland",
+        "france",
+        "germany",
+        "netherlands",
+        "belgium",
+        "sweden",
+        "spain",
+        "poland",
+        "italy",
+    }
     assert "norway" not in {o.country for o in found}
 
 
@@ -388,10 +410,14 @@ def test_names_that_are_not_there_have_a_nearest_one() -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        {"tokens": 0.0}, {"deadline_seconds": 0.0}, {"deadline_seconds": 1e12},
-        {"budget_usd": -1.0}, {"least_gpus": 99999}, {"tokens": 1e300},
+        {"tokens": 0.0},
+        {"deadline_seconds": 0.0},
+        {"deadline_seconds": 1e12},
+        {"budget_usd": -1.0},
+        {"least_gpus": 99999},
+        {"tokens": 1e300},
     ],
-)  # fmt: skip
+)
 def test_impossible_asks_are_refused(change: dict[str, float]) -> None:
     with pytest.raises(InputError):
         replace(ask(), **change)  # type: ignore[arg-type]
@@ -401,8 +427,10 @@ def test_terms_that_do_not_load_say_where() -> None:
     with pytest.raises(InputError, match="mine"):
         load_terms("[[terms]]\nname = 'x'\nsource = 's'\nas_of = '2026'\nteir = 'tier-1'", "mine")
     with pytest.raises(InputError, match="egress_tiers"):
-        load_terms("[[terms]]\nname = 'x'\nsource = 's'\nas_of = '2026'\n"
-                   "egress_tiers = [[2.0, 1.0], [1.0, 1.0]]")  # fmt: skip
+        load_terms(
+            "[[terms]]\nname = 'x'\nsource = 's'\nas_of = '2026'\n"
+            "egress_tiers = [[2.0, 1.0], [1.0, 1.0]]"
+        )
     with pytest.raises(InputError, match="preemptions"):
         Market(preemptions_per_node_day=100.0)
 
@@ -439,8 +467,13 @@ def test_what_is_stated_of_a_provider_leaves_what_is_known() -> None:
     known = load_terms().terms["aws"]
     assert own.tier == "tier-3" and own.egress_tiers == known.egress_tiers
     assert own.most_gpus_reserved == known.most_gpus_reserved and known.source in own.source
-    for wrong in ("most_gpus = 0", "most_gpus = -8", "egress_tiers = [[nan, 1.0]]",
-                  "egress_tiers = [[1.0, nan]]", "preemptions_per_node_day = nan"):  # fmt: skip
+    for wrong in (
+        "most_gpus = 0",
+        "most_gpus = -8",
+        "egress_tiers = [[nan, 1.0]]",
+        "egress_tiers = [[1.0, nan]]",
+        "preemptions_per_node_day = nan",
+    ):
         with pytest.raises(InputError):
             load_terms(head + wrong)
     with pytest.raises(UnknownNameError, match="aws"):
@@ -448,12 +481,17 @@ def test_what_is_stated_of_a_provider_leaves_what_is_known() -> None:
 
 
 def test_preemptions_of_a_provider_go_into_its_spot_runs() -> None:
-    text = ("[[terms]]\nname = 'crusoe'\nsource = 's'\nas_of = '2026-11'\n"
-            "preemptions_per_node_day = {}")  # fmt: skip
+    text = (
+        "[[terms]]\nname = 'crusoe'\nsource = 's'\nas_of = '2026-11'\npreemptions_per_node_day = {}"
+    )
     bills = []
     for rate in (0.0, 0.1):
-        offers = offerings(catalog(), load_terms(text.format(rate)), providers=["crusoe"],
-                           accelerators=["h100-sxm"])  # fmt: skip
+        offers = offerings(
+            catalog(),
+            load_terms(text.format(rate)),
+            providers=["crusoe"],
+            accelerators=["h100-sxm"],
+        )
         cost = compare(ask(), offers, catalog()).results[0].cost("spot")
         assert cost is not None
         bills.append(cost.usd)
@@ -536,9 +574,10 @@ def test_a_tighter_deadline_is_not_missed_by_a_margin() -> None:
 def test_worse_failures_and_slower_repairs_take_longer() -> None:
     days = {
         more: compare(ask(days=60.0), [own_site(f"most_gpus = 256\n{more}")], catalog())
-        .results[0].simulation.seconds.mean
+        .results[0]
+        .simulation.seconds.mean
         for more in ("", 'failures = "rsc-1"\n', "replace_seconds = 864000\n")
-    }  # fmt: skip
+    }
     usual, *worse = days.values()
     assert all(seconds > usual for seconds in worse)
 
@@ -546,15 +585,17 @@ def test_worse_failures_and_slower_repairs_take_longer() -> None:
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        ("", "state most_gpus"), ("most_gpus = 0\n", "one or more"),
-        ("most_gpus = 8\npue = 0.5\n", "pue"), ("most_gpus = 8\nwrong = 1\n", "wrong"),
+        ("", "state most_gpus"),
+        ("most_gpus = 0\n", "one or more"),
+        ("most_gpus = 8\npue = 0.5\n", "pue"),
+        ("most_gpus = 8\nwrong = 1\n", "wrong"),
         ("most_gpus = 8\ngigabits_per_device = -1\n", "gigabits"),
         ('most_gpus = 8\ngrid = "atlantis"\n', "unknown grid"),
         ("contracted_watts = 100.0\n", "takes no h100-sxm"),
         ("contracted_watts = -1.0\n", "above zero"),
         ("most_gpus = 8\nusd_per_gpu_hour = 2.0\n", "not TOML"),
     ],
-)  # fmt: skip
+)
 def test_a_wrong_site_is_one_line(more: str, said: str) -> None:
     with pytest.raises(InputError, match=said):
         own_site(more)

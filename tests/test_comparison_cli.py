@@ -28,9 +28,21 @@ def test_a_comparison_has_every_offer_with_its_reasons(capsys: pytest.CaptureFix
     assert data["results"] and data["refused"] == []
     first = data["results"][0]
     assert first["meets"] and first["p50_seconds"] <= first["p90_seconds"] <= 30 * 86400
-    assert {"mfu", "mfu_palm", "goodput", "joules", "gflops_per_watt", "runs_per_week", "network",
-            "energy_by_account", "best_term", "largest_gpus", "lead", "availability",
-            "usd_per_million_tokens"} <= set(first)  # fmt: skip
+    assert {
+        "mfu",
+        "mfu_palm",
+        "goodput",
+        "joules",
+        "gflops_per_watt",
+        "runs_per_week",
+        "network",
+        "energy_by_account",
+        "best_term",
+        "largest_gpus",
+        "lead",
+        "availability",
+        "usd_per_million_tokens",
+    } <= set(first)
     assert all(cost["as_of"] and cost["source"] for r in data["results"] for cost in r["costs"])
     assert data["starts"]["missing"]
 
@@ -41,12 +53,32 @@ def test_everything_beside_it_is_shown_and_the_report_is_written(
     page, hours = tmp_path / "offers.html", tmp_path / "hours.csv"
     lines = [f"{n},{0.1 + 0.01 * (n % 24)},{300 - n % 24}" for n in range(24 * 40)]
     hours.write_text("\n".join(["hour,usd_per_kwh,grams_per_kwh", *lines]))
-    more = ["--data", "100TB", "--data-at", "aws", "--runs", "2", "--demand", "256,512,512",
-            "--owned-price", "1.76", "--hourly", str(hours), "--html", str(page)]  # fmt: skip
+    more = [
+        "--data",
+        "100TB",
+        "--data-at",
+        "aws",
+        "--runs",
+        "2",
+        "--demand",
+        "256,512,512",
+        "--owned-price",
+        "1.76",
+        "--hourly",
+        str(hours),
+        "--html",
+        str(page),
+    ]
     assert run([*JOB, *FEW, *more]) == 0
     shown = capsys.readouterr().out
-    parts = ("Bringing 100 TB from aws", "2 runs over several providers", "Base load owned",
-             "When to start, by the hours", "The same energy elsewhere", "For production")  # fmt: skip
+    parts = (
+        "Bringing 100 TB from aws",
+        "2 runs over several providers",
+        "Base load owned",
+        "When to start, by the hours",
+        "The same energy elsewhere",
+        "For production",
+    )
     assert not [part for part in parts if part not in shown]
     assert "Cost against time" in page.read_text()
 
@@ -80,7 +112,7 @@ def test_a_budget_that_nothing_meets_ends_with_3_and_the_nearest(
         (["--today", "yesterday"], "2026-11-15"),
         (["--line", "40Gb/s"], "--data"),
     ],
-)  # fmt: skip
+)
 def test_mistakes_are_one_line(
     more: list[str], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -142,8 +174,10 @@ def test_a_comparison_without_a_deadline_says_so(capsys: pytest.CaptureFixture[s
 
 def test_terms_of_ones_own_go_in(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     file = tmp_path / "terms.toml"
-    file.write_text('[[terms]]\nname = "crusoe"\nmost_gpus = 64\nsupport = "24/7"\nlead = "6 weeks"\n'
-                    'source = "a contract"\nas_of = "2026-11"\n')  # fmt: skip
+    file.write_text(
+        '[[terms]]\nname = "crusoe"\nmost_gpus = 64\nsupport = "24/7"\nlead = "6 weeks"\n'
+        'source = "a contract"\nas_of = "2026-11"\n'
+    )
     data = compared(capsys, "--terms", str(file))
     assert "crusoe" not in {result["provider"] for result in data["results"] if result["meets"]}
 
@@ -154,11 +188,13 @@ def test_sites_of_ones_own_are_compared_alone_or_beside(
     sites = ("--sites", str(ROOT / "examples" / "sites.toml"))
     alone = compared(capsys, *sites, "--providers", "none")
     assert {result["offer"] for result in alone["results"]} == {
-        "hall/dgx-h100 us-texas", "fjord/dgx-h100 norway",
-    }  # fmt: skip
+        "hall/dgx-h100 us-texas",
+        "fjord/dgx-h100 norway",
+    }
     assert {r["provider"]: r["largest_gpus"] for r in alone["results"]} == {
-        "hall": 9600, "fjord": 512,
-    }  # fmt: skip
+        "hall": 9600,
+        "fjord": 512,
+    }
     beside = compared(capsys, *sites, "--providers", "crusoe", "--countries", "norway")
     assert [result["provider"] for result in beside["results"]] == ["fjord"]
     assert run([*JOB, *sites, "--providers", "none"]) == 0

@@ -109,8 +109,12 @@ def test_an_egress_price_that_nobody_gives_is_not_known_and_the_same_provider_is
 
 @cache
 def compared() -> Comparison:
-    offers = offerings(catalog(), load_terms(), accelerators=["h100-sxm"],
-                       providers=["crusoe", "nebius", "coreweave", "runpod"])  # fmt: skip
+    offers = offerings(
+        catalog(),
+        load_terms(),
+        accelerators=["h100-sxm"],
+        providers=["crusoe", "nebius", "coreweave", "runpod"],
+    )
     job = usual_job(find_model(catalog(), "llama-3.1-8b"))
     request = Request(job=job, tokens=2e11, deadline_seconds=30 * 86400, today=TODAY, replicas=20)
     return compare(request, offers, catalog())
@@ -194,8 +198,9 @@ def test_the_same_energy_emits_less_on_a_cleaner_grid() -> None:
 def test_the_range_of_the_roofline_holds_published_benchmarks(device: str, measured: float) -> None:
     """MLPerf's Llama-2-70B in FP4 (see `serving.REACHED`)."""
     row = catalog().accelerators[device]
-    batch, seconds = roofline(catalog().models["llama-2-70b"], row, 1, prompt=294, output=294,
-                              precision="fp4")  # fmt: skip
+    batch, seconds = roofline(
+        catalog().models["llama-2-70b"], row, 1, prompt=294, output=294, precision="fp4"
+    )
     reached = measured / (batch / seconds)
     assert 0.3 < reached < 0.4
     assert REACHED[0] < reached < REACHED[1]

@@ -113,10 +113,14 @@ def test_the_job_is_read_from_the_shapes(name: str) -> None:
     seen = infer(audited(trace(name)).ranks)
     block = seen.job.model.blocks[0]
     assert block.attention is not None and block.dense is not None
-    assert (block.count, seen.job.model.hidden, block.attention.heads, block.attention.kv_heads,
-            block.dense.width, seen.job.model.vocab) == (
-        run["layers"], run["hidden"], run["heads"], run["kv_heads"], run["ffn"], run["vocab"]
-    )  # fmt: skip
+    assert (
+        block.count,
+        seen.job.model.hidden,
+        block.attention.heads,
+        block.attention.kv_heads,
+        block.dense.width,
+        seen.job.model.vocab,
+    ) == (run["layers"], run["hidden"], run["heads"], run["kv_heads"], run["ffn"], run["vocab"])
     assert (seen.job.seq_len, seen.layout.micro_batch) == (run["seq_len"], run["micro_batch"])
     assert seen.layout.recompute == run["recompute"]
     assert seen.stack.kernels == ("eager" if run["compile"] == "off" else "compiled")
@@ -174,8 +178,9 @@ def test_what_other_sources_saw_of_a_slow_rank_stands_beside_it(tmp_path: Path) 
         Happening(seconds=start + 7200, what="xid 79", rank=5, fault=True),
     ]
     logs = Observed(kind="metrics", sources=("m",), facts=None, happenings=tuple(seen))
-    (finding,) = [f for f in diagnose(found, CATALOG, observed=[logs]).findings
-                  if f.rule == "straggler-rank"]  # fmt: skip
+    (finding,) = [
+        f for f in diagnose(found, CATALOG, observed=[logs]).findings if f.rule == "straggler-rank"
+    ]
     texts = [one.what for one in finding.evidence]
     assert "throttled: heat" in texts
     assert not {"xid 48", "xid 79"} & set(texts)
@@ -215,11 +220,14 @@ def test_equal_ranks_are_no_stragglers(tmp_path: Path) -> None:
 
 def a_finding(rule: str, claims: Sequence[tuple[str, float]]) -> Finding:
     return Finding(
-        rule=rule, title=rule, account=claims[0][0],
+        rule=rule,
+        title=rule,
+        account=claims[0][0],
         claims=tuple(Claim(account=name, gpu_seconds=s) for name, s in claims),
-        evidence=(Evidence(what="seen", where="here"),), confidence=0.9,
+        evidence=(Evidence(what="seen", where="here"),),
+        confidence=0.9,
         remedy=Remedy(change="change it", gain_gpu_seconds=sum(s for _, s in claims)),
-    )  # fmt: skip
+    )
 
 
 NAMES = ("host", "input", "copy", "compute.kernel", "optimizer")
@@ -272,8 +280,18 @@ def test_the_command_prices_findings_and_fails_where_it_is_told_to(capsys: Captu
     (finding,) = data["findings"]
     assert finding["rule"] == "input-stall"
     assert finding["usd_per_hour"] == pytest.approx(2 * finding["share"])
-    assert {"rule", "title", "ranks", "account", "share", "gpu_seconds", "usd_per_hour", "confidence",
-            "evidence", "remedy"} <= finding.keys()  # fmt: skip
+    assert {
+        "rule",
+        "title",
+        "ranks",
+        "account",
+        "share",
+        "gpu_seconds",
+        "usd_per_hour",
+        "confidence",
+        "evidence",
+        "remedy",
+    } <= finding.keys()
     assert data["expected"]["ledger"]["accounts"]
     answer(capsys, str(trace("healthy-base")), "--no-cache", "--fail-on", "1")
 
@@ -313,8 +331,20 @@ def test_a_calibration_goes_from_a_recording_to_a_prediction(
 ) -> None:
     file = tmp_path / "site.json"
     answer(capsys, str(trace("healthy-base")), "--no-cache", "--calibrate", str(file))
-    words = ["predict", "llama-3.1-8b", "--on", "h200-sxm:8", "--global-batch", "64", "--seq-len",
-             "4096", "--calibration", str(file), "-o", "json"]  # fmt: skip
+    words = [
+        "predict",
+        "llama-3.1-8b",
+        "--on",
+        "h200-sxm:8",
+        "--global-batch",
+        "64",
+        "--seq-len",
+        "4096",
+        "--calibration",
+        str(file),
+        "-o",
+        "json",
+    ]
     assert run(words) == 0
     calibrated = json.loads(capsys.readouterr().out)["calibrated"]
     assert any("factors of a recording" in line for line in calibrated)

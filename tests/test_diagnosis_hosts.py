@@ -108,12 +108,16 @@ def test_a_function_is_known_by_its_name_and_not_by_its_file(name: str, mark: Ma
 @pytest.mark.parametrize(
     ("name", "mark"),
     [
-        ("load_data", Mark.INPUT), ("get_batch", Mark.INPUT), ("## data ##", Mark.INPUT),
+        ("load_data", Mark.INPUT),
+        ("get_batch", Mark.INPUT),
+        ("## data ##", Mark.INPUT),
         ("[pl][profile][_TrainingEpochLoop].train_dataloader_next", Mark.INPUT),
-        ("save checkpoint", Mark.CHECKPOINT), ("save_ckpt", Mark.CHECKPOINT),
-        ("activation_checkpoint_save", Mark.NONE), ("get_input_embeddings", Mark.NONE),
+        ("save checkpoint", Mark.CHECKPOINT),
+        ("save_ckpt", Mark.CHECKPOINT),
+        ("activation_checkpoint_save", Mark.NONE),
+        ("get_input_embeddings", Mark.NONE),
     ],
-)  # fmt: skip
+)
 def test_usual_annotations_are_known(name: str, mark: Mark) -> None:
     assert mark_of(name, Table.ANNOTATION) == mark
 
@@ -129,8 +133,14 @@ def test_time_that_no_rule_explains_is_said(tmp_path: Path) -> None:
 def test_a_finding_that_is_dropped_leaves_its_seconds_to_others() -> None:
     def wants(rule: str, seconds: float) -> Finding:
         claims = (Claim(account="host", gpu_seconds=seconds),)
-        return Finding(rule=rule, title=rule, account="host", claims=claims, confidence=0.5,
-                       evidence=(Evidence(what="seen", where="here"),))  # fmt: skip
+        return Finding(
+            rule=rule,
+            title=rule,
+            account="host",
+            claims=claims,
+            confidence=0.5,
+            evidence=(Evidence(what="seen", where="here"),),
+        )
 
     lines = [Gap(accounts=("host",), measured=5.0, expected=1.0)]
     (kept,) = settle([wants("gc-pause", 9.0), wants("launch-bound", 4.0)], lines)
@@ -170,8 +180,18 @@ def test_what_moves_between_accounts_of_a_faster_run_is_no_regression(tmp_path: 
 
 def test_a_closed_pipe_loses_neither_baseline_nor_exit_code(tmp_path: Path) -> None:
     path = host_trace(tmp_path, [[load(15.0), work(20.0)]] * 4)
-    command = [sys.executable, "-m", "computeflow.cli", "audit", str(path), "--no-cache",
-               "--baseline", "job", "--fail-on", "5"]  # fmt: skip
+    command = [
+        sys.executable,
+        "-m",
+        "computeflow.cli",
+        "audit",
+        str(path),
+        "--no-cache",
+        "--baseline",
+        "job",
+        "--fail-on",
+        "5",
+    ]
     environment = os.environ | {"XDG_STATE_HOME": str(tmp_path)}
     reading, writing = os.pipe()
     os.close(reading)

@@ -37,9 +37,12 @@ def commands(block: str) -> list[tuple[str, str]]:
     [(page, *pair) for page, block in blocks("console") for pair in commands(block)],
 )
 def test_a_command_in_the_docs_prints_what_is_shown(
-    page: str, command: str, shown: str, capsys: pytest.CaptureFixture[str],
+    page: str,
+    command: str,
+    shown: str,
+    capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+) -> None:
     monkeypatch.chdir(ROOT)
     program, *arguments = shlex.split(command)
     if program != "computeflow":

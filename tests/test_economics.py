@@ -60,9 +60,12 @@ def ledgers(draw: st.DrawFn, *, powered: bool = True) -> Ledger:
     ]
     wall = math.fsum(entry.gpu_seconds for entry in entries) / gpus
     return Ledger(
-        gpus=gpus, wall_seconds=wall, entries=tuple(entries), basis="simulated",
+        gpus=gpus,
+        wall_seconds=wall,
+        entries=tuple(entries),
+        basis="simulated",
         window=Window(label="test"),
-    )  # fmt: skip
+    )
 
 
 @given(ledgers(powered=False), PRICES)
@@ -162,16 +165,24 @@ def test_energy_that_was_read_is_priced_by_the_grid_and_unknown_energy_stays_unk
 
 def test_a_training_is_its_steps_in_days_dollars_and_megawatt_hours() -> None:
     whole = training_totals(
-        step_seconds=2.0, joules_per_step=3.6e6, tokens=43_200e3, step_tokens=1e3, gpus=8,
+        step_seconds=2.0,
+        joules_per_step=3.6e6,
+        tokens=43_200e3,
+        step_tokens=1e3,
+        gpus=8,
         usd_per_gpu_hour=2.0,
-    )  # fmt: skip
+    )
     assert whole.days == 1.0
     assert whole.megawatt_hours == pytest.approx(43.2)
     assert whole.usd == pytest.approx(24 * 8 * 2.0)
     without = training_totals(
-        step_seconds=2.0, joules_per_step=None, tokens=None, step_tokens=1e3, gpus=8,
+        step_seconds=2.0,
+        joules_per_step=None,
+        tokens=None,
+        step_tokens=1e3,
+        gpus=8,
         usd_per_gpu_hour=None,
-    )  # fmt: skip
+    )
     assert without == TrainingTotals()
 
 
@@ -193,10 +204,14 @@ def test_impossible_prices_and_supplies_are_refused(make: object) -> None:
 
 def _idle_finding(*, steady: bool) -> Finding:
     return Finding(
-        rule="idle-allocation", title="idle", account="idle", steady=steady, confidence=1.0,
+        rule="idle-allocation",
+        title="idle",
+        account="idle",
+        steady=steady,
+        confidence=1.0,
         claims=(Claim(account="idle", gpu_seconds=1.0),),
         evidence=(Evidence(what="idle", where="the window", value=1.0),),
-    )  # fmt: skip
+    )
 
 
 def _two_accounts() -> Ledger:
@@ -205,6 +220,10 @@ def _two_accounts() -> Ledger:
         Entry(account="idle", gpu_seconds=1.0, joules=100.0),
     )
     return Ledger(
-        gpus=1, wall_seconds=5.0, entries=entries, basis="predicted", window=Window(label="test"),
+        gpus=1,
+        wall_seconds=5.0,
+        entries=entries,
+        basis="predicted",
+        window=Window(label="test"),
         peak=Peak(flops=1e12, precision="bf16"),
-    )  # fmt: skip
+    )

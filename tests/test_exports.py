@@ -45,9 +45,12 @@ def setup(
     layout = {"gpus": 64, "sharding": "fsdp", **layout}
     task: dict[str, Any] = {"global_batch": 256, "seq_len": 8192} | (job or {})
     return Setup(
-        job=Job(model=FACTS.models[model], **task), cluster=cluster(layout["gpus"]),
-        layout=Layout(**layout), stack=find_stack("torchtitan"), tokens=1e12,
-    )  # fmt: skip
+        job=Job(model=FACTS.models[model], **task),
+        cluster=cluster(layout["gpus"]),
+        layout=Layout(**layout),
+        stack=find_stack("torchtitan"),
+        tokens=1e12,
+    )
 
 
 @st.composite
@@ -65,17 +68,24 @@ def setups(draw: st.DrawFn) -> Setup:
     if not any(block.experts for block in FACTS.models[model].blocks):
         sizes["ep"] = sizes["etp"] = 1
     job = Job(
-        model=FACTS.models[model], global_batch=draw(st.sampled_from([64, 256, 768])),
-        seq_len=draw(st.sampled_from([2048, 8192])), precision=draw(st.sampled_from(PRECISIONS)),
+        model=FACTS.models[model],
+        global_batch=draw(st.sampled_from([64, 256, 768])),
+        seq_len=draw(st.sampled_from([2048, 8192])),
+        precision=draw(st.sampled_from(PRECISIONS)),
         optimizer=draw(st.sampled_from(OPTIMIZERS)),
         checkpoint_steps=draw(st.sampled_from([None, 500])),
-    )  # fmt: skip
+    )
     layout = Layout(**sizes, **chosen)
     assume(not refusals(job, Layouts.of([layout])))
     copies = layout.gpus // (layout.tp * layout.pp * layout.cp)
     assume(layout.sharding != "hsdp" or 1 < layout.replicas < copies)  # else fsdp or ddp by name
-    return Setup(job=job, cluster=cluster(layout.gpus), layout=layout,
-                 stack=find_stack("megatron"), tokens=draw(st.sampled_from([None, 1e11])))  # fmt: skip
+    return Setup(
+        job=job,
+        cluster=cluster(layout.gpus),
+        layout=layout,
+        stack=find_stack("megatron"),
+        tokens=draw(st.sampled_from([None, 1e11])),
+    )
 
 
 def written(framework: Framework, plan: Setup) -> tuple[str, Reading, tuple[str, ...]]:
@@ -135,8 +145,12 @@ def read(file: str) -> Reading:
 
 def test_torchtitans_own_405b_preset() -> None:
     found = read("torchtitan_llama3_405b.toml")
-    assert found.job == {"model": "llama-3.1-405b", "seq_len": 8192, "precision": "fp8",
-                         "optimizer": "adamw"}  # fmt: skip
+    assert found.job == {
+        "model": "llama-3.1-405b",
+        "seq_len": 8192,
+        "precision": "fp8",
+        "optimizer": "adamw",
+    }
     assert (found.layout["tp"], found.layout["micro_batch"]) == (8, 2)
     assert (found.layout["sharding"], found.layout["recompute"]) == ("fsdp", "full")
     assert "gpus" not in found.layout  # data_parallel_shard_degree = -1
@@ -148,8 +162,12 @@ def test_megatrons_own_llama_script_with_its_variables() -> None:
     model = found.job.pop("model")
     assert model.blocks == FACTS.models["llama-3.1-8b"].blocks
     assert (model.hidden, model.vocab, model.tied) == (4096, 128256, False)
-    assert found.job == {"global_batch": 128, "seq_len": 8192, "precision": "fp8",
-                         "checkpoint_steps": 1000}  # fmt: skip
+    assert found.job == {
+        "global_batch": 128,
+        "seq_len": 8192,
+        "precision": "fp8",
+        "checkpoint_steps": 1000,
+    }
     assert found.layout["gpus"] == 8 and found.layout["pp"] == 1
     assert found.layout["sharding"] == "zero1"
     assert found.unknown == () and found.notes == ()
@@ -175,8 +193,11 @@ def test_megatrons_flags_are_the_whole_shape(model: str) -> None:
     text = FRAMEWORKS["megatron"].write(setup(model)).files["megatron.args"]
     ours, theirs = FACTS.models[model], FRAMEWORKS["megatron"].read(text, "f").job["model"]
     assert (theirs.blocks, theirs.hidden, theirs.tied, theirs.norm) == (
-        ours.blocks, ours.hidden, ours.tied, ours.norm,
-    )  # fmt: skip
+        ours.blocks,
+        ours.hidden,
+        ours.tied,
+        ours.norm,
+    )
 
 
 REFUSED = [

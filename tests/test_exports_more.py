@@ -32,15 +32,22 @@ def cluster(name: str) -> Cluster:
 
 
 def setup(
-    model: str = "llama-3.1-8b", *, on: str = "h100-sxm", job: dict[str, Any] | None = None,
-    tokens: float | None = 1e12, **layout: Any,
-) -> Setup:  # fmt: skip
+    model: str = "llama-3.1-8b",
+    *,
+    on: str = "h100-sxm",
+    job: dict[str, Any] | None = None,
+    tokens: float | None = 1e12,
+    **layout: Any,
+) -> Setup:
     layout = {"gpus": 64, "sharding": "fsdp", **layout}
     task: dict[str, Any] = {"global_batch": 256, "seq_len": 8192} | (job or {})
     return Setup(
-        job=Job(model=FACTS.models[model], **task), cluster=cluster(f"{on}:{layout['gpus']}"),
-        layout=Layout(**layout), stack=find_stack("megatron"), tokens=tokens,
-    )  # fmt: skip
+        job=Job(model=FACTS.models[model], **task),
+        cluster=cluster(f"{on}:{layout['gpus']}"),
+        layout=Layout(**layout),
+        stack=find_stack("megatron"),
+        tokens=tokens,
+    )
 
 
 def text_of(name: str, plan: Setup) -> str:
@@ -88,8 +95,13 @@ def test_keys_that_nobody_knows_are_kept(name: str) -> None:
 def test_megatron_bridges_own_70b_recipe() -> None:
     found = public("megatron_bridge_llama3_70b.yaml")
     assert found.format == "megatron-bridge"
-    assert found.job == {"global_batch": 512, "seq_len": 8192, "precision": "bf16",
-                         "checkpoint_steps": 500, "tokens": 512 * 8192 * 1168251.0}  # fmt: skip
+    assert found.job == {
+        "global_batch": 512,
+        "seq_len": 8192,
+        "precision": "bf16",
+        "checkpoint_steps": 500,
+        "tokens": 512 * 8192 * 1168251.0,
+    }
     sizes = {name: found.layout[name] for name in ("tp", "pp", "vp", "cp", "micro_batch")}
     assert sizes == {"tp": 4, "pp": 4, "vp": 5, "cp": 2, "micro_batch": 1}
     assert (found.layout["sharding"], found.layout["recompute"]) == ("zero1", "none")
@@ -100,8 +112,13 @@ def test_megatron_bridges_own_70b_recipe() -> None:
 def test_nemos_own_70b_recipe() -> None:
     found = public("nemo_llama3_70b.sh")
     assert (found.format, found.stack) == ("nemo", "nemo")
-    assert found.job == {"model": "llama-3-70b", "global_batch": 512, "seq_len": 8192,
-                         "precision": "bf16", "tokens": 512 * 8192 * 1168251.0}  # fmt: skip
+    assert found.job == {
+        "model": "llama-3-70b",
+        "global_batch": 512,
+        "seq_len": 8192,
+        "precision": "bf16",
+        "tokens": 512 * 8192 * 1168251.0,
+    }
     sizes = {name: found.layout[name] for name in ("gpus", "tp", "pp", "vp", "cp", "micro_batch")}
     assert sizes == {"gpus": 32, "tp": 4, "pp": 4, "vp": 5, "cp": 2, "micro_batch": 1}
     assert found.layout["sharding"] == "zero1"
@@ -133,8 +150,12 @@ def test_megatron_bridges_fields_are_the_whole_shape(model: str) -> None:
     text = text_of("megatron-bridge", setup(model, sharding="zero1", job={"seq_len": 1024}))
     theirs = FRAMEWORKS["megatron-bridge"].read(text, "f").job["model"]
     assert (theirs.blocks, theirs.hidden, theirs.vocab, theirs.tied, theirs.norm) == (
-        ours.blocks, ours.hidden, ours.vocab, ours.tied, ours.norm,
-    )  # fmt: skip
+        ours.blocks,
+        ours.hidden,
+        ours.vocab,
+        ours.tied,
+        ours.norm,
+    )
 
 
 def test_a_recipe_is_named_where_there_is_one() -> None:
@@ -300,11 +321,26 @@ def test_the_fsdp2_file_stops_on_fewer_ranks_than_planned(tmp_path: Path) -> Non
 
 
 def launched(file: Path, ranks: int, *, fails: bool = False) -> str:
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node",
-               str(ranks), str(file), "--steps", "3", "--accumulate", "3"]  # fmt: skip
+    command = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node",
+        str(ranks),
+        str(file),
+        "--steps",
+        "3",
+        "--accumulate",
+        "3",
+    ]
     done = subprocess.run(
-        command, capture_output=True, text=True, timeout=120, cwd=file.parent,
+        command,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        cwd=file.parent,
         env={"OMP_NUM_THREADS": "1", "PATH": "/usr/bin:/bin", "CUDA_VISIBLE_DEVICES": ""},
-    )  # fmt: skip
+    )
     assert (done.returncode != 0) == fails, done.stderr[-2000:]
     return done.stdout + done.stderr

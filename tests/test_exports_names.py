@@ -85,9 +85,12 @@ def a_setup(name: str = PLAIN) -> Setup:
     cluster = find_cluster("h100-sxm:32", FACTS)
     model = replace(FACTS.models["llama-3.1-8b"], name=name)
     return Setup(
-        job=Job(model=model, global_batch=256, seq_len=8192), cluster=cluster,
-        layout=Layout(gpus=32, sharding="fsdp"), stack=find_stack("torchtitan"), tokens=1e12,
-    )  # fmt: skip
+        job=Job(model=model, global_batch=256, seq_len=8192),
+        cluster=cluster,
+        layout=Layout(gpus=32, sharding="fsdp"),
+        stack=find_stack("torchtitan"),
+        tokens=1e12,
+    )
 
 
 def configurations(setup: Setup) -> dict[str, str]:
@@ -218,10 +221,20 @@ def test_a_site_and_a_catalog_file_with_a_broken_name_are_one_line(tmp_path: Pat
 
 
 def test_a_models_folder_gives_a_name_or_is_refused(tmp_path: Path) -> None:
-    config = {"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2, "vocab_size": 128,
-              "num_attention_heads": 4, "intermediate_size": 128}  # fmt: skip
-    for folder, is_name in (("it's \"mine\"", True), ("a\nimport os", False), ("a\x1b[2J", False),
-                            (os.fsdecode(b"\xff"), False)):  # fmt: skip
+    config = {
+        "model_type": "llama",
+        "hidden_size": 64,
+        "num_hidden_layers": 2,
+        "vocab_size": 128,
+        "num_attention_heads": 4,
+        "intermediate_size": 128,
+    }
+    for folder, is_name in (
+        ('it\'s "mine"', True),
+        ("a\nimport os", False),
+        ("a\x1b[2J", False),
+        (os.fsdecode(b"\xff"), False),
+    ):
         path = tmp_path / folder / "config.json"
         path.parent.mkdir()
         path.write_text(json.dumps(config))
@@ -304,8 +317,25 @@ def test_a_host_is_refused_or_a_word_of_every_launch_file(host: str) -> None:
         assert found == plain_value(file), file
 
 
-@pytest.mark.parametrize("odd", ["a b", "a;b", "$(id)", "a'b", "a\nb", "-x", "a/b", "é", "a=b", "a#b",
-                                 "a:b", "x" * 254, "", "../x"])  # fmt: skip
+@pytest.mark.parametrize(
+    "odd",
+    [
+        "a b",
+        "a;b",
+        "$(id)",
+        "a'b",
+        "a\nb",
+        "-x",
+        "a/b",
+        "é",
+        "a=b",
+        "a#b",
+        "a:b",
+        "x" * 254,
+        "",
+        "../x",
+    ],
+)
 def test_a_topology_file_with_an_odd_host_is_refused_and_the_host_named(odd: str) -> None:
     for kind in ("csv", "nodes-json"):
         with pytest.raises(InputError) as told:
@@ -315,12 +345,14 @@ def test_a_topology_file_with_an_odd_host_is_refused_and_the_host_named(odd: str
 
 
 def test_an_hca_whose_description_is_no_host_is_left_out_and_said() -> None:
-    text = '\n'.join(
+    text = "\n".join(
         line
         for number, host in enumerate(("good", "$(id)"))
-        for line in (f'Ca 1 "H-{number}" # "{host} mlx5_0"',
-                     f'[1](a) "S-0"[{number + 1}] # lid 1 lmc 0 "leaf" lid 2 4xNDR')
-    )  # fmt: skip
+        for line in (
+            f'Ca 1 "H-{number}" # "{host} mlx5_0"',
+            f'[1](a) "S-0"[{number + 1}] # lid 1 lmc 0 "leaf" lid 2 4xNDR',
+        )
+    )
     topology = read_topology(f'Switch 2 "S-0" # "leaf"\n{text}\n', "ib")
     assert [node.name for node in topology.nodes] == ["good"]
     assert [problem.rule for problem in topology.found] == ["nameless-hca"]
@@ -349,9 +381,14 @@ PRICES = "provider,instance,gpu,count,price,region,note,source\n"
 
 def offers_of(text: str) -> Any:
     return read_prices(
-        text, "list", as_of="2026-01-01", source="s", provider=None,
-        accelerators=FACTS.accelerators, providers=FACTS.providers,
-    )  # fmt: skip
+        text,
+        "list",
+        as_of="2026-01-01",
+        source="s",
+        provider=None,
+        accelerators=FACTS.accelerators,
+        providers=FACTS.providers,
+    )
 
 
 @settings(max_examples=60, deadline=None)
@@ -491,9 +528,14 @@ def test_exported_scripts_write_only_where_they_are_run(tmp_path: Path) -> None:
     for name in ("torchrun", "srun", "mpirun", "ray", "scontrol"):
         (programs / name).write_text(STUB)
         (programs / name).chmod(0o755)
-    env = {"PATH": f"{programs}:/usr/bin:/bin", "TOLD": str(tmp_path / "told"), "NODE_NAME": "node-0",
-           "TMPDIR": str(tmp_path / "tmp"), "HOME": str(tmp_path / "home"),
-           "SLURM_JOB_NODELIST": "x"}  # fmt: skip
+    env = {
+        "PATH": f"{programs}:/usr/bin:/bin",
+        "TOLD": str(tmp_path / "told"),
+        "NODE_NAME": "node-0",
+        "TMPDIR": str(tmp_path / "tmp"),
+        "HOME": str(tmp_path / "home"),
+        "SLURM_JOB_NODELIST": "x",
+    }
     for folder in (scratch, tmp_path / "tmp", tmp_path / "home"):
         folder.mkdir()
     files = launch_files(a_setup("$(touch pwned) `touch pwned` '; touch pwned #"))

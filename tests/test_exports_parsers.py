@@ -26,9 +26,12 @@ def setup(
     layout = {"gpus": 64, "sharding": "zero1", **layout}
     task: dict[str, Any] = {"global_batch": 256, "seq_len": 8192} | (job or {})
     return Setup(
-        job=Job(model=FACTS.models[model], **task), layout=Layout(**layout), tokens=1e12,
-        cluster=find_cluster(f"h100-sxm:{layout['gpus']}", FACTS), stack=find_stack("megatron"),
-    )  # fmt: skip
+        job=Job(model=FACTS.models[model], **task),
+        layout=Layout(**layout),
+        tokens=1e12,
+        cluster=find_cluster(f"h100-sxm:{layout['gpus']}", FACTS),
+        stack=find_stack("megatron"),
+    )
 
 
 REFUSED: list[tuple[str, Setup, str]] = [

@@ -326,8 +326,14 @@ def test_a_layout_that_repeats_without_end_is_refused() -> None:
     assert PIPELINE_PARTS < 9 * 9999
 
 
-EXPERTS = [("1", 0), ("2", 30), ("([1]*60)", 0), ("[0]*3+[1]*57", 3), ("([0]+[1]*59)", 1),
-           ("([0,1]*30)", 30)]  # fmt: skip
+EXPERTS = [
+    ("1", 0),
+    ("2", 30),
+    ("([1]*60)", 0),
+    ("[0]*3+[1]*57", 3),
+    ("([0]+[1]*59)", 1),
+    ("([0,1]*30)", 30),
+]
 
 
 @pytest.mark.parametrize(("frequency", "dense"), EXPERTS)
@@ -379,8 +385,9 @@ def test_keys_that_nobody_knows_are_kept_and_those_of_learning_are_not() -> None
     unknown = {p.file: read(p.file).unknown for p in PUBLIC}
     assert unknown["megatron_bloom_176b.slurm"] == ("pp-partition-method", "rampup-batch-size")
     assert unknown["deepspeed_bing_bert_lamb.json"] == (
-        "sparse_attention.mode", "sparse_attention.block",
-    )  # fmt: skip
+        "sparse_attention.mode",
+        "sparse_attention.block",
+    )
     assert unknown["trainer_openr1_7b.yaml"] == ("packing", "use_liger_kernel")
     assert unknown["torchtitan_llama3_8b.toml"] == ("quantize.linear.float8.filter_fqns",)
 

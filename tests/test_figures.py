@@ -28,7 +28,7 @@ from computeflow.views import (
     ledger_figure,
     memory_figure,
     report_html,
-)  # fmt: skip
+)
 from computeflow.views.figures import HATCHED, OWNERS
 from computeflow.views.plans import FrontRow
 from computeflow.views.tables import columns
@@ -55,9 +55,12 @@ def plan(**layout: object) -> Plan:
 def ledger(label: str = "one step", **gpu_seconds: float) -> Ledger:
     entries = [Entry(account=n.replace("_", "."), gpu_seconds=s) for n, s in gpu_seconds.items()]
     return Ledger.closed(
-        entries, gpus=8, wall_seconds=(sum(gpu_seconds.values()) + 2) / 8, basis="measured",
+        entries,
+        gpus=8,
+        wall_seconds=(sum(gpu_seconds.values()) + 2) / 8,
+        basis="measured",
         window=Window(label=label),
-    )  # fmt: skip
+    )
 
 
 def front_row(gpus: int, days: float | None, usd: float | None) -> FrontRow:
@@ -249,11 +252,20 @@ def test_tables_need_no_plotly_and_figures_say_how_to_get_it(
     ("arguments", "titles"),
     [
         (["predict", "--tp", "2"], ["Where the time", "Memory of a device"]),
-        (["plan", "--explain"], ["The plans", "Step time of each plan", "Where the time",
-                                 "Memory of a device", "What would change", "layouts"]),
+        (
+            ["plan", "--explain"],
+            [
+                "The plans",
+                "Step time of each plan",
+                "Where the time",
+                "Memory of a device",
+                "What would change",
+                "layouts",
+            ],
+        ),
         (["plan", "--gpus", "32:64", "--tokens", "1e12", "--price", "2"], ["Time against cost"]),
     ],
-)  # fmt: skip
+)
 def test_commands_write_a_report_and_still_print_their_answer(
     arguments: list[str], titles: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -297,8 +309,11 @@ def in_a_browser(page: Path) -> tuple[str, list[str]]:
     profile = f"--user-data-dir={page.parent / 'profile'}"
     done = subprocess.run(
         [browser, *(f"--{flag}" for flag in flags.split()), profile, page.as_uri()],
-        capture_output=True, text=True, timeout=60, check=True,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
     return done.stdout, [line for line in done.stderr.splitlines() if ":CONSOLE:" in line]
 
 

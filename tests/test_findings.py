@@ -70,9 +70,13 @@ def test_a_claim_outside_the_comparison_is_refused() -> None:
 def test_no_evidence_is_no_finding() -> None:
     with pytest.raises(InputError, match="no evidence"):
         Finding(
-            rule="hang", title="x", account="idle",
-            claims=(Claim(account="idle", gpu_seconds=1.0),), evidence=(), confidence=1.0,
-        )  # fmt: skip
+            rule="hang",
+            title="x",
+            account="idle",
+            claims=(Claim(account="idle", gpu_seconds=1.0),),
+            evidence=(),
+            confidence=1.0,
+        )
 
 
 def test_a_remedy_lies_within_its_own_range() -> None:

@@ -133,10 +133,13 @@ class Job:
         complete when all its members have entered it and are through with what came before.
         """
         program = {
-            r: [i for i, s in enumerate(self.steps) if r in (s.ends or s.group)
-                and self.skips.get(r) != i]
+            r: [
+                i
+                for i, s in enumerate(self.steps)
+                if r in (s.ends or s.group) and self.skips.get(r) != i
+            ]
             for r in range(self.world)
-        }  # fmt: skip
+        }
         log: dict[int, list[Entered]] = {r: [] for r in program}
         counts: dict[tuple[int, tuple[int, ...], tuple[int, int] | None], int] = {}
         done, still = dict.fromkeys(program, 0), 0
@@ -156,9 +159,12 @@ class Job:
         return log
 
     def _complete(
-        self, program: dict[int, list[int]], log: dict[int, list[Entered]], done: dict[int, int],
+        self,
+        program: dict[int, list[int]],
+        log: dict[int, list[Entered]],
+        done: dict[int, int],
         tick: int,
-    ) -> bool:  # fmt: skip
+    ) -> bool:
         """The k-th operation of a group on one rank meets the k-th on the others."""
         moved = False
         for r in program:
@@ -184,14 +190,23 @@ class Job:
 
     def _meets(self, one: Step, other: Step) -> bool:
         big = {self.sizes.get(r) for r in (other.ends or other.group)}
-        return one.group == other.group and one.ends == other.ends and one.name == other.name and (
-            one.size == other.size
-        ) and not any(s is not None and self.steps[s] is one for s in big)  # fmt: skip
+        return (
+            one.group == other.group
+            and one.ends == other.ends
+            and one.name == other.name
+            and (one.size == other.size)
+            and not any(s is not None and self.steps[s] is one for s in big)
+        )
 
     def dumps(
-        self, log: dict[int, list[Entered]], *, at: dict[int, int] | None = None,
-        active: bool = False, backend: str = "nccl", leave_out: Sequence[int] = (),
-    ) -> dict[int, dict[str, Any]]:  # fmt: skip
+        self,
+        log: dict[int, list[Entered]],
+        *,
+        at: dict[int, int] | None = None,
+        active: bool = False,
+        backend: str = "nccl",
+        leave_out: Sequence[int] = (),
+    ) -> dict[int, dict[str, Any]]:
         """Of every rank, at the tick that `at` has for it."""
         found = {}
         for r, entries in log.items():
@@ -229,21 +244,31 @@ class Job:
             size = step.size * (2 if self.sizes.get(r) == entered.step else 1)
             done = entered.completed is not None and entered.completed <= limit
             gloo = backend == "gloo"
-            entries.append({
-                "record_id": record, "pg_id": 0, "process_group": (group, group),
-                "collective_seq_id": counts.get((group, False), 0),
-                "p2p_seq_id": counts.get((group, True), 0), "op_id": record,
-                "profiling_name": f"{backend}:{title}",
-                "time_created_ns": START + entered.created * TICK,
-                "input_sizes": [[size]], "output_sizes": [[size]],
-                "input_dtypes": ["Float"], "output_dtypes": ["Float"],
-                "state": "completed" if done and not gloo else "scheduled",
-                "time_discovered_started_ns": None,
-                "time_discovered_completed_ns": START + (entered.completed or 0) * TICK
-                if done and not gloo else None,
-                "retired": done, "timeout_ms": 600_000, "is_p2p": step.ends is not None,
-                "frames": [{"name": "train", "filename": "loop.py", "line": entered.step}],
-            })  # fmt: skip
+            entries.append(
+                {
+                    "record_id": record,
+                    "pg_id": 0,
+                    "process_group": (group, group),
+                    "collective_seq_id": counts.get((group, False), 0),
+                    "p2p_seq_id": counts.get((group, True), 0),
+                    "op_id": record,
+                    "profiling_name": f"{backend}:{title}",
+                    "time_created_ns": START + entered.created * TICK,
+                    "input_sizes": [[size]],
+                    "output_sizes": [[size]],
+                    "input_dtypes": ["Float"],
+                    "output_dtypes": ["Float"],
+                    "state": "completed" if done and not gloo else "scheduled",
+                    "time_discovered_started_ns": None,
+                    "time_discovered_completed_ns": START + (entered.completed or 0) * TICK
+                    if done and not gloo
+                    else None,
+                    "retired": done,
+                    "timeout_ms": 600_000,
+                    "is_p2p": step.ends is not None,
+                    "frames": [{"name": "train", "filename": "loop.py", "line": entered.step}],
+                }
+            )
         return entries
 
 
@@ -297,10 +322,9 @@ def case(kind: str, seed: int, folder: Path) -> tuple[set[int], set[int], Observ
             r
             for r in truth
             if [e.step for e in log[r]]
-            == [i for i, s in enumerate(job.steps)
-                if r in (s.ends or s.group) and i < job.stops[r]]
+            == [i for i, s in enumerate(job.steps) if r in (s.ends or s.group) and i < job.stops[r]]
             and all(e.completed is not None for e in log[r])
-        }  # fmt: skip
+        }
         truth = reached or truth
     gone = list(truth) if kind == "no dump" else []
     if kind == "no dump":
@@ -340,11 +364,18 @@ def test_messages_that_wait_for_each_other_are_a_deadlock(tmp_path: Path) -> Non
     for rank, title in ((0, "recv 0<-1"), (2, "recv 1<-0")):
         last = dumps[rank]["entries"][-1]
         dumps[rank]["entries"].append(
-            last | {"record_id": last["record_id"] + 1, "is_p2p": True, "state": "scheduled",
-                    "retired": False, "process_group": ("pp0.0", "pp0.0"),
-                    "profiling_name": f"nccl:{title}", "p2p_seq_id": 99,
-                    "time_discovered_completed_ns": None}
-        )  # fmt: skip
+            last
+            | {
+                "record_id": last["record_id"] + 1,
+                "is_p2p": True,
+                "state": "scheduled",
+                "retired": False,
+                "process_group": ("pp0.0", "pp0.0"),
+                "profiling_name": f"nccl:{title}",
+                "p2p_seq_id": 99,
+                "time_discovered_completed_ns": None,
+            }
+        )
     found = observe(*sorted(write(tmp_path / "job", dumps).iterdir()))
     assert named(found) == {0, 2}
     assert {culprit.why for culprit in found.facts.culprits} == {"deadlock"}
@@ -389,8 +420,11 @@ def test_a_kernel_that_does_not_end_is_on_the_rank_that_has_not_started(tmp_path
     job = Job(dp=4).train(1)
     dumps = job.dumps(job.run(500, random.Random(0)))
     for rank, dump in dumps.items():
-        dump["entries"][-1] |= {"state": "scheduled" if rank == 3 else "started", "retired": rank < 3,
-                                "time_discovered_completed_ns": None}  # fmt: skip
+        dump["entries"][-1] |= {
+            "state": "scheduled" if rank == 3 else "started",
+            "retired": rank < 3,
+            "time_discovered_completed_ns": None,
+        }
     found = observe(*sorted(write(tmp_path / "timed-out", dumps).iterdir()))
     assert named(found) == {3} and found.facts.culprits[0].why == "not started"
     for dump in dumps.values():
@@ -463,12 +497,21 @@ def test_json_and_compressed_dumps_say_the_same(tmp_path: Path) -> None:
 def test_dumps_of_torch_2_3_have_one_sequence(tmp_path: Path) -> None:
     for rank in range(3):
         entries = [
-            {"record_id": i, "pg_id": 0, "process_group": ("0", "default_pg"), "seq_id": i + 1,
-             "op_id": i, "profiling_name": "nccl:all_reduce", "time_created_ns": START + i,
-             "input_sizes": [[4]], "output_sizes": [[4]],
-             "state": "completed" if i < 3 else "scheduled", "retired": i < 3}
+            {
+                "record_id": i,
+                "pg_id": 0,
+                "process_group": ("0", "default_pg"),
+                "seq_id": i + 1,
+                "op_id": i,
+                "profiling_name": "nccl:all_reduce",
+                "time_created_ns": START + i,
+                "input_sizes": [[4]],
+                "output_sizes": [[4]],
+                "state": "completed" if i < 3 else "scheduled",
+                "retired": i < 3,
+            }
             for i in range(3 if rank == 1 else 4)
-        ]  # fmt: skip
+        ]
         dump = {"version": "1.5", "entries": entries, "pg_config": {"0": {"0": 0, "1": 1, "2": 2}}}
         (tmp_path / f"trace_{rank}").write_bytes(pickle.dumps(dump, protocol=2))
     assert named(observe(*sorted(tmp_path.iterdir()))) == {1}
@@ -477,15 +520,24 @@ def test_dumps_of_torch_2_3_have_one_sequence(tmp_path: Path) -> None:
 def test_a_coalesced_group_is_as_far_as_its_end(tmp_path: Path) -> None:
     """Entries inside it never complete by themselves."""
     for rank, title in ((0, "send 0->1"), (1, "recv 1<-0")):
-        common = {"pg_id": 0, "process_group": ("0", "default_pg"), "is_p2p": True,
-                  "collective_seq_id": 0, "input_sizes": [[4]], "output_sizes": [[4]],
-                  "time_created_ns": START, "retired": False}  # fmt: skip
+        common = {
+            "pg_id": 0,
+            "process_group": ("0", "default_pg"),
+            "is_p2p": True,
+            "collective_seq_id": 0,
+            "input_sizes": [[4]],
+            "output_sizes": [[4]],
+            "time_created_ns": START,
+            "retired": False,
+        }
         entries = []
         for k in range(3):
             inside = {"record_id": 2 * k, "p2p_seq_id": k, "profiling_name": f"nccl:{title}"}
             end = {"record_id": 2 * k + 1, "p2p_seq_id": k, "profiling_name": "nccl:coalesced"}
-            entries += [common | inside | {"state": "scheduled"},
-                        common | end | {"state": "completed"}]  # fmt: skip
+            entries += [
+                common | inside | {"state": "scheduled"},
+                common | end | {"state": "completed"},
+            ]
         dump = {"version": "2.7", "entries": entries, "pg_config": {"0": {"ranks": "[0, 1]"}}}
         (tmp_path / f"rank_{rank}").write_bytes(pickle.dumps(dump, protocol=2))
     assert observe(*sorted(tmp_path.iterdir())).facts.waiting == ()
@@ -493,9 +545,16 @@ def test_a_coalesced_group_is_as_far_as_its_end(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "rank"),
-    [("_dump_12", 12), ("nccl_trace_rank_7", 7), ("node3_rank_5.pkl", 5), ("r4.json", 4),
-     ("host-17-rank31", 31), ("rank-2.json.gz", 2), ("trace.8", 8)],
-)  # fmt: skip
+    [
+        ("_dump_12", 12),
+        ("nccl_trace_rank_7", 7),
+        ("node3_rank_5.pkl", 5),
+        ("r4.json", 4),
+        ("host-17-rank31", 31),
+        ("rank-2.json.gz", 2),
+        ("trace.8", 8),
+    ],
+)
 def test_the_rank_is_in_the_name_where_the_content_has_none(
     name: str, rank: int, tmp_path: Path
 ) -> None:
@@ -542,9 +601,19 @@ def test_no_pickle_runs_anything(protocol: int, tmp_path: Path) -> None:
     import numpy as np
 
     mark = tmp_path / "executed"
-    values = [Runs(os.system, f"touch {mark}"), Runs(eval, f"open({str(mark)!r}, 'w')"),
-              Runs(exec, "import os"), np.zeros(3), np.float64(1), print, Path, {1, 2}.__class__,
-              Runs(getattr, "x", "y"), bytearray(b"x"), ValueError("x")]  # fmt: skip
+    values = [
+        Runs(os.system, f"touch {mark}"),
+        Runs(eval, f"open({str(mark)!r}, 'w')"),
+        Runs(exec, "import os"),
+        np.zeros(3),
+        np.float64(1),
+        print,
+        Path,
+        {1, 2}.__class__,
+        Runs(getattr, "x", "y"),
+        bytearray(b"x"),
+        ValueError("x"),
+    ]
     path = tmp_path / "rank_0"
     for value in values:
         path.write_bytes(planted_in_a_dump(value, protocol))

@@ -21,10 +21,22 @@ def answer(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
 
 def test_a_file_is_predicted_as_its_options_would_be(capsys: pytest.CaptureFixture[str]) -> None:
     told = answer(
-        capsys, "predict", "llama-3-8b", "--on", "h100-sxm:8", "--global-batch", "128",
-        "--seq-len", "8192", "--precision", "fp8", "--checkpoint-steps", "1000",
-        "--stack", "megatron",
-    )  # fmt: skip
+        capsys,
+        "predict",
+        "llama-3-8b",
+        "--on",
+        "h100-sxm:8",
+        "--global-batch",
+        "128",
+        "--seq-len",
+        "8192",
+        "--precision",
+        "fp8",
+        "--checkpoint-steps",
+        "1000",
+        "--stack",
+        "megatron",
+    )
     read = answer(capsys, "predict", "--from", FILE, "--on", "h100-sxm:8")
     assert read["step_seconds"] == told["step_seconds"]
     assert read["format"] == "megatron"
@@ -48,9 +60,10 @@ def test_a_plan_says_what_to_change_and_what_it_is_worth(
     found = answer(capsys, *words[:-2])
     assert found["now"]["layout"]["cp"] == 1
     assert set(found["changes"]) == {
-        name for name, value in found["plans"][0]["layout"].items()
+        name
+        for name, value in found["plans"][0]["layout"].items()
         if found["now"]["layout"][name] != value
-    }  # fmt: skip
+    }
 
 
 @pytest.mark.parametrize(

@@ -195,8 +195,9 @@ def test_names_that_rows_give_each_other_resolve() -> None:
         _resolve(CATALOG.fabrics, collective.name, [collective.fabric])
 
 
-def _resolve(rows: Rows[Accelerator] | Rows[Node] | Rows[Fabric], where: str,
-             names: Iterable[str | None]) -> None:  # fmt: skip
+def _resolve(
+    rows: Rows[Accelerator] | Rows[Node] | Rows[Fabric], where: str, names: Iterable[str | None]
+) -> None:
     for name in names:
         assert name is None or rows[name].name == name, where
 

@@ -56,18 +56,44 @@ def observe(*paths: Path, **asked: Any) -> Observed:
         (f"[Sun Feb 23 16:24:18 2025] {XID}", "unix", WHEN, ""),
         (f"2025-02-23T16:24:18,250000+00:00 {XID}", "unix", WHEN + 0.25, ""),
         (f"kern  :warn  : 2025-02-23T17:24:18,250000+01:00 {XID}", "unix", WHEN + 0.25, ""),
-        (f"2025-02-23T16:24:18.250000+00:00 gpu7 kernel: [  206.764307] {XID}", "unix",
-         WHEN + 0.25, "gpu7"),
+        (
+            f"2025-02-23T16:24:18.250000+00:00 gpu7 kernel: [  206.764307] {XID}",
+            "unix",
+            WHEN + 0.25,
+            "gpu7",
+        ),
         (f"2025-02-23T16:24:18+0000 gpu7 kernel: {XID}", "unix", WHEN, "gpu7"),
         (f"Sun 2025-02-23 16:24:18 UTC gpu7 kernel: {XID}", "unix", WHEN, "gpu7"),
         (f"Feb 23 16:24:18 gpu7 kernel: [  206.764307] {XID}", "no year", None, "gpu7"),
         (f"Feb  3 16:24:18 gpu7 kernel: {XID}", "no year", None, "gpu7"),
-        (json.dumps({"__REALTIME_TIMESTAMP": "1740327858000000", "_HOSTNAME": "gpu7",
-                     "SYSLOG_IDENTIFIER": "kernel", "MESSAGE": XID}), "unix", WHEN, "gpu7"),
-        (json.dumps({"__REALTIME_TIMESTAMP": "1740327858000000", "_HOSTNAME": "gpu7",
-                     "MESSAGE": list(XID.encode())}, separators=(",", ":")), "unix", WHEN, "gpu7"),
+        (
+            json.dumps(
+                {
+                    "__REALTIME_TIMESTAMP": "1740327858000000",
+                    "_HOSTNAME": "gpu7",
+                    "SYSLOG_IDENTIFIER": "kernel",
+                    "MESSAGE": XID,
+                }
+            ),
+            "unix",
+            WHEN,
+            "gpu7",
+        ),
+        (
+            json.dumps(
+                {
+                    "__REALTIME_TIMESTAMP": "1740327858000000",
+                    "_HOSTNAME": "gpu7",
+                    "MESSAGE": list(XID.encode()),
+                },
+                separators=(",", ":"),
+            ),
+            "unix",
+            WHEN,
+            "gpu7",
+        ),
     ],
-)  # fmt: skip
+)
 def test_every_form_of_a_line(
     line: str, clock: str, seconds: float | None, node: str, tmp_path: Path
 ) -> None:
@@ -90,65 +116,171 @@ def test_every_form_of_a_line(
     ("text", "what", "device", "stops"),
     [
         ("NVRM: Xid (0000:03:00): 14, Channel 00000001", "xid 14", "0000:03:00", "unknown"),
-        ("NVRM: Xid (PCI:0000:01:00): 31, pid=77, name=python, Ch 00000018, intr 10000000.",
-         "xid 31", "0000:01:00", "yes"),
-        ("NVRM: Xid (PCI:0001:00:00 GPU-I:05): 94, pid=7194, name=py, Contained: SM (0x1).",
-         "xid 94", "0001:00:00 instance 05", "yes"),
-        ("NVRM: Xid (PCI:0000:10:1c): 63, pid=1896, Row Remapper: New row marked for remapping",
-         "xid 63", "0000:10:1c", "no"),
-        ("NVRM: Xid (PCI:0000:04:00): 144, SAW_MVB Nonfatal XC0 i0 Link 00 (0x1 0x1 0x0 0x0)",
-         "xid 144", "0000:04:00", "no"),
-        ("NVRM: Xid (PCI:0000:04:00): 145, RLW_REMAP Fatal XC0 i0 Link 00 (0x4 0x40 0x0 0x0)",
-         "xid 145", "0000:04:00", "yes"),
-        ("nvidia-nvswitch3: SXid (PCI:0000:05:00.0): 12028, Non-fatal, Link 32 egress",
-         "sxid 12028", "nvswitch 0000:05:00", "yes"),
-        ("nvidia-nvswitch0: SXid (PCI:0000:00:00.0): 20034, Fatal, Link 30 LTSSM Fault Up",
-         "sxid 20034", "nvswitch 0000:00:00", "yes"),
-        ("nvidia-nvswitch0: SXid (PCI:0000:00:00.0): 99999, Non-fatal, Link 30 new",
-         "sxid 99999", "nvswitch 0000:00:00", "maybe"),
+        (
+            "NVRM: Xid (PCI:0000:01:00): 31, pid=77, name=python, Ch 00000018, intr 10000000.",
+            "xid 31",
+            "0000:01:00",
+            "yes",
+        ),
+        (
+            "NVRM: Xid (PCI:0001:00:00 GPU-I:05): 94, pid=7194, name=py, Contained: SM (0x1).",
+            "xid 94",
+            "0001:00:00 instance 05",
+            "yes",
+        ),
+        (
+            "NVRM: Xid (PCI:0000:10:1c): 63, pid=1896, Row Remapper: New row marked for remapping",
+            "xid 63",
+            "0000:10:1c",
+            "no",
+        ),
+        (
+            "NVRM: Xid (PCI:0000:04:00): 144, SAW_MVB Nonfatal XC0 i0 Link 00 (0x1 0x1 0x0 0x0)",
+            "xid 144",
+            "0000:04:00",
+            "no",
+        ),
+        (
+            "NVRM: Xid (PCI:0000:04:00): 145, RLW_REMAP Fatal XC0 i0 Link 00 (0x4 0x40 0x0 0x0)",
+            "xid 145",
+            "0000:04:00",
+            "yes",
+        ),
+        (
+            "nvidia-nvswitch3: SXid (PCI:0000:05:00.0): 12028, Non-fatal, Link 32 egress",
+            "sxid 12028",
+            "nvswitch 0000:05:00",
+            "yes",
+        ),
+        (
+            "nvidia-nvswitch0: SXid (PCI:0000:00:00.0): 20034, Fatal, Link 30 LTSSM Fault Up",
+            "sxid 20034",
+            "nvswitch 0000:00:00",
+            "yes",
+        ),
+        (
+            "nvidia-nvswitch0: SXid (PCI:0000:00:00.0): 99999, Non-fatal, Link 30 new",
+            "sxid 99999",
+            "nvswitch 0000:00:00",
+            "maybe",
+        ),
         ("mlx5_core 0000:5c:00.0 ens1f0np0: Link down", "link down", "0000:5c:00", "maybe"),
         ("mlx5_core 0000:5c:00.0 ens1f0np0: Link up", "link up", "0000:5c:00", "no"),
-        ("mlx5_core 0000:d2:00.0: mlx5_port_module_event:1131:(pid 0): Port module event[error]: "
-         "module 0, Cable error, High Temperature", "cable error", "0000:d2:00", "maybe"),
-        ("mlx5_core 0000:d2:00.0: mlx5_cmd_out_err:838:(pid 9): ACCESS_REG(0x805) op_mod(0x1) failed",
-         "nic command refused", "0000:d2:00", "no"),
-        ("mlx5_core 0000:5c:00.0: poll_health:976:(pid 0): device's health compromised - reached "
-         "miss count", "nic failed", "0000:5c:00", "yes"),
-        ("nvidia-peermem nv_get_p2p_free_callback:127 ERROR detected invalid context",
-         "peermem error", "", "maybe"),
-        ("EDAC MC0: 1 CE memory read error on CPU_SrcID#0_Ha#0_Chan#1_DIMM#0",
-         "memory error, corrected", "MC0", "no"),
-        ("EDAC MC1: 1 UE memory read error on CPU_SrcID#0", "memory error, uncorrected", "MC1", "yes"),
+        (
+            "mlx5_core 0000:d2:00.0: mlx5_port_module_event:1131:(pid 0): Port module event[error]: "
+            "module 0, Cable error, High Temperature",
+            "cable error",
+            "0000:d2:00",
+            "maybe",
+        ),
+        (
+            "mlx5_core 0000:d2:00.0: mlx5_cmd_out_err:838:(pid 9): "
+            "ACCESS_REG(0x805) op_mod(0x1) failed",
+            "nic command refused",
+            "0000:d2:00",
+            "no",
+        ),
+        (
+            "mlx5_core 0000:5c:00.0: poll_health:976:(pid 0): device's health compromised - reached "
+            "miss count",
+            "nic failed",
+            "0000:5c:00",
+            "yes",
+        ),
+        (
+            "nvidia-peermem nv_get_p2p_free_callback:127 ERROR detected invalid context",
+            "peermem error",
+            "",
+            "maybe",
+        ),
+        (
+            "EDAC MC0: 1 CE memory read error on CPU_SrcID#0_Ha#0_Chan#1_DIMM#0",
+            "memory error, corrected",
+            "MC0",
+            "no",
+        ),
+        (
+            "EDAC MC1: 1 UE memory read error on CPU_SrcID#0",
+            "memory error, uncorrected",
+            "MC1",
+            "yes",
+        ),
         ("mce: [Hardware Error]: Machine check events logged", "machine check", "", "maybe"),
         ("Out of memory: Killed process 4242 (python3) total-vm:1kB", "out of memory", "", "yes"),
-        ("Memory cgroup out of memory: Killed process 7 (pt_main_thread)", "out of memory", "", "yes"),
-        ("pcieport 0000:80:01.1: AER: PCIe Bus Error: severity=Corrected, type=Data Link Layer",
-         "pcie error, corrected", "0000:80:01", "no"),
-        ("nvidia 0000:9b:00.0: PCIe Bus Error: severity=Uncorrected (Fatal), type=Transaction Layer",
-         "pcie error, fatal", "0000:9b:00", "yes"),
-        ("pcieport 0000:80:01.1: pciehp: Slot(9): Link Down", "pcie link down", "0000:80:01", "yes"),
-        ("CPU12: Package temperature above threshold, cpu clock throttled (total events = 1)",
-         "cpu throttled: heat", "12", "no"),
+        (
+            "Memory cgroup out of memory: Killed process 7 (pt_main_thread)",
+            "out of memory",
+            "",
+            "yes",
+        ),
+        (
+            "pcieport 0000:80:01.1: AER: PCIe Bus Error: severity=Corrected, type=Data Link Layer",
+            "pcie error, corrected",
+            "0000:80:01",
+            "no",
+        ),
+        (
+            "nvidia 0000:9b:00.0: PCIe Bus Error: severity=Uncorrected (Fatal), type=Transaction Layer",
+            "pcie error, fatal",
+            "0000:9b:00",
+            "yes",
+        ),
+        (
+            "pcieport 0000:80:01.1: pciehp: Slot(9): Link Down",
+            "pcie link down",
+            "0000:80:01",
+            "yes",
+        ),
+        (
+            "CPU12: Package temperature above threshold, cpu clock throttled (total events = 1)",
+            "cpu throttled: heat",
+            "12",
+            "no",
+        ),
         ("INFO: task python3:136986 blocked for more than 120 seconds.", "hung task", "", "maybe"),
-        ("watchdog: BUG: soft lockup - CPU#18 stuck for 27s! [python3:2254956]", "cpu lockup", "18",
-         "maybe"),
-        ("nfs: server 10.0.0.1 not responding, still trying", "nfs server silent", "10.0.0.1",
-         "maybe"),
+        (
+            "watchdog: BUG: soft lockup - CPU#18 stuck for 27s! [python3:2254956]",
+            "cpu lockup",
+            "18",
+            "maybe",
+        ),
+        (
+            "nfs: server 10.0.0.1 not responding, still trying",
+            "nfs server silent",
+            "10.0.0.1",
+            "maybe",
+        ),
         ("nfs: server 10.0.0.1 OK", "nfs server back", "10.0.0.1", "no"),
-        ("Lustre: fs-OST0001-osc-ffff: Connection to fs-OST0001 (at 10.0.0.9@o2ib) was lost; in "
-         "progress operations using this service will wait", "lustre server silent", "fs-OST0001",
-         "maybe"),
-        ("LustreError: 167-0: fs-MDT0000-mdc: This client was evicted by fs-MDT0000; in progress",
-         "lustre evicted", "fs-MDT0000", "yes"),
+        (
+            "Lustre: fs-OST0001-osc-ffff: Connection to fs-OST0001 (at 10.0.0.9@o2ib) was lost; in "
+            "progress operations using this service will wait",
+            "lustre server silent",
+            "fs-OST0001",
+            "maybe",
+        ),
+        (
+            "LustreError: 167-0: fs-MDT0000-mdc: This client was evicted by fs-MDT0000; in progress",
+            "lustre evicted",
+            "fs-MDT0000",
+            "yes",
+        ),
         ("python[77]: segfault at 0 ip 0 sp 0 error 4 in libc.so.6[7f+1]", "segfault", "", "maybe"),
         ("blk_update_request: I/O error, dev nvme0n1, sector 5", "disk error", "nvme0n1", "maybe"),
-        ("NVRM: GPU 0000:2b:00.0: GPU has fallen off the bus.", "gpu fell off the bus",
-         "0000:2b:00", "yes"),
-        ("NVRM: GPU 0000:2b:00.0: RmInitAdapter failed! (0x24:0xffff:1220)", "gpu failed to start",
-         "0000:2b:00", "yes"),
+        (
+            "NVRM: GPU 0000:2b:00.0: GPU has fallen off the bus.",
+            "gpu fell off the bus",
+            "0000:2b:00",
+            "yes",
+        ),
+        (
+            "NVRM: GPU 0000:2b:00.0: RmInitAdapter failed! (0x24:0xffff:1220)",
+            "gpu failed to start",
+            "0000:2b:00",
+            "yes",
+        ),
         ("Kernel panic - not syncing: Fatal exception", "kernel panic", "", "yes"),
     ],
-)  # fmt: skip
+)
 def test_every_fault_is_known(text: str, what: str, device: str, stops: str) -> None:
     read = sign_of(text)
     assert read is not None
@@ -159,12 +291,18 @@ def test_every_fault_is_known(text: str, what: str, device: str, stops: str) -> 
 
 @pytest.mark.parametrize(
     "text",
-    ["nvidia-nvswitch2: open (major=510)", "IPv6: ADDRCONF(NETDEV_CHANGE): eth0: link becomes ready",
-     "ata1: SATA link down (SStatus 0 SControl 300)", "usb 1-6: Manufacturer: Realtek",
-     "NVRM: loading NVIDIA UNIX x86_64 Kernel Module  550.90.07", "EDAC MC: Ver: 3.0.0",
-     "perf: interrupt took too long (2509 > 2500)", "mlx5_core 0000:01:00.0: firmware version: 16",
-     "nvidia-nvlink: Nvlink Core is being initialized, major device number 510"],
-)  # fmt: skip
+    [
+        "nvidia-nvswitch2: open (major=510)",
+        "IPv6: ADDRCONF(NETDEV_CHANGE): eth0: link becomes ready",
+        "ata1: SATA link down (SStatus 0 SControl 300)",
+        "usb 1-6: Manufacturer: Realtek",
+        "NVRM: loading NVIDIA UNIX x86_64 Kernel Module  550.90.07",
+        "EDAC MC: Ver: 3.0.0",
+        "perf: interrupt took too long (2509 > 2500)",
+        "mlx5_core 0000:01:00.0: firmware version: 16",
+        "nvidia-nvlink: Nvlink Core is being initialized, major device number 510",
+    ],
+)
 def test_what_is_no_fault_says_nothing(text: str) -> None:
     assert sign_of(text) is None
 
@@ -245,17 +383,20 @@ def test_the_bus_message_beside_an_xid_79_is_not_a_second_fault(tmp_path: Path) 
         f"[ 5.000000] {XID}",
         "[ 5.000001] NVRM: GPU 0000:9b:00.0: GPU has fallen off the bus.",
         "[ 6.000000] NVRM: GPU 0000:1b:00.0: GPU has fallen off the bus.",
-    )  # fmt: skip
+    )
     faults = observe(path).facts.faults
     assert {(fault.what, fault.device) for fault in faults} == {
-        ("xid 79", "0000:9b:00"), ("gpu fell off the bus", "0000:1b:00"),
-    }  # fmt: skip
+        ("xid 79", "0000:9b:00"),
+        ("gpu fell off the bus", "0000:1b:00"),
+    }
 
 
 def test_dates_without_a_year_go_on_over_new_year(tmp_path: Path) -> None:
     path = log(
-        tmp_path, f"Dec 31 23:59:59 gpu7 kernel: {XID}", f"Jan  1 00:00:01 gpu7 kernel: {XID}",
-    )  # fmt: skip
+        tmp_path,
+        f"Dec 31 23:59:59 gpu7 kernel: {XID}",
+        f"Jan  1 00:00:01 gpu7 kernel: {XID}",
+    )
     (fault,) = observe(path).facts.faults
     assert fault.last - fault.first == 2
     assert fault.bursts == 1
@@ -263,13 +404,19 @@ def test_dates_without_a_year_go_on_over_new_year(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "GPU 0: NVIDIA A100 (UUID: GPU-b8)\n50.0%  proc'd: 2261 (7150 Gflop/s)\n",
-     "vendid=0x2c9\ndevid=0xd2f0\n", "2025-01-01T00:00:00 INFO trainer: step 1 loss 2.0\n" * 5,
-     "2025-01-01 00:00:00,123 INFO step 1\n" * 5, '{"step": 1, "loss": 2.0}\n' * 5,
-     "[2025-01-01 00:00:00,000] [INFO] [engine.py:1:f] [Rank 0] step=10\n" * 5,
-     "[Sun Feb 23 16:24:18 2025] [error] client denied\n" * 5, "JobID|State\n1|FAILED\n",
-     "iteration 10/ 100 | elapsed time per iteration (ms): 5.0\n" * 5],
-)  # fmt: skip
+    [
+        "",
+        "GPU 0: NVIDIA A100 (UUID: GPU-b8)\n50.0%  proc'd: 2261 (7150 Gflop/s)\n",
+        "vendid=0x2c9\ndevid=0xd2f0\n",
+        "2025-01-01T00:00:00 INFO trainer: step 1 loss 2.0\n" * 5,
+        "2025-01-01 00:00:00,123 INFO step 1\n" * 5,
+        '{"step": 1, "loss": 2.0}\n' * 5,
+        "[2025-01-01 00:00:00,000] [INFO] [engine.py:1:f] [Rank 0] step=10\n" * 5,
+        "[Sun Feb 23 16:24:18 2025] [error] client denied\n" * 5,
+        "JobID|State\n1|FAILED\n",
+        "iteration 10/ 100 | elapsed time per iteration (ms): 5.0\n" * 5,
+    ],
+)
 def test_other_files_are_not_taken_for_kernel_logs(text: str, tmp_path: Path) -> None:
     assert not SOURCE.recognises(tmp_path, text.encode())
 
@@ -282,16 +429,25 @@ _TEXT = st.text(alphabet="[]()0123456789:.,;<>{}\"' FebXidNVRMSkernlmx5_PCI-\\n\
     lines=st.lists(
         st.tuples(
             st.sampled_from(
-                ["[  5.000000] ", "6,1,99999999999999999,-;", "Feb 30 99:99:99 h kernel: ", "{",
-                 "Feb 29 12:00:00 h kernel: ", "[Sun Feb 31 16:24:18 2025] ", '{"MESSAGE":[1,999],',
-                 "2025-02-30T00:00:00+99:99 h kernel: ", "NVRM: Xid (", ""]
+                [
+                    "[  5.000000] ",
+                    "6,1,99999999999999999,-;",
+                    "Feb 30 99:99:99 h kernel: ",
+                    "{",
+                    "Feb 29 12:00:00 h kernel: ",
+                    "[Sun Feb 31 16:24:18 2025] ",
+                    '{"MESSAGE":[1,999],',
+                    "2025-02-30T00:00:00+99:99 h kernel: ",
+                    "NVRM: Xid (",
+                    "",
+                ]
             ),
             st.sampled_from([XID, "nvswitch0: SXid (PCI:0000:00:00.0): 99999999999, Fatal", ""]),
             _TEXT,
         ),
         max_size=20,
     )
-)  # fmt: skip
+)
 def test_no_log_ends_in_a_traceback(
     lines: list[tuple[str, str, str]], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
@@ -329,9 +485,12 @@ def test_every_recorded_log_is_read_and_nothing_else(data_folder: Path) -> None:
         if SOURCE.recognises(path, head_of(path)):
             found[path.name] = observe(path).facts
     assert sorted(found) == [
-        "dmesg-with-xid-119.log", "fabricmanager.log", "kmsg.1.log", "kmsg.2.peermem.log",
+        "dmesg-with-xid-119.log",
+        "fabricmanager.log",
+        "kmsg.1.log",
+        "kmsg.2.peermem.log",
         "nccl_dmesg.log",
-    ]  # fmt: skip
+    ]
     xid, held = found["dmesg-with-xid-119.log"].faults
     assert (xid.what, xid.count, xid.bursts, xid.stops) == ("xid 119", 5, 2, "yes")
     assert xid.gpu == "GPU-509665ad-b600-ac93-3616-d754b23d636d"
@@ -344,8 +503,10 @@ def test_every_recorded_log_is_read_and_nothing_else(data_folder: Path) -> None:
     assert (peermem.what, peermem.count, peermem.clock) == ("peermem error", 7, "boot")
     (segfault,) = found["nccl_dmesg.log"].faults
     assert (segfault.what, segfault.who, segfault.count) == (
-        "segfault in libnccl", ("pt_main_thread",), 2,
-    )  # fmt: skip
+        "segfault in libnccl",
+        ("pt_main_thread",),
+        2,
+    )
 
 
 @pytest.mark.shared
@@ -367,8 +528,10 @@ def test_a_gpu_that_gpu_burn_calls_faulty_is_a_fault(tmp_path: Path) -> None:
         "GPU 0: NVIDIA A100 (UUID: GPU-b876c63f-396c-f826-5cd0-6b8409990352)",
         "50.0%  proc'd: 20 (7000 Gflop/s) - 10 (3500 Gflop/s)   errors: 0 - 12  (WARNING!)  "
         "temps: 38 C - 90 C ",
-        "Tested 2 GPUs:", "\tGPU 0: OK", "\tGPU 1: FAULTY",
-    )  # fmt: skip
+        "Tested 2 GPUs:",
+        "\tGPU 0: OK",
+        "\tGPU 1: FAULTY",
+    )
     (observed,) = GpuBurnSource().observe([path], Asked(catalog=FACTS))
     good, bad = observed.facts.gpus
     assert (good.errors, bad.errors, bad.most_celsius) == (0, 12, 90)

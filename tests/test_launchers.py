@@ -105,9 +105,13 @@ def stubs(tmp_path: Path) -> dict[str, str]:
         (tmp_path / name).write_text(f"#!/bin/bash\n{body}\n")
         (tmp_path / name).chmod(0o755)
     return {
-        "PATH": f"{tmp_path}:{os.environ['PATH']}", "TOLD": str(tmp_path / "told"),
-        "NODE_RANK": "0", "NODE_NAME": "node-0.rack", "MASTER_ADDR": "here", "SLURM_JOB_NODELIST": "x",
-    }  # fmt: skip
+        "PATH": f"{tmp_path}:{os.environ['PATH']}",
+        "TOLD": str(tmp_path / "told"),
+        "NODE_RANK": "0",
+        "NODE_NAME": "node-0.rack",
+        "MASTER_ADDR": "here",
+        "SLURM_JOB_NODELIST": "x",
+    }
 
 
 @pytest.mark.parametrize("launcher", SHELL)
@@ -353,11 +357,13 @@ def launch(folder: Path, setup: Setup, terms: Terms, nodes: list[str]) -> list[s
     running = [
         subprocess.Popen(
             ["bash", "torchrun.sh"],
-            cwd=folder, stdout=subprocess.PIPE, text=True,
+            cwd=folder,
+            stdout=subprocess.PIPE,
+            text=True,
             env=os.environ | {"PATH": path, "NODE_NAME": node, "OMP_NUM_THREADS": "1"},
         )
         for node in nodes
-    ]  # fmt: skip
+    ]
     try:
         lines = [line for one in running for line in one.communicate(timeout=90)[0].splitlines()]
     finally:

@@ -35,7 +35,8 @@ def ledgers(draw: st.DrawFn, gpus: int | None = None, wall: float | None = None)
             st.tuples(
                 st.sampled_from(sorted(ACCOUNTS)),
                 SECONDS,
-                st.none() | st.builds(
+                st.none()
+                | st.builds(
                     Cause, rank=st.integers(0, 99), account=st.sampled_from(sorted(ACCOUNTS))
                 ),
                 st.none() | st.floats(0, 1e9),
@@ -43,7 +44,7 @@ def ledgers(draw: st.DrawFn, gpus: int | None = None, wall: float | None = None)
             min_size=1,
             max_size=12,
         )
-    )  # fmt: skip
+    )
     gpus = gpus or draw(st.integers(1, 10_000))
     wall = wall or draw(SECONDS)
     total = math.fsum(seconds for _, seconds, _, _ in parts)
@@ -72,24 +73,33 @@ def simple(model: float, **others: float) -> Ledger:
     entries += [Entry(account=k.replace("_", "."), gpu_seconds=v) for k, v in others.items()]
     wall = model + sum(others.values())
     return Ledger(
-        gpus=1, wall_seconds=wall, entries=tuple(entries), basis="measured",
+        gpus=1,
+        wall_seconds=wall,
+        entries=tuple(entries),
+        basis="measured",
         window=Window(label="step"),
-    )  # fmt: skip
+    )
 
 
 def test_a_ledger_that_does_not_close_cannot_be_built() -> None:
     with pytest.raises(LedgerError, match=r"does not close: 10 GPU-seconds passed.*miss them by 4"):
         Ledger(
-            gpus=2, wall_seconds=5.0, entries=(Entry(account="host", gpu_seconds=6.0),),
-            basis="measured", window=Window(label="step"),
-        )  # fmt: skip
+            gpus=2,
+            wall_seconds=5.0,
+            entries=(Entry(account="host", gpu_seconds=6.0),),
+            basis="measured",
+            window=Window(label="step"),
+        )
 
 
 def test_the_rest_is_booked_as_unexplained() -> None:
     ledger = Ledger.closed(
         [Entry(account="compute.model", gpu_seconds=6.0)],
-        gpus=2, wall_seconds=5.0, basis="measured", window=Window(label="step"),
-    )  # fmt: skip
+        gpus=2,
+        wall_seconds=5.0,
+        basis="measured",
+        window=Window(label="step"),
+    )
     assert ledger.accounts == {"compute.model": 6.0, "unexplained": 4.0}
     assert ledger.mfu == pytest.approx(0.6)
 
@@ -98,8 +108,11 @@ def test_parts_that_exceed_the_window_are_an_error() -> None:
     with pytest.raises(LedgerError, match="exceed"):
         Ledger.closed(
             [Entry(account="host", gpu_seconds=11.0)],
-            gpus=2, wall_seconds=5.0, basis="measured", window=Window(label="step"),
-        )  # fmt: skip
+            gpus=2,
+            wall_seconds=5.0,
+            basis="measured",
+            window=Window(label="step"),
+        )
 
 
 def test_negative_kernel_time_says_that_flops_or_peak_are_wrong() -> None:
@@ -120,9 +133,13 @@ def test_what_is_not_a_number_is_not_booked(seconds: float) -> None:
 
 def test_mfu_is_unavailable_rather_than_zero_without_flops() -> None:
     ledger = Ledger.closed(
-        [Entry(account="compute", gpu_seconds=3.0)], gpus=1, wall_seconds=4.0, basis="measured",
-        window=Window(label="step"), unavailable={"compute.model": "the model's shape"},
-    )  # fmt: skip
+        [Entry(account="compute", gpu_seconds=3.0)],
+        gpus=1,
+        wall_seconds=4.0,
+        basis="measured",
+        window=Window(label="step"),
+        unavailable={"compute.model": "the model's shape"},
+    )
     assert ledger.mfu is None
     assert ledger.share("compute") == pytest.approx(0.75)
 
@@ -191,80 +208,116 @@ def test_a_ledger_has_no_gap_to_itself(ledger: Ledger) -> None:
 def test_gaps_are_taken_at_equal_model_flops() -> None:
     lines = gaps(simple(20.0, input=6.0, host=4.0), simple(10.0, input=1.0, host=2.0))
     assert {line.label: line.gpu_seconds for line in lines} == {
-        "compute.model": 0.0, "host": 0.0, "input": 4.0,
-    }  # fmt: skip
+        "compute.model": 0.0,
+        "host": 0.0,
+        "input": 4.0,
+    }
 
 
 def test_a_split_is_compared_with_a_whole_at_their_common_level() -> None:
     lines = gaps(simple(10.0, comm=5.0), simple(10.0, comm_tp=1.0, comm_dp=2.0, host=1.0))
     assert {line.label: line.gpu_seconds for line in lines} == {
-        "compute.model": 0.0, "comm": 2.0, "host": -1.0,
-    }  # fmt: skip
+        "compute.model": 0.0,
+        "comm": 2.0,
+        "host": -1.0,
+    }
 
 
 def test_what_one_side_cannot_tell_apart_is_compared_together() -> None:
     one_rank = Ledger.closed(
-        [Entry(account="compute.model", gpu_seconds=10.0),
-         Entry(account="comm.dp", gpu_seconds=6.0)],
-        gpus=1, wall_seconds=16.0, basis="measured", window=Window(label="step"),
+        [
+            Entry(account="compute.model", gpu_seconds=10.0),
+            Entry(account="comm.dp", gpu_seconds=6.0),
+        ],
+        gpus=1,
+        wall_seconds=16.0,
+        basis="measured",
+        window=Window(label="step"),
         unavailable={"straggler": "traces of the other ranks"},
-    )  # fmt: skip
+    )
     lines = gaps(one_rank, simple(10.0, comm_dp=3.0, straggler=1.0))
     assert {line.label: line.gpu_seconds for line in lines} == {
-        "compute.model": 0.0, "comm+straggler": 2.0,
-    }  # fmt: skip
+        "compute.model": 0.0,
+        "comm+straggler": 2.0,
+    }
 
 
 def test_without_model_flops_the_ratio_of_work_must_be_given() -> None:
     unknown = Ledger.closed(
-        [Entry(account="compute", gpu_seconds=3.0)], gpus=1, wall_seconds=4.0, basis="measured",
-        window=Window(label="step"), unavailable={"compute.model": "the model's shape"},
-    )  # fmt: skip
+        [Entry(account="compute", gpu_seconds=3.0)],
+        gpus=1,
+        wall_seconds=4.0,
+        basis="measured",
+        window=Window(label="step"),
+        unavailable={"compute.model": "the model's shape"},
+    )
     with pytest.raises(LedgerError, match="give the work ratio"):
         gaps(unknown, simple(1.0))
     assert [line.label for line in gaps(unknown, simple(1.0), work_ratio=1.0)] == [
-        "compute", "unexplained",
-    ]  # fmt: skip
+        "compute",
+        "unexplained",
+    ]
 
 
 def test_an_unavailable_parent_is_not_a_measured_zero() -> None:
     measured = Ledger.closed(
-        [Entry(account="compute.model", gpu_seconds=40.0),
-         Entry(account="compute.kernel", gpu_seconds=30.0)],
-        gpus=1, wall_seconds=100.0, basis="measured", window=Window(label="step"),
+        [
+            Entry(account="compute.model", gpu_seconds=40.0),
+            Entry(account="compute.kernel", gpu_seconds=30.0),
+        ],
+        gpus=1,
+        wall_seconds=100.0,
+        basis="measured",
+        window=Window(label="step"),
         unavailable={"comm": "traces of several ranks"},
-    )  # fmt: skip
+    )
     lines = gaps(measured, simple(40.0, compute_kernel=30.0, comm_tp=20.0, comm_dp=10.0))
     assert {line.label: line.gpu_seconds for line in lines} == {
-        "compute.model": 0.0, "compute.kernel": 0.0, "comm+unexplained": 0.0,
-    }  # fmt: skip
+        "compute.model": 0.0,
+        "compute.kernel": 0.0,
+        "comm+unexplained": 0.0,
+    }
 
 
 def test_a_ledger_may_say_that_seconds_fell_elsewhere_than_usual() -> None:
     published = Ledger.closed(
         [Entry(account="compute.model", gpu_seconds=40.0)],
-        gpus=1, wall_seconds=100.0, basis="measured", window=Window(label="run"),
+        gpus=1,
+        wall_seconds=100.0,
+        basis="measured",
+        window=Window(label="run"),
         unavailable={"compute.kernel": "a trace", "restart": "the log"},
         fell_to={"compute.kernel": "unexplained", "restart": "unexplained"},
-    )  # fmt: skip
+    )
     lines = gaps(published, simple(40.0, compute_kernel=35.0, restart=5.0, host=10.0))
     assert {line.label: line.gpu_seconds for line in lines} == {
-        "compute.model": 0.0, "compute.kernel+restart+unexplained": 20.0, "host": -10.0,
-    }  # fmt: skip
+        "compute.model": 0.0,
+        "compute.kernel+restart+unexplained": 20.0,
+        "host": -10.0,
+    }
 
 
 def test_redone_steps_that_cannot_be_told_apart_need_a_work_ratio() -> None:
     unsure = Ledger.closed(
-        [Entry(account="compute.model", gpu_seconds=3.0)], gpus=1, wall_seconds=4.0,
-        basis="measured", window=Window(label="run"), unavailable={"lost": "step numbers"},
-    )  # fmt: skip
+        [Entry(account="compute.model", gpu_seconds=3.0)],
+        gpus=1,
+        wall_seconds=4.0,
+        basis="measured",
+        window=Window(label="run"),
+        unavailable={"lost": "step numbers"},
+    )
     with pytest.raises(LedgerError, match="steps done again"):
         gaps(unsure, simple(1.0))
 
 
 def test_mfu_is_unavailable_where_compute_was_booked_whole() -> None:
-    whole = Ledger.closed([Entry(account="compute", gpu_seconds=9.0)], gpus=1, wall_seconds=10.0,
-                          basis="measured", window=Window(label="step"))  # fmt: skip
+    whole = Ledger.closed(
+        [Entry(account="compute", gpu_seconds=9.0)],
+        gpus=1,
+        wall_seconds=10.0,
+        basis="measured",
+        window=Window(label="step"),
+    )
     assert whole.mfu is None
     assert "MFU unavailable" in whole._repr_html_()
     split = simple(5.0, idle=5.0)
@@ -273,18 +326,28 @@ def test_mfu_is_unavailable_where_compute_was_booked_whole() -> None:
 
 
 def test_the_share_of_what_is_unavailable_is_not_zero() -> None:
-    ledger = Ledger.closed([Entry(account="compute.model", gpu_seconds=1.0)], gpus=1,
-                           wall_seconds=2.0, basis="measured", window=Window(label="step"),
-                           unavailable={"comm": "traces"})  # fmt: skip
+    ledger = Ledger.closed(
+        [Entry(account="compute.model", gpu_seconds=1.0)],
+        gpus=1,
+        wall_seconds=2.0,
+        basis="measured",
+        window=Window(label="step"),
+        unavailable={"comm": "traces"},
+    )
     assert ledger.share("comm.dp") is None
     assert ledger.share("idle") == 0.0
 
 
 def test_the_palm_figure_stands_beside_the_mfu_with_the_peak() -> None:
     peak = Peak(flops=989e12, precision="bf16", palm_ratio=1.1)
-    ledger = Ledger.closed([Entry(account="compute.model", gpu_seconds=5.0)], gpus=1,
-                           wall_seconds=10.0, basis="predicted", window=Window(label="step"),
-                           peak=peak)  # fmt: skip
+    ledger = Ledger.closed(
+        [Entry(account="compute.model", gpu_seconds=5.0)],
+        gpus=1,
+        wall_seconds=10.0,
+        basis="predicted",
+        window=Window(label="step"),
+        peak=peak,
+    )
     assert ledger.mfu_palm == pytest.approx(0.55)
     text = "MFU 50.0 % of 989 TFLOP/s dense bf16 (PaLM convention: 55.0 %)"
     assert text in ledger._repr_html_()
@@ -306,18 +369,24 @@ def test_energy_that_is_not_known_says_so() -> None:
 def test_numbers_without_end_are_refused(gpus: int, wall: float, seconds: list[float]) -> None:
     with pytest.raises(LedgerError):
         Ledger(
-            gpus=gpus, wall_seconds=wall, basis="measured", window=Window(label="step"),
+            gpus=gpus,
+            wall_seconds=wall,
+            basis="measured",
+            window=Window(label="step"),
             entries=tuple(Entry(account="host", gpu_seconds=s) for s in seconds),
-        )  # fmt: skip
+        )
 
 
 def test_entries_may_come_from_a_generator_and_the_caller_keeps_no_handle() -> None:
     missing = {"straggler": "other ranks"}
     ledger = Ledger(
-        gpus=1, wall_seconds=1.0, basis="measured", window=Window(label="step"),
+        gpus=1,
+        wall_seconds=1.0,
+        basis="measured",
+        window=Window(label="step"),
         entries=(Entry(account="host", gpu_seconds=1.0) for _ in range(1)),  # type: ignore[arg-type]
         unavailable=missing,
-    )  # fmt: skip
+    )
     missing["bubble"] = "added later"
     assert ledger.accounts == {"host": 1.0}
     assert "bubble" not in ledger.unavailable
@@ -326,10 +395,13 @@ def test_entries_may_come_from_a_generator_and_the_caller_keeps_no_handle() -> N
 def test_windows_and_job_sizes_that_differ_are_not_put_together() -> None:
     def steps(first: int, total: int | None) -> Ledger:
         return Ledger(
-            gpus=1, wall_seconds=1.0, entries=(Entry(account="host", gpu_seconds=1.0),),
-            basis="measured", window=Window(label="w", first_step=first, last_step=first + 9),
+            gpus=1,
+            wall_seconds=1.0,
+            entries=(Entry(account="host", gpu_seconds=1.0),),
+            basis="measured",
+            window=Window(label="w", first_step=first, last_step=first + 9),
             gpus_total=total,
-        )  # fmt: skip
+        )
 
     with pytest.raises(LedgerError, match="other steps"):
         merge([steps(0, 8), steps(50, 8)])
@@ -348,9 +420,12 @@ def test_ranks_of_different_windows_are_not_merged() -> None:
 def test_predicted_and_measured_do_not_add_up() -> None:
     measured = simple(1.0)
     predicted = Ledger(
-        gpus=1, wall_seconds=1.0, entries=measured.entries, basis="predicted",
+        gpus=1,
+        wall_seconds=1.0,
+        entries=measured.entries,
+        basis="predicted",
         window=measured.window,
-    )  # fmt: skip
+    )
     with pytest.raises(LedgerError, match="do not add up"):
         _ = measured + predicted
 

@@ -110,9 +110,10 @@ def test_recorded_logs_say_what_a_reader_finds(
     assert not diagnose_source(found).findings
     booked = seconds(found)
     steps_time = sum(
-        value for account, value in booked.items()
+        value
+        for account, value in booked.items()
         if account.startswith(("compute", "comm", "optimizer", "input"))
-    )  # fmt: skip
+    )
     assert steps_time == pytest.approx(steps * each, rel=0.15)  # the rest of the first was warm-up
     assert booked.get("unexplained", 0.0) < 0.07 * sum(booked.values())
 
@@ -254,8 +255,10 @@ def test_rotated_files_are_one_run_in_order_of_time(tmp_path: Path) -> None:
         file.write("\n".join(lines[:20]) + "\n")
     found = one(*sorted(folder.iterdir()))
     assert [Path(name).name for name in run_of(found).files] == [
-        "train.log.2.gz", "train.log.1", "train.log",
-    ]  # fmt: skip
+        "train.log.2.gz",
+        "train.log.1",
+        "train.log",
+    ]
     assert run_of(found).steps == run_of(whole).steps == 60
     assert seconds(found) == pytest.approx(seconds(whole))
 
@@ -264,8 +267,9 @@ def test_files_of_ranks_are_read_side_by_side(tmp_path: Path) -> None:
     for rank in range(3):
         folder = tmp_path / "attempt_0" / str(rank)
         folder.mkdir(parents=True)
-        written(folder / "stdout.log",
-                [iteration(n, n * 2.0 + rank * 1e-3, 2.0) for n in range(1, 20)])  # fmt: skip
+        written(
+            folder / "stdout.log", [iteration(n, n * 2.0 + rank * 1e-3, 2.0) for n in range(1, 20)]
+        )
     found = one(*sorted(tmp_path.rglob("stdout.log")))
     assert run_of(found).steps == 19 and not run_of(found).restarts
 
@@ -309,8 +313,10 @@ def test_ranks_without_labels_are_no_restarts(tmp_path: Path) -> None:
     lines = [iteration(1, 2.0, 2.0)]
     for number in range(2, 40):  # one rank is always a line late
         lines += [iteration(number, number * 2.0, 2.0), iteration(number - 1, number * 2.0, 2.0)]
-    assert (run_of(one(written(tmp_path / "a.log", lines))).steps,
-            run_of(one(tmp_path / "a.log")).restarts) == (39, ())  # fmt: skip
+    assert (
+        run_of(one(written(tmp_path / "a.log", lines))).steps,
+        run_of(one(tmp_path / "a.log")).restarts,
+    ) == (39, ())
     bars = tmp_path / "b.log"
     bar = "".join(f"\r{n}%|█| {n}/100 [00:{n % 60:02d}<00:10, 1.00it/s]" for n in range(1, 60))
     bars.write_text((bar + "\n") * 4)
@@ -467,8 +473,10 @@ def test_years_roll_over_in_logs_without_years(tmp_path: Path) -> None:
     lines = []
     for number in range(1, 41):
         at = datetime(2025, 12, 31, 23, 59, 20, tzinfo=UTC) + timedelta(seconds=2 * number)
-        lines.append(f"I{at.strftime('%m%d %H:%M:%S.%f')} 14 m.py:214] completed step: {number}, "
-                     "seconds: 2.000, TFLOP/s/device: 86.0, loss: 2.0")  # fmt: skip
+        lines.append(
+            f"I{at.strftime('%m%d %H:%M:%S.%f')} 14 m.py:214] completed step: {number}, "
+            "seconds: 2.000, TFLOP/s/device: 86.0, loss: 2.0"
+        )
     found = one(written(tmp_path / "max.log", lines))
     assert found.ledger is not None and found.ledger.wall_seconds == pytest.approx(78)
     assert found.ledger.window.start_seconds is None
@@ -529,8 +537,9 @@ def test_any_line_is_read_without_an_error(text: str) -> None:
         max_size=60,
     )
 )
-def test_whatever_happens_the_ledger_closes(tmp_path_factory: pytest.TempPathFactory,
-                                            story: list[tuple[int, float, str]]) -> None:  # fmt: skip
+def test_whatever_happens_the_ledger_closes(
+    tmp_path_factory: pytest.TempPathFactory, story: list[tuple[int, float, str]]
+) -> None:
     at, lines = 0.0, [iteration(1, 0.0, 2.0)]
     for number, later, what in story:
         at += later
@@ -607,8 +616,11 @@ def test_a_long_log_is_read_in_little_memory() -> None:
     """100 MB in a process that never holds them."""
     ran = subprocess.run(
         [sys.executable, "-m", "benchmarks.measure_logs", "--megabytes", "100"],
-        capture_output=True, text=True, check=True, cwd=Path(__file__).parents[1],
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=Path(__file__).parents[1],
+    )
     found = json.loads(ran.stdout)
     assert found["steps"] == found["steps_written"] and found["restarts"] == 4
     assert found["lost_seconds"] == pytest.approx(4 * 500 * 2.0)
@@ -686,8 +698,10 @@ def test_more_flops_than_the_peak_are_an_error() -> None:
 
 
 def test_steps_before_the_first_time_of_a_log_are_not_in_its_window(tmp_path: Path) -> None:
-    lines = ["[titan] 2025-03-04 10:00:00,000 - root - INFO - Building device mesh with parallelism: "
-             "dp_shard=8"]  # fmt: skip
+    lines = [
+        "[titan] 2025-03-04 10:00:00,000 - root - INFO - Building device mesh with parallelism: "
+        "dp_shard=8"
+    ]
     lines += [
         f"[titan] {stamp(100 + 2.0 * n)} - root - INFO - step: {n}  loss: 2.0  memory: 1GiB  tps: 9"
         for n in range(500, 601, 10)

@@ -57,9 +57,14 @@ def read(name: str, provider: str | None = None) -> ImportResult:
 
 def read_text(text: str, provider: str | None = None) -> ImportResult:
     return import_prices(
-        text, "list.csv", as_of="2026-08-22", source="a list", provider=provider,
-        accelerators=ACCELERATORS, providers=CATALOG.providers,
-    )  # fmt: skip
+        text,
+        "list.csv",
+        as_of="2026-08-22",
+        source="a list",
+        provider=provider,
+        accelerators=ACCELERATORS,
+        providers=CATALOG.providers,
+    )
 
 
 def test_every_offer_has_a_source_a_date_and_an_accelerator_of_the_catalog() -> None:
@@ -257,7 +262,7 @@ def test_google_machines_and_accelerators_are_added_up_and_slices_counted_in_chi
         ("RTX4090", "2x-RTX_4090", "", "rtx-4090", ""),
         ("H200", "Standard_ND96isr_H200_v5", "", "h200-sxm", ""),
     ],
-)  # fmt: skip
+)
 def test_memory_and_form_are_found_wherever_a_list_states_them(
     device: str, instance: str, info: str, accelerator: str, note: str
 ) -> None:
@@ -436,13 +441,40 @@ def test_a_filter_that_leaves_nothing_says_what_there_is(
 CELLS = st.one_of(
     st.text(max_size=12),
     st.sampled_from(
-        ["", "H100", "h100-sxm", "a3-highgpu-8g", "8", "0", "-1", "1e400", "nan", "$2.49",
-         "1,234.5", "€3", "tpu-v5p-8", "tpu-v4-99999999", "spot", "reserved", "3y", "2026-13",
-         "a\tb\nc", "99999GB"]
+        [
+            "",
+            "H100",
+            "h100-sxm",
+            "a3-highgpu-8g",
+            "8",
+            "0",
+            "-1",
+            "1e400",
+            "nan",
+            "$2.49",
+            "1,234.5",
+            "€3",
+            "tpu-v5p-8",
+            "tpu-v4-99999999",
+            "spot",
+            "reserved",
+            "3y",
+            "2026-13",
+            "a\tb\nc",
+            "99999GB",
+        ]
     ),
-)  # fmt: skip
-SKYPILOT = ("InstanceType", "AcceleratorName", "AcceleratorCount", "GpuInfo", "Price", "SpotPrice",
-            "Region", "AvailabilityZone")  # fmt: skip
+)
+SKYPILOT = (
+    "InstanceType",
+    "AcceleratorName",
+    "AcceleratorCount",
+    "GpuInfo",
+    "Price",
+    "SpotPrice",
+    "Region",
+    "AvailabilityZone",
+)
 OWN = (
     "vendor",
     "sku",

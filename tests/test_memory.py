@@ -37,9 +37,14 @@ def model(layers: int = 4, hidden: int = 64, heads: int = 4, gated: bool = True)
     attention = Attention(heads=heads, kv_heads=heads, head_dim=hidden // heads)
     dense = Dense(width=4 * hidden, gated=gated)
     return Model(
-        name="small", family="transformer", source="this test", as_of="2026", hidden=hidden, vocab=1000,
+        name="small",
+        family="transformer",
+        source="this test",
+        as_of="2026",
+        hidden=hidden,
+        vocab=1000,
         blocks=(Block(count=layers, attention=attention, dense=dense),),
-    )  # fmt: skip
+    )
 
 
 def batch(
@@ -240,10 +245,13 @@ def test_owners_and_moments_are_the_named_ones_and_none_is_negative(b: Batch) ->
 def test_errors_on_measured_memory_do_not_grow() -> None:
     errors = memory_errors([*own_rows(), *published_rows()])
     limits = {
-        "H200": 0.015, "H200, held out": 0.02, "H200, fresh": 0.02, "bigscience-bloom": 0.085,
+        "H200": 0.015,
+        "H200, held out": 0.02,
+        "H200, fresh": 0.02,
+        "bigscience-bloom": 0.085,
         "hf-ultrascale": 0.085,
         "torchtitan": 0.05,
-    }  # fmt: skip
+    }
     assert set(errors) == set(limits)
     for name, limit in limits.items():
         assert errors[name].mape < limit, (name, errors[name])

@@ -112,14 +112,18 @@ def test_a_finding_where_something_was_planted_and_nowhere_else(name: str) -> No
         assert not titles
     else:
         (title,) = titles
-        words = {"leak": "more after each step", "fragmentation": "free in pieces",
-                 "oom": "ran out of memory"}  # fmt: skip
+        words = {
+            "leak": "more after each step",
+            "fragmentation": "free in pieces",
+            "oom": "ran out of memory",
+        }
         assert words[label] in title
         assert diagnose_source(found).findings[0].account == "host"
 
 
-@pytest.mark.parametrize(("name", "size"), [("leak-outputs", 4 * MIB), ("leak-small", MIB // 4),
-                                            ("leak-lengths", MIB)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "size"), [("leak-outputs", 4 * MIB), ("leak-small", MIB // 4), ("leak-lengths", MIB)]
+)
 def test_a_leak_is_measured_and_its_place_named(name: str, size: int) -> None:
     found = recorded(name)
     creep = only(found).creep
@@ -221,10 +225,16 @@ class Made:
         for segment in self.segments:
             inside = range(segment["address"], segment["address"] + segment["total_size"])
             segment["blocks"] = [
-                {"address": place, "size": size, "requested_size": size, "frames": frames,
-                 "state": "active_allocated"}
-                for place, (size, frames) in sorted(self.live.items()) if place in inside
-            ]  # fmt: skip
+                {
+                    "address": place,
+                    "size": size,
+                    "requested_size": size,
+                    "frames": frames,
+                    "state": "active_allocated",
+                }
+                for place, (size, frames) in sorted(self.live.items())
+                if place in inside
+            ]
         return {"segments": self.segments, "device_traces": [[], self.events][1:]}
 
     def write(self, path: Path, **more: Any) -> Path:
@@ -262,8 +272,12 @@ def test_without_annotations_steps_are_found_by_stacks(tmp_path: Path) -> None:
     device = only(observe(training(Made(), 10).write(tmp_path / "made.pickle")))
     assert (device.steps, device.steps_from) == (10, "stacks inside the optimizer")
     assert device.peak.allocated_bytes == 480 * MIB
-    assert device.peak.owners == {"weights": 100 * MIB, "gradients": 100 * MIB,
-                                  "optimizer state": 200 * MIB, "activations": 80 * MIB}  # fmt: skip
+    assert device.peak.owners == {
+        "weights": 100 * MIB,
+        "gradients": 100 * MIB,
+        "optimizer state": 200 * MIB,
+        "activations": 80 * MIB,
+    }
 
 
 def test_without_stacks_steps_are_waves(tmp_path: Path) -> None:
@@ -413,14 +427,20 @@ def test_a_malicious_pickle_executes_nothing(
 @pytest.mark.parametrize(
     "data",
     [
-        {}, [], {"segments": 3}, {"segments": [{"address": "x", "total_size": 1}]},
-        {"segments": [3]}, {"segments": [], "device_traces": [[{"action": "alloc", "addr": 2**70}]]},
-        {"segments": [], "device_traces": [[{"noaction": 1}]]}, {"device_traces": [[3]]},
+        {},
+        [],
+        {"segments": 3},
+        {"segments": [{"address": "x", "total_size": 1}]},
+        {"segments": [3]},
+        {"segments": [], "device_traces": [[{"action": "alloc", "addr": 2**70}]]},
+        {"segments": [], "device_traces": [[{"noaction": 1}]]},
+        {"device_traces": [[3]]},
         {"device_traces": [[{"action": "alloc", "frames": [3]}]]},
         {"segments": [{"address": 1, "total_size": 5, "blocks": [{"size": None}]}]},
-        {"segments": [], "device_traces": []}, {"device_traces": [[{"action": "alloc", "frames": 7}]]},
+        {"segments": [], "device_traces": []},
+        {"device_traces": [[{"action": "alloc", "frames": 7}]]},
     ],
-)  # fmt: skip
+)
 def test_what_is_no_snapshot_is_one_line(tmp_path: Path, data: Any) -> None:
     path = tmp_path / "strange.pickle"
     path.write_bytes(pickle.dumps(data))
@@ -460,8 +480,9 @@ def test_large_files_and_cut_ones_are_one_line(
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 2**32), st.integers(1, 40))
-def test_spoiled_bytes_are_an_answer_or_one_line(tmp_path_factory: pytest.TempPathFactory, seed: int,
-                                                 count: int) -> None:  # fmt: skip
+def test_spoiled_bytes_are_an_answer_or_one_line(
+    tmp_path_factory: pytest.TempPathFactory, seed: int, count: int
+) -> None:
     content = bytearray(gzip.decompress((FOLDER / "oom-too-big.pickle.gz").read_bytes()))
     draw = random.Random(seed)
     for _ in range(count):

@@ -75,8 +75,10 @@ def check_sick(found: Observed) -> None:
     assert ledger.joules == pytest.approx(16 * 3600 * watts, rel=0.05)
     faults = [one for one in found.happenings if one.fault]
     assert {one.what for one in faults} == {
-        "xid 79", "throttled: hardware slowdown", "throttled: hardware thermal slowdown",
-    }  # fmt: skip
+        "xid 79",
+        "throttled: hardware slowdown",
+        "throttled: hardware thermal slowdown",
+    }
     (xid,) = [one for one in faults if one.what == "xid 79"]
     assert xid.seconds == pytest.approx(SICK.start + SICK.seconds / 2, abs=15)
     assert (xid.node, xid.gpu) == ("node-0", "5")
@@ -256,9 +258,15 @@ def test_a_power_cap_on_gpus_that_work_harder_is_no_fault(tmp_path: Path) -> Non
 def test_of_many_fleets_the_sick_gpus_are_found_and_no_others(seed: int, tmp_path: Path) -> None:
     sick = frozenset({seed, seed + 9}) if seed % 2 else frozenset()
     fleet = Synthetic(
-        gpus=24, seconds=1200, step=30, seed=seed, throttled=sick, idle=frozenset({23}),
-        deep=0.15, spread=0.015,
-    )  # fmt: skip
+        gpus=24,
+        seconds=1200,
+        step=30,
+        seed=seed,
+        throttled=sick,
+        idle=frozenset({23}),
+        deep=0.15,
+        spread=0.015,
+    )
     found = of(text(tmp_path, fleet.history()))
     assert rules(found) == ["clock-throttle"] * len(sick) + ["idle-allocation"]
     for gpu in sick:
@@ -289,15 +297,19 @@ def test_large_counters_are_no_blanks() -> None:
 
 
 def test_escapes_times_and_exemplars_are_read_as_written(tmp_path: Path) -> None:
-    content = "\n".join([
-        "# TYPE DCGM_FI_DEV_GPU_UTIL gauge",
-        r'DCGM_FI_DEV_GPU_UTIL{gpu="0",UUID="GPU-\\a\"b}",Hostname="x # {y}"} 40 1700000000000',
-        r'DCGM_FI_DEV_GPU_UTIL{gpu="0",UUID="GPU-\\a\"b}",Hostname="x # {y}"} 60 1700000010.5',
-        'DCGM_FI_DEV_PCIE_REPLAY_COUNTER_total{gpu="0",UUID="u2"} 3 1700000000 # {t="a}"} 1 1.5',
-        'DCGM_FI_DEV_PCIE_REPLAY_COUNTER_total{gpu="0",UUID="u2"} 5 1700000009 # {t="a"} 1',
-        "DCGM_FI_DEV_GPU_UTIL{gpu=\"0\" 40", "DCGM_FI_DEV_GPU_UTIL 1_0", "process_cpu 1",
-        "# EOF",
-    ])  # fmt: skip
+    content = "\n".join(
+        [
+            "# TYPE DCGM_FI_DEV_GPU_UTIL gauge",
+            r'DCGM_FI_DEV_GPU_UTIL{gpu="0",UUID="GPU-\\a\"b}",Hostname="x # {y}"} 40 1700000000000',
+            r'DCGM_FI_DEV_GPU_UTIL{gpu="0",UUID="GPU-\\a\"b}",Hostname="x # {y}"} 60 1700000010.5',
+            'DCGM_FI_DEV_PCIE_REPLAY_COUNTER_total{gpu="0",UUID="u2"} 3 1700000000 # {t="a}"} 1 1.5',
+            'DCGM_FI_DEV_PCIE_REPLAY_COUNTER_total{gpu="0",UUID="u2"} 5 1700000009 # {t="a"} 1',
+            'DCGM_FI_DEV_GPU_UTIL{gpu="0" 40',
+            "DCGM_FI_DEV_GPU_UTIL 1_0",
+            "process_cpu 1",
+            "# EOF",
+        ]
+    )
     found = of(text(tmp_path, content))
     by_uuid = {one.uuid: one for one in found.facts.gpus}
     one = by_uuid['GPU-\\a"b}']
@@ -564,8 +576,17 @@ def test_nobody_listening_is_one_line() -> None:
 
 @pytest.mark.parametrize(
     "address",
-    ["", "ftp://a", "http://", "http://a:99999", "http://u:p@a", "http://a/?x=1", "http://a:0", "http://[::"],
-)  # fmt: skip
+    [
+        "",
+        "ftp://a",
+        "http://",
+        "http://a:99999",
+        "http://u:p@a",
+        "http://a/?x=1",
+        "http://a:0",
+        "http://[::",
+    ],
+)
 def test_an_address_that_is_none_is_refused(address: str) -> None:
     with pytest.raises(InputError):
         connect(address)
@@ -593,9 +614,16 @@ def test_the_token_goes_to_tls_or_to_this_machine_only(monkeypatch: pytest.Monke
 
 def test_a_saved_answer_is_read_like_the_server(tmp_path: Path) -> None:
     rows = [
-        {"metric": {"__name__": "DCGM_FI_DEV_GPU_UTIL", "gpu": "0", "UUID": "u", "pod": "train-0"},
-         "values": [[1_700_000_000 + 30 * i, "0"] for i in range(40)]},
-    ]  # fmt: skip
+        {
+            "metric": {
+                "__name__": "DCGM_FI_DEV_GPU_UTIL",
+                "gpu": "0",
+                "UUID": "u",
+                "pod": "train-0",
+            },
+            "values": [[1_700_000_000 + 30 * i, "0"] for i in range(40)],
+        },
+    ]
     answer = {"status": "success", "data": {"resultType": "matrix", "result": rows}}
     found = of(text(tmp_path, json.dumps(answer), "answer.json"))
     assert rules(found) == ["idle-allocation"]
@@ -604,8 +632,13 @@ def test_a_saved_answer_is_read_like_the_server(tmp_path: Path) -> None:
 def test_other_files_are_not_taken_for_metrics() -> None:
     source = MetricsSource()
     heads = (
-        b"", b'{"traceEvents": []}', b"#!/bin/sh\n# TYPE your name\n", b"step 10/100 | loss 2.0",
-        b"name,count\na,1\n", b'{"time": "x"}\n', b"\x80\x02}q\x00",
-    )  # fmt: skip
+        b"",
+        b'{"traceEvents": []}',
+        b"#!/bin/sh\n# TYPE your name\n",
+        b"step 10/100 | loss 2.0",
+        b"name,count\na,1\n",
+        b'{"time": "x"}\n',
+        b"\x80\x02}q\x00",
+    )
     for head in heads:
         assert not source.recognises(Path("x"), head)

@@ -11,11 +11,14 @@ import pytest
 import computeflow
 from computeflow._lazy import lazy_exports
 
-PACKAGES = ["computeflow", *(
-    found.name
-    for found in pkgutil.walk_packages(computeflow.__path__, "computeflow.")
-    if found.ispkg
-)]  # fmt: skip
+PACKAGES = [
+    "computeflow",
+    *(
+        found.name
+        for found in pkgutil.walk_packages(computeflow.__path__, "computeflow.")
+        if found.ispkg
+    ),
+]
 
 
 def hidden_or_missing(package: ModuleType) -> list[str]:

@@ -90,27 +90,55 @@ class Export:
 
     def launch(self, process: Process, call: str = "cudaLaunchKernel_v7000") -> int:
         number, process.correlation = process.correlation, process.correlation + 1
-        self.put("CUPTI_ACTIVITY_KIND_RUNTIME", process.host, process.host + 2 * US, process.thread,
-                 number, self.string(call))  # fmt: skip
+        self.put(
+            "CUPTI_ACTIVITY_KIND_RUNTIME",
+            process.host,
+            process.host + 2 * US,
+            process.thread,
+            number,
+            self.string(call),
+        )
         process.host += 3 * US
         return number
 
-    def kernel(self, process: Process, name: str, length: int, *, stream: int = 7,
-               at: int | None = None) -> tuple[int, int]:  # fmt: skip
+    def kernel(
+        self, process: Process, name: str, length: int, *, stream: int = 7, at: int | None = None
+    ) -> tuple[int, int]:
         number = self.launch(process)
         start = max(process.free, process.host) if at is None else at
         if stream == 7:
             process.free = start + length
-        self.put("CUPTI_ACTIVITY_KIND_KERNEL", start, start + length, process.device, 1, stream,
-                 number, process.everywhere, self.string(name), self.string(name))  # fmt: skip
+        self.put(
+            "CUPTI_ACTIVITY_KIND_KERNEL",
+            start,
+            start + length,
+            process.device,
+            1,
+            stream,
+            number,
+            process.everywhere,
+            self.string(name),
+            self.string(name),
+        )
         return start, start + length
 
     def copy(self, process: Process, length: int, size: int, kind: int = 1) -> None:
         number = self.launch(process, "cudaMemcpyAsync_v3020")
         start = max(process.free, process.host)
         process.free = start + length
-        self.put("CUPTI_ACTIVITY_KIND_MEMCPY", start, start + length, process.device, 7, number,
-                 process.everywhere, size, kind, 1, 2)  # fmt: skip
+        self.put(
+            "CUPTI_ACTIVITY_KIND_MEMCPY",
+            start,
+            start + length,
+            process.device,
+            7,
+            number,
+            process.everywhere,
+            size,
+            kind,
+            1,
+            2,
+        )
 
     def mark(
         self, process: Process, text: str, start: int, end: int, *, registered: bool = False
@@ -148,9 +176,14 @@ def closes(found: TracedJob) -> Ledger:
 
 
 def train(
-    export: Export, process: Process, steps: int, name: str = "step {}", *, late: int = 0,
+    export: Export,
+    process: Process,
+    steps: int,
+    name: str = "step {}",
+    *,
+    late: int = 0,
     registered: bool = False,
-) -> None:  # fmt: skip
+) -> None:
     """Steps of two products, a collective, an update and a copy; `late`: the host sleeps in each."""
     for number in range(steps):
         begun = process.host
@@ -183,10 +216,19 @@ def test_accounts_are_those_that_were_made(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "found"),
-    [("step {}", True), ("Iteration {}", True), ("train_step", True), ("ProfilerStep#{}", True),
-     ("forward {}", True), ("do it", True), ("layer {}", False), ("micro-batch {}", False),
-     ("optimizer.step {}", False), ("epoch {}", False)],
-)  # fmt: skip
+    [
+        ("step {}", True),
+        ("Iteration {}", True),
+        ("train_step", True),
+        ("ProfilerStep#{}", True),
+        ("forward {}", True),
+        ("do it", True),
+        ("layer {}", False),
+        ("micro-batch {}", False),
+        ("optimizer.step {}", False),
+        ("epoch {}", False),
+    ],
+)
 def test_steps_are_ranges_that_look_like_steps(tmp_path: Path, name: str, found: bool) -> None:
     export, process = Export(tmp_path / "run.sqlite"), Process(pid=111)
     train(export, process, 6, name, registered=True)
@@ -285,9 +327,14 @@ def test_equal_device_numbers_of_two_processes_are_two_gpus_unless_the_export_sa
     found = observe(export.write())
     assert len(found.ranks) == 2
     assert any("same device number" in note for note in found.notes)
-    export = Export(tmp_path / "said.sqlite", schema=SCHEMA + (
-        "CREATE TABLE TARGET_INFO_CUDA_DEVICE (gpuId INTEGER, cudaId INTEGER, pid INTEGER);"
-        "CREATE TABLE TARGET_INFO_GPU (id INTEGER, name TEXT);"))  # fmt: skip
+    export = Export(
+        tmp_path / "said.sqlite",
+        schema=SCHEMA
+        + (
+            "CREATE TABLE TARGET_INFO_CUDA_DEVICE (gpuId INTEGER, cudaId INTEGER, pid INTEGER);"
+            "CREATE TABLE TARGET_INFO_GPU (id INTEGER, name TEXT);"
+        ),
+    )
     for pid in (1, 2):
         train(export, Process(pid=pid), 4)
         export.put("TARGET_INFO_CUDA_DEVICE", 5, 0, pid)
@@ -333,12 +380,27 @@ def test_an_export_and_a_trace_of_the_same_run_have_the_same_accounts(tmp_path: 
     for event in maker.events:
         start, end = round(event["ts"] * US), round((event["ts"] + event["dur"]) * US)
         if event["cat"] == "kernel":
-            export.put("CUPTI_ACTIVITY_KIND_KERNEL", start, end, 0, 1, event["args"]["stream"],
-                       event["args"]["correlation"], process.everywhere,
-                       export.string(event["name"]), export.string(event["name"]))  # fmt: skip
+            export.put(
+                "CUPTI_ACTIVITY_KIND_KERNEL",
+                start,
+                end,
+                0,
+                1,
+                event["args"]["stream"],
+                event["args"]["correlation"],
+                process.everywhere,
+                export.string(event["name"]),
+                export.string(event["name"]),
+            )
         elif event["cat"] == "cuda_runtime":
-            export.put("CUPTI_ACTIVITY_KIND_RUNTIME", start, end, process.thread,
-                       event["args"]["correlation"], export.string(event["name"]))  # fmt: skip
+            export.put(
+                "CUPTI_ACTIVITY_KIND_RUNTIME",
+                start,
+                end,
+                process.thread,
+                event["args"]["correlation"],
+                export.string(event["name"]),
+            )
     found = observe(export.write())
     expected = measure_trace(read_trace(trace), Options(window="whole")).accounts
     assert found.job.ranks[0].ledger.accounts == pytest.approx(expected, abs=2e-9)
@@ -352,8 +414,13 @@ def test_what_other_releases_lack_is_said(tmp_path: Path) -> None:
     """
     export = Export(tmp_path / "old.sqlite", schema=schema)
     for number in range(5):
-        export.put("CUPTI_ACTIVITY_KIND_KERNEL", number * 1000, number * 1000 + 600, 0,
-                   export.string("gemm"))  # fmt: skip
+        export.put(
+            "CUPTI_ACTIVITY_KIND_KERNEL",
+            number * 1000,
+            number * 1000 + 600,
+            0,
+            export.string("gemm"),
+        )
     export.put("CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", 600, 900, 0, 3)
     found = observe(export.write())
     closes(found)
@@ -378,8 +445,16 @@ def test_graphs_recorded_whole_and_counters_are_shown(tmp_path: Path) -> None:
     for number in range(4):
         call = export.launch(process, "cudaGraphLaunch_v10000")
         start = (1 + number) * 10**6
-        export.put("CUPTI_ACTIVITY_KIND_GRAPH_TRACE", start, start + 800 * US, 0, 7, call,
-                   process.everywhere, 3)  # fmt: skip
+        export.put(
+            "CUPTI_ACTIVITY_KIND_GRAPH_TRACE",
+            start,
+            start + 800 * US,
+            0,
+            7,
+            call,
+            process.everywhere,
+            3,
+        )
         export.put("GPU_METRICS", number, 0x500000001, 9, 25 * number)
     export.put("TARGET_INFO_GPU_METRICS", 0x500000001, 9, "SMs Active [Throughput %]")
     found = observe(export.write())
@@ -495,8 +570,9 @@ def test_other_databases_and_broken_files_are_one_line(tmp_path: Path) -> None:
 
 @settings(max_examples=25, deadline=None)
 @given(st.integers(0, 2**32), st.integers(1, 200))
-def test_spoiled_bytes_are_an_answer_or_one_line(tmp_path_factory: pytest.TempPathFactory, seed: int,
-                                                 count: int) -> None:  # fmt: skip
+def test_spoiled_bytes_are_an_answer_or_one_line(
+    tmp_path_factory: pytest.TempPathFactory, seed: int, count: int
+) -> None:
     folder = tmp_path_factory.mktemp("spoiled")
     export = Export(folder / "run.sqlite")
     train(export, Process(pid=1), 4)
@@ -568,9 +644,27 @@ def test_a_real_export_goes_the_whole_way(
 ) -> None:
     path = str(data_folder / "recordings/nsys/h100_2gpu_1s.sqlite")
     html, perfetto = tmp_path / "report.html", tmp_path / "run.json.gz"
-    words = ["audit", path, "--no-cache", "--on", "h100-sxm", "--model", "llama-3.2-1b",
-             "--global-batch", "1", "--seq-len", "512", "--html", str(html),
-             "--perfetto", str(perfetto), "--against", path, "-o", "json"]  # fmt: skip
+    words = [
+        "audit",
+        path,
+        "--no-cache",
+        "--on",
+        "h100-sxm",
+        "--model",
+        "llama-3.2-1b",
+        "--global-batch",
+        "1",
+        "--seq-len",
+        "512",
+        "--html",
+        str(html),
+        "--perfetto",
+        str(perfetto),
+        "--against",
+        path,
+        "-o",
+        "json",
+    ]
     assert run(words) == 0
     data = json.loads(capsys.readouterr().out)
     assert {source["kind"] for source in data["sources"]} == {"nsys"}

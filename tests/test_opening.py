@@ -24,10 +24,12 @@ from computeflow.telemetry.nsys.reading import recognises
 from computeflow.telemetry.opening import head_of, open_recording, read_head, read_whole, tail_of
 from computeflow.telemetry.registry import sort_files
 
-TRACE = json.dumps({
-    "deviceProperties": [],
-    "traceEvents": [{"ph": "X", "name": "k", "cat": "kernel", "ts": 1, "dur": 1}],
-}).encode()  # fmt: skip
+TRACE = json.dumps(
+    {
+        "deviceProperties": [],
+        "traceEvents": [{"ph": "X", "name": "k", "cat": "kernel", "ts": 1, "dur": 1}],
+    }
+).encode()
 PACKED = {
     "a.json.zst": (b"\x28\xb5\x2f\xfd" + b"x" * 600, "zstd -d"),
     "a.json.xz": (b"\xfd7zXZ\x00" + b"x" * 600, "xz -d"),
@@ -181,8 +183,10 @@ def test_what_is_too_large_to_copy_or_not_finished_is_refused(
 
 def test_a_job_that_says_a_key_twice_is_left_out_and_counted(tmp_path: Path) -> None:
     good = '{"job_id": 1, "state": "COMPLETED", "time": {"start": 1, "end": 2}, "tres": {}}'
-    bad = ['{"job_id": 2, "job_id": 3, "state": "FAILED"}',
-           '{"job_id": 4, "time": {"start": 1, "start": 9, "end": 10}}']  # fmt: skip
+    bad = [
+        '{"job_id": 2, "job_id": 3, "state": "FAILED"}',
+        '{"job_id": 4, "time": {"start": 1, "start": 9, "end": 10}}',
+    ]
     path = tmp_path / "sacct.json"
     path.write_text('{"slurm": {}, "jobs": [' + ",".join([good, *bad]) + "]}")
     read = read_jobs([path])

@@ -23,10 +23,16 @@ DATA = Path(__file__).parent / "data"
 EXAMPLES = Path(__file__).parents[1] / "examples" / "cluster"
 JOB = ["llama-3.1-8b", "--on", "h100-sxm:8", "--global-batch", "32", "--seq-len", "4096"]
 CONFIG = {
-    "model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": 2048,
-    "intermediate_size": 8192, "num_hidden_layers": 16, "num_attention_heads": 32,
-    "num_key_value_heads": 8, "vocab_size": 32000, "tie_word_embeddings": True,
-}  # fmt: skip
+    "model_type": "llama",
+    "architectures": ["LlamaForCausalLM"],
+    "hidden_size": 2048,
+    "intermediate_size": 8192,
+    "num_hidden_layers": 16,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "vocab_size": 32000,
+    "tie_word_embeddings": True,
+}
 PRICES = "instance,accelerator,gpus,usd_per_hour\nlab-8,h100-sxm,8,16.0\n"
 
 Capture = pytest.CaptureFixture[str]
@@ -148,9 +154,11 @@ def test_a_report_has_nothing_that_a_terminal_obeys(inputs: Path) -> None:
 
 @pytest.mark.parametrize(
     "command",
-    [["audit", "trace.json.gz", "--perfetto", "same", "--calibrate", "./same"],
-     ["audit", "trace.json.gz", "--perfetto", "same", "--html", "same"]],
-)  # fmt: skip
+    [
+        ["audit", "trace.json.gz", "--perfetto", "same", "--calibrate", "./same"],
+        ["audit", "trace.json.gz", "--perfetto", "same", "--html", "same"],
+    ],
+)
 def test_two_outputs_of_one_name_are_refused(
     command: list[str], inputs: Path, capsys: Capture
 ) -> None:

@@ -51,8 +51,13 @@ def ring(ranks: int, stride: int = 1, size: float = 1.0) -> Flow:
 
 def everyone(ranks: int, stride: int = 1, *, copies: float = 0.0) -> Flow:
     return Flow(
-        account="comm.ep", ranks=ranks, stride=stride, pattern="all", bytes=ranks - 1.0, copies=copies
-    )  # fmt: skip
+        account="comm.ep",
+        ranks=ranks,
+        stride=stride,
+        pattern="all",
+        bytes=ranks - 1.0,
+        copies=copies,
+    )
 
 
 def in_order(wiring: Wiring, *nodes: int, ranks: int | None = None) -> Placement:
@@ -72,9 +77,12 @@ def cost(placement: Placement, wiring: Wiring, sent: Traffic) -> float:
     up = wiring.leaf_oversubscription
     pod, core = 1 + up, 1 + up + up * wiring.pod_oversubscription
     return (
-        NVLINK_COST * found["block"] + found["leaf"] + found["torus"]
-        + pod * found["pod"] + core * found["core"]
-    )  # fmt: skip
+        NVLINK_COST * found["block"]
+        + found["leaf"]
+        + found["torus"]
+        + pod * found["pod"]
+        + core * found["core"]
+    )
 
 
 # Counting
@@ -299,9 +307,10 @@ def test_nodes_that_are_not_needed_are_those_that_lie_apart() -> None:
 def test_two_thousand_nodes_are_placed_and_counted_in_time() -> None:
     wiring = rails(4096, rails=8, nodes_per_group=32, groups_per_pod=8)
     sent = traffic(
-        replace(DENSE, global_batch=2048), find_cluster("h100-sxm:16384", FACTS),
+        replace(DENSE, global_batch=2048),
+        find_cluster("h100-sxm:16384", FACTS),
         Layout(gpus=16384, tp=8, pp=16, vp=5),
-    )  # fmt: skip
+    )
     nodes = np.random.default_rng(0).choice(4096, 2048, replace=False)
     start = time.process_time()
     ours = place(sent, wiring, nodes)
@@ -416,8 +425,10 @@ def test_slurm_hostfiles_name_the_node_of_every_task() -> None:
 def test_nodes_are_numbered_for_torchrun_kubernetes_and_ray() -> None:
     assert launch.torchrun_node_ranks(*a_placement()) == "node2 0\nnode0 1\nnode3 2\n"
     assert json.loads(launch.pod_indices(*a_placement())) == {
-        "0": "node2", "1": "node0", "2": "node3",
-    }  # fmt: skip
+        "0": "node2",
+        "1": "node0",
+        "2": "node3",
+    }
     assert json.loads(launch.ray_bundles(*a_placement())) == ["node2", "node0", "node3"]
 
 
@@ -566,11 +577,35 @@ def test_a_topology_becomes_a_wiring() -> None:
 def test_place_from_the_shell(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "wires.csv").write_text(rails_csv(64, 8))
     mine = str(tmp_path / "mine.toml")
-    assert run(["cluster", "import", str(tmp_path / "wires.csv"), "--accelerator", "h100-sxm",
-                "--to", mine]) == 0  # fmt: skip
+    assert (
+        run(
+            [
+                "cluster",
+                "import",
+                str(tmp_path / "wires.csv"),
+                "--accelerator",
+                "h100-sxm",
+                "--to",
+                mine,
+            ]
+        )
+        == 0
+    )
     capsys.readouterr()
-    job = ["place", "llama-3.1-70b", "--on", mine, "--global-batch", "512", "--seq-len", "8192",
-           "--tp", "8", "--pp", "8"]  # fmt: skip
+    job = [
+        "place",
+        "llama-3.1-70b",
+        "--on",
+        mine,
+        "--global-batch",
+        "512",
+        "--seq-len",
+        "8192",
+        "--tp",
+        "8",
+        "--pp",
+        "8",
+    ]
     assert run([*job, "--to", str(tmp_path / "out"), "-o", "json"]) == 0
     data = json.loads(capsys.readouterr().out)
     across = {

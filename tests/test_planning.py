@@ -317,16 +317,39 @@ def test_complexity_and_unmeasured_features() -> None:
 def test_a_wrong_ask_is_one_line_and_exit_2(
     arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code = run(["plan", "llama-3.1-8b", "--on", "h100-sxm:8", "--global-batch", "64", "--seq-len",
-                "4096", *arguments])  # fmt: skip
+    code = run(
+        [
+            "plan",
+            "llama-3.1-8b",
+            "--on",
+            "h100-sxm:8",
+            "--global-batch",
+            "64",
+            "--seq-len",
+            "4096",
+            *arguments,
+        ]
+    )
     message = capsys.readouterr().err
     assert (code, message.count("\n")) == (2, 1), message
     assert words in message
 
 
 def test_the_json_of_plans_has_the_stable_fields(capsys: pytest.CaptureFixture[str]) -> None:
-    base = ["plan", "llama-3.1-8b", "--global-batch", "64", "--seq-len", "4096", "--tokens", "1e12",
-            "--price", "2", "-o", "json"]  # fmt: skip
+    base = [
+        "plan",
+        "llama-3.1-8b",
+        "--global-batch",
+        "64",
+        "--seq-len",
+        "4096",
+        "--tokens",
+        "1e12",
+        "--price",
+        "2",
+        "-o",
+        "json",
+    ]
     assert run([*base, "--on", "h100-sxm:8", "--explain"]) == 0
     data = json.loads(capsys.readouterr().out)
     assert set(data) >= {"plans", "enumerated", "pruned", "evaluated", "search_seconds", "lost"}

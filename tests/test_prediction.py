@@ -45,10 +45,19 @@ def batches(draw: st.DrawFn) -> Batch:
     """Any possible layout of some job on some cluster under some stack."""
     name = draw(
         st.sampled_from(
-            ["llama-3.1-8b", "llama-3.1-70b", "gpt3-175b", "gpt2-xl", "deepseek-v3", "gpt-oss-120b",
-             "qwen3-30b-a3b", "nemotron-3-nano", "llama-4-maverick"]
+            [
+                "llama-3.1-8b",
+                "llama-3.1-70b",
+                "gpt3-175b",
+                "gpt2-xl",
+                "deepseek-v3",
+                "gpt-oss-120b",
+                "qwen3-30b-a3b",
+                "nemotron-3-nano",
+                "llama-4-maverick",
+            ]
         )
-    )  # fmt: skip
+    )
     device = draw(st.sampled_from(["a100-80-sxm", "h100-sxm", "b200-sxm", "mi300x", "gb200"]))
     gpus = draw(st.sampled_from([1, 8, 64, 512]))
     experts = any(block.experts for block in FACTS.models[name].blocks)
@@ -77,8 +86,12 @@ def batches(draw: st.DrawFn) -> Batch:
         context=draw(st.sampled_from(["ring", "all-to-all"])) if cp > 1 else "ring",
     )
     layouts = Layouts.of([layout])
-    for change in ({"ep": 1}, {"schedule": "1f1b"}, {"offload": "none", "context": "ring"},
-                   {"tp": 1, "pp": 1, "vp": 1, "cp": 1, "micro_batch": 1, "gpus": 8}):  # fmt: skip
+    for change in (
+        {"ep": 1},
+        {"schedule": "1f1b"},
+        {"offload": "none", "context": "ring"},
+        {"tp": 1, "pp": 1, "vp": 1, "cp": 1, "micro_batch": 1, "gpus": 8},
+    ):
         if refusals(job, layouts):
             layout = replace(layout, **change)
             layouts = Layouts.of([layout])
@@ -95,8 +108,12 @@ def test_the_accounts_of_a_step_sum_to_it_and_none_is_negative(batch: Batch) -> 
     assert all((seconds >= 0).all() for seconds in step.accounts.values()), step.accounts
 
 
-@given(batches(), st.sampled_from(["tier_bytes_per_second", "hbm_bytes_per_second",
-                                   "matmul_ceiling", "attention_peak"]))  # fmt: skip
+@given(
+    batches(),
+    st.sampled_from(
+        ["tier_bytes_per_second", "hbm_bytes_per_second", "matmul_ceiling", "attention_peak"]
+    ),
+)
 @settings(max_examples=200, deadline=None)
 def test_less_bandwidth_or_rate_is_never_faster(batch: Batch, what: str) -> None:
     worse = replace(batch, **{what: 0.7 * getattr(batch, what)})
@@ -235,8 +252,10 @@ def test_an_oversubscribed_spine_slows_what_crosses_it_and_nothing_else(tmp_path
     with pytest.raises(InputError, match="1 \\(none\\) or more"):
         with_pods("oversubscription = 0.5\n")
     with pytest.raises(InputError, match="grow from the inside out"):
-        with_pods("tiers = [{devices = 8, bytes_per_second = 1e9}, {devices = 4, "
-                  "bytes_per_second = 1e9}]\n")  # fmt: skip
+        with_pods(
+            "tiers = [{devices = 8, bytes_per_second = 1e9}, {devices = 4, "
+            "bytes_per_second = 1e9}]\n"
+        )
 
 
 def test_a_job_inside_one_pod_does_not_feel_the_spine(tmp_path: Path) -> None:
@@ -295,10 +314,11 @@ def test_optimizers_cost_what_they_move_and_compute() -> None:
     job = Job(model=FACTS.models["llama-3.1-8b"], global_batch=1, seq_len=4096)
     one = find_cluster("h200-sxm:1", FACTS)
     adam, eight, muon = (
-        predict(replace(job, optimizer=name), one, Layout(gpus=1, sharding="ddp"))
-        .ledger.accounts["optimizer"]
+        predict(replace(job, optimizer=name), one, Layout(gpus=1, sharding="ddp")).ledger.accounts[
+            "optimizer"
+        ]
         for name in ("adamw", "adam8bit", "muon")
-    )  # fmt: skip
+    )
     assert eight < adam < muon
 
 
@@ -327,8 +347,12 @@ def test_offload_must_fit_into_the_host() -> None:
 
 
 def test_slow_storage_starves_the_step_and_checkpoints_block_it() -> None:
-    disk = replace(FACTS.storage[FACTS.storage.names[0]], read_bytes_per_second=1e9,
-                   write_bytes_per_second=1e9, per="system")  # fmt: skip
+    disk = replace(
+        FACTS.storage[FACTS.storage.names[0]],
+        read_bytes_per_second=1e9,
+        write_bytes_per_second=1e9,
+        per="system",
+    )
     cluster = replace(CLUSTER, storage=disk)
     layout = Layout(gpus=512, tp=8, pp=2)
     plain = predict(JOB, cluster, layout)
@@ -385,13 +409,42 @@ def test_what_cannot_be_predicted_is_one_line_and_exit_2(
 def test_the_json_of_a_prediction_has_the_stable_fields(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert run(["predict", "llama-3.1-70b", "--on", "h100-sxm:512", "--global-batch", "1024",
-                "--seq-len", "8192", "--tp", "4", "--pp", "4", "-o", "json"]) == 0  # fmt: skip
+    assert (
+        run(
+            [
+                "predict",
+                "llama-3.1-70b",
+                "--on",
+                "h100-sxm:512",
+                "--global-batch",
+                "1024",
+                "--seq-len",
+                "8192",
+                "--tp",
+                "4",
+                "--pp",
+                "4",
+                "-o",
+                "json",
+            ]
+        )
+        == 0
+    )
     data = json.loads(capsys.readouterr().out)
     assert set(data) >= {
-        "step_seconds", "step_seconds_range", "tokens_per_second_per_gpu", "mfu", "mfu_palm",
-        "peak_flops", "peak_precision", "memory", "watts_per_gpu", "ledger", "layout", "assumed",
-    }  # fmt: skip
+        "step_seconds",
+        "step_seconds_range",
+        "tokens_per_second_per_gpu",
+        "mfu",
+        "mfu_palm",
+        "peak_flops",
+        "peak_precision",
+        "memory",
+        "watts_per_gpu",
+        "ledger",
+        "layout",
+        "assumed",
+    }
     assert data["ledger"]["accounts"]["compute.model"] > 0
     assert len(data["memory"]["by_stage"]) == 4
     assert data["memory"]["bytes"] == max(stage["bytes"] for stage in data["memory"]["by_stage"])
@@ -450,9 +503,14 @@ def test_a_hostile_row_is_predicted_or_says_why_not(column: str, value: str) -> 
 
 @pytest.mark.parametrize(
     ("name", "words"),
-    [("pipe.csv", "a pipe, not a file"), ("folder.csv", "a folder"), ("empty.csv", "empty.csv: empty"),
-     ("absent.csv", "No such file"), ("wide.csv", "field larger than")],
-)  # fmt: skip
+    [
+        ("pipe.csv", "a pipe, not a file"),
+        ("folder.csv", "a folder"),
+        ("empty.csv", "empty.csv: empty"),
+        ("absent.csv", "No such file"),
+        ("wide.csv", "field larger than"),
+    ],
+)
 def test_a_table_that_cannot_be_read_is_one_line(
     name: str, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -24,8 +24,18 @@ from computeflow.lab.probe.expect import expected
 from computeflow.lab.probe.grade import Item, against_baseline, outliers
 from computeflow.lab.probe.host import cgroup_quota
 
-PROGRAM = [sys.executable, "-m", "computeflow.cli", "probe", "--quick", "--quiet", "-o", "json",
-           "--device", "cpu"]  # fmt: skip
+PROGRAM = [
+    sys.executable,
+    "-m",
+    "computeflow.cli",
+    "probe",
+    "--quick",
+    "--quiet",
+    "-o",
+    "json",
+    "--device",
+    "cpu",
+]
 CPU_GROUPS = Path("/sys/fs/cgroup/cpu")
 IO_GROUPS = Path("/sys/fs/cgroup/blkio")
 
@@ -40,9 +50,12 @@ def probe(*flags: str, group: Path | None = None, alone: bool = False) -> dict[s
     else:
         enter = (f"echo $$ > {group}/cgroup.procs; " if group else "") + 'exec "$@"'
         done = subprocess.run(
-            ["bash", "-c", enter, "-", *PROGRAM, *flags], capture_output=True, text=True,
-            check=False, timeout=240,
-        )  # fmt: skip
+            ["bash", "-c", enter, "-", *PROGRAM, *flags],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=240,
+        )
         code, text = done.returncode, done.stdout
         assert code in (0, 3), done.stderr
     found: dict[str, Any] = json.loads(text)
@@ -138,8 +151,15 @@ def test_a_slow_disk_is_found_against_an_earlier_probe(
     folder, device = loop_disk
     healthy = probe("--storage", str(folder))
     (tmp_path / "healthy.json").write_text(json.dumps(healthy))
-    against = ["--storage", str(folder), "--against", str(tmp_path / "healthy.json"),
-               "--slack", "0.9", "--accept"]  # fmt: skip
+    against = [
+        "--storage",
+        str(folder),
+        "--against",
+        str(tmp_path / "healthy.json"),
+        "--slack",
+        "0.9",
+        "--accept",
+    ]
     # Others use the disk too: one probe of three that they leave alone is enough.
     assert any("storage read" not in bad(probe(*against)) for _ in range(3))
     (io_group / "blkio.throttle.read_bps_device").write_text(f"{device} {16 << 20}")
@@ -177,9 +197,13 @@ def probe_both(hosts: tuple[str, str], folder: Path, *flags: str) -> dict[str, A
     running = []
     for rank, name in enumerate(hosts):
         environment = os.environ | {
-            "RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_RANK": "0", "MASTER_ADDR": "10.231.0.1",
-            "MASTER_PORT": "29533", "GLOO_SOCKET_IFNAME": name,
-        }  # fmt: skip
+            "RANK": str(rank),
+            "WORLD_SIZE": "2",
+            "LOCAL_RANK": "0",
+            "MASTER_ADDR": "10.231.0.1",
+            "MASTER_PORT": "29533",
+            "GLOO_SOCKET_IFNAME": name,
+        }
         command = [
             tool("ip", "iproute2"),
             "netns",
@@ -213,8 +237,9 @@ def test_a_slow_link_is_found_against_an_earlier_probe(
     for name in two_hosts:
         shape = f"{ip} netns exec {name} {tc} qdisc add dev {name} root {limit}"
         subprocess.run(shape.split(), check=True)
-    slow = probe_both(two_hosts, tmp_path, "--against", str(tmp_path / "healthy.json"),
-                      "--slack", "0.8")  # fmt: skip
+    slow = probe_both(
+        two_hosts, tmp_path, "--against", str(tmp_path / "healthy.json"), "--slack", "0.8"
+    )
     assert bad(slow) >= {f"{name} x2" for name in OPERATIONS}
 
 
@@ -224,15 +249,20 @@ def test_tasks_of_srun_find_each_other(tmp_path: Path) -> None:
     running = []
     for rank in range(2):
         environment = os.environ | {
-            "SLURM_PROCID": str(rank), "SLURM_NTASKS": "2", "SLURM_LOCALID": str(rank),
-            "SLURM_STEP_NODELIST": "localhost", "MASTER_PORT": "29535",
-        }  # fmt: skip
+            "SLURM_PROCID": str(rank),
+            "SLURM_NTASKS": "2",
+            "SLURM_LOCALID": str(rank),
+            "SLURM_STEP_NODELIST": "localhost",
+            "MASTER_PORT": "29535",
+        }
         running.append(
             subprocess.Popen(
-                [*PROGRAM, "--storage", str(tmp_path)], stdout=subprocess.PIPE, text=True,
+                [*PROGRAM, "--storage", str(tmp_path)],
+                stdout=subprocess.PIPE,
+                text=True,
                 env=environment,
             )
-        )  # fmt: skip
+        )
     answers = [process.communicate(timeout=240)[0] for process in running]
     assert [p["rank"] for p in json.loads(answers[0])["probes"]] == [0, 1]
     assert answers[1] == ""
@@ -287,11 +317,14 @@ def test_healthy_nodes_have_no_outlier(values: tuple[float, ...]) -> None:
 def test_latency_and_bandwidth_are_fitted_to_a_sweep() -> None:
     timings = [
         CollectiveTiming(
-            operation="all-reduce", ranks=2, payload_bytes=size, seconds=20e-6 + size / 10e9,
+            operation="all-reduce",
+            ranks=2,
+            payload_bytes=size,
+            seconds=20e-6 + size / 10e9,
             bus_bytes_per_second=0.0,
         )
         for size in (1 << 10, 1 << 16, 1 << 22, 1 << 28)
-    ]  # fmt: skip
+    ]
     (line,) = fit(timings)
     assert line.alpha_seconds == pytest.approx(20e-6, rel=1e-3)
     assert line.bytes_per_second == pytest.approx(10e9, rel=1e-3)
@@ -337,8 +370,14 @@ def test_the_data_pipeline_has_a_ceiling_and_advice(tmp_path: Path) -> None:
     write_corpus(tmp_path / "corpus", count=3, lines=500)
     (tmp_path / "corpus" / "notes.md").write_text("not data")
     (tmp_path / "corpus" / "empty.jsonl").touch()
-    found = probe("--storage", str(tmp_path), "--data", str(tmp_path / "corpus"),
-                  "--tokens-per-second", "1e15")  # fmt: skip
+    found = probe(
+        "--storage",
+        str(tmp_path),
+        "--data",
+        str(tmp_path / "corpus"),
+        "--tokens-per-second",
+        "1e15",
+    )
     data = found["probes"][0]["dataset"]
     assert (data["files"], data["format"]) == (3, "jsonl")
     assert data["left_out"] == {".md: another format": 1, "empty": 1}
@@ -356,9 +395,12 @@ def test_the_data_pipeline_has_a_ceiling_and_advice(tmp_path: Path) -> None:
     ],
 )
 def test_a_wrong_argument_is_one_line_and_exit_2(
-    flags: list[str], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    flags: list[str],
+    words: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
+) -> None:
     monkeypatch.chdir(tmp_path)
     code = run([*PROGRAM[3:], *flags])
     said = capsys.readouterr().err
@@ -368,8 +410,9 @@ def test_a_wrong_argument_is_one_line_and_exit_2(
 
 @pytest.mark.live
 def test_a_calibration_carries_its_provenance(tmp_path: Path) -> None:
-    probe("--storage", str(tmp_path), "--passes", "2",
-          "--write-calibration", str(tmp_path / "c.json"))  # fmt: skip
+    probe(
+        "--storage", str(tmp_path), "--passes", "2", "--write-calibration", str(tmp_path / "c.json")
+    )
     calibration = json.loads((tmp_path / "c.json").read_text())
     assert calibration["schema"] == "computeflow.calibration/1"
     assert calibration["provenance"]["repeats"] == 2

@@ -32,9 +32,13 @@ def test_a_ray_cluster_is_probed_node_by_node_and_its_absence_is_one_line(tmp_pa
 
     for address in ("auto", "127.0.0.1:1"):
         absent = subprocess.run(
-            [*PROGRAM, "--ray", address], capture_output=True, text=True, check=False,
-            cwd=tmp_path, timeout=120,
-        )  # fmt: skip
+            [*PROGRAM, "--ray", address],
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd=tmp_path,
+            timeout=120,
+        )
         assert (absent.returncode, absent.stderr.count("\n")) == (1, 1), absent.stderr
         assert "no Ray cluster" in absent.stderr
     cluster: Any = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "num_gpus": 0})

@@ -69,9 +69,12 @@ def test_gzip_is_read_and_bounded_by_what_it_holds(
 def test_a_pipe_a_folder_a_device_and_an_odd_name_are_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     for path, said in (
-        (tmp_path / "pipe", "a pipe"), (tmp_path, "a folder"), (Path("/dev/zero"), "a device"),
-        (Path("a\0b"), "not the name"), (tmp_path / "\x1b[31m", r"\\x1b\[31m: No such file"),
-    ):  # fmt: skip
+        (tmp_path / "pipe", "a pipe"),
+        (tmp_path, "a folder"),
+        (Path("/dev/zero"), "a device"),
+        (Path("a\0b"), "not the name"),
+        (tmp_path / "\x1b[31m", r"\\x1b\[31m: No such file"),
+    ):
         with pytest.raises(InputError, match=said):
             read_text(path)
 
@@ -121,9 +124,13 @@ def test_each_language_refuses_in_one_line(
 
 @pytest.mark.parametrize(
     ("parse_text", "text"),
-    [(parse_json, "[1, 2, 3]"), (parse_csv, "a,b\n1,2\n3,4\n"), (parse_yaml, "[1, 2]"),
-     (parse_toml, "a = [1, 2]\n[b.c]\n" + "# a.b" * 20)],
-)  # fmt: skip
+    [
+        (parse_json, "[1, 2, 3]"),
+        (parse_csv, "a,b\n1,2\n3,4\n"),
+        (parse_yaml, "[1, 2]"),
+        (parse_toml, "a = [1, 2]\n[b.c]\n" + "# a.b" * 20),
+    ],
+)
 def test_the_number_of_values_is_bounded(
     parse_text: Callable[[str, str], object], text: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -143,9 +150,15 @@ def test_dots_of_texts_and_numbers_are_no_levels() -> None:
 def test_yaml_scalars_are_those_of_the_frameworks_but_for_base_60_and_dates() -> None:
     text = "a: on\nb: no\nc: 010\nd: 1:30\ne: 2026-01-01\nf: 1_000\ng: 1:1.5\nh: null"
     assert parse_yaml(text, "file") == {
-        "a": True, "b": False, "c": 8, "d": "1:30", "e": "2026-01-01", "f": 1000, "g": "1:1.5",
+        "a": True,
+        "b": False,
+        "c": 8,
+        "d": "1:30",
+        "e": "2026-01-01",
+        "f": 1000,
+        "g": "1:1.5",
         "h": None,
-    }  # fmt: skip
+    }
 
 
 def test_infinity_may_stand_in_a_models_config_where_nobody_looks() -> None:
@@ -263,10 +276,21 @@ def test_a_table_of_measured_runs_that_is_cut_off_is_one_line(tmp_path: Path) ->
 def test_careless_files_end_every_command_in_one_line(
     arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for number, content in enumerate((
-        b"", b"{", b"[[[", b"\x00", b"a\n", b"null", b'{"schema": {}, "model_type": []}',
-        b"a = nan", "a: 1".encode("utf-16"), b"\x1b[31m = 1\n", b'{"items": [[]], "instances": {}}',
-    )):  # fmt: skip
+    for number, content in enumerate(
+        (
+            b"",
+            b"{",
+            b"[[[",
+            b"\x00",
+            b"a\n",
+            b"null",
+            b'{"schema": {}, "model_type": []}',
+            b"a = nan",
+            "a: 1".encode("utf-16"),
+            b"\x1b[31m = 1\n",
+            b'{"items": [[]], "instances": {}}',
+        )
+    ):
         for suffix in ("toml", "json", "csv"):
             path = tmp_path / f"{number}.{suffix}"
             path.write_bytes(content)

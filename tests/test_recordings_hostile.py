@@ -69,11 +69,15 @@ def launches(monkeypatch: pytest.MonkeyPatch, count: int, job: Callable[[int], s
     """Files that all take up a checkpoint, each before the one before it has ended."""
     pieces = {
         Path(f"run{n}.log"): Piece(
-            path=Path(f"run{n}.log"), first=float(n), last=float(10 * count), iteration=n,
-            job=(job(n), "8", "", ""), resumes=True,
+            path=Path(f"run{n}.log"),
+            first=float(n),
+            last=float(10 * count),
+            iteration=n,
+            job=(job(n), "8", "", ""),
+            resumes=True,
         )
         for n in range(count)
-    }  # fmt: skip
+    }
     monkeypatch.setattr(grouping, "look", pieces.__getitem__)
     return group(list(pieces))
 
@@ -92,11 +96,15 @@ def test_a_launch_goes_on_with_the_first_run_that_had_ended(
     spans = [(0, 10, False), (1, 5, False), (7, 20, True), (12, 15, True), (16, 18, True)]
     pieces = {
         Path(f"{n}.log"): Piece(
-            path=Path(f"{n}.log"), first=float(first), last=float(last), iteration=n,
-            job=("save", "8", "", ""), resumes=resumes,
+            path=Path(f"{n}.log"),
+            first=float(first),
+            last=float(last),
+            iteration=n,
+            job=("save", "8", "", ""),
+            resumes=resumes,
         )
         for n, (first, last, resumes) in enumerate(spans)
-    }  # fmt: skip
+    }
     monkeypatch.setattr(grouping, "look", pieces.__getitem__)
     runs = [[piece.iteration for piece in run.pieces] for run in group(list(pieces))]
     assert runs == [[0, 3, 4], [1, 2]]
@@ -107,10 +115,12 @@ def test_what_happened_together_is_found_in_time_by_its_number() -> None:
         happened = [
             Happening(seconds=1.0 + n, what="x", node="n", fault=True) for n in range(count)
         ]
-        found = together([
-            Observed(kind="a", sources=(), facts=None, happenings=tuple(happened)),
-            Observed(kind="b", sources=(), facts=None, happenings=tuple(happened[:1])),
-        ])  # fmt: skip
+        found = together(
+            [
+                Observed(kind="a", sources=(), facts=None, happenings=tuple(happened)),
+                Observed(kind="b", sources=(), facts=None, happenings=tuple(happened[:1])),
+            ]
+        )
         assert len(found) == 1 and found[0].node == "n"
 
     assert growth(work, 500) < 8
@@ -171,8 +181,9 @@ def test_the_name_of_a_parquet_is_no_pattern(tmp_path: Path, name: str) -> None:
     duckdb = pytest.importorskip("duckdb")
 
     def write(name: str, steps: int) -> Path:
-        made = ", ".join(f"({n}, {ROW[2:].replace('forward-compute', repr('fwd'))})"
-                         for n in range(steps))  # fmt: skip
+        made = ", ".join(
+            f"({n}, {ROW[2:].replace('forward-compute', repr('fwd'))})" for n in range(steps)
+        )
         query = f"SELECT * FROM (VALUES {made}) AS rows({COLUMNS})"
         with duckdb.connect() as engine:
             engine.execute(f"COPY ({query}) TO '{tmp_path}/made' (FORMAT parquet)")
@@ -258,8 +269,15 @@ def test_an_export_whose_tables_are_only_in_its_log_is_recognised(
 
 
 def kernel_event(number: int) -> dict[str, object]:
-    return {"ph": "X", "cat": "kernel", "name": f"kernel{number}", "ts": number, "dur": 1, "tid": 7,
-            "args": {"stream": 7, "correlation": number}}  # fmt: skip
+    return {
+        "ph": "X",
+        "cat": "kernel",
+        "name": f"kernel{number}",
+        "ts": number,
+        "dur": 1,
+        "tid": 7,
+        "args": {"stream": 7, "correlation": number},
+    }
 
 
 def test_names_of_a_trace_are_kept_to_a_limit_and_the_rest_is_said(
@@ -439,8 +457,10 @@ def test_a_batch_below_one_gives_no_steps() -> None:
 
 
 def test_a_clock_that_goes_back_in_a_snapshot_tells_no_seconds(tmp_path: Path) -> None:
-    events: list[Any] = [{"action": "alloc", "addr": 0, "size": 9, "time_us": time, "frames": []}
-              for time in (4_000_000_000_000_000, 1_700_000_000_000_000)]  # fmt: skip
+    events: list[Any] = [
+        {"action": "alloc", "addr": 0, "size": 9, "time_us": time, "frames": []}
+        for time in (4_000_000_000_000_000, 1_700_000_000_000_000)
+    ]
     path = tmp_path / "snapshot.json"
     path.write_text(json.dumps({"segments": [], "device_traces": [events]}))
     read = read_snapshot(path)

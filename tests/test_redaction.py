@@ -27,8 +27,10 @@ DATA = Path(__file__).parent / "data"
 LETTERS = st.characters(categories=["Ll", "Lu", "Lo", "Nd"])
 WORDS = st.lists(
     st.text(LETTERS, min_size=6, max_size=12).filter(lambda word: not is_public(word)),
-    min_size=16, max_size=16, unique=True,
-)  # fmt: skip
+    min_size=16,
+    max_size=16,
+    unique=True,
+)
 
 
 @dataclass(frozen=True)
@@ -56,10 +58,29 @@ class Planted:
         return tuple(vars(self).values())
 
 
-PLAIN = Planted(*(f"acme{word}" for word in (
-    "user", "team", "job", "host", "domain", "pod", "space", "folder", "file", "kernel", "note",
-    "group", "secret", "bucket", "reason", "function",
-)))  # fmt: skip
+PLAIN = Planted(
+    *(
+        f"acme{word}"
+        for word in (
+            "user",
+            "team",
+            "job",
+            "host",
+            "domain",
+            "pod",
+            "space",
+            "folder",
+            "file",
+            "kernel",
+            "note",
+            "group",
+            "secret",
+            "bucket",
+            "reason",
+            "function",
+        )
+    )
+)
 
 
 def trace(at: Path, p: Planted) -> None:
@@ -129,12 +150,15 @@ def renamed(data: Any, p: Planted) -> Any:
     """Files, functions and groups of a recorded dump get planted names."""
     if isinstance(data, dict):
         return {
-            key: f"/home/{p.user}/{p.folder}/{p.file}.py" if key == "filename"
-            else p.function if key == "name" and "filename" in data
-            else p.group if key == "desc"
+            key: f"/home/{p.user}/{p.folder}/{p.file}.py"
+            if key == "filename"
+            else p.function
+            if key == "name" and "filename" in data
+            else p.group
+            if key == "desc"
             else renamed(value, p)
             for key, value in data.items()
-        }  # fmt: skip
+        }
     return [renamed(each, p) for each in data] if isinstance(data, list) else data
 
 
@@ -150,8 +174,14 @@ def dumps(at: Path, p: Planted) -> None:
 
 def plant(root: Path, p: Planted) -> Path:
     folder = root / f"{p.folder} of {p.user}"
-    for name, write in (("t", trace), ("r", log), ("a", accounting), ("m", metrics),
-                        ("k", kernel_log), ("d", dumps)):  # fmt: skip
+    for name, write in (
+        ("t", trace),
+        ("r", log),
+        ("a", accounting),
+        ("m", metrics),
+        ("k", kernel_log),
+        ("d", dumps),
+    ):
         (folder / name).mkdir(parents=True)
         write(folder / name, p)
     return folder
@@ -328,16 +358,25 @@ def test_what_is_somebodys_own_is_gone(case: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "GPU 3 of 8, 12.5 % of 1,234.0 GPU-s", "xid 79", "NCCL WARN", "2026-11-15 10:09:56 to 10:20",
+        "GPU 3 of 8, 12.5 % of 1,234.0 GPU-s",
+        "xid 79",
+        "NCCL WARN",
+        "2026-11-15 10:09:56 to 10:20",
         "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>>(int)",
-        "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevComm*, unsigned long, ncclWork*)", "aten::mm",
-        "triton_poi_fused_add_cos_sin_0", "cutlass_80_tensorop_s1688gemm_256x64_16x4_tn_align1",
-        "RuntimeError: CUDA error: an illegal memory access was encountered", "NVIDIA A100-SXM4-80GB",
-        "NVRM: Xid (PCI:0000:9b:00): 79", "TENSOR_MODEL_PARALLEL_GROUP (41)", "407 TFLOP/s, 3.35 TB/s",
-        "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True", "https://docs.nvidia.com/deploy/xid-errors/"
-        "analyzing-xid-catalog.html", "",
+        "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevComm*, unsigned long, ncclWork*)",
+        "aten::mm",
+        "triton_poi_fused_add_cos_sin_0",
+        "cutlass_80_tensorop_s1688gemm_256x64_16x4_tn_align1",
+        "RuntimeError: CUDA error: an illegal memory access was encountered",
+        "NVIDIA A100-SXM4-80GB",
+        "NVRM: Xid (PCI:0000:9b:00): 79",
+        "TENSOR_MODEL_PARALLEL_GROUP (41)",
+        "407 TFLOP/s, 3.35 TB/s",
+        "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
+        "https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html",
+        "",
     ],
-)  # fmt: skip
+)
 def test_what_is_everybodys_stays(text: str) -> None:
     assert text_of(text) == text
 
@@ -348,30 +387,61 @@ def test_what_is_everybodys_stays(text: str) -> None:
         lambda word: not is_public(word)
     ),
     st.sampled_from(
-        ["{}", "on {}: error", "/home/{}/x.py", "runs/{}", "{}@host", "fused_{}_kernel", "gemm{}",
-         "at::{}::op", "x={}", "hf_{}", "{}.log:12", "({})", r"C:\Users\{}", "{}:8080",
-         "gpu-{}-0", "~{}", "http://{}:9090/x", "Bearer {}", "xid 79 {}"]
+        [
+            "{}",
+            "on {}: error",
+            "/home/{}/x.py",
+            "runs/{}",
+            "{}@host",
+            "fused_{}_kernel",
+            "gemm{}",
+            "at::{}::op",
+            "x={}",
+            "hf_{}",
+            "{}.log:12",
+            "({})",
+            r"C:\Users\{}",
+            "{}:8080",
+            "gpu-{}-0",
+            "~{}",
+            "http://{}:9090/x",
+            "Bearer {}",
+            "xid 79 {}",
+        ]
     ),
-)  # fmt: skip
+)
 def test_no_word_is_kept_that_is_not_known(word: str, around: str) -> None:
     assert word not in text_of(around.format(word))
 
 
 def test_names_that_are_words_of_ours_are_names_where_names_stand() -> None:
-    data = {"user": "step", "by_job": [{"name": "compute"}, {"name": "12"}], "account": "compute",
-            "node": "rank-3", "text": "12 step of compute on rank-3:12"}  # fmt: skip
+    data = {
+        "user": "step",
+        "by_job": [{"name": "compute"}, {"name": "12"}],
+        "account": "compute",
+        "node": "rank-3",
+        "text": "12 step of compute on rank-3:12",
+    }
     assert Redaction(data).value(data) == {
-        "user": "user-1", "by_job": [{"name": "job-1"}, {"name": "job-2"}], "account": "compute",
-        "node": "node-1", "text": "12 step of compute on node-1:12",
-    }  # fmt: skip
+        "user": "user-1",
+        "by_job": [{"name": "job-1"}, {"name": "job-2"}],
+        "account": "compute",
+        "node": "node-1",
+        "text": "12 step of compute on node-1:12",
+    }
 
 
 def test_keys_and_names_of_several_words_are_redacted() -> None:
-    data = {"path": "/data/my run (final)/log of acme.txt", "node": {"acme-7": 1},
-            "text": "/data/my run (final)/log of acme.txt:12, log of acme.txt"}  # fmt: skip
+    data = {
+        "path": "/data/my run (final)/log of acme.txt",
+        "node": {"acme-7": 1},
+        "text": "/data/my run (final)/log of acme.txt:12, log of acme.txt",
+    }
     assert Redaction(data).value(data) == {
-        "path": "file-1", "node": {"node-1": 1}, "text": "file-1:12, file-1",
-    }  # fmt: skip
+        "path": "file-1",
+        "node": {"node-1": 1},
+        "text": "file-1:12, file-1",
+    }
 
 
 @pytest.mark.parametrize(

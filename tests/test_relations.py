@@ -35,8 +35,13 @@ def test_fp8_against_bf16_in_the_same_configuration() -> None:
     """NVIDIA/dgxc-benchmarking runs both: measured 1.23 to 1.68 times as fast."""
     pairs: dict[object, dict[str, Case]] = {}
     for case in of("dgxc-benchmarking"):
-        key = (case.job.model.name, case.cluster.accelerator.name, case.layout,
-               case.job.global_batch, case.stack.year)  # fmt: skip
+        key = (
+            case.job.model.name,
+            case.cluster.accelerator.name,
+            case.layout,
+            case.job.global_batch,
+            case.stack.year,
+        )
         pairs.setdefault(key, {})[case.job.precision] = case
     both = [pair for pair in pairs.values() if {"bf16", "fp8"} <= set(pair)]
     off = np.array(
@@ -57,9 +62,11 @@ def test_weak_scaling_from_64_to_2048_is_nearly_flat() -> None:
     job = Job(model=FACTS.models["llama-3.1-70b"], global_batch=128, seq_len=8192)
     few = predict(job, find_cluster("h100-sxm:64", FACTS), layout, MEGATRON).step_seconds
     many = predict(
-        replace(job, global_batch=4096), find_cluster("h100-sxm:2048", FACTS),
-        replace(layout, gpus=2048), MEGATRON,
-    ).step_seconds  # fmt: skip
+        replace(job, global_batch=4096),
+        find_cluster("h100-sxm:2048", FACTS),
+        replace(layout, gpus=2048),
+        MEGATRON,
+    ).step_seconds
     assert 1.0 < many / few < 1.06
 
 
@@ -152,7 +159,9 @@ def test_a_million_tokens_need_context_parallelism_and_a_loss_in_chunks() -> Non
     assert chunked.memory_by_owner["logits"] <= whole.memory_by_owner["logits"] / 8
     assert chunked.fits
     exchanged = predict(
-        replace(job, loss_chunks=16), cluster,
-        Layout(gpus=128, cp=32, tp=1, recompute="full", context="all-to-all"), MEGATRON,
-    )  # fmt: skip
+        replace(job, loss_chunks=16),
+        cluster,
+        Layout(gpus=128, cp=32, tp=1, recompute="full", context="all-to-all"),
+        MEGATRON,
+    )
     assert exchanged.ledger.accounts["comm.cp"] > 0

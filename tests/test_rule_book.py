@@ -95,10 +95,14 @@ def test_sources_read_and_judge_nothing(path: Path) -> None:
     assert not names_of_findings(path.read_text())
 
 
-@pytest.mark.parametrize("source", [
-    "from computeflow.ledger import Finding", "import computeflow.ledger as l\nl.Finding()",
-    "def f():\n    from computeflow.ledger.findings import Claim as C",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "source",
+    [
+        "from computeflow.ledger import Finding",
+        "import computeflow.ledger as l\nl.Finding()",
+        "def f():\n    from computeflow.ledger.findings import Claim as C",
+    ],
+)
 def test_a_source_that_judges_is_caught(source: str) -> None:
     assert names_of_findings(source)
 
@@ -128,8 +132,9 @@ def test_claims_of_a_sick_fleet_are_settled_within_its_ledger(tmp_path: Path) ->
     (tmp_path / "fleet.prom").write_text(fleet.history())
     (found,) = observe(sort_files([tmp_path]).files, (), ASKED)[0]
     assert {one.rule for one in diagnose_source(found).findings} == {
-        "clock-throttle", "idle-allocation",
-    }  # fmt: skip
+        "clock-throttle",
+        "idle-allocation",
+    }
     check_settled(found)
 
 
@@ -153,11 +158,14 @@ def test_a_ledger_without_expectation_is_claimed_once(
     wanted: list[tuple[str, list[tuple[str, float]]]], booked: list[float]
 ) -> None:
     ledger = Ledger(
-        gpus=1, wall_seconds=sum(booked), basis="measured", window=Window(label="all"),
+        gpus=1,
+        wall_seconds=sum(booked),
+        basis="measured",
+        window=Window(label="all"),
         entries=tuple(
             Entry(account=name, gpu_seconds=s) for name, s in zip(BOOKED, booked, strict=True)
         ),
-    )  # fmt: skip
+    )
     lines = lines_without_expectation(ledger)
     kept = settle([a_finding(*each) for each in wanted], lines)
     check_claims(kept, lines)
@@ -166,7 +174,11 @@ def test_a_ledger_without_expectation_is_claimed_once(
 
 def a_finding(rule: str, claims: list[tuple[str, float]]) -> Finding:
     return Finding(
-        rule=rule, title=rule, account=claims[0][0], confidence=0.9,
+        rule=rule,
+        title=rule,
+        account=claims[0][0],
+        confidence=0.9,
         claims=tuple(Claim(account=name, gpu_seconds=s) for name, s in claims),
-        evidence=(Evidence(what="seen", where="here"),), remedy=Remedy(change="change it"),
-    )  # fmt: skip
+        evidence=(Evidence(what="seen", where="here"),),
+        remedy=Remedy(change="change it"),
+    )

@@ -44,10 +44,11 @@ OPEN_FILES = (
     "diagnosis/figures.py", "simulation/traces.py",
 )  # fmt: skip
 WRITE_FILES = (
-    "files/writing.py", "files/cache.py",
+    "files/writing.py",
+    "files/cache.py",
     "lab/probe/storage.py",  # measures a disk with a file of its own
     "lab/trainer/loop.py",  # folders for what torch writes
-)  # fmt: skip
+)
 READ_CLOCKS = ("answers/", "cli/", "lab/", "telemetry/metrics/server.py")
 """Answers to a user know the day and what a search takes; a server gets so many seconds."""
 PRINT = ("cli/", "lab/")
@@ -172,8 +173,9 @@ def test_a_slow_library_is_not_imported_at_the_top_of_its_module() -> None:
 @pytest.mark.parametrize(
     ("place", "what"),
     [(place, library) for library, places in HOMES.items() for place in places]
-    + [(place, "files") for place in OPEN_FILES] + [(place, "clock") for place in READ_CLOCKS],
-)  # fmt: skip
+    + [(place, "files") for place in OPEN_FILES]
+    + [(place, "clock") for place in READ_CLOCKS],
+)
 def test_every_exception_is_needed(place: str, what: str) -> None:
     found = [facts_of_module(module) for module in MODULES if module.startswith(place)]
     kinds = {"files": OPEN_FILES, "clock": READ_CLOCKS}

@@ -82,9 +82,12 @@ def order(stage: int, stages: int, chunks: int, rounds: int) -> list[tuple[str, 
 def formula(stages: int, chunks: int, rounds: int, layer: float, layers: int, head: float) -> float:
     """What the predictor says."""
     batch = replace(
-        BATCH, layers=np.full(1, layers), pp=np.full(1, stages), vp=np.full(1, chunks),
+        BATCH,
+        layers=np.full(1, layers),
+        pp=np.full(1, stages),
+        vp=np.full(1, chunks),
         micro_batches=np.full(1, rounds),
-    )  # fmt: skip
+    )
     return float(pipeline(batch, PARAMETERS, np.full(1, layer), np.full(1, head)).seconds[0])
 
 

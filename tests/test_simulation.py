@@ -23,7 +23,7 @@ from computeflow.simulation import (
     simulate,
     simulate_many,
     usual_conditions,
-)  # fmt: skip
+)
 from computeflow.simulation.curves import interval_curve, spares_curve
 from computeflow.simulation.sensitivity import sensitivities, variations
 from computeflow.simulation.simulate import play_many
@@ -44,9 +44,13 @@ def a_run(
 ) -> Run:
     met = usual_conditions(find_failures("llama-3"), **changes)
     return Run(
-        label="a run", gpus=gpus, node_gpus=8, work_seconds=days * DAY, conditions=met,
+        label="a run",
+        gpus=gpus,
+        node_gpus=8,
+        work_seconds=days * DAY,
+        conditions=met,
         policy=policy or Policy(spares=Spares(nodes=32)),
-    )  # fmt: skip
+    )
 
 
 def by_time(run: Run, days: float) -> Run:
@@ -54,10 +58,12 @@ def by_time(run: Run, days: float) -> Run:
 
 
 SETTINGS = CONDITIONS | {
-    "persist_seconds": st.floats(0, 300), "stragglers_per_node_day": st.floats(0, 0.003),
-    "infant_factor": st.floats(0, 4), "lemon_share": st.floats(0.001, 0.02),
+    "persist_seconds": st.floats(0, 300),
+    "stragglers_per_node_day": st.floats(0, 0.003),
+    "infant_factor": st.floats(0, 4),
+    "lemon_share": st.floats(0.001, 0.02),
     "lemon_failures": st.floats(0, 0.7),
-}  # fmt: skip
+}
 
 
 @st.composite

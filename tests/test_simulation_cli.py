@@ -11,8 +11,19 @@ import pytest
 from computeflow.answers import Answer
 from computeflow.cli import run
 
-JOB = ["llama-3.1-8b", "--on", "h100-sxm:256", "--global-batch", "256", "--seq-len", "8192",
-       "--tp", "2", "--simulations", "50"]  # fmt: skip
+JOB = [
+    "llama-3.1-8b",
+    "--on",
+    "h100-sxm:256",
+    "--global-batch",
+    "256",
+    "--seq-len",
+    "8192",
+    "--tp",
+    "2",
+    "--simulations",
+    "50",
+]
 TOKENS = ["--tokens", "2T"]
 
 
@@ -117,8 +128,19 @@ def test_all_extras_are_shown_and_the_report_is_written(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     page = tmp_path / "run.html"
-    more = ["--days", "30", "--best", "--timeline", "--sensitivity", "--price", "$2", "--tier",
-            "tier-2", "--html", str(page)]  # fmt: skip
+    more = [
+        "--days",
+        "30",
+        "--best",
+        "--timeline",
+        "--sensitivity",
+        "--price",
+        "$2",
+        "--tier",
+        "tier-2",
+        "--html",
+        str(page),
+    ]
     assert run(["simulate", *JOB, *more]) == 0
     printed = capsys.readouterr().out
     for words in ("Checkpoint interval", "Spare nodes", "slices of", "What it rests on", "$2 per"):
@@ -158,8 +180,19 @@ def test_a_mistake_is_one_line(
 
 
 def test_a_layout_that_does_not_fit_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    big = ["llama-3.1-405b", "--on", "h100-sxm:256", "--global-batch", "256", "--seq-len", "8192",
-           "--tp", "2", "--days", "1"]  # fmt: skip
+    big = [
+        "llama-3.1-405b",
+        "--on",
+        "h100-sxm:256",
+        "--global-batch",
+        "256",
+        "--seq-len",
+        "8192",
+        "--tp",
+        "2",
+        "--days",
+        "1",
+    ]
     assert run(["simulate", *big]) == 2
     assert "does not fit" in capsys.readouterr().err
 

@@ -18,7 +18,7 @@ from computeflow.scheduling import (
     daly_seconds,
     spares_for,
     young_seconds,
-)  # fmt: skip
+)
 from computeflow.simulation.closed import exact_ettr, meta_ettr
 
 
@@ -38,8 +38,12 @@ def test_dalys_interval_is_close_to_the_best_of_the_exact_form(
     intervals = np.geomspace(write / 10 + 1, 3 * between, 400)
 
     def ettr(interval: float) -> float:
-        return exact_ettr(per_second=1 / between, recovery_seconds=300, interval_seconds=interval,
-                          write_seconds=write)  # fmt: skip
+        return exact_ettr(
+            per_second=1 / between,
+            recovery_seconds=300,
+            interval_seconds=interval,
+            write_seconds=write,
+        )
 
     best = max(ettr(float(interval)) for interval in intervals)
     assert ettr(max(daly_seconds(write, between), 1e-3)) > best - 0.001 * (1 + write / 60)
@@ -48,8 +52,9 @@ def test_dalys_interval_is_close_to_the_best_of_the_exact_form(
 @given(st.floats(0, 1e-3), st.floats(0, 5000), st.floats(1, 50000), st.floats(0, 500))
 def test_shares_of_time_stay_shares(rate: float, u: float, interval: float, write: float) -> None:
     for formula in (meta_ettr, exact_ettr):
-        found = formula(per_second=rate, recovery_seconds=u, interval_seconds=interval,
-                        write_seconds=write)  # fmt: skip
+        found = formula(
+            per_second=rate, recovery_seconds=u, interval_seconds=interval, write_seconds=write
+        )
         assert 0 <= found <= 1
 
 

@@ -51,8 +51,12 @@ class Plain:
 
     def pass_down(self, until: float) -> None:
         """Seconds down, one account after the other."""
-        marks = [(self.corrupt, "lost"), (self.noticed, self.parts[0]), (self.ready, "idle"),
-                 (self.up, self.parts[1])]  # fmt: skip
+        marks = [
+            (self.corrupt, "lost"),
+            (self.noticed, self.parts[0]),
+            (self.ready, "idle"),
+            (self.up, self.parts[1]),
+        ]
         for end, account in marks:
             if self.now < min(end, until):
                 self.book(account, min(end, until) - self.now)
@@ -184,8 +188,14 @@ def runs(draw: st.DrawFn) -> Run:
         changes["stragglers_per_node_day"] = 0.0
     met = usual_conditions(find_failures("llama-3"), persist_seconds=persist, **changes)
     gpus = draw(st.sampled_from([256, 2048, 8192]))
-    return Run(label="a run", gpus=gpus, node_gpus=8, work_seconds=5 * 86400.0, conditions=met,
-               policy=policy)  # fmt: skip
+    return Run(
+        label="a run",
+        gpus=gpus,
+        node_gpus=8,
+        work_seconds=5 * 86400.0,
+        conditions=met,
+        policy=policy,
+    )
 
 
 @settings(max_examples=100, deadline=None)

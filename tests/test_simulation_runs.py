@@ -101,8 +101,16 @@ def test_the_second_half_of_the_trace_is_predicted_from_the_first_alone() -> Non
     assert before[3].agrees is False  # repairs of the second half were faster, and nothing told so
 
 
-GOOD = BringUp(defective=0.1, recall=0.8, burn_in_days=2, response_days=1, bad_again=0.1, gap=0.3,
-               closed=0.5, round_days=3)  # fmt: skip
+GOOD = BringUp(
+    defective=0.1,
+    recall=0.8,
+    burn_in_days=2,
+    response_days=1,
+    bad_again=0.1,
+    gap=0.3,
+    closed=0.5,
+    round_days=3,
+)
 
 
 def mean_days(site: BringUp) -> float:
@@ -181,8 +189,14 @@ def test_most_of_the_difference_of_the_sites_rests_on_assumptions() -> None:
 
 def test_nodes_are_those_of_the_cluster_not_always_of_eight() -> None:
     sites = load_sites()
-    story = replace(sites.story, accelerator="gb200", gpus=1152, tokens=2e11, model="llama-3.1-70b",
-                    global_batch=1152)  # fmt: skip
+    story = replace(
+        sites.story,
+        accelerator="gb200",
+        gpus=1152,
+        tokens=2e11,
+        model="llama-3.1-70b",
+        global_batch=1152,
+    )
     trays = compare_sites(replace(sites, story=story), load_catalog(), draws=8, replicas=5)
     spares = trays.results[1].spares[1]
     hundreds = replace(story, accelerator="h100-sxm")

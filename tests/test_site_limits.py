@@ -19,11 +19,31 @@ from computeflow.views.site_views import limits_figure, limits_table
 
 FACTS = load_catalog(())
 HALL = Site(
-    contracted_watts=24e6, racks=400, rack_watts=32e3, floor_kg_per_m2=1200,
-    cooling=FACTS.coolings["air-contained"], cable_metres=50, switch_ports=64,
-)  # fmt: skip
-ASKED = ["site", "--power", "24MW", "--racks", "400", "--rack-power", "32kW", "--floor-load", "1200",
-         "--cooling", "air-contained", "--cable", "50", "--switch-ports", "64"]  # fmt: skip
+    contracted_watts=24e6,
+    racks=400,
+    rack_watts=32e3,
+    floor_kg_per_m2=1200,
+    cooling=FACTS.coolings["air-contained"],
+    cable_metres=50,
+    switch_ports=64,
+)
+ASKED = [
+    "site",
+    "--power",
+    "24MW",
+    "--racks",
+    "400",
+    "--rack-power",
+    "32kW",
+    "--floor-load",
+    "1200",
+    "--cooling",
+    "air-contained",
+    "--cable",
+    "50",
+    "--switch-ports",
+    "64",
+]
 
 
 def test_a_24_mw_hall_of_h100_is_bound_by_its_racks_and_then_by_its_power() -> None:
@@ -60,16 +80,26 @@ def test_a_limit_that_was_not_given_is_said_and_limits_nothing() -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(
-    watts=st.floats(1e5, 1e9), racks=st.integers(1, 10_000), feed=st.floats(5e3, 300e3),
-    floor=st.floats(300, 4000), metres=st.floats(3, 500), ports=st.integers(8, 512),
+    watts=st.floats(1e5, 1e9),
+    racks=st.integers(1, 10_000),
+    feed=st.floats(5e3, 300e3),
+    floor=st.floats(300, 4000),
+    metres=st.floats(3, 500),
+    ports=st.integers(8, 512),
     name=st.sampled_from(["h100-sxm", "b200-sxm", "gb200", "mi300x"]),
-)  # fmt: skip
+)
 def test_the_least_limit_binds_and_no_lift_takes_gpus_away(
     watts: float, racks: int, feed: float, floor: float, metres: float, ports: int, name: str
 ) -> None:
-    site = Site(contracted_watts=watts, racks=racks, rack_watts=feed, floor_kg_per_m2=floor,
-                cable_metres=metres, switch_ports=ports,
-                cooling=FACTS.coolings["direct-liquid"])  # fmt: skip
+    site = Site(
+        contracted_watts=watts,
+        racks=racks,
+        rack_watts=feed,
+        floor_kg_per_m2=floor,
+        cable_metres=metres,
+        switch_ports=ports,
+        cooling=FACTS.coolings["direct-liquid"],
+    )
     found = deploy(site, machine_of(name, FACTS))
     assert found.gpus == min(limit.gpus for limit in found.limits)
     assert found.low <= found.gpus <= found.high

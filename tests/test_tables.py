@@ -29,9 +29,13 @@ def ledger() -> Ledger:
             Entry(account="compute.model", gpu_seconds=38.0),
             Entry(account="comm.dp", gpu_seconds=12.0),
         ],
-        gpus=8, gpus_total=64, wall_seconds=10.0, basis="measured",
-        window=Window(label="steps 10 to 12"), unavailable={"straggler": "the other ranks"},
-    )  # fmt: skip
+        gpus=8,
+        gpus_total=64,
+        wall_seconds=10.0,
+        basis="measured",
+        window=Window(label="steps 10 to 12"),
+        unavailable={"straggler": "the other ranks"},
+    )
 
 
 def test_a_ledger_fits_80_columns_and_says_what_is_missing() -> None:
@@ -79,9 +83,12 @@ def on_a_terminal(width: int, *arguments: str) -> str:
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 50, width, 0, 0))
     environment = {k: v for k, v in os.environ.items() if k not in ("COLUMNS", "LINES")}
     process = subprocess.Popen(
-        [sys.executable, "-m", "computeflow.cli", *arguments], stdout=slave, stderr=slave,
-        env=environment | {"TERM": "xterm", "NO_COLOR": "1"}, close_fds=True,
-    )  # fmt: skip
+        [sys.executable, "-m", "computeflow.cli", *arguments],
+        stdout=slave,
+        stderr=slave,
+        env=environment | {"TERM": "xterm", "NO_COLOR": "1"},
+        close_fds=True,
+    )
     os.close(slave)
     shown = b""
     with contextlib.suppress(OSError):  # the other end closes when the program ends

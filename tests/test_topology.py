@@ -212,11 +212,22 @@ def test_a_host_list_is_every_name_in_order(text: str, names: list[str]) -> None
 @pytest.mark.parametrize(
     "text",
     [
-        "node[1-1000000000]", "n[1-99999]m[1-99999]", "a[1-60000],b[1-60000]", "node[1-2", "node]",
-        "node[[1-2]]", "node[]", "node[1-]", "node[b-d]", "node[3-1]", "a,,b", "node[1-²]", ",",
+        "node[1-1000000000]",
+        "n[1-99999]m[1-99999]",
+        "a[1-60000],b[1-60000]",
+        "node[1-2",
+        "node]",
+        "node[[1-2]]",
+        "node[]",
+        "node[1-]",
+        "node[b-d]",
+        "node[3-1]",
+        "a,,b",
+        "node[1-²]",
+        ",",
         f"n[{'9' * 5000}]",
     ],
-)  # fmt: skip
+)
 def test_a_host_list_that_is_wrong_or_without_end_is_refused_at_once(text: str) -> None:
     start = time.process_time()
     with pytest.raises(InputError):
@@ -682,7 +693,7 @@ def test_a_cluster_file_with_a_wrong_topology_is_one_line(table: str, tmp_path: 
         ("node,nic,leaf,speed\nn1,a,l,0\n", "speed"),
         ("node,leaf\n,l1\n", "no node"),
     ],
-)  # fmt: skip
+)
 def test_text_that_cannot_be_read_is_one_line(text: str, said: str) -> None:
     with pytest.raises(InputError, match="it") as caught:
         read(text)
@@ -707,9 +718,17 @@ def test_long_chains_and_crowded_trees_are_refused_or_read_in_time() -> None:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
     "line",
-    ["# " + "=a" * 100_000 + " x", "key: " + " " * 100_000 + "x", '"' * 100_000, "[1]" * 100_000,
-     "\t" * 100_000, "GPU0 " * 50_000, '[1]\t"S-0"[1] # "a"' + " 4x" * 50_000, "[" * 100_000],
-)  # fmt: skip
+    [
+        "# " + "=a" * 100_000 + " x",
+        "key: " + " " * 100_000 + "x",
+        '"' * 100_000,
+        "[1]" * 100_000,
+        "\t" * 100_000,
+        "GPU0 " * 50_000,
+        '[1]\t"S-0"[1] # "a"' + " 4x" * 50_000,
+        "[" * 100_000,
+    ],
+)
 def test_long_lines_cost_time_in_proportion(line: str, kind: str) -> None:
     start = time.process_time()
     for text in (line, "SwitchName=a Nodes=n1\n" + line, 'Switch 1 "S-0" # "a"\n' + line):

@@ -30,10 +30,26 @@ def run(folder: Path, *flags: str, ranks: int = 1, expect: int | None = 0) -> li
             return [train(parse_settings([*SMALL, *flags])).to_data()]
     output = folder / "out.json"
     done = subprocess.run(
-        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node",
-         str(ranks), "-m", "computeflow.lab.trainer", *SMALL, *flags, "--output", str(output)],
-        capture_output=True, text=True, check=False, timeout=300, cwd=folder,
-    )  # fmt: skip
+        [
+            sys.executable,
+            "-m",
+            "torch.distributed.run",
+            "--standalone",
+            "--nproc-per-node",
+            str(ranks),
+            "-m",
+            "computeflow.lab.trainer",
+            *SMALL,
+            *flags,
+            "--output",
+            str(output),
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+        cwd=folder,
+    )
     if expect is not None:
         assert done.returncode == expect, done.stderr[-2000:]
     files = [folder / f"out_{rank}.json" for rank in range(ranks)]
@@ -114,9 +130,18 @@ def test_unequal_lengths_change_the_tokens_of_a_step(tmp_path: Path) -> None:
 @pytest.mark.live
 def test_a_hang_is_dumped_by_every_rank_and_ends(tmp_path: Path) -> None:
     run(
-        tmp_path, "--sharding", "ddp", "--hang-seconds", "8", "--flight-folder", "flight",
-        "--fault", "hang:1:rank=1:step=2", ranks=2, expect=None,
-    )  # fmt: skip
+        tmp_path,
+        "--sharding",
+        "ddp",
+        "--hang-seconds",
+        "8",
+        "--flight-folder",
+        "flight",
+        "--fault",
+        "hang:1:rank=1:step=2",
+        ranks=2,
+        expect=None,
+    )
     dumps = sorted(tmp_path.glob("flight/rank_*"))
     assert [dump.name for dump in dumps] == ["rank_0", "rank_1"]
     assert all(dump.stat().st_size > 100 for dump in dumps)
@@ -124,9 +149,10 @@ def test_a_hang_is_dumped_by_every_rank_and_ends(tmp_path: Path) -> None:
 
 @pytest.mark.live
 def test_a_rank_that_dies_fails_the_run(tmp_path: Path) -> None:
-    assert run(
-        tmp_path, "--sharding", "ddp", "--fault", "die:1:rank=1:step=2", ranks=2, expect=1
-    ) == []  # fmt: skip
+    assert (
+        run(tmp_path, "--sharding", "ddp", "--fault", "die:1:rank=1:step=2", ranks=2, expect=1)
+        == []
+    )
 
 
 @pytest.mark.live
@@ -151,9 +177,12 @@ def test_a_trace_is_written_for_the_profiled_steps(tmp_path: Path) -> None:
     ],
 )
 def test_impossible_settings_are_one_line(
-    flags: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    flags: list[str],
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
+) -> None:
     (tmp_path / "empty.bin").touch()
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", ["trainer", *SMALL, *flags])

@@ -60,8 +60,16 @@ class Pipeline:
             last = max(stages[stage] for stages in ends) + (0.02 if self.dp > 1 else 0)
             done.append([last] * self.dp)
             for d in range(self.dp if self.dp > 1 else 0):
-                self._row(step, d, stage, "grads-reduce-scatter", ends[d][stage],
-                          last - ends[d][stage], 0, -1)  # fmt: skip
+                self._row(
+                    step,
+                    d,
+                    stage,
+                    "grads-reduce-scatter",
+                    ends[d][stage],
+                    last - ends[d][stage],
+                    0,
+                    -1,
+                )
         clipped = max(max(row) for row in done) + 0.001
         for stage in range(self.pp):
             for d in range(self.dp):
@@ -88,8 +96,17 @@ class Pipeline:
         source = self._source(stage, direction)
         return not 0 <= source < self.pp or (direction, source, m) in sent
 
-    def _run(self, step: int, d: int, stage: int, direction: str, m: int, sent: dict[Any, float],
-             free: list[float], began: float) -> None:  # fmt: skip
+    def _run(
+        self,
+        step: int,
+        d: int,
+        stage: int,
+        direction: str,
+        m: int,
+        sent: dict[Any, float],
+        free: list[float],
+        began: float,
+    ) -> None:
         """A receipt is posted after the computation of its direction before it."""
         source, ready = self._source(stage, direction), free[stage]
         at = sent.get((direction, stage, m - 1), began)
@@ -99,18 +116,42 @@ class Pipeline:
         if 0 <= source < self.pp:
             done = max(sent[direction, source, m], at) + TRANSFER
             self._row(step, d, stage, f"{direction}-recv", at, done - at, m, -1)
-            self._row(step, d, source, f"{direction}-send", sent[direction, source, m],
-                      done - sent[direction, source, m], m, -1)  # fmt: skip
+            self._row(
+                step,
+                d,
+                source,
+                f"{direction}-send",
+                sent[direction, source, m],
+                done - sent[direction, source, m],
+                m,
+                -1,
+            )
             ready = max(ready, done)
         at = ready
         took = self.durations(direction, step, d, stage, m)
         self._row(step, d, stage, f"{direction}-compute", at, took, m, m)
         free[stage] = sent[direction, stage, m] = at + took
 
-    def _row(self, step: int, d: int, stage: int, kind: str, start: float, took: float, number: int,
-             batch: int) -> None:  # fmt: skip
-        self.rows.append(dict(zip(COLUMNS, (step, d, stage, d * self.pp + stage, kind, start, took,
-                                            number, batch), strict=True)))  # fmt: skip
+    def _row(
+        self,
+        step: int,
+        d: int,
+        stage: int,
+        kind: str,
+        start: float,
+        took: float,
+        number: int,
+        batch: int,
+    ) -> None:
+        self.rows.append(
+            dict(
+                zip(
+                    COLUMNS,
+                    (step, d, stage, d * self.pp + stage, kind, start, took, number, batch),
+                    strict=True,
+                )
+            )
+        )
 
     def write(self, path: Path, steps: int = 4, columns: tuple[str, ...] = COLUMNS) -> Path:
         now = 1000.0
@@ -146,9 +187,10 @@ def test_the_published_slowdowns(name: str) -> None:
         table = published[f"blocking_decompose_by_{theirs}"]
         assert ours == pytest.approx([table[str(n)] for n in range(len(ours))], rel=1e-6)
     for ours, theirs in (
-        (found.recorded, "step_t_base"), (found.replayed, "step_t_nodelay"),
+        (found.recorded, "step_t_base"),
+        (found.replayed, "step_t_nodelay"),
         (found.ideal, "step_t_noblk"),
-    ):  # fmt: skip
+    ):
         assert ours == pytest.approx([published[theirs][str(s)] for s in found.steps], rel=1e-6)
     for part, theirs in ((found.of_slowest, "mw"), (found.of_last_stage, "ms")):
         table = json.loads((SHARED / f"{theirs}-{name}.json").read_text())

@@ -20,14 +20,19 @@ def test_a_wheel_carries_the_catalog_and_runs_on_its_own(tmp_path: Path) -> None
         archive.extractall(unpacked)
     done = subprocess.run(
         [sys.executable, "-m", "computeflow.cli", "catalog", "h100-sxm"],
-        cwd=tmp_path, capture_output=True, text=True, check=False,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
         env=os.environ | {"PYTHONPATH": str(unpacked)},
-    )  # fmt: skip
+    )
     assert done.returncode == 0, done.stderr
     assert "bf16 989 TFLOP/s" in done.stdout
     where = subprocess.run(
         [sys.executable, "-c", "import computeflow; print(computeflow.__file__)"],
-        capture_output=True, text=True, check=True,
+        capture_output=True,
+        text=True,
+        check=True,
         env=os.environ | {"PYTHONPATH": str(unpacked)},
-    )  # fmt: skip
+    )
     assert where.stdout.startswith(str(unpacked))

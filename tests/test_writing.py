@@ -206,9 +206,12 @@ def filled(folder: Path) -> None:
 @pytest.mark.parametrize("old", [{}, {"plan.toml": "old plan"}], ids=["new", "replaced"])
 @pytest.mark.parametrize("name", CALLS)
 def test_a_call_that_fails_leaves_old_content_or_new(
-    write: Callable[[Path], None], old: dict[str, str], name: str, tmp_path: Path,
+    write: Callable[[Path], None],
+    old: dict[str, str],
+    name: str,
+    tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+) -> None:
     fresh = tmp_path / "fresh"
     fresh.mkdir()
     write(fresh)

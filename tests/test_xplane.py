@@ -55,9 +55,12 @@ def observe(planes: list[Plane]) -> TracedJob:
     left_out = dict.fromkeys(text for rank in job.ranks for text in rank.left_out)
     notes = dict.fromkeys(text for rank in job.ranks for text in rank.notes)
     return TracedJob(
-        job=job_ledger(job.ranks, None), ranks=job.ranks, accelerator=None,
-        left_out=tuple(left_out), notes=(*notes, *job.notes),
-    )  # fmt: skip
+        job=job_ledger(job.ranks, None),
+        ranks=job.ranks,
+        accelerator=None,
+        left_out=tuple(left_out),
+        notes=(*notes, *job.notes),
+    )
 
 
 def only(observed: TracedJob) -> RankMeasured:
@@ -84,10 +87,14 @@ def gpu(*, annotated: bool = True, own_steps: bool = False, runs: bool = False) 
             steps.append(event("train", at, 100, step_num=step))
         if runs:  # a call is recorded again inside of itself
             steps += [event("PjitFunction(train)", at + inside, 8) for inside in (0, 0.5)]
-        for order, (into, name, begun, length) in enumerate([
-            (device, "gemm_fusion_dot", 10, 40), (comm, "ncclDevKernel_AllReduce_Sum_f32", 50, 30),
-            (device, "loop_add_fusion", 50, 10), (device, "MemcpyD2H", 90, 10),
-        ]):  # fmt: skip
+        for order, (into, name, begun, length) in enumerate(
+            [
+                (device, "gemm_fusion_dot", 10, 40),
+                (comm, "ncclDevKernel_AllReduce_Sum_f32", 50, 30),
+                (device, "loop_add_fusion", 50, 10),
+                (device, "MemcpyD2H", 90, 10),
+            ]
+        ):
             number = 10 * step + order + 1
             into.append(
                 event(name, at + begun, length, correlation_id=number, hlo_module="jit_train")
@@ -95,13 +102,22 @@ def gpu(*, annotated: bool = True, own_steps: bool = False, runs: bool = False) 
             calls.append(event("cuLaunchKernelEx", at + order, 1, correlation_id=number))
     return [
         plane("/host:CPU", [line("python", [*steps, *calls])]),
-        plane("/device:GPU:0", [
-            line("Stream #13(Compute)", device), line("Stream #20(NCCL)", comm),
-            line("XLA Ops", [event("all of it again", 1000, 200)]), line("Novel", []),
-            *([line("Steps", [event("7", 1010, 90), event("8", 1110, 90)])] if own_steps else []),
-        ]),
+        plane(
+            "/device:GPU:0",
+            [
+                line("Stream #13(Compute)", device),
+                line("Stream #20(NCCL)", comm),
+                line("XLA Ops", [event("all of it again", 1000, 200)]),
+                line("Novel", []),
+                *(
+                    [line("Steps", [event("7", 1010, 90), event("8", 1110, 90)])]
+                    if own_steps
+                    else []
+                ),
+            ],
+        ),
         plane("/device:GPU:1", []),
-    ]  # fmt: skip
+    ]
 
 
 def test_a_gpu_s_streams_become_a_ledger_that_closes() -> None:
@@ -137,22 +153,36 @@ def tpu(number: int = 0) -> Plane:
         steps.append(event(str(step + 3), at, 100))
         ops += [
             event("%while.1 = (s32[]) while(...)", at, 80),
-            event("%fusion.7 = bf16[8,8] fusion(...)", at, 50, hlo_category="convolution fusion",
-                  model_flops=4_000_000),
+            event(
+                "%fusion.7 = bf16[8,8] fusion(...)",
+                at,
+                50,
+                hlo_category="convolution fusion",
+                model_flops=4_000_000,
+            ),
             event("%fusion.7.remat = bf16[8,8] fusion(...)", at + 50, 10, model_flops=1_000_000),
-            event("%all-reduce-done.2 = f32[8] all-reduce-done(...)", at + 60, 20,
-                  hlo_category="all-reduce"),
-        ]  # fmt: skip
+            event(
+                "%all-reduce-done.2 = f32[8] all-reduce-done(...)",
+                at + 60,
+                20,
+                hlo_category="all-reduce",
+            ),
+        ]
         beside += [
             event("all-reduce-start.2", at + 40, 40),
             event("copy-start.5", at + 80, 20),
         ]
     return plane(
         f"/device:TPU:{number}",
-        [line("Steps", steps), line("XLA Modules", [event("jit_train", 5000, 200)]),
-         line("XLA Ops", ops), line("Async XLA Ops", beside)],
-        device_type_string="TPU v4", peak_teraflops_per_second=275.0,
-    )  # fmt: skip
+        [
+            line("Steps", steps),
+            line("XLA Modules", [event("jit_train", 5000, 200)]),
+            line("XLA Ops", ops),
+            line("Async XLA Ops", beside),
+        ],
+        device_type_string="TPU v4",
+        peak_teraflops_per_second=275.0,
+    )
 
 
 def test_a_tpu_s_leaf_operations_become_a_ledger_and_its_loops_do_not() -> None:
@@ -200,10 +230,16 @@ def test_on_a_cpu_alone_xla_s_operations_stand_for_kernels() -> None:
 
     threads = [
         line("tf_XLAEigen/1", [thunk("dot.1", 110, 40), event("end: dot.1", 150, 5)]),
-        line("tf_XLAEigen/2", [thunk("add.1", 130, 40), thunk("all-reduce.1", 170, 10),
-                               thunk("dot.1", 120, 60, device=1)]),
+        line(
+            "tf_XLAEigen/2",
+            [
+                thunk("add.1", 130, 40),
+                thunk("all-reduce.1", 170, 10),
+                thunk("dot.1", 120, 60, device=1),
+            ],
+        ),
         line("python", [event("train", 100, 100, step_num=0), event("data_load", 100, 10)]),
-    ]  # fmt: skip
+    ]
     observed = observe([plane("/host:CPU", threads)])
     assert microseconds(observed) == {"compute": 60, "comm": 10, "input": 10, "host": 20}
     assert microseconds(observed, 1)["compute"] == pytest.approx(60)
@@ -295,22 +331,39 @@ def test_spoiled_bytes_are_an_answer_or_one_line(tmp_path: Path) -> None:
 
 
 def chrome(*events: dict[str, Any]) -> bytes:
-    return json.dumps({
-        "displayTimeUnit": "ns", "metadata": {"highres-ticks": True},
-        "traceEvents": [
-            {"ph": "M", "pid": 1, "name": "process_name", "args": {"name": "/device:GPU:0"}},
-            {"ph": "M", "pid": 1, "tid": 7, "name": "thread_name", "args": {"name": "Stream #7"}},
-            {"ph": "M", "pid": 2, "name": "process_name", "args": {"name": "/host:CPU"}},
-            {"ph": "M", "pid": 2, "tid": 1, "name": "thread_name", "args": {"name": "python"}},
-            *events, {},
-        ],
-    }).encode()  # fmt: skip
+    return json.dumps(
+        {
+            "displayTimeUnit": "ns",
+            "metadata": {"highres-ticks": True},
+            "traceEvents": [
+                {"ph": "M", "pid": 1, "name": "process_name", "args": {"name": "/device:GPU:0"}},
+                {
+                    "ph": "M",
+                    "pid": 1,
+                    "tid": 7,
+                    "name": "thread_name",
+                    "args": {"name": "Stream #7"},
+                },
+                {"ph": "M", "pid": 2, "name": "process_name", "args": {"name": "/host:CPU"}},
+                {"ph": "M", "pid": 2, "tid": 1, "name": "thread_name", "args": {"name": "python"}},
+                *events,
+                {},
+            ],
+        }
+    ).encode()
 
 
 def span(pid: int, name: str, start: float, length: float, **stats: str) -> dict[str, Any]:
     tid = 7 if pid == 1 else 1
-    return {"ph": "X", "pid": pid, "tid": tid, "name": name, "ts": start, "dur": length,
-            "args": stats}  # fmt: skip
+    return {
+        "ph": "X",
+        "pid": pid,
+        "tid": tid,
+        "name": name,
+        "ts": start,
+        "dur": length,
+        "args": stats,
+    }
 
 
 STEPS = [
@@ -332,11 +385,17 @@ def test_a_chrome_trace_of_jax_is_read_where_only_that_is_there(tmp_path: Path) 
     assert sum("Chrome traces beside profiles" in text for text in observed.left_out) == 1
 
 
-@pytest.mark.parametrize("strange", [
-    b"{}", chrome()[:200], chrome({"ph": "X", "pid": 1, "name": 3}), chrome(*STEPS)[:-60],
-    chrome(span(1, "k", -5, 3), span(1, "k", 1e300, 1), {"ph": "X", "ts": "x", "dur": []}),
-    chrome({"ph": "M", "pid": {}, "name": "process_name", "args": []}),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "strange",
+    [
+        b"{}",
+        chrome()[:200],
+        chrome({"ph": "X", "pid": 1, "name": 3}),
+        chrome(*STEPS)[:-60],
+        chrome(span(1, "k", -5, 3), span(1, "k", 1e300, 1), {"ph": "X", "ts": "x", "dur": []}),
+        chrome({"ph": "M", "pid": {}, "name": "process_name", "args": []}),
+    ],
+)
 def test_spoiled_chrome_traces_are_an_answer_or_one_line(tmp_path: Path, strange: bytes) -> None:
     path = tmp_path / "node.trace.json"
     path.write_bytes(strange)
@@ -357,9 +416,25 @@ def test_a_gpu_s_profile_goes_the_whole_way(
     """50 ms of sleep before every step are the difference; a step of 21 ms computes as long in both."""
     path = data_folder / "recordings" / "foreign" / name
     html, perfetto = tmp_path / "report.html", tmp_path / "run.json"
-    words = ["audit", str(path), "--no-cache", "--model", "gpt-2", "--global-batch", "8",
-             "--seq-len", "1024", "--html", str(html), "--perfetto", str(perfetto),
-             "--price", "3", "-o", "json"]  # fmt: skip
+    words = [
+        "audit",
+        str(path),
+        "--no-cache",
+        "--model",
+        "gpt-2",
+        "--global-batch",
+        "8",
+        "--seq-len",
+        "1024",
+        "--html",
+        str(html),
+        "--perfetto",
+        str(perfetto),
+        "--price",
+        "3",
+        "-o",
+        "json",
+    ]
     assert run(words) == 0
     data = json.loads(capsys.readouterr().out)
     ledger = data["ledger"]

@@ -26,9 +26,16 @@ def take(asked: Asked) -> None:
         unknown = set(getattr(defaults, section)) - options
         expect(not unknown, f"{section}: no options of the launch command: {sorted(unknown)}")
     given = parser.parse_args(
-        ["--config_file", file, "--main_process_ip", "127.0.0.1", "--main_process_port", "0",
-         "train.py"]
-    )  # fmt: skip
+        [
+            "--config_file",
+            file,
+            "--main_process_ip",
+            "127.0.0.1",
+            "--main_process_port",
+            "0",
+            "train.py",
+        ]
+    )
     args, _, _ = launch._validate_launch_command(given)
     expect(args.num_processes == asked.gpus, f"{args.num_processes} processes")
     expect(args.num_machines == asked.nodes, f"{args.num_machines} machines")
@@ -73,10 +80,14 @@ def _build(engine: str, asked: Asked) -> None:
         )
     elif engine == "MEGATRON_LM":
         plugin = kinds.MegatronLMPlugin()
-        for ours, theirs in (("tp", "tp_degree"), ("pp", "pp_degree"), ("cp", "context_parallel_size"),
-                             ("ep", "expert_model_parallel_size"),
-                             ("etp", "expert_tensor_parallel_size"),
-                             ("recompute", "recompute_granularity")):  # fmt: skip
+        for ours, theirs in (
+            ("tp", "tp_degree"),
+            ("pp", "pp_degree"),
+            ("cp", "context_parallel_size"),
+            ("ep", "expert_model_parallel_size"),
+            ("etp", "expert_tensor_parallel_size"),
+            ("recompute", "recompute_granularity"),
+        ):
             same(getattr(plugin, theirs), layout[ours], asked, ours)
         method = plugin.recompute_method if plugin.recompute_granularity == "selective" else None
         expect(method is None, "Megatron-LM takes no recompute_method with selective")

@@ -26,8 +26,10 @@ class Check:
 RANKS = "a process group that exchanges nothing plays the plan's number of ranks"
 _SHELL: Any = {"module": "shell", "environment": "", "asked": "bash"}
 _KUBERNETES: Any = {
-    "module": "kubernetes", "environment": "kubernetes", "asked": "Kubeflow Trainer 2.3.0",
-}  # fmt: skip
+    "module": "kubernetes",
+    "environment": "kubernetes",
+    "asked": "Kubeflow Trainer 2.3.0",
+}
 _CORE = "and, as a Job of batch/v1, the schemas of Kubernetes 1.37 (kubernetes-validate 1.37.0)"
 CHECKS = {
     "torchtitan": Check(

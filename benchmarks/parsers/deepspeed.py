@@ -80,9 +80,13 @@ def _check_experts(experts: Any, tensors: int, tree: Watched, asked: Asked) -> N
     sequence = tree.get("sequence_parallel_size", 1)
     config.validate_autoep_config(experts, asked.gpus, stages, tensors, sequence)
     folding.build_folding_spec(
-        world_size=asked.gpus, pp_size=stages, tp_size=max(tensors, 1), ep_size=experts.autoep_size,
-        etp_size=experts.expert_tensor_parallel_size, mp_mode="tp" if tensors > 1 else "sp",
-    )  # fmt: skip
+        world_size=asked.gpus,
+        pp_size=stages,
+        tp_size=max(tensors, 1),
+        ep_size=experts.autoep_size,
+        etp_size=experts.expert_tensor_parallel_size,
+        mp_mode="tp" if tensors > 1 else "sp",
+    )
 
 
 if __name__ == "__main__":

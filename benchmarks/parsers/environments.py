@@ -42,32 +42,120 @@ ENVIRONMENTS = {
     for environment in (
         Environment(name="torchtitan", steps=(TORCH, ("torchtitan==0.2.2", TRITON))),
         Environment(name="deepspeed", steps=(TORCH, ("deepspeed==0.19.8", "ninja"))),
-        Environment(name="huggingface", steps=(TORCH, (
-            "transformers==5.22.2", "accelerate==1.15.0", "deepspeed==0.19.8", "torchao==0.18.0",
-            "bitsandbytes"))),
-        Environment(name="megatron", steps=(TORCH, (
-            TRITON, "packaging", "omegaconf", "pyyaml", "einops", "psutil", "typing_extensions",
-            "transformers==5.12.1", "hydra-core==1.3.2", "datasets", "tensorboard",
-            "multi-storage-client", "rich", "regex", "six", "tqdm")),
-            unpacked=("megatron-core==0.19.2", "megatron-bridge==0.6.0")),
-        Environment(name="nemo", steps=(
-            TORCH, ("--no-deps", "nemo_toolkit==2.4.0", "megatron-core==0.13.1"), (
-            "nemo_run==0.5.0", "lightning==2.4.0", "pytorch-lightning==2.4.0", "hydra-core==1.3.2",
-            "transformers==4.53.3", "huggingface_hub==0.36.2", "datasets==3.6.0", "numpy==2.2.6",
-            "pandas==2.3.3", "nvidia-resiliency-ext==0.4.1", "peft", "webdataset", "lhotse", "onnx",
-            "numba", "einops", "sentencepiece", "tiktoken", "tensorboard", "tensorstore", "wrapt",
-            "ruamel.yaml", "text-unidecode", "braceexpand", "jiwer", "pyannote.core==5.0.0", "ijson",
-            "matplotlib", "scikit-learn", "rouge_score", "sacrebleu", "opencc", "faiss-cpu", "jieba",
-            "pangu==4.0.6.1", "wget", "python-dateutil", "torchmetrics"))),
-        Environment(name="maxtext", python="3.12", steps=(
-            ("--no-deps", "maxtext==0.2.4"),
-            ("jax==0.10.2", "jaxlib==0.10.2", "omegaconf", "pydantic", "absl-py", "pyyaml", "etils",
-             "flax", "optax", "orbax-checkpoint", "packaging", "pathwaysutils", "jinja2"))),
-        Environment(name="kubernetes", steps=(
-            ("kubernetes-validate==1.37.0", "kubeflow-trainer-api==2.3.0", "pyyaml"),)),
+        Environment(
+            name="huggingface",
+            steps=(
+                TORCH,
+                (
+                    "transformers==5.22.2",
+                    "accelerate==1.15.0",
+                    "deepspeed==0.19.8",
+                    "torchao==0.18.0",
+                    "bitsandbytes",
+                ),
+            ),
+        ),
+        Environment(
+            name="megatron",
+            steps=(
+                TORCH,
+                (
+                    TRITON,
+                    "packaging",
+                    "omegaconf",
+                    "pyyaml",
+                    "einops",
+                    "psutil",
+                    "typing_extensions",
+                    "transformers==5.12.1",
+                    "hydra-core==1.3.2",
+                    "datasets",
+                    "tensorboard",
+                    "multi-storage-client",
+                    "rich",
+                    "regex",
+                    "six",
+                    "tqdm",
+                ),
+            ),
+            unpacked=("megatron-core==0.19.2", "megatron-bridge==0.6.0"),
+        ),
+        Environment(
+            name="nemo",
+            steps=(
+                TORCH,
+                ("--no-deps", "nemo_toolkit==2.4.0", "megatron-core==0.13.1"),
+                (
+                    "nemo_run==0.5.0",
+                    "lightning==2.4.0",
+                    "pytorch-lightning==2.4.0",
+                    "hydra-core==1.3.2",
+                    "transformers==4.53.3",
+                    "huggingface_hub==0.36.2",
+                    "datasets==3.6.0",
+                    "numpy==2.2.6",
+                    "pandas==2.3.3",
+                    "nvidia-resiliency-ext==0.4.1",
+                    "peft",
+                    "webdataset",
+                    "lhotse",
+                    "onnx",
+                    "numba",
+                    "einops",
+                    "sentencepiece",
+                    "tiktoken",
+                    "tensorboard",
+                    "tensorstore",
+                    "wrapt",
+                    "ruamel.yaml",
+                    "text-unidecode",
+                    "braceexpand",
+                    "jiwer",
+                    "pyannote.core==5.0.0",
+                    "ijson",
+                    "matplotlib",
+                    "scikit-learn",
+                    "rouge_score",
+                    "sacrebleu",
+                    "opencc",
+                    "faiss-cpu",
+                    "jieba",
+                    "pangu==4.0.6.1",
+                    "wget",
+                    "python-dateutil",
+                    "torchmetrics",
+                ),
+            ),
+        ),
+        Environment(
+            name="maxtext",
+            python="3.12",
+            steps=(
+                ("--no-deps", "maxtext==0.2.4"),
+                (
+                    "jax==0.10.2",
+                    "jaxlib==0.10.2",
+                    "omegaconf",
+                    "pydantic",
+                    "absl-py",
+                    "pyyaml",
+                    "etils",
+                    "flax",
+                    "optax",
+                    "orbax-checkpoint",
+                    "packaging",
+                    "pathwaysutils",
+                    "jinja2",
+                ),
+            ),
+        ),
+        Environment(
+            name="kubernetes",
+            steps=(("kubernetes-validate==1.37.0", "kubeflow-trainer-api==2.3.0", "pyyaml"),),
+        ),
         Environment(name="ray", steps=(TORCH, ("ray[train]==2.60.0",))),
     )
-}  # fmt: skip
+}
 
 
 def interpreter(name: str) -> Path:
@@ -106,8 +194,21 @@ def _find_python(version: str) -> str:
 def _unpack(wheel: str, python: Path, environment: Environment) -> None:
     target = environment.folder / "wheels"
     platforms = [f"--platform={name}_x86_64" for name in ("manylinux_2_28", "manylinux2014")]
-    _run([str(python), "-m", "pip", "download", *QUIET, "--no-deps", "--only-binary=:all:",
-          "--python-version=3.12", *platforms, f"--dest={target}", wheel])  # fmt: skip
+    _run(
+        [
+            str(python),
+            "-m",
+            "pip",
+            "download",
+            *QUIET,
+            "--no-deps",
+            "--only-binary=:all:",
+            "--python-version=3.12",
+            *platforms,
+            f"--dest={target}",
+            wheel,
+        ]
+    )
     (packages,) = environment.folder.glob("lib/python*/site-packages")
     for file in target.glob("*.whl"):
         with zipfile.ZipFile(file) as opened:

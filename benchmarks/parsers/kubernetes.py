@@ -36,8 +36,9 @@ def _lost(given: Any, kept: Any, where: str = "") -> list[str]:
     if isinstance(given, dict):
         held = kept if isinstance(kept, dict) else {}
         missing = [f"{where}.{key}" for key in given if key not in held]
-        below = [_lost(value, held[key], f"{where}.{key}") for key, value in given.items()
-                 if key in held]  # fmt: skip
+        below = [
+            _lost(value, held[key], f"{where}.{key}") for key, value in given.items() if key in held
+        ]
         return missing + [path for paths in below for path in paths]
     if isinstance(given, list):
         pairs = zip(given, kept, strict=True)
@@ -64,9 +65,12 @@ def _check_trainer(spec: dict[str, Any], asked: Asked) -> None:
     pod = job["template"]["spec"]["template"]
     (added,) = pod["spec"]["containers"]
     container = added | {
-        "image": trainer["image"], "command": trainer["command"], "args": trainer["args"],
-        "env": trainer["env"], "resources": trainer["resourcesPerNode"],
-    }  # fmt: skip
+        "image": trainer["image"],
+        "command": trainer["command"],
+        "args": trainer["args"],
+        "env": trainer["env"],
+        "resources": trainer["resourcesPerNode"],
+    }
     template = pod | {"spec": pod["spec"] | {"restartPolicy": "Never", "containers": [container]}}
     spec = {"template": template}
     _validate({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "job"}, "spec": spec})

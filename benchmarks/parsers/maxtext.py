@@ -20,10 +20,14 @@ def take(asked: Asked) -> None:
     slices = _product(written, "dcn")
     with tempfile.TemporaryDirectory() as output:
         users = [
-            "run_name=proof", f"base_output_directory={output}", "skip_jax_distributed_system=true",
-            "internal_compile=true", f"internal_compile_num_devices={asked.gpus}",
-            f"num_slices={slices}", "log_config=false",
-        ]  # fmt: skip
+            "run_name=proof",
+            f"base_output_directory={output}",
+            "skip_jax_distributed_system=true",
+            "internal_compile=true",
+            f"internal_compile_num_devices={asked.gpus}",
+            f"num_slices={slices}",
+            "log_config=false",
+        ]
         config = import_module("maxtext.configs.pyconfig").initialize(["train.py", file, *users])
     devices = _product(written, "ici") * slices
     expect(devices == asked.gpus, f"axes of {devices} devices")

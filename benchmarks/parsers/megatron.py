@@ -21,10 +21,13 @@ USERS = ["--lr", "1e-4", "--mock-data", "--tokenizer-type", "NullTokenizer", "--
 """The last for want of Transformer Engine's kernels."""
 SHARDED = ("zero2", "zero3", "fsdp", "hsdp")
 FIELDS = {
-    "tp": "tensor_model_parallel_size", "pp": "pipeline_model_parallel_size",
-    "cp": "context_parallel_size", "ep": "expert_model_parallel_size",
-    "etp": "expert_tensor_parallel_size", "micro_batch": "micro_batch_size",
-}  # fmt: skip
+    "tp": "tensor_model_parallel_size",
+    "pp": "pipeline_model_parallel_size",
+    "cp": "context_parallel_size",
+    "ep": "expert_model_parallel_size",
+    "etp": "expert_tensor_parallel_size",
+    "micro_batch": "micro_batch_size",
+}
 
 
 def take(asked: Asked) -> None:
@@ -66,10 +69,13 @@ def a_gpu(precision: str) -> Any:
     version, name = ((10, 0), "NVIDIA B200") if new else ((9, 0), "NVIDIA H100")
     device = SimpleNamespace(major=version[0], minor=version[1], name=name, total_memory=80 << 30)
     return mock.patch.multiple(
-        "torch.cuda", get_device_properties=lambda *_: device, current_device=lambda: 0,
-        get_device_capability=lambda *_: version, is_available=lambda: True,
+        "torch.cuda",
+        get_device_properties=lambda *_: device,
+        current_device=lambda: 0,
+        get_device_capability=lambda *_: version,
+        is_available=lambda: True,
         get_device_name=lambda *_: name,
-    )  # fmt: skip
+    )
 
 
 def lend(engine: str = "2.13.0") -> None:

@@ -15,8 +15,20 @@ from unittest import mock
 from benchmarks.parsers.answers import Asked, absent, answer, expect, same
 from benchmarks.parsers.megatron import FIELDS, a_gpu, lend
 
-ABSENT = ("transformer_engine", "megatron.energon", "modelopt", "nvidia_resiliency_ext", "wandb",
-          "flashinfer", "mlflow", "comet_ml", "peft", "diffusers", "timm", "open_clip")  # fmt: skip
+ABSENT = (
+    "transformer_engine",
+    "megatron.energon",
+    "modelopt",
+    "nvidia_resiliency_ext",
+    "wandb",
+    "flashinfer",
+    "mlflow",
+    "comet_ml",
+    "peft",
+    "diffusers",
+    "timm",
+    "open_clip",
+)
 
 
 def take(asked: Asked) -> None:

@@ -139,10 +139,13 @@ def _drawn(draw: random.Random) -> Iterator[Setup]:
         if not any(block.experts for block in model.blocks):
             sizes["ep"] = sizes["etp"] = 1
         job = Job(
-            model=model, global_batch=draw.choice((64, 256, 768)), seq_len=draw.choice((2048, 8192)),
-            precision=draw.choice(PRECISIONS), optimizer=draw.choice(OPTIMIZERS),
+            model=model,
+            global_batch=draw.choice((64, 256, 768)),
+            seq_len=draw.choice((2048, 8192)),
+            precision=draw.choice(PRECISIONS),
+            optimizer=draw.choice(OPTIMIZERS),
             checkpoint_steps=draw.choice((None, 500)),
-        )  # fmt: skip
+        )
         layout = Layout(**sizes, **chosen)
         copies = layout.gpus // (layout.tp * layout.pp * layout.cp)
         if refusals(job, Layouts.of([layout])) or (
@@ -150,6 +153,9 @@ def _drawn(draw: random.Random) -> Iterator[Setup]:
         ):
             continue
         yield Setup(
-            job=job, cluster=find_cluster(f"h100-sxm:{layout.gpus}", FACTS), layout=layout,
-            stack=find_stack("megatron"), tokens=draw.choice((None, 1e11)),
-        )  # fmt: skip
+            job=job,
+            cluster=find_cluster(f"h100-sxm:{layout.gpus}", FACTS),
+            layout=layout,
+            stack=find_stack("megatron"),
+            tokens=draw.choice((None, 1e11)),
+        )

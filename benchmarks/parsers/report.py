@@ -49,17 +49,23 @@ def report(
     plans: dict[str, Setup], results: dict[str, Results], trained: list[Trained], drawn: int
 ) -> str:
     opening = [
-        "# Exports, read by the projects' own parsers", "",
+        "# Exports, read by the projects' own parsers",
+        "",
         f"Written by `python -m benchmarks.prove_exports`: {len(plans)} plans and {drawn} layouts",
         "drawn at random (any possible mix of sizes, sharding, offload, schedule, precision and",
         f"optimizer), in {len(results)} formats. No GPU was used: files were parsed, validated and",
         "built into the projects' own objects for the plan's number of GPUs, not run on them.",
-    ]  # fmt: skip
+    ]
     parts = [
-        opening, parsers(results), stand_ins(results), plan_table(plans), matrix(plans, results),
-        ["## Not taken by a parser", "", *rejections(results)], training(trained),
+        opening,
+        parsers(results),
+        stand_ins(results),
+        plan_table(plans),
+        matrix(plans, results),
+        ["## Not taken by a parser", "", *rejections(results)],
+        training(trained),
         ["## What this does not show", "", *(f"- {line}" for line in UNPROVEN)],
-    ]  # fmt: skip
+    ]
     return "\n\n".join("\n".join(part) for part in parts) + "\n"
 
 
@@ -78,11 +84,14 @@ def parsers(results: dict[str, Results]) -> list[str]:
             f"| {'**taken**' if found.spoiled.taken else 'refused'} |"
         )
     return [
-        "## Parsers", "",
-        "One file of each format gets a misspelt key, to see that its parser would notice.", "",
+        "## Parsers",
+        "",
+        "One file of each format gets a misspelt key, to see that its parser would notice.",
+        "",
         "| format | read by | plans taken | not written | drawn ones taken | not written | misspelt |",
-        "|---|---|--:|--:|--:|--:|---|", *rows,
-    ]  # fmt: skip
+        "|---|---|--:|--:|--:|--:|---|",
+        *rows,
+    ]
 
 
 def stand_ins(results: dict[str, Results]) -> list[str]:
@@ -122,11 +131,16 @@ def matrix(plans: dict[str, Setup], results: dict[str, Results]) -> list[str]:
         cells = [cell(found.named.get(case), reasons) for found in results.values()]
         rows.append(f"| {case} | {' | '.join(cells)} |")
     return [
-        "## Plan by format", "",
-        "yes: the parser took every file of it. – n: ComputeFlow does not write it, for reason n.", "",
-        f"| plan | {' | '.join(results)} |", f"|---|{'---|' * len(results)}", *rows, "",
+        "## Plan by format",
+        "",
+        "yes: the parser took every file of it. – n: ComputeFlow does not write it, for reason n.",
+        "",
+        f"| plan | {' | '.join(results)} |",
+        f"|---|{'---|' * len(results)}",
+        *rows,
+        "",
         *(f"{number}. {words}" for words, number in reasons.items()),
-    ]  # fmt: skip
+    ]
 
 
 def cell(result: Answer | str | None, reasons: dict[str, int]) -> str:
@@ -157,8 +171,12 @@ def training(trained: list[Trained]) -> list[str]:
         losses = ", ".join(f"{loss:.4f}" for loss in one.losses)
         rows.append(f"| {one.name} | {losses} | {one.note or 'the loss falls'} |")
     return [
-        "## Trained", "",
+        "## Trained",
+        "",
         "Two ranks on CPUs with gloo, files as they were written for plans of two GPUs and a small",
-        "batch. The model is a toy: files say nothing of weights.", "",
-        "| format, plan | losses | |", "|---|---|---|", *rows,
-    ]  # fmt: skip
+        "batch. The model is a toy: files say nothing of weights.",
+        "",
+        "| format, plan | losses | |",
+        "|---|---|---|",
+        *rows,
+    ]

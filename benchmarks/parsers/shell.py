@@ -29,8 +29,13 @@ def _check_torchrun(script: Path, asked: Asked) -> None:
         told = folder / "told"
         rank = {"NODE_RANK": "0", "MASTER_ADDR": "127.0.0.1", "TOLD": str(told)}
         path = f"{folder}:{os.environ['PATH']}"
-        subprocess.run(["bash", str(script)], cwd=folder, env=os.environ | rank | {"PATH": path},
-                       check=True, capture_output=True)  # fmt: skip
+        subprocess.run(
+            ["bash", str(script)],
+            cwd=folder,
+            env=os.environ | rank | {"PATH": path},
+            check=True,
+            capture_output=True,
+        )
         words = told.read_text().split("\0")[:-1]
     args = import_module("torch.distributed.run").parse_args(words)
     nodes = int(args.nnodes.partition(":")[0])

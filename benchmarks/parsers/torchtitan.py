@@ -37,10 +37,13 @@ def _check_mesh(config: Any, asked: Asked) -> None:
         dims = import_module("torchtitan.distributed").ParallelDims(
             dp_shard=sizes.data_parallel_shard_degree,
             dp_replicate=sizes.data_parallel_replicate_degree,
-            cp=sizes.context_parallel_degree, tp=sizes.tensor_parallel_degree,
-            pp=sizes.pipeline_parallel_degree, ep=sizes.expert_parallel_degree,
-            etp=sizes.expert_tensor_parallel_degree, world_size=asked.gpus,
-        )  # fmt: skip
+            cp=sizes.context_parallel_degree,
+            tp=sizes.tensor_parallel_degree,
+            pp=sizes.pipeline_parallel_degree,
+            ep=sizes.expert_parallel_degree,
+            etp=sizes.expert_tensor_parallel_degree,
+            world_size=asked.gpus,
+        )
         dims.build_mesh()
         parts = dims.seq_len_divisor
         batch = dims.get_mesh("batch").size() if dims.dp_enabled else 1
@@ -64,9 +67,11 @@ def _check_pipeline(config: Any, layers: int, spec: Any) -> None:
     if parts is None:
         count = sizes.pipeline_parallel_degree * (1 if single else 2)
         parts = pipelining.generate_llm_fqn_per_model_part(
-            count, layers, sizes.pipeline_parallel_first_stage_less_layers,
+            count,
+            layers,
+            sizes.pipeline_parallel_first_stage_less_layers,
             sizes.pipeline_parallel_last_stage_less_layers,
-        )  # fmt: skip
+        )
     each, rest = divmod(len(parts), sizes.pipeline_parallel_degree)
     expect(not rest, f"{len(parts)} parts on {sizes.pipeline_parallel_degree} stages")
     expect(each == 1 if single else each >= 2, f"{schedule.__name__} with {each} parts a stage")

@@ -14,8 +14,10 @@ from typing import Any
 
 def model(width: int = 64) -> Any:
     nn = import_module("torch").nn
-    blocks = [nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
-              for _ in range(4)]  # fmt: skip
+    blocks = [
+        nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
+        for _ in range(4)
+    ]
     return nn.Sequential(*blocks, nn.Linear(width, 8))
 
 

@@ -13,8 +13,14 @@ from unittest import mock
 
 from benchmarks.parsers.answers import Asked, answer, expect
 
-RANK = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": "29577", "ACCELERATE_USE_CPU": "true"}  # fmt: skip
+RANK = {
+    "RANK": "0",
+    "LOCAL_RANK": "0",
+    "WORLD_SIZE": "1",
+    "MASTER_ADDR": "127.0.0.1",
+    "MASTER_PORT": "29577",
+    "ACCELERATE_USE_CPU": "true",
+}
 
 
 def take(asked: Asked) -> None:

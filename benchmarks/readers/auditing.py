@@ -21,9 +21,12 @@ def audited(content: bytes, folder: Path, name: str) -> object:
 
 
 def audit_reader(
-    name: str, file: str, shapes: dict[str, Build], recorded: Callable[[], Sequence[bytes]] = list,
+    name: str,
+    file: str,
+    shapes: dict[str, Build],
+    recorded: Callable[[], Sequence[bytes]] = list,
     tokens: Sequence[bytes] = (),
-) -> Reader:  # fmt: skip
+) -> Reader:
     return Reader(
         name=name, read=partial(audited, name=file), shapes=shapes, recorded=recorded, tokens=tokens
     )

@@ -27,9 +27,12 @@ _DCGM = (
 
 def _dcgm(n: int, gpus: int = 8, pods: int = 1) -> bytes:
     return _DCGM.format(
-        g=n % gpus, h=f"gpu{n % gpus // 8}", p=f"pod-{n % pods}", v=50 + n % 40,
+        g=n % gpus,
+        h=f"gpu{n % gpus // 8}",
+        p=f"pod-{n % pods}",
+        v=50 + n % 40,
         t=1_760_000_000_000 + n // gpus * 15_000,
-    ).encode()  # fmt: skip
+    ).encode()
 
 
 _TEXT = b"# HELP DCGM_FI_DEV_GPU_UTIL GPU utilization (in %).\n# TYPE DCGM_FI_DEV_GPU_UTIL gauge\n"
@@ -51,9 +54,16 @@ _ANSWER = b'{"status":"success","data":{"resultType":"matrix","result":['
 
 def _monitor(n: int) -> bytes:
     stamp = clock(15 * n)
-    sample = {"time": stamp, "cpu_usage": 12.5, "gpu_usage:0": 50 + n % 9, "gpu_power:0": 400.0,
-              "gpu_temperature:0": 60, "gpu_mem_used:0": 4e10, "gpu_mem_total:0": 8e10,
-              "eth0_receive_bw": 1.0}  # fmt: skip
+    sample = {
+        "time": stamp,
+        "cpu_usage": 12.5,
+        "gpu_usage:0": 50 + n % 9,
+        "gpu_power:0": 400.0,
+        "gpu_temperature:0": 60,
+        "gpu_mem_used:0": 4e10,
+        "gpu_mem_total:0": 8e10,
+        "eth0_receive_bw": 1.0,
+    }
     return json.dumps(sample).encode()
 
 
@@ -67,13 +77,19 @@ _KERNEL = [
     f"[Sun Feb 23 16:24:18 2025] {_XID}",
     f"2025-02-23T16:24:18.250000+00:00 gpu7 kernel: [  206.764307] {_XID}",
     f"Feb 23 16:24:18 gpu7 kernel: [  206.764307] {_XID}",
-    json.dumps({"__REALTIME_TIMESTAMP": "1740327858000000", "_HOSTNAME": "gpu7",
-                "SYSLOG_IDENTIFIER": "kernel", "MESSAGE": _XID}),
+    json.dumps(
+        {
+            "__REALTIME_TIMESTAMP": "1740327858000000",
+            "_HOSTNAME": "gpu7",
+            "SYSLOG_IDENTIFIER": "kernel",
+            "MESSAGE": _XID,
+        }
+    ),
     "Feb 23 16:24:19 gpu7 kernel: message repeated 5 times: [ mlx5_core 0000:3b:00.0: port down]",
     "[  300.1] NVRM: GPU at PCI:0000:9b:00: GPU-5a1b2c3d-0000-1111-2222-333344445555",
     "[  310.0] EDAC MC0: 1 CE memory read error on CPU_SrcID#0_MC#0_Chan#0_DIMM#0",
     "[  311.0] Out of memory: Killed process 1234 (python) total-vm:1000kB, anon-rss:900kB",
-]  # fmt: skip
+]
 
 
 def _kernel_line(n: int, gpus: int = 8) -> bytes:
@@ -116,13 +132,23 @@ def _job(n: int, users: int = 9) -> bytes:
 
 
 def _slurm_job(n: int) -> bytes:
-    return json.dumps({
-        "job_id": n, "name": f"train{n}", "user": f"user{n % 9}", "account": "llm",
-        "state": {"current": ["COMPLETED"]}, "nodes": f"n[{n % 64}-{n % 64 + 1}]",
-        "time": {"submission": 1_760_000_000 + n, "start": 1_760_000_010 + n, "end": 1_760_003_000 + n,
-                 "elapsed": 2990},
-        "tres": {"allocated": [{"type": "gres", "name": "gpu", "id": 1001, "count": 16}]},
-    }).encode()  # fmt: skip
+    return json.dumps(
+        {
+            "job_id": n,
+            "name": f"train{n}",
+            "user": f"user{n % 9}",
+            "account": "llm",
+            "state": {"current": ["COMPLETED"]},
+            "nodes": f"n[{n % 64}-{n % 64 + 1}]",
+            "time": {
+                "submission": 1_760_000_000 + n,
+                "start": 1_760_000_010 + n,
+                "end": 1_760_003_000 + n,
+                "elapsed": 2990,
+            },
+            "tres": {"allocated": [{"type": "gres", "name": "gpu", "id": 1001, "count": 16}]},
+        }
+    ).encode()
 
 
 _SLURM = (
@@ -150,43 +176,89 @@ def _unzipped(pattern: str, cut: int = 3000) -> Callable[[], list[bytes]]:
 def readers() -> list[Reader]:
     kernel = "\n".join(_KERNEL).encode() + b"\n"
     return [
-        audit_reader("metrics-text", "metrics.prom",
-                {"natural": records(_dcgm, _TEXT, b"\n"),
-                 "series": records(partial(_dcgm, gpus=10**9), _TEXT, b"\n"),
-                 "pods": records(partial(_dcgm, pods=10**9), _TEXT, b"\n"),
-                 "metrics": records(lambda n: b"node_x%d 1" % n, _TEXT, b"\n"),
-                 "exemplars": long_lines(b" # {", _TEXT, b"} 1"),
-                 "labels": long_lines(b'a="b",', _TEXT + b"x{", b"} 1"),
-                 **line_shapes(_TEXT, [_dcgm(0)])}),
-        audit_reader("metrics-answer", "answer.json",
-                {"natural": records(_series, _ANSWER, b"]}}", b","), **json_shapes(_ANSWER, b"]}}")}),
-        audit_reader("metrics-monitor", "monitor.jsonl",
-                {"natural": records(_monitor, b"", b"\n"),
-                 **json_shapes(_monitor(0) + b"\n" + b'{"time":', b"}\n")}),
-        audit_reader("metrics-counters", "counters.csv",
-                {"natural": records(lambda n: b"DCGM_FI_DEV_X%d, gauge, words" % n),
-                 **line_shapes(b"DCGM_FI_DEV_GPU_UTIL, gauge, x\n", [b"DCGM_FI_DEV_X, gauge, x"])}),
-        audit_reader("kernel-log", "kern.log",
-                {"natural": records(_kernel_line, kernel, b"\n"),
-                 "devices": records(partial(_kernel_line, gpus=256), kernel, b"\n"),
-                 "same line": records(lambda n: _kernel_line(7), kernel, b"\n"),
-                 **line_shapes(kernel, _lines(*_KERNEL[::3]))}, lambda: [kernel]),
-        audit_reader("gpu-burn", "burn.txt",
-                {"natural": records(_burn, _BURN_GPUS, b"\n"),
-                 **line_shapes(_BURN_GPUS + _burn(1) + b"\n", [_burn(1)])}),
-        audit_reader("sacct", "sacct.txt",
-                {"natural": records(_sacct, _SACCT + b"\n", b"\n"),
-                 "nodes": records(partial(_sacct, nodes=10**9), _SACCT + b"\n", b"\n"),
-                 "wide hostlists": records(_wide_hostlist, _SACCT + b"\n", b"\n"),
-                 **line_shapes(_SACCT + b"\n", [_sacct(0)])}, files("accounting/sacct.txt")),
-        audit_reader("sacct-json", "sacct.json",
-                {"natural": records(_slurm_job, _SLURM, b"]}", b","), **json_shapes(_SLURM, b"]}")},
-                _unzipped("accounting/sacct.json.gz")),
-        audit_reader("scontrol", "scontrol.txt",
-                {"natural": records(_node), **line_shapes(_node(0), _node(1).split(b"\n")[1:])},
-                lambda: [part[:2500] for part in _SCONTROL()]),
-        audit_reader("jobs-csv", "jobs.csv",
-                {"natural": records(_job, _JOBS + b"\n", b"\n"),
-                 "users": records(partial(_job, users=10**9), _JOBS + b"\n", b"\n"),
-                 **csv_shapes(_JOBS, _job(1))}),
-    ]  # fmt: skip
+        audit_reader(
+            "metrics-text",
+            "metrics.prom",
+            {
+                "natural": records(_dcgm, _TEXT, b"\n"),
+                "series": records(partial(_dcgm, gpus=10**9), _TEXT, b"\n"),
+                "pods": records(partial(_dcgm, pods=10**9), _TEXT, b"\n"),
+                "metrics": records(lambda n: b"node_x%d 1" % n, _TEXT, b"\n"),
+                "exemplars": long_lines(b" # {", _TEXT, b"} 1"),
+                "labels": long_lines(b'a="b",', _TEXT + b"x{", b"} 1"),
+                **line_shapes(_TEXT, [_dcgm(0)]),
+            },
+        ),
+        audit_reader(
+            "metrics-answer",
+            "answer.json",
+            {"natural": records(_series, _ANSWER, b"]}}", b","), **json_shapes(_ANSWER, b"]}}")},
+        ),
+        audit_reader(
+            "metrics-monitor",
+            "monitor.jsonl",
+            {
+                "natural": records(_monitor, b"", b"\n"),
+                **json_shapes(_monitor(0) + b"\n" + b'{"time":', b"}\n"),
+            },
+        ),
+        audit_reader(
+            "metrics-counters",
+            "counters.csv",
+            {
+                "natural": records(lambda n: b"DCGM_FI_DEV_X%d, gauge, words" % n),
+                **line_shapes(b"DCGM_FI_DEV_GPU_UTIL, gauge, x\n", [b"DCGM_FI_DEV_X, gauge, x"]),
+            },
+        ),
+        audit_reader(
+            "kernel-log",
+            "kern.log",
+            {
+                "natural": records(_kernel_line, kernel, b"\n"),
+                "devices": records(partial(_kernel_line, gpus=256), kernel, b"\n"),
+                "same line": records(lambda n: _kernel_line(7), kernel, b"\n"),
+                **line_shapes(kernel, _lines(*_KERNEL[::3])),
+            },
+            lambda: [kernel],
+        ),
+        audit_reader(
+            "gpu-burn",
+            "burn.txt",
+            {
+                "natural": records(_burn, _BURN_GPUS, b"\n"),
+                **line_shapes(_BURN_GPUS + _burn(1) + b"\n", [_burn(1)]),
+            },
+        ),
+        audit_reader(
+            "sacct",
+            "sacct.txt",
+            {
+                "natural": records(_sacct, _SACCT + b"\n", b"\n"),
+                "nodes": records(partial(_sacct, nodes=10**9), _SACCT + b"\n", b"\n"),
+                "wide hostlists": records(_wide_hostlist, _SACCT + b"\n", b"\n"),
+                **line_shapes(_SACCT + b"\n", [_sacct(0)]),
+            },
+            files("accounting/sacct.txt"),
+        ),
+        audit_reader(
+            "sacct-json",
+            "sacct.json",
+            {"natural": records(_slurm_job, _SLURM, b"]}", b","), **json_shapes(_SLURM, b"]}")},
+            _unzipped("accounting/sacct.json.gz"),
+        ),
+        audit_reader(
+            "scontrol",
+            "scontrol.txt",
+            {"natural": records(_node), **line_shapes(_node(0), _node(1).split(b"\n")[1:])},
+            lambda: [part[:2500] for part in _SCONTROL()],
+        ),
+        audit_reader(
+            "jobs-csv",
+            "jobs.csv",
+            {
+                "natural": records(_job, _JOBS + b"\n", b"\n"),
+                "users": records(partial(_job, users=10**9), _JOBS + b"\n", b"\n"),
+                **csv_shapes(_JOBS, _job(1)),
+            },
+        ),
+    ]

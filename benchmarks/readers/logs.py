@@ -74,8 +74,10 @@ def _maxtext(n: int) -> str:
 
 
 def _hugging_face(n: int) -> str:
-    return f"{{'loss': 2.75, 'grad_norm': 1.5, 'learning_rate': 5e-05, 'epoch': {n / 100}}}\n {n}/{10**8}" \
-        f" [00:10<01:00,  2.00s/it]"  # fmt: skip
+    return (
+        f"{{'loss': 2.75, 'grad_norm': 1.5, 'learning_rate': 5e-05, 'epoch': {n / 100}}}\n {n}/{10**8}"
+        f" [00:10<01:00,  2.00s/it]"
+    )
 
 
 def _lightning(n: int) -> str:
@@ -83,8 +85,14 @@ def _lightning(n: int) -> str:
 
 
 def _mlperf(n: int) -> str:
-    entry = {"namespace": "", "time_ms": 1740000000000 + n * 1000, "event_type": "POINT_IN_TIME",
-             "key": "block_stop", "value": None, "metadata": {"step_num": n + 1}}  # fmt: skip
+    entry = {
+        "namespace": "",
+        "time_ms": 1740000000000 + n * 1000,
+        "event_type": "POINT_IN_TIME",
+        "key": "block_stop",
+        "value": None,
+        "metadata": {"step_num": n + 1},
+    }
     return f":::MLLOG {json.dumps(entry)}"
 
 
@@ -134,8 +142,20 @@ def _operations(size: int, replicas: int = 2, stages: int = 2, per_step: int = 4
                 for m in range(per_step):
                     for k, kind in enumerate(("forward-compute", "backward-compute")):
                         start = at + (m + k * per_step) * 0.1
-                        rows.append(b"%d,%d,%d,%d,%s,%.6f,%.6f,%d,%d" % (
-                            step, d, s, d * stages + s, kind.encode(), start, 0.09 + 0.01 * d, m, m))  # fmt: skip
+                        rows.append(
+                            b"%d,%d,%d,%d,%s,%.6f,%.6f,%d,%d"
+                            % (
+                                step,
+                                d,
+                                s,
+                                d * stages + s,
+                                kind.encode(),
+                                start,
+                                0.09 + 0.01 * d,
+                                m,
+                                m,
+                            )
+                        )
                 rows.append(
                     b"%d,%d,%d,%d,optimizer,%.6f,0.01,0,-1" % (step, d, s, d * stages + s, at + 1.9)
                 )
@@ -163,21 +183,49 @@ def readers() -> list[Reader]:
 
 
 def _table_readers() -> list[Reader]:
-    history = records(lambda n: b'{"epoch": %d, "loss": 2.5, "step": %d}' % (n, n + 1),
-                      b'{"max_steps": 40, "log_history": [', b"]}", b",")  # fmt: skip
+    history = records(
+        lambda n: b'{"epoch": %d, "loss": 2.5, "step": %d}' % (n, n + 1),
+        b'{"max_steps": 40, "log_history": [',
+        b"]}",
+        b",",
+    )
     header = b"epoch,step,train_loss,val_loss,train|time,train|device/mfu"
     nccl = (DATA / "logs" / "nccl_tests.txt").read_bytes()
     return [
-        audit_reader("log-trainer-state", "trainer_state.json",
-                {"natural": history, **json_shapes(b'{"log_history":', b"}")},
-                _log("trainer_state.json")),
-        audit_reader("log-metrics-csv", "metrics.csv",
-                {"natural": records(lambda n: b"0,%d,2.820,,%d,0.38" % (n, n), header + b"\n", b"\n"),
-                 **csv_shapes(header, b"0,9,2.8,,5.0,0.38")}, _log("lightning_metrics.csv")),
-        audit_reader("log-nccl-tests", "nccl.txt",
-                {"natural": repeated(nccl.rpartition(b"\n#")[0] + b"\n"),
-                 **line_shapes(nccl[:400], nccl.split(b"\n")[-8:-5])}, _log("nccl_tests.txt")),
-        audit_reader("op-timeline", "trace.csv",
-                {"natural": _operations, "wide": _wide_operations, "long": _long_operations,
-                 **csv_shapes(_OPS, b"0,0,0,0,forward-compute,1000.0,0.1,0,0")}),
-    ]  # fmt: skip
+        audit_reader(
+            "log-trainer-state",
+            "trainer_state.json",
+            {"natural": history, **json_shapes(b'{"log_history":', b"}")},
+            _log("trainer_state.json"),
+        ),
+        audit_reader(
+            "log-metrics-csv",
+            "metrics.csv",
+            {
+                "natural": records(
+                    lambda n: b"0,%d,2.820,,%d,0.38" % (n, n), header + b"\n", b"\n"
+                ),
+                **csv_shapes(header, b"0,9,2.8,,5.0,0.38"),
+            },
+            _log("lightning_metrics.csv"),
+        ),
+        audit_reader(
+            "log-nccl-tests",
+            "nccl.txt",
+            {
+                "natural": repeated(nccl.rpartition(b"\n#")[0] + b"\n"),
+                **line_shapes(nccl[:400], nccl.split(b"\n")[-8:-5]),
+            },
+            _log("nccl_tests.txt"),
+        ),
+        audit_reader(
+            "op-timeline",
+            "trace.csv",
+            {
+                "natural": _operations,
+                "wide": _wide_operations,
+                "long": _long_operations,
+                **csv_shapes(_OPS, b"0,0,0,0,forward-compute,1000.0,0.1,0,0"),
+            },
+        ),
+    ]

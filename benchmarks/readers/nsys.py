@@ -54,20 +54,29 @@ def _nsys_rows(number: int, names: int = 1) -> bytes:
     if names > 1:
         rows.append(f"INSERT INTO StringIds VALUES ({10 + number}, 'kernel_{number}');")
     if number % 10 == 0:
-        rows.append(f"INSERT INTO NVTX_EVENTS VALUES ({at},{at + 480_000},59,'step {number // 10}',"
-                    f"{_PID | 5},NULL);")  # fmt: skip
-        rows.append(f"INSERT INTO CUPTI_ACTIVITY_KIND_MEMCPY VALUES ({at + 44000},{at + 46000},0,7,"
-                    f"{number},{_PID},1048576,1,1,2);")  # fmt: skip
+        rows.append(
+            f"INSERT INTO NVTX_EVENTS VALUES ({at},{at + 480_000},59,'step {number // 10}',"
+            f"{_PID | 5},NULL);"
+        )
+        rows.append(
+            f"INSERT INTO CUPTI_ACTIVITY_KIND_MEMCPY VALUES ({at + 44000},{at + 46000},0,7,"
+            f"{number},{_PID},1048576,1,1,2);"
+        )
     return "\n".join(rows).encode()
 
 
 def database(script: bytes, path: Path) -> None:
     """Made by the lines of a script, as far as each is good SQL that only makes and fills tables."""
     allowed = {
-        sqlite3.SQLITE_CREATE_TABLE, sqlite3.SQLITE_CREATE_INDEX, sqlite3.SQLITE_INSERT,
-        sqlite3.SQLITE_UPDATE, sqlite3.SQLITE_TRANSACTION, sqlite3.SQLITE_CREATE_VIEW,
-        sqlite3.SQLITE_CREATE_TRIGGER, sqlite3.SQLITE_READ,
-    }  # fmt: skip
+        sqlite3.SQLITE_CREATE_TABLE,
+        sqlite3.SQLITE_CREATE_INDEX,
+        sqlite3.SQLITE_INSERT,
+        sqlite3.SQLITE_UPDATE,
+        sqlite3.SQLITE_TRANSACTION,
+        sqlite3.SQLITE_CREATE_VIEW,
+        sqlite3.SQLITE_CREATE_TRIGGER,
+        sqlite3.SQLITE_READ,
+    }
     left = [_SQL_STEPS]
 
     def permit(action: int, *_: object) -> int:

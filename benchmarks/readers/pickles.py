@@ -14,26 +14,44 @@ from benchmarks.readers.reader import Build, Reader, files, json_shapes, records
 
 def _flight(number: int, groups: int = 2, names: int = 3) -> dict[str, Any]:
     return {
-        "record_id": number, "pg_id": number % groups, "process_group": [str(number % groups), "dp"],
-        "collective_seq_id": 1 + number // groups, "p2p_seq_id": 0, "op_id": number,
+        "record_id": number,
+        "pg_id": number % groups,
+        "process_group": [str(number % groups), "dp"],
+        "collective_seq_id": 1 + number // groups,
+        "p2p_seq_id": 0,
+        "op_id": number,
         "profiling_name": f"nccl:all_reduce_{number % names}" if names > 3 else "nccl:all_reduce",
-        "time_created_ns": 1_790_000_000_000_000_000 + number * 10**6, "input_sizes": [[64, 8]],
-        "input_dtypes": ["Float"], "output_sizes": [[64, 8]], "output_dtypes": ["Float"],
-        "state": "completed", "time_discovered_started_ns": 1_790_000_000_000_000_000 + number * 10**6,
+        "time_created_ns": 1_790_000_000_000_000_000 + number * 10**6,
+        "input_sizes": [[64, 8]],
+        "input_dtypes": ["Float"],
+        "output_sizes": [[64, 8]],
+        "output_dtypes": ["Float"],
+        "state": "completed",
+        "time_discovered_started_ns": 1_790_000_000_000_000_000 + number * 10**6,
         "time_discovered_completed_ns": 1_790_000_000_000_000_500 + number * 10**6,
-        "retired": True, "timeout_ms": 600000, "is_p2p": False,
+        "retired": True,
+        "timeout_ms": 600000,
+        "is_p2p": False,
         "frames": [{"name": "forward", "filename": "model.py", "line": 10}],
-    }  # fmt: skip
+    }
 
 
 def _dump(entries: list[dict[str, Any]], groups: int = 2) -> dict[str, Any]:
     return {
         "version": "2.5",
-        "pg_config": {str(g): {"name": str(g), "desc": "dp", "ranks": "[0, 1, 2, 3]"} for g in range(groups)},
-        "pg_status": {str(g): {"last_enqueued_collective": 9, "last_started_collective": 9,
-                               "last_completed_collective": 8} for g in range(groups)},
+        "pg_config": {
+            str(g): {"name": str(g), "desc": "dp", "ranks": "[0, 1, 2, 3]"} for g in range(groups)
+        },
+        "pg_status": {
+            str(g): {
+                "last_enqueued_collective": 9,
+                "last_started_collective": 9,
+                "last_completed_collective": 8,
+            }
+            for g in range(groups)
+        },
         "entries": entries,
-    }  # fmt: skip
+    }
 
 
 def _of_entries(
@@ -73,21 +91,46 @@ def _history(number: int, stacks: int = 5) -> dict[str, Any]:
     # a block of one size after the other, the first freed eight later
     action = "alloc" if number % 2 == 0 else "free_completed"
     behind = number if number % 2 == 0 else max(number - 9, 0) // 2 * 2
-    return {"action": action, "addr": 0x7F0000000000 + behind * 512, "size": 512, "stream": 0,
-            "time_us": 1_790_000_000_000_000 + number * 100, "frames": frames}  # fmt: skip
+    return {
+        "action": action,
+        "addr": 0x7F0000000000 + behind * 512,
+        "size": 512,
+        "stream": 0,
+        "time_us": 1_790_000_000_000_000 + number * 100,
+        "frames": frames,
+    }
 
 
 def _snapshot(history: list[dict[str, Any]]) -> dict[str, Any]:
-    blocks = [{"size": 512, "requested_size": 500, "address": 0x7F0000000000 + n * 512,
-               "state": "active_allocated", "frames": []} for n in range(max(len(history) // 8, 1))]  # fmt: skip
+    blocks = [
+        {
+            "size": 512,
+            "requested_size": 500,
+            "address": 0x7F0000000000 + n * 512,
+            "state": "active_allocated",
+            "frames": [],
+        }
+        for n in range(max(len(history) // 8, 1))
+    ]
     segment = {
-        "device": 0, "address": 0x7F0000000000, "total_size": 512 * len(blocks), "stream": 0,
-        "allocated_size": 512 * len(blocks), "active_size": 512 * len(blocks),
-        "requested_size": 500 * len(blocks), "segment_type": "large", "is_expandable": False,
-        "segment_pool_id": [0, 0], "frames": [], "blocks": blocks,
-    }  # fmt: skip
-    return {"segments": [segment], "device_traces": [history],
-            "allocator_settings": {"PYTORCH_CUDA_ALLOC_CONF": "", "max_split_size": -1}}  # fmt: skip
+        "device": 0,
+        "address": 0x7F0000000000,
+        "total_size": 512 * len(blocks),
+        "stream": 0,
+        "allocated_size": 512 * len(blocks),
+        "active_size": 512 * len(blocks),
+        "requested_size": 500 * len(blocks),
+        "segment_type": "large",
+        "is_expandable": False,
+        "segment_pool_id": [0, 0],
+        "frames": [],
+        "blocks": blocks,
+    }
+    return {
+        "segments": [segment],
+        "device_traces": [history],
+        "allocator_settings": {"PYTORCH_CUDA_ALLOC_CONF": "", "max_split_size": -1},
+    }
 
 
 def _held(number: int) -> dict[str, Any]:
@@ -116,10 +159,12 @@ def readers() -> list[Reader]:
     traces = json_shapes(b'{"segments":[],"device_traces":', b"}")
     return [
         audit_reader(
-            "flight-pickle", "rank_0", {**_flight_shapes(_pickled), **_PICKLES},
+            "flight-pickle",
+            "rank_0",
+            {**_flight_shapes(_pickled), **_PICKLES},
             files("gloo_hangs/*/rank_*"),
         ),
         audit_reader("flight-json", "rank_0.json", {**_flight_shapes(_json), **entries}),
         audit_reader("memory-pickle", "x.pickle", {**_memory_shapes(_pickled), **_PICKLES}),
         audit_reader("memory-json", "x.json", {**_memory_shapes(_json), **traces}),
-    ]  # fmt: skip
+    ]

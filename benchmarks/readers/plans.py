@@ -38,8 +38,11 @@ def _plan(content: bytes, folder: Path, format_name: str, name: str) -> object:
     given |= {} if "global_batch" in reading.job else {"global_batch": 1024}
     given |= {} if "seq_len" in reading.job else {"seq_len": 2048}
     model = given.pop("model", None)
-    return shown(answers.predict(model, on=f"h100-sxm:{gpus if known else 64}", from_=path,
-                                  format=format_name, **given))  # fmt: skip
+    return shown(
+        answers.predict(
+            model, on=f"h100-sxm:{gpus if known else 64}", from_=path, format=format_name, **given
+        )
+    )
 
 
 _SHELL = b"torchrun --nproc_per_node 8 pretrain_gpt.py --tensor-model-parallel-size 2 "

@@ -152,11 +152,26 @@ def csv_shapes(head: bytes, row: bytes) -> dict[str, Build]:
 def line_shapes(head: bytes = b"", lines: Sequence[bytes] = ()) -> dict[str, Build]:
     """Lines of one piece, which make an expression look back; and real ones."""
     pieces = {
-        "digits": b"7", "letters": b"x", "blanks": b" ", "tabs": b"\t", "dots": b".",
-        "colons": b"1:", "commas": b"1,", "equals": b"a=1 ", "bars": b"a | ", "brackets": b"[",
-        "pairs": b"[1]", "quotes": b"'", "slashes": b"/a", "dashes": b"-", "escapes": b"\x1b[",
-        "percents": b" 5%|", "stamps": b"2025-03-04 10:01:00 ", "returns": b"x\r", "zeros": b"\0",
-    }  # fmt: skip
+        "digits": b"7",
+        "letters": b"x",
+        "blanks": b" ",
+        "tabs": b"\t",
+        "dots": b".",
+        "colons": b"1:",
+        "commas": b"1,",
+        "equals": b"a=1 ",
+        "bars": b"a | ",
+        "brackets": b"[",
+        "pairs": b"[1]",
+        "quotes": b"'",
+        "slashes": b"/a",
+        "dashes": b"-",
+        "escapes": b"\x1b[",
+        "percents": b" 5%|",
+        "stamps": b"2025-03-04 10:01:00 ",
+        "returns": b"x\r",
+        "zeros": b"\0",
+    }
     shapes = {f"lines of {name}": long_lines(piece, head) for name, piece in pieces.items()}
     shapes["empty lines"] = repeated(b"\n", head)
     return shapes | real_lines(head, lines)

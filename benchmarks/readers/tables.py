@@ -54,8 +54,11 @@ def _offer_row(n: int) -> bytes:
 
 
 def _offer_table(n: int) -> bytes:
-    return (b'[[offer]]\nname = "o%d"\nprovider = "lambda"\ninstance = "big"\naccelerator = "h100-sxm"\ncount = 8\n'
-            b'usd_per_hour = 24.0\nterm = "on-demand"\nregion = "us"\nsource = "x"\nas_of = "2026-01-01"\n' % n)  # fmt: skip
+    return (
+        b'[[offer]]\nname = "o%d"\nprovider = "lambda"\ninstance = "big"\naccelerator = "h100-sxm"\ncount = 8\n'
+        b'usd_per_hour = 24.0\nterm = "on-demand"\nregion = "us"\nsource = "x"\nas_of = "2026-01-01"\n'
+        % n
+    )
 
 
 def _config(content: bytes, folder: Path) -> object:

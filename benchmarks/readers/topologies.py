@@ -57,10 +57,19 @@ name = "n1"
 
 
 def _node_labels(n: int) -> bytes:
-    labels = {"network.topology.nvidia.com/leaf": f"leaf{n // 8}", "kubernetes.io/hostname": f"n{n}",
-              "network.topology.nvidia.com/spine": "s0", "nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"}  # fmt: skip
-    return json.dumps({"kind": "Node", "metadata": {"name": f"n{n}", "labels": labels},
-                       "status": {"capacity": {"nvidia.com/gpu": "8"}}}).encode()  # fmt: skip
+    labels = {
+        "network.topology.nvidia.com/leaf": f"leaf{n // 8}",
+        "kubernetes.io/hostname": f"n{n}",
+        "network.topology.nvidia.com/spine": "s0",
+        "nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3",
+    }
+    return json.dumps(
+        {
+            "kind": "Node",
+            "metadata": {"name": f"n{n}", "labels": labels},
+            "status": {"capacity": {"nvidia.com/gpu": "8"}},
+        }
+    ).encode()
 
 
 _YAML = b"""\
@@ -111,41 +120,68 @@ _CABLES = b"accessport,serverIP,nicname,portname,switchIP,switchname,sysname"
 
 def _cable(n: int) -> bytes:
     return b"Two1/0/%d,10.107.%d.%d,ens11np0,Two1/0/%d,10.107.208.%d,Leaf-%d,GPU-%d" % (
-        n, n >> 8 & 255, n & 255, n, n % 250, n // 32, n)  # fmt: skip
+        n,
+        n >> 8 & 255,
+        n & 255,
+        n,
+        n % 250,
+        n // 32,
+        n,
+    )
 
 
 def readers() -> list[Reader]:
     shapes: dict[str, dict[str, Build]] = {
         "slurm": {
-            "natural": records(lambda n: b"SwitchName=s%d Nodes=gpu[%d-%d]" % (n, 8 * n, 8 * n + 7)),
-            "chain": records(lambda n: b"SwitchName=s%d Switches=s%d" % (n, n + 1),
-                             b"SwitchName=a Nodes=n[0-7]\n", b"\n"),
+            "natural": records(
+                lambda n: b"SwitchName=s%d Nodes=gpu[%d-%d]" % (n, 8 * n, 8 * n + 7)
+            ),
+            "chain": records(
+                lambda n: b"SwitchName=s%d Switches=s%d" % (n, n + 1),
+                b"SwitchName=a Nodes=n[0-7]\n",
+                b"\n",
+            ),
             "blocks": records(lambda n: b"BlockName=b%d Nodes=n[%d-%d]" % (n, 8 * n, 8 * n + 7)),
             "one list": records(lambda n: b"n%d" % n, b"SwitchName=s0 Nodes=", b"\n", b","),
-            "ranges": records(lambda n: b"%d-%d" % (3 * n, 3 * n + 1), b"SwitchName=s0 Nodes=n[", b"]\n", b","),
+            "ranges": records(
+                lambda n: b"%d-%d" % (3 * n, 3 * n + 1), b"SwitchName=s0 Nodes=n[", b"]\n", b","
+            ),
             "brackets": long_lines(b"[0]", b"SwitchName=s0 Nodes=n\n", b""),
             **line_shapes(b"SwitchName=s0 Nodes=n[0-7]\n", [b"SwitchName=s1 Nodes=a[1-2],b1"]),
         },
         "slurm-yaml": {
-            "natural": records(lambda n: b"    - switch: s%d\n      nodes: n[%d-%d]" % (n, 8 * n, 8 * n + 7),
-                               b"- topology: t\n  tree:\n    switches:\n", b"\n"),
+            "natural": records(
+                lambda n: b"    - switch: s%d\n      nodes: n[%d-%d]" % (n, 8 * n, 8 * n + 7),
+                b"- topology: t\n  tree:\n    switches:\n",
+                b"\n",
+            ),
             **yaml_shapes(b"- topology: t\n  tree:\n"),
         },
-        "ibnetdiscover": {"natural": records(_infiniband),
-                          **line_shapes(_infiniband(0), _infiniband(1).split(b"\n")[:4])},
+        "ibnetdiscover": {
+            "natural": records(_infiniband),
+            **line_shapes(_infiniband(0), _infiniband(1).split(b"\n")[:4]),
+        },
         "nvidia-topo": {"natural": _board, **line_shapes(_board(60), [b"GPU1\tNV1\tX\tSYS\t0-23"])},
-        "nodes-json": {"natural": records(_node_labels, b'{"kind":"List","items":[', b"]}", b","),
-                       **json_shapes(b'{"kind":"List","items":', b"}")},
-        "csv": {"natural": records(_cable, _CABLES + b"\n", b"\n"), **csv_shapes(_CABLES, _cable(1))},
-    }  # fmt: skip
+        "nodes-json": {
+            "natural": records(_node_labels, b'{"kind":"List","items":[', b"]}", b","),
+            **json_shapes(b'{"kind":"List","items":', b"}"),
+        },
+        "csv": {
+            "natural": records(_cable, _CABLES + b"\n", b"\n"),
+            **csv_shapes(_CABLES, _cable(1)),
+        },
+    }
     recorded: dict[str, Callable[[], Sequence[bytes]]] = {
-        "slurm": files("topology.conf", EXAMPLES / "cluster"), "slurm-yaml": lambda: [_YAML],
+        "slurm": files("topology.conf", EXAMPLES / "cluster"),
+        "slurm-yaml": lambda: [_YAML],
         "ibnetdiscover": files("ibnetdiscover.txt", EXAMPLES / "cluster"),
         "nvidia-topo": files("topo.txt", EXAMPLES / "cluster"),
-        "nodes-json": lambda: [b'{"instances":[{"id":"i-21","network_layers":["leaf-a","spine-a"],"labels":'
-                               b'{"accelerator.topograph.run/domain":"nvl-1"}}]}'],
+        "nodes-json": lambda: [
+            b'{"instances":[{"id":"i-21","network_layers":["leaf-a","spine-a"],"labels":'
+            b'{"accelerator.topograph.run/domain":"nvl-1"}}]}'
+        ],
         "csv": lambda: [b"ip,DSW,PSW,ASW\n0c9d,G6,P10,S14\n525c,G6,P12,S2\n"],
-    }  # fmt: skip
+    }
     cluster = Reader(
         name="cluster-toml",
         read=_cluster,

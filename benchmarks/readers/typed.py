@@ -21,8 +21,21 @@ from computeflow.units import _UNITS, parse
 def _units(content: bytes, _: Path) -> object:
     """By every quantity, as the command line reads it, too."""
     text = content.decode("utf-8", "replace")
-    kinds = (types.TOKENS, types.DURATION, types.USD, types.BYTES, types.RATE, types.WATTS, types.COUNT,
-             types.COUNTS, types.AMOUNTS, types.NAMES, types.DAY, types.PAIR, types.SPAN)  # fmt: skip
+    kinds = (
+        types.TOKENS,
+        types.DURATION,
+        types.USD,
+        types.BYTES,
+        types.RATE,
+        types.WATTS,
+        types.COUNT,
+        types.COUNTS,
+        types.AMOUNTS,
+        types.NAMES,
+        types.DAY,
+        types.PAIR,
+        types.SPAN,
+    )
     for kind in kinds:
         with suppress(click.UsageError):
             kind.convert(text, None, None)
@@ -63,20 +76,37 @@ _QUANTITIES = (
     b"a=b", b"256:2048", b"400 Gb/s", b"1_000",
 )  # fmt: skip
 _TYPED = (
-    b"30d", b"2026-01-01:2026-01-02T10:00+01:00", b"1:5", b"h100-sxm:8", b"hostname", b"x.json",
-)  # fmt: skip
+    b"30d",
+    b"2026-01-01:2026-01-02T10:00+01:00",
+    b"1:5",
+    b"h100-sxm:8",
+    b"hostname",
+    b"x.json",
+)
 
 
 def readers() -> list[Reader]:
     quantities = {
-        "natural": b"1,", "digits": b"7", "blanks": b" ", "underscores": b"1_", "letters": b"x",
-        "words": b"GiB ", "dots": b"1.", "dollars": b"$ ",
-    }  # fmt: skip
+        "natural": b"1,",
+        "digits": b"7",
+        "blanks": b" ",
+        "underscores": b"1_",
+        "letters": b"x",
+        "words": b"GiB ",
+        "dots": b"1.",
+        "dollars": b"$ ",
+    }
     typed = {"natural": b"1:", "digits": b"7", "stamps": b"2026-01-01:", "letters": b"x"}
     hidden = {
-        "paths": b"/a", "words": b"a.", "ats": b"a@", "dots": b"1.", "colons": b"a:",
-        "tokens": b"hf_", "backslashes": b"C:\\\\a", "schemes": b"s3://a",
-    }  # fmt: skip
+        "paths": b"/a",
+        "words": b"a.",
+        "ats": b"a@",
+        "dots": b"1.",
+        "colons": b"a:",
+        "tokens": b"hf_",
+        "backslashes": b"C:\\\\a",
+        "schemes": b"s3://a",
+    }
     return [
         Reader(
             name="units",

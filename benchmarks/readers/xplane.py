@@ -47,17 +47,33 @@ def _xplane(size: int, names: int = 8, shift: int = 50) -> bytes:
         for key, text in known.items()
     )
     stats = _field(5, _field(1, 1) + _field(2, _field(1, 1) + _field(2, b"step_num")))
-    device = _field(2, b"/device:GPU:0") + named + stats + _field(
-        3, _field(2, b"Stream #7(Compute)") + _field(3, 10**9) + b"".join(events))  # fmt: skip
-    host = _field(2, b"/host:CPU") + named + stats + _field(
-        3, _field(2, b"python") + _field(3, 10**9) + b"".join([*steps, *calls]))  # fmt: skip
+    device = (
+        _field(2, b"/device:GPU:0")
+        + named
+        + stats
+        + _field(3, _field(2, b"Stream #7(Compute)") + _field(3, 10**9) + b"".join(events))
+    )
+    host = (
+        _field(2, b"/host:CPU")
+        + named
+        + stats
+        + _field(3, _field(2, b"python") + _field(3, 10**9) + b"".join([*steps, *calls]))
+    )
     return _field(1, device) + _field(1, host)
 
 
 def _chrome(number: int) -> bytes:
     return json.dumps(
-        {"ph": "X", "pid": 2, "tid": 1, "ts": number * 50.0, "dur": 40.0, "name": f"fusion.{number % 9}",
-         "args": {"hlo_op": "fusion", "hlo_module": "jit_train"}}).encode()  # fmt: skip
+        {
+            "ph": "X",
+            "pid": 2,
+            "tid": 1,
+            "ts": number * 50.0,
+            "dur": 40.0,
+            "name": f"fusion.{number % 9}",
+            "args": {"hlo_op": "fusion", "hlo_module": "jit_train"},
+        }
+    ).encode()
 
 
 _CHROME = (

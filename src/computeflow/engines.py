@@ -22,9 +22,11 @@ Progress = Callable[[int, int], None]
 
 
 def each(
-    function: Callable[[T], R], items: Sequence[T], engine: Engine = "local",
+    function: Callable[[T], R],
+    items: Sequence[T],
+    engine: Engine = "local",
     progress: Progress | None = None,
-) -> list[R | ComputeFlowError]:  # fmt: skip
+) -> list[R | ComputeFlowError]:
     say = progress or (lambda done, of: None)
     if engine == "ray":
         return _with_ray(function, items, say)

@@ -22,12 +22,18 @@ MWH_JOULES = 3.6e9
 _DECIMAL = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18}
 _BINARY = {"Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40, "Pi": 2.0**50}
 _TIMES = {
-    "ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "sec": 1.0, "min": 60.0,
+    "ns": 1e-9,
+    "us": 1e-6,
+    "µs": 1e-6,
+    "ms": 1e-3,
+    "s": 1.0,
+    "sec": 1.0,
+    "min": 60.0,
     "minutes": 60.0,
     **dict.fromkeys(("h", "hr", "hour", "hours"), HOUR_SECONDS),
     **dict.fromkeys(("d", "day", "days"), DAY_SECONDS),
     **dict.fromkeys(("week", "weeks"), WEEK_SECONDS),
-}  # fmt: skip
+}
 
 
 def _prefixed(units: dict[str, float], *, binary: bool = False) -> dict[str, float]:

@@ -101,17 +101,34 @@ class AuditAnswer(Answer):
 
 @checked
 def audit(
-    paths: File | Sequence[File], *, steps: str | None = None,
-    window: Literal["steps", "whole", "hta"] = "steps", period: str | None = None,
-    rank_from: str | None = None, on: str | None = None, model: str | None = None,
-    global_batch: int | None = None, seq_len: int | None = None, expect: File | None = None,
-    work_ratio: float | None = None, against: File | None = None, baseline: str | None = None,
-    keep: bool = False, perfetto: NewFile | None = None, calibrate: NewFile | None = None,
-    force: bool = False, price: str | float | None = None, fail_on: float | None = None,
-    grid: str | None = None, details: bool = False, redact: bool = False, engine: Engine = "local",
-    no_cache: bool = False, catalog: CatalogFiles = (),
+    paths: File | Sequence[File],
+    *,
+    steps: str | None = None,
+    window: Literal["steps", "whole", "hta"] = "steps",
+    period: str | None = None,
+    rank_from: str | None = None,
+    on: str | None = None,
+    model: str | None = None,
+    global_batch: int | None = None,
+    seq_len: int | None = None,
+    expect: File | None = None,
+    work_ratio: float | None = None,
+    against: File | None = None,
+    baseline: str | None = None,
+    keep: bool = False,
+    perfetto: NewFile | None = None,
+    calibrate: NewFile | None = None,
+    force: bool = False,
+    price: str | float | None = None,
+    fail_on: float | None = None,
+    grid: str | None = None,
+    details: bool = False,
+    redact: bool = False,
+    engine: Engine = "local",
+    no_cache: bool = False,
+    catalog: CatalogFiles = (),
     progress: Callable[[str], None] | None = None,
-) -> AuditAnswer:  # fmt: skip
+) -> AuditAnswer:
     """Make a closed ledger from whatever a run left behind, with findings ranked by cost.
 
     `paths` are files or folders of profiler traces, dumps, logs, metrics, accounting, or the address
@@ -137,15 +154,24 @@ def audit(
         paths=tuple(map(str, as_list(paths))),
         catalog=facts,
         trace=Options(first_step=first, last_step=last, rank_from=rank_from, window=window),
-        start=start, end=end, accelerator=accelerator, gpus=gpus,
+        start=start,
+        end=end,
+        accelerator=accelerator,
+        gpus=gpus,
         model=find_model(facts, model) if model is not None else None,
-        global_batch=global_batch, seq_len=seq_len,
-        expect=None if expect is None else Path(expect), work_ratio=work_ratio,
-        against=None if against is None else str(against), baseline=baseline, keep=keep,
-        price=price, grid=facts.grids[grid] if grid else None, engine=engine,
+        global_batch=global_batch,
+        seq_len=seq_len,
+        expect=None if expect is None else Path(expect),
+        work_ratio=work_ratio,
+        against=None if against is None else str(against),
+        baseline=baseline,
+        keep=keep,
+        price=price,
+        grid=facts.grids[grid] if grid else None,
+        engine=engine,
         cache=not no_cache,
         extras=frozenset(name for name, value in beside.items() if value),
-    )  # fmt: skip
+    )
     report = audit_run(request, progress)
     if report.traces is not None:
         with inputs_kept(report.files):
@@ -154,9 +180,13 @@ def audit(
 
 
 def _write(
-    report: AuditReport, traces: TracedJob, perfetto: File | None, calibrate: File | None, *,
+    report: AuditReport,
+    traces: TracedJob,
+    perfetto: File | None,
+    calibrate: File | None,
+    *,
     force: bool,
-) -> None:  # fmt: skip
+) -> None:
     """What was asked for beside the answer; and the baseline, where it is new."""
     request = report.request
     if perfetto is not None:

@@ -59,8 +59,13 @@ class BuildAnswer(Answer):
 
     def tables(self) -> list[Table]:
         one = self.decision
-        tables = [views.decision_table(one, self.today), views.swings_table(one),
-                  views.spending_table(one), views.waste_table(one), views.ways_table(one)]  # fmt: skip
+        tables = [
+            views.decision_table(one, self.today),
+            views.swings_table(one),
+            views.spending_table(one),
+            views.waste_table(one),
+            views.ways_table(one),
+        ]
         return [*tables, views.inputs_table(one)] if self.inputs else tables
 
     def parts(self) -> Sequence[Part]:
@@ -109,10 +114,18 @@ class BuildsAnswer(Answer):
 
 @checked
 def build(
-    model: str | None = None, *, hall: Hall = "colocation", next: str | None = "gb200",
-    set: Settings = (), draws: int = 400, inputs: bool = False, seed: int = 0,
-    today: datetime.date | None = None, catalog: CatalogFiles = (), **job: Unpack[BuildJob],
-) -> BuildAnswer | BuildsAnswer:  # fmt: skip
+    model: str | None = None,
+    *,
+    hall: Hall = "colocation",
+    next: str | None = "gb200",
+    set: Settings = (),
+    draws: int = 400,
+    inputs: bool = False,
+    seed: int = 0,
+    today: datetime.date | None = None,
+    catalog: CatalogFiles = (),
+    **job: Unpack[BuildJob],
+) -> BuildAnswer | BuildsAnswer:
     """Build or rent: what owning the GPUs costs beside renting them, and after which months it pays."""
     facts = open_catalog(catalog)
     stated = read_settings(set)
@@ -120,9 +133,14 @@ def build(
 
     def decision(case: Case) -> Decision:
         return decide(
-            need_of(case, facts, seed=seed), facts, hall=hall, given=stated,
-            upgrade=None if next == "none" else next, draws=draws, seed=seed,
-        )  # fmt: skip
+            need_of(case, facts, seed=seed),
+            facts,
+            hall=hall,
+            given=stated,
+            upgrade=None if next == "none" else next,
+            draws=draws,
+            seed=seed,
+        )
 
     if model is not None:
         return BuildAnswer(decision=decision(_case(model, job)), today=day, inputs=inputs)
@@ -152,10 +170,16 @@ def _case(model: str, job: BuildJob) -> Case:
     tokens = read_quantity(job.get("tokens", "15T"), "tokens")
     check_tokens(tokens)
     return Case(
-        name=model, model=model, on=name, gpus=int(count), tokens=tokens,
-        global_batch=job.get("global_batch", 2048), seq_len=job.get("seq_len", 8192),
-        source="stated", as_of="2026",
-    )  # fmt: skip
+        name=model,
+        model=model,
+        on=name,
+        gpus=int(count),
+        tokens=tokens,
+        global_batch=job.get("global_batch", 2048),
+        seq_len=job.get("seq_len", 8192),
+        source="stated",
+        as_of="2026",
+    )
 
 
 def read_settings(settings: Settings) -> dict[str, float]:
@@ -180,12 +204,17 @@ def _decision_data(decision: Decision) -> dict[str, Any]:
         "fleet": codec.encode(decision.fleet),
         **{name: codec.encode(getattr(decision, name)) for name in _DATA},
         "swings": [
-            {"input": swing.input.name, "gap_low": swing.gap_low, "gap_high": swing.gap_high,
-             "months_low": swing.months_low, "months_high": swing.months_high}
+            {
+                "input": swing.input.name,
+                "gap_low": swing.gap_low,
+                "gap_high": swing.gap_high,
+                "months_low": swing.months_low,
+                "months_high": swing.months_high,
+            }
             for swing in decision.swings
         ],
         "curve": codec.encode(decision.curve),
         "inputs": {name: codec.encode(row) for name, row in decision.inputs.items()},
         "draws": decision.draws,
         "assumed": list(need.assumed),
-    }  # fmt: skip
+    }

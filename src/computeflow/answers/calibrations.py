@@ -36,9 +36,13 @@ class CalibrateAnswer(Answer):
 
 @checked
 def calibrate(
-    rows: File, *, to: NewFile | None = None, force: bool = False, calibration: File | None = None,
+    rows: File,
+    *,
+    to: NewFile | None = None,
+    force: bool = False,
+    calibration: File | None = None,
     catalog: CatalogFiles = (),
-) -> CalibrateAnswer:  # fmt: skip
+) -> CalibrateAnswer:
     """Compare a few measured steps of a site with their predictions and keep their common factor.
 
     `rows` is a table like those of `validate`; `calibration` is the machine's, with which the steps
@@ -53,7 +57,7 @@ def calibrate(
         machine = plain_calibration(text, str(calibration))
     site = calibrate_site(
         cases, skipped, load_parameters(), measured, made_on=this_day().isoformat()
-    )  # fmt: skip
+    )
     answer = CalibrateAnswer(site=site, machine=machine)
     if to is not None:
         write_file(to, codec.to_json(answer.to_dict()) + "\n", "--to", force=force)

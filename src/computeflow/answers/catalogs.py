@@ -142,24 +142,38 @@ def list_rows(
 
 
 def list_offers(
-    name: str | None = None, *, accelerator: str | None = None, provider: str | None = None,
-    region: str | None = None, term: str | None = None, all: bool = False,
+    name: str | None = None,
+    *,
+    accelerator: str | None = None,
+    provider: str | None = None,
+    region: str | None = None,
+    term: str | None = None,
+    all: bool = False,
     catalog: CatalogFiles = (),
-) -> OffersAnswer:  # fmt: skip
+) -> OffersAnswer:
     """List prices, cheapest first."""
     found = find_offers(
-        open_catalog(catalog), name=name, accelerator=accelerator, provider=provider,
-        region=region, term=term,
-    )  # fmt: skip
+        open_catalog(catalog),
+        name=name,
+        accelerator=accelerator,
+        provider=provider,
+        region=region,
+        term=term,
+    )
     return OffersAnswer(offers=tuple(found), named=name is not None, all=all)
 
 
 @checked
 def import_prices(
-    file: File, *, provider: str | None = None, source: str | None = None,
-    as_of: str | None = None, to: NewFile | None = None, force: bool = False,
+    file: File,
+    *,
+    provider: str | None = None,
+    source: str | None = None,
+    as_of: str | None = None,
+    to: NewFile | None = None,
+    force: bool = False,
     catalog: CatalogFiles = (),
-) -> ImportAnswer:  # fmt: skip
+) -> ImportAnswer:
     """Read a price list (a SkyPilot catalog CSV, or the user's own) into the catalog folder."""
     from computeflow.catalog.importing import import_prices as read_prices
     from computeflow.catalog.importing import write_offers
@@ -168,9 +182,14 @@ def import_prices(
     if as_of is not None:
         check_date("--as-of", as_of)
     found = read_prices(
-        read_text(path), path.name, as_of=as_of or _file_date(path), source=source or path.name,
-        provider=provider, accelerators=facts.accelerators, providers=facts.providers,
-    )  # fmt: skip
+        read_text(path),
+        path.name,
+        as_of=as_of or _file_date(path),
+        source=source or path.name,
+        provider=provider,
+        accelerators=facts.accelerators,
+        providers=facts.providers,
+    )
     sellers = {offer.provider for offer in found.offers}
     seller = _plain(sellers.pop()) if len(sellers) == 1 else "various"
     usual = user_folder() / "catalog" / f"offers-{seller}-{_plain(path.stem)}.csv"

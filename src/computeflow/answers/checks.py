@@ -46,10 +46,18 @@ class CheckAnswer(Answer):
 
 @checked
 def check(
-    file: File, *, on: str, storage: str | None = None, format: str | None = None,
-    model: str | None = None, global_batch: int | None = None, seq_len: int | None = None,
-    stack: str | None = None, price: Quantity | None = None, catalog: CatalogFiles = (),
-) -> CheckAnswer:  # fmt: skip
+    file: File,
+    *,
+    on: str,
+    storage: str | None = None,
+    format: str | None = None,
+    model: str | None = None,
+    global_batch: int | None = None,
+    seq_len: int | None = None,
+    stack: str | None = None,
+    price: Quantity | None = None,
+    catalog: CatalogFiles = (),
+) -> CheckAnswer:
     """Read a framework's configuration, predict it, and list what would break or what it costs."""
     facts = open_catalog(catalog)
     cluster = choose_cluster(on, storage, facts)

@@ -42,9 +42,13 @@ class ClaimsAnswer(Answer):
 
 @checked
 def claims(
-    names: Sequence[str] = (), *, page: NewFile | None = None, force: bool = False, seed: int = 0,
+    names: Sequence[str] = (),
+    *,
+    page: NewFile | None = None,
+    force: bool = False,
+    seed: int = 0,
     catalog: CatalogFiles = (),
-) -> ClaimsAnswer:  # fmt: skip
+) -> ClaimsAnswer:
     """Check the named claims, or all of them; `page` gets all of them as Markdown."""
     if page is not None and names:
         raise InputError("--page has every claim: give it without names")

@@ -155,11 +155,17 @@ class CompareAnswer(Answer):
 
 @checked
 def compare(
-    model: str, *, workload: str = "production", providers: Sequence[str] = (),
-    regions: Sequence[str] = (), devices: Sequence[str] = (), precision: str | None = None,
-    today: datetime.date | None = None, catalog: CatalogFiles = (),
+    model: str,
+    *,
+    workload: str = "production",
+    providers: Sequence[str] = (),
+    regions: Sequence[str] = (),
+    devices: Sequence[str] = (),
+    precision: str | None = None,
+    today: datetime.date | None = None,
+    catalog: CatalogFiles = (),
     **options: Unpack[CompareOptions],
-) -> CompareAnswer | ServingAnswer:  # fmt: skip
+) -> CompareAnswer | ServingAnswer:
     """Compare every offer of the catalog for a job: best plan, simulated days, dollars, energy."""
     if workload not in (*TRAINING, *SERVING):
         raise UnknownNameError("workload", workload, (*TRAINING, *SERVING))
@@ -169,14 +175,21 @@ def compare(
     facts = open_catalog(catalog)
     if workload in SERVING:
         return compare_serving(
-            find_model(facts, model), facts, workload, providers, regions, devices, precision,
+            find_model(facts, model),
+            facts,
+            workload,
+            providers,
+            regions,
+            devices,
+            precision,
             options,
-        )  # fmt: skip
+        )
     _check(options)
     book = load_terms(
-        read_text(Path(terms)) if (terms := options.get("terms")) else None, str(terms),
+        read_text(Path(terms)) if (terms := options.get("terms")) else None,
+        str(terms),
         providers={*(row.name for row in facts.providers), *(row.provider for row in facts.offers)},
-    )  # fmt: skip
+    )
     offers = _offers(facts, book, providers, regions, devices, options)
     request = _request(model, precision, this_day(today), facts, options)
     compared = compare_offers(
@@ -202,17 +215,25 @@ def _check(options: TrainingOptions) -> None:
 
 
 def _offers(
-    facts: Catalog, book: Book, providers: Sequence[str], regions: Sequence[str],
-    devices: Sequence[str], options: TrainingOptions,
-) -> list[Offering]:  # fmt: skip
+    facts: Catalog,
+    book: Book,
+    providers: Sequence[str],
+    regions: Sequence[str],
+    devices: Sequence[str],
+    options: TrainingOptions,
+) -> list[Offering]:
     """The user's own sites and the catalog's offers."""
     sites = options.get("sites")
     return gather_offers(
-        facts, book, own_offerings(read_text(Path(sites)), str(sites), facts) if sites else [],
-        providers=providers, regions=regions, accelerators=devices,
+        facts,
+        book,
+        own_offerings(read_text(Path(sites)), str(sites), facts) if sites else [],
+        providers=providers,
+        regions=regions,
+        accelerators=devices,
         countries=options.get("countries", ()),
         assumed_nic=None if options.get("known_networks") else ASSUMED_NIC,
-    )  # fmt: skip
+    )
 
 
 def _moves(
@@ -222,15 +243,22 @@ def _moves(
     if size is None or home is None:
         return {}
     return move_to_each(
-        size, home, [offer.provider for offer in offers], book, facts,
+        size,
+        home,
+        [offer.provider for offer in offers],
+        book,
+        facts,
         line=read_quantity(options.get("line"), "bytes_per_second"),
-    )  # fmt: skip
+    )
 
 
 def _request(
-    model: str, precision: str | None, today: datetime.date, facts: Catalog,
+    model: str,
+    precision: str | None,
+    today: datetime.date,
+    facts: Catalog,
     options: TrainingOptions,
-) -> Request:  # fmt: skip
+) -> Request:
     tokens = read_quantity(options.get("tokens"), "tokens")
     deadline = read_quantity(options.get("deadline"), "seconds")
     assert tokens is not None and deadline is not None
@@ -241,17 +269,23 @@ def _request(
     given = given_options(options)
     return Request(
         job=usual_job(
-            find_model(facts, model), global_batch=options.get("global_batch"),
-            seq_len=options.get("seq_len"), precision=precision or "bf16",
+            find_model(facts, model),
+            global_batch=options.get("global_batch"),
+            seq_len=options.get("seq_len"),
+            precision=precision or "bf16",
         ),
         tokens=tokens,
         deadline_seconds=deadline,
         budget_usd=read_quantity(options.get("budget"), "usd"),
         today=today,
         market=Market(**{name: value for name, value in market.items() if value is not None}),
-        **{name: given[name] for name in ("most_gpus", "least_gpus", "sure", "seed") if name in given},
+        **{
+            name: given[name]
+            for name in ("most_gpus", "least_gpus", "sure", "seed")
+            if name in given
+        },
         **({"replicas": given["simulations"]} if "simulations" in given else {}),
-    )  # fmt: skip
+    )
 
 
 def _answer(

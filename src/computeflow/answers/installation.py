@@ -173,5 +173,9 @@ def _printed(command: str, *arguments: str) -> str:
 
 
 _EXAMINATIONS: tuple[Callable[[], Iterator[Check]], ...] = (
-    _python, _catalog, _optional, _driver, _data,
-)  # fmt: skip
+    _python,
+    _catalog,
+    _optional,
+    _driver,
+    _data,
+)

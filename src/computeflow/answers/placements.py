@@ -69,12 +69,21 @@ class PlaceAnswer(Answer):
 
 @checked
 def place(
-    model: str | None = None, *, on: str, storage: str | None = None, from_: File | None = None,
-    format: str | None = None, nodes: str | None = None, to: NewFolder | None = None,
+    model: str | None = None,
+    *,
+    on: str,
+    storage: str | None = None,
+    from_: File | None = None,
+    format: str | None = None,
+    nodes: str | None = None,
+    to: NewFolder | None = None,
     force: bool = False,
-    neighbours: Literal["idle", "busy"] = "idle", seed: int = 0, stack: str | None = None,
-    catalog: CatalogFiles = (), **options: Unpack[JobOnLayoutOptions],
-) -> PlaceAnswer:  # fmt: skip
+    neighbours: Literal["idle", "busy"] = "idle",
+    seed: int = 0,
+    stack: str | None = None,
+    catalog: CatalogFiles = (),
+    **options: Unpack[JobOnLayoutOptions],
+) -> PlaceAnswer:
     """Choose which rank runs on which node, so that the heaviest groups stay on the fastest links."""
     facts = open_catalog(catalog)
     whole = choose_cluster(on, storage, facts)

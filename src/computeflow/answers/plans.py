@@ -142,8 +142,11 @@ class PlanAnswer(Answer):
 
         best = self.best.prediction
         plans, counts = plan_tables(self.plans, "The plans, best first")
-        drawn = [comparison_figure(self.plans.plans), ledger_figure(best.ledger),
-                 memory_figure(best)]  # fmt: skip
+        drawn = [
+            comparison_figure(self.plans.plans),
+            ledger_figure(best.ledger),
+            memory_figure(best),
+        ]
         # the first reason is the ledger of the best plan, which is drawn
         return [plans, *drawn, *self._change(), *self._reasons()[1:], counts]
 
@@ -226,11 +229,15 @@ class BatchesAnswer(Answer):
 
     def tables(self) -> list[Table]:
         rows = [
-            (option.size, option.goals.tokens or 0.0, option.plan,
-             *_totals(option.plan, option.goals))
+            (
+                option.size,
+                option.goals.tokens or 0.0,
+                option.plan,
+                *_totals(option.plan, option.goals),
+            )
             for option in self.options
             if option.plan is not None
-        ]  # fmt: skip
+        ]
         return [batches_table(rows)]
 
 
@@ -264,18 +271,34 @@ class PoolsAnswer(Answer):
 
 @checked
 def plan(
-    model: str | None = None, *, on: str, storage: str | None = None, from_: File | None = None,
-    format: str | None = None, tokens: Quantity | None = None, objective: Objective = "time",
-    top: int = 5, fix: Mapping[str, str | int] | Sequence[tuple[str, str | int]] = (),
-    gpus: tuple[int, int] | None = None, pool: str | None = None,
-    batches: Sequence[int] | None = None, critical_batch: float | None = None,
-    price: Quantity | None = None, deadline: Quantity | None = None,
-    budget: Quantity | None = None, power_cap: Quantity | None = None,
-    headroom: float = HEADROOM, export: NewFolder | None = None, force: bool = False,
-    command: str = "python train.py", explain: bool = False, stack: str | None = None,
-    catalog: CatalogFiles = (), progress: Callable[[str], None] | None = None,
+    model: str | None = None,
+    *,
+    on: str,
+    storage: str | None = None,
+    from_: File | None = None,
+    format: str | None = None,
+    tokens: Quantity | None = None,
+    objective: Objective = "time",
+    top: int = 5,
+    fix: Mapping[str, str | int] | Sequence[tuple[str, str | int]] = (),
+    gpus: tuple[int, int] | None = None,
+    pool: str | None = None,
+    batches: Sequence[int] | None = None,
+    critical_batch: float | None = None,
+    price: Quantity | None = None,
+    deadline: Quantity | None = None,
+    budget: Quantity | None = None,
+    power_cap: Quantity | None = None,
+    headroom: float = HEADROOM,
+    export: NewFolder | None = None,
+    force: bool = False,
+    command: str = "python train.py",
+    explain: bool = False,
+    stack: str | None = None,
+    catalog: CatalogFiles = (),
+    progress: Callable[[str], None] | None = None,
     **options: Unpack[JobOptions],
-) -> PlanAnswer | FrontAnswer | BatchesAnswer | PoolsAnswer:  # fmt: skip
+) -> PlanAnswer | FrontAnswer | BatchesAnswer | PoolsAnswer:
     """Find the best layouts of a job on a cluster: every one enumerated, few returned.
 
     With `gpus`, `batches` or `pool` the answer is one plan for each of them.
@@ -291,17 +314,23 @@ def plan(
     cluster = choose_cluster(on, storage, facts)
     request = read_request(model, cluster, facts, options, from_=from_, format=format, stack=stack)
     goals = Goals(
-        tokens=read_quantity(tokens, "tokens"), price=read_quantity(price, "usd"),
+        tokens=read_quantity(tokens, "tokens"),
+        price=read_quantity(price, "usd"),
         deadline_seconds=read_quantity(deadline, "seconds"),
-        budget=read_quantity(budget, "usd"), power_cap=read_quantity(power_cap, "watts"),
+        budget=read_quantity(budget, "usd"),
+        power_cap=read_quantity(power_cap, "watts"),
         headroom=headroom,
-    )  # fmt: skip
+    )
     published, _ = read_cases(PACKAGED.read_text(), facts)
     search = Search(
-        job=request.job, cluster=cluster, stack=request.stack, fixed=fixed_fields(dict(fix)),
-        objective=objective, goals=goals,
+        job=request.job,
+        cluster=cluster,
+        stack=request.stack,
+        fixed=fixed_fields(dict(fix)),
+        objective=objective,
+        goals=goals,
         best_mfu=best_mfu(published, cluster.accelerator.name, request.job),
-    )  # fmt: skip
+    )
     if pool is not None:
         return _plan_pools(search, find_cluster(pool, facts), (on, pool))
     if batches is not None:
@@ -359,10 +388,15 @@ def _best_plans(
         raise InputError(_why_nothing(search, plans))
     stated = request.reading is not None
     return PlanAnswer(
-        request=request, goals=search.goals, plans=plans, search_seconds=seconds,
-        now=predict(request.job, request.cluster, request.layout, request.stack) if stated else None,
+        request=request,
+        goals=search.goals,
+        plans=plans,
+        search_seconds=seconds,
+        now=predict(request.job, request.cluster, request.layout, request.stack)
+        if stated
+        else None,
         reasons=_explain(search, plans) if explain and plans.complete else None,
-    )  # fmt: skip
+    )
 
 
 def _why_nothing(search: Search, plans: Plans) -> str:
@@ -380,11 +414,15 @@ def _explain(search: Search, plans: Plans) -> Reasons:
         lost=tuple(tuple(compare(best.prediction, other.prediction)) for other in others),
         sensitivities=tuple(
             sensitivities(
-                search.job, search.cluster, best, search.used_stack, fixed=search.fixed,
+                search.job,
+                search.cluster,
+                best,
+                search.used_stack,
+                fixed=search.fixed,
                 limits=search.limits,
             )
         ),
-    )  # fmt: skip
+    )
 
 
 def _export(
@@ -394,8 +432,13 @@ def _export(
         words = shlex.split(command)
     except ValueError as error:
         raise InputError(f"--command {command!r}: {error}") from None
-    setup = Setup(job=search.job, cluster=search.cluster, layout=best.layout,
-                  stack=search.used_stack, tokens=search.goals.tokens)  # fmt: skip
+    setup = Setup(
+        job=search.job,
+        cluster=search.cluster,
+        layout=best.layout,
+        stack=search.used_stack,
+        tokens=search.goals.tokens,
+    )
     exported = export(setup, words)
     files = {
         f"{each.name}/{name}": text

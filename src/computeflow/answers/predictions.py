@@ -57,23 +57,38 @@ class PredictAnswer(Answer):
 
 @checked
 def predict(
-    model: str | None = None, *, on: str, storage: str | None = None, from_: File | None = None,
-    format: str | None = None, stack: str | None = None, calibration: File | None = None,
-    catalog: CatalogFiles = (), **options: Unpack[JobOnLayoutOptions],
-) -> PredictAnswer:  # fmt: skip
+    model: str | None = None,
+    *,
+    on: str,
+    storage: str | None = None,
+    from_: File | None = None,
+    format: str | None = None,
+    stack: str | None = None,
+    calibration: File | None = None,
+    catalog: CatalogFiles = (),
+    **options: Unpack[JobOnLayoutOptions],
+) -> PredictAnswer:
     """Predict a training step: time with its range, where it goes, memory, power."""
     facts = open_catalog(catalog)
     request = read_request(
-        model, choose_cluster(on, storage, facts), facts, options, from_=from_, format=format,
+        model,
+        choose_cluster(on, storage, facts),
+        facts,
+        options,
+        from_=from_,
+        format=format,
         stack=stack,
-    )  # fmt: skip
+    )
     return PredictAnswer(
         request=request,
         prediction=predict_step(
-            request.job, request.cluster, request.layout, request.stack,
+            request.job,
+            request.cluster,
+            request.layout,
+            request.stack,
             calibration=read_calibration(calibration, facts),
         ),
-    )  # fmt: skip
+    )
 
 
 def prediction_data(found: Prediction) -> dict[str, Any]:

@@ -69,14 +69,24 @@ class ProbeAnswer(Answer):
 
 @checked
 def probe(
-    *, quick: bool = False, soak: Quantity = 0.0, passes: int = 1, data: File | None = None,
-    tokens_per_second: Quantity | None = None, storage: File | None = None,
-    device: Literal["auto", "cpu", "cuda"] = "auto", accelerator: str | None = None,
-    against: File | None = None, slack: float = 0.25, write_calibration: NewFile | None = None,
+    *,
+    quick: bool = False,
+    soak: Quantity = 0.0,
+    passes: int = 1,
+    data: File | None = None,
+    tokens_per_second: Quantity | None = None,
+    storage: File | None = None,
+    device: Literal["auto", "cpu", "cuda"] = "auto",
+    accelerator: str | None = None,
+    against: File | None = None,
+    slack: float = 0.25,
+    write_calibration: NewFile | None = None,
     force: bool = False,
-    accept: bool = False, ray: str | None = None, catalog: CatalogFiles = (),
+    accept: bool = False,
+    ray: str | None = None,
+    catalog: CatalogFiles = (),
     progress: Callable[[str], None] | None = None,
-) -> ProbeAnswer:  # fmt: skip
+) -> ProbeAnswer:
     """Measure what this machine gives; under torchrun or srun, every rank, and compare the nodes.
 
     `against` is the JSON of an earlier probe; `ray` the address of a cluster whose nodes are probed.
@@ -95,11 +105,16 @@ def probe(
     except ImportError as error:
         raise UnavailableError(f"probe needs torch: pip install torch ({error})") from None
     options = Options(
-        quick=quick, soak_seconds=soak_seconds, repeats=passes,
-        data=_path(data), device=device, storage_folder=_path(storage), slack=slack,
+        quick=quick,
+        soak_seconds=soak_seconds,
+        repeats=passes,
+        data=_path(data),
+        device=device,
+        storage_folder=_path(storage),
+        slack=slack,
         needed_tokens_per_second=read_quantity(tokens_per_second, "tokens"),
         baseline=None if against is None else _read_baseline(Path(against)),
-    )  # fmt: skip
+    )
     known = _find_accelerator(accelerator, pick_device(device), open_catalog(catalog))
     fleet = _probe_all(options, known, ray, progress or (lambda text: None))
     answer = ProbeAnswer(fleet=fleet, rank=_rank(), accept=accept)
@@ -118,9 +133,11 @@ def check_ray_address(address: str) -> None:
 
 
 def _probe_all(
-    options: Options, accelerator: Accelerator | None, ray: str | None,
+    options: Options,
+    accelerator: Accelerator | None,
+    ray: str | None,
     progress: Callable[[str], None],
-) -> Fleet:  # fmt: skip
+) -> Fleet:
     def say(text: str) -> None:
         if _rank() == 0:
             progress(text)

@@ -151,10 +151,14 @@ def is_public(unit: str) -> bool:
 def _is_device(low: str) -> bool:
     """A100-SXM4-80GB: made of the catalog's words."""
     parts = low.split("-")
-    return len(parts) > 1 and any(part in _device_words() for part in parts) and all(
-        part in _device_words() or re.fullmatch(r"sxm\d?|pcie|nvl|oam|hbm\d?e?|\d{1,3}gb", part)
-        for part in parts
-    )  # fmt: skip
+    return (
+        len(parts) > 1
+        and any(part in _device_words() for part in parts)
+        and all(
+            part in _device_words() or re.fullmatch(r"sxm\d?|pcie|nvl|oam|hbm\d?e?|\d{1,3}gb", part)
+            for part in parts
+        )
+    )
 
 
 @cache

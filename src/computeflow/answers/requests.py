@@ -90,9 +90,15 @@ def choose_cluster(on: File, storage: str | None, catalog: Catalog) -> Cluster:
 
 
 def read_request(
-    model: str | None, cluster: Cluster, catalog: Catalog, options: Mapping[str, Any], *,
-    from_: File | None = None, format: str | None = None, stack: str | None = None,
-) -> Request:  # fmt: skip
+    model: str | None,
+    cluster: Cluster,
+    catalog: Catalog,
+    options: Mapping[str, Any],
+    *,
+    from_: File | None = None,
+    format: str | None = None,
+    stack: str | None = None,
+) -> Request:
     """From keyword arguments alone, or from a configuration with the arguments over it."""
     given = {name: value for name, value in options.items() if value is not None}
     if "lora_rank" in given and given.get("training", "full") == "full":
@@ -101,8 +107,11 @@ def read_request(
         return _read_file(model, cluster, catalog, given, Path(from_), format, stack)
     if format is not None:
         raise InputError("--format goes with --from FILE")
-    needed = {"MODEL": model, "--global-batch": given.get("global_batch"),
-              "--seq-len": given.get("seq_len")}  # fmt: skip
+    needed = {
+        "MODEL": model,
+        "--global-batch": given.get("global_batch"),
+        "--seq-len": given.get("seq_len"),
+    }
     if missing := [name for name, value in needed.items() if value is None]:
         raise InputError(f"missing {' and '.join(missing)}; or --from FILE")
     assert model is not None
@@ -118,9 +127,14 @@ def read_request(
 
 
 def _read_file(
-    model: str | None, cluster: Cluster, catalog: Catalog, given: dict[str, Any], path: Path,
-    format_name: str | None, stack: str | None,
-) -> Request:  # fmt: skip
+    model: str | None,
+    cluster: Cluster,
+    catalog: Catalog,
+    given: dict[str, Any],
+    path: Path,
+    format_name: str | None,
+    stack: str | None,
+) -> Request:
     from computeflow.planning.exports.frameworks import FRAMEWORKS
     from computeflow.planning.exports.reading import read_file, setup_of
 
@@ -130,9 +144,14 @@ def _read_file(
     stated = given | {key: value for key, value in (("model", model), ("stack", stack)) if value}
     setup = setup_of(reading, cluster, stated, catalog)
     return Request(
-        catalog=catalog, cluster=cluster, job=setup.job, layout=setup.layout, layout_given=True,
-        stack=setup.stack, reading=reading,
-    )  # fmt: skip
+        catalog=catalog,
+        cluster=cluster,
+        job=setup.job,
+        layout=setup.layout,
+        layout_given=True,
+        stack=setup.stack,
+        reading=reading,
+    )
 
 
 def read_calibration(calibration: File | None, catalog: Catalog) -> Calibration | None:

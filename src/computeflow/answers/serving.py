@@ -67,20 +67,29 @@ class ServingAnswer(Answer):
 
 
 def compare_serving(
-    model: Model, catalog: Catalog, workload: str, providers: Sequence[str],
-    regions: Sequence[str], devices: Sequence[str], precision: str | None,
+    model: Model,
+    catalog: Catalog,
+    workload: str,
+    providers: Sequence[str],
+    regions: Sequence[str],
+    devices: Sequence[str],
+    precision: str | None,
     options: ServingOptions,
-) -> ServingAnswer:  # fmt: skip
+) -> ServingAnswer:
     users = options.get("users")
     if workload == "agentic" and not users:
         raise InputError("--workload agentic needs --users REGION")
     calls, hops = options.get("calls", 1), options.get("hops", 1)
     prompt, answer = options.get("prompt", 1024), options.get("answer", 256)
     estimates = estimate_serving(
-        model, catalog, devices or DEVICES, prompt=prompt, output=answer,
+        model,
+        catalog,
+        devices or DEVICES,
+        prompt=prompt,
+        output=answer,
         precision=precision or USUAL_PRECISION,
         offers=choose_offers(catalog, providers, regions, ()),
-    )  # fmt: skip
+    )
     onramp = read_quantity(options.get("onramp"), "seconds") or 0.0
     return ServingAnswer(
         model=model.name,

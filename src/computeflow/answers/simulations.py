@@ -108,18 +108,36 @@ class SimulateAnswer(Answer):
 
 @checked
 def simulate(
-    model: str | None = None, *, on: str, storage: str | None = None, from_: File | None = None,
-    format: str | None = None, stack: str | None = None, tokens: Quantity | None = None,
-    days: float | None = None, failures: str = "llama-3", tier: str | None = None,
-    cooling: str | None = None, spares: int | None = None, interval: Quantity | None = None,
-    saving: Saving = "async", evict: Rule = "worth", lemons: int | None = None,
+    model: str | None = None,
+    *,
+    on: str,
+    storage: str | None = None,
+    from_: File | None = None,
+    format: str | None = None,
+    stack: str | None = None,
+    tokens: Quantity | None = None,
+    days: float | None = None,
+    failures: str = "llama-3",
+    tier: str | None = None,
+    cooling: str | None = None,
+    spares: int | None = None,
+    interval: Quantity | None = None,
+    saving: Saving = "async",
+    evict: Rule = "worth",
+    lemons: int | None = None,
     shrink: int | None = None,
     set: Mapping[str, Quantity] | Sequence[tuple[str, Quantity]] = (),
-    simulations: int = 1000, seed: int = 0, engine: Engine = "local", best: bool = False,
-    sensitivity: bool = False, timeline: bool = False, price: Quantity | None = None,
-    calibration: File | None = None, catalog: CatalogFiles = (),
+    simulations: int = 1000,
+    seed: int = 0,
+    engine: Engine = "local",
+    best: bool = False,
+    sensitivity: bool = False,
+    timeline: bool = False,
+    price: Quantity | None = None,
+    calibration: File | None = None,
+    catalog: CatalogFiles = (),
     **options: Unpack[JobOnLayoutOptions],
-) -> SimulateAnswer:  # fmt: skip
+) -> SimulateAnswer:
     """Simulate a whole run with failures: when it ends, what it costs, where the time goes.
 
     `tokens` for a run that ends when they are trained, or `days` for one that goes by time; `set` are
@@ -129,22 +147,30 @@ def simulate(
         raise InputError("give --tokens (a run that ends when they are trained) or --days")
     facts = open_catalog(catalog)
     cluster = choose_cluster(on, storage, facts)
-    request = read_request(
-        model, cluster, facts, options, from_=from_, format=format, stack=stack
-    )  # fmt: skip
+    request = read_request(model, cluster, facts, options, from_=from_, format=format, stack=stack)
     prediction = _predict(request, read_calibration(calibration, facts))
     rows = site_inputs(tier, cooling, facts)
     given = read_conditions(dict(set))
     run = run_of(
-        prediction, cluster, planned_conditions(prediction, cluster, failures, rows),
+        prediction,
+        cluster,
+        planned_conditions(prediction, cluster, failures, rows),
         make_policy(
-            prediction, cluster, interval_seconds=read_quantity(interval, "seconds"),
-            checkpoint_steps=options.get("checkpoint_steps"), spares=spares, evict=evict,
-            lemons=lemons, shrink=shrink,
+            prediction,
+            cluster,
+            interval_seconds=read_quantity(interval, "seconds"),
+            checkpoint_steps=options.get("checkpoint_steps"),
+            spares=spares,
+            evict=evict,
+            lemons=lemons,
+            shrink=shrink,
         ),
-        label=request.title, tokens=read_quantity(tokens, "tokens"), given=given, saving=saving,
+        label=request.title,
+        tokens=read_quantity(tokens, "tokens"),
+        given=given,
+        saving=saving,
         wall_seconds=None if days is None else days * DAY_SECONDS,
-    )  # fmt: skip
+    )
     if spares is None:
         run = add_spares(run)
     inputs = inputs_of(run, rows, given)

@@ -37,16 +37,22 @@ class SitesAnswer(Answer):
 
     def parts(self) -> Sequence[Part]:
         return [
-            views.sites_table(self.comparison), views.difference_figure(self.comparison),
+            views.sites_table(self.comparison),
+            views.difference_figure(self.comparison),
             views.site_inputs_table(self.comparison),
-        ]  # fmt: skip
+        ]
 
 
 @checked
 def sites(
-    *, sites: File | None = None, draws: int = 100, seed: int = 0, page: NewFile | None = None,
-    force: bool = False, catalog: CatalogFiles = (),
-) -> SitesAnswer:  # fmt: skip
+    *,
+    sites: File | None = None,
+    draws: int = 100,
+    seed: int = 0,
+    page: NewFile | None = None,
+    force: bool = False,
+    catalog: CatalogFiles = (),
+) -> SitesAnswer:
     """Compare the same job at two sites: days and dollars to its end, and where they differ.
 
     `sites` is a file in the form of the packaged ones; the result is written to `page` as Markdown,

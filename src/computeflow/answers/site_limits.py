@@ -41,10 +41,18 @@ class SiteAnswer(Answer):
             "next": self.deployment.next,
             "usd_per_gpu_hour": self.usd_per_gpu_hour,
             "priced": self.priced,
-            "others": [{"node": one.machine.node, "gpus": one.gpus, "low": one.low, "high": one.high,
-                        "binding": one.binding} for one in self.others],
+            "others": [
+                {
+                    "node": one.machine.node,
+                    "gpus": one.gpus,
+                    "low": one.low,
+                    "high": one.high,
+                    "binding": one.binding,
+                }
+                for one in self.others
+            ],
             "tiers": codec.encode(self.tiers),
-        }  # fmt: skip
+        }
 
     def tables(self) -> list[Table]:
         limits = views.limits_table(self.deployment, self.usd_per_gpu_hour, self.priced)
@@ -66,14 +74,24 @@ class SiteAnswer(Answer):
 
 @checked
 def site(
-    *, accelerator: str = "h100-sxm", power: Quantity | None = None,
-    cooling_power: Quantity | None = None, racks: int | None = None,
-    rack_power: Quantity | None = None, floor_load: float | None = None,
-    cooling: str | None = None, pue: float | None = None, cable: float | None = None,
-    switch_ports: int | None = None, switch_tiers: int = 3, price: Quantity | None = None,
-    tiers: bool = True, seed: int = 0, today: datetime.date | None = None,
+    *,
+    accelerator: str = "h100-sxm",
+    power: Quantity | None = None,
+    cooling_power: Quantity | None = None,
+    racks: int | None = None,
+    rack_power: Quantity | None = None,
+    floor_load: float | None = None,
+    cooling: str | None = None,
+    pue: float | None = None,
+    cable: float | None = None,
+    switch_ports: int | None = None,
+    switch_tiers: int = 3,
+    price: Quantity | None = None,
+    tiers: bool = True,
+    seed: int = 0,
+    today: datetime.date | None = None,
     catalog: CatalogFiles = (),
-) -> SiteAnswer:  # fmt: skip
+) -> SiteAnswer:
     """Tell what limits one site: power, racks, floor, cooling, network; and what lifting each buys."""
     facts = open_catalog(catalog)
     place = Site(
@@ -96,16 +114,22 @@ def site(
     ]
     worths = (
         tier_worths(
-            facts, gpus=found.gpus, node_gpus=facts.nodes[machine.node].count,
-            usd_per_gpu_hour=usd, seed=seed,
+            facts,
+            gpus=found.gpus,
+            node_gpus=facts.nodes[machine.node].count,
+            usd_per_gpu_hour=usd,
+            seed=seed,
         )
         if tiers and found.gpus
         else ()
-    )  # fmt: skip
+    )
     return SiteAnswer(
-        deployment=found, others=tuple(others), usd_per_gpu_hour=usd, priced=priced,
+        deployment=found,
+        others=tuple(others),
+        usd_per_gpu_hour=usd,
+        priced=priced,
         tiers=tuple(worths),
-    )  # fmt: skip
+    )
 
 
 def _price(

@@ -41,13 +41,16 @@ class SizeAnswer(Answer):
             "tokens_per_parameter": size.tokens_per_parameter,
             "state_bytes": size.state_bytes,
             "devices": [
-                codec.encode(device) | {"peak_flops": device.peak_flops if device.cells else None,
-                                        "usd": [device.usd(cell) for cell in device.cells]}
+                codec.encode(device)
+                | {
+                    "peak_flops": device.peak_flops if device.cells else None,
+                    "usd": [device.usd(cell) for cell in device.cells],
+                }
                 for device in size.devices
             ],
             "network_device": size.network_device,
             "network": [codec.encode(need) for need in size.network],
-        }  # fmt: skip
+        }
 
     def tables(self) -> list[Table]:
         return size_tables(self.size)
@@ -61,10 +64,17 @@ class SizeAnswer(Answer):
 
 @checked
 def size(
-    model: str, *, tokens: Quantity, devices: Sequence[str] = (), counts: Sequence[int] = (),
-    global_batch: int | None = None, seq_len: int | None = None, precision: str = "bf16",
-    today: datetime.date | None = None, catalog: CatalogFiles = (),
-) -> SizeAnswer:  # fmt: skip
+    model: str,
+    *,
+    tokens: Quantity,
+    devices: Sequence[str] = (),
+    counts: Sequence[int] = (),
+    global_batch: int | None = None,
+    seq_len: int | None = None,
+    precision: str = "bf16",
+    today: datetime.date | None = None,
+    catalog: CatalogFiles = (),
+) -> SizeAnswer:
     """Size a training: FLOPs, GPUs x days by device, memory, network, power and dollars."""
     facts = open_catalog(catalog)
     job = usual_job(
@@ -72,7 +82,11 @@ def size(
     )
     return SizeAnswer(
         size=size_job(
-            job, read_quantity(tokens, "tokens"), facts, today=this_day(today),
-            devices=devices or DEVICES, counts=counts or COUNTS,
+            job,
+            read_quantity(tokens, "tokens"),
+            facts,
+            today=this_day(today),
+            devices=devices or DEVICES,
+            counts=counts or COUNTS,
         )
-    )  # fmt: skip
+    )

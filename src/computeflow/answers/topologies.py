@@ -68,10 +68,17 @@ class TopologyAnswer(Answer):
 
 @checked
 def import_topology(
-    sources: Sequence[File], *, accelerator: str | None = None, node: str | None = None,
-    devices: int | None = None, kind: str | None = None, to: NewFile | None = None,
-    force: bool = False, check: bool = False, catalog: CatalogFiles = (),
-) -> TopologyAnswer:  # fmt: skip
+    sources: Sequence[File],
+    *,
+    accelerator: str | None = None,
+    node: str | None = None,
+    devices: int | None = None,
+    kind: str | None = None,
+    to: NewFile | None = None,
+    force: bool = False,
+    check: bool = False,
+    catalog: CatalogFiles = (),
+) -> TopologyAnswer:
     """Read topology files into one, check it, and write it as a cluster file where asked for."""
     facts = open_catalog(catalog)
     paths = [Path(source) for source in sources]
@@ -88,9 +95,12 @@ def import_topology(
     elif any(value is not None for value in (target, node, devices)):
         raise InputError("a cluster file names its accelerator: add --accelerator")
     return TopologyAnswer(
-        topology=topology, problems=tuple(check_topology(topology)), shape=shape, to=target,
+        topology=topology,
+        problems=tuple(check_topology(topology)),
+        shape=shape,
+        to=target,
         check=check,
-    )  # fmt: skip
+    )
 
 
 def _called(path: Path) -> str:

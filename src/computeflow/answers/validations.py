@@ -63,10 +63,14 @@ class ValidateRunsAnswer(Answer):
 
 @checked
 def validate(
-    *, cases: Sequence[File] = (), runs: bool = False, page: NewFile | None = None,
+    *,
+    cases: Sequence[File] = (),
+    runs: bool = False,
+    page: NewFile | None = None,
     force: bool = False,
-    calibration: File | None = None, catalog: CatalogFiles = (),
-) -> ValidateAnswer | ValidateRunsAnswer:  # fmt: skip
+    calibration: File | None = None,
+    catalog: CatalogFiles = (),
+) -> ValidateAnswer | ValidateRunsAnswer:
     """Predict measured runs and say how far off the predictions are, source by source.
 
     `cases` are tables of steps in place of the packaged one; with `runs` whole published runs are

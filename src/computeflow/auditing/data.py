@@ -86,13 +86,18 @@ def _traces_data(traces: TracedJob) -> dict[str, Any]:
         "findings": [],
         "abstained": [],
         "sources": [
-            {"path": rank.source, "kind": rank.origin.kind, "rank": rank.rank,
-             "rank_from": rank.rank_from, "events": rank.events}
+            {
+                "path": rank.source,
+                "kind": rank.origin.kind,
+                "rank": rank.rank,
+                "rank_from": rank.rank_from,
+                "events": rank.events,
+            }
             for rank in traces.ranks
         ],
         "left_out": list(traces.left_out),
         "notes": [*traces.notes, *job.notes],
-    }  # fmt: skip
+    }
 
 
 def _sources_data(recordings: Recordings) -> dict[str, Any]:
@@ -169,8 +174,11 @@ def _rank_data(rank: RankMeasured) -> dict[str, Any]:
     return {
         "device": rank.device,
         "steps": [
-            {"step": number, "seconds": rank.step_seconds[place],
-             "accounts": {name: values[place] for name, values in rank.by_step.items()}}
+            {
+                "step": number,
+                "seconds": rank.step_seconds[place],
+                "accounts": {name: values[place] for name, values in rank.by_step.items()},
+            }
             for place, number in enumerate(rank.steps)
         ],
         "host": rank.host,
@@ -183,4 +191,4 @@ def _rank_data(rank: RankMeasured) -> dict[str, Any]:
         "hta": None if rank.hta is None else codec.encode(rank.hta),
         "activity": codec.encode(rank.activity),
         "origin": codec.encode(rank.origin),
-    }  # fmt: skip
+    }

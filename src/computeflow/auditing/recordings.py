@@ -82,10 +82,13 @@ def read_recordings(
 
 def _settings(request: AuditRequest, say: Say | None) -> Settings:
     return Settings(
-        options=request.trace, engine=request.engine, work=request.work, cache=request.cache,
+        options=request.trace,
+        engine=request.engine,
+        work=request.work,
+        cache=request.cache,
         accelerator=request.accelerator,
         progress=None if say is None else lambda done, of: say(f"{done:,} of {of:,} traces read"),
-    )  # fmt: skip
+    )
 
 
 def steps_done(traces: TracedJob) -> int:

@@ -152,9 +152,11 @@ def _compare_kept(name: str, traces: TracedJob, *, keep: bool) -> tuple[Compared
 
 
 def _diagnose(
-    request: AuditRequest, recordings: Recordings, expected: Ledger | None,
+    request: AuditRequest,
+    recordings: Recordings,
+    expected: Ledger | None,
     compared: Compared | None,
-) -> Diagnosis | None:  # fmt: skip
+) -> Diagnosis | None:
     """What the rules say of the traces, with regressions against an earlier recording."""
     traces = recordings.traces
     if traces is None:

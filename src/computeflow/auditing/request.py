@@ -98,9 +98,13 @@ class AuditRequest:
     def asked(self) -> Asked:
         """What sources other than traces are told."""
         return Asked(
-            catalog=self.catalog, start=self.start, end=self.end, work=self.work,
-            accelerator=self.accelerator, gpus=self.gpus,
-        )  # fmt: skip
+            catalog=self.catalog,
+            start=self.start,
+            end=self.end,
+            work=self.work,
+            accelerator=self.accelerator,
+            gpus=self.gpus,
+        )
 
     def refuse_unused(self, kinds: Collection[str]) -> None:
         """An option that no source at hand can use is refused, never ignored."""

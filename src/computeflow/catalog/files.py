@@ -23,10 +23,20 @@ from computeflow.files.reading import read_text
 KINDS: dict[str, type[kinds.Row]] = {
     row.kind: row
     for row in (
-        kinds.Accelerator, kinds.Node, kinds.Fabric, kinds.Collective, kinds.Storage, Model,
-        kinds.Offer, kinds.Provider, kinds.Tier, kinds.Cooling, kinds.Facility, kinds.Grid,
+        kinds.Accelerator,
+        kinds.Node,
+        kinds.Fabric,
+        kinds.Collective,
+        kinds.Storage,
+        Model,
+        kinds.Offer,
+        kinds.Provider,
+        kinds.Tier,
+        kinds.Cooling,
+        kinds.Facility,
+        kinds.Grid,
     )
-}  # fmt: skip
+}
 
 PlainRow = tuple[str, dict[str, Any]]
 """Where a row stands ("mine.csv: line 3: offer x"), and what is written there."""

@@ -24,9 +24,14 @@ from computeflow.catalog.rows import normalise
 from computeflow.errors import InputError, UnknownNameError
 
 __all__ = [
-    "KINDS", "Catalog", "Rows", "load_catalog", "normalise", "user_files",
+    "KINDS",
+    "Catalog",
+    "Rows",
+    "load_catalog",
+    "normalise",
+    "user_files",
     "user_folder",
-]  # fmt: skip
+]
 
 R = TypeVar("R", bound=kinds.Row)
 

@@ -116,9 +116,12 @@ def find_offers(
         device = catalog.accelerators[accelerator]
         meant = {normalise(spelling) for spelling in (device.name, *device.aliases)}
         found = _narrowed(
-            found, "accelerator", device.name, lambda o: o.accelerator,
+            found,
+            "accelerator",
+            device.name,
+            lambda o: o.accelerator,
             lambda value: normalise(value) in meant,
-        )  # fmt: skip
+        )
     if provider:
         seller = _seller(catalog, provider)
         found = _narrowed(found, "provider", seller, lambda o: o.provider, lambda v: v == seller)

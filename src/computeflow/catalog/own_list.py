@@ -103,9 +103,11 @@ def _contradiction(row: dict[str, str]) -> str:
         return ""
     try:
         devices = read_usd(one) * read_count(row.get("count", ""))
-        return "" if abs(read_usd(whole) - devices) <= 0.01 * devices else (
-            "price and price per device contradict each other"
-        )  # fmt: skip
+        return (
+            ""
+            if abs(read_usd(whole) - devices) <= 0.01 * devices
+            else ("price and price per device contradict each other")
+        )
     except InputError:
         return ""  # said of the number itself
 

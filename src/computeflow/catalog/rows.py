@@ -133,9 +133,7 @@ class Accelerator(Row):
         self._check_names("vendor", "link", "node")
         if not self.dense_flops and self.training and self.comparable:
             raise InputError("dense_flops is empty: a training device needs its dense peak")
-        for peaks in (
-            self.dense_flops, self.sparse_flops, self.matmul_flops, self.sustained_flops
-        ):  # fmt: skip
+        for peaks in (self.dense_flops, self.sparse_flops, self.matmul_flops, self.sustained_flops):
             _check_peaks(peaks)
         for precision, flops in self.sparse_flops.items():
             if precision in self.dense_flops and flops <= self.dense_flops[precision]:
@@ -144,10 +142,16 @@ class Accelerator(Row):
             if flops > self.dense_flops.get(precision, flops):
                 raise InputError(f"{precision}: measured matmul rate above the dense peak")
         self._check_within(
-            hbm_bytes=(1e8, 1e14), reported_bytes=(1e8, 1e14), hbm_bytes_per_second=(1e10, 1e17),
-            tdp_watts=(20, 1e5), clock_hertz=(1e8, 1e10), link_bytes_per_second=(1e8, 1e14),
-            nic_bytes_per_second=(1e8, 1e13), domain=(1, 1e5), launch_year=(2010, 2100),
-        )  # fmt: skip
+            hbm_bytes=(1e8, 1e14),
+            reported_bytes=(1e8, 1e14),
+            hbm_bytes_per_second=(1e10, 1e17),
+            tdp_watts=(20, 1e5),
+            clock_hertz=(1e8, 1e10),
+            link_bytes_per_second=(1e8, 1e14),
+            nic_bytes_per_second=(1e8, 1e13),
+            domain=(1, 1e5),
+            launch_year=(2010, 2100),
+        )
 
     @property
     def announced(self) -> bool:
@@ -195,9 +199,13 @@ class Node(Row):
         super(Node, self).__post_init__()
         self._check_names("accelerator", "link", "network", "pcie")
         self._check_within(
-            count=(1, 1e5), link_bytes_per_second=(1e8, 1e14), nic_bytes_per_second=(1e8, 1e13),
-            host_bytes=(1e9, 1e15), rated_watts=(100, 1e6), measured_watts=(100, 1e6),
-        )  # fmt: skip
+            count=(1, 1e5),
+            link_bytes_per_second=(1e8, 1e14),
+            nic_bytes_per_second=(1e8, 1e13),
+            host_bytes=(1e9, 1e15),
+            rated_watts=(100, 1e6),
+            measured_watts=(100, 1e6),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -54,7 +54,8 @@ OPTIONS = [
 ]  # fmt: skip
 
 audit = AnswerCommand(
-    "audit", "audits:audit",
+    "audit",
+    "audits:audit",
     [click.Argument(["paths"], nargs=-1, required=True, metavar="PATH..."), *OPTIONS, CATALOG],
     help=__doc__ or "",
-)  # fmt: skip
+)

@@ -13,15 +13,25 @@ from computeflow.cli.options import CATALOG
 from computeflow.cli.types import FILE
 
 calibrate = AnswerCommand(
-    "calibrate", "calibrations:calibrate",
+    "calibrate",
+    "calibrations:calibrate",
     [
         click.Argument(["rows"], type=FILE),
-        option("--to", type=FILE, metavar="FILE",
-               help="The calibration to write. [default: only show it]"),
+        option(
+            "--to",
+            type=FILE,
+            metavar="FILE",
+            help="The calibration to write. [default: only show it]",
+        ),
         FORCE,
-        option("--calibration", type=FILE, metavar="FILE",
-               help="The machine's, from `computeflow probe`: predict with it, and write it along."),
+        option(
+            "--calibration",
+            type=FILE,
+            metavar="FILE",
+            help="The machine's, from `computeflow probe`: predict with it, and write it along.",
+        ),
         CATALOG,
     ],
-    help=__doc__ or "", html=False,
-)  # fmt: skip
+    help=__doc__ or "",
+    html=False,
+)

@@ -49,9 +49,12 @@ class _List(_Command):
     def __init__(self, group: str) -> None:
         name = click.Argument(["name"], required=False, shell_complete=names_of(group))
         super().__init__(
-            group, "catalogs:list_rows", [name, _ALL, CATALOG], html=False,
+            group,
+            "catalogs:list_rows",
+            [name, _ALL, CATALOG],
+            html=False,
             help=f"All {group}, or the one called NAME.",
-        )  # fmt: skip
+        )
 
     def library_function(self) -> Any:
         return partial(super().library_function(), self.name)
@@ -94,48 +97,70 @@ catalog = ByName(
 )
 catalog.add_command(
     _Command(
-        "show", "catalogs:show_row", [click.Argument(["name"]), CATALOG], html=False, hidden=True,
+        "show",
+        "catalogs:show_row",
+        [click.Argument(["name"]), CATALOG],
+        html=False,
+        hidden=True,
         help="The row called NAME, whatever its kind.",
     )
-)  # fmt: skip
+)
 for _group in GROUPS:
     if _group != "offers":
         catalog.add_command(_List(_group))
 catalog.add_command(
     _Command(
-        "offers", "catalogs:list_offers",
+        "offers",
+        "catalogs:list_offers",
         [
             click.Argument(["name"], required=False, shell_complete=names_of("offers")),
-            option("--accelerator", metavar="NAME", shell_complete=accelerator_names,
-                   help="Only instances with this accelerator."),
-            option("--provider", metavar="NAME", shell_complete=seller_names,
-                   help="Only this provider's."),
+            option(
+                "--accelerator",
+                metavar="NAME",
+                shell_complete=accelerator_names,
+                help="Only instances with this accelerator.",
+            ),
+            option(
+                "--provider",
+                metavar="NAME",
+                shell_complete=seller_names,
+                help="Only this provider's.",
+            ),
             option("--region", metavar="TEXT", help="Only regions whose name contains this."),
             choice("--term", TERMS, None, "Only prices of this term."),
             _ALL,
             CATALOG,
         ],
-        help="Prices, cheapest first; all of them, or of one instance called NAME.", html=False,
+        help="Prices, cheapest first; all of them, or of one instance called NAME.",
+        html=False,
     )
-)  # fmt: skip
+)
 catalog.add_command(
     _Import(
-        "import", "catalogs:import_prices",
+        "import",
+        "catalogs:import_prices",
         [
             click.Argument(["file"], type=FILE),
-            option("--provider", metavar="NAME", shell_complete=seller_names,
-                   help="Whose prices they are, if the file has no column."),
-            option("--source", metavar="TEXT",
-                   help="Where the file is from. [default: its name]"),
-            option("--as-of", metavar="DATE",
-                   help="When the prices held. [default: the file's date]"),
-            option("--to", type=FILE, metavar="FILE",
-                   help="The CSV to write. [default: offers-PROVIDER-FILE.csv in your catalog "
-                   "folder]"),
+            option(
+                "--provider",
+                metavar="NAME",
+                shell_complete=seller_names,
+                help="Whose prices they are, if the file has no column.",
+            ),
+            option("--source", metavar="TEXT", help="Where the file is from. [default: its name]"),
+            option(
+                "--as-of", metavar="DATE", help="When the prices held. [default: the file's date]"
+            ),
+            option(
+                "--to",
+                type=FILE,
+                metavar="FILE",
+                help="The CSV to write. [default: offers-PROVIDER-FILE.csv in your catalog folder]",
+            ),
             FORCE,
             CATALOG,
         ],
         help="Read a price list (a SkyPilot catalog CSV, or your own) into your catalog folder.",
         html=False,
     )
-)  # fmt: skip
+)

@@ -18,6 +18,8 @@ OPTIONS = [
 ]
 
 check = AnswerCommand(
-    "check", "checks:check",
-    [click.Argument(["file"], type=FILE), *CLUSTER, FORMAT, *OPTIONS, CATALOG], help=__doc__ or "",
-)  # fmt: skip
+    "check",
+    "checks:check",
+    [click.Argument(["file"], type=FILE), *CLUSTER, FORMAT, *OPTIONS, CATALOG],
+    help=__doc__ or "",
+)

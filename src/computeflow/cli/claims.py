@@ -9,14 +9,20 @@ from computeflow.cli.options import CATALOG, SEED
 from computeflow.cli.types import FILE
 
 claims = AnswerCommand(
-    "claims", "claim_checks:claims",
+    "claims",
+    "claim_checks:claims",
     [
         click.Argument(["names"], nargs=-1),
-        option("--page", type=FILE, metavar="FILE",
-               help="Write all of them as a page of Markdown, too."),
+        option(
+            "--page",
+            type=FILE,
+            metavar="FILE",
+            help="Write all of them as a page of Markdown, too.",
+        ),
         FORCE,
         SEED,
         CATALOG,
     ],
-    help=__doc__ or "", html=False,
-)  # fmt: skip
+    help=__doc__ or "",
+    html=False,
+)

@@ -32,15 +32,20 @@ def cluster() -> None:
 
 cluster.add_command(
     AnswerCommand(
-        "import", "topologies:import_topology",
-        [click.Argument(["sources"], nargs=-1, required=True, metavar="FILE...", type=FILE),
-         *OPTIONS, CATALOG],
+        "import",
+        "topologies:import_topology",
+        [
+            click.Argument(["sources"], nargs=-1, required=True, metavar="FILE...", type=FILE),
+            *OPTIONS,
+            CATALOG,
+        ],
         help="""Read topology files into one cluster file.
 
         Any mixture of: Slurm's topology.conf or topology.yaml (also from Topograph), the output of
         ibnetdiscover or of `nvidia-smi topo -m`, `kubectl get nodes -o json`, the JSON of
         Topograph's graph engine, a CSV of NICs and their leaf switches.
         """,
-        short_help="Read topology files into one cluster file.", html=False,
+        short_help="Read topology files into one cluster file.",
+        html=False,
     )
-)  # fmt: skip
+)

@@ -24,9 +24,16 @@ class AnswerCommand(click.Command):
     """`function` is "module:name" below `computeflow.answers`, imported when the command runs."""
 
     def __init__(
-        self, name: str, function: str, params: Sequence[click.Parameter], *, help: str,
-        renamed: Mapping[str, str] | None = None, html: bool = True, **settings: Any,
-    ) -> None:  # fmt: skip
+        self,
+        name: str,
+        function: str,
+        params: Sequence[click.Parameter],
+        *,
+        help: str,
+        renamed: Mapping[str, str] | None = None,
+        html: bool = True,
+        **settings: Any,
+    ) -> None:
         shown = [HTML, FORCE, QUIET, OUTPUT] if html else [QUIET, OUTPUT]
         super().__init__(name, params=[*params, *shown], help=help, **settings)
         self.function = function
@@ -105,10 +112,14 @@ def _check_report(path: str, options: Mapping[str, Any], function: Callable[...,
         check_target(path, "--html")
 
 
-OUTPUT = option("-o", "--output", type=click.Choice(["table", "json"]), default="table",
-                help="Tables for people, or one JSON object on stdout.")  # fmt: skip
-HTML = option("--html", metavar="FILE",
-              help="Write tables and figures as one HTML file, too.")  # fmt: skip
+OUTPUT = option(
+    "-o",
+    "--output",
+    type=click.Choice(["table", "json"]),
+    default="table",
+    help="Tables for people, or one JSON object on stdout.",
+)
+HTML = option("--html", metavar="FILE", help="Write tables and figures as one HTML file, too.")
 FORCE = flag(
     "--force", help="Write over files that are there with other content; never over inputs."
 )

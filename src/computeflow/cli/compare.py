@@ -68,7 +68,8 @@ _SERVING = [
     option("--answer", type=COUNT, default=256, help="Tokens of an answer."),
 ]  # fmt: skip
 compare = AnswerCommand(
-    "compare", "comparisons:compare",
+    "compare",
+    "comparisons:compare",
     [
         NEEDED_MODEL,
         *_REQUEST,
@@ -81,5 +82,6 @@ compare = AnswerCommand(
         TODAY,
         CATALOG,
     ],
-    help=__doc__ or "", renamed={"--repeats": "--simulations"},
-)  # fmt: skip
+    help=__doc__ or "",
+    renamed={"--repeats": "--simulations"},
+)

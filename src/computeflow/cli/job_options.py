@@ -13,25 +13,38 @@ from computeflow.workload.layout import (
     SCHEDULES,
     SHARDINGS,
     TRAININGS,
-)  # fmt: skip
+)
 
 GLOBAL_BATCH = option("--global-batch", type=COUNT, help="Sequences in a step.")
 SEQ_LEN = option("--seq-len", type=COUNT, help="Tokens in a sequence.")
 FORMAT = option(
-    "--format", metavar="NAME",
+    "--format",
+    metavar="NAME",
     help="The framework of the file, where its content leaves that open (torchtitan).",
-)  # fmt: skip
+)
 FROM = [
-    option("--from", "from_", type=FILE, metavar="FILE",
-           help="A framework's configuration: its job and layout, under what is said here."),
+    option(
+        "--from",
+        "from_",
+        type=FILE,
+        metavar="FILE",
+        help="A framework's configuration: its job and layout, under what is said here.",
+    ),
     FORMAT,
-]  # fmt: skip
+]
 CLUSTER = [
-    option("--on", required=True, metavar="CLUSTER",
-           help="accelerator:count (h100-sxm:512) or a cluster TOML."),
-    option("--storage", metavar="NAME",
-           help="What data is read from and checkpoints go to: a storage row of the catalog."),
-]  # fmt: skip
+    option(
+        "--on",
+        required=True,
+        metavar="CLUSTER",
+        help="accelerator:count (h100-sxm:512) or a cluster TOML.",
+    ),
+    option(
+        "--storage",
+        metavar="NAME",
+        help="What data is read from and checkpoints go to: a storage row of the catalog.",
+    ),
+]
 JOB = [
     GLOBAL_BATCH,
     SEQ_LEN,

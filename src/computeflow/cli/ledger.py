@@ -8,13 +8,22 @@ from computeflow.cli.command import AnswerCommand, option
 from computeflow.cli.types import FILE, NUMBER
 
 ledger = AnswerCommand(
-    "ledger", "ledgers:show_ledger",
+    "ledger",
+    "ledgers:show_ledger",
     [
         click.Argument(["file"], type=FILE),
-        option("--expect", type=FILE, metavar="FILE",
-               help="The ledger to compare with, at equal model FLOPs."),
-        option("--work-ratio", type=NUMBER, metavar="R",
-               help="Work in FILE over work in the expected one, where model FLOPs are unknown."),
+        option(
+            "--expect",
+            type=FILE,
+            metavar="FILE",
+            help="The ledger to compare with, at equal model FLOPs.",
+        ),
+        option(
+            "--work-ratio",
+            type=NUMBER,
+            metavar="R",
+            help="Work in FILE over work in the expected one, where model FLOPs are unknown.",
+        ),
     ],
     help=__doc__ or "",
-)  # fmt: skip
+)

@@ -10,25 +10,34 @@ from computeflow.cli.types import COUNT, DAY, FILE, Count, FileName
 MODEL = click.Argument(["model"], required=False)
 NEEDED_MODEL = click.Argument(["model"])
 CATALOG = click.Option(
-    ["--catalog"], multiple=True, type=FileName(dir_okay=False), metavar="FILE",
+    ["--catalog"],
+    multiple=True,
+    type=FileName(dir_okay=False),
+    metavar="FILE",
     help="Rows of your own (TOML or CSV) over ours; may be repeated.",
-)  # fmt: skip
+)
 CALIBRATION = option(
-    "--calibration", type=FILE, metavar="FILE",
+    "--calibration",
+    type=FILE,
+    metavar="FILE",
     help="Measured figures in place of generic ones, from `probe --write-calibration` or "
     "`calibrate --to`.",
-)  # fmt: skip
+)
 STACK = option(
     "--stack", metavar="NAME", help="The software; left out: today's practice, with a wider range."
 )
 SEED = option(
-    "--seed", type=Count(0, 9_223_372_036_854_775_807), default=0,
+    "--seed",
+    type=Count(0, 9_223_372_036_854_775_807),
+    default=0,
     help="Random seed: the same seed, the same answer.",
-)  # fmt: skip
+)
 TODAY = option(
-    "--today", type=DAY, metavar="DATE",
+    "--today",
+    type=DAY,
+    metavar="DATE",
     help="The day from which prices count as old (2026-11-15); else this day.",
-)  # fmt: skip
+)
 USUAL_STEP = [
     option("--global-batch", type=COUNT, help="Sequences in a step; else 8 M tokens."),
     option("--seq-len", type=COUNT, help="Tokens in a sequence; else 8192."),

@@ -8,15 +8,28 @@ from computeflow.cli.options import CATALOG, MODEL, SEED, STACK
 from computeflow.cli.types import FILE
 
 OPTIONS = [
-    option("--nodes", metavar="HOSTLIST",
-           help="The allocation (gpu[001-064]); left out: all nodes of the topology."),
-    option("--to", type=FILE, metavar="FOLDER",
-           help="Write the mapping for mpirun, Slurm, torchrun, Kubernetes and Ray."),
-    choice("--neighbours", ["idle", "busy"], "idle",
-           "What the other nodes of a leaf do with its uplinks."),
-]  # fmt: skip
+    option(
+        "--nodes",
+        metavar="HOSTLIST",
+        help="The allocation (gpu[001-064]); left out: all nodes of the topology.",
+    ),
+    option(
+        "--to",
+        type=FILE,
+        metavar="FOLDER",
+        help="Write the mapping for mpirun, Slurm, torchrun, Kubernetes and Ray.",
+    ),
+    choice(
+        "--neighbours",
+        ["idle", "busy"],
+        "idle",
+        "What the other nodes of a leaf do with its uplinks.",
+    ),
+]
 
 place = AnswerCommand(
-    "place", "placements:place",
-    [MODEL, *CLUSTER, *JOB, *LAYOUT, *FROM, *OPTIONS, SEED, STACK, CATALOG], help=__doc__ or "",
-)  # fmt: skip
+    "place",
+    "placements:place",
+    [MODEL, *CLUSTER, *JOB, *LAYOUT, *FROM, *OPTIONS, SEED, STACK, CATALOG],
+    help=__doc__ or "",
+)

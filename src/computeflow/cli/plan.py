@@ -50,6 +50,8 @@ OPTIONS = [
 ]  # fmt: skip
 
 plan = AnswerCommand(
-    "plan", "plans:plan", [MODEL, *CLUSTER, *JOB, *FROM, *OPTIONS, STACK, CATALOG],
+    "plan",
+    "plans:plan",
+    [MODEL, *CLUSTER, *JOB, *FROM, *OPTIONS, STACK, CATALOG],
     help=__doc__ or "",
-)  # fmt: skip
+)

@@ -7,6 +7,8 @@ from computeflow.cli.job_options import CLUSTER, FROM, JOB, LAYOUT
 from computeflow.cli.options import CALIBRATION, CATALOG, MODEL, STACK
 
 predict = AnswerCommand(
-    "predict", "predictions:predict",
-    [MODEL, *CLUSTER, *JOB, *LAYOUT, *FROM, STACK, CALIBRATION, CATALOG], help=__doc__ or "",
-)  # fmt: skip
+    "predict",
+    "predictions:predict",
+    [MODEL, *CLUSTER, *JOB, *LAYOUT, *FROM, STACK, CALIBRATION, CATALOG],
+    help=__doc__ or "",
+)

@@ -43,7 +43,9 @@ ANSWER = [
 ]  # fmt: skip
 
 simulate = AnswerCommand(
-    "simulate", "simulations:simulate",
+    "simulate",
+    "simulations:simulate",
     [MODEL, *CLUSTER, *JOB, *LAYOUT, *FROM, STACK, *RUN, *POLICY, *ANSWER, CALIBRATION, CATALOG],
-    help=__doc__ or "", renamed={"--repeats": "--simulations"},
-)  # fmt: skip
+    help=__doc__ or "",
+    renamed={"--repeats": "--simulations"},
+)

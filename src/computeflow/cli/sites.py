@@ -7,15 +7,24 @@ from computeflow.cli.options import CATALOG, SEED
 from computeflow.cli.types import FILE, Count
 
 sites = AnswerCommand(
-    "sites", "site_comparisons:sites",
+    "sites",
+    "site_comparisons:sites",
     [
-        option("--sites", type=FILE, metavar="FILE",
-               help="Sites, job and price of your own, in the form of the packaged ones."),
-        option("--draws", type=Count(8, 10_000), default=100,
-               help="Draws of all inputs, over what they may be."),
+        option(
+            "--sites",
+            type=FILE,
+            metavar="FILE",
+            help="Sites, job and price of your own, in the form of the packaged ones.",
+        ),
+        option(
+            "--draws",
+            type=Count(8, 10_000),
+            default=100,
+            help="Draws of all inputs, over what they may be.",
+        ),
         SEED,
         option("--page", type=FILE, metavar="FILE", help="Write it as a page of Markdown, too."),
         CATALOG,
     ],
     help=__doc__ or "",
-)  # fmt: skip
+)

@@ -34,21 +34,30 @@ def advise(found: Comparison, workload: str) -> Advice:
     if workload not in TRAINING:
         raise UnknownNameError("training workload", workload, TRAINING)
     if not found.meeting:
-        return Advice(workload=workload, result=None, cost=None, commodity=False,
-                      reason="nothing meets deadline and budget")  # fmt: skip
+        return Advice(
+            workload=workload,
+            result=None,
+            cost=None,
+            commodity=False,
+            reason="nothing meets deadline and budget",
+        )
     if workload == "exploration":
         return _exploration(found)
     if workload == "frontier":
         return _steady(
-            found, workload, lambda cost: cost.p90_seconds or math.inf,
+            found,
+            workload,
+            lambda cost: cost.p90_seconds or math.inf,
             "the least P90 on a published network of 100 Gb/s a device and more that nobody takes "
             "back; clusters are the cheapest that keep the deadline, so an earlier one asks for larger",
-        )  # fmt: skip
+        )
     return _steady(
-        found, workload, lambda cost: cost.usd,
+        found,
+        workload,
+        lambda cost: cost.usd,
         "the cheapest on a published network of 100 Gb/s a device and more, at a price that nobody "
         "takes back",
-    )  # fmt: skip
+    )
 
 
 def _is_networked(result: Result) -> bool:
@@ -71,9 +80,14 @@ def _steady(
     """The least by a key, on demand or reserved; prices in doubt only where there are no others."""
     terms = [(result, cost) for result in found.meeting for cost in usable(result, workload)]
     if not terms:
-        return Advice(workload=workload, result=None, cost=None, commodity=False,
-                      reason="nothing that meets the ask has a published training network and a "
-                      "price that nobody takes back")  # fmt: skip
+        return Advice(
+            workload=workload,
+            result=None,
+            cost=None,
+            commodity=False,
+            reason="nothing that meets the ask has a published training network and a "
+            "price that nobody takes back",
+        )
     result, cost = min(terms, key=lambda one: (one[1].doubtful, key(one[1])))
     return Advice(workload=workload, result=result, cost=cost, commodity=False, reason=reason)
 
@@ -94,5 +108,6 @@ def _exploration(found: Comparison) -> Advice:
     else:
         commodity = False
         reason = "a training network pays for itself: the cheapest run is on one"
-    return Advice(workload="exploration", result=best, cost=best.best, commodity=commodity,
-                  reason=reason)  # fmt: skip
+    return Advice(
+        workload="exploration", result=best, cost=best.best, commodity=commodity, reason=reason
+    )

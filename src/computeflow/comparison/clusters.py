@@ -49,9 +49,11 @@ def first_clusters(
         else:
             gpus, plan = found
             setting = Setting(
-                shape=offering.shape, gpus=gpus, quality=offering.quality,
+                shape=offering.shape,
+                gpus=gpus,
+                quality=offering.quality,
                 most_gpus=None if offering.terms is None else offering.terms.most_gpus,
-            )  # fmt: skip
+            )
             candidates.append(Candidate(offering=offering, setting=setting, plan=plan))
     return candidates, refused
 

@@ -50,8 +50,10 @@ def compare(request: Request, offers: Sequence[Offering], catalog: Catalog) -> C
     steady = _try_sizes(request, candidates, planner, catalog, spot=False)
     spot = _try_sizes(request, candidates, planner, catalog, spot=True)
     usual = usual_prices(catalog)
-    results = [_result(request, candidate.offering, firm, loose, catalog, usual)
-               for candidate, firm, loose in zip(candidates, steady, spot, strict=True)]  # fmt: skip
+    results = [
+        _result(request, candidate.offering, firm, loose, catalog, usual)
+        for candidate, firm, loose in zip(candidates, steady, spot, strict=True)
+    ]
     return Comparison(
         request=request,
         results=tuple(sorted(results, key=_order)),
@@ -82,9 +84,12 @@ def _try_sizes(
 
 
 def _keep_run(
-    request: Request, candidate: Candidate, simulation: Simulation | None,
-    tried: list[SimulatedRun], planner: Planner,
-) -> Candidate | None:  # fmt: skip
+    request: Request,
+    candidate: Candidate,
+    simulation: Simulation | None,
+    tried: list[SimulatedRun],
+    planner: Planner,
+) -> Candidate | None:
     """Add the run to those that were tried; the next size, where one may pay."""
     if simulation is None:
         return None
@@ -106,8 +111,11 @@ def _next_size(
     if latest_seconds(request, candidate.plan) > left:
         return None
     left = min([left, *_longest_reserved(candidate.offering)])
-    in_time = [gpu_seconds(run.simulation) for run in tried
-               if run.simulation.seconds.p90 * pace(request, run.plan) <= left]  # fmt: skip
+    in_time = [
+        gpu_seconds(run.simulation)
+        for run in tried
+        if run.simulation.seconds.p90 * pace(request, run.plan) <= left
+    ]
     if in_time:
         return _cheaper_size(request, candidate, min(in_time), planner)
     p90s = [run.simulation.seconds.p90 for run in tried[-2:]]
@@ -169,8 +177,10 @@ def _simulate(
 ) -> dict[Setting, Simulation | None]:
     """Every setting once; None where a run gets nowhere."""
     plans = {candidate.setting: candidate.plan for candidate in candidates}
-    runs = [run_on(setting, plan, request.tokens, catalog, request.market, spot=spot)
-            for setting, plan in plans.items()]  # fmt: skip
+    runs = [
+        run_on(setting, plan, request.tokens, catalog, request.market, spot=spot)
+        for setting, plan in plans.items()
+    ]
     simulations: Sequence[Simulation | None]
     if spot:
         simulations = simulate_on_spot(runs, replicas=request.replicas, seed=request.seed)
@@ -181,9 +191,13 @@ def _simulate(
 
 
 def _result(
-    request: Request, offering: Offering, steady: list[SimulatedRun], spot: list[SimulatedRun],
-    catalog: Catalog, usual: Mapping[tuple[str, str], float],
-) -> Result:  # fmt: skip
+    request: Request,
+    offering: Offering,
+    steady: list[SimulatedRun],
+    spot: list[SimulatedRun],
+    catalog: Catalog,
+    usual: Mapping[tuple[str, str], float],
+) -> Result:
     costs = term_costs(request, offering, steady, spot, usual)
     best = best_term(costs)
     run = steady[0] if best is None or best.run is None else best.run

@@ -63,9 +63,12 @@ def best_term(costs: Iterable[TermCost]) -> TermCost | None:
 
 
 def term_costs(
-    request: Request, offering: Offering, steady: Sequence[SimulatedRun],
-    spot: Sequence[SimulatedRun], usual: Mapping[tuple[str, str], float],
-) -> list[TermCost]:  # fmt: skip
+    request: Request,
+    offering: Offering,
+    steady: Sequence[SimulatedRun],
+    spot: Sequence[SimulatedRun],
+    usual: Mapping[tuple[str, str], float],
+) -> list[TermCost]:
     """One for each price, on the best of the runs that were tried on such machines.
 
     `usual`: what others ask, by device and term.
@@ -91,8 +94,9 @@ def _cost(
     request: Request, offering: Offering, price: Offer, run: SimulatedRun | None, *, odd: bool
 ) -> TermCost:
     seconds, move_usd = (
-        request.move_seconds(offering.provider), request.move_usd(offering.provider)
-    )  # fmt: skip
+        request.move_seconds(offering.provider),
+        request.move_usd(offering.provider),
+    )
     problem, usd, p50, p90 = "interrupted more often than it gets anywhere", math.inf, None, None
     meets = sure = False
     if run is not None:

@@ -62,8 +62,12 @@ def machine_of(accelerator: str, catalog: Catalog) -> Machine:
     rows = rack_rows()
     if device.node not in rows:
         known = [catalog.nodes[name].accelerator for name in rows]
-        raise UnknownNameError("accelerator with a rated node", device.name, known,
-                               hint=f"there are {', '.join(known)}")  # fmt: skip
+        raise UnknownNameError(
+            "accelerator with a rated node",
+            device.name,
+            known,
+            hint=f"there are {', '.join(known)}",
+        )
     node, row = catalog.nodes[device.node], rows[device.node]
     assert node.rated_watts is not None
     drawn = node.measured_watts or DRAWN * node.rated_watts

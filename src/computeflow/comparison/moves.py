@@ -53,8 +53,9 @@ def move(
         raise InputError(f"a line of {line:g} bytes/s: above zero and finite")
     if source == target:
         note = "the same provider; between regions it takes time and may cost, neither is known"
-        return Move(source=source, target=target, bytes=size_bytes, usd=0.0, hours=(0.0, 0.0),
-                    note=note)  # fmt: skip
+        return Move(
+            source=source, target=target, bytes=size_bytes, usd=0.0, hours=(0.0, 0.0), note=note
+        )
     slow, fast = LINES if line is None else (line, line)
     hours = (size_bytes / fast / HOUR_SECONDS, size_bytes / slow / HOUR_SECONDS)
     usd, note = None, f"the egress price of {source} is not known"
@@ -65,9 +66,14 @@ def move(
 
 
 def move_to_each(
-    size_bytes: float, source: str, targets: Iterable[str], book: Book, catalog: Catalog, *,
+    size_bytes: float,
+    source: str,
+    targets: Iterable[str],
+    book: Book,
+    catalog: Catalog,
+    *,
     line: float | None = None,
-) -> dict[str, Move]:  # fmt: skip
+) -> dict[str, Move]:
     """By the provider that the data go to."""
     places = list(dict.fromkeys(targets))
     home = data_home(source, [*(row.name for row in catalog.providers), *places], book)

@@ -115,9 +115,13 @@ def gather_offers(
     rented: list[Offering] = []
     if not own or (others != _NO_PROVIDER and (others or not providers)):
         rented = offerings(
-            catalog, book, providers=others, regions=regions, accelerators=accelerators,
+            catalog,
+            book,
+            providers=others,
+            regions=regions,
+            accelerators=accelerators,
             assumed_nic=assumed_nic,
-        )  # fmt: skip
+        )
     return in_countries([*own, *rented], catalog, countries)
 
 
@@ -136,8 +140,10 @@ def choose_offers(
     """Prices that fit one of the names of each kind; a name that fits nothing is an error."""
     chosen = list(catalog.offers)
     wanted = {
-        "provider": list(providers), "region": list(regions), "accelerator": list(accelerators),
-    }  # fmt: skip
+        "provider": list(providers),
+        "region": list(regions),
+        "accelerator": list(accelerators),
+    }
     for kind, names in wanted.items():
         if names:
             keys = {o.key for name in names for o in find_offers(catalog, **{kind: name})}

@@ -22,8 +22,15 @@ from computeflow.errors import InputError
 from computeflow.files.parsing import parse_toml
 from computeflow.simulation import inputs
 
-_LIMITS = ("contracted_watts", "cooling_watts", "racks", "rack_watts", "floor_kg_per_m2",
-           "cable_metres", "switch_ports")  # fmt: skip
+_LIMITS = (
+    "contracted_watts",
+    "cooling_watts",
+    "racks",
+    "rack_watts",
+    "floor_kg_per_m2",
+    "cable_metres",
+    "switch_ports",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,11 +97,17 @@ def _offering(site: OwnSite, catalog: Catalog) -> Offering:
     grid = catalog.grids[site.grid] if site.grid is not None else None
     most, limit = _largest(site, catalog)
     price = Offer(
-        name=f"{site.name}/{device.node or device.name}", provider=site.name,
-        instance=device.node or device.name, accelerator=device.name, count=devices,
-        region=site.grid or "own site", term="owned", usd_per_hour=devices * site.usd_per_gpu_hour,
-        source=site.source, as_of=site.as_of,
-    )  # fmt: skip
+        name=f"{site.name}/{device.node or device.name}",
+        provider=site.name,
+        instance=device.node or device.name,
+        accelerator=device.name,
+        count=devices,
+        region=site.grid or "own site",
+        term="owned",
+        usd_per_hour=devices * site.usd_per_gpu_hour,
+        source=site.source,
+        as_of=site.as_of,
+    )
     return Offering(
         provider=site.name,
         instance=price.instance,

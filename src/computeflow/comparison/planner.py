@@ -32,9 +32,12 @@ _MOST = {"tp": 8, "cp": 8, "micro_batch": 4}
 
 
 def usual_job(
-    model: Model, *, global_batch: int | None = None, seq_len: int | None = None,
+    model: Model,
+    *,
+    global_batch: int | None = None,
+    seq_len: int | None = None,
     precision: str = "bf16",
-) -> Job:  # fmt: skip
+) -> Job:
     """A pretraining step of the usual size; a model with a shorter context gets shorter sequences."""
     length = seq_len or min(SEQ_LEN, model.context or SEQ_LEN)
     batch = global_batch or max(_STEP_TOKENS // length, 1)
@@ -61,17 +64,22 @@ class Shape:
 
 def shape_cluster(shape: Shape, gpus: int, catalog: Catalog) -> Cluster:
     found = usual_cluster(
-        shape.accelerator, gpus, catalog, node_devices=shape.devices,
+        shape.accelerator,
+        gpus,
+        catalog,
+        node_devices=shape.devices,
         nic_bytes_per_second=shape.nic_bytes_per_second,
-    )  # fmt: skip
+    )
     return replace(found, node_devices=min(shape.devices, gpus))
 
 
 def quick_space(job: Job, gpus: int) -> Space:
     space = space_of(
-        job, gpus, fixed={"schedule": "1f1b", "offload": "none", "context": "ring", "replicas": 1},
+        job,
+        gpus,
+        fixed={"schedule": "1f1b", "offload": "none", "context": "ring", "replicas": 1},
         allowed={"sharding": ("zero1", "fsdp")},
-    )  # fmt: skip
+    )
     values = dict(space.values)
     values["vp"] = [chunks for chunks in values["vp"] if chunks in _CHUNKS]
     for name, most in _MOST.items():

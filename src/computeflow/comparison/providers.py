@@ -93,8 +93,12 @@ class Terms(Row):
             count = getattr(self, what)
             if count is not None and count < 1:
                 raise InputError(f"{self.name}: {what} = {count}: one or more")
-        bounds = {"pue": (1, 3), "replace_seconds": (1, MAX_WAIT_SECONDS), "replace_spread": (0, 3),
-                  "preemptions_per_node_day": (0, MAX_PREEMPTIONS)}  # fmt: skip
+        bounds = {
+            "pue": (1, 3),
+            "replace_seconds": (1, MAX_WAIT_SECONDS),
+            "replace_spread": (0, 3),
+            "preemptions_per_node_day": (0, MAX_PREEMPTIONS),
+        }
         for what, (low, high) in bounds.items():
             value = getattr(self, what)
             if value is not None and not low <= value <= high:

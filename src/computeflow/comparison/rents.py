@@ -98,21 +98,34 @@ def _spread(offers: list[Offer], term: Literal["on-demand", "spot"]) -> Rent | N
     low, middle, high = (float(v) for v in np.percentile(prices, (10, 50, 90)))
     dates = tuple(sorted(offer.as_of for offer in best.values()))
     return Rent(
-        low=low, middle=middle, high=high, providers=len(best), dates=dates,
+        low=low,
+        middle=middle,
+        high=high,
+        providers=len(best),
+        dates=dates,
         source=f"catalog offers, {term}, the cheapest region of each of {len(best)} providers",
-    )  # fmt: skip
+    )
 
 
 def _contract(name: str, listed: Rent | None) -> Rent | None:
     row = contracts().get(name)
     if row is not None:
-        return Rent(low=row.low, middle=row.value, high=row.high, providers=0, dates=(row.as_of,),
-                    source=row.source)  # fmt: skip
+        return Rent(
+            low=row.low,
+            middle=row.value,
+            high=row.high,
+            providers=0,
+            dates=(row.as_of,),
+            source=row.source,
+        )
     if listed is None:
         return None
     least, usual, most = YEAR_DISCOUNT
     return Rent(
-        low=listed.low * (1 - most), middle=listed.middle * (1 - usual),
-        high=listed.high * (1 - least), providers=listed.providers, dates=listed.dates,
+        low=listed.low * (1 - most),
+        middle=listed.middle * (1 - usual),
+        high=listed.high * (1 - least),
+        providers=listed.providers,
+        dates=listed.dates,
         source="on-demand less 28 to 45 % for a year (yobitel, digiterialabs)",
-    )  # fmt: skip
+    )

@@ -52,8 +52,9 @@ class Result:
         """The cheapest of a term."""
         return min(
             (c for c in self.costs if c.term == term and not c.problem),
-            key=lambda c: c.usd, default=None,
-        )  # fmt: skip
+            key=lambda c: c.usd,
+            default=None,
+        )
 
     @property
     def seconds(self) -> tuple[float, float]:

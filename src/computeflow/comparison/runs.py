@@ -75,9 +75,13 @@ def run_on(
     if setting.quality.storage is not None:
         cluster = replace(cluster, storage=catalog.storage[setting.quality.storage])
     return run_of(
-        plan.prediction, cluster, _conditions(setting, catalog, market, spot=spot), Policy(),
-        label=f"{setting.gpus:,} {setting.shape.accelerator}", tokens=tokens,
-    )  # fmt: skip
+        plan.prediction,
+        cluster,
+        _conditions(setting, catalog, market, spot=spot),
+        Policy(),
+        label=f"{setting.gpus:,} {setting.shape.accelerator}",
+        tokens=tokens,
+    )
 
 
 def _conditions(setting: Setting, catalog: Catalog, market: Market, *, spot: bool) -> Conditions:
@@ -99,10 +103,16 @@ def simulate_on_demand(
     far as there are so many.
     """
     choices = [
-        [0, *(n for n in sorted({1, pool_nodes(run)} - {0})
-              if most is None or run.gpus + n * run.node_gpus <= most)]
+        [
+            0,
+            *(
+                n
+                for n in sorted({1, pool_nodes(run)} - {0})
+                if most is None or run.gpus + n * run.node_gpus <= most
+            ),
+        ]
         for run, most in zip(runs, most_gpus, strict=True)
-    ]  # fmt: skip
+    ]
     every = [
         replace(run, policy=replace(run.policy, spares=Spares(nodes=nodes)))
         for run, nodes_of in zip(runs, choices, strict=True)

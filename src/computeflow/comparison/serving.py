@@ -62,9 +62,15 @@ class ServingEstimate:
 
 
 def estimate_serving(
-    model: Model, catalog: Catalog, devices: Iterable[str], *, prompt: int = 1024, output: int = 256,
-    precision: str = USUAL_PRECISION, offers: Sequence[Offer] | None = None,
-) -> list[ServingEstimate]:  # fmt: skip
+    model: Model,
+    catalog: Catalog,
+    devices: Iterable[str],
+    *,
+    prompt: int = 1024,
+    output: int = 256,
+    precision: str = USUAL_PRECISION,
+    offers: Sequence[Offer] | None = None,
+) -> list[ServingEstimate]:
     """By device, cheapest first; devices without the precision's peak serve in bf16.
 
     `offers`: whose prices count; None: all of the catalog.
@@ -74,8 +80,10 @@ def estimate_serving(
     if precision not in _WEIGHT_BYTES:
         raise UnknownNameError("precision", precision, _WEIGHT_BYTES)
     prices = catalog.offers if offers is None else offers
-    found = [_estimate(model, catalog.accelerators[name], prices, prompt, output, precision)
-             for name in devices]  # fmt: skip
+    found = [
+        _estimate(model, catalog.accelerators[name], prices, prompt, output, precision)
+        for name in devices
+    ]
     known = [one for one in found if one is not None]
     if not known:
         raise InputError(
@@ -85,9 +93,13 @@ def estimate_serving(
 
 
 def _estimate(
-    model: Model, device: Accelerator, offers: Iterable[Offer], prompt: int, output: int,
+    model: Model,
+    device: Accelerator,
+    offers: Iterable[Offer],
+    prompt: int,
+    output: int,
     precision: str,
-) -> ServingEstimate | None:  # fmt: skip
+) -> ServingEstimate | None:
     used = precision if precision in device.dense_flops else "bf16"
     room = _FILLED * device.hbm_bytes
     weights = count_parameters(model).total * _WEIGHT_BYTES[used]
@@ -189,6 +201,12 @@ def chains(
         for pair, seconds in round_trips().items()
         if users in pair
     ]
-    found.append(Chain(users=users, place=users, round_trip_seconds=0.0,
-                       network_seconds=calls * hops * onramp_seconds))  # fmt: skip
+    found.append(
+        Chain(
+            users=users,
+            place=users,
+            round_trip_seconds=0.0,
+            network_seconds=calls * hops * onramp_seconds,
+        )
+    )
     return sorted(found, key=lambda chain: chain.round_trip_seconds)

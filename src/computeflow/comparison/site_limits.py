@@ -58,8 +58,15 @@ class Site:
     switch_tiers: int = 3
 
     def __post_init__(self) -> None:
-        names = ("contracted_watts", "racks", "rack_watts", "floor_kg_per_m2", "cooling_watts",
-                 "cable_metres", "switch_ports")  # fmt: skip
+        names = (
+            "contracted_watts",
+            "racks",
+            "rack_watts",
+            "floor_kg_per_m2",
+            "cooling_watts",
+            "cable_metres",
+            "switch_ports",
+        )
         for name in names:
             value = getattr(self, name)
             if value is not None and not 0 < value < math.inf:
@@ -148,12 +155,15 @@ def deploy(site: Site, machine: Machine) -> Deployment:
         gains = math.isfinite(alone) and alone > least
         limits.append(
             Limit(
-                name=name, doc=cap.doc, gpus=_gpus(machine, cap.machines),
-                low=_gpus(machine, worst[name].machines), high=_gpus(machine, best[name].machines),
+                name=name,
+                doc=cap.doc,
+                gpus=_gpus(machine, cap.machines),
+                low=_gpus(machine, worst[name].machines),
+                high=_gpus(machine, best[name].machines),
                 alone=_gpus(machine, alone) if math.isfinite(alone) else None,
                 needed=cap.need(int(alone)) if gains else "",
             )
-        )  # fmt: skip
+        )
     return Deployment(
         machine=machine,
         gpus=_gpus(machine, least),
@@ -167,8 +177,10 @@ def deploy(site: Site, machine: Machine) -> Deployment:
 
 
 def _machines(caps: dict[str, _Cap]) -> float:
-    return min((math.floor(cap.machines + 1e-9) for cap in caps.values()
-                if math.isfinite(cap.machines)), default=math.inf)  # fmt: skip
+    return min(
+        (math.floor(cap.machines + 1e-9) for cap in caps.values() if math.isfinite(cap.machines)),
+        default=math.inf,
+    )
 
 
 def _gpus(machine: Machine, machines: float) -> int:
@@ -266,21 +278,36 @@ def _rack_fits(site: Site, machine: Machine) -> dict[str, _Cap]:
         fits.append(_Cap(name=name, doc=doc, machines=_whole(machines), need=need))
 
     if site.rack_watts is not None:
-        add("rack feed", f"{site.rack_watts / 1e3:g} kW for {watts / 1e3:.3g} kW machines",
-            site.rack_watts / watts, lambda n: f"{n * watts / 1e3:,.3g} kW a rack")  # fmt: skip
+        add(
+            "rack feed",
+            f"{site.rack_watts / 1e3:g} kW for {watts / 1e3:.3g} kW machines",
+            site.rack_watts / watts,
+            lambda n: f"{n * watts / 1e3:,.3g} kW a rack",
+        )
     if site.cooling is not None and math.isfinite(_cooled(site.cooling, machine)):
         liquid = ", liquid to the chip" if machine.liquid else ""
-        add("rack cooling", _cooling_doc(site.cooling, machine), _cooled(site.cooling, machine),
-            lambda n: f"{n * watts / 1e3:,.3g} kW a rack{liquid}")  # fmt: skip
+        add(
+            "rack cooling",
+            _cooling_doc(site.cooling, machine),
+            _cooled(site.cooling, machine),
+            lambda n: f"{n * watts / 1e3:,.3g} kW a rack{liquid}",
+        )
     if height is not None:
         room = height if machine.with_rack else _RACK_UNITS
-        add("rack height", f"{room:g} U for machines of {height:g} U", room / height,
-            lambda n: f"{n * height:g} U a rack")  # fmt: skip
+        add(
+            "rack height",
+            f"{room:g} U for machines of {height:g} U",
+            room / height,
+            lambda n: f"{n * height:g} U a rack",
+        )
     if site.floor_kg_per_m2 is not None and mass is not None:
         empty = 0.0 if machine.with_rack else _RACK_KG
-        add("floor load", f"{site.floor_kg_per_m2:,.0f} kg/m2 on {FOOTPRINT_M2} m2, {mass:,.0f} kg a "
-            "machine", (site.floor_kg_per_m2 * FOOTPRINT_M2 - empty) / mass,
-            lambda n: f"{(n * mass + empty) / FOOTPRINT_M2:,.0f} kg/m2")  # fmt: skip
+        add(
+            "floor load",
+            f"{site.floor_kg_per_m2:,.0f} kg/m2 on {FOOTPRINT_M2} m2, {mass:,.0f} kg a machine",
+            (site.floor_kg_per_m2 * FOOTPRINT_M2 - empty) / mass,
+            lambda n: f"{(n * mass + empty) / FOOTPRINT_M2:,.0f} kg/m2",
+        )
     return {fit.name: fit for fit in fits}
 
 
@@ -290,17 +317,23 @@ def _whole(machines: float) -> float:
 
 def _in_all_racks(racks: int, fit: _Cap) -> _Cap:
     return _Cap(
-        name=fit.name, doc=f"{fit.doc}: {fit.machines:.0f} in a rack", machines=racks * fit.machines,
+        name=fit.name,
+        doc=f"{fit.doc}: {fit.machines:.0f} in a rack",
+        machines=racks * fit.machines,
         need=lambda count: fit.need(math.ceil(count / racks)),
-    )  # fmt: skip
+    )
 
 
 def _positions_cap(racks: int, in_rack: float) -> _Cap:
     def need(count: int) -> str:
         return f"{math.ceil(count / in_rack):,} positions" if in_rack else "nothing: none fits"
 
-    return _Cap(name="rack positions", doc=f"{racks:,} positions of {in_rack:.0f} machines",
-                machines=racks * in_rack, need=need)  # fmt: skip
+    return _Cap(
+        name="rack positions",
+        doc=f"{racks:,} positions of {in_rack:.0f} machines",
+        machines=racks * in_rack,
+        need=need,
+    )
 
 
 def _cooled(cooling: Cooling, machine: Machine) -> float:
@@ -325,17 +358,25 @@ def _reach_cap(metres: float, in_rack: float) -> _Cap:
         area = math.ceil(count / max(in_rack, 1e-9)) * _RACK_AREA_M2
         return f"{math.sqrt(area / 2) + _SLACK_M:,.0f} m of cable"
 
-    return _Cap(name="cable reach", doc=f"{metres:g} m of cable reach {racks:,} racks",
-                machines=racks * in_rack, need=need)  # fmt: skip
+    return _Cap(
+        name="cable reach",
+        doc=f"{metres:g} m of cable reach {racks:,} racks",
+        machines=racks * in_rack,
+        need=need,
+    )
 
 
 def _unknown(site: Site, machine: Machine) -> tuple[str, ...]:
     missing = {
-        "contracted power": site.contracted_watts, "cooling plant": site.cooling_watts,
-        "rack positions": site.racks, "rack feed": site.rack_watts, "rack cooling": site.cooling,
-        "floor load": site.floor_kg_per_m2, "cable reach": site.cable_metres,
+        "contracted power": site.contracted_watts,
+        "cooling plant": site.cooling_watts,
+        "rack positions": site.racks,
+        "rack feed": site.rack_watts,
+        "rack cooling": site.cooling,
+        "floor load": site.floor_kg_per_m2,
+        "cable reach": site.cable_metres,
         "switch ports": site.switch_ports,
-    }  # fmt: skip
+    }
     found = [f"{name}: not given, so no limit" for name, value in missing.items() if value is None]
     if site.floor_kg_per_m2 is not None and machine.mass_kg is None:
         found.append(f"floor load: nobody published the mass of {machine.node}")
@@ -346,8 +387,10 @@ def _unknown(site: Site, machine: Machine) -> tuple[str, ...]:
 
 def _assumed(site: Site, machine: Machine) -> tuple[str, ...]:
     low, middle, high = BESIDE
-    found = [f"network, storage and management draw {100 * middle:.0f} % ({100 * low:.0f} to "
-             f"{100 * high:.0f}) of the machines' watts"]  # fmt: skip
+    found = [
+        f"network, storage and management draw {100 * middle:.0f} % ({100 * low:.0f} to "
+        f"{100 * high:.0f}) of the machines' watts"
+    ]
     if site.pue is None and site.cooling is None:
         found.append(f"PUE {_HALL_PUE[1]} ({_HALL_PUE[0]} to {_HALL_PUE[2]})")
     if not machine.measured:

@@ -138,9 +138,14 @@ class Size:
 
 
 def size(
-    job: Job, tokens: float, catalog: Catalog, *, today: datetime.date,
-    devices: Sequence[str] = DEVICES, counts: Sequence[int] = COUNTS,
-) -> Size:  # fmt: skip
+    job: Job,
+    tokens: float,
+    catalog: Catalog,
+    *,
+    today: datetime.date,
+    devices: Sequence[str] = DEVICES,
+    counts: Sequence[int] = COUNTS,
+) -> Size:
     check_tokens(tokens)
     counts, devices = tuple(dict.fromkeys(counts)), tuple(dict.fromkeys(devices))
     if len(counts) > MAX_COUNTS:
@@ -172,9 +177,12 @@ def _state_bytes(parameters: float) -> float:
 
 
 def _device(
-    device: Accelerator, counts: Iterable[int], tokens: float, planner: Planner,
+    device: Accelerator,
+    counts: Iterable[int],
+    tokens: float,
+    planner: Planner,
     today: datetime.date,
-) -> Device:  # fmt: skip
+) -> Device:
     shape = _shape(device, planner.catalog)
     cells, refused = [], []
     for count in counts:
@@ -211,8 +219,11 @@ def _shape(device: Accelerator, catalog: Catalog) -> Shape:
     rate = device.nic_bytes_per_second
     if node is not None and node.nics and node.nic_bytes_per_second:
         rate = node.nics * node.nic_bytes_per_second / node.count
-    return Shape(accelerator=device.name, devices=node.count if node else device.domain,
-                 nic_bytes_per_second=rate)  # fmt: skip
+    return Shape(
+        accelerator=device.name,
+        devices=node.count if node else device.domain,
+        nic_bytes_per_second=rate,
+    )
 
 
 def _cell(best: Plan, tokens: float, device: Accelerator, catalog: Catalog) -> Cell:
@@ -264,10 +275,14 @@ def _price(device: Accelerator, catalog: Catalog, today: datetime.date) -> Price
     prices = [offer.usd_per_device_hour for offer in found]
     dates = sorted(offer.as_of for offer in found)
     return PriceRange(
-        low=min(prices), high=max(prices), offers=len(found), odd=len(listed) - len(found),
-        oldest=dates[0], newest=dates[-1],
+        low=min(prices),
+        high=max(prices),
+        offers=len(found),
+        odd=len(listed) - len(found),
+        oldest=dates[0],
+        newest=dates[-1],
         stale=sum(is_stale(offer.as_of, today) for offer in found),
-    )  # fmt: skip
+    )
 
 
 def _need(device: Accelerator, gpus: int, planner: Planner) -> Need:

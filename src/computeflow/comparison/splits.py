@@ -64,8 +64,14 @@ def split(found: Comparison, runs: int, workload: str = "exploration") -> Split:
         if left and room:
             shares.append(_share(result, cost, min(left, room), deadline))
             left -= shares[-1].runs
-    alone = next((_share(result, cost, runs, deadline) for result, cost in places
-                  if _room(result, cost, deadline) >= runs), None)  # fmt: skip
+    alone = next(
+        (
+            _share(result, cost, runs, deadline)
+            for result, cost in places
+            if _room(result, cost, deadline) >= runs
+        ),
+        None,
+    )
     return Split(runs=runs, shares=tuple(shares), left=left, single=alone)
 
 
@@ -95,10 +101,13 @@ def _room(result: Result, cost: TermCost, deadline: float) -> int:
 def _share(result: Result, cost: TermCost, runs: int, deadline: float) -> Share:
     moved = cost.move_usd or 0.0  # data come once for all runs
     return Share(
-        result=result, cost=cost, runs=runs,
+        result=result,
+        cost=cost,
+        runs=runs,
         at_once=math.ceil(runs / max(_in_a_row(cost, deadline), 1)),
-        usd=runs * (cost.usd - moved) + moved, limit_known=result.offering.most_gpus is not None,
-    )  # fmt: skip
+        usd=runs * (cost.usd - moved) + moved,
+        limit_known=result.offering.most_gpus is not None,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,9 +136,11 @@ def own_base(comparison: Comparison, demand_gpus: Sequence[int], owned_usd: floa
         raise InputError("--demand: no offer that runs the job has an on-demand price to rent at")
     result, cost = rent
     mixed = hybrid(
-        demand_gpus, period_seconds=_MONTH_SECONDS, owned_usd=owned_usd,
+        demand_gpus,
+        period_seconds=_MONTH_SECONDS,
+        owned_usd=owned_usd,
         rented_usd=cost.usd_per_device_hour,
-    )  # fmt: skip
+    )
     return OwnedBase(hybrid=mixed, rented=result, usd_per_gpu_hour=cost.usd_per_device_hour)
 
 

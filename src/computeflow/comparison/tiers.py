@@ -42,9 +42,14 @@ class TierWorth:
 
 
 def tier_worths(
-    catalog: Catalog, *, gpus: int, node_gpus: int, usd_per_gpu_hour: float | None = None,
-    replicas: int = 200, seed: int = 0,
-) -> list[TierWorth]:  # fmt: skip
+    catalog: Catalog,
+    *,
+    gpus: int,
+    node_gpus: int,
+    usd_per_gpu_hour: float | None = None,
+    replicas: int = 200,
+    seed: int = 0,
+) -> list[TierWorth]:
     """Against the same year without any outage."""
     if gpus < node_gpus:
         raise InputError(f"{gpus} GPUs: less than one node of {node_gpus}")

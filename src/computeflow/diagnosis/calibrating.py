@@ -67,9 +67,11 @@ def supported(case: Case) -> tuple[Factors, list[str]]:
     run = case.replay
     stack = run.inferred.stack
     factors = replace(
-        run.factors, precision=run.inferred.job.precision, kernels=stack.kernels,
+        run.factors,
+        precision=run.inferred.job.precision,
+        kernels=stack.kernels,
         attention_kernel=stack.attention,
-    )  # fmt: skip
+    )
     left_out = ["overlap: not fitted from recordings"]
     late = run.late_seconds / run.step_seconds
     for name in (*KERNEL_FACTORS, "optimizer"):
@@ -113,7 +115,11 @@ def _transfer_rates(case: Case) -> list[dict[str, Any]]:
         if sizes[group] >= 2 and len(values) == sizes[group] and min(values) > 0:
             rates.setdefault((operation, sizes[group]), []).append(size / min(values))
     return [
-        {"operation": OPERATIONS[operation], "ranks": ranks, "alpha_seconds": 0.0,
-         "bytes_per_second": statistics.median(values)}
+        {
+            "operation": OPERATIONS[operation],
+            "ranks": ranks,
+            "alpha_seconds": 0.0,
+            "bytes_per_second": statistics.median(values),
+        }
         for (operation, ranks), values in sorted(rates.items())
-    ]  # fmt: skip
+    ]

@@ -27,9 +27,12 @@ WAITING = ("host", "input", "checkpoint", "copy", "unexplained")
 
 
 def diagnose(
-    audit: TracedJob, catalog: Catalog, *, expected: Expected | None = None,
+    audit: TracedJob,
+    catalog: Catalog,
+    *,
+    expected: Expected | None = None,
     observed: Sequence[Observed] = (),
-) -> Diagnosis:  # fmt: skip
+) -> Diagnosis:
     """What the rules say of traces. `expected`: a plan's; else it is derived where the predictor
     understands the job.
     """
@@ -103,9 +106,12 @@ def _sign(
 def make_case(audit: TracedJob, catalog: Catalog, observed: Sequence[Observed] = ()) -> Case:
     run, why_not = _replay(audit, catalog)
     return Case(
-        audit=audit, replay=run, why_not=why_not, framework=framework_of(audit.ranks),
+        audit=audit,
+        replay=run,
+        why_not=why_not,
+        framework=framework_of(audit.ranks),
         observed=tuple(observed),
-    )  # fmt: skip
+    )
 
 
 def _replay(audit: TracedJob, catalog: Catalog) -> tuple[Replay | None, str]:
@@ -146,8 +152,9 @@ def _unexplained(case: Case, settled: Sequence[Finding]) -> list[str]:
     """Accounts of waiting that hold much of the window, and that no finding speaks of."""
     total, notes = case.ledger.gpu_seconds, []
     for name in WAITING:
-        claimed = sum(claim.gpu_seconds for one in settled for claim in one.claims
-                      if claim.account == name)  # fmt: skip
+        claimed = sum(
+            claim.gpu_seconds for one in settled for claim in one.claims if claim.account == name
+        )
         left = case.ledger.booked(name) - claimed
         if left >= _MUCH * total and claimed < left:
             notes.append(

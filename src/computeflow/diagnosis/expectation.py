@@ -29,14 +29,21 @@ def derive(case: Case) -> Expected:
     entries = tuple(Entry(account=name, gpu_seconds=s) for name, s in booked.items() if s > 0)
     return Expected(
         ledger=Ledger(
-            gpus=window.gpus, wall_seconds=math.fsum(booked.values()) / window.gpus,
-            entries=entries, basis="predicted", window=Window(label="the same steps, expected"),
-            peak=predicted.ledger.peak, gpus_total=window.gpus_total,
+            gpus=window.gpus,
+            wall_seconds=math.fsum(booked.values()) / window.gpus,
+            entries=entries,
+            basis="predicted",
+            window=Window(label="the same steps, expected"),
+            peak=predicted.ledger.peak,
+            gpus_total=window.gpus_total,
         ),
         source=f"derived from the trace's shapes: {run.inferred.text}",
-        assumed=(*run.inferred.assumed, *changes,
-                 *(f"factor measured here: {text}" for text in run.factors.seen)),
-    )  # fmt: skip
+        assumed=(
+            *run.inferred.assumed,
+            *changes,
+            *(f"factor measured here: {text}" for text in run.factors.seen),
+        ),
+    )
 
 
 def tuned(case: Case) -> tuple[Replay, tuple[str, ...]]:
@@ -50,8 +57,11 @@ def tuned(case: Case) -> tuple[Replay, tuple[str, ...]]:
     if run.inferred.stack.attention == "unfused":
         changes.append("fused attention")
         stack = replace(run.inferred.stack, attention="latest")
-        run = replace(run, inferred=replace(run.inferred, stack=stack),
-                      factors=replace(run.factors, attention=1.0))  # fmt: skip
+        run = replace(
+            run,
+            inferred=replace(run.inferred, stack=stack),
+            factors=replace(run.factors, attention=1.0),
+        )
     if updates_singly(case.first):
         changes.append("fused optimizer")
         run = replace(run, factors=replace(run.factors, optimizer=1.0))

@@ -29,8 +29,12 @@ COMPILED = 0.25
 """Share of a step's other kernels that a compiler wrote: block by block leaves the loss and the
 optimizer to others (0.37 to 0.51 in our H200 recordings), no compiler leaves none."""
 _HEADS_FIRST = ("aten::_scaled_dot_product",)
-_FUSED = ("_scaled_dot_product_", "_flash_attention_forward", "_efficient_attention_forward",
-          "flash_attn::_flash_attn_forward")  # fmt: skip
+_FUSED = (
+    "_scaled_dot_product_",
+    "_flash_attention_forward",
+    "_efficient_attention_forward",
+    "flash_attn::_flash_attn_forward",
+)
 _LINEAR = {"aten::mm": 0, "aten::addmm": 1, "aten::_addmm_activation": 1, "aten::_scaled_mm": 0}
 """Products of weights, and where their operands begin."""
 _BATCHED = {"aten::bmm": 0, "aten::baddbmm": 1}
@@ -77,9 +81,11 @@ def infer(ranks: Sequence[RankMeasured]) -> Inferred:
     model = seen.model()
     world = max(max(rank.world or 0 for rank in ranks), len(ranks))
     job = Job(
-        model=model, global_batch=seen.micro_batch * seen.rounds * world, seq_len=seen.seq_len,
+        model=model,
+        global_batch=seen.micro_batch * seen.rounds * world,
+        seq_len=seen.seq_len,
         precision=seen.precision,
-    )  # fmt: skip
+    )
     each = (
         flops_per_token(model, seen.seq_len).total * seen.micro_batch * seen.rounds * seen.seq_len
     )
@@ -92,12 +98,14 @@ def infer(ranks: Sequence[RankMeasured]) -> Inferred:
     return Inferred(
         job=job,
         layout=Layout(
-            gpus=world, micro_batch=seen.micro_batch,
-            recompute="full" if seen.recomputes else "none", sharding=_sharding(first, world),
+            gpus=world,
+            micro_batch=seen.micro_batch,
+            recompute="full" if seen.recomputes else "none",
+            sharding=_sharding(first, world),
         ),
         stack=seen.stack(),
         assumed=("the head has weights of its own", "AdamW"),
-    )  # fmt: skip
+    )
 
 
 def _sharding(rank: RankMeasured, world: int) -> Any:
@@ -147,8 +155,12 @@ class _Shapes:
                 raise NotInferredError("a plan (--expect): attention of several shapes")
         else:
             pairs = [row for row in forward if row.name in _BATCHED]
-            wide = [row for row in pairs if _operands(row, _BATCHED[row.name])[1][-1]
-                    == _operands(row, _BATCHED[row.name])[0][-2]]  # fmt: skip
+            wide = [
+                row
+                for row in pairs
+                if _operands(row, _BATCHED[row.name])[1][-1]
+                == _operands(row, _BATCHED[row.name])[0][-2]
+            ]
             if not wide:
                 raise NotInferredError("a plan (--expect): no attention in the forward pass")
             one, _ = _operands(wide[0], _BATCHED[wide[0].name])
@@ -185,23 +197,32 @@ class _Shapes:
         out = sum(
             n * columns for (inner, columns), n in self.blocks.items() if inner == self.hidden
         )
-        into = sum(n * inner for (inner, columns), n in self.blocks.items()
-                   if columns == self.hidden)  # fmt: skip
+        into = sum(
+            n * inner for (inner, columns), n in self.blocks.items() if columns == self.hidden
+        )
         width = self.heads * self.head_dim
-        same = sum(n * self.hidden for (inner, columns), n in self.blocks.items()
-                   if inner == columns == self.hidden)  # fmt: skip
+        same = sum(
+            n * self.hidden
+            for (inner, columns), n in self.blocks.items()
+            if inner == columns == self.hidden
+        )
         for shared in range(round(same / self.hidden) + 1) if same else (0,):
             # square projections go both ways: so many of them lead out
-            found = self._widths(out - same + shared * self.hidden,
-                                 into - shared * self.hidden, width)  # fmt: skip
+            found = self._widths(
+                out - same + shared * self.hidden, into - shared * self.hidden, width
+            )
             if found is not None:
                 dense, gated, groups = found
                 break
         else:
             raise NotInferredError("a plan (--expect): its widths are not those of a plain block")
         return Model(
-            name="the traced model", family="transformer", source="the trace's shapes",
-            as_of="2026", hidden=self.hidden, vocab=self.vocab,
+            name="the traced model",
+            family="transformer",
+            source="the trace's shapes",
+            as_of="2026",
+            hidden=self.hidden,
+            vocab=self.vocab,
             blocks=(
                 Block(
                     count=self.layers,
@@ -209,7 +230,7 @@ class _Shapes:
                     dense=Dense(width=dense, gated=gated),
                 ),
             ),
-        )  # fmt: skip
+        )
 
     def _widths(self, out: float, into: float, width: int) -> tuple[int, bool, int] | None:
         """Feed-forward width, whether it is gated, key and value heads."""
@@ -236,9 +257,10 @@ class _Shapes:
         """PyTorch as it is, with what the trace shows of it."""
         compiled = self.rank.signals.compiled >= COMPILED
         base = replace(
-            find_stack("lab"), kernels="compiled" if compiled else "eager",
+            find_stack("lab"),
+            kernels="compiled" if compiled else "eager",
             attention="latest" if self.fused else "unfused",
-        )  # fmt: skip
+        )
         if self.precision in ("fp32", "tf32"):
             return replace(base, param_bytes=4.0, grad_bytes=4.0, state_bytes=8.0)
         return base

@@ -54,9 +54,11 @@ def _growth(line: Gap, left: float, measured: Ledger, source: str) -> list[Draft
         [seconds_evidence(f"{line.label} for the same work", source, line.measured, line.expected)],
         Remedy(
             change="find what changed between the two recordings: code, libraries, nodes",
-            gain_gpu_seconds=left, gain_low=0.0, gain_high=left,
+            gain_gpu_seconds=left,
+            gain_low=0.0,
+            gain_high=left,
         ),
-    )  # fmt: skip
+    )
 
 
 def _within(grown: float, findings: list[Finding], measured: Ledger) -> list[Finding]:
@@ -71,10 +73,11 @@ def _within(grown: float, findings: list[Finding], measured: Ledger) -> list[Fin
         assert remedy is not None
         kept.append(
             replace(
-                finding, claims=(replace(finding.claims[0], gpu_seconds=claimed),),
+                finding,
+                claims=(replace(finding.claims[0], gpu_seconds=claimed),),
                 remedy=replace(remedy, gain_gpu_seconds=claimed, gain_high=claimed),
             )
-        )  # fmt: skip
+        )
     return kept
 
 

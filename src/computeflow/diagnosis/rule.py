@@ -30,10 +30,16 @@ class Draft:
 
     def sign(self, rule: str, confidence: float) -> Finding:
         return Finding(
-            rule=rule, title=self.title, account=self.claims[0].account, claims=self.claims,
-            evidence=self.evidence, confidence=confidence, ranks=self.ranks, remedy=self.remedy,
+            rule=rule,
+            title=self.title,
+            account=self.claims[0].account,
+            claims=self.claims,
+            evidence=self.evidence,
+            confidence=confidence,
+            ranks=self.ranks,
+            remedy=self.remedy,
             steady=self.steady,
-        )  # fmt: skip
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,14 +88,25 @@ class Rule:
 
 
 def report(
-    title: str, claims: Sequence[tuple[str, float]], evidence: Sequence[Evidence], remedy: Remedy,
-    ranks: Sequence[int] = (), *, steady: bool = True,
-) -> list[Draft]:  # fmt: skip
+    title: str,
+    claims: Sequence[tuple[str, float]],
+    evidence: Sequence[Evidence],
+    remedy: Remedy,
+    ranks: Sequence[int] = (),
+    *,
+    steady: bool = True,
+) -> list[Draft]:
     kept = tuple(Claim(account=name, gpu_seconds=max(seconds, 0.0)) for name, seconds in claims)
     return [
-        Draft(title=title, claims=kept, evidence=tuple(evidence), remedy=remedy,
-              ranks=tuple(ranks), steady=steady)
-    ]  # fmt: skip
+        Draft(
+            title=title,
+            claims=kept,
+            evidence=tuple(evidence),
+            remedy=remedy,
+            ranks=tuple(ranks),
+            steady=steady,
+        )
+    ]
 
 
 def seconds_evidence(

@@ -102,9 +102,12 @@ def _measured_parts(rank: RankMeasured, inferred: Inferred) -> Parts:
     other = rank.accounts.get("compute", 0.0) - matmul - attention - loss
     optimizer = rank.accounts.get("optimizer", 0.0) + rank.signals.optimizer_queued
     return Parts(
-        matmul=matmul / steps, attention=attention / steps, other=max(other, 0.0) / steps,
-        loss=loss / steps, optimizer=optimizer / steps,
-    )  # fmt: skip
+        matmul=matmul / steps,
+        attention=attention / steps,
+        other=max(other, 0.0) / steps,
+        loss=loss / steps,
+        optimizer=optimizer / steps,
+    )
 
 
 def fit(run: Replay) -> Factors:

@@ -79,9 +79,14 @@ class TrainingTotals:
 
 
 def training_totals(
-    *, step_seconds: float, joules_per_step: float | None, tokens: float | None,
-    step_tokens: float, gpus: int, usd_per_gpu_hour: float | None,
-) -> TrainingTotals:  # fmt: skip
+    *,
+    step_seconds: float,
+    joules_per_step: float | None,
+    tokens: float | None,
+    step_tokens: float,
+    gpus: int,
+    usd_per_gpu_hour: float | None,
+) -> TrainingTotals:
     if tokens is None:
         return TrainingTotals()
     steps = tokens / step_tokens

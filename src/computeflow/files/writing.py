@@ -78,9 +78,13 @@ def check_absent(target: Target, option: str, *, force: bool) -> None:
 
 
 def write_file(
-    target: Target, content: str | bytes | Fill, option: str, *, force: bool = False,
+    target: Target,
+    content: str | bytes | Fill,
+    option: str,
+    *,
+    force: bool = False,
     make_folder: bool = False,
-) -> None:  # fmt: skip
+) -> None:
     """All of the content or nothing."""
     path = _path(target, option)
     with _told(option, path), ExitStack() as stack:

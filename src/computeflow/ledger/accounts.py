@@ -37,16 +37,28 @@ def _account(name: str, owner: Owner, doc: str, falls_to: str = "unexplained") -
 ACCOUNTS: dict[str, Account] = {
     account.name: account
     for account in (
-        _account("compute", "mixed", "kernels of the model, where no FLOPs are known to split them"),
-        _account("compute.model", "useful", "model FLOPs over the dense peak; its share is the MFU",
-                 "compute"),
-        _account("compute.clock", "site", "matmul and attention time lost to clocks under the one "
-                 "the peak assumes", "compute.kernel"),
-        _account("compute.kernel", "tuning", "the rest of forward and backward kernel time",
-                 "compute"),
+        _account(
+            "compute", "mixed", "kernels of the model, where no FLOPs are known to split them"
+        ),
+        _account(
+            "compute.model",
+            "useful",
+            "model FLOPs over the dense peak; its share is the MFU",
+            "compute",
+        ),
+        _account(
+            "compute.clock",
+            "site",
+            "matmul and attention time lost to clocks under the one the peak assumes",
+            "compute.kernel",
+        ),
+        _account(
+            "compute.kernel", "tuning", "the rest of forward and backward kernel time", "compute"
+        ),
         _account("compute.recompute", "tuning", "activation recomputation", "compute.kernel"),
-        _account("optimizer", "tuning", "optimizer step, gradient clipping, zeroing",
-                 "compute.kernel"),
+        _account(
+            "optimizer", "tuning", "optimizer step, gradient clipping, zeroing", "compute.kernel"
+        ),
         _account("copy", "tuning", "exposed host-device copies and offload traffic"),
         _account("host", "tuning", "GPU idle because the CPU was late: launches, syncs, GC"),
         _account("input", "design", "GPU idle waiting for data", "host"),
@@ -57,20 +69,23 @@ ACCOUNTS: dict[str, Account] = {
         _account("comm.pp", "design", "exposed pipeline transfers", "comm"),
         _account("comm.dp", "design", "exposed data-parallel transfers", "comm"),
         _account("comm.other", "design", "exposed transfers of any other group", "comm"),
-        _account("bubble", "design", "pipeline wait that would remain if every op took its "
-                 "same-role median", "comm.pp"),
+        _account(
+            "bubble",
+            "design",
+            "pipeline wait that would remain if every op took its same-role median",
+            "comm.pp",
+        ),
         _account("imbalance", "design", "wait caused by unequal work", "comm"),
         _account("straggler", "site", "wait caused by equal work at unequal speed", "comm"),
         _account("checkpoint", "design", "blocked on saving"),
         _account("evaluation", "design", "evaluation between steps"),
         _account("startup", "design", "first launch, initialisation, compilation", "idle"),
         _account("restart", "site", "detecting a failure, restarting, warming up", "idle"),
-        _account("lost", "site", "steps done again after a failure, all their accounts",
-                 "compute"),
+        _account("lost", "site", "steps done again after a failure, all their accounts", "compute"),
         _account("idle", "site", "allocated, nothing running"),
         _account("unexplained", "unknown", "what nothing explains"),
     )
-}  # fmt: skip
+}
 PARENTS = ("compute", "comm")
 
 

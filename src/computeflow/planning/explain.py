@@ -58,9 +58,14 @@ def compare(best: Prediction, other: Prediction) -> list[Lost]:
 
 
 def sensitivities(
-    job: Job, cluster: Cluster, best: Plan, stack: Stack, *,
-    fixed: Mapping[str, Any] | None = None, limits: Limits | None = None,
-) -> list[Sensitivity]:  # fmt: skip
+    job: Job,
+    cluster: Cluster,
+    best: Plan,
+    stack: Stack,
+    *,
+    fixed: Mapping[str, Any] | None = None,
+    limits: Limits | None = None,
+) -> list[Sensitivity]:
     """One thing changed at a time; the layout stays, but for memory, which lets it change."""
     layout, before = best.layout, best.prediction.step_seconds
     tried = {

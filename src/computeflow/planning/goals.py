@@ -50,9 +50,12 @@ class Goals:
 
     def _given(self) -> dict[str, float | None]:
         return {
-            "--tokens": self.tokens, "--price": self.price, "--deadline": self.deadline_seconds,
-            "--budget": self.budget, "--power-cap": self.power_cap,
-        }  # fmt: skip
+            "--tokens": self.tokens,
+            "--price": self.price,
+            "--deadline": self.deadline_seconds,
+            "--budget": self.budget,
+            "--power-cap": self.power_cap,
+        }
 
     @property
     def narrow(self) -> bool:
@@ -70,10 +73,13 @@ class Goals:
         """Days, dollars and energy of the whole training, as far as they are known."""
         prediction = found.prediction
         return training_totals(
-            step_seconds=prediction.step_seconds, joules_per_step=prediction.ledger.joules,
-            tokens=self.tokens, step_tokens=prediction.job.step_tokens, gpus=found.layout.gpus,
+            step_seconds=prediction.step_seconds,
+            joules_per_step=prediction.ledger.joules,
+            tokens=self.tokens,
+            step_tokens=prediction.job.step_tokens,
+            gpus=found.layout.gpus,
             usd_per_gpu_hour=self.price,
-        )  # fmt: skip
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,10 +107,17 @@ class Search:
         self, top: int = 1, progress: Progress | None = None, *, interruptible: bool = False
     ) -> Plans:
         return plan(
-            self.job, self.cluster, self.stack, fixed=self.fixed, objective=self.objective, top=top,
-            limits=self.limits, progress=progress, best_mfu=self.best_mfu,
+            self.job,
+            self.cluster,
+            self.stack,
+            fixed=self.fixed,
+            objective=self.objective,
+            top=top,
+            limits=self.limits,
+            progress=progress,
+            best_mfu=self.best_mfu,
             interruptible=interruptible,
-        )  # fmt: skip
+        )
 
     def why_nothing(self, answer: Plans) -> str:
         """Why the search found no plan, with the nearest size that would do."""

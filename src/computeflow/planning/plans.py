@@ -79,9 +79,17 @@ def plan(
     """`best_mfu`: the highest that was published for the device and precision; above it, a warning."""
     used = stack or usual_stack(cluster.accelerator.vendor)
     found = search(
-        job, cluster, used, space=space, fixed=fixed, objective=objective, limits=limits,
-        parameters=parameters, progress=progress, interruptible=interruptible,
-    )  # fmt: skip
+        job,
+        cluster,
+        used,
+        space=space,
+        fixed=fixed,
+        objective=objective,
+        limits=limits,
+        parameters=parameters,
+        progress=progress,
+        interruptible=interruptible,
+    )
     plans = []
     for place in _pick(found, top):
         layout = found.layouts[place]

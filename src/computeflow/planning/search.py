@@ -225,8 +225,9 @@ class _Walk:
         self.count.evaluated += len(layouts)
         scores, kept = step.seconds, np.ones(len(layouts), bool)
         if self.limits.step_seconds is not None:
-            kept &= self._within(kept, scores <= self.limits.step_seconds,
-                                 "slower than the deadline allows")  # fmt: skip
+            kept &= self._within(
+                kept, scores <= self.limits.step_seconds, "slower than the deadline allows"
+            )
         if self.objective == "energy" or self.limits.watts_per_gpu is not None:
             joules = _joules(batch, self.parameters, step.accounts)
             if self.limits.watts_per_gpu is not None:

@@ -202,10 +202,14 @@ class Batch:
 def stack_rows(batches: Sequence[Batch]) -> Batch:
     arrays = {name: np.concatenate([getattr(b, name) for b in batches]) for name in _ARRAYS}
     kinds = tuple(
-        Kind(**{f.name: np.concatenate([getattr(b.kinds[i], f.name) for b in batches])
-                for f in fields(Kind)})
+        Kind(
+            **{
+                f.name: np.concatenate([getattr(b.kinds[i], f.name) for b in batches])
+                for f in fields(Kind)
+            }
+        )
         for i in range(MOST_KINDS)
-    )  # fmt: skip
+    )
     return Batch(**arrays, kinds=kinds)
 
 
@@ -377,8 +381,10 @@ def _trained_share(job: Job) -> float:
     one = np.ones(1)
     for numbers in kinds_of(job.model, job.seq_len, prediction=False):
         kind = Kind(**{name: np.full(1, float(value)) for name, value in numbers.items()})
-        shapes = [(1.0, float(x.rows[0]), float(x.columns[0]))
-                  for x in matrices(kind, job.model.hidden * one, one)]  # fmt: skip
+        shapes = [
+            (1.0, float(x.rows[0]), float(x.columns[0]))
+            for x in matrices(kind, job.model.hidden * one, one)
+        ]
         count, width, inner = (numbers[n] for n in ("experts", "expert_width", "expert_hidden"))
         shapes += [(count, numbers["gates"] * width, inner), (count, inner, width)]
         for times, rows, columns in shapes:
@@ -413,12 +419,22 @@ def _tiers(cluster: Cluster, rows: int) -> tuple[Floats, Floats]:
 
 
 USUAL_CEILING = {
-    "ampere": 0.87, "hopper": 0.80, "blackwell": 0.775, "trainium": 0.8, "tpu": 0.9, "other": 0.6,
-}  # fmt: skip
+    "ampere": 0.87,
+    "hopper": 0.80,
+    "blackwell": 0.775,
+    "trainium": 0.8,
+    "tpu": 0.9,
+    "other": 0.6,
+}
 """Share of the dense peak that large matmuls reach: the catalog's measured ceilings, by family."""
 _CEILING_WATTS = {
-    "a100": 400.0, "h100": 700.0, "h200": 700.0, "h800": 700.0, "gb200": 1200.0, "gb300": 1200.0,
-}  # fmt: skip
+    "a100": 400.0,
+    "h100": 700.0,
+    "h200": 700.0,
+    "h800": 700.0,
+    "gb200": 1200.0,
+    "gb300": 1200.0,
+}
 """Power at which the ceiling used for a device was measured; GB300 borrows the GB200's."""
 
 

@@ -28,8 +28,17 @@ from computeflow.workload import Job, Layout, Layouts, check
 from computeflow.workload.layout import MOST, Recompute, Sharding
 
 PACKAGED = Path(__file__).with_name("cases.csv")
-NEEDED = ("layers", "hidden", "heads", "vocab", "seq_len", "micro_batch", "global_batch",
-          "num_gpus", "d_step_time_s")  # fmt: skip
+NEEDED = (
+    "layers",
+    "hidden",
+    "heads",
+    "vocab",
+    "seq_len",
+    "micro_batch",
+    "global_batch",
+    "num_gpus",
+    "d_step_time_s",
+)
 _FRAMEWORKS = (  # first match; the words are the projects' own names
     ("neuron", "neuron"), ("jax", "jax"), ("maxtext", "jax"), ("bridge", "megatron"),
     ("deepspeed", "megatron-deepspeed"), ("nemo", "nemo"), ("megatron-lm", "megatron-2021"),

@@ -76,9 +76,13 @@ def _kind(model: Model, block: Block, seq_len: int) -> dict[str, float]:
     if block.experts is not None:
         e = block.experts
         found |= {
-            "ffn": e.shared_width, "gates": 2.0 if e.gated else 1.0, "experts": e.count,
-            "top_k": e.top_k, "expert_width": e.width, "expert_hidden": e.latent or model.hidden,
-        }  # fmt: skip
+            "ffn": e.shared_width,
+            "gates": 2.0 if e.gated else 1.0,
+            "experts": e.count,
+            "top_k": e.top_k,
+            "expert_width": e.width,
+            "expert_hidden": e.latent or model.hidden,
+        }
     return found
 
 
@@ -86,24 +90,35 @@ def _mixer(model: Model, block: Block, seq_len: int) -> dict[str, float]:
     if block.attention is not None:
         a = block.attention
         return {
-            "heads": a.heads, "kv_heads": a.kv_heads, "qk_dim": a.head_dim,
-            "value_dim": a.head_dim, "context": mean_context(seq_len, a.window or a.chunk),
-        }  # fmt: skip
+            "heads": a.heads,
+            "kv_heads": a.kv_heads,
+            "qk_dim": a.head_dim,
+            "value_dim": a.head_dim,
+            "context": mean_context(seq_len, a.window or a.chunk),
+        }
     if block.latent is not None:
         m = block.latent
         return {
-            "heads": m.heads, "kv_heads": m.heads, "qk_dim": m.nope_dim + m.rope_dim,
-            "value_dim": m.value_dim, "context": mean_context(seq_len, None),
-            "q_rank": m.q_rank or 0, "kv_rank": m.kv_rank, "rope_dim": m.rope_dim,
-        }  # fmt: skip
+            "heads": m.heads,
+            "kv_heads": m.heads,
+            "qk_dim": m.nope_dim + m.rope_dim,
+            "value_dim": m.value_dim,
+            "context": mean_context(seq_len, None),
+            "q_rank": m.q_rank or 0,
+            "kv_rank": m.kv_rank,
+            "rope_dim": m.rope_dim,
+        }
     if block.compressed is not None:
         c = block.compressed
         pair = 2.0 * c.heads * 2 * c.head_dim
         return {
-            "heads": c.heads, "kv_heads": 1, "qk_dim": c.head_dim, "value_dim": c.head_dim,
+            "heads": c.heads,
+            "kv_heads": 1,
+            "qk_dim": c.head_dim,
+            "value_dim": c.head_dim,
             "context": mixing_flops(block, seq_len)[0] / pair,
             "mixer_weights": _mixer_weights(model, block),
-        }  # fmt: skip
+        }
     if block.state_space is not None:
         s = block.state_space
         return {

@@ -21,8 +21,14 @@ from computeflow.prediction.saved import bytes_per_token
 from computeflow.workload.layout import SCHEDULES
 
 OWNERS = (
-    "weights", "gradients", "optimizer", "activations", "logits", "buffers", "overhead",
-)  # fmt: skip
+    "weights",
+    "gradients",
+    "optimizer",
+    "activations",
+    "logits",
+    "buffers",
+    "overhead",
+)
 MOMENTS = ("the loss", "the backward pass", "the end of the backward pass", "the update")
 WORKSPACE_BYTES = 0.074e9
 """Inside the allocator, mostly of matmul libraries: median of what our H200 runs that are not held out

@@ -31,7 +31,7 @@ from computeflow.simulation.lanes import (
     Lanes,
     lanes_of,
     outage_gap_seconds,
-)  # fmt: skip
+)
 from computeflow.simulation.run import Run
 from computeflow.simulation.state import RESTART, State
 
@@ -41,10 +41,22 @@ FAILURE, STRAGGLER, OUTAGE, MAINTENANCE, RECOVERED, RETURN = range(6)
 _CAUSE, _QUICK, _BROKEN, _LEMON = range(4)
 """Uniform marks of a failure: its cause, if checks notice it, if the node goes, whose it is."""
 
-_OF_FAILURES = ("inspected", "timeout_seconds", "silent_seconds", "repaired", "repair_seconds",
-                "repair_spread", "swap_seconds")  # fmt: skip
-_OF_STRAGGLERS = ("straggler_slowdown", "straggler_seconds", "notice_seconds", "stall_seconds",
-                  "persist_seconds")  # fmt: skip
+_OF_FAILURES = (
+    "inspected",
+    "timeout_seconds",
+    "silent_seconds",
+    "repaired",
+    "repair_seconds",
+    "repair_spread",
+    "swap_seconds",
+)
+_OF_STRAGGLERS = (
+    "straggler_slowdown",
+    "straggler_seconds",
+    "notice_seconds",
+    "stall_seconds",
+    "persist_seconds",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

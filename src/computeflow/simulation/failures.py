@@ -94,8 +94,9 @@ def failure_models() -> dict[str, Failures]:
 
 
 def find_failures(name: str) -> Failures:
-    spelled = {normalise(s): row for row in failure_models().values()
-               for s in (row.name, *row.aliases)}  # fmt: skip
+    spelled = {
+        normalise(s): row for row in failure_models().values() for s in (row.name, *row.aliases)
+    }
     found = spelled.get(normalise(name))
     if found is None:
         raise UnknownNameError("failure model", name, failure_models())

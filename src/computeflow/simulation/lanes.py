@@ -76,11 +76,12 @@ def lanes_of(runs: Sequence[Run], replicas: int, most_outages_per_year: float) -
             [run.nodes * run.conditions.stragglers_per_node_day / DAY_SECONDS for run in runs]
         ),
         outage_share=each([c.outages_per_year / most_outages_per_year for c in conditions]),
-        lemons=each([round(run.conditions.lemon_share * run.nodes) for run in runs])
-        .astype(np.int64),
+        lemons=each([round(run.conditions.lemon_share * run.nodes) for run in runs]).astype(
+            np.int64
+        ),
         spares=each([run.policy.spares.nodes for run in runs]).astype(np.int64),
         cause_bounds=np.cumsum(shares, axis=1),
-    )  # fmt: skip
+    )
 
 
 def _weights(run: Run) -> list[float]:

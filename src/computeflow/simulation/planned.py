@@ -65,10 +65,16 @@ def _shrinking_of(prediction: Prediction, cluster: Cluster, least: int) -> Shrin
 
 
 def make_policy(
-    prediction: Prediction, cluster: Cluster, *, interval_seconds: float | None,
-    checkpoint_steps: int | None, spares: int | None, evict: Rule, lemons: int | None,
+    prediction: Prediction,
+    cluster: Cluster,
+    *,
+    interval_seconds: float | None,
+    checkpoint_steps: int | None,
+    spares: int | None,
+    evict: Rule,
+    lemons: int | None,
     shrink: int | None,
-) -> Policy:  # fmt: skip
+) -> Policy:
     """What a run does about failures, in the words of the command's options."""
     if interval_seconds and checkpoint_steps:
         raise InputError("--interval and --checkpoint-steps say the same: give one")
@@ -88,16 +94,24 @@ def planned_conditions(
     """The usual ones of a job of this size on nodes like these; `rows` are the site's own."""
     gpus = prediction.layout.gpus
     return usual_conditions(
-        find_failures(failures).at(gpus), node_gpus=node_gpus(cluster, gpus),
+        find_failures(failures).at(gpus),
+        node_gpus=node_gpus(cluster, gpus),
         **{name: row.value for name, row in rows.items()},
-    )  # fmt: skip
+    )
 
 
 def run_of(
-    prediction: Prediction, cluster: Cluster, conditions: Conditions, policy: Policy, *,
-    label: str, tokens: float | None = None, wall_seconds: float | None = None,
-    given: dict[str, float] | None = None, saving: Saving = "async",
-) -> Run:  # fmt: skip
+    prediction: Prediction,
+    cluster: Cluster,
+    conditions: Conditions,
+    policy: Policy,
+    *,
+    label: str,
+    tokens: float | None = None,
+    wall_seconds: float | None = None,
+    given: dict[str, float] | None = None,
+    saving: Saving = "async",
+) -> Run:
     """`given` are conditions that the user states; they go before what follows from the storage."""
     from_storage = _storage_seconds(prediction, cluster, saving)
     conditions = changed(conditions, from_storage | (given or {}))

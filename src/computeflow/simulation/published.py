@@ -73,9 +73,14 @@ class PublishedRun(Row):
             if name not in NUMBERS:
                 raise InputError(f"{self.name}: unknown condition {name!r}")
             found[name] = replace(
-                found[name], value=known.value, low=known.low, high=known.high, basis=known.basis,
-                source=known.source, as_of=self.as_of,
-            )  # fmt: skip
+                found[name],
+                value=known.value,
+                low=known.low,
+                high=known.high,
+                basis=known.basis,
+                source=known.source,
+                as_of=self.as_of,
+            )
         for name in ("lemon_share", "lemon_failures", "infant_factor"):  # in the published rate
             found[name] = replace(found[name], high=found[name].value)
         return found

@@ -86,9 +86,13 @@ def inputs_of(
         elif value != row.value:
             source = f"follows from the plan; its ends: {row.source}"
         found[name] = replace(
-            row, value=value, low=min(row.low, value), high=max(row.high, value), source=source,
+            row,
+            value=value,
+            low=min(row.low, value),
+            high=max(row.high, value),
+            source=source,
             basis="stated" if name in stated else row.basis,
-        )  # fmt: skip
+        )
     return found
 
 
@@ -104,11 +108,17 @@ def variations(
             continue
         found.append(
             Variation(
-                name=name, doc=row.doc, basis=row.basis, source=row.source, value=row.value,
-                low=row.low, high=row.high, low_run=_moved(run, name, row.low),
+                name=name,
+                doc=row.doc,
+                basis=row.basis,
+                source=row.source,
+                value=row.value,
+                low=row.low,
+                high=row.high,
+                low_run=_moved(run, name, row.low),
                 high_run=_moved(run, name, row.high),
             )
-        )  # fmt: skip
+        )
     return found
 
 
@@ -131,19 +141,32 @@ def _rate(run: Run) -> Variation:
         return replace(run, conditions=replace(run.conditions, failures=model))
 
     return Variation(
-        name="failures_per_node_day", doc="interruptions by nodes", basis="published",
-        source=failures.source, value=value, low=low, high=high, low_run=at(low), high_run=at(high),
-    )  # fmt: skip
+        name="failures_per_node_day",
+        doc="interruptions by nodes",
+        basis="published",
+        source=failures.source,
+        value=value,
+        low=low,
+        high=high,
+        low_run=at(low),
+        high_run=at(high),
+    )
 
 
 def _work(run: Run, ends: tuple[float, float]) -> Variation:
     assert run.work_seconds is not None
     low_run, high_run = (replace(run, work_seconds=work) for work in ends)
     return Variation(
-        name="work_seconds", doc="the steps' time at full speed", basis="published",
-        source="80 % of runs like this one, by the predictor's own range", value=run.work_seconds,
-        low=ends[0], high=ends[1], low_run=low_run, high_run=high_run,
-    )  # fmt: skip
+        name="work_seconds",
+        doc="the steps' time at full speed",
+        basis="published",
+        source="80 % of runs like this one, by the predictor's own range",
+        value=run.work_seconds,
+        low=ends[0],
+        high=ends[1],
+        low_run=low_run,
+        high_run=high_run,
+    )
 
 
 def sensitivities(
@@ -159,9 +182,20 @@ def sensitivities(
 
 def _measured(one: Variation, base: Simulation, low: Simulation, high: Simulation) -> Sensitivity:
     return Sensitivity(
-        name=one.name, doc=one.doc, basis=one.basis, source=one.source, value=one.value,
-        low=one.low, high=one.high, seconds=base.seconds.mean, seconds_low=low.seconds.mean,
-        seconds_high=high.seconds.mean, ettr=base.ettr.mean, ettr_low=low.ettr.mean,
-        ettr_high=high.ettr.mean, goodput=base.goodput.mean, goodput_low=low.goodput.mean,
+        name=one.name,
+        doc=one.doc,
+        basis=one.basis,
+        source=one.source,
+        value=one.value,
+        low=one.low,
+        high=one.high,
+        seconds=base.seconds.mean,
+        seconds_low=low.seconds.mean,
+        seconds_high=high.seconds.mean,
+        ettr=base.ettr.mean,
+        ettr_low=low.ettr.mean,
+        ettr_high=high.ettr.mean,
+        goodput=base.goodput.mean,
+        goodput_low=low.goodput.mean,
         goodput_high=high.goodput.mean,
-    )  # fmt: skip
+    )

@@ -93,9 +93,11 @@ class Simulation:
         scale = usd_of(self.run.allocated_gpus, usd_per_gpu_hour)
         seconds = self.seconds
         return Spread(
-            p10=scale * seconds.p10, p50=scale * seconds.p50, p90=scale * seconds.p90,
+            p10=scale * seconds.p10,
+            p50=scale * seconds.p50,
+            p90=scale * seconds.p90,
             mean=scale * seconds.mean,
-        )  # fmt: skip
+        )
 
 
 def simulate(

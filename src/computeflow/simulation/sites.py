@@ -52,9 +52,14 @@ def _cooling_inputs(cooling: Cooling) -> dict[str, Input]:
     if known is None:
         raise UnknownNameError("cooling", cooling.name, throttles())
     row = replace(
-        inputs()["throttle"], value=known.value, low=known.low, high=known.high, basis=known.basis,
-        source=known.source, as_of=known.as_of,
-    )  # fmt: skip
+        inputs()["throttle"],
+        value=known.value,
+        low=known.low,
+        high=known.high,
+        basis=known.basis,
+        source=known.source,
+        as_of=known.as_of,
+    )
     return {row.name: row}
 
 
@@ -65,15 +70,22 @@ def _tier_inputs(tier: Tier) -> dict[str, Input]:
         raise UnknownNameError("tier", tier.name, outages())
     down = tier.downtime_seconds_per_year
     events = replace(
-        inputs()["outages_per_year"], value=known.per_year, low=known.low, high=known.high,
-        source=known.source, as_of=known.as_of,
-    )  # fmt: skip
+        inputs()["outages_per_year"],
+        value=known.per_year,
+        low=known.low,
+        high=known.high,
+        source=known.source,
+        as_of=known.as_of,
+    )
     length = replace(
-        inputs()["outage_seconds"], value=down / known.per_year, low=down / known.high,
-        high=down / known.low, as_of=known.as_of,
+        inputs()["outage_seconds"],
+        value=down / known.per_year,
+        low=down / known.high,
+        high=down / known.low,
+        as_of=known.as_of,
         source=f"availability of {tier.name} over the number of events, "
         f"{down / HOUR_SECONDS:.1f} hours a year",
-    )  # fmt: skip
+    )
     return {row.name: row for row in (events, length)}
 
 

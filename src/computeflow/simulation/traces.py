@@ -63,11 +63,13 @@ def stepfun_faults() -> tuple[Fault, ...]:
     text = (DATA / "stepfun_faults.csv").read_text(encoding="utf-8")
     return tuple(
         Fault(
-            node=int(row["node"]), start_days=float(row["start_days"]),
-            end_days=float(row["end_days"]), cause=row["cause"],
+            node=int(row["node"]),
+            start_days=float(row["start_days"]),
+            end_days=float(row["end_days"]),
+            cause=row["cause"],
         )
         for row in csv.DictReader(io.StringIO(text))
-    )  # fmt: skip
+    )
 
 
 def predict_second_half(faults: Sequence[Fault] | None = None) -> list[Predicted]:
@@ -86,20 +88,42 @@ def predict_second_half(faults: Sequence[Fault] | None = None) -> list[Predicted
     down = ((begins <= days[:, None]) & (days[:, None] < ends)).sum(axis=1)
     a_day = count / half
     return [
-        Predicted(figure="faults", predicted=count, low=count - off, high=count + off,
-                  measured=len(second)),
-        Predicted(figure=f"hours between faults, {_JOB_NODES} nodes", predicted=job / count,
-                  low=job / (count + off), high=job / max(count - off, 1.0),
-                  measured=job / len(second)),
-        Predicted(figure="median repair, hours", predicted=24 * _median(first), low=None, high=None,
-                  measured=24 * _median(second)),
-        Predicted(figure="mean nodes in repair", predicted=a_day * repair,
-                  low=(count - off) / half * repair, high=(count + off) / half * repair,
-                  measured=float(np.mean(down))),
-        Predicted(figure="spares for 99 % of faults",
-                  predicted=spares_for(repairs_per_day=a_day, repair_days=repair), low=None,
-                  high=None, measured=float(np.percentile(down, 99))),
-    ]  # fmt: skip
+        Predicted(
+            figure="faults",
+            predicted=count,
+            low=count - off,
+            high=count + off,
+            measured=len(second),
+        ),
+        Predicted(
+            figure=f"hours between faults, {_JOB_NODES} nodes",
+            predicted=job / count,
+            low=job / (count + off),
+            high=job / max(count - off, 1.0),
+            measured=job / len(second),
+        ),
+        Predicted(
+            figure="median repair, hours",
+            predicted=24 * _median(first),
+            low=None,
+            high=None,
+            measured=24 * _median(second),
+        ),
+        Predicted(
+            figure="mean nodes in repair",
+            predicted=a_day * repair,
+            low=(count - off) / half * repair,
+            high=(count + off) / half * repair,
+            measured=float(np.mean(down)),
+        ),
+        Predicted(
+            figure="spares for 99 % of faults",
+            predicted=spares_for(repairs_per_day=a_day, repair_days=repair),
+            low=None,
+            high=None,
+            measured=float(np.percentile(down, 99)),
+        ),
+    ]
 
 
 def _dispersion(starts: Sequence[float], days: float) -> float:

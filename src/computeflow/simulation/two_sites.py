@@ -117,22 +117,29 @@ def compare_sites(
         premium=percentiles(list(found[1].total / found[0].total - 1)),
         assumed_share=_assumed_share(sites, predictions, catalog, seed),
         draws=draws,
-        inputs={site.name: {"failures_per_node_day": site.failures, **site.conditions, **site.bringup}
-                for site in sites.site},
-    )  # fmt: skip
+        inputs={
+            site.name: {"failures_per_node_day": site.failures, **site.conditions, **site.bringup}
+            for site in sites.site
+        },
+    )
 
 
 def _predictions(sites: Sites, catalog: Catalog) -> list[Prediction]:
     """One layout, the best at the first site, at both."""
     story = sites.story
-    job = Job(model=find_model(catalog, story.model), global_batch=story.global_batch,
-              seq_len=story.seq_len)  # fmt: skip
+    job = Job(
+        model=find_model(catalog, story.model),
+        global_batch=story.global_batch,
+        seq_len=story.seq_len,
+    )
     clusters = [_cluster(story, site.oversubscription, catalog) for site in sites.site]
     stack = find_stack(STACK)
     plans = plan(job, clusters[0], stack, top=1).plans
     if not plans:
-        raise InputError(f"{story.model} has no plan on {story.gpus:,} {story.accelerator}: why, says "
-                         "computeflow plan")  # fmt: skip
+        raise InputError(
+            f"{story.model} has no plan on {story.gpus:,} {story.accelerator}: why, says "
+            "computeflow plan"
+        )
     return [predict(job, cluster, plans[0].layout, stack) for cluster in clusters]
 
 
@@ -170,9 +177,15 @@ class _Lived:
 
 
 def _lived(
-    sites: Sites, site: Site, step: Prediction, catalog: Catalog,
-    quantiles: Mapping[str, np.ndarray], draws: int, replicas: int, seed: int,
-) -> _Lived:  # fmt: skip
+    sites: Sites,
+    site: Site,
+    step: Prediction,
+    catalog: Catalog,
+    quantiles: Mapping[str, np.ndarray],
+    draws: int,
+    replicas: int,
+    seed: int,
+) -> _Lived:
     at = [{name: float(q[n]) for name, q in quantiles.items()} for n in range(draws)]
     runs = [_run(sites, site, step, catalog, one) for one in at]
     books = play_many(runs, replicas=replicas, seed=seed)
@@ -186,36 +199,57 @@ def _brought(
     sites: Sites, site: Site, run: Run, at: Mapping[str, float], replicas: int, seed: int
 ) -> float:
     values = {name: _at(known, at.get(name, 0.5)) for name, known in site.bringup.items()}
-    found = bring_up(of_values(values), nodes=run.nodes, spares=run.policy.spares.nodes,
-                     target=sites.story.target, replicas=replicas, seed=seed)  # fmt: skip
+    found = bring_up(
+        of_values(values),
+        nodes=run.nodes,
+        spares=run.policy.spares.nodes,
+        target=sites.story.target,
+        replicas=replicas,
+        seed=seed,
+    )
     return float(found.days_to_target_throughput.mean())
 
 
 def _run(
     sites: Sites, site: Site, step: Prediction, catalog: Catalog, at: Mapping[str, float]
-) -> Run:  # fmt: skip
+) -> Run:
     """With every input at its quantile, or in the middle where none is given."""
     tier = catalog.tiers[site.tier]
     known = outages()[tier.name]
-    events = _at(Known(value=known.per_year, low=known.low, high=known.high, basis="assumed",
-                       source=known.source), at.get("outages_per_year", 0.5))  # fmt: skip
+    events = _at(
+        Known(
+            value=known.per_year,
+            low=known.low,
+            high=known.high,
+            basis="assumed",
+            source=known.source,
+        ),
+        at.get("outages_per_year", 0.5),
+    )
     rate = _at(site.failures, at.get("failures", 0.5))
     model = replace(find_failures("llama-3"), per_node_day=rate, source=site.failures.source)
-    values = {name: quantile(row, at[name]) for name, row in inputs().items()
-              if name in at and name not in _OWN}  # fmt: skip
+    values = {
+        name: quantile(row, at[name])
+        for name, row in inputs().items()
+        if name in at and name not in _OWN
+    }
     values |= tier_conditions(tier)
     values |= {
-        "outages_per_year": events, "outage_seconds": tier.downtime_seconds_per_year / events,
-    }  # fmt: skip
+        "outages_per_year": events,
+        "outage_seconds": tier.downtime_seconds_per_year / events,
+    }
     values |= {name: _at(own, at.get(name, 0.5)) for name, own in site.conditions.items()}
     conditions = changed(usual_conditions(model), values)
     story, gpus = sites.story, step.layout.gpus
     cluster = usual_cluster(story.accelerator, story.gpus, catalog)
     run = Run(
-        label=site.name, gpus=gpus, node_gpus=node_gpus(cluster, gpus),
-        work_seconds=story.tokens / step.job.step_tokens * step.step_seconds, conditions=conditions,
+        label=site.name,
+        gpus=gpus,
+        node_gpus=node_gpus(cluster, gpus),
+        work_seconds=story.tokens / step.job.step_tokens * step.step_seconds,
+        conditions=conditions,
         step=step.ledger,
-    )  # fmt: skip
+    )
     return replace(run, policy=_policy(site, run))
 
 
@@ -232,8 +266,17 @@ def _policy(site: Site, run: Run) -> Policy:
 
 
 def _at(known: Known, at: float) -> float:
-    row = Input(name="input", source=known.source, as_of="2026", quantity="ratio", doc="",
-                value=known.value, low=known.low, high=known.high, basis=known.basis)  # fmt: skip
+    row = Input(
+        name="input",
+        source=known.source,
+        as_of="2026",
+        quantity="ratio",
+        doc="",
+        value=known.value,
+        low=known.low,
+        high=known.high,
+        basis=known.basis,
+    )
     return quantile(row, at)
 
 
@@ -256,22 +299,32 @@ def _account(runs: list[Run], books: list[Books], brought: np.ndarray, step: Pre
     accounts["idle (spares)"] = days * (allocated - gpus)
     worked = useful + mean("compute.clock") + mean("straggler")
     return _Lived(
-        accounts=accounts, total=np.asarray(sum(accounts.values())), total_days=days + brought,
-        bringup_days=brought, run_days=days, ettr=worked / days,
+        accounts=accounts,
+        total=np.asarray(sum(accounts.values())),
+        total_days=days + brought,
+        bringup_days=brought,
+        run_days=days,
+        ettr=worked / days,
         goodput=useful * gpus / (days * allocated),
-        spares=np.array([run.policy.spares.nodes for run in runs]), gpus=gpus,
+        spares=np.array([run.policy.spares.nodes for run in runs]),
+        gpus=gpus,
         finished=float(useful.min() * DAY_SECONDS / (runs[0].work_seconds or 1.0)),
-    )  # fmt: skip
+    )
 
 
 def _lines(one: _Lived, other: _Lived, usd_per_gpu_day: np.ndarray) -> list[Line]:
     names = list(dict.fromkeys([*one.accounts, *other.accounts]))
     zero = np.zeros_like(one.total)
     lines = [
-        _line(name, one.accounts.get(name, zero), other.accounts.get(name, zero), usd_per_gpu_day,
-              one.gpus)
+        _line(
+            name,
+            one.accounts.get(name, zero),
+            other.accounts.get(name, zero),
+            usd_per_gpu_day,
+            one.gpus,
+        )
         for name in names
-    ]  # fmt: skip
+    ]
     return sorted(lines, key=lambda line: -abs(line.difference))
 
 
@@ -283,10 +336,15 @@ def _line(
     usd = more * usd_per_gpu_day
     usd_low, _, usd_high = percentiles(list(usd))
     return Line(
-        account=name, days=(float(one.mean()) / gpus, float(other.mean()) / gpus),
-        difference=float(more.mean()) / gpus, low=low, high=high, usd=float(usd.mean()),
-        usd_low=usd_low, usd_high=usd_high,
-    )  # fmt: skip
+        account=name,
+        days=(float(one.mean()) / gpus, float(other.mean()) / gpus),
+        difference=float(more.mean()) / gpus,
+        low=low,
+        high=high,
+        usd=float(usd.mean()),
+        usd_low=usd_low,
+        usd_high=usd_high,
+    )
 
 
 def _price(price: Price, at: float) -> float:
@@ -344,8 +402,11 @@ def equal_where_assumed(sites: Sites) -> tuple[Site, Site]:
                 found[name] = taken
         return found
 
-    return first, replace(second, conditions=alike(second.conditions, first.conditions),
-                          bringup=alike(second.bringup, first.bringup))  # fmt: skip
+    return first, replace(
+        second,
+        conditions=alike(second.conditions, first.conditions),
+        bringup=alike(second.bringup, first.bringup),
+    )
 
 
 def _days(sites: Sites, site: Site, step: Prediction, catalog: Catalog, seed: int) -> float:

@@ -20,13 +20,27 @@ class _Plain(pickle._Unpickler):
         code: act
         for code, act in pickle._Unpickler.dispatch.items()
         if code
-        not in b"".join([
-            pickle.GLOBAL, pickle.STACK_GLOBAL, pickle.INST, pickle.OBJ, pickle.NEWOBJ,
-            pickle.NEWOBJ_EX, pickle.REDUCE, pickle.BUILD, pickle.EXT1, pickle.EXT2, pickle.EXT4,
-            pickle.PERSID, pickle.BINPERSID, pickle.BYTEARRAY8, pickle.NEXT_BUFFER,
-            pickle.READONLY_BUFFER,
-        ])
-    }  # fmt: skip
+        not in b"".join(
+            [
+                pickle.GLOBAL,
+                pickle.STACK_GLOBAL,
+                pickle.INST,
+                pickle.OBJ,
+                pickle.NEWOBJ,
+                pickle.NEWOBJ_EX,
+                pickle.REDUCE,
+                pickle.BUILD,
+                pickle.EXT1,
+                pickle.EXT2,
+                pickle.EXT4,
+                pickle.PERSID,
+                pickle.BINPERSID,
+                pickle.BYTEARRAY8,
+                pickle.NEXT_BUFFER,
+                pickle.READONLY_BUFFER,
+            ]
+        )
+    }
 
     def find_class(self, module: str, name: str) -> NoReturn:
         raise pickle.UnpicklingError(f"it asks for {module}.{name}"[:_MOST_TEXT])

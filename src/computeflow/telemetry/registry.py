@@ -35,9 +35,15 @@ def sources() -> tuple[Source, ...]:
     from computeflow.telemetry.whatif.source import OpTimelines
 
     return (
-        FlightRecorder(), MemorySnapshots(), OpTimelines(), AccountingSource(), KernelLogSource(),
-        GpuBurnSource(), MetricsSource(), LogSource(),
-    )  # fmt: skip
+        FlightRecorder(),
+        MemorySnapshots(),
+        OpTimelines(),
+        AccountingSource(),
+        KernelLogSource(),
+        GpuBurnSource(),
+        MetricsSource(),
+        LogSource(),
+    )
 
 
 def _by_kind() -> dict[str, Source]:

@@ -32,9 +32,13 @@ MOST_ROWS = 64
 
 
 def audit_parts(
-    found: TracedJob, diagnosis: Diagnosis, timeline: Timeline | None, *, price: float | None,
+    found: TracedJob,
+    diagnosis: Diagnosis,
+    timeline: Timeline | None,
+    *,
+    price: float | None,
     before: tuple[Sequence[Gap], str] | None = None,
-) -> list[Part]:  # fmt: skip
+) -> list[Part]:
     """`price` in USD per GPU-hour; `before`: lines against an earlier recording, and which; without a
     `timeline` its figure is left out.
     """
@@ -161,11 +165,15 @@ def _unknown(found: TracedJob, diagnosis: Diagnosis) -> list[Table]:
             [(one.rule, one.missing) for one in diagnosis.abstained],
         ),
         _listed("The expectation", ("what", "value"), _expectation(ledger, diagnosis)),
-        _listed("Left out and noted", ("what", "text"), [
-            *(("left out", text) for text in found.left_out),
-            *(("note", text) for text in (*found.notes, *found.job.notes, *diagnosis.notes)),
-        ]),
-    ]  # fmt: skip
+        _listed(
+            "Left out and noted",
+            ("what", "text"),
+            [
+                *(("left out", text) for text in found.left_out),
+                *(("note", text) for text in (*found.notes, *found.job.notes, *diagnosis.notes)),
+            ],
+        ),
+    ]
 
 
 def _expectation(measured: Ledger, diagnosis: Diagnosis) -> list[tuple[str, str]]:

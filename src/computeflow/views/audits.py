@@ -31,9 +31,16 @@ def audit_tables(found: TracedJob, *, details: bool) -> list[Table]:
         tables.append(_host_table(found.ranks))
     if details:
         first = found.ranks[0]
-        tables += [devices_table(found), _steps_table(first), _kernels_table(first),
-                   _operators_table(found, first), _gaps_table(first), _copies_table(first),
-                   _figures_table(first), _counters_table(found)]  # fmt: skip
+        tables += [
+            devices_table(found),
+            _steps_table(first),
+            _kernels_table(first),
+            _operators_table(found, first),
+            _gaps_table(first),
+            _copies_table(first),
+            _figures_table(first),
+            _counters_table(found),
+        ]
     return [table for table in tables if table.rows]
 
 
@@ -50,17 +57,19 @@ def _ranks_table(found: TracedJob) -> Table:
     for rank in order[:MOST_RANKS]:
         ledger = rank.ledger
         wait = ledger.booked("straggler") + ledger.booked("imbalance") + ledger.booked("bubble")
-        rows.append((
-            str(rank.rank),
-            format_seconds(ledger.wall_seconds),
-            "-" if ledger.mfu is None else format_share(ledger.mfu),
-            format_share(ledger.booked("compute") / ledger.gpu_seconds),
-            format_share(ledger.booked("comm") / ledger.gpu_seconds),
-            format_share(ledger.booked("host") / ledger.gpu_seconds),
-            format_share(wait / ledger.gpu_seconds),
-            "-" if rank.came_last is None else format_share(rank.came_last),
-            format_seconds(rank.waited_for_seconds),
-        ))  # fmt: skip
+        rows.append(
+            (
+                str(rank.rank),
+                format_seconds(ledger.wall_seconds),
+                "-" if ledger.mfu is None else format_share(ledger.mfu),
+                format_share(ledger.booked("compute") / ledger.gpu_seconds),
+                format_share(ledger.booked("comm") / ledger.gpu_seconds),
+                format_share(ledger.booked("host") / ledger.gpu_seconds),
+                format_share(wait / ledger.gpu_seconds),
+                "-" if rank.came_last is None else format_share(rank.came_last),
+                format_seconds(rank.waited_for_seconds),
+            )
+        )
     hidden = len(order) - len(rows)
     notes = [f"{hidden:,} more ranks: -o json has all"] if hidden else []
     if found.job.shared_collectives:
@@ -71,12 +80,21 @@ def _ranks_table(found: TracedJob) -> Table:
         )
     return Table(
         title="Ranks, those that others wait for first",
-        columns=columns("rank", "window", "MFU", "compute", "comm", "host", "waits", "came last",
-                        "others waited",
-                        right="rank,window,MFU,compute,comm,host,waits,came last,others waited"),
+        columns=columns(
+            "rank",
+            "window",
+            "MFU",
+            "compute",
+            "comm",
+            "host",
+            "waits",
+            "came last",
+            "others waited",
+            right="rank,window,MFU,compute,comm,host,waits,came last,others waited",
+        ),
         rows=tuple(rows),
         notes=tuple(notes),
-    )  # fmt: skip
+    )
 
 
 def devices_table(found: TracedJob) -> Table:
@@ -102,11 +120,13 @@ def _device_row(rank: RankMeasured) -> tuple[str, ...]:
     process = "" if origin.process is None else f", process {origin.process}"
     number = "" if origin.device is None else f"{origin.device}{process}"
     return (
-        str(rank.rank), origin.plane or number or "-", format_share(did.busy_seconds / seconds),
+        str(rank.rank),
+        origin.plane or number or "-",
+        format_share(did.busy_seconds / seconds),
         *_of_window(did.comm_seconds, did.comm_hidden_seconds, seconds),
         *_of_window(did.copy_seconds, did.copy_hidden_seconds, seconds),
         format_si(rank.flops / seconds, "") if rank.flops else "-",
-    )  # fmt: skip
+    )
 
 
 def _of_window(whole: float, hidden: float, seconds: float) -> tuple[str, str]:
@@ -157,8 +177,9 @@ def _steps_table(rank: RankMeasured) -> Table:
         }
         most = max(over, key=lambda name: over[name], default="")
         grew = f"{most} {1e3 * over[most]:+.2f} ms" if most and over[most] > 0.005 * usual else ""
-        rows.append((str(number), format_seconds(seconds), f"{100 * (seconds / usual - 1):+.1f} %",
-                     grew))  # fmt: skip
+        rows.append(
+            (str(number), format_seconds(seconds), f"{100 * (seconds / usual - 1):+.1f} %", grew)
+        )
     return Table(
         title=f"Steps of rank {rank.rank}, against their median",
         columns=columns("step", "time", "over", "what grew", right="step,time,over"),
@@ -170,14 +191,20 @@ def _steps_table(rank: RankMeasured) -> Table:
 def _kernels_table(rank: RankMeasured) -> Table:
     return Table(
         title=f"Kernels of rank {rank.rank}, longest first",
-        columns=columns("kernel", "kind", "count", "time", "share", right="count,time,share",
-                        wrap="kernel"),
+        columns=columns(
+            "kernel", "kind", "count", "time", "share", right="count,time,share", wrap="kernel"
+        ),
         rows=tuple(
-            (_short(row.name), row.work, f"{row.count:,}", format_seconds(row.seconds),
-             format_share(row.share))
+            (
+                _short(row.name),
+                row.work,
+                f"{row.count:,}",
+                format_seconds(row.seconds),
+                format_share(row.share),
+            )
             for row in rank.kernels[:MOST_ROWS]
         ),
-    )  # fmt: skip
+    )
 
 
 def _operators_table(found: TracedJob, rank: RankMeasured) -> Table:
@@ -186,16 +213,30 @@ def _operators_table(found: TracedJob, rank: RankMeasured) -> Table:
     rows = rooflines(rank.operators, found.accelerator, tf32=tf32)
     return Table(
         title=f"Operators with known FLOPs, rank {rank.rank}",
-        columns=columns("operator", "count", "time", "FLOP/s", "FLOP/B", "bound", "of bound",
-                        right="count,time,FLOP/s,FLOP/B,of bound", wrap="operator"),
+        columns=columns(
+            "operator",
+            "count",
+            "time",
+            "FLOP/s",
+            "FLOP/B",
+            "bound",
+            "of bound",
+            right="count,time,FLOP/s,FLOP/B,of bound",
+            wrap="operator",
+        ),
         rows=tuple(
-            (row.name, f"{row.count:,}", format_seconds(row.seconds),
-             format_si(row.flops_per_second, ""),
-             "-" if row.intensity is None else f"{row.intensity:,.0f}", row.bound or "-",
-             "-" if row.of_bound is None else format_share(row.of_bound))
+            (
+                row.name,
+                f"{row.count:,}",
+                format_seconds(row.seconds),
+                format_si(row.flops_per_second, ""),
+                "-" if row.intensity is None else f"{row.intensity:,.0f}",
+                row.bound or "-",
+                "-" if row.of_bound is None else format_share(row.of_bound),
+            )
             for row in rows[:MOST_ROWS]
         ),
-    )  # fmt: skip
+    )
 
 
 def _gaps_table(rank: RankMeasured) -> Table:
@@ -203,11 +244,16 @@ def _gaps_table(rank: RankMeasured) -> Table:
         title=f"Longest gaps of rank {rank.rank}",
         columns=columns("at", "idle", "account", "cause", "then", right="at,idle", wrap="then"),
         rows=tuple(
-            (format_seconds(row.start_seconds), format_seconds(row.seconds), row.account, row.cause,
-             _short(row.following))
+            (
+                format_seconds(row.start_seconds),
+                format_seconds(row.seconds),
+                row.account,
+                row.cause,
+                _short(row.following),
+            )
             for row in rank.gaps[:MOST_ROWS]
         ),
-    )  # fmt: skip
+    )
 
 
 def _copies_table(rank: RankMeasured) -> Table:
@@ -215,12 +261,16 @@ def _copies_table(rank: RankMeasured) -> Table:
         title=f"Copies of rank {rank.rank}",
         columns=columns("what", "times", "bytes", "time", "rate", right="times,bytes,time,rate"),
         rows=tuple(
-            (_short(row.what), f"{row.count:,}", format_si(row.bytes, "B") if row.bytes else "-",
-             format_seconds(row.seconds),
-             format_si(row.bytes / row.seconds, "B/s") if row.seconds and row.bytes else "-")
+            (
+                _short(row.what),
+                f"{row.count:,}",
+                format_si(row.bytes, "B") if row.bytes else "-",
+                format_seconds(row.seconds),
+                format_si(row.bytes / row.seconds, "B/s") if row.seconds and row.bytes else "-",
+            )
             for row in rank.activity.copies[:MOST_ROWS]
         ),
-    )  # fmt: skip
+    )
 
 
 def _counters_table(found: TracedJob) -> Table:
@@ -243,12 +293,22 @@ def _figures_table(rank: RankMeasured) -> Table:
     rows = []
     if rank.flops and rank.kernel_seconds:
         share = 1 - rank.product_seconds / rank.kernel_seconds
-        rows.append(("memory-bound share", format_share(share), "of kernel time: what is no matrix "
-                     "product, convolution or attention"))  # fmt: skip
+        rows.append(
+            (
+                "memory-bound share",
+                format_share(share),
+                "of kernel time: what is no matrix product, convolution or attention",
+            )
+        )
     if rank.queue_most:
-        rows.append(("queue length", f"{rank.queue_mean:.1f}",
-                     f"mean at a launch; most {rank.queue_most:,}, empty at "
-                     f"{format_share(rank.queue_empty)} of launches"))  # fmt: skip
+        rows.append(
+            (
+                "queue length",
+                f"{rank.queue_mean:.1f}",
+                f"mean at a launch; most {rank.queue_most:,}, empty at "
+                f"{format_share(rank.queue_empty)} of launches",
+            )
+        )
     return Table(
         title=f"Figures of rank {rank.rank}",
         columns=columns("what", "value", "meaning", right="value", wrap="meaning"),
@@ -282,12 +342,19 @@ def hta_table(ranks: Sequence[RankMeasured]) -> Table:
         if hta is None:
             continue
         whole = hta.kernel_time or 1.0
-        rows.append((
-            str(rank.rank), f"{hta.kernel_time:,.0f}", f"{hta.idle_time:,.0f}",
-            f"{hta.compute_time:,.0f}", f"{hta.non_compute_time:,.0f}",
-            f"{100 * hta.idle_time / whole:.2f}", f"{100 * hta.compute_time / whole:.2f}",
-            f"{100 * hta.non_compute_time / whole:.2f}", f"{hta.overlap_percent:.2f}",
-        ))  # fmt: skip
+        rows.append(
+            (
+                str(rank.rank),
+                f"{hta.kernel_time:,.0f}",
+                f"{hta.idle_time:,.0f}",
+                f"{hta.compute_time:,.0f}",
+                f"{hta.non_compute_time:,.0f}",
+                f"{100 * hta.idle_time / whole:.2f}",
+                f"{100 * hta.compute_time / whole:.2f}",
+                f"{100 * hta.non_compute_time / whole:.2f}",
+                f"{hta.overlap_percent:.2f}",
+            )
+        )
     names = ("rank", "kernel", "idle", "compute", "other", "idle %", "comp %", "other %", "over %")
     return Table(
         title="As Holistic Trace Analysis counts: microseconds, its window, without the last step",

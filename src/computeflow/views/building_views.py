@@ -35,17 +35,30 @@ def decisions_table(found: Mapping[str, Decision], today: datetime.date) -> Tabl
         low, mid, high = (_month(value) for value in one.break_even)
         rows.append(
             (
-                name, f"{one.fleet.gpus:,}", f"{one.need.days[1]:.0f}",
-                _three(one.life.own_usd_per_hour), _three(one.life.rent_usd_per_hour),
-                f"{mid} ({low} to {high})", f"{100 * one.never:.0f} %",
+                name,
+                f"{one.fleet.gpus:,}",
+                f"{one.need.days[1]:.0f}",
+                _three(one.life.own_usd_per_hour),
+                _three(one.life.rent_usd_per_hour),
+                f"{mid} ({low} to {high})",
+                f"{100 * one.never:.0f} %",
                 f"{100 * one.life.build_share:.0f} %",
             )
-        )  # fmt: skip
+        )
     return Table(
         title="Build or rent",
-        columns=columns("job", "GPUs", "run d", "own $/h", "rent $/h", "even after months", "never",
-                        "build", right="GPUs,run d,own $/h,rent $/h,even after months,never,build",
-                        wrap="own $/h,rent $/h,even after months"),
+        columns=columns(
+            "job",
+            "GPUs",
+            "run d",
+            "own $/h",
+            "rent $/h",
+            "even after months",
+            "never",
+            "build",
+            right="GPUs,run d,own $/h,rent $/h,even after months,never,build",
+            wrap="own $/h,rent $/h,even after months",
+        ),
         rows=tuple(rows),
         notes=(
             "$/h: per GPU-hour that is used, over the fleet's life; P50 (P10 to P90) over draws of "
@@ -54,7 +67,7 @@ def decisions_table(found: Mapping[str, Decision], today: datetime.date) -> Tabl
             "over the fleet's life.",
             *_prices_from(next(iter(found.values())), today),
         ),
-    )  # fmt: skip
+    )
 
 
 def decision_table(one: Decision, today: datetime.date) -> Table:
@@ -65,27 +78,44 @@ def decision_table(one: Decision, today: datetime.date) -> Table:
         title=f"{need.case.model} on {one.fleet.gpus:,} {need.case.on}: build or rent",
         columns=columns("what", "answer", wrap="answer"),
         rows=(
-            ("one run", f"{need.days[1]:.0f} days ({need.days_range[0]:.0f} to "
-             f"{need.days_range[1]:.0f} if the step is as far off as 80 % of predictions), goodput "
-             f"{100 * need.goodput:.1f} %"),
-            ("one run, bought and sold", f"{_millions(run.own_usd)} million USD; rented "
-             f"{_millions(run.rent_usd)}"),
-            ("over the fleet's life", f"owned {_millions(life.own_usd)} million USD; rented "
-             f"{_millions(life.rent_usd)}"),
-            ("a used GPU-hour", f"owned {_three(life.own_usd_per_hour)}, rented "
-             f"{_three(life.rent_usd_per_hour)} USD"),
+            (
+                "one run",
+                f"{need.days[1]:.0f} days ({need.days_range[0]:.0f} to "
+                f"{need.days_range[1]:.0f} if the step is as far off as 80 % of predictions), goodput "
+                f"{100 * need.goodput:.1f} %",
+            ),
+            (
+                "one run, bought and sold",
+                f"{_millions(run.own_usd)} million USD; rented {_millions(run.rent_usd)}",
+            ),
+            (
+                "over the fleet's life",
+                f"owned {_millions(life.own_usd)} million USD; rented {_millions(life.rent_usd)}",
+            ),
+            (
+                "a used GPU-hour",
+                f"owned {_three(life.own_usd_per_hour)}, rented "
+                f"{_three(life.rent_usd_per_hour)} USD",
+            ),
             ("owning is cheaper in", f"{100 * life.build_share:.0f} % of draws"),
-            ("months to break even", f"{mid} ({low} to {high}); never within 72 in "
-             f"{100 * one.never:.0f} % of draws"),
+            (
+                "months to break even",
+                f"{mid} ({low} to {high}); never within 72 in {100 * one.never:.0f} % of draws",
+            ),
             ("hours that must be used", f"{share[1]} ({share[0]} to {share[2]}) against on-demand"),
-            ("bought", f"{one.fleet.machines:,} machines of {one.fleet.node_gpus} GPUs, "
-             f"{one.fleet.machines - one.fleet.used_machines:,} of them spare"),
+            (
+                "bought",
+                f"{one.fleet.machines:,} machines of {one.fleet.node_gpus} GPUs, "
+                f"{one.fleet.machines - one.fleet.used_machines:,} of them spare",
+            ),
             ("hall", one.fleet.hall),
         ),
-        notes=(f"P50 (P10 to P90) over {one.draws} draws of all inputs. Assumed of the run: "
-               f"{'; '.join(need.assumed)}.",
-            *_prices_from(one, today),),
-    )  # fmt: skip
+        notes=(
+            f"P50 (P10 to P90) over {one.draws} draws of all inputs. Assumed of the run: "
+            f"{'; '.join(need.assumed)}.",
+            *_prices_from(one, today),
+        ),
+    )
 
 
 def _prices_from(one: Decision, today: datetime.date) -> tuple[str, ...]:
@@ -118,8 +148,15 @@ def swings_table(one: Decision, most: int = 6) -> Table:
     return Table(
         title=f"What moves it most: own less rent is {one.gap:+.2f} USD a used GPU-hour, "
         f"{_even(one.gap_months)}, with all inputs in their middle",
-        columns=columns("input", "ends", "at low / high", "even months", "basis",
-                        right="at low / high,even months", wrap="ends"),
+        columns=columns(
+            "input",
+            "ends",
+            "at low / high",
+            "even months",
+            "basis",
+            right="at low / high,even months",
+            wrap="ends",
+        ),
         rows=tuple(row(swing) for swing in one.swings[:most]),
         notes=(
             "Each input moved alone, all others in their middle. That case is not the median of the "
@@ -127,17 +164,21 @@ def swings_table(one: Decision, most: int = 6) -> Table:
             "one side of their middle than to the other, and costs do not follow them in a straight "
             "line.",
         ),
-    )  # fmt: skip
+    )
 
 
 def spending_table(one: Decision) -> Table:
     """What owning is spent on; then what one run's share of it was for."""
     total = sum(values[1] for values in one.spending.values())
     rows = [
-        (name, f"{mid / 1e6:,.2f}", f"{low / 1e6:,.2f} to {high / 1e6:,.2f}",
-         f"{100 * mid / total:.1f} %")
+        (
+            name,
+            f"{mid / 1e6:,.2f}",
+            f"{low / 1e6:,.2f} to {high / 1e6:,.2f}",
+            f"{100 * mid / total:.1f} %",
+        )
         for name, (low, mid, high) in one.spending.items()
-    ]  # fmt: skip
+    ]
     return Table(
         title="What owning is spent on, over the fleet's life (million USD)",
         columns=columns("part", "P50", "P10 to P90", "share", right="P50,P10 to P90,share"),
@@ -167,8 +208,9 @@ def waste_table(one: Decision, least: float = 0.005) -> Table:
 def ways_table(one: Decision) -> Table:
     return Table(
         title="Now, later or not at all: the same work over the fleet's life",
-        columns=columns("way", "how", "million USD", "cheapest", right="million USD,cheapest",
-                        wrap="how"),
+        columns=columns(
+            "way", "how", "million USD", "cheapest", right="million USD,cheapest", wrap="how"
+        ),
         rows=tuple(
             (way.name, way.doc, _millions(way.usd), f"{100 * way.cheapest:.0f} %")
             for way in one.ways
@@ -178,7 +220,7 @@ def ways_table(one: Decision) -> Table:
             "step to a newer accelerator that is already sold stands for it, at its price and with "
             "predicted speeds. Who can buy that one today need not wait for it.",
         ),
-    )  # fmt: skip
+    )
 
 
 def rules_table(found: Sequence[Rule]) -> Table:
@@ -197,33 +239,58 @@ def published_table(found: Sequence[Recomputed]) -> Table:
         ends = [row.low] if row.low == row.high else [row.low, row.high]
         rows.append(
             (
-                row.name, " to ".join(_figure(v, row.unit) for v in ends),
+                row.name,
+                " to ".join(_figure(v, row.unit) for v in ends),
                 f"{_figure(one.middle, row.unit)} ({_figure(one.low, row.unit)} to "
                 f"{_figure(one.high, row.unit)})",
-                f"{100 * one.off:+.0f} %", "yes" if one.agrees else "NO",
+                f"{100 * one.off:+.0f} %",
+                "yes" if one.agrees else "NO",
             )
-        )  # fmt: skip
+        )
     return Table(
         title="Published costs of owning, computed again",
-        columns=columns("figure", "published", "ours", "off", "meet", right="published,ours,off",
-                        wrap="figure,ours"),
+        columns=columns(
+            "figure",
+            "published",
+            "ours",
+            "off",
+            "meet",
+            right="published,ours,off",
+            wrap="figure,ours",
+        ),
         rows=tuple(rows),
-        notes=("With the source's inputs where it states them; the range is over what it leaves open. "
-               "meet: the two ranges do. off: middle against middle.",),
-    )  # fmt: skip
+        notes=(
+            "With the source's inputs where it states them; the range is over what it leaves open. "
+            "meet: the two ranges do. off: middle against middle.",
+        ),
+    )
 
 
 def inputs_table(one: Decision) -> Table:
     return Table(
         title="What it rests on",
-        columns=columns("input", "taken", "range", "basis", "what", "source", right="taken,range",
-                        wrap="what,source"),
+        columns=columns(
+            "input",
+            "taken",
+            "range",
+            "basis",
+            "what",
+            "source",
+            right="taken,range",
+            wrap="what,source",
+        ),
         rows=tuple(
-            (row.name, _plain(row.value), f"{_plain(row.low)} to {_plain(row.high)}", row.basis,
-             f"{row.doc} ({row.unit})", f"{row.source} ({_dated(row)})")
+            (
+                row.name,
+                _plain(row.value),
+                f"{_plain(row.low)} to {_plain(row.high)}",
+                row.basis,
+                f"{row.doc} ({row.unit})",
+                f"{row.source} ({_dated(row)})",
+            )
             for row in one.inputs.values()
         ),
-    )  # fmt: skip
+    )
 
 
 def _dated(row: CostInput) -> str:
@@ -236,15 +303,18 @@ def break_even_figure(one: Decision) -> Figure:
     curve = one.curve
     traces: list[Data] = []
     for name, points, colour in (
-        ("own", curve.own, OWNERS["design"]), ("rent", curve.rent, OWNERS["site"])
-    ):  # fmt: skip
+        ("own", curve.own, OWNERS["design"]),
+        ("rent", curve.rent, OWNERS["site"]),
+    ):
         traces += _band(name, curve.months, points, colour)
     layout = base_layout(1, 320)
     layout["xaxis"] = value_axis("months of use") | {"range": [0, curve.months[-1]]}
     layout["yaxis"] |= {
-        "title": {"text": "million USD, all in"}, "showgrid": True, "gridcolor": "#E6E6E6",
+        "title": {"text": "million USD, all in"},
+        "showgrid": True,
+        "gridcolor": "#E6E6E6",
         "rangemode": "tozero",
-    }  # fmt: skip
+    }
     low, mid, high = (_month(value) for value in one.break_even)
     return Figure(
         title=f"Owning against renting {one.fleet.gpus:,} {one.need.case.on} for "
@@ -262,15 +332,25 @@ def _band(name: str, months: Sequence[float], points: Sequence[Three], colour: s
     """The median as a line, P10 to P90 as a band under it."""
     lows, mids, highs = ([point[n] / 1e6 for point in points] for n in range(3))
     around: Data = {
-        "type": "scatter", "mode": "lines", "name": f"{name}, P10 to P90", "fill": "toself",
-        "x": [*months, *reversed(months)], "y": [*highs, *reversed(lows)], "hoverinfo": "skip",
-        "line": {"width": 0, "color": colour}, "fillcolor": _faint(colour),
-    }  # fmt: skip
+        "type": "scatter",
+        "mode": "lines",
+        "name": f"{name}, P10 to P90",
+        "fill": "toself",
+        "x": [*months, *reversed(months)],
+        "y": [*highs, *reversed(lows)],
+        "hoverinfo": "skip",
+        "line": {"width": 0, "color": colour},
+        "fillcolor": _faint(colour),
+    }
     line: Data = {
-        "type": "scatter", "mode": "lines", "name": name, "x": list(months), "y": mids,
+        "type": "scatter",
+        "mode": "lines",
+        "name": name,
+        "x": list(months),
+        "y": mids,
         "line": {"width": 2.5, "color": colour, "dash": "solid" if name == "own" else "dash"},
         "hovertemplate": f"{name}: %{{y:,.1f}} M$ after %{{x:.0f}} months<extra></extra>",
-    }  # fmt: skip
+    }
     return [around, line]
 
 

@@ -31,8 +31,16 @@ def site_table(site: Site) -> Table:
         )
     return Table(
         title=title,
-        columns=columns("row", "measured", "predicted", "corrected", "left", "weight",
-                        right="measured,predicted,corrected,left,weight", wrap="row"),
+        columns=columns(
+            "row",
+            "measured",
+            "predicted",
+            "corrected",
+            "left",
+            "weight",
+            right="measured,predicted,corrected,left,weight",
+            wrap="row",
+        ),
         rows=tuple(
             (
                 row.row_id,
@@ -45,4 +53,4 @@ def site_table(site: Site) -> Table:
             for row in site.rows
         ),
         notes=tuple(notes),
-    )  # fmt: skip
+    )

@@ -65,21 +65,34 @@ def path_table(steps: Sequence[PathStep]) -> Table:
         low, mid, high = step.mfu
         rows.append(
             (
-                step.name, format_share(mid), f"{100 * low:.1f} to {100 * high:.1f}",
-                "-" if step.gain is None else f"{100 * step.gain:+.1f} %", f"{total:.2f}x",
-                step.published, "yes" if step.fits else "NO",
+                step.name,
+                format_share(mid),
+                f"{100 * low:.1f} to {100 * high:.1f}",
+                "-" if step.gain is None else f"{100 * step.gain:+.1f} %",
+                f"{total:.2f}x",
+                step.published,
+                "yes" if step.fits else "NO",
             )
-        )  # fmt: skip
+        )
     return Table(
         title="Llama-3.1-70B on eight B200, 8,192 tokens a sequence, step by step",
-        columns=columns("configuration", "MFU", "range %", "gain", "in all", "published gain", "fits",
-                        right="MFU,range %,gain,in all", wrap="configuration,published gain"),
+        columns=columns(
+            "configuration",
+            "MFU",
+            "range %",
+            "gain",
+            "in all",
+            "published gain",
+            "fits",
+            right="MFU,range %,gain,in all",
+            wrap="configuration,published gain",
+        ),
         rows=tuple(rows),
         notes=(
             "Predicted, each step on top of those before it; gain is of tokens a second. Ranges hold "
             "80 % of runs. Published gains are of other models and devices, and do not multiply.",
         ),
-    )  # fmt: skip
+    )
 
 
 def claims_page(found: Sequence[CheckedClaim], steps: Sequence[PathStep]) -> str:
@@ -111,8 +124,14 @@ def _topic_table(title: str, found: Sequence[CheckedClaim]) -> Table:
         title=title,
         columns=columns("claim", "said by", "verdict", "our figure", "why", "basis"),
         rows=tuple(
-            (one.claim.text, one.claim.source, one.outcome.verdict, one.outcome.ours, one.outcome.why,
-             one.outcome.basis)
+            (
+                one.claim.text,
+                one.claim.source,
+                one.outcome.verdict,
+                one.outcome.ours,
+                one.outcome.why,
+                one.outcome.basis,
+            )
             for one in found
         ),
-    )  # fmt: skip
+    )

@@ -50,16 +50,29 @@ def comparison_tables(found: Comparison, top: int) -> list[Table]:
 def summary_table(found: Comparison) -> Table:
     request, job = found.request, found.request.job
     rows = [
-        ("job", f"{job.model.name}, {format_si(request.tokens, '')} tokens, {job.global_batch:,} x "
-         f"{job.seq_len:,} a step, {job.precision}"),
-        ("asked", f"P90 within {format_seconds(request.deadline_seconds)}"
-         + (", over the range of the prediction too" if request.sure else "")
-         + (f", {usd_text(request.budget_usd)} at most" if request.budget_usd is not None else "")
-         + (", with bringing the data" if request.moves else "")),
-        ("offers", f"{len(found.results):,} run the job, {len(found.meeting):,} of them as asked, "
-         f"{len(found.sure):,} still at the slow end of the predicted range; "
-         f"{len(found.refused):,} do not run it; {found.searches:,} plans searched"),
-    ]  # fmt: skip
+        (
+            "job",
+            f"{job.model.name}, {format_si(request.tokens, '')} tokens, {job.global_batch:,} x "
+            f"{job.seq_len:,} a step, {job.precision}",
+        ),
+        (
+            "asked",
+            f"P90 within {format_seconds(request.deadline_seconds)}"
+            + (", over the range of the prediction too" if request.sure else "")
+            + (
+                f", {usd_text(request.budget_usd)} at most"
+                if request.budget_usd is not None
+                else ""
+            )
+            + (", with bringing the data" if request.moves else ""),
+        ),
+        (
+            "offers",
+            f"{len(found.results):,} run the job, {len(found.meeting):,} of them as asked, "
+            f"{len(found.sure):,} still at the slow end of the predicted range; "
+            f"{len(found.refused):,} do not run it; {found.searches:,} plans searched",
+        ),
+    ]
     if found.meeting:
         rows.append(("cheapest", _words(found.meeting[0])))
     elif found.nearest is not None:
@@ -110,30 +123,44 @@ def runs_table(found: Comparison, shown: Sequence[Result]) -> Table:
         low, high = (seconds / DAY_SECONDS for seconds in result.seconds_range)
         rows.append(
             (
-                f"{number}{_mark(result)}", f"{result.gpus:,}",
+                f"{number}{_mark(result)}",
+                f"{result.gpus:,}",
                 f"{100 * (ledger.mfu or 0):.0f} ({100 * (ledger.mfu_palm or 0):.0f})",
-                f"{100 * result.simulation.goodput.p50:.0f}", f"{p50:.1f} / {p90:.1f}",
+                f"{100 * result.simulation.goodput.p50:.0f}",
+                f"{p50:.1f} / {p90:.1f}",
                 f"{low:.1f} to {high:.1f}",
-                "-" if best is None else usd_text(best.usd), "-" if best is None else best.term,
+                "-" if best is None else usd_text(best.usd),
+                "-" if best is None else best.term,
             )
-        )  # fmt: skip
+        )
     more = len(found.results) - len(shown)
     left = f"{more:,} more results, other regions among them, are in -o json."
     return Table(
         title="Best plan and simulated run of each machine type, in its cheapest region",
-        columns=columns("#", "GPUs", "MFU %", "goodput %", "days P50 / P90", "range", "$", "term",
-                        right="#,GPUs,MFU %,goodput %,days P50 / P90,range,$"),
+        columns=columns(
+            "#",
+            "GPUs",
+            "MFU %",
+            "goodput %",
+            "days P50 / P90",
+            "range",
+            "$",
+            "term",
+            right="#,GPUs,MFU %,goodput %,days P50 / P90,range,$",
+        ),
         rows=tuple(rows),
         notes=(
-            *(f"{n}: {result.offering.accelerator}, {result.offering.name}"
-              for n, result in enumerate(shown, start=1)),
+            *(
+                f"{n}: {result.offering.accelerator}, {result.offering.name}"
+                for n, result in enumerate(shown, start=1)
+            ),
             *((left,) if more else ()),
             "* misses deadline or budget. ? meets them if steps are as predicted, not over the whole "
             "range: the P50 if the step is as far off as those of 80 % of runs. MFU is of the dense "
             "peak, in brackets by the PaLM convention. All is on the cheapest term that meets what was "
             "asked.",
         ),
-    )  # fmt: skip
+    )
 
 
 def _mark(result: Result) -> str:
@@ -151,21 +178,23 @@ def _money_table(shown: Sequence[Result]) -> Table:
         per = result.usd_per_million_tokens
         rows.append(
             (
-                str(number), *(_money(result, term) for term in terms),
+                str(number),
+                *(_money(result, term) for term in terms),
                 "-" if per is None else f"{per:.3g}",
             )
-        )  # fmt: skip
+        )
     return Table(
         title="Dollars of the run by term, with the date of the price",
-        columns=columns("#", *heads, "$ per M tokens", right="#,$ per M tokens",
-                        wrap=",".join(heads)),
+        columns=columns(
+            "#", *heads, "$ per M tokens", right="#,$ per M tokens", wrap=",".join(heads)
+        ),
         rows=tuple(rows),
         notes=(
             "OLD: the price is older than 180 days. ODD: far under what others ask for the device. "
             "UNSTATED: for a commitment that the list does not state, billed for the run alone. Spot "
             "is simulated with preemptions, waiting and checkpoints.",
         ),
-    )  # fmt: skip
+    )
 
 
 def _money(result: Result, term: str) -> str:
@@ -188,15 +217,27 @@ def _quality_table(shown: Sequence[Result]) -> Table:
                 str(number),
                 "-" if energy.joules is None else f"{energy.joules / MWH_JOULES:,.0f}",
                 "-" if energy.grams is None else f"{energy.grams / 1e6:,.0f}",
-                "-" if gflops is None else f"{gflops:,.0f}", f"{result.runs_per_week:.2g}",
-                offering.network, offering.access, "not known" if most is None else f"{most:,}",
+                "-" if gflops is None else f"{gflops:,.0f}",
+                f"{result.runs_per_week:.2g}",
+                offering.network,
+                offering.access,
+                "not known" if most is None else f"{most:,}",
             )
-        )  # fmt: skip
+        )
     return Table(
         title="Energy, and what tells offers apart",
-        columns=columns("#", "MWh", "tCO2e", "GFLOPs/W", "runs a week", "network", "access",
-                        "largest", right="#,MWh,tCO2e,GFLOPs/W,runs a week,largest",
-                        wrap="network,access,largest"),
+        columns=columns(
+            "#",
+            "MWh",
+            "tCO2e",
+            "GFLOPs/W",
+            "runs a week",
+            "network",
+            "access",
+            "largest",
+            right="#,MWh,tCO2e,GFLOPs/W,runs a week,largest",
+            wrap="network,access,largest",
+        ),
         rows=tuple(rows),
         notes=(
             "Energy is of the run on the best term, at the meter, with hosts and PUE where they are "
@@ -206,7 +247,7 @@ def _quality_table(shown: Sequence[Result]) -> Table:
             "yours with --terms. Where cooling is not known, none of the step is taken to be lost to "
             "heat; stated as air, 5 % are.",
         ),
-    )  # fmt: skip
+    )
 
 
 def detail_table(result: Result) -> Table:
@@ -215,18 +256,31 @@ def detail_table(result: Result) -> Table:
     low, high = (seconds / DAY_SECONDS for seconds in result.seconds_range)
     quality, most = offering.quality, offering.most_gpus
     rows = [
-        ("step's own range", f"{low:.1f} to {high:.1f} days, if the predicted step is as far off as "
-         "those of 80 % of runs"),
+        (
+            "step's own range",
+            f"{low:.1f} to {high:.1f} days, if the predicted step is as far off as "
+            "those of 80 % of runs",
+        ),
         ("goodput", format_share(result.simulation.goodput.p50)),
         ("spare machines", f"{result.simulation.run.policy.spares.nodes}"),
         ("saves", f"every {format_seconds(result.simulation.interval_seconds)} of work"),
         ("country", _known(offering.country)),
         ("orchestration", offering.orchestration),
-        ("site", f"{quality.tier or 'tier not known'}, cooling {_known(quality.cooling)}, "
-         f"storage {_known(quality.storage)}"),
-        ("failures", f"of {quality.failures}" if quality.failures else "of llama-3: not known here"),
-        ("largest cluster", "not known" if most is None else f"{most:,} GPUs"
-         + (f" ({offering.limit})" if offering.limit else "")),
+        (
+            "site",
+            f"{quality.tier or 'tier not known'}, cooling {_known(quality.cooling)}, "
+            f"storage {_known(quality.storage)}",
+        ),
+        (
+            "failures",
+            f"of {quality.failures}" if quality.failures else "of llama-3: not known here",
+        ),
+        (
+            "largest cluster",
+            "not known"
+            if most is None
+            else f"{most:,} GPUs" + (f" ({offering.limit})" if offering.limit else ""),
+        ),
         ("support", _known(terms.support if terms else None)),
         ("lead time", _known(terms.lead if terms else None)),
         ("another machine", _replacement_words(offering)),
@@ -234,7 +288,7 @@ def detail_table(result: Result) -> Table:
         ("energy", "; ".join(result.meter.notes) or "device, host, PUE and grid are known"),
         ("MWh by account", _energy_words(result)),
         ("assumed", "; ".join(found.assumed)),
-    ]  # fmt: skip
+    ]
     return Table(
         title=f"{offering.name}: what it rests on",
         columns=columns("what", "is", wrap="is"),
@@ -297,10 +351,11 @@ def front_figure(found: Comparison) -> Figure:
     points = [_point(result) for result in [*front, *rest]]
     layout = base_layout(1, 400)
     layout["xaxis"] = value_axis("days (P50)") | _log_axis([days for days, _ in points])
-    layout["yaxis"] |= (
-        {"title": {"text": "USD"}, "showgrid": True, "gridcolor": layout["xaxis"]["gridcolor"]}
-        | _log_axis([usd for _, usd in points])
-    )  # fmt: skip
+    layout["yaxis"] |= {
+        "title": {"text": "USD"},
+        "showgrid": True,
+        "gridcolor": layout["xaxis"]["gridcolor"],
+    } | _log_axis([usd for _, usd in points])
     days, usd = ([10**end for end in layout[axis]["range"]] for axis in ("xaxis", "yaxis"))
     request = found.request
     deadline = request.deadline_seconds / DAY_SECONDS
@@ -335,14 +390,19 @@ def _front(results: Sequence[Result]) -> Data:
     """Points with the numbers that the table beside the figure has."""
     points = [_point(result) for result in results]
     return {
-        "type": "scatter", "mode": "lines+markers+text", "name": "none is both faster and cheaper",
-        "x": [x for x, _ in points], "y": [y for _, y in points], "cliponaxis": False,
-        "text": [f"<b>{n}</b>" for n in range(1, len(points) + 1)], "textposition": "top right",
+        "type": "scatter",
+        "mode": "lines+markers+text",
+        "name": "none is both faster and cheaper",
+        "x": [x for x, _ in points],
+        "y": [y for _, y in points],
+        "cliponaxis": False,
+        "text": [f"<b>{n}</b>" for n in range(1, len(points) + 1)],
+        "textposition": "top right",
         "marker": {"size": 11, "color": OWNERS["useful"]},
         "line": {"width": 2, "color": OWNERS["useful"], "shape": "hv"},
         "customdata": [_words(result) for result in results],
         "hovertemplate": "%{customdata}<extra></extra>",
-    }  # fmt: skip
+    }
 
 
 def _names(results: Sequence[Result]) -> Data:
@@ -356,22 +416,31 @@ def _names(results: Sequence[Result]) -> Data:
             named.append(result)
     points = [_point(result) for result in named]
     return {
-        "type": "scatter", "mode": "text", "uid": "wide", "showlegend": False, "hoverinfo": "skip",
-        "x": [x for x, _ in points], "y": [y for _, y in points], "cliponaxis": False,
+        "type": "scatter",
+        "mode": "text",
+        "uid": "wide",
+        "showlegend": False,
+        "hoverinfo": "skip",
+        "x": [x for x, _ in points],
+        "y": [y for _, y in points],
+        "cliponaxis": False,
         "text": [f"{r.offering.provider}, {r.gpus:,} {r.offering.accelerator}  " for r in named],
         "textposition": "middle left",
-    }  # fmt: skip
+    }
 
 
 def _rest(results: Sequence[Result]) -> Data:
     points = [_point(result) for result in results]
     return {
-        "type": "scatter", "mode": "markers", "name": "another is both faster and cheaper",
-        "x": [x for x, _ in points], "y": [y for _, y in points],
+        "type": "scatter",
+        "mode": "markers",
+        "name": "another is both faster and cheaper",
+        "x": [x for x, _ in points],
+        "y": [y for _, y in points],
         "marker": {"size": 7, "color": GREY, "symbol": "circle-open"},
         "customdata": [_words(result) for result in results],
         "hovertemplate": "%{customdata}<extra></extra>",
-    }  # fmt: skip
+    }
 
 
 def _line(x: Sequence[float], y: Sequence[float], name: str) -> Data:
@@ -379,9 +448,14 @@ def _line(x: Sequence[float], y: Sequence[float], name: str) -> Data:
     legend another one.
     """
     return {
-        "type": "scatter", "mode": "lines", "name": name, "x": list(x), "y": list(y),
-        "line": {"dash": "dash", "width": 2, "color": OWNERS["design"]}, "hoverinfo": "skip",
-    }  # fmt: skip
+        "type": "scatter",
+        "mode": "lines",
+        "name": name,
+        "x": list(x),
+        "y": list(y),
+        "line": {"dash": "dash", "width": 2, "color": OWNERS["design"]},
+        "hoverinfo": "skip",
+    }
 
 
 def _front_summary(front: Sequence[Result], offers: int) -> str:

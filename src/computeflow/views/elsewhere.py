@@ -22,12 +22,13 @@ def moves_table(moves: Sequence[Move]) -> Table:
     """Of one or more."""
     rows = tuple(
         (
-            move.target, "not known" if move.usd is None else usd_text(move.usd),
+            move.target,
+            "not known" if move.usd is None else usd_text(move.usd),
             f"{move.hours[0]:,.1f} to {move.hours[1]:,.1f}",
             "as above" if place and move.note == moves[place - 1].note else move.note,
         )
         for place, move in enumerate(moves)
-    )  # fmt: skip
+    )
     return Table(
         title=f"Bringing {format_si(moves[0].bytes, 'B')} from {moves[0].source}",
         columns=columns("to", "egress $", "hours", "note", right="egress $,hours", wrap="note"),
@@ -43,12 +44,15 @@ def moves_table(moves: Sequence[Move]) -> Table:
 def split_table(found: Split) -> Table:
     rows = [
         (
-            share.result.offering.name, f"{share.cost.term}{flags_of(share.cost)}", f"{share.runs}",
-            f"{share.at_once}", usd_text(share.usd),
+            share.result.offering.name,
+            f"{share.cost.term}{flags_of(share.cost)}",
+            f"{share.runs}",
+            f"{share.at_once}",
+            usd_text(share.usd),
             "known" if share.limit_known else "not known: one cluster at a time",
         )
         for share in found.shares
-    ]  # fmt: skip
+    ]
     alone = found.single
     notes = [f"Together {usd_text(found.usd)}."]
     if found.left:
@@ -59,23 +63,37 @@ def split_table(found: Split) -> Table:
         notes.append(f"{alone.result.offering.name} alone: {usd_text(alone.usd)}.")
     return Table(
         title=f"{found.runs} runs over several providers, one offer of each",
-        columns=columns("offer", "term", "runs", "at once", "$", "capacity",
-                        right="runs,at once,$", wrap="offer,capacity"),
+        columns=columns(
+            "offer",
+            "term",
+            "runs",
+            "at once",
+            "$",
+            "capacity",
+            right="runs,at once,$",
+            wrap="offer,capacity",
+        ),
         rows=tuple(rows),
         notes=tuple(notes),
-    )  # fmt: skip
+    )
 
 
 def hybrid_table(base: OwnedBase) -> Table:
     found, used = base.hybrid, base.hybrid.owned_utilisation
     rows = (
-        ("own", f"{found.owned_gpus:,} GPUs"
-         + ("" if used is None else f", used {format_share(used)} of the time")),
+        (
+            "own",
+            f"{found.owned_gpus:,} GPUs"
+            + ("" if used is None else f", used {format_share(used)} of the time"),
+        ),
         ("that costs", usd_text(found.usd)),
         ("all owned", usd_text(found.all_owned_usd)),
-        ("all rented", f"{usd_text(found.all_rented_usd)} ({base.rented.offering.name} at "
-         f"{base.usd_per_gpu_hour:.2f} $/h)"),
-    )  # fmt: skip
+        (
+            "all rented",
+            f"{usd_text(found.all_rented_usd)} ({base.rented.offering.name} at "
+            f"{base.usd_per_gpu_hour:.2f} $/h)",
+        ),
+    )
     return Table(
         title="Base load owned, peaks rented",
         columns=columns("what", "is", wrap="is"),
@@ -90,18 +108,22 @@ def grids_table(found: Sequence[GridCost], result: Result, top: int = 5) -> Tabl
     here = grid.name if grid else "a region that is not known"
     rows = [
         (
-            one.grid, "-" if one.tonnes is None else f"{one.tonnes:,.0f}",
-            "-" if one.usd is None else usd_text(one.usd), one.as_of,
+            one.grid,
+            "-" if one.tonnes is None else f"{one.tonnes:,.0f}",
+            "-" if one.usd is None else usd_text(one.usd),
+            one.as_of,
         )
         for one in found[:top]
-    ]  # fmt: skip
+    ]
     return Table(
         title=f"The same energy elsewhere; now in {here}",
         columns=columns("grid", "tCO2e", "energy $", "as of", right="tCO2e,energy $"),
         rows=tuple(rows),
-        notes=("Yearly means, cleanest first; whether somebody offers the machines there is another "
-               "question.",),
-    )  # fmt: skip
+        notes=(
+            "Yearly means, cleanest first; whether somebody offers the machines there is another "
+            "question.",
+        ),
+    )
 
 
 def starts_table(starts: Mapping[str, Start] | None) -> Table:
@@ -116,10 +138,15 @@ def starts_table(starts: Mapping[str, Start] | None) -> Table:
     )
     return Table(
         title="When to start, by the hours that were given",
-        columns=columns("by", "start", "mean of the window", "worst start costs more",
-                        right="mean of the window,worst start costs more"),
+        columns=columns(
+            "by",
+            "start",
+            "mean of the window",
+            "worst start costs more",
+            right="mean of the window,worst start costs more",
+        ),
         rows=rows,
-    )  # fmt: skip
+    )
 
 
 def served_table(found: Sequence[ServingEstimate], model: str, prompt: int, output: int) -> Table:
@@ -130,17 +157,30 @@ def served_table(found: Sequence[ServingEstimate], model: str, prompt: int, outp
         fast, slow = one.seconds_per_token
         rows.append(
             (
-                one.accelerator, one.precision, f"{one.replica_gpus}", f"{one.batch:,}",
+                one.accelerator,
+                one.precision,
+                f"{one.replica_gpus}",
+                f"{one.batch:,}",
                 f"{low:,.0f} to {high:,.0f}",
                 f"{1e3 * fast:,.0f} to {1e3 * slow:,.0f}",
-                "no offer" if cost is None else f"{cost[0]:.2f} to {cost[1]:.2f}", one.as_of,
+                "no offer" if cost is None else f"{cost[0]:.2f} to {cost[1]:.2f}",
+                one.as_of,
             )
-        )  # fmt: skip
+        )
     return Table(
         title=f"Serving {model}: prompts of {prompt:,}, answers of {output:,} tokens; coarse",
-        columns=columns("device", "in", "GPUs", "batch", "tokens/s", "ms a token", "$ per M",
-                        "prices from", right="GPUs,batch,tokens/s,ms a token,$ per M",
-                        wrap="tokens/s,ms a token,$ per M"),
+        columns=columns(
+            "device",
+            "in",
+            "GPUs",
+            "batch",
+            "tokens/s",
+            "ms a token",
+            "$ per M",
+            "prices from",
+            right="GPUs,batch,tokens/s,ms a token,$ per M",
+            wrap="tokens/s,ms a token,$ per M",
+        ),
         rows=tuple(rows),
         notes=(
             "In: the precision of the weights; bf16 where the device has no peak in the one that was "
@@ -148,17 +188,18 @@ def served_table(found: Sequence[ServingEstimate], model: str, prompt: int, outp
             "the fullest batch, every GPU busy all the time, on-demand prices from the cheapest to the "
             "dearest; $ per million tokens of output.",
         ),
-    )  # fmt: skip
+    )
 
 
 def chains_table(found: Sequence[Chain], calls: int, hops: int, source: str) -> Table:
     rows = tuple(
         (
-            chain.place, f"{1e3 * chain.round_trip_seconds:.0f}",
+            chain.place,
+            f"{1e3 * chain.round_trip_seconds:.0f}",
             format_seconds(chain.network_seconds),
         )
         for chain in found
-    )  # fmt: skip
+    )
     return Table(
         title=f"Network time of {calls} calls x {hops} hops from {found[0].users}; coarse",
         columns=columns("model in", "round trip ms", "chain", right="round trip ms,chain"),

@@ -29,16 +29,25 @@ if TYPE_CHECKING:
 Data = dict[str, Any]
 GREY = "#7F7F7F"
 OWNERS = {
-    "useful": "#009E73", "site": "#0072B2", "design": "#D55E00", "tuning": "#CC79A7",
-    "mixed": GREY, "unknown": GREY,
-}  # fmt: skip
+    "useful": "#009E73",
+    "site": "#0072B2",
+    "design": "#D55E00",
+    "tuning": "#CC79A7",
+    "mixed": GREY,
+    "unknown": GREY,
+}
 """Okabe and Ito's colours by the owner of an account."""
 HATCHED = {"mixed": "/", "unknown": "x"}
 """Grey could be taken for the green of `useful` by some."""
 _HOLDERS = {
-    "weights": "#0072B2", "gradients": "#56B4E9", "optimizer": "#009E73", "activations": "#D55E00",
-    "logits": "#CC79A7", "buffers": "#E69F00", "overhead": GREY,
-}  # fmt: skip
+    "weights": "#0072B2",
+    "gradients": "#56B4E9",
+    "optimizer": "#009E73",
+    "activations": "#D55E00",
+    "logits": "#CC79A7",
+    "buffers": "#E69F00",
+    "overhead": GREY,
+}
 _ABOVE, _BELOW = 50, 44
 """Pixels for a legend above the drawing and an axis below it."""
 _GB = 1e9
@@ -111,16 +120,25 @@ def _falling(ledger: Ledger, names: list[str], axis: str, unit: str, size: float
         sizes = [booked[name] / size for name in mine]
         traces.append(
             {
-                "type": "bar", "orientation": "h", "name": owner, "legendgroup": owner,
-                "xaxis": axis, "y": mine, "x": sizes,
-                "base": [starts[name] / size for name in mine], "marker": _marker(owner),
+                "type": "bar",
+                "orientation": "h",
+                "name": owner,
+                "legendgroup": owner,
+                "xaxis": axis,
+                "y": mine,
+                "x": sizes,
+                "base": [starts[name] / size for name in mine],
+                "marker": _marker(owner),
                 "customdata": sizes,
                 "text": [format_share(booked[name] / ledger.gpu_seconds) for name in mine],
-                "textposition": "outside", "textangle": 0, "constraintext": "none", "cliponaxis": False,
+                "textposition": "outside",
+                "textangle": 0,
+                "constraintext": "none",
+                "cliponaxis": False,
                 "hovertemplate": f"%{{y}}: %{{customdata:,.1f}} {unit}, %{{text}}"
                 f"<extra>{owner}</extra>",
             }
-        )  # fmt: skip
+        )
     return traces
 
 
@@ -175,25 +193,37 @@ def comparison_figure(plans: Sequence[Plan]) -> Figure:
     names = _in_owner_order(ledgers)
     traces: list[Data] = [
         {
-            "type": "bar", "orientation": "h", "name": ACCOUNTS[name].owner, "meta": name,
-            "legendgroup": ACCOUNTS[name].owner, "marker": _marker(ACCOUNTS[name].owner, gap=1),
-            "y": places, "x": [one.accounts.get(name, 0.0) / one.gpus for one in ledgers],
-            "width": 20 / pixels, "offset": 0.5 - 26 / pixels,
+            "type": "bar",
+            "orientation": "h",
+            "name": ACCOUNTS[name].owner,
+            "meta": name,
+            "legendgroup": ACCOUNTS[name].owner,
+            "marker": _marker(ACCOUNTS[name].owner, gap=1),
+            "y": places,
+            "x": [one.accounts.get(name, 0.0) / one.gpus for one in ledgers],
+            "width": 20 / pixels,
+            "offset": 0.5 - 26 / pixels,
             "hovertemplate": f"{name}: %{{x:.3g}} s<extra>{ACCOUNTS[name].owner}</extra>",
         }
         for name in names
-    ]  # fmt: skip
+    ]
     traces.append(_ranges(plans, at=0.5 - 16 / pixels))
     layout = base_layout(len(plans), pixels) | {"barmode": "stack"}
     layout["xaxis"] = value_axis("seconds of a step") | {"rangemode": "tozero"}
     layout["yaxis"] |= {"visible": False, "range": [len(plans) - 0.5, -0.5]}
     layout["annotations"] = [
         {
-            "text": label, "showarrow": False, "align": "left", "xanchor": "left", "yanchor": "bottom",
-            "x": 0, "y": place + 0.5 - 28 / pixels, "xshift": -2,
+            "text": label,
+            "showarrow": False,
+            "align": "left",
+            "xanchor": "left",
+            "yanchor": "bottom",
+            "x": 0,
+            "y": place + 0.5 - 28 / pixels,
+            "xshift": -2,
         }
         for place, label in zip(places, labels, strict=True)
-    ]  # fmt: skip
+    ]
     return Figure(
         title="Step time of each plan, by owner of its accounts (s)",
         data=_each_once(traces),
@@ -206,17 +236,25 @@ def comparison_figure(plans: Sequence[Plan]) -> Figure:
 def _ranges(plans: Sequence[Plan], at: float) -> Data:
     found = [plan.prediction for plan in plans]
     return {
-        "type": "scatter", "mode": "markers", "name": "80 % of runs", "uid": "range",
-        "x": [one.step_seconds for one in found], "y": [place + at for place in range(len(found))],
+        "type": "scatter",
+        "mode": "markers",
+        "name": "80 % of runs",
+        "uid": "range",
+        "x": [one.step_seconds for one in found],
+        "y": [place + at for place in range(len(found))],
         "marker": {"symbol": "line-ew", "size": 8, "line": {"width": 2, "color": GREY}},
         "error_x": {
-            "type": "data", "symmetric": False, "thickness": 1.5, "width": 5, "color": GREY,
+            "type": "data",
+            "symmetric": False,
+            "thickness": 1.5,
+            "width": 5,
+            "color": GREY,
             "array": [one.step_seconds_range[1] - one.step_seconds for one in found],
             "arrayminus": [one.step_seconds - one.step_seconds_range[0] for one in found],
         },
         "text": [f"{format_seconds(one.step_seconds)} ({_range(one)})" for one in found],
         "hovertemplate": "%{text}<extra></extra>",
-    }  # fmt: skip
+    }
 
 
 def _range(found: Prediction) -> str:
@@ -258,11 +296,17 @@ def memory_figure(found: Prediction) -> Figure:
     layout["yaxis"] |= {"range": [len(stages) - 0.5, -0.5]}
     layout["shapes"] = [
         {
-            "type": "line", "x0": limit / _GB, "x1": limit / _GB, "yref": "paper", "y0": 0, "y1": 1,
-            "line": {"dash": "dash", "width": 2, "color": GREY}, "showlegend": True,
+            "type": "line",
+            "x0": limit / _GB,
+            "x1": limit / _GB,
+            "yref": "paper",
+            "y0": 0,
+            "y1": 1,
+            "line": {"dash": "dash", "width": 2, "color": GREY},
+            "showlegend": True,
             "name": f"limit {format_si(limit, 'B')}",
         }
-    ]  # fmt: skip
+    ]
     return Figure(
         title=f"Memory of a device{' by pipeline stage' if len(stages) > 1 else ''} (GB)",
         data=tuple(_memory_traces(stages)),
@@ -277,11 +321,15 @@ def _held(
 ) -> Data:
     marker = {"color": colour, "line": {"width": 1, "color": "white"}}
     return {
-        "type": "bar", "orientation": "h", "name": name, "y": stages, "offsetgroup": "device",
+        "type": "bar",
+        "orientation": "h",
+        "name": name,
+        "y": stages,
+        "offsetgroup": "device",
         "x": [size / _GB for size in sizes],
         "marker": marker | ({"pattern": pattern} if pattern else {}),
         "hovertemplate": f"%{{y}}: {name} %{{x:.3g}} GB<extra></extra>",
-    }  # fmt: skip
+    }
 
 
 def _memory_summary(found: Prediction) -> str:
@@ -325,18 +373,34 @@ def base_layout(rows: int, row_pixels: int) -> Data:
         "bargap": 0.3,
         "dragmode": False,
         "legend": {
-            "orientation": "h", "x": 0, "xanchor": "left", "y": 1.02, "yanchor": "bottom",
-            "traceorder": "normal", "itemclick": False, "itemdoubleclick": False,
+            "orientation": "h",
+            "x": 0,
+            "xanchor": "left",
+            "y": 1.02,
+            "yanchor": "bottom",
+            "traceorder": "normal",
+            "itemclick": False,
+            "itemdoubleclick": False,
         },
         "yaxis": {
-            "automargin": True, "fixedrange": True, "showgrid": False, "zeroline": False,
-            "ticks": "outside", "ticklen": 4, "tickcolor": "rgba(0,0,0,0)",
+            "automargin": True,
+            "fixedrange": True,
+            "showgrid": False,
+            "zeroline": False,
+            "ticks": "outside",
+            "ticklen": 4,
+            "tickcolor": "rgba(0,0,0,0)",
         },
-    }  # fmt: skip
+    }
 
 
 def value_axis(unit: str) -> Data:
     return {
-        "title": {"text": unit, "standoff": 8}, "tickangle": 0, "separatethousands": True,
-        "fixedrange": True, "automargin": True, "zeroline": False, "gridcolor": "#E6E6E6",
-    }  # fmt: skip
+        "title": {"text": unit, "standoff": 8},
+        "tickangle": 0,
+        "separatethousands": True,
+        "fixedrange": True,
+        "automargin": True,
+        "zeroline": False,
+        "gridcolor": "#E6E6E6",
+    }

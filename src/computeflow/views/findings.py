@@ -34,11 +34,19 @@ def finding_tables(found: Diagnosis, ledger: Ledger, price: float | None) -> lis
         notes.append(f"all remedies together: {share} of the window; no second is counted twice")
     whole = Table(
         title=f"{len(rows)} finding{'s' if len(rows) > 1 else ''}, dearest first",
-        columns=columns("rule", "account", "share", "USD/h", "sure", "finding",
-                        right="share,USD/h,sure", wrap="finding"),
+        columns=columns(
+            "rule",
+            "account",
+            "share",
+            "USD/h",
+            "sure",
+            "finding",
+            right="share,USD/h,sure",
+            wrap="finding",
+        ),
         rows=tuple(rows),
         notes=tuple(notes),
-    )  # fmt: skip
+    )
     return [whole, *(_details(finding) for finding in found.findings)]
 
 

@@ -39,10 +39,17 @@ def flow_figure(ledger: Ledger) -> Figure:
     colours += [OWNERS[ACCOUNTS[name].owner] for name in booked]
     height = _ROOM + _PAD * len(booked)
     trace: Data = {
-        "type": "sankey", "arrangement": "fixed", "valueformat": ",.1f", "valuesuffix": f" {unit}",
+        "type": "sankey",
+        "arrangement": "fixed",
+        "valueformat": ",.1f",
+        "valuesuffix": f" {unit}",
         "node": {
-            "label": [f"contracted<br>{whole}", *labels], "pad": _PAD, "thickness": 12,
-            "color": ["#7F7F7F", *colours], "line": {"width": 0}, "hoverlabel": HOVER,
+            "label": [f"contracted<br>{whole}", *labels],
+            "pad": _PAD,
+            "thickness": 12,
+            "color": ["#7F7F7F", *colours],
+            "line": {"width": 0},
+            "hoverlabel": HOVER,
             **_places(shares[: len(owners)], shares[len(owners) :], height),
             "customdata": ["contracted", *labels],
             "hovertemplate": "%{customdata}: %{value}<extra></extra>",
@@ -51,10 +58,12 @@ def flow_figure(ledger: Ledger) -> Figure:
             "source": [0] * len(owners) + [place[ACCOUNTS[name].owner] for name in booked],
             "target": list(range(1, len(ends) + 1)),
             "value": [s / size for s in (*owners.values(), *booked.values())],
-            "color": [_faint(colour) for colour in colours], "hoverlabel": HOVER,
-            "customdata": labels, "hovertemplate": "%{customdata}: %{value}<extra></extra>",
+            "color": [_faint(colour) for colour in colours],
+            "hoverlabel": HOVER,
+            "customdata": labels,
+            "hovertemplate": "%{customdata}: %{value}<extra></extra>",
         },
-    }  # fmt: skip
+    }
     layout = base_layout(0, 0) | {"height": height + 2 * _EDGE}
     layout["margin"] = {"l": _SIDE, "r": _SIDE, "t": _EDGE, "b": _EDGE}
     layout.pop("yaxis")

@@ -40,9 +40,12 @@ def front_figure(rows: Sequence[FrontRow], infeasible: Sequence[int] = ()) -> Fi
     layout = base_layout(1, 320)
     layout["xaxis"] = value_axis(time_unit) | _log_axis([point.time for point in points])
     layout["yaxis"] |= {
-        "title": {"text": cost_unit}, "range": [0, 1.2 * max(point.cost for point in points)],
-        "showgrid": True, "gridcolor": layout["xaxis"]["gridcolor"], "nticks": 6,
-    }  # fmt: skip
+        "title": {"text": cost_unit},
+        "range": [0, 1.2 * max(point.cost for point in points)],
+        "showgrid": True,
+        "gridcolor": layout["xaxis"]["gridcolor"],
+        "nticks": 6,
+    }
     return Figure(
         title=f"Time against cost by number of GPUs ({time_unit}, {cost_unit})",
         data=tuple(traces),
@@ -83,23 +86,36 @@ def _front(points: Sequence[_Point]) -> list[_Point]:
 
 def _labelled(points: Sequence[_Point], name: str, colour: str) -> Data:
     return {
-        "type": "scatter", "mode": "lines+markers+text", "name": name, "cliponaxis": False,
-        "x": [point.time for point in points], "y": [point.cost for point in points],
-        "text": [f"{point.gpus:,}" for point in points], "textposition": "top center",
-        "marker": {"size": 10, "color": colour}, "line": {"width": 2, "color": colour},
+        "type": "scatter",
+        "mode": "lines+markers+text",
+        "name": name,
+        "cliponaxis": False,
+        "x": [point.time for point in points],
+        "y": [point.cost for point in points],
+        "text": [f"{point.gpus:,}" for point in points],
+        "textposition": "top center",
+        "marker": {"size": 10, "color": colour},
+        "line": {"width": 2, "color": colour},
         "customdata": [f"{point.gpus:,} GPUs: {point.layout}" for point in points],
         "hovertemplate": "%{customdata}<extra></extra>",
-    }  # fmt: skip
+    }
 
 
 def _layout_labels(points: Sequence[_Point]) -> Data:
     """Under the points. The report leaves this trace, by its `uid`, out of narrow screens."""
     return {
-        "type": "scatter", "mode": "text", "uid": "wide", "showlegend": False, "hoverinfo": "skip",
-        "x": [point.time for point in points], "y": [point.cost for point in points],
+        "type": "scatter",
+        "mode": "text",
+        "uid": "wide",
+        "showlegend": False,
+        "hoverinfo": "skip",
+        "x": [point.time for point in points],
+        "y": [point.cost for point in points],
         "text": ["<br><br>" + wrapped(point.layout, 16) for point in points],
-        "textposition": "bottom center", "textfont": {"size": 11}, "cliponaxis": False,
-    }  # fmt: skip
+        "textposition": "bottom center",
+        "textfont": {"size": 11},
+        "cliponaxis": False,
+    }
 
 
 def _log_axis(values: Sequence[float]) -> Data:

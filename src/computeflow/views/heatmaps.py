@@ -35,13 +35,20 @@ def ranks_figure(ranks: Sequence[RankLedger]) -> Figure:
     layout["height"] = len(shown) * (24 if few else 11) + _HEAD + _FOOT
     layout["margin"] = {"l": 8, "r": 8, "t": _HEAD, "b": _FOOT}
     layout["xaxis"] = {
-        "type": "category", "side": "top", "tickangle": -90, "fixedrange": True, "showgrid": False,
+        "type": "category",
+        "side": "top",
+        "tickangle": -90,
+        "fixedrange": True,
+        "showgrid": False,
         "tickmode": "linear",
-    }  # fmt: skip
+    }
     layout["yaxis"] |= {
-        "type": "category", "autorange": "reversed", "title": {"text": "rank"},
-        "tickfont": {"size": 12 if few else 9}, "tickmode": "linear",
-    }  # fmt: skip
+        "type": "category",
+        "autorange": "reversed",
+        "title": {"text": "rank"},
+        "tickfont": {"size": 12 if few else 9},
+        "tickmode": "linear",
+    }
     which = "every rank" if len(shown) == len(order) else f"the {len(shown)} oddest ranks"
     return Figure(
         title=f"Accounts of {which} (share of a rank's window)",
@@ -72,33 +79,54 @@ def _farthest_first(shares: dict[int, list[float]], usual: Sequence[float]) -> l
 
 
 def _cells(
-    ranks: Sequence[int], names: Sequence[str], shares: dict[int, list[float]],
-    usual: Sequence[float], most: float,
-) -> Data:  # fmt: skip
+    ranks: Sequence[int],
+    names: Sequence[str],
+    shares: dict[int, list[float]],
+    usual: Sequence[float],
+    most: float,
+) -> Data:
     """Coloured by the root of the share: one percent more of a small account is to be seen, too."""
     ticks = [tick for tick in _TICKS if tick <= most]
     return {
-        "type": "heatmap", "x": list(names), "y": [str(rank) for rank in ranks], "xgap": 1, "ygap": 1,
+        "type": "heatmap",
+        "x": list(names),
+        "y": [str(rank) for rank in ranks],
+        "xgap": 1,
+        "ygap": 1,
         "z": [[round(math.sqrt(share), 4) for share in shares[rank]] for rank in ranks],
-        "zmin": 0, "zmax": math.sqrt(most), "colorscale": _SCALE,
+        "zmin": 0,
+        "zmax": math.sqrt(most),
+        "colorscale": _SCALE,
         "customdata": [
-            [f"{format_share(share)}, median {format_share(middle)}"
-             for share, middle in zip(shares[rank], usual, strict=True)]
+            [
+                f"{format_share(share)}, median {format_share(middle)}"
+                for share, middle in zip(shares[rank], usual, strict=True)
+            ]
             for rank in ranks
         ],
         "hovertemplate": "rank %{y}, %{x}<br>%{customdata}<extra></extra>",
         "colorbar": {
-            "orientation": "h", "x": 0, "xanchor": "left", "y": 0, "yanchor": "top", "len": 1,
-            "thickness": 12, "ypad": 12, "outlinewidth": 0,
+            "orientation": "h",
+            "x": 0,
+            "xanchor": "left",
+            "y": 0,
+            "yanchor": "top",
+            "len": 1,
+            "thickness": 12,
+            "ypad": 12,
+            "outlinewidth": 0,
             "tickvals": [math.sqrt(tick) for tick in ticks],
             "ticktext": [f"{100 * tick:.0f} %" for tick in ticks],
         },
-    }  # fmt: skip
+    }
 
 
 def _summary(
-    order: Sequence[int], names: Sequence[str], shares: dict[int, list[float]], usual: Sequence[float]
-) -> str:  # fmt: skip
+    order: Sequence[int],
+    names: Sequence[str],
+    shares: dict[int, list[float]],
+    usual: Sequence[float],
+) -> str:
     odd = order[0]
     place = max(range(len(names)), key=lambda place: abs(shares[odd][place] - usual[place]))
     return (
@@ -109,9 +137,12 @@ def _summary(
 
 
 def _numbers(
-    shown: Sequence[int], order: Sequence[int], names: Sequence[str],
-    shares: dict[int, list[float]], usual: Sequence[float],
-) -> Table:  # fmt: skip
+    shown: Sequence[int],
+    order: Sequence[int],
+    names: Sequence[str],
+    shares: dict[int, list[float]],
+    usual: Sequence[float],
+) -> Table:
     hidden = order[len(shown) :]
     left = f"{len(hidden):,} ranks left out, those nearest to the median; audit -o json has all"
     rows = [("median", *map(format_share, usual))]

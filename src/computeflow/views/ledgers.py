@@ -45,10 +45,13 @@ def ledgers_table(one: Ledger, other: Ledger) -> Table:
         title=f"Two ledgers ({unit}): {describe.title(one)}; {describe.title(other)}",
         columns=columns("account", "owner", "first", "second", right="first,second"),
         rows=tuple(rows),
-        notes=tuple(f"{n}: {note}" for n, part in (("first", one), ("second", other))
-                    for note in describe.notes(part)),
+        notes=tuple(
+            f"{n}: {note}"
+            for n, part in (("first", one), ("second", other))
+            for note in describe.notes(part)
+        ),
         strong=frozenset({len(rows) - 1}),
-    )  # fmt: skip
+    )
 
 
 def gap_table(lines: Sequence[Gap], at: str = "equal model FLOPs") -> Table:
@@ -79,12 +82,17 @@ def gap_table(lines: Sequence[Gap], at: str = "equal model FLOPs") -> Table:
     return Table(
         title=f"Measured against expected, {unit} at {at}",
         columns=columns(
-            "account", "measured", "expected", "gap", "of measured",
-            right="measured,expected,gap,of measured", wrap="account",
+            "account",
+            "measured",
+            "expected",
+            "gap",
+            "of measured",
+            right="measured,expected,gap,of measured",
+            wrap="account",
         ),
         rows=tuple(rows),
         strong=frozenset({len(rows) - 1}),
-    )  # fmt: skip
+    )
 
 
 def finding_table(findings: Sequence[tuple[Finding, Ledger | None]], usd: float | None) -> Table:
@@ -93,8 +101,16 @@ def finding_table(findings: Sequence[tuple[Finding, Ledger | None]], usd: float 
     priced = ("USD/h",) if usd is not None else ()
     return Table(
         title=_counted(len(findings)),
-        columns=columns("rule", "account", "share", *priced, "finding", "remedy",
-                        right="share,USD/h", wrap="finding,remedy"),
+        columns=columns(
+            "rule",
+            "account",
+            "share",
+            *priced,
+            "finding",
+            "remedy",
+            right="share,USD/h",
+            wrap="finding,remedy",
+        ),
         rows=tuple(
             (
                 finding.rule,
@@ -106,7 +122,7 @@ def finding_table(findings: Sequence[tuple[Finding, Ledger | None]], usd: float 
             )
             for finding, ledger in ordered
         ),
-    )  # fmt: skip
+    )
 
 
 def _hourly(finding: Finding, ledger: Ledger | None, usd: float | None) -> str:

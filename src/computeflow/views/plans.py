@@ -26,12 +26,21 @@ def plan_tables(answer: Plans, title: str) -> list[Table]:
     rows = tuple(_row(number, plan) for number, plan in enumerate(answer.plans, start=1))
     table = Table(
         title=title,
-        columns=columns("#", "layout", "step", "ranked by", "MFU", "memory", "W",
-                        right="#,step,ranked by,MFU,memory,W", wrap="layout"),
+        columns=columns(
+            "#",
+            "layout",
+            "step",
+            "ranked by",
+            "MFU",
+            "memory",
+            "W",
+            right="#,step,ranked by,MFU,memory,W",
+            wrap="layout",
+        ),
         rows=rows,
         notes=_notes(answer),
         strong=frozenset({0}),
-    )  # fmt: skip
+    )
     return [table, _count_table(answer)]
 
 
@@ -44,9 +53,10 @@ def layout_text(layout: Layout) -> str:
     if layout.recompute != "none":
         parts.append(f"recompute {layout.recompute}")
     parts += [
-        f"{name} {getattr(layout, name)}" for name, usual in _USUAL.items()
+        f"{name} {getattr(layout, name)}"
+        for name, usual in _USUAL.items()
         if getattr(layout, name) != usual
-    ]  # fmt: skip
+    ]
     return ", ".join(parts)
 
 
@@ -191,8 +201,16 @@ def front_table(rows: Sequence[FrontRow], infeasible: Sequence[int] = ()) -> Tab
     """GPU counts with their best plan: days, dollars and megawatt-hours of the whole training."""
     return Table(
         title="By number of GPUs, the best plan of each",
-        columns=columns("GPUs", "layout", "step", "days", "USD", "MWh",
-                        right="GPUs,step,days,USD,MWh", wrap="layout"),
+        columns=columns(
+            "GPUs",
+            "layout",
+            "step",
+            "days",
+            "USD",
+            "MWh",
+            right="GPUs,step,days,USD,MWh",
+            wrap="layout",
+        ),
         rows=tuple(
             (
                 f"{row.gpus:,}",
@@ -205,7 +223,7 @@ def front_table(rows: Sequence[FrontRow], infeasible: Sequence[int] = ()) -> Tab
             for row in rows
         ),
         notes=tuple(f"nothing fits on {gpus:,} GPUs" for gpus in infeasible),
-    )  # fmt: skip
+    )
 
 
 def batches_table(
@@ -214,8 +232,16 @@ def batches_table(
     """Global batches with the tokens that each needs to the same result."""
     return Table(
         title="By global batch, to the same result",
-        columns=columns("batch", "tokens", "layout", "step", "days", "USD",
-                        right="batch,tokens,step,days,USD", wrap="layout"),
+        columns=columns(
+            "batch",
+            "tokens",
+            "layout",
+            "step",
+            "days",
+            "USD",
+            right="batch,tokens,step,days,USD",
+            wrap="layout",
+        ),
         rows=tuple(
             (
                 f"{batch:,}",
@@ -228,16 +254,17 @@ def batches_table(
             for batch, tokens, plan, days, dollars, _ in rows
         ),
         notes=("tokens grow as 1 + batch / critical batch (arXiv:1812.06162)",),
-    )  # fmt: skip
+    )
 
 
 def pools_table(found: Pools, names: Sequence[str]) -> Table:
     """Each pool alone, and both together."""
     rows = [
-        (name, "nothing fits", "-", "-") if plan is None
+        (name, "nothing fits", "-", "-")
+        if plan is None
         else (name, layout_text(plan.layout), "all", format_seconds(plan.prediction.step_seconds))
         for name, plan in zip(names, found.alone, strict=True)
-    ]  # fmt: skip
+    ]
     if found.mixed is not None:
         shares = " + ".join(f"{share:,}" for share in found.mixed.shares)
         step = format_seconds(found.mixed.step_seconds)
@@ -268,4 +295,4 @@ def exports_table(exported: Sequence[Exported], folder: str) -> Table:
             "format", "checked against", "files", "not said", wrap="checked against,files,not said"
         ),
         rows=tuple(rows),
-    )  # fmt: skip
+    )

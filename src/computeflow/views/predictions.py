@@ -30,17 +30,23 @@ def prediction_tables(found: Prediction) -> list[Table]:
     away = _elsewhere(found)
     calibrated = [("calibrated", "; ".join(found.calibrated))] if found.calibrated else []
     facts = (
-        ("step", f"{format_seconds(found.step_seconds)} ({format_seconds(low)} to "
-         f"{format_seconds(high)} holds 80 % of runs)"),
+        (
+            "step",
+            f"{format_seconds(found.step_seconds)} ({format_seconds(low)} to "
+            f"{format_seconds(high)} holds 80 % of runs)",
+        ),
         ("throughput", f"{found.tokens_per_second_per_gpu:,.0f} tokens/s per GPU"),
-        ("memory", f"{format_si(found.memory_bytes, 'B')} of "
-         f"{format_si(found.memory_limit_bytes, 'B')}, "
-         f"{_verdict(found)}; {fullest}: {owners}"),
+        (
+            "memory",
+            f"{format_si(found.memory_bytes, 'B')} of "
+            f"{format_si(found.memory_limit_bytes, 'B')}, "
+            f"{_verdict(found)}; {fullest}: {owners}",
+        ),
         *away,
         ("power", power),
         ("assumed", "; ".join(found.assumed)),
         *calibrated,
-    )  # fmt: skip
+    )
     layout = found.layout
     size = f"{layout.gpus:,} GPU{'s' if layout.gpus > 1 else ''}"
     title = (
@@ -75,12 +81,21 @@ def validation_table(result: Validation) -> Table:
     reasons = Counter(result.skipped.values())
     return Table(
         title="Predicted against measured step time",
-        columns=columns("runs", "n", "MAPE", "median", "bias", "p90", "in range",
-                        right="n,MAPE,median,bias,p90,in range", wrap="runs"),
+        columns=columns(
+            "runs",
+            "n",
+            "MAPE",
+            "median",
+            "bias",
+            "p90",
+            "in range",
+            right="n,MAPE,median,bias,p90,in range",
+            wrap="runs",
+        ),
         rows=tuple(_row(name, errors) for name, errors in groups),
         notes=tuple(f"not predicted: {n} ({why})" for why, n in reasons.items()),
         strong=frozenset({0}),
-    )  # fmt: skip
+    )
 
 
 def _row(name: str, e: Errors) -> tuple[str, ...]:

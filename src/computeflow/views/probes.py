@@ -22,11 +22,19 @@ def _probe_table(probe: Probe) -> Table:
     return Table(
         title=f"{probe.node}: {device}, torch {probe.environment['torch']}, "
         f"{probe.repeats} pass{'es' if probe.repeats > 1 else ''}",
-        columns=columns("what", "value", "spread", "of peak", "verdict", "expected",
-                        right="value,spread,of peak", wrap="expected"),
+        columns=columns(
+            "what",
+            "value",
+            "spread",
+            "of peak",
+            "verdict",
+            "expected",
+            right="value,spread,of peak",
+            wrap="expected",
+        ),
         rows=tuple(_row(item) for item in probe.items),
         notes=tuple(f"{name}: unavailable, needs {why}" for name, why in probe.unavailable.items()),
-    )  # fmt: skip
+    )
 
 
 def _row(item: Item) -> tuple[str, ...]:

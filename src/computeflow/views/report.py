@@ -39,11 +39,13 @@ def report_html(title: str, parts: Sequence[Part]) -> str:
     figures = [part for part in parts if isinstance(part, Figure)]
     numbers = count()
     body = [
-        _figure(part, next(numbers)) if isinstance(part, Figure)
-        else cards_html(part, OWNERS) if isinstance(part, Cards)
+        _figure(part, next(numbers))
+        if isinstance(part, Figure)
+        else cards_html(part, OWNERS)
+        if isinstance(part, Cards)
         else _table(part)
         for part in parts
-    ]  # fmt: skip
+    ]
     page = Template(read_text(Path(__file__).with_name("report.html")))
     text = page.substitute(
         title=escape(title),

@@ -30,11 +30,17 @@ def review_tables(
     if found.prediction is not None:
         low, high = found.prediction.step_seconds_range
         facts += [
-            ("step", f"{format_seconds(found.prediction.step_seconds)} ({format_seconds(low)} to "
-                     f"{format_seconds(high)})"),
-            ("memory", f"{format_si(found.prediction.memory_bytes, 'B')} of "
-                       f"{format_si(found.prediction.memory_limit_bytes, 'B')}"),
-        ]  # fmt: skip
+            (
+                "step",
+                f"{format_seconds(found.prediction.step_seconds)} ({format_seconds(low)} to "
+                f"{format_seconds(high)})",
+            ),
+            (
+                "memory",
+                f"{format_si(found.prediction.memory_bytes, 'B')} of "
+                f"{format_si(found.prediction.memory_limit_bytes, 'B')}",
+            ),
+        ]
     read = Table(
         title="What the file says",
         columns=columns("what", "value", wrap="value"),
@@ -45,10 +51,11 @@ def review_tables(
         return [replace(read, notes=(*read.notes, "nothing to remark"))]
     remarks = Table(
         title="Remarks",
-        columns=columns("rule", "what", "instead", "gain", "USD/h", right="gain,USD/h",
-                        wrap="what,instead"),
+        columns=columns(
+            "rule", "what", "instead", "gain", "USD/h", right="gain,USD/h", wrap="what,instead"
+        ),
         rows=tuple(_row(remark, layout.gpus, price) for remark in found.remarks),
-    )  # fmt: skip
+    )
     return [read, remarks]
 
 

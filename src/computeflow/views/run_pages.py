@@ -38,13 +38,25 @@ def _row(cells: Sequence[str]) -> str:
 def runs_table(found: Sequence[Validated]) -> Table:
     return Table(
         title="Published runs, simulated from what is published of them",
-        columns=columns("run", "figure", "said", "alone", "middle", "range", "agrees", "assumed",
-                        right="said,alone,middle,range,assumed", wrap="run"),
+        columns=columns(
+            "run",
+            "figure",
+            "said",
+            "alone",
+            "middle",
+            "range",
+            "agrees",
+            "assumed",
+            right="said,alone,middle,range,assumed",
+            wrap="run",
+        ),
         rows=tuple(
             (
-                one.name, _FIGURES[one.figure],
+                one.name,
+                _FIGURES[one.figure],
                 ("> " if one.relation == "more than" else "") + _figure(one.published, one.figure),
-                _figure(one.from_published, one.figure), _figure(one.simulated, one.figure),
+                _figure(one.from_published, one.figure),
+                _figure(one.simulated, one.figure),
                 f"{_figure(one.low, one.figure)} to {_figure(one.high, one.figure)}",
                 "yes" if one.agrees else "NO",
                 "-" if one.assumed_share is None else f"{100 * one.assumed_share:.0f} %",
@@ -57,7 +69,7 @@ def runs_table(found: Sequence[Validated]) -> Table:
             "to P90 over the published ones alone; of MTBI, P10 to P90 over repeats. assumed: the "
             "part of the simulated loss that rests on inputs nobody published.",
         ),
-    )  # fmt: skip
+    )
 
 
 _FIGURES = {"ettr": "ETTR", "goodput": "goodput", "mtbi_hours": "MTBI h"}
@@ -74,16 +86,29 @@ def trace_table(found: Sequence[Predicted], source: str) -> Table:
     verdict = {True: "yes", False: "NO", None: "-"}
     return Table(
         title="A fault trace: fitted on its first half, its second predicted",
-        columns=columns("figure of the second half", "predicted", "range", "measured", "agrees",
-                        right="predicted,range,measured"),
+        columns=columns(
+            "figure of the second half",
+            "predicted",
+            "range",
+            "measured",
+            "agrees",
+            right="predicted,range,measured",
+        ),
         rows=tuple(
-            (one.figure, f"{one.predicted:,.1f}", ends(one), f"{one.measured:,.1f}",
-             verdict[one.agrees])
+            (
+                one.figure,
+                f"{one.predicted:,.1f}",
+                ends(one),
+                f"{one.measured:,.1f}",
+                verdict[one.agrees],
+            )
             for one in found
         ),
-        notes=(f"{source}. Ranges hold 80 %, from how unevenly faults come in weeks of the first "
-               "half.",),
-    )  # fmt: skip
+        notes=(
+            f"{source}. Ranges hold 80 %, from how unevenly faults come in weeks of the first "
+            "half.",
+        ),
+    )
 
 
 def inputs_table(one: Validated) -> Table:
@@ -92,19 +117,31 @@ def inputs_table(one: Validated) -> Table:
     for row in one.inputs:
         ends = (row.ettr_low, row.ettr_high)
         if not by_time:
-            ends = (one.simulated * row.seconds / row.seconds_low,
-                    one.simulated * row.seconds / row.seconds_high)  # fmt: skip
+            ends = (
+                one.simulated * row.seconds / row.seconds_low,
+                one.simulated * row.seconds / row.seconds_high,
+            )
         low, value, high = (f"{x:,.7g}" for x in (row.low, row.value, row.high))
         rows.append(
             (row.name, row.basis, low, value, high, *(f"{x:.3f}" for x in ends), row.source)
         )
     return Table(
         title=f"{one.name}: what each input does to {_FIGURES[one.figure]} {one.simulated:.3f}",
-        columns=columns("input", "basis", "low", "taken", "high", "at low", "at high", "source",
-                        right="low,taken,high,at low,at high", wrap="input,source"),
+        columns=columns(
+            "input",
+            "basis",
+            "low",
+            "taken",
+            "high",
+            "at low",
+            "at high",
+            "source",
+            right="low,taken,high,at low,at high",
+            wrap="input,source",
+        ),
         rows=tuple(rows),
         notes=tuple(filter(None, (one.note, f"Source: {one.source}."))),
-    )  # fmt: skip
+    )
 
 
 def runs_page(found: Sequence[Validated], trace: Sequence[Predicted], source: str) -> str:
@@ -188,8 +225,16 @@ def lines_table(found: Comparison) -> Table:
     more = f"{unit[0]} +"
     return Table(
         title=f"Where the {second} site differs from the {first} one, account by account",
-        columns=columns("account", "first", "second", "days +", "80 % of draws", more, "of draws",
-                        right=f"first,second,days +,80 % of draws,{more},of draws"),
+        columns=columns(
+            "account",
+            "first",
+            "second",
+            "days +",
+            "80 % of draws",
+            more,
+            "of draws",
+            right=f"first,second,days +,80 % of draws,{more},of draws",
+        ),
         rows=tuple(rows),
         notes=(
             f"Days of {found.sites.story.gpus:,} GPUs: GPU-days over the job's size, spares "
@@ -197,7 +242,7 @@ def lines_table(found: Comparison) -> Table:
             "do not.",
         ),
         strong=frozenset({len(rows) - 1}),
-    )  # fmt: skip
+    )
 
 
 def _shown(found: Comparison) -> list[Line]:
@@ -242,15 +287,20 @@ def difference_figure(found: Comparison) -> Figure:
     lines = _shown(found)
     names = [line.account for line in lines]
     trace: Data = {
-        "type": "bar", "orientation": "h", "name": "days more, P10 to P90", "y": names,
-        "x": [line.difference for line in lines], "marker": {"color": OWNERS["site"]},
+        "type": "bar",
+        "orientation": "h",
+        "name": "days more, P10 to P90",
+        "y": names,
+        "x": [line.difference for line in lines],
+        "marker": {"color": OWNERS["site"]},
         "error_x": {
-            "type": "data", "symmetric": False,
+            "type": "data",
+            "symmetric": False,
             "array": [line.high - line.difference for line in lines],
             "arrayminus": [line.difference - line.low for line in lines],
         },
         "hovertemplate": "%{y}: %{x:+,.2f} days<extra></extra>",
-    }  # fmt: skip
+    }
     layout = base_layout(len(lines), 30)
     layout["xaxis"] = value_axis("days more")
     layout["yaxis"] |= {"categoryorder": "array", "categoryarray": names[::-1]}
@@ -316,18 +366,26 @@ def sites_page(found: Comparison) -> str:
         "the lower rate of failures comes from the site is an assumption, too: published fleets differ "
         "that much, and do not say why.",
         to_markdown(sites_table(found)),
-        _mermaid("Days of the whole job", [r.name for r in (one, other)],
-                 [r.total_days[1] for r in (one, other)], "days, median"),
+        _mermaid(
+            "Days of the whole job",
+            [r.name for r in (one, other)],
+            [r.total_days[1] for r in (one, other)],
+            "days, median",
+        ),
         to_markdown(lines_table(found)),
-        _mermaid(f"What the {other.name} site takes longer", [line.account for line in lines],
-                 [line.difference for line in lines], "days more, mean"),
+        _mermaid(
+            f"What the {other.name} site takes longer",
+            [line.account for line in lines],
+            [line.difference for line in lines],
+            "days more, mean",
+        ),
         f"`bring-up` is the time from handover to {100 * found.sites.story.target:.0f} % of the "
         "expected throughput, in which nothing is trained. The step's time is predicted, with the "
         f"same layout and a network between nodes that is {network}; its own range (80 % of "
         "runs) is not drawn, because it moves both sites alike.",
         to_markdown(site_inputs_table(found)),
         f"Price: {price}.",
-    ]  # fmt: skip
+    ]
     return "\n\n".join(parts) + "\n"
 
 

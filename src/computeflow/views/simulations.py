@@ -18,9 +18,13 @@ if TYPE_CHECKING:
 
 _STRIP = 60
 _COLOURS = {
-    "run": OWNERS["useful"], "restart": "#0072B2", "lost": "#56B4E9", "idle": "#E69F00",
-    "checkpoint": OWNERS["design"], "startup": GREY,
-}  # fmt: skip
+    "run": OWNERS["useful"],
+    "restart": "#0072B2",
+    "lost": "#56B4E9",
+    "idle": "#E69F00",
+    "checkpoint": OWNERS["design"],
+    "startup": GREY,
+}
 
 
 def simulation_table(found: Simulation, usd_per_gpu_hour: float | None = None) -> Table:
@@ -30,8 +34,10 @@ def simulation_table(found: Simulation, usd_per_gpu_hour: float | None = None) -
     if spares := run.policy.spares.nodes:
         gpus += f" and {spares} spare {'node' if spares == 1 else 'nodes'}"
     rows = [
-        ("length" if by_time else "finished after",
-         format_seconds(seconds.p50) if by_time else _range(seconds)),
+        (
+            "length" if by_time else "finished after",
+            format_seconds(seconds.p50) if by_time else _range(seconds),
+        ),
         ("goodput", _shares(found.goodput)),
         ("ETTR", _shares(found.ettr)),
         ("interruptions", f"{_counts(found.interruptions)}; {_causes(found)}"),
@@ -39,17 +45,33 @@ def simulation_table(found: Simulation, usd_per_gpu_hour: float | None = None) -
         ("planned stops", _counts(found.planned_stops)),
         ("no spare there", f"{_counts(found.spare_waits)} times"),
         ("saves", f"every {format_seconds(found.interval_seconds)} of work"),
-        ("by formula", f"ETTR {format_share(found.closed.meta_ettr)} (Meta), "
-         f"{format_share(found.closed.exact_ettr)} (exact for constant rates)"),
-        ("a recovery", f"{format_seconds(found.closed.recovery_seconds)}: " + ", ".join(
-            f"{name} {format_seconds(part)}" for name, part in found.closed.phases.items() if part)),
-    ]  # fmt: skip
+        (
+            "by formula",
+            f"ETTR {format_share(found.closed.meta_ettr)} (Meta), "
+            f"{format_share(found.closed.exact_ettr)} (exact for constant rates)",
+        ),
+        (
+            "a recovery",
+            f"{format_seconds(found.closed.recovery_seconds)}: "
+            + ", ".join(
+                f"{name} {format_seconds(part)}"
+                for name, part in found.closed.phases.items()
+                if part
+            ),
+        ),
+    ]
     if usd_per_gpu_hour is not None:
         rows.insert(1, ("cost", _cost(found, usd_per_gpu_hour)))
     if run.work_seconds is not None and run.work_seconds_range is not None:
         low, high = (seconds.p50 * end / run.work_seconds for end in run.work_seconds_range)
-        rows.insert(1, ("step's own range", f"{format_seconds(low)} to {format_seconds(high)}, if "
-                        "the predicted step is as far off as those of 80 % of runs"))  # fmt: skip
+        rows.insert(
+            1,
+            (
+                "step's own range",
+                f"{format_seconds(low)} to {format_seconds(high)}, if "
+                "the predicted step is as far off as those of 80 % of runs",
+            ),
+        )
     if found.finished < 1:
         rows.insert(
             1, ("not finished", format_share(1 - found.finished) + " of replicas, given up")
@@ -96,16 +118,23 @@ def interval_table(curve: IntervalCurve, *, by_time: bool = False) -> Table:
     return Table(
         title=f"Checkpoint interval: best {format_seconds(curve.best_seconds)}, Young "
         f"{format_seconds(curve.young_seconds)}, Daly {format_seconds(curve.daly_seconds)}",
-        columns=columns("interval", "mean", "P10", "P90", share,
-                        right=f"interval,mean,P10,P90,{share}"),
+        columns=columns(
+            "interval", "mean", "P10", "P90", share, right=f"interval,mean,P10,P90,{share}"
+        ),
         rows=tuple(
-            (format_seconds(p.at), *map(_days, _ends(p, by_time)),
-             format_share(p.goodput if by_time else p.ettr))
+            (
+                format_seconds(p.at),
+                *map(_days, _ends(p, by_time)),
+                format_share(p.goodput if by_time else p.ettr),
+            )
             for p in curve.points
         ),
-        notes=(f"{what}, of {curve.replicas:,} replicas. The curve is flat around its best: half or "
-               "twice the interval costs little.", *_given_up(curve.points)),
-    )  # fmt: skip
+        notes=(
+            f"{what}, of {curve.replicas:,} replicas. The curve is flat around its best: half or "
+            "twice the interval costs little.",
+            *_given_up(curve.points),
+        ),
+    )
 
 
 def _given_up(points: Sequence[Point]) -> tuple[str, ...]:
@@ -141,11 +170,17 @@ def spares_table(curve: SparesCurve, *, by_time: bool = False) -> Table:
     return Table(
         title=f"Spare nodes: no faster with more than {curve.fastest}, fewest GPU-hours with "
         f"{curve.cheapest}, one there for 99 % of failures by rule with {curve.pool}",
-        columns=columns("spares", "mean", end, "no spare there", worth,
-                        right=f"spares,mean,{end},no spare there,{worth}"),
+        columns=columns(
+            "spares",
+            "mean",
+            end,
+            "no spare there",
+            worth,
+            right=f"spares,mean,{end},no spare there,{worth}",
+        ),
         rows=tuple(rows),
         notes=(note, *_given_up(curve.points)),
-    )  # fmt: skip
+    )
 
 
 def sensitivity_table(found: Sequence[Sensitivity], *, by_time: bool) -> Table:
@@ -164,10 +199,19 @@ def sensitivity_table(found: Sequence[Sensitivity], *, by_time: bool) -> Table:
     return Table(
         title=f"What it rests on: {'goodput' if by_time else 'mean time'} {base}, and with each "
         "input at its ends",
-        columns=columns("input", "basis", "low", "taken", "high", "at low", "at high",
-                        right="low,taken,high,at low,at high", wrap="input"),
+        columns=columns(
+            "input",
+            "basis",
+            "low",
+            "taken",
+            "high",
+            "at low",
+            "at high",
+            right="low,taken,high,at low,at high",
+            wrap="input",
+        ),
         rows=tuple(rows),
-    )  # fmt: skip
+    )
 
 
 def timeline_table(found: Sequence[Timeline]) -> Table:
@@ -204,14 +248,16 @@ def timeline_figure(found: Sequence[Timeline]) -> Figure:
     dashes = ("dot", "solid", "dash")
     traces: list[Data] = [
         {
-            "type": "scatter", "mode": "lines", "name": f"P{one.percentile}",
+            "type": "scatter",
+            "mode": "lines",
+            "name": f"P{one.percentile}",
             "x": [at / DAY_SECONDS for at, _ in one.progress],
             "y": [work / DAY_SECONDS for _, work in one.progress],
             "line": {"width": 2, "color": OWNERS["useful"], "dash": dashes[n % 3]},
             "hovertemplate": "day %{x:.2f}: %{y:.2f} days of steps<extra></extra>",
         }
         for n, one in enumerate(found)
-    ]  # fmt: skip
+    ]
     middle = found[len(found) // 2]
     for account, colour in _COLOURS.items():
         parts = [s for s in middle.stretches if s.account == account]
@@ -219,8 +265,12 @@ def timeline_figure(found: Sequence[Timeline]) -> Figure:
             traces.append(_bars(account, colour, [(s.start, s.end) for s in parts]))
     layout = base_layout(1, 360)
     layout["xaxis"] = value_axis("days") | {"rangemode": "tozero"}
-    layout["yaxis"] |= {"title": {"text": "days of steps that stand"}, "showgrid": True,
-                        "gridcolor": "#E6E6E6", "rangemode": "tozero"}  # fmt: skip
+    layout["yaxis"] |= {
+        "title": {"text": "days of steps that stand"},
+        "showgrid": True,
+        "gridcolor": "#E6E6E6",
+        "rangemode": "tozero",
+    }
     return Figure(
         title="Progress of simulated runs, and where the median one is down (days)",
         data=tuple(traces),
@@ -236,10 +286,14 @@ def _bars(account: str, colour: str, spans: Sequence[tuple[float, float]]) -> Da
     for start, end in spans:
         x += [start / DAY_SECONDS, end / DAY_SECONDS, None]
     return {
-        "type": "scatter", "mode": "lines", "name": account, "x": x,
+        "type": "scatter",
+        "mode": "lines",
+        "name": account,
+        "x": x,
         "y": [None if v is None else 0.0 for v in x],
-        "line": {"width": 12, "color": colour}, "hoverinfo": "skip",
-    }  # fmt: skip
+        "line": {"width": 12, "color": colour},
+        "hoverinfo": "skip",
+    }
 
 
 def _timeline_summary(one: Timeline) -> str:
@@ -270,9 +324,14 @@ def interval_figure(curve: IntervalCurve, *, by_time: bool = False) -> Figure:
     best = f"{curve.best_seconds:,.4g} seconds between saves"
     most = "the most work" if by_time else "the shortest time"
     return _curve_figure(
-        curve.points, what="seconds between saves", at=curve.best_seconds, chosen=most,
-        said=f"{best}: {most}", log=True, by_time=by_time,
-    )  # fmt: skip
+        curve.points,
+        what="seconds between saves",
+        at=curve.best_seconds,
+        chosen=most,
+        said=f"{best}: {most}",
+        log=True,
+        by_time=by_time,
+    )
 
 
 def spares_figure(curve: SparesCurve, *, by_time: bool = False) -> Figure:
@@ -280,44 +339,69 @@ def spares_figure(curve: SparesCurve, *, by_time: bool = False) -> Figure:
     count = f"{curve.cheapest} spare {'node' if curve.cheapest == 1 else 'nodes'}"
     fewest = "the most work a GPU-hour" if by_time else "the fewest GPU-hours"
     return _curve_figure(
-        curve.points, what="spare nodes", at=curve.cheapest, chosen=fewest, log=False,
-        said=f"{count}: {fewest}", by_time=by_time,
+        curve.points,
+        what="spare nodes",
+        at=curve.cheapest,
+        chosen=fewest,
+        log=False,
+        said=f"{count}: {fewest}",
+        by_time=by_time,
         then=f" More than {curve.fastest} {'do no more' if by_time else 'are no faster'}.",
-    )  # fmt: skip
+    )
 
 
 def _curve_figure(
-    points: Sequence[Point], *, what: str, at: float, chosen: str, said: str, log: bool,
-    by_time: bool, then: str = "",
-) -> Figure:  # fmt: skip
+    points: Sequence[Point],
+    *,
+    what: str,
+    at: float,
+    chosen: str,
+    said: str,
+    log: bool,
+    by_time: bool,
+    then: str = "",
+) -> Figure:
     """Mean with P10 to P90 over a setting, of time or of the work done in it; the chosen one, at
     `at`, is marked.
     """
     axis = "days of steps done" if by_time else "days"
     days = [tuple(value / DAY_SECONDS for value in _ends(p, by_time)) for p in points]
     trace: Data = {
-        "type": "scatter", "mode": "lines+markers", "name": "mean, P10 to P90",
-        "x": [p.at for p in points], "y": [mean for mean, _, _ in days],
+        "type": "scatter",
+        "mode": "lines+markers",
+        "name": "mean, P10 to P90",
+        "x": [p.at for p in points],
+        "y": [mean for mean, _, _ in days],
         "line": {"width": 2, "color": OWNERS["useful"]},
         "error_y": {
-            "type": "data", "symmetric": False, "color": GREY, "thickness": 1.5,
+            "type": "data",
+            "symmetric": False,
+            "color": GREY,
+            "thickness": 1.5,
             "array": [high - mean for mean, _, high in days],
             "arrayminus": [mean - low for mean, low, _ in days],
         },
         "hovertemplate": f"%{{x:,.4g}} {what}: %{{y:,.2f}} {axis}<extra></extra>",
-    }  # fmt: skip
+    }
     least = min(p.seconds for p in points)
     shown = [one for p, one in zip(points, days, strict=True) if p.seconds < 1.5 * least]
     layout = base_layout(1, 300)
     layout["xaxis"] = value_axis(what) | ({"type": "log"} if log else {})
     layout["yaxis"] |= {
-        "title": {"text": axis}, "showgrid": True, "gridcolor": "#E6E6E6",
+        "title": {"text": axis},
+        "showgrid": True,
+        "gridcolor": "#E6E6E6",
         "range": [0.98 * min(low for _, low, _ in shown), 1.02 * max(map(max, shown))],
-    }  # fmt: skip
+    }
     mark: Data = {
-        "type": "scatter", "mode": "lines", "name": chosen, "x": [at, at], "hoverinfo": "skip",
-        "y": layout["yaxis"]["range"], "line": {"dash": "dash", "width": 2, "color": GREY},
-    }  # fmt: skip
+        "type": "scatter",
+        "mode": "lines",
+        "name": chosen,
+        "x": [at, at],
+        "hoverinfo": "skip",
+        "y": layout["yaxis"]["range"],
+        "line": {"dash": "dash", "width": 2, "color": GREY},
+    }
     near = min(zip(points, days, strict=True), key=lambda pair: abs(pair[0].at - at))[1][0]
     hidden = len(points) - len(shown)
     where = "below" if by_time else "above"

@@ -29,18 +29,26 @@ def limits_table(
     )
     return Table(
         title=f"{found.machine.node}: {_whole(found)}, limited by {found.binding}",
-        columns=columns("limit", "GPUs", "range", "alone", "would need", right="GPUs,range,alone",
-                        wrap="would need"),
+        columns=columns(
+            "limit",
+            "GPUs",
+            "range",
+            "alone",
+            "would need",
+            right="GPUs,range,alone",
+            wrap="would need",
+        ),
         rows=rows,
         notes=(
             *_nothing(found),
             "alone: GPUs more if this limit alone were gone. would need: what it would have to be "
             "for them. Planned on rated watts; the high end is on the mean draw.",
             *_worth(found, usd_per_gpu_hour, priced),
-            *found.assumed, *found.unknown,
+            *found.assumed,
+            *found.unknown,
         ),
         strong=frozenset({0}),
-    )  # fmt: skip
+    )
 
 
 def _nothing(found: Deployment) -> tuple[str, ...]:
@@ -96,11 +104,10 @@ def machines_table(found: Sequence[Deployment]) -> Table:
         title="The same site with other machines",
         columns=columns("machine", "GPUs", "range", "bound by", "then", right="GPUs,range"),
         rows=tuple(
-            (one.machine.node, f"{one.gpus:,}", _ends(one), one.binding,
-             one.next or "-")
+            (one.machine.node, f"{one.gpus:,}", _ends(one), one.binding, one.next or "-")
             for one in found
         ),
-    )  # fmt: skip
+    )
 
 
 def _whole(found: Deployment) -> str:
@@ -115,13 +122,26 @@ def _ends(one: Deployment | Limit) -> str:
 def tiers_table(found: Sequence[TierWorth], gpus: int, priced: str = "") -> Table:
     return Table(
         title=f"What a tier is worth: a year of training on {gpus:,} GPUs",
-        columns=columns("tier", "availability", "down h", "goodput", "days lost", "range",
-                        "lost a year",
-                        right="availability,down h,goodput,days lost,range,lost a year"),
+        columns=columns(
+            "tier",
+            "availability",
+            "down h",
+            "goodput",
+            "days lost",
+            "range",
+            "lost a year",
+            right="availability,down h,goodput,days lost,range,lost a year",
+        ),
         rows=tuple(
-            (one.name, f"{100 * one.availability:.3f} %", f"{one.downtime_hours:.1f}",
-             f"{100 * one.goodput:.2f} %", f"{one.lost_days:.3f}",
-             f"{one.low:.3f} to {one.high:.3f}", usd_text(one.usd_per_year))
+            (
+                one.name,
+                f"{100 * one.availability:.3f} %",
+                f"{one.downtime_hours:.1f}",
+                f"{100 * one.goodput:.2f} %",
+                f"{one.lost_days:.3f}",
+                f"{one.low:.3f} to {one.high:.3f}",
+                usd_text(one.usd_per_year),
+            )
             for one in found
         ),
         notes=(
@@ -131,7 +151,7 @@ def tiers_table(found: Sequence[TierWorth], gpus: int, priced: str = "") -> Tabl
             "many outages the downtime is spread over, which nobody published.",
             *([f"Dollars: {priced}."] if priced else []),
         ),
-    )  # fmt: skip
+    )
 
 
 def limits_figure(
@@ -150,14 +170,26 @@ def limits_figure(
     layout["yaxis"] |= {"categoryorder": "array", "categoryarray": names[::-1]}
     layout["shapes"] = [
         {
-            "type": "line", "x0": found.gpus, "x1": found.gpus, "yref": "paper", "y0": 0, "y1": 1,
+            "type": "line",
+            "x0": found.gpus,
+            "x1": found.gpus,
+            "yref": "paper",
+            "y0": 0,
+            "y1": 1,
             "line": {"dash": "dash", "width": 2, "color": GREY},
         }
-    ]  # fmt: skip
+    ]
     layout["annotations"] = [
-        {"x": found.gpus, "yref": "paper", "y": 1, "yanchor": "bottom", "xanchor": "left",
-         "showarrow": False, "text": f"the site takes {found.gpus:,}"}
-    ]  # fmt: skip
+        {
+            "x": found.gpus,
+            "yref": "paper",
+            "y": 1,
+            "yanchor": "bottom",
+            "xanchor": "left",
+            "showarrow": False,
+            "text": f"the site takes {found.gpus:,}",
+        }
+    ]
     first = found.lifts[0] if found.lifts else None
     then = f" Without it, {first.binding} allows {first.gpus:,}." if first else ""
     short = f" Bars are cut at {end:,.0f} GPUs: {', '.join(cut)}." if cut else ""
@@ -192,19 +224,32 @@ def _limit_bars(found: Deployment, end: float) -> tuple[Data, Data]:
         )
     )
     bars: Data = {
-        "type": "bar", "orientation": "h", "name": "GPUs that a limit allows", "y": names,
-        "x": middle, "customdata": [limit.gpus for limit in limits], "showlegend": False,
+        "type": "bar",
+        "orientation": "h",
+        "name": "GPUs that a limit allows",
+        "y": names,
+        "x": middle,
+        "customdata": [limit.gpus for limit in limits],
+        "showlegend": False,
         "marker": {"color": [OWNERS["site" if n else "design"] for n in range(len(names))]},
         "error_x": {
-            "type": "data", "symmetric": False, "color": GREY,
+            "type": "data",
+            "symmetric": False,
+            "color": GREY,
             "array": [more - mid for mid, more in zip(middle, high, strict=True)],
             "arrayminus": [mid - less for mid, less in zip(middle, low, strict=True)],
         },
         "hovertemplate": "%{y}: %{customdata:,} GPUs<extra></extra>",
-    }  # fmt: skip
+    }
     labels: Data = {
-        "type": "scatter", "mode": "text", "y": names, "showlegend": False, "hoverinfo": "skip",
-        "x": high, "textposition": "middle right", "cliponaxis": False,
+        "type": "scatter",
+        "mode": "text",
+        "y": names,
+        "showlegend": False,
+        "hoverinfo": "skip",
+        "x": high,
+        "textposition": "middle right",
+        "cliponaxis": False,
         "text": [f"  {one.gpus:,}" + (" (cut)" if one.gpus > end else "") for one in limits],
-    }  # fmt: skip
+    }
     return bars, labels

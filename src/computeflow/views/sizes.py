@@ -25,14 +25,23 @@ def size_tables(found: Size) -> list[Table]:
 def _job_table(found: Size) -> Table:
     job = found.job
     rows = [
-        ("parameters", f"{found.parameters / 1e9:,.1f} B, {found.active_parameters / 1e9:,.1f} B of "
-         "them active"),
-        ("tokens", f"{format_si(found.tokens, '')}, {found.tokens_per_parameter:,.1f} for a parameter"),
+        (
+            "parameters",
+            f"{found.parameters / 1e9:,.1f} B, {found.active_parameters / 1e9:,.1f} B of "
+            "them active",
+        ),
+        (
+            "tokens",
+            f"{format_si(found.tokens, '')}, {found.tokens_per_parameter:,.1f} for a parameter",
+        ),
         ("model FLOPs", f"{found.flops:.3g} (attention by its causal half)"),
         ("a step", f"{job.global_batch:,} x {job.seq_len:,} tokens, {job.precision}"),
-        ("state", f"{format_si(found.state_bytes, 'B')} of weights, gradients and optimizer, "
-         "without activations"),
-    ]  # fmt: skip
+        (
+            "state",
+            f"{format_si(found.state_bytes, 'B')} of weights, gradients and optimizer, "
+            "without activations",
+        ),
+    ]
     return Table(
         title=f"{job.model.name} on {format_si(found.tokens, '')} tokens",
         columns=columns("what", "takes", wrap="takes"),
@@ -49,13 +58,14 @@ def _days_table(found: Size) -> Table:
             low, high = cell.days_range
             rows.append(
                 (
-                    device.name, f"{cell.gpus:,}",
+                    device.name,
+                    f"{cell.gpus:,}",
                     f"{100 * cell.mfu:.0f} % ({100 * cell.mfu_palm:.0f})",
                     f"{_days(cell.days)} ({_days(low)} to {_days(high)})",
                     "-" if cell.watts is None else f"{cell.watts / 1e3:,.0f}",
                     "-" if usd is None else f"{_usd(usd[0])} to {_usd(usd[1])}",
                 )
-            )  # fmt: skip
+            )
     return Table(
         title="GPUs x days, if nothing fails",
         columns=columns("device", "GPUs", "MFU", "days", "kW", "$", right="GPUs,MFU,kW"),
@@ -129,15 +139,22 @@ def _device_table(found: Size) -> Table:
     return Table(
         title="Memory floor and prices by device",
         columns=columns(
-            "device", "TFLOP/s", "GPUs", "on each", "$ an hour", "prices of", "old",
-            right="TFLOP/s,GPUs,on each,old", wrap="prices of,old",
+            "device",
+            "TFLOP/s",
+            "GPUs",
+            "on each",
+            "$ an hour",
+            "prices of",
+            "old",
+            right="TFLOP/s,GPUs,on each,old",
+            wrap="prices of,old",
         ),
         rows=tuple(_device_row(device) for device in found.devices),
         notes=(
             "TFLOP/s: the dense peak. GPUs: the fewest, doubling, that hold the job with recomputation "
             "and without offload. Old: prices from before the last 180 days, of all.",
         ),
-    )  # fmt: skip
+    )
 
 
 def _device_row(device: Device) -> tuple[str, ...]:
@@ -146,11 +163,13 @@ def _device_row(device: Device) -> tuple[str, ...]:
         device.name,
         "-" if math.isnan(device.peak_flops) else f"{device.peak_flops / 1e12:,.0f}",
         "none found" if floor is None else f"{floor.gpus:,}",
-        "-" if floor is None else f"{floor.bytes_per_gpu / 1e9:,.0f}/{floor.limit_bytes / 1e9:,.0f} GB",
+        "-"
+        if floor is None
+        else f"{floor.bytes_per_gpu / 1e9:,.0f}/{floor.limit_bytes / 1e9:,.0f} GB",
         "no offer" if price is None else f"{price.low:.2f} to {price.high:.2f}",
         "-" if price is None else f"{price.oldest} to {price.newest}",
         "-" if price is None else f"{price.stale} of {price.offers}",
-    )  # fmt: skip
+    )
 
 
 def _network_table(found: Size) -> Table:
@@ -202,13 +221,26 @@ def days_figure(found: Size) -> Figure:
 
 def _heat(names: list[str], counts: list[int], grid: list[list[Cell | None]]) -> Data:
     logs = [[None if cell is None else math.log10(cell.days) for cell in row] for row in grid]
-    words = [["" if cell is None else f"{_days(cell.days)} d<br>MFU {100 * cell.mfu:.0f} %"
-              for cell in row] for row in grid]  # fmt: skip
+    words = [
+        [
+            "" if cell is None else f"{_days(cell.days)} d<br>MFU {100 * cell.mfu:.0f} %"
+            for cell in row
+        ]
+        for row in grid
+    ]
     return {
-        "type": "heatmap", "x": [f"{count:,}" for count in counts], "y": names, "z": logs,
-        "xgap": 2, "ygap": 2, "colorscale": _SCALE, "showscale": False, "text": words,
-        "texttemplate": "%{text}", "hovertemplate": "%{y}, %{x} GPUs: %{text}<extra></extra>",
-    }  # fmt: skip
+        "type": "heatmap",
+        "x": [f"{count:,}" for count in counts],
+        "y": names,
+        "z": logs,
+        "xgap": 2,
+        "ygap": 2,
+        "colorscale": _SCALE,
+        "showscale": False,
+        "text": words,
+        "texttemplate": "%{text}",
+        "hovertemplate": "%{y}, %{x} GPUs: %{text}<extra></extra>",
+    }
 
 
 def _summary(found: Size) -> str:

@@ -26,9 +26,10 @@ def timeline_figure(timeline: Timeline) -> Figure:
     layout = base_layout(len(names), _ROW_PIXELS) | {"hoverlabel": HOVER, "hovermode": "closest"}
     layout["xaxis"] = value_axis("ms of the step") | {"range": [0, _MS * timeline.step_seconds]}
     layout["yaxis"] |= {
-        "range": [len(names) - 0.5, -0.5], "tickvals": list(range(len(names))),
+        "range": [len(names) - 0.5, -0.5],
+        "tickvals": list(range(len(names))),
         "ticktext": [_label(name) for name in names],
-    }  # fmt: skip
+    }
     grouped = groupby(timeline.segments, key=lambda segment: segment.account)
     traces = [_line(list(some), names.index(name), timeline) for name, some in grouped]
     seen = set(HATCHED)  # two greys in a legend tell nothing; their lines have names
@@ -59,15 +60,19 @@ def _line(segments: list[Segment], row: int, timeline: Timeline) -> Data:
     wide = [max(segment.end_seconds - segment.start_seconds, pixel) for segment in segments]
     tall = [max(_TALL * s.seconds / w, _LOW) for s, w in zip(segments, wide, strict=True)]
     return {
-        "type": "bar", "orientation": "h", "name": owner, "legendgroup": owner,
-        "y": [row] * len(segments), "width": [round(size, 3) for size in tall],
+        "type": "bar",
+        "orientation": "h",
+        "name": owner,
+        "legendgroup": owner,
+        "y": [row] * len(segments),
+        "width": [round(size, 3) for size in tall],
         "offset": [round(_TALL / 2 - size, 3) for size in tall],
         "base": [_rounded(s.start_seconds) for s in segments],
         "x": [_rounded(size) for size in wide],
         "marker": {"color": OWNERS[owner], "line": {"width": 0}},
         "customdata": [_hover(segment) for segment in segments],
         "hovertemplate": "%{customdata}<extra></extra>",
-    }  # fmt: skip
+    }
 
 
 def _rounded(seconds: float) -> float:

@@ -52,12 +52,16 @@ def topology_table(
     return Table(
         title=f"{nodes}{gpus}{width}",
         columns=columns(
-            "level", "switches", "groups", "nodes in one", "oversubscription",
+            "level",
+            "switches",
+            "groups",
+            "nodes in one",
+            "oversubscription",
             right="switches,groups,nodes in one,oversubscription",
         ),
         rows=tuple(rows),
         notes=tuple(_notes(topology, shape, unlisted, to)),
-    )  # fmt: skip
+    )
 
 
 def _notes(

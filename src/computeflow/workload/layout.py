@@ -131,9 +131,12 @@ class Layout:
 
 _JOB_CHOICES = {"training": TRAININGS, "precision": PRECISIONS, "optimizer": OPTIMIZERS}
 CHOICES = {
-    "recompute": RECOMPUTES, "sharding": SHARDINGS, "schedule": SCHEDULES, "offload": OFFLOADS,
+    "recompute": RECOMPUTES,
+    "sharding": SHARDINGS,
+    "schedule": SCHEDULES,
+    "offload": OFFLOADS,
     "context": RINGS,
-}  # fmt: skip
+}
 SIZES = ("gpus", "tp", "pp", "vp", "cp", "ep", "etp", "micro_batch", "replicas")
 
 

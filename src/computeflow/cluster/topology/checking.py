@@ -16,9 +16,20 @@ _ODD_SHARE = 0.1
 def check(topology: Topology) -> list[Problem]:
     """Every problem, those that reading and merging noticed included; none: an empty list."""
     rules = (
-        _switches, _leaves, _parents, _split, _rails, _crossed_rails, _odd_leaves,
-        _crossing_sources, _rail_speeds, _uplink_speeds, _guids, _devices, _sources,
-    )  # fmt: skip
+        _switches,
+        _leaves,
+        _parents,
+        _split,
+        _rails,
+        _crossed_rails,
+        _odd_leaves,
+        _crossing_sources,
+        _rail_speeds,
+        _uplink_speeds,
+        _guids,
+        _devices,
+        _sources,
+    )
     seen = [problem for rule in rules for problem in rule(topology)]
     return list(dict.fromkeys([*topology.found, *seen]))
 

@@ -29,8 +29,10 @@ _TOPOGRAPH_TIER = re.compile(r"fabric\.topograph\.run/tier-(\d{1,2})")
 _AWS_LAYER = re.compile(r"topology\.k8s\.aws/network-node-layer-(\d{1,2})")
 _ZONE = "topology.kubernetes.io/zone"
 _BLOCKS = (
-    "accelerator.topograph.run/domain", f"{_NVIDIA}accelerator", "nvidia.com/gpu.clique",
-)  # fmt: skip
+    "accelerator.topograph.run/domain",
+    f"{_NVIDIA}accelerator",
+    "nvidia.com/gpu.clique",
+)
 _COUNTS = ("nvidia.com/gpu", "amd.com/gpu", "google.com/tpu", "aws.amazon.com/neuron")
 
 

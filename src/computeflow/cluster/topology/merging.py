@@ -149,8 +149,10 @@ def _merged_board(topologies: Sequence[Topology], found: list[Problem]) -> Board
     for board, source in boards[1:]:
         first, first_source = boards[0]
         if (board.devices, board.domain, board.nearest) != (
-            first.devices, first.domain, first.nearest,
-        ):  # fmt: skip
+            first.devices,
+            first.domain,
+            first.nearest,
+        ):
             what = f"devices, NVLink or NICs are joined otherwise than in {first_source}"
             found.append(Problem(rule="unlike-nodes", where=source, what=what))
     return boards[0][0] if boards else None

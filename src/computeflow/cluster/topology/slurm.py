@@ -23,15 +23,21 @@ from computeflow.cluster.topology.model import (
     Switch,
     Topology,
     Uplink,
-)  # fmt: skip
+)
 from computeflow.errors import InputError, UnknownNameError
 from computeflow.files.limits import NODES
 
 _PAIR = re.compile(r'[ \t]*([A-Za-z_]+)[ \t]*=[ \t]*("[^"]*"|[^\s"]+)')
 _TRUE_NAME = re.compile(r"#[ \t]*([^\s=]+)=(\S+)[ \t]*")
 _KEYS = {
-    "switchname", "switches", "nodes", "linkspeed", "blockname", "blocksizes", "ringname",
-}  # fmt: skip
+    "switchname",
+    "switches",
+    "nodes",
+    "linkspeed",
+    "blockname",
+    "blocksizes",
+    "ringname",
+}
 _YAML = re.compile(r"(?P<dash>-[ \t]+)?(?P<key>[a-z_]+):(?:[ \t]+(?P<value>.*))?")
 _MOST_NAMES = 4 * NODES  # a node may stand in a tree, a block and a partition's own topology
 _YAML_KEYS = {"switch": "switchname", "children": "switches", "block": "blockname"}

@@ -21,7 +21,7 @@ from computeflow.comparison.building.costs import (
     owned,
     owned_usd,
     rented_usd,
-)  # fmt: skip
+)
 from computeflow.comparison.building.inputs import (
     CostInput,
     Floats,
@@ -30,7 +30,7 @@ from computeflow.comparison.building.inputs import (
     inputs_for,
     middle,
     servers,
-)  # fmt: skip
+)
 from computeflow.comparison.building.waiting import Way, next_inputs, ways
 from computeflow.comparison.machines import machine_of
 from computeflow.comparison.rents import find_rents
@@ -118,16 +118,26 @@ class Decision:
 
 
 def decide(
-    need: Need, catalog: Catalog, *, hall: Hall = "colocation",
-    given: Mapping[str, float] | None = None, upgrade: str | None = "gb200", draws: int = 400,
+    need: Need,
+    catalog: Catalog,
+    *,
+    hall: Hall = "colocation",
+    given: Mapping[str, float] | None = None,
+    upgrade: str | None = "gb200",
+    draws: int = 400,
     seed: int = 0,
-) -> Decision:  # fmt: skip
+) -> Decision:
     """`upgrade`: the accelerator whose step over this one stands for the next generation's."""
     name = catalog.accelerators[need.case.on].name
     server = servers().get(name)
     machine = machine_of(name, catalog)
-    fleet = fleet_of(machine, need.case.gpus, all_in=server is not None and server.all_in, hall=hall,
-                     spare_gpus=need.spare_gpus)  # fmt: skip
+    fleet = fleet_of(
+        machine,
+        need.case.gpus,
+        all_in=server is not None and server.all_in,
+        hall=hall,
+        spare_gpus=need.spare_gpus,
+    )
     rows = inputs_for(name, find_rents(catalog, name), given or {}, liquid=machine.liquid)
     later = next_inputs(need, catalog, upgrade) if upgrade else {}
     terms = drawn(rows | later, draws, seed)
@@ -209,8 +219,11 @@ def _months(even: Floats) -> tuple[float | None, float | None, float | None]:
 
 def _shares(fleet: Fleet, terms: Terms) -> tuple[float | None, float | None, float | None]:
     months = 12 * terms["life_years"]
-    always = {**terms, "busy": np.ones_like(terms["busy"]),
-              "contract_usd": np.full_like(terms["busy"], np.inf)}  # fmt: skip
+    always = {
+        **terms,
+        "busy": np.ones_like(terms["busy"]),
+        "contract_usd": np.full_like(terms["busy"], np.inf),
+    }
     share = owned_usd(fleet, terms, months) / rented_usd(fleet, always, months)
     return _months(np.where(share <= 1, share, np.inf))
 
@@ -239,10 +252,13 @@ def _swings(fleet: Fleet, rows: Mapping[str, CostInput]) -> tuple[Swing, ...]:
         low, high = (_months(break_even(fleet, terms))[1] for terms in ends)
         found.append(
             Swing(
-                input=row, gap_low=float(_gap(fleet, ends[0])[0]),
-                gap_high=float(_gap(fleet, ends[1])[0]), months_low=low, months_high=high,
+                input=row,
+                gap_low=float(_gap(fleet, ends[0])[0]),
+                gap_high=float(_gap(fleet, ends[1])[0]),
+                months_low=low,
+                months_high=high,
             )
-        )  # fmt: skip
+        )
     return tuple(sorted(found, key=lambda one: -one.swing))
 
 

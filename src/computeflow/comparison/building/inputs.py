@@ -100,10 +100,16 @@ def inputs_for(
     server = servers().get(accelerator)
     if server is not None:
         found["server_usd_per_gpu"] = CostInput(
-            name="server_usd_per_gpu", unit="USD", value=server.value / server.gpus,
-            low=server.low / server.gpus, high=server.high / server.gpus, basis="published",
-            doc="a machine, NICs included, over its GPUs", source=server.source, as_of=server.as_of,
-        )  # fmt: skip
+            name="server_usd_per_gpu",
+            unit="USD",
+            value=server.value / server.gpus,
+            low=server.low / server.gpus,
+            high=server.high / server.gpus,
+            basis="published",
+            doc="a machine, NICs included, over its GPUs",
+            source=server.source,
+            as_of=server.as_of,
+        )
     for name, rent in (("on_demand_usd", rents.on_demand), ("contract_usd", rents.contract)):
         if rent is not None:
             found[name] = _rent_input(name, rent)
@@ -113,8 +119,10 @@ def inputs_for(
         found[name] = _stated(name, value, found.get(name))
     missing = [name for name in _GIVEN if name not in found]
     if missing:
-        raise InputError(f"nobody published {missing[0]} of {accelerator}: state it with "
-                         f"--set {missing[0]}=VALUE")  # fmt: skip
+        raise InputError(
+            f"nobody published {missing[0]} of {accelerator}: state it with "
+            f"--set {missing[0]}=VALUE"
+        )
     return found
 
 
@@ -158,9 +166,18 @@ def _rent_input(name: str, rent: Rent) -> CostInput:
         if name == "on_demand_usd"
         else "a GPU-hour for a year, used or not"
     )
-    return CostInput(name=name, unit="USD/h", value=rent.middle, low=rent.low, high=rent.high,
-                     basis="published", doc=doc, source=rent.source, as_of=rent.oldest,
-                     dates=rent.dates)  # fmt: skip
+    return CostInput(
+        name=name,
+        unit="USD/h",
+        value=rent.middle,
+        low=rent.low,
+        high=rent.high,
+        basis="published",
+        doc=doc,
+        source=rent.source,
+        as_of=rent.oldest,
+        dates=rent.dates,
+    )
 
 
 def _stated(name: str, value: float, row: CostInput | None) -> CostInput:
@@ -168,9 +185,16 @@ def _stated(name: str, value: float, row: CostInput | None) -> CostInput:
     if not least <= value <= most:
         raise InputError(f"{name} = {value:g}: between {least:g} and {most:g}")
     return CostInput(
-        name=name, unit=row.unit if row else "USD", value=value, low=value, high=value,
-        basis="stated", doc=row.doc if row else "", source="stated", as_of="2026",
-    )  # fmt: skip
+        name=name,
+        unit=row.unit if row else "USD",
+        value=value,
+        low=value,
+        high=value,
+        basis="stated",
+        doc=row.doc if row else "",
+        source="stated",
+        as_of="2026",
+    )
 
 
 def middle(rows: Mapping[str, CostInput], **moved: float) -> dict[str, Floats]:

@@ -19,7 +19,7 @@ from computeflow.comparison.building.costs import (
     monthly,
     owned_usd,
     rented_usd,
-)  # fmt: skip
+)
 from computeflow.comparison.building.inputs import (
     Floats,
     Terms,
@@ -112,8 +112,11 @@ def _all_per_hour(fleet: Fleet, terms: Terms) -> Floats:
 def _year(fleet: Fleet, terms: Terms) -> Floats:
     """Straight-line, without interest: as the sources' models have it."""
     months = 12 * terms["life_years"]
-    free = {**terms, "capital_rate": np.zeros_like(months),
-            "resale_36_months": np.full_like(months, 1e-9)}  # fmt: skip
+    free = {
+        **terms,
+        "capital_rate": np.zeros_like(months),
+        "resale_36_months": np.full_like(months, 1e-9),
+    }
     return owned_usd(fleet, free, months) / terms["life_years"]
 
 

@@ -66,8 +66,10 @@ def _multi_year(found: list[Decision], months: int) -> Rule:
     parts = []
     for one, share in zip(found, shares, strict=True):
         low, mid, high = (_month(value) for value in one.break_even)
-        parts.append(f"{one.need.case.name}: in {100 * share:.0f} % of draws, even after {mid} ({low} "
-                     f"to {high})")  # fmt: skip
+        parts.append(
+            f"{one.need.case.name}: in {100 * share:.0f} % of draws, even after {mid} ({low} "
+            f"to {high})"
+        )
     return Rule(
         text=f"used for {months // 12} years: build",
         outcome=_outcome(min(shares) if min(shares) >= _SURE else max(shares)),

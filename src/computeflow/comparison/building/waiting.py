@@ -18,7 +18,7 @@ from computeflow.comparison.building.costs import (
     fleet_of,
     owned_usd,
     rented_usd,
-)  # fmt: skip
+)
 from computeflow.comparison.building.inputs import (
     CostInput,
     Floats,
@@ -26,7 +26,7 @@ from computeflow.comparison.building.inputs import (
     cost_inputs,
     liquid_pue,
     servers,
-)  # fmt: skip
+)
 from computeflow.comparison.machines import machine_of
 from computeflow.errors import InputError, UnknownNameError
 
@@ -54,15 +54,27 @@ def next_inputs(need: Need, catalog: Catalog, upgrade: str) -> dict[str, CostInp
     ratio = best_plan(need.case, catalog, name).tokens_per_second_per_gpu
     ratio /= need.tokens_per_second_per_gpu
     speed = CostInput(
-        name="next_speed", unit="x", value=ratio, low=_SPREAD[0] * ratio, high=_SPREAD[1] * ratio,
-        basis="assumed", doc=f"tokens a second of {name} over {need.case.on}, predicted",
-        source="computeflow plan on both; the ends are assumed", as_of="2026",
-    )  # fmt: skip
+        name="next_speed",
+        unit="x",
+        value=ratio,
+        low=_SPREAD[0] * ratio,
+        high=_SPREAD[1] * ratio,
+        basis="assumed",
+        doc=f"tokens a second of {name} over {need.case.on}, predicted",
+        source="computeflow plan on both; the ends are assumed",
+        as_of="2026",
+    )
     usd = CostInput(
-        name="next_usd_per_gpu", unit="USD", value=server.value / server.gpus,
-        low=server.low / server.gpus, high=server.high / server.gpus, basis="published",
-        doc=f"a machine of {name} over its GPUs", source=server.source, as_of=server.as_of,
-    )  # fmt: skip
+        name="next_usd_per_gpu",
+        unit="USD",
+        value=server.value / server.gpus,
+        low=server.low / server.gpus,
+        high=server.high / server.gpus,
+        basis="published",
+        doc=f"a machine of {name} over its GPUs",
+        source=server.source,
+        as_of=server.as_of,
+    )
     liquid = machine_of(name, catalog).liquid
     pue = replace(cost_inputs()["pue"], name="next_pue")
     pue = liquid_pue(pue) if liquid else pue

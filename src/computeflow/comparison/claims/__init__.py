@@ -13,7 +13,7 @@ from computeflow.comparison.claims import (
     sites,
     sizing,
     training,
-)  # fmt: skip
+)
 from computeflow.comparison.claims.model import (
     CHECKS,
     Bench,
@@ -21,7 +21,7 @@ from computeflow.comparison.claims.model import (
     Claim,
     Outcome,
     load_claims,
-)  # fmt: skip
+)
 from computeflow.comparison.claims.path import PathStep, mfu_path
 from computeflow.errors import UnknownNameError
 

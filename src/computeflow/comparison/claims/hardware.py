@@ -122,8 +122,9 @@ def blackwell(bench: Bench) -> Outcome:
     """A predicted step of the same job on as many GPUs, in the same precision."""
 
     def speed(device: str, precision: str) -> float:
-        found = bench.best("llama-3.1-70b", device, 512, global_batch=1024, seq_len=8192,
-                           precision=precision)  # fmt: skip
+        found = bench.best(
+            "llama-3.1-70b", device, 512, global_batch=1024, seq_len=8192, precision=precision
+        )
         return found.tokens_per_second_per_gpu
 
     ratios = {

@@ -22,9 +22,14 @@ from computeflow.prediction import Prediction
 from computeflow.workload import Job
 
 Verdict = Literal[
-    "holds", "holds in part", "does not hold", "wrong unit", "wrong base", "contradicts itself",
+    "holds",
+    "holds in part",
+    "does not hold",
+    "wrong unit",
+    "wrong base",
+    "contradicts itself",
     "cannot be checked",
-]  # fmt: skip
+]
 _Topic = Literal["hardware", "sizing", "placement", "training", "power", "sites", "money"]
 Basis = Literal["computed", "cited", "none"]
 
@@ -66,14 +71,25 @@ class Bench:
     _decisions: dict[str, Decision] = field(default_factory=dict)
 
     def best(
-        self, model: str, accelerator: str, gpus: int, *, global_batch: int, seq_len: int,
-        precision: str = "bf16", nic_bytes_per_second: float | None = None,
-    ) -> Prediction:  # fmt: skip
+        self,
+        model: str,
+        accelerator: str,
+        gpus: int,
+        *,
+        global_batch: int,
+        seq_len: int,
+        precision: str = "bf16",
+        nic_bytes_per_second: float | None = None,
+    ) -> Prediction:
         """The planner's best layout on the catalog's usual node."""
         key = (model, accelerator, gpus, global_batch, seq_len, precision, nic_bytes_per_second)
         if key not in self._plans:
-            job = Job(model=find_model(self.catalog, model), global_batch=global_batch,
-                      seq_len=seq_len, precision=precision)  # fmt: skip
+            job = Job(
+                model=find_model(self.catalog, model),
+                global_batch=global_batch,
+                seq_len=seq_len,
+                precision=precision,
+            )
             cluster = usual_cluster(
                 accelerator, gpus, self.catalog, nic_bytes_per_second=nic_bytes_per_second
             )

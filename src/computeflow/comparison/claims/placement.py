@@ -31,10 +31,18 @@ TIE = 0.05
 def _mfus(bench: Bench, nic: float | None = None) -> list[tuple[float, float, float]]:
     """Llama-3.1-70B at the study's sizes, the best plan at each."""
     return [
-        mfu_range(bench.best("llama-3.1-70b", "h100-sxm", gpus, global_batch=1024, seq_len=8192,
-                             nic_bytes_per_second=nic))
+        mfu_range(
+            bench.best(
+                "llama-3.1-70b",
+                "h100-sxm",
+                gpus,
+                global_batch=1024,
+                seq_len=8192,
+                nic_bytes_per_second=nic,
+            )
+        )
         for gpus in SIZES
-    ]  # fmt: skip
+    ]
 
 
 @check("utilisation-fall")
@@ -131,8 +139,10 @@ def _comm_share(found: Prediction) -> float:
 @check("allreduce-share")
 def allreduce_share(bench: Bench) -> Outcome:
     """Exposed communication: of best plans, and of plain data parallelism without overlap."""
-    tuned = [_comm_share(bench.best("llama-3.1-70b", "h100-sxm", gpus, global_batch=1024,
-                                    seq_len=8192)) for gpus in SIZES]  # fmt: skip
+    tuned = [
+        _comm_share(bench.best("llama-3.1-70b", "h100-sxm", gpus, global_batch=1024, seq_len=8192))
+        for gpus in SIZES
+    ]
     stack = replace(find_stack("megatron"), dp_overlap=False, grad_bytes=4.0)
     job = Job(model=find_model(bench.catalog, "llama-2-7b"), global_batch=512, seq_len=2048)
     cluster = usual_cluster("h100-sxm", 512, bench.catalog, nic_bytes_per_second=_SHARED_NIC)
@@ -158,18 +168,26 @@ def network_by_scale(bench: Bench) -> Outcome:
     numbers: dict[str, float] = {}
     for gpus in (64, 512, 4096):
         speeds = {
-            gigabits: bench.best("llama-3.1-70b", "h100-sxm", gpus, global_batch=2048, seq_len=8192,
-                                 nic_bytes_per_second=gigabits * _GIGABIT)
+            gigabits: bench.best(
+                "llama-3.1-70b",
+                "h100-sxm",
+                gpus,
+                global_batch=2048,
+                seq_len=8192,
+                nic_bytes_per_second=gigabits * _GIGABIT,
+            )
             for gigabits in (100, 400, 800)
-        }  # fmt: skip
+        }
         fastest = speeds[800].step_seconds
         lost = {g: one.step_seconds / fastest - 1 for g, one in speeds.items()}
         numbers |= {f"{gpus}@{g}": value for g, value in lost.items()}
         parts.append(
             f"{gpus} GPUs: +{100 * lost[100]:.0f} % on 100, +{100 * lost[400]:.0f} % on 400"
         )
-    enough = {gpus: min(g for g in (100, 400, 800) if numbers[f"{gpus}@{g}"] <= TIE)
-              for gpus in (64, 512, 4096)}  # fmt: skip
+    enough = {
+        gpus: min(g for g in (100, 400, 800) if numbers[f"{gpus}@{g}"] <= TIE)
+        for gpus in (64, 512, 4096)
+    }
     listed = ", ".join(f"{gpus} GPUs {gigabits}" for gpus, gigabits in enough.items())
     claimed = zip(enough.values(), (100, 400, 800), strict=True)
     return Outcome(

@@ -76,7 +76,7 @@ def pue(bench: Bench) -> Outcome:
         f"{percent(speed.high, 0)}).",
         basis="cited",
         numbers={"average": average},
-    )  # fmt: skip
+    )
 
 
 @check("rack-kw")

@@ -60,8 +60,9 @@ SIZES = {
 
 
 def _predicted(bench: Bench, size: Size) -> Prediction:
-    return bench.best(size.model, "h100-sxm", size.plan_gpus, global_batch=size.global_batch,
-                      seq_len=size.seq_len)  # fmt: skip
+    return bench.best(
+        size.model, "h100-sxm", size.plan_gpus, global_batch=size.global_batch, seq_len=size.seq_len
+    )
 
 
 def _flops(bench: Bench, size: Size, tokens: float) -> float:
@@ -95,7 +96,7 @@ def check_size(bench: Bench, size: Size) -> Outcome:
         f"{100 * implied[1]:.1f} %. 20 tokens a parameter need {optimal / size.flops:.2g} times the "
         f"FLOPs; GPUs and time are nearer to {nearer}.",
         numbers={"optimal": optimal, "claimed": size.flops, "days": max(need)},
-    )  # fmt: skip
+    )
 
 
 def _within(optimal: float, claimed: float) -> bool:
@@ -113,11 +114,15 @@ def _check_cost(bench: Bench, size: Size) -> Outcome:
     prediction = _predicted(bench, size)
     low, high = (end / prediction.step_seconds for end in prediction.step_seconds_range)
     seconds = size.tokens / prediction.tokens_per_second_per_gpu
-    least, most = (days * DAY_SECONDS * gpus
-                   for days, gpus in zip(size.days, size.gpus, strict=True))  # fmt: skip
+    least, most = (
+        days * DAY_SECONDS * gpus for days, gpus in zip(size.days, size.gpus, strict=True)
+    )
     rent = _rent(bench)
-    usd = (usd_of(seconds * low, rent.low), usd_of(seconds, rent.middle),
-           usd_of(seconds * high, rent.high))  # fmt: skip
+    usd = (
+        usd_of(seconds * low, rent.low),
+        usd_of(seconds, rent.middle),
+        usd_of(seconds * high, rent.high),
+    )
     own = usd_of(least, rent.low), usd_of(most, rent.high)
     meets = usd[0] <= size.usd[1] and size.usd[0] <= usd[2]
     fits = own[0] <= size.usd[1] and size.usd[0] <= own[1]
@@ -134,7 +139,7 @@ def _check_cost(bench: Bench, size: Size) -> Outcome:
         f"${_millions(own[0])} to {_millions(own[1])} million. Without the tokens a size has no "
         "price.",
         numbers={"low": usd[0], "middle": usd[1], "high": usd[2]},
-    )  # fmt: skip
+    )
 
 
 def _millions(usd: float) -> str:
@@ -158,9 +163,10 @@ def llama_hours(bench: Bench) -> Outcome:
     peak = bench.catalog.accelerators["h100-sxm"].dense_flops["bf16"]
     parts, numbers, inside = [], {}, {}
     for model, gpus, said in (
-        ("llama-3.1-8b", 1024, 1.46e6), ("llama-3.1-70b", 2048, 7.0e6),
+        ("llama-3.1-8b", 1024, 1.46e6),
+        ("llama-3.1-70b", 2048, 7.0e6),
         ("llama-3.1-405b", 8192, 30.84e6),
-    ):  # fmt: skip
+    ):
         found = bench.best(model, "h100-sxm", gpus, global_batch=2048, seq_len=8192)
         hours = 15e12 / found.tokens_per_second_per_gpu / HOUR_SECONDS
         low, high = (hours * end / found.step_seconds for end in found.step_seconds_range)
@@ -168,8 +174,10 @@ def llama_hours(bench: Bench) -> Outcome:
         implied = flops / (said * HOUR_SECONDS * peak)
         numbers[model] = hours / said
         inside[model] = low <= said <= high
-        parts.append(f"{model} {hours / 1e6:.2f} ({low / 1e6:.2f} to {high / 1e6:.2f}) million, "
-                     f"{100 * implied:.0f} % MFU implied by what was spent")  # fmt: skip
+        parts.append(
+            f"{model} {hours / 1e6:.2f} ({low / 1e6:.2f} to {high / 1e6:.2f}) million, "
+            f"{100 * implied:.0f} % MFU implied by what was spent"
+        )
     within = [model for model, so in inside.items() if so]
     outside = [f"{one} ({1 / numbers[one]:.1f} times)" for one, so in inside.items() if not so]
     return Outcome(
@@ -186,11 +194,16 @@ def llama_hours(bench: Bench) -> Outcome:
 @check("deepseek-cost")
 def deepseek(bench: Bench) -> Outcome:
     """With the layout that its report states: 16 stages, 64-way experts, DualPipe."""
-    job = Job(model=find_model(bench.catalog, "deepseek-v3"), global_batch=15360, seq_len=4096,
-              precision="fp8-block")  # fmt: skip
+    job = Job(
+        model=find_model(bench.catalog, "deepseek-v3"),
+        global_batch=15360,
+        seq_len=4096,
+        precision="fp8-block",
+    )
     cluster = usual_cluster("h800-sxm", 2048, bench.catalog)
-    layout = Layout(gpus=2048, pp=16, ep=64, micro_batch=1, recompute="selective",
-                    schedule="dualpipe")  # fmt: skip
+    layout = Layout(
+        gpus=2048, pp=16, ep=64, micro_batch=1, recompute="selective", schedule="dualpipe"
+    )
     found = predict(job, cluster, layout)
     hours = 14.8e12 / found.tokens_per_second_per_gpu / HOUR_SECONDS
     low, high = (hours * end / found.step_seconds for end in found.step_seconds_range)

@@ -14,7 +14,7 @@ from computeflow.comparison.claims.model import (
     part,
     percent,
     share_range,
-)  # fmt: skip
+)
 from computeflow.comparison.claims.path import mfu_path
 from computeflow.planning import plan
 from computeflow.prediction import find_stack, predict
@@ -58,10 +58,11 @@ def zero3(bench: Bench) -> Outcome:
 @check("mixed-precision")
 def mixed_precision(bench: Bench) -> Outcome:
     speeds = {
-        precision: bench.best("llama-2-7b", "h100-sxm", 64, global_batch=1024, seq_len=4096,
-                              precision=precision).tokens_per_second_per_gpu
+        precision: bench.best(
+            "llama-2-7b", "h100-sxm", 64, global_batch=1024, seq_len=4096, precision=precision
+        ).tokens_per_second_per_gpu
         for precision in ("fp32", "tf32", "bf16")
-    }  # fmt: skip
+    }
     job = Job(model=find_model(bench.catalog, "llama-2-7b"), global_batch=1024, seq_len=4096)
     cluster = usual_cluster("h100-sxm", 64, bench.catalog)
     plain, again = (
@@ -147,11 +148,15 @@ def mfu(bench: Bench) -> Outcome:
         f"{_within(BEGIN, first.mfu)} of the preset; 50.20 % is {_within(END, recipe.mfu)} of the "
         f"recipe and {_within(END, last.mfu)} of the step after it, which is of the vendor's "
         "recipe for two nodes and was put on this path by us. The largest step is "
-        f"\"{largest.name}\", {100 * (largest.gain or 0):+.0f} %, for which nobody published a "
+        f'"{largest.name}", {100 * (largest.gain or 0):+.0f} %, for which nobody published a '
         "number. Neither percentage was found in anything the vendor published.",
-        numbers={"gain": gains[1], "recipe_gain": gains[0], "first": first.mfu[1],
-                 "last": last.mfu[1]},
-    )  # fmt: skip
+        numbers={
+            "gain": gains[1],
+            "recipe_gain": gains[0],
+            "first": first.mfu[1],
+            "last": last.mfu[1],
+        },
+    )
 
 
 def _within(value: float, mfus: tuple[float, float, float]) -> str:

@@ -230,14 +230,24 @@ def _throttled(slow: _Slow, where: str) -> list[Draft]:
         f"{name} ({format_share(share)} of its busy time)" for name, share in reasons.items()
     )
     evidence = [
-        Evidence(what=f"mean SM clock at work, against the median of {len(slow.peers)} of its kind",
-                 where=where, value=busy.clock_hertz, unit="Hz", expected=slow.usual),
-        Evidence(what=f"the device's own reasons: {said}", where=where,
-                 value=next(iter(reasons.values())), unit="share of busy time"),
-    ]  # fmt: skip
+        Evidence(
+            what=f"mean SM clock at work, against the median of {len(slow.peers)} of its kind",
+            where=where,
+            value=busy.clock_hertz,
+            unit="Hz",
+            expected=slow.usual,
+        ),
+        Evidence(
+            what=f"the device's own reasons: {said}",
+            where=where,
+            value=next(iter(reasons.values())),
+            unit="share of busy time",
+        ),
+    ]
     if gpu.temperature_most is not None:
-        evidence.append(Evidence(what="highest temperature", where=where,
-                                 value=gpu.temperature_most, unit="°C"))  # fmt: skip
+        evidence.append(
+            Evidence(what="highest temperature", where=where, value=gpu.temperature_most, unit="°C")
+        )
     return report(
         f"{gpu.label} clocks {format_share(slow.lower)} under {len(slow.peers) - 1} peers: "
         f"{', '.join(reasons)}",

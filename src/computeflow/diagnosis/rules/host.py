@@ -48,18 +48,25 @@ def input_stall(case: Case) -> Outcome:
         [("input", own), ("host", after)],
         [
             seconds_evidence("idle while the loader runs", case.where("account input"), own, 0.0),
-            *(seconds_evidence(f"of it: {name}", case.where("inside the loader's annotation"), seconds)
-              for name, seconds in sorted(stages.items(), key=lambda item: -item[1])),
+            *(
+                seconds_evidence(
+                    f"of it: {name}", case.where("inside the loader's annotation"), seconds
+                )
+                for name, seconds in sorted(stages.items(), key=lambda item: -item[1])
+            ),
             seconds_evidence("late launches after it", case.where("account host"), after, 0.0),
         ],
         Remedy(
-            change="load in worker processes, ahead of the step" if workers
+            change="load in worker processes, ahead of the step"
+            if workers
             else "more workers, or less work in each: decode ahead of time, read larger pieces",
             command=command("workers", case.framework),
-            gain_gpu_seconds=own + after, gain_low=own, gain_high=own + after,
+            gain_gpu_seconds=own + after,
+            gain_low=own,
+            gain_high=own + after,
         ),
         steady=case.steady(often),
-    )  # fmt: skip
+    )
 
 
 def _of_steps(case: Case, steps: int) -> str:
@@ -85,13 +92,21 @@ def host_sync(case: Case) -> Outcome:
         [("host", total)],
         [
             seconds_evidence("idle after the host waited", case.where("account host"), total, 0.0),
-            Evidence(what=f"waits {case.per}" + (f": {', '.join(named)}" if named else ""),
-                     where=case.where("synchronising runtime calls"), value=waits, unit="per step"),
+            Evidence(
+                what=f"waits {case.per}" + (f": {', '.join(named)}" if named else ""),
+                where=case.where("synchronising runtime calls"),
+                value=waits,
+                unit="per step",
+            ),
         ],
-        Remedy(change="do not read values of the device inside of the step",
-               command=command("sync", case.framework), gain_gpu_seconds=total,
-               gain_low=0.75 * total, gain_high=total),
-    )  # fmt: skip
+        Remedy(
+            change="do not read values of the device inside of the step",
+            command=command("sync", case.framework),
+            gain_gpu_seconds=total,
+            gain_low=0.75 * total,
+            gain_high=total,
+        ),
+    )
 
 
 def launch_bound(case: Case) -> Outcome:
@@ -129,19 +144,38 @@ def _launch_bound(case: Case, late: float, gain: float, low: float, high: float)
         "the device waits for the host to launch its kernels",
         [("host", gain)],
         [
-            seconds_evidence("idle before late launches, by what made the host late: nothing but "
-                             "itself", case.where("account host"), late),
-            Evidence(what="launches that found nothing queued", where=case.where("queue"),
-                     value=case.first.queue_empty, unit="share"),
-            Evidence(what=f"kernels {case.per}", where=case.where("kernels"),
-                     value=kernels, unit="per step"),
-            Evidence(what="a profiler slows the host itself: 1.3 to 1.8 times in our launch-bound "
-                     "recordings", where="docs/diagnosis.md"),
+            seconds_evidence(
+                "idle before late launches, by what made the host late: nothing but itself",
+                case.where("account host"),
+                late,
+            ),
+            Evidence(
+                what="launches that found nothing queued",
+                where=case.where("queue"),
+                value=case.first.queue_empty,
+                unit="share",
+            ),
+            Evidence(
+                what=f"kernels {case.per}",
+                where=case.where("kernels"),
+                value=kernels,
+                unit="per step",
+            ),
+            Evidence(
+                what="a profiler slows the host itself: 1.3 to 1.8 times in our launch-bound "
+                "recordings",
+                where="docs/diagnosis.md",
+            ),
         ],
-        Remedy(change="fewer and larger launches: compile the blocks, or CUDA graphs",
-               command=command("compile", case.framework), gain_gpu_seconds=gain, gain_low=low,
-               gain_high=high, risk="the first step takes longer; changing shapes compile again"),
-    )  # fmt: skip
+        Remedy(
+            change="fewer and larger launches: compile the blocks, or CUDA graphs",
+            command=command("compile", case.framework),
+            gain_gpu_seconds=gain,
+            gain_low=low,
+            gain_high=high,
+            risk="the first step takes longer; changing shapes compile again",
+        ),
+    )
 
 
 def gc_pause(case: Case) -> Outcome:
@@ -161,12 +195,16 @@ def gc_pause(case: Case) -> Outcome:
             seconds_evidence("idle around collections", case.where("account host"), total, 0.0),
             seconds_evidence("of the host, in collections", case.where("marks of gc"), inside),
         ],
-        Remedy(change="collect rarely and at a known moment, and make fewer cyclic objects",
-               command=command("gc", case.framework), gain_gpu_seconds=total,
-               gain_low=0.75 * total, gain_high=total,
-               risk="memory of cycles stays until the next collection"),
+        Remedy(
+            change="collect rarely and at a known moment, and make fewer cyclic objects",
+            command=command("gc", case.framework),
+            gain_gpu_seconds=total,
+            gain_low=0.75 * total,
+            gain_high=total,
+            risk="memory of cycles stays until the next collection",
+        ),
         steady=runs >= case.steps * len(case.ranks),
-    )  # fmt: skip
+    )
 
 
 def _times(count: float) -> str:
@@ -190,10 +228,15 @@ def memory_pressure(case: Case) -> Outcome:
         f"memory of the device is taken and given back {_times(calls)} {case.per}",
         [("host", total)],
         [seconds_evidence("idle in allocator calls", case.where("account host"), total, 0.0)],
-        Remedy(change="let the allocator grow its segments; use a smaller micro-batch if it still "
-               "frees and retries", command=command("allocator", case.framework),
-               gain_gpu_seconds=total, gain_low=0.5 * total, gain_high=total),
-    )  # fmt: skip
+        Remedy(
+            change="let the allocator grow its segments; use a smaller micro-batch if it still "
+            "frees and retries",
+            command=command("allocator", case.framework),
+            gain_gpu_seconds=total,
+            gain_low=0.5 * total,
+            gain_high=total,
+        ),
+    )
 
 
 def pageable_copy(case: Case) -> Outcome:
@@ -216,14 +259,22 @@ def pageable_copy(case: Case) -> Outcome:
         [
             seconds_evidence("exposed copies", case.where("account copy"), copied, 0.0),
             seconds_evidence("late launches around them", case.where("account host"), after, 0.0),
-            Evidence(what=f"bytes {case.per}", where=case.where("Memcpy (Pageable)"), value=size,
-                     unit="B/step"),
+            Evidence(
+                what=f"bytes {case.per}",
+                where=case.where("Memcpy (Pageable)"),
+                value=size,
+                unit="B/step",
+            ),
         ],
-        Remedy(change="pin the host's memory and copy without blocking, ahead of the step",
-               command=command("pin", case.framework), gain_gpu_seconds=case.total(lost),
-               gain_low=0.75 * case.total(lost), gain_high=case.total(lost),
-               risk="pinned memory is not swapped: keep it to the batches in flight"),
-    )  # fmt: skip
+        Remedy(
+            change="pin the host's memory and copy without blocking, ahead of the step",
+            command=command("pin", case.framework),
+            gain_gpu_seconds=case.total(lost),
+            gain_low=0.75 * case.total(lost),
+            gain_high=case.total(lost),
+            risk="pinned memory is not swapped: keep it to the batches in flight",
+        ),
+    )
 
 
 def checkpoint_stall(case: Case) -> Outcome:
@@ -242,10 +293,14 @@ def checkpoint_stall(case: Case) -> Outcome:
         f"training stands still while a checkpoint is written{_of_steps(case, often)}",
         [("checkpoint", own), ("host", after)],
         [seconds_evidence("blocked on saving", case.where("account checkpoint"), own, 0.0)],
-        Remedy(change="write in the background, from a copy in the host's memory",
-               command=command("checkpoint", case.framework), gain_gpu_seconds=own + after,
-               gain_low=0.5 * own, gain_high=own + after,
-               risk="the window may hold more checkpoints than the run does: its share here is not "
-               "the run's"),
+        Remedy(
+            change="write in the background, from a copy in the host's memory",
+            command=command("checkpoint", case.framework),
+            gain_gpu_seconds=own + after,
+            gain_low=0.5 * own,
+            gain_high=own + after,
+            risk="the window may hold more checkpoints than the run does: its share here is not "
+            "the run's",
+        ),
         steady=case.steady(often),
-    )  # fmt: skip
+    )

@@ -49,21 +49,28 @@ def unfused_attention(case: Case) -> Outcome:
         "attention writes its scores to memory: one fused kernel would not",
         [("compute.kernel", gain)],
         [
-            seconds_evidence("products of scores and what is between them", case.where("kernels"), seen,
-                             needed),
-            Evidence(what=f"scores of {run.inferred.job.seq_len:,} x {run.inferred.job.seq_len:,}",
-                     where=case.where("aten::bmm")),
+            seconds_evidence(
+                "products of scores and what is between them", case.where("kernels"), seen, needed
+            ),
+            Evidence(
+                what=f"scores of {run.inferred.job.seq_len:,} x {run.inferred.job.seq_len:,}",
+                where=case.where("aten::bmm"),
+            ),
         ],
         _remedy("one fused attention kernel", command("attention", case.framework), gain),
-    )  # fmt: skip
+    )
 
 
 def _remedy(change: str, command: str, gain: float, risk: str = "") -> Remedy:
     """With the predictor's own error as its range."""
     return Remedy(
-        change=change, command=command, gain_gpu_seconds=gain, gain_low=(1 - _SPREAD) * gain,
-        gain_high=(1 + _SPREAD) * gain, risk=risk,
-    )  # fmt: skip
+        change=change,
+        command=command,
+        gain_gpu_seconds=gain,
+        gain_low=(1 - _SPREAD) * gain,
+        gain_high=(1 + _SPREAD) * gain,
+        risk=risk,
+    )
 
 
 def matmul_precision(case: Case) -> Outcome:
@@ -91,18 +98,32 @@ def matmul_precision(case: Case) -> Outcome:
     kind = case.replay.inferred.job.precision
     return report(
         f"matrix products run in {kind}, not in bf16",
-        [("compute.kernel", gains["compute"] - model), ("compute.model", model),
-         ("optimizer", max(gains["optimizer"], 0.0))],
         [
-            Evidence(what="FLOPs on float32 operands", where=case.where("operators"), value=full,
-                     unit="share"),
-            seconds_evidence("kernels of forward and backward", case.where("account compute"),
-                             now["compute"], after.booked("compute") * scale),
+            ("compute.kernel", gains["compute"] - model),
+            ("compute.model", model),
+            ("optimizer", max(gains["optimizer"], 0.0)),
         ],
-        _remedy("bf16 weights and products; fp32 only where it is needed (loss, norms, master "
-                "weights)", command("precision", case.framework), gain,
-                "check the loss curve; keep reductions and the optimizer's state in fp32"),
-    )  # fmt: skip
+        [
+            Evidence(
+                what="FLOPs on float32 operands",
+                where=case.where("operators"),
+                value=full,
+                unit="share",
+            ),
+            seconds_evidence(
+                "kernels of forward and backward",
+                case.where("account compute"),
+                now["compute"],
+                after.booked("compute") * scale,
+            ),
+        ],
+        _remedy(
+            "bf16 weights and products; fp32 only where it is needed (loss, norms, master weights)",
+            command("precision", case.framework),
+            gain,
+            "check the loss curve; keep reductions and the optimizer's state in fp32",
+        ),
+    )
 
 
 def in_half_precision(run: Replay) -> Replay:
@@ -177,16 +198,22 @@ def underfilled(case: Case) -> Outcome:
         [
             seconds_evidence("the window", case.where(), case.ledger.gpu_seconds, after * scale),
             seconds_evidence("of it idle, waiting for launches", case.where("account host"), late),
-            Evidence(what=f"tokens in a micro-batch of {size} instead",
-                     where="the predictor, by memory and time",
-                     value=float(size * case.replay.inferred.job.seq_len), unit="tokens",
-                     expected=None),
+            Evidence(
+                what=f"tokens in a micro-batch of {size} instead",
+                where="the predictor, by memory and time",
+                value=float(size * case.replay.inferred.job.seq_len),
+                unit="tokens",
+                expected=None,
+            ),
         ],
-        _remedy(f"micro-batches of {size} at the same global batch",
-                f"micro_batch = {size}, accumulation = "
-                f"{case.replay.inferred.job.global_batch // (size * layout.gpus)}", gain,
-                "more memory for activations"),
-    )  # fmt: skip
+        _remedy(
+            f"micro-batches of {size} at the same global batch",
+            f"micro_batch = {size}, accumulation = "
+            f"{case.replay.inferred.job.global_batch // (size * layout.gpus)}",
+            gain,
+            "more memory for activations",
+        ),
+    )
 
 
 def recompute_excess(case: Case) -> Outcome:
@@ -211,16 +238,25 @@ def recompute_excess(case: Case) -> Outcome:
         "activations are computed again although memory has room for them",
         [("compute.recompute", seen), ("host", min(saved, late))],
         [
-            seconds_evidence("kernels that compute again", case.where("account compute.recompute"),
-                             seen, 0.0),
-            Evidence(what="memory without recomputation, predicted, of "
-                     f"{without.memory_limit_bytes / 1e9:.0f} GB", where="the predictor",
-                     value=without.memory_bytes, unit="B"),
+            seconds_evidence(
+                "kernels that compute again", case.where("account compute.recompute"), seen, 0.0
+            ),
+            Evidence(
+                what="memory without recomputation, predicted, of "
+                f"{without.memory_limit_bytes / 1e9:.0f} GB",
+                where="the predictor",
+                value=without.memory_bytes,
+                unit="B",
+            ),
         ],
-        _remedy("keep the activations", command("recompute", case.framework),
-                seen + min(saved, late), f"about {without.memory_bytes / 1e9:.0f} of "
-                f"{without.memory_limit_bytes / 1e9:.0f} GB are used then"),
-    )  # fmt: skip
+        _remedy(
+            "keep the activations",
+            command("recompute", case.framework),
+            seen + min(saved, late),
+            f"about {without.memory_bytes / 1e9:.0f} of "
+            f"{without.memory_limit_bytes / 1e9:.0f} GB are used then",
+        ),
+    )
 
 
 def updates_singly(rank: RankMeasured) -> bool:
@@ -241,9 +277,11 @@ def unfused_optimizer(case: Case) -> Outcome:
     if case.replay is None:
         return Missing(case.why_not)
     run = case.replay
-    needed = step_parts(
-        run.inferred.job, run.cluster, run.inferred.layout, run.inferred.stack
-    ).optimizer * case.steps * len(case.ranks)  # fmt: skip
+    needed = (
+        step_parts(run.inferred.job, run.cluster, run.inferred.layout, run.inferred.stack).optimizer
+        * case.steps
+        * len(case.ranks)
+    )
     gain = max(seen - needed, 0.0)
     if gain + gaps < PRACTICAL * case.ledger.gpu_seconds:
         return []
@@ -252,9 +290,14 @@ def unfused_optimizer(case: Case) -> Outcome:
         f"the optimizer updates one tensor at a time, in {kernels:,.0f} kernels a step",
         [("optimizer", gain), ("host", gaps)],
         [
-            seconds_evidence("kernels of the optimizer", case.where("account optimizer"), seen, needed),
+            seconds_evidence(
+                "kernels of the optimizer", case.where("account optimizer"), seen, needed
+            ),
             seconds_evidence("idle between them", case.where("account host"), gaps, 0.0),
         ],
-        _remedy("an optimizer that updates all tensors in a few kernels",
-                command("optimizer", case.framework), gain + gaps),
-    )  # fmt: skip
+        _remedy(
+            "an optimizer that updates all tensors in a few kernels",
+            command("optimizer", case.framework),
+            gain + gaps,
+        ),
+    )

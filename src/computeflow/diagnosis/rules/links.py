@@ -105,11 +105,19 @@ def _slow_link(case: Case, row: _Transfers, usual: float) -> list[Draft]:
     return report(
         f"transfers of {row.group[:60]} take {row.seconds / usual:.1f} times as long",
         [(row.account, lost)],
-        [seconds_evidence(f"a transfer of {row.elements:,} elements", row.group[:80], row.seconds,
-                          usual)],
-        Remedy(change="test the links of these ranks' nodes: cables, NICs, switch ports",
-               command="computeflow probe", gain_gpu_seconds=lost, gain_low=0.0, gain_high=lost),
-    )  # fmt: skip
+        [
+            seconds_evidence(
+                f"a transfer of {row.elements:,} elements", row.group[:80], row.seconds, usual
+            )
+        ],
+        Remedy(
+            change="test the links of these ranks' nodes: cables, NICs, switch ports",
+            command="computeflow probe",
+            gain_gpu_seconds=lost,
+            gain_low=0.0,
+            gain_high=lost,
+        ),
+    )
 
 
 def _transfers(ranks: Sequence[RankMeasured]) -> list[_Transfers]:

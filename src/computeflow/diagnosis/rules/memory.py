@@ -57,9 +57,13 @@ def _device_pressure(device: DeviceMemory, ranks: tuple[int, ...], where: str) -
     evidence = [part for trouble in troubles for part in trouble[1]]
     if device.retries.count:
         evidence.append(
-            seconds_evidence(f"{device.retries.count} times segments were given back to get others",
-                             where, device.retries.seconds, 0.0)
-        )  # fmt: skip
+            seconds_evidence(
+                f"{device.retries.count} times segments were given back to get others",
+                where,
+                device.retries.seconds,
+                0.0,
+            )
+        )
     return report(title, [("host", device.retries.seconds or 0.0)], evidence, remedy, ranks=ranks)
 
 
@@ -96,17 +100,31 @@ def _ran_out(oom: OutOfMemory, device: DeviceMemory, where: str) -> _Trouble:
         rest = f"{_bytes(oom.missing_bytes)} more than all that was free"
     title = f"GPU {device.device} ran out of memory: {_bytes(oom.asked_bytes)} asked for, {rest}"
     evidence = [
-        Evidence(what=f"asked for in {oom.where or 'no stack'}", where=where, unit="B",
-                 value=float(oom.asked_bytes), expected=float(oom.largest_free_bytes)),
-        Evidence(what="allocated, of what was reserved", where=where, unit="B",
-                 value=float(oom.allocated_bytes), expected=float(oom.reserved_bytes)),
-    ]  # fmt: skip
+        Evidence(
+            what=f"asked for in {oom.where or 'no stack'}",
+            where=where,
+            unit="B",
+            value=float(oom.asked_bytes),
+            expected=float(oom.largest_free_bytes),
+        ),
+        Evidence(
+            what="allocated, of what was reserved",
+            where=where,
+            unit="B",
+            value=float(oom.allocated_bytes),
+            expected=float(oom.reserved_bytes),
+        ),
+    ]
     if oom.limited:
         evidence.append(
-            Evidence(what="the device had more than that: a limit of the process was reached "
-                     "(set_per_process_memory_fraction)", where=where, unit="B",
-                     value=float(oom.device_free_bytes or 0))
-        )  # fmt: skip
+            Evidence(
+                what="the device had more than that: a limit of the process was reached "
+                "(set_per_process_memory_fraction)",
+                where=where,
+                unit="B",
+                value=float(oom.device_free_bytes or 0),
+            )
+        )
     return title, evidence, _after_oom(oom, pieces)
 
 
@@ -132,15 +150,24 @@ def _creeps(creep: Creep, device: DeviceMemory, where: str) -> _Trouble:
         f"{creep.steps} steps"
     )
     evidence = [
-        Evidence(what="growth of the least that is allocated in a step", where=where, unit="B/step",
-                 value=creep.bytes_per_step, expected=0.0)
-    ]  # fmt: skip
+        Evidence(
+            what="growth of the least that is allocated in a step",
+            where=where,
+            unit="B/step",
+            value=creep.bytes_per_step,
+            expected=0.0,
+        )
+    ]
     change = "find what keeps tensors from step to step"
     if site is not None:
         evidence.append(
-            Evidence(what=f"made in these steps and never freed: {site.count} of {site.where}",
-                     where=where, value=float(site.bytes), unit="B")
-        )  # fmt: skip
+            Evidence(
+                what=f"made in these steps and never freed: {site.count} of {site.where}",
+                where=where,
+                value=float(site.bytes),
+                unit="B",
+            )
+        )
         change = f"let go of what {site.where} makes: keep numbers (.item()), not tensors"
     return title, evidence, Remedy(change=change)
 
@@ -151,11 +178,21 @@ def _in_pieces(found: Fragmentation, where: str) -> _Trouble:
         f"{_bytes(found.wanted_bytes)} more were needed"
     )
     evidence = [
-        Evidence(what="free in segments that are in use elsewhere", where=where, unit="B",
-                 value=float(found.split_bytes), expected=0.0),
-        Evidence(what="largest free place", where=where, unit="B",
-                 value=float(found.largest_free_bytes), expected=float(found.wanted_bytes)),
-    ]  # fmt: skip
+        Evidence(
+            what="free in segments that are in use elsewhere",
+            where=where,
+            unit="B",
+            value=float(found.split_bytes),
+            expected=0.0,
+        ),
+        Evidence(
+            what="largest free place",
+            where=where,
+            unit="B",
+            value=float(found.largest_free_bytes),
+            expected=float(found.wanted_bytes),
+        ),
+    ]
     if 2 * found.page_bytes >= found.split_bytes:
         return title, evidence, _GROWING
     return (

@@ -25,10 +25,24 @@ FAR = 6.0
 """Robust deviations of the ranks' own time, beyond which one is not one of them."""
 NEAR_SECONDS = 600.0
 """Around the window, in which what other sources saw on a rank stands beside its finding."""
-_OWN = ("compute", "compute.recompute", "optimizer", "copy", "host", "input", "checkpoint",
-        "evaluation", "unexplained")  # fmt: skip
-_ROOTS = {"gc": "garbage collection", "sync": "waits for the device", "input": "the loader",
-          "launch": "late launches", "optimizer": "late launches"}  # fmt: skip
+_OWN = (
+    "compute",
+    "compute.recompute",
+    "optimizer",
+    "copy",
+    "host",
+    "input",
+    "checkpoint",
+    "evaluation",
+    "unexplained",
+)
+_ROOTS = {
+    "gc": "garbage collection",
+    "sync": "waits for the device",
+    "input": "the loader",
+    "launch": "late launches",
+    "optimizer": "late launches",
+}
 
 Key = TypeVar("Key", int, str)
 
@@ -117,15 +131,21 @@ def _straggler(case: Case, slow: list[RankMeasured], wait: float) -> list[Draft]
         [("straggler", wait), *more.items()],
         [
             seconds_evidence(f"waits for {who}", case.where("account straggler"), wait, 0.0),
-            *(seconds_evidence(f"{who} more than the others: {name}", worst.source, seconds)
-              for name, seconds in ordered),
+            *(
+                seconds_evidence(f"{who} more than the others: {name}", worst.source, seconds)
+                for name, seconds in ordered
+            ),
             *(one for rank in slow for one in _seen_elsewhere(case, rank)),
         ],
-        Remedy(change=_advice(case, ordered[0][0] if ordered else "", worst.rank),
-               gain_gpu_seconds=wait + extra, gain_low=0.0 if several else wait,
-               gain_high=wait + extra, risk="only when all of them are mended" if several else ""),
+        Remedy(
+            change=_advice(case, ordered[0][0] if ordered else "", worst.rank),
+            gain_gpu_seconds=wait + extra,
+            gain_low=0.0 if several else wait,
+            gain_high=wait + extra,
+            risk="only when all of them are mended" if several else "",
+        ),
         ranks=names,
-    )  # fmt: skip
+    )
 
 
 def _excess_of_all(
@@ -254,15 +274,25 @@ def imbalance(case: Case) -> Outcome:
         "ranks get unequal work and wait for the one that has most",
         [("imbalance", wait)],
         [
-            seconds_evidence("waits that unequal FLOPs explain", case.where("account imbalance"), wait,
-                             0.0),
-            Evidence(what="FLOPs of the heaviest rank over the mean", where=case.where("shapes"),
-                     value=statistics.fmean(ratios) if ratios else None, unit="", expected=1.0),
+            seconds_evidence(
+                "waits that unequal FLOPs explain", case.where("account imbalance"), wait, 0.0
+            ),
+            Evidence(
+                what="FLOPs of the heaviest rank over the mean",
+                where=case.where("shapes"),
+                value=statistics.fmean(ratios) if ratios else None,
+                unit="",
+                expected=1.0,
+            ),
         ],
-        Remedy(change="give every rank the same number of tokens, or the same cost, in each step",
-               command=command("packing", case.framework), gain_gpu_seconds=wait,
-               gain_low=0.7 * wait, gain_high=wait),
-    )  # fmt: skip
+        Remedy(
+            change="give every rank the same number of tokens, or the same cost, in each step",
+            command=command("packing", case.framework),
+            gain_gpu_seconds=wait,
+            gain_low=0.7 * wait,
+            gain_high=wait,
+        ),
+    )
 
 
 def _most_over_mean(case: Case) -> list[float]:

@@ -78,13 +78,16 @@ def restarts(observed: Observed) -> Outcome:
         [
             seconds_evidence(
                 f"restart after iteration {one.after}: {one.cause or 'no cause named'}",
-                one.where, one.seconds,
+                one.where,
+                one.seconds,
             )
             for one in _longest(run.restarts)
         ],
-        Remedy(change="find the cause in the happenings before each restart; save more often to lose "
-               "fewer steps, keep spare nodes to restart sooner"),
-    )  # fmt: skip
+        Remedy(
+            change="find the cause in the happenings before each restart; save more often to lose "
+            "fewer steps, keep spare nodes to restart sooner"
+        ),
+    )
 
 
 def _restarts_title(run: Run) -> str:
@@ -110,10 +113,13 @@ def checkpoints(observed: Observed) -> Outcome:
             seconds_evidence(f"checkpoint of iteration {save.iteration}", save.where, save.seconds)
             for save in _longest(run.saves)
         ],
-        Remedy(change="save in the background", command="--async-save (Megatron), "
-               "checkpoint.async_mode = async (torchtitan), async_checkpointing (MaxText)",
-               gain_high=booked),
-    )  # fmt: skip
+        Remedy(
+            change="save in the background",
+            command="--async-save (Megatron), "
+            "checkpoint.async_mode = async (torchtitan), async_checkpointing (MaxText)",
+            gain_high=booked,
+        ),
+    )
 
 
 Timed = TypeVar("Timed", "Restart", "Save")

@@ -66,11 +66,12 @@ def _evidence(observed: Observed, part: Contribution) -> list[Evidence]:
     found: Slowdown = observed.facts.slowdown
     (where,) = observed.sources
     return [
-        seconds_evidence("step with usual durations there", where, part.removed_seconds,
-                         found.ideal_seconds),
+        seconds_evidence(
+            "step with usual durations there", where, part.removed_seconds, found.ideal_seconds
+        ),
         Evidence(what="part of the lost time that goes with them", where=where, value=part.removed),
         Evidence(what="slowdown S of the job", where=where, value=found.slowdown, expected=1.0),
-    ]  # fmt: skip
+    ]
 
 
 def _remedy(change: str, claims: list[tuple[str, float]]) -> Remedy:

@@ -44,9 +44,12 @@ def sweep(device: torch.device, sizes: list[int], repeats: int = 5) -> Iterator[
                 break
             seconds = min(_slowest(call, device) for _ in range(repeats))
             yield CollectiveTiming(
-                operation=operation, ranks=world, payload_bytes=4 * count, seconds=seconds,
+                operation=operation,
+                ranks=world,
+                payload_bytes=4 * count,
+                seconds=seconds,
                 bus_bytes_per_second=_bus_factor(operation, world) * 4 * count / seconds,
-            )  # fmt: skip
+            )
 
 
 def _call(

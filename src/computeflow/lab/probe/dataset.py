@@ -69,14 +69,22 @@ def probe_dataset(
     together = min(sequential, workers * one)
     expansion = _expansion(chosen[0], kind)
     probe = DatasetProbe(
-        folder=str(path), format=kind, files=len(files), total_bytes=sum(sizes),
-        median_file_bytes=statistics.median(sizes), smallest_file_bytes=min(sizes),
-        largest_file_bytes=max(sizes), sequential_bytes_per_second=sequential,
-        random_bytes_per_second=at_random, decode_bytes_per_second=decode,
-        bytes_per_token=per_token, workers=workers, left_out=left_out,
+        folder=str(path),
+        format=kind,
+        files=len(files),
+        total_bytes=sum(sizes),
+        median_file_bytes=statistics.median(sizes),
+        smallest_file_bytes=min(sizes),
+        largest_file_bytes=max(sizes),
+        sequential_bytes_per_second=sequential,
+        random_bytes_per_second=at_random,
+        decode_bytes_per_second=decode,
+        bytes_per_token=per_token,
+        workers=workers,
+        left_out=left_out,
         tokens_per_second_per_worker=one * expansion / per_token,
         tokens_per_second=together * expansion / per_token,
-    )  # fmt: skip
+    )
     return _advised(probe, needed)
 
 

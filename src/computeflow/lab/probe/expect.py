@@ -22,9 +22,12 @@ def expected(item: Item, device: Accelerator) -> Item:
     if item.name == "memory copy":
         rated = device.hbm_bytes_per_second
         return replace(
-            item, of_peak=rated, expected_low=0.80 * rated, expected_high=1.0 * rated,
+            item,
+            of_peak=rated,
+            expected_low=0.80 * rated,
+            expected_high=1.0 * rated,
             reason=f"80 to 100 % of {device.name}'s rated bandwidth",
-        )  # fmt: skip
+        )
     return item
 
 
@@ -34,13 +37,17 @@ def _matmul(item: Item, device: Accelerator, precision: str) -> Item:
         rate = device.sustained_flops[precision]
         watts = "" if device.tdp_watts is None else f" at {device.tdp_watts:.0f} W"
         return replace(
-            item, expected_low=0.94 * rate, expected_high=1.06 * rate,
+            item,
+            expected_low=0.94 * rate,
+            expected_high=1.06 * rate,
             reason=f"sustained on {device.name}{watts}, within 6 %",
-        )  # fmt: skip
+        )
     if precision in device.matmul_flops:
         rate = device.matmul_flops[precision]
         return replace(
-            item, expected_low=0.80 * rate, expected_high=1.03 * rate,
+            item,
+            expected_low=0.80 * rate,
+            expected_high=1.03 * rate,
             reason=f"80 to 103 % of the best published matmul on {device.name}",
-        )  # fmt: skip
+        )
     return item

@@ -69,9 +69,14 @@ def gemms(
         for part, call in _roles(device, precision, m, n, k):
             took = timed(call, device, least_seconds=seconds)
             yield Gemm(
-                m=m, n=n, k=k, precision=precision, part=part, seconds=took.seconds,
+                m=m,
+                n=n,
+                k=k,
+                precision=precision,
+                part=part,
+                seconds=took.seconds,
                 flops=2.0 * m * n * k / took.seconds,
-            )  # fmt: skip
+            )
 
 
 def _roles(
@@ -121,10 +126,11 @@ def attention(
 ) -> Iterator[AttentionTiming]:
     for batch, heads, groups, length, dim in shapes:
         q, k, v = (
-            torch.randn(batch, h, length, dim, device=device, dtype=TYPES[precision])
-            .requires_grad_()
+            torch.randn(
+                batch, h, length, dim, device=device, dtype=TYPES[precision]
+            ).requires_grad_()
             for h in (heads, groups, groups)
-        )  # fmt: skip
+        )
         grouped = heads != groups
         forward = _attention_forward(q, k, v, grouped)
         result = forward()
@@ -134,10 +140,16 @@ def attention(
         for part, call, factor in (("forward", forward, 1.0), ("backward", backward, 2.0)):
             took = timed(call, device, least_seconds=seconds)
             yield AttentionTiming(
-                batch=batch, heads=heads, kv_heads=groups, seq_len=length, head_dim=dim,
-                precision=precision, part=part, seconds=took.seconds,
+                batch=batch,
+                heads=heads,
+                kv_heads=groups,
+                seq_len=length,
+                head_dim=dim,
+                precision=precision,
+                part=part,
+                seconds=took.seconds,
                 flops=factor * flops / took.seconds,
-            )  # fmt: skip
+            )
 
 
 def _attention_forward(q: Tensor, k: Tensor, v: Tensor, grouped: bool) -> Callable[[], Tensor]:

@@ -178,10 +178,16 @@ def _measure(options: Options, device: torch.device, say: Say) -> Measurements:
     if soaked is not None:
         readings["soak"] = asdict(soaked)
     return Measurements(
-        gemms=gemms, attention=attention, memory=memory,
-        launch_seconds=launch, copies=copies, storage=storage, collectives=tuple(collectives),
-        soak=tuple(line), readings=readings,
-    )  # fmt: skip
+        gemms=gemms,
+        attention=attention,
+        memory=memory,
+        launch_seconds=launch,
+        copies=copies,
+        storage=storage,
+        collectives=tuple(collectives),
+        soak=tuple(line),
+        readings=readings,
+    )
 
 
 def _precisions(device: torch.device) -> list[str]:
@@ -231,21 +237,33 @@ def _host_items(host: Host) -> list[Item]:
     taken = "" if share.others < 0.05 else f", {share.others:.1f} taken by other work"
     return [
         Item(
-            name="host cpus", value=share.delivered, unit="CPU", of_peak=float(host.cpus),
-            expected_low=max(0.8 * host.cpus - share.others, 0.0), expected_high=1.05 * host.cpus,
+            name="host cpus",
+            value=share.delivered,
+            unit="CPU",
+            of_peak=float(host.cpus),
+            expected_low=max(0.8 * host.cpus - share.others, 0.0),
+            expected_high=1.05 * host.cpus,
             reason=f"{host.cpus} CPUs are visible{taken}",
         ),
         Item(
-            name="host quota", value=min(quota, float(host.cpus)), unit="CPU",
-            expected_low=float(host.cpus), expected_high=float(host.cpus),
+            name="host quota",
+            value=min(quota, float(host.cpus)),
+            unit="CPU",
+            expected_low=float(host.cpus),
+            expected_high=float(host.cpus),
             reason=f"{host.cpus} CPUs are visible; a control group may allow less",
         ),
         Item(
-            name="host steal", value=share.stolen, unit="CPU", better="less", expected_low=0.0,
-            expected_high=0.05 * host.cpus, reason="time withheld by the hypervisor",
+            name="host steal",
+            value=share.stolen,
+            unit="CPU",
+            better="less",
+            expected_low=0.0,
+            expected_high=0.05 * host.cpus,
+            reason="time withheld by the hypervisor",
         ),
         Item(name="host loop", value=host.loop_seconds, unit="s", better="less"),
-    ]  # fmt: skip
+    ]
 
 
 def _figures(found: Measurements) -> Iterable[Item]:

@@ -49,9 +49,12 @@ def storage_rates(folder: Path, size_bytes: int, reads: int = 200) -> StorageTim
         os.close(descriptor)
         Path(name).unlink(missing_ok=True)
     return StorageTiming(
-        folder=str(folder), size_bytes=size_bytes, write_bytes_per_second=written,
-        read_bytes_per_second=read, random_read_seconds=latency,
-    )  # fmt: skip
+        folder=str(folder),
+        size_bytes=size_bytes,
+        write_bytes_per_second=written,
+        read_bytes_per_second=read,
+        random_read_seconds=latency,
+    )
 
 
 def _write(descriptor: int, size: int) -> float:

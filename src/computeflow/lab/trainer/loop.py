@@ -150,12 +150,15 @@ class Trainer:
         activities = [ProfilerActivity.CPU]
         if self.ranks.device.type == "cuda":
             activities.append(ProfilerActivity.CUDA)
-        with _collections_marked(), profile(
-            activities=activities,
-            schedule=schedule(wait=0, warmup=1, active=self.settings.profile_steps, repeat=1),
-            on_trace_ready=lambda p: p.export_chrome_trace(path),
-            record_shapes=True,
-        ) as profiler:  # fmt: skip
+        with (
+            _collections_marked(),
+            profile(
+                activities=activities,
+                schedule=schedule(wait=0, warmup=1, active=self.settings.profile_steps, repeat=1),
+                on_trace_ready=lambda p: p.export_chrome_trace(path),
+                record_shapes=True,
+            ) as profiler,
+        ):
             yield profiler
 
     def _report(self, step: int, watch: Stopwatch, previous_end: Any, tokens: int) -> None:
@@ -167,8 +170,9 @@ class Trainer:
             print(
                 f"step {step:4d}  loss {times.loss:.4f}  {1000 * times.seconds:8.1f} ms  "
                 f"{times.tokens / times.seconds:10,.0f} tok/s  {parts}",
-                file=sys.stderr, flush=True,
-            )  # fmt: skip
+                file=sys.stderr,
+                flush=True,
+            )
 
 
 @contextlib.contextmanager

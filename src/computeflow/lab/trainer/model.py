@@ -127,14 +127,16 @@ def _keep_products() -> Any:
     ops = torch.ops.aten
     return create_selective_checkpoint_contexts(
         [
-            ops.mm.default, ops.addmm.default, ops.bmm.default,
+            ops.mm.default,
+            ops.addmm.default,
+            ops.bmm.default,
             ops._scaled_dot_product_flash_attention.default,
             ops._scaled_dot_product_cudnn_attention.default,
             ops._scaled_dot_product_efficient_attention.default,
             ops._scaled_dot_product_flash_attention_for_cpu.default,
             ops._scaled_mm.default,
         ]
-    )  # fmt: skip
+    )
 
 
 def _linear(settings: Settings, inputs: int, outputs: int) -> nn.Linear:

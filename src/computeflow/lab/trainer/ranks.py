@@ -47,8 +47,12 @@ def joined(settings: Settings) -> Iterator[Ranks]:
         yield Ranks(rank=0, world=1, device=device)
         return
     os.environ.setdefault("TORCH_FR_BUFFER_SIZE", "2000")
-    for name, value in (("MASTER_ADDR", "127.0.0.1"), ("MASTER_PORT", "29511"),
-                        ("RANK", "0"), ("WORLD_SIZE", "1")):  # fmt: skip
+    for name, value in (
+        ("MASTER_ADDR", "127.0.0.1"),
+        ("MASTER_PORT", "29511"),
+        ("RANK", "0"),
+        ("WORLD_SIZE", "1"),
+    ):
         os.environ.setdefault(name, value)
     dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
     try:

@@ -70,9 +70,10 @@ class Settings:
     steps: int = _knob(10, "steps to run")
     warmup: int = _knob(3, "first steps, kept out of the summary")
     precision: Literal["fp32", "tf32", "bf16", "amp", "fp8"] = _knob(
-        "bf16", "bf16: everything in bf16; amp: fp32 weights under autocast; fp8: bf16 with fp8 "
-        "linears, scaled by tensor"
-    )  # fmt: skip
+        "bf16",
+        "bf16: everything in bf16; amp: fp32 weights under autocast; fp8: bf16 with fp8 "
+        "linears, scaled by tensor",
+    )
     attention: Literal["fused", "unfused"] = _knob("fused", "one kernel, or matmul-softmax-matmul")
     compile: Literal["off", "block", "whole"] = _knob(
         "off", "torch.compile: nothing, each block, the whole model"
@@ -135,9 +136,12 @@ class Settings:
 
     @property
     def parameters(self) -> int:
-        return self.vocab * self.hidden + self.hidden + self.matmul_parameters + (
-            2 * self.layers * self.hidden
-        )  # fmt: skip
+        return (
+            self.vocab * self.hidden
+            + self.hidden
+            + self.matmul_parameters
+            + (2 * self.layers * self.hidden)
+        )
 
     @property
     def matmul_parameters(self) -> int:

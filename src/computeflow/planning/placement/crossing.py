@@ -29,7 +29,7 @@ from computeflow.cluster.placement import (
     Ints,
     Placement,
     Wiring,
-)  # fmt: skip
+)
 from computeflow.errors import InputError
 from computeflow.planning.placement.traffic import Flow, Traffic
 

@@ -34,7 +34,7 @@ from computeflow.cluster.placement import (
     Ints,
     Placement,
     Wiring,
-)  # fmt: skip
+)
 from computeflow.errors import InputError
 from computeflow.planning.placement.crossing import messages
 from computeflow.planning.placement.traffic import Traffic

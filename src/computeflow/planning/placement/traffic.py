@@ -123,9 +123,13 @@ def _flow(
     if ranks[0] < 2:
         return None
     return Flow(
-        account=account, ranks=round(float(ranks[0])), stride=round(float(stride[0])),
-        pattern=pattern, bytes=float(size[0]), **more,
-    )  # fmt: skip
+        account=account,
+        ranks=round(float(ranks[0])),
+        stride=round(float(stride[0])),
+        pattern=pattern,
+        bytes=float(size[0]),
+        **more,
+    )
 
 
 def _blocks(b: Batch) -> Iterator[Flow | None]:

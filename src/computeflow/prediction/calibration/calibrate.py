@@ -45,8 +45,11 @@ def calibrate(
         range=(float(np.exp(-found.half_width)), float(np.exp(found.half_width))),
         rows=tuple(
             SiteRow(
-                row_id=case.row_id, measured_seconds=case.measured_seconds,
-                predicted_seconds=seconds, residual=ratio - found.mean, weight=weight,
+                row_id=case.row_id,
+                measured_seconds=case.measured_seconds,
+                predicted_seconds=seconds,
+                residual=ratio - found.mean,
+                weight=weight,
             )
             for case, seconds, ratio, weight in zip(
                 usable, predicted.tolist(), ratios.tolist(), found.weights, strict=True
@@ -58,7 +61,7 @@ def calibrate(
         skipped=left_out,
         version=__version__,
         made_on=made_on,
-    )  # fmt: skip
+    )
 
 
 def predicted_seconds(

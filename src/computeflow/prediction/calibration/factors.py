@@ -12,8 +12,13 @@ from dataclasses import dataclass, fields, replace
 from computeflow.errors import InputError
 from computeflow.prediction.parameters import Parameters
 
-_SUSTAINED = ("sustained_ampere", "sustained_hopper", "sustained_blackwell", "sustained_trainium",
-              "sustained_other")  # fmt: skip
+_SUSTAINED = (
+    "sustained_ampere",
+    "sustained_hopper",
+    "sustained_blackwell",
+    "sustained_trainium",
+    "sustained_other",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

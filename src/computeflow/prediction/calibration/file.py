@@ -150,9 +150,11 @@ def read_calibration(
         if file.site is None:
             raise InputError(f"{where}: holds neither a probe's figures nor a site's factor")
         return Calibration(
-            where=where, accelerators=file.site.accelerators, provenance=file.provenance,
+            where=where,
+            accelerators=file.site.accelerators,
+            provenance=file.provenance,
             site=file.site,
-        )  # fmt: skip
+        )
     _refuse_above_peak(file, device, where)
     settled = _settled(file)
     matmul = _matmul(file, generic, device, settled)
@@ -193,8 +195,15 @@ def plain_calibration(text: str, where: str) -> dict[str, Any]:
 
 def _device(file: _File, where: str, catalog: Catalog) -> Accelerator | None:
     """The catalog's row of the device; None where nothing was measured on one."""
-    measured = (file.gemm, file.attention, file.memory_bytes_per_second, file.launch_seconds,
-                file.collectives, file.sustained, file.factors)  # fmt: skip
+    measured = (
+        file.gemm,
+        file.attention,
+        file.memory_bytes_per_second,
+        file.launch_seconds,
+        file.collectives,
+        file.sustained,
+        file.factors,
+    )
     if not any(measured):
         return None
     name = str(file.provenance.get("accelerator") or file.provenance.get("device") or "unnamed")

@@ -84,9 +84,12 @@ def blame(
             found.append(_blamed(job, min(late, key=_when)[1]))
     found.sort(key=lambda one: (-one.gpu_seconds, one.job))
     return Blame(
-        jobs=tuple(found), nodes=_by_node(found), failed=failed, by_chance=chance,
+        jobs=tuple(found),
+        nodes=_by_node(found),
+        failed=failed,
+        by_chance=chance,
         unplaced=unplaced,
-    )  # fmt: skip
+    )
 
 
 def _by_place(happenings: Iterable[Happening]) -> tuple[_Faults, int]:
@@ -123,10 +126,18 @@ def _blamed(job: Job, fault: Happening) -> Blamed:
     assert job.end is not None and fault.seconds is not None
     between = job.end - fault.seconds
     return Blamed(
-        job=job.job, user=job.user, team=job.team, state=job.state, node=short_name(fault.node),
-        what=fault.what, gpu=fault.gpu, fault_seconds=fault.seconds, between_seconds=between,
-        gpu_seconds=job.gpu_seconds, waiting_gpu_seconds=job.gpus * between,
-    )  # fmt: skip
+        job=job.job,
+        user=job.user,
+        team=job.team,
+        state=job.state,
+        node=short_name(fault.node),
+        what=fault.what,
+        gpu=fault.gpu,
+        fault_seconds=fault.seconds,
+        between_seconds=between,
+        gpu_seconds=job.gpu_seconds,
+        waiting_gpu_seconds=job.gpus * between,
+    )
 
 
 def _by_node(found: Sequence[Blamed]) -> tuple[NodeBlamed, ...]:
@@ -135,10 +146,12 @@ def _by_node(found: Sequence[Blamed]) -> tuple[NodeBlamed, ...]:
         nodes.setdefault(one.node, []).append(one)
     rows = [
         NodeBlamed(
-            node=node, jobs=len(ones), gpu_seconds=math.fsum(one.gpu_seconds for one in ones),
+            node=node,
+            jobs=len(ones),
+            gpu_seconds=math.fsum(one.gpu_seconds for one in ones),
             waiting_gpu_seconds=math.fsum(one.waiting_gpu_seconds for one in ones),
             what=tuple(dict.fromkeys(one.what for one in ones)),
         )
         for node, ones in nodes.items()
-    ]  # fmt: skip
+    ]
     return tuple(sorted(rows, key=lambda row: (-row.gpu_seconds, row.node)))

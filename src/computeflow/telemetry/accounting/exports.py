@@ -16,7 +16,7 @@ from computeflow.telemetry.accounting.values import (
     joules_of,
     state_of,
     unix_seconds,
-)  # fmt: skip
+)
 from computeflow.telemetry.lines import check_columns, read_lines
 
 _NO_LETTER = re.compile(r"[^a-z]")
@@ -107,7 +107,16 @@ def _row(cells: list[str], at: dict[str, int], rows: Rows) -> None:
         end = start + took
     rows.zoneless = True
     rows.add(
-        cell("job"), state=state, gpus=gpus, start=start, end=end, took=took,
-        submit=unix_seconds(cell("submit")), joules=joules_of(cell("joules")), user=cell("user"),
-        team=cell("team"), name=cell("name"), nodes=cell("nodes"),
-    )  # fmt: skip
+        cell("job"),
+        state=state,
+        gpus=gpus,
+        start=start,
+        end=end,
+        took=took,
+        submit=unix_seconds(cell("submit")),
+        joules=joules_of(cell("joules")),
+        user=cell("user"),
+        team=cell("team"),
+        name=cell("name"),
+        nodes=cell("nodes"),
+    )

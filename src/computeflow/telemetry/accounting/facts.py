@@ -190,8 +190,10 @@ def _summed(key: Indices, words: Sequence[str], columns: list[Floats]) -> tuple[
     sums = [np.bincount(key, weights=column, minlength=len(words)) for column in columns]
     there = np.flatnonzero(sums[0])
     there = there[np.argsort(-sums[2][there], kind="stable")]
-    rows = [_row(words[at] or "(none)", *(float(column[at]) for column in sums))
-            for at in there[:MOST_ROWS]]  # fmt: skip
+    rows = [
+        _row(words[at] or "(none)", *(float(column[at]) for column in sums))
+        for at in there[:MOST_ROWS]
+    ]
     rest = there[MOST_ROWS:]
     if len(rest):
         rows.append(_row(f"({len(rest):,} more)", *(math.fsum(c[rest]) for c in sums)))
@@ -208,10 +210,14 @@ def _row(
     joules: float,
 ) -> Row:
     return Row(
-        name=name, attempts=int(attempts), failed=int(failed), gpu_seconds=used,
-        lost_gpu_seconds=lost, unsure_gpu_seconds=unsure,
+        name=name,
+        attempts=int(attempts),
+        failed=int(failed),
+        gpu_seconds=used,
+        lost_gpu_seconds=lost,
+        unsure_gpu_seconds=unsure,
         joules=None if math.isnan(joules) else joules,
-    )  # fmt: skip
+    )
 
 
 def _waits(jobs: Jobs, which: Flags) -> Waits | None:
@@ -221,9 +227,11 @@ def _waits(jobs: Jobs, which: Flags) -> Waits | None:
         return None
     median, p90 = np.percentile(waits, [50, 90])
     return Waits(
-        attempts=len(waits), median_seconds=float(median), p90_seconds=float(p90),
+        attempts=len(waits),
+        median_seconds=float(median),
+        p90_seconds=float(p90),
         most_seconds=float(waits.max()),
-    )  # fmt: skip
+    )
 
 
 def _sizes(jobs: Jobs, share: Share, began: Flags) -> tuple[Size, ...]:
@@ -238,10 +246,13 @@ def _sizes(jobs: Jobs, share: Share, began: Flags) -> tuple[Size, ...]:
         label = f"{low}-{high}" if power > 1 else str(high) if power else "up to 1"
         found.append(
             Size(
-                gpus=label, attempts=int(which.sum()), failed=int(share.failed[which].sum()),
-                gpu_seconds=math.fsum(share.used[which]), waits=_waits(jobs, which),
+                gpus=label,
+                attempts=int(which.sum()),
+                failed=int(share.failed[which].sum()),
+                gpu_seconds=math.fsum(share.used[which]),
+                waits=_waits(jobs, which),
             )
-        )  # fmt: skip
+        )
     return tuple(found)
 
 
@@ -250,6 +261,10 @@ def _out(node: NodeState, last: float) -> NodeOut:
     if node.since is not None and not math.isnan(last):
         seconds = node.gpus * max(last - node.since, 0.0)
     return NodeOut(
-        name=node.name, gpus=node.gpus, state=node.state, reason=node.reason, since=node.since,
+        name=node.name,
+        gpus=node.gpus,
+        state=node.state,
+        reason=node.reason,
+        since=node.since,
         gpu_seconds=seconds,
-    )  # fmt: skip
+    )

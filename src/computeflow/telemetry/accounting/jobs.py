@@ -105,10 +105,21 @@ class Rows:
         return len(self.numbers["start"])
 
     def add(
-        self, job: str, *, state: str, gpus: float, start: float = NAN, end: float = NAN,
-        submit: float = NAN, joules: float = NAN, took: float = NAN, user: str = "", team: str = "",
-        name: str = "", nodes: str = "",
-    ) -> None:  # fmt: skip
+        self,
+        job: str,
+        *,
+        state: str,
+        gpus: float,
+        start: float = NAN,
+        end: float = NAN,
+        submit: float = NAN,
+        joules: float = NAN,
+        took: float = NAN,
+        user: str = "",
+        team: str = "",
+        name: str = "",
+        nodes: str = "",
+    ) -> None:
         if len(self) >= ATTEMPTS:
             raise InputError(f"more than {ATTEMPTS:,} jobs: take a shorter period")
         words = (job, state, user, team, name, nodes)

@@ -19,14 +19,27 @@ from computeflow.telemetry.accounting.values import (
     outcome_of,
     state_of,
     unix_seconds,
-)  # fmt: skip
+)
 from computeflow.telemetry.lines import check_columns, read_lines
 
 _TRES = ("alloctres", "tres", "reqtres", "allocgres", "reqgres")
 _READ = (
-    "jobid", "jobidraw", "state", "start", "end", "elapsed", "elapsedraw", "submit", *_TRES,
-    "consumedenergy", "consumedenergyraw", "user", "account", "jobname", "nodelist",
-)  # fmt: skip
+    "jobid",
+    "jobidraw",
+    "state",
+    "start",
+    "end",
+    "elapsed",
+    "elapsedraw",
+    "submit",
+    *_TRES,
+    "consumedenergy",
+    "consumedenergyraw",
+    "user",
+    "account",
+    "jobname",
+    "nodelist",
+)
 _FORMAT = (
     "sacct -a -D -P --format=JobID,JobName,User,Account,State,Submit,Start,End,AllocTRES,NodeList"
 )
@@ -123,10 +136,19 @@ def _sacct_line(cells: list[str], at: _Columns, rows: Rows) -> None:
     gpus = next((g for place in at.tres if (g := gpus_of(cells[place])) is not None), 0.0)
     rows.zoneless = True
     rows.add(
-        base, state=state, gpus=gpus, start=start, end=end, took=took, joules=joules,
-        submit=unix_seconds(cells[at.submit]), user=cells[at.user], team=cells[at.team],
-        name=cells[at.name], nodes=without_none(cells[at.nodes]),
-    )  # fmt: skip
+        base,
+        state=state,
+        gpus=gpus,
+        start=start,
+        end=end,
+        took=took,
+        joules=joules,
+        submit=unix_seconds(cells[at.submit]),
+        user=cells[at.user],
+        team=cells[at.team],
+        name=cells[at.name],
+        nodes=without_none(cells[at.nodes]),
+    )
 
 
 def check_nodes(count: int, path: Path) -> None:

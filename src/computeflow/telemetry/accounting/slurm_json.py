@@ -157,13 +157,17 @@ def _node(data: dict[str, Any]) -> NodeState | None:
     flags = [str(flag) for flag in _list(data.get("state_flags"))]
     state = data.get("state")
     words = state if isinstance(state, list) else [_text(state), *flags]
-    return NodeState(
-        name=name,
-        gpus=gpus,
-        state="+".join(str(word).upper() for word in words),
-        reason=_text(data.get("reason")),
-        since=None if math.isnan(since) else since,
-    ) if name else None  # fmt: skip
+    return (
+        NodeState(
+            name=name,
+            gpus=gpus,
+            state="+".join(str(word).upper() for word in words),
+            reason=_text(data.get("reason")),
+            since=None if math.isnan(since) else since,
+        )
+        if name
+        else None
+    )
 
 
 def _says_twice(data: dict[str, Any]) -> bool:

@@ -17,7 +17,7 @@ from computeflow.telemetry.accounting.slurm import (
     is_scontrol,
     read_sacct,
     read_scontrol,
-)  # fmt: skip
+)
 from computeflow.telemetry.accounting.slurm_json import is_slurm_json, read_slurm_json
 from computeflow.telemetry.accounting.values import SITE_FAILURES
 from computeflow.telemetry.observed import Asked, Happening, Observed
@@ -99,9 +99,12 @@ def read_jobs(paths: Sequence[Path]) -> Read:
     if rows.zoneless:
         notes.append("times without a zone are taken as UTC")
     return Read(
-        jobs=jobs, nodes=tuple(nodes.values()), sources=tuple(sources), left_out=tuple(left_out),
+        jobs=jobs,
+        nodes=tuple(nodes.values()),
+        sources=tuple(sources),
+        left_out=tuple(left_out),
         notes=tuple(notes),
-    )  # fmt: skip
+    )
 
 
 def _read(path: Path, rows: Rows) -> tuple[list[NodeState], list[str]]:
@@ -122,17 +125,23 @@ def _happenings(facts: Accounting) -> list[Happening]:
     """Jobs that a node ended, and nodes that are out of service."""
     found = [
         Happening(
-            seconds=job.end, what=f"job ended: {job.state}", job=job.job, fault=True,
+            seconds=job.end,
+            what=f"job ended: {job.state}",
+            job=job.job,
+            fault=True,
             detail=f"nodes {job.nodes}" if job.nodes else "",
         )
         for job in facts.failed
         if job.state in SITE_FAILURES
-    ]  # fmt: skip
+    ]
     found += [
         Happening(
-            seconds=node.since, what=f"node {node.state.lower()}", node=node.name, fault=True,
+            seconds=node.since,
+            what=f"node {node.state.lower()}",
+            node=node.name,
+            fault=True,
             detail=node.reason,
         )
         for node in facts.nodes_out
-    ]  # fmt: skip
+    ]
     return sorted(found, key=lambda event: (event.seconds is None, event.seconds or 0.0))

@@ -65,9 +65,14 @@ def find_suspects(jobs: Jobs, pairs: ByNode | None) -> tuple[tuple[Suspect, ...]
         chance = min(1.0, count * _bound(ran, fell, mean / ran))
         if chance < LEVEL and (users[at] > 1 or not several):
             found.append(
-                Suspect(node=pairs.names[at], jobs=int(ran), failed=int(fell), expected=mean,
-                        chance=chance)
-            )  # fmt: skip
+                Suspect(
+                    node=pairs.names[at],
+                    jobs=int(ran),
+                    failed=int(fell),
+                    expected=mean,
+                    chance=chance,
+                )
+            )
     found.sort(key=lambda suspect: (suspect.chance, suspect.node))
     return tuple(found), "" if found else "no node stands out from what its jobs explain"
 

@@ -85,8 +85,14 @@ def joules_of(text: str) -> float:
 
 Outcome = Literal["done", "failed", "stopped", "requeued", "running", "waiting", "unknown"]
 OUTCOMES: tuple[Outcome, ...] = (
-    "done", "failed", "stopped", "requeued", "running", "waiting", "unknown",
-)  # fmt: skip
+    "done",
+    "failed",
+    "stopped",
+    "requeued",
+    "running",
+    "waiting",
+    "unknown",
+)
 _WORDS: dict[Outcome, str] = {
     "done": "completed complete cd succeeded success pass passed done finished ok resizing rs",
     "failed": "failed fail failure f error errored node_fail nf boot_fail bf out_of_memory oom "

@@ -35,8 +35,16 @@ _MOST_DIMENSIONS = 64
 _MOST_FRAMES = 40
 _MOST_TEXT = 300
 State = Literal["scheduled", "started", "completed"]
-_SYNCHRONISING = ("all_reduce", "allreduce", "all_gather", "allgather", "reduce_scatter",
-                  "all_to_all", "alltoall", "barrier")  # fmt: skip
+_SYNCHRONISING = (
+    "all_reduce",
+    "allreduce",
+    "all_gather",
+    "allgather",
+    "reduce_scatter",
+    "all_to_all",
+    "alltoall",
+    "barrier",
+)
 _P2P = re.compile(r"(send) (\d+)->(\d+)|(recv) (\d+)<-(\d+)")
 
 
@@ -389,9 +397,11 @@ def _statuses(value: Any) -> dict[int, Status]:
 _IN_NAMES = tuple(
     re.compile(pattern, re.IGNORECASE)
     for pattern in (
-        r"rank[_\-.]?(\d+)", r"(?:^|[_\-.])r(\d+)(?=$|[_\-.])", r"(?<!\d)(\d+)(?=\D*$)",
+        r"rank[_\-.]?(\d+)",
+        r"(?:^|[_\-.])r(\d+)(?=$|[_\-.])",
+        r"(?<!\d)(\d+)(?=\D*$)",
     )
-)  # fmt: skip
+)
 
 
 def _rank(

@@ -30,9 +30,15 @@ from computeflow.telemetry.flight.dump import Dump, Op
 from computeflow.telemetry.flight.ranks import Place, Ranks, was_moving
 
 Why = Literal[
-    "never arrived", "stalled", "disagrees", "out of order", "deadlock", "no dump", "not started",
+    "never arrived",
+    "stalled",
+    "disagrees",
+    "out of order",
+    "deadlock",
+    "no dump",
+    "not started",
     "stuck",
-]  # fmt: skip
+]
 _UNIFORM = ("all_reduce", "allreduce", "all_gather", "reduce_scatter", "broadcast", "allgather")
 _RAGGED = ("_v", "coalesced")
 _LEAST_LAG = 2

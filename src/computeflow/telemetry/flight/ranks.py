@@ -60,8 +60,9 @@ def _of_dump(dump: Dump) -> Rank:
         if op.is_message:
             if not op.done:
                 pair = (op.group, op.source, op.target)
-                place = Place(group=op.group, number=messages.get(pair, 0), source=op.source,
-                              target=op.target)  # fmt: skip
+                place = Place(
+                    group=op.group, number=messages.get(pair, 0), source=op.source, target=op.target
+                )
                 messages[pair] = place.number + 1
                 pending[place] = [op]
             continue

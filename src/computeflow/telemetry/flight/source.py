@@ -133,13 +133,14 @@ def _observed(dumps: list[Dump], left_out: tuple[str, ...]) -> Observed:
         facts=facts,
         ledger_reason=_REASON,
         happenings=tuple(
-            Happening(seconds=c.last_seen, what=f"hang: {c.why}", rank=c.rank, detail=c.where,
-                      fault=True)
+            Happening(
+                seconds=c.last_seen, what=f"hang: {c.why}", rank=c.rank, detail=c.where, fault=True
+            )
             for c in facts.culprits
         ),
         left_out=left_out,
         notes=(*_notes(facts, found), *(note for dump in dumps for note in dump.notes)),
-    )  # fmt: skip
+    )
 
 
 def _states(dumps: Sequence[Dump]) -> tuple[GroupState, ...]:

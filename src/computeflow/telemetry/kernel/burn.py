@@ -65,13 +65,16 @@ class GpuBurnSource:
             left_out=tuple(left_out),
             happenings=tuple(
                 Happening(
-                    seconds=None, what="gpu_burn: faulty", gpu=gpu.uuid or str(gpu.gpu), fault=True,
+                    seconds=None,
+                    what="gpu_burn: faulty",
+                    gpu=gpu.uuid or str(gpu.gpu),
+                    fault=True,
                     detail=f"{gpu.errors:,} wrong results",
                 )
                 for gpu in facts.gpus
                 if gpu.errors or gpu.verdict == "FAULTY"
             ),
-        )  # fmt: skip
+        )
 
 
 @dataclass(slots=True)
@@ -110,13 +113,18 @@ def _read(path: Path, left_out: list[str]) -> Burn:
         path=str(path),
         gpus=tuple(
             Burned(
-                gpu=number, name=gpu.name, uuid=gpu.uuid, flops_per_second=usual.get(number),
+                gpu=number,
+                name=gpu.name,
+                uuid=gpu.uuid,
+                flops_per_second=usual.get(number),
                 of_median=usual[number] / middle if number in usual else None,
-                errors=gpu.errors, most_celsius=gpu.most_celsius, verdict=gpu.verdict,
+                errors=gpu.errors,
+                most_celsius=gpu.most_celsius,
+                verdict=gpu.verdict,
             )
             for number, gpu in sorted(gpus.items())[:_MOST_GPUS]
         ),
-    )  # fmt: skip
+    )
 
 
 def _states(line: str) -> Iterator[tuple[list[str], list[str], list[str]]]:

@@ -194,8 +194,16 @@ class Folding:
             for key, series in self._series.items()
             if key[1] != "gpu fell off the bus" or (key[0], series.read.device) not in off_the_bus
         ]  # the driver writes it beside Xid 79
-        found.sort(key=lambda one: (not one.fault, _ORDER[one.stops], -one.count, one.what,
-                                    one.node, one.device))  # fmt: skip
+        found.sort(
+            key=lambda one: (
+                not one.fault,
+                _ORDER[one.stops],
+                -one.count,
+                one.what,
+                one.node,
+                one.device,
+            )
+        )
         return tuple(found)
 
     def _fault(self, key: _Key, series: _Series) -> Fault:
@@ -207,14 +215,27 @@ class Folding:
         hours = (last - first) / HOUR_SECONDS
         gpu = self._uuids.get((owner, device), device) if series.read.on_gpu else ""
         return Fault(
-            what=sign.what, kind=sign.kind, code=sign.code, meaning=sign.meaning, stops=sign.stops,
-            action=sign.action, fault=sign.fault, source=sign.source, node=series.node,
-            file=series.file, device=device, gpu=gpu,
-            who=tuple(name for name, _ in series.who.most_common(3)), count=count,
-            bursts=sum(1 for _ in _bursts(times)), clock=clock,
-            first=times[0][0] if times else 0.0, last=times[-1][0] if times else 0.0,
-            per_hour=count / hours if hours > 1 / 60 else None, example=series.example,
-        )  # fmt: skip
+            what=sign.what,
+            kind=sign.kind,
+            code=sign.code,
+            meaning=sign.meaning,
+            stops=sign.stops,
+            action=sign.action,
+            fault=sign.fault,
+            source=sign.source,
+            node=series.node,
+            file=series.file,
+            device=device,
+            gpu=gpu,
+            who=tuple(name for name, _ in series.who.most_common(3)),
+            count=count,
+            bursts=sum(1 for _ in _bursts(times)),
+            clock=clock,
+            first=times[0][0] if times else 0.0,
+            last=times[-1][0] if times else 0.0,
+            per_hour=count / hours if hours > 1 / 60 else None,
+            example=series.example,
+        )
 
     def bursts(self, fault: Fault) -> Iterator[tuple[float, int]]:
         """When each burst began, and how many messages it has."""

@@ -105,9 +105,13 @@ def _tables() -> _Tables:
 
 def _pattern(row: dict[str, Any]) -> _Pattern:
     sign = Sign(
-        what=row["what"], kind="message", stops=row["stops"], action=row["action"],
-        fault=row.get("fault", row["stops"] != "no"), source=row["source"],
-    )  # fmt: skip
+        what=row["what"],
+        kind="message",
+        stops=row["stops"],
+        action=row["action"],
+        fault=row.get("fault", row["stops"] != "no"),
+        source=row["source"],
+    )
     hint = row["hint"]
     words = (hint,) if isinstance(hint, str) else tuple(hint)
     return _Pattern(words, re.compile(row["pattern"]), sign, row.get("gpu", False))
@@ -146,9 +150,11 @@ def _message(pattern: _Pattern, found: re.Match[str]) -> Read:
     groups = found.groupdict()
     device = next((g for name, g in groups.items() if name != "who" and g), "")
     return Read(
-        sign=pattern.sign, device=pci_address(device.rstrip(".:")), on_gpu=pattern.on_gpu,
+        sign=pattern.sign,
+        device=pci_address(device.rstrip(".:")),
+        on_gpu=pattern.on_gpu,
         who=groups.get("who") or "",
-    )  # fmt: skip
+    )
 
 
 def _xid(found: re.Match[str]) -> Read:
@@ -167,18 +173,28 @@ def _plain_xid(code: int) -> Sign:
     row = tables.xids.get(code)
     if row is None:
         return Sign(
-            what=f"xid {code}", kind="xid", code=code, meaning="not in the catalogue",
-            stops="unknown", action="look it up in the driver's documentation", fault=True,
+            what=f"xid {code}",
+            kind="xid",
+            code=code,
+            meaning="not in the catalogue",
+            stops="unknown",
+            action="look it up in the driver's documentation",
+            fault=True,
             source=tables.xid_source,
-        )  # fmt: skip
+        )
     actions = [tables.buckets[row[key]] for key in ("now", "then") if row[key]]
     if actions[1:] and (actions[1] == actions[0] or row["then"] == "IGNORE"):
         actions = actions[:1]
     return Sign(
-        what=f"xid {code}", kind="xid", code=code, meaning=row["what"], stops=row["stops"],
-        action="; ".join(actions) or "not said by the catalogue", fault=row["stops"] != "no",
+        what=f"xid {code}",
+        kind="xid",
+        code=code,
+        meaning=row["what"],
+        stops=row["stops"],
+        action="; ".join(actions) or "not said by the catalogue",
+        fault=row["stops"] != "no",
         source=tables.xid_source,
-    )  # fmt: skip
+    )
 
 
 def xid_sign(code: int, text: str = "") -> Sign:
@@ -189,17 +205,29 @@ def xid_sign(code: int, text: str = "") -> Sign:
         return _with(sign, fatal, "drain the node, reset the GPU" if fatal else "ignore")
     if code == 154 and (found := _RECOVERY.search(text)):
         return Sign(
-            what=sign.what, kind=sign.kind, code=code, meaning=sign.meaning, stops=sign.stops,
-            action=f"the driver asks for: {found[1]}"[:SMALL], fault=False, source=sign.source,
-        )  # fmt: skip
+            what=sign.what,
+            kind=sign.kind,
+            code=code,
+            meaning=sign.meaning,
+            stops=sign.stops,
+            action=f"the driver asks for: {found[1]}"[:SMALL],
+            fault=False,
+            source=sign.source,
+        )
     return sign
 
 
 def _with(sign: Sign, fatal: bool, action: str) -> Sign:
     return Sign(
-        what=sign.what, kind=sign.kind, code=sign.code, meaning=sign.meaning,
-        stops="yes" if fatal else "no", action=action, fault=fatal, source=sign.source,
-    )  # fmt: skip
+        what=sign.what,
+        kind=sign.kind,
+        code=sign.code,
+        meaning=sign.meaning,
+        stops="yes" if fatal else "no",
+        action=action,
+        fault=fatal,
+        source=sign.source,
+    )
 
 
 def _sxid(found: re.Match[str], said: str) -> Read:
@@ -208,8 +236,9 @@ def _sxid(found: re.Match[str], said: str) -> Read:
     if groups.get("port"):
         device += f" port {groups['port']}"
     severity = _FATAL.search(said)
-    return Read(sign=_sxid_sign(int(groups["code"]), severity[1].lower() if severity else ""),
-                device=device)  # fmt: skip
+    return Read(
+        sign=_sxid_sign(int(groups["code"]), severity[1].lower() if severity else ""), device=device
+    )
 
 
 @lru_cache(maxsize=4096)
@@ -219,8 +248,12 @@ def _sxid_sign(code: int, said: str) -> Sign:
     stops: Stops = group.get("stops") or {"fatal": "yes", "": "unknown"}.get(said, "maybe")  # type: ignore[assignment]
     label = group.get("label", said)
     return Sign(
-        what=f"sxid {code}", kind="sxid", code=code,
-        meaning=f"{what} ({label})" if label else what, stops=stops,
+        what=f"sxid {code}",
+        kind="sxid",
+        code=code,
+        meaning=f"{what} ({label})" if label else what,
+        stops=stops,
         action=group.get("action", "look it up in the fabric manager's guide"),
-        fault=stops != "no", source=tables.sxid_source,
-    )  # fmt: skip
+        fault=stops != "no",
+        source=tables.sxid_source,
+    )

@@ -166,10 +166,13 @@ def _happenings(folding: Folding, faults: Sequence[Fault]) -> list[Happening]:
             found.append(
                 Happening(
                     seconds=first if fault.clock == "unix" else None,
-                    what=fault.what, node=fault.node, gpu=fault.gpu, fault=fault.fault,
+                    what=fault.what,
+                    node=fault.node,
+                    gpu=fault.gpu,
+                    fault=fault.fault,
                     detail=f"{fault.meaning or fault.example}{times}",
                 )
-            )  # fmt: skip
+            )
     return sorted(found, key=lambda event: (event.seconds is None, event.seconds or 0.0))
 
 
@@ -177,15 +180,23 @@ def _notes(logs: Sequence[Log], faults: Sequence[Fault]) -> tuple[str, ...]:
     clocks = {clock for log in logs for clock in log.clocks}
     kinds = {fault.what for fault in faults}
     said = (
-        ("no year" in clocks,
-         "dates of syslog have no year: what happened in which year is not known"),
+        (
+            "no year" in clocks,
+            "dates of syslog have no year: what happened in which year is not known",
+        ),
         ("boot" in clocks, "times in seconds since boot: when the node booted is not known"),
         ("unix" in clocks, "times without a zone are taken as UTC"),
-        (not all(log.nodes for log in logs),
-         "logs that do not name their node: faults carry the file's name instead"),
-        ("gsp messages held back" in kinds,
-         "the driver held messages back: counts of Xid 119 and 120 are less than what happened"),
-        (not any(fault.fault for fault in faults),
-         f"no fault in {sum(log.lines for log in logs):,} lines"),
-    )  # fmt: skip
+        (
+            not all(log.nodes for log in logs),
+            "logs that do not name their node: faults carry the file's name instead",
+        ),
+        (
+            "gsp messages held back" in kinds,
+            "the driver held messages back: counts of Xid 119 and 120 are less than what happened",
+        ),
+        (
+            not any(fault.fault for fault in faults),
+            f"no fault in {sum(log.lines for log in logs):,} lines",
+        ),
+    )
     return tuple(text for holds, text in said if holds)

@@ -24,7 +24,7 @@ from computeflow.telemetry.kineto.events import (
     decode_events,
     decode_keys,
     event_of,
-)  # fmt: skip
+)
 from computeflow.telemetry.opening import Recording, open_recording
 
 PIECE = 1 << 18

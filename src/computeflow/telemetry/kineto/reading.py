@@ -34,7 +34,7 @@ from computeflow.telemetry.traces.names import (
     mark_of,
     step_number,
     work_of,
-)  # fmt: skip
+)
 from computeflow.telemetry.traces.trace import (
     Calls,
     Collective,
@@ -45,7 +45,7 @@ from computeflow.telemetry.traces.trace import (
     Step,
     Trace,
     distinct,
-)  # fmt: skip
+)
 
 R = TypeVar("R")
 _QUIET_MICROSECONDS = 5.0
@@ -220,9 +220,14 @@ class _Columns:
         else:
             sizes = [_number(arguments.bytes, -1, 2**62) for arguments in said]
         self._put(
-            "device", some, self._names(some), _streams(some),
-            [arguments.correlation for arguments in said], work, sizes,
-        )  # fmt: skip
+            "device",
+            some,
+            self._names(some),
+            _streams(some),
+            [arguments.correlation for arguments in said],
+            work,
+            sizes,
+        )
 
     def _calls(self, some: list[Event]) -> None:
         known = self.calls_known
@@ -401,16 +406,33 @@ def _used(calls: dict[str, NDArray[Any]], device: dict[str, NDArray[Any]]) -> No
 
 
 _MARKS = {"start": "d", "end": "d", "thread": "i", "mark": "b", "name": "i"}
-_PRODUCTS = {"start": "d", "end": "d", "thread": "i", "name": "i", "type": "i", "flops": "d",
-             "full": "d", "elements": "d", "scores": "q", "shape": "i"}  # fmt: skip
+_PRODUCTS = {
+    "start": "d",
+    "end": "d",
+    "thread": "i",
+    "name": "i",
+    "type": "i",
+    "flops": "d",
+    "full": "d",
+    "elements": "d",
+    "scores": "q",
+    "shape": "i",
+}
 _TABLES = {
-    "device": {"start": "d", "end": "d", "name": "i", "stream": "i", "correlation": "q",
-               "work": "b", "bytes": "q"},
+    "device": {
+        "start": "d",
+        "end": "d",
+        "name": "i",
+        "stream": "i",
+        "correlation": "q",
+        "work": "b",
+        "bytes": "q",
+    },
     "calls": {"start": "d", "end": "d", "correlation": "q", "thread": "i", "call": "b"},
     "marks": _MARKS,
     "products": _PRODUCTS,
     "operators": _MARKS,
-}  # fmt: skip
+}
 """Columns and how wide they are, as `array` writes it."""
 
 
@@ -442,9 +464,13 @@ def _collective(a: Arguments) -> Collective:
     parts = (part.strip() for part in text.strip("[]").split(","))
     ranks = [int(part) for part in parts if part.isdecimal() and len(part) < 10]
     return Collective(
-        name=a.collective, group=a.group, group_doc=a.group_doc, ranks=tuple(ranks[:100_000]),
-        elements=max(a.elements_in, a.elements_out), dtype=a.dtype,
-    )  # fmt: skip
+        name=a.collective,
+        group=a.group,
+        group_doc=a.group_doc,
+        ranks=tuple(ranks[:100_000]),
+        elements=max(a.elements_in, a.elements_out),
+        dtype=a.dtype,
+    )
 
 
 def _steps(marks: Marks, names: list[str]) -> tuple[Step, ...]:

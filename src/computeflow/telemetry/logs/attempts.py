@@ -111,9 +111,15 @@ class Attempts:
         self.marks += 1
         what, where = (cause[0].what, cause[1].where) if cause else ("", "")
         restart = Restart(
-            after=last, resumed=None, seconds=None, lost_steps=0, cause=what, cause_where=where,
-            at=self._journal.unix(), where=now.place.where,
-        )  # fmt: skip
+            after=last,
+            resumed=None,
+            seconds=None,
+            lost_steps=0,
+            cause=what,
+            cause_where=where,
+            at=self._journal.unix(),
+            where=now.place.where,
+        )
         self._journal.keep(self._restarts, restart, "restarts")
         detail = f"after iteration {last}" + (f": {what}" if what else "")
         self._journal.write("restart", now.place, fault=True, detail=detail)

@@ -125,9 +125,16 @@ class Benchmark:
             )
         mean = math.fsum(self._rounds) / len(self._rounds)
         bus = math.fsum(self._buses) / len(self._buses) if self._buses else None
-        row = Row(bytes=int(self._payload or 0), out_of_place_seconds=None, out_of_place_bus=None,
-                  in_place_seconds=mean, in_place_bus=bus, algorithm=None, kind="float",
-                  operation="sum")  # fmt: skip
+        row = Row(
+            bytes=int(self._payload or 0),
+            out_of_place_seconds=None,
+            out_of_place_bus=None,
+            in_place_seconds=mean,
+            in_place_bus=bus,
+            algorithm=None,
+            kind="float",
+            operation="sum",
+        )
         return Bandwidth(
             tool="all_reduce_bench",
             file=self.file,

@@ -151,8 +151,10 @@ def _useful_notes(log: RunLog, useful: _Useful) -> Iterator[str]:
     share = useful.gpu_seconds / (stepping * useful.gpus)
     yield f"of the time of its steps alone, without starts and pauses, MFU is {format_share(share)}"
     if log.settings.precision is None:
-        yield (f"the log does not say in which precision it multiplies: {_ASSUMED_PRECISION} is "
-               "assumed for the peak")  # fmt: skip
+        yield (
+            f"the log does not say in which precision it multiplies: {_ASSUMED_PRECISION} is "
+            "assumed for the peak"
+        )
     for name, unit, scale in (
         ("gpu_tflops", "TFLOP/s a GPU", 1e12),
         ("mfu", "of the peak", useful.peak.flops),
@@ -164,8 +166,10 @@ def _useful_notes(log: RunLog, useful: _Useful) -> Iterator[str]:
         rate = useful.work.flops_per_step / step_seconds / useful.gpus / scale
         if abs(claimed / rate - 1) > _CLAIM_DIFFERS:
             whole = rate * (useful.peak.palm_ratio or 1.0)
-            yield (f"the log claims {claimed:.3g} {unit}, the model's FLOPs in the same steps are "
-                   f"{rate:.3g}, {whole:.3g} with attention counted whole")  # fmt: skip
+            yield (
+                f"the log claims {claimed:.3g} {unit}, the model's FLOPs in the same steps are "
+                f"{rate:.3g}, {whole:.3g} with attention counted whole"
+            )
 
 
 def _is_of_steps(account: str) -> bool:
@@ -181,17 +185,29 @@ def _notes(log: RunLog, run: Run) -> list[str]:
     said = (
         (clocked and not dated, "times without a year: only their distances are used"),
         (clocked and dated, "times without a zone are read as UTC"),
-        (log.ranks.echoes, f"{log.ranks.echoes:,} step lines of other ranks say the same and are "
-         "not counted"),
-        (len(worlds) > 1, f"the world size changes ({', '.join(map(str, worlds))}): GPU-seconds are "
-         "counted with the largest"),
-        (timeline.left_out, f"{timeline.left_out:,.0f} s between launches are not in the ledger: the "
-         "log does not say that the GPUs were held"),
-        (timeline.set_backs, f"the clock goes back {timeline.set_backs} times: read as going on from "
-         "there"),
-        (timeline.overbooked, f"timers of {timeline.overbooked:,} intervals exceed their step time: "
-         "not used"),
+        (
+            log.ranks.echoes,
+            f"{log.ranks.echoes:,} step lines of other ranks say the same and are not counted",
+        ),
+        (
+            len(worlds) > 1,
+            f"the world size changes ({', '.join(map(str, worlds))}): GPU-seconds are "
+            "counted with the largest",
+        ),
+        (
+            timeline.left_out,
+            f"{timeline.left_out:,.0f} s between launches are not in the ledger: the "
+            "log does not say that the GPUs were held",
+        ),
+        (
+            timeline.set_backs,
+            f"the clock goes back {timeline.set_backs} times: read as going on from there",
+        ),
+        (
+            timeline.overbooked,
+            f"timers of {timeline.overbooked:,} intervals exceed their step time: not used",
+        ),
         (form and (timed or run.timers_form == "most"), f"timers are {form}"),
         (claims, "MFU and TFLOP/s are the log's own claims, by its own count of FLOPs"),
-    )  # fmt: skip
+    )
     return [text for holds, text in said if holds]

@@ -80,8 +80,13 @@ _WORLD = re.compile(r"using world size: (\d{1,15}), (.*)")
 _SIZED = re.compile(
     r"(data|tensor-model|pipeline-model|context|expert-model)-parallel[ -]size: (\d{1,15})"
 )
-_SHORT = {"data": "dp", "tensor-model": "tp", "pipeline-model": "pp", "context": "cp",
-          "expert-model": "ep"}  # fmt: skip
+_SHORT = {
+    "data": "dp",
+    "tensor-model": "tp",
+    "pipeline-model": "pp",
+    "context": "cp",
+    "expert-model": "ep",
+}
 
 
 def _megatron_step(text: str) -> Event | None:
@@ -149,8 +154,12 @@ def _validation(text: str) -> Event | None:
 
 
 def _checkpoint(text: str) -> Event | None:
-    for pattern, phase in ((_SAVING, "saving"), (_SAVED, "saved"), (_LOADED, "loaded"),
-                           (_LOADING, "loading")):  # fmt: skip
+    for pattern, phase in (
+        (_SAVING, "saving"),
+        (_SAVED, "saved"),
+        (_LOADED, "loaded"),
+        (_LOADING, "loading"),
+    ):
         if found := pattern.search(text):
             return Checkpoint(phase=phase, iteration=whole(found[1]))  # type: ignore[arg-type]
     return None

@@ -67,8 +67,9 @@ class Losses:
             self._goes_on()
             return
         if len(self._spikes) < MAX_KEPT:
-            spike = Spike(iteration=iteration, loss=loss, usual=usual, points=1,
-                          where=now.place.where)  # fmt: skip
+            spike = Spike(
+                iteration=iteration, loss=loss, usual=usual, points=1, where=now.place.where
+            )
             self._spikes.append(spike)
         detail = f"iteration {iteration}: {loss:.4g}, usually {usual:.4g}"
         self._journal.write("loss spike", now.place, detail=detail)

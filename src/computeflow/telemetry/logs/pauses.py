@@ -115,8 +115,13 @@ class Evaluations:
                 score=last.score if finite(event.loss) is None else event.loss,
             )
             return
-        score = Scored(iteration=iteration, seconds=seconds, score=finite(event.loss),
-                       at=self._journal.unix(now.place), where=now.place.where)  # fmt: skip
+        score = Scored(
+            iteration=iteration,
+            seconds=seconds,
+            score=finite(event.loss),
+            at=self._journal.unix(now.place),
+            where=now.place.where,
+        )
         self._journal.keep(self._scores, score, "evaluations")
 
     def forget(self) -> None:

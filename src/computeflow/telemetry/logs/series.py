@@ -45,8 +45,13 @@ class StepTimes:
         self._add(step, steps, seconds, at)
         if stalled:
             iteration = step.iteration
-            stall = Stall(iteration=iteration, seconds=stalled, usual_seconds=seconds, at=at,
-                          where=now.place.where)  # fmt: skip
+            stall = Stall(
+                iteration=iteration,
+                seconds=stalled,
+                usual_seconds=seconds,
+                at=at,
+                where=now.place.where,
+            )
             self._journal.keep(self.stalls, stall, "stalls")
             detail = f"{stalled:.1f} s before iteration {iteration}"
             self._journal.write("stall", now.place, fault=True, detail=detail, at=at)

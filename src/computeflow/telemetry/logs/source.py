@@ -163,8 +163,15 @@ def _place(piece: Piece, line: Line, stamp: tuple[float, bool] | None) -> Place:
     rank = line.rank if line.rank is not None else piece.rank
     stream = f"{piece.rank}/{line.stream}" if piece.rank is not None else line.stream
     seconds, dated = stamp if stamp else (None, True)
-    return Place(file=str(piece.path), line=line.number, rank=rank, node=line.node, stream=stream,
-                 seconds=seconds, dated=dated)  # fmt: skip
+    return Place(
+        file=str(piece.path),
+        line=line.number,
+        rank=rank,
+        node=line.node,
+        stream=stream,
+        seconds=seconds,
+        dated=dated,
+    )
 
 
 def _dated(piece: Piece, broken: list[str]) -> Iterator[_Dated]:

@@ -48,9 +48,12 @@ def is_trainer_state(head: bytes) -> bool:
 def is_metrics_csv(head: bytes) -> bool:
     line, newline, _ = head.partition(b"\n")
     names = [name.strip().strip(b'"') for name in line.split(b",")]
-    return bool(newline) and b"step" in names and len(names) > 1 and (
-        b"epoch" in names or any(name.decode("utf-8", "replace") in _LOSSES for name in names)
-    )  # fmt: skip
+    return (
+        bool(newline)
+        and b"step" in names
+        and len(names) > 1
+        and (b"epoch" in names or any(name.decode("utf-8", "replace") in _LOSSES for name in names))
+    )
 
 
 def trainer_state(path: Path) -> Iterator[tuple[Event, Place]]:
@@ -77,8 +80,9 @@ def _of_history(row: dict[str, object]) -> Event | None:
         return Finished(seconds=_number(row["train_runtime"]))
     if any(name.startswith("eval_") for name in row):
         seconds = _number(row.get("eval_runtime"))
-        return Evaluation(phase="end", iteration=iteration, loss=_number(row.get("eval_loss")),
-                          seconds=seconds)  # fmt: skip
+        return Evaluation(
+            phase="end", iteration=iteration, loss=_number(row.get("eval_loss")), seconds=seconds
+        )
     if iteration is None or iteration <= 0 or "loss" not in row:
         return None
     return Step(iteration=iteration, loss=_number(row["loss"]))

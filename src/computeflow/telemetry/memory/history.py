@@ -102,9 +102,13 @@ def history_of(device: Device) -> History:
 
 
 def _pieces(
-    events: Events, last: dict[int, tuple[int, int]], opens: Action, closes: Action, frees: Action,
+    events: Events,
+    last: dict[int, tuple[int, int]],
+    opens: Action,
+    closes: Action,
+    frees: Action,
     unit: int,
-) -> Pieces:  # fmt: skip
+) -> Pieces:
     """`last`: size and stack by address, of what is there at the end."""
     count = max(len(events), 1)  # without a history, the snapshot is its one moment
     rows: list[list[int]] = []
@@ -137,9 +141,13 @@ def _pieces(
     table = np.array(rows, np.int64).reshape(len(rows), 6)
     table = table[np.argsort(table[:, 2], kind="stable")]
     return Pieces(
-        address=table[:, 0].copy(), size=table[:, 1].copy(), born=table[:, 2].copy(),
-        gone=table[:, 3].copy(), free=table[:, 4].copy(), stack=table[:, 5].astype(np.int32),
-    )  # fmt: skip
+        address=table[:, 0].copy(),
+        size=table[:, 1].copy(),
+        born=table[:, 2].copy(),
+        gone=table[:, 3].copy(),
+        free=table[:, 4].copy(),
+        stack=table[:, 5].astype(np.int32),
+    )
 
 
 def _curve(pieces: Pieces, count: int) -> Ints:

@@ -17,7 +17,7 @@ from computeflow.telemetry.memory.facts import (
     Peak,
     Retries,
     Site,
-)  # fmt: skip
+)
 from computeflow.telemetry.memory.history import History, history_of, layout
 from computeflow.telemetry.memory.owners import OWNERS, owners_of
 from computeflow.telemetry.memory.snapshot import Action, Device, Ints, Snapshot
@@ -104,9 +104,11 @@ class _Judging:
         pieces = self.history.allocations
         found: dict[tuple[str, int], list[int]] = {}
         for stack, owner, size in zip(
-            pieces.stack[rows].tolist(), self.owners[rows].tolist(), pieces.size[rows].tolist(),
+            pieces.stack[rows].tolist(),
+            self.owners[rows].tolist(),
+            pieces.size[rows].tolist(),
             strict=True,
-        ):  # fmt: skip
+        ):
             total = found.setdefault((site_of(self.stacks[stack]), owner), [0, 0])
             total[0] += size
             total[1] += 1
@@ -141,8 +143,9 @@ class _Judging:
         if len(ends) < _WARM_UP + _LEAST_STEPS:
             return None
         level = self.history.allocated
-        floors = np.array([level[a:b].min() for a, b in pairwise(ends.tolist())
-                           if b > a], np.float64)[_WARM_UP - 1 :]  # fmt: skip
+        floors = np.array(
+            [level[a:b].min() for a, b in pairwise(ends.tolist()) if b > a], np.float64
+        )[_WARM_UP - 1 :]
         if len(floors) < _LEAST_STEPS:
             return None
         slope, low, high = trend(floors)

@@ -14,8 +14,15 @@ from computeflow.telemetry.memory.history import History
 from computeflow.telemetry.memory.stacks import Kind
 from computeflow.telemetry.memory.steps import Steps
 
-OWNERS = ("weights", "gradients", "optimizer state", "activations", "workspaces",
-          "communication buffers", "unknown")  # fmt: skip
+OWNERS = (
+    "weights",
+    "gradients",
+    "optimizer state",
+    "activations",
+    "workspaces",
+    "communication buffers",
+    "unknown",
+)
 WEIGHTS, GRADIENTS, OPTIMIZER, ACTIVATIONS, WORKSPACES, BUFFERS, UNKNOWN = range(len(OWNERS))
 
 

@@ -192,12 +192,16 @@ class _Reading:
             number=number,
             events=self._events(traces[number] if number < len(traces) else []),
             segments=tuple(
-                Segment(address=_whole(s["address"]), size=_size(s["total_size"]),
-                        expandable=bool(s.get("is_expandable")), frames=self._stack(_frames(s)))
+                Segment(
+                    address=_whole(s["address"]),
+                    size=_size(s["total_size"]),
+                    expandable=bool(s.get("is_expandable")),
+                    frames=self._stack(_frames(s)),
+                )
                 for s in own
             ),
             blocks=tuple(blocks),
-        )  # fmt: skip
+        )
 
     def _events(self, trace: Sequence[Mapping[str, Any]]) -> Events:
         rows = []
@@ -208,11 +212,16 @@ class _Reading:
             if action is Action.OTHER:
                 unknown[name[:40]] = unknown.get(name[:40], 0) + 1
                 continue
-            rows.append((
-                action, _whole(entry.get("addr", 0)), _whole(entry.get("size", 0)),
-                _whole(entry.get("time_us", 0)), self._stack(entry.get("frames")),
-                _whole(entry.get("device_free", -1)),
-            ))  # fmt: skip
+            rows.append(
+                (
+                    action,
+                    _whole(entry.get("addr", 0)),
+                    _whole(entry.get("size", 0)),
+                    _whole(entry.get("time_us", 0)),
+                    self._stack(entry.get("frames")),
+                    _whole(entry.get("device_free", -1)),
+                )
+            )
         unknown.pop("snapshot", None)
         self._left_out += [f"{count:,} events {name!r}" for name, count in unknown.items()]
         table = np.array(rows, np.int64).reshape(len(rows), 6)
@@ -235,10 +244,13 @@ class _Reading:
         found = self._known.get(key)
         if found is None:
             stack = tuple(
-                Frame(str(f.get("name", ""))[:_MOST_TEXT], str(f.get("filename", ""))[:_MOST_TEXT],
-                      _whole(f.get("line", 0)))
+                Frame(
+                    str(f.get("name", ""))[:_MOST_TEXT],
+                    str(f.get("filename", ""))[:_MOST_TEXT],
+                    _whole(f.get("line", 0)),
+                )
                 for f in frames
-            )  # fmt: skip
+            )
             found = self._known[key] = self.stacks.setdefault(stack, len(self.stacks))
         return found
 

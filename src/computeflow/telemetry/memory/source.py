@@ -55,15 +55,20 @@ def _observed(snapshot: Snapshot, path: Path) -> Observed:
         facts=facts,
         ledger_reason=_REASON,
         happenings=tuple(
-            Happening(seconds=oom.seconds, what="out of memory", rank=rank, gpu=str(device.device),
-                      detail=f"{_bytes(oom.asked_bytes)} in {oom.where or 'no stack'}",
-                      fault=True)
+            Happening(
+                seconds=oom.seconds,
+                what="out of memory",
+                rank=rank,
+                gpu=str(device.device),
+                detail=f"{_bytes(oom.asked_bytes)} in {oom.where or 'no stack'}",
+                fault=True,
+            )
             for device in devices
             for oom in device.out_of_memory
         ),
         left_out=snapshot.left_out,
         notes=tuple(_notes(snapshot, devices)),
-    )  # fmt: skip
+    )
 
 
 def _bytes(value: float) -> str:

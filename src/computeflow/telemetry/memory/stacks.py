@@ -33,19 +33,35 @@ _MODULES = (
 _RULES: tuple[tuple[Kind, re.Pattern[str], re.Pattern[str]], ...] = tuple(
     (kind, re.compile(file), re.compile(name))
     for kind, file, name in (
-        (Kind.WORKSPACE, r"",
-         r"getCUDABlasLt|CUDABlasHandle|(?i:cublas\w{0,80}|cudnn.{0,80})[Ww]orkspace"),
+        (
+            Kind.WORKSPACE,
+            r"",
+            r"getCUDABlasLt|CUDABlasHandle|(?i:cublas\w{0,80}|cudnn.{0,80})[Ww]orkspace",
+        ),
         (Kind.COMMUNICATION, r"", r"c10d::|ncclComm|symm_mem"),
-        (Kind.OPTIMIZER, r"(^|/)(torch/optim|apex/optimizers|megatron/core/optimizer|"
-         r"bitsandbytes/optim|deepspeed/ops/(adam|lamb|lion)|transformer_engine/.{0,80}/optimizers)/",
-         r""),
-        (Kind.WEIGHTS, r"(^|/)torch/distributed/.{0,40}fsdp/.{0,40}_fsdp_param\.py$",
-         r"^_init_sharded_param$"),
-        (Kind.COMMUNICATION,
-         r"(^|/)torch/distributed/.{0,40}fsdp/.{0,40}_fsdp_(collectives|param)\.py$", r""),
+        (
+            Kind.OPTIMIZER,
+            r"(^|/)(torch/optim|apex/optimizers|megatron/core/optimizer|"
+            r"bitsandbytes/optim|deepspeed/ops/(adam|lamb|lion)|transformer_engine/.{0,80}/optimizers)/",
+            r"",
+        ),
+        (
+            Kind.WEIGHTS,
+            r"(^|/)torch/distributed/.{0,40}fsdp/.{0,40}_fsdp_param\.py$",
+            r"^_init_sharded_param$",
+        ),
+        (
+            Kind.COMMUNICATION,
+            r"(^|/)torch/distributed/.{0,40}fsdp/.{0,40}_fsdp_(collectives|param)\.py$",
+            r"",
+        ),
         (Kind.COMMUNICATION, r"(^|/)torch/distributed/fsdp/_flat_param\.py$", r"_alloc_padded"),
-        (Kind.COMMUNICATION, r"(^|/)torch/distributed/(distributed_c10d|_functional_collectives)\.py$|"
-         r"(^|/)megatron/core/pipeline_parallel/p2p_communication\.py$|(^|/)deep_ep/", r""),
+        (
+            Kind.COMMUNICATION,
+            r"(^|/)torch/distributed/(distributed_c10d|_functional_collectives)\.py$|"
+            r"(^|/)megatron/core/pipeline_parallel/p2p_communication\.py$|(^|/)deep_ep/",
+            r"",
+        ),
         (Kind.WEIGHTS, _MODULES, r"^(__init__|reset_parameters|_apply|convert|to|cuda|to_empty)$"),
         (Kind.WEIGHTS, r"", r"^(from_pretrained|load_state_dict|_load_from_state_dict)$"),
         (Kind.FORWARD, r"(^|/)torch/nn/modules/module\.py$", r"^_(wrapped_)?call_impl$"),
@@ -54,7 +70,7 @@ _RULES: tuple[tuple[Kind, re.Pattern[str], re.Pattern[str]], ...] = tuple(
         (Kind.BACKWARD, r"", r"AccumulateGrad"),
         (Kind.BACKWARD, r"(^|/)torch/autograd/function\.py$", r"^apply$"),
     )
-)  # fmt: skip
+)
 
 
 def kind_of(stack: Stack) -> Kind:

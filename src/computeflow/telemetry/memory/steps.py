@@ -108,6 +108,7 @@ def _waves(history: History) -> Steps | None:
     if len(ends) < _LEAST + 1 or lengths.std() > 0.3 * lengths.mean():
         return None
     return Steps(
-        ends=np.array(ends, np.int64), optimizer=NONE.optimizer,
+        ends=np.array(ends, np.int64),
+        optimizer=NONE.optimizer,
         known_from="the rise and fall of memory",
-    )  # fmt: skip
+    )

@@ -52,10 +52,16 @@ def _throttled(fleet: Fleet, line: Timeline) -> tuple[list[Happening], int]:
         runs = _joined(stretches(line, flags))
         left_out += max(len(runs) - _MOST_OF_ONE, 0)
         found += [
-            _happening(fleet, line.device, start, f"throttled: {reason}",
-                       f"for {format_seconds(seconds)}", fault=reason not in SETTINGS)
+            _happening(
+                fleet,
+                line.device,
+                start,
+                f"throttled: {reason}",
+                f"for {format_seconds(seconds)}",
+                fault=reason not in SETTINGS,
+            )
             for start, seconds in runs[:_MOST_OF_ONE]
-        ]  # fmt: skip
+        ]
     return found, left_out
 
 
@@ -79,8 +85,16 @@ def _codes(fleet: Fleet, device: Device, name: str) -> list[Happening]:
         if value != before and value > 0:
             known = place > 0 and not np.isnan(seconds)
             detail = "" if known else "at the first sample: when is not known"
-            found.append(_happening(fleet, device, float(seconds) if known else None,
-                                    f"{name} {int(value)}", detail, fault=True))  # fmt: skip
+            found.append(
+                _happening(
+                    fleet,
+                    device,
+                    float(seconds) if known else None,
+                    f"{name} {int(value)}",
+                    detail,
+                    fault=True,
+                )
+            )
         before = value
     return found[-_MOST_OF_ONE:]
 
@@ -92,8 +106,16 @@ def _grown(fleet: Fleet, device: Device) -> list[Happening]:
         grown = np.diff(series.values)
         for place in np.flatnonzero(grown > 0)[:_MOST_OF_ONE]:
             when = float(series.times[place + 1])
-            found.append(_happening(fleet, device, None if np.isnan(when) else when, what,
-                                    f"{grown[place]:g} more", fault=fault))  # fmt: skip
+            found.append(
+                _happening(
+                    fleet,
+                    device,
+                    None if np.isnan(when) else when,
+                    what,
+                    f"{grown[place]:g} more",
+                    fault=fault,
+                )
+            )
     return found
 
 
@@ -102,6 +124,11 @@ def _happening(
 ) -> Happening:
     holders = fleet.names_of(device)
     return Happening(
-        seconds=seconds, what=what, node=device.node, gpu=device.gpu or device.uuid,
-        job=holders[0] if len(holders) == 1 else "", detail=detail, fault=fault,
-    )  # fmt: skip
+        seconds=seconds,
+        what=what,
+        node=device.node,
+        gpu=device.gpu or device.uuid,
+        job=holders[0] if len(holders) == 1 else "",
+        detail=detail,
+        fault=fault,
+    )

@@ -92,9 +92,17 @@ def timeline(device: Device, *, labelled: bool) -> Timeline | None:
     workload = device.series(f"held:{signal}").values.astype(np.int64)
     held = (workload > 0) | (active > 0)
     line = Timeline(
-        device=device, signal=signal, times=series.times, seconds=seconds, active=active,
-        workload=workload, held=held, known=held, reach=reach, step=step,
-    )  # fmt: skip
+        device=device,
+        signal=signal,
+        times=series.times,
+        seconds=seconds,
+        active=active,
+        workload=workload,
+        held=held,
+        known=held,
+        reach=reach,
+        step=step,
+    )
     memory = line.value("memory_used")
     held = held | (memory > _HELD_BYTES)
     if not labelled:
@@ -268,7 +276,10 @@ def gpu_figures(
     seconds = float(line.seconds.sum()) if line and line.timed else None
     weights = line.seconds if line and seconds else None
     return GpuFigures(
-        node=device.node, gpu=device.gpu, uuid=device.uuid, model=device.model,
+        node=device.node,
+        gpu=device.gpu,
+        uuid=device.uuid,
+        model=device.model,
         accelerator=row.name if row else None,
         workloads=fleet.names_of(device),
         samples=max((len(device.series(name)) for name in device.tracks), default=0),
@@ -306,7 +317,7 @@ def gpu_figures(
         pcie_replays=_growth(device, "pcie_replays"),
         xids=tuple(sorted({int(v) for v in device.series("xid").values if v > 0})),
         activity=activity,
-    )  # fmt: skip
+    )
 
 
 def node_figures(fleet: Fleet) -> tuple[NodeFigures, ...]:

@@ -14,12 +14,16 @@ _COUNTER = re.compile(
 )
 _WANTED = ("utilisation", "sm_active", "tensor_active", "power", "clock", "reasons", "memory_used")
 _SUMMARIES = (
-    (re.compile(rb"\A[\w, ]*power_limit,time_per_epoch,average_power\b"),
-     "a summary of trainings under power limits (zeus), not samples over time"),
-    (re.compile(rb"\A[\w, ]*target_metric,target_epoch\b"),
-     "a summary of epochs to a target (zeus), not samples over time"),
+    (
+        re.compile(rb"\A[\w, ]*power_limit,time_per_epoch,average_power\b"),
+        "a summary of trainings under power limits (zeus), not samples over time",
+    ),
+    (
+        re.compile(rb"\A[\w, ]*target_metric,target_epoch\b"),
+        "a summary of epochs to a target (zeus), not samples over time",
+    ),
     (re.compile(rb"openei\.org/IURDB"), "an electricity tariff (OpenEI), not samples"),
-)  # fmt: skip
+)
 
 
 def is_counters(head: bytes) -> bool:

@@ -45,23 +45,37 @@ _CLOSEST_SECONDS = 300
 _MOST_REDIRECTS = 3
 _ADDRESS = re.compile(r"[!-~]{1,2000}")
 """What a request line can carry."""
-_STEPS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800,
-          *(hours * HOUR_SECONDS for hours in (1, 2, 4, 12, 24)))  # fmt: skip
+_STEPS = (
+    1,
+    2,
+    5,
+    10,
+    15,
+    30,
+    60,
+    120,
+    300,
+    600,
+    900,
+    1800,
+    *(hours * HOUR_SECONDS for hours in (1, 2, 4, 12, 24)),
+)
 _NAMES = '{__name__=~"DCGM_FI_.+|dcgm_.+|(amd_)?(gpu|pcie)_.+|GPU_.+|PCIE_.+"}'
 _DEVICES = 'device!~"lo|docker.*|veth.*|cali.*|cni.*|br-.*|virbr.*|flannel.*|tunl.*"'
+_INFINIBAND = "node_infiniband_port_data"
 _BY = "instance, node, nodename, Hostname"
 _NODE_QUERIES = {
     "cpus_busy": 'rate(node_cpu_seconds_total{{mode!="idle"}}[{window}s])',
-    "network_received_bytes_per_second":
-        "rate(node_network_receive_bytes_total{{" + _DEVICES + "}}[{window}s])",
-    "network_sent_bytes_per_second":
-        "rate(node_network_transmit_bytes_total{{" + _DEVICES + "}}[{window}s])",
-    "infiniband_received_bytes_per_second":
-        "rate(node_infiniband_port_data_received_bytes_total[{window}s])",
-    "infiniband_sent_bytes_per_second":
-        "rate(node_infiniband_port_data_transmitted_bytes_total[{window}s])",
+    "network_received_bytes_per_second": "rate(node_network_receive_bytes_total{{"
+    + _DEVICES
+    + "}}[{window}s])",
+    "network_sent_bytes_per_second": "rate(node_network_transmit_bytes_total{{"
+    + _DEVICES
+    + "}}[{window}s])",
+    "infiniband_received_bytes_per_second": f"rate({_INFINIBAND}_received_bytes_total[{{window}}s])",
+    "infiniband_sent_bytes_per_second": f"rate({_INFINIBAND}_transmitted_bytes_total[{{window}}s])",
     "memory_used_share": "1 - node_memory_MemAvailable_bytes / node_memory_MemTotal_bytes",
-}  # fmt: skip
+}
 
 
 def observe_server(address: str, asked: Asked) -> list[Observed]:
@@ -239,8 +253,9 @@ def connect(address: str) -> Server:
     if parts.scheme not in ("http", "https") or not host:
         raise InputError(f"{named} is no address of a server: write http://host:port")
     if parts.username is not None or parts.query or parts.fragment:
-        raise InputError(f"{host}: write the address without user, query or fragment; {TOKEN} "
-                         "names a token")  # fmt: skip
+        raise InputError(
+            f"{host}: write the address without user, query or fragment; {TOKEN} names a token"
+        )
     if port == 0:
         raise InputError(f"{named}: port 0 is none")
     token = os.environ.get(TOKEN, "").strip()

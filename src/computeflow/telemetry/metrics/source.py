@@ -84,10 +84,12 @@ def observed(
     times = [(line.times[0], line.times[-1]) for line in lines if line.timed]
     steps = [line.step for line in lines if line.timed]
     gpus = sorted(
-        (gpu_figures(fleet, device, by_device.get(id(device)), asked.catalog)
-         for device in fleet.gpus.values()),
+        (
+            gpu_figures(fleet, device, by_device.get(id(device)), asked.catalog)
+            for device in fleet.gpus.values()
+        ),
         key=lambda one: (one.node, len(one.gpu), one.gpu, one.uuid),
-    )  # fmt: skip
+    )
     return Observed(
         kind=KIND,
         sources=tuple(sources),

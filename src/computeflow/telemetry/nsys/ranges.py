@@ -24,8 +24,10 @@ _NUMBERS = re.compile(r",\s(?:seq|op_id|sizes|input_op_ids) =")
 _SEQUENCE = re.compile(r",\sseq = \d")
 _OPERATOR = re.compile(r"^(aten|autograd|c10d|_c10d_functional|prims|torch|nccl)\w*::|^nccl[A-Z]")
 _DIGITS = re.compile(r"\d{1,9}")
-_NAMED = re.compile(r"(?:^|[^a-z])(?:(?:train|training|profiler)?[ _.-]?steps?|iter|iteration|batch)"
-                    r"(?:[^a-z]|$)")  # fmt: skip
+_NAMED = re.compile(
+    r"(?:^|[^a-z])(?:(?:train|training|profiler)?[ _.-]?steps?|iter|iteration|batch)"
+    r"(?:[^a-z]|$)"
+)
 _PART = re.compile(
     r"optim|micro|mini|layer|block|chunk|stage|expert|bucket|head|rank|epoch|lr_|sched"
 )

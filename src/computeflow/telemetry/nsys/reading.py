@@ -14,8 +14,14 @@ from computeflow.telemetry.opening import head_of
 from computeflow.telemetry.traces.trace import CounterRow, Trace
 
 _REPORTS = (".nsys-rep", ".qdrep")
-_SIGNS = ("TARGET_INFO_SESSION_START_TIME", "META_DATA_EXPORT", "NVTX_EVENTS", "TARGET_INFO_GPU",
-          "ENUM_NSYS_EVENT_TYPE", *WORK)  # fmt: skip
+_SIGNS = (
+    "TARGET_INFO_SESSION_START_TIME",
+    "META_DATA_EXPORT",
+    "NVTX_EVENTS",
+    "TARGET_INFO_GPU",
+    "ENUM_NSYS_EVENT_TYPE",
+    *WORK,
+)
 _MOST_METRICS = 500
 
 
@@ -55,9 +61,12 @@ def read(path: Path) -> Generator[Trace | InputError]:
                 yield error
                 continue
             yield replace(
-                trace, left_out=(*left_out, *trace.left_out), notes=tuple(notes),
-                origin=replace(trace.origin, part=part, versions=versions), counters=counters,
-            )  # fmt: skip
+                trace,
+                left_out=(*left_out, *trace.left_out),
+                notes=tuple(notes),
+                origin=replace(trace.origin, part=part, versions=versions),
+                counters=counters,
+            )
 
 
 def _whole_graphs(database: Database) -> list[str]:
@@ -112,5 +121,10 @@ def _counters(database: Database) -> Iterator[CounterRow]:
     for kind, metric, mean, count in database.rows(query):
         name = known.get((kind, metric))
         if name and isinstance(mean, float):
-            yield CounterRow(source=str(database.path), gpu=int(kind) & 0xFF, metric=name, mean=mean,
-                            samples=int(count))  # fmt: skip
+            yield CounterRow(
+                source=str(database.path),
+                gpu=int(kind) & 0xFF,
+                metric=name,
+                mean=mean,
+                samples=int(count),
+            )

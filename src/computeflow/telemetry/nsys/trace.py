@@ -24,13 +24,20 @@ from computeflow.telemetry.traces.trace import (
     Products,
     Step,
     Trace,
-)  # fmt: skip
+)
 
 _COPIES = {1: "HtoD", 2: "DtoH", 3: "HtoA", 4: "AtoH", 5: "AtoA", 6: "AtoD", 7: "DtoA", 8: "DtoD",
           9: "HtoH", 10: "PtoP", 11: "HtoD, unified", 12: "DtoH, unified",
           13: "DtoD, unified"}  # fmt: skip
-_PLACES = {0: "Pageable", 1: "Pinned", 2: "Device", 3: "Array", 4: "Managed", 5: "Device",
-          6: "Managed"}  # fmt: skip
+_PLACES = {
+    0: "Pageable",
+    1: "Pinned",
+    2: "Device",
+    3: "Array",
+    4: "Managed",
+    5: "Device",
+    6: "Managed",
+}
 """Numbers of CUPTI (CUpti_ActivityMemcpyKind, CUpti_ActivityMemoryKind, as `ENUM_CUDA_MEM_KIND`)."""
 _WAITS_ON_DEVICE = 2
 """Of `ENUM_CUPTI_SYNC_TYPE`: a stream that waits, not the host."""
@@ -94,9 +101,12 @@ class _Reading:
         if self.strange:
             self.left_out.append(f"{self.strange:,} rows without a valid time")
         return replace(
-            trace, steps=steps, left_out=tuple(self.left_out), events=self.events,
+            trace,
+            steps=steps,
+            left_out=tuple(self.left_out),
+            events=self.events,
             origin=replace(trace.origin, steps_from=steps_from),
-        )  # fmt: skip
+        )
 
     def _trace(self, device: DeviceWork, calls: Calls, marks: Marks, zero: int) -> Trace:
         nothing = np.zeros(0)
@@ -113,20 +123,33 @@ class _Reading:
             device=device,
             calls=calls,
             marks=marks,
-            products=Products(start=whole, end=whole, thread=narrow, name=narrow, type=narrow,
-                              flops=nothing, full=nothing, elements=nothing, scores=whole,
-                              shape=narrow),
+            products=Products(
+                start=whole,
+                end=whole,
+                thread=narrow,
+                name=narrow,
+                type=narrow,
+                flops=nothing,
+                full=nothing,
+                elements=nothing,
+                scores=whole,
+                shape=narrow,
+            ),
             collectives={},
-            operators=Marks(start=whole, end=whole, thread=narrow,
-                            mark=nothing.astype(np.int8), name=narrow),
+            operators=Marks(
+                start=whole, end=whole, thread=narrow, mark=nothing.astype(np.int8), name=narrow
+            ),
             steps=(),
             events=0,
             needs=NEEDS,
             origin=Origin(
-                kind="nsys", process=self.gpu.process, device=self.gpu.device, platform="gpu",
+                kind="nsys",
+                process=self.gpu.process,
+                device=self.gpu.device,
+                platform="gpu",
                 on_clock=offset is not None,
             ),
-        )  # fmt: skip
+        )
 
     def _device(self) -> DeviceWork:
         pieces: list[Ints] = []
@@ -144,10 +167,14 @@ class _Reading:
                     pieces += self._work(table, part, where, values)
         rows = _in_order(pieces, 7)
         return DeviceWork(
-            start=rows[:, 0].copy(), end=rows[:, 1].copy(), name=rows[:, 2].astype(np.int32),
-            stream=rows[:, 3].astype(np.int32), correlation=rows[:, 4].copy(),
-            work=rows[:, 5].astype(np.int8), bytes=rows[:, 6].copy(),
-        )  # fmt: skip
+            start=rows[:, 0].copy(),
+            end=rows[:, 1].copy(),
+            name=rows[:, 2].astype(np.int32),
+            stream=rows[:, 3].astype(np.int32),
+            correlation=rows[:, 4].copy(),
+            work=rows[:, 5].astype(np.int8),
+            bytes=rows[:, 6].copy(),
+        )
 
     def _work(self, table: str, part: int, where: str, values: Sequence[int]) -> list[Ints]:
         """Rows of start, end, name, stream, correlation, work and bytes."""
@@ -166,11 +193,18 @@ class _Reading:
             )
             name_work = meaning[place.reshape(-1)]
             found.append(
-                np.column_stack([
-                    rows[:, 0], rows[:, 1], name_work[:, 0], rows[:, 2] & 0x7FFFFFFF,
-                    _correlated(rows[:, 3], part), name_work[:, 1], rows[:, 7],
-                ])
-            )  # fmt: skip
+                np.column_stack(
+                    [
+                        rows[:, 0],
+                        rows[:, 1],
+                        name_work[:, 0],
+                        rows[:, 2] & 0x7FFFFFFF,
+                        _correlated(rows[:, 3], part),
+                        name_work[:, 1],
+                        rows[:, 7],
+                    ]
+                )
+            )
         return found
 
     def _meaning(self, table: str, key: tuple[int, ...]) -> tuple[str, Work]:
@@ -233,9 +267,12 @@ class _Reading:
             found += self._syncs()
         table = _in_order(found, 5)
         return Calls(
-            start=table[:, 0] - zero, end=table[:, 1] - zero, correlation=table[:, 2].copy(),
-            thread=table[:, 3].astype(np.int32), call=table[:, 4].astype(np.int8),
-        )  # fmt: skip
+            start=table[:, 0] - zero,
+            end=table[:, 1] - zero,
+            correlation=table[:, 2].copy(),
+            thread=table[:, 3].astype(np.int32),
+            call=table[:, 4].astype(np.int8),
+        )
 
     def _syncs(self) -> list[Ints]:
         """Times in which the host waited for the device."""
@@ -263,9 +300,12 @@ class _Reading:
         self.left_out += ranges.left_out
         table = _in_order([ranges.marks], 5)
         marks = Marks(
-            start=table[:, 0] - zero, end=table[:, 1] - zero, thread=self._threads(table[:, 2]),
-            mark=table[:, 3].astype(np.int8), name=table[:, 4].astype(np.int32),
-        )  # fmt: skip
+            start=table[:, 0] - zero,
+            end=table[:, 1] - zero,
+            thread=self._threads(table[:, 2]),
+            mark=table[:, 3].astype(np.int8),
+            name=table[:, 4].astype(np.int32),
+        )
         return marks, ranges.families
 
 

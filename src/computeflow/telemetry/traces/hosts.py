@@ -55,9 +55,14 @@ def _host_as_device(trace: Trace) -> tuple[Trace, Launches]:
     thread = joined("thread").astype(np.int32)
     nothing = np.full(len(work), -1, np.int64)
     device = DeviceWork(
-        start=joined("start"), end=joined("end"), name=joined("name").astype(np.int32),
-        stream=thread, correlation=nothing, work=work, bytes=nothing,
-    )  # fmt: skip
+        start=joined("start"),
+        end=joined("end"),
+        name=joined("name").astype(np.int32),
+        stream=thread,
+        correlation=nothing,
+        work=work,
+        bytes=nothing,
+    )
     made = Launches(call=nothing, start=device.start, thread=thread)
     return replace(trace, device=device), made
 

@@ -11,9 +11,12 @@ from computeflow.telemetry.traces.trace import Trace
 RANK_PATTERNS = tuple(
     re.compile(pattern, re.IGNORECASE)
     for pattern in (
-        r"rank[-_]?(\d+)", r"worker[-_]?(\d+)", r"(?:^|[-_.])r(\d+)[-_.]", r"^(\d+)[-_.]",
+        r"rank[-_]?(\d+)",
+        r"worker[-_]?(\d+)",
+        r"(?:^|[-_.])r(\d+)[-_.]",
+        r"^(\d+)[-_.]",
     )
-)  # fmt: skip
+)
 """Looked for in a file's name, in this order, where the trace does not say its rank."""
 
 

@@ -29,8 +29,17 @@ TYPES = {
 }  # fmt: skip
 """How torch writes types in a trace, and what the catalog calls their precision."""
 _NO_OTHERS = "traces of other ranks that share collectives"
-_BUSY = ("compute", "compute.recompute", "optimizer", "copy", "host", "input", "checkpoint",
-         "evaluation", "unexplained")  # fmt: skip
+_BUSY = (
+    "compute",
+    "compute.recompute",
+    "optimizer",
+    "copy",
+    "host",
+    "input",
+    "checkpoint",
+    "evaluation",
+    "unexplained",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +116,9 @@ def job_ledger(
         ledger=_whole_ledger(ranks, parts, window),
         ranks=tuple(
             RankLedger(
-                rank=rank.rank, source=rank.source, ledger=part,
+                rank=rank.rank,
+                source=rank.source,
+                ledger=part,
                 came_last=waits.last[place] / shared if shared else None,
                 waited_for_seconds=caused.get(place, 0.0),
             )
@@ -117,7 +128,7 @@ def job_ledger(
         clock_spread_seconds=waits.spread_seconds,
         shared_collectives=waits.shared,
         notes=(*waits.notes, *_flops_notes(ranks, work, peak)),
-    )  # fmt: skip
+    )
 
 
 def _whole_ledger(ranks: Sequence[RankMeasured], parts: Sequence[Ledger], window: Window) -> Ledger:
@@ -130,12 +141,18 @@ def _whole_ledger(ranks: Sequence[RankMeasured], parts: Sequence[Ledger], window
             entries.setdefault((entry.account, entry.cause), []).append(entry.gpu_seconds)
     world = max(rank.world or 0 for rank in ranks)
     return Ledger.closed(
-        [Entry(account=account, gpu_seconds=float(np.sum(values)), cause=cause)
-         for (account, cause), values in entries.items()],
-        gpus=len(ranks), wall_seconds=sum(part.gpu_seconds for part in parts) / len(ranks),
-        basis="measured", window=window, gpus_total=max(world, len(ranks)) if world else None,
-        peak=parts[0].peak, unavailable=missing,
-    )  # fmt: skip
+        [
+            Entry(account=account, gpu_seconds=float(np.sum(values)), cause=cause)
+            for (account, cause), values in entries.items()
+        ],
+        gpus=len(ranks),
+        wall_seconds=sum(part.gpu_seconds for part in parts) / len(ranks),
+        basis="measured",
+        window=window,
+        gpus_total=max(world, len(ranks)) if world else None,
+        peak=parts[0].peak,
+        unavailable=missing,
+    )
 
 
 def _flops_notes(
@@ -170,9 +187,12 @@ def _with_work(rank: RankMeasured, work: ModelWork, world: int) -> RankMeasured:
     flops, full = work.flops_per_step / world, work.full_flops_per_step / world
     missing = {name: why for name, why in rank.missing.items() if name != "compute.model"}
     return replace(
-        rank, flops=steps * flops, flops_full=steps * full, flops_by_step=(flops,) * steps,
+        rank,
+        flops=steps * flops,
+        flops_full=steps * full,
+        flops_by_step=(flops,) * steps,
         missing=missing,
-    )  # fmt: skip
+    )
 
 
 def _job_window(ranks: Sequence[RankMeasured]) -> Window:
@@ -231,9 +251,14 @@ def _is_tf32(ranks: Sequence[RankMeasured], accelerator: Accelerator) -> bool:
 
 
 def _rank_ledger(
-    rank: RankMeasured, place: int, waits: Waits, blame: _Blame, peak: Peak | None, why: str,
+    rank: RankMeasured,
+    place: int,
+    waits: Waits,
+    blame: _Blame,
+    peak: Peak | None,
+    why: str,
     window: Window,
-) -> Ledger:  # fmt: skip
+) -> Ledger:
     """Of one rank, closed."""
     seconds = dict(rank.accounts)
     missing = dict(rank.missing)
@@ -257,9 +282,14 @@ def _rank_ledger(
         if value > 1e-12 and name != "unexplained"
     ]
     return Ledger.closed(
-        entries, gpus=1, wall_seconds=(rank.window_end - rank.window_start) / 1e9, basis="measured",
-        window=window, peak=peak if rank.flops else None, unavailable=missing,
-    )  # fmt: skip
+        entries,
+        gpus=1,
+        wall_seconds=(rank.window_end - rank.window_start) / 1e9,
+        basis="measured",
+        window=window,
+        peak=peak if rank.flops else None,
+        unavailable=missing,
+    )
 
 
 def _split_compute(rank: RankMeasured, busy: float, peak: Peak) -> list[Entry]:

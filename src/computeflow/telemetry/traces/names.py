@@ -108,8 +108,9 @@ _FILL = re.compile(r"^memset|__amd_rocclr_fill", re.IGNORECASE)
 _LAUNCH = re.compile(r"launch|memset|graph", re.IGNORECASE)
 _COPYING = re.compile(r"memcpy", re.IGNORECASE)
 _SYNC = re.compile(r"synchronize|eventquery.{0,100}wait|devicesync|streamsync", re.IGNORECASE)
-_ALLOCATE = re.compile(r"malloc|cudafree|hipfree|hostalloc|memcreate|memmap|memunmap|memaddress",
-                       re.IGNORECASE)  # fmt: skip
+_ALLOCATE = re.compile(
+    r"malloc|cudafree|hipfree|hostalloc|memcreate|memmap|memunmap|memaddress", re.IGNORECASE
+)
 _STEP = re.compile(r"^ProfilerStep#?\s*(\d+)")
 _INPUT = re.compile(
     r"^enumerate\(DataLoader\)#|dataloader.{0,100}(__next__|_next$)|"
@@ -135,8 +136,15 @@ _COLLECT = re.compile(
 _OPTIMIZER = re.compile(
     r"^optimizer\.(step|zero_grad)#|^clip_grad|^optimizer([ _]step)?$|^zero_grad$", re.IGNORECASE
 )
-_CLIP = frozenset({"aten::_foreach_norm", "aten::_foreach_mul_", "aten::_fused_adamw_",
-                   "aten::_fused_adam_", "aten::_fused_sgd_"})  # fmt: skip
+_CLIP = frozenset(
+    {
+        "aten::_foreach_norm",
+        "aten::_foreach_mul_",
+        "aten::_fused_adamw_",
+        "aten::_fused_adam_",
+        "aten::_fused_sgd_",
+    }
+)
 
 
 QUIET = {

@@ -66,10 +66,20 @@ def _put(file: BinaryIO | gzip.GzipFile, text: bytes) -> None:
 def _column_events(trace: Trace) -> Iterator[str]:
     """The device's work by stream; calls, operators and stretches of meaning by thread."""
     device, calls = trace.device, trace.calls
-    works = zip(device.name.tolist(), device.stream.tolist(), device.start.tolist(),
-                device.end.tolist(), strict=True)  # fmt: skip
-    called = zip(calls.call.tolist(), calls.thread.tolist(), calls.start.tolist(),
-                 calls.end.tolist(), strict=True)  # fmt: skip
+    works = zip(
+        device.name.tolist(),
+        device.stream.tolist(),
+        device.start.tolist(),
+        device.end.tolist(),
+        strict=True,
+    )
+    called = zip(
+        calls.call.tolist(),
+        calls.thread.tolist(),
+        calls.start.tolist(),
+        calls.end.tolist(),
+        strict=True,
+    )
     yield from _process(trace, 1, "the device: streams", ((trace.names[n], *r) for n, *r in works))
     said = ((Call(code).name.lower(), *rest) for code, *rest in called)
     yield from _process(trace, 2, "the host: calls", said)
@@ -108,11 +118,13 @@ def _account_events(trace: Trace, options: Options) -> Iterator[str]:
                 _event(name, "X", track, ts=trace.base + start / 1e3, dur=(end - start) / 1e3)
                 for start, end in zip(
                     some.start[first : first + _LINES].tolist(),
-                    some.end[first : first + _LINES].tolist(), strict=True,
+                    some.end[first : first + _LINES].tolist(),
+                    strict=True,
                 )
-            )  # fmt: skip
+            )
 
 
 def _event(name: str, phase: str, track: int, process: int = _PROCESS, **more: object) -> str:
-    return json.dumps({"ph": phase, "cat": "computeflow", "name": name, "pid": process,
-                       "tid": track, **more})  # fmt: skip
+    return json.dumps(
+        {"ph": phase, "cat": "computeflow", "name": name, "pid": process, "tid": track, **more}
+    )

@@ -26,9 +26,13 @@ class ProductTotals:
 
 
 def count_products(
-    trace: Trace, made: Launches, role: Roles, steps: tuple[Step, ...], edges: Ints,
+    trace: Trace,
+    made: Launches,
+    role: Roles,
+    steps: tuple[Step, ...],
+    edges: Ints,
     owner: NDArray[np.int32],
-) -> ProductTotals:  # fmt: skip
+) -> ProductTotals:
     """FLOPs of the window's operators, without what recomputes, saves or evaluates; and the kernels
     behind them. `owner`: of each row of the device (`owners`).
     """
@@ -64,11 +68,14 @@ def count_products(
         kind = np.bincount(products.type[rows]).argmax() if rows.any() else 0
         rows_found.append(
             OperatorRow(
-                name=trace.names[name], count=int(rows.sum()),
-                seconds=float(by_product[rows].sum()), flops=float(products.flops[rows].sum()),
-                elements=float(products.elements[rows].sum()), type=trace.names[kind],
+                name=trace.names[name],
+                count=int(rows.sum()),
+                seconds=float(by_product[rows].sum()),
+                flops=float(products.flops[rows].sum()),
+                elements=float(products.elements[rows].sum()),
+                type=trace.names[kind],
             )
-        )  # fmt: skip
+        )
     rows_found.sort(key=lambda row: -row.seconds)
     types = {
         trace.names[kind]: float(products.flops[counted & (products.type == kind)].sum())

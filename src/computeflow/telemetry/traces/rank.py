@@ -19,7 +19,7 @@ from computeflow.telemetry.traces.accounts import (
     queue_depth,
     roles,
     seconds_by_step,
-)  # fmt: skip
+)
 from computeflow.telemetry.traces.groups import group_accounts
 from computeflow.telemetry.traces.hosts import with_launches
 from computeflow.telemetry.traces.hta import hta_breakdown
@@ -29,7 +29,7 @@ from computeflow.telemetry.traces.identity import (
     plain_text,
     rank_of,
     world_of,
-)  # fmt: skip
+)
 from computeflow.telemetry.traces.launches import BEFORE, Launches
 from computeflow.telemetry.traces.measured import (
     ELEMENT_BYTES,
@@ -43,7 +43,7 @@ from computeflow.telemetry.traces.measured import (
     KernelRow,
     Options,
     RankMeasured,
-)  # fmt: skip
+)
 from computeflow.telemetry.traces.names import Mark, Work
 from computeflow.telemetry.traces.products import count_products, owners, precision_hint
 from computeflow.telemetry.traces.signals import find_signals
@@ -151,12 +151,15 @@ def _kernel_rows(trace: Trace, edges: Ints) -> tuple[KernelRow, ...]:
     work[name] = device.work[inside]
     return tuple(
         KernelRow(
-            name=trace.names[row][:MOST_NAME], work=_WORKS[Work(int(work[row]))], count=int(count[row]),
-            seconds=float(total[row]), share=float(total[row] / whole),
+            name=trace.names[row][:MOST_NAME],
+            work=_WORKS[Work(int(work[row]))],
+            count=int(count[row]),
+            seconds=float(total[row]),
+            share=float(total[row] / whole),
         )
         for row in np.argsort(-total, kind="stable")[:MOST_ROWS]
         if count[row]
-    )  # fmt: skip
+    )
 
 
 def _gap_rows(trace: Trace, parts: Cut, edges: Ints) -> tuple[GapRow, ...]:
@@ -177,10 +180,13 @@ def _gap_rows(trace: Trace, parts: Cut, edges: Ints) -> tuple[GapRow, ...]:
         following = trace.names[trace.device.name[after]] if after < len(trace.device) else ""
         rows.append(
             GapRow(
-                start_seconds=(start - int(edges[0])) / 1e9, seconds=length / 1e9, account=account,
-                cause=cause, following=following[:MOST_NAME],
+                start_seconds=(start - int(edges[0])) / 1e9,
+                seconds=length / 1e9,
+                account=account,
+                cause=cause,
+                following=following[:MOST_NAME],
             )
-        )  # fmt: skip
+        )
     return tuple(rows)
 
 
@@ -222,11 +228,21 @@ def _collectives(
             groups[key] = len(groups)
             sizes.append(size)
         group[row] = groups[key]
-    return names, tuple(groups), tuple(sizes), Collectives(
-        start=device.start[chosen] + offset, end=device.end[chosen] + offset, group=group,
-        account=account[chosen], step=step, elements=elements, bytes=sizes_bytes,
-        operation=operation,
-    )  # fmt: skip
+    return (
+        names,
+        tuple(groups),
+        tuple(sizes),
+        Collectives(
+            start=device.start[chosen] + offset,
+            end=device.end[chosen] + offset,
+            group=group,
+            account=account[chosen],
+            step=step,
+            elements=elements,
+            bytes=sizes_bytes,
+            operation=operation,
+        ),
+    )
 
 
 def _operation_of(name: str) -> int:
@@ -238,9 +254,12 @@ def _operation_of(name: str) -> int:
 
 
 _MARKS = {
-    "compute.recompute": Mark.BACKWARD, "input": Mark.INPUT, "checkpoint": Mark.CHECKPOINT,
-    "evaluation": Mark.EVALUATION, "optimizer": Mark.OPTIMIZER,
-}  # fmt: skip
+    "compute.recompute": Mark.BACKWARD,
+    "input": Mark.INPUT,
+    "checkpoint": Mark.CHECKPOINT,
+    "evaluation": Mark.EVALUATION,
+    "optimizer": Mark.OPTIMIZER,
+}
 """What tells these accounts apart."""
 
 
@@ -284,8 +303,9 @@ def _copy_rows(trace: Trace, edges: Ints) -> tuple[CopyRow, ...]:
         rows.append(
             CopyRow(
                 what=trace.names[number][:MOST_NAME].removeprefix("Memcpy").strip(),
-                count=int(some.sum()), bytes=int(np.maximum(device.bytes[some], 0).sum()),
+                count=int(some.sum()),
+                bytes=int(np.maximum(device.bytes[some], 0).sum()),
                 seconds=float((device.end[some] - device.start[some]).sum()) / 1e9,
             )
-        )  # fmt: skip
+        )
     return tuple(sorted(rows, key=lambda row: -row.seconds)[:MOST_ROWS])

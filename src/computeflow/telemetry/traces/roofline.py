@@ -47,8 +47,13 @@ def rooflines(
             share = rate / min(peak, memory)
         found.append(
             Roofline(
-                name=row.name, count=row.count, seconds=row.seconds, flops_per_second=rate,
-                intensity=intensity, bound=bound, of_bound=share,
+                name=row.name,
+                count=row.count,
+                seconds=row.seconds,
+                flops_per_second=rate,
+                intensity=intensity,
+                bound=bound,
+                of_bound=share,
             )
-        )  # fmt: skip
+        )
     return found

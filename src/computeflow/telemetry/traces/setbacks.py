@@ -26,8 +26,18 @@ _LEAD_NS = 1_000_000
 """How long work waits on the device when the host has its lead back."""
 _SMALL_BYTES = 1 << 16
 """A copy to the host of less than this is a value that is read, not data that is moved."""
-_ROOTS = ("input", "checkpoint", "evaluation", "gc", "allocator", "pageable", "sync", "optimizer",
-         "launch", "graph")  # fmt: skip
+_ROOTS = (
+    "input",
+    "checkpoint",
+    "evaluation",
+    "gc",
+    "allocator",
+    "pageable",
+    "sync",
+    "optimizer",
+    "launch",
+    "graph",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,8 +49,12 @@ class Setbacks:
 
 
 def setbacks(trace: Trace, made: Launches, role: Roles, parts: Cut) -> Setbacks:
-    late = union(*(np.concatenate([getattr(parts.host[name], edge) for name in _LATE])
-                   for edge in ("start", "end")))  # fmt: skip
+    late = union(
+        *(
+            np.concatenate([getattr(parts.host[name], edge) for name in _LATE])
+            for edge in ("start", "end")
+        )
+    )
     pageable = _pageable_time(trace, made, parts)
     if not len(late):
         return Setbacks(seconds={}, pageable=pageable)
@@ -101,9 +115,7 @@ def _cap(root: NDArray[np.int8], code: int, lengths: NDArray[np.float64], most: 
 _LATE = ("gc", "allocator", "sync", "launch")
 
 
-def _periods(
-    trace: Trace, made: Launches, late: Intervals, following: Ints
-) -> tuple[Ints, Ints]:  # fmt: skip
+def _periods(trace: Trace, made: Launches, late: Intervals, following: Ints) -> tuple[Ints, Ints]:
     """For each gap, from when the host last had its lead to its launch that ended the gap; of a host
     that never had one, only the gap itself: there is no lead that something before it took away.
     """

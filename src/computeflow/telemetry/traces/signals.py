@@ -21,9 +21,14 @@ _MOST_SHAPES = 400
 
 
 def find_signals(
-    trace: Trace, made: Launches, role: Roles, parts: Cut, steps: tuple[Step, ...], edges: Ints,
+    trace: Trace,
+    made: Launches,
+    role: Roles,
+    parts: Cut,
+    steps: tuple[Step, ...],
+    edges: Ints,
     owner: NDArray[np.int32],
-) -> Signals:  # fmt: skip
+) -> Signals:
     device = trace.device
     inside = (device.start >= edges[0]) & (device.start < edges[-1])
     found = setbacks(trace, made, role, parts)
@@ -62,8 +67,16 @@ def find_signals(
     )
 
 
-_MANY = ("multi_tensor", "fused_adam", "FusedAdam", "triton", "foreach", "lpnorm", "reduce_kernel",
-         "Memset")  # fmt: skip
+_MANY = (
+    "multi_tensor",
+    "fused_adam",
+    "FusedAdam",
+    "triton",
+    "foreach",
+    "lpnorm",
+    "reduce_kernel",
+    "Memset",
+)
 """Kernels that update many tensors at once, and those of clipping, which every optimizer has."""
 
 
@@ -96,9 +109,14 @@ def _reads(trace: Trace, edges: Ints) -> dict[str, int]:
 
 
 def _shapes(
-    trace: Trace, role: Roles, steps: tuple[Step, ...], edges: Ints, owner: NDArray[np.int32],
-    busy: NDArray[np.bool_], seconds: NDArray[np.float64],
-) -> tuple[ShapeRow, ...]:  # fmt: skip
+    trace: Trace,
+    role: Roles,
+    steps: tuple[Step, ...],
+    edges: Ints,
+    owner: NDArray[np.int32],
+    busy: NDArray[np.bool_],
+    seconds: NDArray[np.float64],
+) -> tuple[ShapeRow, ...]:
     products = trace.products
     if not len(products):
         return ()
@@ -115,12 +133,16 @@ def _shapes(
     times = np.bincount(place, weights=taken[inside], minlength=kinds.shape[1])
     return tuple(
         ShapeRow(
-            name=trace.names[kinds[0, row]], shape=trace.names[kinds[1, row]],
-            type=trace.names[kinds[2, row]], phase=PHASES[int(kinds[3, row])],
-            count=int(counts[row]), seconds=float(times[row]), flops=float(flops[row]),
+            name=trace.names[kinds[0, row]],
+            shape=trace.names[kinds[1, row]],
+            type=trace.names[kinds[2, row]],
+            phase=PHASES[int(kinds[3, row])],
+            count=int(counts[row]),
+            seconds=float(times[row]),
+            flops=float(flops[row]),
         )
         for row in np.argsort(-flops, kind="stable")[:_MOST_SHAPES]
-    )  # fmt: skip
+    )
 
 
 PHASES = ("forward", "backward", "recompute")

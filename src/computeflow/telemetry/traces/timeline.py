@@ -161,14 +161,23 @@ def _segments(
     names = _causes(parts, drawn) if account == "host" else _kernels(trace, account, drawn)
     return [
         Segment(
-            account=account, start_seconds=(start - zero) / 1e9, end_seconds=(end - zero) / 1e9,
-            seconds=seconds / 1e9, pieces=count, name=name, name_seconds=length / 1e9,
+            account=account,
+            start_seconds=(start - zero) / 1e9,
+            end_seconds=(end - zero) / 1e9,
+            seconds=seconds / 1e9,
+            pieces=count,
+            name=name,
+            name_seconds=length / 1e9,
         )
         for start, end, seconds, count, (name, length) in zip(
-            drawn.start.tolist(), drawn.end.tolist(), filled.tolist(), pieces.tolist(), names,
+            drawn.start.tolist(),
+            drawn.end.tolist(),
+            filled.tolist(),
+            pieces.tolist(),
+            names,
             strict=True,
         )
-    ]  # fmt: skip
+    ]
 
 
 def _kernels(trace: Trace, account: str, drawn: Intervals) -> list[tuple[str, int]]:

@@ -180,10 +180,12 @@ def _of_group(
 ) -> Iterator[tuple[int, _Stood]]:
     """Every rank of a group and how long it stood in its collectives; counts who came last."""
     places = np.array(group.ranks)
-    arrivals = np.stack([
-        ranks[place].collectives.start[rows] - offsets[place]
-        for place, rows in zip(group.ranks, group.rows, strict=True)
-    ])  # fmt: skip
+    arrivals = np.stack(
+        [
+            ranks[place].collectives.start[rows] - offsets[place]
+            for place, rows in zip(group.ranks, group.rows, strict=True)
+        ]
+    )
     latest = arrivals.max(axis=0)
     alone = (arrivals == latest).sum(axis=0) == 1  # where all come at once, nobody is late
     culprit = places[arrivals.argmax(axis=0)]
@@ -193,10 +195,15 @@ def _of_group(
         start, end = done.start[rows], done.end[rows]
         until = np.minimum(latest + offsets[place], end)
         others = (culprit != place) & (until > start)
-        yield place, _Stood(
-            start=start[others], until=until[others], culprit=culprit[others],
-            step=done.step[rows][others],
-        )  # fmt: skip
+        yield (
+            place,
+            _Stood(
+                start=start[others],
+                until=until[others],
+                culprit=culprit[others],
+                step=done.step[rows][others],
+            ),
+        )
 
 
 def _exposed(exposed: Intervals, stood: Sequence[_Stood]) -> Iterator[tuple[int, int, float]]:

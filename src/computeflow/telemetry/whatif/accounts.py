@@ -41,8 +41,11 @@ LEAST_SLOWDOWN = 1.03
 """As the study's artifact: below, it looks no further."""
 LEAST_SHARE = 0.5
 """Of the lost time, that one cause must explain to be named: the study's bound on M_W and M_S."""
-_UNAVAILABLE = {"compute.model": "FLOPs of the model", "host": "what the host did",
-                "input": "what the host did"}  # fmt: skip
+_UNAVAILABLE = {
+    "compute.model": "FLOPs of the model",
+    "host": "what the host did",
+    "input": "what the host did",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,10 +77,14 @@ def ledger_of(replayed: Replayed) -> tuple[Ledger, tuple[StepAccounts, ...]]:
     for place, step in enumerate(timeline.steps):
         seconds = {name: float(table[place].sum()) for name, table in (busy | waits).items()}
         entries = [
-            Entry(account=name, gpu_seconds=value * timeline.gpus_per_worker,
-                  cause=cause if name == "straggler" else None)
-            for name, value in seconds.items() if value > 0
-        ]  # fmt: skip
+            Entry(
+                account=name,
+                gpu_seconds=value * timeline.gpus_per_worker,
+                cause=cause if name == "straggler" else None,
+            )
+            for name, value in seconds.items()
+            if value > 0
+        ]
         ledgers.append(
             Ledger.closed(
                 entries,

@@ -224,11 +224,15 @@ def _workers(
     timeline: Timeline, by_stage: tuple[float, ...], by_replica: tuple[float, ...]
 ) -> tuple[Worker, ...]:
     found = [
-        Worker(rank=int(timeline.ranks[r, s]), replica=r, stage=s,
-               slowdown=min(by_replica[r], by_stage[s]))
+        Worker(
+            rank=int(timeline.ranks[r, s]),
+            replica=r,
+            stage=s,
+            slowdown=min(by_replica[r], by_stage[s]),
+        )
         for r in range(timeline.replicas)
         for s in range(timeline.pattern.stages)
-    ]  # fmt: skip
+    ]
     return tuple(sorted(found, key=lambda worker: (-worker.slowdown, worker.rank)))
 
 

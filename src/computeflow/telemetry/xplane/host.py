@@ -18,7 +18,7 @@ from computeflow.telemetry.xplane.names import (
     module_of,
     operation,
     work_of_operation,
-)  # fmt: skip
+)
 from computeflow.telemetry.xplane.planes import Event, Plane
 
 _EARLIEST = 10**18

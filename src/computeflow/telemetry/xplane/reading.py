@@ -43,8 +43,9 @@ def read_planes(
     lost = [*left_out, *lost]
     if not traces:
         why = "; ".join(lost)
-        raise InputError(f"{path}: no device's work and none of XLA's on the host" +
-                         (f" ({why})" if why else ""))  # fmt: skip
+        raise InputError(
+            f"{path}: no device's work and none of XLA's on the host" + (f" ({why})" if why else "")
+        )
     for part, trace in enumerate(traces):
         texts = (f"{path.name}: {text}" for text in (*lost, *trace.left_out))
         yield replace(trace, left_out=tuple(texts), origin=replace(trace.origin, part=part))

@@ -25,7 +25,7 @@ from computeflow.telemetry.traces.trace import (
     Products,
     Step,
     Trace,
-)  # fmt: skip
+)
 from computeflow.telemetry.xplane.columns import (
     MOST_EVENTS,
     Names,
@@ -33,7 +33,7 @@ from computeflow.telemetry.xplane.columns import (
     leaves,
     timed,
     whole_number,
-)  # fmt: skip
+)
 from computeflow.telemetry.xplane.host import Host, stated_flops
 from computeflow.telemetry.xplane.names import (
     ASYNC,
@@ -46,7 +46,7 @@ from computeflow.telemetry.xplane.names import (
     operation,
     work_of_kernel,
     work_of_operation,
-)  # fmt: skip
+)
 from computeflow.telemetry.xplane.planes import Event, Line, Plane
 
 MOST_DEVICES = 1024
@@ -130,15 +130,28 @@ class _Device:
         if self.events > MOST_EVENTS:
             self.left_out.append(f"{self.plane.name}: events after {MOST_EVENTS:,}")
         origin = Origin(
-            kind="xplane", plane=self.plane.name, device=number, platform=platform,
-            on_clock=self.host.unix(int(table[0, 0])) is not None, steps_from=steps_from,
-            peak_flops=_peak(stats), versions=self.host.versions,
-        )  # fmt: skip
+            kind="xplane",
+            plane=self.plane.name,
+            device=number,
+            platform=platform,
+            on_clock=self.host.unix(int(table[0, 0])) is not None,
+            steps_from=steps_from,
+            peak_flops=_peak(stats),
+            versions=self.host.versions,
+        )
         name = stats.get("device_type_string") or stats.get("gpu_device_name") or ""
         return _trace(
-            self.path, self.host, origin, table, calls, steps, name=str(name)[:200],
-            events=self.events, left_out=self.left_out, launched=launched,
-        )  # fmt: skip
+            self.path,
+            self.host,
+            origin,
+            table,
+            calls,
+            steps,
+            name=str(name)[:200],
+            events=self.events,
+            left_out=self.left_out,
+            launched=launched,
+        )
 
     def _work(self) -> Ints:
         """What ran, in order; on a TPU, operations that hold no other and collectives beside them."""
@@ -266,21 +279,44 @@ def _on_host(path: Path, host: Host, number: int) -> Trace:
     steps = _with_work(steps, rows[:, 0])
     comm = rows[:, 4] == Work.COMM
     origin = Origin(
-        kind="xplane", plane="/host:CPU", device=number, platform="cpu",
-        on_clock=host.unix(int(rows[0, 0])) is not None, steps_from=steps_from if steps else "",
+        kind="xplane",
+        plane="/host:CPU",
+        device=number,
+        platform="cpu",
+        on_clock=host.unix(int(rows[0, 0])) is not None,
+        steps_from=steps_from if steps else "",
         versions=host.versions,
-    )  # fmt: skip
+    )
     return _trace(
-        path, host, origin, np.zeros((0, _WIDTH), np.int64), np.zeros((0, 5), np.int64), steps,
-        name="", events=host.events, left_out=(), operations=rows[~comm], transfers=rows[comm],
-    )  # fmt: skip
+        path,
+        host,
+        origin,
+        np.zeros((0, _WIDTH), np.int64),
+        np.zeros((0, 5), np.int64),
+        steps,
+        name="",
+        events=host.events,
+        left_out=(),
+        operations=rows[~comm],
+        transfers=rows[comm],
+    )
 
 
 def _trace(
-    path: Path, host: Host, origin: Origin, table: Ints, calls: Ints, steps: Sequence[Step], *,
-    name: str, events: int, left_out: Sequence[str], launched: bool = True,
-    operations: Ints | None = None, transfers: Ints | None = None,
-) -> Trace:  # fmt: skip
+    path: Path,
+    host: Host,
+    origin: Origin,
+    table: Ints,
+    calls: Ints,
+    steps: Sequence[Step],
+    *,
+    name: str,
+    events: int,
+    left_out: Sequence[str],
+    launched: bool = True,
+    operations: Ints | None = None,
+    transfers: Ints | None = None,
+) -> Trace:
     if operations is None:
         operations = np.zeros((0, 6), np.int64)
     if transfers is None:
@@ -289,9 +325,13 @@ def _trace(
     first = min(int(starts[0]) for starts in work)
     zero = first // 1000 * 1000
     marks = host.marks.table()
-    carried = np.column_stack([
-        transfers[:, :3], np.full(len(transfers), int(Mark.TRANSFER)), transfers[:, 3],
-    ])  # fmt: skip
+    carried = np.column_stack(
+        [
+            transfers[:, :3],
+            np.full(len(transfers), int(Mark.TRANSFER)),
+            transfers[:, 3],
+        ]
+    )
     marks = np.concatenate([marks, carried])
     marks = marks[np.lexsort((-marks[:, 1], marks[:, 0]))]
     keep = np.isin(calls[:, 2], table[:, 4]) | (calls[:, 4] != Call.OTHER)
@@ -312,28 +352,39 @@ def _trace(
         header={"deviceProperties": [{"name": name}], "baseTimeNanoseconds": unix or 0},
         names=[*host.names, ""],
         device=DeviceWork(
-            start=table[:, 0] - zero, end=table[:, 1] - zero, name=table[:, 2].astype(np.int32),
-            stream=table[:, 3].astype(np.int32), correlation=table[:, 4].copy(),
-            work=table[:, 5].astype(np.int8), bytes=table[:, 6].copy(),
+            start=table[:, 0] - zero,
+            end=table[:, 1] - zero,
+            name=table[:, 2].astype(np.int32),
+            stream=table[:, 3].astype(np.int32),
+            correlation=table[:, 4].copy(),
+            work=table[:, 5].astype(np.int8),
+            bytes=table[:, 6].copy(),
         ),
         calls=Calls(
-            start=calls[:, 0] - zero, end=calls[:, 1] - zero, correlation=calls[:, 2].copy(),
-            thread=calls[:, 3].astype(np.int32), call=calls[:, 4].astype(np.int8),
+            start=calls[:, 0] - zero,
+            end=calls[:, 1] - zero,
+            correlation=calls[:, 2].copy(),
+            thread=calls[:, 3].astype(np.int32),
+            call=calls[:, 4].astype(np.int8),
         ),
         marks=Marks(
-            start=marks[:, 0] - zero, end=marks[:, 1] - zero, thread=marks[:, 2].astype(np.int32),
-            mark=marks[:, 3].astype(np.int8), name=marks[:, 4].astype(np.int32),
+            start=marks[:, 0] - zero,
+            end=marks[:, 1] - zero,
+            thread=marks[:, 2].astype(np.int32),
+            mark=marks[:, 3].astype(np.int8),
+            name=marks[:, 4].astype(np.int32),
         ),
         products=_products(counted, zero, len(host.names)),
         collectives={},
         operators=Marks(
-            start=operations[:, 0] - zero, end=operations[:, 1] - zero,
-            thread=operations[:, 2].astype(np.int32), mark=nothing,
+            start=operations[:, 0] - zero,
+            end=operations[:, 1] - zero,
+            thread=operations[:, 2].astype(np.int32),
+            mark=nothing,
             name=operations[:, 3].astype(np.int32),
         ),
         steps=tuple(
-            Step(number=step.number, start=step.start - zero, end=step.end - zero)
-            for step in steps
+            Step(number=step.number, start=step.start - zero, end=step.end - zero) for step in steps
         ),
         events=events,
         left_out=tuple(left_out),
@@ -341,7 +392,7 @@ def _trace(
         origin=origin,
         needs=NEEDS,
         launched=launched,
-    )  # fmt: skip
+    )
 
 
 def _products(rows: Ints, zero: int, untyped: int) -> Products:
@@ -349,8 +400,14 @@ def _products(rows: Ints, zero: int, untyped: int) -> Products:
     flops = rows[:, 4].astype(np.float64)
     nothing = np.zeros(len(rows), np.int64)
     return Products(
-        start=rows[:, 0] - zero, end=rows[:, 1] - zero, thread=rows[:, 2].astype(np.int32),
-        name=rows[:, 3].astype(np.int32), type=(nothing + untyped).astype(np.int32),
-        flops=flops, full=flops, elements=nothing.astype(np.float64), scores=nothing,
+        start=rows[:, 0] - zero,
+        end=rows[:, 1] - zero,
+        thread=rows[:, 2].astype(np.int32),
+        name=rows[:, 3].astype(np.int32),
+        type=(nothing + untyped).astype(np.int32),
+        flops=flops,
+        full=flops,
+        elements=nothing.astype(np.float64),
+        scores=nothing,
         shape=(nothing + untyped).astype(np.int32),
-    )  # fmt: skip
+    )

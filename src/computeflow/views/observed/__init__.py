@@ -48,8 +48,15 @@ def together_table(groups: Sequence[Together]) -> Table:
     for group in groups[:_MOST]:
         for kind, happening in group.parts[:_MOST]:
             later = (happening.seconds or group.start) - group.start
-            rows.append((f"+{later:,.0f} s", kind, happening.node or "-", happening.what,
-                         happening.job or "-"))  # fmt: skip
+            rows.append(
+                (
+                    f"+{later:,.0f} s",
+                    kind,
+                    happening.node or "-",
+                    happening.what,
+                    happening.job or "-",
+                )
+            )
     hidden = len(groups) - _MOST
     return Table(
         title="What several sources saw within ten minutes of each other",

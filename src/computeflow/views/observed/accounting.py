@@ -70,9 +70,14 @@ def rows_table(
     names += ["USD"] if price is not None else []
     cells = []
     for row in rows[:MOST_ROWS]:
-        cell = [row.name, f"{row.attempts:,}", f"{row.failed:,}", _amount(facts, row.gpu_seconds),
-                format_share(row.gpu_seconds / whole),
-                _amount(facts, row.lost_gpu_seconds)]  # fmt: skip
+        cell = [
+            row.name,
+            f"{row.attempts:,}",
+            f"{row.failed:,}",
+            _amount(facts, row.gpu_seconds),
+            format_share(row.gpu_seconds / whole),
+            _amount(facts, row.lost_gpu_seconds),
+        ]
         if energy:
             cell.append("-" if row.joules is None else format_si(row.joules, "J"))
         if price is not None:
@@ -122,27 +127,34 @@ def _suspects_table(suspects: Sequence[Suspect], reason: str) -> Table:
         )
     return Table(
         title="Nodes where more jobs failed than their users explain",
-        columns=columns("node", "jobs", "failed", "expected", "chance",
-                        right="jobs,failed,expected,chance"),
+        columns=columns(
+            "node", "jobs", "failed", "expected", "chance", right="jobs,failed,expected,chance"
+        ),
         rows=tuple(rows),
         notes=("chance: at most this, that so many fail on some node if all are alike",),
-    )  # fmt: skip
+    )
 
 
 def _out_table(facts: Accounting) -> Table:
     nodes, idle = facts.nodes_out, f"idle {_unit(facts)[0]}"
     return Table(
         title="Nodes out of service when they were listed",
-        columns=columns("node", "GPUs", "state", "since", idle, "reason",
-                        right=f"GPUs,{idle}", wrap="reason"),
+        columns=columns(
+            "node", "GPUs", "state", "since", idle, "reason", right=f"GPUs,{idle}", wrap="reason"
+        ),
         rows=tuple(
-            (node.name, f"{node.gpus:g}", node.state.lower(),
-             "-" if node.since is None else _date(node.since),
-             "-" if node.gpu_seconds is None else _amount(facts, node.gpu_seconds), node.reason or "-")
+            (
+                node.name,
+                f"{node.gpus:g}",
+                node.state.lower(),
+                "-" if node.since is None else _date(node.since),
+                "-" if node.gpu_seconds is None else _amount(facts, node.gpu_seconds),
+                node.reason or "-",
+            )
             for node in nodes[:MOST_ROWS]
         ),
         notes=(f"{len(nodes) - MOST_ROWS:,} more",) if len(nodes) > MOST_ROWS else (),
-    )  # fmt: skip
+    )
 
 
 def blame_table(found: Blame) -> Table:
@@ -158,15 +170,21 @@ def blame_table(found: Blame) -> Table:
         notes.append(f"{found.unplaced:,} faults without a node or a time: not joined")
     return Table(
         title="Failed jobs that followed a fault of a node",
-        columns=columns("node", "jobs", unit, after, "faults", right=f"jobs,{unit},{after}",
-                        wrap="faults"),
+        columns=columns(
+            "node", "jobs", unit, after, "faults", right=f"jobs,{unit},{after}", wrap="faults"
+        ),
         rows=tuple(
-            (row.node, f"{row.jobs:,}", f"{row.gpu_seconds / size:,.1f}",
-             f"{row.waiting_gpu_seconds / size:,.1f}", ", ".join(row.what[:5]))
+            (
+                row.node,
+                f"{row.jobs:,}",
+                f"{row.gpu_seconds / size:,.1f}",
+                f"{row.waiting_gpu_seconds / size:,.1f}",
+                ", ".join(row.what[:5]),
+            )
             for row in found.nodes[:MOST_ROWS]
         ),
         notes=tuple(notes),
-    )  # fmt: skip
+    )
 
 
 def _unit(facts: Accounting) -> tuple[str, float]:

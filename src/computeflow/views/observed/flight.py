@@ -35,11 +35,12 @@ def _culprits(flight: Flight, notes: Sequence[str]) -> Table:
     title = "Ranks that hold the others up" if rows else "No rank holds the others up"
     return Table(
         title=f"{title}; {flight.ranks} of {flight.ranks_total} ranks dumped",
-        columns=columns("rank", "why", "operation", "in it", "stack", right="rank",
-                        wrap="operation,in it,stack"),
+        columns=columns(
+            "rank", "why", "operation", "in it", "stack", right="rank", wrap="operation,in it,stack"
+        ),
         rows=rows,
         notes=(*more, *notes),
-    )  # fmt: skip
+    )
 
 
 def _groups(flight: Flight) -> Table:
@@ -58,11 +59,18 @@ def _groups(flight: Flight) -> Table:
     hidden = len(order) - len(rows)
     return Table(
         title="Process groups: the collectives that their ranks have come to",
-        columns=columns("group", "ranks", "entered", "completed", "behind",
-                        right="ranks,entered,completed", wrap="group,behind"),
+        columns=columns(
+            "group",
+            "ranks",
+            "entered",
+            "completed",
+            "behind",
+            right="ranks,entered,completed",
+            wrap="group,behind",
+        ),
         rows=rows,
         notes=(f"{hidden:,} more groups: -o json has all",) if hidden else (),
-    )  # fmt: skip
+    )
 
 
 def _span(first: int | None, last: int | None) -> str:

@@ -41,11 +41,19 @@ def _faults_table(observed: Observed) -> Table:
     notes += [*observed.notes, *(f"left out: {text}" for text in observed.left_out)]
     return Table(
         title=f"Faults in {len(facts.logs):,} logs, {lines:,} lines",
-        columns=columns("fault", "node or file", "device", "count", "first", "ends jobs",
-                        right="count", wrap="fault,node or file,device,first"),
+        columns=columns(
+            "fault",
+            "node or file",
+            "device",
+            "count",
+            "first",
+            "ends jobs",
+            right="count",
+            wrap="fault,node or file,device,first",
+        ),
         rows=tuple(rows) or (("none", "-", "-", "0", "-", "-"),),
         notes=tuple(notes),
-    )  # fmt: skip
+    )
 
 
 def _meanings_table(facts: KernelLogs) -> Table:
@@ -62,15 +70,30 @@ def _meanings_table(facts: KernelLogs) -> Table:
 def _burn_table(facts: Burn) -> Table:
     return Table(
         title="gpu_burn: a test of GPUs, no training",
-        columns=columns("GPU", "name", "FLOP/s", "of median", "errors", "hottest", "verdict",
-                        right="GPU,FLOP/s,of median,errors,hottest", wrap="name"),
+        columns=columns(
+            "GPU",
+            "name",
+            "FLOP/s",
+            "of median",
+            "errors",
+            "hottest",
+            "verdict",
+            right="GPU,FLOP/s,of median,errors,hottest",
+            wrap="name",
+        ),
         rows=tuple(
-            (str(gpu.gpu), gpu.name or "-", format_si(gpu.flops_per_second, ""),
-             format_share(gpu.of_median), f"{gpu.errors:,}",
-             "-" if gpu.most_celsius is None else f"{gpu.most_celsius:.0f} C", gpu.verdict or "-")
+            (
+                str(gpu.gpu),
+                gpu.name or "-",
+                format_si(gpu.flops_per_second, ""),
+                format_share(gpu.of_median),
+                f"{gpu.errors:,}",
+                "-" if gpu.most_celsius is None else f"{gpu.most_celsius:.0f} C",
+                gpu.verdict or "-",
+            )
             for gpu in facts.gpus
         ),
-    )  # fmt: skip
+    )
 
 
 def _when(fault: Fault) -> str:

@@ -46,12 +46,16 @@ def _run_table(run: Run) -> Table:
         ("layout", layout),
         ("batch", None if run.batch is None else f"{run.batch:,} samples"),
         ("sequence", None if run.sequence is None else f"{run.sequence:,} tokens"),
-        ("throughput", None if run.tokens_per_second is None
-         else f"{format_si(run.tokens_per_second, 'tokens')}/s"),
+        (
+            "throughput",
+            None
+            if run.tokens_per_second is None
+            else f"{format_si(run.tokens_per_second, 'tokens')}/s",
+        ),
         ("claimed", ", ".join(claim)),
         ("loss", losses),
         ("left undone", skipped if run.nan_steps or run.skipped_steps else ""),
-    )  # fmt: skip
+    )
     known = tuple((name, value) for name, value in rows if value)
     unknown = [name for name, value in rows if value is None]
     return Table(
@@ -73,15 +77,29 @@ def _restarts_table(run: Run) -> Table:
     shown = sorted(run.restarts, key=lambda restart: -(restart.seconds or 0.0))[:_SHOWN]
     return Table(
         title="Restarts, longest first",
-        columns=columns("after", "resumed", "took", "done again", "cause", "where",
-                        right="after,resumed,took,done again", wrap="cause,where"),
+        columns=columns(
+            "after",
+            "resumed",
+            "took",
+            "done again",
+            "cause",
+            "where",
+            right="after,resumed,took,done again",
+            wrap="cause,where",
+        ),
         rows=tuple(
-            (_number(r.after), _number(r.resumed), _seconds(r.seconds), f"{r.lost_steps:,}",
-             r.cause or "not named", _short(r.where))
+            (
+                _number(r.after),
+                _number(r.resumed),
+                _seconds(r.seconds),
+                f"{r.lost_steps:,}",
+                r.cause or "not named",
+                _short(r.where),
+            )
             for r in shown
         ),
         notes=_more(len(run.restarts)),
-    )  # fmt: skip
+    )
 
 
 def _pauses_table(run: Run) -> Table:
@@ -97,16 +115,23 @@ def _pauses_table(run: Run) -> Table:
     rows.sort(key=lambda row: -1 if row[1] is None else row[1])
     return Table(
         title="Between steps",
-        columns=columns("what", "iteration", "took or was", "where",
-                        right="iteration,took or was", wrap="where"),
-        rows=tuple((what, _number(at), took, _short(where)) for what, at, took, where in rows[:_SHOWN]),
+        columns=columns(
+            "what", "iteration", "took or was", "where", right="iteration,took or was", wrap="where"
+        ),
+        rows=tuple(
+            (what, _number(at), took, _short(where)) for what, at, took, where in rows[:_SHOWN]
+        ),
         notes=_more(len(rows)),
-    )  # fmt: skip
+    )
 
 
 def _timers_table(run: Run) -> Table:
-    forms = {"one": "of the rank that prints them", "least": "least over ranks",
-             "most": "most over ranks", "mean": "mean over ranks"}  # fmt: skip
+    forms = {
+        "one": "of the rank that prints them",
+        "least": "least over ranks",
+        "most": "most over ranks",
+        "mean": "mean over ranks",
+    }
     shown = sorted(run.timers_ms.items(), key=lambda item: -item[1])
     return Table(
         title=f"Timers, mean per step, {forms.get(run.timers_form, 'as printed')}",
@@ -119,11 +144,16 @@ def _timers_table(run: Run) -> Table:
 def _bandwidth_table(found: Bandwidth) -> Table:
     ranks = "" if found.ranks is None else f", {found.ranks:,} ranks"
     rows = tuple(
-        (format_si(row.bytes, "B"), _micro(row.out_of_place_seconds), _giga(row.out_of_place_bus),
-         _micro(row.in_place_seconds), _giga(row.in_place_bus))
+        (
+            format_si(row.bytes, "B"),
+            _micro(row.out_of_place_seconds),
+            _giga(row.out_of_place_bus),
+            _micro(row.in_place_seconds),
+            _giga(row.in_place_bus),
+        )
         for row in found.rows
         if row.bytes
-    )  # fmt: skip
+    )
     names = ("size", "out µs", "out bus GB/s", "in µs", "in bus GB/s")
     notes = [] if found.average_bus is None else [f"average bus {found.average_bus / 1e9:.2f} GB/s"]
     if found.wrong_values:

@@ -65,25 +65,33 @@ def _health(device: DeviceMemory, of: str) -> Table:
     ]
     found, creep = device.fragmentation, device.creep
     if found is not None:
-        rows.append((
-            "free in pieces when more was needed",
-            f"{_bytes(found.split_bytes)}, {format_share(found.share)} of what was reserved; largest "
-            f"free place {_bytes(found.largest_free_bytes)} for {_bytes(found.wanted_bytes)}",
-        ))  # fmt: skip
+        rows.append(
+            (
+                "free in pieces when more was needed",
+                f"{_bytes(found.split_bytes)}, {format_share(found.share)} of what was reserved; "
+                f"largest free place {_bytes(found.largest_free_bytes)} "
+                f"for {_bytes(found.wanted_bytes)}",
+            )
+        )
     if creep is not None:
         places = "; ".join(f"{site.where or 'no stack'}" for site in creep.sites[:2])
-        rows.append((
-            "growth per step",
-            f"{_bytes(creep.bytes_per_step)} ({_bytes(creep.low)} to {_bytes(creep.high)}) over "
-            f"{creep.steps} steps" + (f": {places}" if places and creep.bytes_per_step > 0 else ""),
-        ))  # fmt: skip
+        rows.append(
+            (
+                "growth per step",
+                f"{_bytes(creep.bytes_per_step)} ({_bytes(creep.low)} to {_bytes(creep.high)}) over "
+                f"{creep.steps} steps"
+                + (f": {places}" if places and creep.bytes_per_step > 0 else ""),
+            )
+        )
     if device.retries.count:
         cost = device.retries.seconds
         took = "unknown time" if cost is None else format_seconds(cost)
-        rows.append((
-            "segments given back to get others",
-            f"{device.retries.count:,} times, {_bytes(device.retries.freed_bytes)}, {took}",
-        ))  # fmt: skip
+        rows.append(
+            (
+                "segments given back to get others",
+                f"{device.retries.count:,} times, {_bytes(device.retries.freed_bytes)}, {took}",
+            )
+        )
     steps = (
         f"{device.steps:,} steps, from {device.steps_from}" if device.steps else "no steps known"
     )

@@ -24,12 +24,17 @@ def tables(observed: Observed) -> list[Table]:
 def _activity(facts: MetricsFacts) -> Table:
     rows = tuple(
         (
-            one.node, one.gpu or one.uuid, format_share(one.utilisation),
-            format_share(one.sm_active), format_share(one.tensor_active),
-            format_share(one.idle_share), _number(one.power_watts), _clock(one),
+            one.node,
+            one.gpu or one.uuid,
+            format_share(one.utilisation),
+            format_share(one.sm_active),
+            format_share(one.tensor_active),
+            format_share(one.idle_share),
+            _number(one.power_watts),
+            _clock(one),
         )
         for one in facts.gpus[:MOST_GPUS]
-    )  # fmt: skip
+    )
     heads = ("node", "GPU", "util.", "SMs", "tensor", "idle", "W", "clock")
     return Table(
         title=f"GPUs: means{_window(facts)}",
@@ -78,11 +83,14 @@ def _health(facts: MetricsFacts) -> Table:
     chosen = [one for one in facts.gpus if _troubles(one) or set(one.reasons) - SETTINGS]
     rows = tuple(
         (
-            one.node, one.gpu or one.uuid, _number(one.temperature_most), _reasons(one),
+            one.node,
+            one.gpu or one.uuid,
+            _number(one.temperature_most),
+            _reasons(one),
             ", ".join(_troubles(one)),
         )
         for one in chosen[:MOST_ROWS]
-    )  # fmt: skip
+    )
     notes = [f"{len(chosen) - len(rows):,} more GPUs: -o json has all"]
     notes = notes if len(chosen) > len(rows) else []
     shown = {id(one) for one in chosen}
@@ -95,11 +103,12 @@ def _health(facts: MetricsFacts) -> Table:
         )
     return Table(
         title="Reasons for low clocks, with their share of time, and errors",
-        columns=columns("node", "GPU", "°C", "reasons", "errors", right="GPU,°C",
-                        wrap="node,reasons,errors"),
+        columns=columns(
+            "node", "GPU", "°C", "reasons", "errors", right="GPU,°C", wrap="node,reasons,errors"
+        ),
         rows=rows,
         notes=tuple(notes),
-    )  # fmt: skip
+    )
 
 
 def _reasons(one: GpuFigures) -> str:
@@ -123,12 +132,14 @@ def _troubles(one: GpuFigures) -> list[str]:
 def _nodes(facts: MetricsFacts) -> Table:
     rows = tuple(
         (
-            one.node, _number(one.cpus_busy, 1), format_share(one.memory_used_share),
+            one.node,
+            _number(one.cpus_busy, 1),
+            format_share(one.memory_used_share),
             format_si(one.network_received_bytes_per_second, "B/s"),
             format_si(one.network_sent_bytes_per_second, "B/s"),
         )
         for one in facts.nodes[:MOST_ROWS]
-    )  # fmt: skip
+    )
     hidden = len(facts.nodes) - len(rows)
     heads = ("node", "CPUs busy", "memory", "received", "sent")
     return Table(

@@ -21,14 +21,20 @@ def _slowdown(facts: OpTimeline) -> Table:
     found = facts.slowdown
     rows = (
         ("S", f"{found.slowdown:.3f}", "step over the step with every operation as usual"),
-        ("M_W", format_share(found.of_slowest.removed),
-         f"of the lost time goes with the slowest workers ({_few(found.slowest)})"),
+        (
+            "M_W",
+            format_share(found.of_slowest.removed),
+            f"of the lost time goes with the slowest workers ({_few(found.slowest)})",
+        ),
         ("M_S", format_share(found.of_last_stage.removed), "goes with the last stage"),
         ("stages", format_share(found.uneven_stages_share), "is stages that always differ"),
-        ("workers", format_share(found.uneven_workers_share),
-         "is workers that always differ from their stage"),
+        (
+            "workers",
+            format_share(found.uneven_workers_share),
+            "is workers that always differ from their stage",
+        ),
         ("varying", format_share(found.varying_share), "varies from micro-batch to micro-batch"),
-    )  # fmt: skip
+    )
     return Table(
         title=f"What if: {facts.workers} workers, {facts.replicas} replicas of {facts.stages} stages",
         columns=columns("what", "value", "meaning", right="value", wrap="meaning"),
@@ -55,15 +61,28 @@ def _workers(facts: OpTimeline) -> Table:
     found = facts.slowdown
     return Table(
         title="Workers that slow the others down most",
-        columns=columns("rank", "replica", "stage", "S_w", "S of its stage", "S of its replica",
-                        right="rank,replica,stage,S_w,S of its stage,S of its replica"),
+        columns=columns(
+            "rank",
+            "replica",
+            "stage",
+            "S_w",
+            "S of its stage",
+            "S of its replica",
+            right="rank,replica,stage,S_w,S of its stage,S of its replica",
+        ),
         rows=tuple(
-            (str(w.rank), str(w.replica), str(w.stage), f"{w.slowdown:.3f}",
-             f"{found.by_stage[w.stage]:.3f}", f"{found.by_replica[w.replica]:.3f}")
+            (
+                str(w.rank),
+                str(w.replica),
+                str(w.stage),
+                f"{w.slowdown:.3f}",
+                f"{found.by_stage[w.stage]:.3f}",
+                f"{found.by_replica[w.replica]:.3f}",
+            )
             for w in found.workers[:MOST_ROWS]
         ),
         notes=_more(len(found.workers), "workers"),
-    )  # fmt: skip
+    )
 
 
 def _steps(facts: OpTimeline) -> Table:
@@ -72,16 +91,26 @@ def _steps(facts: OpTimeline) -> Table:
     order = sorted(range(len(found.steps)), key=lambda place: -found.recorded[place])
     return Table(
         title="Slowest steps",
-        columns=columns("step", "recorded", "replayed", "as usual", "S",
-                        right="step,recorded,replayed,as usual,S"),
+        columns=columns(
+            "step",
+            "recorded",
+            "replayed",
+            "as usual",
+            "S",
+            right="step,recorded,replayed,as usual,S",
+        ),
         rows=tuple(
-            (str(found.steps[i]), format_seconds(found.recorded[i]),
-             format_seconds(found.replayed[i]), format_seconds(found.ideal[i]),
-             f"{found.replayed[i] / found.ideal[i]:.3f}" if found.ideal[i] else "-")
+            (
+                str(found.steps[i]),
+                format_seconds(found.recorded[i]),
+                format_seconds(found.replayed[i]),
+                format_seconds(found.ideal[i]),
+                f"{found.replayed[i] / found.ideal[i]:.3f}" if found.ideal[i] else "-",
+            )
             for i in order[:MOST_ROWS]
         ),
         notes=_more(len(order), "steps"),
-    )  # fmt: skip
+    )
 
 
 def _more(count: int, what: str) -> tuple[str, ...]:

@@ -29,8 +29,12 @@ _PRECISIONS = {"fp32": "no", "fp16": "fp16", "bf16": "bf16", "fp8": "fp8"}
 _ENGINES = ("FSDP", "DEEPSPEED", "MEGATRON_LM", "MULTI_GPU", "NO")
 _STAGES = {"zero1": 1, "zero2": 2, "zero3": 3}
 _NUMBERED = {
-    1: "FULL_SHARD", 2: "SHARD_GRAD_OP", 3: "NO_SHARD", 4: "HYBRID_SHARD", 5: "HYBRID_SHARD_ZERO2",
-}  # fmt: skip
+    1: "FULL_SHARD",
+    2: "SHARD_GRAD_OP",
+    3: "NO_SHARD",
+    4: "HYBRID_SHARD",
+    5: "HYBRID_SHARD_ZERO2",
+}
 """Strategies by the numbers that early files have."""
 _PARALLEL = "parallelism_config.parallelism_config_"
 _MEGATRON = "megatron_lm_config.megatron_lm_"
@@ -83,8 +87,13 @@ class Accelerate:
             raise settings.against(
                 f"num_processes = {layout['gpus']}", f"num_machines = {machines}", "uneven machines"
             )
-        layout |= {"FSDP": _read_fsdp, "DEEPSPEED": _read_deepspeed, "MEGATRON_LM": _read_megatron,
-                   "MULTI_GPU": _read_ddp, "NO": _read_ddp}[engine](settings, notes)  # fmt: skip
+        layout |= {
+            "FSDP": _read_fsdp,
+            "DEEPSPEED": _read_deepspeed,
+            "MEGATRON_LM": _read_megatron,
+            "MULTI_GPU": _read_ddp,
+            "NO": _read_ddp,
+        }[engine](settings, notes)
         if layout.get("sharding") == "hsdp" and layout["replicas"] == 1:
             layout["replicas"] = copies = machines or 1
             notes.append(f"hybrid sharding: a copy a machine, {copies} of them")
@@ -114,8 +123,11 @@ def _engine(setup: Setup) -> str:
 def _unsaid_by(engine: str, setup: Setup) -> list[str]:
     layout = setup.layout
     recomputes = {"FSDP": ("none", "full"), "MEGATRON_LM": ("full",)}
-    offloads = {"FSDP": ("none", "parameters"), "MEGATRON_LM": ("none", "optimizer"),
-                "DEEPSPEED": ("none", "optimizer", "parameters", "nvme")}  # fmt: skip
+    offloads = {
+        "FSDP": ("none", "parameters"),
+        "MEGATRON_LM": ("none", "optimizer"),
+        "DEEPSPEED": ("none", "optimizer", "parameters", "nvme"),
+    }
     found = []
     if layout.recompute not in recomputes.get(engine, ("none",)):
         why = "with MEGATRON_LM all is recomputed: Accelerate's own default, which has no word for none"
@@ -159,9 +171,11 @@ def _fsdp(setup: Setup) -> dict[str, Any]:
 def _parallelism(setup: Setup) -> dict[str, Any]:
     layout = setup.layout
     sizes = {
-        "dp_replicate_size": layout.replicas, "dp_shard_size": setup.dp // layout.replicas,
-        "tp_size": layout.tp, "cp_size": layout.cp,
-    }  # fmt: skip
+        "dp_replicate_size": layout.replicas,
+        "dp_shard_size": setup.dp // layout.replicas,
+        "tp_size": layout.tp,
+        "cp_size": layout.cp,
+    }
     return {f"parallelism_config_{name}": size for name, size in sizes.items()}
 
 
@@ -180,15 +194,20 @@ def _deepspeed(setup: Setup) -> dict[str, Any]:
 def _megatron(setup: Setup) -> dict[str, Any]:
     layout = setup.layout
     keys: dict[str, Any] = {
-        "tp_degree": layout.tp, "pp_degree": layout.pp, "context_parallel_size": layout.cp,
-        "expert_model_parallel_size": layout.ep, "expert_tensor_parallel_size": layout.etp,
+        "tp_degree": layout.tp,
+        "pp_degree": layout.pp,
+        "context_parallel_size": layout.cp,
+        "expert_model_parallel_size": layout.ep,
+        "expert_tensor_parallel_size": layout.etp,
         "num_micro_batches": setup.accumulation,
         "sequence_parallelism": layout.tp > 1 and setup.stack.sequence_parallel,
         "use_distributed_optimizer": layout.sharding == "zero1",
         # Accelerate hands these to Megatron-LM even where a file is silent; with its method
         # "uniform" Megatron-LM takes no other granularity.
-        "recompute_granularity": "full", "recompute_method": "uniform", "recompute_num_layers": 1,
-    }  # fmt: skip
+        "recompute_granularity": "full",
+        "recompute_method": "uniform",
+        "recompute_num_layers": 1,
+    }
     if layout.offload == "optimizer":
         keys |= {"optimizer_cpu_offload": True, "use_precision_aware_optimizer": True}
     return {f"megatron_lm_{name}": value for name, value in keys.items()}
@@ -199,15 +218,26 @@ def _read_fsdp(settings: Settings, notes: list[str]) -> dict[str, Any]:
         settings.size(f"{_PARALLEL}{key}_size") or 1 for key in ("dp_replicate", "tp", "cp")
     )
     found: dict[str, Any] = {
-        "tp": tp, "pp": 1, "ep": 1, "etp": 1, "cp": cp,
+        "tp": tp,
+        "pp": 1,
+        "ep": 1,
+        "etp": 1,
+        "cp": cp,
         "shards": settings.size(f"{_PARALLEL}dp_shard_size"),
-    }  # fmt: skip
+    }
     reshard = settings.raw("fsdp_config.fsdp_reshard_after_forward")
     strategy = settings.raw("fsdp_config.fsdp_sharding_strategy") or reshard
     strategy = _NUMBERED.get(strategy, strategy) if type(strategy) is int else strategy
-    names = {"FULL_SHARD": "fsdp", "SHARD_GRAD_OP": "zero2", "NO_SHARD": "ddp", "HYBRID_SHARD": "hsdp",
-             "HYBRID_SHARD_ZERO2": "hsdp", "None": "fsdp", "True": "fsdp",
-             "False": "zero2"}  # fmt: skip
+    names = {
+        "FULL_SHARD": "fsdp",
+        "SHARD_GRAD_OP": "zero2",
+        "NO_SHARD": "ddp",
+        "HYBRID_SHARD": "hsdp",
+        "HYBRID_SHARD_ZERO2": "hsdp",
+        "None": "fsdp",
+        "True": "fsdp",
+        "False": "zero2",
+    }
     if str(strategy) not in names:
         raise settings.wrong("fsdp_config.fsdp_sharding_strategy", strategy, ", ".join(names))
     sharding = "hsdp" if replicas > 1 else names[str(strategy)]
@@ -216,9 +246,11 @@ def _read_fsdp(settings: Settings, notes: list[str]) -> dict[str, Any]:
         settings.flag("fsdp_config.fsdp_activation_checkpointing"),
     )
     return found | {
-        "sharding": sharding, "replicas": replicas, "recompute": "full" if recompute else "none",
+        "sharding": sharding,
+        "replicas": replicas,
+        "recompute": "full" if recompute else "none",
         "offload": "parameters" if offload else "none",
-    }  # fmt: skip
+    }
 
 
 def _check_fsdp(settings: Settings, layout: dict[str, Any]) -> None:
@@ -258,10 +290,16 @@ def _read_deepspeed(settings: Settings, notes: list[str]) -> dict[str, Any]:
         )
     disk = "nvme" in (state, weights)
     return {
-        "tp": 1, "pp": 1, "cp": 1, "ep": 1, "etp": 1, "replicas": 1, "recompute": "none",
+        "tp": 1,
+        "pp": 1,
+        "cp": 1,
+        "ep": 1,
+        "etp": 1,
+        "replicas": 1,
+        "recompute": "none",
         "sharding": ("ddp", *_STAGES)[stage],
         "offload": first_set("none", nvme=disk, parameters=weights, optimizer=state),
-    }  # fmt: skip
+    }
 
 
 def _read_megatron(settings: Settings, notes: list[str]) -> dict[str, Any]:
@@ -269,8 +307,13 @@ def _read_megatron(settings: Settings, notes: list[str]) -> dict[str, Any]:
         return settings.size(_MEGATRON + name) or 1
 
     notes.append(f"{size('num_micro_batches')} micro-batches a step")
-    sizes = {"tp": size("tp_degree"), "pp": size("pp_degree"), "cp": size("context_parallel_size"),
-             "ep": size("expert_model_parallel_size"), "replicas": 1}  # fmt: skip
+    sizes = {
+        "tp": size("tp_degree"),
+        "pp": size("pp_degree"),
+        "cp": size("context_parallel_size"),
+        "ep": size("expert_model_parallel_size"),
+        "replicas": 1,
+    }
     sizes["etp"] = size("expert_tensor_parallel_size")
     granularity = settings.choice(
         f"{_MEGATRON}recompute_granularity", {"full": "full", "selective": "selective"}
@@ -279,18 +322,36 @@ def _read_megatron(settings: Settings, notes: list[str]) -> dict[str, Any]:
         granularity = granularity or "selective"
     state = settings.flag(f"{_MEGATRON}use_distributed_optimizer")
     on_host = settings.flag(f"{_MEGATRON}optimizer_cpu_offload")
-    settings.skip(("sequence_parallelism", "recompute_method", "recompute_num_layers",
-                   "use_precision_aware_optimizer", "gradient_clipping"), _MEGATRON)  # fmt: skip
+    settings.skip(
+        (
+            "sequence_parallelism",
+            "recompute_method",
+            "recompute_num_layers",
+            "use_precision_aware_optimizer",
+            "gradient_clipping",
+        ),
+        _MEGATRON,
+    )
     return sizes | {
-        "sharding": "zero1" if state else "ddp", "recompute": granularity or "none",
+        "sharding": "zero1" if state else "ddp",
+        "recompute": granularity or "none",
         "offload": "optimizer" if on_host else "none",
-    }  # fmt: skip
+    }
 
 
 def _read_ddp(settings: Settings, notes: list[str]) -> dict[str, Any]:
     notes.append(_SCRIPT)
-    return {"tp": 1, "pp": 1, "cp": 1, "ep": 1, "etp": 1, "replicas": 1, "sharding": "ddp",
-            "recompute": "none", "offload": "none"}  # fmt: skip
+    return {
+        "tp": 1,
+        "pp": 1,
+        "cp": 1,
+        "ep": 1,
+        "etp": 1,
+        "replicas": 1,
+        "sharding": "ddp",
+        "recompute": "none",
+        "offload": "none",
+    }
 
 
 def _read_precision(settings: Settings, meant: Mapping[str, str]) -> str | None:

@@ -31,9 +31,14 @@ _STAGES = {"ddp": 0, "zero1": 1, "zero2": 2, "zero3": 3, "fsdp": 3, "hsdp": 3}
 _SHARDINGS = ("ddp", "zero1", "zero2", "zero3")
 _OPTIMIZERS = {"adamw": "AdamW", "muon": "Muon"}
 _MEANT = {
-    "adamw": "adamw", "adam": "adamw", "fusedadam": "adamw", "deepspeedcpuadam": "adamw",
-    "onebitadam": "adamw", "zerooneadam": "adamw", "muon": "muon",
-}  # fmt: skip
+    "adamw": "adamw",
+    "adam": "adamw",
+    "fusedadam": "adamw",
+    "deepspeedcpuadam": "adamw",
+    "onebitadam": "adamw",
+    "zerooneadam": "adamw",
+    "muon": "muon",
+}
 _IGNORED = (
     "gradient_clipping steps_per_print wall_clock_breakdown zero_allow_untested_optimizer "
     "zero_optimization.overlap_comm zero_optimization.contiguous_gradients "

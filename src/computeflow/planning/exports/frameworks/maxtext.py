@@ -244,8 +244,11 @@ def _attention(setup: Setup) -> dict[str, Any]:
     if setup.layout.cp == 1:
         return {}
     if setup.cluster.accelerator.vendor != "Google":
-        return {"context_parallel_strategy": "ring", "attention": "cudnn_flash_te",
-                "max_segments_per_seq": 32}  # fmt: skip
+        return {
+            "context_parallel_strategy": "ring",
+            "attention": "cudnn_flash_te",
+            "max_segments_per_seq": 32,
+        }
     strategy = "ulysses" if setup.layout.context == "all-to-all" else "ring"
     return {"context_parallel_strategy": strategy, "attention": "flash", "use_tokamax_splash": True}
 
@@ -256,10 +259,13 @@ def _axes(setup: Setup) -> dict[str, int]:
     copies = _copies(setup)
     ranks = setup.dp // (layout.replicas * layout.ep)
     sizes = {
-        "tensor": layout.tp, "context": layout.cp, "expert": layout.ep,
+        "tensor": layout.tp,
+        "context": layout.cp,
+        "expert": layout.ep,
         "fsdp": 1 if copies else ranks * cores,
-        "data": ranks * cores if copies else layout.replicas, "pipeline": layout.pp,
-    }  # fmt: skip
+        "data": ranks * cores if copies else layout.replicas,
+        "pipeline": layout.pp,
+    }
     room = _slice(setup) * cores
     inside, between = {}, {}
     for name, size in sizes.items():

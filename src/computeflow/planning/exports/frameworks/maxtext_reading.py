@@ -42,10 +42,23 @@ _OPTIMIZERS = {"adamw": "adamw", "adam_pax": "adamw", "muon": "muon"}
 _DELAYED = ("fp8", "nanoo_fp8", "fp8_gpu", "te_fp8_delayedscaling")
 """Their scales are of the step before, so that they go without accumulation."""
 _WAYS = {"all_gather": "ring", "ring": "ring", "ulysses": "all-to-all"}
-_AXES = ("data", "fsdp", "fsdp_transpose", "context", "tensor", "tensor_sequence", "expert",
-         "pipeline")  # fmt: skip
-_RECOMPUTES = {"full": "full", "none": "none", "minimal_with_context": "none", "minimal_flash": "none",
-               "minimal_with_context_and_quantization": "none"}  # fmt: skip
+_AXES = (
+    "data",
+    "fsdp",
+    "fsdp_transpose",
+    "context",
+    "tensor",
+    "tensor_sequence",
+    "expert",
+    "pipeline",
+)
+_RECOMPUTES = {
+    "full": "full",
+    "none": "none",
+    "minimal_with_context": "none",
+    "minimal_flash": "none",
+    "minimal_with_context_and_quantization": "none",
+}
 """Policies under which all is computed again, or no product of matrices; others lie between."""
 _TENSORS = (
     "decoder_layer_input context mlpwi mlpwi_0 mlpwi_1 mlpwo moe_mlpwi_0 moe_mlpwi_1 moe_mlpwo "
@@ -83,7 +96,7 @@ def read_settings(settings: Settings, name: str) -> Reading:
         optimizer=settings.choice("opt_type", _OPTIMIZERS),
         checkpoint_steps=_saving(settings),
         loss_chunks=settings.size("num_vocab_tiling"),
-    )  # fmt: skip
+    )
     _batches(settings, job, layout, accumulation, notes)
     return reading(name, settings, job, layout, notes, stack="jax")
 
@@ -117,9 +130,13 @@ def _sizes(axes: dict[str, int | None], settings: Settings, notes: list[str]) ->
     tp, pp, ep = closed["tensor"] * closed["tensor_sequence"], closed["pipeline"], closed["expert"]
     repeats = settings.size("num_pipeline_repeats", least=-1) or 1
     layout: dict[str, Any] = {
-        "tp": tp, "pp": pp, "cp": closed["context"], "ep": ep, "etp": tp if ep > 1 else 1,
+        "tp": tp,
+        "pp": pp,
+        "cp": closed["context"],
+        "ep": ep,
+        "etp": tp if ep > 1 else 1,
         "vp": max(repeats, 1) if pp > 1 else 1,
-    }  # fmt: skip
+    }
     unsharded = axes["fsdp"] == axes["fsdp_transpose"] == 1
     layout |= _sharding(closed, unsharded, settings.flag("shard_optimizer_over_data"))
     if None in axes.values():
@@ -165,9 +182,7 @@ def _read_policy(settings: Settings, notes: list[str]) -> tuple[str, bool]:
 
 
 def _precision(settings: Settings, accumulation: int, notes: list[str]) -> str | None:
-    dtype = settings.choice(
-        "dtype", {"bfloat16": "bf16", "float32": "fp32", "float16": "fp16"}
-    )  # fmt: skip
+    dtype = settings.choice("dtype", {"bfloat16": "bf16", "float32": "fp32", "float16": "fp16"})
     quantization = settings.text("quantization")
     if not quantization:
         return dtype if dtype is not None else None

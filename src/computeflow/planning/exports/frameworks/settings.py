@@ -21,12 +21,24 @@ from computeflow.workload.layout import MOST
 
 T = TypeVar("T")
 Choices = Mapping[str, tuple[Any, ...]]
-_JOB_FIELDS = ("model", "global_batch", "seq_len", "precision", "optimizer", "training", "loss_chunks",
-              "multi_token", "checkpoint_steps")  # fmt: skip
+_JOB_FIELDS = (
+    "model",
+    "global_batch",
+    "seq_len",
+    "precision",
+    "optimizer",
+    "training",
+    "loss_chunks",
+    "multi_token",
+    "checkpoint_steps",
+)
 """That a framework could be told; the rest of a job describes data."""
 _PLAIN: dict[str, Any] = {
-    "training": "full", "loss_chunks": 1, "multi_token": False, "checkpoint_steps": None
-}  # fmt: skip
+    "training": "full",
+    "loss_chunks": 1,
+    "multi_token": False,
+    "checkpoint_steps": None,
+}
 
 
 _TIMEOUTS = {
@@ -270,6 +282,12 @@ def reading(
             f"{gpus} GPUs", f"tp x pp x cp = {group}", "one does not divide the other"
         )
     return Reading(
-        format=framework, job=job, layout=layout, stack=stack, unknown=settings.rest(),
-        notes=tuple(notes), accumulation=accumulation, timeouts=settings.timeouts,
-    )  # fmt: skip
+        format=framework,
+        job=job,
+        layout=layout,
+        stack=stack,
+        unknown=settings.rest(),
+        notes=tuple(notes),
+        accumulation=accumulation,
+        timeouts=settings.timeouts,
+    )

@@ -34,8 +34,12 @@ _FLAVORS = {
     "gpt-oss-20b": ("gpt_oss", "20b"), "gpt-oss-120b": ("gpt_oss", "120b"),
 }  # fmt: skip
 _NAMES = {flavor: name for name, flavor in _FLAVORS.items()}
-_SCHEDULES = {"1f1b": "1F1B", "zero-bubble": "InterleavedZeroBubble", "zbv": "ZBVZeroBubble",
-              "dualpipe": "DualPipeV"}  # fmt: skip
+_SCHEDULES = {
+    "1f1b": "1F1B",
+    "zero-bubble": "InterleavedZeroBubble",
+    "zbv": "ZBVZeroBubble",
+    "dualpipe": "DualPipeV",
+}
 _MEANT = {name: ours for ours, name in _SCHEDULES.items()} | {"Interleaved1F1B": "1f1b"}
 _RESHARD = {"zero2": "never", "zero3": "always", "fsdp": "default", "hsdp": "default"}
 _FLOAT8 = {"fp8": "tensorwise", "fp8-rowwise": "rowwise"}
@@ -112,9 +116,11 @@ def _refuse(setup: Setup) -> None:
     group = setup.dp // layout.replicas * layout.cp * layout.tp
     if group % (layout.ep * layout.etp):
         raise contradiction(
-            "torchtitan", f"ep x etp = {layout.ep * layout.etp}", f"replicas = {layout.replicas}",
+            "torchtitan",
+            f"ep x etp = {layout.ep * layout.etp}",
+            f"replicas = {layout.replicas}",
             f"experts are spread within a replica of {group} GPUs, and that does not divide it",
-        )  # fmt: skip
+        )
 
 
 def _refuse_for_model(setup: Setup) -> None:
@@ -152,10 +158,12 @@ def _sections(setup: Setup) -> dict[str, dict[str, Any]]:
     name, flavor = _FLAVORS.get(job.model.name, (job.model.family, job.model.name))
     local = layout.micro_batch * (setup.accumulation if layout.pp > 1 else 1)
     training: dict[str, Any] = {
-        "local_batch_size": local, "global_batch_size": job.global_batch, "seq_len": job.seq_len,
+        "local_batch_size": local,
+        "global_batch_size": job.global_batch,
+        "seq_len": job.seq_len,
         "mixed_precision_param": "float32" if job.precision in ("fp32", "tf32") else "bfloat16",
         "enable_cpu_offload": layout.offload == "parameters",
-    }  # fmt: skip
+    }
     if setup.steps is not None:
         training["steps"] = setup.steps
     sections: dict[str, dict[str, Any]] = {
@@ -257,9 +265,12 @@ def _precision(settings: Settings) -> str | None:
 
 def _sizes(settings: Settings) -> dict[str, Any]:
     degrees = {
-        "tp": "tensor_parallel", "pp": "pipeline_parallel", "cp": "context_parallel",
-        "ep": "expert_parallel", "etp": "expert_tensor_parallel",
-    }  # fmt: skip
+        "tp": "tensor_parallel",
+        "pp": "pipeline_parallel",
+        "cp": "context_parallel",
+        "ep": "expert_parallel",
+        "etp": "expert_tensor_parallel",
+    }
     return {ours: settings.size(f"parallelism.{key}_degree") or 1 for ours, key in degrees.items()}
 
 
@@ -317,9 +328,10 @@ def _chunks(settings: Settings, parts: list[Any], pp: int) -> int:
     chunks, rest = divmod(len(parts), pp)
     if rest:
         raise settings.against(
-            f"{len(parts)} model parts", f"pipeline_parallel_degree = {pp}",
+            f"{len(parts)} model parts",
+            f"pipeline_parallel_degree = {pp}",
             "every stage holds as many parts",
-        )  # fmt: skip
+        )
     return chunks
 
 
@@ -355,9 +367,10 @@ def _global_batch(settings: Settings, total: int, local: int, dp: int | None) ->
         return total if total > 0 else None
     if total > 0 and total % (local * dp):
         raise settings.against(
-            f"global_batch_size = {total}", f"local_batch_size x dp = {local} x {dp}",
+            f"global_batch_size = {total}",
+            f"local_batch_size x dp = {local} x {dp}",
             "it is not a multiple",
-        )  # fmt: skip
+        )
     return total if total > 0 else local * dp
 
 

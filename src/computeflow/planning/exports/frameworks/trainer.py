@@ -146,9 +146,11 @@ def _tree(setup: Setup) -> dict[str, Any]:
     if layout.sharding in ("fsdp", "hsdp"):
         tree["fsdp"] = True
         tree["fsdp_config"] = {
-            "version": 2, "reshard_after_forward": True, "activation_checkpointing": full,
+            "version": 2,
+            "reshard_after_forward": True,
+            "activation_checkpointing": full,
             "cpu_offload": layout.offload == "parameters",
-        }  # fmt: skip
+        }
     else:
         tree["gradient_checkpointing"] = full
     if layout.sharding in _ZERO:

@@ -18,9 +18,13 @@ __all__ = ["LAUNCHERS", "Launcher", "Terms", "launchers"]
 
 def launchers(terms: Terms) -> dict[str, Launcher]:
     every: tuple[Launcher, ...] = (
-        Slurm(terms=terms), Torchrun(terms=terms), Mpirun(terms=terms), JobSet(terms=terms),
-        TrainJob(terms=terms), RayTrain(terms=terms),
-    )  # fmt: skip
+        Slurm(terms=terms),
+        Torchrun(terms=terms),
+        Mpirun(terms=terms),
+        JobSet(terms=terms),
+        TrainJob(terms=terms),
+        RayTrain(terms=terms),
+    )
     return {launcher.name: launcher for launcher in every}
 
 

@@ -78,9 +78,13 @@ class Terms:
 
 
 _PATTERNS = {
-    "partition": _WORD, "account": _WORD, "image": _IMAGE, "queue": _WORD,
-    "topology": _LABEL, "domain_topology": _LABEL,
-}  # fmt: skip
+    "partition": _WORD,
+    "account": _WORD,
+    "image": _IMAGE,
+    "queue": _WORD,
+    "topology": _LABEL,
+    "domain_topology": _LABEL,
+}
 
 
 class Launcher(Protocol):
@@ -127,12 +131,14 @@ def header(setup: Setup, version: str, left_out: tuple[str, ...]) -> str:
     """Comment lines: what was planned, what the file was checked against, what it does not say."""
     layout = setup.layout
     sizes = " ".join(f"{n}={getattr(layout, n)}" for n in ("tp", "pp", "cp", "ep"))
-    return comment([
-        f"{setup.job.model.name} on {layout.gpus} x {setup.cluster.accelerator.name}: "
-        f"{setup.nodes} nodes of {setup.node_devices}, {sizes} dp={setup.dp}",
-        f"Written by ComputeFlow; checked against {version}.",
-        *(f"Not said here: {text}" for text in left_out),
-    ])  # fmt: skip
+    return comment(
+        [
+            f"{setup.job.model.name} on {layout.gpus} x {setup.cluster.accelerator.name}: "
+            f"{setup.nodes} nodes of {setup.node_devices}, {sizes} dp={setup.dp}",
+            f"Written by ComputeFlow; checked against {version}.",
+            *(f"Not said here: {text}" for text in left_out),
+        ]
+    )
 
 
 def _matches(pattern: re.Pattern[str], field: str, text: str) -> None:

@@ -28,30 +28,35 @@ def variables(setup: Setup, terms: Terms, *, folder: str = RECORDS) -> tuple[Var
     found = [
         Variable(name="NCCL_DEBUG", value="WARN", why="An error of NCCL says what failed."),
         Variable(
-            name="TORCH_NCCL_DUMP_ON_TIMEOUT", value="1",
+            name="TORCH_NCCL_DUMP_ON_TIMEOUT",
+            value="1",
             why="A collective that times out leaves the last calls of every rank.",
         ),
         Variable(
-            name="TORCH_FR_DUMP_TEMP_FILE", value=f"{folder}/rank",
+            name="TORCH_FR_DUMP_TEMP_FILE",
+            value=f"{folder}/rank",
             why="There, one file for every rank.",
         ),
         Variable(
-            name="TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC", value=str(DUMP_SECONDS * 1000),
+            name="TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC",
+            value=str(DUMP_SECONDS * 1000),
             why="Time to write them before the rank ends.",
         ),
         Variable(
-            name="TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC", value=str(terms.collective_seconds),
+            name="TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC",
+            value=str(terms.collective_seconds),
             why="A watchdog that hangs itself ends its rank as early as a hung collective.",
         ),
         Variable(
-            name="TORCH_ELASTIC_SHUTDOWN_TIMEOUT", value=str(max(terms.grace_seconds - 30, 1)),
+            name="TORCH_ELASTIC_SHUTDOWN_TIMEOUT",
+            value=str(max(terms.grace_seconds - 30, 1)),
             why="After SIGTERM ranks may save a checkpoint this long (30 s by default), "
             "less than the job has left.",
         ),
         Variable(
             name="PYTHONUNBUFFERED", value="1", why="The last line before a failure is not lost."
         ),
-    ]  # fmt: skip
+    ]
     return (*found, *_of_the_plan(setup))
 
 

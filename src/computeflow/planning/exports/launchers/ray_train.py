@@ -96,12 +96,22 @@ class RayTrain:
             f"    {comment([v.why])}    {to_python(v.name)}: {to_python(v.value)},\n" for v in found
         )
         opening = header(setup, self.version, left_out)
-        driver = PYTHON_OPENING + opening + _DRIVER.format(
-            name=to_python(name), nodes=setup.nodes, node_gpus=setup.node_devices,
-            port=self.terms.port, hosts=to_python(list(self.terms.hosts)),
-            command=to_python(command), environment=environment, records=to_python(ranks.RECORDS),
-            collective=self.terms.collective_seconds, restarts=RESTARTS,
-        )  # fmt: skip
+        driver = (
+            PYTHON_OPENING
+            + opening
+            + _DRIVER.format(
+                name=to_python(name),
+                nodes=setup.nodes,
+                node_gpus=setup.node_devices,
+                port=self.terms.port,
+                hosts=to_python(list(self.terms.hosts)),
+                command=to_python(command),
+                environment=environment,
+                records=to_python(ranks.RECORDS),
+                collective=self.terms.collective_seconds,
+                restarts=RESTARTS,
+            )
+        )
         line = "ray job submit --working-dir . -- python ray_train.py"
         script = f"#!/bin/bash\n{opening}set -euo pipefail\n\nexec {line}\n"
         return Written(files={"ray_train.py": driver, "ray_submit.sh": script}, left_out=left_out)

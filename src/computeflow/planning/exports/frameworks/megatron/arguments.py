@@ -18,7 +18,7 @@ from computeflow.planning.exports.frameworks.megatron.layout import (
     dispatcher,
     refuse,
     stages,
-)  # fmt: skip
+)
 from computeflow.planning.exports.frameworks.megatron.reading import SIZES, read_script
 from computeflow.planning.exports.frameworks.megatron.shape import Flags, shape_flags
 from computeflow.planning.exports.frameworks.settings import (

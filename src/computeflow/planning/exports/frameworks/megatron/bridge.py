@@ -47,30 +47,45 @@ from computeflow.planning.exports.frameworks.settings import (
 from computeflow.planning.exports.model import Reading, Setup, Written
 
 _PLACES = Places(
-    parallel="model.", model="model.", ddp="ddp.", optimizer="optimizer.",
-    fsdp="ddp.use_megatron_fsdp", fsdp_on=True, fsdp_off=False, fsdp_too="dist.use_megatron_fsdp",
+    parallel="model.",
+    model="model.",
+    ddp="ddp.",
+    optimizer="optimizer.",
+    fsdp="ddp.use_megatron_fsdp",
+    fsdp_on=True,
+    fsdp_off=False,
+    fsdp_too="dist.use_megatron_fsdp",
     instances="ddp.num_distributed_optimizer_instances",
-)  # fmt: skip
+)
 _RECIPES = RECIPES | {
-    "gpt-oss-20b": "gpt_oss_20b", "gpt-oss-120b": "gpt_oss_120b", "kimi-k2": "kimi_k2",
-    "deepseek-v4-flash": "deepseek_v4_flash", "nemotron-3-nano": "nemotron_3_nano",
-    "nemotron-3-super": "nemotron_3_super", "nemotron-3-ultra": "nemotron_3_ultra",
+    "gpt-oss-20b": "gpt_oss_20b",
+    "gpt-oss-120b": "gpt_oss_120b",
+    "kimi-k2": "kimi_k2",
+    "deepseek-v4-flash": "deepseek_v4_flash",
+    "nemotron-3-nano": "nemotron_3_nano",
+    "nemotron-3-super": "nemotron_3_super",
+    "nemotron-3-ultra": "nemotron_3_ultra",
     "nemotron-3.5-lightning": "nemotron_3_5_lightning",
-}  # fmt: skip
+}
 _PLAIN = "vanilla_gpt"
 _PRECISIONS = {
-    "fp16": "fp16_mixed", "bf16": "bf16_mixed", "fp8": "bf16_with_fp8_current_scaling_mixed",
-    "fp8-block": "bf16_with_fp8_subchannel_scaling_mixed", "mxfp8": "bf16_with_mxfp8_mixed",
+    "fp16": "fp16_mixed",
+    "bf16": "bf16_mixed",
+    "fp8": "bf16_with_fp8_current_scaling_mixed",
+    "fp8-block": "bf16_with_fp8_subchannel_scaling_mixed",
+    "mxfp8": "bf16_with_mxfp8_mixed",
     "nvfp4": "bf16_with_nvfp4_mixed",
-}  # fmt: skip
+}
 _MEANT = {name: ours for ours, name in _PRECISIONS.items()} | {
-    "bf16_with_fp8_delayed_scaling_mixed": "fp8", "fp16_with_fp8_delayed_scaling_mixed": "fp8",
-    "fp16_with_fp8_current_scaling_mixed": "fp8", "fp16_with_mxfp8_mixed": "mxfp8",
+    "bf16_with_fp8_delayed_scaling_mixed": "fp8",
+    "fp16_with_fp8_delayed_scaling_mixed": "fp8",
+    "fp16_with_fp8_current_scaling_mixed": "fp8",
+    "fp16_with_mxfp8_mixed": "mxfp8",
     "fp16_with_fp8_subchannel_scaling_mixed": "fp8-block",
     "nemotron_h_bf16_with_fp8_current_scaling_mixed": "fp8",
     "nanov2_bf16_with_fp8_current_scaling_mixed": "fp8-block",
     "nemotron_3_super_bf16_with_nvfp4_mixed": "nvfp4",
-}  # fmt: skip
+}
 _OPTIMIZERS = {"adam": "adamw", "muon": "muon", "dist_muon": "muon"}
 _SECTIONS = re.compile(
     r"^(model|train|dataset|ddp|optimizer|checkpoint|scheduler|mixed_precision):", re.MULTILINE

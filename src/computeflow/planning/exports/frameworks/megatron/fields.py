@@ -42,15 +42,18 @@ RECIPES = {
 }  # fmt: skip
 """That both have; the catalog's name to the stem of theirs."""
 _SIZES = {
-    "tp": "tensor_model_parallel_size", "pp": "pipeline_model_parallel_size",
-    "cp": "context_parallel_size", "ep": "expert_model_parallel_size",
+    "tp": "tensor_model_parallel_size",
+    "pp": "pipeline_model_parallel_size",
+    "cp": "context_parallel_size",
+    "ep": "expert_model_parallel_size",
     "etp": "expert_tensor_parallel_size",
-}  # fmt: skip
+}
 _RENAMED = {
-    "num-experts": "num_moe_experts", "swiglu": "gated_linear_unit",
+    "num-experts": "num_moe_experts",
+    "swiglu": "gated_linear_unit",
     "disable-bias-linear": "add_bias_linear",
     "untie-embeddings-and-output-weights": "share_embeddings_and_output_weights",
-}  # fmt: skip
+}
 _INVERTED = ("disable-bias-linear", "untie-embeddings-and-output-weights")
 _SHORT = ("swiglu", "normalization")
 """Flags of one word."""
@@ -59,10 +62,20 @@ _KNOWN = ("recompute_method", "recompute_num_layers", "recompute_modules", "sequ
           "moe_token_dispatcher_type", "moe_shared_expert_overlap", "pipeline_dtype",
           "cpu_offloading_num_layers", "cpu_offloading_activations",
           "cpu_offloading_weights")  # fmt: skip
-_KNOWN_DDP = ("overlap_grad_reduce", "overlap_param_gather", "average_in_collective",
-              "grad_reduce_in_fp32", "check_for_nan_in_grad", "bucket_size")  # fmt: skip
-_KNOWN_OPTIMIZER = ("use_precision_aware_optimizer", "optimizer_offload_fraction",
-                    "overlap_cpu_optimizer_d2h_h2d", "overlap_param_gather")  # fmt: skip
+_KNOWN_DDP = (
+    "overlap_grad_reduce",
+    "overlap_param_gather",
+    "average_in_collective",
+    "grad_reduce_in_fp32",
+    "check_for_nan_in_grad",
+    "bucket_size",
+)
+_KNOWN_OPTIMIZER = (
+    "use_precision_aware_optimizer",
+    "optimizer_offload_fraction",
+    "overlap_cpu_optimizer_d2h_h2d",
+    "overlap_param_gather",
+)
 """Known, and of no matter to a layout."""
 
 
@@ -213,9 +226,10 @@ def _read_offload(settings: Settings, places: Places) -> str | None:
     state = settings.flag(f"{places.optimizer}optimizer_cpu_offload")
     if activations and state:
         raise settings.against(
-            f"{places.model}cpu_offloading", f"{places.optimizer}optimizer_cpu_offload",
+            f"{places.model}cpu_offloading",
+            f"{places.optimizer}optimizer_cpu_offload",
             "a plan moves one of them to the host",
-        )  # fmt: skip
+        )
     if activations is None and state is None:
         return None
     return "activations" if activations else "optimizer" if state else "none"

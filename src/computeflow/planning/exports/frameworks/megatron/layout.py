@@ -11,10 +11,18 @@ from computeflow.planning.exports.model import Setup
 
 SHARDINGS = ("ddp", "zero1", "zero2", "fsdp", "hsdp")
 OFFLOADS = ("none", "optimizer", "activations")
-STRATEGIES = {"zero2": "optim_grads", "fsdp": "optim_grads_params", "zero3": "optim_grads_params",
-              "hsdp": "optim_grads_params"}  # fmt: skip
-STRATEGY_MEANT = {"no_shard": "ddp", "optim": "zero1", "optim_grads": "zero2",
-                  "optim_grads_params": "fsdp"}  # fmt: skip
+STRATEGIES = {
+    "zero2": "optim_grads",
+    "fsdp": "optim_grads_params",
+    "zero3": "optim_grads_params",
+    "hsdp": "optim_grads_params",
+}
+STRATEGY_MEANT = {
+    "no_shard": "ddp",
+    "optim": "zero1",
+    "optim_grads": "zero2",
+    "optim_grads_params": "fsdp",
+}
 FP8_RECIPES = {"fp8": "tensorwise", "fp8-block": "blockwise", "mxfp8": "mxfp8"}
 FP8_MEANT = {theirs: ours for ours, theirs in FP8_RECIPES.items()} | {"delayed": "fp8"}
 WAYS = {"ring": "p2p", "all-to-all": "a2a"}

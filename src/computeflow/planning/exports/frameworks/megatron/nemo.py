@@ -38,16 +38,27 @@ from computeflow.planning.exports.frameworks.settings import (
 from computeflow.planning.exports.model import Reading, Setup, Written
 
 _PLACES = Places(
-    parallel="trainer.strategy.", model="model.config.", ddp="trainer.strategy.ddp.",
-    optimizer="optim.config.", fsdp="trainer.strategy.fsdp", fsdp_on="megatron", fsdp_off=None,
+    parallel="trainer.strategy.",
+    model="model.config.",
+    ddp="trainer.strategy.ddp.",
+    optimizer="optim.config.",
+    fsdp="trainer.strategy.fsdp",
+    fsdp_on="megatron",
+    fsdp_off=None,
     instances="trainer.strategy.num_distributed_optimizer_instances",
-)  # fmt: skip
+)
 _RECIPES = RECIPES | {
-    "llama-4-scout": "llama4_e16", "llama-4-maverick": "llama4_e128", "mistral-7b": "mistral_7b",
-    "mixtral-8x7b": "mixtral_8x7b", "mixtral-8x22b": "mixtral_8x22b", "gpt3-175b": "gpt3_175b",
-    "gemma-2b": "gemma_2b", "gemma-7b": "gemma_7b", "nemotron-4-15b": "nemotron4_15b",
+    "llama-4-scout": "llama4_e16",
+    "llama-4-maverick": "llama4_e128",
+    "mistral-7b": "mistral_7b",
+    "mixtral-8x7b": "mixtral_8x7b",
+    "mixtral-8x22b": "mixtral_8x22b",
+    "gpt3-175b": "gpt3_175b",
+    "gemma-2b": "gemma_2b",
+    "gemma-7b": "gemma_7b",
+    "nemotron-4-15b": "nemotron4_15b",
     "nemotron-4-340b": "nemotron4_340b",
-}  # fmt: skip
+}
 _NAMES = {recipe: name for name, recipe in _RECIPES.items()}
 _MIXED = {"bf16-mixed": "bf16", "bf16": "bf16", "16-mixed": "fp16", "32": "fp32"}
 _PAIR = re.compile(r"([a-z_]\w*(?:\.\w+)+)=(.*)", re.DOTALL)

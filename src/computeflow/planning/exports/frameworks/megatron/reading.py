@@ -31,10 +31,12 @@ from computeflow.planning.exports.frameworks.shell.script import launch_words, s
 from computeflow.planning.exports.model import Reading
 
 SIZES = {
-    "tp": "tensor-model-parallel-size", "pp": "pipeline-model-parallel-size",
-    "cp": "context-parallel-size", "ep": "expert-model-parallel-size",
+    "tp": "tensor-model-parallel-size",
+    "pp": "pipeline-model-parallel-size",
+    "cp": "context-parallel-size",
+    "ep": "expert-model-parallel-size",
     "micro_batch": "micro-batch-size",
-}  # fmt: skip
+}
 _FLAG = re.compile(r"^--([a-zA-Z0-9][a-zA-Z0-9_-]*):?(?:=(.*))?$")
 _OPEN = re.compile(r"^\$\{?([A-Za-z_]\w*)(?:\[[@*]\])?\}?$")
 _REPEAT = re.compile(r"\(([^()]*)\)\*(\d{1,4})|([A-Za-z|])\*(\d{1,4})")

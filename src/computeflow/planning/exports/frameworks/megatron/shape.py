@@ -90,18 +90,22 @@ def _attention(attention: Attention) -> Flags:
 
 def _latent(latent: LatentAttention) -> Flags:
     flags: Flags = {
-        "multi-latent-attention": None, "num-attention-heads": latent.heads,
-        "kv-lora-rank": latent.kv_rank, "qk-head-dim": latent.nope_dim,
-        "qk-pos-emb-head-dim": latent.rope_dim, "v-head-dim": latent.value_dim,
-    }  # fmt: skip
+        "multi-latent-attention": None,
+        "num-attention-heads": latent.heads,
+        "kv-lora-rank": latent.kv_rank,
+        "qk-head-dim": latent.nope_dim,
+        "qk-pos-emb-head-dim": latent.rope_dim,
+        "v-head-dim": latent.value_dim,
+    }
     return flags if latent.q_rank is None else flags | {"q-lora-rank": latent.q_rank}
 
 
 def _experts(experts: Experts, layers: int, count: int) -> Flags:
     flags: Flags = {
-        "num-experts": experts.count, "moe-router-topk": experts.top_k,
+        "num-experts": experts.count,
+        "moe-router-topk": experts.top_k,
         "moe-ffn-hidden-size": experts.width,
-    }  # fmt: skip
+    }
     if experts.shared_width:
         flags["moe-shared-expert-intermediate-size"] = experts.shared_width
     if experts.router_bias:
@@ -132,12 +136,18 @@ def read_shape(settings: Settings, notes: list[str]) -> Model | None:
     )
     dense = Block(count=sizes["num-layers"], dense=feed, **mixer)
     return Model(
-        name="of-the-file", source=settings.where, as_of=AS_OF, family="megatron",
-        hidden=sizes["hidden-size"], vocab=sizes["vocab-size"],
+        name="of-the-file",
+        source=settings.where,
+        as_of=AS_OF,
+        family="megatron",
+        hidden=sizes["hidden-size"],
+        vocab=sizes["vocab-size"],
         blocks=(dense,) if experts is None else _with_experts(dense, experts, first, settings),
-        tied=not untied, norm="rms" if norm == "rms" else "layer", positions=positions,
+        tied=not untied,
+        norm="rms" if norm == "rms" else "layer",
+        positions=positions,
         embedding_norm=embedding_norm,
-    )  # fmt: skip
+    )
 
 
 def _with_experts(
@@ -177,10 +187,12 @@ def _read_mixer(settings: Settings, sizes: dict[str, Any], bias: bool) -> dict[s
     latent, kv_heads = settings.flag("multi-latent-attention"), _read_kv_heads(settings)
     heads, channels = sizes["num-attention-heads"], settings.size("kv-channels")
     ranks = stated(
-        kv_rank=settings.size("kv-lora-rank"), q_rank=settings.size("q-lora-rank"),
-        nope_dim=settings.size("qk-head-dim"), rope_dim=settings.size("qk-pos-emb-head-dim"),
+        kv_rank=settings.size("kv-lora-rank"),
+        q_rank=settings.size("q-lora-rank"),
+        nope_dim=settings.size("qk-head-dim"),
+        rope_dim=settings.size("qk-pos-emb-head-dim"),
         value_dim=settings.size("v-head-dim"),
-    )  # fmt: skip
+    )
     normed, qkv = settings.flag("qk-layernorm"), settings.flag("add-qkv-bias")
     if heads is None:
         return None
@@ -190,9 +202,13 @@ def _read_mixer(settings: Settings, sizes: dict[str, Any], bias: bool) -> dict[s
     hidden = sizes["hidden-size"] or heads
     try:
         attention = Attention(
-            heads=heads, kv_heads=kv_heads or heads, head_dim=channels or max(hidden // heads, 1),
-            qkv_bias=bias or bool(qkv), out_bias=bias, qk_norm="head" if normed else "none",
-        )  # fmt: skip
+            heads=heads,
+            kv_heads=kv_heads or heads,
+            head_dim=channels or max(hidden // heads, 1),
+            qkv_bias=bias or bool(qkv),
+            out_bias=bias,
+            qk_norm="head" if normed else "none",
+        )
     except InputError as error:
         raise InputError(f"{settings.where}: {error}") from None
     return {"attention": attention}

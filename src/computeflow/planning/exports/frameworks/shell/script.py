@@ -300,8 +300,20 @@ def _closing(kind: str) -> _Keyword:
 
 
 _KEYWORDS: dict[str, _Keyword] = {
-    "if": _if, "elif": _elif, "then": _then, "else": _else, "fi": _closing("if"),
-    "while": _while, "until": _while, "for": _for, "do": _do, "done": _closing("loop"),
-    "case": _case, "esac": _closing("case"), "{": _group, "}": _closing("group"),
-    "(": _nothing, ")": _nothing,
-}  # fmt: skip
+    "if": _if,
+    "elif": _elif,
+    "then": _then,
+    "else": _else,
+    "fi": _closing("if"),
+    "while": _while,
+    "until": _while,
+    "for": _for,
+    "do": _do,
+    "done": _closing("loop"),
+    "case": _case,
+    "esac": _closing("case"),
+    "{": _group,
+    "}": _closing("group"),
+    "(": _nothing,
+    ")": _nothing,
+}

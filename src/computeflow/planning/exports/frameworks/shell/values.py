@@ -21,13 +21,20 @@ _NAME = re.compile(r"\$([A-Za-z_]\w*|[0-9@*#?$!-])")
 _BRACED = re.compile(r"^([A-Za-z_]\w*|[0-9]+|[@*#])(\[[@*]\])?(?:(:?[-=+?])(.*))?$", re.DOTALL)
 _SUM = re.compile(r"^[\d\s+\-*/%()]{1,200}$")
 _OPERATORS = {
-    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.floordiv,
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.floordiv,
     ast.Mod: operator.mod,
-}  # fmt: skip
+}
 _NUMBERS = {
-    "-eq": operator.eq, "-ne": operator.ne, "-gt": operator.gt, "-lt": operator.lt,
-    "-ge": operator.ge, "-le": operator.le,
-}  # fmt: skip
+    "-eq": operator.eq,
+    "-ne": operator.ne,
+    "-gt": operator.gt,
+    "-lt": operator.lt,
+    "-ge": operator.ge,
+    "-le": operator.le,
+}
 
 
 @dataclass(slots=True)
