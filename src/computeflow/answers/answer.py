@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from computeflow import codec
 from computeflow.catalog.loading import user_files
 from computeflow.files.writing import check_target, inputs_kept, write_file
-from computeflow.views.tables import Table, to_html
+from computeflow.views.tables import Table, lead_html, to_html
 
 if TYPE_CHECKING:
     from computeflow.views.report import Part
@@ -40,6 +40,11 @@ class Answer(ABC):
     def tables(self) -> list[Table]:
         """What a terminal shows."""
 
+    @property
+    def headline(self) -> str:
+        """The answer itself in one to three lines, shown before every table; "": the tables are it."""
+        return ""
+
     def parts(self) -> Sequence[Part]:
         """Tables and figures of the report."""
         return self.tables()
@@ -62,7 +67,7 @@ class Answer(ABC):
         return f"<{type(self).__name__}: {self.title}>"
 
     def _repr_html_(self) -> str:
-        return "".join(to_html(table) for table in self.tables())
+        return lead_html(self.headline) + "".join(to_html(table) for table in self.tables())
 
     def remember_inputs(self, inputs: tuple[Path, ...]) -> None:
         """The files that the caller named; no report is written over one."""
@@ -82,4 +87,5 @@ class Answer(ABC):
 
         with inputs_kept((*self.input_files, *user_files())):
             check_target(path, "--html")
-            write_file(path, report_html(self.title, self.parts()), "--html", force=force)
+            page = report_html(self.title, self.parts(), lead=self.headline)
+            write_file(path, page, "--html", force=force)

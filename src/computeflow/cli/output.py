@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 import sys
 import time
-from collections.abc import Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -13,7 +12,7 @@ from computeflow import codec
 from computeflow.cli.streams import silence
 from computeflow.errors import OutputError
 from computeflow.files.names import shown
-from computeflow.views.tables import WIDTH, Table, to_rich, to_text
+from computeflow.views.tables import WIDTH, lead_text, to_rich, to_text
 
 if TYPE_CHECKING:
     from computeflow.answers import Answer
@@ -58,9 +57,10 @@ def show(answer: Answer, output: str) -> None:
         if output == "json":
             print(codec.to_json(answer.to_dict(), ascii_only=not _takes_all()))
         elif sys.stdout.isatty():
-            _emit_rich(answer.tables())
+            _emit_rich(answer)
         else:
-            print("\n\n".join(to_text(table, _width()) for table in answer.tables()))
+            lead = [lead_text(answer.headline, _width())] if answer.headline else []
+            print("\n\n".join([*lead, *(to_text(table, _width()) for table in answer.tables())]))
         sys.stdout.flush()
     except BrokenPipeError:
         silence(sys.stdout)
@@ -74,11 +74,15 @@ def _takes_all() -> bool:
     return (sys.stdout.encoding or "utf-8").lower().replace("-", "").startswith("utf")
 
 
-def _emit_rich(tables: Iterable[Table]) -> None:
+def _emit_rich(answer: Answer) -> None:
     from rich.console import Console
+    from rich.text import Text
 
     console = Console(highlight=False, width=_width())
-    for table in tables:
+    if answer.headline:
+        console.print(Text(lead_text(answer.headline, _width()), style="bold"))
+        console.print()
+    for table in answer.tables():
         console.print(to_rich(table, _width()), soft_wrap=False)
         console.print()
 

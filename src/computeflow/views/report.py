@@ -22,7 +22,7 @@ from computeflow.errors import UnavailableError
 from computeflow.files.reading import read_text
 from computeflow.views.cards import Cards, cards_html
 from computeflow.views.figures import OWNERS, Figure
-from computeflow.views.tables import Table, to_html
+from computeflow.views.tables import Table, lead_html, to_html
 
 Part = Table | Figure | Cards
 _OPEN_ROWS = 32
@@ -35,7 +35,7 @@ _CONTROLS = {
 """What a terminal would obey, in a page that somebody looks at there."""
 
 
-def report_html(title: str, parts: Sequence[Part]) -> str:
+def report_html(title: str, parts: Sequence[Part], *, lead: str = "") -> str:
     figures = [part for part in parts if isinstance(part, Figure)]
     numbers = count()
     body = [
@@ -49,7 +49,7 @@ def report_html(title: str, parts: Sequence[Part]) -> str:
     page = Template(read_text(Path(__file__).with_name("report.html")))
     text = page.substitute(
         title=escape(title),
-        body="\n".join(body),
+        body="\n".join([lead_html(lead), *body]),
         version=__version__,
         plotly=_packed(_plotly_js()) if figures else "",
         figures=_script_json([{"data": f.data, "layout": f.layout} for f in figures]),

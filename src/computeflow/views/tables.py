@@ -154,6 +154,17 @@ def to_rich(table: Table, width: int = WIDTH) -> RichTable | Text:
     return rich
 
 
+def lead_text(headline: str, width: int = WIDTH) -> str:
+    """The lines before the first table."""
+    return "\n".join(_wrapped(_cell(headline), width))
+
+
+def lead_html(headline: str) -> str:
+    from html import escape
+
+    return f'<p class="lead">{escape(_cell(headline))}</p>' if headline else ""
+
+
 def to_html(table: Table) -> str:
     from html import escape
 
