@@ -1,6 +1,6 @@
 """Every reader, fed what nobody wrote, guided by coverage; benchmarks/reports/fuzzing.md.
 
-    python -m benchmarks.fuzz_readers --minutes 60            an hour, split over all readers
+    python -m benchmarks.fuzz_readers --minutes 60            an hour of CPU, split over all readers
     python -m benchmarks.fuzz_readers --minutes 5 --reader kineto --reader nsys
 
 A finding is whatever escapes that is no `ComputeFlowError`, a run above `bound_seconds` of CPU, memory
@@ -28,6 +28,7 @@ import tempfile
 import time
 import traceback
 import warnings
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
@@ -40,7 +41,8 @@ MAX_BYTES = 32_768
 """Of one input."""
 MEMORY_BYTES = 2 << 30
 """That a process may take beyond what it has when the package is loaded."""
-HANGS_SECONDS = 60
+HANGS_SECONDS = 120
+_MAX_ROUNDS = 50
 """Of wall-clock time, after which the process is ended."""
 SHRINK_SECONDS = 5.0
 _SKIPPED = (
@@ -72,7 +74,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--minutes", type=float, default=60.0)
+    parser.add_argument("--minutes", type=float, default=60.0, help="of CPU, over all readers")
     parser.add_argument("--jobs", type=int, default=1, help="processes at a time")
     parser.add_argument(
         "--reader", action="append", default=[], help="these alone; no report is written"
@@ -97,7 +99,7 @@ def main() -> int:
         )
         return 2
     names = asked.reader or list(readers)
-    slice_seconds = max(asked.minutes * 60 * asked.jobs / len(names), 5.0)
+    slice_seconds = max(asked.minutes * 60 / len(names), 5.0)
     outcomes = _all(atheris, [readers[name] for name in names], slice_seconds, asked)
     if not asked.reader:
         _report(outcomes, asked)
@@ -133,24 +135,30 @@ def _silent() -> Iterator[None]:
 def _all(
     atheris: Any, readers: Sequence[Any], seconds: float, asked: argparse.Namespace
 ) -> list[Outcome]:
-    """`--jobs` processes at a time, a reader each."""
+    """`--jobs` processes at a time, a reader each, for so many seconds of CPU."""
     waiting = list(readers)
     running: dict[int, tuple[Any, float]] = {}
     spent: dict[str, list[float]] = {reader.name: [0.0, 0.0] for reader in readers}
+    rounds: Counter[str] = Counter()
     outcomes = []
     while waiting or running:
         while waiting and len(running) < asked.jobs:
             reader = waiting.pop(0)
             _clear(asked.keep / reader.name)
-            running[_fork(atheris, reader, seconds, asked)] = (reader, time.monotonic())
-        pid, status, used = os.wait4(-1, 0)
+            pid = _fork(atheris, reader, seconds, asked, asked.seed)
+            running[pid] = (reader, time.monotonic())
+        pid, _, used = os.wait4(-1, 0)
         reader, began = running.pop(pid)
         times = spent[reader.name]
         times[0] += time.monotonic() - began
         times[1] += used.ru_utime + used.ru_stime
-        left = seconds - times[0]
-        if status and left > 5:  # a hang, or the end of the interpreter: on with the rest
-            running[_fork(atheris, reader, left, asked)] = (reader, time.monotonic())
+        left = seconds - times[1]
+        if (
+            left > 5 and rounds[reader.name] < _MAX_ROUNDS
+        ):  # a hang, the end of the interpreter, or a busy machine: on with the rest
+            rounds[reader.name] += 1
+            pid = _fork(atheris, reader, left, asked, asked.seed + rounds[reader.name])
+            running[pid] = (reader, time.monotonic())
             continue
         outcomes.append(_outcome(reader.name, asked.keep / reader.name, times))
         last = outcomes[-1]
@@ -169,12 +177,12 @@ def _clear(keep: Path) -> None:
     (keep / "log").unlink(missing_ok=True)
 
 
-def _fork(atheris: Any, reader: Any, seconds: float, asked: argparse.Namespace) -> int:
+def _fork(atheris: Any, reader: Any, seconds: float, asked: argparse.Namespace, seed: int) -> int:
     pid = os.fork()
     if pid:
         return pid
     try:
-        _child(atheris, reader, seconds, asked.keep / reader.name, asked.seed)
+        _child(atheris, reader, seconds, asked.keep / reader.name, seed)
     except BaseException:
         traceback.print_exc()
     os._exit(1)

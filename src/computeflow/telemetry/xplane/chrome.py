@@ -5,6 +5,7 @@ Its processes are planes and its threads lines; of an event's stats, those that 
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Mapping
 from pathlib import Path
@@ -64,7 +65,9 @@ class _Collected:
             return
         try:
             times = float(event["ts"]) * 1e3, float(event["dur"]) * 1e3
-        except (KeyError, TypeError, ValueError):
+        except (KeyError, OverflowError, TypeError, ValueError):
+            times = (math.nan, math.nan)
+        if not all(map(math.isfinite, times)):
             self.strange += 1
             return
         kept = {name: value for name, value in stats.items() if name in STATS}

@@ -265,7 +265,7 @@ def _as_launched(table: Ints) -> Ints:
 def _peak(stats: Mapping[str, Any]) -> float | None:
     try:
         stated = float(stats.get("peak_teraflops_per_second", 0)) * 1e12
-    except (TypeError, ValueError):
+    except (OverflowError, TypeError, ValueError):
         return None
     return stated if 0 < stated < 1e20 else None
 
