@@ -72,7 +72,7 @@ fuzz: $(STAMP)  ## feed every reader what nobody wrote, for an hour (MINUTES=60)
 	@$(PIP) -e '.[fuzz]'
 	@$(BIN)/python -m benchmarks.fuzz_readers --minutes $(MINUTES)
 
-docs: $(STAMP)  ## regenerate docs/cli.md and the frozen names
+docs: $(STAMP)  ## regenerate docs/cli.md, the map and the frozen names
 	@$(BIN)/python docs/generate.py
 	@$(BIN)/python tests/test_frozen.py
 

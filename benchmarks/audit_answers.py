@@ -18,9 +18,9 @@ from benchmarks.audit_traces import CLOCK, SLOWER, Recording, write_slow_rank
 from computeflow import codec
 from computeflow.catalog import load_catalog
 from computeflow.engines import Engine, each
-from computeflow.telemetry.audit import audit
-from computeflow.telemetry.traces.job import TracedJob
-from computeflow.telemetry.traces.measured import Options
+from computeflow.telemetry.trace_audit import audit
+from computeflow.telemetry.traces.job_ledgers import TracedJob
+from computeflow.telemetry.traces.rank_measurements import TraceOptions
 
 ROOT = Path(__file__).parents[1]
 OWN = ROOT / "tests" / "data" / "h200_traces"
@@ -28,7 +28,7 @@ SHARED = Path(os.environ.get("COMPUTEFLOW_DATA", ROOT.parent / "shared" / "data"
 TRACES = SHARED / "recordings" / "kineto"
 FACTS = load_catalog()
 SLOW = 5
-"""Which of eight ranks is made slow."""
+"""The slow one of eight ranks."""
 FIGURES = {
     "idle_time(us)": "idle_time",
     "compute_time(us)": "compute_time",
@@ -40,20 +40,20 @@ FIGURES = {
 
 
 class Judge:
-    """What was aimed at and what was found. A failure is one of rightness, not of speed."""
+    """Targets and results. Only a wrong answer is a failure, a slow one is not."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
         self.failed = False
 
-    def say(self, what: str, aim: str, found: str, met: bool, *, must: bool = False) -> None:
-        print(f"{what}: {found} (aim: {aim})", flush=True)
-        self.lines.append(f"| {what} | {aim} | {found} | {'yes' if met else '**no**'} |")
-        self.failed |= must and not met
+    def say(self, what: str, aim: str, result: str, reached: bool, *, must: bool = False) -> None:
+        print(f"{what}: {result} (aim: {aim})", flush=True)
+        self.lines.append(f"| {what} | {aim} | {result} | {'yes' if reached else '**no**'} |")
+        self.failed |= must and not reached
 
 
 def differences(ours: Sequence[dict[str, Any]], theirs: Sequence[dict[str, Any]]) -> list[float]:
-    """Of every figure of every rank, absolute."""
+    """Absolute difference of every figure of every rank."""
     known = {int(row["rank"]): row for row in theirs}
     if sorted(known) != [row["rank"] for row in ours]:
         return [float("inf")]
@@ -61,7 +61,7 @@ def differences(ours: Sequence[dict[str, Any]], theirs: Sequence[dict[str, Any]]
 
 
 def equality(judge: Judge) -> list[str]:
-    """With the figures of HTA that are kept, on every set of them."""
+    """Compare with the stored figures of HTA, on every set of recordings."""
     lines = [
         "| recording | rank | "
         + " | ".join(f"{name} (HTA)" for name in FIGURES.values())
@@ -77,9 +77,9 @@ def equality(judge: Judge) -> list[str]:
             {**row, **next(o for o in overlap if o["rank"] == row["rank"])}
             for row in known["results"]["temporal_breakdown"]
         ]
-        found = audit([TRACES / name], FACTS, options=Options(window="hta"), cache=False)
+        audited = audit([TRACES / name], FACTS, options=TraceOptions(window="hta"), cache=False)
         for row in theirs:
-            rank = next(rank for rank in found.ranks if rank.rank == row["rank"])
+            rank = next(rank for rank in audited.ranks if rank.rank == row["rank"])
             mine = {key: getattr(rank.hta, value) for key, value in FIGURES.items()}
             apart = differences([{"rank": rank.rank, **mine}], [row])
             every += apart
@@ -142,7 +142,7 @@ def printed(path: Path, engine: Engine) -> bytes:
 
 
 def trainer(judge: Judge) -> list[str]:
-    """The ledger's MFU beside the one of the trainer's own clock, and what is left unexplained."""
+    """The ledger's MFU beside the one by the trainer's own clock, and the unexplained share."""
     lines = [
         "| trace | unexplained | a step, apart by | MFU | MFU by the trainer | apart by |",
         "|---|--:|--:|--:|--:|--:|",
@@ -151,10 +151,10 @@ def trainer(judge: Judge) -> list[str]:
     apart: dict[str, float] = {}
     clocks: dict[str, float] = {}
     sums: dict[str, float] = {}
-    for name, told in sorted(json.loads((OWN / "index.json").read_text()).items()):
-        found = audit([OWN / f"{name}.json.gz"], FACTS, cache=False)
-        ledger, rank = found.job.ledger, found.ranks[0]
-        summary = told["summary"]
+    for name, record in sorted(json.loads((OWN / "index.json").read_text()).items()):
+        audited = audit([OWN / f"{name}.json.gz"], FACTS, cache=False)
+        ledger, rank = audited.job.ledger, audited.ranks[0]
+        summary = record["summary"]
         steps = summary["steps"][1:3]  # the profiled ones
         seconds = sum(step["seconds"] for step in steps)
         flops = summary["flops_per_token"] * sum(step["tokens"] for step in steps)
@@ -180,14 +180,14 @@ def trainer(judge: Judge) -> list[str]:
         ("both steps, apart from the trainer's", sums, 1e-4, "within 0.1 ms", " ms", 1e3),
     ):
         sizes = {name: abs(value) for name, value in values.items()}
-        met = [name for name, size in sizes.items() if size <= most]
+        reached = [name for name, size in sizes.items() if size <= most]
         worst = max(sizes, key=lambda name: sizes[name])
         judge.say(
             f"own traces: {what}",
             f"{aim}, all",
-            f"{len(met)} of {len(sizes)}; median {scale * median(sizes.values()):.3g}{unit}, "
+            f"{len(reached)} of {len(sizes)}; median {scale * median(sizes.values()):.3g}{unit}, "
             f"worst {scale * sizes[worst]:.3g}{unit} ({worst})",
-            len(met) == len(sizes),
+            len(reached) == len(sizes),
         )
     return lines
 
@@ -199,8 +199,8 @@ def stragglers(judge: Judge, folder: Path, recording: Recording) -> list[str]:
         "eight identical ranks: straggler", "under 0.1 %", f"{share:.3%}", share < 1e-3, must=True
     )
     built = write_slow_rank(recording, folder / "slow", 8, SLOW)
-    found = audit([built.folder], FACTS, cache=False)
-    entries = [e for e in found.job.ledger.entries if e.account in ("straggler", "imbalance")]
+    audited = audit([built.folder], FACTS, cache=False)
+    entries = [e for e in audited.job.ledger.entries if e.account in ("straggler", "imbalance")]
     named = [(e.account, e.cause and (e.cause.rank, e.cause.account)) for e in entries]
     waited, expected = sum(e.gpu_seconds for e in entries), 7 * built.waited_seconds
     judge.say(
@@ -224,15 +224,15 @@ def stragglers(judge: Judge, folder: Path, recording: Recording) -> list[str]:
         f"The same eight, but kernels of rank {SLOW} take {SLOWER:g} times as long, its collectives "
         f"begin later for that and end with the others', and every clock is {CLOCK / 1e3:g} ms ahead "
         f"of the one before. Built in: {expected:.4f} s that the seven others wait. Found: "
-        f"{waited:.4f} s, {waited_share(found, waited)}.",
+        f"{waited:.4f} s, {waited_share(audited, waited)}.",
     ]
 
 
-def waited_share(found: TracedJob, waited: float) -> str:
-    last = max(found.job.ranks, key=lambda rank: rank.waited_for_seconds)
-    offsets = found.job.clock_offsets_seconds
+def waited_share(job: TracedJob, waited: float) -> str:
+    last = max(job.job.ranks, key=lambda rank: rank.waited_for_seconds)
+    offsets = job.job.clock_offsets_seconds
     return (
-        f"{waited / found.job.ledger.gpu_seconds:.1%} of the job's time; rank {last.rank} came last "
+        f"{waited / job.job.ledger.gpu_seconds:.1%} of the job's time; rank {last.rank} came last "
         f"in {last.came_last or 0:.0%} of the collectives, and the clocks were found "
         f"{1e3 * (offsets[-1] - offsets[0]) / (len(offsets) - 1):.3f} ms apart"
     )

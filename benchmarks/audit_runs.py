@@ -1,7 +1,7 @@
 """One analysis in a process of its own, for prove_audit: its CPU time, its memory, its answer.
 
 CPU time is that of the analysis and of the processes it starts, without the interpreter's start and
-imports. Memory is the most that the whole tree of processes had at once, looked at every few
+imports. Memory is the most that the whole tree of processes had at once, sampled every few
 milliseconds; pages that processes share count in each.
 """
 
@@ -20,7 +20,7 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 CACHE = Path(os.environ.get("COMPUTEFLOW_PROOFS", Path.home() / ".cache" / "computeflow-proofs"))
 PACKAGES = {"HTA 0.5.0": "HolisticTraceAnalysis==0.5.0", "HTA 0.6.1": "traceinsight==0.6.1"}
-"""HTA goes on under the name traceinsight."""
+"""The packages of HTA, which continues under the name traceinsight."""
 _CPU = """
 import json, resource, sys, time
 def cpu():
@@ -49,8 +49,8 @@ from pathlib import Path
 if sys.argv[2] == "plain":
     sys.modules["isal"] = None  # as where the extra is not installed
 from computeflow.catalog import load_catalog
-from computeflow.telemetry import inflate
-from computeflow.telemetry.audit import audit
+from computeflow.telemetry import gzip_reader
+from computeflow.telemetry.trace_audit import audit
 facts = load_catalog()
 before, start = cpu(), time.monotonic()
 found = audit([Path(sys.argv[1])], facts, cache=False)
@@ -79,7 +79,7 @@ class Run:
 
 def find_hta() -> dict[str, Path]:
     """Interpreters with HTA, each in an environment of its own that is made once; none offline."""
-    found = {}
+    interpreters = {}
     for name, package in PACKAGES.items():
         folder = CACHE / "hta" / package.replace("==", "-").lower()
         python = folder / "bin" / "python"
@@ -91,8 +91,8 @@ def find_hta() -> dict[str, Path]:
                 print(f"{package}: {done.stderr[-300:]}", flush=True)
                 continue
             (folder / "done").touch()
-        found[name] = python
-    return found
+        interpreters[name] = python
+    return interpreters
 
 
 def run_hta(python: Path, folder: Path) -> Run:
@@ -100,11 +100,11 @@ def run_hta(python: Path, folder: Path) -> Run:
 
 
 def run_ours(path: Path, *, fast: bool = False) -> Run:
-    """`fast`: with the extra of that name, ISA-L for inflating; else as without it."""
-    found = _run([sys.executable, "-c", _OURS, str(path), "fast" if fast else "plain"])
-    if ("isal" in found.more["inflater"]) != fast:
-        raise RuntimeError(f"inflated by {found.more['inflater']}, fast: {fast}")
-    return found
+    """Run our audit; `fast` uses the extra of that name, ISA-L for inflating."""
+    run = _run([sys.executable, "-c", _OURS, str(path), "fast" if fast else "plain"])
+    if ("isal" in run.more["inflater"]) != fast:
+        raise RuntimeError(f"inflated by {run.more['inflater']}, fast: {fast}")
+    return run
 
 
 def _run(line: list[str]) -> Run:
@@ -119,13 +119,13 @@ def _run(line: list[str]) -> Run:
         text = process.stdout.read().decode()
     if process.returncode:
         raise RuntimeError(f"{line[0]} ended with {process.returncode}")
-    told = json.loads(text.splitlines()[-1])
+    result = json.loads(text.splitlines()[-1])
     return Run(
-        cpu_seconds=told.pop("cpu"),
-        wall_seconds=told.pop("wall"),
+        cpu_seconds=result.pop("cpu"),
+        wall_seconds=result.pop("wall"),
         peak_bytes=peak,
-        rows=tuple(sorted(told.pop("rows"), key=lambda row: int(row["rank"]))),
-        more=told,
+        rows=tuple(sorted(result.pop("rows"), key=lambda row: int(row["rank"]))),
+        more=result,
     )
 
 

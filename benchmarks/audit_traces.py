@@ -16,12 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from computeflow.telemetry.intervals import Intervals, union
-from computeflow.telemetry.kineto.chunks import Reading, pieces
-from computeflow.telemetry.kineto.events import Event
+from computeflow.telemetry.kineto.chunks import FileReading, pieces
+from computeflow.telemetry.kineto.kineto_events import KinetoEvent
 
 SLOWER = 1.18
 CLOCK = 7000
-"""Microseconds."""
+"""Difference between the clocks of neighbouring ranks, in microseconds."""
 _RANK = re.compile(rb'"rank": \d+, "world_size": \d+')
 _TIMES = re.compile(rb'"ts": (\d+)(?:, "dur": (\d+))?')
 _NUMBERS = re.compile(rb'("ts": |"correlation": |"External id": |"id": |"ProfilerStep#)(\d+)')
@@ -31,15 +31,15 @@ _NUMBERS = re.compile(rb'("ts": |"correlation": |"External id": |"id": |"Profile
 class Recording:
     path: Path
     head: bytes
-    """Up to the opening bracket of the events."""
+    """The text up to the opening bracket of the events."""
     events: bytes
-    """What follows, to the end of the file."""
+    """The text from there to the end of the file."""
 
     def head_of(self, rank: int, world: int) -> bytes:
-        said, found = _RANK.subn(b'"rank": %d, "world_size": %d' % (rank, world), self.head)
-        if found != 1:
+        head, count = _RANK.subn(b'"rank": %d, "world_size": %d' % (rank, world), self.head)
+        if count != 1:
             raise ValueError(f"{self.path.name}: its rank is not where it was")
-        return said
+        return head
 
 
 def read_recording(path: Path) -> Recording:
@@ -49,7 +49,7 @@ def read_recording(path: Path) -> Recording:
 
 
 def write_copies(recording: Recording, folder: Path, ranks: int) -> Path:
-    """The same rank so many times, under the numbers of a job of so many."""
+    """Write one rank's trace many times, numbered as the ranks of one job."""
     folder.mkdir()
     events = gzip.compress(recording.events, 6, mtime=0)
     for rank in range(ranks):
@@ -67,11 +67,11 @@ class SlowRank:
     folder: Path
     rank: int
     waited_seconds: float
-    """By each of the others, as built."""
+    """Seconds that each of the others waits, as built."""
 
 
 def write_slow_rank(recording: Recording, folder: Path, ranks: int, slow: int) -> SlowRank:
-    """A job in which one rank's kernels take longer by `SLOWER`.
+    """Write a job in which one rank's kernels take longer by `SLOWER`.
 
     Its collectives begin later by the time it has lost since the last one, and end when those of the
     others do: those begin as before and last longer by as much. What follows moves along, on the host
@@ -89,7 +89,7 @@ def write_slow_rank(recording: Recording, folder: Path, ranks: int, slow: int) -
         done = np.searchsorted(ends, times, side="right")
         return np.asarray(times + np.where(done > 0, lost[np.maximum(done - 1, 0)], 0))
 
-    written = [tuple(map(int, found.groups(b"-1"))) for found in _TIMES.finditer(recording.events)]
+    written = [tuple(map(int, match.groups(b"-1"))) for match in _TIMES.finditer(recording.events)]
     times = np.array(written, np.int64)
     for rank in range(ranks):
         moved = late if rank == slow else held_up
@@ -102,12 +102,12 @@ def write_slow_rank(recording: Recording, folder: Path, ranks: int, slow: int) -
 
 
 def _device(path: Path) -> tuple[Intervals, NDArray[np.int64], NDArray[np.int64]]:
-    """When kernels ran that are no collectives; starts and ends of those; in whole microseconds."""
+    """Busy time of kernels other than collectives, and the collectives' starts and ends, in µs."""
     busy: list[tuple[int, int]] = []
     talk: list[tuple[int, int]] = []
-    for events in pieces(Reading(path)):
+    for events in pieces(FileReading(path)):
         for event in events:
-            if isinstance(event, Event) and event.cat == "kernel":
+            if isinstance(event, KinetoEvent) and event.cat == "kernel":
                 times = int(event.ts), int(event.ts + event.dur)
                 (talk if event.name.startswith("nccl") else busy).append(times)
     kernels, collectives = np.array(sorted(busy)), np.array(sorted(talk))
@@ -115,7 +115,7 @@ def _device(path: Path) -> tuple[Intervals, NDArray[np.int64], NDArray[np.int64]
 
 
 def _retimed(text: bytes, start: NDArray[np.int64], length: NDArray[np.int64]) -> bytes:
-    """The same events at other times, in their order; a length below zero is none."""
+    """The same events in order at new times; a negative duration is dropped."""
     new = zip(start.tolist(), length.tolist(), strict=True)
 
     def put(_: re.Match[bytes]) -> bytes:
@@ -126,7 +126,7 @@ def _retimed(text: bytes, start: NDArray[np.int64], length: NDArray[np.int64]) -
 
 
 def write_long(recording: Recording, path: Path, size: int) -> int:
-    """A run of at least so many bytes, plain: the events again and again, each time later by the
+    """Write an uncompressed run of at least so many bytes: the events repeated, each time later by the
     recording's length, with correlations, ids and steps of their own. Returns how often.
     """
     end = recording.events.rindex(b"]")

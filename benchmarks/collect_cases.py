@@ -11,7 +11,7 @@ import os
 import sys
 from pathlib import Path
 
-from computeflow.prediction.cases import NEEDED, PACKAGED
+from computeflow.prediction.published_runs import NEEDED, PACKAGED
 
 COLUMNS = (
     "row_id source source_path commit year kind model_name layers hidden heads kv_heads ffn_hidden "
@@ -24,7 +24,7 @@ NETWORKS = {  # what a source says of its network elsewhere than in its table
 }
 
 RECIPES = Path(__file__).parent / "data" / "recipe_facts.csv"
-"""What the recipes of a release say that its tables of results leave out, each with its source."""
+"""Settings from the recipes of a release that its result tables leave out, each with its source."""
 
 
 def main() -> int:

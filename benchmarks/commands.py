@@ -1,4 +1,4 @@
-"""One command of the program in a process of its own, and what it costs."""
+"""Run one command in a process of its own and measure its cost."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ ROOT = Path(__file__).parents[1]
 class Cost:
     output: bytes
     cpu_seconds: float
-    """User and system, the start of the program included."""
+    """User and system time, including the start of the program."""
     peak_bytes: float
 
 
 def run_command(*arguments: str) -> Cost:
-    """Ends the benchmark where the command fails."""
+    """Run a command and measure it; the benchmark ends if it fails."""
     command = [sys.executable, "-m", "computeflow.cli", *arguments]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, cwd=ROOT)
     assert process.stdout is not None

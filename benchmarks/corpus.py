@@ -1,6 +1,6 @@
 """The labelled recordings: what each holds, what it must be called, and which half it belongs to.
 
-Of every label, recordings in the order of their names take turns: the first sets thresholds, the
+The recordings of each label, in order of their names, alternate: the first sets thresholds, the
 second only judges, and so on. A planted fault counts as one where its removal gained at least
 `COST` of the run; what cost less is a healthy run with something planted in it.
 """
@@ -34,18 +34,18 @@ class Recording:
     path: Path
     label: str
     rule: str | None
-    """None: healthy."""
+    """The rule that must fire; None for a healthy run."""
     judges: bool
-    """It set no threshold."""
+    """Whether the recording only judges, and set no threshold."""
     saved: float | None
     """GPU-seconds of its window that removing the fault gained, measured."""
     spread: float
-    """Of that, by how much the repeated runs differ: half of the range of each, added."""
+    """Uncertainty of `saved`: half the range of the repeated runs, added."""
 
 
 def recordings() -> list[Recording]:
     turn: dict[str, int] = {}
-    found = []
+    kept = []
     for folder in (ONE, SEVERAL):
         for name, row in json.loads((folder / "index.json").read_text()).items():
             path = folder / (f"{name}.json.gz" if folder is ONE else name)
@@ -56,7 +56,7 @@ def recordings() -> list[Recording]:
             hidden = saved is not None and saved < COST * gpus * times[len(times) // 2]
             key = label or "healthy"
             turn[key] = turn.get(key, -1) + 1
-            found.append(
+            kept.append(
                 Recording(
                     name=name if folder is ONE else f"{name} (2 ranks)",
                     path=path,
@@ -67,7 +67,7 @@ def recordings() -> list[Recording]:
                     spread=spread,
                 )
             )
-    return found
+    return kept
 
 
 EARLIER = "57923e6"
@@ -75,7 +75,7 @@ EARLIER = "57923e6"
 
 
 def earlier(folder: Path) -> list[Recording]:
-    """That set, out of the repository's history into a folder; empty where history is not there."""
+    """Extract that set from the repository's history into a folder; empty without the history."""
     packed = subprocess.run(
         ["git", "archive", EARLIER, "tests/data/h200_traces"],
         cwd=DATA.parents[1],
@@ -87,7 +87,7 @@ def earlier(folder: Path) -> list[Recording]:
     with tarfile.open(fileobj=io.BytesIO(packed.stdout)) as files:
         files.extractall(folder, filter="data")
     traces = folder / "tests" / "data" / "h200_traces"
-    found = []
+    kept = []
     for name, row in json.loads((traces / "index.json").read_text()).items():
         if row["label"] in ("slow-rank", "unequal-lengths"):
             label = None  # on one rank there is nobody to wait
@@ -96,7 +96,7 @@ def earlier(folder: Path) -> list[Recording]:
         taken = sum(step["seconds"] for step in row["summary"]["steps"][1:3])
         saved = taken - row["removed_seconds"] if "removed_seconds" in row else None
         hidden = saved is not None and saved < COST * taken
-        found.append(
+        kept.append(
             Recording(
                 name=name,
                 path=traces / f"{name}.json.gz",
@@ -107,7 +107,7 @@ def earlier(folder: Path) -> list[Recording]:
                 spread=0.0,
             )
         )
-    return found
+    return kept
 
 
 def _saving(row: dict[str, Any], gpus: int) -> tuple[float | None, float]:

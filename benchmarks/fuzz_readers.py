@@ -1,11 +1,11 @@
-"""Every reader, fed what nobody wrote, guided by coverage; benchmarks/reports/fuzzing.md.
+"""Fuzz every reader, guided by coverage; benchmarks/reports/fuzzing.md.
 
     python -m benchmarks.fuzz_readers --minutes 60            an hour of CPU, split over all readers
     python -m benchmarks.fuzz_readers --minutes 5 --reader kineto --reader nsys
 
 A finding is whatever escapes that is no `ComputeFlowError`, a run above `bound_seconds` of CPU, memory
 above `MEMORY_BYTES`, or the end of the process. Each is made smaller and kept in `--keep`, with its
-traceback; the exit code is 1. What was learnt is kept there, too: the next run begins where this one
+traceback; the exit code is 1. The corpus is kept there, too: the next run begins where this one
 ended. Needs atheris (the extra `fuzz`), which instruments the package once; a process is forked for
 each reader.
 """
@@ -38,12 +38,12 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 REPORT = ROOT / "benchmarks" / "reports" / "fuzzing.md"
 MAX_BYTES = 32_768
-"""Of one input."""
+"""Largest input, in bytes."""
 MEMORY_BYTES = 2 << 30
-"""That a process may take beyond what it has when the package is loaded."""
+"""Memory that a process may take beyond that of the loaded package."""
 HANGS_SECONDS = 120
+"""Wall-clock time after which the process is ended."""
 _MAX_ROUNDS = 50
-"""Of wall-clock time, after which the process is ended."""
 SHRINK_SECONDS = 5.0
 _SKIPPED = (
     "computeflow.lab",
@@ -83,7 +83,7 @@ def main() -> int:
     parser.add_argument(
         "--keep", type=Path, default=ROOT / "build" / "fuzz", help="corpora and findings"
     )
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     try:
         atheris: Any = importlib.import_module("atheris")  # has no types
     except ImportError:
@@ -93,24 +93,24 @@ def main() -> int:
     from benchmarks.readers import all_readers
 
     readers = {reader.name: reader for reader in all_readers()}
-    if unknown := [name for name in asked.reader if name not in readers]:
+    if unknown := [name for name in arguments.reader if name not in readers]:
         print(
             f"fuzz_readers: no reader {unknown[0]}; there are {', '.join(readers)}", file=sys.stderr
         )
         return 2
-    names = asked.reader or list(readers)
-    slice_seconds = max(asked.minutes * 60 / len(names), 5.0)
-    outcomes = _all(atheris, [readers[name] for name in names], slice_seconds, asked)
-    if not asked.reader:
-        _report(outcomes, asked)
-    found = sum(len(outcome.findings) for outcome in outcomes)
+    names = arguments.reader or list(readers)
+    slice_seconds = max(arguments.minutes * 60 / len(names), 5.0)
+    outcomes = _all(atheris, [readers[name] for name in names], slice_seconds, arguments)
+    if not arguments.reader:
+        _report(outcomes, arguments)
+    failures = sum(len(outcome.findings) for outcome in outcomes)
     runs = sum(outcome.executions for outcome in outcomes)
-    print(f"{runs:,} executions of {len(outcomes)} readers, {found} findings ({asked.keep})")
-    return 1 if found else 0
+    print(f"{runs:,} executions of {len(outcomes)} readers, {failures} findings ({arguments.keep})")
+    return 1 if failures else 0
 
 
 def load_instrumented(atheris: Any) -> None:
-    """All modules of the package; what atheris says of each goes nowhere."""
+    """Load all modules of the package, and discard the messages of atheris."""
     with warnings.catch_warnings(), _silent(), atheris.instrument_imports(include=["computeflow"]):
         warnings.simplefilter("ignore")
         import computeflow
@@ -133,19 +133,19 @@ def _silent() -> Iterator[None]:
 
 
 def _all(
-    atheris: Any, readers: Sequence[Any], seconds: float, asked: argparse.Namespace
+    atheris: Any, readers: Sequence[Any], seconds: float, arguments: argparse.Namespace
 ) -> list[Outcome]:
-    """`--jobs` processes at a time, a reader each, for so many seconds of CPU."""
+    """Fuzz each reader for so many seconds of CPU, in a process of its own, `--jobs` at a time."""
     waiting = list(readers)
     running: dict[int, tuple[Any, float]] = {}
     spent: dict[str, list[float]] = {reader.name: [0.0, 0.0] for reader in readers}
     rounds: Counter[str] = Counter()
     outcomes = []
     while waiting or running:
-        while waiting and len(running) < asked.jobs:
+        while waiting and len(running) < arguments.jobs:
             reader = waiting.pop(0)
-            _clear(asked.keep / reader.name)
-            pid = _fork(atheris, reader, seconds, asked, asked.seed)
+            _clear(arguments.keep / reader.name)
+            pid = _fork(atheris, reader, seconds, arguments, arguments.seed)
             running[pid] = (reader, time.monotonic())
         pid, _, used = os.wait4(-1, 0)
         reader, began = running.pop(pid)
@@ -153,14 +153,13 @@ def _all(
         times[0] += time.monotonic() - began
         times[1] += used.ru_utime + used.ru_stime
         left = seconds - times[1]
-        if (
-            left > 5 and rounds[reader.name] < _MAX_ROUNDS
-        ):  # a hang, the end of the interpreter, or a busy machine: on with the rest
+        # A hang, the end of the interpreter, or a busy machine: on with the rest.
+        if left > 5 and rounds[reader.name] < _MAX_ROUNDS:
             rounds[reader.name] += 1
-            pid = _fork(atheris, reader, left, asked, asked.seed + rounds[reader.name])
+            pid = _fork(atheris, reader, left, arguments, arguments.seed + rounds[reader.name])
             running[pid] = (reader, time.monotonic())
             continue
-        outcomes.append(_outcome(reader.name, asked.keep / reader.name, times))
+        outcomes.append(_outcome(reader.name, arguments.keep / reader.name, times))
         last = outcomes[-1]
         print(
             f"{last.reader:24} {last.executions:9,} executions {last.edges:7,} edges "
@@ -171,25 +170,27 @@ def _all(
 
 
 def _clear(keep: Path) -> None:
-    """Of an earlier run: all but what it learnt."""
+    """Remove the results of an earlier run, but keep its corpus."""
     shutil.rmtree(keep / "findings", ignore_errors=True)
     (keep / "findings").mkdir(parents=True)
     (keep / "log").unlink(missing_ok=True)
 
 
-def _fork(atheris: Any, reader: Any, seconds: float, asked: argparse.Namespace, seed: int) -> int:
+def _fork(
+    atheris: Any, reader: Any, seconds: float, arguments: argparse.Namespace, seed: int
+) -> int:
     pid = os.fork()
     if pid:
         return pid
     try:
-        _child(atheris, reader, seconds, asked.keep / reader.name, seed)
+        _child(atheris, reader, seconds, arguments.keep / reader.name, seed)
     except BaseException:
         traceback.print_exc()
     os._exit(1)
 
 
 def _child(atheris: Any, reader: Any, seconds: float, keep: Path, seed: int) -> None:
-    """Never returns: libFuzzer ends the process."""
+    """Fuzz one reader; never returns, as libFuzzer ends the process."""
     from benchmarks.readers.damage import damaged, words_of
 
     corpus = keep / "corpus"
@@ -233,13 +234,13 @@ def _child(atheris: Any, reader: Any, seconds: float, keep: Path, seed: int) -> 
 
 
 def _size_now() -> int:
-    """Of this process' addresses, in bytes."""
+    """Size of this process's address space, in bytes."""
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     return pages * resource.getpagesize()
 
 
 class Check:
-    """One input after the other; each kind of failure is kept once."""
+    """Checks one input after the other and keeps each kind of failure once."""
 
     def __init__(self, reader: Any, folder: Path, findings: Path) -> None:
         self.reader, self.folder, self.findings = reader, folder, findings
@@ -263,7 +264,7 @@ class Check:
         (self.findings / f"{name}-words").write_text(f"{failure[0]}\n\n{failure[1]}")
 
     def outcome(self, content: bytes) -> tuple[str, str] | None:
-        """What failed and its traceback; None where it was read or refused."""
+        """The failure and its traceback; None if the input was read or refused."""
         from computeflow.errors import ComputeFlowError
 
         began = time.process_time()
@@ -279,7 +280,7 @@ class Check:
         return None
 
     def smaller(self, content: bytes, name: str) -> bytes:
-        """Pieces are taken away as long as the same fails."""
+        """A smaller input with the same failure: pieces are removed as long as it fails."""
         ends = time.process_time() + SHRINK_SECONDS
         piece = max(len(content) // 2, 1)
         while piece and time.process_time() < ends:
@@ -296,21 +297,21 @@ class Check:
 
 
 def _named(error: BaseException) -> str:
-    """The kind of error and the last line of ours that it passed."""
-    place = "?"
+    """Name of a failure: the kind of error and the last line of our code it passed."""
+    line_name = "?"
     for frame, line in traceback.walk_tb(error.__traceback__):
         file = frame.f_code.co_filename
         if "computeflow" in file:
-            place = f"{file.rpartition('computeflow/')[2]}:{line}"
-    return f"{type(error).__name__} at {place}"
+            line_name = f"{file.rpartition('computeflow/')[2]}:{line}"
+    return f"{type(error).__name__} at {line_name}"
 
 
 def _outcome(name: str, keep: Path, times: Sequence[float]) -> Outcome:
     executions = edges = corpus = 0
     log = (keep / "log").read_text(errors="replace")
     last = (0, 0, 0)
-    for found in _STATE.finditer(log):
-        now = (int(found[1]), int(found[2]), int(found[3]))
+    for match in _STATE.finditer(log):
+        now = (int(match[1]), int(match[2]), int(match[3]))
         if now[0] < last[0]:  # a new process counts from zero
             executions += last[0]
         last, edges, corpus = now, max(edges, now[1]), max(corpus, now[2])
@@ -331,17 +332,17 @@ def _outcome(name: str, keep: Path, times: Sequence[float]) -> Outcome:
     )
 
 
-def _report(outcomes: Sequence[Outcome], asked: argparse.Namespace) -> None:
+def _report(outcomes: Sequence[Outcome], arguments: argparse.Namespace) -> None:
     whole = sum(outcome.seconds for outcome in outcomes)
     cpu = sum(outcome.cpu_seconds for outcome in outcomes)
     runs = sum(outcome.executions for outcome in outcomes)
-    found = [(outcome.reader, text) for outcome in outcomes for text in outcome.findings]
+    failures = [(outcome.reader, text) for outcome in outcomes for text in outcome.findings]
     lines = [
         "# Fuzzing the readers",
         "",
-        f"`python -m benchmarks.fuzz_readers --minutes {asked.minutes:g}`: {runs:,} executions of "
+        f"`python -m benchmarks.fuzz_readers --minutes {arguments.minutes:g}`: {runs:,} executions of "
         f"{len(outcomes)} readers in {whole / 60:.0f} minutes ({cpu / 60:.0f} of CPU), seed "
-        f"{asked.seed}, inputs of at most {MAX_BYTES:,} bytes; {len(found)} findings.",
+        f"{arguments.seed}, inputs of at most {MAX_BYTES:,} bytes; {len(failures)} findings.",
         "",
         "A finding is anything that escapes and is no `ComputeFlowError`, a run above 2 s + 0.2 ms "
         f"a byte of CPU (instrumented), more than {MEMORY_BYTES >> 30} GiB, or the end of the process.",
@@ -354,13 +355,17 @@ def _report(outcomes: Sequence[Outcome], asked: argparse.Namespace) -> None:
             for o in outcomes
         ),
         *(
-            ["", "Findings:", "", *(f"- {reader}: {text}" for reader, text in found)]
-            if found
+            ["", "Findings:", "", *(f"- {reader}: {text}" for reader, text in failures)]
+            if failures
             else []
         ),
     ]
     REPORT.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    data = {"minutes": asked.minutes, "seed": asked.seed, "readers": [asdict(o) for o in outcomes]}
+    data = {
+        "minutes": arguments.minutes,
+        "seed": arguments.seed,
+        "readers": [asdict(o) for o in outcomes],
+    }
     REPORT.with_suffix(".json").write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
 
 

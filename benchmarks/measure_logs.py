@@ -1,4 +1,4 @@
-"""How fast and in how much memory a long training log is read.
+"""Speed and memory of reading a long training log.
 
     python -m benchmarks.measure_logs --megabytes 2000
 
@@ -21,8 +21,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from computeflow.catalog import load_catalog
-from computeflow.telemetry.logs.source import LogSource
-from computeflow.telemetry.observed import Asked
+from computeflow.telemetry.logs.log_source import LogSource
+from computeflow.telemetry.source_reports import SourceRequest
 
 _START = datetime(2025, 1, 1, tzinfo=UTC)
 _EVERY = 1_000
@@ -36,7 +36,7 @@ _NOISE = (
 
 
 def made_log(most_bytes: int) -> Iterator[tuple[str, int]]:
-    """Lines, with the steps done so far; ends after the line that fills the size."""
+    """Lines of a synthetic log with the steps so far, until the size is reached."""
     seconds, iteration, done, written = 0.0, 0, 0, 0
 
     def stamp() -> str:
@@ -79,7 +79,7 @@ def made_log(most_bytes: int) -> Iterator[tuple[str, int]]:
 
 
 def write_log(path: Path, most_bytes: int) -> int:
-    """The number of steps in it."""
+    """Write a log; returns the number of its steps."""
     done = 0
     with path.open("w") as file:
         for line, done in made_log(most_bytes):  # noqa: B007
@@ -88,37 +88,43 @@ def write_log(path: Path, most_bytes: int) -> int:
 
 
 def read_log(path: Path) -> dict[str, float]:
+    asked, before = SourceRequest(catalog=load_catalog()), _peak_mb()
     began, computed = time.perf_counter(), time.process_time()
-    (found,) = LogSource().observe([path], Asked(catalog=load_catalog()))
-    assert found.ledger is not None
+    (report,) = LogSource().observe([path], asked)
+    assert report.ledger is not None
     return {
         "seconds": time.perf_counter() - began,
         "cpu_seconds": time.process_time() - computed,
-        "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
-        "steps": found.facts.steps,
-        "restarts": len(found.facts.restarts),
-        "wall_seconds": found.ledger.wall_seconds,
-        "lost_seconds": found.ledger.booked("lost") / found.ledger.gpus,
+        "peak_mb": _peak_mb(),
+        "grown_mb": _peak_mb() - before,
+        "steps": report.facts.steps,
+        "restarts": len(report.facts.restarts),
+        "wall_seconds": report.ledger.wall_seconds,
+        "lost_seconds": report.ledger.booked("lost") / report.ledger.gpus,
     }
+
+
+def _peak_mb() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--megabytes", type=int, default=200)
     parser.add_argument("--read", type=Path, help=argparse.SUPPRESS)
-    asked = parser.parse_args()
-    if asked.read:
-        print(json.dumps(read_log(asked.read)))
+    arguments = parser.parse_args()
+    if arguments.read:
+        print(json.dumps(read_log(arguments.read)))
         return
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "train.log"
-        steps = write_log(path, asked.megabytes * 10**6)
+        steps = write_log(path, arguments.megabytes * 10**6)
         size = path.stat().st_size / 1e6
         command = [sys.executable, "-m", "benchmarks.measure_logs", "--read", str(path)]
         result = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
     rate = size / result["cpu_seconds"]
-    told = {"megabytes": size, "steps_written": steps, "mb_per_cpu_second": rate, **result}
-    print(json.dumps(told, indent=2))
+    report = {"megabytes": size, "steps_written": steps, "mb_per_cpu_second": rate, **result}
+    print(json.dumps(report, indent=2))
 
 
 if __name__ == "__main__":

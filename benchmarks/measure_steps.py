@@ -16,7 +16,7 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from computeflow.lab.trainer import Settings
+from computeflow.lab.trainer import TrainerSettings
 
 SHAPES: dict[str, dict[str, Any]] = {
     "0.5b": {"layers": 24, "hidden": 1280, "heads": 20, "kv_heads": 5, "ffn": 3456, "vocab": 32000},
@@ -124,14 +124,16 @@ MEASURED_SECONDS = 4.0
 _GUESSED_FLOPS = 350e12
 
 
-def settings_of(shape: str, knobs: dict[str, Any]) -> Settings:
-    """Enough steps for some seconds of measurement, by a rough guess of the rate."""
-    draft = Settings(**SHAPES[shape], **knobs)
+def settings_of(shape: str, knobs: dict[str, Any]) -> TrainerSettings:
+    """Settings with enough steps for some seconds of measurement, by a rough guess of the rate."""
+    draft = TrainerSettings(**SHAPES[shape], **knobs)
     tokens = draft.seq_len * draft.micro_batch * draft.accumulation
     slow = 8.0 if draft.precision == "fp32" else 1.0
     guess = slow * tokens * draft.flops_per_token / _GUESSED_FLOPS
     measured = min(max(round(MEASURED_SECONDS / guess), 6), 40)
-    return Settings(**SHAPES[shape], **knobs, steps=WARMUP + measured, warmup=WARMUP, quiet=True)
+    return TrainerSettings(
+        **SHAPES[shape], **knobs, steps=WARMUP + measured, warmup=WARMUP, quiet=True
+    )
 
 
 def name_of(shape: str, knobs: dict[str, Any]) -> str:
@@ -141,7 +143,7 @@ def name_of(shape: str, knobs: dict[str, Any]) -> str:
 def measure(shape: str, knobs: dict[str, Any]) -> dict[str, Any]:
     import torch
 
-    from computeflow.lab.trainer.loop import train
+    from computeflow.lab.trainer.training_loop import train
 
     settings = settings_of(shape, knobs)
     torch._dynamo.reset()
@@ -172,13 +174,13 @@ def main(target: Path, part: str) -> int:
             result = measure(shape, knobs)
             lines.write(json.dumps(result) + "\n")
             lines.flush()
-            said = result.get("error") or (
+            outcome = result.get("error") or (
                 f"{1000 * result['step_seconds']:.1f} ms, "
                 f"{result['achieved_flops'] / 1e12:.0f} TFLOP/s, "
                 f"{result['readings']['mean_watts'] or 0:.0f} W"
             )
             print(
-                f"[{number}/{len(chosen)}] {result['name']}: {said} "
+                f"[{number}/{len(chosen)}] {result['name']}: {outcome} "
                 f"({time.monotonic() - began:.0f} s)",
                 flush=True,
             )

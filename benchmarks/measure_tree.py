@@ -16,14 +16,14 @@ ROOT = Path(__file__).parents[1]
 
 
 def public_names(source: str) -> list[str]:
-    found: list[str] = []
+    names: list[str] = []
     for node in ast.parse(source).body:
         if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.AsyncFunctionDef):
-            found.append(node.name)
+            names.append(node.name)
         elif isinstance(node, ast.Assign | ast.AnnAssign):
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            found += [target.id for target in targets if isinstance(target, ast.Name)]
-    return [name for name in found if not name.startswith("_")]
+            names += [target.id for target in targets if isinstance(target, ast.Name)]
+    return [name for name in names if not name.startswith("_")]
 
 
 def complexities(source: str) -> list[int]:

@@ -1,4 +1,4 @@
-"""How well memory is predicted, source by source: `python -m benchmarks.memory_report`.
+"""Errors of predicted memory, source by source: `python -m benchmarks.memory_report`.
 
 What each source measures decides what is compared:
 
@@ -26,9 +26,9 @@ import numpy as np
 from computeflow.catalog import load_catalog
 from computeflow.catalog.parameters import count_parameters
 from computeflow.errors import ComputeFlowError
-from computeflow.prediction.batch import Batch, of_job
-from computeflow.prediction.cases import PACKAGED, Case, case_of
-from computeflow.prediction.memory import RESERVE, Memory, memory, stage_memory
+from computeflow.prediction.memory import RESERVE, PredictedMemory, memory, stage_memory
+from computeflow.prediction.published_runs import PACKAGED, MeasuredRun, case_of
+from computeflow.prediction.step_inputs import StepInputs, of_job
 from computeflow.workload import Layouts
 
 ROOT = Path(__file__).parents[1]
@@ -50,7 +50,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryErrors:
-    """Of predicted over measured bytes, as fractions."""
+    """Relative errors of predicted against measured bytes."""
 
     n: int
     mape: float
@@ -62,7 +62,7 @@ class MemoryErrors:
 
 
 def memory_errors(rows: Iterable[Row]) -> dict[str, MemoryErrors]:
-    """By group, in order of appearance."""
+    """Errors by group, in order of appearance."""
     groups: dict[str, list[Row]] = {}
     for row in rows:
         groups.setdefault(row.group, []).append(row)
@@ -95,23 +95,23 @@ def own_rows() -> list[Row]:
 
 
 def published_rows() -> list[Row]:
-    found = []
+    rows = []
     for row, case in _cases(PACKAGED.read_text()):
         batch = _batch(case)
         if case.stack.name == "nanotron":
-            found.append(_row(row, row["source"], GIB, float(_first_stage(batch).allocated[0])))
+            rows.append(_row(row, row["source"], GIB, float(_first_stage(batch).allocated[0])))
             continue
         held = memory(batch)
         reserved = float(held.allocated[0]) * RESERVE[case.layout.recompute]
         if row["source"] == "bigscience-bloom":
             reserved += float(held.by_owner["overhead"][0])
-        found.append(_row(row, row["source"], GIB, reserved))
-    return found
+        rows.append(_row(row, row["source"], GIB, reserved))
+    return rows
 
 
 def sweep_rows(path: Path) -> list[Row]:
-    """nanotron's layouts, with the sequence split (reduce-scatter) and without (all-reduce)."""
-    found = []
+    """Rows of nanotron's layouts, with the sequence split (reduce-scatter) and without (all-reduce)."""
+    rows = []
     for row, case in _cases(gzip.decompress(path.read_bytes()).decode()):
         split, whole = (
             float(
@@ -122,14 +122,14 @@ def sweep_rows(path: Path) -> list[Row]:
         measured = GIB * float(row["memory_gb"])
         nearer = min((split, whole), key=lambda value: abs(value - measured))
         if case.layout.tp == 1:
-            found.append(_row(row, "nanotron sweep, tp = 1", GIB, split))
-        found.append(_row(row, "nanotron sweep, reduce-scatter assumed", GIB, split))
-        found.append(_row(row, "nanotron sweep, all-reduce assumed", GIB, whole))
-        found.append(_row(row, "nanotron sweep, the nearer of the two", GIB, nearer))
-    return found
+            rows.append(_row(row, "nanotron sweep, tp = 1", GIB, split))
+        rows.append(_row(row, "nanotron sweep, reduce-scatter assumed", GIB, split))
+        rows.append(_row(row, "nanotron sweep, all-reduce assumed", GIB, whole))
+        rows.append(_row(row, "nanotron sweep, the nearer of the two", GIB, nearer))
+    return rows
 
 
-def _cases(text: str) -> Iterable[tuple[Mapping[str, str], Case]]:
+def _cases(text: str) -> Iterable[tuple[Mapping[str, str], MeasuredRun]]:
     for row in csv.DictReader(io.StringIO(text)):
         if not row.get("memory_gb"):
             continue
@@ -140,8 +140,8 @@ def _cases(text: str) -> Iterable[tuple[Mapping[str, str], Case]]:
         yield row, _tied(row, case)
 
 
-def _tied(row: Mapping[str, str], case: Case) -> Case:
-    """One embedding or two: by the parameter count, where the source states it."""
+def _tied(row: Mapping[str, str], case: MeasuredRun) -> MeasuredRun:
+    """Whether embedding and head are tied, by the parameter count where the source states it."""
     model = replace(case.job.model, tied=True)
     stated = float(row.get("params_b") or 0)
     sizes = {
@@ -151,11 +151,11 @@ def _tied(row: Mapping[str, str], case: Case) -> Case:
     return replace(case, job=replace(case.job, model=replace(model, tied=tied)))
 
 
-def _batch(case: Case) -> Batch:
+def _batch(case: MeasuredRun) -> StepInputs:
     return of_job(case.job, case.cluster, Layouts.of([case.layout]), case.stack)
 
 
-def _first_stage(batch: Batch) -> Memory:
+def _first_stage(batch: StepInputs) -> PredictedMemory:
     return stage_memory(batch, np.zeros(len(batch)))
 
 

@@ -25,23 +25,23 @@ from pathlib import Path
 import numpy as np
 
 from computeflow.catalog import load_catalog
-from computeflow.telemetry.accounting.nodes import pairs_of
-from computeflow.telemetry.accounting.source import AccountingSource, read_jobs
-from computeflow.telemetry.accounting.suspects import find_suspects
-from computeflow.telemetry.observed import Asked, Observed
-from computeflow.views.observed import observed_tables
+from computeflow.telemetry.accounting.accounting_source import AccountingSource, read_jobs
+from computeflow.telemetry.accounting.attempts_by_node import pairs_of
+from computeflow.telemetry.accounting.suspect_nodes import find_suspect_nodes
+from computeflow.telemetry.source_reports import SourceReport, SourceRequest
+from computeflow.views.sources import observed_tables
 from computeflow.views.tables import to_text
 
 ROOT = Path(__file__).parents[1]
 REPORT = ROOT / "benchmarks" / "reports" / "accounting.md"
 BEGIN = 1_506_816_000
-"""2017-10-01: the trace counts from zero."""
+"""Start of the period, 2017-10-01, as the trace counts from zero."""
 NODES = 320
 BAD = "gpu-0017"
 FAILED, CANCELLED = 0.305, 0.09
 """Shares of jobs in the published summary of the trace."""
 WAIT_MEDIAN, WAIT_MEAN = 189.0, 3760.6
-"""Seconds, of the same summary; drawn as a log-normal."""
+"""Seconds in the same summary; drawn as a log-normal."""
 SHUFFLES = 200
 HEADER = "JobID|JobName|User|Account|State|Submit|Start|End|AllocTRES|NodeList"
 
@@ -52,7 +52,7 @@ def jobs(folder: Path) -> Iterator[dict[str, str]]:
 
 
 def sacct_lines(folder: Path) -> Iterator[str]:
-    """As `sacct -a -P` writes them."""
+    """Lines as `sacct -a -P` writes them."""
     draw = random.Random(7)
     spread = math.sqrt(2 * math.log(WAIT_MEAN / WAIT_MEDIAN))
     yield HEADER
@@ -61,7 +61,7 @@ def sacct_lines(folder: Path) -> Iterator[str]:
         end = start + int(row["duration"])
         count = max(1, math.ceil(gpus / 8))
         first = draw.randrange(NODES - count)
-        nodes = [f"gpu-{first + place:04d}" for place in range(count)]
+        nodes = [f"gpu-{first + offset:04d}" for offset in range(count)]
         failing = min(FAILED * (2 if BAD in nodes else 1), 0.95)
         state = draw.random()
         word = (
@@ -100,21 +100,21 @@ def write_sacct(folder: Path, path: Path) -> None:
         file.writelines(f"{line}\n" for line in sacct_lines(folder))
 
 
-def observe(path: Path) -> tuple[Observed, float]:
-    """And the CPU-seconds it took."""
+def observe(path: Path) -> tuple[SourceReport, float]:
+    """The report, and the CPU-seconds it took."""
     before = resource.getrusage(resource.RUSAGE_SELF)
-    (observed,) = AccountingSource().observe([path], Asked(catalog=load_catalog()))
+    (observed,) = AccountingSource().observe([path], SourceRequest(catalog=load_catalog()))
     after = resource.getrusage(resource.RUSAGE_SELF)
     return observed, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
 def named_by_chance(path: Path) -> int:
-    """In how many of `SHUFFLES` clusters of nodes that are alike is a node named?"""
+    """Number of clusters of alike nodes, of `SHUFFLES`, in which a node is named."""
     jobs = read_jobs([path]).jobs
     pairs = pairs_of(jobs, jobs.gpus > 0)
     draw = np.random.default_rng(11)
     return sum(
-        bool(find_suspects(replace(jobs, state_of=draw.permutation(jobs.state_of)), pairs)[0])
+        bool(find_suspect_nodes(replace(jobs, state_of=draw.permutation(jobs.state_of)), pairs)[0])
         for _ in range(SHUFFLES)
     )
 
@@ -132,7 +132,7 @@ def main() -> int:
     assert ledger is not None
     off = math.fsum(ledger.accounts.values()) / ledger.gpu_seconds - 1
     used = math.fsum(int(row["num_gpus"]) * int(row["duration"]) for row in jobs(folder))
-    found = math.fsum(s for name, s in ledger.accounts.items() if name != "idle")
+    booked = math.fsum(s for name, s in ledger.accounts.items() if name != "idle")
     text = "\n\n".join(to_text(table) for table in observed_tables(observed))
     REPORT.write_text(
         f"# Accounting of 109 days\n\n{__doc__.split('.md.', 1)[1].strip()}\n\n"
@@ -141,7 +141,7 @@ def main() -> int:
         f"| CPU-seconds, one core | {seconds:.1f} |\n"
         f"| peak memory, MB | {memory:.0f} |\n"
         f"| ledger closed to | {abs(off):.1g} |\n"
-        f"| GPU-seconds of jobs against plain Python | {abs(found / used - 1):.1g} |\n"
+        f"| GPU-seconds of jobs against plain Python | {abs(booked / used - 1):.1g} |\n"
         f"| node with more failures, as drawn | {BAD} |\n"
         f"| of {SHUFFLES} clusters with nodes alike, a node is named in | {chance} |\n"
         f"| nodes named | {', '.join(s.node for s in observed.facts.suspects) or 'none'} |\n\n"

@@ -64,11 +64,11 @@ def speed(judge: Judge, folder: Path, recording: Recording) -> list[str]:
         events = ours["ComputeFlow"][0].more["events"]
         for name, runs in (ours | theirs).items():
             ratios = [_ratios(runs, mine) for mine in ours.values()] if name in theirs else []
-            said = [", ".join(f"{ratio:.1f}" for ratio in some) for some in ratios]
+            cells = [", ".join(f"{ratio:.1f}" for ratio in some) for some in ratios]
             lines.append(
                 f"| {what}, {events:,} events | {name} | {_cpu(runs):.2f} | "
                 f"{_peak(runs) / 1e6:.0f} MB | "
-                f"{' | '.join([*said, '', ''][:2])} |"
+                f"{' | '.join([*cells, '', ''][:2])} |"
             )
             for mine, some in zip(ours, ratios, strict=False):
                 judge.say(
@@ -83,7 +83,7 @@ def speed(judge: Judge, folder: Path, recording: Recording) -> list[str]:
 
 
 def _ratios(runs: Sequence[Run], ours: Sequence[Run]) -> list[float]:
-    return [one.cpu_seconds / mine.cpu_seconds for one, mine in zip(runs, ours, strict=True)]
+    return [theirs.cpu_seconds / mine.cpu_seconds for theirs, mine in zip(runs, ours, strict=True)]
 
 
 def _cpu(runs: Sequence[Run]) -> float:

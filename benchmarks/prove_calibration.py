@@ -1,4 +1,4 @@
-"""What a calibration from one recording is worth on other runs of its family: reports/calibration.md.
+"""How much a calibration from one recording helps on other runs of its family: reports/calibration.md.
 
 Families: the trainer's eager runs of different models, its runs with recomputation, in float32, with
 attention written out (`tests/data/h200_traces`), and two models at other sequences and batches
@@ -20,13 +20,13 @@ from computeflow import codec
 from computeflow.catalog import load_catalog
 from computeflow.cluster.machine import usual_cluster
 from computeflow.diagnosis.calibrating import calibration_data
-from computeflow.diagnosis.case import Case
 from computeflow.diagnosis.diagnose import make_case
-from computeflow.diagnosis.inference import Inferred
-from computeflow.diagnosis.whatif import KERNEL_FACTORS
+from computeflow.diagnosis.model_from_shapes import Inferred
+from computeflow.diagnosis.predicted_gains import KERNEL_FACTORS
+from computeflow.diagnosis.trace_case import TraceCase
 from computeflow.prediction import predict
 from computeflow.prediction.calibration import read_calibration
-from computeflow.telemetry.audit import audit
+from computeflow.telemetry.trace_audit import audit
 
 ROOT = Path(__file__).parents[1]
 TRACES, FAMILY = (
@@ -64,7 +64,7 @@ class Target:
 
 
 @cache
-def case_of(path: Path) -> Case:
+def case_of(path: Path) -> TraceCase:
     return make_case(audit([path], CATALOG, cache=False), CATALOG)
 
 
@@ -75,14 +75,14 @@ def target(path: Path) -> Target:
 
 
 def errors(source: Path, targets: list[Target]) -> tuple[list[float], list[float]]:
-    """Relative, of the generic predictor and of the calibrated one."""
+    """Relative errors of the generic and of the calibrated predictor."""
     text = codec.to_json(calibration_data(case_of(source)))
     calibration = read_calibration(text, source.name, CATALOG)
     before, after = [], []
-    for one in targets:
-        parts = one.run.job, CLUSTER, one.run.layout, one.run.stack
-        before.append(predict(*parts).step_seconds / one.seconds - 1)
-        after.append(predict(*parts, calibration=calibration).step_seconds / one.seconds - 1)
+    for target_run in targets:
+        parts = target_run.run.job, CLUSTER, target_run.run.layout, target_run.run.stack
+        before.append(predict(*parts).step_seconds / target_run.seconds - 1)
+        after.append(predict(*parts, calibration=calibration).step_seconds / target_run.seconds - 1)
     return before, after
 
 
@@ -91,7 +91,7 @@ def mean(values: list[float]) -> float:
 
 
 def recorded() -> list[str]:
-    """Every recording of a family calibrates once, and the others judge."""
+    """Errors with each recording of a family calibrating once and the others judging."""
     lines = []
     for family, names in FAMILIES.items():
         before: list[float] = []
@@ -99,10 +99,10 @@ def recorded() -> list[str]:
         halved = 0
         for name in names:
             rest = [target(TRACES / f"{other}.json.gz") for other in names if other != name]
-            one, two = errors(TRACES / f"{name}.json.gz", rest)
-            before += one
-            after += two
-            halved += mean(two) <= mean(one) / 2
+            generic, calibrated = errors(TRACES / f"{name}.json.gz", rest)
+            before += generic
+            after += calibrated
+            halved += mean(calibrated) <= mean(generic) / 2
         lines.append(
             f"| {family} | {len(names)} | {100 * mean(before):.1f} % | {100 * mean(after):.1f} % | "
             f"{mean(after) / mean(before):.2f} | {halved} of {len(names)} |"
@@ -140,7 +140,7 @@ FACTORS = ("matmul", "attention", "other", "loss", "optimizer")
 
 
 def factor_lines() -> list[str]:
-    """What every healthy recording shows of each kind of work."""
+    """Factors of each kind of work in every healthy recording."""
     lines = [
         f"| recording | {' | '.join(FACTORS)} | between kernels, µs a layer |",
         f"|---|{'---:|' * (len(FACTORS) + 1)}",
@@ -153,18 +153,22 @@ def factor_lines() -> list[str]:
     for name in names:
         case = case_of(TRACES / f"{name}.json.gz")
         assert case.replay is not None
-        found = case.replay.factors
-        cells = " | ".join(f"{getattr(found, kind):.2f}" for kind in FACTORS)
-        lines.append(f"| {name} | {cells} | {1e6 * found.queued_seconds:.0f} |")
+        factors = case.replay.factors
+        cells = " | ".join(f"{getattr(factors, kind):.2f}" for kind in FACTORS)
+        lines.append(f"| {name} | {cells} | {1e6 * factors.queued_seconds:.0f} |")
     return lines
 
 
 def usual_factors() -> str:
-    """Medians of the healthy recordings that set thresholds: what a host-bound one is replayed with."""
+    """Medians of the healthy recordings that set thresholds, used to replay host-bound ones."""
     seen: dict[str, list[list[float]]] = {}
-    for one in recordings():
-        if one.path.parent == TRACES and one.label == "healthy" and not one.judges:
-            run = case_of(one.path).replay
+    for recording in recordings():
+        if (
+            recording.path.parent == TRACES
+            and recording.label == "healthy"
+            and not recording.judges
+        ):
+            run = case_of(recording.path).replay
             assert run is not None
             values = [getattr(run.factors, name) for name in KERNEL_FACTORS]
             seen.setdefault(run.inferred.stack.kernels, []).append(values)
@@ -177,7 +181,7 @@ def usual_factors() -> str:
 
 
 def compiled_host() -> str:
-    """Of the host's time, what compiling leaves: where both runs wait for their host."""
+    """Share of host time that remains when compiled, where both runs wait for their host."""
     index = json.loads((FAMILY / "index.json").read_text())
     shares = []
     for eager, compiled in zip(

@@ -1,4 +1,4 @@
-"""What `size` and `compare` are held to, measured and written to benchmarks/reports/comparison.md.
+"""Checks of `size` and `compare`, measured and written to benchmarks/reports/comparison.md.
 
 Processor time of both commands, cases in which the cheapest hour is not the cheapest run, spot against
 a flat discount, and what the quick plans miss of a whole search.
@@ -15,11 +15,11 @@ from benchmarks.commands import run_command
 from computeflow.catalog import Catalog, Offer, find_model, load_catalog
 from computeflow.comparison.comparisons import compare
 from computeflow.comparison.offers import ASSUMED_NIC, offerings
-from computeflow.comparison.planner import Planner, Shape, shape_cluster, usual_job
+from computeflow.comparison.planner import MachineShape, Planner, shape_cluster, usual_job
 from computeflow.comparison.providers import load_terms
-from computeflow.comparison.request import Market, Request
+from computeflow.comparison.request import ComparisonRequest, Market
 from computeflow.comparison.results import Comparison
-from computeflow.comparison.runs import Setting, run_on, simulate_on_demand, simulate_on_spot
+from computeflow.comparison.runs import RunSetup, run_on, simulate_on_demand, simulate_on_spot
 from computeflow.economics import ledger_cost, price_of
 from computeflow.planning import Plan, plan
 from computeflow.units import DAY_SECONDS
@@ -31,8 +31,8 @@ COMPARE = ["compare", MODEL, "--tokens", "1T", "--deadline", "30d", "-o", "json"
 SIZE = ["size", MODEL, "--tokens", "1T", "-o", "json"]
 DEADLINES = (15, 20, 30, 45, 60, 90)
 PREEMPTIONS = (0.01, 0.05, 0.15)
-"""Per machine and day: Google's 5 to 15 % in seven days, between, its older 15 % in a day (see
-`comparison.request.Market`)."""
+"""Preemptions per machine and day: Google's 5 to 15 % in seven days, a value between, and its older
+15 % in a day (see `comparison.request.Market`)."""
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -42,17 +42,17 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def speed() -> str:
     compared = run_command(*COMPARE)
-    found, cpu = json.loads(compared.output), compared.cpu_seconds
+    answer, cpu = json.loads(compared.output), compared.cpu_seconds
     quick = run_command(*SIZE).cpu_seconds
     large = run_command(*(word.replace(MODEL, "deepseek-v3") for word in COMPARE)).cpu_seconds
-    unknown = sum(not result["network_known"] for result in found["results"])
-    offers = len(found["results"]) + len(found["refused"])
-    prices = sum(len(result["costs"]) for result in found["results"])
+    unknown = sum(not result["network_known"] for result in answer["results"])
+    offers = len(answer["results"]) + len(answer["refused"])
+    prices = sum(len(result["costs"]) for result in answer["results"])
     return (
         f"`computeflow {' '.join(COMPARE)}`: {offers:,} offers ({prices:,} prices priced, "
-        f"{len(found['refused']):,} offers refused with a reason) in **{cpu:.1f} CPU-s** (target 15), "
-        f"{found['searches']:,} plans searched, {found['replicas']} repeats of every run. Of the "
-        f"{len(found['results']):,} that run it, {unknown:,} publish no network that we know. The "
+        f"{len(answer['refused']):,} offers refused with a reason) in **{cpu:.1f} CPU-s** (target 15), "
+        f"{answer['searches']:,} plans searched, {answer['replicas']} repeats of every run. Of the "
+        f"{len(answer['results']):,} that run it, {unknown:,} publish no network that we know. The "
         f"same for deepseek-v3: {large:.1f} CPU-s.\n\n"
         f"`computeflow {' '.join(SIZE)}`: **{quick:.2f} CPU-s** (target 1). Start of the program "
         "included in both."
@@ -64,7 +64,7 @@ def compared(catalog: Catalog, devices: list[str], *, known: bool) -> Comparison
     offers = offerings(catalog, load_terms(), accelerators=devices, assumed_nic=nic)
     job = usual_job(find_model(catalog, MODEL))
     today = datetime.datetime.now(tz=datetime.UTC).date()
-    request = Request(
+    request = ComparisonRequest(
         job=job, tokens=TOKENS, deadline_seconds=DAYS * DAY_SECONDS, today=today, replicas=100
     )
     return compare(request, offers, catalog)
@@ -72,9 +72,9 @@ def compared(catalog: Catalog, devices: list[str], *, known: bool) -> Comparison
 
 def prices_and_runs(catalog: Catalog, device: str, *, known: bool) -> str:
     """The cheapest region of each machine type on demand, cheapest hour first."""
-    found = compared(catalog, [device], known=known)
+    comparison = compared(catalog, [device], known=known)
     first: dict[tuple[str, str], tuple[float, list[str]]] = {}
-    for result in found.results:
+    for result in comparison.results:
         cost, offering = result.cost("on-demand"), result.offering
         key = (offering.provider, offering.instance)
         if cost is None or cost.run is None or offering.devices < 8:
@@ -109,18 +109,18 @@ def prices_and_runs(catalog: Catalog, device: str, *, known: bool) -> str:
 
 
 def deadlines(catalog: Catalog) -> str:
-    """Of every offer with its best price at each deadline, from the tightest to the loosest."""
+    """Every offer with its best price at each deadline, from the tightest to the loosest."""
     offers = offerings(catalog, load_terms())
     job = usual_job(find_model(catalog, MODEL))
     today = datetime.datetime.now(tz=datetime.UTC).date()
     cheapest: dict[str, float] = {}
     rows = []
     for days in DEADLINES:
-        request = Request(
+        request = ComparisonRequest(
             job=job, tokens=TOKENS, deadline_seconds=days * DAY_SECONDS, today=today, replicas=50
         )
-        found = compare(request, offers, catalog)
-        now = {r.offering.name: min(c.usd for c in r.costs if c.meets) for r in found.meeting}
+        comparison = compare(request, offers, catalog)
+        now = {r.offering.name: min(c.usd for c in r.costs if c.meets) for r in comparison.meeting}
         both = cheapest.keys() & now.keys()
         dearer = [
             now[name] / cheapest[name] - 1 for name in both if now[name] > 1.0001 * cheapest[name]
@@ -155,12 +155,12 @@ def price(catalog: Catalog, name: str, term: str) -> Offer:
 def spot_rows(catalog: Catalog) -> str:
     """Crusoe's H100 machines with InfiniBand, on demand and on spot."""
     planner = Planner(usual_job(find_model(catalog, MODEL)), catalog)
-    shape = Shape(accelerator="h100-sxm", devices=8, nic_bytes_per_second=50e9)
+    shape = MachineShape(accelerator="h100-sxm", devices=8, nic_bytes_per_second=50e9)
     rows = []
     for gpus in (64, 512, 2048):
         best = planner.plan(shape, gpus)
         assert best is not None
-        rows += spot_cases(Setting(shape=shape, gpus=gpus), best, catalog)
+        rows += spot_cases(RunSetup(shape=shape, gpus=gpus), best, catalog)
     head = (
         "GPUs",
         "preemptions per machine-day",
@@ -176,13 +176,13 @@ def spot_rows(catalog: Catalog) -> str:
     return table(head, rows)
 
 
-def spot_cases(setting: Setting, best: Plan, catalog: Catalog) -> list[tuple[str, ...]]:
+def spot_cases(setting: RunSetup, best: Plan, catalog: Catalog) -> list[tuple[str, ...]]:
     """A flat discount multiplies the bill by the ratio of prices; on spot, waiting is paid for, too."""
     name = "crusoe/h100-80gb-sxm-ib.8x"
     on_demand, spot = (price_of(price(catalog, name, term)) for term in ("on-demand", "spot"))
     usual = run_on(setting, best, TOKENS, catalog, Market(), spot=False)
     (steady,) = simulate_on_demand([usual], [None], replicas=100, seed=0)
-    listed, flat = (ledger_cost(steady.ledger, one).usd for one in (on_demand, spot))
+    listed, flat = (ledger_cost(steady.ledger, offered).usd for offered in (on_demand, spot))
     markets = [Market(preemptions_per_node_day=rate) for rate in PREEMPTIONS]
     runs = [run_on(setting, best, TOKENS, catalog, market, spot=True) for market in markets]
     rows: list[tuple[str, ...]] = []
@@ -212,7 +212,7 @@ def quick_rows(catalog: Catalog) -> str:
     rows = []
     for device in ("a100-80-sxm", "h100-sxm", "b200-sxm", "l40s"):
         for rate in (50e9, 12.5e9, 1.5625e9):
-            shape = Shape(accelerator=device, devices=8, nic_bytes_per_second=rate)
+            shape = MachineShape(accelerator=device, devices=8, nic_bytes_per_second=rate)
             quick = planner.plan(shape, 1024)
             whole = plan(planner.job, shape_cluster(shape, 1024, catalog), top=1).plans
             if quick is None or not whole:

@@ -1,4 +1,4 @@
-"""How often the rules are right, and what they claim against what was gained: docs/diagnosis.md.
+"""Precision and recall of the rules, and claimed against measured gains: docs/diagnosis.md.
 
 Every labelled recording (`benchmarks/corpus.py`) is audited and diagnosed. Precision and recall are
 those of the half that set no threshold; the other half is shown beside it. The counts of the judging
@@ -19,7 +19,8 @@ from benchmarks.corpus import COST, EARLIER, ONE, RULE_OF, Recording, earlier, r
 from computeflow.catalog import load_catalog
 from computeflow.diagnosis import diagnose
 from computeflow.diagnosis.rules import RULES
-from computeflow.telemetry.audit import audit
+from computeflow.telemetry.trace_audit import audit
+from computeflow.views.prose import wrap_prose
 
 ROOT = Path(__file__).parents[1]
 FIGURES = ROOT / "src" / "computeflow" / "diagnosis" / "figures.json"
@@ -34,7 +35,7 @@ TRACED = [rule.id for rule in RULES if rule.trace is not None]
 class Outcome:
     recording: Recording
     claims: dict[str, float]
-    """GPU-seconds by rule."""
+    """Claimed GPU-seconds by rule."""
     window: float
 
     @property
@@ -62,19 +63,21 @@ class Outcome:
 
 def outcomes(some: list[Recording]) -> list[Outcome]:
     catalog = load_catalog(())
-    found = []
-    for one in some:
-        audited = audit([one.path], catalog, cache=False)
+    rows = []
+    for recording in some:
+        audited = audit([recording.path], catalog, cache=False)
         diagnosis = diagnose(audited, catalog)
         claims: dict[str, float] = {}
         for finding in diagnosis.findings:
             claims[finding.rule] = claims.get(finding.rule, 0.0) + finding.gpu_seconds
-        found.append(Outcome(recording=one, claims=claims, window=audited.job.ledger.gpu_seconds))
-    return found
+        rows.append(
+            Outcome(recording=recording, claims=claims, window=audited.job.ledger.gpu_seconds)
+        )
+    return rows
 
 
 def counts(rows: list[Outcome]) -> dict[str, dict[str, int]]:
-    """By rule: found rightly, found wrongly, missed."""
+    """True positives, false positives and misses, by rule."""
     table = {rule: {"right": 0, "wrong": 0, "missed": 0} for rule in TRACED}
     for row in rows:
         wanted = row.recording.rule
@@ -124,7 +127,7 @@ def page(rows: list[Outcome]) -> list[str]:
 
 
 def profiler_lines() -> list[str]:
-    """The recorded steps against the one after the recording, of runs that wait for their host."""
+    """Recorded steps against the one after the recording, for runs that wait for their host."""
     index = json.loads((ONE / "index.json").read_text())
     ratios = {
         name: statistics.fmean(step["seconds"] for step in row["summary"]["steps"][1:3])
@@ -145,7 +148,7 @@ def profiler_lines() -> list[str]:
 
 
 def earlier_lines() -> list[str]:
-    """The older set, which set nothing."""
+    """Results on the older set, which set no threshold."""
     with tempfile.TemporaryDirectory() as folder:
         rows = outcomes(earlier(Path(folder)))
     if not rows:
@@ -187,29 +190,29 @@ def _by_half(rows: list[Outcome]) -> str:
 def _rules(judging: dict[str, dict[str, int]], setting: dict[str, dict[str, int]]) -> list[str]:
     lines = []
     for rule in TRACED:
-        one, other = judging[rule], setting[rule]
-        if not sum(one.values()) + sum(other.values()):
+        judged, set_by = judging[rule], setting[rule]
+        if not sum(judged.values()) + sum(set_by.values()):
             continue
-        named, there = one["right"] + one["wrong"], one["right"] + one["missed"]
-        precision = f"{one['right'] / named:.2f}" if named else "-"
-        recall = f"{one['right'] / there:.2f}" if there else "-"
-        cells = [f"{n['right']}, {n['wrong']}, {n['missed']}" for n in (one, other)]
+        named, there = judged["right"] + judged["wrong"], judged["right"] + judged["missed"]
+        precision = f"{judged['right'] / named:.2f}" if named else "-"
+        recall = f"{judged['right'] / there:.2f}" if there else "-"
+        cells = [f"{n['right']}, {n['wrong']}, {n['missed']}" for n in (judged, set_by)]
         lines.append(f"| `{rule}` | {cells[0]} | {cells[1]} | {precision} | {recall} |")
     return lines
 
 
 def _claim(row: Outcome) -> str:
-    one = row.recording
-    assert one.rule is not None and one.saved is not None and row.error is not None
-    half = "judges" if one.judges else "sets"
+    recording = row.recording
+    assert recording.rule is not None and recording.saved is not None and row.error is not None
+    half = "judges" if recording.judges else "sets"
     return (
-        f"| {one.name} | {half} | `{one.rule}` | {1e3 * row.claims[one.rule]:,.1f} | "
-        f"{1e3 * one.saved:,.1f} | {1e3 * one.spread:,.1f} | {100 * row.error:+.0f} % |"
+        f"| {recording.name} | {half} | `{recording.rule}` | {1e3 * row.claims[recording.rule]:,.1f} | "
+        f"{1e3 * recording.saved:,.1f} | {1e3 * recording.spread:,.1f} | {100 * row.error:+.0f} % |"
     )
 
 
 def public_lines() -> list[str] | None:
-    """What the rules say of the public traces; None where those are not there."""
+    """Findings on the public traces; None where those are missing."""
     folder = Path(os.environ.get("COMPUTEFLOW_DATA", ROOT.parent / "shared" / "data"))
     folder = folder / "recordings" / "kineto"
     if not folder.is_dir():
@@ -220,11 +223,11 @@ def public_lines() -> list[str] | None:
         files = sorted(group.glob("*.gz"))
         for some in [files] if group.name in TOGETHER else [[file] for file in files]:
             audited = audit(some, catalog, cache=False)
-            found = diagnose(audited, catalog)
+            diagnosis = diagnose(audited, catalog)
             name = group.name if len(files) == len(some) else f"{group.name}: {some[0].name[:40]}"
-            why = "derived" if found.expected else f"none, needs {found.expected_reason}"
+            why = "derived" if diagnosis.expected else f"none, needs {diagnosis.expected_reason}"
             device = audited.ranks[0].device or "host"
-            for finding in found.findings or (None,):
+            for finding in diagnosis.findings or (None,):
                 text, share = (
                     ("none", "")
                     if finding is None
@@ -244,13 +247,13 @@ TOGETHER = ("two_rank_dlrm128",)
 def main() -> int:
     rows = outcomes(recordings())
     judged = counts([row for row in rows if row.recording.judges])
-    tried = {rule: found for rule, found in judged.items() if sum(found.values())}
+    tried = {rule: count for rule, count in judged.items() if sum(count.values())}
     FIGURES.write_text(
         json.dumps({"made_by": "benchmarks/prove_diagnosis.py", "rules": tried}, indent=1) + "\n"
     )
     text = PAGE.read_text().partition(MARK)[0] if PAGE.exists() else "# Diagnosis\n\n"
     lines = [*page(rows), *profiler_lines(), *earlier_lines()]
-    PAGE.write_text(text + "\n".join(lines))
+    PAGE.write_text(text + wrap_prose("\n".join(lines)))
     print("\n".join(lines))
     if (public := public_lines()) is not None:
         heading = (

@@ -1,10 +1,10 @@
-"""Every format of every plan, given to its project's parser; written to benchmarks/reports/exports.md.
+"""Check every format of every plan with its project's parser; written to benchmarks/reports/exports.md.
 
 Plans are in `benchmarks.parsers.plans`, parsers beside it, each in an environment of its own that is
 made once (several GB in a cache folder; COMPUTEFLOW_PROOFS names another). Each parser also gets
 layouts drawn at random, and one file with a misspelt key, which it must refuse. Then a few plans are
 trained.
-With names of formats as arguments only those are asked, and no report is written.
+With names of formats as arguments only those are checked, and no report is written.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from benchmarks.parsers.checks import CHECKS, Check
 from benchmarks.parsers.environments import MissingError, interpreter
 from benchmarks.parsers.plans import CASES, TRAINED, setup, sweep
 from benchmarks.parsers.report import Results, Trained, rejections, report
+from computeflow.planning.exports.config_formats import Setup, Written
+from computeflow.planning.exports.config_writer import Exported, export
 from computeflow.planning.exports.frameworks import FRAMEWORKS
 from computeflow.planning.exports.launchers import LAUNCHERS
-from computeflow.planning.exports.model import Setup, Written
-from computeflow.planning.exports.writing import Exported, export
 
 ROOT = Path(__file__).parents[1]
 REPORT = ROOT / "benchmarks" / "reports" / "exports.md"
@@ -41,7 +41,7 @@ def formats() -> list[str]:
 
 
 def ask(exported: Exported, plan: Setup, folder: Path) -> Asked:
-    """Write the files of one format, and say what they are of."""
+    """Write the files of one format, and describe them."""
     assert exported.written is not None
     folder.mkdir(parents=True)
     for name, text in exported.written.files.items():
@@ -64,7 +64,7 @@ def ask(exported: Exported, plan: Setup, folder: Path) -> Asked:
 
 
 def spoil(written: Written, check: Check) -> Written:
-    """With one key misspelt, which a parser that reads keys must refuse."""
+    """Misspell one key, which a parser that reads keys must refuse."""
     wrong = check.key[:-1] + ("x" if check.key[-1].isalpha() else "")
     files = {name: text.replace(check.key, wrong) for name, text in written.files.items()}
     if files == written.files:
@@ -73,48 +73,48 @@ def spoil(written: Written, check: Check) -> Written:
 
 
 def collect(name: str, plans: dict[str, Setup], drawn: list[Setup], folder: Path) -> Results:
-    """All that a format writes, asked about at once."""
-    found = Results()
-    asked: list[Asked] = []
+    """Check all files of a format in one call."""
+    results = Results()
+    requests: list[Asked] = []
     named: list[str] = []
     for case, plan in plans.items():
         (exported,) = export(plan, COMMAND, (name,))
         if exported.written is None:
-            found.named[case] = exported.refused
+            results.named[case] = exported.refused
             continue
-        if not asked and name in CHECKS:
+        if not requests and name in CHECKS:
             spoiled = Exported(
                 name=name, version=exported.version, written=spoil(exported.written, CHECKS[name])
             )
-            asked.append(ask(spoiled, plan, folder / name / "spoiled"))
-        asked.append(ask(exported, plan, folder / name / str(len(named))))
+            requests.append(ask(spoiled, plan, folder / name / "spoiled"))
+        requests.append(ask(exported, plan, folder / name / str(len(named))))
         named.append(case)
     for number, plan in enumerate(drawn):
         (exported,) = export(plan, COMMAND, (name,))
         if exported.written is None:
-            found.drawn_refused += 1
+            results.drawn_refused += 1
         else:
-            asked.append(ask(exported, plan, folder / name / f"drawn{number}"))
-    answers = answered(name, asked, folder, found)
+            requests.append(ask(exported, plan, folder / name / f"drawn{number}"))
+    answers = answered(name, requests, folder, results)
     if answers:
-        found.spoiled, *rest = answers
-        found.named |= dict(zip(named, rest, strict=False))
-        found.drawn = rest[len(named) :]
-    return found
+        results.spoiled, *rest = answers
+        results.named |= dict(zip(named, rest, strict=False))
+        results.drawn = rest[len(named) :]
+    return results
 
 
-def answered(name: str, asked: list[Asked], folder: Path, found: Results) -> list[Answer]:
+def answered(name: str, requests: list[Asked], folder: Path, results: Results) -> list[Answer]:
     if name not in CHECKS:
-        found.missing = "no parser is known here"
+        results.missing = "no parser is known here"
         return []
     check = CHECKS[name]
     source, target = folder / f"{name}.asked", folder / f"{name}.answers"
-    source.write_text(json.dumps([asdict(one) for one in asked]))
+    source.write_text(json.dumps([asdict(one) for one in requests]))
     module = f"benchmarks.parsers.{check.module}"
     try:
         python = str(interpreter(check.environment))
     except MissingError as error:
-        found.missing = str(error)
+        results.missing = str(error)
         return []
     done = subprocess.run(
         [python, "-m", module, str(source), str(target)],
@@ -134,8 +134,8 @@ def environment(**more: str) -> dict[str, str]:
 
 
 def train(folder: Path) -> list[Trained]:
-    """Plans of two ranks, on CPUs."""
-    found: list[Trained] = []
+    """Train plans of two ranks on CPUs."""
+    trained: list[Trained] = []
     for case in TRAINED:
         for name in ("fsdp2", "deepspeed"):
             if name not in FRAMEWORKS:
@@ -143,25 +143,25 @@ def train(folder: Path) -> list[Trained]:
             (exported,) = export(setup(case), COMMAND, (name,))
             if exported.written is None or another_run(exported.written):
                 continue
-            where = folder / "trained" / name / str(len(found))
+            where = folder / "trained" / name / str(len(trained))
             ask(exported, setup(case), where)
             try:
                 losses, note = started(name, where)
             except MissingError as error:
                 losses, note = (), f"not run: {error}"
             print(f"  {name}, {case.name}: {losses} {note}", flush=True)
-            found.append(Trained(name=f"{name}, {case.name}", losses=losses, note=note))
-    return found
+            trained.append(Trained(name=f"{name}, {case.name}", losses=losses, note=note))
+    return trained
 
 
 def another_run(written: Written) -> bool:
-    """Whether the file leaves out what its training would be a proof of."""
+    """Whether the file leaves out what training it would prove."""
     fields = ("sharding = ", "offload = ", "recompute = ")
     return any(line.startswith(fields) for line in written.left_out)
 
 
 def started(name: str, folder: Path) -> tuple[tuple[float, ...], str]:
-    """Losses, or why there are none."""
+    """Losses of a training run, or why there are none."""
     python = interpreter("" if name == "fsdp2" else name)
     what = [str(folder / "fsdp2.py"), "--steps", str(STEPS)]
     if name == "deepspeed":
@@ -201,20 +201,20 @@ def main() -> int:
     return 0 if sound(results, trained) else 1
 
 
-def summary(name: str, found: Results) -> str:
-    answers = [*found.answers, *found.drawn]
-    taken = sum(one.taken for one in answers)
-    wrong = found.spoiled is not None and found.spoiled.taken
-    words = "\n".join([*rejections({name: found}), *(["a misspelt key too"] if wrong else [])])
-    return f"{name}: {found.missing or f'{taken} of {len(answers)} taken'}\n{words}"
+def summary(name: str, results: Results) -> str:
+    answers = [*results.answers, *results.drawn]
+    taken = sum(answer.taken for answer in answers)
+    wrong = results.spoiled is not None and results.spoiled.taken
+    words = "\n".join([*rejections({name: results}), *(["a misspelt key too"] if wrong else [])])
+    return f"{name}: {results.missing or f'{taken} of {len(answers)} taken'}\n{words}"
 
 
 def sound(results: dict[str, Results], trained: list[Trained]) -> bool:
-    """Every asked parser took every file but the misspelt one, and every loss fell."""
-    for found in results.values():
-        if found.spoiled is not None and found.spoiled.taken:
+    """Whether every parser accepted every file but the misspelt one, and every loss fell."""
+    for result in results.values():
+        if result.spoiled is not None and result.spoiled.taken:
             return False
-        if not all(one.taken for one in (*found.answers, *found.drawn)):
+        if not all(one.taken for one in (*result.answers, *result.drawn)):
             return False
     return not any(one.note for one in trained)
 

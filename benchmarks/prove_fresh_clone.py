@@ -27,7 +27,7 @@ class Run:
 
 
 def clean_environment(home: Path) -> dict[str, str]:
-    """Nothing of this shell but the search path and the locale."""
+    """An environment with only the search path and the locale of this shell."""
     return {
         "PATH": "/usr/local/bin:/usr/bin:/bin:" + str(Path(sys.base_prefix) / "bin"),
         "HOME": str(home),

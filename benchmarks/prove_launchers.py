@@ -2,7 +2,7 @@
 
 A Slurm of four nodes on this machine (fake GPUs; needs root and Debian's slurm-wlm and munge), Open MPI
 and Ray run the files that ComputeFlow writes, with a small step of DistributedDataParallel over gloo.
-What is not installed is said so. Everything that is started here is ended here, by its process.
+The report says what is not installed. Every process started here is ended here, by its id.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from pathlib import Path
 
 from computeflow.catalog import load_catalog
 from computeflow.cluster import find_cluster
-from computeflow.planning.exports.launchers import Terms, launchers
-from computeflow.planning.exports.model import Setup
+from computeflow.planning.exports.config_formats import Setup
+from computeflow.planning.exports.launchers import LaunchSettings, launchers
 from computeflow.prediction.stack import STACKS
 from computeflow.workload import Job, Layout
 
@@ -90,7 +90,7 @@ class Outcome:
 
 
 def a_setup(nodes: int) -> Setup:
-    """So many nodes of two GPUs."""
+    """A setup of so many nodes with two GPUs each."""
     cluster = find_cluster("h100-sxm:8", FACTS)
     tier = cluster.tiers[0]
     sizes = (NODE_GPUS,) if nodes == 1 else (NODE_GPUS, NODE_GPUS * nodes)
@@ -103,7 +103,7 @@ def a_setup(nodes: int) -> Setup:
     )
 
 
-def write(folder: Path, launcher: str, nodes: int, terms: Terms) -> None:
+def write(folder: Path, launcher: str, nodes: int, terms: LaunchSettings) -> None:
     (folder / "step.py").write_text(STEP)
     command = [sys.executable, str(folder / "step.py"), HOSTILE]
     for name, text in launchers(terms)[launcher].write(a_setup(nodes), command).files.items():
@@ -116,9 +116,9 @@ def environment(**more: str) -> dict[str, str]:
 
 
 def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        port: int = one.getsockname()[1]
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
     return port
 
 
@@ -138,7 +138,7 @@ def run(line: list[str], folder: Path, env: dict[str, str], seconds: float = 120
 
 
 def ranks_in(text: str) -> tuple[str, ...]:
-    """What ranks said, without what Ray puts in front of it."""
+    """Lines that ranks printed, without Ray's prefix."""
     return tuple(
         sorted(line[line.index("rank ") :] for line in text.splitlines() if " of ranks " in line)
     )
@@ -154,7 +154,7 @@ def until(true: Callable[[], bool], seconds: float, what: str) -> None:
 
 @contextmanager
 def started(lines: list[list[str]], env: dict[str, str]) -> Iterator[None]:
-    """Servers, for as long as the block runs; each leads a group, which ends with it."""
+    """Run servers for the length of the block; each leads a process group, which ends with it."""
     quiet = subprocess.DEVNULL
     running: list[subprocess.Popen[bytes]] = []
     try:
@@ -165,14 +165,14 @@ def started(lines: list[list[str]], env: dict[str, str]) -> Iterator[None]:
             time.sleep(0.5)
         yield
     finally:
-        for one in reversed(running):
-            one.terminate()
-        for one in reversed(running):
+        for process in reversed(running):
+            process.terminate()
+        for process in reversed(running):
             with suppress(subprocess.TimeoutExpired):
-                one.wait(10)
+                process.wait(10)
             with suppress(ProcessLookupError):
-                os.killpg(one.pid, signal.SIGKILL)
-            one.wait()
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
 
 
 @contextmanager
@@ -207,16 +207,16 @@ def slurm(folder: Path) -> Iterator[dict[str, str]]:
     env = environment(SLURM_CONF=str(folder / "slurm.conf"))
     daemons = [["slurmd", "-D", "-N", node] for node in NODES]
     lines = [["munged", "--force", "--foreground", *paths], ["slurmctld", "-D", "-c"]]
-    with started([*lines, *([*named, *one] for one in daemons)], env):
+    with started([*lines, *([*named, *daemon] for daemon in daemons)], env):
         until(lambda: idle(folder, env) == len(NODES), 40, "idle nodes")
         yield env
 
 
 def idle(folder: Path, env: dict[str, str]) -> int:
-    told = subprocess.run(
+    listing = subprocess.run(
         ["sinfo", "-h", "-N", "-o", "%T"], env=env, cwd=folder, text=True, capture_output=True
     )
-    return told.stdout.split().count("idle")
+    return listing.stdout.split().count("idle")
 
 
 def prove_slurm() -> list[Outcome]:
@@ -230,7 +230,7 @@ def prove_slurm() -> list[Outcome]:
         for hosts in ((), ("n2", "n0", "n3")):
             start = time.monotonic()
             nodes = len(hosts) or 2
-            write(folder, "slurm", nodes, Terms(hosts=hosts, port=free_port()))
+            write(folder, "slurm", nodes, LaunchSettings(hosts=hosts, port=free_port()))
             tested = run(["sbatch", "--test-only", "job.sbatch"], folder, env).strip()
             version = run(["sbatch", "--version"], folder, env).strip()
             run(["sbatch", "--wait", "--output=out", "job.sbatch"], folder, env)
@@ -249,7 +249,7 @@ def prove_mpirun() -> list[Outcome]:
     start = time.monotonic()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        write(folder, "mpirun", 1, Terms(port=free_port()))
+        write(folder, "mpirun", 1, LaunchSettings(port=free_port()))
         root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
         lines = ranks_in(run(["bash", "mpirun.sh"], folder, environment(**root)))
         version = run(["mpirun", "--version"], folder, environment()).partition("\n")[0]
@@ -260,7 +260,7 @@ def prove_torchrun() -> list[Outcome]:
     start = time.monotonic()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        write(folder, "torchrun", 1, Terms())
+        write(folder, "torchrun", 1, LaunchSettings())
         lines = ranks_in(run(["bash", "torchrun.sh"], folder, environment()))
     return [judged("torchrun", "one node", start, lines, 1)]
 
@@ -272,7 +272,7 @@ def prove_ray() -> list[Outcome]:
     with tempfile.TemporaryDirectory(prefix="ray") as name:
         folder = Path(name)
         address = f"127.0.0.1:{free_port()}"
-        write(folder, "ray", 1, Terms(port=free_port()))
+        write(folder, "ray", 1, LaunchSettings(port=free_port()))
         env = environment(RAY_ADDRESS=address, RAY_USAGE_STATS_ENABLED="0")
         head = [
             str(BIN / "ray"),
@@ -306,7 +306,7 @@ def judged(
     nodes: int,
     hosts: tuple[str, ...] = (),
 ) -> Outcome:
-    """Every rank spoke, had the mean of all, got its argument whole, and sat where it should."""
+    """Check that every rank printed, had the mean of all, got its whole argument, ran in its place."""
     ranks = nodes * NODE_GPUS
     mean = (ranks - 1) / 2
     if len(lines) != ranks:

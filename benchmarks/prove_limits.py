@@ -1,10 +1,11 @@
 """Time and memory of every reader at doubling sizes, natural and hostile; benchmarks/reports/limits.md.
 
     python -m benchmarks.prove_limits                         all readers
+    python -m benchmarks.prove_limits --no-largest            without the largest contents
     python -m benchmarks.prove_limits --reader kineto         some of them; no report is written
 
-Each shape of content is read in a process of its own, ever larger. CPU time less that of an almost
-empty content, against size, over the largest sizes, is a straight line in logarithms; its slope is at
+Each shape of content is read at growing sizes in a process of its own. CPU time beyond that of an
+almost empty content is fitted against size, in logarithms, over the largest sizes; the slope is at
 most `EXPONENT`. Memory is the highest resident size less that before reading. The shape
 that takes the most memory for each byte is read once more at the size of the largest file that is read
 whole; there it stays below `limits.READING_BYTES`, refused or not.
@@ -29,30 +30,33 @@ from statistics import linear_regression
 from typing import Any
 
 from benchmarks.readers import Reader, all_readers
+from computeflow import codec
 from computeflow.errors import ComputeFlowError
 from computeflow.files import limits
 
 ROOT = Path(__file__).parents[1]
 REPORT = ROOT / "benchmarks" / "reports" / "limits.md"
+DATA = REPORT.with_suffix(".json")
+"""Every run of the report."""
 EXPONENT = 1.15
 TINY_BYTES = 256
-"""Of a content whose time is the start of a reader."""
+"""Size of a content whose time is the start of a reader."""
 SIZES = tuple(1 << power for power in range(16, 25))
 SURE_BYTES = 1 << 20
 """All shapes are read up to this size, if it does not take too long."""
 MIN_SECONDS = 0.1
-"""Above the start: less is noise, and nobody waits for it."""
+"""Time above the start; less is noise."""
 POINTS = 3
-"""Sizes above `MIN_SECONDS`, of which the slope is taken; then no larger content is tried."""
+"""Sizes above `MIN_SECONDS` that the slope is fitted to; then no larger content is tried."""
 ENOUGH_SECONDS = 2.0
-"""After a run that took so long, none is either."""
+"""No larger content is tried after a run of this time."""
 MAX_SECONDS = 60
-"""Of CPU, for all sizes of one shape."""
+"""CPU time for all sizes of one shape."""
 MAX_LARGE_SECONDS = 600
-"""Of CPU, for the largest content."""
+"""CPU time for the largest content."""
 REPEATS = 3
 TRIES = 4
-"""A slope that is too steep is measured again: other programs of the machine make it so, too."""
+"""Times that a slope is measured: other programs can make it too steep."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +76,7 @@ class Result:
 
     @property
     def exponent(self) -> float | None:
-        """Of the largest sizes; None where they take next to no time."""
+        """Slope over the largest sizes; None where they take next to no time."""
         times = [(run.size, run.seconds - self.start_seconds) for run in self.runs]
         points = [(size, seconds) for size, seconds in times if seconds > MIN_SECONDS][-POINTS:]
         if len(points) < 2:
@@ -91,7 +95,7 @@ class Result:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Largest:
-    """A reader at the size of the largest file."""
+    """Result of a reader at the size of the largest file."""
 
     reader: str
     shape: str
@@ -110,20 +114,22 @@ def main() -> int:
     parser.add_argument("--reader", action="append", default=[])
     parser.add_argument("--shape", default="", help="part of a shape's name")
     parser.add_argument("--no-largest", action="store_true", help="doubling sizes only")
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     warnings.simplefilter("ignore")
-    chosen = [r for r in all_readers() if not asked.reader or r.name in asked.reader]
+    chosen = [r for r in all_readers() if not arguments.reader or r.name in arguments.reader]
     results: list[Result] = []
     largest: list[Largest] = []
     for reader in chosen:
-        of_reader = [_settled(reader, shape) for shape in reader.shapes if asked.shape in shape]
+        of_reader = [_settled(reader, shape) for shape in reader.shapes if arguments.shape in shape]
         results += of_reader
-        if of_reader and not asked.no_largest:
+        if of_reader and not arguments.no_largest:
             hungry = max(of_reader, key=lambda result: result.memory_per_byte)
             largest.append(_at_largest(reader, hungry.shape))
-        _say(reader, of_reader, largest[-1:], every=bool(asked.reader))
-    if not asked.reader and not asked.shape and not asked.no_largest:
+        _say(reader, of_reader, largest[-1:], every=bool(arguments.reader))
+    if not arguments.reader and not arguments.shape:
         REPORT.write_text("\n".join(_lines(results, largest)) + "\n", encoding="utf-8")
+        data = {"results": codec.encode(results), "largest": codec.encode(largest)}
+        DATA.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
     bad = [r for r in results if r.steep or r.failure], [at for at in largest if at.beyond]
     print(
         f"{len(results)} shapes of {len(chosen)} readers; steep or failed {len(bad[0])}, "
@@ -146,7 +152,7 @@ def _say(
 
 
 def _settled(reader: Reader, shape: str) -> Result:
-    """Of the tries, the least time at each size."""
+    """The least time of all tries at each size."""
     best = _measured(reader, shape)
     for _ in range(TRIES - 1):
         if not best.steep or best.failure:
@@ -182,7 +188,7 @@ def _at_largest(reader: Reader, shape: str) -> Largest:
 def _in_process(
     reader: Reader, shape: str, sizes: Sequence[int], most_seconds: int
 ) -> tuple[list[Measured], str]:
-    """In a process of its own, which says what it found size after size; and why it ended early."""
+    """Measure in a process of its own, which reports size after size; and why it ended early."""
     read_end, write_end = os.pipe()
     pid = os.fork()
     if not pid:
@@ -193,11 +199,11 @@ def _in_process(
         finally:
             os._exit(0)
     os.close(write_end)
-    with os.fdopen(read_end) as said:
-        found: list[dict[str, Any]] = [json.loads(line) for line in said if line.endswith("\n")]
+    with os.fdopen(read_end) as output:
+        reports: list[dict[str, Any]] = [json.loads(line) for line in output if line.endswith("\n")]
     _, status, _ = os.wait4(pid, 0)
-    failure = next((row["failure"] for row in found if "failure" in row), "")
-    rows = [Measured(**row) for row in found if "failure" not in row]
+    failure = next((row["failure"] for row in reports if "failure" in row), "")
+    rows = [Measured(**row) for row in reports if "failure" not in row]
     if not failure and status:
         last = f"{rows[-1].size:,} bytes" if rows else "the beginning"
         failure = f"ended after {last}: {most_seconds} s of CPU, or memory"
@@ -262,10 +268,12 @@ def _slope(exponent: float | None) -> str:
 
 def _line(result: Result) -> str:
     last = result.runs[-1] if result.runs else None
-    said = "nothing"
+    largest = "nothing"
     if last is not None:
-        said = f"{last.size >> 10:,} KiB in {last.seconds:.2f} s, {last.memory_bytes >> 20:,} MiB"
-    return f"{result.shape}: {_slope(result.exponent)}; {said}; {result.failure}".rstrip("; ")
+        largest = (
+            f"{last.size >> 10:,} KiB in {last.seconds:.2f} s, {last.memory_bytes >> 20:,} MiB"
+        )
+    return f"{result.shape}: {_slope(result.exponent)}; {largest}; {result.failure}".rstrip("; ")
 
 
 def _large_line(at: Largest) -> str:
@@ -278,6 +286,7 @@ def _large_line(at: Largest) -> str:
 def _lines(results: Sequence[Result], largest: Sequence[Largest]) -> Iterator[str]:
     steep = [result for result in results if result.steep or result.failure]
     beyond = [at for at in largest if at.beyond]
+    readers = dict.fromkeys(result.reader for result in results)
     yield "# Time and memory of the readers"
     yield ""
     yield (
@@ -293,18 +302,24 @@ def _lines(results: Sequence[Result], largest: Sequence[Largest]) -> Iterator[st
     yield "|---|---|---|---|"
     slopes = [result.exponent for result in results if result.exponent is not None]
     yield (
-        f"| exponent of time, {len(results)} shapes of {len(largest)} readers | at most {EXPONENT} "
+        f"| exponent of time, {len(results)} shapes of {len(readers)} readers | at most {EXPONENT} "
         f"| {max(slopes):.2f} | {'no' if steep else 'yes'} |"
     )
     most = max((at.run.memory_bytes for at in largest if at.run is not None), default=0)
     yield (
         f"| memory at {limits.TEXT_BYTES >> 20} MiB | at most {limits.READING_BYTES >> 20:,} MiB "
-        f"| {most >> 20:,} MiB | {'no' if beyond else 'yes'} |"
+        + (
+            f"| {most >> 20:,} MiB | {'no' if beyond else 'yes'} |"
+            if largest
+            else "| - | not run |"
+        )
     )
     yield ""
     yield "| reader | shapes | exponent | shape | slowest, CPU-s | memory | of | CPU-s |"
     yield "|---|--:|--:|---|--:|--:|---|--:|"
-    for at in largest:
+    by_reader = {at.reader: at for at in largest}
+    for reader in readers:
+        at = by_reader.get(reader, Largest(reader=reader, shape="", run=None, failure="not run"))
         own = [result for result in results if result.reader == at.reader]
         worst = max(own, key=lambda result: result.exponent or 0.0)
         slowest = max(run.seconds for result in own for run in result.runs[-1:])

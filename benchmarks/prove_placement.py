@@ -1,4 +1,4 @@
-"""What placing ranks by topology saves, written to benchmarks/reports/placement.md.
+"""Savings from placing ranks by topology, written to benchmarks/reports/placement.md.
 
 Random allocations of a real wiring (253 servers, four NICs on four leaves each, from the public data
 folder) and of made-up trees, NVLink racks and tori. For trees the report says how good any placement
@@ -20,7 +20,8 @@ import numpy as np
 from computeflow.catalog import load_catalog
 from computeflow.cluster import Cluster, find_cluster
 from computeflow.cluster.machine import usual_cluster
-from computeflow.cluster.placement import Ints, Placement, Wiring, fat_tree, rails, torus
+from computeflow.cluster.placement import Placement
+from computeflow.cluster.wiring import Ints, Wiring, fat_tree, rails, torus
 from computeflow.planning.placement import (
     Crossing,
     Traffic,
@@ -40,14 +41,14 @@ REPORT = ROOT / "benchmarks" / "reports" / "placement.md"
 FACTS = load_catalog()
 ALLOCATIONS = 20
 LAYOUT = Layout(gpus=512, tp=8, pp=8)
-"""dp = 8: 64 nodes, one tensor-parallel group each, in eight rings and eight pipelines."""
+"""Layout of dp = 8: 64 nodes, one tensor-parallel group each, in eight rings and eight pipelines."""
 JOB = Job(model=FACTS.models["llama-3.1-70b"], global_batch=512, seq_len=8192)
 H100 = find_cluster("h100-sxm:512", FACTS)
 RAIL_OF_NIC = {
     "ens11np0": 0, "ens10np0": 1, "ens19np0": 2, "ens18np0": 3,
     "ens24np0": 0, "ens25np0": 1, "ens30np0": 2, "ens31np0": 3,
 }  # fmt: skip
-"""Of the real wiring: in every rack row, the NICs go to its four leaves in this order."""
+"""Order in which the NICs of the real wiring go to the four leaves of a rack row."""
 
 
 def real_wiring(text: str) -> Wiring:
@@ -58,19 +59,23 @@ def real_wiring(text: str) -> Wiring:
     ports: dict[str, dict[int, str]] = {}
     nameless: list[tuple[str, str]] = []
     for row in csv.DictReader(text.splitlines()):
-        found = ports.setdefault(row["sysname"], {})
+        leaf_of_rail = ports.setdefault(row["sysname"], {})
         if row["nicname"]:
-            found[RAIL_OF_NIC[row["nicname"]]] = row["switchname"]
+            leaf_of_rail[RAIL_OF_NIC[row["nicname"]]] = row["switchname"]
         else:
             nameless.append((row["sysname"], row["switchname"]))
-    rail_of_leaf = {leaf: rail for found in ports.values() for rail, leaf in found.items()}
+    rail_of_leaf = {
+        leaf: rail for leaf_of_rail in ports.values() for rail, leaf in leaf_of_rail.items()
+    }
     for server, leaf in nameless:
         ports[server][rail_of_leaf[leaf]] = leaf
     leaves = sorted(rail_of_leaf)
     return Wiring(
         names=tuple(ports),
         devices=8,
-        leaf=np.array([[leaves.index(found[r]) for r in range(4)] for found in ports.values()]),
+        leaf=np.array(
+            [[leaves.index(leaf_of_rail[r]) for r in range(4)] for leaf_of_rail in ports.values()]
+        ),
         parent=np.zeros(len(leaves), np.int64),
     )
 
@@ -99,7 +104,7 @@ def least_between_leaves(sent: Traffic, wiring: Wiring, allocation: Ints) -> flo
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """Of one allocation, by order: random (mean of five), hostname, ours."""
+    """Results of one allocation, by order: random (mean of five), hostname, ours."""
 
     between_leaves: tuple[float, float, float]
     least: float
@@ -108,7 +113,7 @@ class Outcome:
 
 def outcomes(job: Job, cluster: Cluster, wiring: Wiring) -> list[Outcome]:
     sent = traffic(job, cluster, LAYOUT)
-    found = []
+    results = []
     for number in range(ALLOCATIONS):
         allocation = np.random.default_rng(number).choice(wiring.nodes, 64, replace=False)
         by_chance = [random_order(LAYOUT.gpus, wiring, allocation, seed=seed) for seed in range(5)]
@@ -134,8 +139,8 @@ def outcomes(job: Job, cluster: Cluster, wiring: Wiring) -> list[Outcome]:
             seconds[neighbours] = (one, two, three)
         least = least_between_leaves(sent, wiring, allocation)
         one, two, three = (float(c) for c in crossed)
-        found.append(Outcome(between_leaves=(one, two, three), least=least, step_seconds=seconds))
-    return found
+        results.append(Outcome(between_leaves=(one, two, three), least=least, step_seconds=seconds))
+    return results
 
 
 def all_bytes(placement: Placement, wiring: Wiring, sent: Traffic) -> Crossing:
@@ -175,7 +180,7 @@ def times(name: str, rows: Sequence[Outcome]) -> str:
 
 
 def trees(wirings: dict[str, tuple[Cluster, Wiring]]) -> tuple[list[str], bool]:
-    """And whether every case is halved in all allocations, or as good as can be."""
+    """The table of trees, and whether each case is halved everywhere or as good as possible."""
     bytes_rows, time_rows, good = [], [], True
     for name, (cluster, wiring) in wirings.items():
         for batch in (256, 512, 2048):
@@ -215,7 +220,7 @@ def trees(wirings: dict[str, tuple[Cluster, Wiring]]) -> tuple[list[str], bool]:
 
 
 def examples() -> list[str]:
-    """NVLink racks and tori: what leaves NVLink, and bytes times links."""
+    """Table of NVLink racks and tori: bytes that leave NVLink, and bytes times links."""
     experts = Job(model=FACTS.models["deepseek-v3"], global_batch=2048, seq_len=4096)
     routed = Layout(gpus=512, pp=8, ep=64)
     tensor = Layout(gpus=512, tp=16, pp=4)
@@ -266,7 +271,7 @@ def examples() -> list[str]:
 
 
 def speed() -> tuple[list[str], float]:
-    """2,048 of 4,096 nodes: CPU-seconds of counting and of placing; the longest."""
+    """Longest CPU-seconds of counting and of placing, for 2,048 of 4,096 nodes."""
     jobs = {
         "llama-3.1-405b, tp 8 pp 16": (
             Job(model=FACTS.models["llama-3.1-405b"], global_batch=2048, seq_len=8192),

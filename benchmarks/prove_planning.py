@@ -1,4 +1,4 @@
-"""How fast and how well `plan` searches, written to benchmarks/reports/planning.md.
+"""Speed and quality of `plan`'s search, written to benchmarks/reports/planning.md.
 
 Each search runs in a process of its own, so that its CPU time and memory are its own. Layout choice is
 measured through the planner's own ranking, on the published grids.
@@ -14,7 +14,7 @@ from benchmarks.commands import run_command
 from benchmarks.prove_prediction import published, shared_cases
 from computeflow.planning.search import pessimistic
 from computeflow.prediction import load_parameters
-from computeflow.prediction.cases import batch_of
+from computeflow.prediction.published_runs import batch_of
 from computeflow.prediction.step import account_step
 from computeflow.prediction.validation import regret, without_stall
 
@@ -59,15 +59,15 @@ def search_lines() -> list[str]:
         "|---|---|---|---|---|---|",
     ]
     for name, arguments in SEARCHES.items():
-        found = run_command("plan", *arguments, "--stack", "megatron", "-o", "json")
-        answer, seconds, peak = json.loads(found.output), found.cpu_seconds, found.peak_bytes
+        run = run_command("plan", *arguments, "--stack", "megatron", "-o", "json")
+        answer, seconds, peak = json.loads(run.output), run.cpu_seconds, run.peak_bytes
         best = answer["plans"][0]
         layout = {k: v for k, v in best["layout"].items() if v not in (1, "none", "1f1b", "ring")}
         layout.pop("gpus")
-        said = ", ".join(f"{k} {v}" for k, v in layout.items())
+        layout_text = ", ".join(f"{k} {v}" for k, v in layout.items())
         lines.append(
             f"| {name} | {answer['enumerated']:,} | {answer['evaluated']:,} | {seconds:.1f} | "
-            f"{peak / 1e6:.0f} MB | {said}: {best['step_seconds']:.1f} s, "
+            f"{peak / 1e6:.0f} MB | {layout_text}: {best['step_seconds']:.1f} s, "
             f"MFU {100 * best['mfu']:.0f} % |"
         )
     return lines
@@ -84,11 +84,11 @@ def choice_lines() -> list[str]:
     ]
     bad = pessimistic(load_parameters())
     for name, cases in sets.items():
-        found = regret(cases, account_step(batch_of(cases), bad).seconds)
+        result = regret(cases, account_step(batch_of(cases), bad).seconds)
         lines.append(
-            f"| {name} | {found.groups} | {found.layouts} | {100 * found.first:.1f} % | "
-            f"{100 * found.best_of_three:.1f} % | {100 * found.best_of_five:.1f} % | "
-            f"{100 * found.worst_first:.0f} % |"
+            f"| {name} | {result.groups} | {result.layouts} | {100 * result.first:.1f} % | "
+            f"{100 * result.best_of_three:.1f} % | {100 * result.best_of_five:.1f} % | "
+            f"{100 * result.worst_first:.0f} % |"
         )
     return lines
 

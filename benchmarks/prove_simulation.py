@@ -1,6 +1,6 @@
-"""What `simulate` is held to, measured and written to benchmarks/reports/simulation.md.
+"""Checks of `simulate`, measured and written to benchmarks/reports/simulation.md.
 
-The pages docs/runs.md and docs/two_sites.md are written again, too.
+The pages docs/validate-runs.md and docs/compare-sites.md are written again, too.
 
 Speed and equal bytes of the command itself, the formulas where they hold and where they do not, and how
 often a better run was later with the same random numbers (never is the claim).
@@ -21,12 +21,18 @@ import numpy as np
 from benchmarks.commands import run_command
 from computeflow.catalog import load_catalog
 from computeflow.scheduling import Checkpoints, Eviction, Policy, Spares, daly_seconds
-from computeflow.simulation import Run, changed, find_failures, simulate, usual_conditions
+from computeflow.simulation import (
+    RunInputs,
+    change_conditions,
+    find_failures,
+    simulate,
+    usual_conditions,
+)
 from computeflow.simulation.curves import interval_curve
-from computeflow.simulation.published import validate_runs
+from computeflow.simulation.fault_trace import SOURCE, predict_second_half
+from computeflow.simulation.run_validation import validate_runs
 from computeflow.simulation.simulate import play_many
-from computeflow.simulation.sites import load_sites
-from computeflow.simulation.traces import SOURCE, predict_second_half
+from computeflow.simulation.site_scenarios import load_sites
 from computeflow.simulation.two_sites import compare_sites
 from computeflow.views.run_pages import runs_page, sites_page
 
@@ -44,9 +50,11 @@ CALM: dict[str, Any] = {
 PAIRS = 500
 
 
-def a_run(gpus: int, days: float, **changes: Any) -> Run:
-    met = usual_conditions(find_failures("llama-3"), **changes)
-    return Run(label="calm", gpus=gpus, node_gpus=8, work_seconds=days * DAY, conditions=met)
+def a_run(gpus: int, days: float, **changes: Any) -> RunInputs:
+    conditions = usual_conditions(find_failures("llama-3"), **changes)
+    return RunInputs(
+        label="calm", gpus=gpus, node_gpus=8, work_seconds=days * DAY, conditions=conditions
+    )
 
 
 def speed_lines() -> list[str]:
@@ -87,20 +95,21 @@ def formula_lines() -> list[str]:
     ]
     for gpus, write, recovery, days, kind in cases:
         run = a_run(gpus, days, **CALM | {"stall_seconds": write, "init_seconds": recovery})
-        found = simulate(run, replicas=300)
-        off = 100 * (found.closed.meta_ettr - found.ettr.mean)
+        simulated = simulate(run, replicas=300)
+        off = 100 * (simulated.closed.meta_ettr - simulated.ettr.mean)
         lines.append(
-            f"| {gpus:,} | {write} | {recovery} | {found.ettr.mean:.4f} | "
-            f"{found.closed.exact_ettr:.4f} | {found.closed.meta_ettr:.4f} | {off:+.2f} | {kind} |"
+            f"| {gpus:,} | {write} | {recovery} | {simulated.ettr.mean:.4f} | "
+            f"{simulated.closed.exact_ettr:.4f} | {simulated.closed.meta_ettr:.4f} | "
+            f"{off:+.2f} | {kind} |"
         )
     alone = replace(a_run(2048, 20, **CALM | {"repaired": 0.37}), policy=Policy())
-    found = simulate(alone, replicas=100)
+    simulated = simulate(alone, replicas=100)
     lines += [
         "",
         "Where it is wrong: it adds up losses as if they were small, so it is the further too low the "
         "more is lost; and it knows nothing of waiting. Without spares, 2,048 GPUs with "
-        f"published repair times have an ETTR of {found.ettr.mean:.2f}; the formula says "
-        f"{found.closed.meta_ettr:.2f}.",
+        f"published repair times have an ETTR of {simulated.ettr.mean:.2f}; the formula says "
+        f"{simulated.closed.meta_ettr:.2f}.",
         "",
     ]
     return lines
@@ -114,7 +123,7 @@ def interval_lines() -> list[str]:
         "|---|---:|---:|---:|---:|---:|",
     ]
     holds = [(1024, 60, 300), (4096, 30, 60), (16384, 20, 30), (16384, 1, 30), (16384, 120, 30)]
-    cases: list[tuple[str, Run]] = [
+    cases: list[tuple[str, RunInputs]] = [
         (
             f"{gpus:,} GPUs, blocks for {write} s",
             a_run(gpus, days, **CALM | {"stall_seconds": write, "init_seconds": 600.0}),
@@ -131,10 +140,10 @@ def interval_lines() -> list[str]:
         ("16,384 GPUs, blocks for 20 s, ten times the failures on the first day", early),
         ("131,072 GPUs, blocks for 600 s", rare),
     ]
-    met = early.conditions
-    days = met.infant_seconds / DAY / 5  # of the early rate's fall, over the run's five days
-    more = 1 + met.infant_factor * days * (1 - math.exp(-1 / days))
-    theirs = daly_seconds(met.stall_seconds, early.between_seconds / more)
+    conditions = early.conditions
+    days = conditions.infant_seconds / DAY / 5  # of the early rate's fall, over the run's five days
+    more = 1 + conditions.infant_factor * days * (1 - math.exp(-1 / days))
+    theirs = daly_seconds(conditions.stall_seconds, early.between_seconds / more)
     for name, run in cases:
         curve = interval_curve(run, replicas=400)
         ratio = curve.best_seconds / curve.daly_seconds
@@ -157,11 +166,11 @@ def interval_lines() -> list[str]:
     return lines
 
 
-def random_run(random: np.random.Generator) -> Run:
+def random_run(random: np.random.Generator) -> RunInputs:
     def between(low: float, high: float) -> float:
         return float(random.uniform(low, high))
 
-    met = usual_conditions(
+    conditions = usual_conditions(
         find_failures("llama-3"),
         init_seconds=between(10, 2000),
         load_seconds=between(0, 2000),
@@ -188,27 +197,32 @@ def random_run(random: np.random.Generator) -> Run:
         eviction=Eviction(stragglers="always" if random.random() < 0.5 else "never"),
     )
     gpus = int(random.choice([256, 2048, 8192]))
-    return Run(
-        label="random", gpus=gpus, node_gpus=8, work_seconds=10 * DAY, conditions=met, policy=policy
+    return RunInputs(
+        label="random",
+        gpus=gpus,
+        node_gpus=8,
+        work_seconds=10 * DAY,
+        conditions=conditions,
+        policy=policy,
     )
 
 
-def more_spares(run: Run) -> Run:
+def more_spares(run: RunInputs) -> RunInputs:
     nodes = run.policy.spares.nodes + 2
     return replace(run, policy=replace(run.policy, spares=Spares(nodes=nodes)))
 
 
-def faster_restart(run: Run) -> Run:
+def faster_restart(run: RunInputs) -> RunInputs:
     names = ("init_seconds", "load_seconds", "warm_seconds", "swap_seconds", "timeout_seconds")
     halved = {name: getattr(run.conditions, name) / 2 for name in names}
-    return replace(run, conditions=changed(run.conditions, halved))
+    return replace(run, conditions=change_conditions(run.conditions, halved))
 
 
-def better_tier(run: Run) -> Run:
+def better_tier(run: RunInputs) -> RunInputs:
     halved = {
         name: getattr(run.conditions, name) / 2 for name in ("outages_per_year", "outage_seconds")
     }
-    return replace(run, conditions=changed(run.conditions, halved))
+    return replace(run, conditions=change_conditions(run.conditions, halved))
 
 
 def never_later_lines() -> list[str]:
@@ -222,7 +236,7 @@ def never_later_lines() -> list[str]:
         "| better by | pairs | later | mean gain |",
         "|---|---:|---:|---:|",
     ]
-    changes: dict[str, Callable[[Run], Run]] = {
+    changes: dict[str, Callable[[RunInputs], RunInputs]] = {
         "two spares more": more_spares,
         "restart and timeout halved": faster_restart,
         "half the outages, half as long": better_tier,
@@ -244,19 +258,19 @@ def main() -> None:
         "# `simulate`, held to what it claims",
         "",
         "Written by `python -m benchmarks.prove_simulation`. Published runs are in "
-        "[docs/runs.md](../../docs/runs.md), two sites in "
-        "[docs/two_sites.md](../../docs/two_sites.md).",
+        "[docs/validate-runs.md](../../docs/validate-runs.md), two sites in "
+        "[docs/compare-sites.md](../../docs/compare-sites.md).",
         "",
     ]
     for part in (speed_lines, formula_lines, interval_lines, never_later_lines):
         lines += part()
     REPORT.write_text("\n".join(lines))
     runs = runs_page(validate_runs(), predict_second_half(), SOURCE)
-    (ROOT / "docs" / "runs.md").write_text(runs)
-    (ROOT / "docs" / "two_sites.md").write_text(
+    (ROOT / "docs" / "validate-runs.md").write_text(runs)
+    (ROOT / "docs" / "compare-sites.md").write_text(
         sites_page(compare_sites(load_sites(), load_catalog()))
     )
-    print(f"wrote {REPORT.relative_to(ROOT)}, docs/runs.md and docs/two_sites.md")
+    print(f"wrote {REPORT.relative_to(ROOT)}, docs/validate-runs.md and docs/compare-sites.md")
 
 
 if __name__ == "__main__":

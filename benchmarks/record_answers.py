@@ -1,4 +1,4 @@
-"""The JSON of many commands, kept and compared: what a change of the code changed in its answers.
+"""Record and compare the JSON of many commands, to see what a change of the code changes.
 
     python -m benchmarks.record_answers build/before
     python -m benchmarks.record_answers build/after
@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[1]
 COMMANDS = ROOT / "benchmarks" / "answers.txt"
 OF_THE_MOMENT = {"search_seconds", "made_on"}
 CLOSE = 1e-9
-"""Relative difference of two numbers that is rounding."""
+"""Largest relative difference of two numbers that counts as rounding."""
 
 
 def commands() -> list[str]:
@@ -49,7 +49,7 @@ def record(folder: Path, first: int = 0) -> None:
 
 
 def differences(before: Any, after: Any, path: str = "") -> Iterator[str]:
-    """Paths of what is gone, new or other."""
+    """Paths of values that are gone, new or different."""
     if isinstance(before, dict) and isinstance(after, dict):
         for key in sorted(before.keys() | after.keys() - OF_THE_MOMENT):
             if key in OF_THE_MOMENT:
@@ -61,16 +61,16 @@ def differences(before: Any, after: Any, path: str = "") -> Iterator[str]:
             else:
                 yield from differences(before[key], after[key], f"{path}.{key}")
     elif isinstance(before, list) and isinstance(after, list) and len(before) == len(after):
-        for place, (one, other) in enumerate(zip(before, after, strict=True)):
-            yield from differences(one, other, f"{path}[{place}]")
+        for index, (first, second) in enumerate(zip(before, after, strict=True)):
+            yield from differences(first, second, f"{path}[{index}]")
     elif not _same(before, after):
         yield f"{path}: {_short(before)} -> {_short(after)}"
 
 
-def _same(one: Any, other: Any) -> bool:
-    if isinstance(one, float) and isinstance(other, float | int):
-        return abs(one - other) <= CLOSE * max(abs(one), abs(other))
-    return bool(one == other)
+def _same(first: Any, second: Any) -> bool:
+    if isinstance(first, float) and isinstance(second, float | int):
+        return abs(first - second) <= CLOSE * max(abs(first), abs(second))
+    return bool(first == second)
 
 
 def _short(value: Any) -> str:
@@ -80,7 +80,7 @@ def _short(value: Any) -> str:
 
 def read(folder: Path) -> dict[str, Any]:
     kept = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))]
-    return {one["command"]: one for one in kept}
+    return {record["command"]: record for record in kept}
 
 
 def compare(first: Path, second: Path) -> None:
@@ -90,10 +90,10 @@ def compare(first: Path, second: Path) -> None:
         if command not in after:
             print(f"{command}\n  not recorded again")
             continue
-        found = list(differences(before[command], after[command]))
-        same += not found
-        if found:
-            print(command, *found[:40], sep="\n  ")
+        changed = list(differences(before[command], after[command]))
+        same += not changed
+        if changed:
+            print(command, *changed[:40], sep="\n  ")
     print(f"{same} of {len(before)} answers are the same")
 
 

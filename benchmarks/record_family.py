@@ -1,4 +1,4 @@
-"""Record one traced run and the step times of others of its family: what a calibration must carry over.
+"""Record one traced run and the step times of others of its family, to test calibrations.
 
 `python -m benchmarks.record_family FOLDER` on a machine with a GPU. A family is one model with one way
 of running it; its runs differ in sequence, batch and recomputation. Needs torch only.
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.measure_steps import SHAPES
-from computeflow.lab.trainer import Settings
+from computeflow.lab.trainer import TrainerSettings
 
 Knobs = dict[str, Any]
 TRACED: Knobs = {"seq_len": 2048, "micro_batch": 4}
@@ -37,11 +37,11 @@ FAMILIES: dict[str, tuple[str, Knobs]] = {
 def run(knobs: Knobs, trace_folder: str = "") -> dict[str, Any]:
     import torch
 
-    from computeflow.lab.trainer.loop import train
+    from computeflow.lab.trainer.training_loop import train
 
     torch._dynamo.reset()
     profile: Knobs = {"profile_steps": 2, "trace_folder": trace_folder} if trace_folder else {}
-    summary = train(Settings(**knobs, **profile, steps=14, warmup=5, quiet=True)).to_data()
+    summary = train(TrainerSettings(**knobs, **profile, steps=14, warmup=5, quiet=True)).to_data()
     gc.collect()
     torch.cuda.empty_cache()
     summary["settings"].pop("trace_folder")
@@ -58,7 +58,7 @@ def main(folder: Path) -> int:
         (folder / name).rmdir()
         index[name] = {"traced": TRACED, "runs": [run(knobs | each) for each in [TRACED, *OTHERS]]}
         (folder / "index.json").write_text(json.dumps(index, indent=1) + "\n")
-        times = ", ".join(f"{1000 * one['step_seconds']:.1f}" for one in index[name]["runs"])
+        times = ", ".join(f"{1000 * result['step_seconds']:.1f}" for result in index[name]["runs"])
         print(f"{name}: {times} ms", flush=True)
     return 0
 

@@ -66,7 +66,7 @@ def record(folder: Path, ranks: int, sharding: str, culprit: int, step: int) -> 
 
 
 def shorten(path: Path) -> None:
-    """File names in the stacks from the package on: where it was installed is nobody's business."""
+    """Shorten file names in the stacks to start at the package, without where it was installed."""
     dump = pickle.loads(path.read_bytes())  # our own file, written a moment ago
     for entry in dump["entries"]:
         for frame in entry.get("frames", []):

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.record_traces import trim
-from computeflow.lab.trainer import Settings
+from computeflow.lab.trainer import TrainerSettings
 
 Knobs = dict[str, Any]
 BASE: Knobs = {
@@ -31,7 +31,7 @@ DEEP: Knobs = {"layers": 8, "hidden": 192, "heads": 6}
 SHARDED: Knobs = {"sharding": "fsdp"}
 LONG: Knobs = {"seq_len": 512, "micro_batch": 2}
 BIG: Knobs = {"seq_len": 512, "micro_batch": 2, "steps": 8, "warmup": 3}
-"""Its time follows the tokens: smaller ones mostly take what a step costs at any length."""
+"""Steps whose time follows the tokens; in smaller ones the fixed cost dominates."""
 JOBS: dict[str, tuple[str, Knobs]] = {
     "unequal-lengths-0.5": ("unequal-lengths", {**BIG, "seed": 2, "fault": ("unequal-lengths:0.5",)}),
     "unequal-lengths-0.8": ("unequal-lengths", {**BIG, "seed": 2, "fault": ("unequal-lengths:0.8",)}),
@@ -54,14 +54,14 @@ _RANK = int(os.environ.get("RANK", "-1"))
 
 
 def run(folder: Path, knobs: Knobs) -> list[dict[str, Any]]:
-    """One job, on this rank; the summaries of all ranks, through files."""
-    from computeflow.lab.trainer.loop import train
+    """Run one job on this rank; the summaries of all ranks are exchanged through files."""
+    from computeflow.lab.trainer.training_loop import train
 
     folder.mkdir(parents=True, exist_ok=True)
     os.environ["MASTER_PORT"] = str(int(os.environ["MASTER_PORT"]) + 1)  # a store for every run
-    summary = train(Settings(**(BASE | knobs), trace_folder=str(folder))).to_data()
-    for place in ("trace_folder", "checkpoint_folder", "output", "flight_folder"):
-        summary["settings"].pop(place, None)
+    summary = train(TrainerSettings(**(BASE | knobs), trace_folder=str(folder))).to_data()
+    for key in ("trace_folder", "checkpoint_folder", "output", "flight_folder"):
+        summary["settings"].pop(key, None)
     mine = folder / f"summary_{_RANK}.part"
     mine.write_text(json.dumps(summary))
     mine.rename(folder / f"summary_{_RANK}.json")
@@ -72,12 +72,12 @@ def run(folder: Path, knobs: Knobs) -> list[dict[str, Any]]:
 
 
 def profiled(summary: dict[str, Any]) -> list[dict[str, Any]]:
-    """Of the steps in the trace: after the one in which the profiler warms up."""
+    """Seconds of the steps in the trace, after the one in which the profiler warms up."""
     return list(summary["steps"][1 : 1 + BASE["profile_steps"]])
 
 
 def profiled_seconds(summaries: list[dict[str, Any]]) -> float:
-    return statistics.fmean(sum(s["seconds"] for s in profiled(one)) for one in summaries)
+    return statistics.fmean(sum(s["seconds"] for s in profiled(summary)) for summary in summaries)
 
 
 def without(knobs: Knobs) -> list[Knobs]:
@@ -90,19 +90,19 @@ def without(knobs: Knobs) -> list[Knobs]:
 
 
 def median_of(folder: Path, name: str, knobs: Knobs) -> tuple[Path, list[Any], list[float]]:
-    """Where the run of the median time is, its summaries, and all times."""
+    """Folder of the run with the median time, its summaries, and all times."""
     runs = []
     for number in range(REPEATS):
-        place = folder / "all" / f"{name}.{number}"
-        summaries = run(place, knobs)
-        runs.append((profiled_seconds(summaries), place, summaries))
-    runs.sort(key=lambda one: (one[0], str(one[1])))
-    _, place, summaries = runs[REPEATS // 2]
-    return place, summaries, [seconds for seconds, _, _ in runs]
+        run_folder = folder / "all" / f"{name}.{number}"
+        summaries = run(run_folder, knobs)
+        runs.append((profiled_seconds(summaries), run_folder, summaries))
+    runs.sort(key=lambda result: (result[0], str(result[1])))
+    _, run_folder, summaries = runs[REPEATS // 2]
+    return run_folder, summaries, [seconds for seconds, _, _ in runs]
 
 
 def start(folder: Path, *part: str) -> int:
-    """Both ranks, each going through all jobs; the first one that fails ends the other."""
+    """Start both ranks, which run all jobs; if one fails, the other is ended."""
     folder.mkdir(parents=True, exist_ok=True)
     common = {
         "WORLD_SIZE": str(RANKS),
@@ -129,7 +129,7 @@ def main(folder: Path, part: str = "") -> int:
     index: dict[str, Any] = {}
     chosen = {name: job for name, job in JOBS.items() if part in name}
     for name, (label, knobs) in chosen.items():
-        place, summaries, taken = median_of(folder, name, knobs)
+        run_folder, summaries, taken = median_of(folder, name, knobs)
         index[name] = {
             "label": label,
             "planted": knobs,
@@ -151,7 +151,7 @@ def main(folder: Path, part: str = "") -> int:
         if _RANK:
             continue
         (folder / name).mkdir(exist_ok=True)
-        for trace in place.glob("*.json.gz"):
+        for trace in run_folder.glob("*.json.gz"):
             shutil.copy(trace, folder / name)
             trim(folder / name / trace.name)
         (folder / "index.json").write_text(json.dumps(index, indent=1) + "\n")

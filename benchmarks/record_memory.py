@@ -22,9 +22,9 @@ from typing import Any
 
 import torch
 
-from computeflow.lab.trainer.loop import Trainer, _set_precision
-from computeflow.lab.trainer.ranks import joined
-from computeflow.lab.trainer.settings import Settings
+from computeflow.lab.trainer.process_rank import join_ranks
+from computeflow.lab.trainer.trainer_settings import TrainerSettings
+from computeflow.lab.trainer.training_loop import Trainer, _set_precision
 
 MIB = 1 << 20
 Knobs = dict[str, Any]
@@ -42,14 +42,14 @@ class Case:
     knobs: Knobs = field(default_factory=dict)
     plant: Callable[[Trainer], None] | None = None
     limit: float | None = None
-    """Of the bytes that the same run needs without a limit, or more than 16: MiB beyond what is
+    """Limit as a share of the bytes that the run needs without one, or above 16: MiB beyond what is
     reserved when the model is built and the fault planted."""
     settings: str = PLAIN
     stacks: str = "python"
 
 
 def leak(bytes_per_step: int) -> Callable[[Trainer], None]:
-    """The last block's output, or a part of it, is kept in every step: a list of losses or outputs
+    """Keep the last block's output, or a part of it, in every step, as a list of losses or outputs
     for a log, as it is often written.
     """
 
@@ -66,7 +66,7 @@ def leak(bytes_per_step: int) -> Callable[[Trainer], None]:
 
 
 def fragment(segments: int) -> Callable[[Trainer], None]:
-    """Three blocks fill each segment of 20 MiB; one of the three stays."""
+    """Fill segments of 20 MiB with three blocks each, and keep one of the three."""
 
     def plant(trainer: Trainer) -> None:
         def six() -> torch.Tensor:
@@ -100,7 +100,7 @@ CASES: dict[str, Case] = {
 
 @contextlib.contextmanager
 def limited(extra: float | None, needed: int) -> Iterator[int | None]:
-    """A limit on what the process may reserve."""
+    """Limit what the process may reserve."""
     if extra is None:
         yield None
         return
@@ -116,13 +116,13 @@ def limited(extra: float | None, needed: int) -> Iterator[int | None]:
 def run(case: Case, needed: int, settings: str, *, recorded: bool) -> dict[str, Any]:
     """One run; the snapshot is taken when memory runs out, or at the end."""
     clear(settings)
-    knobs = Settings(**(BASE | case.knobs))
-    found: dict[str, Any] = {"snapshot": None, "out_of_memory": False}
+    knobs = TrainerSettings(**(BASE | case.knobs))
+    result: dict[str, Any] = {"snapshot": None, "out_of_memory": False}
     if recorded:
         torch.cuda.memory._record_memory_history(
             "all", stacks=case.stacks, max_entries=100_000, clear_history=True
         )
-    with joined(knobs) as ranks:
+    with join_ranks(knobs) as ranks:
         torch.manual_seed(knobs.seed)
         _set_precision(knobs)
         trainer = Trainer(knobs, ranks)
@@ -132,21 +132,21 @@ def run(case: Case, needed: int, settings: str, *, recorded: bool) -> dict[str, 
             try:
                 trainer.run()
             except torch.cuda.OutOfMemoryError as error:
-                found["out_of_memory"] = True
-                found["message"] = str(error)
+                result["out_of_memory"] = True
+                result["message"] = str(error)
             stats = torch.cuda.memory_stats()
             if recorded:
-                found["snapshot"] = torch.cuda.memory._snapshot()
-        found |= {"limit_bytes": limit, "sizes": sizes(trainer)}
+                result["snapshot"] = torch.cuda.memory._snapshot()
+        result |= {"limit_bytes": limit, "sizes": sizes(trainer)}
         del trainer
     torch.cuda.memory._record_memory_history(None)
     names = ("allocated_bytes.all", "reserved_bytes.all", "active_bytes.all")
-    found["stats"] = {
+    result["stats"] = {
         f"{name}.{which}": stats[f"{name}.{which}"]
         for name in names
         for which in ("peak", "current")
     } | {name: stats[name] for name in ("num_alloc_retries", "num_ooms")}
-    return found
+    return result
 
 
 def sizes(trainer: Trainer) -> dict[str, int]:
@@ -176,7 +176,7 @@ def clear(settings: str) -> None:
 
 
 def shortened(snapshot: dict[str, Any]) -> dict[str, Any]:
-    """File names in the stacks from the package on: where it was installed is nobody's business."""
+    """Shorten file names in the stacks to start at the package, without where it was installed."""
     seen: set[int] = set()
 
     def shorten(frames: list[dict[str, Any]]) -> None:
@@ -203,24 +203,24 @@ def record(folder: Path, name: str, case: Case) -> dict[str, Any]:
     if case.limit is not None:
         free = run(Case(label="", knobs=case.knobs, plant=case.plant), 0, PLAIN, recorded=False)
         needed = free["stats"]["allocated_bytes.all.peak"]
-    found = run(case, needed, case.settings, recorded=True)
-    snapshot = shortened(found.pop("snapshot"))
+    result = run(case, needed, case.settings, recorded=True)
+    snapshot = shortened(result.pop("snapshot"))
     path = folder / f"{name}.pickle.gz"
     path.write_bytes(gzip.compress(pickle.dumps(snapshot), 9, mtime=0))
     entries = [entry for trace in snapshot["device_traces"] for entry in trace]
-    print(name, path.stat().st_size, len(entries), sorted(snapshot), found["stats"], flush=True)
-    print("  ", sorted({entry["action"] for entry in entries}), found["out_of_memory"], flush=True)
+    print(name, path.stat().st_size, len(entries), sorted(snapshot), result["stats"], flush=True)
+    print("  ", sorted({entry["action"] for entry in entries}), result["out_of_memory"], flush=True)
     if case.limit is not None:
-        found["unlimited"] = {k: free[k] for k in ("stats", "out_of_memory")}
+        result["unlimited"] = {k: free[k] for k in ("stats", "out_of_memory")}
         again = run(case, needed, EXPANDABLE, recorded=False)
-        found["expandable"] = {k: again[k] for k in ("stats", "out_of_memory")}
+        result["expandable"] = {k: again[k] for k in ("stats", "out_of_memory")}
     return {
         "label": case.label,
         "knobs": BASE | case.knobs,
         "allocator": case.settings,
         "limit": case.limit,
         "stacks": case.stacks,
-    } | found
+    } | result
 
 
 def main(folder: Path, part: str = "") -> int:

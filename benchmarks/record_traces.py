@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from computeflow.lab.trainer import Settings
+from computeflow.lab.trainer import TrainerSettings
 
 Knobs = dict[str, Any]
 BASE: Knobs = {
@@ -44,7 +44,7 @@ HEALTHY: dict[str, Knobs] = {
                "micro_batch": 2},
     "hidden-loader": {"fault": ("slow-loader:0.003",)},
 }  # fmt: skip
-"""Among them a loader that is slow but in time."""
+"""Healthy runs, among them one whose loader is slow but in time."""
 _SAVED = {"checkpoint_every": 2, "checkpoint_folder": "/tmp/computeflow-checkpoint"}
 SEVERITIES: dict[str, tuple[list[float], Knobs]] = {
     "slow-loader": ([0.01, 0.03, 0.1], {}),
@@ -53,7 +53,7 @@ SEVERITIES: dict[str, tuple[list[float], Knobs]] = {
     "gc-storm": ([200, 400, 800], {}),
     "checkpoint-stall": ([0.1, 0.5, 2.0], {"layers": 2, **_SAVED}),
 }
-"""Accidents: how bad, and what else the run needs."""
+"""Accidental faults: their severities, and the other settings of the run."""
 ELSEWHERE: dict[str, tuple[str, Knobs]] = {
     "slow-loader-wide": ("slow-loader:0.02", WIDE),
     "slow-loader-deep": ("slow-loader:0.015", DEEP),
@@ -71,7 +71,7 @@ ELSEWHERE: dict[str, tuple[str, Knobs]] = {
     "gc-storm-wide": ("gc-storm:900", WIDE),
     "gc-storm-deep": ("gc-storm:500", DEEP),
 }
-"""The same accidents in other models."""
+"""The same accidental faults in other models."""
 CHOICES: dict[str, tuple[str, Knobs, Knobs]] = {
     "unfused-attention": ("attention", {"attention": "unfused"}, {}),
     "unfused-attention-wide": ("attention", {**WIDE, "attention": "unfused"}, WIDE),
@@ -115,7 +115,7 @@ CHOICES: dict[str, tuple[str, Knobs, Knobs]] = {
     "small-batch-1024": ("batch", {**WIDE, "seq_len": 1024, "micro_batch": 1, "accumulation": 4},
                          {**WIDE, "seq_len": 1024, "micro_batch": 4}),
 }  # fmt: skip
-"""Faults that are choices: what kind, the run, and the run without the fault (the same work)."""
+"""Faults by choice: the kind, the run, and the run of the same work without the fault."""
 
 
 @dataclass(frozen=True)
@@ -123,24 +123,24 @@ class Case:
     label: str
     knobs: Knobs
     removed: Knobs | None = field(default=None)
-    """None for a healthy run."""
+    """The run without the fault; None for a healthy run."""
 
 
 def cases() -> dict[str, Case]:
-    found = {f"healthy-{name}": Case("healthy", knobs) for name, knobs in HEALTHY.items()}
+    all_cases = {f"healthy-{name}": Case("healthy", knobs) for name, knobs in HEALTHY.items()}
     for kind, (severities, more) in SEVERITIES.items():
         for severity in severities:
             planted = {**more, "fault": (f"{kind}:{severity:g}",)}
             without = {name: more[name] for name in more if name not in _SAVED}
-            found[f"{kind}-{severity:g}"] = Case(kind, planted, without)
+            all_cases[f"{kind}-{severity:g}"] = Case(kind, planted, without)
     for name, (fault, knobs) in ELSEWHERE.items():
-        found[name] = Case(fault.partition(":")[0], {**knobs, "fault": (fault,)}, knobs)
+        all_cases[name] = Case(fault.partition(":")[0], {**knobs, "fault": (fault,)}, knobs)
     for name, (_, knobs, removed) in CHOICES.items():
         label = name
         while label not in ("tf32-matmul", *_LABELS):
             label = label.rpartition("-")[0]
-        found[name] = Case(label, knobs, removed)
-    return found
+        all_cases[name] = Case(label, knobs, removed)
+    return all_cases
 
 
 _LABELS = (
@@ -156,17 +156,17 @@ _LABELS = (
 def record(folder: Path, name: str, knobs: Knobs) -> dict[str, Any]:
     import torch
 
-    from computeflow.lab.trainer.loop import train
+    from computeflow.lab.trainer.training_loop import train
 
     torch._dynamo.reset()
     work = folder / name
-    summary = train(Settings(**(BASE | knobs), trace_folder=str(work))).to_data()
+    summary = train(TrainerSettings(**(BASE | knobs), trace_folder=str(work))).to_data()
     (work / "rank_0.json.gz").rename(folder / f"{name}.json.gz")
     work.rmdir()
     gc.collect()
     torch.cuda.empty_cache()
-    for place in ("trace_folder", "checkpoint_folder"):
-        del summary["settings"][place]
+    for key in ("trace_folder", "checkpoint_folder"):
+        del summary["settings"][key]
     return summary
 
 
@@ -174,7 +174,7 @@ _UNREAD = ("Ev Idx", "External id", "Record function id", "Input Strides")
 
 
 def trim(trace: Path) -> None:
-    """A smaller file that says the same: without arrows, numbers of events and strides."""
+    """Make a trace smaller without loss: drop arrows, numbers of events and strides."""
     data = json.loads(gzip.decompress(trace.read_bytes()))
     data["traceEvents"] = [event for event in data["traceEvents"] if event["ph"] not in "sf"]
     for event in data["traceEvents"]:
@@ -185,7 +185,7 @@ def trim(trace: Path) -> None:
 
 
 def profiled_seconds(summary: dict[str, Any]) -> float:
-    """Of the two steps in the trace: after the one in which the profiler warms up."""
+    """Seconds of the two steps in the trace, after the one in which the profiler warms up."""
     return float(sum(step["seconds"] for step in summary["steps"][1:3]))
 
 
@@ -210,13 +210,13 @@ def median_of(
 
 
 def chosen_cases(part: str) -> dict[str, Case]:
-    """By parts of their names, or a slice such as `2/3`."""
-    number, slash, of = part.partition("/")
+    """Cases chosen by parts of their names, or by a slice such as `2/3`."""
+    number, slash, count = part.partition("/")
     if not slash:
         parts = part.split(",")
         return {n: case for n, case in cases().items() if any(each in n for each in parts)}
     rows = list(cases().items())
-    return dict(rows[int(number) - 1 :: int(of)])
+    return dict(rows[int(number) - 1 :: int(count)])
 
 
 def main(folder: Path, part: str = "") -> int:

@@ -1,4 +1,4 @@
-"""Records the JAX profile in tests/data/xplane: a small training loop on the host's CPU.
+"""Record the JAX profile in tests/data/xplane: a small training loop on the host's CPU.
 
     python -m benchmarks.record_xplane tests/data/xplane/cpu_mlp.xplane.pb.gz
 
@@ -46,10 +46,10 @@ def record(target: Path) -> None:
                 with jax.profiler.StepTraceAnnotation("train", step_num=step):
                     weights, value = train_step(weights, x, y)
                     value.block_until_ready()
-        (found,) = Path(folder).rglob("*.xplane.pb")
+        (profiles,) = Path(folder).rglob("*.xplane.pb")
         target.parent.mkdir(parents=True, exist_ok=True)
         with target.open("wb") as file, gzip.GzipFile("", "wb", 9, file, mtime=0) as packed:
-            packed.write(found.read_bytes())
+            packed.write(profiles.read_bytes())
     print(f"{target}: {target.stat().st_size:,} bytes; jax {jax.__version__}")
 
 

@@ -1,7 +1,7 @@
 """Write what is generated in the docs. Run by `make docs`.
 
-docs/cli.md comes from the commands themselves; what the console blocks of README and docs show is what
-their commands print now. Read the difference before committing it.
+docs/cli.md comes from the commands themselves, the map in docs/design.md from the imports; the console
+blocks of README and docs show what their commands print now. Read the difference before committing it.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ def _section(command: click.Command, path: str, parent: click.Context | None) ->
     return parts
 
 
-def refilled(text: str) -> str:
-    """The page with every shown output that is not cut (`...`) replaced by what is printed now."""
-    return CONSOLE.sub(lambda block: f"```console\n{_refilled_block(block[1])}```", text)
+def refill(text: str) -> str:
+    """The page with every shown output replaced by what is printed now, cut (`...`) where it was."""
+    return CONSOLE.sub(lambda block: f"```console\n{_refill_block(block[1])}```", text)
 
 
-def _refilled_block(block: str) -> str:
+def _refill_block(block: str) -> str:
     _, *parts = COMMAND.split(block)
     pairs = zip(parts[::2], parts[1::2], strict=True)
     return "".join(f"$ {command}\n{_output(command, shown)}" for command, shown in pairs)
@@ -57,7 +57,7 @@ def _refilled_block(block: str) -> str:
 
 def _output(command: str, shown: str) -> str:
     program, *arguments = shlex.split(command)
-    if program != "computeflow" or "\n...\n" in shown:
+    if program != "computeflow":
         return shown
     done = subprocess.run(
         [sys.executable, "-m", "computeflow.cli", *arguments],
@@ -65,15 +65,28 @@ def _output(command: str, shown: str) -> str:
         capture_output=True,
         text=True,
     )
-    lines = (done.stdout + done.stderr).strip().splitlines()
+    lines = [line.rstrip() for line in (done.stdout + done.stderr).strip().splitlines()]
     blank = "\n" if shown.endswith("\n\n") else ""
-    return "\n".join(line.rstrip() for line in lines) + f"\n{blank}"
+    return "\n".join(_cut_as(shown.strip().splitlines(), lines)) + f"\n{blank}"
+
+
+def _cut_as(shown: list[str], lines: list[str]) -> list[str]:
+    """As many lines before and after `...` as were shown; all of them where nothing was cut."""
+    if "..." not in shown:
+        return lines
+    head = shown.index("...")
+    tail = len(shown) - head - 1
+    return [*lines[:head], "...", *lines[len(lines) - tail :]]
 
 
 if __name__ == "__main__":
+    import import_map
+
+    design = import_map.PAGE.read_text()
+    import_map.PAGE.write_text(import_map.with_map(design))
     for page in (ROOT / "README.md", *(ROOT / "docs").rglob("*.md")):
         before = page.read_text()
-        if (after := refilled(before)) != before:
+        if (after := refill(before)) != before:
             page.write_text(after)
             print(f"refilled {page.relative_to(ROOT)}")
     PAGE.write_text(reference())

@@ -9,7 +9,7 @@ import json
 from pathlib import Path
 
 from computeflow.catalog import load_catalog
-from computeflow.ledger import Entry, Ledger, Peak, Window, ledger_to_data
+from computeflow.ledger import Entry, Ledger, PeakFlops, Window, ledger_to_data
 
 
 def published_run() -> Ledger:
@@ -22,14 +22,14 @@ def published_run() -> Ledger:
         wall_seconds=gpu_seconds / gpus,
         basis="measured",
         window=Window(label="Llama 3.1 405B pre-training, as published"),
-        peak=Peak(flops=peak, precision="bf16"),
+        peak=PeakFlops(flops=peak, precision="bf16"),
         unavailable={
             "compute.kernel": "a trace of one step",
             "comm": "traces of several ranks",
             "restart": "the job's log",
             "joules": "power readings",
         },
-        fell_to=dict.fromkeys(["compute.kernel", "comm", "restart"], "unexplained"),
+        booked_under=dict.fromkeys(["compute.kernel", "comm", "restart"], "unexplained"),
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import pickle
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,10 @@ from hypothesis import settings
 from computeflow.answers import Answer
 from computeflow.cli.command import AnswerCommand
 
-# The same examples in every run, however slow the machine: `--hypothesis-profile search` draws others.
-settings.register_profile("steady", derandomize=True, deadline=None)
-settings.register_profile("search", deadline=None)
+# The same examples in every run, however slow the machine, so few will do: what they show once they
+# show always. `--hypothesis-profile search` draws others, and more.
+settings.register_profile("steady", derandomize=True, deadline=None, max_examples=40)
+settings.register_profile("search", deadline=None, max_examples=300)
 settings.load_profile("steady")
 
 ROOT = Path(__file__).parents[1]
@@ -24,7 +26,7 @@ ROOT = Path(__file__).parents[1]
 
 @pytest.fixture(autouse=True)
 def _no_user_files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Tests see what is packaged only, whatever the developer keeps at home."""
+    """Hide the developer's own files, so that tests see packaged ones only."""
     monkeypatch.setenv("COMPUTEFLOW_CONFIG", str(tmp_path / "config"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / ".cache"))
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / ".state"))
@@ -41,8 +43,30 @@ def data_folder() -> Path:
 
 
 @pytest.fixture
+def kept_plans(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The planner's answers are kept for the tests that follow: most ask `comparison` for the same."""
+    from computeflow.comparison import planner
+    from computeflow.comparison.build_or_rent import build_cases
+
+    for module in (planner, build_cases):
+        monkeypatch.setattr(module, "plan", _kept_plan)
+
+
+_PLANS: dict[bytes, Any] = {}
+
+
+def _kept_plan(*arguments: Any, **options: Any) -> Any:
+    from computeflow.planning import plan
+
+    key = pickle.dumps((arguments, options))
+    if key not in _PLANS:
+        _PLANS[key] = plan(*arguments, **options)
+    return _PLANS[key]
+
+
+@pytest.fixture
 def answers(monkeypatch: pytest.MonkeyPatch) -> list[Answer]:
-    """What library functions return to commands from now on."""
+    """Answers that library functions return to commands from now on."""
     returned: list[Answer] = []
     library_function = AnswerCommand.library_function
 

@@ -15,9 +15,9 @@ class Maker:
     rank: int = 0
     world: int = 1
     clock: float = 0.0
-    """Added to every time: ranks' clocks differ."""
+    """Offset of the rank's clock, added to every time."""
     groups: dict[str, tuple[str, list[int]]] = field(default_factory=dict)
-    """Name of a process group: its description and its ranks."""
+    """Description and ranks of each process group, by name."""
     events: list[dict[str, Any]] = field(default_factory=list)
     host: float = 1000.0
     device: float = 1000.0
@@ -38,7 +38,7 @@ class Maker:
         )
 
     def kernel(self, name: str, length: float, *, stream: int = 7, **args: Any) -> None:
-        """Launched by the host, run as soon as the device is free."""
+        """Add a kernel that runs as soon as the device is free."""
         correlation, self._next = self._next, self._next + 1
         self.span("cuda_runtime", "cudaLaunchKernel", self.host, 1.0, correlation=correlation)
         self.host += 2.0
@@ -74,7 +74,7 @@ class Maker:
         )
 
     def collective(self, name: str, group: str, until: float) -> None:
-        """Arrives when the device is free, leaves at `until` of the common clock."""
+        """Add a collective from when the device is free to `until` on the common clock."""
         doc, ranks = self.groups[group]
         self.host += 2.0
         start = max(self.device, self.host + 2.0)
@@ -125,8 +125,8 @@ def data_parallel_job(
     steps: int = 3,
     layers: int = 10,
 ) -> list[Path]:
-    """Ranks that compute and then reduce together. `slow`: kernels that take so many times longer;
-    `longer`: so many times more work.
+    """Traces of ranks that compute and then reduce together. `slow` multiplies kernel times, `longer`
+    the work.
     """
     slow, longer, clocks = slow or {}, longer or {}, clocks or {}
     makers = [

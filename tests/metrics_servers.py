@@ -48,9 +48,9 @@ class Synthetic:
     without: frozenset[str] = frozenset()
     """Metrics that the exporter does not have."""
     deep: float = 0.35
-    """How far the clock of a throttled GPU falls."""
+    """Share by which the clock of a throttled GPU falls."""
     spread: float = 0.01
-    """Of clocks between healthy GPUs."""
+    """Spread of clocks between healthy GPUs."""
     reasons: int = HARDWARE_SLOWDOWN | HARDWARE_THERMAL
     model: str = "NVIDIA H100 80GB HBM3"
 
@@ -75,7 +75,7 @@ class Synthetic:
         return ",".join(f'{name}="{value}"' for name, value in pairs.items())
 
     def values(self, gpu: int, at: float) -> dict[str, float]:
-        """What dcgm-exporter would show of a GPU at a moment."""
+        """Values that dcgm-exporter would show for a GPU at a time."""
         noise = random.Random(f"{self.seed}/{gpu}/{at}")
         usual = random.Random(f"{self.seed}/{gpu}").gauss(1.0, self.spread)
         busy = gpu not in self.idle | self.free
@@ -121,7 +121,7 @@ class Synthetic:
         )
 
     def openmetrics(self) -> str:
-        """The same as OpenMetrics: by metric, times in seconds, `# EOF` at the end."""
+        """All scrapes as OpenMetrics: by metric, times in seconds, `# EOF` at the end."""
         by_name: dict[str, list[str]] = {}
         for at in self.times():
             for line in self.lines(at, stamp=f" {at:.3f}"):
@@ -131,7 +131,7 @@ class Synthetic:
 
 
 def needed(program: str) -> str:
-    """Where a server program is, or a skip with the line that installs it."""
+    """The path of a server program, or a skip with the line that installs it."""
     found = shutil.which(program)
     if found is None:
         pytest.skip(f"{program} is not installed: make system")
@@ -181,7 +181,7 @@ def _answers(port: int, path: str) -> bool:
 def prometheus(
     folder: Path, fleet: Synthetic | None = None, scrape: str | None = None
 ) -> Iterator[str]:
-    """With a fleet's history, or scraping `host:port` every second."""
+    """A Prometheus with a fleet's history, or one that scrapes `host:port` every second."""
     program = needed("prometheus")
     data = folder / "data"
     data.mkdir(parents=True)
@@ -248,7 +248,7 @@ def serving(handler: type[BaseHTTPRequestHandler]) -> Iterator[int]:
 
 
 class Quiet(BaseHTTPRequestHandler):
-    """Answers every GET by `answer`."""
+    """Handler that answers every GET by `answer`."""
 
     def do_GET(self) -> None:
         self.answer()

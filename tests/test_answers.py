@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import inspect
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,15 +14,17 @@ import computeflow as cf
 from computeflow import codec
 from computeflow.answers import Answer
 from computeflow.answers.catalogs import list_offers, list_rows, overview, show_row
+from computeflow.answers.checking import keyword_types
 from computeflow.answers.installation import examine
 from computeflow.answers.ledgers import show_ledger
+from computeflow.answers.renames import KEYWORDS
 from computeflow.answers.topologies import import_topology
 from computeflow.cli import run
 from computeflow.errors import InputError
 
 TODAY = datetime.date(2026, 11, 15)
 CASES: dict[str, Callable[[], Answer]] = {
-    "site --power 24MW --racks 200 --no-tiers --today 2026-11-15": lambda: cf.site(
+    "site-limits --power 24MW --racks 200 --no-tiers --today 2026-11-15": lambda: cf.site_limits(
         power="24MW", racks=200, tiers=False, today=TODAY
     ),
     "size llama-3.1-8b --tokens 2T --devices h100-sxm --counts 8,64 --today 2026-11-15": lambda: (
@@ -38,8 +41,8 @@ CASES: dict[str, Callable[[], Answer]] = {
         runs=2,
         today=TODAY,
     ),
-    "compare llama-3.1-8b --workload agentic --users japan --onramp 10ms": lambda: cf.compare(
-        "llama-3.1-8b", workload="agentic", users="japan", onramp=0.01
+    "compare llama-3.1-8b --workload agentic --users japan --access-latency 10ms": lambda: (
+        cf.compare("llama-3.1-8b", workload="agentic", users="japan", access_latency=0.01)
     ),
     "build llama-2-7b --on h100-sxm:64 --tokens 2T --seq-len 4096 --next none --draws 8 "
     "--set busy=0.5 --today 2026-11-15": lambda: cf.build(
@@ -91,7 +94,7 @@ ONCE = {
     "plan llama-3.1-8b --on h100-sxm:8 --global-batch 64 --seq-len 4096 --fix tp=1 --top 1",
     "plan llama-3.1-8b --on h100-sxm:8 --global-batch 64 --seq-len 4096 --gpus 4:8 --fix tp=1",
 }
-"""Answers that take long or say how long they took: the printed one is compared with the returned."""
+"""Commands that are slow or report their own time: the printed answer is compared with the returned."""
 
 
 @pytest.mark.parametrize("command", CASES)
@@ -118,7 +121,10 @@ def test_a_command_prints_the_answer_that_it_got(
     [
         ({"tokens": 1e12}, "missing --deadline"),
         ({"tokens": 1e12, "deadline": "30d", "users": "japan"}, "--users is not for"),
-        ({"tokens": 1e12, "deadline": "30d", "data": "1TB"}, "--data and --data-at go together"),
+        (
+            {"tokens": 1e12, "deadline": "30d", "data": "1TB"},
+            "--data and --data-at must be given together",
+        ),
         ({"workload": "serving", "budget": 5.0}, "--budget is not for"),
         ({"workload": "agentic"}, "needs --users"),
         ({"workload": "mining"}, "unknown workload"),
@@ -138,13 +144,59 @@ def test_options_that_do_not_go_together_are_refused_by_the_library(
         ("simulate --repeats 5", "--repeats is now --simulations"),
         ("probe --repeats 5", "--repeats is now --passes"),
         ("probe --calibration x", "--calibration is now --write-calibration"),
+        ("compare --least-gpus 8", "--least-gpus is now --min-gpus"),
+        ("compare --most-gpus=8", "--most-gpus is now --max-gpus"),
+        ("compare --sure", "--sure is now --conservative"),
+        ("compare --line 1Gb/s", "--line is now --transfer-rate"),
+        ("compare --replace 1h", "--replace is now --replacement-time"),
+        ("compare --onramp 10ms", "--onramp is now --access-latency"),
+        ("simulate --lemons 2", "--lemons is now --retire-after"),
+        ("simulate --shrink 8", "--shrink is now --shrink-to"),
+        ("site", "site is now site-limits"),
+        ("sites", "sites is now compare-sites"),
     ],
 )
 def test_an_option_under_its_former_name_is_understood(
     words: str, said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run([*words.split(), "--help"]) == 0
-    assert said in capsys.readouterr().err
+    assert capsys.readouterr().err == f"computeflow: {said}\n"
+
+
+def test_a_value_under_its_former_name_is_understood(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["simulate", "--on", "h100-sxm:8", "--evict", "worth"]) == 2
+    note, error = capsys.readouterr().err.splitlines()
+    assert note == "computeflow: --evict worth is now --evict auto"
+    assert "--tokens" in error
+
+
+def test_a_function_under_its_former_name_is_the_new_one() -> None:
+    with pytest.warns(DeprecationWarning, match="computeflow.site is now site_limits"):
+        assert cf.site is cf.site_limits
+    with pytest.warns(DeprecationWarning, match="computeflow.sites is now compare_sites"):
+        assert cf.sites is cf.compare_sites
+    assert not {"site", "sites"} & {*cf.__all__}
+
+
+def test_a_keyword_under_its_former_name_is_understood_unless_both_are_given() -> None:
+    former: dict[str, Any] = {"onramp": 0.01}
+    with pytest.warns(DeprecationWarning, match="onramp is now access_latency"):
+        old = cf.compare("llama-3.1-8b", workload="agentic", users="japan", **former)
+    assert old == cf.compare("llama-3.1-8b", workload="agentic", users="japan", access_latency=0.01)
+    with pytest.raises(InputError, match="leave onramp out"):
+        cf.compare("llama-3.1-8b", workload="agentic", access_latency=0.1, **former)
+    with (
+        pytest.warns(DeprecationWarning, match="evict='worth' is now evict='auto'"),
+        pytest.raises(InputError, match="--tokens"),
+    ):
+        cf.simulate("llama-3.1-8b", on="h100-sxm:8", **{"evict": "worth"})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("function", KEYWORDS)
+def test_a_renamed_keyword_is_one_that_its_function_takes(function: str) -> None:
+    known = keyword_types(inspect.unwrap(getattr(cf, function)))
+    assert {*KEYWORDS[function].values()} <= {*known}
+    assert not {*KEYWORDS[function]} & {*known}
 
 
 def test_place_prints_the_answer_that_it_got(

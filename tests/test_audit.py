@@ -14,13 +14,13 @@ from computeflow.catalog import load_catalog
 from computeflow.cli import run
 from computeflow.files.cache import cache_home
 from computeflow.ledger import Ledger
-from computeflow.telemetry.audit import audit
-from computeflow.telemetry.kineto.reading import read_trace
-from computeflow.telemetry.traces.groups import account_of
+from computeflow.telemetry.kineto.kineto_reader import read_trace
+from computeflow.telemetry.trace_audit import audit
 from computeflow.telemetry.traces.hta import hta_breakdown
-from computeflow.telemetry.traces.job import TracedJob
-from computeflow.telemetry.traces.measured import Options
+from computeflow.telemetry.traces.job_ledgers import TracedJob
+from computeflow.telemetry.traces.process_groups import account_of
 from computeflow.telemetry.traces.rank import measure_trace
+from computeflow.telemetry.traces.rank_measurements import TraceOptions
 from kineto_maker import Maker, data_parallel_job
 
 FACTS = load_catalog()
@@ -30,7 +30,7 @@ SHARED = Path(os.environ.get("COMPUTEFLOW_DATA", "../shared/data"))
 
 
 def of(*paths: Path, **options: Any) -> TracedJob:
-    return audit(paths, FACTS, cache=False, options=Options(**options))
+    return audit(paths, FACTS, cache=False, options=TraceOptions(**options))
 
 
 def own(name: str) -> TracedJob:
@@ -62,15 +62,15 @@ STALLS: dict[str, tuple[str, ...]] = {
     "pageable-copy": ("copy", "host"),  # copying, and filling the host's memory before it
     "recompute-full": ("compute.recompute", "host"),  # and what it takes to launch it again
 }
-"""What is planted, and where it must appear."""
+"""Planted faults, and the account in which each must appear."""
 TWICE = 0.003
-"""Seconds by which runs with one another's settings differ, beside what their own repetitions do."""
+"""Seconds by which two runs of equal settings may differ."""
 HEALTHY = {"wide": "healthy-wide", "deep": "healthy-deep", "big": "healthy-big-batch"}
 
 
 @pytest.mark.parametrize("name", [name for name, run_ in INDEX.items() if run_["label"] in STALLS])
 def test_a_planted_stall_is_in_its_account(name: str) -> None:
-    """Within a tenth of what the same run without it is faster by, and what two runs differ by."""
+    """The stall equals the gain of the run without it, within a tenth and the spread of two runs."""
     found = own(name).job.ledger
     usual = own(HEALTHY.get(name.rpartition("-")[2], "healthy-base")).job.ledger
     added = found.wall_seconds - INDEX[name]["removed_seconds"]
@@ -315,4 +315,4 @@ def test_a_trace_for_a_viewer_has_the_events_and_the_accounts(tmp_path: Path) ->
     found = own("healthy-compiled")
     assert total / 1e6 == pytest.approx(found.job.ledger.gpu_seconds, rel=1e-6)
     assert len(data["traceEvents"]) - len(added) == found.ranks[0].events
-    assert measure_trace(read_trace(target), Options()).accounts == found.ranks[0].accounts
+    assert measure_trace(read_trace(target), TraceOptions()).accounts == found.ranks[0].accounts

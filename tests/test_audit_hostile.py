@@ -27,17 +27,17 @@ from computeflow.catalog import load_catalog
 from computeflow.cli import run
 from computeflow.errors import ComputeFlowError, InputError, LedgerError
 from computeflow.files.cache import cache_home
-from computeflow.telemetry.audit import audit
 from computeflow.telemetry.kineto import chunks
-from computeflow.telemetry.kineto.reading import read_trace
-from computeflow.telemetry.traces.flops import mask_size, operator_work
-from computeflow.telemetry.traces.job import job_ledger
-from computeflow.telemetry.traces.measured import Options, RankMeasured
+from computeflow.telemetry.kineto.kineto_reader import read_trace
+from computeflow.telemetry.trace_audit import audit
+from computeflow.telemetry.traces.job_ledgers import job_ledger
+from computeflow.telemetry.traces.operator_flops import mask_size, operator_work
 from computeflow.telemetry.traces.rank import measure_trace
+from computeflow.telemetry.traces.rank_measurements import RankMeasurement, TraceOptions
 
 FACTS = load_catalog()
 NOON = 1_700_000_000_000_000.0
-"""Microseconds: when the small traces begin."""
+"""Start of the small traces, in microseconds."""
 DAY = 86_400e6
 Event = dict[str, Any]
 
@@ -102,7 +102,7 @@ def collective(at: float, length: float, correlation: int, group: str = "0") -> 
 
 
 def step(number: int, at: float) -> list[Event]:
-    """A millisecond: forward, backward with a collective beside it, optimizer; no two starts equal."""
+    """A step of 1 ms: forward, backward beside a collective, optimizer; no two starts equal."""
     first = 10 * number
     return [
         host(f"ProfilerStep#{number}", at, 1000.0, "user_annotation"),
@@ -139,7 +139,7 @@ def write(path: Path, data: Any) -> Path:
 
 
 def audited(capsys: pytest.CaptureFixture[str], *arguments: object) -> dict[str, Any]:
-    """The answer; its ledgers closed."""
+    """The answer, once its ledgers are checked to close."""
     code = run(["audit", *map(str, arguments), "-o", "json"])
     printed = capsys.readouterr()
     assert code == 0, printed.err
@@ -152,7 +152,7 @@ def audited(capsys: pytest.CaptureFixture[str], *arguments: object) -> dict[str,
 
 
 def refused(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
-    """The one line that says why."""
+    """The one line that says why a trace is refused."""
     code = run(["audit", *map(str, arguments)])
     printed = capsys.readouterr()
     assert (code, printed.out) == (2, "")
@@ -166,13 +166,13 @@ def left_out(data: dict[str, Any]) -> str:
 
 
 def accounts(path: Path) -> dict[str, float]:
-    """Of one rank, closed to the nanosecond."""
-    found = measure_trace(read_trace(path), Options())
+    """Accounts of one rank, closed to the nanosecond."""
+    found = measure_trace(read_trace(path), TraceOptions())
     assert_closed(found)
     return found.accounts
 
 
-def assert_closed(found: RankMeasured) -> None:
+def assert_closed(found: RankMeasurement) -> None:
     assert all(seconds >= 0 for seconds in found.accounts.values())
     whole = sum(round(1e9 * seconds) for seconds in found.accounts.values())
     assert whole == found.window_end - found.window_start
@@ -237,7 +237,7 @@ def test_half_a_file_gives_its_events(
     path.write_text(text[:end])
     data = audited(capsys, path, "--no-cache")
     assert data["left_out"] == [
-        "rank0.json: the file ends in the middle of its events; what came before is there"
+        "rank0.json: the file ends in the middle of its events; what came before is kept"
     ]
     kept = sum(text[:end].count(f'"{kind}"') for kind in ("ph",)) - (not mark.startswith('{"ph"'))
     assert data["sources"][0]["events"] == kept
@@ -308,7 +308,7 @@ def test_the_same_events_in_another_wrapping_are_the_same(
     other = tmp_path / "again_rank0.json"
     other.write_bytes(wrap(good.read_text()))
     assert accounts(other) == accounts(good)
-    found = measure_trace(read_trace(other), Options())
+    found = measure_trace(read_trace(other), TraceOptions())
     assert (found.rank, found.left_out) == (0, ())
     if "deviceProperties" in good.read_text() and wrap is not WRAPPINGS["array"]:
         assert (found.device, found.world) == ("NVIDIA H200", 2)
@@ -491,7 +491,7 @@ def job(folder: Path, *ranks: dict[str, Any]) -> Path:
 MIXED: dict[str, tuple[list[dict[str, Any]], list[int], str]] = {
     "one rank twice": ([trace(0), trace(0), trace(1)], [0, 1], "part1.json: rank 0 .trace. again"),
     "two sizes": ([trace(0), trace(1), trace(2, world=8)], [0, 1], "part2.json: of a job of 8 ranks"),
-    "no size": ([trace(0), trace(1), {"traceEvents": step(1, NOON)}], [0, 1], "does not say its size"),
+    "no size": ([trace(0), trace(1), {"traceEvents": step(1, NOON)}], [0, 1], "not state its size"),
     "another day": ([trace(0), trace(1), trace(2, at=NOON - DAY)], [0, 1], "part2.json: recorded -24"),
     "a broken one": ([trace(0), {"traceEvents": []}, trace(1)], [0, 1], "part1.json: no kernels"),
 }  # fmt: skip
@@ -572,20 +572,20 @@ def test_folders_without_a_trace_say_what_is_there(
         audit([Path("a\0b")], FACTS)
 
 
-def test_one_trace_among_ten_thousand_files_is_found(
+def test_one_trace_among_thousands_of_files_is_found(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = tmp_path / "logs"
     folder.mkdir()
     place = os.open(folder, os.O_RDONLY)
-    for number in range(10_000):
+    for number in range(2_000):
         ending = (".txt", ".json", ".pt", ".gz", "")[number % 5]
         os.close(os.open(f"{number}{ending}", os.O_CREAT | os.O_WRONLY, dir_fd=place))
     os.close(place)
     write(folder / "worker0.pt.trace.json.gz", trace())
     data = audited(capsys, folder, "--no-cache")
     assert len(data["sources"]) == 1
-    assert "2,000 .json" in left_out(data)
+    assert "400 .json" in left_out(data)
 
 
 def test_pipes_sockets_links_and_closed_files_do_not_stop_the_rest(
@@ -635,28 +635,28 @@ def test_a_name_that_is_no_text_is_read(tmp_path: Path) -> None:
 
 
 def members(head: bytes, part: bytes, times: int, tail: bytes) -> bytes:
-    """A gzip of many members: made in no time, however much it unpacks to."""
+    """A gzip file of many members, quick to make however much it unpacks to."""
     return gzip.compress(head) + gzip.compress(part, 1) * times + gzip.compress(tail)
 
 
 MIB = 1 << 20
 FILL = b'{"traceEvents": [' + b",".join(json.dumps(e).encode() for e in step(1, NOON))
 BOMBS: dict[str, tuple[bytes, str]] = {
-    "zeros": (members(b"", bytes(16 * MIB), 64, b""), "no traceEvents"),
-    "blanks": (members(FILL, b" " * 16 * MIB, 32, b"]}"), ""),
+    "zeros": (members(b"", bytes(16 * MIB), 16, b""), "no traceEvents"),
+    "blanks": (members(FILL, b" " * 16 * MIB, 16, b"]}"), ""),
     "zeros for events": (members(FILL, bytes(16 * MIB), 16, b"]}"), "unreadable"),
-    "no events": (members(FILL + b",", b"{}," * (4 * MIB), 64, b"]}"), "no trace"),
-    "numbers": (members(b"[", b"1," * (8 * MIB), 64, b"1]"), "no trace"),
-    "a key behind": (members(FILL + b'], "x": "', b"x" * 16 * MIB, 64, b'"}'), "too long"),
-    "brackets": (members(FILL + b",", b'{"a":[' * MIB, 1, b"]}"), "in the middle"),
-    "half strings": (members(FILL + b",", b'{"a":"{' * MIB, 2, b"]}"), "no trace"),
+    "no events": (members(FILL + b",", b"{}," * (4 * MIB), 16, b"]}"), "not a trace"),
+    "numbers": (members(b"[", b"1," * (8 * MIB), 16, b"1]"), "not a trace"),
+    "a key behind": (members(FILL + b'], "x": "', b"x" * 16 * MIB, 16, b'"}'), "too long"),
+    "brackets": (members(FILL + b",", b'{"a":[' * (MIB // 4), 1, b"]}"), "in the middle"),
+    "half strings": (members(FILL + b",", b'{"a":"{' * (MIB // 4), 2, b"]}"), "not a trace"),
 }
 BOUNDED = """
 import resource, sys, time
 from pathlib import Path
 from computeflow.catalog import load_catalog
 from computeflow.errors import ComputeFlowError
-from computeflow.telemetry.audit import audit
+from computeflow.telemetry.trace_audit import audit
 facts = load_catalog()
 audit([Path(sys.argv[1])], facts, cache=False)
 before, began = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
@@ -670,7 +670,7 @@ print(time.process_time() - began)
 
 
 def bounded(good: Path, path: Path) -> tuple[str, int, float]:
-    """What is said, MiB that memory grew by, and seconds of a processor."""
+    """The output, MiB that memory grew by, and CPU-seconds."""
     done = subprocess.run(
         [sys.executable, "-c", BOUNDED, str(good), str(path)],
         capture_output=True,
@@ -683,14 +683,14 @@ def bounded(good: Path, path: Path) -> tuple[str, int, float]:
 
 
 @pytest.mark.parametrize(("content", "said"), BOMBS.values(), ids=BOMBS.keys())
-def test_a_small_file_that_unpacks_to_a_gigabyte_takes_neither_memory_nor_hours(
+def test_a_small_file_that_unpacks_to_a_large_one_takes_neither_memory_nor_hours(
     content: bytes, said: str, good: Path, tmp_path: Path
 ) -> None:
     path = tmp_path / "bomb.json.gz"
     path.write_bytes(content)
     found, grown, seconds = bounded(good, path)
     assert said in found
-    assert grown < 400
+    assert grown < 200
     assert seconds < 20
 
 
@@ -717,7 +717,7 @@ def value(size: int) -> Iterator[bytes]:
 
 
 @pytest.mark.parametrize(
-    ("written", "size", "said"), [(lines, 60 * MIB, ""), (value, 40 * MIB, "unreadable")]
+    ("written", "size", "said"), [(lines, 20 * MIB, ""), (value, 40 * MIB, "unreadable")]
 )
 def test_one_very_long_line_is_read_in_pieces(
     written: Callable[[int], Iterator[bytes]], size: int, said: str, good: Path, tmp_path: Path
@@ -727,9 +727,9 @@ def test_one_very_long_line_is_read_in_pieces(
         file.writelines(written(size))
     found, grown, seconds = bounded(good, path)
     assert said in found
-    assert grown < 250
+    assert grown < 100
     assert seconds < 20
-    assert measure_trace(read_trace(path), Options()).steps == (1, 2)
+    assert measure_trace(read_trace(path), TraceOptions()).steps == (1, 2)
 
 
 # What is kept, asked and written
@@ -800,13 +800,13 @@ ASKED: dict[str, tuple[list[str], str]] = {
     "steps of three": (["--steps", "1:2:3"], "--steps 1:2:3"),
     "negative steps": (["--steps", "-1:2"], "--steps -1:2"),
     "no steps": (["--steps", ":"], "--steps :"),
-    "empty steps": (["--steps", ""], "steps: an empty text"),
+    "empty steps": (["--steps", ""], "steps must not be an empty text"),
     "raised steps": (["--steps", "²:3"], "--steps ²:3"),
     "steps that are not there": (["--steps", "7:9"], "none of its steps (1 to 2)"),
     "steps far away": (["--steps", f"{10**30}:"], "write A:B"),
     "steps without end": (["--steps", "9" * 5000 + ":"], "write A:B"),
     "unknown device": (["--on", "h2000"], "unknown accelerator 'h2000'"),
-    "empty pattern": (["--rank-from", ""], "rank_from: an empty text"),
+    "empty pattern": (["--rank-from", ""], "rank_from must not be an empty text"),
     "unknown model": (["--model", "x", "--global-batch", "1", "--seq-len", "1"], "unknown model"),
     "half a model": (["--model", "llama-3.1-8b"], "--model needs"),
     "no batch": (["--model", "llama-3.1-8b", "--global-batch", "0", "--seq-len", "1"], "between 1 and"),
@@ -941,9 +941,7 @@ MALFORMED = st.fixed_dictionaries(
     },
 )
 EVENTS = st.lists(WELL_FORMED | MALFORMED | NOTHING, min_size=1, max_size=14)
-often = settings(
-    max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+often = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @often
@@ -953,7 +951,7 @@ def test_any_events_are_refused_or_their_ledger_closes(
 ) -> None:
     path = write(tmp_path / "any.json", {"traceEvents": events})
     try:
-        found = audit([path], FACTS, options=Options(window=window), cache=False)
+        found = audit([path], FACTS, options=TraceOptions(window=window), cache=False)
     except LedgerError:
         raise
     except ComputeFlowError:
@@ -977,7 +975,9 @@ def test_the_ledger_of_any_ranks_closes(
             *events,
         ]
         try:
-            found.append(measure_trace(read_trace(write(tmp_path / "any.json", whole)), Options()))
+            found.append(
+                measure_trace(read_trace(write(tmp_path / "any.json", whole)), TraceOptions())
+            )
         except InputError:
             return
     job = job_ledger(found, None)
@@ -996,7 +996,7 @@ def test_collectives_side_by_side_make_a_rank_wait_once(tmp_path: Path) -> None:
             ]
         events.append(kernel("sm90_gemm", NOON + 30, 320, 9))
         path = write(tmp_path / "trace.json", trace(rank) | {"traceEvents": events})
-        found.append(measure_trace(read_trace(path), Options()))
+        found.append(measure_trace(read_trace(path), TraceOptions()))
     first = job_ledger(found, None).ranks[0].ledger
     assert first.booked("straggler") == pytest.approx(131e-6)
     assert first.booked("comm") == pytest.approx(20e-6)
@@ -1026,11 +1026,11 @@ def test_the_size_of_the_pieces_changes_nothing(
     text = json.dumps(whole | {"last": [[{}, []]]}, ensure_ascii=False).encode()
     for name in ("any.json", "any.json.gz"):
         path = write(tmp_path / name, text)
-        usual = measure_trace(read_trace(path), Options())
+        usual = measure_trace(read_trace(path), TraceOptions())
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(chunks, "PIECE", piece)
             patch.setattr(chunks, "_READ", read)
-            tiny = measure_trace(read_trace(path), Options())
+            tiny = measure_trace(read_trace(path), TraceOptions())
         assert (tiny.accounts, tiny.events) == (usual.accounts, usual.events)
         assert (tiny.left_out, tiny.kernels) == (usual.left_out, usual.kernels)
 
@@ -1045,4 +1045,4 @@ def test_any_bytes_in_a_trace_are_refused_or_its_ledger_closes(
     path = tmp_path / "any.json"
     path.write_bytes(content[:at] + some + content[at + over :])
     with suppress(InputError):
-        assert_closed(measure_trace(read_trace(path), Options()))
+        assert_closed(measure_trace(read_trace(path), TraceOptions()))

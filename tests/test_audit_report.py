@@ -17,21 +17,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from computeflow.catalog import load_catalog
-from computeflow.diagnosis.values import Abstained, Diagnosis, Expected
+from computeflow.diagnosis.diagnosis import Diagnosis, Expected, SkippedRule
 from computeflow.errors import InputError
-from computeflow.ledger import ACCOUNTS, Claim, Evidence, Finding, Remedy, describe, gaps
-from computeflow.telemetry.audit import audit
-from computeflow.telemetry.kineto.reading import read_trace
-from computeflow.telemetry.traces.job import RankLedger, TracedJob
-from computeflow.telemetry.traces.measured import Options
-from computeflow.telemetry.traces.timeline import MOST_SEGMENTS, Timeline, step_timeline
+from computeflow.ledger import ACCOUNTS, ClaimedSeconds, Evidence, Finding, Remedy, describe, gaps
+from computeflow.telemetry.kineto.kineto_reader import read_trace
+from computeflow.telemetry.trace_audit import audit
+from computeflow.telemetry.traces.job_ledgers import RankLedger, TracedJob
+from computeflow.telemetry.traces.rank_measurements import TraceOptions
+from computeflow.telemetry.traces.step_timelines import MAX_SEGMENTS, StepTimeline, step_timeline
 from computeflow.units import format_share
 from computeflow.views import Figure, Table
 from computeflow.views.audit_figures import audit_parts, head_table
 from computeflow.views.cards import Cards, evidence_text, finding_cards, ranks_text
 from computeflow.views.flows import flow_figure
-from computeflow.views.heatmaps import MOST_RANKS, ranks_figure
-from computeflow.views.report import Part, report_html
+from computeflow.views.heatmaps import MAX_RANKS, ranks_figure
+from computeflow.views.html_report import Part, report_html
 from computeflow.views.timelines import timeline_figure
 from kineto_maker import Maker, data_parallel_job
 from test_figures import Page, in_a_browser
@@ -43,7 +43,7 @@ HOSTILE = (
     '</script><img src=x onerror="window.ran=1"><a href="javascript:ran=1">$figures</a><b>&amp;</b>'
 )
 NOTHING = Diagnosis(findings=(), abstained=())
-ABSTAINED = (Abstained(rule="clock-throttle", missing="readings of the device's clock"),)
+ABSTAINED = (SkippedRule(rule="clock-throttle", missing="readings of the device's clock"),)
 
 
 @cache
@@ -52,8 +52,8 @@ def own(name: str) -> TracedJob:
 
 
 @cache
-def own_timeline(name: str) -> Timeline:
-    return step_timeline(read_trace(TRACES / f"{name}.json.gz"), Options())
+def own_timeline(name: str) -> StepTimeline:
+    return step_timeline(read_trace(TRACES / f"{name}.json.gz"), TraceOptions())
 
 
 def finding(account: str, seconds: float, text: str = "") -> Finding:
@@ -61,7 +61,7 @@ def finding(account: str, seconds: float, text: str = "") -> Finding:
         rule="input-stall",
         title=f"The device waits {text}",
         account=account,
-        claims=(Claim(account=account, gpu_seconds=seconds),),
+        claims=(ClaimedSeconds(account=account, gpu_seconds=seconds),),
         confidence=0.97,
         ranks=(0, 1, 2, 7),
         evidence=(
@@ -89,7 +89,7 @@ def faulty(text: str = "") -> tuple[TracedJob, Diagnosis]:
     ledger = usual.scale(measured.booked("compute.model") / usual.booked("compute.model"))
     return found, Diagnosis(
         findings=(finding("input", 0.2, text), finding("host", 0.003, text)),
-        abstained=(*ABSTAINED, Abstained(rule="hang", missing=text)),
+        abstained=(*ABSTAINED, SkippedRule(rule="hang", missing=text)),
         expected=Expected(ledger=ledger, source=f"healthy-base {text}", assumed=("same batch",)),
         gaps=tuple(gaps(measured, ledger)),
         combined_gain=0.19,
@@ -98,17 +98,17 @@ def faulty(text: str = "") -> tuple[TracedJob, Diagnosis]:
 
 
 @pytest.fixture(scope="module")
-def job(tmp_path_factory: pytest.TempPathFactory) -> tuple[TracedJob, Timeline]:
+def job(tmp_path_factory: pytest.TempPathFactory) -> tuple[TracedJob, StepTimeline]:
     """Sixty-four ranks, one slow, one with more work."""
     files = data_parallel_job(tmp_path_factory.mktemp("job"), 64, slow={17: 1.4}, longer={5: 1.1})
-    return audit(files, FACTS, cache=False), step_timeline(read_trace(files[0]), Options())
+    return audit(files, FACTS, cache=False), step_timeline(read_trace(files[0]), TraceOptions())
 
 
 Cases = dict[str, list[Part]]
 
 
 @pytest.fixture(scope="module")
-def cases(job: tuple[TracedJob, Timeline]) -> Cases:
+def cases(job: tuple[TracedJob, StepTimeline]) -> Cases:
     found, timeline = job
     waits = found.job.ledger.booked("straggler")
     slow = Diagnosis(findings=(finding("straggler", waits),), abstained=(), combined_gain=waits)
@@ -127,7 +127,7 @@ def titles(parts: list[Part]) -> list[str]:
 
 
 def cells(table: Table) -> dict[str, tuple[str, ...]]:
-    """Rows by what they are about, which stands in their first cell that is not empty."""
+    """Rows by their first cell that is not empty."""
     return {next(filter(None, row)): row for row in table.rows}
 
 
@@ -139,8 +139,8 @@ def test_the_parts_come_in_the_order_of_the_questions(cases: Cases) -> None:
         "Where the time of",
         "Measured against expected",
         "Step 2 of rank 0",
-        "Not available",
-        "Rules that could not look",
+        "Unavailable accounts",
+        "Skipped rules: missing signal",
         "The expectation",
         "Left out and noted",
     ]
@@ -159,7 +159,7 @@ def test_the_head_says_what_was_audited_and_what_it_costs() -> None:
     assert rows["MFU"] == describe.mfu_text(ledger).removeprefix("MFU ")
     assert rows["useful"].startswith(format_share(ledger.mfu))
     assert rows["step"].startswith("150 ms") and "expected 52" in rows["step"]
-    assert f"USD {2.5 * (1 - ledger.mfu):.2f} of it" in rows["cost"]
+    assert f"${2.5 * (1 - ledger.mfu):.2f} of it" in rows["cost"]
     assert "cost" not in {row[0] for row in head_table(found, diagnosis, None).rows}
 
 
@@ -206,7 +206,7 @@ def test_without_flops_the_flow_says_that_the_useful_part_is_not_known(tmp_path:
     found = audit([maker.write(tmp_path)], FACTS, cache=False)
     assert "is not known" in flow_figure(found.job.ledger).summary
     rows = cells(head_table(found, NOTHING, 2.0))
-    assert rows["useful"][1].startswith("not known: needs ")
+    assert rows["useful"][1].startswith("unknown: needs ")
 
 
 def test_the_waterfall_sets_the_expectation_beside_what_was_measured(cases: Cases) -> None:
@@ -221,7 +221,9 @@ def test_the_waterfall_sets_the_expectation_beside_what_was_measured(cases: Case
         assert bars == pytest.approx(ledger.accounts)
 
 
-def test_a_heat_map_has_every_rank_and_the_ledgers_shares(job: tuple[TracedJob, Timeline]) -> None:
+def test_a_heat_map_has_every_rank_and_the_ledgers_shares(
+    job: tuple[TracedJob, StepTimeline],
+) -> None:
     ranks = job[0].job.ranks
     figure = ranks_figure(ranks)
     cell, rows = figure.data[0], cells(figure.numbers)
@@ -235,7 +237,7 @@ def test_a_heat_map_has_every_rank_and_the_ledgers_shares(job: tuple[TracedJob, 
 
 
 def test_of_a_thousand_ranks_those_farthest_from_the_median_are_shown(
-    job: tuple[TracedJob, Timeline],
+    job: tuple[TracedJob, StepTimeline],
 ) -> None:
     usual, slow = job[0].job.ranks[0], job[0].job.ranks[17]
     ranks: list[RankLedger] = [
@@ -243,7 +245,7 @@ def test_of_a_thousand_ranks_those_farthest_from_the_median_are_shown(
     ]
     figure = ranks_figure(ranks)
     assert figure.data[0]["y"][0] == "700"
-    assert len(figure.data[0]["y"]) == MOST_RANKS
+    assert len(figure.data[0]["y"]) == MAX_RANKS
     assert "960 ranks left out" in figure.numbers.notes[0]
     assert len(json.dumps(figure.data)) < 100_000
 
@@ -260,7 +262,7 @@ def test_a_timeline_is_the_median_step_to_the_nanosecond_in_few_segments(name: s
     assert timeline.step_seconds == sorted(rank.step_seconds)[len(rank.steps) // 2]
     booked = {n: values[place] for n, values in rank.by_step.items() if values[place]}
     assert timeline.accounts == pytest.approx(booked, abs=1e-12)
-    assert len(timeline.segments) <= MOST_SEGMENTS
+    assert len(timeline.segments) <= MAX_SEGMENTS
     for account, seconds in timeline.accounts.items():
         mine = [s for s in timeline.segments if s.account == account]
         assert math.fsum(s.seconds for s in mine) == pytest.approx(seconds, abs=1e-12)
@@ -290,7 +292,7 @@ def test_the_timeline_figure_has_its_accounts_and_its_table_their_seconds() -> N
 def test_without_marked_steps_the_timeline_is_the_whole_recording(tmp_path: Path) -> None:
     maker = Maker()
     maker.kernel("gemm", 100.0)
-    timeline = step_timeline(read_trace(maker.write(tmp_path)), Options())
+    timeline = step_timeline(read_trace(maker.write(tmp_path)), TraceOptions())
     assert timeline.step is None
     assert timeline_figure(timeline).title == "The recording of rank 0 along time (ms)"
 
@@ -299,7 +301,7 @@ def test_a_trace_in_which_nothing_ran_has_no_timeline(tmp_path: Path) -> None:
     maker = Maker()
     maker.span("cuda_runtime", "cudaLaunchKernel", 0.0, 1.0)
     with pytest.raises(InputError, match="nothing ran"):
-        step_timeline(read_trace(maker.write(tmp_path)), Options())
+        step_timeline(read_trace(maker.write(tmp_path)), TraceOptions())
 
 
 @settings(max_examples=40, deadline=None)
@@ -311,8 +313,10 @@ def test_segments_fill_their_accounts_whatever_runs(
     for length, pause in work:
         maker.kernel("gemm", length)
         maker.host += pause
-    timeline = step_timeline(read_trace(maker.write(tmp_path_factory.mktemp("one"))), Options())
-    assert len(timeline.segments) <= MOST_SEGMENTS
+    timeline = step_timeline(
+        read_trace(maker.write(tmp_path_factory.mktemp("one"))), TraceOptions()
+    )
+    assert len(timeline.segments) <= MAX_SEGMENTS
     assert math.fsum(timeline.accounts.values()) == pytest.approx(timeline.step_seconds)
     drawn = math.fsum(segment.seconds for segment in timeline.segments)
     assert drawn == pytest.approx(timeline.step_seconds)
@@ -326,7 +330,7 @@ def test_cards_say_what_a_finding_costs_its_proof_and_its_remedy() -> None:
     facts = dict(card.facts)
     assert facts["costs"] == "200.0 GPU-ms"
     assert facts["of the window"] == format_share(0.2 / ledger.gpu_seconds)
-    assert facts["USD an hour"] == f"{0.2 / ledger.wall_seconds * 2.5:.2f}"
+    assert facts["$/h"] == f"{0.2 / ledger.wall_seconds * 2.5:.2f}"
     assert facts["ranks"] == "0 to 2, 7"
     assert card.evidence[0] == "idle  (rank 0 ): 105 ms, expected 0"
     assert card.command.startswith("DataLoader(num_workers=8)")
@@ -338,7 +342,7 @@ def test_no_findings_is_a_sentence_that_counts_the_rules_that_could_not_look() -
     ledger = own("healthy-base").job.ledger
     part = finding_cards(replace(NOTHING, abstained=ABSTAINED), ledger, None)
     assert part == Cards(title="No findings", cards=(), summary=part.summary)
-    assert "1 could not look" in part.summary
+    assert "1 was skipped" in part.summary
 
 
 @pytest.mark.parametrize(
@@ -372,7 +376,7 @@ def test_evidence_is_written_with_its_unit(value: float, unit: str, text: str) -
 def test_what_is_not_known_is_listed_and_long_lists_say_what_they_leave_out() -> None:
     found = replace(own("healthy-base"), left_out=tuple(f"file {n}" for n in range(100)))
     tables = {p.title: p for p in audit_parts(found, NOTHING, None, price=None)}
-    unavailable, left = tables["Not available"], tables["Left out and noted"]
+    unavailable, left = tables["Unavailable accounts"], tables["Left out and noted"]
     assert isinstance(unavailable, Table) and isinstance(left, Table)
     assert set(unavailable.rows) == set(found.job.ledger.unavailable.items())
     assert len(left.rows) == 64
@@ -398,7 +402,7 @@ def hostile(folder: Path) -> list[Part]:
     found = audit([file], FACTS, cache=False)
     found = replace(found, notes=(HOSTILE,), left_out=(HOSTILE,))
     return audit_parts(
-        found, faulty(HOSTILE)[1], step_timeline(read_trace(file), Options()), price=1.0
+        found, faulty(HOSTILE)[1], step_timeline(read_trace(file), TraceOptions()), price=1.0
     )
 
 
@@ -433,7 +437,7 @@ def browser() -> Iterator[Any]:
 
 
 def opened(browser: Any, file: Path, *, width: int = 1280, colours: str = "light") -> Any:
-    """A page with what it complains about and asks for in `page.said`."""
+    """A page; its console messages and requests are in `page.said`."""
     page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=colours)
     page.said = []
     page.on("console", lambda message: page.said.append(message.text))
@@ -446,7 +450,7 @@ def opened(browser: Any, file: Path, *, width: int = 1280, colours: str = "light
 
 
 def settle(page: Any, parts: list[Part]) -> None:
-    """Figures are drawn in order and in one go: with the last one all are there."""
+    """Wait for the last figure: figures are drawn in order."""
     last = sum(isinstance(part, Figure) for part in parts) - 1
     page.wait_for_selector(f"#figure-{last} .main-svg", state="attached")
 

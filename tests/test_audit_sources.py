@@ -1,4 +1,4 @@
-"""`audit` on a mix of what a team has: sorted by content, joined by time and node, redacted on wish."""
+"""`audit` on a mix of files: sorted by content, joined by time and node, redacted on request."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import pytest
 from computeflow.answers.periods import parse_period
 from computeflow.cli import run
 from computeflow.errors import InputError
-from computeflow.telemetry.joining import together
-from computeflow.telemetry.observed import Happening, Observed
-from computeflow.telemetry.registry import sort_files
+from computeflow.telemetry.correlation import correlate
+from computeflow.telemetry.source_registry import sort_files
+from computeflow.telemetry.source_reports import Event, SourceReport
 
 DATA = Path(__file__).parent / "data"
 SHARED = Path(os.environ.get("COMPUTEFLOW_DATA", "../shared/data"))
@@ -87,7 +87,7 @@ def test_a_period_is_priced_and_its_energy_said(capsys: pytest.CaptureFixture[st
     words = ["audit", str(DATA / "accounting"), "--price", "2.5", "--grid", "us-virginia"]
     assert run(words) == 0
     out = capsys.readouterr().out
-    assert "USD" in out and "no source here reads power" in out
+    assert "$" in out and "No source here reads power" in out
     assert max(map(len, out.splitlines())) <= 80
     assert run([*words, "-o", "json"]) == 0
     assert json.loads(capsys.readouterr().out)["energy"]["kg_co2e"] is None
@@ -96,23 +96,23 @@ def test_a_period_is_priced_and_its_energy_said(capsys: pytest.CaptureFixture[st
     assert (empty["ledger"], empty["ledger_reason"]) == (None, "no job had GPUs in the period")
 
 
-def observed(kind: str, *happenings: Happening) -> Observed:
-    return Observed(kind=kind, sources=(kind,), facts=None, happenings=happenings)
+def observed(kind: str, *happenings: Event) -> SourceReport:
+    return SourceReport(kind=kind, sources=(kind,), facts=None, happenings=happenings)
 
 
 def test_what_happens_together_is_shown_together() -> None:
-    fault = Happening(seconds=1000.0, what="xid 79", node="gpu-7", fault=True)
-    restart = Happening(seconds=1300.0, what="restart", rank=3)
-    elsewhere = Happening(seconds=1350.0, what="nfs stall", node="gpu-9")
-    later = Happening(seconds=9000.0, what="restart")
-    groups = together([observed("kernel-log", fault, elsewhere), observed("log", restart, later)])
+    fault = Event(seconds=1000.0, what="xid 79", node="gpu-7", fault=True)
+    restart = Event(seconds=1300.0, what="restart", rank=3)
+    elsewhere = Event(seconds=1350.0, what="nfs stall", node="gpu-9")
+    later = Event(seconds=9000.0, what="restart")
+    groups = correlate([observed("kernel-log", fault, elsewhere), observed("log", restart, later)])
     assert [[h.what for _, h in group.parts] for group in groups] == [["xid 79", "restart"]]
     assert groups[0].node == "gpu-7"
 
 
 def test_one_source_alone_is_not_together() -> None:
-    faults = [Happening(seconds=t, what="xid 79", fault=True) for t in (1.0, 2.0)]
-    assert together([observed("kernel-log", *faults)]) == []
+    faults = [Event(seconds=t, what="xid 79", fault=True) for t in (1.0, 2.0)]
+    assert correlate([observed("kernel-log", *faults)]) == []
 
 
 def test_a_redacted_answer_names_no_file_of_ours(capsys: pytest.CaptureFixture[str]) -> None:

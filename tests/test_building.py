@@ -15,41 +15,48 @@ from hypothesis import strategies as st
 
 from computeflow.catalog import load_catalog
 from computeflow.cli import run
-from computeflow.comparison.building import Decision, Fleet, decide, load_cases, need_of
-from computeflow.comparison.building.costs import (
-    capital,
-    monthly,
-    owned,
+from computeflow.comparison.build_or_rent import (
+    BuiltFleet,
+    Decision,
+    decide,
+    load_cases,
+    need_of,
+)
+from computeflow.comparison.build_or_rent.break_even import both, break_even
+from computeflow.comparison.build_or_rent.build_rules import rules
+from computeflow.comparison.build_or_rent.cost_inputs import (
+    BOUNDS,
+    cost_inputs,
+    draw_inputs,
+    inputs_for,
+    middle_inputs,
+    network_share,
+)
+from computeflow.comparison.build_or_rent.ownership_costs import (
+    capital_costs,
+    monthly_costs,
+    owned_costs,
     owned_usd,
     rented_usd,
 )
-from computeflow.comparison.building.decide import both, break_even
-from computeflow.comparison.building.inputs import (
-    BOUNDS,
-    cost_inputs,
-    drawn,
-    inputs_for,
-    middle,
-    network_share,
-)
-from computeflow.comparison.building.published import check_published
-from computeflow.comparison.building.rules import rules
+from computeflow.comparison.build_or_rent.published_figures import check_published
 from computeflow.comparison.rents import age_text, find_rents
 from computeflow.errors import InputError, UnknownNameError
-from computeflow.views.building_views import (
+from computeflow.views.builds import (
     break_even_figure,
-    decision_table,
     decisions_table,
+    sources_table,
     swings_table,
 )
 
 FACTS = load_catalog(())
 TODAY = datetime.date(2026, 11, 15)
+pytestmark = pytest.mark.usefixtures("kept_plans")
 ROWS = inputs_for("h100-sxm", find_rents(FACTS, "h100-sxm"), {})
 
 
-def fleet(gpus: int = 1024, **changes: object) -> Fleet:
-    return Fleet(gpus=gpus, node_gpus=8, rated_watts=1390, drawn_watts=1056, **changes)  # type: ignore[arg-type]
+def fleet(gpus: int = 1024, **changes: object) -> BuiltFleet:
+    return BuiltFleet(gpus=gpus, node_gpus=8, rated_watts=1390, drawn_watts=1056, **changes)  # type: ignore[arg-type]
 
 
 @cache
@@ -58,8 +65,8 @@ def decision(name: str) -> Decision:
 
 
 def test_owning_is_the_sum_of_its_parts_by_hand() -> None:
-    terms = middle(ROWS, bringup_months=0.0, capital_rate=0.0, network_factor=0.0)
-    parts = owned(fleet(), terms, 36.0)
+    terms = middle_inputs(ROWS, bringup_months=0.0, capital_rate=0.0, network_factor=0.0)
+    parts = owned_costs(fleet(), terms, 36.0)
     servers = 1024 * 27_425
     assert math.isclose(parts["servers"][0], servers)
     assert math.isclose(parts["resale"][0], -servers * 0.8 * 0.2)
@@ -70,7 +77,7 @@ def test_owning_is_the_sum_of_its_parts_by_hand() -> None:
 
 
 def test_renting_takes_the_cheaper_of_on_demand_and_contract() -> None:
-    terms = middle(ROWS, on_demand_usd=4.0, contract_usd=2.0, rent_extras=0.0)
+    terms = middle_inputs(ROWS, on_demand_usd=4.0, contract_usd=2.0, rent_extras=0.0)
     hours = 1024 * 730 * 12
     for busy, hourly in ((0.25, 1.0), (0.9, 2.0)):
         usd = rented_usd(fleet(), {**terms, "busy": np.array([busy])}, 12.0)
@@ -78,7 +85,7 @@ def test_renting_takes_the_cheaper_of_on_demand_and_contract() -> None:
 
 
 def test_a_contract_is_paid_for_its_year_so_a_run_of_weeks_is_on_demand() -> None:
-    terms = middle(ROWS, on_demand_usd=4.0, contract_usd=2.0, rent_extras=0.0, busy=1.0)
+    terms = middle_inputs(ROWS, on_demand_usd=4.0, contract_usd=2.0, rent_extras=0.0, busy=1.0)
     month = 1024 * 730
     for months, usd in (
         (1.0, 4.0),
@@ -93,32 +100,35 @@ def test_a_contract_is_paid_for_its_year_so_a_run_of_weeks_is_on_demand() -> Non
 
 def test_network_and_storage_are_counted_once() -> None:
     """The middle of an H100's machine with both comes to what a source has for all of it."""
-    parts = capital(fleet(), middle(ROWS))
+    parts = capital_costs(fleet(), middle_inputs(ROWS))
     assert math.isclose(sum(usd[0] for usd in parts.values()) / 1024, 250_000 / 8, rel_tol=1e-3)
-    rack = capital(fleet(1008, all_in=True), middle(ROWS))
+    rack = capital_costs(fleet(1008, all_in=True), middle_inputs(ROWS))
     assert set(rack) == {"servers"}
 
 
 def test_spares_are_housed_fed_and_joined_like_the_others() -> None:
-    terms = middle(ROWS)
+    terms = middle_inputs(ROWS)
     for hall in ("colocation", "own"):
         plain, spare = (fleet(1024, hall=hall, spare_gpus=n) for n in (0, 64))
         more = 1 + 64 / 1024
         assert math.isclose(
-            monthly(spare, terms)["energy"][0], more * monthly(plain, terms)["energy"][0]
+            monthly_costs(spare, terms)["energy"][0],
+            more * monthly_costs(plain, terms)["energy"][0],
         )
         assert math.isclose(
-            capital(spare, terms)["network"][0],
-            more * capital(plain, terms)["network"][0],
+            capital_costs(spare, terms)["network"][0],
+            more * capital_costs(plain, terms)["network"][0],
             rel_tol=1e-6,
         )
-    terms_of = [capital(fleet(1024, hall="own", spare_gpus=n), terms)["hall"][0] for n in (0, 64)]
+    terms_of = [
+        capital_costs(fleet(1024, hall="own", spare_gpus=n), terms)["hall"][0] for n in (0, 64)
+    ]
     assert math.isclose(terms_of[1], terms_of[0] * 1088 / 1024)
 
 
 @given(gpus=st.integers(1, 5000), spare=st.integers(0, 500), node=st.sampled_from([4, 8, 72]))
 def test_whole_machines_are_bought(gpus: int, spare: int, node: int) -> None:
-    one = Fleet(gpus=gpus, node_gpus=node, rated_watts=1e3, drawn_watts=800, spare_gpus=spare)
+    one = BuiltFleet(gpus=gpus, node_gpus=node, rated_watts=1e3, drawn_watts=800, spare_gpus=spare)
     assert one.owned_gpus % node == 0
     assert gpus + spare <= one.owned_gpus < gpus + spare + 2 * node
 
@@ -126,7 +136,7 @@ def test_whole_machines_are_bought(gpus: int, spare: int, node: int) -> None:
 @settings(max_examples=40, deadline=None)
 @given(months=st.floats(1, 72), more=st.floats(1.0, 4.0), seed=st.integers(0, 1000))
 def test_dearer_rent_never_favours_renting(months: float, more: float, seed: int) -> None:
-    terms = drawn(ROWS, 16, seed)
+    terms = draw_inputs(ROWS, 16, seed)
     dear = {
         **terms,
         "on_demand_usd": more * terms["on_demand_usd"],
@@ -146,21 +156,21 @@ def test_dearer_rent_never_favours_renting(months: float, more: float, seed: int
 def test_parts_of_owning_are_positive_but_for_resale_and_add_up(
     gpus: int, months: float, seed: int, hall: str
 ) -> None:
-    terms = drawn(ROWS, 16, seed)
+    terms = draw_inputs(ROWS, 16, seed)
     one = fleet(gpus, hall=hall, spare_gpus=8)
-    parts = owned(one, terms, months)
+    parts = owned_costs(one, terms, months)
     assert all(np.all(usd >= 0) for name, usd in parts.items() if name != "resale")
     assert np.all(parts["resale"] <= 0)
     assert np.allclose(sum(parts.values()), owned_usd(one, terms, months))
     assert np.all(owned_usd(one, terms, months) > 0)
-    assert np.all(sum(capital(one, terms).values()) > 0)
-    assert np.all(sum(monthly(one, terms).values()) > 0)
+    assert np.all(sum(capital_costs(one, terms).values()) > 0)
+    assert np.all(sum(monthly_costs(one, terms).values()) > 0)
 
 
 def test_a_small_fleet_pays_more_for_people_and_less_for_its_network() -> None:
     assert network_share(512) < network_share(4096) < network_share(65_536)
-    terms = middle(ROWS)
-    per_gpu = [monthly(fleet(gpus), terms)["people"][0] / gpus for gpus in (64, 1024)]
+    terms = middle_inputs(ROWS)
+    per_gpu = [monthly_costs(fleet(gpus), terms)["people"][0] / gpus for gpus in (64, 1024)]
     assert per_gpu[0] > 10 * per_gpu[1]
 
 
@@ -203,7 +213,7 @@ def test_leaving_the_next_generation_out_moves_no_other_draw() -> None:
 
 
 def test_inputs_are_drawn_apart_and_each_evenly_around_its_middle() -> None:
-    terms = drawn(ROWS, 4000, 0)
+    terms = draw_inputs(ROWS, 4000, 0)
     ranks = np.array([terms[name] for name, row in ROWS.items() if row.low < row.high])
     off = np.corrcoef(ranks) - np.eye(len(ranks))
     assert np.abs(off).max() < 0.08  # five deviations of 4,000 independent draws
@@ -219,7 +229,7 @@ def test_the_case_of_all_middles_is_told_from_the_median_draw() -> None:
         found.life.own_usd_per_hour[1] - found.life.rent_usd_per_hour[1], abs=0.3
     )
     (note,) = swings_table(found).notes
-    assert f"not the median of the draws ({middle_of_draws:+.2f} USD" in note
+    assert f"not the median of the draws ({middle_of_draws:+.2f} $" in note
 
 
 def test_waiting_is_one_of_three_ways_and_shares_add_up() -> None:
@@ -262,7 +272,7 @@ def test_the_figure_shows_both_medians_and_their_bands() -> None:
     named = {trace["name"]: trace for trace in figure.data}
     assert set(named) == {"own", "own, P10 to P90", "rent", "rent, P10 to P90"}
     assert np.allclose(named["own"]["y"], [point[1] / 1e6 for point in found.curve.own])
-    assert len(decisions_table({"70B": found}, TODAY).rows) == 1
+    assert len(decisions_table({"70B": found}).rows) == 1
 
 
 def test_what_is_stated_has_no_range_and_unknown_names_are_refused() -> None:
@@ -282,7 +292,7 @@ def test_both_ends_of_what_may_be_stated_give_numbers_without_warnings(name: str
         rows = inputs_for("h100-sxm", rents, {name: value})
         with warnings.catch_warnings():
             warnings.simplefilter("error")
-            terms = drawn(rows, 16, 0)
+            terms = draw_inputs(rows, 16, 0)
             life = both(fleet(hall="own"), terms, 12 * terms["life_years"])
             even = break_even(fleet(hall="own"), terms)
         assert all(math.isfinite(v) for v in (*life.own_usd_per_hour, *life.rent_usd_per_hour))
@@ -297,14 +307,14 @@ def test_packaged_inputs_lie_within_what_may_be_stated() -> None:
 
 def test_prices_stand_with_their_dates_and_how_many_are_old() -> None:
     found = decision("70B")
-    notes = " ".join(decision_table(found, TODAY).notes)
+    notes = str(sources_table(found, TODAY).rows)
     dates = found.inputs["on_demand_usd"].dates
     assert list(dates) == sorted(dates)
     assert f"{dates[0]} to {dates[-1]}" in notes
     assert age_text(("2025-08",), TODAY) == "2025-08, 1 of 1 old"
     assert age_text(("2026-05", "2026-10-01"), TODAY) == "2026-05 to 2026-10-01, 1 of 2 old"
     later = datetime.date(2036, 1, 1)
-    assert f"{len(dates)} of {len(dates)} old" in " ".join(decision_table(found, later).notes)
+    assert f"{len(dates)} of {len(dates)} old" in str(sources_table(found, later).rows)
 
 
 SMALL = [

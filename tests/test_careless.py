@@ -15,7 +15,7 @@ from typing import Any
 
 import click
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import computeflow as cf
@@ -26,15 +26,19 @@ from computeflow.catalog import find_model, load_catalog
 from computeflow.cli import run
 from computeflow.cli.app import COMMANDS, app
 from computeflow.cli.command import AnswerCommand
-from computeflow.cli.types import Count, Listed, Number, Quantity, Span
+from computeflow.cli.types import CountType, Listed, Number, Quantity, RangeType
 from computeflow.cluster import find_cluster
 from computeflow.engines import each
 from computeflow.errors import InputError, UnknownNameError
 from computeflow.files.names import one_line
+from computeflow.files.parsing import parse_number
 from computeflow.planning import plan
-from computeflow.planning.goals import Goals, Search, try_batches
-from computeflow.simulation.simulate import MAX_WORK, _check_work, expected_events
-from computeflow.telemetry.metrics.server import connect
+from computeflow.planning.batches import try_batches
+from computeflow.planning.goals import Goals, Search
+from computeflow.simulation import budget
+from computeflow.simulation.budget import MAX_WORK, one_budget
+from computeflow.simulation.simulate import _check_work, expected_events
+from computeflow.telemetry.metrics.prometheus_server import connect
 from computeflow.views.tables import Column, Table, to_rich, to_text
 from computeflow.workload import Job
 from test_simulation import a_run, by_time
@@ -56,7 +60,7 @@ def numeric_options() -> list[tuple[str, click.Option]]:
         if isinstance(command, AnswerCommand)
         for parameter in command.params
         if isinstance(parameter, click.Option)
-        and isinstance(parameter.type, Count | Number | Quantity | Span | Listed)
+        and isinstance(parameter.type, CountType | Number | Quantity | RangeType | Listed)
         and parameter.type.name != "names"
     ]
 
@@ -77,7 +81,7 @@ def test_no_numeric_option_takes_what_is_no_number(
 
 
 def test_no_command_has_a_plain_number_of_click() -> None:
-    """Whose float is NaN for "nan", and whose int has any number of digits."""
+    """Click's own float takes "nan", and its int any number of digits."""
     for name in COMMANDS:
         command = app.get_command(click.Context(app), name)
         assert command is not None
@@ -104,7 +108,6 @@ def test_an_empty_text_is_not_what_was_left_out(empty: dict[str, Any]) -> None:
         cf.predict("llama-3.1-8b", on="h100-sxm:8", global_batch=64, seq_len=4096, **empty)
 
 
-@settings(deadline=None, max_examples=60)
 @given(ANY_TEXT)
 def test_what_leaves_for_a_terminal_is_printable_and_json_says_the_same(text: str) -> None:
     table = Table(title=text, columns=(Column(header=text),), rows=((text,),), notes=(text,))
@@ -150,7 +153,7 @@ def test_an_error_is_one_short_printable_line(
 
 
 def interrupted(arguments: list[str], started: Path) -> tuple[int, str]:
-    """Of a process that gets SIGINT once it says that it has started.
+    """Result of a process that gets SIGINT once it says that it has started.
 
     Tests that run in the background may ignore the signal, and their children with them.
     """
@@ -203,7 +206,7 @@ def test_an_interrupt_leaves_no_worker_behind(tmp_path: Path) -> None:
 
 
 def _runs(pid: int) -> bool:
-    """A zombie that nobody collects does not."""
+    """Whether a process runs; a zombie that nobody collects does not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
@@ -282,6 +285,52 @@ def test_a_simulation_of_too_many_events_says_how_many_would_do() -> None:
     with pytest.raises(InputError):
         _check_work([run], 2 * fitting)
     assert expected_events(by_time(a_run(gpus=16_384), 90)) * 1400 < MAX_WORK
+
+
+def test_a_refused_simulation_states_no_figures_that_would_do() -> None:
+    """Where the rounds cost most, events times simulations are few."""
+    run = by_time(a_run(gpus=100_000), 1200)
+    assert expected_events(run) < MAX_WORK / 100
+    with pytest.raises(InputError, match=r"take [\d.]+ times what one call may"):
+        _check_work([run], 1)
+    with pytest.raises(InputError, match=r"at most 1,\d+ simulations or 1\d\d runs"):
+        _check_work([by_time(a_run(gpus=1024), 10)] * 1000, 10_000)
+
+
+def test_the_simulations_of_one_command_are_bounded_together() -> None:
+    run = by_time(a_run(gpus=10_000), 365)
+    with one_budget(), pytest.raises(InputError, match="simulations of this command"):
+        for _ in range(1000):
+            with one_budget():
+                _check_work([run], 1000)
+    for _ in range(1000):
+        _check_work([run], 1000)
+
+
+@pytest.mark.parametrize("command", ["build", "compare", "simulate", "sites"])
+def test_a_command_that_simulates_has_one_budget(
+    command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(budget, "MAX_COMMAND_WORK", 10)
+    assert run([*SIMULATING[command].split(), "--quiet"]) == 2
+    assert "simulations of this command" in capsys.readouterr().err
+
+
+SIMULATING = {
+    "build": "build llama-3.1-8b --on h100-sxm:64 --tokens 1T --global-batch 256",
+    "compare": "compare llama-3.1-8b --tokens 100B --deadline 30d --providers lambda",
+    "simulate": "simulate llama-3.1-8b --on h100-sxm:64 --global-batch 64 --seq-len 4096 --tp 8 "
+    "--days 30",
+    "sites": "sites --draws 10",
+}
+
+
+def test_a_name_is_escaped_once() -> None:
+    with pytest.raises(UnknownNameError) as refused:
+        find_model(FACTS, "m\x1b")
+    assert str(refused.value).startswith(r"unknown model 'm\x1b'")
+    with pytest.raises(InputError, match=r"'a\\x1b' is not a finite number"):
+        parse_number("a\x1b", "price")
 
 
 def test_a_condition_beyond_reason_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from click.shell_completion import ShellComplete
 
-from computeflow.catalog.own_list import HEADERS
+from computeflow.catalog.own_price_list import HEADERS
 from computeflow.cli import run
 from computeflow.cli.app import app
 
@@ -51,7 +51,7 @@ def written(path: Path, text: str) -> str:
 
 
 def completions(words: str) -> list[str]:
-    """What a shell offers at the end of `words`."""
+    """Completions that a shell offers at the end of `words`."""
     *before, last = words.split(" ")
     found = ShellComplete(app, {}, "computeflow", "_COMPUTEFLOW_COMPLETE").get_completions(
         before, last
@@ -110,7 +110,8 @@ def test_every_list_says_where_sources_are_shown(group: str, capsys: Capture) ->
 
 def test_the_prices_of_an_instance_come_with_their_sources(capsys: Capture) -> None:
     text = answer(capsys, "catalog", "aws/p5.48xlarge")
-    assert "source: SkyPilot catalog aws/vms.csv @4d20ee158, as of 2026-08-22" in text
+    sources = "Sources: SkyPilot catalog aws/vms.csv @4d20ee158, as of 2026-08-22"
+    assert sources in " ".join(text.split())
     assert text == answer(capsys, "catalog", "offers", "aws/p5.48xlarge")
 
 
@@ -206,9 +207,9 @@ def test_an_import_is_not_written_over_an_earlier_one(capsys: Capture, tmp_path:
 def test_a_list_is_never_written_over_itself(capsys: Capture, tmp_path: Path) -> None:
     prices = written(tmp_path / "vms.csv", PRICES)
     command = ["catalog", "import", prices, "--provider", "house", "--force", "--to"]
-    assert "is what is read" in failure(capsys, *command, prices)
+    assert "is an input of this command" in failure(capsys, *command, prices)
     assert Path(prices).read_text() == PRICES
-    assert "ends in .csv" in failure(capsys, *command, str(tmp_path / "prices.toml"))
+    assert "must end in .csv" in failure(capsys, *command, str(tmp_path / "prices.toml"))
     assert [path.name for path in tmp_path.iterdir()] == ["vms.csv"]
 
 

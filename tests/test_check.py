@@ -96,7 +96,7 @@ def test_a_plan_is_exported_and_read_back(
 def test_timeouts_nest(
     seconds: int, minutes: int, rule: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A step is shorter than a collective may take, and that is shorter than the job."""
+    """A step is shorter than a collective's timeout, which is shorter than the job."""
     text = (FIXTURES / "megatron_llama3_8b.sh").read_text()
     more = f"--distributed-timeout-minutes {seconds / 60:g}"
     more += f" --exit-duration-in-mins {minutes}" if minutes else ""
@@ -106,3 +106,22 @@ def test_timeouts_nest(
     run(["check", str(file), "--on", "h100-sxm:8", "-o", "json"])
     rules = {remark["rule"] for remark in json.loads(capsys.readouterr().out)["remarks"]}
     assert (rule in rules) if rule else "timeout-order" not in rules
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("a.toml", f"{'a.' * 300}a = 1", "more than 64 dots"),
+        ("a.json", "[" * 100 + "]" * 100, "nested"),
+        ("a.yaml", "a: &x 1\nb: *x", "aliases"),
+        ("a", '{"a": 1, "a": 2}', "twice"),
+        ("a.yaml", "a: 1\n" * (5 << 18), "4,194,304 bytes"),
+    ],
+)
+def test_a_file_of_no_format_names_the_limit_that_it_breaks(
+    name: str, text: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / name
+    file.write_text(text)
+    assert run(["check", str(file), "--on", "h100-sxm:8"]) == 2
+    assert said in capsys.readouterr().err

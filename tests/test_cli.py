@@ -260,7 +260,7 @@ def test_a_work_ratio_without_an_expectation_is_refused(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     code, message = failure(capsys, "ledger", str(EXAMPLE), "--work-ratio", "2")
-    assert (code, "goes with --expect" in message) == (2, True)
+    assert (code, "needs --expect" in message) == (2, True)
 
 
 def test_a_comparison_is_json_with_both_ledgers(capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,11 +9,13 @@ from typing import Any
 
 import pytest
 
+from computeflow.answers import comparisons
 from computeflow.cli import run
 
 ROOT = Path(__file__).parents[1]
 JOB = ["compare", "llama-3.1-70b", "--tokens", "1T", "--deadline", "30d", "--simulations", "10"]
 FEW = ["--providers", "crusoe,nebius", "--devices", "h100-sxm"]
+pytestmark = pytest.mark.usefixtures("kept_plans")
 
 
 def compared(capsys: pytest.CaptureFixture[str], *more: str, code: int = 0) -> dict[str, Any]:
@@ -72,18 +74,43 @@ def test_everything_beside_it_is_shown_and_the_report_is_written(
     assert run([*JOB, *FEW, *more]) == 0
     shown = capsys.readouterr().out
     parts = (
-        "Bringing 100 TB from aws",
+        "Moving 100 TB from aws",
         "2 runs over several providers",
         "Base load owned",
-        "When to start, by the hours",
-        "The same energy elsewhere",
-        "For production",
+        "When to start, by the hourly figures",
+        "The same energy on other grids",
+        "Recommended for production",
     )
     assert not [part for part in parts if part not in shown]
     assert "Cost against time" in page.read_text()
 
 
-def test_production_runs_are_split_over_terms_that_nobody_takes_back(
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("hour,usd_per_kwh\n1,2\n", "columns hour"),
+        ("hour,usd_per_kwh,grams_per_kwh\n1,x,2\n", "finite number"),
+        ("hour,usd_per_kwh,grams_per_kwh\n1,,\n", "a figure for every hour"),
+    ],
+)
+def test_hours_that_cannot_be_read_are_refused_before_the_search(
+    text: str,
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def search(*_: object) -> None:
+        raise AssertionError("searched first")
+
+    monkeypatch.setattr(comparisons, "compare_offers", search)
+    hours = tmp_path / "hours.csv"
+    hours.write_text(text)
+    assert run([*JOB, "--hourly", str(hours)]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_production_runs_are_split_over_non_preemptible_terms(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     found = compared(capsys, "--runs", "4", code=3)["split"]  # two of them find no place
@@ -95,7 +122,7 @@ def test_a_budget_that_nothing_meets_ends_with_3_and_the_nearest(
 ) -> None:
     assert run([*JOB, *FEW, "--budget", "$1000"]) == 3
     shown = " ".join(capsys.readouterr().out.split())
-    assert "nothing meets it" in shown and "nearest: " in shown
+    assert "no offer meets the request" in shown and "nearest: " in shown
 
 
 @pytest.mark.parametrize(
@@ -104,13 +131,13 @@ def test_a_budget_that_nothing_meets_ends_with_3_and_the_nearest(
         (["--providers", "gogle"], "gcp"),
         (["--regions", "us-estt-1"], "us-east-1"),
         (["--countries", "frnce"], "france"),
-        (["--data", "1TB"], "go together"),
+        (["--data", "1TB"], "must be given together"),
         (["--demand", "1,x", "--owned-price", "1"], "whole numbers"),
-        (["--demand", "1"], "go together"),
+        (["--demand", "1"], "must be given together"),
         (["--budget", "-5"], "-5"),
         (["--preemptions", "100"], "0 to 24"),
         (["--today", "yesterday"], "2026-11-15"),
-        (["--line", "40Gb/s"], "--data"),
+        (["--transfer-rate", "40Gb/s"], "--data"),
     ],
 )
 def test_mistakes_are_one_line(

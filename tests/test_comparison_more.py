@@ -15,11 +15,11 @@ from computeflow.catalog import Catalog, find_model, load_catalog
 from computeflow.comparison.comparisons import compare
 from computeflow.comparison.moves import data_home, egress_usd, move
 from computeflow.comparison.offers import ODD, offerings, usual_prices
-from computeflow.comparison.planner import Planner, Shape, usual_job
+from computeflow.comparison.planner import MachineShape, Planner, usual_job
 from computeflow.comparison.providers import load_terms
-from computeflow.comparison.request import Market, Request
+from computeflow.comparison.request import ComparisonRequest, Market
 from computeflow.comparison.results import Comparison
-from computeflow.comparison.runs import Setting, run_on, simulate_on_demand, simulate_on_spot
+from computeflow.comparison.runs import RunSetup, run_on, simulate_on_demand, simulate_on_spot
 from computeflow.comparison.serving import (
     REACHED,
     chains,
@@ -29,7 +29,7 @@ from computeflow.comparison.serving import (
     roofline,
     round_trips,
 )
-from computeflow.comparison.sizes import Size, size
+from computeflow.comparison.sizes import JobSize, size
 from computeflow.comparison.splits import hybrid, split
 from computeflow.comparison.windows import Hour, best_starts, read_hours, regions_by_energy
 from computeflow.economics import Price, ledger_cost
@@ -54,12 +54,12 @@ def spot_runs(*rates: float) -> list[Simulation | None]:
     return simulate_on_spot(runs, replicas=20, seed=0)
 
 
-def on_512() -> tuple[Setting, Plan]:
+def on_512() -> tuple[RunSetup, Plan]:
     job = usual_job(find_model(catalog(), "llama-3.1-70b"))
-    shape = Shape(accelerator="h100-sxm", devices=8, nic_bytes_per_second=50e9)
+    shape = MachineShape(accelerator="h100-sxm", devices=8, nic_bytes_per_second=50e9)
     plan = Planner(job, catalog()).plan(shape, 512)
     assert plan is not None
-    return Setting(shape=shape, gpus=512), plan
+    return RunSetup(shape=shape, gpus=512), plan
 
 
 def test_spot_costs_more_than_its_discount_and_more_so_the_oftener_it_is_taken_back() -> None:
@@ -97,7 +97,7 @@ def test_egress_is_paid_by_the_tier() -> None:
 def test_an_egress_price_that_nobody_gives_is_not_known_and_the_same_provider_is_free() -> None:
     book = load_terms()
     unknown = move(1e14, "lambda", "gcp", book)
-    assert unknown.usd is None and "not known" in unknown.note
+    assert unknown.usd is None and "unknown" in unknown.note
     here = move(1e14, "aws", "aws", book)
     assert here.usd == 0.0 and here.hours == (0.0, 0.0) and "known" in here.note
     assert move(4.5e12, "aws", "gcp", book, line=1.25e9).hours == (1.0, 1.0)
@@ -116,7 +116,9 @@ def compared() -> Comparison:
         providers=["crusoe", "nebius", "coreweave", "runpod"],
     )
     job = usual_job(find_model(catalog(), "llama-3.1-8b"))
-    request = Request(job=job, tokens=2e11, deadline_seconds=30 * 86400, today=TODAY, replicas=20)
+    request = ComparisonRequest(
+        job=job, tokens=2e11, deadline_seconds=30 * 86400, today=TODAY, replicas=20
+    )
     return compare(request, offers, catalog())
 
 
@@ -238,7 +240,7 @@ def test_every_pair_of_regions_has_a_round_trip_and_chains_are_calls_times_hops(
 
 
 @cache
-def sized() -> Size:
+def sized() -> JobSize:
     return size(usual_job(find_model(catalog(), "llama-3.1-70b")), 1e12, catalog(), today=TODAY)
 
 
@@ -280,7 +282,7 @@ def test_fewer_gpus_than_the_floor_hold_no_plan() -> None:
     planner = Planner(sized().job, catalog())
     floor = next(device.floor for device in sized().devices if device.name == "h100-sxm")
     assert floor is not None
-    shape = Shape(accelerator="h100-sxm", devices=8, nic_bytes_per_second=50e9)
+    shape = MachineShape(accelerator="h100-sxm", devices=8, nic_bytes_per_second=50e9)
     assert planner.plan(shape, floor.gpus) is not None
     assert planner.plan(shape, floor.gpus // 2) is None
 

@@ -16,9 +16,9 @@ from computeflow.cli import run
 from computeflow.diagnosis import Diagnosis, diagnose
 from computeflow.diagnosis.regression import regressions
 from computeflow.diagnosis.settle import settle
-from computeflow.ledger import Claim, Evidence, Finding, Gap
-from computeflow.telemetry.audit import audit
-from computeflow.telemetry.traces.names import Mark, Table, mark_of
+from computeflow.ledger import ClaimedSeconds, Evidence, Finding, Gap
+from computeflow.telemetry.trace_audit import audit
+from computeflow.telemetry.traces.event_names import EventTable, Mark, mark_of
 from kineto_maker import Maker
 
 CATALOG = load_catalog(())
@@ -65,7 +65,7 @@ def test_a_steady_stall_is_found_however_much_steps_differ(tmp_path: Path) -> No
 def test_a_pause_of_a_host_without_a_lead_is_claimed_once(
     tmp_path: Path, mark: str, rule: str
 ) -> None:
-    """Nothing after it is laid to it: there was no lead that it took away."""
+    """Nothing later is attributed to it, as the host had no lead to lose."""
     usual = [work(3.0), ("", "", 0.4), work(3.0), ("", "", 0.4)]
     steps = [[*usual, ("user_annotation", mark, 10.0), *usual], *([usual] * 5)]
     (finding,) = diagnosed(host_trace(tmp_path, steps)).findings
@@ -102,7 +102,7 @@ def test_what_the_loader_computes_is_input(tmp_path: Path) -> None:
     ],
 )
 def test_a_function_is_known_by_its_name_and_not_by_its_file(name: str, mark: Mark) -> None:
-    assert mark_of(name, Table.PYTHON) == mark
+    assert mark_of(name, EventTable.PYTHON) == mark
 
 
 @pytest.mark.parametrize(
@@ -119,20 +119,20 @@ def test_a_function_is_known_by_its_name_and_not_by_its_file(name: str, mark: Ma
     ],
 )
 def test_usual_annotations_are_known(name: str, mark: Mark) -> None:
-    assert mark_of(name, Table.ANNOTATION) == mark
+    assert mark_of(name, EventTable.ANNOTATION) == mark
 
 
 def test_time_that_no_rule_explains_is_said(tmp_path: Path) -> None:
     steps = [[work(1.0), ("", "", 9.0), work(1.0), ("", "", 1.0)]] * 4
     found = diagnosed(host_trace(tmp_path, steps))
     assert not found.findings
-    assert any(note.startswith("host: ") and "no rule" in note for note in found.notes)
+    assert any(note.startswith("host: ") and "any rule" in note for note in found.notes)
     assert "unfused-attention" in {one.rule for one in found.abstained}
 
 
 def test_a_finding_that_is_dropped_leaves_its_seconds_to_others() -> None:
     def wants(rule: str, seconds: float) -> Finding:
-        claims = (Claim(account="host", gpu_seconds=seconds),)
+        claims = (ClaimedSeconds(account="host", gpu_seconds=seconds),)
         return Finding(
             rule=rule,
             title=rule,

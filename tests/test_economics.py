@@ -29,7 +29,16 @@ from computeflow.economics import (
     usd_per_hour,
 )
 from computeflow.errors import InputError
-from computeflow.ledger import ACCOUNTS, Claim, Entry, Evidence, Finding, Ledger, Peak, Window
+from computeflow.ledger import (
+    ACCOUNTS,
+    ClaimedSeconds,
+    Entry,
+    Evidence,
+    Finding,
+    Ledger,
+    PeakFlops,
+    Window,
+)
 
 PRICES = st.floats(0, 1e3).map(
     lambda usd: Price(usd_per_gpu_hour=usd, source="a test", as_of="2026-08")
@@ -209,7 +218,7 @@ def _idle_finding(*, steady: bool) -> Finding:
         account="idle",
         steady=steady,
         confidence=1.0,
-        claims=(Claim(account="idle", gpu_seconds=1.0),),
+        claims=(ClaimedSeconds(account="idle", gpu_seconds=1.0),),
         evidence=(Evidence(what="idle", where="the window", value=1.0),),
     )
 
@@ -225,5 +234,5 @@ def _two_accounts() -> Ledger:
         entries=entries,
         basis="predicted",
         window=Window(label="test"),
-        peak=Peak(flops=1e12, precision="bf16"),
+        peak=PeakFlops(flops=1e12, precision="bf16"),
     )

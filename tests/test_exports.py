@@ -8,18 +8,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from computeflow.catalog import load_catalog
 from computeflow.cluster import Cluster, find_cluster
 from computeflow.errors import InputError
 from computeflow.files.limits import CONFIG_BYTES
+from computeflow.planning.exports.config_formats import ConfigReading, Setup
 from computeflow.planning.exports.frameworks import FRAMEWORKS, Framework
-from computeflow.planning.exports.model import Reading, Setup
 from computeflow.prediction import find_stack
 from computeflow.workload import Job, Layout, Layouts, refusals
-from computeflow.workload.layout import CHOICES, OPTIMIZERS, PRECISIONS
+from computeflow.workload.job import OPTIMIZERS, PRECISIONS
+from computeflow.workload.layout import CHOICES
 
 FACTS = load_catalog()
 DATA = Path(__file__).parent / "data" / "exports"
@@ -55,7 +56,7 @@ def setup(
 
 @st.composite
 def setups(draw: st.DrawFn) -> Setup:
-    """Any possible layout; most powers of two fit each other, the rest is thrown away."""
+    """Any possible layout; most powers of two fit each other, the rest is discarded."""
     power = st.sampled_from([1, 1, 1, 2, 4, 8])
     sizes: dict[str, Any] = {n: draw(power) for n in ("tp", "pp", "cp", "ep", "micro_batch")}
     sizes["gpus"] = sizes["tp"] * sizes["pp"] * sizes["cp"] * draw(st.sampled_from([1, 2, 8, 16]))
@@ -88,7 +89,7 @@ def setups(draw: st.DrawFn) -> Setup:
     )
 
 
-def written(framework: Framework, plan: Setup) -> tuple[str, Reading, tuple[str, ...]]:
+def written(framework: Framework, plan: Setup) -> tuple[str, ConfigReading, tuple[str, ...]]:
     made = framework.write(plan)
     name, text = next(iter(made.files.items()))
     assert framework.recognises(text, name)
@@ -104,7 +105,6 @@ def matters(field: str, plan: Setup) -> bool:
 
 @pytest.mark.parametrize("name", FRAMEWORKS)
 @given(plan=setups())
-@settings(max_examples=100, deadline=None)
 def test_what_is_written_is_read_back_the_same(name: str, plan: Setup) -> None:
     framework = FRAMEWORKS[name]
     try:
@@ -137,7 +137,7 @@ def test_a_file_of_more_than_five_megabytes_is_refused_unread(name: str) -> None
         FRAMEWORKS[name].read("#" * (CONFIG_BYTES + 1), "huge")
 
 
-def read(file: str) -> Reading:
+def read(file: str) -> ConfigReading:
     text = (DATA / file).read_text()
     (found,) = [known for known in FRAMEWORKS.values() if known.recognises(text, file)]
     return found.read(text, file)
@@ -249,7 +249,6 @@ def test_what_a_framework_cannot_run_is_not_written(
 
 
 @given(text=st.text(max_size=200) | st.binary(max_size=200).map(lambda b: b.decode("latin-1")))
-@settings(max_examples=100, deadline=None)
 def test_any_text_is_read_or_refused(text: str) -> None:
     for framework in FRAMEWORKS.values():
         framework.recognises(text, "f")

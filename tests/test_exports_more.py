@@ -15,9 +15,9 @@ import pytest
 from computeflow.catalog import load_catalog
 from computeflow.cluster import Cluster, find_cluster
 from computeflow.errors import InputError
+from computeflow.planning.exports.config_formats import ConfigReading, Setup
+from computeflow.planning.exports.config_reader import read_file, setup_of
 from computeflow.planning.exports.frameworks import FRAMEWORKS
-from computeflow.planning.exports.model import Reading, Setup
-from computeflow.planning.exports.reading import read_file, setup_of
 from computeflow.prediction import find_stack
 from computeflow.workload import Job, Layout
 
@@ -54,7 +54,7 @@ def text_of(name: str, plan: Setup) -> str:
     return next(iter(FRAMEWORKS[name].write(plan).files.values()))
 
 
-def public(file: str) -> Reading:
+def public(file: str) -> ConfigReading:
     return read_file((DATA / file).read_text(), file)
 
 
@@ -198,11 +198,11 @@ def test_maxtext_counts_the_two_devices_of_a_v7_chip() -> None:
 REFUSED = [
     ("fsdp2", "x = 1", "PLAN is set 0 times"),
     ("fsdp2", "PLAN = {}\nPLAN = {}", "PLAN is set 2 times"),
-    ("fsdp2", "PLAN = dict(gpus=2)", "no literal"),
-    ("fsdp2", "PLAN = {'gpus': __import__('os').getpid()}", "no literal"),
+    ("fsdp2", "PLAN = dict(gpus=2)", "not a literal"),
+    ("fsdp2", "PLAN = {'gpus': __import__('os').getpid()}", "not a literal"),
     ("fsdp2", "PLAN = [1]", "not a table"),
     ("fsdp2", "PLAN = " + "[" * 100_000, "not Python"),
-    ("fsdp2", "PLAN = " + "-" * 100_000 + "1", "not Python|no literal"),
+    ("fsdp2", "PLAN = " + "-" * 100_000 + "1", "not Python|not a literal"),
     ("fsdp2", "PLAN = {'sharding': 'fsdp', 'replicas': 2}", "replicas = 2 against .*fsdp"),
     ("fsdp2", "PLAN = {'sharding': 'ddp', 'offload': 'parameters'}", "parameters against .*ddp"),
     ("fsdp2", "PLAN = {'gpus': 2, 'micro_batch': 3, 'accumulation': 4, 'global_batch': 25}",

@@ -31,8 +31,8 @@ from hypothesis import strategies as st
 from computeflow.answers.catalogs import import_prices
 from computeflow.answers.topologies import import_topology
 from computeflow.catalog import Catalog, find_model, load_catalog
-from computeflow.catalog.importing import import_prices as read_prices
-from computeflow.catalog.importing import write_offers
+from computeflow.catalog.price_lists import import_prices as read_prices
+from computeflow.catalog.price_lists import write_offers
 from computeflow.cluster import find_cluster
 from computeflow.cluster.placement import Placement
 from computeflow.cluster.topology import read_topology, to_cluster_file
@@ -50,12 +50,12 @@ from computeflow.files.languages import (
 )
 from computeflow.files.names import is_host
 from computeflow.planning.exports import read_file, setup_of
+from computeflow.planning.exports.config_formats import ConfigReading, Setup
 from computeflow.planning.exports.frameworks import FRAMEWORKS
-from computeflow.planning.exports.launchers import Terms, launchers
-from computeflow.planning.exports.model import Reading, Setup
+from computeflow.planning.exports.launchers import LaunchSettings, launchers
 from computeflow.planning.placement import launch
 from computeflow.prediction.stack import find_stack
-from computeflow.simulation.sites import load_sites
+from computeflow.simulation.site_scenarios import load_sites
 from computeflow.workload import Job, Layout
 
 FACTS = load_catalog()
@@ -69,12 +69,12 @@ HOSTILE = [
     "def parallelize(", "--micro-batch-size", "nemo llm pretrain", "local_batch_size", "SBATCH -N 9",
     "../../etc/passwd", "/etc/passwd", "~", "=1+1", "@x", "-x", "<script>alert(1)</script>", "a|b",
 ]  # fmt: skip
-"""That can be printed: a name may be so."""
+"""Hostile names that can be printed, which are allowed."""
 BROKEN = [
     "", " ", "a\nimport os", "a\r\nb", "a\x1b[2J", "a\x00b", "a\x07", "a\x7f", "a\x85b", "a\u2028b",
     "a\u2029b", "a\u202eb", "\ud800", "\ufeffa", "a\tb", "x" * 201, "a\x0c", "a\U000e0001",
 ]  # fmt: skip
-"""That no name may be."""
+"""Texts that are refused as names."""
 names = st.sampled_from(HOSTILE) | st.text(max_size=20) | st.text(max_size=6).map("x {}".format)
 texts = st.sampled_from([*HOSTILE, *BROKEN]) | st.text(max_size=12)
 COMMAND = ["python", "train.py", *HOSTILE]
@@ -99,14 +99,14 @@ def configurations(setup: Setup) -> dict[str, str]:
 
 
 def launch_files(setup: Setup, hosts: tuple[str, ...] = HOSTS) -> dict[str, str]:
-    started = launchers(Terms(name="job", hosts=hosts)).values()
+    started = launchers(LaunchSettings(name="job", hosts=hosts)).values()
     written = [launcher.write(setup, COMMAND) for launcher in started]
     return {name: text for each in written for name, text in each.files.items()}
 
 
 @cache
 def exported(name: str) -> dict[str, str]:
-    """Every file of every format, of a plan of a model of this name."""
+    """Every file of every format, for a plan of a model of this name."""
     setup = a_setup(name)
     return configurations(setup) | launch_files(setup)
 
@@ -121,7 +121,7 @@ def code_lines(text: str) -> list[str]:
 
 
 def python_tree(text: str) -> str:
-    """As Python reads the bytes of a file, by whatever encoding a comment of it names."""
+    """Syntax tree as Python reads a file's bytes, in whatever encoding a comment names."""
     return ast.dump(ast.parse(text.encode()))
 
 
@@ -143,7 +143,7 @@ def parsed(file: str, text: str) -> Any:
 
 
 def renamed(value: Any, name: str) -> Any:
-    """What a parser gave for the plain plan, with its name changed."""
+    """A parser's result for the plain plan, with its name changed."""
     if isinstance(value, dict):
         return {key: renamed(part, name) for key, part in value.items()}
     if isinstance(value, list):
@@ -158,7 +158,6 @@ def test_every_framework_and_launcher_is_looked_at() -> None:
     assert {Path(name).suffix for name in exported(PLAIN)} == PARSERS.keys()
 
 
-@settings(max_examples=60, deadline=None)
 @given(names)
 def test_a_models_name_is_refused_or_a_value_of_every_file(name: str) -> None:
     try:
@@ -172,7 +171,7 @@ def test_a_models_name_is_refused_or_a_value_of_every_file(name: str) -> None:
 
 
 def test_a_models_name_does_not_change_how_a_file_is_read() -> None:
-    """A name may be a sign of another format: then the format is to be said, and it reads the same."""
+    """A name may look like another format; with the format given, the file reads the same."""
     for each in FRAMEWORKS.values():
         file = next(iter(each.write(a_setup()).files))
         plain = read_file(exported(PLAIN)[file], file, each.name)
@@ -202,10 +201,10 @@ def test_what_is_no_name_is_refused_wherever_a_name_enters(name: str) -> None:
     with pytest.raises(InputError):
         replace(model, aliases=(name,))
     with pytest.raises(InputError):
-        Terms(name=name)
+        LaunchSettings(name=name)
     if not is_host(name):
         with pytest.raises(InputError):
-            Terms(hosts=(name,))
+            LaunchSettings(hosts=(name,))
 
 
 def test_a_site_and_a_catalog_file_with_a_broken_name_are_one_line(tmp_path: Path) -> None:
@@ -248,7 +247,7 @@ def test_a_models_folder_gives_a_name_or_is_refused(tmp_path: Path) -> None:
 
 def test_a_file_that_names_a_file_as_its_model_does_not_have_it_read(tmp_path: Path) -> None:
     job = {"model": str(tmp_path / "secret.json"), "global_batch": 8, "seq_len": 4096}
-    reading = Reading(format="fsdp2", job=job)
+    reading = ConfigReading(format="fsdp2", job=job)
     with pytest.raises(InputError, match="say --model"):
         setup_of(reading, find_cluster("h100-sxm:8", FACTS), {}, FACTS)
 
@@ -269,12 +268,11 @@ def _csv(rows: list[list[str]]) -> str:
     return text.getvalue()
 
 
-@settings(max_examples=60, deadline=None)
 @given(hosts, st.sampled_from(sorted(TOPOLOGIES)), texts)
 def test_a_host_of_a_topology_is_refused_or_the_same_in_every_file(
     host: str, kind: str, where: str
 ) -> None:
-    """The cluster file, and what launchers take; `where` is the path of the source."""
+    """The cluster file and the input of launchers; `where` is the path of the source."""
     try:
         topology = read_topology(TOPOLOGIES[kind](host), where, kind)
         text = to_cluster_file(topology, "h100-sxm", FACTS)
@@ -391,7 +389,6 @@ def offers_of(text: str) -> Any:
     )
 
 
-@settings(max_examples=60, deadline=None)
 @given(texts, texts, texts, texts)
 def test_an_imported_price_is_left_out_or_the_same_when_it_is_read_again(
     provider: str, instance: str, region: str, note: str
@@ -438,7 +435,6 @@ def _any(value: Any, is_so: Callable[[Any], bool]) -> bool:
     return is_so(value) or (isinstance(value, dict | list) and any(_any(p, is_so) for p in parts))
 
 
-@settings(max_examples=100, deadline=None)
 @given(trees)
 def test_toml_and_yaml_say_any_tree_that_they_can(tree: dict[str, Any]) -> None:
     if _any(tree, lambda value: isinstance(value, str) and not _encodes(value)):
@@ -522,7 +518,7 @@ STUB = '#!/bin/bash\nprintf "%s\\0" "$@" > "$TOLD"\n'
 
 
 def test_exported_scripts_write_only_where_they_are_run(tmp_path: Path) -> None:
-    """With programs that only note their words; all names in one run of each script."""
+    """Programs only record their arguments; all names are in one run of each script."""
     programs, scratch = tmp_path / "bin", tmp_path / "scratch"
     programs.mkdir()
     for name in ("torchrun", "srun", "mpirun", "ray", "scontrol"):

@@ -1,4 +1,4 @@
-"""What the projects' own parsers did not take (benchmarks/prove_exports.py), and is not written now."""
+"""Output that the projects' own parsers refused (benchmarks/prove_exports.py) is no longer written."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import pytest
 from computeflow.catalog import load_catalog
 from computeflow.cluster import find_cluster
 from computeflow.errors import InputError
+from computeflow.planning.exports.config_formats import Setup
 from computeflow.planning.exports.frameworks import FRAMEWORKS
 from computeflow.planning.exports.launchers import LAUNCHERS
-from computeflow.planning.exports.model import Setup
 from computeflow.prediction import find_stack
 from computeflow.workload import Job, Layout
 

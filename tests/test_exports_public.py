@@ -14,9 +14,9 @@ from computeflow.catalog import load_catalog
 from computeflow.cluster import find_cluster
 from computeflow.errors import InputError
 from computeflow.files.limits import PIPELINE_PARTS
+from computeflow.planning.exports.config_formats import ConfigReading, Setup
+from computeflow.planning.exports.config_reader import read_file, setup_of
 from computeflow.planning.exports.frameworks.shell.script import launch_words
-from computeflow.planning.exports.model import Reading, Setup
-from computeflow.planning.exports.reading import read_file, setup_of
 from computeflow.planning.review import review
 from computeflow.prediction import Prediction, predict
 
@@ -26,14 +26,14 @@ DATA = Path(__file__).parent / "data" / "exports"
 
 @dataclass(frozen=True, kw_only=True)
 class Public:
-    """What a reader finds in a file by eye (None: it is not there), and what it is predicted on."""
+    """Values read from a file by eye (None where absent), and the hardware it is predicted on."""
 
     file: str
     format: str
     says: dict[str, Any]
     on: str
     given: dict[str, Any] = field(default_factory=dict)
-    """That the file does not state."""
+    """Options that the file does not state."""
     published_seconds: float | None = None
 
 
@@ -187,7 +187,7 @@ PUBLIC = [
 
 
 @cache
-def read(file: str) -> Reading:
+def read(file: str) -> ConfigReading:
     return read_file((DATA / file).read_text(), file)
 
 
@@ -298,7 +298,7 @@ def test_a_script_that_grows_or_nests_without_end_is_refused_or_left_open(script
         assert "more than" in str(error)
 
 
-def megatron(text: str) -> Reading:
+def megatron(text: str) -> ConfigReading:
     return read_file(f"--micro-batch-size 1\n{text}", "f", "megatron")
 
 

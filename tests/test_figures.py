@@ -142,7 +142,7 @@ def test_a_front_joins_only_what_nothing_beats() -> None:
     figure = front_figure(rows, infeasible=[8])
     assert [trace["text"] for trace in figure.data[:2]] == [["128", "64"], ["96"]]
     assert all("tp 2" in text for text in figure.data[0]["customdata"])
-    assert "nothing fits on 8 GPUs" in figure.numbers.notes
+    assert "Nothing fits on 8 GPUs." in figure.numbers.notes
 
 
 @pytest.mark.parametrize(
@@ -177,7 +177,7 @@ def test_owners_stand_out_on_white_and_on_black() -> None:
 
 @pytest.mark.parametrize("red, leak", [(0.29275, -0.02234), (0.11238, 0.00401)])
 def test_owners_are_told_apart_without_the_green_or_the_red_cones(red: float, leak: float) -> None:
-    """Distance in linear RGB after Vienot's (1999) projections; what is hatched shows by that."""
+    """Distance in linear RGB after Vienot's (1999) projections; hatching tells the others apart."""
 
     def seen(colour: str) -> tuple[float, float]:
         r, g, b = ((int(colour[i : i + 2], 16) / 255) ** 2.2 for i in (1, 3, 5))
@@ -242,7 +242,7 @@ def test_the_same_parts_make_the_same_bytes() -> None:
 def test_tables_need_no_plotly_and_figures_say_how_to_get_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("computeflow.views.report.find_spec", lambda name: None)
+    monkeypatch.setattr("computeflow.views.html_report.find_spec", lambda name: None)
     assert len(report_html("t", [every_figure()[0].numbers])) < 10_000
     with pytest.raises(UnavailableError, match=r"pip install 'computeflow\[plot\]'"):
         report_html("t", every_figure())
@@ -298,7 +298,7 @@ def test_an_answer_without_a_figure_has_a_report_of_its_tables(tmp_path: Path) -
 
 
 def in_a_browser(page: Path) -> tuple[str, list[str]]:
-    """The page as Chromium has drawn it, and what it says on its console."""
+    """The page as Chromium draws it, and its console messages."""
     browser = shutil.which("chromium")
     if browser is None:
         pytest.skip("no Chromium: apt-get install -y chromium")

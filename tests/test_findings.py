@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from computeflow.errors import InputError, LedgerError
-from computeflow.ledger import Claim, Evidence, Finding, Gap, Remedy, check_claims
+from computeflow.ledger import ClaimedSeconds, Evidence, Finding, Gap, Remedy, check_claims
 
 EVIDENCE = (Evidence(what="idle before the first kernel", where="rank 3, step 12", value=0.4),)
 LINES = [
@@ -20,7 +20,7 @@ def finding(rule: str, *claims: tuple[str, float]) -> Finding:
         rule=rule,
         title=rule,
         account=claims[0][0],
-        claims=tuple(Claim(account=a, gpu_seconds=s) for a, s in claims),
+        claims=tuple(ClaimedSeconds(account=a, gpu_seconds=s) for a, s in claims),
         evidence=EVIDENCE,
         confidence=0.95,
     )
@@ -73,7 +73,7 @@ def test_no_evidence_is_no_finding() -> None:
             rule="hang",
             title="x",
             account="idle",
-            claims=(Claim(account="idle", gpu_seconds=1.0),),
+            claims=(ClaimedSeconds(account="idle", gpu_seconds=1.0),),
             evidence=(),
             confidence=1.0,
         )

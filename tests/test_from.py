@@ -1,4 +1,4 @@
-"""`--from FILE`: a framework's configuration is the job, and the command line goes before it."""
+"""`--from FILE`: a framework's configuration is the job, and the command line overrides it."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_what_is_missing_is_asked_for(
 
 
 SILENT = [
-    (["--lora-rank", "8"], "--lora-rank goes with"),
+    (["--lora-rank", "8"], "--lora-rank needs"),
     (["--expert-spread", "0.3"], "has no experts"),
     (["--context", "all-to-all"], "without context parallelism"),
     (["--schedule", "zbv"], "a schedule without a pipeline"),

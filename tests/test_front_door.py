@@ -23,10 +23,10 @@ from computeflow.cli.command import AnswerCommand
 CLI = Path(cf.__file__).parent / "cli"
 SHOWN = {"output", "html", "quiet", "force"}
 NO_ANSWER = {"completion"}
-"""Prints a script for a shell."""
+"""Commands without an answer: they print a script for a shell."""
 FUNCTIONS = (
     "audit", "build", "calibrate", "check", "claims", "compare", "place", "plan", "predict", "probe",
-    "simulate", "size", "validate",
+    "simulate", "site_limits", "compare_sites", "size", "validate",
 )  # fmt: skip
 ARITHMETIC = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod, ast.Pow)
 
@@ -107,8 +107,8 @@ JOB: dict[str, Any] = {"on": "h100-sxm:8", "global_batch": 64, "seq_len": 4096}
         ("plan", {"objective": "banana"}, "unknown objective 'banana'"),
         ("plan", {"fix": "tp=2"}, "fix='tp=2'"),
         ("plan", {"top": 0}, "between 1 and 20"),
-        ("plan", {"gpus": (4, 8), "explain": True}, "--explain is of one plan"),
-        ("plan", {"critical_batch": 100.0}, "goes with --batches"),
+        ("plan", {"gpus": (4, 8), "explain": True}, "--explain cannot be combined"),
+        ("plan", {"critical_batch": 100.0}, "needs --batches"),
         ("simulate", {"saving": "banana", "days": 1.0}, "unknown saving"),
         ("simulate", {"price": -1.0, "days": 1.0}, "not a finite number"),
         ("place", {"neighbours": "banana"}, "unknown neighbours"),
@@ -143,7 +143,7 @@ def test_one_path_where_several_may_stand_is_a_list_of_one() -> None:
 
 
 def computes(source: str) -> list[int]:
-    """Lines with arithmetic."""
+    """Lines of a module that have arithmetic."""
     return [
         node.lineno
         for node in ast.walk(ast.parse(source))

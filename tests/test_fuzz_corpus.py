@@ -17,7 +17,7 @@ KEPT = sorted(path for path in CORPUS.glob("*/*"))
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Of one call; what a reader keeps for later goes there, too."""
+    """The folder of one call, also for what a reader caches."""
     for name in ("HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME"):
         monkeypatch.setenv(name, str(tmp_path / "home"))
     monkeypatch.chdir(tmp_path)

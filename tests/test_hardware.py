@@ -9,8 +9,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from computeflow.catalog.loading import Catalog, Rows, normalise
-from computeflow.catalog.rows import Accelerator, Collective, Fabric, Node, Row, Storage
+from computeflow.catalog.loading import Catalog, CatalogTable, normalise
+from computeflow.catalog.rows import (
+    Accelerator,
+    CatalogRow,
+    Fabric,
+    NodeType,
+    PublishedCollective,
+    Storage,
+)
 from computeflow.errors import InputError, UnknownNameError
 
 if TYPE_CHECKING:
@@ -18,7 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 CATALOG = Catalog()
-KINDS: tuple[type[Row], ...] = (Accelerator, Node, Fabric, Collective, Storage)
+KINDS: tuple[type[CatalogRow], ...] = (Accelerator, NodeType, Fabric, PublishedCollective, Storage)
 REQUIRED = (
     "a100-40-sxm", "a100-80-sxm", "a100-40-pcie", "a100-80-pcie", "h100-sxm", "h100-pcie",
     "h100-nvl", "h800-sxm", "h20", "h200-sxm", "gh200", "b100-sxm", "b200-sxm", "b300-sxm",
@@ -59,7 +66,7 @@ MATRIX_UNITS = {
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.kind)
-def test_every_row_says_where_it_comes_from_and_as_of_when(kind: type[Row]) -> None:
+def test_every_row_says_where_it_comes_from_and_as_of_when(kind: type[CatalogRow]) -> None:
     rows = CATALOG.rows(kind)
     assert len(rows) > 10
     for row in rows:
@@ -69,7 +76,7 @@ def test_every_row_says_where_it_comes_from_and_as_of_when(kind: type[Row]) -> N
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.kind)
-def test_no_name_or_alias_belongs_to_two_rows(kind: type[Row]) -> None:
+def test_no_name_or_alias_belongs_to_two_rows(kind: type[CatalogRow]) -> None:
     spellings = Counter(
         spelling
         for row in CATALOG.rows(kind)
@@ -196,7 +203,9 @@ def test_names_that_rows_give_each_other_resolve() -> None:
 
 
 def _resolve(
-    rows: Rows[Accelerator] | Rows[Node] | Rows[Fabric], where: str, names: Iterable[str | None]
+    rows: CatalogTable[Accelerator] | CatalogTable[NodeType] | CatalogTable[Fabric],
+    where: str,
+    names: Iterable[str | None],
 ) -> None:
     for name in names:
         assert name is None or rows[name].name == name, where

@@ -22,10 +22,10 @@ from hypothesis import strategies as st
 from computeflow.catalog import load_catalog
 from computeflow.cluster import find_cluster
 from computeflow.errors import InputError, UnavailableError
-from computeflow.planning.exports.launchers import LAUNCHERS, Terms, launchers
+from computeflow.planning.exports.config_formats import Setup
+from computeflow.planning.exports.launchers import LAUNCHERS, LaunchSettings, launchers
 from computeflow.planning.exports.launchers.ranks import variables
 from computeflow.planning.exports.launchers.slurm import duration
-from computeflow.planning.exports.model import Setup
 from computeflow.prediction.stack import STACKS
 from computeflow.workload import Job, Layout
 
@@ -48,13 +48,13 @@ def a_setup(cluster: str = "h100-sxm:32", *, stack: str = "megatron", **sizes: A
 
 
 @st.composite
-def setups(draw: st.DrawFn) -> tuple[Setup, Terms]:
+def setups(draw: st.DrawFn) -> tuple[Setup, LaunchSettings]:
     device = draw(st.sampled_from(["h100-sxm", "mi300x", "gb200", "a100-80-pcie"]))
     gpus = draw(st.sampled_from([1, 2, 4, 8, 16, 64, 144]))
     setup = a_setup(f"{device}:{gpus}", tp=draw(st.sampled_from([1, gpus])))
     model = replace(JOB.model, name=draw(NAMES))
     hosts = tuple(f"node-{n}.rack" for n in range(setup.nodes)) if draw(st.booleans()) else ()
-    terms = Terms(
+    terms = LaunchSettings(
         name=draw(st.none() | NAMES),
         hosts=hosts,
         queue=draw(st.sampled_from([None, "big"])),
@@ -70,11 +70,15 @@ commands = st.lists(st.sampled_from(HOSTILE) | WORDS, max_size=6).map(
 )
 
 
-def files(setup: Setup, terms: Terms, launcher: str, command: list[str]) -> Mapping[str, str]:
+def files(
+    setup: Setup, terms: LaunchSettings, launcher: str, command: list[str]
+) -> Mapping[str, str]:
     return launchers(terms)[launcher].write(setup, command).files
 
 
-def manifest(setup: Setup, terms: Terms, launcher: str, command: list[str]) -> dict[str, Any]:
+def manifest(
+    setup: Setup, terms: LaunchSettings, launcher: str, command: list[str]
+) -> dict[str, Any]:
     text = files(setup, terms, launcher, command)[f"{launcher}.yaml"]
     found: dict[str, Any] = json.loads(re.sub(r"\A(#.*\n)+", "", text))
     return found
@@ -82,7 +86,7 @@ def manifest(setup: Setup, terms: Terms, launcher: str, command: list[str]) -> d
 
 @settings(max_examples=40, deadline=None)
 @given(setups(), commands)
-def test_every_shell_script_parses(case: tuple[Setup, Terms], command: list[str]) -> None:
+def test_every_shell_script_parses(case: tuple[Setup, LaunchSettings], command: list[str]) -> None:
     texts = [files(*case, name, command)[file] for name, file in SHELL.items()]
     texts.append(files(*case, "ray", command)["ray_submit.sh"])
     for text in texts:
@@ -100,7 +104,7 @@ STUBS = {
 
 @pytest.fixture
 def stubs(tmp_path: Path) -> dict[str, str]:
-    """Programs that tell what they were asked to run."""
+    """Stub programs that print their arguments."""
     for name, body in STUBS.items():
         (tmp_path / name).write_text(f"#!/bin/bash\n{body}\n")
         (tmp_path / name).chmod(0o755)
@@ -123,7 +127,7 @@ def test_the_command_arrives_word_for_word(
     stubs: dict[str, str],
     tmp_path: Path,
     launcher: str,
-    case: tuple[Setup, Terms],
+    case: tuple[Setup, LaunchSettings],
     command: list[str],
 ) -> None:
     text = files(*case, launcher, command)[SHELL[launcher]]
@@ -136,9 +140,9 @@ def test_the_command_arrives_word_for_word(
 
 @given(setups(), commands)
 def test_only_our_options_are_read_from_the_batch_script(
-    case: tuple[Setup, Terms], command: list[str]
+    case: tuple[Setup, LaunchSettings], command: list[str]
 ) -> None:
-    """sbatch reads them up to the first line that is no comment."""
+    """sbatch reads options up to the first line that is not a comment."""
     lines = files(*case, "slurm", command)["job.sbatch"].split("\n")
     head = lines[: next(n for n, line in enumerate(lines) if line and not line.startswith("#"))]
     options = dict(o.split()[1].partition("=")[::2] for o in head if o.startswith("#SBATCH"))
@@ -149,7 +153,9 @@ def test_only_our_options_are_read_from_the_batch_script(
 
 @settings(deadline=None)
 @given(setups(), commands)
-def test_a_jobset_has_a_gpu_for_every_rank(case: tuple[Setup, Terms], command: list[str]) -> None:
+def test_a_jobset_has_a_gpu_for_every_rank(
+    case: tuple[Setup, LaunchSettings], command: list[str]
+) -> None:
     setup, terms = case
     found = manifest(setup, terms, "jobset", command)
     assert (found["apiVersion"], found["kind"]) == ("jobset.x-k8s.io/v1alpha2", "JobSet")
@@ -166,7 +172,9 @@ def test_a_jobset_has_a_gpu_for_every_rank(case: tuple[Setup, Terms], command: l
 
 @settings(deadline=None)
 @given(setups(), commands)
-def test_a_trainjob_has_a_gpu_for_every_rank(case: tuple[Setup, Terms], command: list[str]) -> None:
+def test_a_trainjob_has_a_gpu_for_every_rank(
+    case: tuple[Setup, LaunchSettings], command: list[str]
+) -> None:
     setup, terms = case
     found = manifest(setup, terms, "trainjob", command)
     assert (found["apiVersion"], found["kind"]) == ("trainer.kubeflow.org/v1alpha1", "TrainJob")
@@ -180,14 +188,16 @@ def test_a_trainjob_has_a_gpu_for_every_rank(case: tuple[Setup, Terms], command:
 
 
 def expand(words: list[str]) -> list[str]:
-    """As Kubernetes does with the variables of a container, of which NODE_RANK is one."""
+    """Expand variables of a container as Kubernetes does; NODE_RANK is one."""
     rules = {"$$": "$", "$(NODE_RANK)": "7"}
     return [re.sub(r"\$\$|\$\(NODE_RANK\)", lambda m: rules[m[0]], word) for word in words]
 
 
 @settings(max_examples=40, deadline=None)
 @given(setups(), commands)
-def test_manifests_are_the_same_as_yaml(case: tuple[Setup, Terms], command: list[str]) -> None:
+def test_manifests_are_the_same_as_yaml(
+    case: tuple[Setup, LaunchSettings], command: list[str]
+) -> None:
     yaml = pytest.importorskip("yaml")
     for launcher in ("jobset", "trainjob"):
         text = files(*case, launcher, command)[f"{launcher}.yaml"]
@@ -197,7 +207,7 @@ def test_manifests_are_the_same_as_yaml(case: tuple[Setup, Terms], command: list
 @settings(max_examples=40, deadline=None)
 @given(setups(), commands)
 def test_the_ray_driver_is_python_with_the_command_in_it(
-    case: tuple[Setup, Terms], command: list[str]
+    case: tuple[Setup, LaunchSettings], command: list[str]
 ) -> None:
     tree = ast.parse(files(*case, "ray", command)["ray_train.py"])
     values = {
@@ -210,12 +220,12 @@ def test_the_ray_driver_is_python_with_the_command_in_it(
 
 
 def kueue(cluster: str, **terms: Any) -> dict[str, str]:
-    found = manifest(a_setup(cluster), Terms(**terms), "jobset", TRAIN)
+    found = manifest(a_setup(cluster), LaunchSettings(**terms), "jobset", TRAIN)
     pod = found["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]
     annotations: dict[str, str] = pod["metadata"]["annotations"]
-    patch = manifest(a_setup(cluster), Terms(**terms), "trainjob", TRAIN)["spec"]["runtimePatches"][
-        0
-    ]
+    patch = manifest(a_setup(cluster), LaunchSettings(**terms), "trainjob", TRAIN)["spec"][
+        "runtimePatches"
+    ][0]
     (job,) = patch["trainingRuntimeSpec"]["template"]["spec"]["replicatedJobs"]
     assert job["template"]["spec"]["template"]["metadata"]["annotations"] == annotations
     return annotations
@@ -241,14 +251,14 @@ def test_kueue_fills_nvlink_domains() -> None:
 
 
 def test_nvlink_between_nodes_must_not_fall_back() -> None:
-    names = {v.name for v in variables(a_setup("gb200:144"), Terms())}
+    names = {v.name for v in variables(a_setup("gb200:144"), LaunchSettings())}
     assert "NCCL_MNNVL_ENABLE" in names
-    assert "NCCL_MNNVL_ENABLE" not in {v.name for v in variables(a_setup(), Terms())}
+    assert "NCCL_MNNVL_ENABLE" not in {v.name for v in variables(a_setup(), LaunchSettings())}
 
 
 def test_megatron_alone_orders_its_launches() -> None:
     def ordered(**how: Any) -> bool:
-        found = variables(a_setup(**how), Terms())
+        found = variables(a_setup(**how), LaunchSettings())
         return "CUDA_DEVICE_MAX_CONNECTIONS" in {v.name for v in found}
 
     assert ordered(tp=8)
@@ -267,13 +277,13 @@ def test_every_file_says_what_it_was_checked_against() -> None:
 
 def test_every_variable_says_why() -> None:
     lines = LAUNCHERS["slurm"].write(a_setup(tp=8), TRAIN).files["job.sbatch"].splitlines()
-    for variable in variables(a_setup(tp=8), Terms()):
+    for variable in variables(a_setup(tp=8), LaunchSettings()):
         place = lines.index(f"export {variable.name}={variable.value}")
         assert lines[place - 1] == f"# {variable.why}"
 
 
 def test_timeouts_nest() -> None:
-    terms = Terms(limit_seconds=3600, grace_seconds=120, collective_seconds=900)
+    terms = LaunchSettings(limit_seconds=3600, grace_seconds=120, collective_seconds=900)
     found = {v.name: int(v.value) for v in variables(a_setup(), terms) if v.value.isdecimal()}
     assert found["TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC"] <= 900
     assert found["TORCH_ELASTIC_SHUTDOWN_TIMEOUT"] < 120
@@ -281,7 +291,7 @@ def test_timeouts_nest() -> None:
     assert "--time=0-01:00:00\n" in text
     assert "--signal=TERM@120\n" in text
     with pytest.raises(InputError, match="the limit must be longer"):
-        Terms(limit_seconds=600)
+        LaunchSettings(limit_seconds=600)
 
 
 def test_slurm_writes_durations_with_days() -> None:
@@ -289,7 +299,7 @@ def test_slurm_writes_durations_with_days() -> None:
 
 
 def test_a_placement_orders_tasks_and_ranks() -> None:
-    terms = Terms(hosts=("n3", "n1", "n2", "n0"))
+    terms = LaunchSettings(hosts=("n3", "n1", "n2", "n0"))
     batch = files(a_setup(), terms, "slurm", TRAIN)["job.sbatch"]
     assert "#SBATCH --nodelist=n3,n1,n2,n0\n" in batch
     assert "--distribution=arbitrary --ntasks=4 " in batch
@@ -312,7 +322,7 @@ def test_a_placement_orders_tasks_and_ranks() -> None:
 )
 def test_terms_that_no_scheduler_takes_are_refused(terms: dict[str, Any], match: str) -> None:
     with pytest.raises(InputError, match=match):
-        Terms(**terms)
+        LaunchSettings(**terms)
 
 
 @pytest.mark.parametrize("launcher", LAUNCHERS)
@@ -326,7 +336,7 @@ def test_what_cannot_start_is_refused(launcher: str) -> None:
     with pytest.raises(UnavailableError, match="NVIDIA and AMD"):
         write(a_setup("tpu-v5p:16"), TRAIN)
     with pytest.raises(InputError, match="1 hosts for 4 nodes"):
-        launchers(Terms(hosts=("a",)))[launcher].write(a_setup(), TRAIN)
+        launchers(LaunchSettings(hosts=("a",)))[launcher].write(a_setup(), TRAIN)
 
 
 STEP = """
@@ -348,8 +358,8 @@ os._exit(0)
 """
 
 
-def launch(folder: Path, setup: Setup, terms: Terms, nodes: list[str]) -> list[str]:
-    """Run torchrun.sh as on every node; what ranks print, in their order."""
+def launch(folder: Path, setup: Setup, terms: LaunchSettings, nodes: list[str]) -> list[str]:
+    """Run torchrun.sh as on every node; returns what ranks print, in their order."""
     (folder / "step.py").write_text(STEP)
     command = [sys.executable, "step.py", "it's $(id)"]
     (folder / "torchrun.sh").write_text(files(setup, terms, "torchrun", command)["torchrun.sh"])
@@ -379,7 +389,7 @@ def test_torchrun_really_trains_on_two_ranks(tmp_path: Path) -> None:
     if shutil.which("torchrun", path=str(Path(sys.executable).parent)) is None:
         pytest.skip("needs torchrun: pip install 'computeflow[lab]'")
     # Rank 0 has the gradient 0, rank 1 has 2: both end with the mean.
-    assert launch(tmp_path, a_setup("h100-sxm:2"), Terms(), ["one"]) == [
+    assert launch(tmp_path, a_setup("h100-sxm:2"), LaunchSettings(), ["one"]) == [
         f"{rank} 2 one 1.0 {chr(34)}it's $(id){chr(34)}" for rank in (0, 1)
     ]
 
@@ -394,7 +404,7 @@ def test_torchrun_keeps_the_order_of_nodes(tmp_path: Path) -> None:
     tier = setup.cluster.tiers[0]
     tiers = (replace(tier, devices=1), replace(tier, devices=2))
     pair = replace(setup.cluster, tiers=tiers, node_devices=1)
-    terms = Terms(hosts=("localhost", "another"), port=port)
+    terms = LaunchSettings(hosts=("localhost", "another"), port=port)
     lines = launch(tmp_path, replace(setup, cluster=pair), terms, ["another", "localhost"])
     assert [line.split()[:3] for line in lines] == [["0", "2", "localhost"], ["1", "2", "another"]]
 

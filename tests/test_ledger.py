@@ -15,7 +15,7 @@ from computeflow.ledger import (
     Cause,
     Entry,
     Ledger,
-    Peak,
+    PeakFlops,
     Window,
     concatenate,
     gaps,
@@ -287,7 +287,7 @@ def test_a_ledger_may_say_that_seconds_fell_elsewhere_than_usual() -> None:
         basis="measured",
         window=Window(label="run"),
         unavailable={"compute.kernel": "a trace", "restart": "the log"},
-        fell_to={"compute.kernel": "unexplained", "restart": "unexplained"},
+        booked_under={"compute.kernel": "unexplained", "restart": "unexplained"},
     )
     lines = gaps(published, simple(40.0, compute_kernel=35.0, restart=5.0, host=10.0))
     assert {line.label: line.gpu_seconds for line in lines} == {
@@ -339,7 +339,7 @@ def test_the_share_of_what_is_unavailable_is_not_zero() -> None:
 
 
 def test_the_palm_figure_stands_beside_the_mfu_with_the_peak() -> None:
-    peak = Peak(flops=989e12, precision="bf16", palm_ratio=1.1)
+    peak = PeakFlops(flops=989e12, precision="bf16", palm_ratio=1.1)
     ledger = Ledger.closed(
         [Entry(account="compute.model", gpu_seconds=5.0)],
         gpus=1,

@@ -6,37 +6,38 @@ import math
 
 import pytest
 
-from computeflow.telemetry.logs.attempts import Attempts
-from computeflow.telemetry.logs.events import (
+from computeflow.files.limits import LOG_LIST_ITEMS
+from computeflow.telemetry.logs.checkpoint_pauses import Evaluations, Saves
+from computeflow.telemetry.logs.faults import Faults
+from computeflow.telemetry.logs.journal import Journal, Now
+from computeflow.telemetry.logs.line_events import (
     Checkpoint,
     Evaluation,
     Failure,
     Launch,
-    Place,
-    Setting,
-    Step,
+    LinePosition,
+    SettingLine,
+    StepLine,
     Timers,
 )
-from computeflow.telemetry.logs.faults import Faults
-from computeflow.telemetry.logs.journal import MAX_KEPT, Journal, Now
+from computeflow.telemetry.logs.log_timeline import LogTimeline
+from computeflow.telemetry.logs.logged_settings import LoggedSettings
 from computeflow.telemetry.logs.losses import Losses
-from computeflow.telemetry.logs.pauses import Evaluations, Saves
 from computeflow.telemetry.logs.rank_filter import RankFilter
-from computeflow.telemetry.logs.series import StepTimes
-from computeflow.telemetry.logs.settings import Settings
+from computeflow.telemetry.logs.restarts import Attempts
+from computeflow.telemetry.logs.step_times import LoggedStepTimes
 from computeflow.telemetry.logs.throughput import Throughput
-from computeflow.telemetry.logs.timeline import Timeline
 from computeflow.telemetry.logs.timers import TimerMeans
 
-PLACE = Place(file="a.log", line=7)
+PLACE = LinePosition(file="a.log", line=7)
 
 
 def now(moment: float | None = None, *, last: int | None = None, marks: int = 0) -> Now:
     return Now(place=PLACE, moment=moment, last=last, marks=marks)
 
 
-def shared() -> tuple[Timeline, Journal]:
-    timeline = Timeline()
+def shared() -> tuple[LogTimeline, Journal]:
+    timeline = LogTimeline()
     return timeline, Journal(timeline)
 
 
@@ -78,18 +79,18 @@ def test_a_score_before_training_is_of_something_else() -> None:
 
 def test_a_restart_has_its_cause_and_the_steps_done_again() -> None:
     timeline, journal = shared()
-    attempts = Attempts(timeline, journal, Settings())
+    attempts = Attempts(timeline, journal, LoggedSettings())
     attempts.launch(Launch(), now())
     for iteration in (10, 20, 30):
-        assert attempts.steps_since(Step(iteration=iteration)) == 10
-        attempts.advance(Step(iteration=iteration), repeated=0)
+        assert attempts.steps_since(StepLine(iteration=iteration)) == 10
+        attempts.advance(StepLine(iteration=iteration), repeated=0)
     attempts.restart((Failure(what="node failure"), PLACE), now())
     attempts.load(Checkpoint(phase="loaded", iteration=15), now())
-    step = Step(iteration=25)
+    step = StepLine(iteration=25)
     assert attempts.steps_since(step) == 10 and attempts.repeated(25, 10) == 10
     attempts.advance(step, repeated=10)
-    assert attempts.steps_since(Step(iteration=35)) == 10 and attempts.repeated(35, 10) == 5
-    attempts.advance(Step(iteration=35), repeated=5)
+    assert attempts.steps_since(StepLine(iteration=35)) == 10 and attempts.repeated(35, 10) == 5
+    attempts.advance(StepLine(iteration=35), repeated=5)
     (restart,) = attempts.facts([60.0, 300.0])
     assert (restart.after, restart.resumed, restart.lost_steps) == (30, 25, 15)
     assert (restart.cause, restart.seconds) == ("node failure", 300.0)
@@ -102,7 +103,7 @@ def test_a_failure_is_told_once_for_each_rank_until_the_next_launch() -> None:
     for rank in (0, 0, 1):
         faults.take(Failure(what="NCCL timeout", rank=rank, waited_seconds=600.0), now())
     assert [h.rank for h in journal.happenings] == [0, 1]
-    assert journal.left["failures said again"] == 1 and faults.hung_seconds == 600.0
+    assert journal.left["repeated failures"] == 1 and faults.hung_seconds == 600.0
     faults.survive()
     faults.forget()
     faults.take(Failure(what="NCCL timeout", rank=0), now())
@@ -113,10 +114,10 @@ def test_losses_count_nans_and_skipped_steps() -> None:
     _, journal = shared()
     losses = Losses(journal)
     for step in (
-        Step(iteration=1, loss=3.0),
-        Step(iteration=2, loss=math.nan),
-        Step(iteration=3, loss=2.5, nans=2, skipped=4),
-        Step(iteration=-1, loss=2.0),
+        StepLine(iteration=1, loss=3.0),
+        StepLine(iteration=2, loss=math.nan),
+        StepLine(iteration=3, loss=2.5, nans=2, skipped=4),
+        StepLine(iteration=-1, loss=2.0),
     ):
         losses.take(step, now(last=3))
     assert (losses.first, losses.last, losses.nans, losses.skipped) == (3.0, 2.0, 3, 4)
@@ -124,19 +125,23 @@ def test_losses_count_nans_and_skipped_steps() -> None:
 
 
 def test_rates_are_means_over_steps_and_tell_the_ranks() -> None:
-    throughput = Throughput(Settings())
-    throughput.take(Step(iteration=1, tokens_per_second=8000, gpu_tokens_per_second=1000), 1, 2.0)
-    throughput.take(Step(iteration=4, tokens_per_second=16000, gpu_tokens_per_second=2000), 3, 1.0)
+    throughput = Throughput(LoggedSettings())
+    throughput.take(
+        StepLine(iteration=1, tokens_per_second=8000, gpu_tokens_per_second=1000), 1, 2.0
+    )
+    throughput.take(
+        StepLine(iteration=4, tokens_per_second=16000, gpu_tokens_per_second=2000), 3, 1.0
+    )
     assert throughput.world_size == 8
     assert throughput.tokens_per_second(None) == pytest.approx(14000)
 
 
 def test_stated_world_sizes_come_first_and_batches_may_tell_them() -> None:
-    settings = Settings()
+    settings = LoggedSettings()
     throughput = Throughput(settings)
-    settings.take(Setting(values={"batch": "64", "device_batch": "4", "accumulation": "2"}))
+    settings.take(SettingLine(values={"batch": "64", "device_batch": "4", "accumulation": "2"}))
     assert throughput.world_size == 8
-    settings.take(Setting(values={"world_size": "16", "tp": "2"}))
+    settings.take(SettingLine(values={"world_size": "16", "tp": "2"}))
     assert throughput.world_size == 16 and settings.layout == {"tp": 2}
 
 
@@ -150,17 +155,17 @@ def test_timers_of_all_ranks_replace_the_mean_of_fewer() -> None:
 def test_one_rank_speaks_for_all_until_another_goes_back() -> None:
     ranks = RankFilter()
     assert ranks.counts(1, "rank0", None) and not ranks.counts(1, "rank1", 1)
-    assert ranks.counts(2, "rank0", 1) and ranks.echoes == 1
+    assert ranks.counts(2, "rank0", 1) and ranks.copies == 1
     ranks.forget()
     assert ranks.counts(1, "rank1", 2)
 
 
 def test_a_stall_is_a_fact_and_a_happening() -> None:
     timeline, journal = shared()
-    times = StepTimes(timeline, journal)
+    times = LoggedStepTimes(timeline, journal)
     for iteration in range(1, 20):
         moment = 2.0 * iteration + (100 if iteration > 10 else 0)
-        times.take(Step(iteration=iteration), now(moment), steps=1, again=0.0)
+        times.take(StepLine(iteration=iteration), now(moment), steps=1, again=0.0)
     (stall,) = times.stalls
     assert stall.iteration == 11 and stall.seconds == pytest.approx(100)
     assert [h.what for h in journal.happenings] == ["stall"] and times.steps == 19
@@ -168,6 +173,6 @@ def test_a_stall_is_a_fact_and_a_happening() -> None:
 
 def test_what_is_kept_is_bounded_and_the_rest_counted() -> None:
     _, journal = shared()
-    for _ in range(MAX_KEPT + 5):
+    for _ in range(LOG_LIST_ITEMS + 5):
         journal.write("restart", PLACE)
-    assert len(journal.happenings) == MAX_KEPT and journal.left["happenings"] == 5
+    assert len(journal.happenings) == LOG_LIST_ITEMS and journal.left["events"] == 5

@@ -1,4 +1,4 @@
-"""Logs of training frameworks: what a reader finds in them, and where the time went."""
+"""Logs of training frameworks: their facts, and where the time went."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from computeflow.catalog import Accelerator, load_catalog
 from computeflow.cli import run
 from computeflow.diagnosis import diagnose_source
 from computeflow.errors import InputError
-from computeflow.telemetry.logs.clock import time_of
-from computeflow.telemetry.logs.events import Step
-from computeflow.telemetry.logs.facts import Bandwidth, Run
-from computeflow.telemetry.logs.frameworks import Parser
-from computeflow.telemetry.logs.reading import read
-from computeflow.telemetry.logs.source import LogSource
-from computeflow.telemetry.observed import Asked, ModelWork, Observed
+from computeflow.telemetry.logs.framework_lines import Parser
+from computeflow.telemetry.logs.line_events import StepLine
+from computeflow.telemetry.logs.line_times import time_of
+from computeflow.telemetry.logs.log_facts import Bandwidth, LoggedRun
+from computeflow.telemetry.logs.log_lines import read
+from computeflow.telemetry.logs.log_source import LogSource
 from computeflow.telemetry.opening import head_of
-from computeflow.views.observed.logs import tables
+from computeflow.telemetry.source_reports import ModelWork, SourceReport, SourceRequest
+from computeflow.views.sources.logs import tables
 from computeflow.views.tables import to_text
 from computeflow.workload import flops_per_token
 
@@ -38,22 +38,24 @@ SOURCE = LogSource()
 START = datetime(2025, 3, 4, 10, 0, 0, tzinfo=UTC)
 
 
-def observe(*paths: Path, start: float | None = None, end: float | None = None) -> list[Observed]:
+def observe(
+    *paths: Path, start: float | None = None, end: float | None = None
+) -> list[SourceReport]:
     assert all(SOURCE.recognises(path, head_of(path)) for path in paths)
-    return SOURCE.observe(paths, Asked(catalog=FACTS, start=start, end=end))
+    return SOURCE.observe(paths, SourceRequest(catalog=FACTS, start=start, end=end))
 
 
-def one(*paths: Path) -> Observed:
+def observe_one(*paths: Path) -> SourceReport:
     (found,) = observe(*paths)
     return found
 
 
-def run_of(found: Observed) -> Run:
-    assert isinstance(found.facts, Run)
+def run_of(found: SourceReport) -> LoggedRun:
+    assert isinstance(found.facts, LoggedRun)
     return found.facts
 
 
-def seconds(found: Observed) -> dict[str, float]:
+def seconds(found: SourceReport) -> dict[str, float]:
     """Seconds of a rank by account."""
     assert found.ledger is not None
     ledger = found.ledger
@@ -103,7 +105,7 @@ BENCHMARKS = [  # sizes, ranks, average bus bandwidth in GB/s
 def test_recorded_logs_say_what_a_reader_finds(
     data_folder: Path, name: str, steps: int, each: float, ranks: int
 ) -> None:
-    found = one(data_folder / "recordings" / "logs" / name)
+    found = observe_one(data_folder / "recordings" / "logs" / name)
     run = run_of(found)
     assert (run.steps, run.last_step, run.world_size) == (steps, steps, ranks)
     assert run.step_seconds == pytest.approx(each, rel=1e-4)
@@ -123,7 +125,7 @@ def test_recorded_logs_say_what_a_reader_finds(
 def test_recorded_benchmarks_are_read(
     data_folder: Path, name: str, rows: int, ranks: int, average: float | None
 ) -> None:
-    found = one(data_folder / "recordings" / "logs" / name)
+    found = observe_one(data_folder / "recordings" / "logs" / name)
     facts = found.facts
     assert isinstance(facts, Bandwidth) and found.ledger is None and found.ledger_reason
     assert (len(facts.rows), facts.ranks) == (rows, ranks)
@@ -135,16 +137,16 @@ def test_recorded_benchmarks_are_read(
 
 @pytest.mark.shared
 def test_a_folder_of_unrelated_logs_is_so_many_runs(data_folder: Path) -> None:
-    """Two of them save to the same place at the same time, with other worlds."""
+    """Two of them save to the same folder at the same time, with different world sizes."""
     found = observe(*sorted((data_folder / "recordings" / "logs").iterdir()))
     assert len(found) == 8 and sum(f.ledger is not None for f in found) == 4
 
 
 @pytest.mark.shared
 def test_evaluations_within_stated_step_times_are_taken_out(data_folder: Path) -> None:
-    """Iteration 110 takes 1564.1 ms a step, its neighbours 1380: ten steps hold the evaluation."""
+    """Iteration 110 takes 1564.1 ms a step, its neighbours 1380: it includes the evaluation."""
     name = "gpt2-meg__meg_gpt2_base_n4_dp1_tp4_pp4-1809579.out"
-    found = one(data_folder / "recordings" / "logs" / name)
+    found = observe_one(data_folder / "recordings" / "logs" / name)
     assert seconds(found)["evaluation"] == pytest.approx(10 * (1.5641 - 1.3800), rel=0.05)
 
 
@@ -179,7 +181,7 @@ def test_every_format_gives_steps_and_a_closed_ledger(
     ranks: int | None,
     expected: dict[str, float],
 ) -> None:
-    found = one(LOGS / name)
+    found = observe_one(LOGS / name)
     run = run_of(found)
     assert (run.framework, run.steps, run.world_size) == (framework, steps, ranks)
     assert run.step_seconds == pytest.approx(each, rel=1e-3)
@@ -192,7 +194,7 @@ def test_every_format_gives_steps_and_a_closed_ledger(
 
 
 def test_a_restart_is_named_with_its_cause_and_price() -> None:
-    found = one(LOGS / "megatron_restart.log")
+    found = observe_one(LOGS / "megatron_restart.log")
     (restart,) = run_of(found).restarts
     assert (restart.after, restart.resumed, restart.lost_steps) == (70, 60, 20)
     assert restart.cause == "NCCL timeout: ALLREDUCE" and restart.seconds == pytest.approx(688)
@@ -207,13 +209,13 @@ def test_a_restart_is_named_with_its_cause_and_price() -> None:
 
 
 def test_claims_of_the_log_are_told_as_such() -> None:
-    run = run_of(one(LOGS / "torchtitan.log"))
+    run = run_of(observe_one(LOGS / "torchtitan.log"))
     assert run.claimed_mfu == pytest.approx(0.4169) and run.layout["dp_shard"] == 8
-    assert any("claims" in note for note in one(LOGS / "torchtitan.log").notes)
+    assert any("claims" in note for note in observe_one(LOGS / "torchtitan.log").notes)
 
 
 def test_nccl_tests_with_roots_and_wrong_counts() -> None:
-    facts = one(LOGS / "nccl_tests.txt").facts
+    facts = observe_one(LOGS / "nccl_tests.txt").facts
     assert isinstance(facts, Bandwidth)
     assert (facts.collective, facts.ranks, facts.wrong_values) == ("all_reduce", 4, 0)
     assert facts.rows[-1].in_place_bus == pytest.approx(56.27e9)
@@ -226,7 +228,7 @@ def test_other_ranks_that_say_the_same_are_no_restarts(tmp_path: Path) -> None:
         for number in range(1, 30)
         for rank in (3, 0, 1, 2)
     ]
-    found = one(written(tmp_path / "job.log", lines))
+    found = observe_one(written(tmp_path / "job.log", lines))
     assert run_of(found).steps == 29 and not run_of(found).restarts
     assert any("other ranks" in note for note in found.notes)
 
@@ -237,7 +239,7 @@ def test_other_ranks_that_say_the_same_are_no_restarts(tmp_path: Path) -> None:
 def test_labels_are_taken_off(tmp_path: Path, prefix: str) -> None:
     lines = [prefix + iteration(number, number * 2.0, 2.0) for number in range(1, 20)]
     lines.append(f"{prefix}torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20 GiB.")
-    found = one(written(tmp_path / "job.log", lines))
+    found = observe_one(written(tmp_path / "job.log", lines))
     assert run_of(found).steps == 19
     (oom,) = [h for h in found.happenings if h.what == "out of GPU memory"]
     assert oom.rank == (12 if "12" in prefix else None)
@@ -246,14 +248,14 @@ def test_labels_are_taken_off(tmp_path: Path, prefix: str) -> None:
 
 def test_rotated_files_are_one_run_in_order_of_time(tmp_path: Path) -> None:
     lines = [iteration(number, number * 2.0, 2.0) for number in range(1, 61)]
-    whole = one(written(tmp_path / "whole.log", lines))
+    whole = observe_one(written(tmp_path / "whole.log", lines))
     folder = tmp_path / "rotated"
     folder.mkdir()
     written(folder / "train.log", lines[40:])
     written(folder / "train.log.1", lines[20:40])
     with gzip.open(folder / "train.log.2.gz", "wt") as file:
         file.write("\n".join(lines[:20]) + "\n")
-    found = one(*sorted(folder.iterdir()))
+    found = observe_one(*sorted(folder.iterdir()))
     assert [Path(name).name for name in run_of(found).files] == [
         "train.log.2.gz",
         "train.log.1",
@@ -270,7 +272,7 @@ def test_files_of_ranks_are_read_side_by_side(tmp_path: Path) -> None:
         written(
             folder / "stdout.log", [iteration(n, n * 2.0 + rank * 1e-3, 2.0) for n in range(1, 20)]
         )
-    found = one(*sorted(tmp_path.rglob("stdout.log")))
+    found = observe_one(*sorted(tmp_path.rglob("stdout.log")))
     assert run_of(found).steps == 19 and not run_of(found).restarts
 
 
@@ -290,7 +292,7 @@ def test_launches_that_save_to_one_place_are_one_run_without_the_queue(tmp_path:
     first = launch(0, 0) + [iteration(n, 30 + n * 2.0, 2.0) for n in range(1, 51)]
     second = launch(3730, 40) + [iteration(n, 3760 + (n - 40) * 2.0, 2.0) for n in range(41, 101)]
     paths = [written(tmp_path / "job-7001.out", first), written(tmp_path / "job-7002.out", second)]
-    found = one(*paths)
+    found = observe_one(*paths)
     booked = seconds(found)
     assert booked == pytest.approx({"startup": 30, "compute": 200, "lost": 20, "restart": 30})
     assert any("3,600 s between launches" in note for note in found.notes)
@@ -298,7 +300,7 @@ def test_launches_that_save_to_one_place_are_one_run_without_the_queue(tmp_path:
 
 
 def test_a_launch_from_scratch_is_another_run(tmp_path: Path) -> None:
-    """An experiment done twice saves to the same place too."""
+    """An experiment done twice saves to the same folder too."""
     paths = []
     for number, at in enumerate((0, 4000)):
         lines = launch(at, 0) + [iteration(n, at + 30 + n * 2.0, 2.0) for n in range(1, 51)]
@@ -314,13 +316,13 @@ def test_ranks_without_labels_are_no_restarts(tmp_path: Path) -> None:
     for number in range(2, 40):  # one rank is always a line late
         lines += [iteration(number, number * 2.0, 2.0), iteration(number - 1, number * 2.0, 2.0)]
     assert (
-        run_of(one(written(tmp_path / "a.log", lines))).steps,
-        run_of(one(tmp_path / "a.log")).restarts,
+        run_of(observe_one(written(tmp_path / "a.log", lines))).steps,
+        run_of(observe_one(tmp_path / "a.log")).restarts,
     ) == (39, ())
     bars = tmp_path / "b.log"
     bar = "".join(f"\r{n}%|█| {n}/100 [00:{n % 60:02d}<00:10, 1.00it/s]" for n in range(1, 60))
     bars.write_text((bar + "\n") * 4)
-    assert (run_of(one(bars)).steps, run_of(one(bars)).restarts) == (59, ())
+    assert (run_of(observe_one(bars)).steps, run_of(observe_one(bars)).restarts) == (59, ())
 
 
 def test_a_finished_run_and_the_next_in_one_file_are_two(tmp_path: Path) -> None:
@@ -338,7 +340,7 @@ def test_a_stall_is_found_and_stays_unexplained(tmp_path: Path) -> None:
     for number in range(1, 60):
         at += 2.0 if number != 40 else 92.0
         lines.append(iteration(number, at, 2.0 if number != 40 else 92.0))
-    found = one(written(tmp_path / "job.log", lines))
+    found = observe_one(written(tmp_path / "job.log", lines))
     (stall,) = run_of(found).stalls
     assert (stall.iteration, stall.where[-3:]) == (40, ":40") and stall.seconds == pytest.approx(90)
     assert seconds(found)["unexplained"] == pytest.approx(90)
@@ -347,7 +349,7 @@ def test_a_stall_is_found_and_stays_unexplained(tmp_path: Path) -> None:
 
 def test_a_gap_between_stated_steps_is_a_stall_too(tmp_path: Path) -> None:
     lines = [iteration(n, n * 2.0 + (300 if n > 30 else 0), 2.0) for n in range(1, 60)]
-    (stall,) = run_of(one(written(tmp_path / "job.log", lines))).stalls
+    (stall,) = run_of(observe_one(written(tmp_path / "job.log", lines))).stalls
     assert stall.seconds == pytest.approx(300)
 
 
@@ -357,7 +359,7 @@ def test_jitter_is_no_stall_and_a_slow_first_step_is_startup(tmp_path: Path) -> 
     for number, took in enumerate(each, 1):
         at += took
         lines.append(iteration(number, at, took))
-    found = one(written(tmp_path / "job.log", lines))
+    found = observe_one(written(tmp_path / "job.log", lines))
     assert not run_of(found).stalls and not diagnose_source(found).findings
     assert seconds(found)["startup"] == pytest.approx(58, abs=1)
 
@@ -367,7 +369,7 @@ def test_losses_spike_once_and_nans_are_said(tmp_path: Path) -> None:
     losses[60:63] = [7.0, 6.5, 5.5]
     losses[80] = math.nan
     lines = [iteration(n, n * 2.0, 2.0, loss=loss) for n, loss in enumerate(losses, 1)]
-    found = one(written(tmp_path / "job.log", lines))
+    found = observe_one(written(tmp_path / "job.log", lines))
     (spike,) = run_of(found).spikes
     assert (spike.iteration, spike.points) == (61, 3)
     assert run_of(found).nan_steps == 1
@@ -387,7 +389,7 @@ def test_checkpoints_that_block_are_a_finding(tmp_path: Path) -> None:
             lines.append(
                 f"  [{stamp(at)}] successfully saved checkpoint from iteration {number:7d} to /c"
             )
-    found = one(written(tmp_path / "job.log", lines))
+    found = observe_one(written(tmp_path / "job.log", lines))
     (finding,) = diagnose_source(found).findings
     assert finding.rule == "checkpoint-stall" and len(run_of(found).saves) == 10
     assert seconds(found)["checkpoint"] == pytest.approx(100)
@@ -409,7 +411,7 @@ def test_background_saves_block_nothing(tmp_path: Path) -> None:
             lines.append(
                 f"  [{at}] successfully saved checkpoint from iteration {number - 5:7d} to /c"
             )
-    found = one(written(tmp_path / "job.log", lines))
+    found = observe_one(written(tmp_path / "job.log", lines))
     assert not diagnose_source(found).findings and "checkpoint" not in seconds(found)
 
 
@@ -420,13 +422,13 @@ def test_a_hang_at_the_end_was_idle(tmp_path: Path) -> None:
         "collective operation timeout: WorkNCCL(SeqNum=1, OpType=ALLGATHER, Timeout(ms)=600000) ran "
         "for 600010 milliseconds before timing out."
     )
-    booked = seconds(one(written(tmp_path / "job.log", lines)))
+    booked = seconds(observe_one(written(tmp_path / "job.log", lines)))
     assert booked["idle"] == pytest.approx(600.01) and booked["unexplained"] == pytest.approx(9.99)
 
 
 def test_without_any_time_there_is_no_ledger(tmp_path: Path) -> None:
     path = written(tmp_path / "metrics.csv", ["epoch,step,train_loss", "0,9,2.5", "0,19,2.4"])
-    found = one(path)
+    found = observe_one(path)
     assert found.ledger is None and "no time" in found.ledger_reason
     assert run_of(found).steps == 20
 
@@ -443,7 +445,7 @@ def test_timers_of_all_ranks_are_their_mean(tmp_path: Path) -> None:
     for number in range(1, 21):
         lines += [iteration(number, number * 2.0, 2.0), "times across ranks (ms):", "  optimizer:"]
         lines += [f"     rank {rank:2d}: {100.0 * (rank + 1):.2f}" for rank in range(4)]
-    found = one(written(tmp_path / "job.log", lines))
+    found = observe_one(written(tmp_path / "job.log", lines))
     assert run_of(found).timers_ms["optimizer"] == pytest.approx(250)
     assert seconds(found)["optimizer"] == pytest.approx(19 * 0.25)
 
@@ -477,7 +479,7 @@ def test_years_roll_over_in_logs_without_years(tmp_path: Path) -> None:
             f"I{at.strftime('%m%d %H:%M:%S.%f')} 14 m.py:214] completed step: {number}, "
             "seconds: 2.000, TFLOP/s/device: 86.0, loss: 2.0"
         )
-    found = one(written(tmp_path / "max.log", lines))
+    found = observe_one(written(tmp_path / "max.log", lines))
     assert found.ledger is not None and found.ledger.wall_seconds == pytest.approx(78)
     assert found.ledger.window.start_seconds is None
 
@@ -489,10 +491,10 @@ def test_encodings_colours_and_broken_ends(tmp_path: Path) -> None:
     mixed = tmp_path / "mixed.log"
     mixed.write_bytes("\r\n".join(lines).encode() + b"\n\xff\xfe\x80 caf\xe9 \x1b[31mred\x1b[0m\n")
     for path in (wide, mixed):
-        assert run_of(one(path)).steps == 199
+        assert run_of(observe_one(path)).steps == 199
     broken = tmp_path / "broken.log.gz"
     broken.write_bytes(gzip.compress("\n".join(lines).encode())[:-40])
-    found = one(broken)
+    found = observe_one(broken)
     assert 1 < run_of(found).steps < 199 and any("broken" in line for line in found.left_out)
 
 
@@ -504,12 +506,11 @@ def test_a_bar_of_megabytes_without_a_line_feed_is_read(tmp_path: Path) -> None:
     )
     path = tmp_path / "bar.log"
     path.write_text(text)
-    run = run_of(one(path))
+    run = run_of(observe_one(path))
     assert run.last_step == 10000 and run.step_seconds == pytest.approx(1 / 30, rel=0.01)
     assert next(iter(read(path, []))).number == 1
 
 
-@settings(max_examples=200, deadline=None)
 @given(st.text(max_size=300))
 def test_any_line_is_read_without_an_error(text: str) -> None:
     parser = Parser()
@@ -525,7 +526,6 @@ def test_any_line_is_read_without_an_error(text: str) -> None:
         time_of(start + text)
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     st.lists(
         st.tuples(
@@ -549,7 +549,7 @@ def test_whatever_happens_the_ledger_closes(
             "launch": launch(at, number),
             "oom": [f"[{stamp(at)}] torch.OutOfMemoryError: CUDA out of memory."],
         }[what]
-    found = one(written(tmp_path_factory.mktemp("any") / "job.log", lines))
+    found = observe_one(written(tmp_path_factory.mktemp("any") / "job.log", lines))
     if found.ledger is not None:
         assert sum(seconds(found).values()) == pytest.approx(found.ledger.wall_seconds)
         assert found.ledger.wall_seconds <= at + 31 * len(story) + 1e-3
@@ -560,7 +560,6 @@ _FIGURE = st.one_of(
 )
 
 
-@settings(max_examples=150, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 9), _FIGURE, _FIGURE), min_size=1, max_size=12))
 def test_absurd_figures_end_in_no_traceback(
     tmp_path_factory: pytest.TempPathFactory, lines: list[tuple[int, str, str]]
@@ -579,14 +578,14 @@ def test_absurd_figures_end_in_no_traceback(
     )
     path = tmp_path_factory.mktemp("absurd") / "job.log"
     written(path, (forms[form].format(one_, other) for form, one_, other in lines))
-    for found in SOURCE.observe([path], Asked(catalog=FACTS)):
+    for found in SOURCE.observe([path], SourceRequest(catalog=FACTS)):
         assert found.ledger is None or seconds(found)
 
 
 def test_steps_of_a_line_cut_short_are_left() -> None:
     assert Parser().event(" iteration       10/    1000 | consumed sam", "") is None
     step = Parser().event(" iteration 10/ 1000 | elapsed time per iteration (ms): 12", "")
-    assert isinstance(step, Step) and step.loss is None
+    assert isinstance(step, StepLine) and step.loss is None
 
 
 @pytest.mark.parametrize(
@@ -613,18 +612,18 @@ def test_a_state_that_is_none_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_long_log_is_read_in_little_memory() -> None:
-    """100 MB in a process that never holds them."""
+    """A log of 26 MB is read by a process that never holds it whole."""
     ran = subprocess.run(
-        [sys.executable, "-m", "benchmarks.measure_logs", "--megabytes", "100"],
+        [sys.executable, "-m", "benchmarks.measure_logs", "--megabytes", "26"],
         capture_output=True,
         text=True,
         check=True,
         cwd=Path(__file__).parents[1],
     )
     found = json.loads(ran.stdout)
-    assert found["steps"] == found["steps_written"] and found["restarts"] == 4
-    assert found["lost_seconds"] == pytest.approx(4 * 500 * 2.0)
-    assert found["peak_mb"] < 80 < found["megabytes"]
+    assert found["steps"] == found["steps_written"] and found["restarts"] == 1
+    assert found["lost_seconds"] == pytest.approx(500 * 2.0)
+    assert found["grown_mb"] < 13 < found["megabytes"] / 1.9
 
 
 H100 = FACTS.accelerators["h100-sxm"]
@@ -634,8 +633,8 @@ def work(flops: float, full: float | None = None) -> ModelWork:
     return ModelWork(flops_per_step=flops, full_flops_per_step=full or 1.1 * flops)
 
 
-def useful(path: Path, flops: float, accelerator: Accelerator | None = H100) -> Observed:
-    asked = Asked(catalog=FACTS, work=work(flops), accelerator=accelerator)
+def useful(path: Path, flops: float, accelerator: Accelerator | None = H100) -> SourceReport:
+    asked = SourceRequest(catalog=FACTS, work=work(flops), accelerator=accelerator)
     (found,) = SOURCE.observe([path], asked)
     return found
 
@@ -643,7 +642,7 @@ def useful(path: Path, flops: float, accelerator: Accelerator | None = H100) -> 
 def test_a_log_with_known_flops_gives_mfu() -> None:
     """llama-3.1-8b, 16 sequences of 8,192 tokens a step: torchtitan counts 2 % less."""
     each, tokens = flops_per_token(FACTS.models["llama-3.1-8b"], 8192), 16 * 8192
-    asked = Asked(
+    asked = SourceRequest(
         catalog=FACTS, work=work(tokens * each.total, tokens * each.palm), accelerator=H100
     )
     (found,) = SOURCE.observe([LOGS / "torchtitan.log"], asked)
@@ -656,9 +655,9 @@ def test_a_log_with_known_flops_gives_mfu() -> None:
     assert ledger.booked("compute") == pytest.approx(8 * 120)
     assert ledger.booked("compute.model") == pytest.approx(0.4169 * 8 * 120, rel=0.03)
     assert {"compute.clock", "compute.recompute"} <= ledger.unavailable.keys()
-    assert ledger.fell_to["comm"] == "compute.kernel"
+    assert ledger.booked_under["comm"] == "compute.kernel"
     assert any("bf16 is assumed" in note for note in found.notes)
-    assert any("MFU is 42.6 %" in note for note in found.notes)
+    assert any("startup and pauses: 42.6 %" in note for note in found.notes)
     assert not any("log claims" in note for note in found.notes)
 
 
@@ -673,7 +672,7 @@ def test_a_log_that_counts_other_flops_is_said_to() -> None:
     (note,) = [
         note for note in useful(LOGS / "megatron_restart.log", 1e16).notes if "log claims" in note
     ]
-    assert "402 TFLOP/s" in note and "are 156, 172 with" in note  # 1e16 in 2 s of 32 GPUs
+    assert "402 TFLOP/s" in note and "give 156, or 172 with" in note  # 1e16 in 2 s of 32 GPUs
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from benchmarks.memory_report import memory_errors, own_rows, published_rows
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from computeflow.catalog import load_catalog
@@ -16,7 +16,7 @@ from computeflow.catalog.models import Attention, Block, Dense, Model
 from computeflow.cluster import find_cluster
 from computeflow.errors import UnknownNameError
 from computeflow.prediction import STACKS, find_stack
-from computeflow.prediction.batch import Batch, of_job, take
+from computeflow.prediction.activations import LISTS, bytes_per_token
 from computeflow.prediction.memory import (
     MOMENTS,
     OWNERS,
@@ -25,8 +25,8 @@ from computeflow.prediction.memory import (
     share_of,
     stage_memory,
 )
-from computeflow.prediction.saved import LISTS, bytes_per_token
 from computeflow.prediction.stack import SAVES
+from computeflow.prediction.step_inputs import StepInputs, of_job, take
 from computeflow.workload import Job, Layout, Layouts, refusals
 
 FACTS = load_catalog()
@@ -54,7 +54,7 @@ def batch(
     global_batch: int = 8,
     seq_len: int = 32,
     optimizer: str = "adamw",
-) -> Batch:
+) -> StepInputs:
     job = Job(model=of or model(), global_batch=global_batch, seq_len=seq_len, optimizer=optimizer)
     cluster = find_cluster(f"h100-sxm:{layout.gpus}", FACTS)
     return of_job(job, cluster, Layouts.of([layout]), find_stack(stack))
@@ -188,7 +188,7 @@ def test_every_list_is_named_and_keeps_the_block_input_whatever_is_recomputed() 
 
 
 @st.composite
-def batches(draw: st.DrawFn) -> Batch:
+def batches(draw: st.DrawFn) -> StepInputs:
     name = draw(st.sampled_from(["llama-3.1-8b", "llama-3.1-70b", "gpt3-175b"]))
     job = Job(
         model=FACTS.models[name],
@@ -210,8 +210,7 @@ def batches(draw: st.DrawFn) -> Batch:
 
 
 @given(batches())
-@settings(max_examples=100, deadline=None)
-def test_twice_the_tensor_parallelism_never_holds_more(b: Batch) -> None:
+def test_twice_the_tensor_parallelism_never_holds_more(b: StepInputs) -> None:
     more = replace(b, tp=2 * b.tp)
     assert (memory(more).bytes <= memory(b).bytes * (1 + 1e-12)).all()
     for owner in ("weights", "optimizer"):
@@ -219,14 +218,12 @@ def test_twice_the_tensor_parallelism_never_holds_more(b: Batch) -> None:
 
 
 @given(batches())
-@settings(max_examples=100, deadline=None)
-def test_more_shards_never_hold_more(b: Batch) -> None:
+def test_more_shards_never_hold_more(b: StepInputs) -> None:
     assert (memory(replace(b, dp=2 * b.dp)).allocated <= memory(b).allocated * (1 + 1e-12)).all()
 
 
 @given(batches())
-@settings(max_examples=100, deadline=None)
-def test_recomputing_more_never_holds_more(b: Batch) -> None:
+def test_recomputing_more_never_holds_more(b: StepInputs) -> None:
     zero, one = np.zeros(1), np.ones(1)
     full = memory(replace(b, recompute_full=one, recompute_selective=zero)).bytes
     none = memory(replace(b, recompute_full=zero, recompute_selective=zero)).bytes
@@ -234,8 +231,7 @@ def test_recomputing_more_never_holds_more(b: Batch) -> None:
 
 
 @given(batches())
-@settings(max_examples=100, deadline=None)
-def test_owners_and_moments_are_the_named_ones_and_none_is_negative(b: Batch) -> None:
+def test_owners_and_moments_are_the_named_ones_and_none_is_negative(b: StepInputs) -> None:
     held = memory(b)
     assert tuple(held.by_owner) == OWNERS
     assert held.moment() in MOMENTS

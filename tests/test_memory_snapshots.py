@@ -1,4 +1,4 @@
-"""Memory snapshots: what torch counted, what was planted, silence on healthy runs; nothing run."""
+"""Memory snapshots: torch's counts, planted faults, no finding on healthy runs; nothing executed."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import os
 import pickle
 import random
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -20,39 +21,45 @@ from computeflow import codec
 from computeflow.catalog import load_catalog
 from computeflow.diagnosis import diagnose_source
 from computeflow.errors import InputError
-from computeflow.telemetry.flight.source import FlightRecorder
+from computeflow.telemetry.flight_recorder.flight_source import FlightRecorder
 from computeflow.telemetry.memory import snapshot as snapshots
-from computeflow.telemetry.memory.facts import DeviceMemory, Memory
+from computeflow.telemetry.memory.device_memory import trend
 from computeflow.telemetry.memory.history import history_of, layout
-from computeflow.telemetry.memory.judging import trend
+from computeflow.telemetry.memory.memory_facts import DeviceMemory, ProcessMemory
+from computeflow.telemetry.memory.memory_source import MemorySnapshots
 from computeflow.telemetry.memory.owners import OWNERS, owners_of
-from computeflow.telemetry.memory.snapshot import read_snapshot
-from computeflow.telemetry.memory.source import MemorySnapshots
+from computeflow.telemetry.memory.snapshot import Snapshot, read_snapshot
 from computeflow.telemetry.memory.stacks import kind_of
 from computeflow.telemetry.memory.steps import find_steps
-from computeflow.telemetry.observed import Asked, Observed
 from computeflow.telemetry.opening import head_of
-from computeflow.views.observed import observed_tables
+from computeflow.telemetry.source_reports import SourceReport, SourceRequest
+from computeflow.views.sources import observed_tables
 from computeflow.views.tables import to_html, to_text
 
-ASKED = Asked(catalog=load_catalog())
+ASKED = SourceRequest(catalog=load_catalog())
 FOLDER = Path(__file__).parent / "data" / "memory"
 INDEX = json.loads((FOLDER / "index.json").read_text())
 CASES = sorted(name for name, case in INDEX.items() if isinstance(case, dict))
 MIB = 1 << 20
 
 
-def recorded(name: str) -> Observed:
+@cache
+def recorded(name: str) -> SourceReport:
     return observe(FOLDER / f"{name}.pickle.gz")
 
 
-def observe(path: Path) -> Observed:
+@cache
+def recorded_snapshot(name: str) -> Snapshot:
+    return read_snapshot(FOLDER / f"{name}.pickle.gz")
+
+
+def observe(path: Path) -> SourceReport:
     (found,) = MemorySnapshots().observe([path], ASKED)
     return found
 
 
-def only(found: Observed) -> DeviceMemory:
-    assert isinstance(found.facts, Memory)
+def only(found: SourceReport) -> DeviceMemory:
+    assert isinstance(found.facts, ProcessMemory)
     (device,) = found.facts.devices
     return device
 
@@ -65,9 +72,9 @@ def test_every_recording_is_known_by_its_content_and_shown(name: str) -> None:
     path = FOLDER / f"{name}.pickle.gz"
     assert MemorySnapshots().recognises(path, head_of(path))
     assert not FlightRecorder().recognises(path, head_of(path))
-    found = observe(path)
+    found = recorded(name)
     assert found.ledger is None
-    assert "not of what ran" in found.ledger_reason
+    assert "not of work" in found.ledger_reason
     tables = observed_tables(found)
     assert max(len(line) for table in tables for line in to_text(table).splitlines()) <= 80
     assert all(to_html(table) for table in tables)
@@ -79,7 +86,7 @@ def test_bytes_are_those_that_torch_counted(name: str) -> None:
     """Reserved to the byte; allocated less what blocks have beyond the asked size, where they are not
     split (below 1 MiB each). Torch's peaks are of the steps after the first one.
     """
-    (device,) = read_snapshot(FOLDER / f"{name}.pickle.gz").devices
+    (device,) = recorded_snapshot(name).devices
     history, stats = history_of(device), INDEX[name]["stats"]
     assert history.reserved[-1] == stats["reserved_bytes.all.current"]
     assert history.reserved.max() == stats["reserved_bytes.all.peak"]
@@ -92,7 +99,7 @@ def test_bytes_are_those_that_torch_counted(name: str) -> None:
 
 @pytest.mark.parametrize("name", CASES)
 def test_segments_are_what_is_allocated_and_what_is_free(name: str) -> None:
-    (device,) = read_snapshot(FOLDER / f"{name}.pickle.gz").devices
+    (device,) = recorded_snapshot(name).devices
     history = history_of(device)
     for event in np.linspace(0, len(history) - 1, 7).astype(int).tolist():
         found = layout(history, event)
@@ -114,7 +121,7 @@ def test_a_finding_where_something_was_planted_and_nowhere_else(name: str) -> No
         (title,) = titles
         words = {
             "leak": "more after each step",
-            "fragmentation": "free in pieces",
+            "fragmentation": "free in fragments",
             "oom": "ran out of memory",
         }
         assert words[label] in title
@@ -171,7 +178,7 @@ def test_owners_at_the_peak_are_the_programs_own(name: str) -> None:
 
 @pytest.mark.parametrize("name", [name for name in CASES if INDEX[name]["label"] == "healthy"])
 def test_gradients_before_an_update_are_as_large_as_the_weights(name: str) -> None:
-    snapshot = read_snapshot(FOLDER / f"{name}.pickle.gz")
+    snapshot = recorded_snapshot(name)
     history, kinds = history_of(snapshot.devices[0]), [kind_of(s) for s in snapshot.stacks]
     steps = find_steps(snapshot, history, kinds)
     held = history.allocations.at(int(steps.optimizer[-1]) - 1)
@@ -399,7 +406,7 @@ def test_many_devices_and_ranks_are_kept_apart(tmp_path: Path) -> None:
     path = tmp_path / "rank_5.pickle.gz"
     path.write_bytes(gzip.compress(pickle.dumps(data)))
     found = observe(path)
-    assert isinstance(found.facts, Memory) and found.facts.rank == 5
+    assert isinstance(found.facts, ProcessMemory) and found.facts.rank == 5
     assert [device.device for device in found.facts.devices] == [2]
 
 
@@ -450,7 +457,7 @@ def test_what_is_no_snapshot_is_one_line(tmp_path: Path, data: Any) -> None:
 
 
 def test_odd_histories_are_read(tmp_path: Path) -> None:
-    """Frees of what nobody made, the same address twice, unknown actions, no times."""
+    """Frees without an allocation, the same address twice, unknown actions, no times."""
     made = Made()
     made.event("free_completed", addr=77, size=5)
     made.event("alloc", addr=77, size=0, frames=None)
@@ -473,12 +480,11 @@ def test_large_files_and_cut_ones_are_one_line(
     cut.write_bytes(content[: len(content) // 2])
     with pytest.raises(InputError, match=r"cut\.pickle\.gz"):
         observe(cut)
-    monkeypatch.setattr(snapshots, "MOST_BYTES", 1000)
+    monkeypatch.setattr(snapshots, "SNAPSHOT_BYTES", 1000)
     with pytest.raises(InputError, match="max_entries"):
         observe(FOLDER / "oom-too-big.pickle.gz")
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.integers(0, 2**32), st.integers(1, 40))
 def test_spoiled_bytes_are_an_answer_or_one_line(
     tmp_path_factory: pytest.TempPathFactory, seed: int, count: int

@@ -22,16 +22,16 @@ from computeflow.cli import run
 from computeflow.errors import InputError
 from computeflow.files.cache import cache_home
 from computeflow.ledger import Ledger
-from computeflow.telemetry.audit import audit
-from computeflow.telemetry.formats import read_rank
-from computeflow.telemetry.kineto.reading import read_trace
+from computeflow.telemetry.kineto.kineto_reader import read_trace
 from computeflow.telemetry.nsys.database import Database
-from computeflow.telemetry.nsys.reading import recognises
+from computeflow.telemetry.nsys.nsys_reader import recognises
 from computeflow.telemetry.opening import head_of
-from computeflow.telemetry.traces.job import TracedJob
-from computeflow.telemetry.traces.measured import Options
+from computeflow.telemetry.trace_audit import audit
+from computeflow.telemetry.trace_formats import read_rank
+from computeflow.telemetry.traces.job_ledgers import TracedJob
 from computeflow.telemetry.traces.rank import measure_trace
-from computeflow.telemetry.traces.timeline import step_timeline
+from computeflow.telemetry.traces.rank_measurements import TraceOptions
+from computeflow.telemetry.traces.step_timelines import step_timeline
 from computeflow.views.audits import audit_tables
 from computeflow.views.tables import to_html, to_text
 from kineto_maker import Maker
@@ -402,7 +402,7 @@ def test_an_export_and_a_trace_of_the_same_run_have_the_same_accounts(tmp_path: 
                 export.string(event["name"]),
             )
     found = observe(export.write())
-    expected = measure_trace(read_trace(trace), Options(window="whole")).accounts
+    expected = measure_trace(read_trace(trace), TraceOptions(window="whole")).accounts
     assert found.job.ranks[0].ledger.accounts == pytest.approx(expected, abs=2e-9)
 
 
@@ -601,7 +601,7 @@ SELECT sum(max("end" - max(start, reach), 0)) FROM swept
 
 
 def sql_seconds(path: Path, device: int, tables: Sequence[str]) -> float:
-    """The union of some work of a device, by SQL alone; tables with a condition each."""
+    """Seconds of the union of a device's work, by SQL alone; tables with a condition each."""
     parts = " UNION ALL ".join(
         f'SELECT start, "end" FROM CUPTI_ACTIVITY_KIND_{table} AND deviceId = {device}'
         for table in tables
@@ -699,8 +699,8 @@ def test_a_rank_s_own_trace_is_read_again_by_its_part(tmp_path: Path) -> None:
     for rank in found.ranks:
         trace = read_rank(rank)
         assert trace.origin == rank.origin
-        assert measure_trace(trace, Options()).accounts == rank.accounts
-    timeline = step_timeline(read_rank(found.ranks[1]), Options(), 1)
+        assert measure_trace(trace, TraceOptions()).accounts == rank.accounts
+    timeline = step_timeline(read_rank(found.ranks[1]), TraceOptions(), 1)
     assert (timeline.rank, timeline.accounts["host"] > 400e-6) == (1, True)
 
 
@@ -708,11 +708,11 @@ def test_steps_are_chosen_and_options_that_cannot_be_used_are_refused(tmp_path: 
     export = Export(tmp_path / "run_rank3.sqlite")
     train(export, Process(pid=1), 6)
     path = export.write()
-    found = audit([path], FACTS, cache=False, options=Options(first_step=2, last_step=3))
+    found = audit([path], FACTS, cache=False, options=TraceOptions(first_step=2, last_step=3))
     assert found.ranks[0].steps == (2, 3)
-    numbered = audit([path], FACTS, cache=False, options=Options(rank_from=r"rank(\d)"))
+    numbered = audit([path], FACTS, cache=False, options=TraceOptions(rank_from=r"rank(\d)"))
     assert (numbered.ranks[0].rank, numbered.ranks[0].rank_from) == (3, "file name")
     train(export, Process(pid=2, device=1), 6)
     del export.rows["TARGET_INFO_SESSION_START_TIME"], export.rows["StringIds"]
     with pytest.raises(InputError, match="--rank-from: it holds 2 devices"):
-        audit([export.write()], FACTS, cache=False, options=Options(rank_from=r"rank(\d)"))
+        audit([export.write()], FACTS, cache=False, options=TraceOptions(rank_from=r"rank(\d)"))

@@ -1,12 +1,15 @@
-"""Recordings are opened in one way: nothing is waited for, nothing is taken for what it is not."""
+"""Recordings are opened in one way: without waiting, and as what they are."""
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import io
 import json
+import lzma
 import os
 import sqlite3
+import subprocess
 import tarfile
 import tempfile
 import zipfile
@@ -17,12 +20,12 @@ import pytest
 
 from computeflow.errors import InputError
 from computeflow.telemetry import opening
-from computeflow.telemetry.accounting.source import read_jobs
+from computeflow.telemetry.accounting.accounting_source import read_jobs
 from computeflow.telemetry.lines import read_lines
 from computeflow.telemetry.nsys.database import Database
-from computeflow.telemetry.nsys.reading import recognises
+from computeflow.telemetry.nsys.nsys_reader import recognises
 from computeflow.telemetry.opening import head_of, open_recording, read_head, read_whole, tail_of
-from computeflow.telemetry.registry import sort_files
+from computeflow.telemetry.source_registry import sort_files
 
 TRACE = json.dumps(
     {
@@ -31,11 +34,11 @@ TRACE = json.dumps(
     }
 ).encode()
 PACKED = {
-    "a.json.zst": (b"\x28\xb5\x2f\xfd" + b"x" * 600, "zstd -d"),
-    "a.json.xz": (b"\xfd7zXZ\x00" + b"x" * 600, "xz -d"),
-    "a.json.bz2": (b"BZh9" + b"x" * 600, "bzip2 -d"),
+    "a.json.zst": (b"\x28\xb5\x2f\xfd" + b"x" * 600, "zstd -dc"),
+    "a.json.xz": (b"\xfd7zXZ\x00" + b"x" * 600, "xz -dc"),
+    "a.json.bz2": (b"BZh9" + b"x" * 600, "bzip2 -dc"),
     "a.7z": (b"7z\xbc\xaf\x27\x1c" + b"x" * 600, "7z x"),
-    "twice.json.gz": (gzip.compress(gzip.compress(TRACE)), "gunzip"),
+    "twice.json.gz": (gzip.compress(gzip.compress(TRACE)), "gzip -dc"),
 }
 
 
@@ -56,7 +59,7 @@ def test_archives_and_other_compressions_are_refused_with_what_unpacks_them(
     content, tool = PACKED.get(name, (tar("rank0.json", "rank1.json"), "tar xf"))
     path = tmp_path / name
     path.write_bytes(
-        gzip.compress(content) if name.endswith(".gz") and tool != "gunzip" else content
+        gzip.compress(content) if name.endswith(".gz") and tool != "gzip -dc" else content
     )
     if name.endswith(".zip"):
         tool = "unzip"
@@ -68,6 +71,33 @@ def test_archives_and_other_compressions_are_refused_with_what_unpacks_them(
         sort_files([path])
     (tmp_path / "good.json").write_bytes(TRACE)
     assert any(tool in note for note in sort_files([tmp_path]).left_out)
+
+
+def test_what_unpacks_a_file_does_so_whatever_its_ending(tmp_path: Path) -> None:
+    packed, unpacked = tmp_path / "it's.json", tmp_path / "new.json"
+    for content in (lzma.compress(TRACE), bz2.compress(TRACE), gzip.compress(gzip.compress(TRACE))):
+        packed.write_bytes(content)
+        with pytest.raises(InputError) as refused:
+            read_head(packed)
+        command = str(refused.value).rpartition("unpack it first (")[2].removesuffix(")")
+        subprocess.run(command.replace("NEW", unpacked.name), shell=True, check=True, cwd=tmp_path)
+        assert read_head(unpacked) == TRACE
+
+
+def test_an_archive_of_a_folder_is_counted_once(tmp_path: Path) -> None:
+    (tmp_path / "good.json").write_bytes(TRACE)
+    (tmp_path / "a.json.xz").write_bytes(lzma.compress(TRACE))
+    (tmp_path / "notes.md").write_text("no recording")
+    archive, others = sort_files([tmp_path]).left_out
+    assert "a.json.xz" in archive and others == "files of other kinds: 1 .md"
+
+
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
+def test_utf_16_without_a_mark_is_known_as_such(tmp_path: Path, encoding: str) -> None:
+    path = tmp_path / "train.log"
+    path.write_bytes("step 1: loss 2.0\n".encode(encoding) * 100)
+    with pytest.raises(InputError, match="UTF-16 without a byte-order mark: save it as UTF-8"):
+        sort_files([path])
 
 
 def test_pipes_and_devices_are_refused_and_never_waited_for(tmp_path: Path) -> None:
@@ -191,4 +221,4 @@ def test_a_job_that_says_a_key_twice_is_left_out_and_counted(tmp_path: Path) -> 
     path.write_text('{"slurm": {}, "jobs": [' + ",".join([good, *bad]) + "]}")
     read = read_jobs([path])
     assert read.jobs.words["job"] == ("1",)
-    assert read.left_out == ("2 lines that are no jobs",)
+    assert read.left_out == ("2 lines that are not jobs",)

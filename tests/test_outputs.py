@@ -117,7 +117,7 @@ def test_an_input_is_never_written_over(command: list[str], inputs: Path, capsys
     before = {path: path.read_bytes() for path in inputs.iterdir() if path.is_file()}
     for force in ([], ["--force"]):
         assert run([*command, *force]) == 2
-        assert "is what is read" in capsys.readouterr().err
+        assert "is an input of this command" in capsys.readouterr().err
     assert {path: path.read_bytes() for path in inputs.iterdir() if path.is_file()} == before
 
 
@@ -130,7 +130,7 @@ def test_an_input_is_known_from_another_folder_and_one_s_own_rows_are_inputs(
     answer = cf.audit("trace.json.gz")
     monkeypatch.chdir("/")
     for target in (inputs / "trace.json.gz", rows):
-        with pytest.raises(InputError, match="is what is read"):
+        with pytest.raises(InputError, match="is an input of this command"):
             answer.save_html(target, force=True)
     for nothing in (None, 5):
         with pytest.raises(InputError, match="names no file"):
@@ -163,13 +163,20 @@ def test_two_outputs_of_one_name_are_refused(
     command: list[str], inputs: Path, capsys: Capture
 ) -> None:
     assert run([*command, "--force"]) == 2
-    assert "is written by --perfetto, too" in capsys.readouterr().err
+    assert "is also written by --perfetto" in capsys.readouterr().err
     assert not (inputs / "same").exists()
+
+
+def test_an_output_inside_of_an_exported_folder_is_refused(inputs: Path, capsys: Capture) -> None:
+    for html in ("ex/slurm/job.sbatch", "ex/report.html"):
+        assert run(["plan", *JOB, "--export", "ex", "--html", html, "--force"]) == 2
+        assert "lies in the folder of --export" in capsys.readouterr().err
+    assert not (inputs / "ex").exists()
 
 
 @contextmanager
 def small_files(limit: int) -> Iterator[None]:
-    """No file can grow beyond `limit` bytes: what a full disk is to a program."""
+    """Let no file grow beyond `limit` bytes, as on a full disk."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
     try:
@@ -223,7 +230,7 @@ def test_an_output_without_a_name_is_refused(
 
 
 def test_every_command_that_writes_can_be_forced() -> None:
-    """And every keyword that names a new file is known as one, so that it is checked."""
+    """Every keyword that names a new file is known as one, so that it is checked."""
     writing = {"to", "page", "export", "perfetto", "calibrate", "write_calibration"}
     for command in COMMANDS.values():
         assert isinstance(command, AnswerCommand)

@@ -22,12 +22,11 @@ from computeflow.planning.batches import tokens_to_target
 from computeflow.planning.explain import compare, sensitivities
 from computeflow.planning.plans import complexity, nearest_that_fits, unmeasured
 from computeflow.planning.pools import plan_pools
-from computeflow.planning.published import best_mfu
 from computeflow.planning.review import review
 from computeflow.planning.search import pessimistic, search
-from computeflow.planning.space import Count, possible
+from computeflow.planning.space import LayoutCounts, possible
 from computeflow.prediction import find_stack, load_parameters, predict
-from computeflow.prediction.cases import PACKAGED, read_cases
+from computeflow.prediction.published_runs import PACKAGED, best_mfu, read_cases
 from computeflow.workload import Job, Layout, refusals
 from computeflow.workload.layout import RECOMPUTES, SHARDINGS
 
@@ -68,7 +67,7 @@ def test_what_is_left_is_possible_and_what_is_found_fits(
     model: str, gpus: int, batch: int, seq_len: int
 ) -> None:
     task = job(model, batch, seq_len)
-    count = Count()
+    count = LayoutCounts()
     for layouts, done in possible(task, gpus, space_of(task, gpus), count):
         assert 0 < done <= 1
         assert not refusals(task, layouts)
@@ -216,7 +215,7 @@ def test_watts_that_nobody_knows_cannot_be_planned_for() -> None:
 def test_an_interrupt_keeps_the_best_so_far() -> None:
     calls = []
 
-    def stop(done: float, count: Count) -> None:
+    def stop(done: float, count: LayoutCounts) -> None:
         calls.append(done)
         if len(calls) == 2:
             raise KeyboardInterrupt
@@ -300,7 +299,7 @@ def test_complexity_and_unmeasured_features() -> None:
         (["--fix", "tp=0"], "whole number"),
         (["--fix", "tpp=8"], "nearest: tp"),
         (["--fix", "schedule=1f2b"], "nearest: 1f1b"),
-        (["--deadline", "30"], "say the unit"),
+        (["--deadline", "30"], "needs a unit"),
         (["--deadline", "30d"], "need --tokens"),
         (["--tokens", "1e12", "--budget", "1e6"], "needs --price"),
         (["--gpus", "8"], "FROM:TO"),

@@ -16,14 +16,16 @@ from hypothesis import strategies as st
 from computeflow.catalog import load_catalog
 from computeflow.catalog.parameters import count_parameters
 from computeflow.cli import run
-from computeflow.cluster import Cluster, Tier, find_cluster
+from computeflow.cluster import Cluster, LinkTier, find_cluster
+from computeflow.cluster.collectives import neighbour_speed, ring_speed
 from computeflow.errors import InputError
-from computeflow.prediction import STACKS, find_stack, load_parameters, predict, terms
-from computeflow.prediction.batch import Batch, of_job, stack_rows
-from computeflow.prediction.cases import PACKAGED, read_cases
+from computeflow.prediction import STACKS, find_stack, load_parameters, predict
+from computeflow.prediction.communication import links
 from computeflow.prediction.memory import memory
+from computeflow.prediction.published_runs import PACKAGED, read_cases
 from computeflow.prediction.ranges import KNOWN
 from computeflow.prediction.step import account_step
+from computeflow.prediction.step_inputs import StepInputs, of_job, stack_rows
 from computeflow.prediction.validation import validate
 from computeflow.workload import Job, Layout, Layouts, refusals
 
@@ -41,7 +43,7 @@ OVERHEADS = [
 
 
 @st.composite
-def batches(draw: st.DrawFn) -> Batch:
+def batches(draw: st.DrawFn) -> StepInputs:
     """Any possible layout of some job on some cluster under some stack."""
     name = draw(
         st.sampled_from(
@@ -100,8 +102,7 @@ def batches(draw: st.DrawFn) -> Batch:
 
 
 @given(batches())
-@settings(max_examples=200, deadline=None)
-def test_the_accounts_of_a_step_sum_to_it_and_none_is_negative(batch: Batch) -> None:
+def test_the_accounts_of_a_step_sum_to_it_and_none_is_negative(batch: StepInputs) -> None:
     step = account_step(batch, PARAMETERS)
     total = sum(step.accounts.values())
     assert np.allclose(total, step.seconds, rtol=1e-9)
@@ -114,16 +115,14 @@ def test_the_accounts_of_a_step_sum_to_it_and_none_is_negative(batch: Batch) -> 
         ["tier_bytes_per_second", "hbm_bytes_per_second", "matmul_ceiling", "attention_peak"]
     ),
 )
-@settings(max_examples=200, deadline=None)
-def test_less_bandwidth_or_rate_is_never_faster(batch: Batch, what: str) -> None:
+def test_less_bandwidth_or_rate_is_never_faster(batch: StepInputs, what: str) -> None:
     worse = replace(batch, **{what: 0.7 * getattr(batch, what)})
     before, after = (account_step(b, PARAMETERS).seconds for b in (batch, worse))
     assert (after >= before * (1 - 1e-12)).all()
 
 
 @given(batches(), st.sampled_from(OVERHEADS))
-@settings(max_examples=200, deadline=None)
-def test_more_overhead_is_never_faster(batch: Batch, name: str) -> None:
+def test_more_overhead_is_never_faster(batch: StepInputs, name: str) -> None:
     values = PARAMETERS.values.copy()
     values[PARAMETERS.names.index(name)] *= 1.5
     slower = account_step(batch, PARAMETERS.with_values(values)).seconds
@@ -131,8 +130,9 @@ def test_more_overhead_is_never_faster(batch: Batch, name: str) -> None:
 
 
 @given(batches())
-@settings(max_examples=100, deadline=None)
-def test_memory_grows_with_the_micro_batch_and_shrinks_with_recomputation(batch: Batch) -> None:
+def test_memory_grows_with_the_micro_batch_and_shrinks_with_recomputation(
+    batch: StepInputs,
+) -> None:
     held = memory(batch).bytes
     larger = memory(replace(batch, micro_batch=2 * batch.micro_batch)).bytes
     again = memory(
@@ -224,7 +224,7 @@ def test_a_waiting_gpu_draws_less_and_not_nothing() -> None:
 def test_tensor_parallelism_over_two_nodes_uses_all_their_nics() -> None:
     """A ring of 16 leaves each node of 8 through eight NICs, not through one."""
     batch = of_job(JOB, CLUSTER, Layouts.of([Layout(gpus=512, tp=16)]), find_stack("megatron"))
-    speed = terms.group_speed(batch, PARAMETERS, batch.tp, np.ones(1))
+    speed = ring_speed(links(batch, PARAMETERS), batch.tp, np.ones(1))
     assert speed[0] == pytest.approx(8 * 50e9 * PARAMETERS["nic_efficiency"])
 
 
@@ -278,14 +278,14 @@ def test_the_slowest_hop_of_a_pipeline_decides() -> None:
     job, cluster = replace(JOB, global_batch=64), find_cluster("h100-sxm:16", FACTS)
     stack = find_stack("megatron")
     inside = of_job(job, cluster, Layouts.of([Layout(gpus=16, tp=4, pp=4)]), stack)
-    assert terms.pair_speed(inside, PARAMETERS, inside.pp, np.full(1, 4.0))[0] < 50e9
+    assert neighbour_speed(links(inside, PARAMETERS), inside.pp, np.full(1, 4.0))[0] < 50e9
     two = of_job(job, cluster, Layouts.of([Layout(gpus=16, tp=4, pp=2, cp=2)]), stack)
-    assert terms.pair_speed(two, PARAMETERS, np.full(1, 2.0), np.full(1, 4.0))[0] > 300e9
+    assert neighbour_speed(links(two, PARAMETERS), np.full(1, 2.0), np.full(1, 4.0))[0] > 300e9
 
 
 def test_fully_sharded_weights_move_more_than_a_split_optimizer_does() -> None:
     """Over a slow network: all weights twice and gradients once, embedding and head included."""
-    slow = replace(CLUSTER, tiers=(CLUSTER.tiers[0], Tier(devices=512, bytes_per_second=1e8)))
+    slow = replace(CLUSTER, tiers=(CLUSTER.tiers[0], LinkTier(devices=512, bytes_per_second=1e8)))
     job = Job(model=FACTS.models["llama-3.2-1b"], global_batch=512, seq_len=512)
     fsdp, zero1 = (
         predict(job, slow, Layout(gpus=512, sharding=name)).step_seconds

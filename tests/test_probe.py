@@ -20,9 +20,9 @@ pytest.importorskip("torch", reason="pip install torch")
 from computeflow.catalog import load_catalog
 from computeflow.cli import run
 from computeflow.lab.probe.collectives import OPERATIONS, CollectiveTiming, fit
-from computeflow.lab.probe.expect import expected
-from computeflow.lab.probe.grade import Item, against_baseline, outliers
-from computeflow.lab.probe.host import cgroup_quota
+from computeflow.lab.probe.expected_figures import expected_range
+from computeflow.lab.probe.grading import ProbeFigure, against_baseline, outliers
+from computeflow.lab.probe.host_cpus import cgroup_quota
 
 PROGRAM = [
     sys.executable,
@@ -64,7 +64,7 @@ def probe(*flags: str, group: Path | None = None, alone: bool = False) -> dict[s
 
 
 def tool(name: str, package: str) -> str:
-    """The path of a system program; they live where a user's PATH does not always lead."""
+    """The path of a system program, which may be outside a user's PATH."""
     path = shutil.which(name, path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
     if path is None:
         pytest.skip(f"{name} is missing: apt-get install {package}")
@@ -273,22 +273,25 @@ def test_tasks_of_srun_find_each_other(tmp_path: Path) -> None:
     [("gpu[03-07,09],login1", "gpu03"), ("node7", "node7"), ("a1,b2", "a1"), ("n[1-4]", "n1")],
 )
 def test_the_first_host_of_a_slurm_list_is_the_master(nodes: str, first: str) -> None:
-    from computeflow.lab.probe.run import first_host
+    from computeflow.lab.probe.run_probe import first_host
 
     assert first_host(nodes) == first
 
 
 def test_an_expectation_comes_from_the_catalogs_row() -> None:
     device = load_catalog().accelerators["h200-sxm"]
-    good = expected(Item(name="matmul bf16", value=665e12, unit="FLOP/s"), device)
+    good = expected_range(ProbeFigure(name="matmul bf16", value=665e12, unit="FLOP/s"), device)
     assert (good.verdict, good.of_peak) == ("normal", 989e12)
-    throttled = expected(Item(name="matmul bf16", value=500e12, unit="FLOP/s"), device)
+    throttled = expected_range(ProbeFigure(name="matmul bf16", value=500e12, unit="FLOP/s"), device)
     assert throttled.bad
-    assert expected(Item(name="launch", value=1e-5, unit="s"), device).verdict == "unknown"
+    assert (
+        expected_range(ProbeFigure(name="launch", value=1e-5, unit="s"), device).verdict
+        == "unknown"
+    )
 
 
 def test_better_than_expected_is_not_bad() -> None:
-    item = Item(name="x", value=2.0, unit="B/s")
+    item = ProbeFigure(name="x", value=2.0, unit="B/s")
     fast, slow = (
         against_baseline([item], {"x": 1.0}, 0.2),
         against_baseline([item], {"x": 4.0}, 0.2),
@@ -297,8 +300,11 @@ def test_better_than_expected_is_not_bad() -> None:
     assert (slow[0].verdict, slow[0].bad) == ("low", True)
 
 
-def nodes(*values: float) -> dict[str, list[Item]]:
-    return {f"node{i}": [Item(name="matmul", value=v, unit="FLOP/s")] for i, v in enumerate(values)}
+def nodes(*values: float) -> dict[str, list[ProbeFigure]]:
+    return {
+        f"node{i}": [ProbeFigure(name="matmul", value=v, unit="FLOP/s")]
+        for i, v in enumerate(values)
+    }
 
 
 def test_the_odd_node_out_is_named() -> None:

@@ -16,14 +16,14 @@ import pytest
 from computeflow.catalog import load_catalog
 from computeflow.cli import run
 from computeflow.cluster.topology.hostlist import expand
-from computeflow.cluster.topology.reading import read_topology
+from computeflow.cluster.topology.topology_reader import read_topology
 from computeflow.errors import InputError
 from computeflow.files import parsing, reading
 from computeflow.files.limits import DEPTH, KEY_CHARACTERS, NODES
 from computeflow.files.parsing import parse_csv, parse_json, parse_toml, parse_yaml
 from computeflow.files.reading import read_text
-from computeflow.planning.exports.reading import read_file
-from computeflow.prediction.cases import PACKAGED, read_cases
+from computeflow.planning.exports.config_reader import read_file
+from computeflow.prediction.published_runs import PACKAGED, read_cases
 from computeflow.units import parse
 
 FACTS = load_catalog()
@@ -80,7 +80,7 @@ def test_a_pipe_a_folder_a_device_and_an_odd_name_are_refused(tmp_path: Path) ->
 
 
 REFUSED = [
-    (parse_json, '{"a": 1, "a": 2}', "the key a stands there twice"),
+    (parse_json, '{"a": 1, "a": 2}', "the key a appears twice"),
     (parse_json, '{"a": [1, {"b": NaN}]}', r"a\[1\]\.b: nan is not a finite number"),
     (parse_json, '{"a": 1e999}', "a: inf is not a finite number"),
     (parse_json, "1" * 5000, "too large a number"),
@@ -95,8 +95,8 @@ REFUSED = [
     (parse_toml, "a = " + "9" * 5000, "too large a number"),
     (parse_toml, ".".join("a" * 50_000) + " = 1", f"more than {DEPTH} dots"),
     (parse_toml, "[x" + ' . "x"' * 50_000 + "]", f"more than {DEPTH} dots"),
-    (parse_yaml, "a: 1\nb: 2\na: 3", "the key a stands there twice"),
-    (parse_yaml, "1: a\n1: b", "the key 1 stands there twice"),
+    (parse_yaml, "a: 1\nb: 2\na: 3", "the key a appears twice"),
+    (parse_yaml, "1: a\n1: b", "the key 1 appears twice"),
     (parse_yaml, "a: .nan", "a: nan is not a finite number"),
     (parse_yaml, f"{2**64}: a", "too large a number"),
     (parse_yaml, "a: !!int 1:1", "tags"),
@@ -241,7 +241,7 @@ def test_a_line_of_slurm_says_a_thing_once() -> None:
         "SwitchName=a Nodes=n1 Nodes=n2\n",
         "- topology: t\n  tree:\n  - switch: a\n    nodes: n1\n    nodes: n2\n",
     ):
-        with pytest.raises(InputError, match="odes stands there twice"):
+        with pytest.raises(InputError, match="odes appears twice"):
             read_topology(text, "f")
 
 
@@ -267,7 +267,7 @@ def test_a_table_of_measured_runs_that_is_cut_off_is_one_line(tmp_path: Path) ->
         ["cluster", "import", "FILE"],
         ["catalog", "import", "FILE"],
         ["catalog", "list", "--catalog", "FILE"],
-        ["sites", "--sites", "FILE"],
+        ["compare-sites", "--sites", "FILE"],
         ["check", "FILE", "--on", "h100-sxm:8"],
         ["plan", "--from", "FILE", "--on", "h100-sxm:8"],
         ["predict", "FILE", "--on", "h100-sxm:8", "--global-batch", "8", "--seq-len", "128"],

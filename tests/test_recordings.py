@@ -1,4 +1,4 @@
-"""The recordings that later tests rest on: whole, small, and showing what was planted."""
+"""The recordings that other tests use: complete, small, and showing the planted faults."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Readers of recordings in hostile hands: time, memory, names, numbers and broken ends."""
+"""Readers on hostile recordings: time, memory, names, numbers and broken ends."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,40 +19,39 @@ from computeflow import codec
 from computeflow.catalog import load_catalog
 from computeflow.errors import InputError
 from computeflow.telemetry.accounting import slurm_json
-from computeflow.telemetry.accounting.source import read_jobs
-from computeflow.telemetry.accounting.values import unix_seconds
-from computeflow.telemetry.audit import _key as measured_key
-from computeflow.telemetry.audit import measured
-from computeflow.telemetry.formats import TraceFile
-from computeflow.telemetry.joining import together
-from computeflow.telemetry.kernel.folding import Folding
-from computeflow.telemetry.kernel.signs import sign_of
-from computeflow.telemetry.kernel.source import KernelLogSource
-from computeflow.telemetry.kernel.stamps import Stamp, stamp_of
-from computeflow.telemetry.kineto.reading import read_trace
-from computeflow.telemetry.logs import grouping, mllog
-from computeflow.telemetry.logs.grouping import Piece, group
-from computeflow.telemetry.memory.judging import device_memory
+from computeflow.telemetry.accounting.accounting_source import read_jobs
+from computeflow.telemetry.accounting.scheduler_values import unix_seconds
+from computeflow.telemetry.correlation import correlate
+from computeflow.telemetry.kernel_logs.kernel_log_source import KernelLogSource
+from computeflow.telemetry.kernel_logs.line_stamps import Stamp, stamp_of
+from computeflow.telemetry.kernel_logs.messages import classify_message
+from computeflow.telemetry.kernel_logs.node_faults import Folding
+from computeflow.telemetry.kineto import chunks
+from computeflow.telemetry.kineto.kineto_reader import read_trace
+from computeflow.telemetry.logs import mlperf_lines, run_files
+from computeflow.telemetry.logs.run_files import Piece, group
+from computeflow.telemetry.memory.device_memory import device_memory
 from computeflow.telemetry.memory.snapshot import read_snapshot
-from computeflow.telemetry.metrics.monitor import read_monitor
-from computeflow.telemetry.metrics.others import named
-from computeflow.telemetry.metrics.samples import Fleet
-from computeflow.telemetry.metrics.source import MetricsSource
+from computeflow.telemetry.metrics.lookalikes import named
+from computeflow.telemetry.metrics.metrics_source import MetricsSource
+from computeflow.telemetry.metrics.samples import SampledFleet
+from computeflow.telemetry.metrics.superbench import read_monitor
 from computeflow.telemetry.nsys.database import Database, beside
-from computeflow.telemetry.nsys.reading import _SIGNS
-from computeflow.telemetry.observed import Asked, Happening, Observed
+from computeflow.telemetry.nsys.nsys_reader import _SIGNS
+from computeflow.telemetry.op_timelines.timeline_file import read_timeline
 from computeflow.telemetry.opening import head_of
-from computeflow.telemetry.registry import observe, sort_files
-from computeflow.telemetry.traces.measured import Options
-from computeflow.telemetry.whatif.trace import read_timeline
+from computeflow.telemetry.source_registry import observe, sort_files
+from computeflow.telemetry.source_reports import Event, SourceReport, SourceRequest
+from computeflow.telemetry.trace_audit import _key as measured_key
+from computeflow.telemetry.trace_audit import measure_cached
+from computeflow.telemetry.trace_formats import TraceFile
+from computeflow.telemetry.traces.rank_measurements import TraceOptions
 
 GOOD_JOB = '{"job_id": 1, "state": "COMPLETED", "time": {"start": 1, "end": 2}, "tres": {}}'
 
 
 def growth(work: Callable[[int], object], size: int) -> float:
-    """CPU time of four times as much, the least of three: 4 where time is linear, 16 where it is
-    quadratic.
-    """
+    """Ratio of CPU times for four times the input, the least of three: 4 if linear, 16 if quadratic."""
 
     def seconds(size: int) -> float:
         times = []
@@ -66,7 +65,7 @@ def growth(work: Callable[[int], object], size: int) -> float:
 
 
 def launches(monkeypatch: pytest.MonkeyPatch, count: int, job: Callable[[int], str]) -> Any:
-    """Files that all take up a checkpoint, each before the one before it has ended."""
+    """Files that all resume a checkpoint, each before the previous one has ended."""
     pieces = {
         Path(f"run{n}.log"): Piece(
             path=Path(f"run{n}.log"),
@@ -78,7 +77,7 @@ def launches(monkeypatch: pytest.MonkeyPatch, count: int, job: Callable[[int], s
         )
         for n in range(count)
     }
-    monkeypatch.setattr(grouping, "look", pieces.__getitem__)
+    monkeypatch.setattr(run_files, "look", pieces.__getitem__)
     return group(list(pieces))
 
 
@@ -105,20 +104,18 @@ def test_a_launch_goes_on_with_the_first_run_that_had_ended(
         )
         for n, (first, last, resumes) in enumerate(spans)
     }
-    monkeypatch.setattr(grouping, "look", pieces.__getitem__)
+    monkeypatch.setattr(run_files, "look", pieces.__getitem__)
     runs = [[piece.iteration for piece in run.pieces] for run in group(list(pieces))]
     assert runs == [[0, 3, 4], [1, 2]]
 
 
 def test_what_happened_together_is_found_in_time_by_its_number() -> None:
     def work(count: int) -> None:
-        happened = [
-            Happening(seconds=1.0 + n, what="x", node="n", fault=True) for n in range(count)
-        ]
-        found = together(
+        happened = [Event(seconds=1.0 + n, what="x", node="n", fault=True) for n in range(count)]
+        found = correlate(
             [
-                Observed(kind="a", sources=(), facts=None, happenings=tuple(happened)),
-                Observed(kind="b", sources=(), facts=None, happenings=tuple(happened[:1])),
+                SourceReport(kind="a", sources=(), facts=None, happenings=tuple(happened)),
+                SourceReport(kind="b", sources=(), facts=None, happenings=tuple(happened[:1])),
             ]
         )
         assert len(found) == 1 and found[0].node == "n"
@@ -148,7 +145,7 @@ def test_a_job_of_many_pieces_is_not_parsed_at_each(
 
 
 def cut_gzip(path: Path, text: str) -> Path:
-    """All of the text arrives; that the file is broken shows behind it."""
+    """A gzip file whose text is complete and whose end is broken."""
     path.write_bytes(gzip.compress(text.encode())[:-4])
     return path
 
@@ -195,6 +192,15 @@ def test_the_name_of_a_parquet_is_no_pattern(tmp_path: Path, name: str) -> None:
     assert read_timeline(write(name, 2)).steps == (0, 1)
 
 
+@pytest.mark.parametrize("content", [b"PAR1" + b"x" * 500 + b"PAR1", b"x" * 500, b"PAR1"])
+def test_a_broken_parquet_is_named_once(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "broken.parquet"
+    path.write_bytes(content)
+    with pytest.raises(InputError) as refused:
+        read_timeline(path)
+    assert str(refused.value).count("broken.parquet") == 1
+
+
 def test_a_folder_s_name_is_no_column_of_a_parquet(tmp_path: Path) -> None:
     duckdb = pytest.importorskip("duckdb")
     (tmp_path / "mb_id=9").mkdir()
@@ -219,7 +225,7 @@ def test_a_table_with_a_column_twice_is_refused(tmp_path: Path, name: str, text:
     path.write_text(text)
     sorted_files = sort_files([path]).files
     assert sorted_files
-    found, left_out = observe(sorted_files, [], Asked(catalog=load_catalog()))
+    found, left_out = observe(sorted_files, [], SourceRequest(catalog=load_catalog()))
     assert not found and "2 columns" in left_out[0]
 
 
@@ -230,7 +236,7 @@ def test_a_pipe_in_the_place_of_a_trace_is_not_waited_for(tmp_path: Path) -> Non
     with pytest.raises(InputError, match="a device or a pipe"):
         Database(path)
     with pytest.raises(InputError, match="a device or a pipe"):
-        measured(file, options=Options(), cache=True)
+        measure_cached(file, options=TraceOptions(), cache=True)
 
 
 def test_a_log_that_is_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
@@ -242,14 +248,14 @@ def test_a_log_that_is_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
         path.write_bytes(made.read_bytes())
     os.mkfifo(beside(path, "-wal"))
     Database(path).__exit__(None, None, None)
-    measured_key(TraceFile(kind="nsys", path=path), Options())
+    measured_key(TraceFile(kind="nsys", path=path), TraceOptions())
 
 
 @pytest.mark.parametrize("before", [0, 200])
 def test_an_export_whose_tables_are_only_in_its_log_is_recognised(
     tmp_path: Path, before: int
 ) -> None:
-    """Its first pages may be of other tables, beyond what is looked at of the log's beginning."""
+    """The first pages may be of other tables, beyond what is read of the log's beginning."""
     made, path = tmp_path / "made.sqlite", tmp_path / "a.sqlite"
     with closing(sqlite3.connect(made)) as connection:
         connection.execute("PRAGMA journal_mode=WAL")
@@ -283,7 +289,7 @@ def kernel_event(number: int) -> dict[str, object]:
 def test_names_of_a_trace_are_kept_to_a_limit_and_the_rest_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("computeflow.telemetry.kineto.reading.NAMES", 10)
+    monkeypatch.setattr("computeflow.telemetry.kineto.kineto_reader.NAMES", 10)
     path = tmp_path / "rank0.json"
     path.write_text(json.dumps({"traceEvents": [kernel_event(n) for n in range(50)]}))
     trace = read_trace(path)
@@ -294,11 +300,99 @@ def test_names_of_a_trace_are_kept_to_a_limit_and_the_rest_is_said(
 def test_long_names_of_a_trace_are_kept_to_a_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("computeflow.telemetry.kineto.reading.NAMES_CHARACTERS", 10_000)
+    monkeypatch.setattr("computeflow.telemetry.kineto.kineto_reader.NAMES_CHARACTERS", 10_000)
     events = [kernel_event(n) | {"name": f"{n}" + "x" * 5000} for n in range(9)]
     path = tmp_path / "rank0.json"
     path.write_text(json.dumps({"traceEvents": events}))
     assert sum(map(len, read_trace(path).names)) < 20_000
+
+
+SHAPES: dict[str, Callable[[int], bytes]] = {
+    "one event of many keys": lambda size: (
+        b'{"traceEvents":[{"ph":"X","args":{'
+        + b",".join(b'"key%d":[1]' % n for n in range(size // 16))
+        + b"}}]}"
+    ),
+    "deep lists": lambda size: (
+        b'{"traceEvents":['
+        + b",".join([b'{"a":' + b"[" * 90 + b"]" * 90 + b"}"] * (size // 190))
+        + b"]}"
+    ),
+    "many events": lambda size: (
+        b'{"traceEvents":['
+        + b",".join([json.dumps(kernel_event(1)).encode()] * (size // 120))
+        + b"]}"
+    ),
+    "a header of many keys": lambda size: (
+        b"{" + b",".join(b'"key%d":[1]' % n for n in range(size // 16)) + b',"traceEvents":[]}'
+    ),
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_trace_is_parsed_in_proportion_to_its_size(
+    shape: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bytes that parsers are given, of which time that caches and the collector take is no part."""
+    parsed = 0
+
+    def counted(parse: Callable[..., Any]) -> Callable[..., Any]:
+        def call(text: Any, *at: int) -> Any:
+            nonlocal parsed
+            parsed += len(text) - sum(at)
+            found = parse(text, *at)
+            if at:
+                parsed -= len(text) - found[1]
+            return found
+
+        return call
+
+    for name in ("decode_events", "decode_keys"):
+        monkeypatch.setattr(chunks, name, counted(getattr(chunks, name)))
+    monkeypatch.setattr(chunks._PARSER, "raw_decode", counted(chunks._PARSER.raw_decode))
+    path = tmp_path / "trace.json"
+    shares = []
+    for size in (1 << 20, 1 << 22):
+        content = SHAPES[shape](size)
+        path.write_bytes(content)
+        parsed = 0
+        with suppress(InputError):
+            read_trace(path)
+        shares.append(parsed / len(content))
+    assert shares[0] > 0.5 and shares[1] < 1.3 * shares[0] + 0.2
+    assert max(shares) < 12
+
+
+def collective_event(number: int, group: int) -> dict[str, Any]:
+    event: dict[str, Any] = kernel_event(number)
+    event["args"] |= {
+        "Collective name": "allreduce",
+        "Process Group Name": str(group),
+        "Process Group Ranks": "[" + ", ".join(map(str, range(group, group + 8))) + "]",
+        "dtype": "BFloat16",
+    }
+    return event
+
+
+def test_collectives_that_say_the_same_are_kept_once(tmp_path: Path) -> None:
+    path = tmp_path / "rank0.json"
+    path.write_text(json.dumps({"traceEvents": [collective_event(n, n % 3) for n in range(1, 91)]}))
+    collectives = read_trace(path).collectives
+    assert len(collectives) == 90 and len({id(value) for value in collectives.values()}) == 3
+    assert collectives[5].ranks == tuple(range(2, 10)) and collectives[5].group == "2"
+
+
+@pytest.mark.parametrize("limit", ["COLLECTIVES", "NAMES_CHARACTERS"])
+def test_collectives_are_kept_to_a_limit_and_the_rest_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str
+) -> None:
+    monkeypatch.setattr(f"computeflow.telemetry.kineto.kineto_reader.{limit}", 10)
+    path = tmp_path / "rank0.json"
+    path.write_text(json.dumps({"traceEvents": [collective_event(n, n) for n in range(1, 51)]}))
+    trace = read_trace(path)
+    assert len(trace.collectives) == 50
+    assert sum(1 for value in trace.collectives.values() if value.ranks) <= 10
+    assert any("names of collectives beyond the first" in note for note in trace.left_out)
 
 
 def test_names_in_accounting_are_kept_to_a_limit_and_jobs_before_are_said(
@@ -310,7 +404,7 @@ def test_names_in_accounting_are_kept_to_a_limit_and_jobs_before_are_said(
     path.write_text("\n".join(["JobID|State|Start|End|AllocTRES|JobName", *lines]))
     read = read_jobs([path])
     assert len(read.jobs) == 9
-    assert "take a shorter period; 9 jobs before that are there" in read.left_out[0]
+    assert "take a shorter period; 9 jobs before that are kept" in read.left_out[0]
 
 
 def xid(node: str, device: int) -> str:
@@ -321,13 +415,13 @@ def xid(node: str, device: int) -> str:
 def test_faults_and_nodes_of_kernel_logs_are_kept_to_a_limit_and_the_rest_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("computeflow.telemetry.kernel.folding.FAULTS", 5)
-    monkeypatch.setattr("computeflow.telemetry.kernel.folding.NODES", 5)
+    monkeypatch.setattr("computeflow.telemetry.kernel_logs.node_faults.FAULTS", 5)
+    monkeypatch.setattr("computeflow.telemetry.kernel_logs.node_faults.NODES", 5)
     path = tmp_path / "kern.log"
     path.write_text("".join(xid(f"node{n}", 1) for n in range(9)) + xid("x" * 300, 1))
-    (observed,) = KernelLogSource().observe([path], Asked(catalog=load_catalog()))
+    (observed,) = KernelLogSource().observe([path], SourceRequest(catalog=load_catalog()))
     assert len(observed.facts.faults) == len(observed.facts.spans) == 5
-    assert any("10 messages of further faults" in text for text in observed.left_out)
+    assert any("10 messages of faults, nodes or devices" in text for text in observed.left_out)
 
 
 def test_faults_are_told_in_time_by_their_number() -> None:
@@ -337,7 +431,7 @@ def test_faults_are_told_in_time_by_their_number() -> None:
         for n in range(count):
             text = f"NVRM: GPU 0000:{n:08x}:00.0: GPU has fallen off the bus."
             stamp = Stamp(clock="unix", seconds=1.0, node=f"node{n}", tag="kernel", text=text)
-            read = sign_of(text)
+            read = classify_message(text)
             assert read is not None
             file.add(stamp, text, read, 1)
         file.close()
@@ -352,12 +446,12 @@ def test_labels_of_metrics_are_kept_to_a_limit_and_the_rest_is_said(
     lines = [f'DCGM_FI_DEV_GPU_TEMP{{gpu="{n}",pod="{"x" * 100}"}} 40\n' for n in range(50)]
     path = tmp_path / "metrics.txt"
     path.write_text("".join(lines))
-    for module in ("text", "samples"):
+    for module in ("prometheus_text", "samples"):
         with monkeypatch.context() as patched:
             patched.setattr(f"computeflow.telemetry.metrics.{module}.NAMES_CHARACTERS", 1000)
-            (observed,) = MetricsSource().observe([path], Asked(catalog=load_catalog()))
+            (observed,) = MetricsSource().observe([path], SourceRequest(catalog=load_catalog()))
         assert len(observed.facts.gpus) < 12
-        assert any("beyond what is kept" in text for text in observed.left_out)
+        assert any("beyond the limits" in text for text in observed.left_out)
 
 
 TWICE = {
@@ -376,23 +470,23 @@ def test_an_object_with_a_key_twice_is_refused(tmp_path: Path, name: str) -> Non
     path.write_text(TWICE[name])
     try:
         files = sort_files([path]).files
-        found, left_out = observe(files, [], Asked(catalog=load_catalog()))
+        found, left_out = observe(files, [], SourceRequest(catalog=load_catalog()))
     except InputError as error:
         found, left_out = [], [str(error)]
-    assert not found and "stands twice" in left_out[0], (files, left_out)
+    assert not found and "appears twice" in left_out[0], (files, left_out)
 
 
 def test_a_line_with_a_key_twice_is_no_entry(tmp_path: Path) -> None:
     good = ':::MLLOG {"key": "train_loss", "time_ms": 1, "value": 2.0}'
-    assert mllog.time_of(good) == 1e-3
-    assert mllog.time_of(good.replace('"value"', '"time_ms"')) is None
+    assert mlperf_lines.time_of(good) == 1e-3
+    assert mlperf_lines.time_of(good.replace('"value"', '"time_ms"')) is None
     journal = '{"MESSAGE": "NVRM: Xid", "__REALTIME_TIMESTAMP": "1", "_HOSTNAME": "a"}'
     assert stamp_of(journal) is not None
     assert stamp_of(journal.replace("}", ', "_HOSTNAME": "b"}')) is None
     monitor = '{"time": "2026-01-01 00:00:00", "gpu_usage:0": 5, "gpu_usage:0": 99}\n'
     path = tmp_path / "monitor.jsonl"
     path.write_text(monitor)
-    assert read_monitor(path, Fleet()) == [f"{path}: 1 lines that are no samples"]
+    assert read_monitor(path, SampledFleet()) == [f"{path}: 1 lines that are not samples"]
 
 
 def flight_dump(sequence: str) -> str:
@@ -432,7 +526,7 @@ def test_numbers_that_no_run_has_are_an_answer_or_one_line(tmp_path: Path, case:
     name, text, is_read = ODD[case]
     path = tmp_path / name
     path.write_text(text)
-    found, left_out = observe(sort_files([path]).files, [], Asked(catalog=load_catalog()))
+    found, left_out = observe(sort_files([path]).files, [], SourceRequest(catalog=load_catalog()))
     assert bool(found) is is_read
     assert is_read or (str(path) in left_out[0] and len(left_out[0]) < 400)
 
@@ -444,13 +538,13 @@ def test_a_loss_that_is_no_number_is_counted_and_no_value(
 ) -> None:
     path = tmp_path / "metrics.csv"
     path.write_text(f"epoch,step,{column}\n0,1,2.0\n0,2,{loss}\n0,3,{loss}\n")
-    found, _ = observe(sort_files([path]).files, [], Asked(catalog=load_catalog()))
+    found, _ = observe(sort_files([path]).files, [], SourceRequest(catalog=load_catalog()))
     codec.to_json(codec.encode(found))
     assert found
 
 
 def test_a_batch_below_one_gives_no_steps() -> None:
-    events = mllog.Events()
+    events = mlperf_lines.MlperfLines()
     events.event(':::MLLOG {"key": "global_batch_size", "value": 1e-320}')
     loss = ':::MLLOG {"key": "train_loss", "value": 2.0, "metadata": {"samples_count": 8}}'
     assert events.event(loss) is None

@@ -10,7 +10,7 @@ import pytest
 from computeflow.catalog import load_catalog
 from computeflow.cluster import find_cluster
 from computeflow.prediction import find_stack, load_parameters, predict
-from computeflow.prediction.cases import PACKAGED, Case, batch_of, read_cases
+from computeflow.prediction.published_runs import PACKAGED, MeasuredRun, batch_of, read_cases
 from computeflow.prediction.step import account_step
 from computeflow.workload import Job, Layout
 from computeflow.workload.layout import Schedule
@@ -27,13 +27,13 @@ PREDICTED = dict(
 )
 
 
-def of(source: str) -> list[Case]:
+def of(source: str) -> list[MeasuredRun]:
     return [case for case in CASES if case.source == source]
 
 
 def test_fp8_against_bf16_in_the_same_configuration() -> None:
     """NVIDIA/dgxc-benchmarking runs both: measured 1.23 to 1.68 times as fast."""
-    pairs: dict[object, dict[str, Case]] = {}
+    pairs: dict[object, dict[str, MeasuredRun]] = {}
     for case in of("dgxc-benchmarking"):
         key = (
             case.job.model.name,
@@ -57,7 +57,7 @@ def test_fp8_against_bf16_in_the_same_configuration() -> None:
 
 
 def test_weak_scaling_from_64_to_2048_is_nearly_flat() -> None:
-    """The same, GPT-3 175B and Llama 3 70B on H100: 2 to 4 % from 128 to 2,048 GPUs."""
+    """NVIDIA/dgxc-benchmarking, GPT-3 175B and Llama 3 70B on H100: 2 to 4 % from 128 to 2,048 GPUs."""
     layout = Layout(gpus=64, tp=4, pp=4, vp=5, cp=2)
     job = Job(model=FACTS.models["llama-3.1-70b"], global_batch=128, seq_len=8192)
     few = predict(job, find_cluster("h100-sxm:64", FACTS), layout, MEGATRON).step_seconds
@@ -72,7 +72,7 @@ def test_weak_scaling_from_64_to_2048_is_nearly_flat() -> None:
 
 def test_selective_against_full_recomputation() -> None:
     """arXiv:2205.05198, table 5: iteration time with full over that with selective."""
-    times: dict[str, dict[str, Case]] = {}
+    times: dict[str, dict[str, MeasuredRun]] = {}
     for case in of("korthikanti-2022"):
         times.setdefault(case.job.model.name, {})[case.layout.recompute] = case
     assert len(times) == 3
@@ -94,7 +94,7 @@ def test_experts_that_are_not_balanced_by_force_cost_waiting() -> None:
 
 
 def test_offloading_under_zero3_cuts_device_memory_and_says_what_it_costs() -> None:
-    """Of 18 bytes a parameter, gradients and gathered weights stay: about four-fold."""
+    """Gradients and gathered weights remain of 18 bytes a parameter: a factor of about four."""
     job = Job(model=FACTS.models["llama-2-13b"], global_batch=8, seq_len=1024)
     cluster = find_cluster("a100-80-sxm:8", FACTS)
     layout = Layout(gpus=8, sharding="zero3", recompute="full")

@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from computeflow.catalog import load_catalog
@@ -19,7 +19,7 @@ from computeflow.diagnosis.settle import lines_without_expectation, settle
 from computeflow.errors import InputError
 from computeflow.ledger import (
     ACCOUNTS,
-    Claim,
+    ClaimedSeconds,
     Entry,
     Evidence,
     Finding,
@@ -28,17 +28,17 @@ from computeflow.ledger import (
     Window,
     check_claims,
 )
-from computeflow.telemetry.observed import Asked, Observed
-from computeflow.telemetry.registry import observe, sort_files, sources
+from computeflow.telemetry.source_registry import observe, sort_files, sources
+from computeflow.telemetry.source_reports import SourceReport, SourceRequest
 from metrics_servers import Synthetic
 
 ROOT = Path(__file__).parents[1]
 DATA = ROOT / "tests" / "data"
 TELEMETRY = ROOT / "src" / "computeflow" / "telemetry"
-ASKED = Asked(catalog=load_catalog(()))
+ASKED = SourceRequest(catalog=load_catalog(()))
 FOLDERS = ["logs", "memory", "gloo_hangs/ddp-4-ranks", "gloo_hangs/fsdp-2-ranks", "accounting"]
 UNSETTLED = {"memory-pressure", "hang"}
-"""Of sources that have no ledger."""
+"""Rules of sources that have no ledger."""
 
 
 def test_ids_and_places_are_unique() -> None:
@@ -78,7 +78,7 @@ def test_an_unknown_rule_is_refused_with_its_nearest_name() -> None:
 
 
 def names_of_findings(source: str) -> set[str]:
-    """What of findings a module imports, from the ledger or from the rules."""
+    """Names of findings that a module imports, from the ledger or from the rules."""
     found = set()
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("computeflow."):
@@ -108,11 +108,11 @@ def test_a_source_that_judges_is_caught(source: str) -> None:
 
 
 @cache
-def observed(folder: str) -> tuple[Observed, ...]:
+def observed(folder: str) -> tuple[SourceReport, ...]:
     return tuple(observe(sort_files([DATA / folder]).files, (), ASKED)[0])
 
 
-def check_settled(found: Observed) -> None:
+def check_settled(found: SourceReport) -> None:
     findings = diagnose_source(found).findings
     if found.ledger is None:
         assert {finding.rule for finding in findings} <= UNSETTLED
@@ -143,7 +143,6 @@ CLAIMED = (*BOOKED, "compute.clock", "comm", "lost")
 SECONDS = st.floats(0, 100)
 
 
-@settings(max_examples=200, deadline=None)
 @given(
     st.lists(
         st.tuples(
@@ -178,7 +177,7 @@ def a_finding(rule: str, claims: list[tuple[str, float]]) -> Finding:
         title=rule,
         account=claims[0][0],
         confidence=0.9,
-        claims=tuple(Claim(account=name, gpu_seconds=s) for name, s in claims),
+        claims=tuple(ClaimedSeconds(account=name, gpu_seconds=s) for name, s in claims),
         evidence=(Evidence(what="seen", where="here"),),
         remedy=Remedy(change="change it"),
     )

@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from computeflow.catalog import load_catalog
 from computeflow.cluster import find_cluster
 from computeflow.prediction import find_stack, load_parameters
-from computeflow.prediction.batch import of_job
 from computeflow.prediction.step import pipeline
+from computeflow.prediction.step_inputs import of_job
 from computeflow.workload import Job, Layout, Layouts
 
 FACTS = load_catalog()
@@ -57,7 +57,7 @@ def play(
 
 
 def order(stage: int, stages: int, chunks: int, rounds: int) -> list[tuple[str, int, int]]:
-    """1F1B, or with several chunks its interleaved form (arXiv:2104.04473, figure 4)."""
+    """Operations in 1F1B order, or interleaved with several chunks (arXiv:2104.04473, figure 4)."""
     total = rounds * chunks
 
     def item(kind: str, place: int) -> tuple[str, int, int]:
@@ -80,7 +80,7 @@ def order(stage: int, stages: int, chunks: int, rounds: int) -> list[tuple[str, 
 
 
 def formula(stages: int, chunks: int, rounds: int, layer: float, layers: int, head: float) -> float:
-    """What the predictor says."""
+    """Seconds by the predictor's formula."""
     batch = replace(
         BATCH,
         layers=np.full(1, layers),
@@ -105,7 +105,6 @@ def cut(stages: int, layers: int, layer: float, head: float) -> list[float]:
     head=st.floats(0, 4),
     share=st.floats(0.2, 0.5),
 )
-@settings(max_examples=150, deadline=None)
 def test_one_forward_one_backward_with_uneven_stages(
     stages: int, rounds: int, layers: int, head: float, share: float
 ) -> None:

@@ -1,4 +1,4 @@
-"""A simulated run: closed books, the formulas where they hold, and never later for being better off."""
+"""A simulated run: closed ledgers, the formulas where they hold, and no later for better conditions."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from computeflow.errors import InputError
 from computeflow.ledger import ledger_from_data, ledger_to_data
 from computeflow.scheduling import Checkpoints, Eviction, Policy, Shrinking, Spares
 from computeflow.simulation import (
-    Run,
-    changed,
+    RunInputs,
+    change_conditions,
     failure_models,
     find_failures,
     inputs,
@@ -25,9 +25,9 @@ from computeflow.simulation import (
     usual_conditions,
 )
 from computeflow.simulation.curves import interval_curve, spares_curve
+from computeflow.simulation.run_timeline import timelines
 from computeflow.simulation.sensitivity import sensitivities, variations
 from computeflow.simulation.simulate import play_many
-from computeflow.simulation.timeline import timelines
 from simulated_conditions import CONDITIONS
 
 DAY = 86400.0
@@ -41,9 +41,9 @@ CALM: dict[str, Any] = {
 
 def a_run(
     gpus: int = 16384, days: float = 30, policy: Policy | None = None, **changes: float
-) -> Run:
+) -> RunInputs:
     met = usual_conditions(find_failures("llama-3"), **changes)
-    return Run(
+    return RunInputs(
         label="a run",
         gpus=gpus,
         node_gpus=8,
@@ -53,7 +53,7 @@ def a_run(
     )
 
 
-def by_time(run: Run, days: float) -> Run:
+def by_time(run: RunInputs, days: float) -> RunInputs:
     return replace(run, work_seconds=None, wall_seconds=days * DAY)
 
 
@@ -67,11 +67,11 @@ SETTINGS = CONDITIONS | {
 
 
 @st.composite
-def runs(draw: st.DrawFn, rule: str | None = None) -> Run:
+def runs(draw: st.DrawFn, rule: str | None = None) -> RunInputs:
     changes: dict[str, Any] = {name: draw(values) for name, values in SETTINGS.items()}
     rules = st.sampled_from(["always", "never"] if rule is None else [rule])
     lemons = draw(st.sampled_from([None, 1, 3]))
-    sizes = [None, Shrinking(groups=32, least_groups=24)] if rule == "worth" else [None]
+    sizes = [None, Shrinking(groups=32, least_groups=24)] if rule == "auto" else [None]
     policy = Policy(
         shrinking=draw(st.sampled_from(sizes)),
         checkpoints=Checkpoints(interval_seconds=draw(st.floats(300, 20000))),
@@ -82,8 +82,8 @@ def runs(draw: st.DrawFn, rule: str | None = None) -> Run:
 
 
 @settings(max_examples=25, deadline=None)
-@given(runs(rule="worth"), st.integers(0, 1000))
-def test_the_books_of_every_replica_add_up_to_the_time_it_took(run: Run, seed: int) -> None:
+@given(runs(rule="auto"), st.integers(0, 1000))
+def test_the_books_of_every_replica_add_up_to_the_time_it_took(run: RunInputs, seed: int) -> None:
     (books,) = play_many([run], replicas=20, seed=seed)
     total = sum(books.accounts.values())
     assert np.allclose(np.asarray(total), books.seconds, rtol=1e-9)
@@ -152,7 +152,7 @@ def test_a_save_that_is_not_yet_safe_is_lost_with_the_one_before_it_kept() -> No
 
 @settings(max_examples=25, deadline=None)
 @given(runs(), st.integers(1, 10), st.integers(0, 100))
-def test_more_spares_are_never_later(run: Run, more: int, seed: int) -> None:
+def test_more_spares_are_never_later(run: RunInputs, more: int, seed: int) -> None:
     nodes = run.policy.spares.nodes + more
     richer = replace(run, policy=replace(run.policy, spares=Spares(nodes=nodes)))
     few, many = play_many([run, richer], replicas=10, seed=seed)
@@ -161,23 +161,25 @@ def test_more_spares_are_never_later(run: Run, more: int, seed: int) -> None:
 
 @settings(max_examples=25, deadline=None)
 @given(runs(), st.floats(0, 1), st.integers(0, 100))
-def test_a_faster_restart_is_never_later(run: Run, factor: float, seed: int) -> None:
+def test_a_faster_restart_is_never_later(run: RunInputs, factor: float, seed: int) -> None:
     names = ("init_seconds", "load_seconds", "warm_seconds", "swap_seconds", "timeout_seconds")
     better = {name: factor * getattr(run.conditions, name) for name in names}
-    faster = replace(run, conditions=changed(run.conditions, better))
+    faster = replace(run, conditions=change_conditions(run.conditions, better))
     slow, fast = play_many([run, faster], replicas=10, seed=seed)
     assert (fast.seconds <= slow.seconds * (1 + 1e-9) + 1e-6).all()
 
 
 @settings(max_examples=25, deadline=None)
 @given(runs(), st.floats(0, 1), st.floats(0, 1), st.integers(0, 100))
-def test_a_better_tier_is_never_later(run: Run, fewer: float, shorter: float, seed: int) -> None:
+def test_a_better_tier_is_never_later(
+    run: RunInputs, fewer: float, shorter: float, seed: int
+) -> None:
     met = run.conditions
     better = {
         "outages_per_year": fewer * met.outages_per_year,
         "outage_seconds": shorter * met.outage_seconds,
     }
-    calmer = replace(run, conditions=changed(met, better))
+    calmer = replace(run, conditions=change_conditions(met, better))
     worse, fine = play_many([run, calmer], replicas=10, seed=seed)
     assert (fine.seconds <= worse.seconds * (1 + 1e-9) + 1e-6).all()
 
@@ -198,7 +200,7 @@ def test_a_replica_does_not_depend_on_the_runs_beside_it() -> None:
 
 
 def test_ten_thousand_replicas_of_54_days_on_16384_gpus_take_under_20_cpu_seconds() -> None:
-    """A tenth of them under a tenth of the time: chunks of a thousand cost the same each."""
+    """A tenth of the simulations is timed: chunks of a thousand cost the same."""
     run = by_time(a_run(), 54)
     before = time.process_time()
     found = simulate(run, replicas=1000)
@@ -224,7 +226,7 @@ def test_lemons_that_are_thrown_out_leave_fewer_failures() -> None:
 
 def test_early_failures_come_early() -> None:
     calm = by_time(a_run(), 5)
-    rough = replace(calm, conditions=changed(calm.conditions, {"infant_factor": 2.0}))
+    rough = replace(calm, conditions=change_conditions(calm.conditions, {"infant_factor": 2.0}))
     usual, early = simulate_many([calm, rough], replicas=100)
     share = 14 / 5 * (1 - np.exp(-5 / 14))  # mean of exp(-t / 14 days) over five days
     assert early.interruptions.mean / usual.interruptions.mean == pytest.approx(

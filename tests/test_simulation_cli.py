@@ -1,4 +1,4 @@
-"""`computeflow simulate`, `sites` and `validate --runs` from the shell."""
+"""`computeflow simulate`, `compare-sites` and `validate --runs` from the shell."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_storage_says_how_long_saving_and_loading_take(capsys: pytest.CaptureFix
 def test_a_job_shrinks_by_the_replicas_that_a_node_holds(
     tp: int, pp: int, lost: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    cut = ["--tp", str(tp), "--pp", str(pp), "--shrink", "8", "--days", "3"]
+    cut = ["--tp", str(tp), "--pp", str(pp), "--shrink-to", "8", "--days", "3"]
     found = simulated(capsys, *cut)["policy"]["shrinking"]
     assert found["groups"] == 256 // (tp * pp)
     assert found["lost_groups"] == lost
@@ -120,7 +120,7 @@ def test_a_run_by_time_is_judged_by_the_work_it_does(capsys: pytest.CaptureFixtu
             assert point["p10"] < point["p90"]
     assert run(["simulate", *JOB, "--days", "30", "--best", "--sensitivity"]) == 0
     printed = capsys.readouterr().out
-    assert "What it rests on: goodput" in printed
+    assert "Sensitivity: goodput" in printed
     assert "Days of steps done" in printed
 
 
@@ -143,7 +143,7 @@ def test_all_extras_are_shown_and_the_report_is_written(
     ]
     assert run(["simulate", *JOB, *more]) == 0
     printed = capsys.readouterr().out
-    for words in ("Checkpoint interval", "Spare nodes", "slices of", "What it rests on", "$2 per"):
+    for words in ("Checkpoint interval", "Spare nodes", "slices of", "Sensitivity: ", "$2 per"):
         assert words in printed
     assert all(len(line) <= 80 for line in printed.splitlines())
     assert page.read_text().count("<figure>") >= 4
@@ -207,18 +207,18 @@ def test_sites_are_compared_and_written_as_a_page(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, answers: list[Answer]
 ) -> None:
     page = tmp_path / "sites.md"
-    assert run(["sites", "--draws", "8", "--page", str(page), "-o", "json"]) == 0
+    assert run(["compare-sites", "--draws", "8", "--page", str(page), "-o", "json"]) == 0
     data = json.loads(capsys.readouterr().out)
     assert data == answers[0].to_dict()
     assert len(data["results"]) == 2
     assert page.read_text().startswith("# Two sites")
-    assert run(["sites", "--draws", "8", "--page", str(tmp_path / "no" / "such")]) == 2
+    assert run(["compare-sites", "--draws", "8", "--page", str(tmp_path / "no" / "such")]) == 2
 
 
 def test_sites_with_a_seed_that_cannot_be_end_in_one_line(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert run(["sites", "--draws", "8", "--seed", "-1"]) == 2
+    assert run(["compare-sites", "--draws", "8", "--seed", "-1"]) == 2
     printed = capsys.readouterr().err
     assert "--seed': -1" in printed
     assert "Traceback" not in printed

@@ -1,4 +1,4 @@
-"""Policies are values that answer: how often to save, what to keep, when to wait."""
+"""Policies are values that decide how often to save, what to keep, when to wait."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from computeflow.scheduling import (
     spares_for,
     young_seconds,
 )
-from computeflow.simulation.closed import exact_ettr, meta_ettr
+from computeflow.simulation.closed_form import exact_ettr, meta_ettr
 
 
 def test_young_and_daly_give_what_their_papers_say() -> None:

@@ -1,4 +1,4 @@
-"""Published runs, the fault trace, bring-up and two sites: what comes out, and what it rests on."""
+"""Published runs, the fault trace, bring-up and two sites: results and their inputs."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ from computeflow.catalog import load_catalog
 from computeflow.errors import InputError
 from computeflow.simulation import failure_models, inputs
 from computeflow.simulation.bringup import BringUp, bring_up, tuning_rounds
-from computeflow.simulation.published import Validated, published_runs, validate_runs
-from computeflow.simulation.sites import load_sites, tier_conditions
-from computeflow.simulation.traces import DAYS, NODES, predict_second_half, stepfun_faults
-from computeflow.simulation.two_sites import Comparison, compare_sites, equal_where_assumed
+from computeflow.simulation.fault_trace import DAYS, NODES, predict_second_half, stepfun_faults
+from computeflow.simulation.run_validation import Validated, published_runs, validate_runs
+from computeflow.simulation.site_scenarios import load_sites, tier_conditions
+from computeflow.simulation.two_sites import SiteComparison, compare_sites, equal_where_assumed
 from computeflow.views.comparisons import usd_text
+from computeflow.views.prose import wrap_prose
 from computeflow.views.run_pages import lines_table, runs_page, sites_page
 
 
@@ -31,7 +32,7 @@ def validated() -> dict[str, Validated]:
 
 
 @cache
-def compared() -> Comparison:
+def compared() -> SiteComparison:
     return compare_sites(load_sites(), load_catalog(), draws=24, replicas=10)
 
 
@@ -214,7 +215,17 @@ def test_equal_sites_do_not_differ() -> None:
 def test_the_page_of_two_sites_has_figures_and_says_what_is_assumed() -> None:
     page = sites_page(compared())
     assert page.count("```mermaid") == 2
-    assert "% of the difference in days would remain; the rest is assumed" in page
+    text = " ".join(page.split())
+    assert "% of the difference in days would remain; the rest is assumed" in text
+
+
+def test_wrapped_prose_keeps_its_words_and_no_line_becomes_markup() -> None:
+    text = f"{'word ' * 19}- 5 # none 1. of | these > is + markup {'word ' * 30}end"
+    page = wrap_prose(f"# Title\n\n{text}\n\n| {text} |\n")
+    title, _, *prose, _, table, _ = page.split("\n")
+    assert (title, table) == ("# Title", f"| {text} |")
+    assert " ".join(prose) == text
+    assert all(len(line) <= 100 and line[0].isalpha() for line in prose)
 
 
 def test_dollars_of_a_small_job_have_digits_and_add_up() -> None:
@@ -250,7 +261,7 @@ def test_the_docs_list_every_failure_model_and_condition_as_it_is() -> None:
 
 def test_the_docs_name_as_many_results_that_miss_as_the_page_has() -> None:
     docs = Path(__file__).parents[1] / "docs"
-    assert (docs / "runs.md").read_text().count("| NO |") == 3
+    assert (docs / "validate-runs.md").read_text().count("| NO |") == 3
     assert "Three results do not agree" in (docs / "simulate.md").read_text()
 
 

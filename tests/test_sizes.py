@@ -21,9 +21,9 @@ def test_a_number_without_a_plan_is_named_with_its_reason(
 ) -> None:
     text = shown(capsys, "--counts", "192,300,512")
     assert "No plan on 300 of any device: 300 GPUs and a batch of 1,024 sequences divide" in text
-    network = text.partition("Network a device needs")[2]
+    network = text.partition("Network that a device needs")[2]
     assert "300" not in network
-    assert "Asked from 256 GPUs on" in network  # which is why 192 has no row
+    assert "Fewer than 256 GPUs are not listed" in network  # which is why 192 has no row
 
 
 def test_a_job_that_does_not_fit_is_named_with_what_it_needs(
@@ -39,8 +39,8 @@ def test_more_gpus_that_take_longer_are_explained_by_their_layouts(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     text = shown(capsys, "--counts", "256,296")
-    assert "More GPUs, longer, on 1 of 1 devices: 296 h100-sxm take" in text
-    assert "dp has to divide the 1,024 sequences" in text
+    assert "More GPUs take longer on 1 of 1 devices: 296 h100-sxm take" in text
+    assert "dp must divide the 1,024 sequences" in text
     assert "More GPUs" not in shown(capsys, "--counts", "256,512")
 
 

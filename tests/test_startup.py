@@ -33,8 +33,8 @@ def cpu_seconds(*commands: tuple[str, ...]) -> list[float]:
 
 
 MOST = 3.5
-"""Of what importing numpy costs. On an idle machine it is 1.5 for a row and 2.5 for a prediction; what
-shares its caches with another process costs up to a fifth more of it."""
+"""Largest CPU time, in imports of numpy. On an idle machine a row takes 1.5 and a prediction 2.5, and
+up to a fifth more where caches are shared with another process."""
 
 
 def test_showing_a_row_costs_a_few_times_importing_numpy() -> None:

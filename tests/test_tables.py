@@ -42,7 +42,7 @@ def test_a_ledger_fits_80_columns_and_says_what_is_missing() -> None:
     text = to_text(ledger_table(ledger()))
     assert max(map(len, text.splitlines())) <= 80
     assert "8 of 64 ranks" in text
-    assert "straggler: unavailable, needs the other ranks" in text
+    assert "straggler (needs the other ranks)" in text
     assert "MFU 47.5 %" in text
 
 
@@ -78,7 +78,7 @@ def test_a_table_that_cannot_be_that_narrow_is_written_field_by_field(width: int
 
 
 def on_a_terminal(width: int, *arguments: str) -> str:
-    """What a terminal of that width shows of the program."""
+    """Output of the program on a terminal of that width."""
     master, slave = pty.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 50, width, 0, 0))
     environment = {k: v for k, v in os.environ.items() if k not in ("COLUMNS", "LINES")}

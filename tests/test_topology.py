@@ -1,4 +1,4 @@
-"""Topologies from what people have: every format as its tool writes it, merged, checked, written."""
+"""Topologies from many tools: every format as its tool writes it, merged, checked, written."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ from computeflow.cluster.topology import (
     find_shape,
     merge,
     read_topology,
+    slurm,
     to_cluster_file,
 )
 from computeflow.cluster.topology.hostlist import expand
@@ -713,6 +714,19 @@ def test_long_chains_and_crowded_trees_are_refused_or_read_in_time() -> None:
     with pytest.raises(InputError, match="times"):
         read("SwitchName=a Nodes=n[1-100000]\n" * 5)
     assert time.process_time() - start < 20
+
+
+def test_a_chain_is_refused_before_its_switches_are_built(monkeypatch: pytest.MonkeyPatch) -> None:
+    def build(*_: object) -> None:
+        raise AssertionError("built first")
+
+    monkeypatch.setattr(slurm, "_switch", build)
+    chain = "".join(f"SwitchName=s{i + 1} Switches=s{i}\n" for i in range(20))
+    with pytest.raises(InputError, match="levels of switches; at most 16"):
+        read("SwitchName=s0 Nodes=n1\n" + chain)
+    monkeypatch.setattr(slurm, "NODES", 10)
+    with pytest.raises(InputError, match="more than 20 lines"):
+        read("SwitchName=s0 Nodes=n1\n" + chain)
 
 
 @pytest.mark.parametrize("kind", KINDS)

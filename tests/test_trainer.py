@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from computeflow.errors import InputError, UnknownNameError
-from computeflow.lab.trainer import Fault, Settings, parse_settings
+from computeflow.lab.trainer import InjectedFault, TrainerSettings, parse_settings
 from computeflow.lab.trainer.__main__ import main
 
 pytest.importorskip("torch", reason="pip install torch")
@@ -24,7 +24,7 @@ SMALL = ["--layers", "2", "--hidden", "64", "--heads", "4", "--vocab", "256", "-
 def run(folder: Path, *flags: str, ranks: int = 1, expect: int | None = 0) -> list[dict[str, Any]]:
     """The summaries of a real run: one rank in this process, several in their own."""
     if ranks == 1:
-        from computeflow.lab.trainer.loop import train
+        from computeflow.lab.trainer.training_loop import train
 
         with contextlib.chdir(folder):
             return [train(parse_settings([*SMALL, *flags])).to_data()]
@@ -193,12 +193,12 @@ def test_impossible_settings_are_one_line(
 
 
 def test_faults_are_parsed_with_place_and_time() -> None:
-    fault = Fault.parse("hang:1:rank=1:step=5")
+    fault = InjectedFault.parse("hang:1:rank=1:step=5")
     assert (fault.kind, fault.rank, fault.step) == ("hang", 1, 5)
     assert fault.hits(1, 7)
     assert not fault.hits(0, 7)
     with pytest.raises(UnknownNameError):
-        Fault.parse("hang:1:node=3")
+        InjectedFault.parse("hang:1:node=3")
 
 
 def test_the_settings_count_like_the_catalog() -> None:
@@ -206,11 +206,11 @@ def test_the_settings_count_like_the_catalog() -> None:
     from computeflow.catalog import load_catalog
     from computeflow.catalog.parameters import count_parameters
 
-    shape = Settings(layers=32, hidden=4096, heads=32, kv_heads=8, ffn=14336, vocab=128256)
+    shape = TrainerSettings(layers=32, hidden=4096, heads=32, kv_heads=8, ffn=14336, vocab=128256)
     assert shape.parameters == count_parameters(load_catalog().models["llama-3.1-8b"]).total
 
 
 def test_every_knob_is_a_flag() -> None:
-    assert parse_settings(["--seq-len", "64", "--no-pin"]) == Settings(seq_len=64, pin=False)
+    assert parse_settings(["--seq-len", "64", "--no-pin"]) == TrainerSettings(seq_len=64, pin=False)
     with pytest.raises(InputError):
-        Settings(steps=0)
+        TrainerSettings(steps=0)

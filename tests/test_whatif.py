@@ -16,14 +16,14 @@ import pytest
 from computeflow.catalog import load_catalog
 from computeflow.diagnosis import diagnose_source
 from computeflow.errors import InputError
-from computeflow.telemetry.observed import Asked, Observed
-from computeflow.telemetry.whatif.slowdown import replay
-from computeflow.telemetry.whatif.source import OpTimelines
-from computeflow.telemetry.whatif.trace import read_timeline
-from computeflow.views.observed.whatif import tables
+from computeflow.telemetry.op_timelines.op_timeline_source import OpTimelines
+from computeflow.telemetry.op_timelines.slowdown import replay
+from computeflow.telemetry.op_timelines.timeline_file import read_timeline
+from computeflow.telemetry.source_reports import SourceReport, SourceRequest
+from computeflow.views.sources.op_timelines import tables
 from computeflow.views.tables import to_html, to_text
 
-ASKED = Asked(catalog=load_catalog())
+ASKED = SourceRequest(catalog=load_catalog())
 SHARED = (
     Path(os.environ.get("COMPUTEFLOW_DATA", "../shared/data")) / "recordings/bytedance_straggler"
 )
@@ -31,10 +31,10 @@ COLUMNS = ("step", "dp_rank", "stage", "rank", "optype", "start_ts", "duration",
 FORWARD, BACKWARD, TRANSFER = 0.1, 0.2, 0.001
 
 Durations = Callable[[str, int, int, int, int], float]
-"""Of a computation: direction, step, replica, stage, micro-batch."""
+"""Seconds of a computation by direction, step, replica, stage and micro-batch."""
 
 
-def observe(path: Path) -> Observed:
+def observe(path: Path) -> SourceReport:
     (found,) = OpTimelines().observe([path], ASKED)
     return found
 
@@ -107,7 +107,7 @@ class Pipeline:
         free: list[float],
         began: float,
     ) -> None:
-        """A receipt is posted after the computation of its direction before it."""
+        """Run the pipeline; a receive is posted after the previous computation of its direction."""
         source, ready = self._source(stage, direction), free[stage]
         at = sent.get((direction, stage, m - 1), began)
         if direction == "backward" and m == 0:
@@ -273,7 +273,7 @@ def test_micro_batches_of_unequal_length_name_nobody(tmp_path: Path) -> None:
     found = observe(pipeline(tmp_path, unequal))
     assert found.facts.slowdown.slowdown > 1.1
     assert diagnose_source(found).findings == ()
-    assert "no worker and no stage in particular" in " ".join(found.notes)
+    assert "no particular worker or stage" in " ".join(found.notes)
     assert found.ledger is not None
     assert found.ledger.booked("imbalance") > 4 * found.ledger.booked("straggler")
 

@@ -1,4 +1,4 @@
-"""The wheel works where the repository is not."""
+"""The wheel works without the repository."""
 
 from __future__ import annotations
 

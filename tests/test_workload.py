@@ -44,9 +44,9 @@ def test_every_model_of_the_catalog_can_be_counted(model: object) -> None:
 
 
 def test_the_trainers_count_is_the_catalogs() -> None:
-    from computeflow.lab.trainer import Settings
+    from computeflow.lab.trainer import TrainerSettings
 
-    shape = Settings(
+    shape = TrainerSettings(
         layers=32, hidden=4096, heads=32, kv_heads=8, ffn=14336, vocab=128256, seq_len=4096
     )
     assert shape.flops_per_token == flops_per_token(MODELS["llama-3.1-8b"], 4096).total

@@ -103,9 +103,9 @@ def test_an_input_is_never_written_over(tmp_path: Path) -> None:
     with inputs_kept([source]):
         for target in (source, tmp_path / "same", tmp_path / "x" / ".." / "trace.json"):
             (tmp_path / "x").mkdir(exist_ok=True)
-            with pytest.raises(InputError, match="is what is read"):
+            with pytest.raises(InputError, match="is an input of this command"):
                 check_target(target, "--html")
-            with pytest.raises(InputError, match="is what is read"):
+            with pytest.raises(InputError, match="is an input of this command"):
                 write_file(target, "new", "--html", force=True)
     assert source.read_text() == "precious"
 

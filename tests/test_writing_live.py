@@ -54,7 +54,7 @@ def run(folder: Path, kind: str, *options: str) -> int:
 
 
 def calls_of(folder: Path, kind: str) -> list[tuple[str, int]]:
-    """Every system call of the writer: its name, and the how many-th of this name in the process."""
+    """Every system call of the writer: its name, and its number among calls of this name."""
     log = folder.with_suffix(".log")
     assert run(folder, kind, "-o", str(log)) == 0
     names = CALL.findall(log.read_text())
@@ -69,7 +69,7 @@ def calls_of(folder: Path, kind: str) -> list[tuple[str, int]]:
 
 
 def check(folder: Path, kind: str, old: bool, *, whole: bool) -> None:
-    """Every name has old content or new; `whole`: nothing else is left over."""
+    """Check that every file has old content or new; `whole`: nothing else is left over."""
     for path in folder.rglob("*"):
         if path.is_dir():
             continue

@@ -15,17 +15,21 @@ import pytest
 from computeflow.catalog import load_catalog
 from computeflow.cli import run
 from computeflow.errors import InputError
-from computeflow.telemetry.audit import audit
-from computeflow.telemetry.formats import read_rank
 from computeflow.telemetry.opening import head_of
-from computeflow.telemetry.traces.grouping import one_job
-from computeflow.telemetry.traces.job import TracedJob, job_ledger
-from computeflow.telemetry.traces.measured import FileMeasured, Options, RankMeasured
+from computeflow.telemetry.trace_audit import audit
+from computeflow.telemetry.trace_formats import read_rank
+from computeflow.telemetry.traces.job_ledgers import TracedJob, job_ledger
+from computeflow.telemetry.traces.job_ranks import one_job
 from computeflow.telemetry.traces.rank import measure_trace
+from computeflow.telemetry.traces.rank_measurements import (
+    FileMeasurement,
+    RankMeasurement,
+    TraceOptions,
+)
 from computeflow.telemetry.traces.trace import Trace
-from computeflow.telemetry.xplane import messages
-from computeflow.telemetry.xplane.planes import Event, Line, Plane
-from computeflow.telemetry.xplane.reading import read_planes, recognises
+from computeflow.telemetry.xplane import protobuf
+from computeflow.telemetry.xplane.planes import Plane, PlaneEvent, PlaneLine
+from computeflow.telemetry.xplane.xplane_reader import read_planes, recognises
 from computeflow.views.audits import audit_tables, devices_table
 
 RECORDED = Path(__file__).parent / "data" / "xplane" / "cpu_mlp.xplane.pb.gz"
@@ -34,24 +38,24 @@ FACTS = load_catalog()
 US = 1000
 
 
-def event(name: str, start: float, length: float, **stats: Any) -> Event:
-    """Times in microseconds."""
-    return Event(name, start * US, length * US, stats)
+def event(name: str, start: float, length: float, **stats: Any) -> PlaneEvent:
+    """An event; times in microseconds."""
+    return PlaneEvent(name, start * US, length * US, stats)
 
 
-def line(name: str, events: list[Event]) -> Line:
-    return Line(name=name, events=events)
+def line(name: str, events: list[PlaneEvent]) -> PlaneLine:
+    return PlaneLine(name=name, events=events)
 
 
-def plane(name: str, lines: list[Line], **stats: Any) -> Plane:
+def plane(name: str, lines: list[PlaneLine], **stats: Any) -> Plane:
     return Plane(name=name, lines=lines, stats=stats)
 
 
 def observe(planes: list[Plane]) -> TracedJob:
-    """As `audit` does with a file."""
+    """Observe a file as `audit` does."""
     traces = [trace for trace in read_planes(PATH, planes) if isinstance(trace, Trace)]
-    ranks = tuple(measure_trace(trace, Options()) for trace in traces)
-    job = one_job([FileMeasured(ranks=ranks)])
+    ranks = tuple(measure_trace(trace, TraceOptions()) for trace in traces)
+    job = one_job([FileMeasurement(ranks=ranks)])
     left_out = dict.fromkeys(text for rank in job.ranks for text in rank.left_out)
     notes = dict.fromkeys(text for rank in job.ranks for text in rank.notes)
     return TracedJob(
@@ -63,7 +67,7 @@ def observe(planes: list[Plane]) -> TracedJob:
     )
 
 
-def only(observed: TracedJob) -> RankMeasured:
+def only(observed: TracedJob) -> RankMeasurement:
     (rank,) = observed.ranks
     ledger = observed.job.ledger
     assert sum(ledger.accounts.values()) == pytest.approx(ledger.gpu_seconds, rel=1e-9)
@@ -76,11 +80,11 @@ def microseconds(observed: TracedJob, rank: int = 0) -> dict[str, float]:
 
 
 def gpu(*, annotated: bool = True, own_steps: bool = False, runs: bool = False) -> list[Plane]:
-    """Two steps of 100: 40 of a product, 30 of a reduction of which 10 are under another product."""
-    device: list[Event] = []
-    comm: list[Event] = []
-    calls: list[Event] = []
-    steps: list[Event] = []
+    """A GPU with two steps of 100: 40 of a product, 30 of a reduction, 10 of them overlapped."""
+    device: list[PlaneEvent] = []
+    comm: list[PlaneEvent] = []
+    calls: list[PlaneEvent] = []
+    steps: list[PlaneEvent] = []
     for step in range(2):
         at = 1000 + 100 * step
         if annotated:
@@ -133,7 +137,7 @@ def test_a_gpu_s_streams_become_a_ledger_that_closes() -> None:
     assert found["copy"] == pytest.approx(20)
     assert observed.job.ledger.gpu_seconds == pytest.approx(200e-6)
     assert any("/device:GPU:1: nothing ran" in text for text in observed.left_out)
-    assert any("not understood: Novel" in text for text in observed.left_out)
+    assert any("unknown lines: Novel" in text for text in observed.left_out)
     assert "StepTraceAnnotation" in device.origin.steps_from
 
 
@@ -146,7 +150,7 @@ def test_the_same_from_the_device_s_own_line_of_steps() -> None:
 
 
 def tpu(number: int = 0) -> Plane:
-    """A loop that holds a convolution and a wait for a reduction; 20 of 100 nothing runs."""
+    """A TPU with a loop around a convolution and a wait for a reduction; it is idle for 20 of 100."""
     ops, beside, steps = [], [], []
     for step in range(2):
         at = 5000 + 100 * step
@@ -225,7 +229,7 @@ def test_several_devices_are_ranks_of_one_ledger() -> None:
 
 
 def test_on_a_cpu_alone_xla_s_operations_stand_for_kernels() -> None:
-    def thunk(name: str, start: float, length: float, device: int = 0) -> Event:
+    def thunk(name: str, start: float, length: float, device: int = 0) -> PlaneEvent:
         return event(name, start, length, hlo_op=name, device_ordinal=device)
 
     threads = [
@@ -251,12 +255,12 @@ def test_on_a_cpu_alone_xla_s_operations_stand_for_kernels() -> None:
     [
         [],
         [plane("/host:CPU", [line("python", [event("train", 0, 5, step_num=1)])])],
-        [plane("/device:GPU:0", [line("Stream #1", [Event("k", float("nan"), 1.0, {})])])],
+        [plane("/device:GPU:0", [line("Stream #1", [PlaneEvent("k", float("nan"), 1.0, {})])])],
         [plane("/device:TPU:0", [line("Sparse Core Ops", [event("op", 0, 5)])])],
     ],
 )
 def test_a_profile_without_work_is_one_line(planes: list[Plane]) -> None:
-    with pytest.raises(InputError, match="no device's work"):
+    with pytest.raises(InputError, match="no work of a device"):
         observe(planes)
 
 
@@ -275,11 +279,11 @@ def test_large_and_broken_files_are_refused(
     cut.write_bytes(RECORDED.read_bytes()[:2000])
     with pytest.raises(InputError, match="ends in the middle"):
         audit([cut], FACTS, cache=False)
-    monkeypatch.setattr(messages, "MOST_BYTES", 1 << 10)
+    monkeypatch.setattr(protobuf, "XPLANE_BYTES", 1 << 10)
     with pytest.raises(InputError, match="record fewer steps"):
         audit([RECORDED], FACTS, cache=False)
     monkeypatch.undo()
-    monkeypatch.setattr(messages, "MOST_LINE", 100)
+    monkeypatch.setattr(protobuf, "XPLANE_LINE_BYTES", 100)
     with pytest.raises(InputError, match="a line of more than"):
         audit([RECORDED], FACTS, cache=False)
 

@@ -1,4 +1,4 @@
-"""The projects' own parsers, asked whether they take a file.
+"""The frameworks' own parsers, which check exported files.
 
 Each module runs in an environment of its own (`environments`) and answers through `answers`; `checks`
 says which format goes to which.

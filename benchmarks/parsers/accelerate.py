@@ -1,4 +1,4 @@
-"""Accelerate's launch command up to the start of ranks, then what a rank builds from its environment.
+"""Accelerate's launch command up to the start of ranks, then a rank's plugin from its environment.
 
 The loader refuses unknown sections; keys inside a section become options of `accelerate launch`, so
 each must be one.
@@ -16,9 +16,9 @@ from typing import Any
 from benchmarks.parsers.answers import Asked, answer, expect, same
 
 
-def take(asked: Asked) -> None:
+def take(request: Asked) -> None:
     launch = import_module("accelerate.commands.launch")
-    file = str(Path(asked.folder) / "accelerate.yaml")
+    file = str(Path(request.folder) / "accelerate.yaml")
     parser = launch.launch_command_parser()
     options = {action.dest for action in parser._actions}
     defaults = launch.load_config_from_file(file)
@@ -37,10 +37,10 @@ def take(asked: Asked) -> None:
         ]
     )
     args, _, _ = launch._validate_launch_command(given)
-    expect(args.num_processes == asked.gpus, f"{args.num_processes} processes")
-    expect(args.num_machines == asked.nodes, f"{args.num_machines} machines")
+    expect(args.num_processes == request.gpus, f"{args.num_processes} processes")
+    expect(args.num_machines == request.nodes, f"{args.num_machines} machines")
     with _environment(_of_ranks(args, defaults)):
-        _build(defaults.distributed_type.value, asked)
+        _build(defaults.distributed_type.value, request)
 
 
 def _of_ranks(args: Any, defaults: Any) -> dict[str, str]:
@@ -63,20 +63,20 @@ def _environment(variables: dict[str, str]) -> Iterator[None]:
         os.environ.update(before)
 
 
-def _build(engine: str, asked: Asked) -> None:
-    """The plugin of a rank, compared with the plan."""
+def _build(engine: str, request: Asked) -> None:
+    """Build the plugin of a rank and compare it with the plan."""
     kinds = import_module("accelerate.utils.dataclasses")
-    layout = asked.layout
+    layout = request.layout
     if engine == "FSDP":
         plugin = kinds.FullyShardedDataParallelPlugin()
         on_host = type(plugin.cpu_offload).__name__ == "CPUOffloadPolicy"
-        same(on_host, layout["offload"] == "parameters", asked, "offload")
-        same(plugin.activation_checkpointing, layout["recompute"] == "full", asked, "recompute")
+        same(on_host, layout["offload"] == "parameters", request, "offload")
+        same(plugin.activation_checkpointing, layout["recompute"] == "full", request, "recompute")
         sizes = import_module("accelerate.parallelism_config").ParallelismConfig()
-        same(sizes.total_size, asked.gpus, asked, "gpus")
-        same((sizes.tp_size, sizes.cp_size), (layout["tp"], layout["cp"]), asked, "tp")
+        same(sizes.total_size, request.gpus, request, "gpus")
+        same((sizes.tp_size, sizes.cp_size), (layout["tp"], layout["cp"]), request, "tp")
         expect(
-            sizes.dp_shard_enabled or sizes.cp_enabled or asked.gpus == 1, "nothing to shard over"
+            sizes.dp_shard_enabled or sizes.cp_enabled or request.gpus == 1, "nothing to shard over"
         )
     elif engine == "MEGATRON_LM":
         plugin = kinds.MegatronLMPlugin()
@@ -88,12 +88,12 @@ def _build(engine: str, asked: Asked) -> None:
             ("etp", "expert_tensor_parallel_size"),
             ("recompute", "recompute_granularity"),
         ):
-            same(getattr(plugin, theirs), layout[ours], asked, ours)
+            same(getattr(plugin, theirs), layout[ours], request, ours)
         method = plugin.recompute_method if plugin.recompute_granularity == "selective" else None
         expect(method is None, "Megatron-LM takes no recompute_method with selective")
     elif engine == "DEEPSPEED":
         plugin = kinds.DeepSpeedPlugin()
-        same(f"zero{plugin.zero_stage}", layout["sharding"], asked, "sharding")
+        same(f"zero{plugin.zero_stage}", layout["sharding"], request, "sharding")
 
 
 if __name__ == "__main__":

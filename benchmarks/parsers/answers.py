@@ -1,4 +1,4 @@
-"""What goes between the proof and an environment: files asked about, and what a parser said of them."""
+"""Messages between the proof and an environment: files to check, and a parser's answers."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ class Asked:
     dp: int
     nodes: int
     layout: dict[str, Any]
-    """Fields of the plan's `Layout`, to compare with what a parser understood."""
+    """Fields of the plan's `Layout`, to compare with what a parser read."""
     job: dict[str, Any]
     left_out: tuple[str, ...]
-    """What the format said that it does not say."""
+    """Fields that the format reports as left out."""
 
     @property
     def gpus(self) -> int:
         return int(self.layout["gpus"])
 
     def says(self, name: str) -> bool:
-        """Whether the file is meant to carry a field."""
+        """Whether the file should have a field."""
         return not any(line.startswith(f"{name} = ") for line in self.left_out)
 
     def text(self, name: str) -> str:
@@ -45,20 +45,20 @@ class Asked:
 class Answer:
     taken: bool
     said: str = ""
-    """The parser's complaint, where it did not take the file."""
+    """The parser's error, where it refused the file."""
     frames: tuple[str, ...] = ()
 
 
 def answer(take: Callable[[Asked], None]) -> None:
-    """Main of a parser's module: `ASKED ANSWERS`, both JSON. `take` raises what it does not take."""
+    """Main of a parser's module: `ASKED ANSWERS`, both JSON. `take` raises if it refuses a file."""
     source, target = map(Path, sys.argv[1:3])
-    asked = [Asked(**one) for one in json.loads(source.read_text())]
-    target.write_text(json.dumps([asdict(_one(take, one)) for one in asked]))
+    requests = [Asked(**request) for request in json.loads(source.read_text())]
+    target.write_text(json.dumps([asdict(_answer_one(take, request)) for request in requests]))
 
 
-def _one(take: Callable[[Asked], None], asked: Asked) -> Answer:
+def _answer_one(take: Callable[[Asked], None], request: Asked) -> Answer:
     try:
-        take(asked)
+        take(request)
     except (Exception, SystemExit) as error:
         words = " ".join(str(error).split()) or "no reason given"
         frames = traceback.extract_tb(error.__traceback__)[-3:]
@@ -69,7 +69,7 @@ def _one(take: Callable[[Asked], None], asked: Asked) -> Answer:
 
 @contextmanager
 def ranks(count: int) -> Iterator[None]:
-    """A process group of so many ranks that exchanges nothing: this process is rank 0."""
+    """A process group of so many ranks that exchanges no data; this process is rank 0."""
     distributed = import_module("torch.distributed")
     import_module("torch.testing._internal.distributed.fake_pg")
     store = import_module("torch.testing._internal.distributed.fake_pg").FakeStore()
@@ -81,7 +81,7 @@ def ranks(count: int) -> Iterator[None]:
 
 
 class _Absent(ModuleType):
-    """Has every name: classes that can be subclassed, and modules that can be called."""
+    """Stand-in for a package: any name is a class to subclass or a module to call."""
 
     __path__: list[str] = []  # noqa: RUF012
 
@@ -90,11 +90,11 @@ class _Absent(ModuleType):
             raise AttributeError(name)
         path = f"{self.__name__}.{name}"
         if name[0].isupper():
-            found: Any = type(name, (), {"__init__": lambda *_, **__: None})
+            stand_in: Any = type(name, (), {"__init__": lambda *_, **__: None})
         else:
-            found = sys.modules.get(path) or _Absent(path)
-        setattr(self, name, found)
-        return found
+            stand_in = sys.modules.get(path) or _Absent(path)
+        setattr(self, name, stand_in)
+        return stand_in
 
     def __call__(self, *args: Any, **_: Any) -> Any:
         return args[0] if args and callable(args[0]) else self
@@ -105,7 +105,7 @@ class _Finder(MetaPathFinder, Loader):
         self.names = names
 
     def find_spec(self, name: str, *_: Any) -> ModuleSpec | None:
-        known = any(name == one or name.startswith(f"{one}.") for one in self.names)
+        known = any(name == package or name.startswith(f"{package}.") for package in self.names)
         return ModuleSpec(name, self, is_package=True) if known else None
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
@@ -116,15 +116,15 @@ class _Finder(MetaPathFinder, Loader):
 
 
 def absent(*names: str) -> None:
-    """Packages that a project imports and a configuration does not need: empty ones in their place."""
+    """Put stand-ins in place of packages that a project imports but a configuration does not need."""
     sys.meta_path.insert(0, _Finder(names))
 
 
-def expect(true: bool, said: str) -> None:
+def expect(true: bool, message: str) -> None:
     if not true:
-        raise ValueError(said)
+        raise ValueError(message)
 
 
-def same(theirs: Any, ours: Any, asked: Asked, name: str) -> None:
-    if asked.says(name):
+def same(theirs: Any, ours: Any, request: Asked, name: str) -> None:
+    if request.says(name):
         expect(theirs == ours, f"{name}: {theirs} was understood, {ours} is the plan's")

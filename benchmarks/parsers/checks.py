@@ -1,4 +1,4 @@
-"""Which parser each format is given to."""
+"""The parser that checks each format."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ class Check:
     """The project and its release."""
     how: str
     module: str
-    """Of benchmarks.parsers."""
+    """Module of benchmarks.parsers."""
     environment: str
-    """Empty: this project's own."""
+    """Name of the environment; empty for this project's own."""
     key: str
-    """A word of the files that the parser must know."""
+    """A key in the files that the parser must know."""
     stands_in: str = ""
-    """What is not the project's own, or not there."""
+    """What differs from the project's own program: stand-ins and missing parts."""
 
 
 RANKS = "a process group that exchanges nothing plays the plan's number of ranks"

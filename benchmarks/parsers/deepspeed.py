@@ -1,4 +1,4 @@
-"""DeepSpeed's DeepSpeedConfig at the plan's number of data-parallel ranks; no key is passed over."""
+"""DeepSpeed's DeepSpeedConfig at the plan's number of data-parallel ranks; no key is ignored."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from benchmarks.parsers.answers import Asked, answer, expect, ranks
 
 
 class Watched(dict[str, Any]):
-    """Remembers which keys were asked for: DeepSpeed passes over top-level keys it does not know."""
+    """Records which keys are read, as DeepSpeed ignores top-level keys it does not know."""
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
@@ -37,7 +37,7 @@ class Watched(dict[str, Any]):
 
 
 class Pipeline:
-    """What DeepSpeed asks the grid of a PipelineModule for, which the training script builds."""
+    """The grid of a PipelineModule as DeepSpeed reads it; the training script builds the real one."""
 
     def __init__(self, ranks: int) -> None:
         self.ranks = ranks
@@ -46,41 +46,41 @@ class Pipeline:
         return self.ranks
 
 
-def take(asked: Asked) -> None:
-    tree = Watched(json.loads(asked.text("ds_config.json")))
-    with ranks(asked.gpus):
-        config = _configured(tree, asked)
+def take(request: Asked) -> None:
+    tree = Watched(json.loads(request.text("ds_config.json")))
+    with ranks(request.gpus):
+        config = _configured(tree, request)
     unread = set(tree) - tree.seen
     expect(not unread, f"keys that nothing reads: {sorted(unread)}")
     names = import_module("deepspeed.runtime.config").DEEPSPEED_OPTIMIZERS
     expect(config.optimizer_name in names, f"no optimizer {config.optimizer_name}")
     experts = config.expert_parallel_config
     if experts.enabled:
-        _check_experts(experts, config.tensor_parallel_config.autotp_size, tree, asked)
+        _check_experts(experts, config.tensor_parallel_config.autotp_size, tree, request)
 
 
-def _configured(tree: Watched, asked: Asked) -> Any:
-    """As `deepspeed.initialize` does it with nothing but the file."""
+def _configured(tree: Watched, request: Asked) -> Any:
+    """Configure as `deepspeed.initialize` does with the file alone."""
     comm = import_module("deepspeed.comm")
     comm.init_distributed("fake", verbose=False)
     mesh = None
     if "sequence_parallel_size" in tree and "data_parallel_size" in tree:
         sizes = (tree["data_parallel_size"], tree["sequence_parallel_size"])
         mesh = comm.initialize_mesh_device(sizes, ("data_parallel", "sequence_parallel"))
-    unit = Pipeline(asked.dp) if "stages" in tree.get("pipeline", {}) else None
+    unit = Pipeline(request.dp) if "stages" in tree.get("pipeline", {}) else None
     config = import_module("deepspeed.runtime.config")
     return config.DeepSpeedConfig(tree, mpu=unit, mesh_device=mesh)
 
 
-def _check_experts(experts: Any, tensors: int, tree: Watched, asked: Asked) -> None:
-    """As the engine does it when AutoEP is on."""
+def _check_experts(experts: Any, tensors: int, tree: Watched, request: Asked) -> None:
+    """Check expert parallelism as the engine does when AutoEP is on."""
     config = import_module("deepspeed.module_inject.auto_ep_config")
     folding = import_module("deepspeed.module_inject.auto_ep_folding")
     stages = tree.get("pipeline", {}).get("stages", 1)
     sequence = tree.get("sequence_parallel_size", 1)
-    config.validate_autoep_config(experts, asked.gpus, stages, tensors, sequence)
+    config.validate_autoep_config(experts, request.gpus, stages, tensors, sequence)
     folding.build_folding_spec(
-        world_size=asked.gpus,
+        world_size=request.gpus,
         pp_size=stages,
         tp_size=max(tensors, 1),
         ep_size=experts.autoep_size,

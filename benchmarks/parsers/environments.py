@@ -20,17 +20,17 @@ QUIET = ("--quiet", "--disable-pip-version-check")
 
 
 class MissingError(RuntimeError):
-    """What an environment needs is not on this machine."""
+    """A requirement of an environment is missing on this machine."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Environment:
     name: str
     steps: tuple[tuple[str, ...], ...]
-    """Arguments of `pip install`, one after the other."""
+    """Arguments of successive `pip install` calls."""
     python: str = f"{sys.version_info.major}.{sys.version_info.minor}"
     unpacked: tuple[str, ...] = ()
-    """Wheels of plain Python for 3.12, laid into an older Python's environment."""
+    """Pure-Python wheels for 3.12, unpacked into an older Python's environment."""
 
     @property
     def folder(self) -> Path:
@@ -159,7 +159,7 @@ ENVIRONMENTS = {
 
 
 def interpreter(name: str) -> Path:
-    """Of an environment, which is made where it is not there as described."""
+    """The interpreter of an environment, which is made if missing or changed."""
     if not name:
         return Path(sys.executable)
     environment = ENVIRONMENTS[name]
@@ -185,9 +185,12 @@ def _find_python(version: str) -> str:
     if version == f"{sys.version_info.major}.{sys.version_info.minor}":
         return sys.executable
     kept = (Path.home() / ".pyenv" / "versions").glob(f"{version}.*/bin/python{version}")
-    for found in (*map(str, kept), shutil.which(f"python{version}")):
-        if found and not subprocess.run([found, "--version"], capture_output=True).returncode:
-            return found
+    for candidate in (*map(str, kept), shutil.which(f"python{version}")):
+        if (
+            candidate
+            and not subprocess.run([candidate, "--version"], capture_output=True).returncode
+        ):
+            return candidate
     raise MissingError(f"Python {version} is not there")
 
 

@@ -16,8 +16,8 @@ RELEASE = "1.37"
 KINDS = {"JobSet": "JobsetV1alpha2JobSet", "TrainJob": "TrainerV1alpha1TrainJob"}
 
 
-def take(asked: Asked) -> None:
-    (file,) = Path(asked.folder).iterdir()
+def take(request: Asked) -> None:
+    (file,) = Path(request.folder).iterdir()
     manifest = import_module("yaml").safe_load(file.read_text())
     kind = getattr(import_module("kubeflow_trainer_api.models"), KINDS[manifest["kind"]])
     kept = kind.from_dict(manifest).to_dict()
@@ -26,13 +26,13 @@ def take(asked: Asked) -> None:
     spec = manifest["spec"]
     if manifest["kind"] == "JobSet":
         (jobs,) = spec["replicatedJobs"]
-        _check_job(jobs["template"]["spec"], asked)
+        _check_job(jobs["template"]["spec"], request)
     else:
-        _check_trainer(spec, asked)
+        _check_trainer(spec, request)
 
 
 def _lost(given: Any, kept: Any, where: str = "") -> list[str]:
-    """Paths that the round trip through the type dropped."""
+    """Paths that a round trip through the type drops."""
     if isinstance(given, dict):
         held = kept if isinstance(kept, dict) else {}
         missing = [f"{where}.{key}" for key in given if key not in held]
@@ -42,24 +42,28 @@ def _lost(given: Any, kept: Any, where: str = "") -> list[str]:
         return missing + [path for paths in below for path in paths]
     if isinstance(given, list):
         pairs = zip(given, kept, strict=True)
-        return [path for one, two in pairs for path in _lost(one, two, f"{where}[]")]
+        return [
+            path
+            for given_item, kept_item in pairs
+            for path in _lost(given_item, kept_item, f"{where}[]")
+        ]
     return [] if given == kept else [where]
 
 
-def _check_job(spec: dict[str, Any], asked: Asked) -> None:
-    expect(spec["completions"] == asked.nodes, f"{spec['completions']} pods")
+def _check_job(spec: dict[str, Any], request: Asked) -> None:
+    expect(spec["completions"] == request.nodes, f"{spec['completions']} pods")
     (container,) = spec["template"]["spec"]["containers"]
     (gpus,) = container["resources"]["limits"].values()
-    expect(int(gpus) * asked.nodes == asked.gpus, f"{gpus} GPUs a pod")
+    expect(int(gpus) * request.nodes == request.gpus, f"{gpus} GPUs a pod")
     job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "job"}, "spec": spec}
     _validate(job)
 
 
-def _check_trainer(spec: dict[str, Any], asked: Asked) -> None:
-    """The patches laid over a pod as the runtime lays them: its container, with what is added."""
+def _check_trainer(spec: dict[str, Any], request: Asked) -> None:
+    """Check the patches applied to a pod as the runtime applies them."""
     trainer = spec["trainer"]
     count = trainer["numNodes"] * trainer["numProcPerNode"]
-    expect(count == asked.gpus, f"{count} processes")
+    expect(count == request.gpus, f"{count} processes")
     (patch,) = spec["runtimePatches"]
     (job,) = patch["trainingRuntimeSpec"]["template"]["spec"]["replicatedJobs"]
     pod = job["template"]["spec"]["template"]

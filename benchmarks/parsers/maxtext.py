@@ -1,4 +1,4 @@
-"""MaxText's pyconfig, told of the plan's devices as for a compilation ahead of time."""
+"""MaxText's pyconfig, given the plan's devices as for ahead-of-time compilation."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from typing import Any
 from benchmarks.parsers.answers import Asked, answer, expect
 
 
-def take(asked: Asked) -> None:
+def take(request: Asked) -> None:
     os.environ["JAX_PLATFORMS"] = "cpu"
     os.environ.setdefault("DECOUPLE_GCLOUD", "TRUE")
-    file = str(Path(asked.folder) / "maxtext.yml")
-    written = import_module("yaml").safe_load(asked.text("maxtext.yml"))
+    file = str(Path(request.folder) / "maxtext.yml")
+    written = import_module("yaml").safe_load(request.text("maxtext.yml"))
     slices = _product(written, "dcn")
     with tempfile.TemporaryDirectory() as output:
         users = [
@@ -24,16 +24,16 @@ def take(asked: Asked) -> None:
             f"base_output_directory={output}",
             "skip_jax_distributed_system=true",
             "internal_compile=true",
-            f"internal_compile_num_devices={asked.gpus}",
+            f"internal_compile_num_devices={request.gpus}",
             f"num_slices={slices}",
             "log_config=false",
         ]
         config = import_module("maxtext.configs.pyconfig").initialize(["train.py", file, *users])
     devices = _product(written, "ici") * slices
-    expect(devices == asked.gpus, f"axes of {devices} devices")
+    expect(devices == request.gpus, f"axes of {devices} devices")
     batch = config.global_batch_size_to_train_on
-    expect(batch == asked.job["global_batch"], f"{batch} sequences a step")
-    expect(config.max_target_length == asked.job["seq_len"], f"{config.max_target_length} tokens")
+    expect(batch == request.job["global_batch"], f"{batch} sequences a step")
+    expect(config.max_target_length == request.job["seq_len"], f"{config.max_target_length} tokens")
 
 
 def _product(written: dict[str, Any], kind: str) -> int:

@@ -18,7 +18,7 @@ from unittest import mock
 from benchmarks.parsers.answers import Asked, answer, expect, same
 
 USERS = ["--lr", "1e-4", "--mock-data", "--tokenizer-type", "NullTokenizer", "--no-rope-fusion"]
-"""The last for want of Transformer Engine's kernels."""
+"""Arguments that users add; the last because Transformer Engine's kernels are missing."""
 SHARDED = ("zero2", "zero3", "fsdp", "hsdp")
 FIELDS = {
     "tp": "tensor_model_parallel_size",
@@ -30,17 +30,17 @@ FIELDS = {
 }
 
 
-def take(asked: Asked) -> None:
-    lines = asked.text("megatron.args").splitlines()
+def take(request: Asked) -> None:
+    lines = request.text("megatron.args").splitlines()
     words = [word for line in lines if not line.startswith("#") for word in line.split()]
     users = USERS if "--train-iters" in words else [*USERS, "--train-iters", "10"]
-    rank = {"RANK": "0", "WORLD_SIZE": str(asked.gpus), "LOCAL_RANK": "0"}
-    if asked.layout["sharding"] not in SHARDED:
+    rank = {"RANK": "0", "WORLD_SIZE": str(request.gpus), "LOCAL_RANK": "0"}
+    if request.layout["sharding"] not in SHARDED:
         rank["CUDA_DEVICE_MAX_CONNECTIONS"] = "1"  # as the launch files of such a plan have it
     line = mock.patch.object(sys, "argv", ["x", *words, *users])
-    with mock.patch.dict(os.environ, rank), line, a_gpu(asked.job["precision"]):
+    with mock.patch.dict(os.environ, rank), line, a_gpu(request.job["precision"]):
         args = parsed()
-    compare(args, asked)
+    compare(args, request)
 
 
 def parsed() -> Any:
@@ -54,17 +54,17 @@ def parsed() -> Any:
     return args
 
 
-def compare(args: Any, asked: Asked) -> None:
+def compare(args: Any, request: Asked) -> None:
     for ours, theirs in FIELDS.items():
-        same(getattr(args, theirs), asked.layout[ours], asked, ours)
-    same(args.data_parallel_size, asked.dp, asked, "dp")
-    same(args.global_batch_size, asked.job["global_batch"], asked, "global_batch")
-    same(args.recompute_granularity or "none", asked.layout["recompute"], asked, "recompute")
-    expect(args.seq_length == asked.job["seq_len"], f"sequences of {args.seq_length}")
+        same(getattr(args, theirs), request.layout[ours], request, ours)
+    same(args.data_parallel_size, request.dp, request, "dp")
+    same(args.global_batch_size, request.job["global_batch"], request, "global_batch")
+    same(args.recompute_granularity or "none", request.layout["recompute"], request, "recompute")
+    expect(args.seq_length == request.job["seq_len"], f"sequences of {args.seq_length}")
 
 
 def a_gpu(precision: str) -> Any:
-    """One that has the precision."""
+    """A GPU that has the precision."""
     new = precision in ("mxfp8", "nvfp4")
     version, name = ((10, 0), "NVIDIA B200") if new else ((9, 0), "NVIDIA H100")
     device = SimpleNamespace(major=version[0], minor=version[1], name=name, total_memory=80 << 30)
@@ -79,7 +79,7 @@ def a_gpu(precision: str) -> Any:
 
 
 def lend(engine: str = "2.13.0") -> None:
-    """The one name of Python 3.12 that is asked for, and a release of Transformer Engine."""
+    """Provide the one name of Python 3.12 that is needed, and a release of Transformer Engine."""
     if not hasattr(typing, "override"):
         typing.override = import_module("typing_extensions").override  # type: ignore[attr-defined]
     version = import_module("packaging.version").Version(engine)

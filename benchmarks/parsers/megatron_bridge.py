@@ -31,22 +31,22 @@ ABSENT = (
 )
 
 
-def take(asked: Asked) -> None:
+def take(request: Asked) -> None:
     overrides = import_module("megatron.bridge.training.utils.omegaconf_utils")
-    file = Path(asked.folder) / "megatron_bridge.yaml"
-    rank = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": str(asked.gpus)}
-    if asked.layout["sharding"] in ("ddp", "zero1"):
+    file = Path(request.folder) / "megatron_bridge.yaml"
+    rank = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": str(request.gpus)}
+    if request.layout["sharding"] in ("ddp", "zero1"):
         rank["CUDA_DEVICE_MAX_CONNECTIONS"] = "1"  # as the launch files of such a plan have it
-    with mock.patch.dict(os.environ, rank), a_gpu(asked.job["precision"]):
+    with mock.patch.dict(os.environ, rank), a_gpu(request.job["precision"]):
         container = _recipe("multi_latent_attention: true" in file.read_text())
         _check_keys(import_module("yaml").safe_load(file.read_text()), container, "")
         config = overrides.process_config_with_overrides(container, config_filepath=str(file))
         import_module("megatron.bridge.training.config").runtime_config_update(config)
-    _compare(config, asked)
+    _compare(config, request)
 
 
 def _check_keys(tree: dict[str, Any], config: Any, above: str) -> None:
-    """Bridge passes over keys that its container does not have, so they are looked for here."""
+    """Check that the container has every key, as Bridge ignores unknown ones."""
     for key, value in tree.items():
         expect(hasattr(config, key), f"no key {above}{key}")
         if isinstance(value, dict):
@@ -63,16 +63,19 @@ def _recipe(latent: bool) -> Any:
     return container
 
 
-def _compare(config: Any, asked: Asked) -> None:
+def _compare(config: Any, request: Asked) -> None:
     for ours, theirs in FIELDS.items():
         if ours != "micro_batch":
-            same(getattr(config.model, theirs), asked.layout[ours], asked, ours)
-    same(config.train.micro_batch_size, asked.layout["micro_batch"], asked, "micro_batch")
-    same(config.train.global_batch_size, asked.job["global_batch"], asked, "global_batch")
+            same(getattr(config.model, theirs), request.layout[ours], request, ours)
+    same(config.train.micro_batch_size, request.layout["micro_batch"], request, "micro_batch")
+    same(config.train.global_batch_size, request.job["global_batch"], request, "global_batch")
     same(
-        config.model.recompute_granularity or "none", asked.layout["recompute"], asked, "recompute"
+        config.model.recompute_granularity or "none",
+        request.layout["recompute"],
+        request,
+        "recompute",
     )
-    expect(config.data_parallel_size == asked.dp, f"{config.data_parallel_size} copies")
+    expect(config.data_parallel_size == request.dp, f"{config.data_parallel_size} copies")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Plans to export: what the planner chooses, and fixed layouts where it would not choose them."""
+"""Plans to export: the planner's choices, and fixed layouts that it would not choose."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from typing import Any
 from computeflow.catalog import load_catalog
 from computeflow.cluster import find_cluster
 from computeflow.planning import plan
-from computeflow.planning.exports.model import Setup
+from computeflow.planning.exports.config_formats import Setup
 from computeflow.prediction.stack import find_stack
 from computeflow.workload import Job, Layout, Layouts, refusals
-from computeflow.workload.layout import CHOICES, OPTIMIZERS, PRECISIONS
+from computeflow.workload.job import OPTIMIZERS, PRECISIONS
+from computeflow.workload.layout import CHOICES
 
 FACTS = load_catalog()
 MODELS = (
@@ -99,7 +100,7 @@ TRAINED = (
     Case(name="ZeRO-3, weights on the host",
          layout={"sharding": "zero3", "offload": "parameters"}, **_SMALL),
 )  # fmt: skip
-"""Of two ranks."""
+"""Plans of two ranks that are trained."""
 
 
 def setup(case: Case) -> Setup:
@@ -110,15 +111,15 @@ def setup(case: Case) -> Setup:
     if case.layout is not None:
         layout = Layout(gpus=cluster.gpus, **case.layout)
     else:
-        found = plan(job, cluster, stack, fixed=case.fixed, top=1)
-        if not found.plans:
+        answer = plan(job, cluster, stack, fixed=case.fixed, top=1)
+        if not answer.plans:
             raise RuntimeError(f"{case.name}: no layout fits {case.on}")
-        layout = found.plans[0].layout
+        layout = answer.plans[0].layout
     return Setup(job=job, cluster=cluster, layout=layout, stack=stack, tokens=1e11)
 
 
 def sweep(count: int, seed: int = 0) -> list[Setup]:
-    """Layouts drawn at random, impossible ones thrown away."""
+    """Random layouts, without impossible ones."""
     return list(islice(_drawn(random.Random(seed)), count))
 
 

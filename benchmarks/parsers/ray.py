@@ -13,7 +13,7 @@ from benchmarks.parsers.answers import Asked, answer, expect
 
 
 class Trainer:
-    """Takes the place of TorchTrainer: keeps what it is given, and starts nothing."""
+    """Stand-in for TorchTrainer that keeps its arguments and starts nothing."""
 
     made: dict[str, Any]
 
@@ -24,17 +24,17 @@ class Trainer:
         pass
 
 
-def take(asked: Asked) -> None:
-    script = Path(asked.folder) / "ray_submit.sh"
+def take(request: Asked) -> None:
+    script = Path(request.folder) / "ray_submit.sh"
     subprocess.run(["bash", "-n", str(script)], check=True, capture_output=True)
     import_module("ray.train.torch")
     trainer = mock.patch("ray.train.torch.TorchTrainer", Trainer)
     with mock.patch("ray.init"), trainer:
-        runpy.run_path(str(Path(asked.folder) / "ray_train.py"), run_name="__main__")
+        runpy.run_path(str(Path(request.folder) / "ray_train.py"), run_name="__main__")
     scaling = Trainer.made["scaling_config"]
-    expect(scaling.num_workers == asked.nodes, f"{scaling.num_workers} workers")
+    expect(scaling.num_workers == request.nodes, f"{scaling.num_workers} workers")
     gpus = scaling.num_workers * scaling.num_gpus_per_worker
-    expect(gpus == asked.gpus, f"{gpus} GPUs")
+    expect(gpus == request.gpus, f"{gpus} GPUs")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What the proof of exports found, in words and tables."""
+"""The report of the proof of exports, in words and tables."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from benchmarks.parsers.answers import Answer
 from benchmarks.parsers.checks import CHECKS
 from benchmarks.parsers.plans import CASES
-from computeflow.planning.exports.model import Setup
+from computeflow.planning.exports.config_formats import Setup
 
 UNPROVEN = (
     "No framework trained a plan on GPUs here. Slurm, Open MPI, torchrun and Ray start ranks for real "
@@ -21,20 +21,20 @@ UNPROVEN = (
 
 @dataclass(slots=True, kw_only=True)
 class Results:
-    """Of one format."""
+    """Results of one format."""
 
     named: dict[str, Answer | str] = field(default_factory=dict)
-    """By plan; a text says why the format refuses it."""
+    """Answers by plan; a text says why the format refuses the plan."""
     drawn: list[Answer] = field(default_factory=list)
     drawn_refused: int = 0
     spoiled: Answer | None = None
-    """Of the file with a misspelt key."""
+    """Answer for the file with a misspelt key."""
     missing: str = ""
-    """Why the parser could not be asked."""
+    """Why the parser could not be run."""
 
     @property
     def answers(self) -> list[Answer]:
-        return [one for one in self.named.values() if isinstance(one, Answer)]
+        return [answer for answer in self.named.values() if isinstance(answer, Answer)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +42,7 @@ class Trained:
     name: str
     losses: tuple[float, ...]
     note: str
-    """What went wrong."""
+    """The failure, if any."""
 
 
 def report(
@@ -71,17 +71,17 @@ def report(
 
 def parsers(results: dict[str, Results]) -> list[str]:
     rows = []
-    for name, found in results.items():
-        if found.spoiled is None:
-            rows.append(f"| {name} | not asked: {found.missing} | | | | | |")
+    for name, result in results.items():
+        if result.spoiled is None:
+            rows.append(f"| {name} | not asked: {result.missing} | | | | | |")
             continue
-        check, answers = CHECKS[name], found.answers
-        taken, drawn = (sum(one.taken for one in some) for some in (answers, found.drawn))
+        check, answers = CHECKS[name], result.answers
+        taken, drawn = (sum(answer.taken for answer in some) for some in (answers, result.drawn))
         rows.append(
             f"| {name} | {check.asked}: {check.how} | {taken} of {len(answers)} "
-            f"| {len(found.named) - len(answers)} | {drawn} of {len(found.drawn)} "
-            f"| {found.drawn_refused} "
-            f"| {'**taken**' if found.spoiled.taken else 'refused'} |"
+            f"| {len(result.named) - len(answers)} | {drawn} of {len(result.drawn)} "
+            f"| {result.drawn_refused} "
+            f"| {'**taken**' if result.spoiled.taken else 'refused'} |"
         )
     return [
         "## Parsers",
@@ -128,7 +128,7 @@ def matrix(plans: dict[str, Setup], results: dict[str, Results]) -> list[str]:
     reasons: dict[str, int] = {}
     rows = []
     for case in plans:
-        cells = [cell(found.named.get(case), reasons) for found in results.values()]
+        cells = [cell(result.named.get(case), reasons) for result in results.values()]
         rows.append(f"| {case} | {' | '.join(cells)} |")
     return [
         "## Plan by format",
@@ -153,13 +153,13 @@ def cell(result: Answer | str | None, reasons: dict[str, int]) -> str:
 
 
 def rejections(results: dict[str, Results]) -> list[str]:
-    """What a parser did not take, alike ones together under the words of the first."""
+    """Files that a parser refused, similar ones together under the first error."""
     lines = []
-    for name, found in results.items():
+    for name, result in results.items():
         groups: dict[str, list[str]] = {}
-        for one in (*found.answers, *found.drawn):
-            if not one.taken:
-                groups.setdefault(re.sub(r"\d+", "", one.said)[:80], []).append(one.said)
+        for answer in (*result.answers, *result.drawn):
+            if not answer.taken:
+                groups.setdefault(re.sub(r"\d+", "", answer.said)[:80], []).append(answer.said)
         for words in sorted(groups.values(), key=len, reverse=True):
             lines.append(f"- {name}, {len(words)} of its files: {words[0][:300]}")
     return lines or ["Nothing."]
@@ -167,9 +167,9 @@ def rejections(results: dict[str, Results]) -> list[str]:
 
 def training(trained: list[Trained]) -> list[str]:
     rows = []
-    for one in trained:
-        losses = ", ".join(f"{loss:.4f}" for loss in one.losses)
-        rows.append(f"| {one.name} | {losses} | {one.note or 'the loss falls'} |")
+    for run in trained:
+        losses = ", ".join(f"{loss:.4f}" for loss in run.losses)
+        rows.append(f"| {run.name} | {losses} | {run.note or 'the loss falls'} |")
     return [
         "## Trained",
         "",

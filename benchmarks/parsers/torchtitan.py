@@ -10,18 +10,18 @@ from typing import Any
 from benchmarks.parsers.answers import Asked, answer, expect, ranks
 
 
-def take(asked: Asked) -> None:
-    file = str(Path(asked.folder) / "torchtitan.toml")
+def take(request: Asked) -> None:
+    file = str(Path(request.folder) / "torchtitan.toml")
     config = (
         import_module("torchtitan.config").ConfigManager().parse_args(["--job.config_file", file])
     )
-    _check_mesh(config, asked)
+    _check_mesh(config, request)
     for name in config.model.converters:
         module = "mx" if name.endswith(".mx") else "float8"
         import_module(f"torchtitan.components.quantization.{module}")
         known = import_module("torchtitan.protocols.model_converter")._registry_model_converter_cls
         expect(name in known, f"no converter {name}")
-    if not asked.says("model"):
+    if not request.says("model"):
         return  # torchtitan does not have it
     spec = import_module("torchtitan.protocols.train_spec").get_train_spec(config.model.name)
     expect(config.model.flavor in spec.model_args, f"no flavour {config.model.flavor}")
@@ -31,9 +31,9 @@ def take(asked: Asked) -> None:
         _check_pipeline(config, arguments.n_layers, spec)
 
 
-def _check_mesh(config: Any, asked: Asked) -> None:
+def _check_mesh(config: Any, request: Asked) -> None:
     sizes = config.parallelism
-    with ranks(asked.gpus):
+    with ranks(request.gpus):
         dims = import_module("torchtitan.distributed").ParallelDims(
             dp_shard=sizes.data_parallel_shard_degree,
             dp_replicate=sizes.data_parallel_replicate_degree,
@@ -42,12 +42,12 @@ def _check_mesh(config: Any, asked: Asked) -> None:
             pp=sizes.pipeline_parallel_degree,
             ep=sizes.expert_parallel_degree,
             etp=sizes.expert_tensor_parallel_degree,
-            world_size=asked.gpus,
+            world_size=request.gpus,
         )
         dims.build_mesh()
         parts = dims.seq_len_divisor
         batch = dims.get_mesh("batch").size() if dims.dp_enabled else 1
-    expect(batch == asked.dp, f"{batch} data-parallel ranks, the plan has {asked.dp}")
+    expect(batch == request.dp, f"{batch} data-parallel ranks, the plan has {request.dp}")
     expect(config.training.seq_len % parts == 0, f"sequences that are not cut into {parts}")
     local = config.training.local_batch_size * batch
     expect(
@@ -56,7 +56,7 @@ def _check_mesh(config: Any, asked: Asked) -> None:
 
 
 def _check_pipeline(config: Any, layers: int, spec: Any) -> None:
-    """As torchtitan cuts a model (pipeline_llm): the schedule decides how many parts a stage has."""
+    """Check the pipeline split as torchtitan makes it (pipeline_llm): parts by the schedule."""
     expect(spec.pipelining_fn is not None, f"{config.model.name} has no pipeline")
     schedules = import_module("torch.distributed.pipelining.schedules")
     sizes = config.parallelism
@@ -75,8 +75,10 @@ def _check_pipeline(config: Any, layers: int, spec: Any) -> None:
     each, rest = divmod(len(parts), sizes.pipeline_parallel_degree)
     expect(not rest, f"{len(parts)} parts on {sizes.pipeline_parallel_degree} stages")
     expect(each == 1 if single else each >= 2, f"{schedule.__name__} with {each} parts a stage")
-    found = [name for part in parts for name in part if name.startswith("layers.")]
-    expect(found == [f"layers.{n}" for n in range(layers)], "layers that are not the model's")
+    split_layers = [name for part in parts for name in part if name.startswith("layers.")]
+    expect(
+        split_layers == [f"layers.{n}" for n in range(layers)], "layers that are not the model's"
+    )
     micro = sizes.pipeline_parallel_microbatch_size
     expect(config.training.local_batch_size % micro == 0, "no whole number of micro-batches")
 

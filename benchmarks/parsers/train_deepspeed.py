@@ -1,6 +1,6 @@
-"""A tiny model trained as a ds_config.json says; to be started by torchrun with the file and steps.
+"""Train a tiny model by a ds_config.json; started by torchrun with the file and a number of steps.
 
-Everything but the model and its data is the file's: optimizer, precision, stage, batch, accumulation.
+The file gives everything but the model and its data: optimizer, precision, stage, batch, accumulation.
 """
 
 from __future__ import annotations

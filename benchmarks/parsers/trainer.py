@@ -23,25 +23,25 @@ RANK = {
 }
 
 
-def take(asked: Asked) -> None:
+def take(request: Asked) -> None:
     transformers = import_module("transformers")
     parser = transformers.HfArgumentParser(transformers.TrainingArguments)
     able: Any = {f"is_torch_{name}_available": lambda: True for name in ("bf16_gpu", "tf32")}
     module = "transformers.training_args"
     with mock.patch.dict(os.environ, RANK), mock.patch.multiple(module, **able):
-        (arguments,) = parser.parse_json_file(str(Path(asked.folder) / "trainer.json"))
+        (arguments,) = parser.parse_json_file(str(Path(request.folder) / "trainer.json"))
         batch = arguments.per_device_train_batch_size * arguments.gradient_accumulation_steps
-        expect(batch * asked.gpus == asked.job["global_batch"], f"{batch} sequences on a GPU")
-        _check_sharding(arguments, asked)
+        expect(batch * request.gpus == request.job["global_batch"], f"{batch} sequences on a GPU")
+        _check_sharding(arguments, request)
 
 
-def _check_sharding(arguments: Any, asked: Asked) -> None:
+def _check_sharding(arguments: Any, request: Asked) -> None:
     kinds = import_module("accelerate.utils")
-    sharding = asked.layout["sharding"]
+    sharding = request.layout["sharding"]
     if arguments.fsdp_plugin_args is not None:
         plugin = kinds.FullyShardedDataParallelPlugin(**arguments.fsdp_plugin_args)
         expect(plugin.fsdp_version == 2, f"FSDP of version {plugin.fsdp_version}")
-        expect(not asked.says("sharding") or sharding == "fsdp", f"fsdp for {sharding}")
+        expect(not request.says("sharding") or sharding == "fsdp", f"fsdp for {sharding}")
     if arguments.deepspeed is not None:
         plugin = arguments.deepspeed_plugin
         stage = plugin.deepspeed_config["zero_optimization"]["stage"]

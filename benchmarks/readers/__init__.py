@@ -1,4 +1,4 @@
-"""Every reader of ComputeFlow, with what it is fed: `all_readers`."""
+"""Every reader of ComputeFlow, with its inputs: `all_readers`."""
 
 from benchmarks.readers import (
     fleets,

@@ -12,7 +12,7 @@ from computeflow.codec import to_json
 
 
 def audited(content: bytes, folder: Path, name: str) -> object:
-    """The JSON and the tables, too: what is odd often fails there."""
+    """Audit a file, and render JSON and tables too, where odd input often fails."""
     path = folder / name
     path.write_bytes(content)
     answer = audit([path], no_cache=True)

@@ -1,4 +1,4 @@
-"""How readers of configurations are called: a file of the content, an answer looked at."""
+"""Calls to readers of configurations: the content written to a file, the answer rendered."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Contents spoiled as files are, and as somebody would who knows the format: `damaged`."""
+"""Damage to contents, as files get it and as an attacker who knows the format would do it: `damaged`."""
 
 from __future__ import annotations
 
@@ -53,14 +53,14 @@ _STRANGE_VALUES: tuple[Any, ...] = (
     1_700_000_000,
     1.7e18,
 )
-_MOST_TREE = 20_000
+_MAX_TREE = 20_000
 """Bytes of JSON that are damaged as a tree."""
 
 
 def damaged(
     content: bytes, chance: random.Random, others: Sequence[bytes], words: Sequence[bytes]
 ) -> bytes:
-    """Once or several times; what is compressed, inside as often as outside."""
+    """Damage a content once or several times; compressed contents as often inside as outside."""
     if content[:2] == b"\x1f\x8b" and chance.random() < 0.7:
         with suppress(OSError, EOFError, zlib.error):
             plain = zlib.decompressobj(31).decompress(content, 1 << 20)
@@ -70,7 +70,7 @@ def damaged(
         if not some:
             break
         kind = chance.random()
-        if kind < 0.4 and bytes(some[:1]) in (b"{", b"[") and len(some) < _MOST_TREE:
+        if kind < 0.4 and bytes(some[:1]) in (b"{", b"[") and len(some) < _MAX_TREE:
             some = _tree(chance, some)
         elif kind < 0.5 and words:
             _word(chance, some, words)
@@ -95,7 +95,7 @@ def _flip(chance: random.Random, some: bytearray) -> None:
 
 
 def _overwrite(chance: random.Random, some: bytearray) -> None:
-    """In place, so that lengths stay true: a profile or a pickle is read on."""
+    """Overwrite bytes in place: lengths stay true, so that a profile or a pickle is read further."""
     at = chance.randrange(len(some))
     size = min(chance.choice([1, 2, 4, 8]), len(some) - at)
     some[at : at + size] = chance.choice(
@@ -118,17 +118,17 @@ def _end(chance: random.Random, some: bytearray) -> None:
 
 
 def _replace_number(chance: random.Random, some: bytearray) -> None:
-    found = _NUMBER.search(some, chance.randrange(len(some)))
-    if found:
-        some[found.start() : found.end()] = chance.choice(_STRANGE)
+    match = _NUMBER.search(some, chance.randrange(len(some)))
+    if match:
+        some[match.start() : match.end()] = chance.choice(_STRANGE)
 
 
 def _shift_number(chance: random.Random, some: bytearray) -> None:
-    """To another number of as many digits: still plausible."""
-    found = _NUMBER.search(some, chance.randrange(len(some)))
-    if found:
-        text = re.sub(rb"\d", lambda _: b"%d" % chance.randrange(10), found[0])
-        some[found.start() : found.end()] = text
+    """Change a number to another of as many digits, so that it stays plausible."""
+    match = _NUMBER.search(some, chance.randrange(len(some)))
+    if match:
+        text = re.sub(rb"\d", lambda _: b"%d" % chance.randrange(10), match[0])
+        some[match.start() : match.end()] = text
 
 
 def _lines(chance: random.Random, some: bytearray) -> None:
@@ -149,9 +149,9 @@ def _lines(chance: random.Random, some: bytearray) -> None:
 
 
 def _word(chance: random.Random, some: bytearray, words: Sequence[bytes]) -> None:
-    found = _WORD.search(some, chance.randrange(len(some)))
-    if found:
-        some[found.start() : found.end()] = chance.choice(
+    match = _WORD.search(some, chance.randrange(len(some)))
+    if match:
+        some[match.start() : match.end()] = chance.choice(
             [chance.choice(words), chance.choice(_STRANGE)]
         )
 
@@ -166,7 +166,7 @@ def _splice(chance: random.Random, some: bytearray, other: bytes) -> None:
 
 
 def _tree(chance: random.Random, some: bytearray) -> bytearray:
-    """A value of the JSON replaced, dropped or doubled."""
+    """Replace, drop or double a value of the JSON."""
     try:
         whole = json.loads(bytes(some))
     except (ValueError, RecursionError):

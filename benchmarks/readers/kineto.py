@@ -13,7 +13,7 @@ from benchmarks.readers.reader import DATA, Build, Reader, json_shapes, records,
 
 
 def _kineto_events(number: int, kernel: str = "gemm", names: int = 8) -> bytes:
-    """One launch, its operator and its kernel; every twentieth, a step around."""
+    """Events of launches, each with operator and kernel; a step around every twentieth."""
     at = 1.7e15 + number * 50
     shape = [[128, 256], [256, 64 + number % 7]]
     events: list[dict[str, Any]] = [
@@ -70,7 +70,7 @@ _SHORT = b'{"ph":"X","cat":"kernel","name":"k","pid":0,"tid":7,"ts":%d,"dur":1,"
 
 
 def small_traces() -> list[bytes]:
-    """Some of a recorded trace's events that follow each other, its steps and its header."""
+    """Small traces: some consecutive events of a recording, with its steps and header."""
     chance = random.Random(1)
     seeds = []
     for path in sorted((DATA / "h200_traces").glob("*.gz"), key=lambda p: p.stat().st_size)[:4]:
@@ -134,7 +134,7 @@ def _kineto_shapes() -> dict[str, Build]:
 
 
 def _zipped(build: Build) -> Build:
-    """Of that size before it is compressed."""
+    """A compressed trace of that size before compression."""
     return lambda size: gzip.compress(build(size), 1)
 
 

@@ -12,7 +12,7 @@ from benchmarks.readers.auditing import audit_reader, audited
 from benchmarks.readers.reader import Reader, records
 
 _SQL_STEPS = 20_000
-"""Of SQLite's machine, in thousands, that a fuzzed script may take."""
+"""Steps of SQLite's virtual machine, in thousands, that a fuzzed script may take."""
 
 
 _SCHEMA = b"""\
@@ -66,7 +66,7 @@ def _nsys_rows(number: int, names: int = 1) -> bytes:
 
 
 def database(script: bytes, path: Path) -> None:
-    """Made by the lines of a script, as far as each is good SQL that only makes and fills tables."""
+    """A database made by those lines of a script that are valid SQL to make and fill tables."""
     allowed = {
         sqlite3.SQLITE_CREATE_TABLE,
         sqlite3.SQLITE_CREATE_INDEX,

@@ -23,7 +23,7 @@ from benchmarks.readers.reader import (
 )
 from computeflow import answers
 from computeflow.errors import InputError
-from computeflow.planning.exports.reading import read_file
+from computeflow.planning.exports.config_reader import read_file
 
 
 def _plan(content: bytes, folder: Path, format_name: str, name: str) -> object:

@@ -1,4 +1,4 @@
-"""What a reader is to the fuzzer and to the proof of limits: how it is called, what it is fed."""
+"""A reader for the fuzzer and the proof of limits: how it is called, and its inputs."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 DATA = ROOT / "tests" / "data"
 SEED_BYTES = 32_000
-"""Of one seed: longer recordings are cut, or a fuzzer spends its time on copying."""
+"""Size of one seed; longer recordings are cut, so that a fuzzer does not spend its time copying."""
 
 Build = Callable[[int], bytes]
-"""A content of about so many bytes."""
+"""Builds a content of about so many bytes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reader:
     name: str
     read: Callable[[bytes, Path], object]
-    """A content, in a folder that is the call's own; raises `ComputeFlowError` or answers."""
+    """Reads a content in a folder of its own; answers or raises `ComputeFlowError`."""
     shapes: Mapping[str, Build]
-    """"natural" first, then hostile ones."""
+    """Shapes of content, "natural" first, then hostile ones."""
     recorded: Callable[[], Sequence[bytes]] = list
-    """Real files, beside small ones of each shape."""
+    """Real files, in addition to small ones of each shape."""
     tokens: Sequence[bytes] = ()
     """Words of the format that no seed has."""
 
@@ -35,7 +35,7 @@ class Reader:
 def records(
     record: Callable[[int], bytes], head: bytes = b"", tail: bytes = b"", between: bytes = b"\n"
 ) -> Build:
-    """Records, numbered, until the size is reached."""
+    """Numbered records until the size is reached."""
 
     def build(size: int) -> bytes:
         parts: list[bytes] = []
@@ -50,7 +50,7 @@ def records(
 
 
 def repeated(piece: bytes, head: bytes = b"", tail: bytes = b"", after: bytes = b"") -> Build:
-    """One piece again and again; `after`: as often once more, behind it."""
+    """A piece repeated; `after` is repeated as often behind it."""
 
     def build(size: int) -> bytes:
         times = max((size - len(head) - len(tail)) // max(len(piece) + len(after), 1), 1)
@@ -60,7 +60,7 @@ def repeated(piece: bytes, head: bytes = b"", tail: bytes = b"", after: bytes = 
 
 
 def long_lines(piece: bytes, head: bytes = b"", tail: bytes = b"", lines: int = 16) -> Build:
-    """Always as many lines, each of them longer: an expression that is not linear in a line shows."""
+    """A fixed number of longer and longer lines, to show expressions that are not linear in a line."""
 
     def build(size: int) -> bytes:
         each = piece * max((size - len(head)) // lines // len(piece), 1)
@@ -74,7 +74,7 @@ def files(pattern: str, folder: Path = DATA) -> Callable[[], list[bytes]]:
 
 
 def json_shapes(head: bytes, tail: bytes) -> dict[str, Build]:
-    """A hostile value between a head and a tail that make it a file of the reader's kind."""
+    """Hostile JSON values between a head and a tail of the reader's format."""
     return {
         "deep lists": repeated(b"[", head, b"1" + tail, b""),
         "deep closed": repeated(b"[", head, tail, b"]"),
@@ -126,7 +126,7 @@ def yaml_shapes(head: bytes = b"") -> dict[str, Build]:
 
 
 def _indented(head: bytes) -> Build:
-    """Each key one space deeper: the file grows as the square of its depth."""
+    """Keys indented by one more space each: the file grows as the square of its depth."""
 
     def build(size: int) -> bytes:
         depth = int((2 * size) ** 0.5)
@@ -136,7 +136,7 @@ def _indented(head: bytes) -> Build:
 
 
 def csv_shapes(head: bytes, row: bytes) -> dict[str, Build]:
-    """Below a header of the reader's kind, or beside it."""
+    """Hostile tables below a header of the reader's format, or beside it."""
     cells = head.count(b",")
     return {
         "many columns": records(lambda n: b"c%d" % n, head + b",", b"\n" + row + b"\n", b","),
@@ -150,7 +150,7 @@ def csv_shapes(head: bytes, row: bytes) -> dict[str, Build]:
 
 
 def line_shapes(head: bytes = b"", lines: Sequence[bytes] = ()) -> dict[str, Build]:
-    """Lines of one piece, which make an expression look back; and real ones."""
+    """Lines of one repeated piece, which make an expression backtrack; and real ones."""
     pieces = {
         "digits": b"7",
         "letters": b"x",
@@ -178,7 +178,7 @@ def line_shapes(head: bytes = b"", lines: Sequence[bytes] = ()) -> dict[str, Bui
 
 
 def real_lines(head: bytes, lines: Sequence[bytes]) -> dict[str, Build]:
-    """Lines that a reader knows, long: again and again in one, or stuffed in the middle."""
+    """Long versions of lines that a reader knows: repeated in one, or stuffed in the middle."""
     shapes = {}
     for number, line in enumerate(lines, 1):
         shapes[f"line {number} again"] = long_lines(line + b" ", head)
@@ -187,7 +187,7 @@ def real_lines(head: bytes, lines: Sequence[bytes]) -> dict[str, Build]:
 
 
 def _stuffed(line: bytes, head: bytes) -> Build:
-    """Digits and blanks in its middle: what stands before is looked at again."""
+    """A line with digits and blanks in its middle, so that the text before is scanned again."""
     middle = len(line) // 2
 
     def build(size: int) -> bytes:

@@ -9,7 +9,7 @@ from benchmarks.readers.reader import Reader, csv_shapes, records, toml_shapes
 from computeflow.comparison.own_sites import own_offerings
 from computeflow.comparison.providers import load_terms
 from computeflow.comparison.windows import find_starts, read_hours
-from computeflow.simulation.sites import load_sites
+from computeflow.simulation.site_scenarios import load_sites
 
 
 def _terms(content: bytes, folder: Path) -> object:

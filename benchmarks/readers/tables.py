@@ -21,16 +21,16 @@ from computeflow import answers
 from computeflow.answers.catalogs import import_prices
 from computeflow.answers.ledgers import show_ledger
 from computeflow.answers.probes import _read_baseline
-from computeflow.auditing.report import _read_expected
+from computeflow.auditing.audit_report import _read_expected
 from computeflow.catalog import load_catalog
 from computeflow.codec import to_json
 
 
 def _catalog(content: bytes, folder: Path, name: str) -> object:
     path = written(content, folder, name)
-    found = load_catalog([path])
-    found.check_file(path)
-    return list(found.accelerators), list(found.models)
+    catalog = load_catalog([path])
+    catalog.check_file(path)
+    return list(catalog.accelerators), list(catalog.models)
 
 
 _OFFER = b"name,provider,instance,accelerator,count,usd_per_hour,term,region,source,as_of"
@@ -110,13 +110,13 @@ def _probe_baseline(content: bytes, folder: Path) -> object:
 
 @cache
 def _real_ledgers() -> list[bytes]:
-    """Of a prediction: by itself, and inside of it."""
+    """Ledgers of a prediction: alone, and inside of it."""
     data = answers.predict("llama-3.1-8b", on="h100-sxm:8", global_batch=64, seq_len=2048).to_dict()
     return [to_json(data["ledger"]).encode(), to_json({"ledger": data["ledger"]}).encode()]
 
 
 def _many_causes(size: int) -> bytes:
-    """A rank after the other that others waited for."""
+    """Causes of many ranks that others waited for."""
     whole = json.loads(_real_ledgers()[0])
     entries = [
         {"account": "straggler", "gpu_seconds": 1.0, "cause": {"rank": rank, "account": "host"}}
@@ -129,7 +129,7 @@ def _many_causes(size: int) -> bytes:
 
 
 def _small_calibration() -> list[bytes]:
-    """The H200's, with a few rows of each table."""
+    """The H200's calibration, with a few rows of each table."""
     whole = json.loads((ROOT / "benchmarks" / "data" / "h200" / "calibration.json").read_bytes())
     cut = {key: value[:3] if isinstance(value, list) else value for key, value in whole.items()}
     return [json.dumps(cut).encode()]

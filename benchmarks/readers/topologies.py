@@ -26,11 +26,11 @@ from computeflow.answers.topologies import import_topology
 
 def _topology(content: bytes, folder: Path, kind: str | None) -> object:
     path = written(content, folder, "topology.txt")
-    found = import_topology([path], kind=kind, check=True)
-    shown(found)
-    for accelerator in ("h100-sxm",) if found.topology.nodes else ():
+    topology = import_topology([path], kind=kind, check=True)
+    shown(topology)
+    for accelerator in ("h100-sxm",) if topology.topology.nodes else ():
         return shown(import_topology([path], kind=kind, accelerator=accelerator))
-    return found
+    return topology
 
 
 def _cluster(content: bytes, folder: Path) -> object:
@@ -105,7 +105,7 @@ def _infiniband(n: int) -> bytes:
 
 
 def _board(size: int) -> bytes:
-    """As many GPUs as fill so many bytes: a row of as many cells for each."""
+    """A board matrix of so many bytes: one row per GPU, with a cell for each other."""
     count = max(int((size / 5) ** 0.5), 2)
     head = "\t" + "\t".join(f"GPU{n}" for n in range(count)) + "\tCPU Affinity\tNUMA Affinity"
     rows = [
@@ -195,9 +195,9 @@ def readers() -> list[Reader]:
         Reader(
             name=f"topology-{kind}",
             read=partial(_topology, kind=kind),
-            shapes=found,
+            shapes=shape,
             recorded=recorded[kind],
         )
-        for kind, found in shapes.items()
+        for kind, shape in shapes.items()
     )
     return [*kinds, cluster]

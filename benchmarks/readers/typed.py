@@ -1,4 +1,4 @@
-"""What is typed: quantities, options; and what redaction makes of an answer."""
+"""Typed input: quantities and options; and redaction of an answer."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from computeflow.units import _UNITS, parse
 
 
 def _units(content: bytes, _: Path) -> object:
-    """By every quantity, as the command line reads it, too."""
+    """Read a text as every quantity, also as the command line does."""
     text = content.decode("utf-8", "replace")
     kinds = (
         types.TOKENS,
@@ -46,7 +46,7 @@ def _units(content: bytes, _: Path) -> object:
 
 
 def _options(content: bytes, folder: Path) -> object:
-    """Of `audit`, each with the same text: what is wrong with one is an error of ours."""
+    """Pass a text to each option of `audit`; any failure must be a `ComputeFlowError`."""
     text = content.decode("utf-8", "replace")
     path = written(b"iteration        1/       9 | lm loss: 1.0\n", folder, "x.log")
     for name in ("period", "steps", "on", "baseline", "expect", "rank_from"):

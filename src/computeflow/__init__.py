@@ -4,7 +4,7 @@
     cf.predict("llama-3.1-70b", on="h100-sxm:512", global_batch=1024, seq_len=8192, tp=4, pp=4)
 
 Every command is a function of its name; its long options are the keywords. The names below are
-imported when they are first used, so that `import computeflow` costs nothing and a part that lives in a
+imported when they are first used, so that `import computeflow` costs nothing and a part that runs in a
 training process pulls in nothing else.
 """
 
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from computeflow._lazy import lazy_exports
 from computeflow.answers import __all__ as _answers
+from computeflow.answers.renames import FUNCTIONS as _RENAMED
 
 if TYPE_CHECKING:
     from computeflow.answers import Answer as Answer
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from computeflow.answers import CheckAnswer as CheckAnswer
     from computeflow.answers import ClaimsAnswer as ClaimsAnswer
     from computeflow.answers import CompareAnswer as CompareAnswer
+    from computeflow.answers import CompareSitesAnswer as CompareSitesAnswer
     from computeflow.answers import FrontAnswer as FrontAnswer
     from computeflow.answers import PlaceAnswer as PlaceAnswer
     from computeflow.answers import PlanAnswer as PlanAnswer
@@ -31,8 +33,7 @@ if TYPE_CHECKING:
     from computeflow.answers import ProbeAnswer as ProbeAnswer
     from computeflow.answers import ServingAnswer as ServingAnswer
     from computeflow.answers import SimulateAnswer as SimulateAnswer
-    from computeflow.answers import SiteAnswer as SiteAnswer
-    from computeflow.answers import SitesAnswer as SitesAnswer
+    from computeflow.answers import SiteLimitsAnswer as SiteLimitsAnswer
     from computeflow.answers import SizeAnswer as SizeAnswer
     from computeflow.answers import ValidateAnswer as ValidateAnswer
     from computeflow.answers import ValidateRunsAnswer as ValidateRunsAnswer
@@ -42,13 +43,13 @@ if TYPE_CHECKING:
     from computeflow.answers import check as check
     from computeflow.answers import claims as claims
     from computeflow.answers import compare as compare
+    from computeflow.answers import compare_sites as compare_sites
     from computeflow.answers import place as place
     from computeflow.answers import plan as plan
     from computeflow.answers import predict as predict
     from computeflow.answers import probe as probe
     from computeflow.answers import simulate as simulate
-    from computeflow.answers import site as site
-    from computeflow.answers import sites as sites
+    from computeflow.answers import site_limits as site_limits
     from computeflow.answers import size as size
     from computeflow.answers import validate as validate
     from computeflow.catalog import Catalog as Catalog
@@ -80,4 +81,4 @@ _EXPORTS = dict.fromkeys(_answers, "answers") | {
     "load_catalog": "catalog",
 }
 __all__ = ["__version__", *_EXPORTS]
-__getattr__, __dir__ = lazy_exports(__name__, _EXPORTS)
+__getattr__, __dir__ = lazy_exports(__name__, _EXPORTS, _RENAMED)

@@ -1,8 +1,8 @@
 """Plain data to checked values and back: the one place that imports msgspec, beside the decoder of
-traces (`telemetry.kineto.events`).
+traces (`telemetry.kineto.kineto_events`).
 
 Values inside ComputeFlow are frozen dataclasses; files and the wire carry TOML, JSON and CSV. This
-module turns one into the other and words the errors, so that a wrong field in somebody's file is
+module turns one into the other and words the errors, so that a wrong field in a user's file is
 one line that names the file, the row and the field. msgspec is imported when something is read,
 not when the package is: computing with values needs numpy only.
 """
@@ -41,7 +41,7 @@ def encode(value: Any) -> Any:
 
 
 def with_lists(data: Any) -> Any:
-    """The same plain data with lists for tuples, as JSON has it."""
+    """Plain data with lists for tuples, as JSON has it."""
     if isinstance(data, dict):
         return {key: with_lists(value) for key, value in data.items()}
     return [with_lists(value) for value in data] if isinstance(data, list | tuple) else data
@@ -64,27 +64,25 @@ def from_json(text: str | bytes, where: str, *, once: bool = False) -> Any:
     import msgspec
 
     try:
-        found = msgspec.json.decode(text)
+        value = msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise InputError(f"{where}: not JSON: {error}") from None
     except RecursionError:
         raise InputError(f"{where}: not read: JSON nested too deeply") from None
     if once:
         refuse_repeats(text, where)
-    return found
+    return value
 
 
 def refuse_repeats(text: str | bytes, where: str) -> None:
-    """Of JSON that is known to be some: an object that has a key twice says one thing to one reader
-    and another to the next.
-    """
+    """Refuse valid JSON in which an object has a key twice: readers differ in which one they take."""
 
     def look(pairs: list[tuple[str, Any]]) -> None:
         if len(dict(pairs)) < len(pairs):
             twice = next(
                 key for key, count in Counter(key for key, _ in pairs).items() if count > 1
             )
-            raise InputError(f"{where}: the key {shown(twice)!r} stands twice in one object")
+            raise InputError(f"{where}: the key '{shown(twice)}' appears twice in one object")
 
     try:
         json.loads(text, object_pairs_hook=look, parse_int=float)
@@ -132,7 +130,7 @@ def _refuse_unread(data: Any, value: Any, where: str) -> None:
             if key not in fields:
                 near = nearest(key, fields)
                 hint = f"; nearest: {', '.join(near)}" if near else ""
-                raise InputError(f"{where}: unknown field {shown(key)!r}{hint}")
+                raise InputError(f"{where}: unknown field '{shown(key)}'{hint}")
             _refuse_unread(part, getattr(value, key), where)
     elif isinstance(value, tuple | list):
         for part, item in zip(data, value, strict=True):

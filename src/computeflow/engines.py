@@ -32,11 +32,11 @@ def each(
         return _with_ray(function, items, say)
     workers = min(len(items), _processors())
     if workers <= 1:
-        found = []
+        results = []
         for done, item in enumerate(items):
             say(done, len(items))
-            found.append(_tried(function, item))
-        return found
+            results.append(_tried(function, item))
+        return results
     return _with_processes(function, items, workers, say)
 
 
@@ -62,27 +62,27 @@ def _with_processes(
     from multiprocessing import active_children
 
     others = active_children()
-    found = []
+    results = []
     with ProcessPoolExecutor(workers, initializer=_serve) as pool:
         try:
             waiting = [pool.submit(_tried, function, item) for item in items]
             for done, future in enumerate(waiting):
                 say(done, len(items))
-                found.append(future.result())
+                results.append(future.result())
         except BrokenProcessPool:
             raise InputError(
                 "a worker was killed, most likely for its memory: audit fewer ranks at once"
             ) from None
-        except BaseException:  # interrupted: nobody waits for what is half done
+        except BaseException:  # interrupted: half-done work is dropped
             for process in active_children():
                 if process not in others:
                     process.kill()
             raise
-    return found
+    return results
 
 
 def _serve() -> None:
-    """In a worker: interrupts are the parent's to handle, and nobody outlives it."""
+    """Set up a worker: the parent handles interrupts, and no worker outlives it."""
     import signal
     from multiprocessing import parent_process
     from threading import Thread
@@ -101,7 +101,7 @@ def _serve() -> None:
 def _with_ray(
     function: Callable[[T], R], items: Sequence[T], say: Progress
 ) -> list[R | ComputeFlowError]:
-    """On the cluster of RAY_ADDRESS, or on one that is started here and stopped again."""
+    """Run on the cluster of RAY_ADDRESS, or on one that is started here and stopped again."""
     try:
         import ray
     except ImportError:
@@ -113,11 +113,11 @@ def _with_ray(
     try:
         remote: Any = ray.remote(num_cpus=1)(_tried)
         waiting = [remote.remote(function, item) for item in items]
-        found: list[R | ComputeFlowError] = []
+        results: list[R | ComputeFlowError] = []
         for done, reference in enumerate(waiting):
             say(done, len(items))
-            found.append(ray.get(reference))
-        return found
+            results.append(ray.get(reference))
+        return results
     finally:
         if started:
             ray.shutdown()

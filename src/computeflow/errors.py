@@ -56,15 +56,17 @@ class UnknownNameError(InputError):
         self.near = tuple(dict.fromkeys((means or {}).get(n, n) for n in near))[:3]
         listed = f"; nearest: {', '.join(self.near)}" if self.near else ""
         hint = f" ({hint})" if hint else ""
-        super().__init__(f"unknown {kind} {_cut(name)!r}{listed}{hint}")
+        super().__init__(f"unknown {kind} {_quoted(name)}{listed}{hint}")
 
 
 _LONGEST = 200
-"""Of a name that others are near to; comparing takes time by the product of the lengths."""
+"""Longest name that is compared with others; it takes time by the product of the lengths."""
 
 
-def _cut(name: str) -> str:
-    return name if len(name) <= _LONGEST else f"{name[:_LONGEST]}..."
+def _quoted(name: str) -> str:
+    """The name in quotes, escaped once: printable text may be escaped already."""
+    cut = name if len(name) <= _LONGEST else f"{name[:_LONGEST]}..."
+    return f"'{cut}'" if cut.isprintable() else repr(cut)
 
 
 def nearest(name: str, known: Iterable[str], most: int = 3) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ are imported when they are first used.
 from typing import TYPE_CHECKING
 
 from computeflow._lazy import lazy_exports
+from computeflow.answers.renames import FUNCTIONS
 
 if TYPE_CHECKING:
     from computeflow.answers.answer import Answer as Answer
@@ -37,10 +38,10 @@ if TYPE_CHECKING:
     from computeflow.answers.serving import ServingAnswer as ServingAnswer
     from computeflow.answers.simulations import SimulateAnswer as SimulateAnswer
     from computeflow.answers.simulations import simulate as simulate
-    from computeflow.answers.site_comparisons import SitesAnswer as SitesAnswer
-    from computeflow.answers.site_comparisons import sites as sites
-    from computeflow.answers.site_limits import SiteAnswer as SiteAnswer
-    from computeflow.answers.site_limits import site as site
+    from computeflow.answers.site_capacity import SiteLimitsAnswer as SiteLimitsAnswer
+    from computeflow.answers.site_capacity import site_limits as site_limits
+    from computeflow.answers.site_comparisons import CompareSitesAnswer as CompareSitesAnswer
+    from computeflow.answers.site_comparisons import compare_sites as compare_sites
     from computeflow.answers.sizes import SizeAnswer as SizeAnswer
     from computeflow.answers.sizes import size as size
     from computeflow.answers.validations import ValidateAnswer as ValidateAnswer
@@ -65,8 +66,8 @@ _EXPORTS = {
     "ProbeAnswer": "probes",
     "ServingAnswer": "serving",
     "SimulateAnswer": "simulations",
-    "SiteAnswer": "site_limits",
-    "SitesAnswer": "site_comparisons",
+    "SiteLimitsAnswer": "site_capacity",
+    "CompareSitesAnswer": "site_comparisons",
     "SizeAnswer": "sizes",
     "ValidateAnswer": "validations",
     "ValidateRunsAnswer": "validations",
@@ -76,15 +77,15 @@ _EXPORTS = {
     "check": "checks",
     "claims": "claim_checks",
     "compare": "comparisons",
+    "compare_sites": "site_comparisons",
     "place": "placements",
     "plan": "plans",
     "predict": "predictions",
     "probe": "probes",
     "simulate": "simulations",
-    "site": "site_limits",
-    "sites": "site_comparisons",
+    "site_limits": "site_capacity",
     "size": "sizes",
     "validate": "validations",
 }
 __all__ = [*_EXPORTS]
-__getattr__, __dir__ = lazy_exports(__name__, _EXPORTS)
+__getattr__, __dir__ = lazy_exports(__name__, _EXPORTS, FUNCTIONS)

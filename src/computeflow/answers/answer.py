@@ -14,22 +14,22 @@ from computeflow.files.writing import check_target, inputs_kept, write_file
 from computeflow.views.tables import Table, lead_html, to_html
 
 if TYPE_CHECKING:
-    from computeflow.views.report import Part
+    from computeflow.views.html_report import Part
 
 PROBLEMS = 3
-"""The exit code of an answer that is: there are problems."""
+"""Exit code of an answer that reports problems."""
 INTERRUPTED = 130
-"""Of one that is the best so far, because somebody would not wait."""
+"""The exit code of an answer that is the best so far, because the user interrupted."""
 
 
 class Answer(ABC):
-    """A subclass is a frozen dataclass that holds values and knows how they are shown."""
+    """Base class. A subclass is a frozen dataclass that holds values and knows how to show them."""
 
     __slots__ = ("_inputs",)
     _inputs: tuple[Path, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data with its `schema`: what `-o json` prints, and what reading that gives."""
+        """Plain data with its `schema`: the content of `-o json`."""
         data: dict[str, Any] = codec.with_lists(self._data())
         return data
 
@@ -38,11 +38,11 @@ class Answer(ABC):
 
     @abstractmethod
     def tables(self) -> list[Table]:
-        """What a terminal shows."""
+        """The tables that a terminal shows."""
 
     @property
     def headline(self) -> str:
-        """The answer itself in one to three lines, shown before every table; "": the tables are it."""
+        """The answer in one to three lines, shown before all tables; "": the first table says it."""
         return ""
 
     def parts(self) -> Sequence[Part]:
@@ -55,12 +55,12 @@ class Answer(ABC):
 
     @property
     def exit_code(self) -> int:
-        """0, or 3 where the answer is that there are problems."""
+        """0, or 3 where the answer reports problems."""
         return 0
 
     @property
-    def speaks(self) -> bool:
-        """False in a process beside the one that prints the answer for all."""
+    def prints(self) -> bool:
+        """False in a process that prints nothing because another one prints for all."""
         return True
 
     def __repr__(self) -> str:
@@ -70,7 +70,7 @@ class Answer(ABC):
         return lead_html(self.headline) + "".join(to_html(table) for table in self.tables())
 
     def remember_inputs(self, inputs: tuple[Path, ...]) -> None:
-        """The files that the caller named; no report is written over one."""
+        """Remember the caller's input files: no report is written over one."""
         object.__setattr__(self, "_inputs", inputs)
 
     @property
@@ -78,12 +78,12 @@ class Answer(ABC):
         return (*getattr(self, "_inputs", ()), *self._files_read())
 
     def _files_read(self) -> tuple[Path, ...]:
-        """Files of folders that the caller named."""
+        """Files read from folders that the caller named."""
         return ()
 
     def save_html(self, path: str | PathLike[str], *, force: bool = False) -> None:
-        """Write tables and figures as one file that needs nothing else."""
-        from computeflow.views.report import report_html
+        """Write headline, tables and figures as one self-contained file."""
+        from computeflow.views.html_report import report_html
 
         with inputs_kept((*self.input_files, *user_files())):
             check_target(path, "--html")

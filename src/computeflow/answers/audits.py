@@ -17,18 +17,19 @@ from computeflow.answers.redaction import Redaction
 from computeflow.auditing import AuditReport, AuditRequest
 from computeflow.auditing import audit as audit_run
 from computeflow.auditing.baselines import baseline_path, keep_baseline
-from computeflow.auditing.data import report_data
+from computeflow.auditing.report_data import report_data
 from computeflow.catalog import Accelerator, Catalog, find_model
 from computeflow.engines import Engine
 from computeflow.errors import InputError
 from computeflow.files.writing import inputs_kept, write_file
-from computeflow.telemetry.traces.job import TracedJob
-from computeflow.telemetry.traces.measured import Options
+from computeflow.telemetry.traces.job_ledgers import TracedJob
+from computeflow.telemetry.traces.rank_measurements import TraceOptions
+from computeflow.views.audit_headlines import audit_headline
 from computeflow.views.audit_tables import report_tables
 from computeflow.views.tables import Table
 
 if TYPE_CHECKING:
-    from computeflow.views.report import Part
+    from computeflow.views.html_report import Part
 
 _MAX_DIGITS = 18
 
@@ -39,14 +40,14 @@ class AuditAnswer(Answer):
     details: bool = False
     redact: bool = False
     fail_on: float | None = None
-    """Percent of the window: findings that claim as much are problems."""
+    """Percent of the window; findings that claim as much or more are problems."""
 
     @property
     def title(self) -> str:
         traces = self.report.traces
-        if traces is None:
-            return self.tables()[0].title
-        title = f"Audit of {traces.job.ledger.window.label}"
+        title = f"Audit: {', '.join(each.kind for each in self.report.recordings.observed)}"
+        if traces is not None:
+            title = f"Audit of {traces.job.ledger.window.label}"
         return self._redaction().text(title) if self.redact else title
 
     @property
@@ -62,6 +63,11 @@ class AuditAnswer(Answer):
         data = report_data(self.report)
         redacted: dict[str, Any] = self._redaction().value(data) if self.redact else data
         return redacted
+
+    @property
+    def headline(self) -> str:
+        text = audit_headline(self.report)
+        return self._redaction().text(text) if self.redact else text
 
     def tables(self) -> list[Table]:
         tables = report_tables(self.report, details=self.details)
@@ -86,8 +92,8 @@ class AuditAnswer(Answer):
         report, traces = self.report, self.report.traces
         if traces is None or report.diagnosis is None:
             return report_tables(report, details=self.details)
-        from computeflow.telemetry.formats import read_rank
-        from computeflow.telemetry.traces.timeline import step_timeline
+        from computeflow.telemetry.trace_formats import read_rank
+        from computeflow.telemetry.traces.step_timelines import step_timeline
         from computeflow.views.audit_figures import audit_parts
 
         timeline, first = None, traces.ranks[0]
@@ -129,10 +135,10 @@ def audit(
     catalog: CatalogFiles = (),
     progress: Callable[[str], None] | None = None,
 ) -> AuditAnswer:
-    """Make a closed ledger from whatever a run left behind, with findings ranked by cost.
+    """Make a closed ledger from recordings of a run, with findings ranked by cost.
 
-    `paths` are files or folders of profiler traces, dumps, logs, metrics, accounting, or the address
-    of a Prometheus server; in any mix.
+    `paths` are files or folders of profiler traces, dumps, logs, metrics, accounting, or the address of
+    a Prometheus server, in any mix.
     """
     facts = open_catalog(catalog)
     first, last = _parse_steps(steps)
@@ -141,19 +147,19 @@ def audit(
     if baseline is not None:
         baseline_path(baseline)
     if not any(map(str, as_list(paths))):
-        raise InputError("no files to read: name one, or a folder")
+        raise InputError("no files to read: name a file or a folder")
     if fail_on is not None and not 0 <= fail_on <= 100:
-        raise InputError(f"--fail-on {fail_on:g}: percent, from 0 to 100")
+        raise InputError(f"--fail-on {fail_on:g}: must be between 0 and 100 percent")
     if redact and (perfetto is not None or calibrate is not None):
         option = "--perfetto" if perfetto is not None else "--calibrate"
         raise InputError(
-            f"{option} with --redact: its file would have the names; leave one of them out"
+            f"{option} cannot be combined with --redact: its file would contain the names"
         )
     beside = {"perfetto": perfetto, "calibrate": calibrate, "details": details}
     request = AuditRequest(
         paths=tuple(map(str, as_list(paths))),
         catalog=facts,
-        trace=Options(first_step=first, last_step=last, rank_from=rank_from, window=window),
+        trace=TraceOptions(first_step=first, last_step=last, rank_from=rank_from, window=window),
         start=start,
         end=end,
         accelerator=accelerator,
@@ -187,10 +193,10 @@ def _write(
     *,
     force: bool,
 ) -> None:
-    """What was asked for beside the answer; and the baseline, where it is new."""
+    """Write the requested files, and the baseline where it is new."""
     request = report.request
     if perfetto is not None:
-        from computeflow.telemetry.formats import read_rank
+        from computeflow.telemetry.trace_formats import read_rank
         from computeflow.telemetry.traces.perfetto import perfetto_writer
 
         fill = perfetto_writer(read_rank(traces.ranks[0]), request.trace, Path(perfetto).suffix)
@@ -221,7 +227,7 @@ def _parse_steps(text: str | None) -> tuple[int | None, int | None]:
 
 
 def _parse_on(text: str | None, catalog: Catalog) -> tuple[Accelerator | None, int | None]:
-    """An accelerator, and how many of them where that is said (h200-sxm:8)."""
+    """The accelerator, and its count where one is stated (h200-sxm:8)."""
     if text is None:
         return None, None
     name, colon, count = text.rpartition(":")

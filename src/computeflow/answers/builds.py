@@ -1,4 +1,4 @@
-"""`build`: owning GPUs beside renting them, for one job or for the three packaged ones."""
+"""`build`: owning GPUs compared with renting them, for one job or for the three packaged ones."""
 
 from __future__ import annotations
 
@@ -18,20 +18,28 @@ from computeflow.answers.inputs import (
     read_quantity,
     this_day,
 )
-from computeflow.comparison.building import Case, Decision, Hall, decide, load_cases, need_of
-from computeflow.comparison.building.published import Recomputed, check_published
-from computeflow.comparison.building.rules import Rule, rules
+from computeflow.comparison.build_or_rent import (
+    BuildCase,
+    Decision,
+    Hall,
+    decide,
+    load_cases,
+    need_of,
+)
+from computeflow.comparison.build_or_rent.build_rules import BuildRule, rules
+from computeflow.comparison.build_or_rent.published_figures import RecomputedFigure, check_published
 from computeflow.comparison.planner import check_tokens
 from computeflow.errors import InputError
-from computeflow.views import building_views as views
+from computeflow.simulation.budget import one_budget
+from computeflow.views import builds as views
 from computeflow.views.tables import Table
 
 if TYPE_CHECKING:
     from computeflow.catalog import Catalog
-    from computeflow.views.report import Part
+    from computeflow.views.html_report import Part
 
 Settings = Mapping[str, float | str] | Iterable[tuple[str, float | str]]
-"""Inputs by name, or pairs of both."""
+"""Inputs by name, or pairs of name and value."""
 _DATA = (
     "break_even", "never", "build_by", "busy_even", "one_run", "life", "gap", "gap_months",
     "gap_draws", "spending", "waste", "ways",
@@ -39,7 +47,7 @@ _DATA = (
 
 
 class BuildJob(TypedDict, total=False):
-    """The job of the model that is named; without one, the packaged jobs have their own."""
+    """The job of the named model; without a model, the packaged jobs are used."""
 
     on: str
     tokens: Quantity
@@ -54,19 +62,24 @@ class BuildAnswer(Answer):
     inputs: bool
     """Whether tables have every input with its source."""
 
+    @property
+    def headline(self) -> str:
+        return views.decision_headline(self.decision)
+
     def _data(self) -> dict[str, Any]:
         return {"schema": "computeflow.build/1", **_decision_data(self.decision)}
 
     def tables(self) -> list[Table]:
-        one = self.decision
-        tables = [
-            views.decision_table(one, self.today),
-            views.swings_table(one),
-            views.spending_table(one),
-            views.waste_table(one),
-            views.ways_table(one),
+        decision = self.decision
+        return [
+            views.decision_table(decision),
+            views.swings_table(decision),
+            views.spending_table(decision),
+            views.waste_table(decision),
+            views.ways_table(decision),
+            *([views.inputs_table(decision)] if self.inputs else []),
+            views.sources_table(decision, self.today),
         ]
-        return [*tables, views.inputs_table(one)] if self.inputs else tables
 
     def parts(self) -> Sequence[Part]:
         first, *rest = replace(self, inputs=True).tables()
@@ -75,37 +88,45 @@ class BuildAnswer(Answer):
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class BuildsAnswer(Answer):
-    """The packaged jobs, with the usual rules and published costs held against them."""
+    """The packaged jobs, with common rules of thumb and published costs checked against them."""
 
     decisions: Mapping[str, Decision]
-    rules: tuple[Rule, ...]
-    published: tuple[Recomputed, ...]
+    rules: tuple[BuildRule, ...]
+    published: tuple[RecomputedFigure, ...]
     today: datetime.date
+
+    @property
+    def headline(self) -> str:
+        return views.decisions_headline(self.decisions)
 
     def _data(self) -> dict[str, Any]:
         return {
             "schema": "computeflow.builds/1",
-            "jobs": {name: _decision_data(one) for name, one in self.decisions.items()},
+            "jobs": {name: _decision_data(decision) for name, decision in self.decisions.items()},
             "rules": codec.encode(self.rules),
             "published": [
-                codec.encode(one) | {"agrees": one.agrees, "off": one.off} for one in self.published
+                codec.encode(row) | {"agrees": row.agrees, "off": row.off} for row in self.published
             ],
         }
 
     def tables(self) -> list[Table]:
-        swings = {name: views.swings_table(one, most=3) for name, one in self.decisions.items()}
+        swings = {
+            name: views.swings_table(decision, most=3) for name, decision in self.decisions.items()
+        }
         return [
-            views.decisions_table(self.decisions, self.today),
+            views.decisions_table(self.decisions),
             *(replace(table, title=f"{name}: {table.title}") for name, table in swings.items()),
             views.rules_table(self.rules),
             views.published_table(self.published),
+            views.sources_table(next(iter(self.decisions.values())), self.today, run=False),
         ]
 
     def parts(self) -> Sequence[Part]:
         first, *rest = self.tables()
         decisions = list(self.decisions.values())
-        figures = [views.break_even_figure(one) for one in decisions]
-        return [first, *figures, *rest, views.inputs_table(decisions[-1])]
+        figures = [views.break_even_figure(decision) for decision in decisions]
+        *rest, sources = rest
+        return [first, *figures, *rest, views.inputs_table(decisions[-1]), sources]
 
     @property
     def title(self) -> str:
@@ -113,6 +134,7 @@ class BuildsAnswer(Answer):
 
 
 @checked
+@one_budget()
 def build(
     model: str | None = None,
     *,
@@ -126,12 +148,12 @@ def build(
     catalog: CatalogFiles = (),
     **job: Unpack[BuildJob],
 ) -> BuildAnswer | BuildsAnswer:
-    """Build or rent: what owning the GPUs costs beside renting them, and after which months it pays."""
+    """Decide to build or rent: costs of owning and of renting the GPUs, and months to break even."""
     facts = open_catalog(catalog)
     stated = read_settings(set)
     day = this_day(today)
 
-    def decision(case: Case) -> Decision:
+    def decision(case: BuildCase) -> Decision:
         return decide(
             need_of(case, facts, seed=seed),
             facts,
@@ -145,7 +167,7 @@ def build(
     if model is not None:
         return BuildAnswer(decision=decision(_case(model, job)), today=day, inputs=inputs)
     for name in given_options({**job, "inputs": inputs}):
-        raise InputError(f"--{name.replace('_', '-')} is of MODEL's job: name a model")
+        raise InputError(f"--{name.replace('_', '-')} needs MODEL")
     return _packaged_jobs(
         {n: decision(c) for n, c in load_cases().items()}, facts, draws, seed, day
     )
@@ -162,14 +184,14 @@ def _packaged_jobs(
     )
 
 
-def _case(model: str, job: BuildJob) -> Case:
+def _case(model: str, job: BuildJob) -> BuildCase:
     on = job.get("on", "h100-sxm:1024")
     name, colon, count = on.rpartition(":")
     if not colon or not count.isdecimal() or int(count) < 1:
         raise InputError(f"--on {on}: write accelerator:count (h100-sxm:1024)")
     tokens = read_quantity(job.get("tokens", "15T"), "tokens")
     check_tokens(tokens)
-    return Case(
+    return BuildCase(
         name=model,
         model=model,
         on=name,
@@ -193,7 +215,7 @@ def read_settings(settings: Settings) -> dict[str, float]:
 
 
 def _decision_data(decision: Decision) -> dict[str, Any]:
-    """Field for field, but for the run's ledger, which is given by its dollars."""
+    """All fields, except the run's ledger, which is given by its dollars."""
     need = decision.need
     return {
         "case": codec.encode(need.case),

@@ -15,20 +15,24 @@ from computeflow.files.writing import write_file
 from computeflow.prediction import load_parameters
 from computeflow.prediction.calibration.calibrate import calibrate as calibrate_site
 from computeflow.prediction.calibration.file import SCHEMA, plain_calibration, read_calibration
-from computeflow.prediction.calibration.site import Site
-from computeflow.prediction.cases import read_cases
-from computeflow.views.calibrations import site_table
+from computeflow.prediction.calibration.site import SiteCalibration
+from computeflow.prediction.published_runs import read_cases
+from computeflow.views.calibrations import site_headline, site_table
 from computeflow.views.tables import Table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class CalibrateAnswer(Answer):
-    site: Site
+    site: SiteCalibration
     machine: dict[str, Any]
-    """The machine's own calibration, which is written along."""
+    """The machine's own calibration, written to the same file."""
 
     def _data(self) -> dict[str, Any]:
         return {**self.machine, "site": codec.encode(self.site)}
+
+    @property
+    def headline(self) -> str:
+        return site_headline(self.site)
 
     def tables(self) -> list[Table]:
         return [site_table(self.site)]

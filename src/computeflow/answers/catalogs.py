@@ -1,4 +1,4 @@
-"""The catalog's rows, and price lists read into it."""
+"""`catalog`: the catalog's rows, and price lists imported into it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from computeflow.answers.answer import Answer
 from computeflow.answers.checking import checked
 from computeflow.answers.inputs import CatalogFiles, File, NewFile, open_catalog
-from computeflow.catalog import Catalog, Offer, Row, find_model
+from computeflow.catalog import Catalog, CatalogRow, Offer, find_model
 from computeflow.catalog.loading import user_folder
 from computeflow.catalog.lookup import (
     GROUPS,
@@ -32,7 +32,7 @@ from computeflow.views.tables import Table
 
 SCHEMA = "computeflow.catalog/1"
 _LIMIT = 60
-"""Rows of a long list that a terminal shows; JSON has all."""
+"""Rows that a terminal shows of a long list; JSON has all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -52,9 +52,9 @@ class OverviewAnswer(Answer):
 class RowAnswer(Answer):
     """One row, or all prices of one instance."""
 
-    rows: tuple[Row, ...]
+    rows: tuple[CatalogRow, ...]
     also: tuple[tuple[str, str], ...]
-    """Other kinds that have the name, and what they call it."""
+    """Kind and name of rows of other kinds with this name."""
 
     def _data(self) -> dict[str, Any]:
         also = [{"kind": kind, "name": name} for kind, name in self.also]
@@ -68,9 +68,8 @@ class RowAnswer(Answer):
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class RowsAnswer(Answer):
-    kinds: tuple[tuple[Row, ...], ...]
+    kinds: tuple[tuple[CatalogRow, ...], ...]
     all: bool
-    """Show every row."""
 
     def _data(self) -> dict[str, Any]:
         return _rows_data([row for rows in self.kinds for row in rows])
@@ -84,7 +83,7 @@ class RowsAnswer(Answer):
 class OffersAnswer(Answer):
     offers: tuple[Offer, ...]
     named: bool
-    """Of one instance: its prices beside each other."""
+    """The offers are of one instance, whose prices are compared."""
     all: bool
 
     def _data(self) -> dict[str, Any]:
@@ -175,8 +174,8 @@ def import_prices(
     catalog: CatalogFiles = (),
 ) -> ImportAnswer:
     """Read a price list (a SkyPilot catalog CSV, or the user's own) into the catalog folder."""
-    from computeflow.catalog.importing import import_prices as read_prices
-    from computeflow.catalog.importing import write_offers
+    from computeflow.catalog.price_lists import import_prices as read_prices
+    from computeflow.catalog.price_lists import write_offers
 
     facts, path = open_catalog(catalog), Path(file)
     if as_of is not None:
@@ -195,7 +194,7 @@ def import_prices(
     usual = user_folder() / "catalog" / f"offers-{seller}-{_plain(path.stem)}.csv"
     target = usual if to is None else Path(to)
     if target.suffix.lower() != ".csv":
-        raise InputError(f"{target}: offers are written as CSV: give it a name that ends in .csv")
+        raise InputError(f"{target}: the file name must end in .csv")
     write_file(target, write_offers(found.offers), "--to", force=force, make_folder=to is None)
     return ImportAnswer(
         written=target, offers=len(found.offers), left_out=found.left_out, notes=found.notes
@@ -216,7 +215,7 @@ def _rows_data(rows: Any) -> dict[str, Any]:
 
 
 def _plain(name: str) -> str:
-    """A name that a file can have."""
+    """The name with only characters that file names may have."""
     return "".join(letter if letter.isalnum() or letter in "-." else "-" for letter in name)
 
 

@@ -1,8 +1,8 @@
-"""`checked`: a library function that refuses keywords it does not know and values of another kind.
+"""`checked`: makes a library function refuse unknown keywords and values of the wrong type.
 
-Types are checked by a type checker where there is one; a notebook has none, and a misspelt keyword of
-a job must not be dropped in silence. Nor does any function know what to do with a number that is none
-(NaN), that is infinite or beyond 64 bits, or with an empty text: `--storage "$UNSET"` is a mistake.
+Types are checked by a type checker where there is one; a notebook has none, and a misspelt keyword must
+not be dropped in silence. NaN, infinite numbers, integers beyond 64 bits and empty texts are refused,
+too: `--storage "$UNSET"` is a mistake.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from typing import Any, TypeVar, Union, get_args, get_origin
 
+from computeflow.answers.renames import rename_keywords
 from computeflow.errors import InputError, UnknownNameError
 from computeflow.files.names import shown
 from computeflow.files.writing import (
@@ -36,6 +37,7 @@ def checked(function: F) -> F:
     @functools.wraps(function)
     def call(*positional: Any, **keywords: Any) -> Any:
         known = keyword_types(function)
+        keywords = rename_keywords(function.__name__, keywords)
         named = dict(zip(inspect.signature(function).parameters, positional, strict=False))
         for name in keywords:
             if name not in known:
@@ -65,7 +67,7 @@ _CHECKS = {"file": check_target, "folder": check_folder}
 
 @functools.cache
 def outputs(function: Callable[..., Any]) -> dict[str, str]:
-    """Keywords that name what is written, and whether that is a file or a folder."""
+    """Keywords of files or folders that the function writes, and which of the two."""
     hints = typing.get_type_hints(function, include_extras=True)
     return {
         name: kind.__metadata__[0]
@@ -77,7 +79,7 @@ def outputs(function: Callable[..., Any]) -> dict[str, str]:
 
 @functools.cache
 def keyword_types(function: Callable[..., Any]) -> dict[str, Any]:
-    """Every keyword of a function with its type, those of `**options` spelt out."""
+    """All keywords of a function with their types, those of `**options` included."""
     hints = typing.get_type_hints(function)
     found: dict[str, Any] = {}
     for name, parameter in inspect.signature(function).parameters.items():
@@ -90,7 +92,7 @@ def keyword_types(function: Callable[..., Any]) -> dict[str, Any]:
 
 
 def _read(name: str, value: Any, hint: Any) -> Any:
-    """The value, if it is of a kind that is meant; one text where a list is meant is a list of one."""
+    """The value, if its type is right; a single text where a list is expected becomes a list of one."""
     kinds = _kinds(hint)
     _refuse_nonsense(name, value)
     if any(_fits(value, kind) for kind in kinds):
@@ -102,17 +104,17 @@ def _read(name: str, value: Any, hint: Any) -> Any:
         raise UnknownNameError(name, str(value), choices)
     words = [_WORDS.get(kind, getattr(kind, "__name__", str(kind))) for kind in kinds]
     wanted = " or ".join(word for word in dict.fromkeys(words) if word != "NoneType")
-    raise InputError(f"{name}={shown(repr(value))}: {wanted}")
+    raise InputError(f"{name}={shown(repr(value))} is not {wanted}")
 
 
 def _refuse_nonsense(name: str, value: Any) -> None:
-    """At any depth of lists and mappings."""
+    """Refuse empty texts and numbers that are not finite, at any depth of lists and mappings."""
     if isinstance(value, str) and not value:
-        raise InputError(f"{name}: an empty text; leave it out where nothing is meant")
+        raise InputError(f"{name} must not be an empty text: leave it out")
     if isinstance(value, numbers.Integral) and abs(int(value)) > _LARGEST:
-        raise InputError(f"{name}: a whole number beyond {_LARGEST:,}")
+        raise InputError(f"{name} must be at most {_LARGEST:,}")
     if isinstance(value, numbers.Real) and not math.isfinite(value):
-        raise InputError(f"{name}={value}: a finite number")
+        raise InputError(f"{name}={value} is not a finite number")
     if isinstance(value, Mapping):
         for key, part in value.items():
             _refuse_nonsense(f"{name} {shown(str(key))}", part)
@@ -126,7 +128,7 @@ def _kinds(hint: Any) -> tuple[Any, ...]:
 
 
 def _lists(kind: Any, value: Any) -> bool:
-    """Whether a list of such values is meant."""
+    """Whether the type is a list of such values."""
     if get_origin(kind) is not Sequence:
         return False
     return any(_fits(value, item) for item in _kinds(get_args(kind)[0]))

@@ -9,18 +9,18 @@ from computeflow.answers.answer import PROBLEMS, Answer
 from computeflow.answers.checking import checked
 from computeflow.answers.inputs import CatalogFiles, File, Quantity, open_catalog, read_quantity
 from computeflow.answers.predictions import prediction_data
-from computeflow.answers.requests import Request, choose_cluster, read_request, reading_data
-from computeflow.planning.exports.model import Reading, Setup
-from computeflow.planning.exports.terms import FrameworkTerms
+from computeflow.answers.requests import JobRequest, choose_cluster, read_request, reading_data
+from computeflow.planning.exports.config_formats import ConfigReading, Setup
+from computeflow.planning.exports.framework_space import FrameworkSpace
 from computeflow.planning.review import Review, review
-from computeflow.views.reviews import review_tables
+from computeflow.views.reviews import review_headline, review_tables
 from computeflow.views.tables import Table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class CheckAnswer(Answer):
-    request: Request
-    reading: Reading
+    request: JobRequest
+    reading: ConfigReading
     review: Review
     price: float | None
     """Dollars for a GPU-hour."""
@@ -38,6 +38,15 @@ class CheckAnswer(Answer):
             "remarks": [asdict(remark) for remark in self.review.remarks],
             **reading_data(self.reading),
         }
+
+    @property
+    def headline(self) -> str:
+        request = self.request
+        return review_headline(request.job, request.layout, self.review, self.price)
+
+    @property
+    def title(self) -> str:
+        return f"{self.request.job.model.name}, checked as {self.reading.format}"
 
     def tables(self) -> list[Table]:
         request = self.request
@@ -58,7 +67,7 @@ def check(
     price: Quantity | None = None,
     catalog: CatalogFiles = (),
 ) -> CheckAnswer:
-    """Read a framework's configuration, predict it, and list what would break or what it costs."""
+    """Read a framework's configuration, predict its step, and list problems and better layouts."""
     facts = open_catalog(catalog)
     cluster = choose_cluster(on, storage, facts)
     options = {"global_batch": global_batch, "seq_len": seq_len}
@@ -66,8 +75,10 @@ def check(
     reading, used = request.reading, request.stack
     assert reading is not None and used is not None
     setup = Setup(job=request.job, cluster=cluster, layout=request.layout, stack=used)
-    terms = FrameworkTerms(reading.format, setup)
-    found = review(request.job, cluster, request.layout, used, terms, reading.timeouts)
+    terms = FrameworkSpace(reading.format, setup)
     return CheckAnswer(
-        request=request, reading=reading, review=found, price=read_quantity(price, "usd")
+        request=request,
+        reading=reading,
+        review=review(request.job, cluster, request.layout, used, terms, reading.timeouts),
+        price=read_quantity(price, "usd"),
     )

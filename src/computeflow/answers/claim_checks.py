@@ -1,4 +1,4 @@
-"""`claims`: what popular documents claim, checked with the project's own models."""
+"""`claims`: claims of popular documents, checked with the project's own models."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from computeflow.answers.inputs import CatalogFiles, NewFile, open_catalog
 from computeflow.comparison.claims import CheckedClaim, PathStep, check_claims, mfu_path
 from computeflow.errors import InputError
 from computeflow.files.writing import write_file
-from computeflow.views import claim_views as views
+from computeflow.views import claims as views
 from computeflow.views.tables import Table
 
 
@@ -21,16 +21,20 @@ from computeflow.views.tables import Table
 class ClaimsAnswer(Answer):
     claims: tuple[CheckedClaim, ...]
     mfu_path: tuple[PathStep, ...]
-    """Configurations behind the claim on MFU; empty where it was not asked for."""
+    """Configurations behind the claim on MFU; empty where it was not requested."""
     named: bool
-    """Claims were asked for by name, and are shown with their reasons."""
+    """Claims were requested by name, and are shown with their reasons."""
 
     def _data(self) -> dict[str, Any]:
         return {
             "schema": "computeflow.claims/1",
-            "claims": [codec.encode(one.claim) | codec.encode(one.outcome) for one in self.claims],
+            "claims": [codec.encode(c.claim) | codec.encode(c.outcome) for c in self.claims],
             "mfu_path": codec.encode(self.mfu_path),
         }
+
+    @property
+    def headline(self) -> str:
+        return views.claims_headline(self.claims)
 
     def tables(self) -> list[Table]:
         return [
@@ -51,7 +55,7 @@ def claims(
 ) -> ClaimsAnswer:
     """Check the named claims, or all of them; `page` gets all of them as Markdown."""
     if page is not None and names:
-        raise InputError("--page has every claim: give it without names")
+        raise InputError("--page cannot be combined with names: it lists every claim")
     facts = open_catalog(catalog)
     answer = ClaimsAnswer(
         claims=tuple(check_claims(facts, names, seed=seed)),

@@ -1,4 +1,4 @@
-"""A comparison as plain data, field for field, for JSON."""
+"""A comparison as plain data for JSON."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from computeflow.comparison.results import Comparison, Result
 from computeflow.comparison.splits import Split
 
 
-def comparison_data(found: Comparison) -> dict[str, Any]:
-    request = found.request
+def comparison_data(comparison: Comparison) -> dict[str, Any]:
+    request = comparison.request
     return {
         "schema": "computeflow.comparison/1",
         "model": request.job.model.name,
@@ -28,25 +28,25 @@ def comparison_data(found: Comparison) -> dict[str, Any]:
         "replicas": request.replicas,
         "seed": request.seed,
         "today": request.today.isoformat(),
-        "searches": found.searches,
-        "meeting": len(found.meeting),
-        "meeting_over_the_range": len(found.sure),
-        "results": [_result_data(result) for result in found.results],
+        "searches": comparison.searches,
+        "meeting": len(comparison.meeting),
+        "meeting_over_the_range": len(comparison.sure),
+        "results": [_result_data(result) for result in comparison.results],
         "cheapest_over_the_range": None
-        if found.safest is None
+        if comparison.safest is None
         else {
-            "offer": found.safest[0].offering.name,
-            "cost": _cost_data(found.safest[1]),
+            "offer": comparison.safest[0].offering.name,
+            "cost": _cost_data(comparison.safest[1]),
         },
-        "front": [result.offering.name for result in found.front],
-        "nearest": None if found.nearest is None else found.nearest.offering.name,
-        "refused": [{"offer": r.offering.name, "reason": r.reason} for r in found.refused],
+        "front": [result.offering.name for result in comparison.front],
+        "nearest": None if comparison.nearest is None else comparison.nearest.offering.name,
+        "refused": [{"offer": r.offering.name, "reason": r.reason} for r in comparison.refused],
     }
 
 
 def _result_data(result: Result) -> dict[str, Any]:
-    offering, found = result.offering, result.plan.prediction
-    ledger, energy, terms = found.ledger, result.meter.energy, offering.terms
+    offering, prediction = result.offering, result.plan.prediction
+    ledger, energy, terms = prediction.ledger, result.meter.energy, offering.terms
     p50, p90 = result.seconds
     return {
         "offer": offering.name,
@@ -57,8 +57,8 @@ def _result_data(result: Result) -> dict[str, Any]:
         "accelerator": offering.accelerator,
         "gpus": result.gpus,
         "allocated_gpus": result.simulation.run.allocated_gpus,
-        "layout": codec.encode(found.layout),
-        "step_seconds": found.step_seconds,
+        "layout": codec.encode(prediction.layout),
+        "step_seconds": prediction.step_seconds,
         "mfu": ledger.mfu,
         "mfu_palm": ledger.mfu_palm,
         "goodput": codec.encode(result.simulation.goodput),

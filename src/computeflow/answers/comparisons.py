@@ -30,12 +30,13 @@ from computeflow.comparison.offers import ASSUMED_NIC, Offering, gather_offers, 
 from computeflow.comparison.own_sites import own_offerings
 from computeflow.comparison.planner import usual_job
 from computeflow.comparison.providers import Book, load_terms
-from computeflow.comparison.request import Market, Request
+from computeflow.comparison.request import ComparisonRequest, Market
 from computeflow.comparison.results import Comparison, Result
 from computeflow.comparison.splits import OwnedBase, Split, own_base, split
 from computeflow.comparison.windows import (
     MISSING,
     GridCost,
+    Hour,
     Start,
     find_starts,
     read_hours,
@@ -43,34 +44,45 @@ from computeflow.comparison.windows import (
 )
 from computeflow.errors import InputError, UnknownNameError
 from computeflow.files.reading import read_text
+from computeflow.simulation.budget import one_budget
+from computeflow.views import comparison_extras
 from computeflow.views import comparisons as views
-from computeflow.views import elsewhere
 from computeflow.views.tables import Table
 
 if TYPE_CHECKING:
-    from computeflow.views.report import Part
+    from computeflow.views.html_report import Part
+
+
+_REQUEST_FIELDS = {
+    "conservative": "sure",
+    "max_gpus": "most_gpus",
+    "min_gpus": "least_gpus",
+    "seed": "seed",
+    "simulations": "replicas",
+}
+"""Options by name, and the fields of `ComparisonRequest` that they set."""
 
 
 class TrainingOptions(TypedDict, total=False):
-    """What is asked of a training; what is left out has the default of `Request` and `Market`."""
+    """Requirements of a training; the defaults are those of `ComparisonRequest` and `Market`."""
 
     tokens: Quantity | None
     deadline: Quantity | None
-    sure: bool
+    conservative: bool
     budget: Quantity | None
     sites: File | None
     countries: Sequence[str]
     global_batch: int | None
     seq_len: int | None
-    least_gpus: int
-    most_gpus: int
+    min_gpus: int
+    max_gpus: int
     preemptions: float | None
-    replace: Quantity | None
+    replacement_time: Quantity | None
     known_networks: bool
     terms: File | None
     data: Quantity | None
     data_at: str | None
-    line: Quantity | None
+    transfer_rate: Quantity | None
     runs: int | None
     demand: Sequence[int]
     owned_price: Quantity | None
@@ -81,7 +93,7 @@ class TrainingOptions(TypedDict, total=False):
 
 
 class CompareOptions(TrainingOptions, ServingOptions):
-    """Those of training and those of serving; a workload takes its own."""
+    """Options for training and for serving; a workload takes its own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -89,19 +101,23 @@ class CompareAnswer(Answer):
     comparison: Comparison
     advice: Advice
     moves: tuple[Move, ...] = ()
-    """Of the data, to the providers that run the job."""
+    """Moves of the data to the providers that run the job."""
     split: Split | None = None
     base: OwnedBase | None = None
     grids: tuple[GridCost, ...] | None = None
-    """The best one's energy at other grids; None: its energy is not known."""
+    """The energy of the best result on other grids; None: its energy is unknown."""
     starts: Mapping[str, Start] | None = None
     """None: no hours were given."""
     top: int = 10
 
     @property
     def best(self) -> Result | None:
-        """What is advised, else the cheapest that meets the request, else the nearest."""
+        """The recommended result, else the cheapest that meets the request, else the nearest."""
         return self.advice.result or _best_result(self.comparison)
+
+    @property
+    def headline(self) -> str:
+        return views.comparison_headline(self.comparison)
 
     def _data(self) -> dict[str, Any]:
         starts = codec.encode(self.starts) or {"missing": MISSING}
@@ -124,15 +140,15 @@ class CompareAnswer(Answer):
         if best is not None:
             tables.append(views.detail_table(best))
         if self.moves:
-            tables.append(elsewhere.moves_table(self.moves[: self.top]))
+            tables.append(comparison_extras.moves_table(self.moves[: self.top]))
         if self.split is not None:
-            tables.append(elsewhere.split_table(self.split))
+            tables.append(comparison_extras.split_table(self.split))
         if self.base is not None:
-            tables.append(elsewhere.hybrid_table(self.base))
+            tables.append(comparison_extras.hybrid_table(self.base))
         if best is not None and self.grids is not None:
-            tables.append(elsewhere.grids_table(self.grids, best))
+            tables.append(comparison_extras.grids_table(self.grids, best))
         if best is not None:
-            tables.append(elsewhere.starts_table(self.starts))
+            tables.append(comparison_extras.starts_table(self.starts))
         if compared.refused:
             tables.append(views.refused_table(compared))
         return tables
@@ -148,12 +164,13 @@ class CompareAnswer(Answer):
 
     @property
     def exit_code(self) -> int:
-        """3 where nothing meets deadline and budget, or some of the runs find no place."""
+        """3 where nothing meets deadline and budget, or some of the runs cannot be placed."""
         left = self.split is not None and self.split.left
         return 0 if self.comparison.meeting and not left else 3
 
 
 @checked
+@one_budget()
 def compare(
     model: str,
     *,
@@ -190,12 +207,13 @@ def compare(
         str(terms),
         providers={*(row.name for row in facts.providers), *(row.provider for row in facts.offers)},
     )
+    hours = _hours(options.get("hourly"))
     offers = _offers(facts, book, providers, regions, devices, options)
     request = _request(model, precision, this_day(today), facts, options)
     compared = compare_offers(
         replace(request, moves=_moves(offers, book, facts, options)), offers, facts
     )
-    return _answer(compared, workload, facts, options)
+    return _answer(compared, workload, facts, options, hours)
 
 
 def _best_result(compared: Comparison) -> Result | None:
@@ -203,15 +221,15 @@ def _best_result(compared: Comparison) -> Result | None:
 
 
 def _check(options: TrainingOptions) -> None:
-    """Say before the work what would fail after it."""
+    """Refuse before the work what would fail after it."""
     given = given_options(options)
     if missing := [f"--{name}" for name in ("tokens", "deadline") if name not in given]:
         raise InputError(f"missing {' and '.join(missing)}")
     for one, other in (("data", "data_at"), ("demand", "owned_price")):
         if (one in given) != (other in given):
-            raise InputError(f"--{one} and --{other.replace('_', '-')} go together")
-    if "line" in given and "data" not in given:
-        raise InputError("--line goes with --data")
+            raise InputError(f"--{one} and --{other.replace('_', '-')} must be given together")
+    if "transfer_rate" in given and "data" not in given:
+        raise InputError("--transfer-rate needs --data")
 
 
 def _offers(
@@ -248,7 +266,7 @@ def _moves(
         [offer.provider for offer in offers],
         book,
         facts,
-        line=read_quantity(options.get("line"), "bytes_per_second"),
+        line=read_quantity(options.get("transfer_rate"), "bytes_per_second"),
     )
 
 
@@ -258,16 +276,16 @@ def _request(
     today: datetime.date,
     facts: Catalog,
     options: TrainingOptions,
-) -> Request:
+) -> ComparisonRequest:
     tokens = read_quantity(options.get("tokens"), "tokens")
     deadline = read_quantity(options.get("deadline"), "seconds")
     assert tokens is not None and deadline is not None
     market = {
         "preemptions_per_node_day": options.get("preemptions"),
-        "replace_seconds": read_quantity(options.get("replace"), "seconds"),
+        "replace_seconds": read_quantity(options.get("replacement_time"), "seconds"),
     }
     given = given_options(options)
-    return Request(
+    return ComparisonRequest(
         job=usual_job(
             find_model(facts, model),
             global_batch=options.get("global_batch"),
@@ -279,19 +297,18 @@ def _request(
         budget_usd=read_quantity(options.get("budget"), "usd"),
         today=today,
         market=Market(**{name: value for name, value in market.items() if value is not None}),
-        **{
-            name: given[name]
-            for name in ("most_gpus", "least_gpus", "sure", "seed")
-            if name in given
-        },
-        **({"replicas": given["simulations"]} if "simulations" in given else {}),
+        **{field: given[name] for name, field in _REQUEST_FIELDS.items() if name in given},
     )
 
 
 def _answer(
-    compared: Comparison, workload: str, facts: Catalog, options: TrainingOptions
+    compared: Comparison,
+    workload: str,
+    facts: Catalog,
+    options: TrainingOptions,
+    hours: Sequence[Hour] | None,
 ) -> CompareAnswer:
-    """With what was asked for beside the comparison."""
+    """The comparison, with the recommendation and the requested extras."""
     advice = advise(compared, workload)
     best = advice.result or _best_result(compared)
     runs, demand = options.get("runs"), options.get("demand", ())
@@ -305,13 +322,17 @@ def _answer(
         split=split(compared, runs, workload) if runs else None,
         base=own_base(compared, demand, owned) if demand and owned is not None else None,
         grids=None if joules is None else tuple(regions_by_energy(joules, facts, allowed)),
-        starts=None if best is None else _starts(best.seconds[0], options.get("hourly")),
+        starts=None
+        if best is None or hours is None
+        else find_starts(hours, best.seconds[0], str(options.get("hourly"))),
         top=options.get("top", 10),
     )
 
 
-def _starts(seconds: float, hourly: File | None) -> dict[str, Start] | None:
+def _hours(hourly: File | None) -> list[Hour] | None:
+    """Read the hours before the search, which takes long, and check what can be checked then."""
     if hourly is None:
         return None
     hours = read_hours(read_text(Path(hourly)), str(hourly))
-    return find_starts(hours, seconds, str(hourly))
+    find_starts(hours, 0.0, str(hourly))
+    return hours

@@ -1,4 +1,4 @@
-"""Values that callers give: files, catalogs, quantities with or without a unit, the day."""
+"""Arguments of library functions: files, catalogs, quantities with or without a unit, dates."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from computeflow.units import parse
 
 File = str | PathLike[str]
 NewFile = Annotated[File, "file"]
-"""A file that a function writes: checked before the work, never one of its inputs."""
+"""An output file: checked before the work starts, never one of the inputs."""
 NewFolder = Annotated[File, "folder"]
 CatalogFiles = Catalog | File | Sequence[File]
-"""Files of the caller's own rows over the packaged ones, or a catalog that is loaded already."""
+"""Files with the caller's own rows, which override packaged ones; or a loaded catalog."""
 Quantity = float | str
 """A number in SI units, or a text with its unit: 2e12 or "2T", 3600 or "1h"."""
 
 
 _MOST = 1e24
-"""Of any quantity: products of several stay numbers."""
+"""Largest number of any quantity, so that products of several stay finite."""
 
 
 def as_list(value: str | PathLike[str] | Sequence[Any]) -> tuple[Any, ...]:
-    """One name or path alone is a list of one."""
+    """A single name or path as a list of one."""
     return (value,) if isinstance(value, str | PathLike) else tuple(value)
 
 
@@ -56,7 +56,7 @@ def read_quantity(value: Quantity | None, quantity: str) -> float | None:
 
 
 def given_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Those that ask for something."""
+    """The options that are set."""
     return {
         name: value
         for name, value in options.items()
@@ -65,5 +65,5 @@ def given_options(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def this_day(today: datetime.date | None = None) -> datetime.date:
-    """The day that was given, else the present one."""
+    """The given day, else today."""
     return today or datetime.datetime.now(tz=datetime.UTC).date()

@@ -1,4 +1,4 @@
-"""What works on this machine, what is missing, and the line that installs it."""
+"""`doctor`: what works on this machine, what is missing, and the command that installs it."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ _OPTIONAL = {
 class Check:
     name: str
     state: Literal["ok", "missing", "wrong", "broken"]
-    """wrong: a file of the user's. broken: the installation."""
+    """wrong: an error in a file of the user's. broken: an error in the installation."""
     detail: str
     fix: str = ""
-    """The line that mends it."""
+    """The command that repairs it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -53,20 +53,28 @@ class DoctorAnswer(Answer):
             "checks": codec.encode(self.checks),
         }
 
+    @property
+    def headline(self) -> str:
+        bad = [check.name for check in self.checks if check.state in ("wrong", "broken")]
+        missing = [check.name for check in self.checks if check.state == "missing"]
+        parts = [f"to repair: {', '.join(bad)}"] if bad else ["everything installed works"]
+        parts += [f"optional and missing: {', '.join(missing)}"] if missing else []
+        return f"computeflow {__version__}: {'; '.join(parts)}."
+
     def tables(self) -> list[Table]:
         rows = [(c.state, c.name, c.detail + (f"; {c.fix}" if c.fix else "")) for c in self.checks]
         return [
             Table(
-                title=f"computeflow {__version__}",
-                columns=columns("state", "what", "detail", wrap="detail"),
+                title="Checks of this installation",
+                columns=columns("state", "check", "detail", wrap="detail"),
                 rows=tuple(rows),
-                notes=("missing is not an error: what needs it says so when it is used.",),
+                notes=("Missing is no error: a command that needs it says so.",),
             )
         ]
 
 
 def examine() -> DoctorAnswer:
-    """Look at the installation, the user's catalog files and the machine."""
+    """Check the installation, the user's catalog files and the machine."""
     return DoctorAnswer(checks=tuple(check for look in _EXAMINATIONS for check in look()))
 
 
@@ -159,7 +167,7 @@ def _version(package: str) -> str | None:
 
 
 def _printed(command: str, *arguments: str) -> str:
-    """What a tool prints; nothing if it is absent, fails or hangs."""
+    """The output of a tool; empty if it is absent, fails or hangs."""
     path = shutil.which(command)
     if not path:
         return ""

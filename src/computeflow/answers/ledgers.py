@@ -1,4 +1,4 @@
-"""A ledger file, or two line by line."""
+"""`ledger`: a ledger file, or two compared line by line."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from computeflow.errors import InputError
 from computeflow.files.parsing import parse_json
 from computeflow.files.reading import read_text
 from computeflow.ledger import Gap, Ledger, gaps, ledger_from_data, ledger_to_data
-from computeflow.views.ledgers import gap_table, ledger_table
+from computeflow.views.ledgers import gap_table, ledger_headline, ledger_table
 from computeflow.views.tables import Table
 
 
@@ -23,7 +23,7 @@ class LedgerAnswer(Answer):
     expected: Ledger | None = None
     lines: tuple[Gap, ...] = ()
     at: str = ""
-    """Equal what the two are compared at."""
+    """What is equal in the comparison, in words."""
 
     def _data(self) -> dict[str, Any]:
         if self.expected is None:
@@ -34,6 +34,10 @@ class LedgerAnswer(Answer):
             "expected": ledger_to_data(self.expected),
             "gaps": [codec.encode(line) for line in self.lines],
         }
+
+    @property
+    def headline(self) -> str:
+        return ledger_headline(self.ledger, self.lines)
 
     def tables(self) -> list[Table]:
         shown = [ledger_table(self.ledger)]
@@ -47,7 +51,7 @@ def show_ledger(
     ledger = _read_ledger(Path(file))
     if expect is None:
         if work_ratio is not None:
-            raise InputError("--work-ratio goes with --expect")
+            raise InputError("--work-ratio needs --expect")
         return LedgerAnswer(ledger=ledger)
     expected = _read_ledger(Path(expect))
     return LedgerAnswer(

@@ -1,4 +1,4 @@
-"""Stretches of time as people write them: 30d, 12h, or two dates."""
+"""Periods as people write them: 30d, 12h, or two dates."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _AGO = re.compile(r"(\d{1,6})([mhdw])")
 
 
 def parse_period(text: str | None) -> tuple[float | None, float | None]:
-    """Unix times; `30d` ends now. Dates without a zone are UTC."""
+    """Start and end as Unix times; `30d` ends now. Dates without a zone are UTC."""
     if text is None:
         return None, None
-    if found := _AGO.fullmatch(text):
+    if ago := _AGO.fullmatch(text):
         now = time.time()
-        return now - int(found[1]) * _UNITS[found[2]], now
+        return now - int(ago[1]) * _UNITS[ago[2]], now
     moments = _moments(text)
     if moments is None or not moments[0] < moments[1]:
         raise InputError(f"--period {text}: write 30d, 12h, or FROM:TO with ISO dates")
@@ -28,17 +28,17 @@ def parse_period(text: str | None) -> tuple[float | None, float | None]:
 
 def _moments(text: str) -> tuple[float, float] | None:
     """Two ISO dates with a colon between; times of day have colons, too."""
-    for place, sign in enumerate(text):
-        if sign == ":":
+    for index, character in enumerate(text):
+        if character == ":":
             try:
-                return _moment(text[:place]), _moment(text[place + 1 :])
+                return _moment(text[:index]), _moment(text[index + 1 :])
             except ValueError:
                 continue
     return None
 
 
 def _moment(text: str) -> float:
-    found = datetime.datetime.fromisoformat(text)
-    if found.tzinfo is None:
-        found = found.replace(tzinfo=datetime.UTC)
-    return found.timestamp()
+    moment = datetime.datetime.fromisoformat(text)
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=datetime.UTC)
+    return moment.timestamp()

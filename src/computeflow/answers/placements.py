@@ -12,10 +12,10 @@ from computeflow.answers.answer import Answer
 from computeflow.answers.checking import checked
 from computeflow.answers.inputs import CatalogFiles, File, NewFolder, open_catalog
 from computeflow.answers.requests import JobOnLayoutOptions, choose_cluster, read_request
-from computeflow.cluster import Cluster, resized
-from computeflow.cluster.placement import TIERS, Placement, Wiring
+from computeflow.cluster import Cluster, resize_cluster
+from computeflow.cluster.placement import Placement
 from computeflow.cluster.topology.hostlist import expand
-from computeflow.cluster.wiring import wiring_of
+from computeflow.cluster.wiring import TIERS, Wiring, wiring_of
 from computeflow.errors import InputError, UnknownNameError
 from computeflow.files.writing import write_folder
 from computeflow.planning.placement import (
@@ -30,7 +30,7 @@ from computeflow.planning.placement import (
     place as place_ranks,
 )
 from computeflow.prediction.stack import usual_stack
-from computeflow.views.placements import placement_table
+from computeflow.views.placements import placement_headline, placement_table
 from computeflow.views.tables import Table
 
 _FILES = {
@@ -50,6 +50,10 @@ class PlaceAnswer(Answer):
     nodes: tuple[str, ...]
     """Names in the order of ranks."""
     written: tuple[str, ...]
+
+    @property
+    def headline(self) -> str:
+        return placement_headline(self.orders, self.written)
 
     def _data(self) -> dict[str, Any]:
         return {
@@ -89,7 +93,7 @@ def place(
     whole = choose_cluster(on, storage, facts)
     wiring = _wiring(whole)
     allocation = _allocation(wiring, nodes)
-    cluster = resized(whole, len(allocation) * wiring.devices)
+    cluster = resize_cluster(whole, len(allocation) * wiring.devices)
     request = read_request(model, cluster, facts, options, from_=from_, format=format, stack=stack)
     job, layout = request.job, request.layout
     used = request.stack or usual_stack(cluster.accelerator.vendor)
@@ -105,8 +109,8 @@ def place(
     }
     return PlaceAnswer(
         orders={
-            name: (total(found.crossings, wiring).by_tier, found.step_seconds)
-            for name, found in effects.items()
+            name: (total(change.crossings, wiring).by_tier, change.step_seconds)
+            for name, change in effects.items()
         },
         nodes=tuple(wiring.names[i] for i in orders["ours"].node_order.tolist()),
         written=_write(Path(to), orders["ours"], wiring, force) if to is not None else (),
@@ -125,11 +129,11 @@ def _wiring(cluster: Cluster) -> Wiring:
 def _allocation(wiring: Wiring, text: str | None) -> np.ndarray[Any, np.dtype[np.int64]]:
     if text is None:
         return np.arange(wiring.nodes)
-    places = {name: i for i, name in enumerate(wiring.names)}
+    indices = {name: i for i, name in enumerate(wiring.names)}
     names = expand(text)
-    if unknown := [name for name in names if name not in places]:
-        raise UnknownNameError("node", unknown[0], places)
-    return np.array([places[name] for name in names], np.int64)
+    if unknown := [name for name in names if name not in indices]:
+        raise UnknownNameError("node", unknown[0], indices)
+    return np.array([indices[name] for name in names], np.int64)
 
 
 def _write(folder: Path, placement: Placement, wiring: Wiring, force: bool) -> tuple[str, ...]:

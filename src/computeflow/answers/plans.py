@@ -22,7 +22,7 @@ from computeflow.answers.inputs import (
 from computeflow.answers.predictions import prediction_data
 from computeflow.answers.requests import (
     JobOptions,
-    Request,
+    JobRequest,
     choose_cluster,
     job_title,
     read_request,
@@ -32,41 +32,50 @@ from computeflow.cluster import Cluster, find_cluster
 from computeflow.errors import InputError
 from computeflow.files.writing import write_folder
 from computeflow.planning import Plan, Plans
-from computeflow.planning.explain import Lost, Sensitivity, changed_fields, compare, sensitivities
-from computeflow.planning.exports.model import Setup
-from computeflow.planning.exports.writing import Exported, export
+from computeflow.planning.batches import try_batches
+from computeflow.planning.explain import (
+    AccountLoss,
+    ChangeEffect,
+    changed_fields,
+    compare,
+    sensitivities,
+)
+from computeflow.planning.exports.config_formats import Setup
+from computeflow.planning.exports.config_writer import Exported, export
 from computeflow.planning.goals import (
     Goals,
     Option,
     Search,
     doubled_counts,
     fixed_fields,
-    try_batches,
     try_gpu_counts,
 )
 from computeflow.planning.pools import Pools, plan_pools
-from computeflow.planning.published import best_mfu
 from computeflow.planning.search import Objective, Progress
-from computeflow.planning.space import Count
+from computeflow.planning.space import LayoutCounts
 from computeflow.prediction import Prediction, predict
-from computeflow.prediction.cases import PACKAGED, read_cases
 from computeflow.prediction.memory import HEADROOM
+from computeflow.prediction.published_runs import PACKAGED, best_mfu, read_cases
 from computeflow.views.plans import (
+    BatchRow,
     FrontRow,
+    batches_headline,
     batches_table,
     change_table,
     explanation_tables,
     exports_table,
     front_table,
     layout_text,
+    plan_headline,
     plan_tables,
+    pools_headline,
     pools_table,
 )
 from computeflow.views.reviews import with_reading
 from computeflow.views.tables import Table
 
 if TYPE_CHECKING:
-    from computeflow.views.report import Part
+    from computeflow.views.html_report import Part
 
 
 MAX_PLANS = 20
@@ -76,16 +85,16 @@ MAX_PLANS = 20
 class Reasons:
     """Why the first plan is the best, and what would help."""
 
-    lost: tuple[tuple[Lost, ...], ...]
-    """What each other plan takes longer, account by account."""
-    sensitivities: tuple[Sensitivity, ...]
+    lost: tuple[tuple[AccountLoss, ...], ...]
+    """Seconds that each other plan takes longer, by account."""
+    sensitivities: tuple[ChangeEffect, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class PlanAnswer(Answer):
-    """The best plans; against the layout of a file, with reasons and as files where asked for."""
+    """The best plans; compared with the layout of a file, explained and exported where requested."""
 
-    request: Request
+    request: JobRequest
     goals: Goals
     plans: Plans
     search_seconds: float
@@ -111,6 +120,12 @@ class PlanAnswer(Answer):
     def title(self) -> str:
         return self.request.title
 
+    @property
+    def headline(self) -> str:
+        days, usd, _ = _totals(self.best, self.goals)
+        best = plan_headline(self.plans, days, usd)
+        return " ".join([best, *(f"{table.title}." for table in self._change())])
+
     def _data(self) -> dict[str, Any]:
         count = self.plans.count
         data = {
@@ -135,7 +150,8 @@ class PlanAnswer(Answer):
 
     def tables(self) -> list[Table]:
         written = [exports_table(self.exports, str(self.folder))] if self.folder else []
-        return [*plan_tables(self.plans, self.title), *self._change(), *self._reasons(), *written]
+        plans, counts = plan_tables(self.plans, self.title)
+        return [plans, *self._change(), *self._reasons(), *written, counts]
 
     def parts(self) -> Sequence[Part]:
         from computeflow.views.figures import comparison_figure, ledger_figure, memory_figure
@@ -166,7 +182,7 @@ class PlanAnswer(Answer):
 class FrontAnswer(Answer):
     """Numbers of GPUs, each with its best plan."""
 
-    request: Request
+    request: JobRequest
     options: tuple[Option, ...]
 
     @property
@@ -175,8 +191,14 @@ class FrontAnswer(Answer):
 
     @property
     def title(self) -> str:
-        ends = dict.fromkeys(f"{self.options[place].size:,}" for place in (0, -1))
+        ends = dict.fromkeys(f"{self.options[index].size:,}" for index in (0, -1))
         return job_title(self.request.job, self.request.cluster, " to ".join(ends))
+
+    @property
+    def headline(self) -> str:
+        from computeflow.views.gpu_fronts import front_headline
+
+        return front_headline(self.rows)
 
     def _data(self) -> dict[str, Any]:
         return {
@@ -201,16 +223,20 @@ class FrontAnswer(Answer):
         return [front_table(self.rows, self.infeasible)]
 
     def parts(self) -> Sequence[Part]:
-        from computeflow.views.fronts import front_figure
+        from computeflow.views.gpu_fronts import front_figure
 
         return [front_figure(self.rows, self.infeasible)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class BatchesAnswer(Answer):
-    """Global batches, each with the tokens that it needs to the same result and its best plan."""
+    """Global batches, each with its best plan and the tokens that it needs for the same result."""
 
     options: tuple[Option, ...]
+
+    @property
+    def headline(self) -> str:
+        return batches_headline(self._rows())
 
     def _data(self) -> dict[str, Any]:
         return {
@@ -228,8 +254,11 @@ class BatchesAnswer(Answer):
         }
 
     def tables(self) -> list[Table]:
-        rows = [
-            (
+        return [batches_table(self._rows())]
+
+    def _rows(self) -> list[BatchRow]:
+        return [
+            BatchRow(
                 option.size,
                 option.goals.tokens or 0.0,
                 option.plan,
@@ -238,7 +267,6 @@ class BatchesAnswer(Answer):
             for option in self.options
             if option.plan is not None
         ]
-        return [batches_table(rows)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -248,6 +276,10 @@ class PoolsAnswer(Answer):
     names: tuple[str, ...]
     goals: Goals
     pools: Pools
+
+    @property
+    def headline(self) -> str:
+        return pools_headline(self.pools, self.names)
 
     def _data(self) -> dict[str, Any]:
         mixed = self.pools.mixed
@@ -299,17 +331,17 @@ def plan(
     progress: Callable[[str], None] | None = None,
     **options: Unpack[JobOptions],
 ) -> PlanAnswer | FrontAnswer | BatchesAnswer | PoolsAnswer:
-    """Find the best layouts of a job on a cluster: every one enumerated, few returned.
+    """Find the best layouts of a job on a cluster: all are enumerated, the best few returned.
 
-    With `gpus`, `batches` or `pool` the answer is one plan for each of them.
+    With `gpus`, `batches` or `pool` the answer has one plan for each of them.
     """
     modes = {"--pool": pool, "--batches": batches, "--gpus": gpus}
     chosen = [name for name, value in modes.items() if value is not None]
     _check_modes(chosen, {"--export": export, "--explain": explain or None})
     if critical_batch is not None and batches is None:
-        raise InputError("--critical-batch goes with --batches")
+        raise InputError("--critical-batch needs --batches")
     if not 1 <= top <= MAX_PLANS:
-        raise InputError(f"--top {top}: between 1 and {MAX_PLANS}")
+        raise InputError(f"--top {top}: must be between 1 and {MAX_PLANS}")
     facts = open_catalog(catalog)
     cluster = choose_cluster(on, storage, facts)
     request = read_request(model, cluster, facts, options, from_=from_, format=format, stack=stack)
@@ -347,39 +379,41 @@ def plan(
     return replace(best, folder=Path(export), exports=tuple(exported))
 
 
-def _check_modes(chosen: list[str], of_one_plan: Mapping[str, object]) -> None:
+def _check_modes(chosen: list[str], single_plan: Mapping[str, object]) -> None:
     if len(chosen) > 1:
-        raise InputError(f"{' and '.join(chosen)}: one at a time")
-    for option, value in of_one_plan.items():
+        raise InputError(f"{' and '.join(chosen)} cannot be combined")
+    for option, value in single_plan.items():
         if chosen and value is not None:
-            raise InputError(f"{option} is of one plan: leave out {chosen[0]}")
+            raise InputError(f"{option} cannot be combined with {chosen[0]}")
 
 
 def _spoken(progress: Callable[[str], None] | None) -> Progress | None:
     if progress is None:
         return None
 
-    def say(done: float, count: Count) -> None:
-        progress(f"{100 * done:3.0f} %, {count.evaluated:,} predicted; Ctrl-C: best so far")
+    def say(done: float, count: LayoutCounts) -> None:
+        progress(
+            f"{100 * done:3.0f} %, {count.evaluated:,} layouts predicted; Ctrl-C shows the best so far"
+        )
 
     return say
 
 
 def _some(options: Sequence[Option], where: str) -> tuple[Option, ...]:
     if all(option.plan is None for option in options):
-        raise InputError(f"no plan fits and keeps the limits {where}")
+        raise InputError(f"no plan fits and meets the limits {where}")
     return tuple(options)
 
 
 def _plan_pools(search: Search, other: Cluster, names: tuple[str, str]) -> PoolsAnswer:
     if search.fixed or search.goals.narrow or search.objective != "time":
-        raise InputError("--pool plans for time alone: leave out --fix, limits and ranges")
+        raise InputError("--pool plans for time only: leave out --fix, --objective and limits")
     pools = plan_pools(search.job, [search.cluster, other], search.stack)
     return PoolsAnswer(names=names, goals=search.goals, pools=pools)
 
 
 def _best_plans(
-    request: Request, search: Search, top: int, explain: bool, progress: Progress | None
+    request: JobRequest, search: Search, top: int, explain: bool, progress: Progress | None
 ) -> PlanAnswer:
     began = time.monotonic()
     plans = search.run(top, progress, interruptible=True)
@@ -450,19 +484,20 @@ def _export(
     return exported
 
 
-def _totals(found: Plan, goals: Goals) -> tuple[float | None, float | None, float | None]:
-    totals = goals.totals(found)
+def _totals(best: Plan, goals: Goals) -> tuple[float | None, float | None, float | None]:
+    """Days, dollars and MWh of the whole training."""
+    totals = goals.totals(best)
     return totals.days, totals.usd, totals.megawatt_hours
 
 
-def _plan_data(found: Plan, goals: Goals) -> dict[str, Any]:
-    days, usd, megawatt_hours = _totals(found, goals)
+def _plan_data(best: Plan, goals: Goals) -> dict[str, Any]:
+    days, usd, megawatt_hours = _totals(best, goals)
     return {
-        **prediction_data(found.prediction),
-        "pessimistic_seconds": found.pessimistic_seconds,
-        "complexity": found.complexity,
-        "unmeasured": list(found.unmeasured),
-        "warnings": list(found.warnings),
+        **prediction_data(best.prediction),
+        "pessimistic_seconds": best.pessimistic_seconds,
+        "complexity": best.complexity,
+        "unmeasured": list(best.unmeasured),
+        "warnings": list(best.warnings),
         "days": days,
         "usd": usd,
         "megawatt_hours": megawatt_hours,

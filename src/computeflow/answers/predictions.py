@@ -1,4 +1,4 @@
-"""`predict`: a training step before it runs."""
+"""`predict`: time, memory and power of a training step before it runs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from computeflow.answers.checking import checked
 from computeflow.answers.inputs import CatalogFiles, File, open_catalog
 from computeflow.answers.requests import (
     JobOnLayoutOptions,
-    Request,
+    JobRequest,
     choose_cluster,
     read_calibration,
     read_request,
@@ -20,17 +20,21 @@ from computeflow.answers.requests import (
 from computeflow.ledger import ledger_to_data
 from computeflow.prediction import Prediction
 from computeflow.prediction import predict as predict_step
-from computeflow.views.predictions import prediction_tables
+from computeflow.views.predictions import prediction_headline, prediction_tables
 from computeflow.views.tables import Table
 
 if TYPE_CHECKING:
-    from computeflow.views.report import Part
+    from computeflow.views.html_report import Part
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class PredictAnswer(Answer):
-    request: Request
+    request: JobRequest
     prediction: Prediction
+
+    @property
+    def headline(self) -> str:
+        return prediction_headline(self.prediction)
 
     def _data(self) -> dict[str, Any]:
         reading = self.request.reading
@@ -47,8 +51,8 @@ class PredictAnswer(Answer):
     def parts(self) -> Sequence[Part]:
         from computeflow.views.figures import ledger_figure, memory_figure
 
-        found = self.prediction
-        return [self.tables()[0], ledger_figure(found.ledger), memory_figure(found)]
+        prediction = self.prediction
+        return [self.tables()[0], ledger_figure(prediction.ledger), memory_figure(prediction)]
 
     @property
     def title(self) -> str:
@@ -91,29 +95,29 @@ def predict(
     )
 
 
-def prediction_data(found: Prediction) -> dict[str, Any]:
-    peak = found.ledger.peak
+def prediction_data(prediction: Prediction) -> dict[str, Any]:
+    peak = prediction.ledger.peak
     assert peak is not None
     return {
         "schema": "computeflow.prediction/1",
-        "step_seconds": found.step_seconds,
-        "step_seconds_range": list(found.step_seconds_range),
-        "tokens_per_second_per_gpu": found.tokens_per_second_per_gpu,
-        "mfu": found.ledger.mfu,
-        "mfu_palm": found.ledger.mfu_palm,
+        "step_seconds": prediction.step_seconds,
+        "step_seconds_range": list(prediction.step_seconds_range),
+        "tokens_per_second_per_gpu": prediction.tokens_per_second_per_gpu,
+        "mfu": prediction.ledger.mfu,
+        "mfu_palm": prediction.ledger.mfu_palm,
         "peak_flops": peak.flops,
         "peak_precision": peak.precision,
         "memory": {
-            "bytes": found.memory_bytes,
-            "by_owner": found.memory_by_owner,
-            "by_stage": [asdict(stage) for stage in found.memory_by_stage],
-            "fits": found.fits,
+            "bytes": prediction.memory_bytes,
+            "by_owner": prediction.memory_by_owner,
+            "by_stage": [asdict(stage) for stage in prediction.memory_by_stage],
+            "fits": prediction.fits,
         },
-        "watts_per_gpu": found.watts_per_gpu,
-        "tokens_per_joule": found.tokens_per_joule,
-        "ledger": ledger_to_data(found.ledger),
-        "layout": asdict(found.layout),
-        "stack": found.stack.name,
-        "assumed": list(found.assumed),
-        "calibrated": list(found.calibrated),
+        "watts_per_gpu": prediction.watts_per_gpu,
+        "tokens_per_joule": prediction.tokens_per_joule,
+        "ledger": ledger_to_data(prediction.ledger),
+        "layout": asdict(prediction.layout),
+        "stack": prediction.stack.name,
+        "assumed": list(prediction.assumed),
+        "calibrated": list(prediction.calibrated),
     }

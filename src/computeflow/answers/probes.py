@@ -1,4 +1,4 @@
-"""`probe`: what this machine really gives, against what it should."""
+"""`probe`: measured performance of this machine, against the expected one."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ from computeflow.files.parsing import parse_json
 from computeflow.files.reading import read_text
 from computeflow.files.writing import check_absent, write_file
 from computeflow.lab.probe.calibration import calibration as calibration_data
-from computeflow.lab.probe.result import Fleet
+from computeflow.lab.probe.result import ProbedRanks
 from computeflow.units import WEEK_SECONDS
-from computeflow.views.probes import probe_tables
+from computeflow.views.probes import probe_headline, probe_tables
 from computeflow.views.tables import Table
 
 if TYPE_CHECKING:
-    from computeflow.lab.probe.run import Options
+    from computeflow.lab.probe.run_probe import ProbeOptions
 
 _MAX_SOAK_SECONDS = WEEK_SECONDS
-"""It keeps a figure of every quarter second."""
+"""A soak keeps a figure of every quarter second."""
 _ADDRESS = re.compile(
     r"auto|(?:ray://)?(?:[A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.%]{2,64}\]):(?P<port>[0-9]{1,5})"
 )
@@ -46,24 +46,28 @@ _ADDRESS = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class ProbeAnswer(Answer):
-    fleet: Fleet
+    fleet: ProbedRanks
     rank: int
-    """Of this process among those that a launcher started; all have the same fleet."""
+    """This process's rank among those that a launcher started; all have the same fleet."""
     accept: bool
 
     def _data(self) -> dict[str, Any]:
         fleet: dict[str, Any] = codec.encode(self.fleet)
         return {"schema": "computeflow.probe/1", **fleet, "bad_nodes": self.fleet.bad_nodes}
 
+    @property
+    def headline(self) -> str:
+        return probe_headline(self.fleet)
+
     def tables(self) -> list[Table]:
         return probe_tables(self.fleet)
 
     @property
     def exit_code(self) -> int:
-        return 3 if self.accept and self.fleet.bad_nodes and self.speaks else 0
+        return 3 if self.accept and self.fleet.bad_nodes and self.prints else 0
 
     @property
-    def speaks(self) -> bool:
+    def prints(self) -> bool:
         return self.rank == 0
 
 
@@ -87,7 +91,7 @@ def probe(
     catalog: CatalogFiles = (),
     progress: Callable[[str], None] | None = None,
 ) -> ProbeAnswer:
-    """Measure what this machine gives; under torchrun or srun, every rank, and compare the nodes.
+    """Measure this machine; under torchrun or srun measure every rank and compare the nodes.
 
     `against` is the JSON of an earlier probe; `ray` the address of a cluster whose nodes are probed.
     """
@@ -95,16 +99,16 @@ def probe(
         check_absent(write_calibration, "--write-calibration", force=force)
     soak_seconds = read_quantity(soak, "seconds")
     if soak_seconds > _MAX_SOAK_SECONDS:
-        raise InputError(f"--soak {soak_seconds:g} s: at most a week")
+        raise InputError(f"--soak {soak_seconds:g} s: must be at most a week")
     if not 0 < slack < 1:
-        raise InputError(f"slack = {slack:g}: a share between 0 and 1")
+        raise InputError(f"--slack {slack:g}: must be between 0 and 1")
     if ray is not None:
         check_ray_address(ray)
     try:
-        from computeflow.lab.probe.run import Options, pick_device
+        from computeflow.lab.probe.run_probe import ProbeOptions, pick_device
     except ImportError as error:
         raise UnavailableError(f"probe needs torch: pip install torch ({error})") from None
-    options = Options(
+    options = ProbeOptions(
         quick=quick,
         soak_seconds=soak_seconds,
         repeats=passes,
@@ -118,7 +122,7 @@ def probe(
     known = _find_accelerator(accelerator, pick_device(device), open_catalog(catalog))
     fleet = _probe_all(options, known, ray, progress or (lambda text: None))
     answer = ProbeAnswer(fleet=fleet, rank=_rank(), accept=accept)
-    if write_calibration is not None and answer.speaks:
+    if write_calibration is not None and answer.prints:
         name = known.name if known else None
         figures = calibration_data(fleet.probes[0], this_day().isoformat(), name)
         text = json.dumps(figures, indent=1) + "\n"
@@ -133,11 +137,11 @@ def check_ray_address(address: str) -> None:
 
 
 def _probe_all(
-    options: Options,
+    options: ProbeOptions,
     accelerator: Accelerator | None,
     ray: str | None,
     progress: Callable[[str], None],
-) -> Fleet:
+) -> ProbedRanks:
     def say(text: str) -> None:
         if _rank() == 0:
             progress(text)
@@ -146,7 +150,7 @@ def _probe_all(
         from computeflow.lab.probe.on_ray import probe_on_ray
 
         return probe_on_ray(options, accelerator, say, ray)
-    from computeflow.lab.probe.run import probe as probe_ranks
+    from computeflow.lab.probe.run_probe import probe as probe_ranks
 
     return probe_ranks(options, accelerator, say)
 
@@ -160,8 +164,8 @@ def _path(file: File | None) -> Path | None:
 
 
 def _find_accelerator(name: str | None, device: Any, catalog: Catalog) -> Accelerator | None:
-    """The catalog's row of the device: as named, else by the driver's name; None for a CPU."""
-    from computeflow.lab.probe.run import driver_name
+    """The catalog's row of the device: the named one, else by the driver's name; None for a CPU."""
+    from computeflow.lab.probe.run_probe import driver_name
 
     if name:
         return catalog.accelerators[name]
@@ -173,7 +177,9 @@ def _read_baseline(path: Path) -> dict[str, float]:
     data = parse_json(read_text(path), str(path))
     try:
         if data["schema"] != "computeflow.probe/1":
-            raise InputError(f"{path}: schema {shown(str(data['schema']))!r} is not a probe's")
+            raise InputError(
+                f"{path}: schema '{shown(str(data['schema']))}' is not that of a probe"
+            )
         return {item["name"]: float(item["value"]) for item in data["probes"][0]["items"]}
     except (KeyError, TypeError, IndexError, ValueError):
         raise InputError(f"{path}: not the JSON of a probe (computeflow probe -o json)") from None

@@ -1,9 +1,9 @@
 """Words that a redacted answer may show: `is_public`.
 
-A list of what to hide has holes; so this is a list of what may stay. It is what ComputeFlow says itself
-(all texts of the packages that an audit speaks from, read out of their source, so that the list is
-never behind), devices and models of the catalog, words of public programs (`public_words.toml`), and
-numbers. Whatever else a recording says is somebody's own.
+A list of what to hide has holes, so this is a list of what may stay: ComputeFlow's own texts (all texts
+of the packages that contribute to an audit, read from their source, so that the list is never out of
+date), devices and models of the catalog, words of public programs (`public_words.toml`), and numbers.
+Everything else in a recording is private.
 """
 
 from __future__ import annotations
@@ -25,17 +25,18 @@ _SPEAKERS = (
     "units.py", "ledger", "workload", "prediction", "telemetry", "economics", "diagnosis", "auditing",
     "views",
 )  # fmt: skip
-"""Packages whose texts are in an audit."""
+"""Packages whose texts appear in an audit."""
 _TABLES = ("xids.toml", "sxids.toml", "messages.toml")
-"""Of the kernel log: what faults are and what is done about them."""
+"""Tables of kernel-log faults: what they are and what to do about them."""
 
 UNIT = re.compile(r"""[^\s,;|+=()\[\]{}<>"'`*&!?#]+""")
-"""What is kept or hidden as one: a word, a number, a path, an identifier."""
+"""A unit, kept or hidden as a whole: a word, a number, a path, an identifier."""
 _EDGES = ".:-_/…"
 
 _NUMBER = r"[-−~≈±×]?\d{1,7}(?:\.\d{1,9})?(?:e-?\d{1,3})?"
 _NUMBERS = re.compile(
     rf"""{_NUMBER}%?
+    |\${_NUMBER}(?:/h)?|{_NUMBER}/h                  # dollars, by the hour
     |{_NUMBER}(?:[-–/:x×]|\.\.){_NUMBER}%?            # a range, a ratio
     |v?\d{{1,4}}\.\d{{1,4}}(?:\.\d{{1,4}})?             # a version
     |\d{{1,5}}(?:x\d{{1,5}})+                          # a shape
@@ -60,40 +61,44 @@ _TIMES = re.compile(r"(?<=[0-9])x(?=[0-9])")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Vocabulary:
     texts: frozenset[str]
-    """Texts of our own, word for word."""
+    """ComputeFlow's own texts, word for word."""
     words: frozenset[str]
-    """Units of such texts, in lower case."""
+    """Units of these texts, in lower case."""
     fields: frozenset[str]
-    """Fields of our own values: keys of the JSON."""
+    """Fields of ComputeFlow's own values: keys of the JSON."""
 
 
 @cache
 def vocabulary() -> Vocabulary:
     root = files("computeflow")
-    said = _Said(texts=set(), pieces=set(), fields=set())
+    collected = _Said(texts=set(), pieces=set(), fields=set())
     for name in _SPEAKERS:
         for module in _modules(root / name):
-            said.read(ast.parse(module.read_text("utf-8")))
+            collected.read(ast.parse(module.read_text("utf-8")))
     for name in _TABLES:
-        table = (root / "telemetry" / "kernel" / name).read_text("utf-8")
-        said.texts.update(_strings(tomllib.loads(table)))
+        table = (root / "telemetry" / "kernel_logs" / name).read_text("utf-8")
+        collected.texts.update(_strings(tomllib.loads(table)))
     catalog = load_catalog()
-    said.texts.update(row.name for rows in (catalog.accelerators, catalog.models) for row in rows)
+    collected.texts.update(
+        row.name for rows in (catalog.accelerators, catalog.models) for row in rows
+    )
     return Vocabulary(
-        texts=frozenset(said.texts),
-        words=frozenset(word for text in said.texts | said.pieces for word in _words(text))
+        texts=frozenset(collected.texts),
+        words=frozenset(
+            word for text in collected.texts | collected.pieces for word in _words(text)
+        )
         | _listed("errors", "states", "torch", "endings", "devices", "marks"),
-        fields=frozenset(said.fields),
+        fields=frozenset(collected.fields),
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Said:
-    """What modules say, as far as they were read."""
+    """Texts of the modules read so far."""
 
     texts: set[str]
     pieces: set[str]
-    """Units of texts with values inside; of a unit that a value touches, its words."""
+    """Units of f-strings; of a unit that contains a value, its words."""
     fields: set[str]
 
     def read(self, tree: ast.Module) -> None:
@@ -139,7 +144,7 @@ def _words(text: str) -> Iterable[str]:
 
 
 def is_public(unit: str) -> bool:
-    """Whether anybody may read this unit of a text."""
+    """Whether a redacted answer may show this unit of a text."""
     low = unit.lower()
     known = vocabulary().words
     if low in known or (low.endswith("s") and low[:-1] in known) or _NUMBERS.fullmatch(low):
@@ -149,7 +154,7 @@ def is_public(unit: str) -> bool:
 
 
 def _is_device(low: str) -> bool:
-    """A100-SXM4-80GB: made of the catalog's words."""
+    """Whether it is a device's name (A100-SXM4-80GB), made of the catalog's words."""
     parts = low.split("-")
     return (
         len(parts) > 1
@@ -163,14 +168,14 @@ def _is_device(low: str) -> bool:
 
 @cache
 def _device_words() -> frozenset[str]:
-    """a100, h200, mi300x."""
+    """Names of device models: a100, h200, mi300x."""
     names = (row.name for row in load_catalog().accelerators)
     return frozenset(name.partition("-")[0] for name in names if re.search(r"\d", name))
 
 
 @cache
 def _listed(*names: str) -> frozenset[str]:
-    """Words of these lists of `public_words.toml`."""
+    """Words of the named lists of `public_words.toml`."""
     text = (files("computeflow") / "answers" / "public_words.toml").read_text("utf-8")
     lists = tomllib.loads(text)
     return frozenset(word for name in names for word in lists[name].split())
@@ -183,22 +188,22 @@ def _library_words() -> frozenset[str]:
 
 
 def identifier_parts(unit: str) -> list[tuple[str, bool]] | None:
-    """The name of a kernel, an operator, a group: its parts, each with whether it may be read; None
+    """The parts of a name of a kernel, an operator or a group, each with whether it may be shown; None
     where nothing shows that a public library has such names.
     """
     parts = [part for part in _SEPARATORS.split(unit) if part]
     if not any(piece in _library_words() for part in parts for piece in _pieces_of(part)):
         return None
     shown = [bool(_SEPARATORS.fullmatch(part)) or _is_kernel_part(part) for part in parts]
-    for place in range(1, len(parts) - 1):  # what is hidden side by side is one
-        if _SEPARATORS.fullmatch(parts[place]) and not shown[place - 1] and not shown[place + 1]:
-            shown[place] = False
+    for index in range(1, len(parts) - 1):  # what is hidden side by side is one
+        if _SEPARATORS.fullmatch(parts[index]) and not shown[index - 1] and not shown[index + 1]:
+            shown[index] = False
     runs = groupby(zip(parts, shown, strict=True), key=lambda pair: pair[1])
     return [("".join(part for part, _ in run), public) for public, run in runs]
 
 
 def _pieces_of(part: str) -> list[str]:
-    """ReduceOp256x64 in words and numbers."""
+    """The part in lower case, then its words and numbers (ReduceOp256x64)."""
     return [part.lower(), *(piece.lower() for piece in _PARTS.findall(_TIMES.sub(" ", part)))]
 
 

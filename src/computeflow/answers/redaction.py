@@ -1,12 +1,12 @@
-"""Names out of an answer, for a ticket to a vendor: the last pass over every text of it.
+"""Removes names from an answer, for a ticket to a vendor: the last pass over all of its texts.
 
-A text stays if ComputeFlow wrote it word for word. Of any other, public words and numbers stay
+A text stays if ComputeFlow wrote it word for word. In any other text, public words and numbers stay
 (`public_words`). All else gets a stand-in: what a field says is a host, a user, a job or a file, what
 looks like a path, an address or a secret, and every word that is not known to be public (`node-2`,
 `file-1`, `name-7`). Stand-ins are numbered in the order of the answer's data: the same name has the
-same one in JSON, tables and HTML, and in the next answer from the same data, and nothing of the name
-is in it. A name that is also a word of ComputeFlow's (a job `train`) or a number is replaced where a
-field or a column is for names, and stays in a sentence, where it tells nothing.
+same one in JSON, tables and HTML, and in the next answer from the same data, and nothing of the name is
+in it. A name that is also a word of ComputeFlow's (a job `train`) or a number is replaced where a field
+or a column is for names, and stays in a sentence, where it reveals nothing.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ _FIELDS = {
     "job": "job", "by_job": "job", "holders": "job", "workloads": "job",
     "path": "file", "file": "file", "files": "file", "sources": "file",
 }  # fmt: skip
-"""Fields whose texts are names, whatever they say; of values in them, the field `name`."""
+"""Fields whose texts are always names; in values inside them, the field `name`."""
 _NAME_COLUMNS = ("node", "node or file", "job", "name")
-_MOST_PHRASES = 500
-"""Names of several words that are looked for inside other texts."""
+_MAX_PHRASES = 500
+"""Most names of several words that are looked for inside other texts."""
 
 _SECRET = (
     r"passw(?:or)?d|passphrase|pwd|secret|credential|authorization|(?:private|api|access)[_-]?key"
@@ -71,7 +71,7 @@ class Redaction:
         self.value(data)
 
     def value(self, value: Any, kind: str = "") -> Any:
-        """The same value with other names: data, a table, a figure. `kind`: of names in it."""
+        """The value with all names replaced: data, a table, a figure. `kind`: of names in it."""
         if isinstance(value, str):
             return self._name(value, kind) if kind else self.text(value)
         if isinstance(value, dict):
@@ -108,7 +108,7 @@ class Redaction:
         return self._name(found[0], "url" if found["url"] else "secret")
 
     def _edged(self, unit: str) -> str:
-        """Punctuation around a unit stays."""
+        """Punctuation around a unit is kept."""
         if self._may_stay(unit):
             return unit
         core = unit.strip(_EDGES)
@@ -125,7 +125,7 @@ class Redaction:
         return (place if self._may_stay(place) else self._stand_in(place)) + number
 
     def _may_stay(self, unit: str) -> bool:
-        """A public word; if it is somebody's name, too, then only a mere word or number."""
+        """A public word; if it is also somebody's name, only a plain word or number."""
         mere = unit.isalpha() or not any(map(str.isalpha, unit))
         return is_public(unit) and (mere or unit not in self._names)
 
@@ -161,7 +161,7 @@ class Redaction:
         return self._name(key, kind) if kind else self.text(key)
 
     def _collect(self, data: Any, kind: str = "") -> None:
-        """Names that fields say, before any text is read in which they may stand."""
+        """Collects the names in fields, before any text is read that may contain them."""
         if isinstance(data, dict):
             for key, value in data.items():
                 if kind and isinstance(key, str) and not _is_own_key(key):
@@ -184,9 +184,9 @@ class Redaction:
         return self._names[name]
 
     def _find_phrases(self) -> re.Pattern[str] | None:
-        """Names that are more than one unit: they are found as wholes, the longest first."""
+        """Names of more than one unit, matched as a whole, the longest first."""
         several = [name for name in self._names if _is_phrase(name)]
-        several = sorted(several, key=len, reverse=True)[:_MOST_PHRASES]
+        several = sorted(several, key=len, reverse=True)[:_MAX_PHRASES]
         if not several:
             return None
         return re.compile(r"(?<!\w)(" + "|".join(map(re.escape, several)) + r")(?!\w)")
@@ -202,12 +202,14 @@ def _is_own_key(key: str) -> bool:
 
 
 def _kind_in(key: Any, kind: str) -> str:
-    """Of a value in a field, inside a value of names of this kind."""
+    """The kind of names in a field, inside a value of names of this kind."""
     return _FIELDS.get(key, "") or (kind if key == "name" else "")
 
 
 def _kind_of(unit: str) -> str:
-    """By its looks. Only the stand-in depends on it: what is not public is hidden, whatever it is."""
+    """The kind of a unit by its form. Only the stand-in depends on it: what is not public is hidden
+    anyway.
+    """
     if _SECRET_SHAPE.fullmatch(unit):
         return "secret"
     if "@" in unit or _address(unit):

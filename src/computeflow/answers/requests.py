@@ -1,7 +1,7 @@
-"""What a call asks for: keyword arguments, and the file they name, turned into a job on a cluster.
+"""Requests: keyword arguments, and the file they name, turned into a job on a cluster.
 
-Keywords are named like the fields of `Job` and `Layout`. With `from_` a framework's file says the rest;
-what the caller gives goes before it.
+Keywords are named like the fields of `Job` and `Layout`. With `from_` a framework's file states the
+rest; the caller's arguments override it.
 """
 
 from __future__ import annotations
@@ -19,15 +19,16 @@ from computeflow.errors import InputError, UnknownNameError
 from computeflow.files.reading import read_text
 from computeflow.prediction.stack import Stack, find_stack
 from computeflow.workload import Job, Layout
-from computeflow.workload.layout import Offload, Recompute, Ring, Schedule, Sharding, Training
+from computeflow.workload.job import Training
+from computeflow.workload.layout import Offload, Recompute, Ring, Schedule, Sharding
 
 if TYPE_CHECKING:
-    from computeflow.planning.exports.model import Reading
+    from computeflow.planning.exports.config_formats import ConfigReading
     from computeflow.prediction.calibration import Calibration
 
 
 class JobOptions(TypedDict, total=False):
-    """What is trained; what is left out has the default of `Job`."""
+    """The job; omitted options have the default of `Job`."""
 
     global_batch: int | None
     seq_len: int | None
@@ -43,7 +44,7 @@ class JobOptions(TypedDict, total=False):
 
 
 class LayoutOptions(TypedDict, total=False):
-    """How it is cut; what is left out has the default of `Layout`."""
+    """The layout; omitted options have the default of `Layout`."""
 
     tp: int
     pp: int
@@ -65,19 +66,19 @@ class JobOnLayoutOptions(JobOptions, LayoutOptions):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
-    """A job on a cluster, as the caller and the file that is named ask for it."""
+class JobRequest:
+    """A job on a cluster, as the caller and the named file state it."""
 
     catalog: Catalog = field(repr=False, compare=False)
     cluster: Cluster
     job: Job
     layout: Layout
     layout_given: bool
-    """The caller or the file states it; else it is the plain one."""
+    """Whether the caller or the file states the layout; else it is the default one."""
     stack: Stack | None
-    """None where neither names one."""
-    reading: Reading | None = None
-    """What a framework's file said."""
+    """None where neither the caller nor the file names one."""
+    reading: ConfigReading | None = None
+    """The contents of a framework's file."""
 
     @property
     def title(self) -> str:
@@ -98,15 +99,15 @@ def read_request(
     from_: File | None = None,
     format: str | None = None,
     stack: str | None = None,
-) -> Request:
-    """From keyword arguments alone, or from a configuration with the arguments over it."""
+) -> JobRequest:
+    """Build a request from arguments alone, or from a configuration that they override."""
     given = {name: value for name, value in options.items() if value is not None}
     if "lora_rank" in given and given.get("training", "full") == "full":
-        raise InputError("--lora-rank goes with --training lora or qlora")
+        raise InputError("--lora-rank needs --training lora or qlora")
     if from_ is not None:
         return _read_file(model, cluster, catalog, given, Path(from_), format, stack)
     if format is not None:
-        raise InputError("--format goes with --from FILE")
+        raise InputError("--format needs --from FILE")
     needed = {
         "MODEL": model,
         "--global-batch": given.get("global_batch"),
@@ -115,13 +116,13 @@ def read_request(
     if missing := [name for name, value in needed.items() if value is None]:
         raise InputError(f"missing {' and '.join(missing)}; or --from FILE")
     assert model is not None
-    cut = _named_like(Layout, given)
-    return Request(
+    layout = _named_like(Layout, given)
+    return JobRequest(
         catalog=catalog,
         cluster=cluster,
         job=Job(model=find_model(catalog, model), **_named_like(Job, given)),
-        layout=Layout(gpus=cluster.gpus, **cut),
-        layout_given=bool(cut),
+        layout=Layout(gpus=cluster.gpus, **layout),
+        layout_given=bool(layout),
         stack=find_stack(stack) if stack else None,
     )
 
@@ -134,16 +135,16 @@ def _read_file(
     path: Path,
     format_name: str | None,
     stack: str | None,
-) -> Request:
+) -> JobRequest:
+    from computeflow.planning.exports.config_reader import read_file, setup_of
     from computeflow.planning.exports.frameworks import FRAMEWORKS
-    from computeflow.planning.exports.reading import read_file, setup_of
 
     if format_name is not None and format_name not in FRAMEWORKS:
         raise UnknownNameError("format", format_name, FRAMEWORKS)
     reading = read_file(read_text(path), str(path), format_name)
     stated = given | {key: value for key, value in (("model", model), ("stack", stack)) if value}
     setup = setup_of(reading, cluster, stated, catalog)
-    return Request(
+    return JobRequest(
         catalog=catalog,
         cluster=cluster,
         job=setup.job,
@@ -162,8 +163,8 @@ def read_calibration(calibration: File | None, catalog: Catalog) -> Calibration 
     return load_calibration(Path(calibration), catalog)
 
 
-def reading_data(reading: Reading) -> dict[str, Any]:
-    """What became of a configuration file's keys."""
+def reading_data(reading: ConfigReading) -> dict[str, Any]:
+    """The format of a configuration file, its unknown keys and the notes of reading it."""
     return {
         "format": reading.format,
         "unknown": list(reading.unknown),

@@ -1,4 +1,4 @@
-"""`compare` for serving and chains of calls: a coarse answer, without plans and simulations."""
+"""`compare` for serving and chains of calls: a coarse estimate, without plans and simulations."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from computeflow.comparison.offers import choose_offers
 from computeflow.comparison.serving import (
     SOURCE,
     USUAL_PRECISION,
-    Chain,
+    CallChain,
     ServingEstimate,
     chains,
     estimate_serving,
 )
 from computeflow.comparison.sizes import DEVICES
 from computeflow.errors import InputError
-from computeflow.views.elsewhere import chains_table, served_table
+from computeflow.views.comparison_extras import chains_table, served_headline, served_table
 from computeflow.views.tables import Table
 
 SERVING = ("serving", "agentic")
@@ -31,7 +31,7 @@ class ServingOptions(TypedDict, total=False):
     users: str | None
     calls: int
     hops: int
-    onramp: Quantity | None
+    access_latency: Quantity | None
     prompt: int
     answer: int
 
@@ -40,13 +40,18 @@ class ServingOptions(TypedDict, total=False):
 class ServingAnswer(Answer):
     model: str
     prompt: int
+    """Tokens."""
     answer: int
-    """Tokens of both."""
+    """Tokens."""
     calls: int
     hops: int
     estimates: tuple[ServingEstimate, ...]
-    chains: tuple[Chain, ...]
-    """Empty where it is not said where the users are."""
+    chains: tuple[CallChain, ...]
+    """Empty where the users' region is not stated."""
+
+    @property
+    def headline(self) -> str:
+        return served_headline(self.estimates, self.model)
 
     def _data(self) -> dict[str, Any]:
         data = {
@@ -90,7 +95,7 @@ def compare_serving(
         precision=precision or USUAL_PRECISION,
         offers=choose_offers(catalog, providers, regions, ()),
     )
-    onramp = read_quantity(options.get("onramp"), "seconds") or 0.0
+    access_seconds = read_quantity(options.get("access_latency"), "seconds") or 0.0
     return ServingAnswer(
         model=model.name,
         prompt=prompt,
@@ -98,5 +103,7 @@ def compare_serving(
         calls=calls,
         hops=hops,
         estimates=tuple(estimates),
-        chains=tuple(chains(users, calls=calls, hops=hops, onramp_seconds=onramp)) if users else (),
+        chains=tuple(chains(users, calls=calls, hops=hops, onramp_seconds=access_seconds))
+        if users
+        else (),
     )

@@ -12,7 +12,7 @@ from computeflow.answers.checking import checked
 from computeflow.answers.inputs import CatalogFiles, File, Quantity, open_catalog, read_quantity
 from computeflow.answers.requests import (
     JobOnLayoutOptions,
-    Request,
+    JobRequest,
     choose_cluster,
     read_calibration,
     read_request,
@@ -22,24 +22,24 @@ from computeflow.errors import InputError
 from computeflow.ledger import ledger_to_data
 from computeflow.prediction import Prediction, predict
 from computeflow.prediction.calibration import Calibration
-from computeflow.scheduling.eviction import Rule
+from computeflow.scheduling.policy import Rule
 from computeflow.simulation import Simulation
 from computeflow.simulation import simulate as simulate_run
+from computeflow.simulation.budget import one_budget
 from computeflow.simulation.conditions import Input, read_conditions
 from computeflow.simulation.curves import IntervalCurve, SparesCurve, interval_curve, spares_curve
-from computeflow.simulation.planned import Saving, make_policy, planned_conditions, run_of
-from computeflow.simulation.pools import add_spares
-from computeflow.simulation.run import Run
-from computeflow.simulation.sensitivity import Sensitivity, inputs_of, sensitivities, variations
-from computeflow.simulation.sites import site_inputs
-from computeflow.simulation.timeline import Timeline, timelines
+from computeflow.simulation.run_from_plan import Saving, make_policy, planned_conditions, run_of
+from computeflow.simulation.run_inputs import RunInputs, add_spares
+from computeflow.simulation.run_timeline import RunTimeline, timelines
+from computeflow.simulation.sensitivity import InputEffect, inputs_of, sensitivities, variations
+from computeflow.simulation.site_scenarios import site_inputs
 from computeflow.units import DAY_SECONDS
 from computeflow.views import simulations as views
 from computeflow.views.ledgers import ledger_table
 from computeflow.views.tables import Table
 
 if TYPE_CHECKING:
-    from computeflow.views.report import Part
+    from computeflow.views.html_report import Part
 
 _SPREADS = ("seconds", "ettr", "goodput", "interruptions", "planned_stops", "spare_waits")
 _SWING_SIMULATIONS = 200
@@ -47,22 +47,26 @@ _SWING_SIMULATIONS = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class SimulateAnswer(Answer):
-    """What was not asked for is None."""
+    """A simulated run, with curves, timelines and sensitivity where they were requested."""
 
     simulation: Simulation
     inputs: dict[str, Input]
-    """Every condition with where it is from and how far it may be off."""
+    """Every condition with its source and its range."""
     usd_per_gpu_hour: float | None = None
     interval: IntervalCurve | None = None
     spares: SparesCurve | None = None
-    timelines: list[Timeline] | None = None
-    sensitivity: list[Sensitivity] | None = None
+    timelines: list[RunTimeline] | None = None
+    sensitivity: list[InputEffect] | None = None
+
+    @property
+    def headline(self) -> str:
+        return views.simulation_headline(self.simulation, self.usd_per_gpu_hour)
 
     def _data(self) -> dict[str, Any]:
         more = ("interval", "spares", "timelines", "sensitivity")
-        asked = {name: getattr(self, name) for name in more if getattr(self, name) is not None}
+        requested = {name: getattr(self, name) for name in more if getattr(self, name) is not None}
         return _simulation_data(self.simulation, self.inputs, self.usd_per_gpu_hour) | {
-            name: codec.encode(value) for name, value in asked.items()
+            name: codec.encode(value) for name, value in requested.items()
         }
 
     def tables(self) -> list[Table]:
@@ -107,6 +111,7 @@ class SimulateAnswer(Answer):
 
 
 @checked
+@one_budget()
 def simulate(
     model: str | None = None,
     *,
@@ -123,9 +128,9 @@ def simulate(
     spares: int | None = None,
     interval: Quantity | None = None,
     saving: Saving = "async",
-    evict: Rule = "worth",
-    lemons: int | None = None,
-    shrink: int | None = None,
+    evict: Rule = "auto",
+    retire_after: int | None = None,
+    shrink_to: int | None = None,
     set: Mapping[str, Quantity] | Sequence[tuple[str, Quantity]] = (),
     simulations: int = 1000,
     seed: int = 0,
@@ -140,11 +145,11 @@ def simulate(
 ) -> SimulateAnswer:
     """Simulate a whole run with failures: when it ends, what it costs, where the time goes.
 
-    `tokens` for a run that ends when they are trained, or `days` for one that goes by time; `set` are
-    conditions by name. Without a layout the planner's best is taken.
+    `tokens` for a run that ends when they are trained, or `days` for one of fixed length; `set` has
+    conditions by name. Without a layout the planner's best one is used.
     """
     if (tokens is None) == (days is None):
-        raise InputError("give --tokens (a run that ends when they are trained) or --days")
+        raise InputError("give either --tokens (train them all) or --days (run that long)")
     facts = open_catalog(catalog)
     cluster = choose_cluster(on, storage, facts)
     request = read_request(model, cluster, facts, options, from_=from_, format=format, stack=stack)
@@ -162,8 +167,8 @@ def simulate(
             checkpoint_steps=options.get("checkpoint_steps"),
             spares=spares,
             evict=evict,
-            lemons=lemons,
-            shrink=shrink,
+            lemons=retire_after,
+            shrink=shrink_to,
         ),
         label=request.title,
         tokens=read_quantity(tokens, "tokens"),
@@ -185,14 +190,16 @@ def simulate(
     )
 
 
-def _swings(run: Run, inputs: dict[str, Input], simulations: int, seed: int) -> list[Sensitivity]:
-    """Of two simulations for each input: fewer of them do."""
+def _swings(
+    run: RunInputs, inputs: dict[str, Input], simulations: int, seed: int
+) -> list[InputEffect]:
+    """Each input at both of its ends; fewer simulations suffice for that."""
     replicas = min(simulations, _SWING_SIMULATIONS)
     return sensitivities(run, variations(run, inputs), replicas=replicas, seed=seed)
 
 
-def _predict(request: Request, calibration: Calibration | None) -> Prediction:
-    """The step of the stated layout, or of the planner's best where none is stated."""
+def _predict(request: JobRequest, calibration: Calibration | None) -> Prediction:
+    """The step on the stated layout, or on the planner's best one where none is stated."""
     job = replace(request.job, checkpoint_steps=None)  # saving is simulated, not spread over steps
     cluster, layout = request.cluster, request.layout
     if not request.layout_given:

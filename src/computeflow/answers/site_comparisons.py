@@ -1,4 +1,4 @@
-"""`sites`: the same job at two sites."""
+"""`compare_sites`: the same job at two sites."""
 
 from __future__ import annotations
 
@@ -13,20 +13,26 @@ from computeflow.answers.checking import checked
 from computeflow.answers.inputs import CatalogFiles, File, NewFile, open_catalog
 from computeflow.files.reading import read_text
 from computeflow.files.writing import write_file
-from computeflow.simulation.sites import load_sites
-from computeflow.simulation.two_sites import Comparison, compare_sites
+from computeflow.simulation.budget import one_budget
+from computeflow.simulation.site_scenarios import load_sites
+from computeflow.simulation.two_sites import SiteComparison
+from computeflow.simulation.two_sites import compare_sites as compare_two_sites
 from computeflow.views import run_pages as views
 from computeflow.views.tables import Table
 
 if TYPE_CHECKING:
-    from computeflow.views.report import Part
+    from computeflow.views.html_report import Part
 
 _FIELDS = ("results", "lines", "total", "premium", "assumed_share", "draws", "inputs")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class SitesAnswer(Answer):
-    comparison: Comparison
+class CompareSitesAnswer(Answer):
+    comparison: SiteComparison
+
+    @property
+    def headline(self) -> str:
+        return views.sites_headline(self.comparison)
 
     def _data(self) -> dict[str, Any]:
         data = {name: codec.encode(getattr(self.comparison, name)) for name in _FIELDS}
@@ -44,7 +50,8 @@ class SitesAnswer(Answer):
 
 
 @checked
-def sites(
+@one_budget()
+def compare_sites(
     *,
     sites: File | None = None,
     draws: int = 100,
@@ -52,14 +59,13 @@ def sites(
     page: NewFile | None = None,
     force: bool = False,
     catalog: CatalogFiles = (),
-) -> SitesAnswer:
+) -> CompareSitesAnswer:
     """Compare the same job at two sites: days and dollars to its end, and where they differ.
 
-    `sites` is a file in the form of the packaged ones; the result is written to `page` as Markdown,
-    too.
+    `sites` is a file in the form of the packaged one; `page` is written as Markdown.
     """
     known = load_sites() if sites is None else load_sites(read_text(Path(sites)), str(sites))
-    comparison = compare_sites(known, open_catalog(catalog), draws=draws, seed=seed)
+    comparison = compare_two_sites(known, open_catalog(catalog), draws=draws, seed=seed)
     if page is not None:
         write_file(page, views.sites_page(comparison), "--page", force=force)
-    return SitesAnswer(comparison=comparison)
+    return CompareSitesAnswer(comparison=comparison)

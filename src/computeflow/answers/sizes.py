@@ -1,4 +1,4 @@
-"""`size`: what a training takes, in a second."""
+"""`size`: FLOPs, GPUs x days and dollars of a training, in a second."""
 
 from __future__ import annotations
 
@@ -13,18 +13,22 @@ from computeflow.answers.checking import checked
 from computeflow.answers.inputs import CatalogFiles, Quantity, open_catalog, read_quantity, this_day
 from computeflow.catalog import find_model
 from computeflow.comparison.planner import usual_job
-from computeflow.comparison.sizes import COUNTS, DEVICES, Size
+from computeflow.comparison.sizes import COUNTS, DEVICES, JobSize
 from computeflow.comparison.sizes import size as size_job
-from computeflow.views.sizes import size_tables
+from computeflow.views.sizes import size_headline, size_tables
 from computeflow.views.tables import Table
 
 if TYPE_CHECKING:
-    from computeflow.views.report import Part
+    from computeflow.views.html_report import Part
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class SizeAnswer(Answer):
-    size: Size
+    size: JobSize
+
+    @property
+    def headline(self) -> str:
+        return size_headline(self.size)
 
     def _data(self) -> dict[str, Any]:
         size, job = self.size, self.size.job

@@ -1,4 +1,4 @@
-"""A cluster file from topology files."""
+"""`cluster import`: a cluster file from topology files."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from computeflow.answers.answer import PROBLEMS, Answer
 from computeflow.answers.checking import checked
 from computeflow.answers.inputs import CatalogFiles, File, NewFile, open_catalog
 from computeflow.cluster.topology import (
+    ClusterShape,
     Problem,
-    Shape,
     Topology,
     find_shape,
     merge,
@@ -27,18 +27,31 @@ from computeflow.files.names import shown
 from computeflow.files.reading import read_text
 from computeflow.files.writing import write_file
 from computeflow.views.tables import Table
-from computeflow.views.topologies import problem_table, topology_levels, topology_table
+from computeflow.views.topologies import (
+    problem_table,
+    topology_headline,
+    topology_levels,
+    topology_table,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class TopologyAnswer(Answer):
     topology: Topology
     problems: tuple[Problem, ...]
-    shape: Shape | None = None
+    shape: ClusterShape | None = None
     """None where no accelerator is named."""
     to: Path | None = None
     check: bool = False
-    """Problems were asked for."""
+    """Whether to list problems."""
+
+    @property
+    def headline(self) -> str:
+        return topology_headline(self.topology, self.shape, len(self.problems), self.to)
+
+    @property
+    def title(self) -> str:
+        return self.headline
 
     @property
     def exit_code(self) -> int:
@@ -62,7 +75,7 @@ class TopologyAnswer(Answer):
 
     def tables(self) -> list[Table]:
         unlisted = 0 if self.check else len(self.problems)
-        summary = topology_table(self.topology, self.shape, unlisted, self.to)
+        summary = topology_table(self.topology, self.shape, unlisted)
         return [summary, problem_table(self.problems)] if self.check else [summary]
 
 
@@ -79,7 +92,7 @@ def import_topology(
     check: bool = False,
     catalog: CatalogFiles = (),
 ) -> TopologyAnswer:
-    """Read topology files into one, check it, and write it as a cluster file where asked for."""
+    """Merge topology files, check the result, and write it as a cluster file if `to` is given."""
     facts = open_catalog(catalog)
     paths = [Path(source) for source in sources]
     topology = merge([read_topology(read_text(path), _called(path), kind) for path in paths])
@@ -90,10 +103,10 @@ def import_topology(
         text = to_cluster_file(topology, accelerator, facts, node=node, devices=devices)
         if target is not None:
             if target.suffix.lower() != ".toml":
-                raise InputError(f"{target}: a cluster file's name ends in .toml")
+                raise InputError(f"{target}: the file name must end in .toml")
             write_file(target, text, "--to", force=force)
     elif any(value is not None for value in (target, node, devices)):
-        raise InputError("a cluster file names its accelerator: add --accelerator")
+        raise InputError("a cluster file needs --accelerator")
     return TopologyAnswer(
         topology=topology,
         problems=tuple(check_topology(topology)),
@@ -104,5 +117,5 @@ def import_topology(
 
 
 def _called(path: Path) -> str:
-    """As messages and the written file call a source."""
+    """The name of a source in messages and in the written file."""
     return shown(str(path), PATH_CHARACTERS)

@@ -16,19 +16,19 @@ from computeflow.errors import InputError
 from computeflow.files.reading import read_text
 from computeflow.files.writing import write_file
 from computeflow.prediction import load_parameters
-from computeflow.prediction.cases import PACKAGED, Case, read_cases
+from computeflow.prediction.published_runs import PACKAGED, MeasuredRun, read_cases
 from computeflow.prediction.validation import Validation
 from computeflow.prediction.validation import validate as validate_cases
-from computeflow.simulation.published import Validated, validate_runs
-from computeflow.simulation.traces import SOURCE, Predicted, predict_second_half
-from computeflow.views.predictions import validation_table
-from computeflow.views.run_pages import runs_page, runs_table, trace_table
+from computeflow.simulation.fault_trace import SOURCE, SecondHalfCheck, predict_second_half
+from computeflow.simulation.run_validation import Validated, validate_runs
+from computeflow.views.predictions import validation_headline, validation_table
+from computeflow.views.run_pages import runs_headline, runs_page, runs_table, trace_table
 from computeflow.views.tables import Table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class ValidateAnswer(Answer):
-    """Steps."""
+    """Predicted steps against measured ones."""
 
     validation: Validation
 
@@ -37,6 +37,10 @@ class ValidateAnswer(Answer):
         skipped = [{"row_id": row, "reason": reason} for row, reason in left_out.items()]
         data = codec.encode(self.validation) | {"skipped": skipped}
         return {"schema": "computeflow.validation/1", **data}
+
+    @property
+    def headline(self) -> str:
+        return validation_headline(self.validation)
 
     def tables(self) -> list[Table]:
         return [validation_table(self.validation)]
@@ -47,7 +51,7 @@ class ValidateRunsAnswer(Answer):
     """Whole published runs, and a trace of failures predicted from its first half."""
 
     runs: list[Validated]
-    trace: list[Predicted]
+    trace: list[SecondHalfCheck]
 
     def _data(self) -> dict[str, Any]:
         return {
@@ -56,6 +60,10 @@ class ValidateRunsAnswer(Answer):
             "trace": [codec.encode(row) | {"agrees": row.agrees} for row in self.trace],
             "trace_source": SOURCE,
         }
+
+    @property
+    def headline(self) -> str:
+        return runs_headline(self.runs, self.trace)
 
     def tables(self) -> list[Table]:
         return [runs_table(self.runs), trace_table(self.trace, SOURCE)]
@@ -71,25 +79,25 @@ def validate(
     calibration: File | None = None,
     catalog: CatalogFiles = (),
 ) -> ValidateAnswer | ValidateRunsAnswer:
-    """Predict measured runs and say how far off the predictions are, source by source.
+    """Predict measured runs and report the errors of the predictions, source by source.
 
     `cases` are tables of steps in place of the packaged one; with `runs` whole published runs are
-    simulated instead, and written to `page` as Markdown, too.
+    simulated instead, and also written to `page` as Markdown.
     """
     if runs:
         if cases or calibration or catalog:
-            raise InputError("--runs goes with none of --cases, --calibration and --catalog")
+            raise InputError("--runs cannot be combined with --cases, --calibration or --catalog")
         return _validate_runs(page, force=force)
     if page is not None:
-        raise InputError("--page goes with --runs")
+        raise InputError("--page needs --runs")
     facts = open_catalog(catalog)
-    steps: list[Case] = []
+    measured = read_calibration(calibration, facts)
+    steps: list[MeasuredRun] = []
     skipped: dict[str, str] = {}
     for path in cases or (PACKAGED,):
         some, left_out = read_cases(read_text(Path(path)), facts, str(path))
         steps += some
         skipped |= left_out
-    measured = read_calibration(calibration, facts)
     return ValidateAnswer(validation=validate_cases(steps, skipped, load_parameters(), measured))
 
 

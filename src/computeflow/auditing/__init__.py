@@ -1,11 +1,11 @@
-"""Sources in, one `AuditReport` out: ledger, findings, comparison, prices. Start with `audit`."""
+"""`audit`: recordings in, one `AuditReport` out, with ledger, findings, comparison and prices."""
 
 from computeflow._lazy import lazy_exports
 
 _EXPORTS = {
-    "AuditReport": "report",
-    "AuditRequest": "request",
-    "audit": "report",
+    "AuditReport": "audit_report",
+    "AuditRequest": "audit_request",
+    "audit": "audit_report",
 }
 __all__ = [*_EXPORTS]
 __getattr__, __dir__ = lazy_exports(__name__, _EXPORTS)

@@ -1,4 +1,4 @@
-"""What is kept of a job to compare its next recording with: one file for each name."""
+"""Baselines: a file per job name, to compare its next recording with."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from computeflow.files.parsing import parse_json
 from computeflow.files.reading import read_text
 from computeflow.files.writing import write_file
 from computeflow.ledger import Gap, Ledger, gaps, ledger_from_data, ledger_to_data
-from computeflow.telemetry.traces.job import TracedJob
+from computeflow.telemetry.traces.job_ledgers import TracedJob
 
 _NAME = re.compile(r"[\w.-]{1,100}")
 
@@ -23,11 +23,11 @@ _NAME = re.compile(r"[\w.-]{1,100}")
 class Baseline:
     ledger: Ledger
     steps: int
-    """Steps of all ranks together."""
+    """Number of steps, summed over ranks."""
 
 
 def baseline_path(name: str) -> Path:
-    """The file of a job's name, in the user's state folder."""
+    """The baseline file of a job, in the user's state folder."""
     if not _NAME.fullmatch(name):
         raise InputError(f"--baseline {name}: letters, digits, dots and dashes, at most 100")
     home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
@@ -45,7 +45,7 @@ def read_baseline(name: str) -> Baseline | None:
 
 
 def compare_baseline(traces: TracedJob, kept: Baseline) -> tuple[list[Gap], str]:
-    """Line by line, and at equal what."""
+    """Gaps line by line, and what is equal in the comparison."""
     ledger = traces.job.ledger
     if ledger.mfu is not None and kept.ledger.mfu is not None:
         return gaps(ledger, kept.ledger), "equal model FLOPs"

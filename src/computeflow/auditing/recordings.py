@@ -1,4 +1,4 @@
-"""What an audit is given, read: `read_recordings` sorts files and addresses to their sources."""
+"""The recordings of an audit: `read_recordings` sorts files and addresses to their sources."""
 
 from __future__ import annotations
 
@@ -6,28 +6,28 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from computeflow.auditing.request import AuditRequest
+from computeflow.auditing.audit_request import AuditRequest
 from computeflow.diagnosis import Diagnosis, diagnose_source
 from computeflow.errors import InputError
 from computeflow.ledger import Gap, Ledger, gaps
-from computeflow.telemetry.audit import Settings, audit_files
-from computeflow.telemetry.joining import Together, together
-from computeflow.telemetry.observed import Observed
-from computeflow.telemetry.registry import observe, sort_files
-from computeflow.telemetry.traces.job import TracedJob
+from computeflow.telemetry.correlation import Correlated, correlate
+from computeflow.telemetry.source_registry import observe, sort_files
+from computeflow.telemetry.source_reports import SourceReport
+from computeflow.telemetry.trace_audit import TraceSettings, audit_files
+from computeflow.telemetry.traces.job_ledgers import TracedJob
 
 Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recordings:
-    """All that was read in one go."""
+    """Everything read for one audit, or for one side of a comparison."""
 
     traces: TracedJob | None
-    observed: tuple[Observed, ...]
-    """What sources other than traces say."""
+    observed: tuple[SourceReport, ...]
+    """Reports of sources other than traces."""
     diagnoses: tuple[Diagnosis, ...]
-    """What the rules say of each of these."""
+    """One diagnosis for each of these."""
     left_out: tuple[str, ...]
 
     @property
@@ -50,8 +50,8 @@ class Recordings:
         return self.ledgers[0]
 
     @property
-    def correlated(self) -> list[Together]:
-        return together(self.observed)
+    def correlated(self) -> list[Correlated]:
+        return correlate(self.observed)
 
 
 def read_recordings(
@@ -80,8 +80,8 @@ def read_recordings(
     )
 
 
-def _settings(request: AuditRequest, say: Say | None) -> Settings:
-    return Settings(
+def _settings(request: AuditRequest, say: Say | None) -> TraceSettings:
+    return TraceSettings(
         options=request.trace,
         engine=request.engine,
         work=request.work,
@@ -92,12 +92,12 @@ def _settings(request: AuditRequest, say: Say | None) -> Settings:
 
 
 def steps_done(traces: TracedJob) -> int:
-    """Steps of all ranks together."""
+    """Number of steps, summed over ranks."""
     return sum(max(len(rank.steps), 1) for rank in traces.ranks)
 
 
 def compare_recordings(one: Recordings, other: Recordings) -> tuple[list[Gap], str]:
-    """Line by line at equal model FLOPs, at equal FLOPs of the shapes, or at equal steps."""
+    """Gaps line by line at equal model FLOPs, else equal FLOPs of the shapes, else equal steps."""
     first, second = one.ledger, other.ledger
     if first.mfu is not None and second.mfu is not None:
         return gaps(first, second), "equal model FLOPs"

@@ -3,40 +3,40 @@
 Start with `load_catalog()`, which gives a `Catalog` of our rows with the user's files over them.
 """
 
-from computeflow.catalog.loading import Catalog, Rows, load_catalog
+from computeflow.catalog.loading import Catalog, CatalogTable, load_catalog
 from computeflow.catalog.lookup import find_model, find_rows
 from computeflow.catalog.models import Model
 from computeflow.catalog.rows import (
     PRECISIONS,
     Accelerator,
-    Collective,
+    CatalogRow,
     Cooling,
     Fabric,
     Grid,
-    Node,
+    NodeType,
     Offer,
     Provider,
-    Row,
+    PublishedCollective,
     Storage,
-    Tier,
+    UptimeTier,
 )
 
 __all__ = [
     "PRECISIONS",
     "Accelerator",
     "Catalog",
-    "Collective",
+    "CatalogRow",
+    "CatalogTable",
     "Cooling",
     "Fabric",
     "Grid",
     "Model",
-    "Node",
+    "NodeType",
     "Offer",
     "Provider",
-    "Row",
-    "Rows",
+    "PublishedCollective",
     "Storage",
-    "Tier",
+    "UptimeTier",
     "find_model",
     "find_rows",
     "load_catalog",

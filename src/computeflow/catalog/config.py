@@ -1,4 +1,4 @@
-"""Checked access to the values of somebody else's JSON: right type, right range, or an `InputError`."""
+"""Checked access to the values of a JSON config: right type, right range, or an `InputError`."""
 
 from __future__ import annotations
 
@@ -82,14 +82,14 @@ class Config:
 
     def per_layer(self, key: str, usual: list[Any]) -> list[Any]:
         """A list with one entry per layer; `usual` where the config has none."""
-        found = self.items(key) or usual
-        if len(found) != len(usual):
-            raise InputError(f"{key} has {len(found)} entries for {len(usual)} layers")
-        return found
+        entries = self.items(key) or usual
+        if len(entries) != len(usual):
+            raise InputError(f"{key} has {len(entries)} entries for {len(usual)} layers")
+        return entries
 
 
 def short(value: object) -> str:
-    """A value of somebody's file, for a message."""
+    """A value from a file, shortened for a message."""
     try:
         return shown(value if isinstance(value, str) else repr(value), 37)
     except (RecursionError, ValueError):  # nested too deeply; an integer of too many digits

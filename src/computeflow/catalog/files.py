@@ -20,18 +20,18 @@ from computeflow.files.limits import WHOLE
 from computeflow.files.parsing import parse_csv, parse_number, parse_toml
 from computeflow.files.reading import read_text
 
-KINDS: dict[str, type[kinds.Row]] = {
+KINDS: dict[str, type[kinds.CatalogRow]] = {
     row.kind: row
     for row in (
         kinds.Accelerator,
-        kinds.Node,
+        kinds.NodeType,
         kinds.Fabric,
-        kinds.Collective,
+        kinds.PublishedCollective,
         kinds.Storage,
         Model,
         kinds.Offer,
         kinds.Provider,
-        kinds.Tier,
+        kinds.UptimeTier,
         kinds.Cooling,
         kinds.Facility,
         kinds.Grid,
@@ -59,17 +59,17 @@ def packaged_rows(path: Path, table: str, kind: type[R]) -> list[R]:
 
 def toml_tables(text: str, where: str) -> dict[str, list[PlainRow]]:
     tables = parse_toml(text, where)
-    for kind, found in tables.items():
+    for kind, rows in tables.items():
         if kind not in KINDS:
             raise UnknownNameError("kind of row", short(kind), KINDS, hint=where)
-        if not isinstance(found, list) or not all(isinstance(row, dict) for row in found):
+        if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
             raise InputError(f"{where}: write rows as [[{kind}]]")
     return {
         kind: [
             (f"{where}: {kind} {short(row.get('name', f'row {number}'))}", row)
-            for number, row in enumerate(found, start=1)
+            for number, row in enumerate(rows, start=1)
         ]
-        for kind, found in tables.items()
+        for kind, rows in tables.items()
     }
 
 
@@ -100,12 +100,12 @@ def _csv_tables(text: str, where: str) -> dict[str, list[PlainRow]]:
     }
 
 
-def _numbers(kind: type[kinds.Row]) -> set[str]:
+def _numbers(kind: type[kinds.CatalogRow]) -> set[str]:
     fields = kind.__dataclass_fields__.values()
     return {f.name for f in fields if "float" in str(f.type) or f.type == "int"}
 
 
-def _needed(kind: type[kinds.Row]) -> set[str]:
+def _needed(kind: type[kinds.CatalogRow]) -> set[str]:
     fields = kind.__dataclass_fields__.values()
     return {f.name for f in fields if f.default is MISSING and f.default_factory is MISSING}
 

@@ -378,7 +378,9 @@ def _bloom(c: Config) -> Model:
 def _opt(c: Config) -> Model:
     hidden, heads = c.size("hidden_size"), c.size("num_attention_heads")
     if c.size("word_embed_proj_dim", hidden) != hidden or not c.flag("do_layer_norm_before"):
-        raise InputError("an OPT with a projected embedding or post-norm (opt-350m) is not known")
+        raise InputError(
+            "an OPT with a projected embedding or post-norm (opt-350m) is not supported"
+        )
     block = _gpt_block(hidden, heads, heads, c.size("ffn_dim"), bias=c.flag("enable_bias"))
     positions = c.size("max_position_embeddings") + 2
     return _model(c, [block] * len(c.layers()), norm="layer", positions=positions)
@@ -452,4 +454,4 @@ _FAMILIES: dict[str, tuple[Callable[[Config], Model], dict[str, Any]]] = {
     "nemotron": (_nemotron, {}),
     "nemotron_h": (_nemotron_h, {"conv_kernel": 4, "use_conv_bias": True}),
 }
-"""By `model_type`: the function that reads it, and what its class assumes for absent keys."""
+"""Reader of each `model_type`, and what its class assumes for absent keys."""

@@ -19,21 +19,21 @@ from computeflow.catalog import rows as kinds
 from computeflow.catalog.config import short
 from computeflow.catalog.files import KINDS, PlainRow, read_tables, toml_tables
 from computeflow.catalog.models import Model
-from computeflow.catalog.names import Spelled, packaged_file, packaged_names, packaged_text
+from computeflow.catalog.name_index import Spelled, packaged_file, packaged_names, packaged_text
 from computeflow.catalog.rows import normalise
 from computeflow.errors import InputError, UnknownNameError
 
 __all__ = [
     "KINDS",
     "Catalog",
-    "Rows",
+    "CatalogTable",
     "load_catalog",
     "normalise",
     "user_files",
     "user_folder",
 ]
 
-R = TypeVar("R", bound=kinds.Row)
+R = TypeVar("R", bound=kinds.CatalogRow)
 
 _REFERENCES = {
     "accelerator": {"link": "fabric", "node": "node"},
@@ -44,7 +44,7 @@ _REFERENCES = {
 """Fields that hold the name of another row: kind -> field -> kind of that row."""
 
 
-class Rows(Generic[R]):
+class CatalogTable(Generic[R]):
     """The rows of one kind, in file order, found by name or alias."""
 
     def __init__(self, kind: type[R], found: Iterable[R]) -> None:
@@ -91,8 +91,8 @@ class Rows(Generic[R]):
         return row
 
 
-class PackagedRows(Rows[R]):
-    """Our own rows of one kind; one that is asked for by name is read without the others."""
+class PackagedRows(CatalogTable[R]):
+    """Our own rows of one kind; one that is requested by name is read without the others."""
 
     def __init__(self, kind: type[R]) -> None:
         super().__init__(kind, _packaged_rows(kind))
@@ -110,89 +110,89 @@ class PackagedRows(Rows[R]):
 
 
 class Catalog:
-    """All rows, each kind read when it is first asked for."""
+    """All rows, each kind read when it is first used."""
 
     def __init__(self, files: Iterable[Path] = ()) -> None:
         self.files = tuple(files)
-        self._cache: dict[str, Rows[Any]] = {}
+        self._cache: dict[str, CatalogTable[Any]] = {}
 
     def __reduce__(self) -> tuple[type[Catalog], tuple[tuple[Path, ...]]]:
-        """Its files are what it is made of: rows are read again where it arrives."""
+        """Pickled as its files: rows are read again where it arrives."""
         return Catalog, (self.files,)
 
-    def rows(self, kind: type[R]) -> Rows[R]:
+    def rows(self, kind: type[R]) -> CatalogTable[R]:
         if kind.kind not in self._cache:
             own = [tables[kind.kind] for tables in self.tables.values() if kind.kind in tables]
-            found: Rows[R] = PackagedRows(kind)
+            rows: CatalogTable[R] = PackagedRows(kind)
             if own:
-                found = Rows(kind, _decoded(kind, _packaged_tables(kind), own))
-            self._cache[kind.kind] = found
+                rows = CatalogTable(kind, _decoded(kind, _packaged_tables(kind), own))
+            self._cache[kind.kind] = rows
         return self._cache[kind.kind]
 
     @property
-    def accelerators(self) -> Rows[kinds.Accelerator]:
+    def accelerators(self) -> CatalogTable[kinds.Accelerator]:
         return self.rows(kinds.Accelerator)
 
     @property
-    def nodes(self) -> Rows[kinds.Node]:
-        return self.rows(kinds.Node)
+    def nodes(self) -> CatalogTable[kinds.NodeType]:
+        return self.rows(kinds.NodeType)
 
     @property
-    def fabrics(self) -> Rows[kinds.Fabric]:
+    def fabrics(self) -> CatalogTable[kinds.Fabric]:
         return self.rows(kinds.Fabric)
 
     @property
-    def collectives(self) -> Rows[kinds.Collective]:
-        return self.rows(kinds.Collective)
+    def collectives(self) -> CatalogTable[kinds.PublishedCollective]:
+        return self.rows(kinds.PublishedCollective)
 
     @property
-    def storage(self) -> Rows[kinds.Storage]:
+    def storage(self) -> CatalogTable[kinds.Storage]:
         return self.rows(kinds.Storage)
 
     @property
-    def models(self) -> Rows[Model]:
+    def models(self) -> CatalogTable[Model]:
         return self.rows(Model)
 
     @property
-    def offers(self) -> Rows[kinds.Offer]:
+    def offers(self) -> CatalogTable[kinds.Offer]:
         return self.rows(kinds.Offer)
 
     @property
-    def providers(self) -> Rows[kinds.Provider]:
+    def providers(self) -> CatalogTable[kinds.Provider]:
         return self.rows(kinds.Provider)
 
     @property
-    def tiers(self) -> Rows[kinds.Tier]:
-        return self.rows(kinds.Tier)
+    def tiers(self) -> CatalogTable[kinds.UptimeTier]:
+        return self.rows(kinds.UptimeTier)
 
     @property
-    def coolings(self) -> Rows[kinds.Cooling]:
+    def coolings(self) -> CatalogTable[kinds.Cooling]:
         return self.rows(kinds.Cooling)
 
     @property
-    def facilities(self) -> Rows[kinds.Facility]:
+    def facilities(self) -> CatalogTable[kinds.Facility]:
         return self.rows(kinds.Facility)
 
     @property
-    def grids(self) -> Rows[kinds.Grid]:
+    def grids(self) -> CatalogTable[kinds.Grid]:
         return self.rows(kinds.Grid)
 
     def names(self, kind: str) -> list[Spelled]:
         """Name and aliases of every row of `kind`, without decoding the rows."""
-        found = {normalise(name): (name, aliases) for name, aliases in packaged_names(kind)}
+        by_key = {normalise(name): (name, aliases) for name, aliases in packaged_names(kind)}
         for tables in self.tables.values():
             for _, table in tables.get(kind, []):
                 name, aliases = str(table.get("name", "")), table.get("aliases")
                 key = normalise(name)
-                if "like" in table and aliases is None and key in found:
-                    aliases = found[key][1]
+                if "like" in table and aliases is None and key in by_key:
+                    aliases = by_key[key][1]
                 spelled = aliases if isinstance(aliases, list | tuple) else ()
-                found[key] = (name, tuple(map(str, spelled)))
-        return list(found.values())
+                by_key[key] = (name, tuple(map(str, spelled)))
+        return list(by_key.values())
 
     @cached_property
     def tables(self) -> dict[Path, dict[str, list[PlainRow]]]:
-        """What is written in the user's files."""
+        """Rows in the user's files, as written."""
         return {path: read_tables(path) for path in self.files}
 
     def check_file(self, path: Path) -> None:
@@ -200,19 +200,19 @@ class Catalog:
         tables = self.tables[path]
         for kind in tables:
             self.rows(KINDS[kind])
-        for kind, found in tables.items():
+        for kind, rows in tables.items():
             for field, other in _REFERENCES.get(kind, {}).items():
                 known = self.rows(KINDS[other])
-                for place, table in found:
+                for where, table in rows:
                     name = table.get(field)
                     if name is not None and name not in known:
-                        spellings, hint = known.spellings, f"{place}: {field}"
+                        spellings, hint = known.spellings, f"{where}: {field}"
                         raise UnknownNameError(
                             other, short(name), spellings, means=spellings, hint=hint
                         )
 
 
-def _packaged_tables(kind: type[kinds.Row]) -> list[PlainRow]:
+def _packaged_tables(kind: type[kinds.CatalogRow]) -> list[PlainRow]:
     path = packaged_file(kind.kind)
     return read_tables(path, path.name)[kind.kind]
 
@@ -251,63 +251,63 @@ def _decoded(
 
 
 def _add_rows(
-    kind: type[R], found: list[PlainRow], known: _Known, decoded: dict[str, R], *, own: bool
+    kind: type[R], tables: list[PlainRow], known: _Known, decoded: dict[str, R], *, own: bool
 ) -> None:
     """Decode the rows of one file over those before it; `own` rows are the user's."""
     seen = set()
-    for place, table in found:
+    for where, table in tables:
         if "like" in table:
-            table = _with_base(kind.kind, table, known, place, own)
-        row = _decode(kind, table, place)
+            table = _with_base(kind.kind, table, known, where, own)
+        row = _decode(kind, table, where)
         if row.key in seen:
-            raise InputError(f"{place}: there is a second one in this file")
+            raise InputError(f"{where}: there is a second one in this file")
         seen.add(row.key)
         known.add(table)
         decoded[row.key] = row
 
 
 def _with_base(
-    kind: str, table: dict[str, Any], known: _Known, place: str, own: bool
+    kind: str, table: dict[str, Any], known: _Known, where: str, own: bool
 ) -> dict[str, Any]:
     table = dict(table)
     like = str(table.pop("like"))
     base = known.get(like)
     if base is None:
         names = {row["name"]: row["name"] for row in known.rows.values()}
-        hint = f"{place}: `like` names a row that is already there"
+        hint = f"{where}: `like` names a row that is already there"
         raise UnknownNameError(kind, short(like), names, means=names, hint=hint)
     missing = [field for field in ("source", "as_of") if field not in table]
     if own and missing:
-        raise InputError(f"{place}: a row with `like` states its own {' and '.join(missing)}")
+        raise InputError(f"{where}: a row with `like` states its own {' and '.join(missing)}")
     renamed = normalise(str(table.get("name", ""))) != normalise(base["name"])
     dropped = ("aliases", "note") if renamed else ("note",)
     return {k: v for k, v in base.items() if k not in dropped} | table
 
 
-def _decode(kind: type[R], table: dict[str, Any], place: str) -> R:
+def _decode(kind: type[R], table: dict[str, Any], where: str) -> R:
     try:
-        return codec.decode(kind, table, place)
+        return codec.decode(kind, table, where)
     except InputError as error:
-        said = str(error).removeprefix(f"{place}: ")
-        wrong = re.fullmatch(r"([^:]+): Invalid enum value '(.*?)'?", said, re.DOTALL)
+        message = str(error).removeprefix(f"{where}: ")
+        wrong = re.fullmatch(r"([^:]+): Invalid enum value '(.*?)'?", message, re.DOTALL)
         if not wrong:
-            said = re.sub(r"\S{60,}", lambda word: short(word[0]), said)
-            raise InputError(f"{place}: {said}") from None
+            message = re.sub(r"\S{60,}", lambda word: short(word[0]), message)
+            raise InputError(f"{where}: {message}") from None
     path, value = wrong.groups()
     choices = _choices(kind, path)
-    hint = f"{place}: choose one of {', '.join(choices)}"
+    hint = f"{where}: choose one of {', '.join(choices)}"
     raise UnknownNameError(path, short(value), choices, hint=hint)
 
 
 def _choices(kind: type, path: str) -> tuple[str, ...]:
-    """What the field at `path` ("blocks[0].attention.qk_norm") may be."""
-    found: Any = kind
+    """Choices for the field at `path` ("blocks[0].attention.qk_norm")."""
+    hint: Any = kind
     for name in re.sub(r"\[[^\]]*\]", "", path).split("."):
-        found = typing.get_type_hints(found)[name]
-        inner = [found, *typing.get_args(found)]
+        hint = typing.get_type_hints(hint)[name]
+        inner = [hint, *typing.get_args(hint)]
         dataclasses = [part for part in inner if hasattr(part, "__dataclass_fields__")]
-        found = dataclasses[0] if dataclasses else found
-    literals = [part for part in (found, *typing.get_args(found)) if typing.get_args(part)]
+        hint = dataclasses[0] if dataclasses else hint
+    literals = [part for part in (hint, *typing.get_args(hint)) if typing.get_args(part)]
     return typing.get_args(literals[0])
 
 

@@ -1,4 +1,4 @@
-"""From what a user typed to rows: a name of any kind, a file that describes a model, offers."""
+"""Rows for what a user typed: a name of any kind, a file that describes a model, offers."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from pathlib import Path
 
 from computeflow.catalog.config import short
 from computeflow.catalog.files import KINDS
-from computeflow.catalog.loading import Catalog, Rows
+from computeflow.catalog.loading import Catalog, CatalogTable
 from computeflow.catalog.models import Model
-from computeflow.catalog.rows import Offer, Provider, Row, normalise
+from computeflow.catalog.rows import CatalogRow, Offer, Provider, normalise
 from computeflow.errors import InputError, UnknownNameError, nearest
 
 GROUPS: dict[str, tuple[str, ...]] = {
@@ -24,11 +24,11 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "offers": ("offer",),
     "collectives": ("collective",),
 }
-"""What `computeflow catalog` lists under one word."""
+"""Kinds that `computeflow catalog` lists under one word."""
 SINGULAR = {kind: group for group, kinds in GROUPS.items() for kind in kinds} | {"site": "sites"}
 
 
-def group_rows(catalog: Catalog, group: str) -> dict[str, tuple[Row, ...]]:
+def group_rows(catalog: Catalog, group: str) -> dict[str, tuple[CatalogRow, ...]]:
     """All rows of a group, by kind."""
     if group not in GROUPS:
         raise UnknownNameError("kind of row", short(group), GROUPS)
@@ -56,14 +56,14 @@ def find_names(catalog: Catalog, name: str, group: str | None = None) -> list[tu
     return exact + by_alias
 
 
-def find_rows(catalog: Catalog, name: str, group: str | None = None) -> list[Row]:
+def find_rows(catalog: Catalog, name: str, group: str | None = None) -> list[CatalogRow]:
     """The row called `name`, looked for in one group or in all; an offer may have many prices."""
     if group in (None, "models") and is_file_name(name):
         return [find_model(catalog, name)]
     return rows_called(catalog, *find_names(catalog, name, group)[0])
 
 
-def rows_called(catalog: Catalog, kind: str, name: str) -> list[Row]:
+def rows_called(catalog: Catalog, kind: str, name: str) -> list[CatalogRow]:
     """The one row of that name; of offers, every price."""
     rows, wanted = catalog.rows(KINDS[kind]), normalise(name)
     if kind != Offer.kind:
@@ -92,7 +92,7 @@ def is_file_name(text: str) -> bool:
     return Path(text).suffix.lower() in (".json", ".toml")
 
 
-def provider_name(providers: Rows[Provider], text: str) -> str:
+def provider_name(providers: CatalogTable[Provider], text: str) -> str:
     """A provider as the catalog calls it ("Amazon" is aws); one it does not know, in small."""
     row = providers.get(text)
     return row.name if row else normalise(text)
@@ -108,15 +108,15 @@ def find_offers(
     term: str | None = None,
 ) -> list[Offer]:
     """Offers that fit, cheapest device first. What leaves none is an error with what there is."""
-    found = list(catalog.offers)
+    offers = list(catalog.offers)
     if name:
         wanted = normalise(find_names(catalog, name, "offers")[0][1])
-        found = [offer for offer in found if normalise(offer.name) == wanted]
+        offers = [offer for offer in offers if normalise(offer.name) == wanted]
     if accelerator:
         device = catalog.accelerators[accelerator]
         meant = {normalise(spelling) for spelling in (device.name, *device.aliases)}
-        found = _narrowed(
-            found,
+        offers = _narrowed(
+            offers,
             "accelerator",
             device.name,
             lambda o: o.accelerator,
@@ -124,15 +124,15 @@ def find_offers(
         )
     if provider:
         seller = _seller(catalog, provider)
-        found = _narrowed(found, "provider", seller, lambda o: o.provider, lambda v: v == seller)
+        offers = _narrowed(offers, "provider", seller, lambda o: o.provider, lambda v: v == seller)
     if region:
         part = region.casefold()
-        found = _narrowed(
-            found, "region", region, lambda o: o.region, lambda v: part in v.casefold()
+        offers = _narrowed(
+            offers, "region", region, lambda o: o.region, lambda v: part in v.casefold()
         )
     if term:
-        found = _narrowed(found, "term", term, lambda o: o.term, lambda v: v == term)
-    return by_price(found)
+        offers = _narrowed(offers, "term", term, lambda o: o.term, lambda v: v == term)
+    return by_price(offers)
 
 
 def by_price(offers: Iterable[Offer]) -> list[Offer]:
@@ -163,4 +163,4 @@ def _narrowed(
     listed = f"; nearest: {', '.join(near)}" if near else ""
     if len(there) <= 6:
         listed = f"; there is {', '.join(there)}"
-    raise InputError(f"no such offer with {what} {short(wanted)!r}{listed}")
+    raise InputError(f"no such offer with {what} '{short(wanted)}'{listed}")

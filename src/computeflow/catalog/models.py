@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from computeflow.catalog.rows import Row
+from computeflow.catalog.rows import CatalogRow
 from computeflow.errors import InputError
 
 
@@ -117,7 +117,7 @@ class Experts:
     count: int
     top_k: int
     width: int
-    """Of one routed expert."""
+    """Width of one routed expert."""
     gated: bool = True
     bias: bool = False
     shared_width: int = 0
@@ -156,7 +156,7 @@ class Block:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Model(Row):
+class Model(CatalogRow):
     kind: ClassVar[str] = "model"
     family: str
     hidden: int
@@ -200,7 +200,7 @@ _SCALES = {"": 1.0, "M": 1e6, "B": 1e9, "T": 1e12}
 
 
 def printed_range(text: str) -> tuple[float, float]:
-    """What a printed count can mean: "37B" is 36.5e9 to 37.5e9, half a unit of its last digit."""
+    """Range of a printed count: "37B" is 36.5e9 to 37.5e9, half a unit of its last digit."""
     match = _PRINTED.fullmatch(text)
     if not match:
         raise InputError(f"{text!r} is not a printed count (8030261248, 37B, 1.04T)")

@@ -130,7 +130,7 @@ def _softmax_attention(hidden: int, a: Attention) -> int:
 
 
 def _latent_attention(hidden: int, a: LatentAttention) -> int:
-    """Down and up projections of queries and of keys/values, each with its norm, and the output."""
+    """Parameters of the down and up projections with their norms, and of the output."""
     queries = a.heads * (a.nope_dim + a.rope_dim)
     query = hidden * queries if a.q_rank is None else _low_rank(hidden, a.q_rank, queries)
     down = hidden * (a.kv_rank + a.rope_dim) + a.kv_rank

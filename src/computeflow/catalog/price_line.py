@@ -1,4 +1,4 @@
-"""One line of somebody's price list as written, and how its numbers are read."""
+"""A line of a price list as written, and how its numbers are read."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from computeflow.errors import InputError, UnknownNameError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from computeflow.catalog.loading import Rows
+    from computeflow.catalog.loading import CatalogTable
     from computeflow.catalog.rows import Accelerator
 
     Forms = list[tuple[Accelerator, str]]
@@ -80,7 +80,7 @@ _TOKENS = re.compile(r"[a-z]+[a-z0-9]*|\d+[a-z]*")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mention:
-    """What a list says of a device."""
+    """A device as a price list describes it."""
 
     device: str
     count: int
@@ -95,7 +95,7 @@ class Recogniser:
     """`listed` is every device of the list with what stands beside it: it shows how one writes."""
 
     def __init__(
-        self, accelerators: Rows[Accelerator], listed: Iterable[tuple[str, str]] = ()
+        self, accelerators: CatalogTable[Accelerator], listed: Iterable[tuple[str, str]] = ()
     ) -> None:
         self._accelerators = accelerators
         self._names = frozenset(accelerators.names)
@@ -109,32 +109,32 @@ class Recogniser:
             family, form, _ = _parts(row.name)
             self._families.setdefault(family, []).append((row, form))
 
-    def recognise(self, said: Mention) -> tuple[str, str]:
+    def recognise(self, mention: Mention) -> tuple[str, str]:
         """The accelerator's name, and what is in doubt about it ("" if nothing is)."""
-        if said.device in self._names:
-            return said.device, ""
-        if name := self._by_instance(said):
+        if mention.device in self._names:
+            return mention.device, ""
+        if name := self._by_instance(mention):
             return name, ""
-        family = _parts(said.device)[0]
+        family = _parts(mention.device)[0]
         kin = self._families.get(family, [])
-        if not kin and said.device in self._accelerators:
-            return self._accelerators[said.device].name, ""
-        form, gigabytes = _stated(said, family, kin)
+        if not kin and mention.device in self._accelerators:
+            return self._accelerators[mention.device].name, ""
+        form, gigabytes = _stated(mention, family, kin)
         fits = [(row, own) for row, own in kin if _fits(row, own, form, gigabytes)]
         if not fits:
-            clear = not kin or form in said.device.casefold()
-            device = short(said.device if clear else f"{said.device} {form}")
+            clear = not kin or form in mention.device.casefold()
+            device = short(mention.device if clear else f"{mention.device} {form}")
             raise UnknownNameError("accelerator", device, self._accelerators.names)
-        return (fits[0][0].name, "") if len(fits) == 1 else self._sxm(said, family, kin, fits)
+        return (fits[0][0].name, "") if len(fits) == 1 else self._sxm(mention, family, kin, fits)
 
-    def _by_instance(self, said: Mention) -> str:
-        for text in (said.instance, said.upstream):
+    def _by_instance(self, mention: Mention) -> str:
+        for text in (mention.instance, mention.upstream):
             for pattern, name in _INSTANCES:
                 if pattern.match(text.casefold()) and name in self._accelerators:
                     return name
         return ""
 
-    def _sxm(self, said: Mention, family: str, kin: Forms, fits: Forms) -> tuple[str, str]:
+    def _sxm(self, mention: Mention, family: str, kin: Forms, fits: Forms) -> tuple[str, str]:
         """The SXM row where only the form is open, and the list does not write it elsewhere."""
         sxm = [row.name for row, own in fits if own == "sxm"]
         if len(sxm) == 1 and family not in self._written_sxm:
@@ -143,7 +143,7 @@ class Recogniser:
         if len(sxm) == 1:
             why = "form not stated, and the list writes SXM elsewhere"
         choices = ", ".join(row.name for row, _ in kin)
-        raise InputError(f"accelerator {short(said.device)!r}: {why}; write one of {choices}")
+        raise InputError(f"accelerator '{short(mention.device)}': {why}; write one of {choices}")
 
 
 def _parts(text: str) -> tuple[str, str, float | None]:
@@ -168,29 +168,29 @@ def _form(text: str) -> str:
     return "sxm" if re.search(r"sxm|hgx|80gb.hbm3", text) else ""
 
 
-def _memory(said: Mention, family: str, kin: Forms) -> float | None:
+def _memory(mention: Mention, family: str, kin: Forms) -> float | None:
     """Gigabytes of one device from the instance's name, else from GpuInfo.
 
     GpuInfo holds MiB of one device, or of all of them, or gigabytes, depending on the cloud.
     """
-    for text in (said.instance, said.upstream):
+    for text in (mention.instance, mention.upstream):
         named = re.search(rf"{re.escape(family)}[-_ ]?(\d+)\s?gb?(?![a-z])", text.casefold())
         if named:
             return float(named[1])
-    sizes = re.findall(r"(?:SizeInMiB|TotalGpuMemoryInMiB)\W+(\d{1,9})\b", said.info)
+    sizes = re.findall(r"(?:SizeInMiB|TotalGpuMemoryInMiB)\W+(\d{1,9})\b", mention.info)
     if not sizes:
         return None
     size = float(sizes[0]) / (1 if float(sizes[0]) < 1000 else 1024)
     of_all = sizes[:1] == sizes[1:2]
-    readings = (size / said.count, size) if of_all else (size, size / said.count)
+    readings = (size / mention.count, size) if of_all else (size, size / mention.count)
     return next((gb for gb in readings if any(_same_memory(row, gb) for row, _ in kin)), size)
 
 
-def _stated(said: Mention, family: str, kin: Forms) -> tuple[str, float | None]:
+def _stated(mention: Mention, family: str, kin: Forms) -> tuple[str, float | None]:
     """Form and memory by the device's own name, else by what stands beside it."""
-    _, form, gigabytes = _parts(said.device)
-    form = form or _form(f"{said.info} {said.upstream} {said.instance}")
-    return form, (gigabytes or _memory(said, family, kin)) if len(kin) > 1 else None
+    _, form, gigabytes = _parts(mention.device)
+    form = form or _form(f"{mention.info} {mention.upstream} {mention.instance}")
+    return form, (gigabytes or _memory(mention, family, kin)) if len(kin) > 1 else None
 
 
 def _fits(row: Accelerator, own: str, form: str, gigabytes: float | None) -> bool:

@@ -1,7 +1,7 @@
-"""What a catalog row holds, kind by kind. Every row says where it comes from and as of when.
+"""The fields of catalog rows, kind by kind. Every row says where it comes from and as of when.
 
 Numbers are SI; a peak is FLOP/s per device, dense and sparse apart; a link's bandwidth is bytes per
-second in one direction. A field that nobody has published is None, never a guess. The checks below
+second in one direction. An unpublished field is None, never a guess. The checks below
 catch the usual slips of a hand-written file: gigabytes where bytes are meant, a sparse peak in a
 dense field, a row without its source.
 """
@@ -38,13 +38,13 @@ def check_date(what: str, text: str) -> None:
         datetime.date.fromisoformat((text + "-01-01")[:10])
     except ValueError:
         raise InputError(
-            f"{what} {short(text)!r} is not a date (2026-08-22, 2026-08 or 2026)"
+            f"{what} '{short(text)}' is not a date (2026-08-22, 2026-08 or 2026)"
         ) from None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
-    """What all rows share. `source` is a citation one can follow, `as_of` when it was true."""
+class CatalogRow:
+    """Fields that all rows share. `source` is a citation one can follow, `as_of` when it was true."""
 
     kind: ClassVar[str] = "row"
     name: str
@@ -63,7 +63,7 @@ class Row:
 
     @property
     def key(self) -> str:
-        """What two rows share if one replaces the other."""
+        """Key that two rows share if one replaces the other."""
         return normalise(self.name)
 
     def _check_names(self, *names: str) -> None:
@@ -90,7 +90,7 @@ def _check_peaks(peaks: dict[str, float]) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Accelerator(Row):
+class Accelerator(CatalogRow):
     """One device as the framework sees it (a TPU chip, a GPU, an MI250X of two dies)."""
 
     kind: ClassVar[str] = "accelerator"
@@ -104,14 +104,14 @@ class Accelerator(Row):
     matmul_flops: dict[str, float] = field(default_factory=dict)
     """The best rate anyone measured for one large matmul, by precision; sources in `source`."""
     sustained_flops: dict[str, float] = field(default_factory=dict)
-    """What a large matmul settles at under the power limit, where we measured it ourselves."""
+    """Rate at which a large matmul settles under the power limit, where we measured it."""
     hbm_bytes: float
-    """As sold: 80 GB is 80e9."""
+    """Memory as sold: 80 GB is 80e9."""
     reported_bytes: float | None = None
-    """As the driver reports it, where somebody looked."""
+    """Memory as the driver reports it, where known."""
     hbm_bytes_per_second: float
     tdp_watts: float | None = None
-    """What the vendor's specification allows in the long run; else the limit the driver shows."""
+    """Power that the vendor's specification allows; else the limit the driver shows."""
     link: str | None = None
     """The scale-up link, a name of the fabrics table."""
     link_bytes_per_second: float | None = None
@@ -155,7 +155,7 @@ class Accelerator(Row):
 
     @property
     def announced(self) -> bool:
-        """Not sold yet: the figures are promises."""
+        """Whether it is not sold yet: the figures are promises."""
         return self.note.startswith("announced")
 
     def peak_flops(self, precision: str) -> float:
@@ -167,7 +167,7 @@ class Accelerator(Row):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Node(Row):
+class NodeType(CatalogRow):
     """A machine one rents or racks: accelerators, scale-up domain, NICs, host, power."""
 
     kind: ClassVar[str] = "node"
@@ -175,14 +175,14 @@ class Node(Row):
     count: int
     link: str | None = None
     link_bytes_per_second: float | None = None
-    """Per accelerator, one direction."""
+    """Speed per accelerator, one direction."""
     switched: bool = True
     """True: any pair gets the full link (NVSwitch). False: mesh or torus of point-to-point links."""
     domain: int | None = None
     """Accelerators in the scale-up domain; more than `count` when it spans nodes."""
     nics: int | None = None
     nic_bytes_per_second: float | None = None
-    """Of one NIC, one direction."""
+    """Speed of one NIC, one direction."""
     network: str | None = None
     """The scale-out port, a name of the fabrics table."""
     pcie: str | None = None
@@ -191,12 +191,12 @@ class Node(Row):
     host_bytes: float | None = None
     rated_watts: float | None = None
     measured_watts: float | None = None
-    """Mean draw under heavy training, where somebody measured it."""
+    """Mean draw under heavy training, where measured."""
     rack_units: float | None = None
     mass_kg: float | None = None
 
     def __post_init__(self) -> None:
-        super(Node, self).__post_init__()
+        super(NodeType, self).__post_init__()
         self._check_names("accelerator", "link", "network", "pcie")
         self._check_within(
             count=(1, 1e5),
@@ -209,13 +209,13 @@ class Node(Row):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fabric(Row):
+class Fabric(CatalogRow):
     """A link, or a network made of links."""
 
     kind: ClassVar[str] = "fabric"
     scope: Literal["scale-up", "host", "scale-out", "network"]
     bytes_per_second: float
-    """One direction; `per` says of what."""
+    """Speed in one direction; `per` says of what."""
     per: str
     """"device", "port", "lane group", "chip"."""
     latency_seconds: float | None = None
@@ -234,7 +234,7 @@ class Fabric(Row):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Collective(Row):
+class PublishedCollective(CatalogRow):
     """A published measurement of a collective: bus bandwidth (nccl-tests convention) or time."""
 
     kind: ClassVar[str] = "collective"
@@ -250,12 +250,12 @@ class Collective(Row):
     """Latency term of a fit over sizes, where the source gives a sweep."""
 
     def __post_init__(self) -> None:
-        super(Collective, self).__post_init__()
+        super(PublishedCollective, self).__post_init__()
         self._check_within(payload_bytes=(1, 1e13), bus_bytes_per_second=(1e6, 1e14))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Storage(Row):
+class Storage(CatalogRow):
     kind: ClassVar[str] = "storage"
     scope: Literal["node", "cluster", "region"]
     """Whose bandwidth it is: one node's disk, one shared system, an object store."""
@@ -280,7 +280,7 @@ TERMS = ("on-demand", "spot", "reserved")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Offer(Row):
+class Offer(CatalogRow):
     """One price: an instance of a provider in a region, on one term. `name` is provider/instance."""
 
     kind: ClassVar[str] = "offer"
@@ -290,11 +290,11 @@ class Offer(Row):
     count: int
     region: str
     term: Literal["on-demand", "spot", "reserved", "owned"]
-    """`owned`: what it costs whoever has it; of nobody's price list."""
+    """`owned`: the owner's cost, on no price list."""
     usd_per_hour: float
-    """Of the whole instance."""
+    """Price of the whole instance."""
     commitment: str = ""
-    """For `reserved`: how long ("1y", "3y", "unstated")."""
+    """Length of a `reserved` term ("1y", "3y", "unstated")."""
 
     def __post_init__(self) -> None:
         super(Offer, self).__post_init__()
@@ -312,8 +312,8 @@ class Offer(Row):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Provider(Row):
-    """Who sells: how one gets at the machines and what joins them."""
+class Provider(CatalogRow):
+    """A seller: how one reaches the machines and what joins them."""
 
     kind: ClassVar[str] = "provider"
     access: Literal["virtual machine", "bare metal", "container", "marketplace", "reseller"]
@@ -324,7 +324,7 @@ class Provider(Row):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tier(Row):
+class UptimeTier(CatalogRow):
     """An Uptime tier, with the availability that the industry attaches to it."""
 
     kind: ClassVar[str] = "tier"
@@ -334,7 +334,7 @@ class Tier(Row):
     fault_tolerant: bool
 
     def __post_init__(self) -> None:
-        super(Tier, self).__post_init__()
+        super(UptimeTier, self).__post_init__()
         self._check_within(availability=(0.9, 1.0))
 
     @property
@@ -343,7 +343,7 @@ class Tier(Row):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cooling(Row):
+class Cooling(CatalogRow):
     kind: ClassVar[str] = "cooling"
     pue_low: float
     pue_high: float
@@ -356,7 +356,7 @@ class Cooling(Row):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Facility(Row):
+class Facility(CatalogRow):
     """A site or an operator's fleet, with the PUE that it reports for a year."""
 
     kind: ClassVar[str] = "facility"
@@ -369,7 +369,7 @@ class Facility(Row):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Grid(Row):
+class Grid(CatalogRow):
     """Electricity of a region: what a kilowatt-hour costs and emits (location-based)."""
 
     kind: ClassVar[str] = "grid"

@@ -1,6 +1,6 @@
 """The command line: parse, call one library function, render.
 
-Exit codes: 0 fine, 1 failed, 2 wrong input, 3 ran and found problems, 130 interrupted.
+Exit codes: 0 success, 1 failure, 2 wrong input, 3 ran and found problems, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except KeyboardInterrupt:
         code = _failed("interrupted", 130)
     if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGINT, signal.SIG_DFL)  # nothing is left that could handle it
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # nothing handles it from here on
     sys.exit(code)
 
 
@@ -33,7 +33,7 @@ def _main(arguments: Sequence[str] | None) -> int:
 
     if not prepare_streams():
         return _failed("standard output is closed: the answer would be lost", 1)
-    if "_COMPUTEFLOW_COMPLETE" in os.environ:  # the shell asks what could follow
+    if "_COMPUTEFLOW_COMPLETE" in os.environ:  # the shell completes a line
         from computeflow.cli.app import app
 
         app.main(prog_name="computeflow")
@@ -83,7 +83,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
         where = f"{error.filename}: " if error.filename else ""
         return _failed(f"{where}{error.strerror or error}", 1)
     except MemoryError:
-        return _failed("not enough memory: ask for less at once", 1)
+        return _failed("not enough memory: try a smaller request", 1)
 
 
 def _failed(message: str, code: int) -> int:
@@ -95,11 +95,11 @@ def _failed(message: str, code: int) -> int:
 
 
 def _crashed() -> int:
-    """A mistake of ours: all of it, but for what a terminal would obey."""
+    """Show a bug's whole traceback, without control characters."""
     import traceback
 
     from computeflow.cli.streams import say
     from computeflow.files.names import printable
 
     say(printable(traceback.format_exc()))
-    return _failed("this is a mistake in ComputeFlow: please report the lines above", 1)
+    return _failed("this is a bug in ComputeFlow: please report the lines above", 1)

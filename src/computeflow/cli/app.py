@@ -1,4 +1,4 @@
-"""The program and its commands. A command's module is imported when the command is run."""
+"""The program and its commands: `compare-sites` is `compare_sites` in `cli/compare_sites.py`."""
 
 from __future__ import annotations
 
@@ -8,53 +8,50 @@ from typing import Any
 import click
 
 from computeflow import __version__
+from computeflow.answers.renames import FUNCTIONS
+from computeflow.cli.streams import note_new_name
 from computeflow.errors import UnknownNameError
 
-COMMANDS = {
-    "catalog": ("computeflow.cli.catalog:catalog", "Hardware, models, offers, sites: the facts."),
-    "predict": ("computeflow.cli.predict:predict", "Step time, memory and power before a run."),
-    "plan": ("computeflow.cli.plan:plan", "The best layouts of a job on a cluster, with reasons."),
-    "size": ("computeflow.cli.size:size", "What a training takes: GPUs x days, memory, dollars."),
-    "compare": (
-        "computeflow.cli.compare:compare",
-        "Every offer for a job: its plan, its simulated days, its dollars.",
-    ),
-    "cluster": ("computeflow.cli.cluster:cluster", "Which node is plugged in where."),
-    "place": ("computeflow.cli.place:place", "Which rank runs on which node."),
-    "simulate": (
-        "computeflow.cli.simulate:simulate",
-        "A whole run with failures: when it ends and where its time goes.",
-    ),
-    "sites": (
-        "computeflow.cli.sites:sites",
-        "The same job at two sites, account by account, in days and dollars.",
-    ),
-    "site": ("computeflow.cli.site:site", "What limits one site: power, racks, floor, network."),
-    "build": ("computeflow.cli.build:build", "Build or rent: what owning costs beside renting."),
-    "claims": ("computeflow.cli.claims:claims", "What popular documents claim, checked."),
-    "check": (
-        "computeflow.cli.check:check",
-        "What a framework's configuration costs, and what would be better.",
-    ),
-    "validate": (
-        "computeflow.cli.validate:validate",
-        "How far predictions are from measured runs.",
-    ),
-    "calibrate": (
-        "computeflow.cli.calibrate:calibrate",
-        "A site's own factor, from a few of its measured steps.",
-    ),
-    "audit": ("computeflow.cli.audit:audit", "Where the time of a recorded run went."),
-    "probe": ("computeflow.cli.probe:probe", "What this machine really gives, graded."),
-    "ledger": ("computeflow.cli.ledger:ledger", "Show a ledger file, or two side by side."),
-    "doctor": ("computeflow.cli.doctor:doctor", "What works on this machine and what is missing."),
-    "completion": ("computeflow.cli.completion:completion", "Print a shell completion script."),
+GROUPS = {
+    "Measure": {
+        "audit": "Where a run's time and dollars went, and what to fix.",
+        "probe": "How fast this machine is, against what it should be.",
+        "calibrate": "A correction factor for predictions, from measured steps.",
+        "ledger": "One ledger file as a table, or two line by line.",
+    },
+    "Plan": {
+        "plan": "The best layouts of a job on a cluster, with reasons.",
+        "predict": "Step time, memory and power of one layout, with a range.",
+        "check": "Mistakes and losses in a framework's configuration file.",
+        "place": "Which rank should run on which node, as launcher files.",
+        "cluster": "A cluster file, made from topology files.",
+    },
+    "Simulate": {
+        "simulate": "A whole run with failures: its days, cost and goodput.",
+        "compare-sites": "One job at two sites: days and dollars, account by account.",
+    },
+    "Buy": {
+        "size": "GPUs, days, memory and dollars that a training takes.",
+        "compare": "Every offer for a job: best plan, simulated days, dollars.",
+        "build": "What owning GPUs costs beside renting them.",
+        "site-limits": "How many GPUs a site takes, and what limits it.",
+    },
+    "Tools": {
+        "catalog": "Hardware, models, prices and sites, each with its source.",
+        "validate": "How far predictions are from measured runs.",
+        "claims": "Popular claims about training and its hardware, checked.",
+        "doctor": "What works on this machine, and how to install the rest.",
+        "completion": "A completion script for bash, zsh or fish.",
+    },
 }
+"""Commands as `computeflow --help` lists them, each with what it answers."""
+COMMANDS = tuple(name for group in GROUPS.values() for name in group)
+RENAMED = {old: new.replace("_", "-") for old, new in FUNCTIONS.items()}
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 80}
 
 
 class LazyGroup(click.Group):
-    """A group that knows its commands by name and imports one when it is needed."""
+    """A group whose commands are imported when they are run."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -62,20 +59,30 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         if name not in COMMANDS:
             return None
-        module, _, attribute = COMMANDS[name][0].partition(":")
-        command: click.Command = getattr(importlib.import_module(module), attribute)
+        attribute = name.replace("-", "_")
+        module = importlib.import_module(f"computeflow.cli.{attribute}")
+        command: click.Command = getattr(module, attribute)
         return command
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args[0] in RENAMED:
+            note_new_name(args[0], RENAMED[args[0]])
+            args = [RENAMED[args[0]], *args[1:]]
         if args[0] not in COMMANDS and not args[0].startswith("-"):
             raise UnknownNameError("command", args[0], COMMANDS, hint="see computeflow --help")
         return super().resolve_command(ctx, args)
 
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        self.format_commands(ctx, formatter)
+        click.Command.format_options(self, ctx, formatter)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, doc) for name, (_, doc) in COMMANDS.items()])
+        width = max(map(len, COMMANDS))
+        for title, commands in GROUPS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name.ljust(width), doc) for name, doc in commands.items()])
 
 
 def _help(ctx: click.Context, **_: Any) -> None:

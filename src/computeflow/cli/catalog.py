@@ -1,4 +1,4 @@
-"""`computeflow catalog`: the facts, each with its source and date."""
+"""`computeflow catalog`: hardware, models, prices and sites, each with its source and date."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from computeflow.cli.types import FILE
 
 
 class _Command(AnswerCommand):
-    """Options before the name hold for the command that follows, unless it has its own."""
+    """A command that also takes the options typed before its name."""
 
     def options(self, ctx: click.Context) -> dict[str, Any]:
         before = ctx.parent.params if ctx.parent is not None else {}
@@ -26,7 +26,7 @@ class _Command(AnswerCommand):
 
 
 class ByName(click.Group):
-    """A group whose unknown words are names of rows: `catalog h100-sxm` shows that row."""
+    """A group that takes any other word as the name of a row: `catalog h100-sxm` shows it."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -44,7 +44,7 @@ class ByName(click.Group):
 
 
 class _List(_Command):
-    """All rows of one kind, or the one that is named."""
+    """All rows of one kind, or one by name."""
 
     def __init__(self, group: str) -> None:
         name = click.Argument(["name"], required=False, shell_complete=names_of(group))
@@ -53,7 +53,7 @@ class _List(_Command):
             "catalogs:list_rows",
             [name, _ALL, CATALOG],
             html=False,
-            help=f"All {group}, or the one called NAME.",
+            help=f"All {group}, or the one named NAME.",
         )
 
     def library_function(self) -> Any:
@@ -61,18 +61,18 @@ class _List(_Command):
 
 
 class _Import(_Command):
-    """Its help ends with the headers that are read."""
+    """The import of prices: its help ends with the headers that are read."""
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        from computeflow.catalog.own_list import HEADERS, MEANINGS
+        from computeflow.catalog.own_price_list import HEADERS, MEANINGS
 
-        with formatter.section("Headers of a list of your own (CSV, US dollars; * needed)"):
+        with formatter.section("Headers of your own list (CSV, US dollars; * required)"):
             formatter.write_dl(
                 [(MEANINGS.get(field, field), ", ".join(names)) for field, names in HEADERS.items()]
             )
 
 
-_ALL = flag("--all", help="Show every row.")
+_ALL = flag("--all", help="Show all rows; by default the first ones.")
 _OVERVIEW = _Command("catalog", "catalogs:overview", [CATALOG], help="", html=False)
 
 
@@ -88,9 +88,9 @@ catalog = ByName(
     params=[CATALOG, OUTPUT],
     invoke_without_command=True,
     subcommand_metavar="[KIND] [NAME]",
-    help=f"""The facts, each with its source and date.
+    help=f"""Hardware, models, prices and sites, each with its source and date.
 
-    KIND is one of {", ".join(GROUPS)}. NAME alone is looked for in all of them. A model may also
+    KIND is one of {", ".join(GROUPS)}. NAME alone is searched in all of them. A model may also
     be a Hugging Face config.json or a TOML file. `computeflow catalog import FILE` takes a price
     list.
     """,
@@ -102,7 +102,7 @@ catalog.add_command(
         [click.Argument(["name"]), CATALOG],
         html=False,
         hidden=True,
-        help="The row called NAME, whatever its kind.",
+        help="The row named NAME, whatever its kind.",
     )
 )
 for _group in GROUPS:
@@ -124,14 +124,14 @@ catalog.add_command(
                 "--provider",
                 metavar="NAME",
                 shell_complete=seller_names,
-                help="Only this provider's.",
+                help="Only offers of this provider.",
             ),
-            option("--region", metavar="TEXT", help="Only regions whose name contains this."),
+            option("--region", metavar="TEXT", help="Only regions whose name contains this text."),
             choice("--term", TERMS, None, "Only prices of this term."),
             _ALL,
             CATALOG,
         ],
-        help="Prices, cheapest first; all of them, or of one instance called NAME.",
+        help="Prices, cheapest first; all of them, or those of the instance NAME.",
         html=False,
     )
 )
@@ -145,17 +145,19 @@ catalog.add_command(
                 "--provider",
                 metavar="NAME",
                 shell_complete=seller_names,
-                help="Whose prices they are, if the file has no column.",
+                help="Provider of the prices, if the file has no column for it.",
             ),
-            option("--source", metavar="TEXT", help="Where the file is from. [default: its name]"),
             option(
-                "--as-of", metavar="DATE", help="When the prices held. [default: the file's date]"
+                "--source", metavar="TEXT", help="Source of the prices; by default the file's name."
+            ),
+            option(
+                "--as-of", metavar="DATE", help="Date of the prices; by default the file's date."
             ),
             option(
                 "--to",
                 type=FILE,
                 metavar="FILE",
-                help="The CSV to write. [default: offers-PROVIDER-FILE.csv in your catalog folder]",
+                help="CSV file to write; by default offers-PROVIDER-FILE.csv in your catalog folder.",
             ),
             FORCE,
             CATALOG,

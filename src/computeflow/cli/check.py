@@ -1,4 +1,4 @@
-"""Read a framework's configuration, predict it, and list what would break or what it costs."""
+"""Read a framework's configuration, predict it, and list mistakes and losses."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from computeflow.cli.options import CATALOG
 from computeflow.cli.types import COUNT, FILE, USD
 
 OPTIONS = [
-    option("--model", metavar="NAME", help="The model, where the file does not name it."),
-    option("--global-batch", type=COUNT, help="Sequences in a step, where the file does not say."),
-    option("--seq-len", type=COUNT, help="Tokens in a sequence, where the file does not say."),
-    option("--stack", metavar="NAME", help="The software; else the framework's own."),
-    option("--price", type=USD, help="Dollars per GPU-hour: prices what is lost."),
+    option("--model", metavar="NAME", help="Model, where the file does not name it."),
+    option("--global-batch", type=COUNT, help="Sequences per step, where the file does not say."),
+    option("--seq-len", type=COUNT, help="Tokens per sequence, where the file does not say."),
+    option("--stack", metavar="NAME", help="Software stack; by default the framework's own."),
+    option("--price", type=USD, help="Price that turns losses into dollars, in $ per GPU-hour."),
 ]
 
 check = AnswerCommand(

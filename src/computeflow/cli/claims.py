@@ -1,4 +1,4 @@
-"""What popular documents claim about training and its hardware, checked with our own models."""
+"""Check popular claims about training and its hardware with our own models."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ claims = AnswerCommand(
             "--page",
             type=FILE,
             metavar="FILE",
-            help="Write all of them as a page of Markdown, too.",
+            help="Also write all claims to this Markdown file.",
         ),
         FORCE,
         SEED,

@@ -1,4 +1,4 @@
-"""`computeflow cluster`: a cluster file from what people have."""
+"""`computeflow cluster`: a cluster file from topology files."""
 
 from __future__ import annotations
 
@@ -11,21 +11,40 @@ from computeflow.cli.types import COUNT, FILE
 from computeflow.cluster.topology import KINDS
 
 OPTIONS = [
-    option("--accelerator", metavar="NAME", shell_complete=accelerator_names,
-           help="What the nodes hold: a row of the catalog. A cluster file needs it."),
-    option("--node", metavar="NAME", help="The nodes' type, where it is not the usual one."),
-    option("--devices", type=COUNT, metavar="N",
-           help="Devices in a node. [default: what a file says, else the node type]"),
-    option("--kind", type=click.Choice(list(KINDS)),
-           help="What the files are. [default: told by their content]"),
-    option("--to", type=FILE, metavar="FILE",
-           help="The cluster file to write, for --on: a name that ends in .toml."),
+    option(
+        "--accelerator",
+        metavar="NAME",
+        shell_complete=accelerator_names,
+        help="Accelerator of the nodes, by its name in the catalog; a cluster file needs it.",
+    ),
+    option(
+        "--node",
+        metavar="NAME",
+        help="Node type of the catalog, where it is not the accelerator's usual one.",
+    ),
+    option(
+        "--devices",
+        type=COUNT,
+        metavar="N",
+        help="Devices per node; by default as a file says, else as the node type has.",
+    ),
+    option(
+        "--kind",
+        type=click.Choice(list(KINDS)),
+        help="Format of the files; by default it is told by their content.",
+    ),
+    option(
+        "--to",
+        type=FILE,
+        metavar="FILE",
+        help="Cluster file to write (.toml), for --on of other commands.",
+    ),
     FORCE,
-    flag("--check", help="List contradictions; exit 3 if any."),
-]  # fmt: skip
+    flag("--check", help="List contradictions; exit with 3 if there are any."),
+]
 
 
-@click.group(help="Which node is plugged in where.")
+@click.group(help="Make a cluster file from topology files.")
 def cluster() -> None:
     pass
 
@@ -41,7 +60,7 @@ cluster.add_command(
         ],
         help="""Read topology files into one cluster file.
 
-        Any mixture of: Slurm's topology.conf or topology.yaml (also from Topograph), the output of
+        Any mix of: Slurm's topology.conf or topology.yaml (also from Topograph), the output of
         ibnetdiscover or of `nvidia-smi topo -m`, `kubectl get nodes -o json`, the JSON of
         Topograph's graph engine, a CSV of NICs and their leaf switches.
         """,

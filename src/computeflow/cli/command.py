@@ -1,7 +1,7 @@
 """`AnswerCommand`: parse, call one library function, show its answer.
 
-A command passes on what was typed and nothing else, so the defaults are those of the function; the
-defaults that help texts show are held equal to them by a test.
+A command passes on what was typed and nothing else, so the function's defaults hold; a test keeps the
+defaults in help texts equal to them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
+from computeflow.answers.renames import KEYWORDS
 from computeflow.cli.output import Progress, show
+from computeflow.cli.streams import note_new_name
 
 if TYPE_CHECKING:
     from computeflow.answers import Answer
@@ -30,14 +32,16 @@ class AnswerCommand(click.Command):
         params: Sequence[click.Parameter],
         *,
         help: str,
-        renamed: Mapping[str, str] | None = None,
         html: bool = True,
         **settings: Any,
     ) -> None:
-        shown = [HTML, FORCE, QUIET, OUTPUT] if html else [QUIET, OUTPUT]
-        super().__init__(name, params=[*params, *shown], help=help, **settings)
+        common = [HTML, FORCE, QUIET, OUTPUT] if html else [QUIET, OUTPUT]
+        super().__init__(name, params=[*params, *common], help=help, **settings)
         self.function = function
-        self.renamed = renamed or {}
+        self.renamed = {
+            _option(old): _option(new)
+            for old, new in KEYWORDS.get(function.partition(":")[2], {}).items()
+        }
 
     def library_function(self) -> Callable[..., Answer]:
         module, _, name = self.function.partition(":")
@@ -47,17 +51,17 @@ class AnswerCommand(click.Command):
         return function
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        return super().parse_args(ctx, [self._present_name(arg) for arg in args])
+        return super().parse_args(ctx, [self._rename(arg) for arg in args])
 
-    def _present_name(self, word: str) -> str:
+    def _rename(self, word: str) -> str:
         option, equals, value = word.partition("=")
         if option not in self.renamed:
             return word
-        click.echo(f"computeflow: {option} is now {self.renamed[option]}", err=True)
+        note_new_name(option, self.renamed[option])
         return f"{self.renamed[option]}{equals}{value}"
 
     def options(self, ctx: click.Context) -> dict[str, Any]:
-        """The parameters that somebody typed."""
+        """Return the parameters that were typed."""
         return {
             name: value
             for name, value in ctx.params.items()
@@ -78,15 +82,15 @@ class AnswerCommand(click.Command):
             if "progress" in known:
                 options["progress"] = progress.say
             answer = function(**options)
-        if answer.speaks:
+        if answer.prints:
             show(answer, output)
-            if html is not None:  # after the answer, which is not lost where this fails
+            if html is not None:  # after the answer, so that it is not lost if this fails
                 answer.save_html(html, force=force)
         return answer.exit_code
 
 
 def option(*names: str, **settings: Any) -> click.Option:
-    """An option whose default, where it has one, stands in its help."""
+    """An option with its default, if it has one, in its help."""
     settings.setdefault("show_default", settings.get("default") is not None)
     return click.Option(names, **settings)
 
@@ -95,18 +99,43 @@ def flag(*names: str, help: str) -> click.Option:
     return click.Option(names, is_flag=True, help=help)
 
 
-def choice(name: str, choices: Sequence[str], default: str | None, help: str) -> click.Option:
-    return option(name, type=click.Choice(choices), default=default, help=help)
+def choice(
+    name: str,
+    choices: Sequence[str],
+    default: str | None,
+    help: str,
+    renamed: Mapping[str, str] | None = None,
+) -> click.Option:
+    return option(name, type=_Choice(choices, renamed or {}), default=default, help=help)
+
+
+class _Choice(click.Choice):  # type: ignore[type-arg]  # generic in newer releases of click only
+    """A choice that still takes the old names of its values."""
+
+    def __init__(self, choices: Sequence[str], renamed: Mapping[str, str]) -> None:
+        super().__init__(choices)
+        self.renamed = renamed
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if value in self.renamed:
+            name = param.opts[0] if param else ""
+            note_new_name(f"{name} {value}", f"{name} {self.renamed[value]}")
+            value = self.renamed[value]
+        return super().convert(value, param, ctx)
+
+
+def _option(keyword: str) -> str:
+    return f"--{keyword.replace('_', '-')}"
 
 
 def _check_report(path: str, options: Mapping[str, Any], function: Callable[..., Any]) -> None:
-    """Say before the work what would fail after it."""
+    """Refuse before the work a report that could not be written after it."""
     from computeflow.answers.checking import outputs
     from computeflow.files.writing import check_apart, check_target, inputs_kept, named_files
-    from computeflow.views.report import require_plotly
+    from computeflow.views.html_report import require_plotly
 
     require_plotly()
-    others = [(options[name], f"--{name}") for name in outputs(function) if options.get(name)]
+    others = [(options[name], _option(name)) for name in outputs(function) if options.get(name)]
     check_apart([*others, (path, "--html")])
     with inputs_kept(named_files(options.values())):
         check_target(path, "--html")
@@ -117,10 +146,8 @@ OUTPUT = option(
     "--output",
     type=click.Choice(["table", "json"]),
     default="table",
-    help="Tables for people, or one JSON object on stdout.",
+    help="Format of the answer: tables, or one JSON object on stdout.",
 )
-HTML = option("--html", metavar="FILE", help="Write tables and figures as one HTML file, too.")
-FORCE = flag(
-    "--force", help="Write over files that are there with other content; never over inputs."
-)
-QUIET = flag("--quiet", help="Show no progress.")
+HTML = option("--html", metavar="FILE", help="Also write tables and figures to this HTML file.")
+FORCE = flag("--force", help="Overwrite existing output files; never inputs.")
+QUIET = flag("--quiet", help="Do not show progress.")

@@ -1,4 +1,4 @@
-"""Every offer of the catalog for a job: best plan, simulated days, dollars by term, energy, carbon."""
+"""Compare every offer for a job: best plan, simulated days, dollars by term, energy, carbon."""
 
 from __future__ import annotations
 
@@ -15,58 +15,126 @@ from computeflow.cli.types import (
     RATE,
     TOKENS,
     USD,
-    Count,
+    CountType,
 )
-from computeflow.workload.layout import PRECISIONS
+from computeflow.workload.job import PRECISIONS
 
 _WORKLOADS = ("frontier", "production", "exploration", "serving", "agentic")
 _REQUEST = [
-    option("--tokens", type=TOKENS, metavar="N", help="Tokens to train on (2T)."),
-    option("--deadline", type=DURATION, help="Deadline for the P90 of the run (30d)."),
-    flag("--sure", help="Keep the deadline over the range of the predicted step, too."),
-    option("--budget", type=USD, help="Budget of the run; without an offer under it: exit 3."),
-    choice("--workload", _WORKLOADS, "production", "What the answer is for."),
+    option(
+        "--tokens", type=TOKENS, metavar="N", help="Tokens to train on (2T); needed for training."
+    ),
+    option(
+        "--deadline",
+        type=DURATION,
+        help="Deadline that the P90 of the run must meet (30d); needed for training.",
+    ),
+    flag("--conservative", help="Meet the deadline at the slow end of the predicted range, too."),
+    option(
+        "--budget", type=USD, help="Budget of the run in $; exit with 3 if no offer is within it."
+    ),
+    choice("--workload", _WORKLOADS, "production", "Kind of work that the advice is for."),
     *USUAL_STEP,
-    choice("--precision", PRECISIONS, None,
-           "Number format; else bf16, for serving and agentic fp8."),
-]  # fmt: skip
+    choice(
+        "--precision",
+        PRECISIONS,
+        None,
+        "Number format of the matrix products; by default bf16, and fp8 for serving and agentic.",
+    ),
+]
 _OFFERS = [
-    option("--providers", type=NAMES,
-           help="Comma-separated, as all lists here; none: the sites of --sites only."),
-    option("--sites", type=FILE, metavar="FILE",
-           help="Sites of your own, beside the offers: machines, price, limits (docs/compare.md)."),
-    option("--regions", type=NAMES, help="Parts of regions' names."),
-    option("--countries", type=NAMES, help="Sovereignty: france,eu. Not known is out."),
-    option("--devices", type=NAMES, help="Accelerators."),
-    option("--least-gpus", type=COUNT, default=1, help="Contiguous GPUs that an offer must have."),
-    option("--most-gpus", type=COUNT, default=16384, help="GPUs of the largest cluster considered."),
-    flag("--known-networks", help="Leave out machines whose network is not known."),
-    option("--terms", type=FILE, metavar="FILE",
-           help="What you know of providers: tier, cooling, storage, limits, egress "
-           "(docs/compare.md)."),
-    option("--preemptions", type=NUMBER,
-           help="Preemptions of a spot machine in a day; else 0.05."),
-    option("--replace", type=DURATION, help="Until another machine is there; else 30min."),
-]  # fmt: skip
+    option(
+        "--providers",
+        type=NAMES,
+        help="Providers, comma-separated; none leaves only the sites of --sites.",
+    ),
+    option(
+        "--sites",
+        type=FILE,
+        metavar="FILE",
+        help="TOML file of your own sites: machines, price, limits (docs/compare.md).",
+    ),
+    option(
+        "--regions", type=NAMES, help="Regions whose name contains one of these, comma-separated."
+    ),
+    option(
+        "--countries",
+        type=NAMES,
+        help="Countries or eu, comma-separated (france,eu); offers in unknown ones are left out.",
+    ),
+    option("--devices", type=NAMES, help="Accelerators, comma-separated; by default all."),
+    option(
+        "--min-gpus",
+        type=COUNT,
+        default=1,
+        help="Smallest cluster to consider, in contiguous GPUs.",
+    ),
+    option("--max-gpus", type=COUNT, default=16384, help="Largest cluster to consider, in GPUs."),
+    flag("--known-networks", help="Leave out machines whose network is unknown."),
+    option(
+        "--terms",
+        type=FILE,
+        metavar="FILE",
+        help="TOML file of terms you have from providers: tier, cooling, storage, limits, egress "
+        "(docs/compare.md).",
+    ),
+    option(
+        "--preemptions", type=NUMBER, help="Preemptions of a spot machine per day; by default 0.05."
+    ),
+    option(
+        "--replacement-time",
+        type=DURATION,
+        help="Time until a lost rented machine is replaced; by default 30min.",
+    ),
+]
 _BESIDE = [
-    option("--data", type=BYTES, help="Data to bring to the run (50TB), with --data-at."),
-    option("--data-at", metavar="PROVIDER", help="Where the data lies."),
-    option("--line", type=RATE, help="Rate of your line between clouds (40Gb/s)."),
-    option("--runs", type=COUNT, help="So many runs, split over providers."),
-    option("--demand", type=AMOUNTS, metavar="GPUS",
-           help="GPUs by month, comma-separated: what to own of them."),
-    option("--owned-price", type=USD, help="$ per GPU-hour of an owned GPU, for --demand."),
-    option("--hourly", type=FILE, metavar="FILE",
-           help="CSV of hours with prices and carbon: when to start."),
-]  # fmt: skip
+    option(
+        "--data",
+        type=BYTES,
+        help="With --data-at: size of the data to move to the provider (50TB).",
+    ),
+    option("--data-at", metavar="PROVIDER", help="With --data: provider that stores the data."),
+    option(
+        "--transfer-rate",
+        type=RATE,
+        help="With --data: rate of your link between clouds (40Gb/s); by default 10 and 100 Gb/s.",
+    ),
+    option("--runs", type=COUNT, help="Number of runs to split over providers."),
+    option(
+        "--demand",
+        type=AMOUNTS,
+        metavar="GPUS",
+        help="GPUs needed in each month, comma-separated: shows how many to own.",
+    ),
+    option(
+        "--owned-price", type=USD, help="With --demand: cost of an owned GPU in $ per GPU-hour."
+    ),
+    option(
+        "--hourly",
+        type=FILE,
+        metavar="FILE",
+        help="CSV of hours with prices and carbon: shows when to start.",
+    ),
+]
 _SERVING = [
-    option("--users", metavar="REGION", help="Where users are, for serving and agentic."),
-    option("--calls", type=COUNT, default=1, help="Calls of a chain."),
-    option("--hops", type=COUNT, default=1, help="Hops of one call."),
-    option("--onramp", type=DURATION, help="Time of users to the backbone, per hop (10ms)."),
-    option("--prompt", type=Count(0), default=1024, help="Tokens of a prompt."),
-    option("--answer", type=COUNT, default=256, help="Tokens of an answer."),
-]  # fmt: skip
+    option("--users", metavar="REGION", help="Region of the users, for serving and agentic."),
+    option(
+        "--calls", type=COUNT, default=1, help="Model calls in a chain, for serving and agentic."
+    ),
+    option("--hops", type=COUNT, default=1, help="Network hops per call, for serving and agentic."),
+    option(
+        "--access-latency",
+        type=DURATION,
+        help="Latency from the users to the backbone, per hop (10ms); by default 0.",
+    ),
+    option(
+        "--prompt",
+        type=CountType(0),
+        default=1024,
+        help="Tokens per prompt, for serving and agentic.",
+    ),
+    option("--answer", type=COUNT, default=256, help="Tokens per answer, for serving and agentic."),
+]
 compare = AnswerCommand(
     "compare",
     "comparisons:compare",
@@ -76,12 +144,11 @@ compare = AnswerCommand(
         *_OFFERS,
         *_BESIDE,
         *_SERVING,
-        option("--top", type=COUNT, default=10, help="Machine types to show."),
-        option("--simulations", type=COUNT, default=50, help="How often a run is simulated."),
+        option("--top", type=COUNT, default=10, help="Number of machine types to show."),
+        option("--simulations", type=COUNT, default=50, help="Simulations of each run."),
         SEED,
         TODAY,
         CATALOG,
     ],
     help=__doc__ or "",
-    renamed={"--repeats": "--simulations"},
 )

@@ -1,4 +1,4 @@
-"""What a shell offers for the names of rows. A broken file of the user's completes to nothing."""
+"""Shell completion of the catalog's names. A catalog that does not load completes to nothing."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Complete = Callable[["click.Context", "click.Parameter | None", str], "list[Comp
 
 
 def names_of(group: str | None) -> Complete:
-    """Names of one group, or of all; where a model is meant, a path that was begun is a file."""
+    """Complete names of one group, or of all; for models, a path completes to files."""
     return _completing(lambda: _names(group), files=group in (None, "models"))
 
 
@@ -40,7 +40,7 @@ def _completing(known: Callable[[], Iterable[str]], *, files: bool = False) -> C
 
 def _names(group: str | None) -> Iterator[str]:
     facts = load_catalog()
-    for kind in (kind for g in ([group] if group else GROUPS) for kind in GROUPS[g]):
+    for kind in (kind for name in ([group] if group else GROUPS) for kind in GROUPS[name]):
         yield from (name for name, _ in facts.names(kind))
 
 

@@ -1,4 +1,4 @@
-"""`computeflow completion SHELL`: the script that makes the shell complete our commands and names.
+"""Print the script that makes a shell complete commands, options and names of the catalog.
 
 bash: `eval "$(computeflow completion bash)"` in ~/.bashrc; zsh likewise; fish: write the script to
 ~/.config/fish/completions/computeflow.fish.

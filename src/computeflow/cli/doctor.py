@@ -1,4 +1,4 @@
-"""`computeflow doctor`: what works on this machine, what is missing, the line that installs it."""
+"""Show what works on this machine, what is missing, and the command that installs it."""
 
 from __future__ import annotations
 

@@ -4,23 +4,15 @@ from __future__ import annotations
 
 from computeflow.cli.command import choice, flag, option
 from computeflow.cli.types import COUNT, FILE, NUMBER
-from computeflow.workload.layout import (
-    OFFLOADS,
-    OPTIMIZERS,
-    PRECISIONS,
-    RECOMPUTES,
-    RINGS,
-    SCHEDULES,
-    SHARDINGS,
-    TRAININGS,
-)
+from computeflow.workload.job import OPTIMIZERS, PRECISIONS, TRAININGS
+from computeflow.workload.layout import OFFLOADS, RECOMPUTES, RINGS, SCHEDULES, SHARDINGS
 
-GLOBAL_BATCH = option("--global-batch", type=COUNT, help="Sequences in a step.")
-SEQ_LEN = option("--seq-len", type=COUNT, help="Tokens in a sequence.")
+GLOBAL_BATCH = option("--global-batch", type=COUNT, help="Sequences per step.")
+SEQ_LEN = option("--seq-len", type=COUNT, help="Tokens per sequence.")
 FORMAT = option(
     "--format",
     metavar="NAME",
-    help="The framework of the file, where its content leaves that open (torchtitan).",
+    help="Framework of the configuration file (torchtitan), where its content does not tell.",
 )
 FROM = [
     option(
@@ -28,7 +20,7 @@ FROM = [
         "from_",
         type=FILE,
         metavar="FILE",
-        help="A framework's configuration: its job and layout, under what is said here.",
+        help="Framework configuration file with the job and layout; options given here go first.",
     ),
     FORMAT,
 ]
@@ -37,43 +29,74 @@ CLUSTER = [
         "--on",
         required=True,
         metavar="CLUSTER",
-        help="accelerator:count (h100-sxm:512) or a cluster TOML.",
+        help="Cluster: accelerator:count (h100-sxm:512) or a cluster TOML file.",
     ),
     option(
         "--storage",
         metavar="NAME",
-        help="What data is read from and checkpoints go to: a storage row of the catalog.",
+        help="Storage for data and checkpoints, by its name in the catalog.",
     ),
 ]
 JOB = [
     GLOBAL_BATCH,
     SEQ_LEN,
     choice("--precision", PRECISIONS, "bf16", "Number format of the matrix products."),
-    choice("--optimizer", OPTIMIZERS, "adamw", "The optimizer, for its state and its time."),
-    choice("--training", TRAININGS, "full", "All weights, or LoRA adapters on frozen ones."),
+    choice("--optimizer", OPTIMIZERS, "adamw", "Optimizer, for its memory and time."),
+    choice(
+        "--training", TRAININGS, "full", "Train all weights, or LoRA adapters on frozen weights."
+    ),
     option("--lora-rank", type=COUNT, default=16, help="Rank of the LoRA adapters."),
-    option("--loss-chunks", type=COUNT, default=1,
-           help="Parts in which logits are made and dropped again."),
-    option("--expert-spread", type=NUMBER, default=0.0,
-           help="Spread of the experts' load around its mean; 0: balanced by force."),
-    flag("--multi-token", help="Train the multi-token-prediction modules too."),
-    option("--bytes-per-token", type=NUMBER, default=4.0,
-           help="Bytes read from storage for a token; images and sound are far more."),
-    option("--checkpoint-steps", type=COUNT, help="Steps between two checkpoints."),
-]  # fmt: skip
+    option(
+        "--loss-chunks", type=COUNT, default=1, help="Chunks in which logits and loss are computed."
+    ),
+    option(
+        "--expert-spread",
+        type=NUMBER,
+        default=0.0,
+        help="Standard deviation of the experts' load over its mean; 0 is balanced.",
+    ),
+    flag("--multi-token", help="Also train the multi-token-prediction modules."),
+    option(
+        "--bytes-per-token",
+        type=NUMBER,
+        default=4.0,
+        help="Bytes read from storage per token; images and audio need far more.",
+    ),
+    option(
+        "--checkpoint-steps",
+        type=COUNT,
+        help="Steps between checkpoints; by default none are saved.",
+    ),
+]
 LAYOUT = [
     option("--tp", type=COUNT, default=1, help="Tensor-parallel ranks."),
     option("--pp", type=COUNT, default=1, help="Pipeline stages."),
-    option("--vp", type=COUNT, default=1, help="Model chunks on a stage."),
+    option("--vp", type=COUNT, default=1, help="Model chunks per pipeline stage (interleaving)."),
     option("--cp", type=COUNT, default=1, help="Context-parallel ranks."),
     option("--ep", type=COUNT, default=1, help="Expert-parallel ranks."),
-    option("--etp", type=COUNT, default=1, help="Ranks over which one expert is cut: 1 or tp."),
-    option("--micro-batch", type=COUNT, default=1, help="Sequences in a micro-batch."),
-    choice("--recompute", RECOMPUTES, "none", "Activations that are computed again."),
-    choice("--sharding", SHARDINGS, "zero1", "What data-parallel ranks split among them."),
-    option("--replicas", type=COUNT, default=1,
-           help="With hsdp: groups that each hold the model once."),
-    choice("--schedule", SCHEDULES, "1f1b", "The pipeline's schedule."),
-    choice("--offload", OFFLOADS, "none", "What lives in the host's memory, or on disk."),
-    choice("--context", RINGS, "ring", "How context-parallel ranks attend to each other."),
-]  # fmt: skip
+    option(
+        "--etp",
+        type=COUNT,
+        default=1,
+        help="Tensor-parallel ranks of an expert: 1, or the value of --tp.",
+    ),
+    option("--micro-batch", type=COUNT, default=1, help="Sequences per micro-batch."),
+    choice(
+        "--recompute", RECOMPUTES, "none", "Activations that are recomputed in the backward pass."
+    ),
+    choice(
+        "--sharding",
+        SHARDINGS,
+        "zero1",
+        "How data-parallel ranks shard the model and optimizer state.",
+    ),
+    option(
+        "--replicas",
+        type=COUNT,
+        default=1,
+        help="With --sharding hsdp: groups that each hold a full copy of the model.",
+    ),
+    choice("--schedule", SCHEDULES, "1f1b", "Pipeline schedule."),
+    choice("--offload", OFFLOADS, "none", "State that is kept in host memory or on disk."),
+    choice("--context", RINGS, "ring", "Communication pattern of context-parallel attention."),
+]

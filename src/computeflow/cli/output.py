@@ -1,4 +1,4 @@
-"""How an answer leaves the program: one JSON object, or tables (rich on a terminal)."""
+"""Print an answer: one JSON object, or tables (with rich on a terminal)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _QUIET_SECONDS = 2.0
 
 
 class Progress:
-    """One line on stderr, once a thing takes longer than two seconds and somebody watches."""
+    """One line on stderr, on a terminal, once a command takes longer than two seconds."""
 
     def __init__(self, *, quiet: bool = False) -> None:
         self._began = time.monotonic()
@@ -49,13 +49,13 @@ class Progress:
 
 
 def show(answer: Answer, output: str) -> None:
-    """Print the answer as JSON or as tables, whichever was asked for.
+    """Print the answer as JSON or as tables.
 
-    A reader that has gone (`| head`) is no failure, and what follows, the exit code among it, holds.
+    A reader that has gone (`| head`) is no failure: the exit code stays that of the answer.
     """
     try:
         if output == "json":
-            print(codec.to_json(answer.to_dict(), ascii_only=not _takes_all()))
+            print(codec.to_json(answer.to_dict(), ascii_only=not _encodes_all()))
         elif sys.stdout.isatty():
             _emit_rich(answer)
         else:
@@ -69,8 +69,8 @@ def show(answer: Answer, output: str) -> None:
         raise OutputError(f"cannot write the answer: {error.strerror or error}") from None
 
 
-def _takes_all() -> bool:
-    """Whether standard output can carry every letter."""
+def _encodes_all() -> bool:
+    """Whether standard output can encode every character."""
     return (sys.stdout.encoding or "utf-8").lower().replace("-", "").startswith("utf")
 
 

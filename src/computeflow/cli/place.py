@@ -1,4 +1,4 @@
-"""Which rank runs on which node, so that the heaviest groups stay on the fastest links."""
+"""Choose which rank runs on which node: the heaviest groups get the fastest links."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ OPTIONS = [
     option(
         "--nodes",
         metavar="HOSTLIST",
-        help="The allocation (gpu[001-064]); left out: all nodes of the topology.",
+        help="Allocated nodes (gpu[001-064]); by default all nodes of the topology.",
     ),
     option(
         "--to",
         type=FILE,
         metavar="FOLDER",
-        help="Write the mapping for mpirun, Slurm, torchrun, Kubernetes and Ray.",
+        help="Folder for the mapping as mpirun, Slurm, torchrun, Kubernetes and Ray take it.",
     ),
     choice(
         "--neighbours",
         ["idle", "busy"],
         "idle",
-        "What the other nodes of a leaf do with its uplinks.",
+        "Whether other jobs on a leaf switch use its uplinks.",
     ),
 ]
 

@@ -1,4 +1,4 @@
-"""The best layouts of a job on a cluster: every one enumerated, few returned, each with reasons."""
+"""Find the best layouts of a job on a cluster: all are enumerated, a few returned with reasons."""
 
 from __future__ import annotations
 
@@ -15,39 +15,84 @@ from computeflow.cli.types import (
     TOKENS,
     USD,
     WATTS,
-    Count,
+    CountType,
 )
 from computeflow.planning import OBJECTIVES
 from computeflow.prediction.memory import HEADROOM
 
 OPTIONS = [
-    option("--tokens", type=TOKENS, metavar="N",
-           help="Tokens to train on (2T): turns steps into days and dollars."),
-    choice("--objective", OBJECTIVES, "time", "What is made small."),
-    option("--top", type=Count(1, 20), default=5, help="Plans to return, unlike each other."),
-    option("--fix", type=PAIR, multiple=True, metavar="NAME=VALUE",
-           help="A field of the layout that is given (tp=8, schedule=1f1b); may be repeated."),
-    option("--gpus", type=SPAN, metavar="FROM:TO",
-           help="Try so many GPUs, doubling, and show time against cost."),
-    option("--pool", metavar="CLUSTER",
-           help="A second pool of devices: each planned alone, and both together."),
-    option("--batches", type=COUNTS, metavar="N,N,...",
-           help="Try these global batches; needs --tokens and --critical-batch."),
-    option("--critical-batch", type=NUMBER, metavar="SEQUENCES",
-           help="Where a larger batch needs twice the least number of tokens: yours, measured."),
-    option("--price", type=USD, metavar="USD", help="Dollars per GPU-hour."),
-    option("--deadline", type=DURATION, metavar="TIME",
-           help="With --tokens: plans must keep it (30d)."),
-    option("--budget", type=USD, metavar="USD", help="With --tokens and --price."),
-    option("--power-cap", type=WATTS, metavar="WATTS",
-           help="Watts of a GPU, in the mean over the step."),
-    option("--headroom", type=NUMBER, default=HEADROOM,
-           help="Share of a device's memory that a plan may fill."),
-    option("--export", type=FILE, metavar="FOLDER",
-           help="Write the first plan for every framework and launcher that can take it."),
-    option("--command", default="python train.py", help="What the launch files start."),
-    flag("--explain", help="Why it is the best, and what would help."),
-]  # fmt: skip
+    option(
+        "--tokens",
+        type=TOKENS,
+        metavar="N",
+        help="Tokens to train on (2T), to show days and dollars.",
+    ),
+    choice("--objective", OBJECTIVES, "time", "Quantity to minimise."),
+    option("--top", type=CountType(1, 20), default=5, help="Number of different plans to return."),
+    option(
+        "--fix",
+        type=PAIR,
+        multiple=True,
+        metavar="NAME=VALUE",
+        help="Value of a layout field that is kept (tp=8, schedule=1f1b); may be repeated.",
+    ),
+    option(
+        "--gpus",
+        type=SPAN,
+        metavar="FROM:TO",
+        help="Range of GPU counts to try, doubling, to show time against cost.",
+    ),
+    option(
+        "--pool",
+        metavar="CLUSTER",
+        help="Second pool of devices: each is planned alone, and both together.",
+    ),
+    option(
+        "--batches",
+        type=COUNTS,
+        metavar="N,N,...",
+        help="Global batches to try; needs --tokens and --critical-batch.",
+    ),
+    option(
+        "--critical-batch",
+        type=NUMBER,
+        metavar="SEQUENCES",
+        help="With --batches: your measured critical batch, which needs twice the fewest tokens.",
+    ),
+    option("--price", type=USD, metavar="USD", help="Price in $ per GPU-hour."),
+    option(
+        "--deadline",
+        type=DURATION,
+        metavar="TIME",
+        help="With --tokens: longest time a plan may take (30d).",
+    ),
+    option(
+        "--budget",
+        type=USD,
+        metavar="USD",
+        help="With --tokens and --price: highest cost of a plan in $.",
+    ),
+    option(
+        "--power-cap",
+        type=WATTS,
+        metavar="WATTS",
+        help="Highest mean power per GPU over a step, in W.",
+    ),
+    option(
+        "--headroom",
+        type=NUMBER,
+        default=HEADROOM,
+        help="Share of a device's memory that a plan may use.",
+    ),
+    option(
+        "--export",
+        type=FILE,
+        metavar="FOLDER",
+        help="Folder for the first plan, as files for every framework and launcher that can take it.",
+    ),
+    option("--command", default="python train.py", help="Command that the launch files start."),
+    flag("--explain", help="Also explain why the first plan is best, and what would help."),
+]
 
 plan = AnswerCommand(
     "plan",

@@ -1,4 +1,4 @@
-"""Predict a training step: time with its range, where it goes, memory, power."""
+"""Predict a training step: time with its range, where the time goes, memory and power."""
 
 from __future__ import annotations
 

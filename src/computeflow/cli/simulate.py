@@ -2,50 +2,97 @@
 
 from __future__ import annotations
 
+from computeflow.answers.renames import VALUES
 from computeflow.cli.command import AnswerCommand, choice, flag, option
 from computeflow.cli.job_options import CLUSTER, FROM, JOB, LAYOUT
 from computeflow.cli.options import CALIBRATION, CATALOG, MODEL, SEED, STACK
-from computeflow.cli.types import COUNT, DURATION, NUMBER, PAIR, TOKENS, USD, Count
+from computeflow.cli.types import COUNT, DURATION, NUMBER, PAIR, TOKENS, USD, CountType
 from computeflow.engines import ENGINES
-from computeflow.scheduling.eviction import RULES
+from computeflow.scheduling.policy import RULES
 
 RUN = [
-    option("--tokens", type=TOKENS, metavar="N", help="Tokens to train on (15T); or --days."),
-    option("--days", type=NUMBER, help="How long the run goes on, whatever it does."),
-    option("--failures", default="llama-3", metavar="NAME",
-           help="How often nodes fail: a published run or fleet (docs/simulate.md)."),
-    option("--tier", metavar="NAME", help="The site's Uptime tier, for its outages."),
-    option("--cooling", metavar="NAME",
-           help="The site's cooling, for how it slows steps down."),
-    option("--set", multiple=True, type=PAIR, metavar="NAME=VALUE",
-           help="A condition of docs/simulate.md (load_seconds=20min); may be repeated."),
-]  # fmt: skip
+    option(
+        "--tokens", type=TOKENS, metavar="N", help="Tokens to train on (15T); give this or --days."
+    ),
+    option("--days", type=NUMBER, help="Fixed length of the run in days; give this or --tokens."),
+    option(
+        "--failures",
+        default="llama-3",
+        metavar="NAME",
+        help="Published run or fleet whose failure rates are used (docs/simulate.md).",
+    ),
+    option(
+        "--tier",
+        metavar="NAME",
+        help="Uptime tier of the site, for its outages; by default those of tier-3.",
+    ),
+    option(
+        "--cooling",
+        metavar="NAME",
+        help="Cooling of the site, for how much it slows steps; by default not at all.",
+    ),
+    option(
+        "--set",
+        multiple=True,
+        type=PAIR,
+        metavar="NAME=VALUE",
+        help="Value of a condition listed in docs/simulate.md (load_seconds=20min); may be repeated.",
+    ),
+]
 POLICY = [
-    option("--spares", type=Count(0), help="Nodes that stand by; left out: for 99 % of failures."),
-    option("--interval", type=DURATION, metavar="TIME",
-           help="Work between two saves (20min); left out: Daly's."),
-    choice("--saving", ["async", "sync"], "async",
-           "Whether training goes on while a save is written."),
-    choice("--evict", RULES, "worth", "Whether slow nodes are taken out."),
-    option("--lemons", type=COUNT, metavar="N",
-           help="Failures after which a node is not taken back."),
-    option("--shrink", type=COUNT, metavar="N",
-           help="Without a spare, go on with no fewer data-parallel replicas than these."),
-]  # fmt: skip
+    option(
+        "--spares", type=CountType(0), help="Spare nodes; by default enough for 99 % of failures."
+    ),
+    option(
+        "--interval",
+        type=DURATION,
+        metavar="TIME",
+        help="Time between checkpoints (20min); by default Daly's optimum.",
+    ),
+    choice(
+        "--saving",
+        ["async", "sync"],
+        "async",
+        "Whether training continues while a checkpoint is written.",
+    ),
+    choice(
+        "--evict",
+        RULES,
+        "auto",
+        "Whether slow nodes are taken out; auto: where keeping them costs more than a restart.",
+        renamed=VALUES["simulate"]["evict"],
+    ),
+    option(
+        "--retire-after",
+        type=COUNT,
+        metavar="N",
+        help="Failures of a node after which it is not used again; by default it always is.",
+    ),
+    option(
+        "--shrink-to",
+        type=COUNT,
+        metavar="N",
+        help="Without a spare node, continue with at least this many data-parallel replicas; "
+        "by default the run waits.",
+    ),
+]
 ANSWER = [
-    option("--simulations", type=COUNT, default=1000, help="How often the run is simulated."),
+    option("--simulations", type=COUNT, default=1000, help="Number of simulations of the run."),
     SEED,
-    choice("--engine", ENGINES, "local", "Where it is simulated; the answer is the same."),
-    flag("--best", help="The best checkpoint interval and number of spares, too."),
-    flag("--sensitivity", help="What each input does to the answer, too."),
-    flag("--timeline", help="A fast, a median and a slow simulation over time, too."),
-    option("--price", type=USD, metavar="USD", help="Price of a GPU-hour, spares included ($2.49)."),
-]  # fmt: skip
+    choice(
+        "--engine", ENGINES, "local", "Where simulations run: on this machine or on a Ray cluster."
+    ),
+    flag("--best", help="Also find the best checkpoint interval and number of spares."),
+    flag("--sensitivity", help="Also show how much the result changes with each input."),
+    flag("--timeline", help="Also show a fast, a median and a slow simulation over time."),
+    option(
+        "--price", type=USD, metavar="USD", help="Price in $ per GPU-hour, paid for spares, too."
+    ),
+]
 
 simulate = AnswerCommand(
     "simulate",
     "simulations:simulate",
     [MODEL, *CLUSTER, *JOB, *LAYOUT, *FROM, STACK, *RUN, *POLICY, *ANSWER, CALIBRATION, CATALOG],
     help=__doc__ or "",
-    renamed={"--repeats": "--simulations"},
 )

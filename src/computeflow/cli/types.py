@@ -1,4 +1,4 @@
-"""Values as people type them, the same in every command: 2T tokens, 30d, $2.49, 50TB, 1,024."""
+"""Types of option values, the same in every command: 2T tokens, 30d, $2.49, 50TB, 1,024."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from computeflow.units import parse
 
 
 class _Type(click.ParamType):  # type: ignore[type-arg]  # generic in newer releases of click only
-    """A value that says what is wrong with it under the option's name."""
+    """A type of option values."""
 
 
 class Quantity(_Type):
-    """A number with a unit, as SI."""
+    """A number with a unit, converted to SI."""
 
     def __init__(self, quantity: str, name: str, *, unit_needed: str = "") -> None:
         self.quantity, self.name, self.unit_needed = quantity, name, unit_needed
@@ -31,7 +31,7 @@ class Quantity(_Type):
         if not isinstance(value, str):
             return float(value)
         if self.unit_needed and value.strip()[-1:].isdigit():
-            self.fail(f"{shown(value)}: say the unit ({self.unit_needed})", param, ctx)
+            self.fail(f"{shown(value)} needs a unit ({self.unit_needed})", param, ctx)
         try:
             return parse(value, self.quantity)
         except InputError as error:
@@ -39,7 +39,7 @@ class Quantity(_Type):
 
 
 class Number(_Type):
-    """A plain number, finite and within bounds."""
+    """A finite number within limits."""
 
     name = "number"
 
@@ -55,12 +55,14 @@ class Number(_Type):
             number = math.nan
         if not self.least <= number <= self.most:
             text = shown(str(value))
-            self.fail(f"'{text}': a number from {self.least:g} to {self.most:g}", param, ctx)
+            self.fail(
+                f"'{text}' must be a number between {self.least:g} and {self.most:g}", param, ctx
+            )
         return number
 
 
-class Count(_Type):
-    """A whole number, with commas between thousands or not."""
+class CountType(_Type):
+    """A whole number, with or without commas between thousands."""
 
     name = "count"
 
@@ -72,13 +74,13 @@ class Count(_Type):
         if not text.removeprefix("-").isdecimal():
             self.fail(f"'{shown(str(value))}' is not a whole number", param, ctx)
         if len(text) > len(str(self.most)) or not self.least <= int(text) <= self.most:
-            words = f"between {self.least:,} and {self.most:,}"
-            self.fail(f"{shown(str(value))}: {words}", param, ctx)
+            limits = f"between {self.least:,} and {self.most:,}"
+            self.fail(f"{shown(str(value))} must be {limits}", param, ctx)
         return int(text)
 
 
 class Listed(_Type):
-    """Values of one type with commas between them."""
+    """Values of one type, comma-separated."""
 
     def __init__(self, kind: Any, name: str, form: str) -> None:
         self.kind, self.name, self.form = kind, name, form
@@ -90,9 +92,9 @@ class Listed(_Type):
             return tuple(value)
         parts = list(filter(None, map(str.strip, value.split(","))))
         if not parts:
-            self.fail(f"an empty list ({self.form}, comma-separated)", param, ctx)
+            self.fail(f"the list must not be empty ({self.form}, comma-separated)", param, ctx)
         if len(parts) > LIST_ITEMS:
-            self.fail(f"{len(parts):,} values: at most {LIST_ITEMS:,}", param, ctx)
+            self.fail(f"{len(parts):,} values: must be at most {LIST_ITEMS:,}", param, ctx)
         try:
             return tuple(self.kind.convert(part, param, ctx) for part in parts)
         except click.BadParameter as error:
@@ -108,7 +110,7 @@ class Day(_Type):
         try:
             return value if isinstance(value, datetime.date) else datetime.date.fromisoformat(value)
         except ValueError:
-            self.fail(f"{shown(value)}: a day, as 2026-11-15", param, ctx)
+            self.fail(f"{shown(value)} must be a date (2026-11-15)", param, ctx)
 
 
 class Pair(_Type):
@@ -127,8 +129,8 @@ class Pair(_Type):
         return name, text
 
 
-class Span(_Type):
-    """FROM:TO, two whole numbers."""
+class RangeType(_Type):
+    """Two whole numbers, as FROM:TO."""
 
     name = "from:to"
 
@@ -144,7 +146,7 @@ class Span(_Type):
 
 
 class FileName(click.Path):
-    """An empty one would be the present folder."""
+    """The name of a file; an empty one, which would be the present folder, is refused."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if value == "":
@@ -159,11 +161,11 @@ BYTES = Quantity("bytes", "bytes")
 RATE = Quantity("bytes_per_second", "rate")
 WATTS = Quantity("watts", "watts")
 NUMBER = Number()
-COUNT = Count()
+COUNT = CountType()
 COUNTS = Listed(COUNT, "counts", "whole numbers")
-AMOUNTS = Listed(Count(0), "counts", "whole numbers")
+AMOUNTS = Listed(CountType(0), "counts", "whole numbers")
 NAMES = Listed(click.STRING, "names", "names")
 DAY = Day()
 PAIR = Pair()
-SPAN = Span()
+SPAN = RangeType()
 FILE = FileName(path_type=Path)

@@ -1,4 +1,4 @@
-"""Predict measured runs and say how far off the predictions are, source by source."""
+"""Predict measured runs and show how far off the predictions are, source by source."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ validate = AnswerCommand(
             multiple=True,
             type=FILE,
             metavar="CSV",
-            help="Runs of your own, in the columns of the packaged table; may be repeated.",
+            help="CSV of your own runs with the columns of the packaged table; may be repeated.",
         ),
-        flag("--runs", help="Whole published runs in place of steps, simulated."),
+        flag("--runs", help="Simulate whole published runs instead of predicting steps."),
         option(
             "--page",
             type=FILE,
             metavar="FILE",
-            help="With --runs: write the result as a page of Markdown, too.",
+            help="With --runs: also write the result to this Markdown file.",
         ),
         FORCE,
         CALIBRATION,

@@ -1,8 +1,8 @@
 """Where a job runs: accelerators, how many, and what joins them.
 
-Start with `find_cluster("h100-sxm:512", catalog)`.
+Start with `find_cluster("h100-sxm:512", catalog)`; `collectives` has the time of rings and all-to-alls.
 """
 
-from computeflow.cluster.machine import MAX_GPUS, Cluster, Tier, find_cluster, resized
+from computeflow.cluster.machine import MAX_GPUS, Cluster, LinkTier, find_cluster, resize_cluster
 
-__all__ = ["MAX_GPUS", "Cluster", "Tier", "find_cluster", "resized"]
+__all__ = ["MAX_GPUS", "Cluster", "LinkTier", "find_cluster", "resize_cluster"]

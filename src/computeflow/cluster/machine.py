@@ -22,24 +22,24 @@ if TYPE_CHECKING:  # most clusters have none: it is imported where a file brings
     from computeflow.cluster.topology import Topology
 
 T = TypeVar("T")
-MOST_TIERS = 4
+MAX_TIERS = 4
 MAX_GPUS = 1 << 20
-"""Of one cluster: several times the largest that anybody has announced."""
+"""Devices in one cluster: several times the largest announced."""
 _COUNT_DIGITS = 18
 _HOST_EFFICIENCY = 0.88
-"""Of PCIe's rated speed, that copies from pinned memory reach: 55.4 of 63 GB/s on our H200."""
+"""Share of PCIe's rated speed that copies from pinned memory reach: 55.4 of 63 GB/s on our H200."""
 _PCIE_4 = _HOST_EFFICIENCY * 31e9
-"""Where the node's link to its host is not known."""
+"""Speed where the node's link to its host is unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tier:
+class LinkTier:
     """Links that join units of the next smaller tier."""
 
     devices: int
-    """That it joins: the size of one unit of this tier."""
+    """Devices that it joins: the size of one unit of this tier."""
     bytes_per_second: float
-    """Of one device, one direction, to devices outside its unit of the next smaller tier."""
+    """Speed of one device, one direction, to devices outside its unit of the next smaller tier."""
 
     def __post_init__(self) -> None:
         if self.devices < 1 or not self.bytes_per_second > 0:
@@ -47,25 +47,25 @@ class Tier:
 
 
 _STORAGE_UNITS = ("drive", "node", "client", "system")
-"""Whose number a cluster of known size has."""
+"""Units whose number follows from the size of a cluster."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:
     accelerator: Accelerator
     gpus: int
-    tiers: tuple[Tier, ...]
-    """From the inside out; the last one joins all."""
+    tiers: tuple[LinkTier, ...]
+    """Tiers from the inside out; the last one joins all."""
     host_bytes_per_second: float = _PCIE_4
-    """Of one device to its host's memory, one direction: what copies reach."""
+    """Speed of copies between one device and its host's memory, one direction."""
     node_devices: int | None = None
-    """Of one node, as it is started and racked; a domain may span several (NVL72: trays of four)."""
+    """Devices in one node, as it is started and racked; a domain may span several (NVL72)."""
     host_memory_bytes: float | None = None
-    """Of the host's memory, one device's share; None where it is not known."""
+    """One device's share of the host's memory; None where it is unknown."""
     storage: Storage | None = None
-    """What data is read from and checkpoints are written to."""
+    """Storage for data and checkpoints."""
     assumed: tuple[str, ...] = ()
-    """What was not given and what was taken for it."""
+    """Defaults taken for what was not given."""
     topology: Topology | None = field(default=None, repr=False)
     """Which node is plugged in where, if that is known: for placements."""
 
@@ -74,15 +74,15 @@ class Cluster:
             raise InputError(f"{self.gpus:,} devices: a cluster has 1 to {MAX_GPUS:,}")
         if not self.accelerator.training:
             raise InputError(f"{self.accelerator.name} is not a training target")
-        if len(self.tiers) > MOST_TIERS:
-            raise InputError(f"{len(self.tiers)} tiers of links; at most {MOST_TIERS}")
+        if len(self.tiers) > MAX_TIERS:
+            raise InputError(f"{len(self.tiers)} tiers of links; at most {MAX_TIERS}")
         sizes = [tier.devices for tier in self.tiers]
         if sizes != sorted(set(sizes)):
             raise InputError(f"tiers of {sizes} devices: they must grow from the inside out")
         if self.storage is not None and self.storage.per not in _STORAGE_UNITS:
             raise InputError(
                 f"{self.storage.name}: its bandwidth is per {self.storage.per}, and how many of those "
-                "you have is not known: give a row of your own, per system, with --catalog"
+                "you have is unknown: give a row of your own, per system, with --catalog"
             )
         if self.gpus > self.reach:
             raise InputError(
@@ -101,7 +101,7 @@ class Cluster:
         return self.tiers[0].devices if self.tiers else 1
 
     def storage_bytes_per_second(self, *, write: bool) -> float | None:
-        """Of all devices together; None where storage or its rate is not known.
+        """Storage bandwidth of all devices together; None where storage or its rate is unknown.
 
         A figure of a node, drive or client counts once for every domain; one of a system counts once.
         """
@@ -113,7 +113,7 @@ class Cluster:
         return rate if self.storage.per == "system" else rate * max(self.gpus // self.domain, 1)
 
 
-def resized(cluster: Cluster, gpus: int) -> Cluster:
+def resize_cluster(cluster: Cluster, gpus: int) -> Cluster:
     """The same cluster with another number of devices: tiers that it does not leave, and one that
     joins all.
     """
@@ -141,17 +141,17 @@ class ClusterFile:
     domain: int | None = None
     """Devices that the scale-up link joins."""
     link_bytes_per_second: float | None = None
-    """Of one device inside the domain, one direction."""
+    """Speed of one device inside the domain, one direction."""
     nic_bytes_per_second: float | None = None
-    """Of one device between domains, one direction."""
+    """Speed of one device between domains, one direction."""
     pod: int | None = None
     """Devices under one leaf or rail group, beyond which the network is narrower."""
     oversubscription: float | None = None
-    """Of the network between pods: 2 where it carries half of what the devices can send."""
-    tiers: list[Tier] | None = None
+    """Ratio in the network between pods: 2 where it carries half of what the devices can send."""
+    tiers: list[LinkTier] | None = None
     """All tiers, inside out, instead of the figures above."""
     host_bytes_per_second: float | None = None
-    """Of one device to its host's memory, one direction."""
+    """Speed of one device to its host's memory, one direction."""
     storage: str | None = None
 
 
@@ -177,7 +177,7 @@ def usual_cluster(
     node_devices: int | None = None,
     nic_bytes_per_second: float | None = None,
 ) -> Cluster:
-    """So many devices in the node type that the catalog names for them, or in nodes of another size."""
+    """A cluster of the catalog's usual node type for its devices, or of nodes of another size."""
     parts = ClusterFile(
         accelerator=accelerator, gpus=gpus, nic_bytes_per_second=nic_bytes_per_second
     )
@@ -243,7 +243,7 @@ def _node_of(parts: ClusterFile, catalog: Catalog) -> tuple[int, float | None, f
     return domain, link, nic
 
 
-def _tiers(parts: ClusterFile, catalog: Catalog) -> tuple[Tier, ...]:
+def _tiers(parts: ClusterFile, catalog: Catalog) -> tuple[LinkTier, ...]:
     if parts.tiers is not None:
         return tuple(parts.tiers)
     domain, link, nic = _node_of(parts, catalog)
@@ -253,7 +253,7 @@ def _tiers(parts: ClusterFile, catalog: Catalog) -> tuple[Tier, ...]:
     inner = link or nic  # without a scale-up link, devices of a node meet at the NIC
     if domain < 1:
         raise InputError(f"domains of {domain} devices: no cluster")
-    tiers = [Tier(devices=domain, bytes_per_second=inner)] if inner is not None else []
+    tiers = [LinkTier(devices=domain, bytes_per_second=inner)] if inner is not None else []
     if nic is None or parts.gpus <= domain:
         return tuple(tiers)
     return (*tiers, *_network(parts, domain, nic))
@@ -263,17 +263,17 @@ def _given(stated: T | None, usual: T) -> T:
     return usual if stated is None else stated
 
 
-def _network(parts: ClusterFile, domain: int, nic: float) -> list[Tier]:
+def _network(parts: ClusterFile, domain: int, nic: float) -> list[LinkTier]:
     """The tiers above a domain: the pod, where there is one, and all."""
     narrower = 1.0 if parts.oversubscription is None else parts.oversubscription
     if narrower < 1:
         raise InputError(f"oversubscription {narrower:g}: 1 (none) or more")
-    whole = Tier(devices=parts.gpus, bytes_per_second=nic / narrower)
+    whole = LinkTier(devices=parts.gpus, bytes_per_second=nic / narrower)
     if parts.pod is None:
         return [whole]
     if parts.pod < domain or parts.pod % domain:
         raise InputError(f"pod of {parts.pod} devices: whole domains of {domain}")
     if parts.gpus <= parts.pod:  # nothing leaves the pod
-        return [Tier(devices=parts.gpus, bytes_per_second=nic)]
-    pod = Tier(devices=parts.pod, bytes_per_second=nic)
+        return [LinkTier(devices=parts.gpus, bytes_per_second=nic)]
+    pod = LinkTier(devices=parts.pod, bytes_per_second=nic)
     return [pod, whole] if domain < parts.pod else [whole]

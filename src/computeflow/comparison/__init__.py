@@ -1,4 +1,4 @@
-"""What a job takes and where to run it: size, compare, sites, build or rent, claims.
+"""Size of a job and where to run it: size, compare, site limits, build or rent, claims.
 
 `compare` goes from `request` over `offers`, `clusters` and `runs` to `costs` and `results`; `serving`
 is apart. The names below are imported when they are first used: `size` answers in a second because it
@@ -15,9 +15,9 @@ _EXPORTS = {
     "Comparison": "results",
     "Market": "request",
     "Offering": "offers",
-    "Request": "request",
+    "ComparisonRequest": "request",
     "Result": "results",
-    "Size": "sizes",
+    "JobSize": "sizes",
     "TermCost": "costs",
     "advise": "advice",
     "compare": "comparisons",

@@ -1,4 +1,4 @@
-"""What a kind of work asks of a place: the same comparison, read differently.
+"""Recommendations by kind of work: the same comparison, with other requirements.
 
 Training is predicted and simulated. Serving and chains of calls are in `serving`, and coarse.
 """
@@ -24,16 +24,16 @@ class Advice:
     result: Result | None
     """None: nothing meets the request."""
     cost: TermCost | None
-    """On the term that the reason speaks of."""
+    """Cost on the term that the reason names."""
     commodity: bool
-    """Whether compute without a training network does."""
+    """Whether compute without a training network is sufficient."""
     reason: str
 
 
-def advise(found: Comparison, workload: str) -> Advice:
+def advise(comparison: Comparison, workload: str) -> Advice:
     if workload not in TRAINING:
         raise UnknownNameError("training workload", workload, TRAINING)
-    if not found.meeting:
+    if not comparison.meeting:
         return Advice(
             workload=workload,
             result=None,
@@ -42,32 +42,33 @@ def advise(found: Comparison, workload: str) -> Advice:
             reason="nothing meets deadline and budget",
         )
     if workload == "exploration":
-        return _exploration(found)
+        return _exploration(comparison)
     if workload == "frontier":
         return _steady(
-            found,
+            comparison,
             workload,
             lambda cost: cost.p90_seconds or math.inf,
-            "the least P90 on a published network of 100 Gb/s a device and more that nobody takes "
-            "back; clusters are the cheapest that keep the deadline, so an earlier one asks for larger",
+            "the least P90 on non-preemptible capacity with a published network of at least 100 Gb/s "
+            "a device; clusters are the cheapest that keep the deadline, so an earlier one asks for "
+            "larger",
         )
     return _steady(
-        found,
+        comparison,
         workload,
         lambda cost: cost.usd,
-        "the cheapest on a published network of 100 Gb/s a device and more, at a price that nobody "
-        "takes back",
+        "the cheapest non-preemptible capacity with a published network of at least 100 Gb/s a "
+        "device",
     )
 
 
 def _is_networked(result: Result) -> bool:
-    """On a network that is published and made for training."""
+    """Whether the network is published and made for training."""
     rate = result.offering.shape.nic_bytes_per_second or 0.0
     return result.offering.network_known and result.offering.joined and rate >= _GOOD_NETWORK
 
 
 def usable(result: Result, workload: str) -> list[TermCost]:
-    """Terms that such work may run on, and that meet the request."""
+    """Terms that meet the request and that the workload may use."""
     meeting = [cost for cost in result.costs if cost.meets]
     if workload == "exploration":
         return meeting
@@ -75,32 +76,32 @@ def usable(result: Result, workload: str) -> list[TermCost]:
 
 
 def _steady(
-    found: Comparison, workload: str, key: Callable[[TermCost], float], reason: str
+    comparison: Comparison, workload: str, key: Callable[[TermCost], float], reason: str
 ) -> Advice:
-    """The least by a key, on demand or reserved; prices in doubt only where there are no others."""
-    terms = [(result, cost) for result in found.meeting for cost in usable(result, workload)]
+    """The result with the least key, on-demand or reserved; doubtful prices are the last choice."""
+    terms = [(result, cost) for result in comparison.meeting for cost in usable(result, workload)]
     if not terms:
         return Advice(
             workload=workload,
             result=None,
             cost=None,
             commodity=False,
-            reason="nothing that meets the ask has a published training network and a "
-            "price that nobody takes back",
+            reason="no offer that meets the request is non-preemptible capacity with a published "
+            "training network",
         )
-    result, cost = min(terms, key=lambda one: (one[1].doubtful, key(one[1])))
+    result, cost = min(terms, key=lambda pair: (pair[1].doubtful, key(pair[1])))
     return Advice(workload=workload, result=result, cost=cost, commodity=False, reason=reason)
 
 
-def _exploration(found: Comparison) -> Advice:
-    """The cheapest, whatever it is; commodity where no training network is needed for it."""
-    best = found.meeting[0]
-    networked = next((r for r in found.meeting if _is_networked(r)), None)
+def _exploration(comparison: Comparison) -> Advice:
+    """The cheapest result; commodity where it needs no training network."""
+    best = comparison.meeting[0]
+    networked = next((r for r in comparison.meeting if _is_networked(r)), None)
     commodity = True
     if best.gpus <= best.offering.devices:
         reason = "commodity compute is fine for this: it runs in one machine, and needs no network"
     elif not _is_networked(best):
-        least = "no offer with a training network meets the ask"
+        least = "no offer with a training network meets the request"
         if networked is not None and networked.best is not None and best.best is not None:
             more = networked.best.usd / best.best.usd - 1
             least = f"the cheapest with a training network costs {100 * more:.0f} % more"

@@ -7,19 +7,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from computeflow.comparison.offers import Offering
-from computeflow.comparison.planner import Planner, Shape
-from computeflow.comparison.request import Request
+from computeflow.comparison.planner import MachineShape, Planner
+from computeflow.comparison.request import ComparisonRequest
 from computeflow.comparison.results import RefusedOffer
-from computeflow.comparison.runs import Setting
+from computeflow.comparison.runs import RunSetup
 from computeflow.planning import Plan
-from computeflow.simulation.run import MOST_DAYS
+from computeflow.simulation.run_inputs import MAX_DAYS
 from computeflow.units import DAY_SECONDS
 from computeflow.workload import flops_per_token
 
 _FIRST_MFU = 0.4
-"""That the first guess of a cluster's size assumes; every size that counts is planned."""
+"""MFU assumed for the first guess of a cluster's size; every size that counts is planned."""
 _MIN_GAIN = 0.9
-"""A cluster twice as large that takes more than this share of the time is not worth a thought."""
+"""A cluster twice as large that takes more than this share of the time is not considered."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,12 +27,12 @@ class Candidate:
     """A cluster of an offer that may be simulated."""
 
     offering: Offering
-    setting: Setting
+    setting: RunSetup
     plan: Plan
 
 
 def first_clusters(
-    request: Request, offers: Sequence[Offering], planner: Planner
+    request: ComparisonRequest, offers: Sequence[Offering], planner: Planner
 ) -> tuple[list[Candidate], list[RefusedOffer]]:
     candidates: list[Candidate] = []
     refused: list[RefusedOffer] = []
@@ -43,12 +43,12 @@ def first_clusters(
                 RefusedOffer(offering=offering, reason="the data arrive after the deadline")
             )
             continue
-        found = _size(replace(request, deadline_seconds=left), offering, planner)
-        if isinstance(found, str):
-            refused.append(RefusedOffer(offering=offering, reason=found))
+        first = _size(replace(request, deadline_seconds=left), offering, planner)
+        if isinstance(first, str):
+            refused.append(RefusedOffer(offering=offering, reason=first))
         else:
-            gpus, plan = found
-            setting = Setting(
+            gpus, plan = first
+            setting = RunSetup(
                 shape=offering.shape,
                 gpus=gpus,
                 quality=offering.quality,
@@ -58,8 +58,10 @@ def first_clusters(
     return candidates, refused
 
 
-def larger_cluster(request: Request, candidate: Candidate, planner: Planner) -> Candidate | None:
-    """The next size; None where nobody has so many or the job has no layout on them."""
+def larger_cluster(
+    request: ComparisonRequest, candidate: Candidate, planner: Planner
+) -> Candidate | None:
+    """The next size; None where the offer has no so many GPUs or the job has no layout on them."""
     sizes = [n for n in _sizes(request, candidate.offering, planner) if n > candidate.setting.gpus]
     plan = planner.plan(candidate.offering.shape, sizes[0]) if sizes else None
     if plan is None:
@@ -67,23 +69,25 @@ def larger_cluster(request: Request, candidate: Candidate, planner: Planner) -> 
     return replace(candidate, setting=replace(candidate.setting, gpus=sizes[0]), plan=plan)
 
 
-def steps_seconds(request: Request, plan: Plan) -> float:
-    """Of steps alone, if nothing fails."""
+def steps_seconds(request: ComparisonRequest, plan: Plan) -> float:
+    """Time of the steps alone, if nothing fails."""
     return request.tokens / request.job.step_tokens * plan.prediction.step_seconds
 
 
-def latest_seconds(request: Request, plan: Plan) -> float:
-    """The same, at the pace that the deadline is asked for."""
+def latest_seconds(request: ComparisonRequest, plan: Plan) -> float:
+    """Time of the steps at the pace for which the deadline must hold."""
     return pace(request, plan) * steps_seconds(request, plan)
 
 
-def pace(request: Request, plan: Plan) -> float:
-    """Of the step over the predicted one: of its range's end, where the deadline must hold there."""
-    found = plan.prediction
-    return found.step_seconds_range[1] / found.step_seconds if request.sure else 1.0
+def pace(request: ComparisonRequest, plan: Plan) -> float:
+    """Factor on the predicted step: at the slow end of its range if the deadline must hold there."""
+    prediction = plan.prediction
+    return prediction.step_seconds_range[1] / prediction.step_seconds if request.sure else 1.0
 
 
-def _size(request: Request, offering: Offering, planner: Planner) -> tuple[int, Plan] | str:
+def _size(
+    request: ComparisonRequest, offering: Offering, planner: Planner
+) -> tuple[int, Plan] | str:
     """The smallest cluster, doubling from one machine, whose steps end before the deadline.
 
     Where none does, the fastest that is worth its size; where nothing fits, the reason.
@@ -96,10 +100,10 @@ def _size(request: Request, offering: Offering, planner: Planner) -> tuple[int, 
         whose = "its largest cluster has" if offering.most_gpus else "clusters considered have"
         return f"{whose} {most:,} GPUs: {max(request.least_gpus, offering.devices):,} are asked for"
     index = _first_guess(request, offering.shape, sizes, planner)
-    found = _plan_from(sizes, index, offering.shape, planner)
-    if found is None:
+    planned = _plan_from(sizes, index, offering.shape, planner)
+    if planned is None:
         return f"fits in no layout on up to {sizes[-1]:,} GPUs"
-    index, plan = found
+    index, plan = planned
     if latest_seconds(request, plan) > request.deadline_seconds:
         return _larger(request, offering.shape, sizes, index, plan, planner)
     while index > 0:
@@ -111,7 +115,12 @@ def _size(request: Request, offering: Offering, planner: Planner) -> tuple[int, 
 
 
 def _larger(
-    request: Request, shape: Shape, sizes: list[int], index: int, plan: Plan, planner: Planner
+    request: ComparisonRequest,
+    shape: MachineShape,
+    sizes: list[int],
+    index: int,
+    plan: Plan,
+    planner: Planner,
 ) -> tuple[int, Plan] | str:
     while index + 1 < len(sizes):
         larger = planner.plan(shape, sizes[index + 1])
@@ -122,12 +131,12 @@ def _larger(
         index, plan = index + 1, larger
         if latest_seconds(request, plan) <= request.deadline_seconds:
             break
-    if steps_seconds(request, plan) > MOST_DAYS * DAY_SECONDS:
-        return f"takes more than {MOST_DAYS:,.0f} days on {sizes[index]:,} GPUs"
+    if steps_seconds(request, plan) > MAX_DAYS * DAY_SECONDS:
+        return f"takes more than {MAX_DAYS:,.0f} days on {sizes[index]:,} GPUs"
     return sizes[index], plan
 
 
-def _sizes(request: Request, offering: Offering, planner: Planner) -> list[int]:
+def _sizes(request: ComparisonRequest, offering: Offering, planner: Planner) -> list[int]:
     """Whole machines, doubling: layouts divide them. A site of one's own has what it has: there the
     sizes between doublings, and all of it, are tried too, where the job has a layout on them.
     """
@@ -143,7 +152,9 @@ def _sizes(request: Request, offering: Offering, planner: Planner) -> list[int]:
     return sorted(size for size in sizes if request.least_gpus <= size <= most)
 
 
-def _first_guess(request: Request, shape: Shape, sizes: list[int], planner: Planner) -> int:
+def _first_guess(
+    request: ComparisonRequest, shape: MachineShape, sizes: list[int], planner: Planner
+) -> int:
     device = planner.catalog.accelerators[shape.accelerator]
     peak = device.dense_flops.get(request.job.precision) or device.dense_flops.get("bf16") or 1e15
     flops = flops_per_token(request.job.model, request.job.seq_len).total * request.tokens
@@ -152,7 +163,7 @@ def _first_guess(request: Request, shape: Shape, sizes: list[int], planner: Plan
 
 
 def _plan_from(
-    sizes: list[int], index: int, shape: Shape, planner: Planner
+    sizes: list[int], index: int, shape: MachineShape, planner: Planner
 ) -> tuple[int, Plan] | None:
     """The first size from here on that holds the job."""
     for number in range(index, len(sizes)):

@@ -1,4 +1,4 @@
-"""`compare`: every offer for a job, each with its best plan, its simulated run and what that costs.
+"""`compare`: every offer for a job, with its best plan, its simulated run and the cost of the run.
 
 The cheapest hour is not the cheapest run: a slow network lowers the MFU, interruptions the goodput, and
 both are paid for. Offers share plans and simulations where their hardware and site are the same.
@@ -22,10 +22,10 @@ from computeflow.comparison.costs import best_term, committed_days, term_costs
 from computeflow.comparison.energy import read_meter
 from computeflow.comparison.offers import Offering, usual_prices
 from computeflow.comparison.planner import Planner
-from computeflow.comparison.request import Request
+from computeflow.comparison.request import ComparisonRequest
 from computeflow.comparison.results import Comparison, RefusedOffer, Result
 from computeflow.comparison.runs import (
-    Setting,
+    RunSetup,
     SimulatedRun,
     gpu_seconds,
     run_on,
@@ -44,7 +44,7 @@ AHEAD = 3
 plan do not rise with every doubling."""
 
 
-def compare(request: Request, offers: Sequence[Offering], catalog: Catalog) -> Comparison:
+def compare(request: ComparisonRequest, offers: Sequence[Offering], catalog: Catalog) -> Comparison:
     planner = Planner(request.job, catalog)
     candidates, refused = _worth_simulating(request, *first_clusters(request, offers, planner))
     steady = _try_sizes(request, candidates, planner, catalog, spot=False)
@@ -63,15 +63,24 @@ def compare(request: Request, offers: Sequence[Offering], catalog: Catalog) -> C
 
 
 def _try_sizes(
-    request: Request, first: Sequence[Candidate], planner: Planner, catalog: Catalog, *, spot: bool
+    request: ComparisonRequest,
+    first: Sequence[Candidate],
+    planner: Planner,
+    catalog: Catalog,
+    *,
+    spot: bool,
 ) -> list[list[SimulatedRun]]:
     """Runs of each offer on its first cluster and on larger ones, while one of those may pay.
 
     On demand and on spot apart: interruptions ask for another size. None on spot without a price.
     """
     tried: list[list[SimulatedRun]] = [[] for _ in first]
-    known: dict[Setting, Simulation | None] = {}
-    active = {n: one for n, one in enumerate(first) if not spot or one.offering.sells("spot")}
+    known: dict[RunSetup, Simulation | None] = {}
+    active = {
+        n: candidate
+        for n, candidate in enumerate(first)
+        if not spot or candidate.offering.sells("spot")
+    }
     while active:
         new = [candidate for candidate in active.values() if candidate.setting not in known]
         known |= _simulate(request, new, catalog, spot=spot)
@@ -84,13 +93,13 @@ def _try_sizes(
 
 
 def _keep_run(
-    request: Request,
+    request: ComparisonRequest,
     candidate: Candidate,
     simulation: Simulation | None,
     tried: list[SimulatedRun],
     planner: Planner,
 ) -> Candidate | None:
-    """Add the run to those that were tried; the next size, where one may pay."""
+    """Record the run; return the next size, where one may pay off."""
     if simulation is None:
         return None
     gpus, plan = candidate.setting.gpus, candidate.plan
@@ -99,7 +108,10 @@ def _keep_run(
 
 
 def _next_size(
-    request: Request, candidate: Candidate, tried: Sequence[SimulatedRun], planner: Planner
+    request: ComparisonRequest,
+    candidate: Candidate,
+    tried: Sequence[SimulatedRun],
+    planner: Planner,
 ) -> Candidate | None:
     """The next larger cluster, if it may be in time where none is, or cheaper than those that are.
 
@@ -129,7 +141,7 @@ def _next_size(
 
 
 def _cheaper_size(
-    request: Request, candidate: Candidate, most_gpu_seconds: float, planner: Planner
+    request: ComparisonRequest, candidate: Candidate, most_gpu_seconds: float, planner: Planner
 ) -> Candidate | None:
     """The first of the next doublings whose steps take fewer GPU-seconds."""
     larger = larger_cluster(request, candidate, planner)
@@ -149,9 +161,9 @@ def _longest_reserved(offering: Offering) -> list[float]:
 
 
 def _worth_simulating(
-    request: Request, candidates: Sequence[Candidate], refused: Sequence[RefusedOffer]
+    request: ComparisonRequest, candidates: Sequence[Candidate], refused: Sequence[RefusedOffer]
 ) -> tuple[list[Candidate], tuple[RefusedOffer, ...]]:
-    """Without those that are hopelessly late; the fastest stay, whatever they take."""
+    """Leave out offers that are far too late; the fastest stay, whatever they take."""
     seconds = [steps_seconds(request, candidate.plan) for candidate in candidates]
     most = max(_LATE * request.deadline_seconds, _NEAR * min(seconds, default=0.0))
     late = [
@@ -163,7 +175,7 @@ def _worth_simulating(
         for candidate, took in zip(candidates, seconds, strict=True)
         if took > most
     ]
-    kept = [one for one, took in zip(candidates, seconds, strict=True) if took <= most]
+    kept = [candidate for candidate, took in zip(candidates, seconds, strict=True) if took <= most]
     return kept, (*refused, *late)
 
 
@@ -173,8 +185,8 @@ def _order(result: Result) -> tuple[bool, float, str]:
 
 
 def _simulate(
-    request: Request, candidates: Sequence[Candidate], catalog: Catalog, *, spot: bool
-) -> dict[Setting, Simulation | None]:
+    request: ComparisonRequest, candidates: Sequence[Candidate], catalog: Catalog, *, spot: bool
+) -> dict[RunSetup, Simulation | None]:
     """Every setting once; None where a run gets nowhere."""
     plans = {candidate.setting: candidate.plan for candidate in candidates}
     runs = [
@@ -191,7 +203,7 @@ def _simulate(
 
 
 def _result(
-    request: Request,
+    request: ComparisonRequest,
     offering: Offering,
     steady: list[SimulatedRun],
     spot: list[SimulatedRun],

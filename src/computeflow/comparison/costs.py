@@ -1,4 +1,4 @@
-"""What a simulated run costs on each term of an offer, and whether it can be had on that term."""
+"""Cost of a simulated run on each term of an offer, and whether the term is available for it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from computeflow.catalog import Offer
 from computeflow.comparison.offers import ODD, Offering
-from computeflow.comparison.request import Request
+from computeflow.comparison.request import ComparisonRequest
 from computeflow.comparison.runs import SimulatedRun
 from computeflow.economics import is_stale, ledger_cost, price_of
 from computeflow.simulation import Simulation
@@ -24,9 +24,9 @@ class TermCost:
     commitment: str
     usd_per_device_hour: float
     usd: float
-    """Infinite where the run does not end. With bringing the data, as far as that price is known."""
+    """Infinite where the run does not end. Includes moving the data, where that price is known."""
     move_usd: float | None
-    """In it; None: the egress price is not known, and not in it."""
+    """Part of `usd`; None: the egress price is unknown and not included."""
     run: SimulatedRun | None
     """None where the run does not end."""
     p50_seconds: float | None
@@ -36,17 +36,17 @@ class TermCost:
     stale: bool
     """The price is older than half a year."""
     odd: bool
-    """It is far under what others ask for the same device."""
+    """The price is far under that of others for the same device."""
     problem: str
-    """Why it cannot be had on this term; empty: it can."""
+    """Why this term is not available for the run; empty: it is."""
     meets: bool
     """Deadline (P90) and budget, if steps are as predicted."""
     sure: bool
-    """Deadline too if steps are as slow as the end of the predicted range."""
+    """Deadline also at the slow end of the predicted range, and budget."""
 
     @property
     def unstated(self) -> bool:
-        """Reserved for nobody says how long, so what it costs beyond the run is not known."""
+        """The length of the reservation is not stated, so its cost beyond the run is unknown."""
         return self.term == "reserved" and self.commitment == "unstated"
 
     @property
@@ -55,23 +55,23 @@ class TermCost:
 
 
 def best_term(costs: Iterable[TermCost]) -> TermCost | None:
-    """The cheapest that can be had; those that meet deadline and budget go first, and a price that is
-    oddly low, or for a commitment that nobody states, only where there is no other.
+    """The cheapest available term; terms that meet deadline and budget go first, and doubtful prices
+    (oddly low, or with an unstated commitment) last.
     """
     had = [cost for cost in costs if not cost.problem]
     return min(had, key=lambda cost: (not cost.meets, cost.doubtful, cost.usd), default=None)
 
 
 def term_costs(
-    request: Request,
+    request: ComparisonRequest,
     offering: Offering,
     steady: Sequence[SimulatedRun],
     spot: Sequence[SimulatedRun],
     usual: Mapping[tuple[str, str], float],
 ) -> list[TermCost]:
-    """One for each price, on the best of the runs that were tried on such machines.
+    """One cost for each price, on the best of the runs that were tried on such machines.
 
-    `usual`: what others ask, by device and term.
+    `usual`: the usual price, by device and term.
     """
     costs = []
     for price in offering.prices:
@@ -83,21 +83,26 @@ def term_costs(
     return costs
 
 
-def _preference(request: Request, cost: TermCost) -> tuple[bool, bool, float]:
-    """Of the sizes that were tried: what can be had, the cheapest in time, else the fastest."""
+def _preference(request: ComparisonRequest, cost: TermCost) -> tuple[bool, bool, float]:
+    """Sort key of the sizes tried: available first, then the cheapest in time, else the fastest."""
     p90 = math.inf if cost.p90_seconds is None else cost.p90_seconds
     late = not cost.sure if request.sure else p90 > request.deadline_seconds
     return bool(cost.problem), late, p90 if late else cost.usd
 
 
 def _cost(
-    request: Request, offering: Offering, price: Offer, run: SimulatedRun | None, *, odd: bool
+    request: ComparisonRequest,
+    offering: Offering,
+    price: Offer,
+    run: SimulatedRun | None,
+    *,
+    odd: bool,
 ) -> TermCost:
     seconds, move_usd = (
         request.move_seconds(offering.provider),
         request.move_usd(offering.provider),
     )
-    problem, usd, p50, p90 = "interrupted more often than it gets anywhere", math.inf, None, None
+    problem, usd, p50, p90 = "interrupted too often to make progress", math.inf, None, None
     meets = sure = False
     if run is not None:
         ran = run.simulation.seconds
@@ -127,7 +132,7 @@ def _cost(
 
 
 def _problem(offering: Offering, price: Offer, simulation: Simulation) -> str:
-    """Why a run cannot be had at a price; empty: it can."""
+    """Why a price does not apply to a run; empty: it does."""
     if price.term != "reserved":
         return ""
     most = None if offering.terms is None else offering.terms.most_gpus_reserved

@@ -4,24 +4,24 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from computeflow.catalog import Accelerator, Catalog, Node
+from computeflow.catalog import Accelerator, Catalog, NodeType
 from computeflow.comparison.machines import DRAWN
 from computeflow.comparison.offers import Offering
-from computeflow.comparison.providers import Terms
+from computeflow.comparison.providers import ProviderTerms
 from computeflow.economics import Energy, fill_joules, ledger_energy, supply_of
 from computeflow.ledger import Ledger
 from computeflow.prediction.power import BUSY, WAITING
 
 _USUAL_FACILITY = "average-site"
-"""Whose PUE is taken where the provider reports none: the mean of Uptime's survey. Said."""
+"""Facility whose PUE is used where the provider reports none: the mean of Uptime's survey. Reported."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeterReading:
-    """Energy of a run at the meter, and what it rests on."""
+    """Energy of a run at the meter, and its assumptions."""
 
     energy: Energy
-    """Joules are None where the device's power is not known, grams where the region's grid is not."""
+    """Joules are None where the device's power is unknown, grams where the region's grid is not."""
     host_known: bool
     """False: only the devices are counted."""
     pue_known: bool
@@ -32,9 +32,9 @@ class MeterReading:
         if self.energy.joules is None:
             return ("energy: the device's power is not published",)
         return (
-            *(() if self.host_known else ("energy: without the hosts, whose power is not known",)),
+            *(() if self.host_known else ("energy: without the hosts, whose power is unknown",)),
             *(() if self.pue_known else (f"PUE {self.energy.supply.pue:g} assumed",)),
-            *(("carbon: the region's grid is not known",) if self.energy.grams is None else ()),
+            *(("carbon: the region's grid is unknown",) if self.energy.grams is None else ()),
         )
 
 
@@ -55,8 +55,8 @@ def read_meter(ledger: Ledger, offering: Offering, catalog: Catalog) -> MeterRea
     )
 
 
-def _pue(terms: Terms | None, catalog: Catalog) -> tuple[float, bool]:
-    """Measured at its sites or reported of its fleet; else of its cooling's range, or of a survey."""
+def _pue(terms: ProviderTerms | None, catalog: Catalog) -> tuple[float, bool]:
+    """PUE measured at its sites or reported for its fleet; else of its cooling, or of a survey."""
     if terms is not None and terms.pue is not None:
         return terms.pue, True
     if terms is not None and terms.facility is not None:
@@ -67,11 +67,11 @@ def _pue(terms: Terms | None, catalog: Catalog) -> tuple[float, bool]:
     return catalog.facilities[_USUAL_FACILITY].pue, False
 
 
-def host_watts(node: Node | None, device: Accelerator) -> float | None:
-    """Of everything beside the device, per device, whatever the plan.
+def host_watts(node: NodeType | None, device: Accelerator) -> float | None:
+    """Watts of everything but the device, per device, whatever the plan.
 
     The node's mean draw under heavy load less what its devices draw then (`power.BUSY`). None where
-    either is not known.
+    either is unknown.
     """
     if node is None or device.tdp_watts is None:
         return None

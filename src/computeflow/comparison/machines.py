@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from computeflow.catalog import Catalog
 from computeflow.catalog.files import packaged_rows
-from computeflow.catalog.rows import Row
+from computeflow.catalog.rows import CatalogRow
 from computeflow.comparison import DATA
 from computeflow.errors import UnknownNameError
 
@@ -19,12 +19,12 @@ kW, is of arXiv:2412.08602."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RackRow(Row):
+class RackRow(CatalogRow):
     kind: ClassVar[str] = "racked"
     machines: int = 1
     """Catalog nodes that make one piece: 18 trays of an NVL72."""
     rack_units: float | None = None
-    """Of the piece, where the catalog's figure is of a part."""
+    """Rack units of the piece, where the catalog's figure is of a part."""
     mass_kg: float | None = None
     with_rack: bool = False
     """The mass is that of a whole rack."""
@@ -34,7 +34,7 @@ class RackRow(Row):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """What is racked as one piece."""
+    """A machine that is racked as one piece."""
 
     accelerator: str
     node: str
@@ -44,7 +44,7 @@ class Machine:
     drawn_watts: float
     """Mean under training."""
     measured: bool
-    """Whether somebody measured that, of this node."""
+    """Whether that was measured on this node."""
     rack_units: float | None
     mass_kg: float | None
     with_rack: bool
@@ -57,7 +57,7 @@ def rack_rows() -> dict[str, RackRow]:
 
 
 def machine_of(accelerator: str, catalog: Catalog) -> Machine:
-    """In the catalog's usual node for it; one whose watts nobody published cannot be placed."""
+    """The machine of the catalog's usual node; one without published watts cannot be placed."""
     device = catalog.accelerators[accelerator]
     rows = rack_rows()
     if device.node not in rows:

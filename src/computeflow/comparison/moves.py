@@ -1,8 +1,8 @@
-"""Data gravity: what it costs, and how long it takes, to bring data to an offer.
+"""Moving data to an offer: what it costs and how long it takes.
 
 Egress is paid where the data leaves, by the month's tiers; coming in is free at every provider of
-these rows. Hours are bytes over the line that the user has: nobody publishes what two clouds move
-between each other.
+these rows. Hours are bytes over the line that the user has: rates between two clouds are not
+published.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from computeflow.catalog import Catalog
-from computeflow.comparison.providers import Book, Terms
+from computeflow.comparison.providers import Book, ProviderTerms
 from computeflow.errors import InputError, UnknownNameError
 from computeflow.units import HOUR_SECONDS
 
@@ -27,14 +27,14 @@ class Move:
     target: str
     bytes: float
     usd: float | None
-    """None: the provider's egress price is not known."""
+    """None: the provider's egress price is unknown."""
     hours: tuple[float, float]
-    """On the fast and on the slow line; within one provider none."""
+    """Hours on the fast and on the slow line; zero within one provider."""
     note: str
 
 
-def egress_usd(terms: Terms, size_bytes: float) -> float | None:
-    """Of one month; None where no price is known."""
+def egress_usd(terms: ProviderTerms, size_bytes: float) -> float | None:
+    """Egress dollars of one month; None where no price is known."""
     if not terms.egress_tiers:
         return None
     usd = start = 0.0
@@ -52,13 +52,13 @@ def move(
     if line is not None and not 0 < line < math.inf:
         raise InputError(f"a line of {line:g} bytes/s: above zero and finite")
     if source == target:
-        note = "the same provider; between regions it takes time and may cost, neither is known"
+        note = "the same provider; time and cost between regions are unknown"
         return Move(
             source=source, target=target, bytes=size_bytes, usd=0.0, hours=(0.0, 0.0), note=note
         )
     slow, fast = LINES if line is None else (line, line)
     hours = (size_bytes / fast / HOUR_SECONDS, size_bytes / slow / HOUR_SECONDS)
-    usd, note = None, f"the egress price of {source} is not known"
+    usd, note = None, f"the egress price of {source} is unknown"
     terms = book.of(source)
     if terms is not None and (usd := egress_usd(terms, size_bytes)) is not None:
         note = f"{terms.source} ({terms.as_of})"
@@ -74,7 +74,7 @@ def move_to_each(
     *,
     line: float | None = None,
 ) -> dict[str, Move]:
-    """By the provider that the data go to."""
+    """Moves by target provider."""
     places = list(dict.fromkeys(targets))
     home = data_home(source, [*(row.name for row in catalog.providers), *places], book)
     return {target: move(size_bytes, home, target, book, line=line) for target in places}

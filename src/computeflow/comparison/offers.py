@@ -1,4 +1,4 @@
-"""`Offering`: one machine type of a provider in a region, with its prices and what is known of it.
+"""`Offering`: one machine type of a provider in a region, with its prices and known properties.
 
 `offerings` groups the catalog's prices and joins what plans and simulations need: the network between
 machines (known, or an assumption that is said), the site, the grid, the largest cluster.
@@ -12,13 +12,13 @@ from statistics import median
 
 from computeflow.catalog import Catalog, Grid, Offer
 from computeflow.catalog.lookup import find_offers
-from computeflow.comparison.planner import Shape
+from computeflow.comparison.planner import MachineShape
 from computeflow.comparison.providers import (
     EU,
     Book,
     Network,
+    ProviderTerms,
     Quality,
-    Terms,
     country_of,
     where_is,
 )
@@ -29,7 +29,7 @@ ASSUMED_NIC = 100e9 / 8 / 8
 eight, as GCP's A2 has. An assumption, and said wherever it is used."""
 _NO_PROVIDER = ("none",)
 ODD = 0.4
-"""Of the providers' median price of the same device on the same term, under which a price is doubted:
+"""Share of the providers' median price of a device on a term under which a price is doubted: price
 lists of prices have placeholders and slips (SkyPilot's have had $0.01 floors and $700 TPUs)."""
 
 
@@ -39,23 +39,23 @@ class Offering:
     instance: str
     accelerator: str
     devices: int
-    """Of one machine."""
+    """Devices of one machine."""
     region: str
     prices: tuple[Offer, ...]
     """At most one of each term and commitment."""
-    shape: Shape
+    shape: MachineShape
     network: str
-    """In words."""
+    """Description for people."""
     network_known: bool
     joined: bool
     """Whether machines train together at all."""
     access: str
     orchestration: str
-    terms: Terms | None
+    terms: ProviderTerms | None
     grid: Grid | None
     country: str | None
     own: bool = False
-    """A site of the user's, not somebody's offer."""
+    """A site of the user's own, not a rented offer."""
     limit: str = ""
     """What keeps the largest cluster from being larger, where that is known."""
 
@@ -65,7 +65,7 @@ class Offering:
 
     @property
     def most_gpus(self) -> int | None:
-        """Of one contiguous cluster; None where nobody says."""
+        """GPUs of the largest contiguous cluster; None: unknown."""
         if not self.joined or (self.terms is not None and self.terms.one_machine):
             return self.devices
         return None if self.terms is None else self.terms.most_gpus
@@ -87,13 +87,13 @@ def offerings(
     accelerators: Iterable[str] = (),
     assumed_nic: float | None = ASSUMED_NIC,
 ) -> list[Offering]:
-    """All that fit; `assumed_nic` None leaves out machines whose network is not known."""
+    """Offerings of matching prices; `assumed_nic` None leaves out machines with an unknown network."""
     groups: dict[tuple[str, str, str, int, str], list[Offer]] = {}
     for offer in choose_offers(catalog, providers, regions, accelerators):
         key = (offer.provider, offer.instance, offer.accelerator, offer.count, offer.region)
         groups.setdefault(key, []).append(offer)
-    found = [_offering(catalog, book, prices, assumed_nic) for prices in groups.values()]
-    return [one for one in found if one.network_known or assumed_nic is not None]
+    every = [_offering(catalog, book, prices, assumed_nic) for prices in groups.values()]
+    return [offering for offering in every if offering.network_known or assumed_nic is not None]
 
 
 def gather_offers(
@@ -126,7 +126,7 @@ def gather_offers(
 
 
 def usual_prices(catalog: Catalog) -> dict[tuple[str, str], float]:
-    """Of a device's hour, by device and term: the median of the providers' own medians."""
+    """Dollars per device-hour, by device and term: the median of the providers' own medians."""
     every: dict[tuple[str, str], dict[str, list[float]]] = {}
     for offer in catalog.offers:
         sellers = every.setdefault((offer.accelerator, offer.term), {})
@@ -155,13 +155,13 @@ def choose_offers(
 
 
 def in_countries(
-    found: Sequence[Offering], catalog: Catalog, countries: Sequence[str]
+    offers: Sequence[Offering], catalog: Catalog, countries: Sequence[str]
 ) -> list[Offering]:
-    """Those in one of the countries ("eu" for its members); without any, all. Not known is out."""
+    """Offers in one of the countries ("eu" for its members); without any, all. Unknown is out."""
     meant = _read_countries(catalog, countries)
-    left = [one for one in found if not countries or one.country in meant]
-    if found and not left:
-        there = sorted({one.country or "not known" for one in found})
+    left = [offering for offering in offers if not countries or offering.country in meant]
+    if offers and not left:
+        there = sorted({offering.country or "unknown" for offering in offers})
         raise InputError(
             f"no such offer lies in {', '.join(countries)}; they lie in {', '.join(there)}"
         )
@@ -170,18 +170,18 @@ def in_countries(
 
 def _read_countries(catalog: Catalog, countries: Iterable[str]) -> frozenset[str]:
     """Countries by name, "eu" for its members."""
-    found: set[str] = set()
+    names: set[str] = set()
     known = {row.name: row.name for row in catalog.grids if row.scope == "country"}
     for text in countries:
         name = "-".join(text.casefold().split())
         if name in ("eu", "european-union"):
-            found |= EU
+            names |= EU
             continue
         row = catalog.grids.get(name)
         if row is None or row.scope != "country":
             raise UnknownNameError("country", text, {**known, "eu": "eu"}, hint="or eu")
-        found.add(row.name)
-    return frozenset(found)
+        names.add(row.name)
+    return frozenset(names)
 
 
 def grids_in(catalog: Catalog, countries: Iterable[str]) -> list[str]:
@@ -209,8 +209,8 @@ def _offering(
         network=words,
         network_known=known,
         joined=row is None or row.joined,
-        access=seller.access if seller else "not known",
-        orchestration=(seller.orchestration if seller else "") or "not known",
+        access=seller.access if seller else "unknown",
+        orchestration=(seller.orchestration if seller else "") or "unknown",
         terms=book.of(offer.provider),
         grid=where.grid,
         country=where.country,
@@ -219,16 +219,16 @@ def _offering(
 
 def _network(
     catalog: Catalog, row: Network | None, offer: Offer, assumed_nic: float | None
-) -> tuple[Shape, str, bool]:
-    """By the type's own node, by what the provider says, or assumed."""
+) -> tuple[MachineShape, str, bool]:
+    """The network of the type's own node, or as the provider states it, or assumed."""
     devices, known = _devices_and_rate(catalog, row, offer)
     rate = known or assumed_nic or ASSUMED_NIC
     name = catalog.accelerators[offer.accelerator].name
-    shape = Shape(accelerator=name, devices=devices, nic_bytes_per_second=rate)
+    shape = MachineShape(accelerator=name, devices=devices, nic_bytes_per_second=rate)
     if row is not None and not row.joined:
         return shape, "none: such machines are not joined", True
     gigabits = f"{rate * 8e-9:,.4g} Gb/s a device"
-    return shape, gigabits if known else f"not known: {gigabits} assumed", known is not None
+    return shape, gigabits if known else f"unknown: {gigabits} assumed", known is not None
 
 
 def _devices_and_rate(

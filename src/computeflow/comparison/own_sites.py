@@ -1,7 +1,7 @@
 """Sites of one's own beside the offers of the catalog: `own_offerings` reads them from a TOML file.
 
-A site is what `Terms` say of a provider, with its machines, what an hour of a GPU costs there, and
-either the GPUs that it has or the limits that say how many it takes (`site_limits`).
+A site is what `ProviderTerms` say of a provider, with its machines, what an hour of a GPU costs there,
+and either the GPUs that it has or the limits that say how many it takes (`site_limits`).
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from computeflow import codec
-from computeflow.catalog import Catalog, Node, Offer
+from computeflow.catalog import Catalog, NodeType, Offer
 from computeflow.catalog.config import short
 from computeflow.comparison.machines import machine_of
 from computeflow.comparison.offers import Offering
-from computeflow.comparison.planner import Shape
-from computeflow.comparison.providers import Terms, country_of
-from computeflow.comparison.site_limits import Site, deploy
+from computeflow.comparison.planner import MachineShape
+from computeflow.comparison.providers import ProviderTerms, country_of
+from computeflow.comparison.site_limits import SiteCapacity, deploy
 from computeflow.errors import InputError
 from computeflow.files.parsing import parse_toml
 from computeflow.simulation import inputs
@@ -34,13 +34,13 @@ _LIMITS = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OwnSite(Terms):
+class OwnSite(ProviderTerms):
     kind: ClassVar[str] = "site"
     accelerator: str
     usd_per_gpu_hour: float
-    """That an hour costs whoever asks: `computeflow build` tells what it is made of."""
+    """Full cost of a GPU-hour: `computeflow build` computes it from its parts."""
     gigabits_per_device: float | None = None
-    """Between machines; None: as the catalog's usual node of this device has it."""
+    """Rate between machines; None: that of the catalog's usual node of this device."""
     grid: str | None = None
     """Row of the catalog: price and carbon of its power, and its country."""
     contracted_watts: float | None = None
@@ -76,7 +76,7 @@ def own_offerings(text: str, where: str, catalog: Catalog) -> list[Offering]:
     data = parse_toml(text, where, finite=False)  # the last tier of egress has no end
     if "story" in data:
         raise InputError(
-            f"{where}: a file for `computeflow sites`; docs/compare.md has this one's form"
+            f"{where}: a file for `computeflow compare-sites`; docs/compare.md has this one's form"
         )
     sites = codec.decode(_File, data, where).site
     if not sites:
@@ -115,7 +115,7 @@ def _offering(site: OwnSite, catalog: Catalog) -> Offering:
         devices=devices,
         region=price.region,
         prices=(price,),
-        shape=Shape(accelerator=device.name, devices=devices, nic_bytes_per_second=rate),
+        shape=MachineShape(accelerator=device.name, devices=devices, nic_bytes_per_second=rate),
         network="none" if rate is None else f"{rate * 8e-9:,.4g} Gb/s a device",
         network_known=True,
         joined=rate is not None,
@@ -130,7 +130,7 @@ def _offering(site: OwnSite, catalog: Catalog) -> Offering:
 
 
 def _repair(site: OwnSite) -> dict[str, Any]:
-    """Until a broken node is back, where the site does not say: nobody brings another one."""
+    """Repair time of a failed node where the site states none: there is no replacement."""
     if site.replace_seconds is not None:
         return {}
     usual = inputs()
@@ -140,7 +140,7 @@ def _repair(site: OwnSite) -> dict[str, Any]:
     }
 
 
-def _nic_bytes_per_second(site: OwnSite, node: Node | None) -> float | None:
+def _nic_bytes_per_second(site: OwnSite, node: NodeType | None) -> float | None:
     if site.gigabits_per_device is not None:
         return site.gigabits_per_device * 1e9 / 8
     if node is None or not node.nics or not node.nic_bytes_per_second:
@@ -149,23 +149,23 @@ def _nic_bytes_per_second(site: OwnSite, node: Node | None) -> float | None:
 
 
 def _largest(site: OwnSite, catalog: Catalog) -> tuple[int | None, str]:
-    """GPUs of the site, and what keeps it from having more."""
+    """GPUs of the site, and what limits their number."""
     if not site.limited:
         if site.most_gpus is None:
             raise InputError(
                 f"{site.name}: state most_gpus, or its limits (contracted_watts, racks)"
             )
         return site.most_gpus, "as stated"
-    found = deploy(
-        Site(
+    deployment = deploy(
+        SiteCapacity(
             **{name: getattr(site, name) for name in _LIMITS},
             cooling=catalog.coolings[site.cooling] if site.cooling else None,
             pue=site.pue,
         ),
         machine_of(site.accelerator, catalog),
     )
-    if site.most_gpus is not None and site.most_gpus <= found.gpus:
+    if site.most_gpus is not None and site.most_gpus <= deployment.gpus:
         return site.most_gpus, "as stated"
-    if not found.gpus:
-        raise InputError(f"{site.name} takes no {site.accelerator}: {found.binding}")
-    return found.gpus, found.binding
+    if not deployment.gpus:
+        raise InputError(f"{site.name} takes no {site.accelerator}: {deployment.binding}")
+    return deployment.gpus, deployment.binding

@@ -2,7 +2,7 @@
 
 The planner's whole space takes a second; this one has a thousandth of it: 1F1B pipelines, a split
 optimizer or FSDP, tensor and context parallelism up to eight, no offload. On fast networks it finds the
-same plan; on slow ones it may miss one that leans on what nobody has measured
+same plan; on slow ones it may miss one that relies on unmeasured mechanisms
 (benchmarks/reports/comparison.md compares both).
 """
 
@@ -21,10 +21,10 @@ from computeflow.prediction import Parameters, load_parameters
 from computeflow.workload import Job
 
 _STEP_TOKENS = 1024 * 8192
-"""Of a step, where the user names none: Llama 3 trained with 4 M, then 8 M, then 16 M tokens a step
+"""Tokens of a step where the user states none: Llama 3 trained with 4 M, then 8 M, then 16 M a step
 (arXiv:2407.21783, section 3.4.1); this is the middle one."""
 SEQ_LEN = 8192
-"""Likewise."""
+"""Tokens of a sequence, from the same source."""
 _MAX_TOKENS = 1e18
 """Far beyond all text there is; products of larger ones leave the range of floats."""
 _CHUNKS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 16)
@@ -52,25 +52,25 @@ def check_tokens(tokens: float) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shape:
+class MachineShape:
     """Machines of one kind and what joins them: all that a plan depends on but the number."""
 
     accelerator: str
     devices: int
-    """Of one machine."""
+    """Devices of one machine."""
     nic_bytes_per_second: float | None
-    """Of one device, to other machines; None: as the catalog has it for this device's usual node."""
+    """Rate of one device to other machines; None: that of the device's usual node in the catalog."""
 
 
-def shape_cluster(shape: Shape, gpus: int, catalog: Catalog) -> Cluster:
-    found = usual_cluster(
+def shape_cluster(shape: MachineShape, gpus: int, catalog: Catalog) -> Cluster:
+    cluster = usual_cluster(
         shape.accelerator,
         gpus,
         catalog,
         node_devices=shape.devices,
         nic_bytes_per_second=shape.nic_bytes_per_second,
     )
-    return replace(found, node_devices=min(shape.devices, gpus))
+    return replace(cluster, node_devices=min(shape.devices, gpus))
 
 
 def quick_space(job: Job, gpus: int) -> Space:
@@ -94,30 +94,30 @@ class Planner:
     job: Job
     catalog: Catalog
     parameters: Parameters = field(default_factory=load_parameters)
-    _known: dict[tuple[Shape, int], Plan | None] = field(default_factory=dict)
+    _known: dict[tuple[MachineShape, int], Plan | None] = field(default_factory=dict)
 
-    def plan(self, shape: Shape, gpus: int) -> Plan | None:
+    def plan(self, shape: MachineShape, gpus: int) -> Plan | None:
         """None where the job does not fit, divides in no layout, or has no network to run over."""
         key = (shape, gpus)
         if key not in self._known:
             self._known[key] = self._search(shape, gpus)
         return self._known[key]
 
-    def computes(self, shape: Shape) -> bool:
+    def computes(self, shape: MachineShape) -> bool:
         """Whether the device's matmuls run in the job's precision."""
         return self.job.precision in precisions(self.catalog.accelerators[shape.accelerator])
 
-    def _search(self, shape: Shape, gpus: int) -> Plan | None:
+    def _search(self, shape: MachineShape, gpus: int) -> Plan | None:
         try:
             cluster = shape_cluster(shape, gpus, self.catalog)
         except InputError:
             return None
         if not self.computes(shape):
             return None
-        found = plan(
+        plans = plan(
             self.job, cluster, top=1, space=quick_space(self.job, gpus), parameters=self.parameters
         )
-        return found.plans[0] if found.plans else None
+        return plans.plans[0] if plans.plans else None
 
     @property
     def searches(self) -> int:
@@ -125,7 +125,7 @@ class Planner:
 
 
 def precisions(device: Accelerator) -> tuple[str, ...]:
-    """What its matmuls run in; the scaled kinds of fp8 go with fp8."""
+    """Precisions of its matmuls; the scaled kinds of fp8 count as fp8."""
     known = set(device.dense_flops)
     scaled = {"fp8": ("fp8-rowwise", "fp8-block", "mxfp8"), "fp4": ("nvfp4",)}
     return (*known, *(name for base, names in scaled.items() if base in known for name in names))

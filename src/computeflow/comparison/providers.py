@@ -1,7 +1,7 @@
-"""What is known of a provider beyond its prices: networks, sites, limits, egress, regions.
+"""Known facts of a provider beyond its prices: networks, sites, limits, egress, regions.
 
-`load_terms` gives `Book`, the packaged rows with the user's over them. A provider without a row, or a
-field that is None, is not known; nothing is guessed here.
+`load_terms` gives `Book`, the packaged rows overridden by the user's. A provider without a row, or a
+field that is None, is unknown; nothing is guessed here.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from itertools import pairwise
 from typing import ClassVar
 
 from computeflow import codec
-from computeflow.catalog import Catalog, Grid, Offer, Row
+from computeflow.catalog import Catalog, CatalogRow, Grid, Offer
 from computeflow.comparison import DATA
 from computeflow.errors import InputError, UnknownNameError
 from computeflow.files.parsing import parse_toml
@@ -25,9 +25,9 @@ from computeflow.files.reading import read_text
 from computeflow.units import DAY_SECONDS
 
 MAX_PREEMPTIONS = 24
-"""Of a machine in a day, that are simulated."""
+"""Most preemptions of a machine in a day that are simulated."""
 MAX_WAIT_SECONDS = 30 * DAY_SECONDS
-"""For another machine."""
+"""Longest wait for another machine."""
 EU = frozenset(
     {
         "austria", "belgium", "bulgaria", "croatia", "cyprus", "czechia", "denmark", "estonia",
@@ -41,7 +41,7 @@ EU = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quality:
-    """Of a site, as far as a simulated run follows from it; None: not known, and taken as usual."""
+    """Properties of a site that a simulated run depends on; None: unknown, and assumed to be usual."""
 
     tier: str | None = None
     cooling: str | None = None
@@ -50,16 +50,16 @@ class Quality:
     failures: str | None = None
     """Row of the simulator whose failure rate its machines have."""
     replace_seconds: float | None = None
-    """Until another machine is there for one that broke or was taken back: the median."""
+    """Median time until a failed or preempted machine is replaced."""
     replace_spread: float | None = None
-    """Of its logarithm."""
+    """Standard deviation of its logarithm."""
     preemptions_per_node_day: float | None = None
-    """Of its spot machines."""
+    """Preemptions of its spot machines."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Terms(Row):
-    """Of one provider, whose name it has."""
+class ProviderTerms(CatalogRow):
+    """Known terms of one provider, by its name."""
 
     kind: ClassVar[str] = "terms"
     facility: str | None = None
@@ -75,20 +75,20 @@ class Terms(Row):
     replace_spread: float | None = None
     support: str = ""
     most_gpus: int | None = None
-    """Of one contiguous cluster."""
+    """GPUs of one contiguous cluster."""
     most_gpus_reserved: int | None = None
     """The same, on reserved terms."""
     one_machine: bool = False
     """Machines are not joined at all."""
     lead: str = ""
-    """How one gets capacity and when."""
+    """How and when capacity is available."""
     egress_tiers: tuple[tuple[float, float], ...] = ()
-    """Bytes of a month up to which a price in $ per GB holds; empty: not known."""
+    """Bytes of a month up to which a price in $ per GB holds; empty: unknown."""
     preemptions_per_node_day: float | None = None
     """As in `Quality`; None: as `Market` has it."""
 
     def __post_init__(self) -> None:
-        super(Terms, self).__post_init__()
+        super(ProviderTerms, self).__post_init__()
         for what in ("most_gpus", "most_gpus_reserved"):
             count = getattr(self, what)
             if count is not None and count < 1:
@@ -119,7 +119,7 @@ def _are_tiers(tiers: Sequence[tuple[float, float]]) -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Network(Row):
+class Network(CatalogRow):
     """How machines of some types are joined, where the type is no node of the catalog."""
 
     kind: ClassVar[str] = "network"
@@ -130,7 +130,7 @@ class Network(Row):
     """Node of the catalog with the same ports."""
     gigabits_per_device: float | None = None
     devices: int | None = None
-    """Of one machine, where the price is listed per device."""
+    """Devices of one machine, where the price is listed per device."""
     joined: bool = True
     """False: such machines do not train together at all."""
 
@@ -163,10 +163,10 @@ class Region:
 class Book:
     """All rows; later ones of the same name go before earlier ones."""
 
-    terms: dict[str, Terms]
+    terms: dict[str, ProviderTerms]
     networks: tuple[Network, ...]
 
-    def of(self, provider: str) -> Terms | None:
+    def of(self, provider: str) -> ProviderTerms | None:
         return self.terms.get(provider)
 
     def network(self, offer: Offer) -> Network | None:
@@ -175,7 +175,7 @@ class Book:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _File:
-    terms: tuple[Terms, ...] = ()
+    terms: tuple[ProviderTerms, ...] = ()
     network: tuple[Network, ...] = field(default=())
 
 
@@ -202,8 +202,8 @@ def load_terms(
     return Book(terms=terms, networks=(*own.network, *packaged.networks))
 
 
-def _over(under: Terms | None, row: Terms, stated: Iterable[str]) -> Terms:
-    """What a row states over what was known; both are sources."""
+def _over(under: ProviderTerms | None, row: ProviderTerms, stated: Iterable[str]) -> ProviderTerms:
+    """A row's statements over earlier ones; both are named as sources."""
     if under is None:
         return row
     changes = {name: getattr(row, name) for name in stated}

@@ -1,4 +1,4 @@
-"""What a GPU-hour costs to rent, from the catalog's offers: one price for each provider, spread."""
+"""Rent of a GPU-hour, from the catalog's offers: the spread over one price per provider."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 
 from computeflow.catalog import Catalog, Offer
 from computeflow.catalog.files import packaged_rows
-from computeflow.catalog.rows import Row
+from computeflow.catalog.rows import CatalogRow
 from computeflow.comparison import DATA
 from computeflow.economics import is_stale
 
@@ -29,7 +29,7 @@ class Rent:
     high: float
     providers: int
     dates: tuple[str, ...]
-    """Of each price, the oldest first."""
+    """Date of each price, the oldest first."""
     source: str
 
     @property
@@ -46,12 +46,12 @@ class Rents:
     accelerator: str
     on_demand: Rent | None
     contract: Rent | None
-    """About a year, paid used or not."""
+    """A contract of about a year, paid whether used or not."""
     spot: Rent | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Contract(Row):
+class Contract(CatalogRow):
     kind: ClassVar[str] = "contract"
     value: float
     low: float
@@ -65,7 +65,7 @@ def contracts() -> dict[str, Contract]:
 
 
 def age_text(dates: Sequence[str], today: datetime.date) -> str:
-    """From when prices are, and how many of them are old by now."""
+    """The dates of prices, and how many of them are old by now."""
     old = sum(is_stale(date, today) for date in dates)
     span = dates[0] if dates[0] == dates[-1] else f"{dates[0]} to {dates[-1]}"
     return f"{span}, {old} of {len(dates)} old"
@@ -84,7 +84,7 @@ def find_rents(catalog: Catalog, accelerator: str) -> Rents:
 
 
 def _spread(offers: list[Offer], term: Literal["on-demand", "spot"]) -> Rent | None:
-    """The cheapest region of each provider, as somebody who may choose would take it."""
+    """The spread over the cheapest region of each provider."""
     best: dict[str, Offer] = {}
     for offer in offers:
         known = best.get(offer.provider)

@@ -1,4 +1,4 @@
-"""What `compare` is asked: a job, how soon, for how much, and on which terms of the market."""
+"""The request of `compare`: a job, its deadline and budget, and the terms of the market."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from computeflow.comparison.moves import Move
 from computeflow.comparison.planner import check_tokens
 from computeflow.comparison.providers import MAX_PREEMPTIONS, MAX_WAIT_SECONDS, Quality
 from computeflow.errors import InputError
-from computeflow.simulation.run import MOST_DAYS
+from computeflow.simulation.run_inputs import MAX_DAYS
 from computeflow.units import DAY_SECONDS, HOUR_SECONDS
 from computeflow.workload import Job
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Market:
-    """Where rented machines come from: how often spot ones go, how soon another one is there."""
+    """Rented machines: how often spot ones are preempted, how soon another one is there."""
 
     preemptions_per_node_day: float = 0.05
-    """Of spot machines. Google, of its preemptible ones: 5 to 15 % in a day (older documentation), 5 to
+    """Preemptions of spot machines. Google, of its own: 5 to 15 % in a day (older documentation), 5 to
     15 % in seven days (newer; both at cloud.google.com/compute/docs/instances/preemptible). This lies
     between; AWS's Spot Advisor gives less than 5 to more than 20 % a month. None of them is of training
     machines."""
     replace_seconds: float = 1800.0
-    """Until another machine is there for one that broke or was taken back, on every term: the median.
-    Assumed; nobody publishes it."""
+    """Median time until a failed or preempted machine is replaced, on every term. Assumed; no provider
+    publishes it."""
     replace_spread: float = 1.0
-    """Of its logarithm. Assumed."""
+    """Standard deviation of its logarithm. Assumed."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.preemptions_per_node_day <= MAX_PREEMPTIONS:
@@ -41,7 +41,7 @@ class Market:
             raise InputError(f"{self.replace_seconds:g} s for another machine: up to 30 days")
 
     def at(self, quality: Quality) -> Market:
-        """With what is known of one seller in place of the usual."""
+        """The market with the known figures of one provider in place of the usual ones."""
         names = ("preemptions_per_node_day", "replace_seconds", "replace_spread")
         known = {name: value for name in names if (value := getattr(quality, name)) is not None}
         return replace(self, **known)
@@ -55,18 +55,18 @@ class Market:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class ComparisonRequest:
     job: Job
     tokens: float
     deadline_seconds: float
     today: datetime.date
     budget_usd: float | None = None
     most_gpus: int = 16384
-    """Of any cluster that is considered."""
+    """GPUs of the largest cluster considered."""
     least_gpus: int = 1
-    """Contiguous, that an offer must have."""
+    """Contiguous GPUs that an offer must have."""
     sure: bool = False
-    """The deadline must hold over the range of the predicted step, too."""
+    """Whether the deadline must also hold at the slow end of the predicted range."""
     market: Market = field(default_factory=Market)
     moves: Mapping[str, Move] = field(default_factory=dict)
     """Moves of the data, by the provider they go to: hours, on the slow line, and dollars of every run
@@ -79,8 +79,8 @@ class Request:
         check_tokens(self.tokens)
         if not 0 < self.deadline_seconds < math.inf:
             raise InputError(f"a deadline of {self.deadline_seconds:g}: above zero and finite")
-        if self.deadline_seconds > MOST_DAYS * DAY_SECONDS:
-            raise InputError(f"a deadline beyond {MOST_DAYS:,.0f} days")
+        if self.deadline_seconds > MAX_DAYS * DAY_SECONDS:
+            raise InputError(f"a deadline beyond {MAX_DAYS:,.0f} days")
         if self.budget_usd is not None and not 0 < self.budget_usd < math.inf:
             raise InputError(f"a budget of {self.budget_usd:g} $: above zero and finite")
         if not 1 <= self.least_gpus <= self.most_gpus:
@@ -89,15 +89,15 @@ class Request:
             raise InputError(f"a seed of {self.seed}: zero or more")
 
     def move_seconds(self, provider: str) -> float:
-        """Until the data are there, on the slow line."""
+        """Time until the data are there, on the slow line."""
         move = self.moves.get(provider)
         return 0.0 if move is None else HOUR_SECONDS * move.hours[1]
 
     def move_usd(self, provider: str) -> float | None:
-        """None: the price of moving the data there is not known."""
+        """None: the price of moving the data there is unknown."""
         move = self.moves.get(provider)
         return 0.0 if move is None else move.usd
 
     def seconds_left(self, provider: str) -> float:
-        """Until the deadline, once the data are there."""
+        """Time until the deadline, once the data are there."""
         return self.deadline_seconds - self.move_seconds(provider)

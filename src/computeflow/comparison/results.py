@@ -1,4 +1,4 @@
-"""What `compare` answers: `Comparison` of `Result`s, each with its costs by term."""
+"""The answer of `compare`: a `Comparison` of `Result`s, each with its costs by term."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from computeflow.comparison.costs import TermCost, best_term
 from computeflow.comparison.energy import MeterReading
 from computeflow.comparison.moves import Move
 from computeflow.comparison.offers import Offering
-from computeflow.comparison.request import Request
+from computeflow.comparison.request import ComparisonRequest
 from computeflow.comparison.runs import SimulatedRun
 from computeflow.economics import flops_per_joule
 from computeflow.planning import Plan
@@ -66,7 +66,7 @@ class Result:
 
     @property
     def seconds_range(self) -> tuple[float, float]:
-        """P50 if the predicted step is as far off as those of 80 % of runs."""
+        """P50 with the step at the ends of its predicted range."""
         low, high = self.run.slowness
         ran, p50 = self.simulation.seconds.p50, self.seconds[0]
         return p50 - ran + low * ran, p50 - ran + high * ran
@@ -78,7 +78,7 @@ class Result:
 
     @property
     def runs_per_week(self) -> float:
-        """Of this job, one after another on this cluster."""
+        """Runs of this job, one after another on this cluster."""
         return WEEK_SECONDS / self.simulation.seconds.p50
 
     @property
@@ -95,16 +95,16 @@ class RefusedOffer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    request: Request
+    request: ComparisonRequest
     results: tuple[Result, ...]
     """Those that meet deadline and budget first, cheapest first."""
     refused: tuple[RefusedOffer, ...]
     searches: int
-    """Plans that were looked for; offers of the same hardware share one."""
+    """Plans that were searched; offers of the same hardware share one."""
 
     @property
     def moves(self) -> tuple[Move, ...]:
-        """Of the data, to the providers that run the job; where none does, to all."""
+        """Moves of the data to the providers that run the job; where none does, to all."""
         providers = dict.fromkeys(result.offering.provider for result in self.results)
         moves = self.request.moves
         return tuple(moves[name] for name in providers or moves) if moves else ()
@@ -115,18 +115,18 @@ class Comparison:
 
     @property
     def sure(self) -> tuple[Result, ...]:
-        """Those that meet the request over the whole range of the predicted step."""
+        """Results that still meet the request at the slow end of the predicted range."""
         return tuple(r for r in self.results if any(cost.sure for cost in r.costs))
 
     @property
     def safest(self) -> tuple[Result, TermCost] | None:
-        """The cheapest that meets the request over that range, of the sizes that were tried."""
+        """The cheapest result that still does, of the sizes that were tried."""
         had = [(r, cost) for r in self.results for cost in r.costs if cost.sure]
-        return min(had, key=lambda one: (one[1].doubtful, one[1].usd), default=None)
+        return min(had, key=lambda pair: (pair[1].doubtful, pair[1].usd), default=None)
 
     @property
     def cheapest_list_price(self) -> Result | None:
-        """Per device and hour, on demand, among what runs at all."""
+        """The lowest on-demand price per device-hour among offers that run the job."""
 
         def price(result: Result) -> float:
             cost = result.cost("on-demand")

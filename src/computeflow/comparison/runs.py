@@ -12,23 +12,23 @@ from dataclasses import dataclass, field, replace
 from itertools import compress
 
 from computeflow.catalog import Catalog
-from computeflow.comparison.planner import Shape, shape_cluster
+from computeflow.comparison.planner import MachineShape, shape_cluster
 from computeflow.comparison.providers import Quality
 from computeflow.comparison.request import Market
 from computeflow.planning import Plan
 from computeflow.scheduling import Policy, Spares
 from computeflow.simulation import (
     Conditions,
-    Run,
+    RunInputs,
     Simulation,
     find_failures,
     simulate_many,
     usual_conditions,
 )
-from computeflow.simulation.planned import run_of
-from computeflow.simulation.pools import pool_nodes
+from computeflow.simulation.run_from_plan import run_of
+from computeflow.simulation.run_inputs import pool_nodes
 from computeflow.simulation.simulate import closed_form
-from computeflow.simulation.sites import cooling_conditions, tier_conditions
+from computeflow.simulation.site_scenarios import cooling_conditions, tier_conditions
 from computeflow.units import DAY_SECONDS
 
 _FAILURES = "llama-3"
@@ -39,14 +39,14 @@ demand."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
-    """All that a simulated run depends on but its random numbers."""
+class RunSetup:
+    """Everything that a simulated run depends on, except its random numbers."""
 
-    shape: Shape
+    shape: MachineShape
     gpus: int
     quality: Quality = field(default_factory=Quality)
     most_gpus: int | None = None
-    """With spares, that are to be had; None: nobody says."""
+    """GPUs that are available, with spares; None: unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,15 +60,15 @@ class SimulatedRun:
 
     @property
     def slowness(self) -> tuple[float, float]:
-        """Times as long the run takes, if the predicted step is as far off as those of 80 % of runs."""
+        """Factors on the run's time at the ends of the step's predicted range."""
         prediction = self.plan.prediction
         low, high = prediction.step_seconds_range
         return low / prediction.step_seconds, high / prediction.step_seconds
 
 
 def run_on(
-    setting: Setting, plan: Plan, tokens: float, catalog: Catalog, market: Market, *, spot: bool
-) -> Run:
+    setting: RunSetup, plan: Plan, tokens: float, catalog: Catalog, market: Market, *, spot: bool
+) -> RunInputs:
     """One run without spares; of more than ten years, an error."""
     market = market.at(setting.quality)
     cluster = shape_cluster(setting.shape, setting.gpus, catalog)
@@ -84,7 +84,7 @@ def run_on(
     )
 
 
-def _conditions(setting: Setting, catalog: Catalog, market: Market, *, spot: bool) -> Conditions:
+def _conditions(setting: RunSetup, catalog: Catalog, market: Market, *, spot: bool) -> Conditions:
     quality = setting.quality
     failures = find_failures(quality.failures or _FAILURES).at(setting.gpus)
     changes = market.conditions(spot=spot)
@@ -97,7 +97,7 @@ def _conditions(setting: Setting, catalog: Catalog, market: Market, *, spot: boo
 
 
 def simulate_on_demand(
-    runs: Sequence[Run], most_gpus: Sequence[int | None], *, replicas: int, seed: int
+    runs: Sequence[RunInputs], most_gpus: Sequence[int | None], *, replicas: int, seed: int
 ) -> list[Simulation]:
     """Each with as many spare machines as make it cheapest: none, one, or those of the usual rule, as
     far as there are so many.
@@ -122,7 +122,7 @@ def simulate_on_demand(
     return [min((next(simulations) for _ in nodes_of), key=gpu_seconds) for nodes_of in choices]
 
 
-def _simulate(runs: Sequence[Run], replicas: int, seed: int) -> list[Simulation]:
+def _simulate(runs: Sequence[RunInputs], replicas: int, seed: int) -> list[Simulation]:
     """All runs, those with about as many events together.
 
     The simulator steps all runs of a call until the last one ends; the random numbers of a run are the
@@ -138,7 +138,7 @@ def _simulate(runs: Sequence[Run], replicas: int, seed: int) -> list[Simulation]
     return [simulations[index] for index in range(len(runs))]
 
 
-def _events(run: Run) -> float:
+def _events(run: RunInputs) -> float:
     """Events that a run expects, roughly."""
     conditions = run.conditions
     rate = conditions.interruptions_per_second(run.nodes)
@@ -147,19 +147,24 @@ def _events(run: Run) -> float:
 
 
 def gpu_seconds(simulation: Simulation) -> float:
-    """GPU-seconds that are paid for, in the mean."""
+    """Mean GPU-seconds that are paid for."""
     return simulation.run.allocated_gpus * simulation.seconds.mean
 
 
-def simulate_on_spot(runs: Sequence[Run], *, replicas: int, seed: int) -> list[Simulation | None]:
+def simulate_on_spot(
+    runs: Sequence[RunInputs], *, replicas: int, seed: int
+) -> list[Simulation | None]:
     """None where a run would be interrupted more often than it gets anywhere."""
     promising = [_expected_ettr(run) >= _MIN_ETTR for run in runs]
     simulations = iter(_simulate(list(compress(runs, promising)), replicas, seed))
     every = [next(simulations) if worth else None for worth in promising]
-    return [one if one is not None and one.finished == 1 else None for one in every]
+    return [
+        simulation if simulation is not None and simulation.finished == 1 else None
+        for simulation in every
+    ]
 
 
-def _expected_ettr(run: Run) -> float:
+def _expected_ettr(run: RunInputs) -> float:
     """The exact form with a spare at hand, less the wait for machines that are taken back."""
     conditions = run.conditions
     mean = conditions.repair_seconds * math.exp(conditions.repair_spread**2 / 2)

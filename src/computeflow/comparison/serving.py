@@ -23,42 +23,42 @@ from computeflow.errors import InputError, UnknownNameError
 from computeflow.files.reading import read_text
 
 REACHED = (0.17, 0.7)
-"""Of the roofline. Llama-2-70B in FP4, answers of 294 tokens (the benchmark's mean, not read again) and
-prompts taken as long: 12,900 tokens/s per B200 (103,000 on 8, MLPerf Inference v5.1 offline, NVIDIA) is
-39 % of it, 12,000 per GB200 (865,000 on 72, Azure, unverified MLPerf v4.1) is 33 %. Half and twice of
-that: other lengths, latency limits and software move it as far."""
+"""Share of the roofline. Llama-2-70B in FP4, answers of 294 tokens (the benchmark's mean, not read
+again) and prompts taken as long: 12,900 tokens/s per B200 (103,000 on 8, MLPerf Inference v5.1 offline,
+NVIDIA) is 39 % of it, 12,000 per GB200 (865,000 on 72, Azure, unverified MLPerf v4.1) is 33 %. Half
+and twice of that: other lengths, latency limits and software move it as far."""
 _WEIGHT_BYTES = {"bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "fp4": 0.5}
 _KV_BYTES = {"bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "fp4": 1.0}
-"""Of a key or value: caches are kept in eight bits below 16-bit weights."""
+"""Bytes of a key or value: caches are kept in eight bits below 16-bit weights."""
 USUAL_PRECISION = "fp8"
-"""Precision that models are served in where none is asked for."""
+"""Precision in which models are served where none is requested."""
 _FILLED = 0.9
-"""Of the device's memory, that weights and caches may fill: vLLM's default (gpu_memory_utilization)."""
+"""Share of the device's memory that weights and caches may fill: vLLM's gpu_memory_utilization."""
 _MIN_FREE = 0.2
-"""Of it, that caches must have for a replica to be worth running."""
+"""Share of that memory that caches must have for a replica to be worth running."""
 SOURCE = (
     "learn.microsoft.com/azure/networking/azure-network-latency: P95 over 30 days to 2026-07-30"
 )
-"""Of the round trips: between Azure's East US, West US 2, South Central US, Brazil South, West Europe,
-Sweden Central, Japan East, Southeast Asia, Central India, Australia East, UAE North and South Africa
-North. Other backbones and the internet differ."""
+"""Source of the round trips: between Azure's East US, West US 2, South Central US, Brazil South, West
+Europe, Sweden Central, Japan East, Southeast Asia, Central India, Australia East, UAE North and South
+Africa North. Other backbones and the internet differ."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServingEstimate:
     accelerator: str
     precision: str
-    """Of the weights: what was asked for, or bf16 where the device has no peak in it."""
+    """Precision of the weights: the requested one, or bf16 where the device has no peak in it."""
     replica_gpus: int
     batch: int
     tokens_per_second_per_gpu: tuple[float, float]
-    """Of output, prompts paid for; what servers reach, low and high."""
+    """Output tokens, with prompts accounted for; what servers reach, low and high."""
     seconds_per_token: tuple[float, float]
-    """That one user waits for the next token at that batch, fast and slow."""
+    """Wait of one user for the next token at that batch, fast and slow."""
     usd_per_million: tuple[float, float] | None
-    """Of output tokens, from the cheapest on-demand price to the dearest; None: no offer."""
+    """At the cheapest and the most expensive on-demand price, for output tokens; None: no offer."""
     as_of: str
-    """Of the oldest price."""
+    """Date of the oldest price."""
 
 
 def estimate_serving(
@@ -80,11 +80,11 @@ def estimate_serving(
     if precision not in _WEIGHT_BYTES:
         raise UnknownNameError("precision", precision, _WEIGHT_BYTES)
     prices = catalog.offers if offers is None else offers
-    found = [
+    estimates = [
         _estimate(model, catalog.accelerators[name], prices, prompt, output, precision)
         for name in devices
     ]
-    known = [one for one in found if one is not None]
+    known = [estimate for estimate in estimates if estimate is not None]
     if not known:
         raise InputError(
             f"prompts of {prompt:,} and answers of {output:,} tokens: no device holds one of them"
@@ -161,14 +161,14 @@ def _cached(block: Block) -> float:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Chain:
+class CallChain:
     """Calls from users in one region to a model in another."""
 
     users: str
     place: str
     round_trip_seconds: float
     network_seconds: float
-    """Of the whole chain: calls x hops x (round trip + on-ramp)."""
+    """Time of the whole chain: calls x hops x (round trip + on-ramp)."""
 
 
 @cache
@@ -183,7 +183,7 @@ def places() -> list[str]:
 
 def chains(
     users: str, *, calls: int = 1, hops: int = 1, onramp_seconds: float = 0.0
-) -> Sequence[Chain]:
+) -> Sequence[CallChain]:
     """To every region, nearest first. Within the users' own no trip over the backbone is counted: what
     its own network takes is not in the source.
     """
@@ -191,8 +191,8 @@ def chains(
         raise UnknownNameError("region of users", users, places(), hint=", ".join(places()))
     if calls < 1 or hops < 1 or not 0 <= onramp_seconds < math.inf:
         raise InputError("calls and hops from one up, an on-ramp of zero seconds or more")
-    found = [
-        Chain(
+    routes = [
+        CallChain(
             users=users,
             place=next(iter(pair - {users})),
             round_trip_seconds=seconds,
@@ -201,12 +201,12 @@ def chains(
         for pair, seconds in round_trips().items()
         if users in pair
     ]
-    found.append(
-        Chain(
+    routes.append(
+        CallChain(
             users=users,
             place=users,
             round_trip_seconds=0.0,
             network_seconds=calls * hops * onramp_seconds,
         )
     )
-    return sorted(found, key=lambda chain: chain.round_trip_seconds)
+    return sorted(routes, key=lambda chain: chain.round_trip_seconds)

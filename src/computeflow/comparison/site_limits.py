@@ -1,6 +1,6 @@
-"""How many GPUs a site takes: every limit as a number of GPUs, which one binds, what lifting it buys.
+"""How many GPUs a site takes: every limit as a number of GPUs, the tightest, what lifting it gains.
 
-Start with `deploy`. A limit that was not given is no limit, and is said. Limits are taken one by one:
+Start with `deploy`. A limit that was not given is no limit, and is reported. Limits are:
 
     contracted power   watts / (PUE x watts of a machine x (1 + network, storage and management))
     cooling plant      watts of heat / (watts of a machine x the same)
@@ -25,32 +25,32 @@ BESIDE = (0.06, 0.09, 0.12)
 """Watts of network and storage (5 to 10 % of IT) and management (1 to 2 %), over those of the machines:
 engineering range; the middle is taken."""
 FOOTPRINT_M2 = 0.64
-"""Of a rack: 0.6 x 1.07 m, on which a floor's rating is set against it."""
+"""Footprint of a rack: 0.6 x 1.07 m, the area for its load on the floor."""
 _RACK_KG = 150.0
-"""Of an empty rack with its power strips; assumed, no source."""
+"""Mass of an empty rack with its power strips; assumed, no source."""
 _RACK_UNITS = 42.0
 """For machines, of 48; the rest for switches and power strips. Assumed."""
 _RACK_AREA_M2 = 2.6
-"""Of a hall, aisles included: 25 to 30 square feet (profitableventure.com, data center space)."""
+"""Hall area of a rack with aisles: 25 to 30 square feet (profitableventure.com, data center space)."""
 _SLACK_M = 6.0
-"""Of a cable, for the way up to the tray and down again at both ends; assumed."""
+"""Cable length for the way up to the tray and down again at both ends; assumed."""
 _HALL_PUE = (1.1, 1.3, 1.5)
 """Where neither PUE nor cooling is given: from liquid-cooled halls to ordinary air."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Site:
-    """What a site offers; None: not given, and no limit."""
+class SiteCapacity:
+    """Limits of a site; None: not given, and no limit."""
 
     contracted_watts: float | None = None
     """At the meter, cooling included."""
     racks: int | None = None
     rack_watts: float | None = None
-    """That one rack is fed."""
+    """Power feed of one rack."""
     floor_kg_per_m2: float | None = None
     cooling: Cooling | None = None
     cooling_watts: float | None = None
-    """Of heat that the plant takes away."""
+    """Heat that the plant removes."""
     pue: float | None = None
     cable_metres: float | None = None
     """The longest cable of the network."""
@@ -99,12 +99,12 @@ class Limit:
     alone: int | None
     """GPUs of the site without this one limit; None where nothing else limits it."""
     needed: str
-    """What it would have to be for that many; empty where lifting it alone buys nothing."""
+    """What the limit would have to be for that many; empty where lifting it alone gains nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lift:
-    """One more limit gone, after those before it."""
+    """One more limit lifted, after those before it."""
 
     lifted: str
     gpus: int
@@ -123,7 +123,7 @@ class Deployment:
     """The tightest first."""
     lifts: tuple[Lift, ...]
     unknown: tuple[str, ...]
-    """Limits that were not given or cannot be told, and why."""
+    """Limits that were not given or cannot be computed, and why."""
     assumed: tuple[str, ...]
 
     @property
@@ -145,7 +145,7 @@ class _Cap:
     need: Callable[[int], str]
 
 
-def deploy(site: Site, machine: Machine) -> Deployment:
+def deploy(site: SiteCapacity, machine: Machine) -> Deployment:
     """Planned on rated watts; the high end is on the mean draw, with everything else at its best."""
     planned, worst, best = (_caps(site, machine, corner) for corner in (1, 2, 0))
     least = _machines(planned)
@@ -187,9 +187,9 @@ def _gpus(machine: Machine, machines: float) -> int:
     return math.floor(machines + 1e-9) * machine.gpus
 
 
-def _lifts(site: Site, machine: Machine) -> tuple[Lift, ...]:
+def _lifts(site: SiteCapacity, machine: Machine) -> tuple[Lift, ...]:
     """The binding limit goes, then the one that binds after it, until one is left."""
-    found: list[Lift] = []
+    lifts: list[Lift] = []
     gone: frozenset[str] = frozenset()
     caps = _caps(site, machine, 1)
     while len(caps) > 1:
@@ -202,7 +202,7 @@ def _lifts(site: Site, machine: Machine) -> tuple[Lift, ...]:
         after = _machines(caps)
         if not math.isfinite(after):
             break
-        found.append(
+        lifts.append(
             Lift(
                 lifted=tightest,
                 gpus=_gpus(machine, after),
@@ -210,11 +210,11 @@ def _lifts(site: Site, machine: Machine) -> tuple[Lift, ...]:
                 binding=min(caps.values(), key=lambda cap: cap.machines).name,
             )
         )
-    return tuple(found)
+    return tuple(lifts)
 
 
 def _caps(
-    site: Site, machine: Machine, corner: int, without: frozenset[str] = frozenset()
+    site: SiteCapacity, machine: Machine, corner: int, without: frozenset[str] = frozenset()
 ) -> dict[str, _Cap]:
     """Corner 0: best, 1: as planned, 2: worst."""
     caps = [*_power_caps(site, machine, corner), *_port_caps(site, machine)]
@@ -228,7 +228,7 @@ def _caps(
     return {cap.name: cap for cap in caps if cap.name not in without}
 
 
-def _power_caps(site: Site, machine: Machine, corner: int) -> list[_Cap]:
+def _power_caps(site: SiteCapacity, machine: Machine, corner: int) -> list[_Cap]:
     watts = (machine.drawn_watts, machine.rated_watts, machine.rated_watts)[corner]
     watts *= 1 + BESIDE[corner]
     pue = site.pues[corner]
@@ -256,7 +256,7 @@ def _power_caps(site: Site, machine: Machine, corner: int) -> list[_Cap]:
     return caps
 
 
-def _port_caps(site: Site, machine: Machine) -> list[_Cap]:
+def _port_caps(site: SiteCapacity, machine: Machine) -> list[_Cap]:
     if site.switch_ports is None:
         return []
     ends = 2 * (site.switch_ports / 2) ** site.switch_tiers
@@ -269,7 +269,7 @@ def _port_caps(site: Site, machine: Machine) -> list[_Cap]:
     return [_Cap(name="switch ports", doc=doc, machines=ends / machine.nics, need=need)]
 
 
-def _rack_fits(site: Site, machine: Machine) -> dict[str, _Cap]:
+def _rack_fits(site: SiteCapacity, machine: Machine) -> dict[str, _Cap]:
     """Whole machines in one rack, for each thing that it runs out of."""
     watts, mass, height = machine.rated_watts, machine.mass_kg, machine.rack_units
     fits: list[_Cap] = []
@@ -366,7 +366,7 @@ def _reach_cap(metres: float, in_rack: float) -> _Cap:
     )
 
 
-def _unknown(site: Site, machine: Machine) -> tuple[str, ...]:
+def _unknown(site: SiteCapacity, machine: Machine) -> tuple[str, ...]:
     missing = {
         "contracted power": site.contracted_watts,
         "cooling plant": site.cooling_watts,
@@ -377,22 +377,26 @@ def _unknown(site: Site, machine: Machine) -> tuple[str, ...]:
         "cable reach": site.cable_metres,
         "switch ports": site.switch_ports,
     }
-    found = [f"{name}: not given, so no limit" for name, value in missing.items() if value is None]
+    reasons = [
+        f"{name}: not given, so no limit" for name, value in missing.items() if value is None
+    ]
     if site.floor_kg_per_m2 is not None and machine.mass_kg is None:
-        found.append(f"floor load: nobody published the mass of {machine.node}")
+        reasons.append(f"floor load: the mass of {machine.node} is not published")
     if site.cooling is not None and site.cooling.rack_watts is None:
-        found.append(f"rack cooling: {site.cooling.name} has no rack density in the catalog")
-    return tuple(found)
+        reasons.append(f"rack cooling: {site.cooling.name} has no rack density in the catalog")
+    return tuple(reasons)
 
 
-def _assumed(site: Site, machine: Machine) -> tuple[str, ...]:
+def _assumed(site: SiteCapacity, machine: Machine) -> tuple[str, ...]:
     low, middle, high = BESIDE
-    found = [
+    assumptions = [
         f"network, storage and management draw {100 * middle:.0f} % ({100 * low:.0f} to "
         f"{100 * high:.0f}) of the machines' watts"
     ]
     if site.pue is None and site.cooling is None:
-        found.append(f"PUE {_HALL_PUE[1]} ({_HALL_PUE[0]} to {_HALL_PUE[2]})")
+        assumptions.append(f"PUE {_HALL_PUE[1]} ({_HALL_PUE[0]} to {_HALL_PUE[2]})")
     if not machine.measured:
-        found.append(f"{machine.node} draws {100 * DRAWN:.0f} % of its rating, as a DGX H100 does")
-    return tuple(found)
+        assumptions.append(
+            f"{machine.node} draws {100 * DRAWN:.0f} % of its rating, as a DGX H100 does"
+        )
+    return tuple(assumptions)

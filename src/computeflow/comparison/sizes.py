@@ -1,4 +1,4 @@
-"""`size`: the first-minute answer: FLOPs, GPUs and days by device, memory, network, power, dollars.
+"""`size`: a first estimate: FLOPs, GPUs and days by device, memory, network, power, dollars.
 
 Every cell is the best quick plan there; nothing fails and nothing waits: `compare` simulates.
 """
@@ -16,8 +16,8 @@ from computeflow.cluster import MAX_GPUS
 from computeflow.comparison.energy import host_watts
 from computeflow.comparison.offers import ODD, usual_prices
 from computeflow.comparison.planner import (
+    MachineShape,
     Planner,
-    Shape,
     check_tokens,
     quick_space,
     shape_cluster,
@@ -31,32 +31,32 @@ from computeflow.units import DAY_SECONDS, HOUR_SECONDS
 from computeflow.workload import Job, Layout, flops_per_token
 
 DEVICES = ("a100-80-sxm", "h100-sxm", "h200-sxm", "b200-sxm", "mi300x")
-"""That people rent clusters of: each has several offers in the catalog and a published network."""
+"""Devices rented as clusters: each has several offers in the catalog and a published network."""
 COUNTS = (64, 512, 4096)
 MAX_COUNTS = 64
 """Numbers of GPUs of one question; each is a search on every device."""
 _RATES = (12.5e9, 50e9, 100e9)
 """Bytes per second of one device: 100, 400 and 800 Gb/s."""
 _WIRED = 256
-"""GPUs from which the network is asked about: on 64, 100 Gb/s a device keep 98 % of the MFU."""
+"""GPUs from which the network is examined: on 64, 100 Gb/s a device keep 98 % of the MFU."""
 KEPT = 0.95
-"""Of the MFU on the fastest of these networks, that a network must keep to be enough."""
+"""Share of the MFU on the fastest of these networks that a network must keep to be enough."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cell:
+class SizeEstimate:
     gpus: int
     layout: Layout
     mfu: float
     mfu_palm: float
     """With attention counted without its mask."""
     mfu_range: tuple[float, float]
-    """80 % of runs like this one lie between."""
+    """Predicted range: 80 % of published runs fell inside."""
     days: float
     days_range: tuple[float, float]
     gpu_hours: float
     watts: float | None
-    """Of all nodes, before the site's own overhead; None where the device's power is not known."""
+    """Watts of all nodes, before the site's own overhead; None where the device's power is unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,23 +88,23 @@ class PriceRange:
     odd: int
     """Prices that were left out (`offers.ODD`)."""
     stale: int
-    """How many of the prices are older than half a year."""
+    """Prices older than half a year."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Device:
+class SizedDevice:
     name: str
     peak_flops: float
     floor: Floor | None
     """None: in no layout on any number that was tried."""
-    cells: tuple[Cell, ...]
+    cells: tuple[SizeEstimate, ...]
     refused: tuple[Refusal, ...]
-    """Numbers that were asked for and have no cell."""
+    """Requested numbers that have no cell."""
     price: PriceRange | None
-    """None: nobody in the catalog offers it."""
+    """None: no offer in the catalog."""
 
-    def usd(self, cell: Cell) -> tuple[float, float] | None:
-        """From the cheapest offer for the fewest days to the dearest for the most."""
+    def usd(self, cell: SizeEstimate) -> tuple[float, float] | None:
+        """From the cheapest offer for the fewest days to the most expensive one for the most."""
         if self.price is None:
             return None
         least, most = (cell.gpus * days * DAY_SECONDS for days in cell.days_range)
@@ -112,18 +112,18 @@ class Device:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Need:
+class NetworkNeed:
     """The slowest network that keeps `KEPT` of the MFU."""
 
     gpus: int
     bytes_per_second: float | None
-    """Of one device; None: the job has no plan on so many."""
+    """Rate of one device; None: the job has no plan on so many GPUs."""
     mfus: tuple[tuple[float, float], ...]
     """Rate and MFU."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Size:
+class JobSize:
     job: Job
     tokens: float
     flops: float
@@ -132,9 +132,9 @@ class Size:
     tokens_per_parameter: float
     state_bytes: float
     """Weights, gradients and optimizer, as the usual stack keeps them; without activations."""
-    devices: tuple[Device, ...]
+    devices: tuple[SizedDevice, ...]
     network_device: str
-    network: tuple[Need, ...]
+    network: tuple[NetworkNeed, ...]
 
 
 def size(
@@ -145,7 +145,7 @@ def size(
     today: datetime.date,
     devices: Sequence[str] = DEVICES,
     counts: Sequence[int] = COUNTS,
-) -> Size:
+) -> JobSize:
     check_tokens(tokens)
     counts, devices = tuple(dict.fromkeys(counts)), tuple(dict.fromkeys(devices))
     if len(counts) > MAX_COUNTS:
@@ -155,9 +155,9 @@ def size(
             raise InputError(f"{count:,} GPUs: 1 to {MAX_GPUS:,}")
     planner = Planner(job, catalog)
     counted = count_parameters(job.model)
-    found = [catalog.accelerators[name] for name in devices]
-    wired = next((d for d in found if d.name == "h100-sxm"), found[0])
-    return Size(
+    accelerators = [catalog.accelerators[name] for name in devices]
+    wired = next((d for d in accelerators if d.name == "h100-sxm"), accelerators[0])
+    return JobSize(
         job=job,
         tokens=tokens,
         flops=flops_per_token(job.model, job.seq_len).total * tokens,
@@ -165,7 +165,7 @@ def size(
         active_parameters=counted.active,
         tokens_per_parameter=tokens / counted.total,
         state_bytes=_state_bytes(counted.total),
-        devices=tuple(_device(d, counts, tokens, planner, today) for d in found),
+        devices=tuple(_device(d, counts, tokens, planner, today) for d in accelerators),
         network_device=wired.name,
         network=tuple(_need(wired, count, planner) for count in counts if count >= _WIRED),
     )
@@ -182,7 +182,7 @@ def _device(
     tokens: float,
     planner: Planner,
     today: datetime.date,
-) -> Device:
+) -> SizedDevice:
     shape = _shape(device, planner.catalog)
     cells, refused = [], []
     for count in counts:
@@ -191,7 +191,7 @@ def _device(
             cells.append(_cell(best, tokens, device, planner.catalog))
         else:
             refused.append(Refusal(gpus=count, reason=_reason(shape, count, planner)))
-    return Device(
+    return SizedDevice(
         name=device.name,
         peak_flops=device.dense_flops.get(planner.job.precision, math.nan),
         floor=_floor(device, shape, planner),
@@ -201,8 +201,8 @@ def _device(
     )
 
 
-def _reason(shape: Shape, gpus: int, planner: Planner) -> str:
-    """Why the planner has nothing for so many."""
+def _reason(shape: MachineShape, gpus: int, planner: Planner) -> str:
+    """Why the planner has no plan for so many GPUs."""
     job = planner.job
     try:
         cluster = shape_cluster(shape, gpus, planner.catalog)
@@ -214,25 +214,25 @@ def _reason(shape: Shape, gpus: int, planner: Planner) -> str:
     return why_no_plan(answer, job, cluster)
 
 
-def _shape(device: Accelerator, catalog: Catalog) -> Shape:
+def _shape(device: Accelerator, catalog: Catalog) -> MachineShape:
     node = catalog.nodes[device.node] if device.node is not None else None
     rate = device.nic_bytes_per_second
     if node is not None and node.nics and node.nic_bytes_per_second:
         rate = node.nics * node.nic_bytes_per_second / node.count
-    return Shape(
+    return MachineShape(
         accelerator=device.name,
         devices=node.count if node else device.domain,
         nic_bytes_per_second=rate,
     )
 
 
-def _cell(best: Plan, tokens: float, device: Accelerator, catalog: Catalog) -> Cell:
+def _cell(best: Plan, tokens: float, device: Accelerator, catalog: Catalog) -> SizeEstimate:
     prediction, gpus = best.prediction, best.prediction.layout.gpus
     seconds = tokens / prediction.job.step_tokens * prediction.step_seconds
     days = seconds / DAY_SECONDS
     low, high = (end / prediction.step_seconds for end in prediction.step_seconds_range)
     mfu = prediction.ledger.mfu or 0.0
-    return Cell(
+    return SizeEstimate(
         gpus=gpus,
         layout=prediction.layout,
         mfu=mfu,
@@ -252,7 +252,7 @@ def _watts(prediction: Prediction, device: Accelerator, catalog: Catalog) -> flo
     return prediction.layout.gpus * (prediction.watts_per_gpu + (host_watts(node, device) or 0.0))
 
 
-def _floor(device: Accelerator, shape: Shape, planner: Planner) -> Floor | None:
+def _floor(device: Accelerator, shape: MachineShape, planner: Planner) -> Floor | None:
     """From what weights, gradients and optimizer alone would fill, doubling."""
     limit = device.reported_bytes or device.hbm_bytes
     state = _state_bytes(count_parameters(planner.job.model).total)
@@ -271,21 +271,21 @@ def _price(device: Accelerator, catalog: Catalog, today: datetime.date) -> Price
     if not listed:
         return None
     least = ODD * usual_prices(catalog)[device.name, "on-demand"]
-    found = [offer for offer in listed if offer.usd_per_device_hour >= least]
-    prices = [offer.usd_per_device_hour for offer in found]
-    dates = sorted(offer.as_of for offer in found)
+    usual = [offer for offer in listed if offer.usd_per_device_hour >= least]
+    prices = [offer.usd_per_device_hour for offer in usual]
+    dates = sorted(offer.as_of for offer in usual)
     return PriceRange(
         low=min(prices),
         high=max(prices),
-        offers=len(found),
-        odd=len(listed) - len(found),
+        offers=len(usual),
+        odd=len(listed) - len(usual),
         oldest=dates[0],
         newest=dates[-1],
-        stale=sum(is_stale(offer.as_of, today) for offer in found),
+        stale=sum(is_stale(offer.as_of, today) for offer in usual),
     )
 
 
-def _need(device: Accelerator, gpus: int, planner: Planner) -> Need:
+def _need(device: Accelerator, gpus: int, planner: Planner) -> NetworkNeed:
     shape = _shape(device, planner.catalog)
     mfus = []
     for rate in _RATES:
@@ -294,4 +294,4 @@ def _need(device: Accelerator, gpus: int, planner: Planner) -> Need:
             mfus.append((rate, best.prediction.ledger.mfu))
     most = max((mfu for _, mfu in mfus), default=math.inf)
     enough = next((rate for rate, mfu in mfus if mfu >= KEPT * most), None)
-    return Need(gpus=gpus, bytes_per_second=enough, mfus=tuple(mfus))
+    return NetworkNeed(gpus=gpus, bytes_per_second=enough, mfus=tuple(mfus))

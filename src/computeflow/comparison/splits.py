@@ -1,8 +1,8 @@
-"""More than one place: many runs over several providers, and a base that is owned with rented peaks.
+"""Several providers: many runs split over them, and an owned base load with rented peaks.
 
-`split` gives each run to the cheapest place that still has room before the deadline. One run stays in
-one place: training over a wide-area network is another thing. `hybrid` is the newsvendor's rule on a
-demand that is known.
+`split` gives each run to the cheapest provider that still has room before the deadline. One run stays
+with one provider: training over a wide-area network is not considered. `hybrid` is the newsvendor's
+rule on a known demand.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ _MONTH_SECONDS = YEAR_SECONDS / 12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Share:
-    """Runs that one place takes."""
+class RunShare:
+    """Runs at one provider."""
 
     result: Result
     cost: TermCost
@@ -38,26 +38,26 @@ class Share:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Split:
     runs: int
-    shares: tuple[Share, ...]
+    shares: tuple[RunShare, ...]
     left: int
-    """Runs that found no place before the deadline."""
-    single: Share | None
-    """The cheapest place that takes all of them alone; None: there is none."""
+    """Runs that do not fit before the deadline."""
+    single: RunShare | None
+    """The cheapest provider that takes all runs alone; None: there is none."""
 
     @property
     def usd(self) -> float:
         return math.fsum(share.usd for share in self.shares)
 
 
-def split(found: Comparison, runs: int, workload: str = "exploration") -> Split:
-    """Cheapest first, each place up to what it holds until the deadline, on terms that such work may
-    run on.
+def split(comparison: Comparison, runs: int, workload: str = "exploration") -> Split:
+    """Fill providers, cheapest first, with the runs they hold before the deadline, on terms that the
+    workload may use.
     """
     if not 1 <= runs <= 10_000:
         raise InputError(f"{runs} runs: 1 to 10,000")
-    deadline = found.request.deadline_seconds
-    places = _one_per_provider(found, workload)
-    shares: list[Share] = []
+    deadline = comparison.request.deadline_seconds
+    places = _one_per_provider(comparison, workload)
+    shares: list[RunShare] = []
     left = runs
     for result, cost in places:
         room = _room(result, cost, deadline)
@@ -75,13 +75,13 @@ def split(found: Comparison, runs: int, workload: str = "exploration") -> Split:
     return Split(runs=runs, shares=tuple(shares), left=left, single=alone)
 
 
-def _one_per_provider(found: Comparison, workload: str) -> list[tuple[Result, TermCost]]:
+def _one_per_provider(comparison: Comparison, workload: str) -> list[tuple[Result, TermCost]]:
     """The cheapest of each: two offers of one provider may be the same machines. Prices in doubt come
     last.
     """
-    had = [(result, cost) for result in found.meeting for cost in usable(result, workload)]
+    had = [(result, cost) for result in comparison.meeting for cost in usable(result, workload)]
     first: dict[str, tuple[Result, TermCost]] = {}
-    for result, cost in sorted(had, key=lambda one: (one[1].doubtful, one[1].usd)):
+    for result, cost in sorted(had, key=lambda pair: (pair[1].doubtful, pair[1].usd)):
         first.setdefault(result.offering.provider, (result, cost))
     return list(first.values())
 
@@ -98,9 +98,9 @@ def _room(result: Result, cost: TermCost, deadline: float) -> int:
     return _in_a_row(cost, deadline) * side_by_side
 
 
-def _share(result: Result, cost: TermCost, runs: int, deadline: float) -> Share:
+def _share(result: Result, cost: TermCost, runs: int, deadline: float) -> RunShare:
     moved = cost.move_usd or 0.0  # data come once for all runs
-    return Share(
+    return RunShare(
         result=result,
         cost=cost,
         runs=runs,
@@ -117,17 +117,17 @@ class Hybrid:
     all_owned_usd: float
     all_rented_usd: float
     owned_utilisation: float | None
-    """Of the owned ones; None: none are owned."""
+    """Utilisation of owned GPUs; None: none are owned."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnedBase:
-    """What to own of a demand by month, with the rest rented where a run is cheapest on demand."""
+    """GPUs to own under a demand by month, the rest rented where a run is cheapest on demand."""
 
     hybrid: Hybrid
     rented: Result
     usd_per_gpu_hour: float
-    """Of the rented ones."""
+    """Price of a rented GPU-hour."""
 
 
 def own_base(comparison: Comparison, demand_gpus: Sequence[int], owned_usd: float) -> OwnedBase:

@@ -1,7 +1,7 @@
-"""What an Uptime tier is worth in training time: a year of a job, simulated at each tier.
+"""The value of an Uptime tier in training time: a year of a job, simulated at each tier.
 
-All tiers live through the same random failures, so that they differ by their outages alone. How many
-outages a tier's yearly downtime is spread over is published nowhere; the range is that assumption's.
+All tiers have the same random failures, so that they differ by their outages alone. The number of
+outages that a tier's yearly downtime is spread over is not published; the range covers it.
 """
 
 from __future__ import annotations
@@ -9,13 +9,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from computeflow.catalog import Catalog, Tier
+from computeflow.catalog import Catalog, UptimeTier
 from computeflow.economics import usd_of
 from computeflow.errors import InputError
 from computeflow.scheduling import Policy, Spares
-from computeflow.simulation import Run, Simulation, find_failures, simulate_many, usual_conditions
-from computeflow.simulation.pools import pool_nodes
-from computeflow.simulation.sites import outages, tier_conditions
+from computeflow.simulation import (
+    RunInputs,
+    Simulation,
+    find_failures,
+    simulate_many,
+    usual_conditions,
+)
+from computeflow.simulation.run_inputs import pool_nodes
+from computeflow.simulation.site_scenarios import outages, tier_conditions
 from computeflow.units import DAY_SECONDS, HOUR_SECONDS, YEAR_SECONDS
 
 _MAX_JOB_GPUS = 16384
@@ -24,21 +30,21 @@ A site of more runs several."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TierWorth:
+class TierLoss:
     name: str
     availability: float
     """As the industry quotes it; no part of Uptime's standard since 2009."""
     downtime_hours: float
-    """Of a year, by that figure."""
+    """Hours down in a year, by that figure."""
     goodput: float
     """Mean of the year."""
     lost_days: float
-    """Of a year's training, that its outages cost: down, lost work and restarts."""
+    """Days of a year's training lost to outages: time down, lost work and restarts."""
     low: float
     high: float
     """With the fewest and the most outages that its downtime may be spread over."""
     usd_per_year: float | None
-    """Of the lost days of all the site's GPUs, at the price given."""
+    """Dollars of the lost days of all the site's GPUs, at the given price."""
 
 
 def tier_worths(
@@ -49,8 +55,8 @@ def tier_worths(
     usd_per_gpu_hour: float | None = None,
     replicas: int = 200,
     seed: int = 0,
-) -> list[TierWorth]:
-    """Against the same year without any outage."""
+) -> list[TierLoss]:
+    """Losses compared with the same year without any outage."""
     if gpus < node_gpus:
         raise InputError(f"{gpus} GPUs: less than one node of {node_gpus}")
     job = min(gpus, _MAX_JOB_GPUS)
@@ -58,21 +64,25 @@ def tier_worths(
     cases = [(tier, end) for tier in tiers for end in ("per_year", "low", "high")]
     runs = [_year(job, node_gpus, {"outages_per_year": 0.0})]
     runs += [_year(job, node_gpus, _conditions(tier, end)) for tier, end in cases]
-    never, *found = simulate_many(runs, replicas=replicas, seed=seed)
+    never, *years = simulate_many(runs, replicas=replicas, seed=seed)
     return [
-        _worth(tier, found[3 * index : 3 * index + 3], never.goodput.mean, gpus, usd_per_gpu_hour)
+        _worth(tier, years[3 * index : 3 * index + 3], never.goodput.mean, gpus, usd_per_gpu_hour)
         for index, tier in enumerate(tiers)
     ]
 
 
 def _worth(
-    tier: Tier, ends: Sequence[Simulation], whole: float, gpus: int, usd_per_gpu_hour: float | None
-) -> TierWorth:
+    tier: UptimeTier,
+    ends: Sequence[Simulation],
+    whole: float,
+    gpus: int,
+    usd_per_gpu_hour: float | None,
+) -> TierLoss:
     """`ends`: with the usual, the fewest and the most outages; `whole`: goodput without any."""
-    lost = [YEAR_SECONDS * (whole - one.goodput.mean) / whole for one in ends]
+    lost = [YEAR_SECONDS * (whole - year.goodput.mean) / whole for year in ends]
     days = [seconds / DAY_SECONDS for seconds in lost]
     price = usd_per_gpu_hour
-    return TierWorth(
+    return TierLoss(
         name=tier.name,
         availability=tier.availability,
         downtime_hours=tier.downtime_seconds_per_year / HOUR_SECONDS,
@@ -84,7 +94,7 @@ def _worth(
     )
 
 
-def _conditions(tier: Tier, end: str) -> dict[str, float]:
+def _conditions(tier: UptimeTier, end: str) -> dict[str, float]:
     events = float(getattr(outages()[tier.name], end))
     return tier_conditions(tier) | {
         "outages_per_year": events,
@@ -92,10 +102,10 @@ def _conditions(tier: Tier, end: str) -> dict[str, float]:
     }
 
 
-def _year(gpus: int, node_gpus: int, site: dict[str, float]) -> Run:
-    """Of whole nodes, with spares for 99 % of failures."""
+def _year(gpus: int, node_gpus: int, site: dict[str, float]) -> RunInputs:
+    """A year of a job on whole nodes, with spares for 99 % of failures."""
     whole = gpus // node_gpus * node_gpus
-    run = Run(
+    run = RunInputs(
         label="a year",
         gpus=whole,
         node_gpus=node_gpus,

@@ -17,14 +17,14 @@ from computeflow.files.parsing import parse_csv, parse_number
 from computeflow.units import HOUR_SECONDS
 
 MISSING = (
-    "hourly prices and carbon of any region are not in the catalog: it has yearly means, so no start "
-    "is better than another. Give --hourly FILE (hour, usd_per_kwh, grams_per_kwh)."
+    "The catalog has yearly means of price and carbon by region, not hourly ones, so no start is "
+    "better than another. Give --hourly FILE (hour, usd_per_kwh, grams_per_kwh)."
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GridCost:
-    """The run's energy at one grid."""
+    """The run's energy on one grid."""
 
     grid: str
     usd: float | None
@@ -33,7 +33,7 @@ class GridCost:
 
 
 def regions_by_energy(joules: float, catalog: Catalog, names: Sequence[str] = ()) -> list[GridCost]:
-    """Cleanest first; energy at the meter is taken as it is, PUE and all."""
+    """Energy by grid, cleanest first; energy at the meter is used as it is, PUE included."""
     rows = [catalog.grids[name] for name in names] or list(catalog.grids)
     costs = [_grid_cost(joules, row) for row in rows]
     return sorted(
@@ -62,7 +62,7 @@ class Hour:
 class Start:
     hour: str
     mean: float
-    """Of the window, $ or grams per kWh."""
+    """Mean of the window, $ or grams per kWh."""
     over_worst: float
     """Share that the worst start would cost more."""
 
@@ -72,18 +72,18 @@ def read_hours(text: str, where: str = "hours") -> list[Hour]:
     records = parse_csv(text, where)
     if not {"hour", "usd_per_kwh", "grams_per_kwh"} <= records[0][1].keys():
         raise InputError(f"{where}: columns hour, usd_per_kwh, grams_per_kwh are needed")
-    found = []
+    hours = []
     for line, row in records:
         price, grams = (
             parse_number(row[name], f"{where}: line {line}: {name}") if row[name] else None
             for name in ("usd_per_kwh", "grams_per_kwh")
         )
-        found.append(Hour(hour=row["hour"], usd_per_kwh=price, grams_per_kwh=grams))
-    return found
+        hours.append(Hour(hour=row["hour"], usd_per_kwh=price, grams_per_kwh=grams))
+    return hours
 
 
 def find_starts(hours: Sequence[Hour], seconds: float, where: str = "hours") -> dict[str, Start]:
-    """By price and by carbon, as far as every hour has a figure."""
+    """Best starts by price and by carbon, where every hour has a figure."""
     starts = {
         what: best_starts(hours, seconds, field)
         for what, field in (("price", "usd_per_kwh"), ("carbon", "grams_per_kwh"))

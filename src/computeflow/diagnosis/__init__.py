@@ -1,7 +1,7 @@
-"""Findings one can act on, by one rule book: `diagnose` for traces, `diagnose_source` for the rest."""
+"""Findings with remedies, from one rule book: `diagnose` for traces, `diagnose_source` for others."""
 
 from computeflow.diagnosis.diagnose import diagnose, diagnose_source
+from computeflow.diagnosis.diagnosis import Diagnosis, Expected, SkippedRule
 from computeflow.diagnosis.rules import RULES
-from computeflow.diagnosis.values import Abstained, Diagnosis, Expected
 
-__all__ = ["RULES", "Abstained", "Diagnosis", "Expected", "diagnose", "diagnose_source"]
+__all__ = ["RULES", "Diagnosis", "Expected", "SkippedRule", "diagnose", "diagnose_source"]

@@ -1,7 +1,7 @@
-"""A recording to a calibration file's content: `calibration_data`.
+"""A recording as the content of a calibration file: `calibration_data`.
 
-The predictor's factors as this recording shows them, with where they come from. What it does not show
-is left out, and said.
+The predictor's factors as measured in this recording, with their source. What it does not show is left
+out, and listed.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from computeflow.diagnosis.case import Case
-from computeflow.diagnosis.whatif import HOST_BOUND, HOST_LEAST, KERNEL_FACTORS
+from computeflow.diagnosis.predicted_gains import HOST_BOUND, HOST_LEAST, KERNEL_FACTORS
+from computeflow.diagnosis.trace_case import TraceCase
 from computeflow.errors import InputError
 from computeflow.prediction.calibration.factors import Factors
 from computeflow.prediction.calibration.file import SCHEMA
-from computeflow.telemetry.traces.measured import OPERATIONS
+from computeflow.telemetry.traces.rank_measurements import OPERATIONS
 
 _PROFILED_HOST = 1.49
 """How much longer a host takes to launch under the profiler: the median of our five launch-bound
@@ -25,18 +25,18 @@ recordings on the H200, 1.25 to 1.79 times (docs/diagnosis.md)."""
 _LEAST = 0.02
 """Share of a step below which a kind of work is too little to be measured."""
 _LARGE_BYTES = 1 << 20
-"""Of a message: smaller ones are latency."""
-_MOST_MESSAGES = 200
+"""Smaller messages are dominated by latency."""
+_MAX_MESSAGES = 200
 
 
-def calibration_data(case: Case) -> dict[str, Any]:
+def calibration_data(case: TraceCase) -> dict[str, Any]:
     if case.replay is None:
         raise InputError(
             f"--calibrate: the recording does not say what was run; it needs {case.why_not}"
         )
     run, accelerator = case.replay, case.audit.accelerator
     assert accelerator is not None
-    factors, left_out = supported(case)
+    factors, left_out = is_supported(case)
     links = _transfer_rates(case)
     if not links:
         left_out.append("links: no messages of known size with every rank of their group recorded")
@@ -61,8 +61,8 @@ def calibration_data(case: Case) -> dict[str, Any]:
     }
 
 
-def supported(case: Case) -> tuple[Factors, list[str]]:
-    """The factors that the recording supports, and why the others are left at 1."""
+def is_supported(case: TraceCase) -> tuple[Factors, list[str]]:
+    """Factors that the recording supports, and the reasons why others stay at 1."""
     assert case.replay is not None
     run = case.replay
     stack = run.inferred.stack
@@ -91,22 +91,28 @@ def supported(case: Case) -> tuple[Factors, list[str]]:
     return factors, left_out
 
 
-def _transfer_rates(case: Case) -> list[dict[str, Any]]:
-    """By operation and size of its group, bytes per second of the largest messages.
+def _transfer_rates(case: TraceCase) -> list[dict[str, Any]]:
+    """Bytes per second of the largest messages, by operation and group size.
 
-    The shortest of all ranks is the transfer: the rank that comes last does not wait. Groups of which
-    a rank is missing say nothing.
+    The shortest duration over all ranks is the transfer: the last rank to arrive does not wait. Groups
+    with a missing rank are ignored.
     """
     lengths: dict[tuple[int, str, int, int], list[float]] = {}
     for rank in case.ranks:
-        some = rank.collectives
+        collectives = rank.collectives
         counted: dict[tuple[int, str, int], int] = {}
-        for row in np.flatnonzero((some.bytes >= _LARGE_BYTES) & (some.operation >= 0)):
-            key = int(some.operation[row]), rank.groups[some.group[row]], int(some.bytes[row])
-            place = counted[key] = counted.get(key, 0) + 1
-            if place <= _MOST_MESSAGES:
-                taken = float(some.end[row] - some.start[row]) / 1e9
-                lengths.setdefault((*key, place), []).append(taken)
+        for row in np.flatnonzero(
+            (collectives.bytes >= _LARGE_BYTES) & (collectives.operation >= 0)
+        ):
+            key = (
+                int(collectives.operation[row]),
+                rank.groups[collectives.group[row]],
+                int(collectives.bytes[row]),
+            )
+            number = counted[key] = counted.get(key, 0) + 1
+            if number <= _MAX_MESSAGES:
+                taken = float(collectives.end[row] - collectives.start[row]) / 1e9
+                lengths.setdefault((*key, number), []).append(taken)
     sizes = {
         name: size for r in case.ranks for name, size in zip(r.groups, r.group_sizes, strict=True)
     }

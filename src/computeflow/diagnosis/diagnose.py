@@ -1,4 +1,4 @@
-"""Findings that one can act on: `diagnose` for traces, `diagnose_source` for every other source."""
+"""Findings with remedies: `diagnose` for traces, `diagnose_source` for every other source."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ from collections.abc import Iterable, Sequence
 
 from computeflow.catalog import Catalog
 from computeflow.cluster.machine import usual_cluster
-from computeflow.diagnosis.case import Case
+from computeflow.diagnosis.diagnosis import Diagnosis, Expected, SkippedRule
 from computeflow.diagnosis.expectation import derive, expected_lines
 from computeflow.diagnosis.figures import confidence
-from computeflow.diagnosis.inference import NotInferredError, infer
+from computeflow.diagnosis.model_from_shapes import NotInferredError, infer
+from computeflow.diagnosis.predicted_gains import PredictedRun, replay
 from computeflow.diagnosis.remedies import framework_of
 from computeflow.diagnosis.rule import NO_DEVICE, Missing, Outcome
 from computeflow.diagnosis.rules import RULES
 from computeflow.diagnosis.settle import lines_without_expectation, settle
-from computeflow.diagnosis.values import Abstained, Diagnosis, Expected
-from computeflow.diagnosis.whatif import Replay, replay
+from computeflow.diagnosis.trace_case import TraceCase
 from computeflow.errors import ComputeFlowError
 from computeflow.ledger import Finding, Gap, gaps
-from computeflow.telemetry.observed import Observed
-from computeflow.telemetry.traces.job import TracedJob
+from computeflow.telemetry.source_reports import SourceReport
+from computeflow.telemetry.traces.job_ledgers import TracedJob
 
 _MUCH = 0.1
-"""Of the window."""
+"""Share of the window from which unexplained waiting is noted."""
 WAITING = ("host", "input", "checkpoint", "copy", "unexplained")
 
 
@@ -31,11 +31,9 @@ def diagnose(
     catalog: Catalog,
     *,
     expected: Expected | None = None,
-    observed: Sequence[Observed] = (),
+    observed: Sequence[SourceReport] = (),
 ) -> Diagnosis:
-    """What the rules say of traces. `expected`: a plan's; else it is derived where the predictor
-    understands the job.
-    """
+    """Findings in traces. `expected`: of a plan; else derived where the predictor knows the job."""
     case = make_case(audit, catalog, observed)
     findings, abstained = _sign(
         (rule.id, confidence(rule.id), rule.trace(case)) for rule in RULES if rule.trace
@@ -49,7 +47,8 @@ def diagnose(
     notes += _unexplained(case, settled)
     if expected is not None and expected.ledger.gpus != case.ledger.gpus:
         notes.append(
-            f"{expected.source} is of {expected.ledger.gpus} GPUs, the recording of {case.ledger.gpus}"
+            f"{expected.source} is for {expected.ledger.gpus} GPUs, this recording has "
+            f"{case.ledger.gpus}"
         )
     return Diagnosis(
         findings=tuple(settled),
@@ -62,12 +61,12 @@ def diagnose(
     )
 
 
-def diagnose_source(observed: Observed) -> Diagnosis:
-    """What the rules say of a source that is no trace.
+def diagnose_source(observed: SourceReport) -> Diagnosis:
+    """Findings in a source that is no trace.
 
-    Claims are settled against its ledger. Where it has none (a hang dump, a memory snapshot) there is
-    nothing to settle them against: they stand as their rules state them, and may overlap with those
-    of other sources.
+    Claims are settled against its ledger. A source without one (a hang dump, a memory snapshot) has
+    nothing to settle them against: they stay as their rules state them, and may overlap with those of
+    other sources.
     """
     findings, abstained = _sign(
         (rule.id, look.confidence, look.judge(observed))
@@ -83,29 +82,31 @@ def diagnose_source(observed: Observed) -> Diagnosis:
         combined_gain=_combined(settled),
         notes=(
             *_dropped(findings, settled, given=False),
-            *(f"{one.rule} abstains, for want of {one.missing}" for one in abstained),
+            *(f"{skipped.rule} was skipped, it needs {skipped.missing}" for skipped in abstained),
         ),
     )
 
 
 def _sign(
     outcomes: Iterable[tuple[str, float, Outcome]],
-) -> tuple[list[Finding], tuple[Abstained, ...]]:
-    """Rules with their confidence and what they answer, as findings and abstentions."""
+) -> tuple[list[Finding], tuple[SkippedRule, ...]]:
+    """Findings and skipped rules, from the outcome of each rule and its confidence."""
     findings: list[Finding] = []
-    abstained: list[Abstained] = []
+    abstained: list[SkippedRule] = []
     for rule, sure, outcome in outcomes:
         for part in [outcome] if isinstance(outcome, Missing) else outcome:
             if isinstance(part, Missing):
-                abstained.append(Abstained(rule=rule, missing=part.signal))
+                abstained.append(SkippedRule(rule=rule, missing=part.signal))
             else:
                 findings.append(part.sign(rule, sure))
     return findings, tuple(abstained)
 
 
-def make_case(audit: TracedJob, catalog: Catalog, observed: Sequence[Observed] = ()) -> Case:
+def make_case(
+    audit: TracedJob, catalog: Catalog, observed: Sequence[SourceReport] = ()
+) -> TraceCase:
     run, why_not = _replay(audit, catalog)
-    return Case(
+    return TraceCase(
         audit=audit,
         replay=run,
         why_not=why_not,
@@ -114,7 +115,7 @@ def make_case(audit: TracedJob, catalog: Catalog, observed: Sequence[Observed] =
     )
 
 
-def _replay(audit: TracedJob, catalog: Catalog) -> tuple[Replay | None, str]:
+def _replay(audit: TracedJob, catalog: Catalog) -> tuple[PredictedRun | None, str]:
     if not audit.ranks[0].on_device:
         return None, NO_DEVICE.signal
     if audit.accelerator is None:
@@ -129,7 +130,7 @@ def _replay(audit: TracedJob, catalog: Catalog) -> tuple[Replay | None, str]:
         return None, f"a plan (--expect): {error}"
 
 
-def _lines(case: Case, expected: Expected | None, *, given: bool) -> list[Gap]:
+def _lines(case: TraceCase, expected: Expected | None, *, given: bool) -> list[Gap]:
     if expected is None:
         return lines_without_expectation(case.ledger)
     if given:
@@ -138,32 +139,35 @@ def _lines(case: Case, expected: Expected | None, *, given: bool) -> list[Gap]:
 
 
 def _dropped(found: Sequence[Finding], kept: Sequence[Finding], *, given: bool) -> list[str]:
-    """What was seen and may not be claimed: others claim it, or the plan expects it."""
+    """Notes on findings that were dropped: others account for them, or the plan expects them."""
     named = {finding.rule for finding in kept}
     why = (
-        "the plan expects it, or another finding claims it"
+        "the plan expects it, or another finding accounts for it"
         if given
-        else "another finding claims it"
+        else "another finding accounts for it"
     )
-    return [f"{one.rule}: seen, {why}" for one in found if one.rule not in named]
+    return [f"{finding.rule}: seen, but {why}" for finding in found if finding.rule not in named]
 
 
-def _unexplained(case: Case, settled: Sequence[Finding]) -> list[str]:
-    """Accounts of waiting that hold much of the window, and that no finding speaks of."""
+def _unexplained(case: TraceCase, settled: Sequence[Finding]) -> list[str]:
+    """Notes on waiting accounts that hold much of the window without a finding."""
     total, notes = case.ledger.gpu_seconds, []
     for name in WAITING:
         claimed = sum(
-            claim.gpu_seconds for one in settled for claim in one.claims if claim.account == name
+            claim.gpu_seconds
+            for finding in settled
+            for claim in finding.claims
+            if claim.account == name
         )
         left = case.ledger.booked(name) - claimed
         if left >= _MUCH * total and claimed < left:
             notes.append(
-                f"{name}: {100 * left / total:.0f} % of the window, which no rule explains"
+                f"{name}: {100 * left / total:.0f} % of the window, not explained by any rule"
             )
     return notes
 
 
 def _combined(findings: Sequence[Finding]) -> float | None:
-    """All remedies together: claims are of different seconds, so they add up."""
+    """The gain of all remedies together: claims do not overlap, so gains add up."""
     gains = [f.remedy.gain_gpu_seconds for f in findings if f.remedy and f.remedy.gain_gpu_seconds]
     return sum(gains) if gains else None

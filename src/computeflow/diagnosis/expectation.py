@@ -1,9 +1,9 @@
-"""What the run should take: its own job through the predictor, tuned; `derive`, or a plan's ledger.
+"""The expected ledger of a run: its own job as the predictor gives it, tuned (`derive`), or a plan's.
 
 The derived expectation is the same model, batch and cluster at the speeds that the recording shows,
-with nothing that a rule knows a remedy for: fused attention and optimizer, bf16, compiled blocks where
-launches are late, no recomputation that memory does not ask for, micro-batches as large as they gain.
-Where the run is better than that, the expectation is what the run shows.
+without anything that a rule has a remedy for: fused attention and optimizer, bf16, compiled blocks
+where launches are late, no recomputation that memory does not require, micro-batches as large as pays
+off. Where the run is better than that, the expectation is the measured value.
 """
 
 from __future__ import annotations
@@ -11,17 +11,22 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from computeflow.diagnosis.case import Case
+from computeflow.diagnosis.diagnosis import Expected
+from computeflow.diagnosis.predicted_gains import Change, PredictedRun
 from computeflow.diagnosis.rules.host import COMPILED_HOST, LAUNCH_SHARE
-from computeflow.diagnosis.rules.kernels import ROOM, in_half_precision, merged, updates_singly
-from computeflow.diagnosis.values import Expected
-from computeflow.diagnosis.whatif import Change, Replay
+from computeflow.diagnosis.rules.kernels import (
+    ROOM,
+    in_half_precision,
+    merge_kernels,
+    updates_singly,
+)
+from computeflow.diagnosis.trace_case import TraceCase
 from computeflow.ledger import Entry, Gap, Ledger, Window, gaps
 
 
-def derive(case: Case) -> Expected:
-    """Of the whole window; the case must have a replay."""
-    run, changes = tuned(case)
+def derive(case: TraceCase) -> Expected:
+    """The expectation for the whole window; the case must have a replay."""
+    run, changes = tune_prediction(case)
     predicted = run.predict(Change(compiled_host=_compiled_host(case, run)))
     scale = case.steps * len(case.ranks) / predicted.ledger.gpus
     window = case.ledger
@@ -46,8 +51,8 @@ def derive(case: Case) -> Expected:
     )
 
 
-def tuned(case: Case) -> tuple[Replay, tuple[str, ...]]:
-    """The replay with every remedy, and what these are."""
+def tune_prediction(case: TraceCase) -> tuple[PredictedRun, tuple[str, ...]]:
+    """The replay with every remedy applied, and the list of these."""
     run = case.replay
     assert run is not None
     changes: list[str] = []
@@ -71,7 +76,7 @@ def tuned(case: Case) -> tuple[Replay, tuple[str, ...]]:
         if without.memory_bytes <= ROOM * without.memory_limit_bytes:
             changes.append("no recomputation")
             run = replace(run, inferred=replace(run.inferred, layout=layout))
-    if (best := merged(replace(case, replay=run))) is not None:
+    if (best := merge_kernels(replace(case, replay=run))) is not None:
         if best[1] < run.predict().step_seconds:
             changes.append(f"micro-batches of {best[0]}")
             layout = replace(run.inferred.layout, micro_batch=best[0])
@@ -83,21 +88,21 @@ def tuned(case: Case) -> tuple[Replay, tuple[str, ...]]:
     return run, tuple(changes)
 
 
-def _late_share(case: Case) -> float:
+def _late_share(case: TraceCase) -> float:
     return case.set_back("launch") / case.ledger.gpu_seconds
 
 
-def _compiled_host(case: Case, run: Replay) -> float | None:
-    """Where blocks are compiled in the expectation only: what our hosts show of that."""
+def _compiled_host(case: TraceCase, run: PredictedRun) -> float | None:
+    """Host time of compiled blocks where only the expectation has them, as measured on our hosts."""
     seen = case.replay.inferred.stack.kernels if case.replay else "eager"
     changed = run.inferred.stack.kernels == "compiled" and seen == "eager"
     return COMPILED_HOST if changed else None
 
 
-def expected_lines(case: Case, expected: Expected) -> list[Gap]:
-    """Line by line for the same steps; an expectation that the run itself beats is corrected.
+def expected_lines(case: TraceCase, expected: Expected) -> list[Gap]:
+    """Gaps for the same steps; where the run is faster than expected, the expectation is lowered to it.
 
-    Of the host's lateness, only what has no other root can be expected.
+    Only host lateness without another cause can be expected.
     """
     lines = gaps(case.ledger, expected.ledger, work_ratio=1.0)
     plain = case.total(

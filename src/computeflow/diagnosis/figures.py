@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 
 _UNTRIED = 0.5
-"""Of a rule that no labelled recording has tried."""
+"""Confidence in a rule that was not tried on labelled recordings."""
 
 
 @cache
@@ -19,8 +19,8 @@ def _figures() -> dict[str, dict[str, int]]:
 
 
 def confidence(rule: str) -> float:
-    """Its precision on the recordings that set no threshold, by the rule of succession: five right
-    out of five are no certainty.
+    """The rule's precision on recordings that set no threshold, by the rule of succession: five right
+    of five are no certainty.
     """
     counts = _figures().get(rule)
     if counts is None:

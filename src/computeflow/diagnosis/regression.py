@@ -1,6 +1,6 @@
-"""What grew against an earlier recording of the same job: `regressions`.
+"""`regressions`: accounts that grew against an earlier recording of the same job.
 
-Both ledgers are compared at equal work. Growth that another finding explains is its own already.
+Both ledgers are compared at equal work. Growth that another finding explains is not counted again.
 """
 
 from __future__ import annotations
@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from computeflow.diagnosis.case import PRACTICAL
 from computeflow.diagnosis.figures import confidence
 from computeflow.diagnosis.rule import Draft, report, seconds_evidence
+from computeflow.diagnosis.trace_case import PRACTICAL
 from computeflow.ledger import Finding, Gap, Ledger, Remedy
 from computeflow.ledger.book import is_within
 
@@ -18,8 +18,9 @@ from computeflow.ledger.book import is_within
 def regressions(
     measured: Ledger, lines: Sequence[Gap], findings: Sequence[Finding], source: str
 ) -> list[Finding]:
-    """`lines`: of the measured ledger against the earlier one. Together they claim no more than the
-    work takes longer than it did: what moved from one account to another is no loss.
+    """Regressions as findings; `lines`: the measured ledger against the earlier one.
+
+    Together they claim no more than the work takes longer: time that moved between accounts is no loss.
     """
     drafts = [
         draft
@@ -47,7 +48,7 @@ def _growth(line: Gap, left: float, measured: Ledger, source: str) -> list[Draft
         return []
     title = f"{line.label} is new"
     if line.expected > 0:
-        title = f"{line.label} grew by {left / max(line.expected, 1e-12):.0%} of what it was"
+        title = f"{line.label} grew by {left / max(line.expected, 1e-12):.0%}"
     return report(
         title,
         [(_booked(line, measured), left)],
@@ -62,7 +63,7 @@ def _growth(line: Gap, left: float, measured: Ledger, source: str) -> list[Draft
 
 
 def _within(grown: float, findings: list[Finding], measured: Ledger) -> list[Finding]:
-    """The largest first, while there is growth left for them."""
+    """The largest regressions, up to the total growth."""
     kept = []
     for finding in findings:
         claimed = min(finding.gpu_seconds, grown)
@@ -82,5 +83,5 @@ def _within(grown: float, findings: list[Finding], measured: Ledger) -> list[Fin
 
 
 def _booked(line: Gap, measured: Ledger) -> str:
-    """Of accounts that were compared together, the one that holds most."""
+    """The account that holds most, of those compared together."""
     return max(line.accounts, key=measured.booked)

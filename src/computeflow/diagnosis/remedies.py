@@ -1,13 +1,13 @@
-"""What to change, as the user's framework spells it: `command(what, framework)`.
+"""`command(what, framework)`: the change in the syntax of the user's framework.
 
-Flags are those of the releases whose parsers the exports are proved with (docs/exports.md).
+Flags are those of the releases whose parsers prove the exports (docs/exports.md).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from computeflow.telemetry.traces.measured import RankMeasured
+from computeflow.telemetry.traces.rank_measurements import RankMeasurement
 
 _COMMANDS: dict[str, dict[str, str]] = {
     "workers": {
@@ -53,7 +53,7 @@ _COMMANDS: dict[str, dict[str, str]] = {
     },
     "recompute": {
         "torch": "remove torch.utils.checkpoint around the blocks",
-        "megatron": "without --recompute-granularity",
+        "megatron": "remove --recompute-granularity",
         "trainer": "gradient_checkpointing=False",
         "torchtitan": "activation_checkpoint.mode = 'none'",
     },
@@ -69,12 +69,12 @@ _GROUPS = (("megatron", "_PARALLEL_GROUP"), ("torchtitan", "dp_shard"), ("deepsp
 
 
 def command(what: str, framework: str) -> str:
-    """PyTorch's own where the framework has none."""
+    """The framework's command, or PyTorch's where it has none."""
     known = _COMMANDS[what]
     return known.get(framework, known["torch"])
 
 
-def framework_of(ranks: Sequence[RankMeasured]) -> str:
-    """As far as process groups and kernels give it away; else plain PyTorch."""
+def framework_of(ranks: Sequence[RankMeasurement]) -> str:
+    """The framework, by names of process groups and kernels; else plain PyTorch."""
     names = " ".join((*ranks[0].groups, *(row.name for row in ranks[0].kernels)))
     return next((name for name, mark in _GROUPS if mark in names), "torch")

@@ -1,4 +1,4 @@
-"""Statistics that half of the values may break without moving them."""
+"""Robust statistics: up to half of the values may be wrong."""
 
 from __future__ import annotations
 
@@ -10,6 +10,6 @@ _SIGMA = 1.4826
 
 
 def median_and_spread(values: Sequence[float]) -> tuple[float, float]:
-    """The spread is a standard deviation, from the median absolute deviation."""
+    """Median and spread; the spread is a standard deviation, from the median absolute deviation."""
     middle = statistics.median(values)
     return middle, _SIGMA * statistics.median(abs(value - middle) for value in values)

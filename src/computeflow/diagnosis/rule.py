@@ -1,7 +1,7 @@
-"""What a rule is, `Rule`, and what it answers: drafts of findings, or the signal it lacks.
+"""`Rule` and its outcome: drafts of findings, or the missing signal.
 
-A rule judges and the sources only read, so a rule is the one place for a threshold, a remedy and the
-words of a finding. It does not sign: its id and its confidence are the book's.
+Sources only read and a rule judges, so thresholds, remedies and texts of findings are in one place. The
+rule book adds id and confidence.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from computeflow.diagnosis.case import Case
-from computeflow.ledger import Claim, Evidence, Finding, Remedy
-from computeflow.telemetry.observed import Observed
+from computeflow.diagnosis.trace_case import TraceCase
+from computeflow.ledger import ClaimedSeconds, Evidence, Finding, Remedy
+from computeflow.telemetry.source_reports import SourceReport
 
 TRACE = "trace"
-"""The kind of source that every profiler's recording is; the others name themselves."""
+"""The kind of source of all profiler traces; other kinds have their own names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,7 +22,7 @@ class Draft:
     """A finding without its rule's id and confidence."""
 
     title: str
-    claims: tuple[Claim, ...]
+    claims: tuple[ClaimedSeconds, ...]
     evidence: tuple[Evidence, ...]
     remedy: Remedy
     ranks: tuple[int, ...] = ()
@@ -44,12 +44,12 @@ class Draft:
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """A rule without its signal."""
+    """A signal that a rule needs and the source lacks."""
 
     signal: str
 
 
-NO_DEVICE = Missing("a device: the host computes")
+NO_DEVICE = Missing("a GPU: this run computes on the host")
 Outcome = Sequence[Draft | Missing] | Missing
 
 
@@ -57,25 +57,25 @@ Outcome = Sequence[Draft | Missing] | Missing
 class SourceRule:
     """How a rule judges one kind of source that is no trace."""
 
-    judge: Callable[[Observed], Outcome]
+    judge: Callable[[SourceReport], Outcome]
     confidence: float
     because: str
-    """What this number rests on."""
+    """What the confidence is based on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
     id: str
     account: str
-    """That its findings are booked against; "" for the account that grew."""
+    """The account of its findings; "" for the account that grew."""
     needs: str
-    """The signals, in words."""
+    """The signals it needs, in words."""
     order: int
-    """Its place when claims are settled: causes that are seen directly before those predicted."""
-    trace: Callable[[Case], Outcome] | None = None
-    """Its confidence there is measured: `figures.json`."""
+    """Order of settling claims: directly observed causes before predicted ones."""
+    trace: Callable[[TraceCase], Outcome] | None = None
+    """Judges traces; its confidence there is measured (`figures.json`)."""
     sources: Mapping[str, SourceRule] = field(default_factory=dict)
-    """By kind."""
+    """Judges of other sources, by kind."""
 
     @property
     def page(self) -> str:
@@ -83,7 +83,7 @@ class Rule:
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """Of source, that it looks at."""
+        """Kinds of source that the rule judges."""
         return (*((TRACE,) if self.trace else ()), *self.sources)
 
 
@@ -96,7 +96,9 @@ def report(
     *,
     steady: bool = True,
 ) -> list[Draft]:
-    kept = tuple(Claim(account=name, gpu_seconds=max(seconds, 0.0)) for name, seconds in claims)
+    kept = tuple(
+        ClaimedSeconds(account=name, gpu_seconds=max(seconds, 0.0)) for name, seconds in claims
+    )
     return [
         Draft(
             title=title,

@@ -1,4 +1,4 @@
-"""A GPU-second is claimed once: `settle` draws findings from the gaps, the surest cause first."""
+"""`settle`: every GPU-second is claimed once; findings draw on the gaps, the surest cause first."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from computeflow.diagnosis.rules import find_rule
-from computeflow.ledger import Claim, Finding, Gap, Ledger, Remedy, check_claims
+from computeflow.ledger import ClaimedSeconds, Finding, Gap, Ledger, Remedy, check_claims
 from computeflow.ledger.book import is_within
 
-_LEAST_LEFT = 0.5
-"""Of what a finding claims: with less of it left to claim, others have said it already."""
+_MIN_LEFT = 0.5
+"""Least share of a finding's claim that must be left; below it, other findings have reported it."""
 
 
 def lines_without_expectation(measured: Ledger) -> list[Gap]:
-    """Where nothing was predicted, all that an account holds may be claimed."""
+    """Gaps without an expectation: all that an account holds may be claimed."""
     return [
         Gap(accounts=(name,), measured=seconds, expected=0.0)
         for name, seconds in measured.accounts.items()
@@ -23,19 +23,19 @@ def lines_without_expectation(measured: Ledger) -> list[Gap]:
 
 
 def settle(findings: Sequence[Finding], lines: Sequence[Gap]) -> list[Finding]:
-    """The same findings, none beyond the gap of its lines; those that are left with little go."""
+    """The findings, each limited to the gap of its lines; those left with little are dropped."""
     left = {line.label: max(line.gpu_seconds, 0.0) for line in lines}
     room = max(sum(line.gpu_seconds for line in lines), 0.0)
     kept: list[Finding] = []
     for finding in sorted(findings, key=lambda finding: find_rule(finding.rule).order):
-        claims: list[Claim] = []
+        claims: list[ClaimedSeconds] = []
         rest, space = dict(left), room
         for claim in finding.claims:
             taken = _draw(claim, lines, rest, space)
             space -= taken
             claims.append(replace(claim, gpu_seconds=taken))
         total = math.fsum(claim.gpu_seconds for claim in claims)
-        if total < _LEAST_LEFT * finding.gpu_seconds or not total:
+        if total < _MIN_LEFT * finding.gpu_seconds or not total:
             continue  # what it would have claimed is left to others
         left, room = rest, space
         kept.append(replace(finding, claims=tuple(claims), remedy=_limited(finding, total)))
@@ -43,8 +43,10 @@ def settle(findings: Sequence[Finding], lines: Sequence[Gap]) -> list[Finding]:
     return sorted(kept, key=lambda finding: -finding.gpu_seconds)
 
 
-def _draw(claim: Claim, lines: Sequence[Gap], left: dict[str, float], room: float) -> float:
-    """GPU-seconds of a claim that its lines have left, which are taken out of `left`."""
+def _draw(
+    claim: ClaimedSeconds, lines: Sequence[Gap], left: dict[str, float], room: float
+) -> float:
+    """GPU-seconds that a claim's lines have left, which are taken out of `left`."""
     taken = 0.0
     for line in _lines_of(claim.account, lines):
         part = min(left[line.label], claim.gpu_seconds - taken, room - taken)
@@ -61,7 +63,7 @@ def _lines_of(account: str, lines: Sequence[Gap]) -> list[Gap]:
 
 
 def _limited(finding: Finding, total: float) -> Remedy | None:
-    """Its remedy gains no more than the finding may claim."""
+    """The remedy, which gains no more than the finding may claim."""
     remedy = finding.remedy
     if remedy is None or remedy.gain_gpu_seconds is None:
         return remedy

@@ -1,4 +1,6 @@
-"""Price, energy and carbon of a ledger, account by account: start with `ledger_cost`, `ledger_energy`.
+"""Price, energy and carbon of a ledger and of its findings.
+
+Start with `find_price`, then `ledger_cost`, `finding_usd_per_hour` and `ledger_energy`.
 
 What comes out adds up to the ledger: the dollars of all accounts are its GPU-hours times the price,
 the joules are those of its entries, the grams those of its kilowatt-hours. Nothing else turns
@@ -29,12 +31,14 @@ from computeflow.economics.money import (
     usd_of,
     usd_per_hour,
 )
+from computeflow.economics.prices import GpuPrice, find_price
 
 __all__ = [
     "STALE_DAYS",
     "Cost",
     "Energy",
     "EnergyLine",
+    "GpuPrice",
     "GridEnergy",
     "Price",
     "Supply",
@@ -42,6 +46,7 @@ __all__ = [
     "age_days",
     "energy_of",
     "fill_joules",
+    "find_price",
     "finding_usd_per_hour",
     "flops_per_joule",
     "gpu_seconds_of",

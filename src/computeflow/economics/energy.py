@@ -23,7 +23,7 @@ _WORKS = ("lost", "evaluation")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Supply:
-    """What a joule at the device becomes at the meter. None: not known."""
+    """Factors from a joule at the device to the meter. None: unknown."""
 
     pue: float
     usd_per_kwh: float | None = None
@@ -40,7 +40,7 @@ class Supply:
 
 
 def supply_of(grid: Grid | None, pue: float) -> Supply:
-    """Of a grid of the catalog; None where the region's grid is not known."""
+    """Supply of a grid of the catalog; None where the region's grid is unknown."""
     if grid is None:
         return Supply(pue=pue)
     return Supply(
@@ -54,7 +54,7 @@ def supply_of(grid: Grid | None, pue: float) -> Supply:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnergyLine:
-    """Of one account. None: the power of these seconds, or the grid's figure, is not known."""
+    """Energy of one account. None: the power of these seconds, or the grid's figure, is unknown."""
 
     device_joules: float | None
     joules: float | None
@@ -91,7 +91,7 @@ class Energy:
 
 
 def ledger_energy(ledger: Ledger, supply: Supply, *, host_watts: float = 0.0) -> Energy:
-    """`host_watts`: of everything beside the device, per device."""
+    """`host_watts`: everything but the device, per device."""
     if not 0 <= host_watts < math.inf:
         raise InputError(f"{host_watts} W of the host per device: zero or more")
     entries: dict[str, list[Entry]] = {}
@@ -121,7 +121,7 @@ def _line(entries: list[Entry], supply: Supply, host_watts: float) -> EnergyLine
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GridEnergy:
-    """Energy in a region, what it costs there and what it emits. None: not known."""
+    """Energy in a region, what it costs there and what it emits. None: unknown."""
 
     kilowatt_hours: float | None
     usd: float | None
@@ -167,7 +167,7 @@ def fill_joules(ledger: Ledger, waiting_watts: float) -> Ledger:
 
 
 def flops_per_joule(ledger: Ledger, energy: Energy) -> float | None:
-    """Model FLOPs for a joule at the meter: FLOP/s per watt. None where either is not known."""
+    """Model FLOPs for a joule at the meter: FLOP/s per watt. None where either is unknown."""
     joules = energy.joules
     if ledger.peak is None or not joules or ledger.mfu is None:
         return None

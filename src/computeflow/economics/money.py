@@ -1,4 +1,4 @@
-"""Dollars of GPU-seconds: every one costs the same, whatever it was spent on."""
+"""Dollars of GPU-seconds: each costs the same, whatever it was spent on."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def gpu_seconds_of(usd: float, usd_per_gpu_hour: float) -> float:
 
 
 def usd_per_hour(gpu_seconds: float, wall_seconds: float, usd_per_gpu_hour: float) -> float:
-    """What GPU-seconds of a window cost by the hour, if the run goes on like this."""
+    """Cost per hour of GPU-seconds of a window, if the run goes on like this."""
     return gpu_seconds / wall_seconds * usd_per_gpu_hour
 
 
@@ -71,7 +71,7 @@ def finding_usd_per_hour(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingTotals:
-    """A whole training. None: tokens, price or power are not known."""
+    """Totals of a whole training. None: tokens, price or power are unknown."""
 
     days: float | None = None
     usd: float | None = None

@@ -1,10 +1,10 @@
-"""What was computed before, kept for the user alone.
+"""Cache of earlier results, for the user alone.
 
     Cache("traces").get(key)
 
 A stranger's data must not bring its own results along, so nothing is kept beside it: entries lie in a
 private folder below the user's cache folder, each behind a sum of its content. Whatever is odd (a
-folder of somebody else, a link, a pipe, a byte that changed) is as if it were not there.
+folder of another user, a link, a pipe, a byte that changed) is as if it were not there.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ class Cache:
                 facts = os.fstat(file.fileno())
                 if not stat.S_ISREG(facts.st_mode) or facts.st_uid != os.geteuid():
                     return None
-                found = file.read(CACHE_ENTRY_BYTES)
-                return found[_SUM:] if found[:_SUM] == _sum(key, found[_SUM:]) else None
+                content = file.read(CACHE_ENTRY_BYTES)
+                return content[_SUM:] if content[:_SUM] == _sum(key, content[_SUM:]) else None
         return None
 
     def put(self, key: str, content: bytes) -> None:
@@ -86,5 +86,5 @@ class Cache:
 
 
 def _sum(key: str, content: bytes) -> bytes:
-    """Of the key, too: an entry that was given another name is not read."""
+    """Digest of key and content: an entry that was given another name is not read."""
     return hashlib.blake2b(key.encode() + b"\0" + content, digest_size=_SUM).digest()

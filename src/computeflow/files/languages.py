@@ -16,7 +16,7 @@ from computeflow.errors import InputError
 from computeflow.files.names import shown
 
 PYTHON_OPENING = "# -*- coding: utf-8 -*-\n"
-"""Of every Python file: else a comment below may name another encoding, and end in that."""
+"""First line of every Python file: else a comment below may name another encoding, and end in that."""
 
 _BARE_TOML = re.compile(r"[A-Za-z0-9_-]+")
 _BARE_YAML = re.compile(r"(?!(?i:y|n|yes|no|on|off|true|false|null)\Z)[A-Za-z_][A-Za-z0-9_]*")
@@ -34,7 +34,7 @@ def comment(lines: Iterable[str]) -> str:
 
 
 def to_markdown(text: str) -> str:
-    """Of a paragraph or a cell of a table: no HTML, no further cell."""
+    """Text for a paragraph or a cell of a table: no HTML, no further cell."""
     return text_line(text).replace("<", "&lt;").replace("|", "\\|")
 
 
@@ -117,13 +117,13 @@ def _flow(value: Any, end: str = "") -> str:
 def _yaml_float(value: float) -> str:
     """YAML 1.1 takes 1e-05, without a point, for text."""
     if not math.isfinite(value):
-        raise InputError(f"{value}: not a number that a file can say")
+        raise InputError(f"{value}: not a number that a file can hold")
     digits, exponent, power = repr(value).partition("e")
     return f"{digits}{'' if '.' in digits else '.0'}{exponent}{power}"
 
 
 def _quoted(text: str) -> str:
-    """In double quotes, as JSON, TOML and YAML have it: none of them takes every raw character."""
+    """Text in double quotes, as JSON, TOML and YAML have it: none takes every raw character."""
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -1,6 +1,6 @@
-"""How much is read of what. Limits of a single reader of recordings may stand in its module instead.
+"""Limits on what is read of every file and every answer that a stranger wrote.
 
-What is beyond a limit is refused, or cut and said.
+What is beyond a limit is refused, or cut with a note.
 """
 
 from __future__ import annotations
@@ -8,61 +8,61 @@ from __future__ import annotations
 MiB = 1 << 20
 
 READING_BYTES = 2048 * MiB
-"""Of memory, for reading one file, whatever is in it (benchmarks/prove_limits.py measures it)."""
+"""Memory for reading one file, whatever is in it (benchmarks/prove_limits.py measures it)."""
 TEXT_BYTES = 64 * MiB
-"""Of a file that is read whole, once it is unpacked: a table, a catalog, a calibration, a topology."""
+"""A file that is read whole, once it is unpacked: a table, a catalog, a calibration, a topology."""
 CONFIG_BYTES = 4 * MiB
-"""Of a framework's configuration or a launch script; real ones are a thousand times smaller."""
+"""A framework's configuration or a launch script; real ones are a thousand times smaller."""
 VALUES = 4_000_000
 """Keys and items of a JSON, cells of a CSV: some hundred bytes each while they are read."""
 NAMED_VALUES = 2_000_000
 """Keys and items of a TOML or YAML, whose parsers take half a kilobyte and microseconds for each."""
 LINE_BYTES = 1 << 16
-"""Of one line of a log; what follows is skipped. A longer row of a matrix is refused."""
+"""One line of a log; what follows is skipped. A longer row of a matrix is refused."""
 DEPTH = 64
 """Levels of tables and lists inside each other, or of the brackets of a script."""
 KEY_CHARACTERS = 256
-"""Of one key, or the name of a column."""
+"""A key, or the name of a column."""
 DIGITS = 400
-"""Of a number that is written as text: a double has no more than 309 before its point."""
+"""A number written as text: a double has no more than 309 before its point."""
 WHOLE = 2**64
 """Whole numbers lie below: they are of 64 bits."""
 NAME_CHARACTERS = 200
-"""Of a name: of a model, a host, a job, a run."""
+"""The name of a model, a host, a job, a run."""
 HOST_CHARACTERS = 253
-"""Of a host name with its domain (RFC 1035)."""
+"""A host name with its domain (RFC 1035)."""
 PATH_CHARACTERS = 4096
-"""Of a path that is kept as text (PATH_MAX of Linux)."""
+"""A path that is kept as text (PATH_MAX of Linux)."""
 LIST_ITEMS = 1000
-"""Of a list that is typed: devices, batches, regions."""
+"""A list that is typed: devices, batches, regions."""
 SHOWN_CHARACTERS = 80
-"""Of a stranger's text inside a message of ours."""
+"""A stranger's text inside a message of ours."""
 MESSAGE_CHARACTERS = 1000
-"""Of a whole message: room for two paths, and for what to do."""
+"""A whole message: room for two paths, and for what to do."""
 CACHE_ENTRY_BYTES = 64 * MiB
-"""Of what is kept of one trace: some kilobytes of a rank."""
+"""Cache entry of one trace: some kilobytes for each rank."""
 CACHE_BYTES = 1024 * MiB
-"""Of all that is kept; the oldest go first."""
+"""The whole cache; the oldest entries go first."""
 NODES = 100_000
-"""Of a cluster, and as many switches: some times what the largest training clusters have."""
+"""Nodes in a cluster, and as many switches: some times what the largest training clusters have."""
 LEVELS = 16
-"""Of switches above each other."""
+"""Tiers of switches above each other."""
 RAILS = 256
-"""Of one node: NICs, or leaves that it is under."""
+"""NICs of a node, or leaves that it is under."""
 NODE_COLUMNS = 256
-"""Of a matrix of one node: its devices and NICs."""
+"""Columns in the matrix of one node: its devices and NICs."""
 SCRIPT_CHARACTERS = 20_000_000
-"""That all values of a launch script come to: doubling a text forty times takes forty lines."""
+"""All values of a launch script together: doubling a text forty times takes forty lines."""
 PATTERN_CHARACTERS = 1_000
-"""Of a text that a script compares with a pattern, and of the pattern."""
+"""A text that a script compares with a pattern, and the pattern."""
 LAYERS = 4096
-"""Of a model."""
+"""Layers of a model."""
 PIPELINE_PARTS = 10_000
-"""Of a pipeline layout that is written out."""
+"""Parts of a pipeline layout that is written out."""
 
-# Of recordings: traces, logs, metrics, dumps, accounting.
+# Recordings: traces, logs, metrics, dumps, accounting.
 HEAD_BYTES = 1 << 16
-"""Of the beginning of a recording, by which its kind is known."""
+"""Beginning of a recording, by which its kind is recognised."""
 INFLATED_BYTES = 1 << 30
 INFLATED_TIMES = 200
 """A gzip file may grow to the first, or to so many times its size: traces and logs grow ten- to
@@ -72,28 +72,94 @@ TRACE_DEPTH = 100_000
 TRAINER_STATE_BYTES = 128 * MiB
 """A million logged steps."""
 FILES = 100_000
-"""Of a folder that are looked at."""
+"""Files looked at in one folder."""
 TRACE_HEADER_BYTES = 64 * MiB
-"""Of what stands before or behind the events of a trace."""
+"""Text before or behind the events of a trace."""
 EVENT_BYTES = 16 * MiB
-"""Of one event of a trace."""
+"""One event of a trace."""
 TABLES = 10_000
-"""Of a database."""
+"""Tables in a database."""
 VALUE_BYTES = 16 * MiB
-"""Of one value of a database: exports keep the output of programs among their strings."""
+"""One value in a database: exports keep the output of programs among their strings."""
 RECORD_BYTES = 64 * MiB
-"""Of one job or node of `sacct --json`, with its steps."""
+"""One job or node of `sacct --json`, with its steps."""
 ATTEMPTS = 2_000_000
-"""Of jobs in accounting: some years of a large cluster."""
+"""Attempts of jobs in accounting: some years of a large cluster."""
 NAMES = 1_000_000
 NAMES_CHARACTERS = 256 * MiB
 """Distinct names of one kind that are kept while recordings are read (kernels, threads, jobs, series),
 and the length of all of them: a profile has some thousand, a year of a large cluster a million jobs."""
+COLLECTIVES = 100_000
+"""Collectives of a trace that differ in names, group or size; one of many groups has some thousand."""
 FAULTS = 100_000
 """Distinct faults of a node and device in kernel logs; one in ten thousand messages is a new one."""
 PROCESSES = 64
-"""Of one fault that are told apart."""
+"""Processes with one fault that are told apart."""
 COPIED_BYTES = 4 << 30
-"""Of a database that is copied to be read, because a log of changes lies beside it."""
+"""A database that is copied to be read, because a log of changes lies beside it."""
 REPLAYED_OPERATIONS = 2_000_000_000
-"""Of an op timeline, in all its replays: less than a minute."""
+"""Operations of an op timeline in all its replays: less than a minute."""
+
+# Traces and dumps.
+XPLANE_BYTES = 512 * MiB
+"""Largest profile of JAX, in bytes, inflated."""
+XPLANE_LINE_BYTES = 128 * MiB
+"""Largest line of events of such a profile, in bytes."""
+XPLANE_EVENTS = 20_000_000
+"""Events read of one plane of such a profile."""
+RECORDED_DEVICES = 1024
+"""GPUs or TPUs of one host that a recording may name."""
+TIMELINE_ROWS = 20_000_000
+"""Operations of an op timeline."""
+FLIGHT_BYTES = 64 * MiB
+"""Largest dump of the flight recorder of one rank, in bytes."""
+FLIGHT_ENTRIES = 200_000
+"""Collectives of a dump: the recorder keeps 2,000 unless it is told otherwise."""
+FLIGHT_MEMBERS = 4_000_000
+"""Ranks of all groups of a dump together."""
+FLIGHT_TENSORS = 4096
+"""Tensors of one collective of a dump."""
+TENSOR_DIMENSIONS = 64
+"""Dimensions of one tensor of a dump."""
+FLIGHT_FRAMES = 40
+"""Frames kept of the stack of a collective."""
+SNAPSHOT_BYTES = 128 * MiB
+"""Largest snapshot of device memory, in bytes, inflated: some 1.4 million events."""
+SNAPSHOT_FRAMES = 64
+"""Frames kept of the stack of an allocation."""
+PICKLED_CHARACTERS = 300
+"""Characters kept of a text of a dump or snapshot."""
+
+# Metrics.
+METRIC_SAMPLES = 10_000_000
+"""Samples kept of all metrics together."""
+METRIC_SERIES = 500_000
+"""Series of all metrics together."""
+METRIC_ANSWER_BYTES = 64 * MiB
+"""Largest answer of a server, in bytes."""
+METRIC_ANSWER_SAMPLES = 200_000
+"""Samples that one query asks for."""
+REDIRECTS = 3
+"""Redirections that are followed for one request."""
+
+# Logs.
+LOG_HEAD_BYTES = 1 * MiB
+"""Beginning of a log, in bytes, by which its framework is recognised."""
+LOG_HEAD_LINES = 400_000
+"""Lines of a log that are searched for its first step, to put logs in order."""
+LOG_TAIL_BYTES = 1 * MiB
+"""End of a log, in bytes, that is searched for its last time."""
+LOG_STREAMS = 1 << 16
+"""Ranks, or other writers, that are told apart."""
+LOG_STEPS = 8192
+"""Step times that are kept; of more, every second one, and so on."""
+LOG_LIST_ITEMS = 1000
+"""Items kept of each list of events; further ones are only counted."""
+LOG_FAULTS = 1 << 16
+"""Distinct faults that are told apart in a log."""
+LOG_SETTINGS = 64
+"""Settings kept of a log."""
+LOG_TIMERS = 256
+"""Timers kept of a log."""
+BANDWIDTH_ROWS = 10_000
+"""Rows kept of a bandwidth test."""

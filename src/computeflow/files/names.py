@@ -1,4 +1,4 @@
-"""Names that strangers chose: which are taken, and how one is shown.
+"""Names from files of others: which are accepted, and how one is shown.
 
 A name ends up in comments of scripts, in tables, in file names and on terminals. So it is checked once,
 where it enters: text that can be printed, of one line, of moderate length.
@@ -20,7 +20,7 @@ _HOST = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_])?")
 
 
 def check_name(name: str, what: str) -> str:
-    """The name itself, where it is one; `what` opens the message ("model", "topology.yaml: host")."""
+    """The name, checked; `what` opens the message ("model", "topology.yaml: host")."""
     if not name.strip():
         raise InputError(f"{what}: an empty name")
     if len(name) > NAME_CHARACTERS:
@@ -38,10 +38,10 @@ def is_host(name: str) -> bool:
 
 
 def check_host(name: str, what: str) -> str:
-    """The name of a machine itself: it stands unquoted in host files, and in lists with commas."""
+    """The checked name of a machine: it is unquoted in host files, and in lists with commas."""
     if not is_host(name):
         raise InputError(
-            f"{what} {shown(name)!r}: not a host name: letters, digits, '.', '-' and '_', "
+            f"{what} '{shown(name)}': not a host name: letters, digits, '.', '-' and '_', "
             f"at most {HOST_CHARACTERS}"
         )
     return name
@@ -57,7 +57,7 @@ def printable(text: str) -> str:
 
 
 def shown(text: str, most: int = SHOWN_CHARACTERS) -> str:
-    """As one line for a message: printable, and cut where it is long."""
+    """Text as one line for a message: printable, and cut where it is long."""
     line = "".join(
         letter if letter.isprintable() else _escaped(letter) for letter in text[: most + 1]
     )

@@ -1,7 +1,7 @@
 """The one way to read each language of a user's file: TOML, JSON, YAML, CSV.
 
 All give plain data, or one `InputError` that names the file and the place: nothing nests deeper or
-holds more than `limits` allow, every number is finite, and a key stands there once. Time and memory
+holds more than `limits` allow, every number is finite, and a key appears once. Time and memory
 grow with the size of the text and no faster.
 """
 
@@ -45,30 +45,30 @@ _TOML = re.compile(
 _SEPARATORS = (("semicolons", ";"), ("tabs", "\t"))
 
 Path = tuple[Any, ...]
-"""Where a value stands: the path of what holds it, and its key."""
+"""Where a value is: the path of what holds it, and its key."""
 
 
 def parse_toml(text: str, where: str, *, finite: bool = True) -> dict[str, Any]:
     """`finite`: false where the values themselves say which number may be endless."""
     _scan_toml(text, where)
-    with _told(where, "TOML", tomllib.TOMLDecodeError):
+    with _parser_errors(where, "TOML", tomllib.TOMLDecodeError):
         data = tomllib.loads(text)
     _check(data, where, finite=finite)
     return data
 
 
 def parse_json(text: str, where: str, *, finite: bool = True) -> Any:
-    """`finite`: false where NaN and Infinity may stand in what nobody looks at."""
+    """`finite`: false where NaN and Infinity may appear in values that are not used."""
     if sum(map(text.count, ",[{")) > VALUES:
         raise _too_many(where, VALUES)
 
     def table(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found = dict(pairs)
-        if len(found) < len(pairs):
+        values = dict(pairs)
+        if len(values) < len(pairs):
             raise InputError(f"{where}: {_twice(key for key, _ in pairs)}")
-        return found
+        return values
 
-    with _told(where, "JSON", json.JSONDecodeError):
+    with _parser_errors(where, "JSON", json.JSONDecodeError):
         data = json.loads(text, object_pairs_hook=table)
     _check(data, where, finite=finite)
     return data
@@ -88,7 +88,7 @@ def parse_yaml(text: str, where: str) -> Any:
         ) from None
     try:
         _scan_yaml(yaml.parse(text, Loader=_yaml_loader()), where)
-        with _without_collector():
+        with without_collector():
             data = yaml.load(text, Loader=_yaml_loader())
     except yaml.MarkedYAMLError as error:
         line = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
@@ -136,15 +136,15 @@ def parse_number(text: str, what: str) -> float:
     except ValueError:
         number = math.nan
     if not math.isfinite(number):
-        raise InputError(f"{what} {shown(text, 40)!r} is not a finite number")
+        raise InputError(f"{what} '{shown(text, 40)}' is not a finite number")
     return number
 
 
 @contextmanager
-def _told(where: str, language: str, broken: type[ValueError]) -> Iterator[None]:
-    """What the parser of a language raises, in one line."""
+def _parser_errors(where: str, language: str, broken: type[ValueError]) -> Iterator[None]:
+    """Errors of a language's parser, as one line."""
     try:
-        with _without_collector():
+        with without_collector():
             yield
     except broken as error:
         raise _no(where, language, error) from None
@@ -155,8 +155,8 @@ def _told(where: str, language: str, broken: type[ValueError]) -> Iterator[None]
 
 
 @contextmanager
-def _without_collector() -> Iterator[None]:
-    """It would look again and again at all that is built, and plain data has no cycles."""
+def without_collector() -> Iterator[None]:
+    """Pause garbage collection: it would scan all that is built, and plain data has no cycles."""
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -170,7 +170,7 @@ _TOO_LARGE = "too large a number: whole ones have 64 bits"
 
 
 def _check(data: Any, where: str, *, finite: bool = True) -> None:
-    """That all of it lies within the limits."""
+    """Check that all of it is within the limits."""
     ready: list[tuple[Any, Path, int]] = [(data, (), 0)]
     while ready:
         holder, path, depth = ready.pop()
@@ -190,12 +190,12 @@ def _check(data: Any, where: str, *, finite: bool = True) -> None:
 
 
 def _items(holder: Any) -> Iterable[Any]:
-    """Of a list; a document may be a value alone."""
+    """Items of a list; a document that is a single value is its own item."""
     return holder if isinstance(holder, list | tuple | set) else (holder,)
 
 
 def _wrong(value: Any, finite: bool = True) -> str:
-    """What is wrong with a value; nothing where it can be used."""
+    """The fault of a value; nothing where it can be used."""
     if isinstance(value, float):
         return "" if math.isfinite(value) or not finite else f"{value} is not a finite number"
     if isinstance(value, int):
@@ -216,22 +216,22 @@ def _called(path: Path) -> str:
 
 
 def _scan_toml(text: str, where: str) -> None:
-    """Before anything is built: tomllib takes memory by the square of the dots of a key."""
+    """Check before anything is built: tomllib takes memory by the square of the dots of a key."""
     if len(text) <= NAMED_VALUES and all(line.count(".") <= DEPTH for line in text.split("\n")):
         return
-    found = 0
+    count = 0
     for token in _TOML.finditer(text):
         name = token["name"]
         dots = name.count(".") if name is not None and len(name) > len(token["part"]) else 0
         if dots > DEPTH:
             raise InputError(f"{where}: the key {shown(name, 40)} has more than {DEPTH} dots")
-        found += dots + (name is not None or token["opens"] is not None)
-        if found > NAMED_VALUES:
+        count += dots + (name is not None or token["opens"] is not None)
+        if count > NAMED_VALUES:
             raise _too_many(where, NAMED_VALUES)
 
 
 def _scan_yaml(events: Iterable[Any], where: str) -> None:
-    """Before anything is built: an event is gone when the next one comes."""
+    """Check before anything is built: an event is dropped when the next one comes."""
     depth = 0
     for number, event in enumerate(events):
         kind = type(event).__name__
@@ -264,16 +264,16 @@ def _yaml_loader() -> Any:
         }
 
         def resolve(self, kind: Any, value: Any, implicit: Any) -> Any:
-            """In base 60, adding up takes time by the square of the length."""
+            """Scalars without base 60, where adding up takes time by the square of the length."""
             if kind is yaml.ScalarNode and (":" in value or len(value) > DIGITS):
                 return self.DEFAULT_SCALAR_TAG
             return super().resolve(kind, value, implicit)
 
         def construct_mapping(self, node: Any, deep: bool = False) -> dict[Hashable, Any]:
-            found: dict[Hashable, Any] = super().construct_mapping(node, deep)
-            if len(found) < len(node.value):
+            values: dict[Hashable, Any] = super().construct_mapping(node, deep)
+            if len(values) < len(node.value):
                 raise _WrongValueError(_twice(self.construct_object(key) for key, _ in node.value))
-            return found
+            return values
 
         def construct_yaml_int(self, node: Any) -> int:
             """Checked before it is a key: wider ones can be made to have one hash."""
@@ -287,7 +287,7 @@ def _yaml_loader() -> Any:
 
 
 class _WrongValueError(Exception):
-    """From inside PyYAML, which does not know the file."""
+    """A wrong value found inside PyYAML, which does not know the file."""
 
 
 def _check_header(header: list[str], where: str) -> None:
@@ -300,15 +300,15 @@ def _check_header(header: list[str], where: str) -> None:
     for column in header:
         if len(column) > KEY_CHARACTERS:
             raise InputError(
-                f"{where}: the column {shown(column, 40)!r} has {len(column):,} characters; "
+                f"{where}: the column '{shown(column, 40)}' has {len(column):,} characters; "
                 f"at most {KEY_CHARACTERS}"
             )
     if len(set(header)) < len(header):
-        raise InputError(f"{where}: two columns are called {shown(_repeated(header), 40)!r}")
+        raise InputError(f"{where}: two columns are called '{shown(_repeated(header), 40)}'")
 
 
 def _repeated(keys: Iterable[Any]) -> str:
-    """The first that stands there a second time."""
+    """The first key that appears a second time."""
     seen: set[Any] = set()
     for key in keys:
         if key in seen:
@@ -318,7 +318,7 @@ def _repeated(keys: Iterable[Any]) -> str:
 
 
 def _twice(keys: Iterable[Any]) -> str:
-    return f"the key {shown(_repeated(keys), 40)} stands there twice"
+    return f"the key {shown(_repeated(keys), 40)} appears twice"
 
 
 def _no(where: str, language: str, why: object) -> InputError:

@@ -23,9 +23,9 @@ _KINDS = (
 )
 _GZIP = b"\x1f\x8b"
 _PACKED = {
-    b"\x28\xb5\x2f\xfd": "packed with zstd: unpack it first (zstd -d)",
-    b"\xfd7zXZ\x00": "packed with xz: unpack it first (xz -d)",
-    b"BZh": "packed with bzip2: unpack it first (bzip2 -d)",
+    b"\x28\xb5\x2f\xfd": "packed with zstd: unpack it first (zstd -dc FILE > NEW)",
+    b"\xfd7zXZ\x00": "packed with xz: unpack it first (xz -dc FILE > NEW)",
+    b"BZh": "packed with bzip2: unpack it first (bzip2 -dc FILE > NEW)",
     b"PK\x03\x04": "a zip archive or a spreadsheet: unpack it, or save it as CSV",
     b"7z\xbc\xaf": "a 7z archive: unpack it first",
     b"\xd0\xcf\x11\xe0": "a document of an office program: save it as CSV",
@@ -33,7 +33,7 @@ _PACKED = {
     b"SQLite format 3": "an SQLite database, not text",
     b"PAR1": "a Parquet file, not text",
 }
-"""What files begin with that are no text, and what to do about it."""
+"""First bytes of files that are no text, and what to do about them."""
 _WIDE = {
     b"\xff\xfe\x00\x00": "UTF-32",
     b"\x00\x00\xfe\xff": "UTF-32",
@@ -55,12 +55,12 @@ def read_text(path: Path) -> str:
         return content.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
     except UnicodeDecodeError as error:
         raise InputError(
-            f"{where}: not UTF-8 text: byte {error.start:,} is none of it: save it as UTF-8"
+            f"{where}: not UTF-8 text at byte {error.start:,}: save it as UTF-8"
         ) from None
 
 
 def _read(path: Path, where: str) -> bytes:
-    """What is looked at is what is read: the kind is asked of the open file, and no pipe blocks."""
+    """Open a file and check its kind on the open descriptor, so that no pipe blocks."""
     flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0)
     try:
         descriptor = os.open(path, flags | getattr(os, "O_CLOEXEC", 0))
@@ -95,7 +95,7 @@ def _bounded(content: bytes, where: str) -> bytes:
 
 
 def _no_text(content: bytes) -> str:
-    """What a content is that is no UTF-8 text; nothing where it may be some."""
+    """Kind of a content that is no UTF-8 text; nothing where it may be text."""
     for start, what in _PACKED.items():
         if content.startswith(start):
             return what
@@ -106,7 +106,12 @@ def _no_text(content: bytes) -> str:
             return f"{name}, not UTF-8 text: save it as UTF-8"
     if b"\x00" not in content:
         return ""
-    begin = content[:_LOOKED_AT]
-    if 0 in (begin[::2].count(0), begin[1::2].count(0)) and begin.count(0) > len(begin) // 3:
+    if looks_like_utf16(content):
         return "UTF-16, not UTF-8 text: save it as UTF-8"
     return "not text: it holds zero bytes"
+
+
+def looks_like_utf16(content: bytes) -> bool:
+    """Whether it is UTF-16 without a byte-order mark: every other byte of Latin text is zero."""
+    begin = content[:_LOOKED_AT]
+    return 0 in (begin[::2].count(0), begin[1::2].count(0)) and begin.count(0) > len(begin) // 3

@@ -5,7 +5,7 @@
 
 A file is written under a name of its own beside the target, brought to the disk, and then given its
 name: whoever looks, at whatever moment the machine stops, finds the old content or the new. What is
-there already is kept, unless it holds the same or `force` is said; an input of the call, a folder, a
+there already is kept, unless it holds the same or `force` is set; an input of the call, a folder, a
 device and a symbolic link are never written to.
 """
 
@@ -32,9 +32,9 @@ _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _UNSUPPORTED = {errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EPERM, errno.EMLINK}
 _BLOCK = 1 << 20
 _LOGS = ("-wal", "-journal", "-shm")
-"""Of a database, beside it: a part of it."""
+"""Files beside a database that are a part of it."""
 _MARKS, _MARKED = (b'<meta name="generator" content="ComputeFlow', b'"computeflow.accounts"'), 2048
-"""What stands in the first bytes of our reports and annotated traces."""
+"""First bytes of our reports and annotated traces."""
 _NAMED_FILES = 3
 
 _inputs: ContextVar[tuple[Path, ...]] = ContextVar("inputs", default=())
@@ -62,16 +62,16 @@ def check_target(target: Target, option: str) -> None:
 
 
 def check_folder(target: Target, option: str) -> None:
-    """The same of a folder, which may be new."""
+    """Check the target of a folder, which may be new."""
     path = _path(target, option)
     if path.is_symlink():
         raise _linked(path, option)
     if path.exists() and not path.is_dir():
-        raise InputError(f"{option} {path}: is there already, and no folder")
+        raise InputError(f"{option} {path}: exists and is no folder")
 
 
 def check_absent(target: Target, option: str, *, force: bool) -> None:
-    """For content that is never twice the same: a measurement."""
+    """Refuse an existing target, for content that is never the same twice: a measurement."""
     check_target(target, option)
     if not force and os.path.lexists(target):
         raise _kept(option, [str(target)])
@@ -85,7 +85,7 @@ def write_file(
     force: bool = False,
     make_folder: bool = False,
 ) -> None:
-    """All of the content or nothing."""
+    """Write all of the content or nothing."""
     path = _path(target, option)
     with _told(option, path), ExitStack() as stack:
         if make_folder:
@@ -113,8 +113,8 @@ def write_folder(
             folder = root
             for step in folders:
                 folder = _enter(stack, _open_below(folder, step))
-            place = _Part(path=top / name, folder=folder, option=option, name=last)
-            parts.append(_stage(stack, place, text))
+            staged = _Part(path=top / name, folder=folder, option=option, name=last)
+            parts.append(_stage(stack, staged, text))
         new = [part for part in parts if part.changes()]
         if not force and (kept := [str(part.path) for part in new if part.there is not None]):
             raise _kept(option, kept)
@@ -133,7 +133,7 @@ class _Part:
     name: str = ""
     own_name: str = ""
     there: os.stat_result | None = None
-    """What has the name already."""
+    """File that has the name already."""
 
     def __post_init__(self) -> None:
         self.name = self.name or self.path.name
@@ -211,12 +211,12 @@ def _path(target: Target, option: str) -> Path:
 
 
 def _real(path: Target) -> Path:
-    """Without links; unlike `Path.resolve`, also where links go in a circle."""
+    """The path without links; unlike `Path.resolve`, also where links go in a circle."""
     return Path(os.path.realpath(path))
 
 
 def _look(name: str | Path, folder: int | None = None) -> os.stat_result | None:
-    """What is there under the name, a link as a link; None where the name is free."""
+    """The file under a name, a link as a link; None where the name is free."""
     try:
         return os.stat(name, dir_fd=folder, follow_symlinks=False)
     except FileNotFoundError:
@@ -233,7 +233,7 @@ def _check_kind(path: Path, option: str, there: os.stat_result | None) -> None:
         what = "a folder" if kind == stat.S_IFDIR else "a device or a pipe"
         raise InputError(f"{option} {path}: is {what}")
     if any(_is_input(path, there, source) for source in _inputs.get()):
-        raise InputError(f"{option} {path}: is what is read: choose another name")
+        raise InputError(f"{option} {path}: is an input of this command: choose another name")
 
 
 def _is_input(path: Path, there: os.stat_result, source: Path) -> bool:
@@ -255,15 +255,21 @@ def _ours(path: Path) -> bool:
 
 
 def check_apart(targets: Iterable[tuple[Target, str]]) -> None:
-    """No two outputs of a call are the same file."""
+    """No two outputs of a call are the same file, and none lies in a folder that another fills."""
     seen: dict[Path, str] = {}
     for target, option in targets:
         path = _real(_path(target, option))
         if path in seen:
             raise InputError(
-                f"{option} {path}: is written by {seen[path]}, too: choose another name"
+                f"{option} {path}: is also written by {seen[path]}: choose another name"
             )
         seen[path] = option
+    for path, option in seen.items():
+        for folder in filter(seen.__contains__, path.parents):
+            raise InputError(
+                f"{option} {path}: lies in the folder of {seen[folder]}, which might hold a file of "
+                "that name: choose another place"
+            )
 
 
 def _linked(path: Path, option: str) -> InputError:

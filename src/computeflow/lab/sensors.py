@@ -1,7 +1,7 @@
 """Power, clocks and temperature of the device, sampled beside the work. Absence is a value.
 
-NVML is the only source so far. Mean power comes from the driver's energy counter where it has one (it
-integrates for us), else from the samples.
+NVML is the only source so far. Mean power comes from the driver's energy counter where it has one
+(it integrates for us), else from the samples.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _THROTTLES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Readings:
-    """What the sensors saw of a stretch of work; None where nothing could be read."""
+    """Sensor readings over an interval of work; None where nothing could be read."""
 
     seconds: float
     samples: int = 0
@@ -33,13 +33,13 @@ class Readings:
     min_sm_hertz: float | None = None
     max_temperature_celsius: float | None = None
     throttled: dict[str, float] | None = None
-    """Reason to share of the samples in which the driver gave it."""
+    """Share of the samples in which the driver gave each reason."""
     unavailable: str = ""
     """Why there are no readings."""
 
 
 class Sensors:
-    """`with Sensors(index) as sensors: work()`, then `sensors.readings`."""
+    """Sampler of one device: `with Sensors(index) as sensors: work()`, then `sensors.readings`."""
 
     def __init__(self, index: int = 0, interval_seconds: float = 0.02) -> None:
         self.interval_seconds = interval_seconds
@@ -90,7 +90,9 @@ class Sensors:
                 return
 
     def _mean_watts(self, seconds: float, sampled: float) -> float:
-        """By the device's own counter of energy, over more than half a second."""
+        """Mean power by the device's energy counter over more than half a second, else by the
+        samples.
+        """
         before, after = self._joules, self._energy()
         if before is None or after is None or seconds <= 0.5:
             return sampled
@@ -147,7 +149,7 @@ def describe_device(index: int = 0) -> dict[str, Any]:
 
 
 def numa_node(bus: str, root: Path = Path("/sys/bus/pci/devices")) -> int | None:
-    """The NUMA node that a device hangs on; NVML writes 00000000:3B:00.0, the kernel 0000:3b:00.0."""
+    """The NUMA node of a device; NVML writes 00000000:3B:00.0, the kernel 0000:3b:00.0."""
     try:
         node = int((root / bus.lower()[-12:] / "numa_node").read_text())
     except (OSError, ValueError):

@@ -4,8 +4,8 @@ Start with `Ledger`; `gaps` compares two; `Finding` says what a gap means.
 """
 
 from computeflow.ledger.accounts import ACCOUNTS, Account, account
-from computeflow.ledger.book import Cause, Entry, Ledger, Peak, Window, concatenate, merge
-from computeflow.ledger.findings import Claim, Evidence, Finding, Remedy, check_claims
+from computeflow.ledger.book import Cause, Entry, Ledger, PeakFlops, Window, concatenate, merge
+from computeflow.ledger.findings import ClaimedSeconds, Evidence, Finding, Remedy, check_claims
 from computeflow.ledger.gaps import Gap, gaps
 from computeflow.ledger.serialise import ledger_from_data, ledger_to_data
 
@@ -13,13 +13,13 @@ __all__ = [
     "ACCOUNTS",
     "Account",
     "Cause",
-    "Claim",
+    "ClaimedSeconds",
     "Entry",
     "Evidence",
     "Finding",
     "Gap",
     "Ledger",
-    "Peak",
+    "PeakFlops",
     "Remedy",
     "Window",
     "account",

@@ -22,7 +22,7 @@ class Account:
     laid out), tuning (the code)."""
     doc: str
     falls_to: str = "unexplained"
-    """Where its seconds are booked when no signal tells them apart."""
+    """Account where its seconds are booked when no signal separates them."""
 
     @property
     def parent(self) -> str | None:

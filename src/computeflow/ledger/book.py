@@ -18,9 +18,9 @@ from computeflow.ledger.accounts import ACCOUNTS, account
 
 Basis = Literal["predicted", "simulated", "measured"]
 _TOLERANCE = 1e-9
-"""Of the whole: what float sums of a million entries may be off."""
-_MOST_GPUS = 10**9
-_MOST_SECONDS = 1e12
+"""Share of the whole that float sums of a million entries may be off."""
+_MAX_GPUS = 10**9
+_MAX_SECONDS = 1e12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
@@ -58,7 +58,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
-    """The stretch of the run that a ledger speaks of."""
+    """The stretch of the run that a ledger covers."""
 
     label: str
     first_step: int | None = None
@@ -76,8 +76,8 @@ class Window:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Peak:
-    """What `compute.model` was divided by: the dense peak of one device at the matmuls' precision."""
+class PeakFlops:
+    """Divisor of `compute.model`: the dense peak of one device at the matmuls' precision."""
 
     flops: float
     precision: str
@@ -86,7 +86,7 @@ class Peak:
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.flops) and self.flops > 0):
-            raise LedgerError(f"a peak of {self.flops:g} FLOP/s is none")
+            raise LedgerError(f"a peak of {self.flops:g} FLOP/s: must be above zero")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,10 +99,10 @@ class Ledger:
     basis: Basis
     window: Window
     gpus_total: int | None = None
-    peak: Peak | None = None
+    peak: PeakFlops | None = None
     unavailable: Mapping[str, str] = field(default_factory=dict)
     """Account (or "joules") to the signal that is missing, for all of it or for part."""
-    fell_to: Mapping[str, str] = field(default_factory=dict)
+    booked_under: Mapping[str, str] = field(default_factory=dict)
     """Unavailable account to the one its seconds are in, where that is not the usual one."""
 
     def __post_init__(self) -> None:
@@ -111,11 +111,11 @@ class Ledger:
             unavailable.setdefault("joules", "power readings")
         object.__setattr__(self, "entries", entries)
         object.__setattr__(self, "unavailable", unavailable)
-        object.__setattr__(self, "fell_to", dict(self.fell_to))
+        object.__setattr__(self, "booked_under", dict(self.booked_under))
         self._check_window()
         if self.basis not in get_args(Basis):
             raise UnknownNameError("basis", self.basis, get_args(Basis))
-        for name in (*self.unavailable, *self.fell_to, *self.fell_to.values()):
+        for name in (*self.unavailable, *self.booked_under, *self.booked_under.values()):
             if name != "joules":
                 account(name)
         off = _sum(self.entries) - self.gpu_seconds
@@ -126,8 +126,8 @@ class Ledger:
             )
 
     def _check_window(self) -> None:
-        if not 1 <= self.gpus <= _MOST_GPUS or not 0 < self.wall_seconds <= _MOST_SECONDS:
-            gpus = self.gpus if abs(self.gpus) <= _MOST_GPUS else "too many"
+        if not 1 <= self.gpus <= _MAX_GPUS or not 0 < self.wall_seconds <= _MAX_SECONDS:
+            gpus = self.gpus if abs(self.gpus) <= _MAX_GPUS else "too many"
             raise LedgerError(f"{gpus} GPUs over {self.wall_seconds:g} s is no window")
         if self.gpus_total is not None and self.gpus_total < self.gpus:
             raise LedgerError(f"{self.gpus} ranks seen of only {self.gpus_total}")
@@ -142,10 +142,10 @@ class Ledger:
         basis: Basis,
         window: Window,
         gpus_total: int | None = None,
-        peak: Peak | None = None,
+        peak: PeakFlops | None = None,
         rest_joules: float | None = None,
         unavailable: Mapping[str, str] | None = None,
-        fell_to: Mapping[str, str] | None = None,
+        booked_under: Mapping[str, str] | None = None,
     ) -> Ledger:
         """Build a ledger from the parts that are known; the rest is booked as `unexplained`.
 
@@ -165,7 +165,7 @@ class Ledger:
             gpus_total=gpus_total,
             peak=peak,
             unavailable=unavailable or {},
-            fell_to=fell_to or {},
+            booked_under=booked_under or {},
         )
 
     @property
@@ -201,7 +201,7 @@ class Ledger:
     def mfu(self) -> float | None:
         """Model FLOPs utilisation: the share of `compute.model`.
 
-        None if the model's FLOPs were not known, of all of the compute time or of part of it.
+        None if the model's FLOPs were unknown for all of the compute time or part of it.
         """
         booked = {entry.account for entry in self.entries if entry.gpu_seconds}
         if "compute.model" in self.unavailable or "compute" in booked:
@@ -226,7 +226,7 @@ class Ledger:
         )
 
     def __add__(self, other: Ledger) -> Ledger:
-        """The same GPUs, this window and then the other."""
+        """One ledger of the same GPUs: this window and then the other."""
         return concatenate([self, other])
 
     def _repr_html_(self) -> str:
@@ -290,10 +290,10 @@ def _joined(parts: list[Ledger], *, gpus: int, wall_seconds: float, window: Wind
     for entry in (entry for part in parts for entry in part.entries):
         seconds.setdefault((entry.account, entry.cause, entry.joules is None), []).append(entry)
     unavailable: dict[str, str] = {}
-    fell_to: dict[str, str] = {}
+    booked_under: dict[str, str] = {}
     for part in reversed(parts):
         unavailable |= part.unavailable
-        fell_to |= part.fell_to
+        booked_under |= part.booked_under
     peaks = {part.peak for part in parts}
     return Ledger(
         gpus=gpus,
@@ -304,7 +304,7 @@ def _joined(parts: list[Ledger], *, gpus: int, wall_seconds: float, window: Wind
         gpus_total=_job_gpus(parts),
         peak=peaks.pop() if len(peaks) == 1 else None,
         unavailable=unavailable,
-        fell_to=fell_to,
+        booked_under=booked_under,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from html import escape
 from typing import TYPE_CHECKING
 
@@ -27,10 +28,10 @@ def mfu_text(ledger: Ledger) -> str:
     if ledger.mfu is None:
         return "MFU unavailable"
     palm = "unavailable" if ledger.mfu_palm is None else format_share(ledger.mfu_palm)
-    of = ""
+    peak = ""
     if ledger.peak is not None:
-        of = f" of {format_si(ledger.peak.flops, 'FLOP/s')} dense {ledger.peak.precision}"
-    return f"MFU {format_share(ledger.mfu)}{of} (PaLM convention: {palm})"
+        peak = f" of {format_si(ledger.peak.flops, 'FLOP/s')} dense {ledger.peak.precision}"
+    return f"MFU {format_share(ledger.mfu)}{peak} (PaLM convention: {palm})"
 
 
 def lines(ledger: Ledger) -> list[tuple[str, str, float, float]]:
@@ -44,9 +45,16 @@ def lines(ledger: Ledger) -> list[tuple[str, str, float, float]]:
 
 def notes(ledger: Ledger) -> list[str]:
     energy = [] if ledger.joules is None else [f"energy: {format_si(ledger.joules, 'J')}"]
-    return energy + [
-        f"{name}: unavailable, needs {signal}" for name, signal in ledger.unavailable.items()
-    ]
+    return energy + unavailable_notes(ledger.unavailable)
+
+
+def unavailable_notes(needs: Mapping[str, str]) -> list[str]:
+    """One note on all that a signal is missing for; `needs`: name to signal. Empty: no note."""
+    by_signal: dict[str, list[str]] = {}
+    for name, signal in needs.items():
+        by_signal.setdefault(signal, []).append(name)
+    parts = (f"{', '.join(names)} (needs {signal})" for signal, names in by_signal.items())
+    return [f"Unavailable: {'; '.join(parts)}"] if needs else []
 
 
 def time_unit(total_gpu_seconds: float) -> tuple[str, float]:

@@ -1,4 +1,4 @@
-"""Findings: what is wrong, the proof, what it costs and what to do; and that nothing is sold twice."""
+"""Findings: what is wrong, the evidence, the cost and the remedy; no second is claimed twice."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Remedy:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Claim:
+class ClaimedSeconds:
     """GPU-seconds of one account that a finding says it explains."""
 
     account: str
@@ -60,7 +60,7 @@ class Finding:
     title: str
     account: str
     """The account it is booked against: the first of its claims."""
-    claims: tuple[Claim, ...]
+    claims: tuple[ClaimedSeconds, ...]
     """Its own gap, and the wait that it causes in other accounts."""
     evidence: tuple[Evidence, ...]
     confidence: float
@@ -71,7 +71,7 @@ class Finding:
     steady: bool = True
     """It happens in most of the window's steps; else its share here is not the run's."""
     joules: float | None = None
-    """Of the window, that go with its GPU-seconds; None where power is not known."""
+    """Energy of its GPU-seconds within the window; None where power is unknown."""
 
     def __post_init__(self) -> None:
         account(self.account)
@@ -95,12 +95,12 @@ def check_claims(findings: Iterable[Finding], lines: Sequence[Gap]) -> None:
     A claim on a parent (`comm`) draws on what its children's lines have left. Raises `LedgerError`
     that names the account and the findings that share it.
     """
-    found = list(findings)
+    every = list(findings)
     slack = 1e-9 * math.fsum(abs(line.measured) + abs(line.expected) for line in lines)
     left = [max(line.gpu_seconds, 0.0) for line in lines]
-    claims = [(f.rule, c) for f in found for c in f.claims if c.gpu_seconds]
+    claims = [(f.rule, c) for f in every for c in f.claims if c.gpu_seconds]
     for rule, claim in sorted(claims, key=lambda pair: len(_drawn_on(pair[1].account, lines))):
-        _draw(rule, claim, lines, left, slack, found)
+        _draw(rule, claim, lines, left, slack, every)
     _check_total(math.fsum(claim.gpu_seconds for _, claim in claims), lines, slack)
 
 
@@ -115,27 +115,27 @@ def _check_total(claimed: float, lines: Sequence[Gap], slack: float) -> None:
 
 def _draw(
     rule: str,
-    claim: Claim,
+    claim: ClaimedSeconds,
     lines: Sequence[Gap],
     left: list[float],
     slack: float,
     found: Sequence[Finding],
 ) -> None:
     """Take a claim out of what its lines have left."""
-    places = _drawn_on(claim.account, lines)
-    if not places:
+    indices = _drawn_on(claim.account, lines)
+    if not indices:
         raise LedgerError(f"{claim.account}: claimed, but no line of the comparison holds it")
     missing = claim.gpu_seconds
-    for place in places:
-        taken = min(left[place], missing)
-        left[place] -= taken
+    for index in indices:
+        taken = min(left[index], missing)
+        left[index] -= taken
         missing -= taken
     if missing > slack:
-        gap = math.fsum(max(lines[place].gpu_seconds, 0.0) for place in places)
+        gap = math.fsum(max(lines[index].gpu_seconds, 0.0) for index in indices)
         sharing = [
             f.rule
             for f in found
-            if any(set(_drawn_on(c.account, lines)) & set(places) for c in f.claims)
+            if any(set(_drawn_on(c.account, lines)) & set(indices) for c in f.claims)
         ]
         raise LedgerError(
             f"{claim.account}: {rule} claims {missing:g} GPU-seconds beyond a gap of {gap:g}; claimed "

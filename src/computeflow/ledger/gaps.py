@@ -43,7 +43,7 @@ def gaps(measured: Ledger, expected: Ledger, *, work_ratio: float | None = None)
     """
     ratio = _work_ratio(measured, expected) if work_ratio is None else work_ratio
     if not (math.isfinite(ratio) and ratio > 0):
-        raise LedgerError(f"a work ratio of {ratio:g} compares nothing")
+        raise LedgerError(f"a work ratio of {ratio:g}: must be above zero")
     lines = []
     for group in _groups(measured, expected):
         lines.append(
@@ -95,7 +95,7 @@ def _inseparable(ledger: Ledger) -> Iterator[tuple[str, str]]:
     """Pairs of accounts that the ledger does not tell apart."""
     whole = {entry.account for entry in ledger.entries} & set(PARENTS)
     for name in ledger.unavailable.keys() & ACCOUNTS.keys():
-        fallen = ledger.fell_to.get(name, ACCOUNTS[name].falls_to)
+        fallen = ledger.booked_under.get(name, ACCOUNTS[name].falls_to)
         yield name, fallen
         whole |= {name, fallen} & set(PARENTS)
     for parent in whole:

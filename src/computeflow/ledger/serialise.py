@@ -17,6 +17,8 @@ from computeflow.ledger.book import Ledger
 
 SCHEMA = "computeflow.ledger/1"
 _DERIVED = ("schema", "accounts", "mfu", "mfu_palm")
+_FIELDS = {"fell_to": "booked_under"}
+"""JSON keys that differ from the field's name."""
 
 
 def ledger_to_data(ledger: Ledger) -> dict[str, Any]:
@@ -33,7 +35,7 @@ def ledger_to_data(ledger: Ledger) -> dict[str, Any]:
         "mfu": ledger.mfu,
         "mfu_palm": ledger.mfu_palm,
         "unavailable": dict(ledger.unavailable),
-        "fell_to": dict(ledger.fell_to),
+        "fell_to": dict(ledger.booked_under),
     }
 
 
@@ -41,8 +43,8 @@ def ledger_from_data(data: Any, where: str = "ledger") -> Ledger:
     if not isinstance(data, Mapping) or "schema" not in data:
         raise InputError(f"{where}: not a ledger: no `schema`")
     if data["schema"] != SCHEMA:
-        raise InputError(f"{where}: schema {shown(str(data['schema']))!r} is not {SCHEMA!r}")
-    fields = {k: v for k, v in data.items() if k not in _DERIVED}
+        raise InputError(f"{where}: schema '{shown(str(data['schema']))}' is not {SCHEMA!r}")
+    fields = {_FIELDS.get(k, k): v for k, v in data.items() if k not in _DERIVED}
     ledger = codec.decode(Ledger, fields, where)
     stated = data.get("accounts", ledger.accounts)
     if not isinstance(stated, Mapping) or not _agree(stated, ledger.accounts):

@@ -12,18 +12,18 @@ from typing import Any
 
 from computeflow.cluster import Cluster
 from computeflow.errors import ComputeFlowError
+from computeflow.planning.limits import Limits
 from computeflow.planning.plans import Plan, plan
-from computeflow.planning.search import Limits
 from computeflow.prediction import Prediction, predict
-from computeflow.prediction.batch import power_limit_known
 from computeflow.prediction.stack import Stack
+from computeflow.prediction.step_inputs import power_limit_known
 from computeflow.workload import Job, Layout
 
 LOWER_POWER, MORE_MEMORY = 0.8, 1.2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lost:
+class AccountLoss:
     """Seconds of a step that a plan takes longer than the best, in one account."""
 
     account: str
@@ -31,10 +31,10 @@ class Lost:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sensitivity:
+class ChangeEffect:
     change: str
     step_seconds: float | None
-    """None where the change cannot be predicted; `note` says why."""
+    """Step time after the change; None where it cannot be predicted, and `note` says why."""
     gain: float | None
     """Share of the step that it saves; negative where it costs."""
     note: str = ""
@@ -42,18 +42,18 @@ class Sensitivity:
 
 def changed_fields(before: Layout, after: Layout) -> dict[str, tuple[Any, Any]]:
     """Fields that differ, each with what it was and what it is."""
-    one, other = asdict(before), asdict(after)
-    return {name: (one[name], other[name]) for name in one if one[name] != other[name]}
+    old, new = asdict(before), asdict(after)
+    return {name: (old[name], new[name]) for name in old if old[name] != new[name]}
 
 
-def compare(best: Prediction, other: Prediction) -> list[Lost]:
-    """What `other` takes longer than `best`, account by account, the largest first."""
+def compare(best: Prediction, other: Prediction) -> list[AccountLoss]:
+    """Extra seconds of `other` over `best`, by account, the largest first."""
     names = dict.fromkeys([*best.ledger.accounts, *other.ledger.accounts])
     mine, theirs = (
         {name: p.ledger.accounts.get(name, 0.0) / p.layout.gpus for name in names}
         for p in (best, other)
     )
-    lost = [Lost(account=name, seconds=theirs[name] - mine[name]) for name in names]
+    lost = [AccountLoss(account=name, seconds=theirs[name] - mine[name]) for name in names]
     return sorted(lost, key=lambda item: -abs(item.seconds))
 
 
@@ -65,24 +65,26 @@ def sensitivities(
     *,
     fixed: Mapping[str, Any] | None = None,
     limits: Limits | None = None,
-) -> list[Sensitivity]:
-    """One thing changed at a time; the layout stays, but for memory, which lets it change."""
+) -> list[ChangeEffect]:
+    """The best plan with one thing changed at a time; only more memory lets the layout change."""
     layout, before = best.layout, best.prediction.step_seconds
     tried = {
         "twice the network": (job, _faster_network(cluster)),
         "fp8 matmuls": (replace(job, precision="fp8"), cluster),
         "20 % lower power limit": (job, _capped(cluster)),
     }
-    found = []
+    changes = []
     for change, (new_job, new_cluster) in tried.items():
         if new_cluster is None or (new_job == job and new_cluster == cluster):
             continue
         try:
             after = predict(new_job, new_cluster, layout, stack).step_seconds
         except ComputeFlowError as error:
-            found.append(Sensitivity(change=change, step_seconds=None, gain=None, note=str(error)))
+            changes.append(
+                ChangeEffect(change=change, step_seconds=None, gain=None, note=str(error))
+            )
             continue
-        found.append(Sensitivity(change=change, step_seconds=after, gain=1 - after / before))
+        changes.append(ChangeEffect(change=change, step_seconds=after, gain=1 - after / before))
     device = cluster.accelerator
     size = MORE_MEMORY * (device.reported_bytes or device.hbm_bytes)
     roomier = replace(device, hbm_bytes=size, reported_bytes=None)
@@ -92,12 +94,12 @@ def sensitivities(
     if again.plans:
         after = again.plans[0].prediction.step_seconds
         note = "" if again.plans[0].layout == layout else "with another layout"
-        found.append(
-            Sensitivity(
+        changes.append(
+            ChangeEffect(
                 change="20 % more memory", step_seconds=after, gain=1 - after / before, note=note
             )
         )
-    return found
+    return changes
 
 
 def _faster_network(cluster: Cluster) -> Cluster | None:

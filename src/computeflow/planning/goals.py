@@ -1,4 +1,4 @@
-"""What is asked of a whole training and what that leaves for a step: `Goals`; `Search` looks for plans.
+"""`Goals` of a whole training and what they leave for a step; `Search` looks for plans.
 
 A deadline and a budget for all tokens become the longest step that keeps them.
 """
@@ -9,25 +9,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from computeflow.cluster import MAX_GPUS, Cluster, resized
+from computeflow.cluster import MAX_GPUS, Cluster, resize_cluster
 from computeflow.economics import TrainingTotals, gpu_seconds_of, training_totals
 from computeflow.errors import InputError, UnknownNameError
 from computeflow.files.names import shown
-from computeflow.planning.batches import tokens_to_target
+from computeflow.planning.limits import Limits
 from computeflow.planning.plans import Plan, Plans, nearest_that_fits, plan, why_no_plan
-from computeflow.planning.search import Limits, Objective, Progress
+from computeflow.planning.search import Objective, Progress
 from computeflow.prediction.memory import HEADROOM
 from computeflow.prediction.stack import Stack, usual_stack
 from computeflow.workload import Job, Layout
 from computeflow.workload.layout import CHOICES, SIZES
 
-MAX_BATCHES = 64
-"""Global batches of one question; each is a search of its own."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Goals:
-    """What the whole training must keep."""
+    """Limits of a whole training: time, money, power."""
 
     tokens: float | None = None
     price: float | None = None
@@ -35,7 +32,7 @@ class Goals:
     deadline_seconds: float | None = None
     budget: float | None = None
     power_cap: float | None = None
-    """Watts of a GPU, in the mean over a step."""
+    """Watts of a GPU, averaged over a step."""
     headroom: float = HEADROOM
     """Share of a device's memory that a plan may fill."""
 
@@ -62,29 +59,29 @@ class Goals:
         return any((self.deadline_seconds, self.budget, self.power_cap))
 
     def limits(self, job: Job, gpus: int) -> Limits:
-        """What is left for a step of this job on so many GPUs."""
+        """Limits of one step of this job on so many GPUs."""
         seconds = [self.deadline_seconds] if self.deadline_seconds else []
         if self.budget and self.price:
             seconds.append(gpu_seconds_of(self.budget, self.price) / gpus)
         step = min(seconds) * job.step_tokens / self.tokens if seconds and self.tokens else None
         return Limits(headroom=self.headroom, watts_per_gpu=self.power_cap, step_seconds=step)
 
-    def totals(self, found: Plan) -> TrainingTotals:
+    def totals(self, plan: Plan) -> TrainingTotals:
         """Days, dollars and energy of the whole training, as far as they are known."""
-        prediction = found.prediction
+        prediction = plan.prediction
         return training_totals(
             step_seconds=prediction.step_seconds,
             joules_per_step=prediction.ledger.joules,
             tokens=self.tokens,
             step_tokens=prediction.job.step_tokens,
-            gpus=found.layout.gpus,
+            gpus=plan.layout.gpus,
             usd_per_gpu_hour=self.price,
         )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Search:
-    """What is looked for; `run` looks for it, and copies with one thing replaced look elsewhere."""
+    """A request for plans; `run` searches, and copies with one thing replaced search elsewhere."""
 
     job: Job
     cluster: Cluster
@@ -142,35 +139,17 @@ class Option:
     size: int
     goals: Goals
     plan: Plan | None
-    """None where nothing fits and keeps the limits."""
+    """The best plan; None where nothing fits and keeps the limits."""
 
 
 def try_gpu_counts(search: Search, counts: Sequence[int]) -> list[Option]:
-    found = [replace(search, cluster=resized(search.cluster, n)).run().plans for n in counts]
+    by_count = [
+        replace(search, cluster=resize_cluster(search.cluster, n)).run().plans for n in counts
+    ]
     return [
         Option(size=gpus, goals=search.goals, plan=plans[0] if plans else None)
-        for gpus, plans in zip(counts, found, strict=True)
+        for gpus, plans in zip(counts, by_count, strict=True)
     ]
-
-
-def try_batches(
-    search: Search, batches: Sequence[int], critical_batch: float | None
-) -> list[Option]:
-    """Every batch with the tokens that it needs to the same result."""
-    tokens = search.goals.tokens
-    if tokens is None or critical_batch is None:
-        raise InputError("--batches needs --tokens and --critical-batch")
-    different = list(dict.fromkeys(batches))
-    if len(different) > MAX_BATCHES:
-        raise InputError(f"--batches: {len(different):,} batches; at most {MAX_BATCHES} at once")
-    found = []
-    for size in different:
-        need = tokens_to_target(tokens, size, search.job.global_batch, critical_batch)
-        goals = replace(search.goals, tokens=need)
-        job = replace(search.job, global_batch=size)
-        plans = replace(search, job=job, goals=goals).run().plans
-        found.append(Option(size=size, goals=goals, plan=plans[0] if plans else None))
-    return found
 
 
 def doubled_counts(first: int, last: int) -> list[int]:

@@ -1,7 +1,7 @@
 """`plan`: the best layouts of a job on a cluster, few and unlike, each with its prediction.
 
 Start with `plan`. Plans are ordered by the pessimistic figure of `search`. Layouts within `TIE` of each
-other cannot be told apart, so the one whose features were measured by somebody, then the simpler one,
+other cannot be distinguished, so the one whose features were measured, then the simpler one,
 goes first.
 """
 
@@ -13,8 +13,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from computeflow.cluster import MAX_GPUS, Cluster
-from computeflow.planning.search import Found, Limits, Objective, Progress, search
-from computeflow.planning.space import Count, Space
+from computeflow.planning.limits import Limits
+from computeflow.planning.search import Objective, Progress, SearchResult, search
+from computeflow.planning.space import LayoutCounts, Space
 from computeflow.prediction import Parameters, Prediction, predict
 from computeflow.prediction.stack import Stack, usual_stack
 from computeflow.units import format_si
@@ -37,11 +38,11 @@ MEASURED_TP, MEASURED_CP = 8, 8
 class Plan:
     prediction: Prediction
     pessimistic_seconds: float
-    """Of a step, with everything the plan leans on one deviation worse."""
+    """Time of a step, with everything the plan relies on one deviation worse."""
     complexity: int
     """Mechanisms that the layout uses."""
     unmeasured: tuple[str, ...]
-    """Of them, those that no published run here tests."""
+    """Features among them that no published run here tests."""
     warnings: tuple[str, ...] = ()
 
     @property
@@ -55,10 +56,10 @@ class Plans:
 
     plans: tuple[Plan, ...]
     """Best first; none where nothing fits."""
-    count: Count
+    count: LayoutCounts
     complete: bool
     smallest_bytes: float
-    """Of device memory that any possible layout needs."""
+    """Least device memory that any possible layout needs."""
 
 
 def plan(
@@ -78,7 +79,7 @@ def plan(
 ) -> Plans:
     """`best_mfu`: the highest that was published for the device and precision; above it, a warning."""
     used = stack or usual_stack(cluster.accelerator.vendor)
-    found = search(
+    result = search(
         job,
         cluster,
         used,
@@ -91,13 +92,13 @@ def plan(
         interruptible=interruptible,
     )
     plans = []
-    for place in _pick(found, top):
-        layout = found.layouts[place]
+    for index in _pick(result, top):
+        layout = result.layouts[index]
         prediction = predict(job, cluster, layout, stack, parameters)
         plans.append(
             Plan(
                 prediction=prediction,
-                pessimistic_seconds=float(found.seconds[place]),
+                pessimistic_seconds=float(result.seconds[index]),
                 complexity=complexity(layout),
                 unmeasured=unmeasured(layout),
                 warnings=_warnings(prediction, best_mfu),
@@ -105,14 +106,14 @@ def plan(
         )
     return Plans(
         plans=tuple(plans),
-        count=found.count,
-        complete=found.complete,
-        smallest_bytes=found.smallest_bytes,
+        count=result.count,
+        complete=result.complete,
+        smallest_bytes=result.smallest_bytes,
     )
 
 
 def why_no_plan(answer: Plans, job: Job, cluster: Cluster, limits: Limits | None = None) -> str:
-    """Of a search that found none: nothing divides, or nothing fits."""
+    """Why a search found no plan: nothing divides, or nothing fits."""
     if math.isinf(answer.smallest_bytes):
         most = max(answer.count.pruned, key=lambda reason: answer.count.pruned[reason])
         return (
@@ -127,35 +128,35 @@ def why_no_plan(answer: Plans, job: Job, cluster: Cluster, limits: Limits | None
     )
 
 
-def _pick(found: Found, top: int) -> list[int]:
+def _pick(result: SearchResult, top: int) -> list[int]:
     """Places of plans to try: one for each way to cut the model, each the plainest within a tie.
 
     Neighbours (another micro-batch, more context parallelism, another sharding of the same cut) would
     all fail or work together.
     """
     families: dict[tuple[int, ...], list[int]] = {}
-    for place in range(len(found.layouts)):
-        layout = found.layouts[place]
+    for index in range(len(result.layouts)):
+        layout = result.layouts[index]
         family = (layout.tp, layout.pp, layout.ep, int(layout.cp > 1))
-        families.setdefault(family, []).append(place)
+        families.setdefault(family, []).append(index)
         if len(families) > 4 * top and len(families[family]) == 1:
             break
-    best = [_plainest(found, places) for places in families.values()]
+    best = [_plainest(result, indices) for indices in families.values()]
     if not best:
         return []
-    first = _plainest(found, sorted(best, key=lambda place: float(found.scores[place])))
-    rest = sorted((p for p in best if p != first), key=lambda place: float(found.scores[place]))
+    first = _plainest(result, sorted(best, key=lambda index: float(result.scores[index])))
+    rest = sorted((p for p in best if p != first), key=lambda index: float(result.scores[index]))
     return [first, *rest][:top]
 
 
-def _plainest(found: Found, places: list[int]) -> int:
-    """Of places in order of score, the one within a tie of the first that rests on least."""
-    least = float(found.scores[places[0]])
-    tied = [place for place in places if found.scores[place] <= least * (1 + TIE)]
+def _plainest(result: SearchResult, indices: list[int]) -> int:
+    """The plan that relies on least, among those within a tie of the first."""
+    least = float(result.scores[indices[0]])
+    tied = [index for index in indices if result.scores[index] <= least * (1 + TIE)]
 
-    def rests_on(place: int) -> tuple[int, int, float]:
-        layout = found.layouts[place]
-        return len(unmeasured(layout)), complexity(layout), float(found.scores[place])
+    def rests_on(index: int) -> tuple[int, int, float]:
+        layout = result.layouts[index]
+        return len(unmeasured(layout)), complexity(layout), float(result.scores[index])
 
     return min(tied, key=rests_on)
 
@@ -186,12 +187,12 @@ def unmeasured(layout: Layout) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _warnings(found: Prediction, best_mfu: float | None) -> tuple[str, ...]:
-    mfu = found.ledger.mfu
+def _warnings(prediction: Prediction, best_mfu: float | None) -> tuple[str, ...]:
+    mfu = prediction.ledger.mfu
     if best_mfu is None or mfu is None or mfu <= best_mfu:
         return ()
     return (
-        f"MFU {100 * mfu:.0f} % is more than anybody published for this device and precision "
+        f"MFU {100 * mfu:.0f} % is above the highest published for this device and precision "
         f"({100 * best_mfu:.0f} %)",
     )
 
@@ -207,7 +208,7 @@ def nearest_that_fits(
             return None
         tiers = (*cluster.tiers[:-1], replace(last, devices=max(last.devices, gpus)))
         larger = replace(cluster, gpus=gpus, tiers=tiers)
-        found = search(job, larger, stack, limits=limits)
-        if len(found.layouts):
-            return gpus, found.layouts[0]
+        result = search(job, larger, stack, limits=limits)
+        if len(result.layouts):
+            return gpus, result.layouts[0]
     return None

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from computeflow.catalog.parameters import count_parameters
 from computeflow.cluster import Cluster
+from computeflow.cluster.collectives import pool_sum_seconds
 from computeflow.errors import InputError
 from computeflow.planning.plans import TIE, Plan, plan
 from computeflow.prediction import Prediction, load_parameters, predict
@@ -26,11 +27,11 @@ class Mixed:
     """Sequences of the global batch, pool by pool."""
     predictions: tuple[Prediction, ...]
     sum_seconds: float
-    """Of adding up gradients between the pools."""
+    """Time to add up gradients between the pools."""
 
     @property
     def step_seconds(self) -> float:
-        return max(found.step_seconds for found in self.predictions) + self.sum_seconds
+        return max(prediction.step_seconds for prediction in self.predictions) + self.sum_seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +43,7 @@ class Pools:
 
     @property
     def mixed_wins(self) -> bool:
-        """By more than the difference that means nothing."""
+        """Whether both pools together are faster, by more than the margin of a tie."""
         times = [p.prediction.step_seconds for p in self.alone if p is not None]
         return (
             self.mixed is not None
@@ -52,8 +53,8 @@ class Pools:
 
 
 def plan_pools(job: Job, clusters: Sequence[Cluster], stack: Stack | None = None) -> Pools:
-    found = [plan(job, cluster, stack, top=1).plans for cluster in clusters]
-    alone = tuple(plans[0] if plans else None for plans in found)
+    by_pool = [plan(job, cluster, stack, top=1).plans for cluster in clusters]
+    alone = tuple(plans[0] if plans else None for plans in by_pool)
     if len(clusters) != 2 or alone[0] is None or alone[1] is None:
         return Pools(alone=alone, mixed=None)
     return Pools(alone=alone, mixed=_mixed(job, clusters, (alone[0], alone[1]), stack))
@@ -92,7 +93,7 @@ def _sum_seconds(job: Job, clusters: Sequence[Cluster], stack: Stack | None) -> 
     stack = stack or usual_stack(clusters[0].accelerator.vendor)
     size = count_parameters(job.model).total * stack.grad_bytes
     ways_out = [cluster.gpus * _nic(cluster) for cluster in clusters]
-    return 2 * size / (min(ways_out) * load_parameters()["nic_efficiency"])
+    return pool_sum_seconds(size, min(ways_out) * load_parameters()["nic_efficiency"])
 
 
 def _nic(cluster: Cluster) -> float:

@@ -1,4 +1,4 @@
-"""What a given layout costs, and what would be better: each remark with what it is worth.
+"""Review of a given layout: what breaks, and what would be better, each remark with its gain.
 
 Every remark is a change of one thing, predicted again; `better-layout` is the best plan of those whose
 schedule and context published runs test, without offload.
@@ -21,7 +21,7 @@ from computeflow.workload import Job, Layout, Layouts, refusals
 from computeflow.workload.layout import Recompute
 
 PROVEN = {"schedule": "1f1b", "offload": "none", "context": "ring"}
-"""What published runs have."""
+"""Choices that published runs have."""
 _TRIED = 20
 
 
@@ -42,15 +42,15 @@ class Review:
     prediction: Prediction | None
     """None where the layout is impossible."""
     remarks: tuple[Remark, ...]
-    """What breaks first, then by gain."""
+    """Remarks that break first, then by gain."""
 
 
-class Terms(Protocol):
-    """What the framework of the configuration can be told."""
+class FrameworkChoices(Protocol):
+    """The framework of a configuration, as far as it limits layouts."""
 
     def space(self, job: Job, layout: Layout) -> Space: ...
 
-    def can_say(self, layout: Layout) -> bool: ...
+    def can_express(self, layout: Layout) -> bool: ...
 
 
 def review(
@@ -58,18 +58,18 @@ def review(
     cluster: Cluster,
     layout: Layout,
     stack: Stack,
-    terms: Terms | None = None,
+    framework: FrameworkChoices | None = None,
     timeouts: Mapping[str, float] | None = None,
 ) -> Review:
-    """`terms`: better layouts are those that this framework can run; None: any. `timeouts`: seconds of
-    a collective and of the job, as the configuration states them.
+    """`framework`: better layouts are those that it can run; None: any. `timeouts`: seconds of a
+    collective and of the job, as the configuration states them.
     """
     if reasons := refusals(job, Layouts.of([layout])):
         wrong = tuple(Remark(rule="impossible", what=reason, breaks=True) for reason in reasons)
         return Review(prediction=None, remarks=wrong)
     now = predict(job, cluster, layout, stack)
     remarks = [*_memory(now), *_timeouts(now, timeouts or {})]
-    remarks += _better(job, cluster, stack, now, terms)
+    remarks += _better(job, cluster, stack, now, framework)
     remarks.sort(key=lambda remark: (not remark.breaks, -(remark.gain or 0.0)))
     return Review(prediction=now, remarks=tuple(remarks))
 
@@ -102,26 +102,26 @@ def _timeouts(now: Prediction, timeouts: Mapping[str, float]) -> list[Remark]:
 
 
 def _better(
-    job: Job, cluster: Cluster, stack: Stack, now: Prediction, terms: Terms | None
+    job: Job, cluster: Cluster, stack: Stack, now: Prediction, framework: FrameworkChoices | None
 ) -> list[Remark]:
     """Single changes that fit and are faster by more than a tie, and the best plan."""
-    found = []
+    remarks = []
     for rule, what, change in _single_changes(now.layout, cluster):
         gain = _gain(job, cluster, change, stack, now)
         if gain > TIE / 3:
-            found.append(Remark(rule=rule, what=what, change=change, gain=gain))
-    best = _best(job, cluster, now.layout, stack, terms)
-    if best is None or any(remark.change == best.layout for remark in found):
-        return found
+            remarks.append(Remark(rule=rule, what=what, change=change, gain=gain))
+    best = _best(job, cluster, now.layout, stack, framework)
+    if best is None or any(remark.change == best.layout for remark in remarks):
+        return remarks
     gain = 1 - best.step_seconds / now.step_seconds
     if gain > TIE or not now.fits:
         what = "another layout is better" if now.fits else "another layout fits"
-        found.append(Remark(rule="better-layout", what=what, change=best.layout, gain=gain))
-    return found
+        remarks.append(Remark(rule="better-layout", what=what, change=best.layout, gain=gain))
+    return remarks
 
 
 def _gain(job: Job, cluster: Cluster, change: Layout, stack: Stack, now: Prediction) -> float:
-    """Of a step's time; none where the change is impossible or does not fit."""
+    """Share of the step that a change saves; none where it is impossible or does not fit."""
     try:
         after = predict(job, cluster, change, stack)
     except InputError:
@@ -147,12 +147,12 @@ def _single_changes(layout: Layout, cluster: Cluster) -> list[tuple[str, str, La
 
 
 def _best(
-    job: Job, cluster: Cluster, layout: Layout, stack: Stack, terms: Terms | None
+    job: Job, cluster: Cluster, layout: Layout, stack: Stack, framework: FrameworkChoices | None
 ) -> Prediction | None:
-    """The best plan of those that published runs test and the framework can be told."""
-    if terms is None:
+    """The best plan among those that published runs test and the framework can express."""
+    if framework is None:
         plans = plan(job, cluster, stack, fixed=PROVEN, top=1).plans
     else:
-        plans = plan(job, cluster, stack, space=terms.space(job, layout), top=_TRIED).plans
-    said = (p.prediction for p in plans if terms is None or terms.can_say(p.layout))
-    return next(said, None)
+        plans = plan(job, cluster, stack, space=framework.space(job, layout), top=_TRIED).plans
+    runnable = (p.prediction for p in plans if framework is None or framework.can_express(p.layout))
+    return next(runnable, None)

@@ -2,7 +2,7 @@
 
 An exhaustive search finds the corner where a model is most wrong, so layouts are ranked by a
 pessimistic step: the predictor with every figure that hides or speeds up communication one deviation
-worse (`pessimistic`). A plan that rests on perfect overlap falls behind one that does not.
+worse (`pessimistic`). A plan that relies on perfect overlap falls behind one that does not.
 """
 
 from __future__ import annotations
@@ -15,55 +15,41 @@ import numpy as np
 
 from computeflow.cluster import Cluster
 from computeflow.errors import InputError
-from computeflow.planning.space import CHUNK, Count, Space, possible, space_of
+from computeflow.planning.limits import MAX_KEPT, Limits
+from computeflow.planning.space import CHUNK, LayoutCounts, Space, possible, space_of
 from computeflow.prediction import Parameters, load_parameters
-from computeflow.prediction.batch import Batch, of_job
-from computeflow.prediction.kinds import Floats
-from computeflow.prediction.memory import HEADROOM, memory
+from computeflow.prediction.blocks import Floats
+from computeflow.prediction.memory import memory
 from computeflow.prediction.power import account_watts
 from computeflow.prediction.stack import Stack
 from computeflow.prediction.step import account_step
+from computeflow.prediction.step_inputs import StepInputs, of_job
 from computeflow.workload import Job, Layouts
 from computeflow.workload.layout import CHOICES, OFFLOADS, SIZES, Mask
 
 Objective = Literal["time", "cost", "energy"]
 OBJECTIVES: tuple[Objective, ...] = ("time", "cost", "energy")
-KEPT = 4096
-"""Best layouts that the search keeps; plans are picked among them."""
 _WORSE = {
     "tp_hidden": -1, "dp_hidden": -1, "ep_hidden": -1, "link_efficiency": -1, "nic_efficiency": -1,
     "shard_interference": 1, "p2p_exposed": 1, "tp_latency": 1, "dp_latency": 1, "ep_latency": 1,
     "host_forward": 1, "jitter": 1, "permute_bytes": 1, "cpu_update": -1, "disk": -1,
     "schedule_gain": -1, "host_link": -1,
 }  # fmt: skip
-"""Parameters on which a plan may rest too firmly, and the direction that makes it slower."""
+"""Parameters on which a plan may rely too much, and the direction that makes it slower."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """What a plan must keep."""
-
-    headroom: float = HEADROOM
-    watts_per_gpu: float | None = None
-    step_seconds: float | None = None
-
-    def __post_init__(self) -> None:
-        if not 0 < self.headroom <= 1:
-            raise InputError(f"headroom {self.headroom}: a share of the memory, up to 1")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class SearchResult:
     """The best layouts of a search, best first."""
 
     layouts: Layouts
     scores: Floats
-    """What they were ranked by: pessimistic seconds or joules of a step."""
+    """Ranking criterion: pessimistic seconds or joules of a step."""
     seconds: Floats
-    """Of a pessimistic step."""
-    count: Count
+    """Time of a pessimistic step."""
+    count: LayoutCounts
     smallest_bytes: float
-    """Of memory that any possible layout needs."""
+    """Least memory that any possible layout needs."""
     complete: bool = True
     """False where the search was interrupted."""
 
@@ -79,8 +65,8 @@ class _Best:
         new |= {"score": scores, "seconds": seconds}
         if self.columns:
             new = {name: np.concatenate([self.columns[name], new[name]]) for name in new}
-        if len(new["score"]) > KEPT:
-            best = np.argpartition(new["score"], KEPT)[:KEPT]
+        if len(new["score"]) > MAX_KEPT:
+            best = np.argpartition(new["score"], MAX_KEPT)[:MAX_KEPT]
             new = {name: column[best] for name, column in new.items()}
         self.columns = new
 
@@ -94,11 +80,11 @@ class _Best:
         return Layouts(**layouts), self.columns["score"][order], self.columns["seconds"][order]
 
 
-Progress = Callable[[float, Count], None]
+Progress = Callable[[float, LayoutCounts], None]
 
 
 def pessimistic(parameters: Parameters) -> Parameters:
-    """Every figure that a plan could lean on, one deviation worse."""
+    """Parameters with every figure that a plan could rely on one deviation worse."""
     spread = dict(zip(parameters.names, parameters.deviations.tolist(), strict=True))
     return parameters.replaced(
         {
@@ -120,7 +106,7 @@ def search(
     parameters: Parameters | None = None,
     progress: Progress | None = None,
     interruptible: bool = False,
-) -> Found:
+) -> SearchResult:
     """All of the space; with `interruptible`, Ctrl-C gives the best so far, where there is any."""
     capped = limits is not None and limits.watts_per_gpu is not None
     if (objective == "energy" or capped) and cluster.accelerator.tdp_watts is None:
@@ -143,7 +129,7 @@ def search(
             raise
         complete = False
     layouts, scores, seconds = walk.best.sorted()
-    return Found(
+    return SearchResult(
         layouts=layouts,
         scores=scores,
         seconds=seconds,
@@ -164,7 +150,7 @@ class _Walk:
     objective: Objective
     limits: Limits
     parameters: Parameters
-    count: Count = field(default_factory=Count)
+    count: LayoutCounts = field(default_factory=LayoutCounts)
     best: _Best = field(default_factory=_Best)
     smallest_bytes: float = float("inf")
 
@@ -220,8 +206,8 @@ class _Walk:
 
     def evaluate(self, layouts: Layouts) -> None:
         """Predict layouts that fit, and keep the best of those within the limits."""
-        batch = of_job(self.job, self.cluster, layouts, self.stack)
-        step = account_step(batch, self.parameters)
+        inputs = of_job(self.job, self.cluster, layouts, self.stack)
+        step = account_step(inputs, self.parameters)
         self.count.evaluated += len(layouts)
         scores, kept = step.seconds, np.ones(len(layouts), bool)
         if self.limits.step_seconds is not None:
@@ -229,7 +215,7 @@ class _Walk:
                 kept, scores <= self.limits.step_seconds, "slower than the deadline allows"
             )
         if self.objective == "energy" or self.limits.watts_per_gpu is not None:
-            joules = _joules(batch, self.parameters, step.accounts)
+            joules = _joules(inputs, self.parameters, step.accounts)
             if self.limits.watts_per_gpu is not None:
                 cool = joules / step.seconds <= self.limits.watts_per_gpu
                 kept &= self._within(kept, cool, "draws more than the power cap")
@@ -246,12 +232,12 @@ class _Walk:
 
 
 def _refused(layouts: Layouts) -> Mask:
-    """What only the rung makes impossible: weights on the host or disk without sharding."""
+    """Layouts that only the rung makes impossible: weights on the host or disk without sharding."""
     away = layouts.has("offload", "parameters", "nvme")
     return away & ~layouts.has("sharding", "fsdp", "zero3", "hsdp")
 
 
-def _joules(batch: Batch, parameters: Parameters, accounts: dict[str, Floats]) -> Floats:
-    """Of one device and step."""
-    watts = account_watts(batch, parameters)
+def _joules(inputs: StepInputs, parameters: Parameters, accounts: dict[str, Floats]) -> Floats:
+    """Energy of one device and step."""
+    watts = account_watts(inputs, parameters)
     return np.asarray(sum(seconds * watts[name] for name, seconds in accounts.items()))

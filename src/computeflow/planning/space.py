@@ -16,24 +16,27 @@ from typing import Any
 import numpy as np
 
 from computeflow.errors import InputError
+from computeflow.planning.limits import (
+    MAX_CUTS,
+    MAX_LAYOUTS,
+    MAX_MICRO_BATCH,
+    MAX_TP,
+    MAX_VP,
+    MIN_CONTEXT_TOKENS,
+)
 from computeflow.workload import Job, Layouts, refusals
 from computeflow.workload.layout import CHOICES, SIZES, Ints, Mask
 
 CHUNK = 1 << 15
-"""Layouts that are looked at together: few enough for the processor's cache."""
+"""Layouts evaluated together: few enough for the processor's cache."""
 _AT_ONCE = 1 << 18
 """Sizes that are written down together."""
-MAX_CUTS, MAX_LAYOUTS = 20_000_000, 200_000_000
-"""That one search looks at: some 20 s and 60 s of a processor. Ten thousand GPUs have a million and
-ten million; only numbers with very many divisors have more."""
 _RANKS, _SHARES = ("tp", "pp", "vp", "cp"), ("ep", "etp", "micro_batch")
 """Sizes that cut the GPUs, and those that cut what each of them has."""
 _AS_TP = 0
 """Stands for "like tp" among the values of etp."""
 _VARIANTS = ("sharding", "replicas", "schedule", "context")
 _LADDER = ("offload", "recompute")
-_MOST_TP, _MOST_VP, _MOST_MICRO_BATCH, _LEAST_TOKENS = 64, 16, 512, 512
-"""Of tensor parallelism and chunks; of sequences; tokens that a context-parallel rank must have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,13 +61,13 @@ def space_of(
     """All layouts of a job; `fixed` fields have one value, `allowed` narrows choices by name."""
     experts = [block.experts.count for block in job.model.blocks if block.experts is not None]
     values: dict[str, list[int]] = {
-        "tp": _divisors(gpus, _MOST_TP),
+        "tp": _divisors(gpus, MAX_TP),
         "pp": _divisors(gpus, job.model.layers),
-        "vp": list(range(1, min(_MOST_VP, job.model.layers) + 1)),
-        "cp": _divisors(gpus, max(job.seq_len // _LEAST_TOKENS, 1)),
+        "vp": list(range(1, min(MAX_VP, job.model.layers) + 1)),
+        "cp": _divisors(gpus, max(job.seq_len // MIN_CONTEXT_TOKENS, 1)),
         "ep": _divisors(gpus, max(experts, default=1)),
         "etp": [1, _AS_TP] if experts else [1],
-        "micro_batch": _divisors(job.global_batch, _MOST_MICRO_BATCH),
+        "micro_batch": _divisors(job.global_batch, MAX_MICRO_BATCH),
         "replicas": _divisors(gpus),
     }
     for name, names in CHOICES.items():
@@ -75,7 +78,7 @@ def space_of(
 
 
 def _number(name: str, value: Any) -> int:
-    """A size as it is, a choice by its place among the names."""
+    """A size as it is, a choice by its index among the names."""
     return CHOICES[name].index(value) if name in CHOICES else int(value)
 
 
@@ -84,30 +87,32 @@ _USUAL = {"sharding": ("ddp", "zero1", "zero2", "fsdp", "hsdp")}
 
 
 def _divisors(number: int, most: int | None = None) -> list[int]:
-    """Of a number, in order, up to `most`."""
+    """Divisors of a number, in order, up to `most`."""
     small = [d for d in range(1, int(number**0.5) + 1) if number % d == 0]
     every = sorted({*small, *(number // d for d in small)})
     return [d for d in every if most is None or d <= most]
 
 
 @dataclass(slots=True)
-class Count:
-    """What became of the layouts of a space."""
+class LayoutCounts:
+    """Layouts of a space: enumerated, pruned, evaluated."""
 
     enumerated: int = 0
     pruned: dict[str, int] = field(default_factory=dict)
     """The reason that ruled layouts out first, to how many."""
     evaluated: int = 0
     beyond: dict[str, int] = field(default_factory=dict)
-    """Of those, what a limit ruled out, by limit."""
+    """Evaluated layouts that a limit ruled out, by limit."""
 
     def prune(self, reason: str, layouts: int) -> None:
         if layouts:
             self.pruned[reason] = self.pruned.get(reason, 0) + layouts
 
 
-def possible(job: Job, gpus: int, space: Space, count: Count) -> Iterator[tuple[Layouts, float]]:
-    """Chunks of layouts that can be, without recomputation and offload; and how far the walk is."""
+def possible(
+    job: Job, gpus: int, space: Space, count: LayoutCounts
+) -> Iterator[tuple[Layouts, float]]:
+    """Chunks of possible layouts, without recomputation and offload, and the progress so far."""
     count.enumerated += len(space)
     rungs = space.size(_LADDER)
     cuts = _cuts(job, gpus, space, count)
@@ -124,8 +129,8 @@ def possible(job: Job, gpus: int, space: Space, count: Count) -> Iterator[tuple[
             waiting = []
 
 
-def _cuts(job: Job, gpus: int, space: Space, count: Count) -> Layouts:
-    """Sizes that can be: those of the ranks first, and only these with all shares."""
+def _cuts(job: Job, gpus: int, space: Space, count: LayoutCounts) -> Layouts:
+    """Possible sizes: those of the ranks first, and only these with all shares."""
     weight = space.size(_VARIANTS) * space.size(_LADDER)
     shares = _product(space, _SHARES)
     each = space.size(_SHARES)
@@ -133,13 +138,13 @@ def _cuts(job: Job, gpus: int, space: Space, count: Count) -> Layouts:
     ranks = _gated(job, _combined(gpus, _product(space, _RANKS)), count, weight * each)
     _check_size("combinations of sizes", len(ranks) * each, MAX_CUTS, job, gpus)
     step = max(_AT_ONCE // each, 1)
-    found = [ranks.where(np.arange(0))]
+    parts = [ranks.where(np.arange(0))]
     for start in range(0, len(ranks), step):
         some = ranks.where(np.arange(start, min(start + step, len(ranks))))
         columns = {name: np.repeat(getattr(some, name), each) for name in _RANKS}
         columns |= {name: np.tile(values, len(some)) for name, values in shares.items()}
-        found.append(_gated(job, _combined(gpus, columns), count, weight))
-    return Layouts.concatenate(found)
+        parts.append(_gated(job, _combined(gpus, columns), count, weight))
+    return Layouts.concatenate(parts)
 
 
 def _check_size(what: str, size: int, most: int, job: Job, gpus: int) -> None:
@@ -183,8 +188,8 @@ def _crossed(cuts: Layouts, variants: Layouts) -> Layouts:
     return Layouts(**columns)
 
 
-def _gated(job: Job, layouts: Layouts, count: Count, weight: int) -> Layouts:
-    """Those that can be; the others are counted, `weight` times each, by their first reason."""
+def _gated(job: Job, layouts: Layouts, count: LayoutCounts, weight: int) -> Layouts:
+    """Possible layouts; the others are counted, `weight` times each, by their first reason."""
     left = np.ones(len(layouts), bool)
     for reason, mask in {**refusals(job, layouts), **_repeats(job, layouts)}.items():
         count.prune(reason, int((left & mask).sum()) * weight)

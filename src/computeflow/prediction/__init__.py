@@ -1,6 +1,7 @@
 """Step time, memory and power of a job before it runs: start with `predict`.
 
-Dense transformers so far. The formulas are in `terms` and `step`, their numbers in `parameters.toml`.
+The formulas are in `kernels`, `communication` and `step`, their numbers
+in `parameters.toml`.
 """
 
 from computeflow.prediction.parameters import Parameters, load_parameters

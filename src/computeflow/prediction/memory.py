@@ -14,10 +14,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from computeflow.prediction import terms
-from computeflow.prediction.batch import Batch
-from computeflow.prediction.kinds import Floats, local_experts
-from computeflow.prediction.saved import bytes_per_token
+from computeflow.prediction import weights
+from computeflow.prediction.activations import bytes_per_token
+from computeflow.prediction.blocks import Floats, local_experts
+from computeflow.prediction.step_inputs import StepInputs
 from computeflow.workload.layout import SCHEDULES
 
 OWNERS = (
@@ -31,27 +31,27 @@ OWNERS = (
 )
 MOMENTS = ("the loss", "the backward pass", "the end of the backward pass", "the update")
 WORKSPACE_BYTES = 0.074e9
-"""Inside the allocator, mostly of matmul libraries: median of what our H200 runs that are not held out
-have beyond the lists."""
+"""Workspace inside the allocator, mostly of matmul libraries: median of what our H200 runs
+that are not held out have beyond the lists."""
 CONTEXT_BYTES, OLD_CONTEXT_BYTES = 1.0e9, 1.65e9
 """Outside the allocator: context, kernels, communicators. Before kernels were loaded lazily (2023):
 1573 MiB, as BigScience measured it on an A100 (tr11-176B-ml/chronicles-prequel.md)."""
 HEADROOM = 0.92
-"""Of a device's memory that may be filled: the allocator's reserve takes 5 to 17 % in our runs."""
+"""Share of a device's memory that may be filled: the allocator reserves 5 to 17 % in our runs."""
 RESERVE = {"none": 1.055, "selective": 1.107, "full": 1.174}
 """Reserved over allocated memory: medians of our H200 runs that are not held out (31, 2 and 6)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Memory:
+class PredictedMemory:
     by_owner: dict[str, Floats]
-    """What is held on the device at the fullest moment."""
+    """Bytes on the device at the fullest moment."""
     host: Floats
-    """What is held for the device in its host's memory."""
+    """Bytes for the device in its host's memory."""
     disk: Floats
-    """What is held for it on disk."""
+    """Bytes for it on disk."""
     moments: Floats
-    """That moment, as an index into `MOMENTS`."""
+    """The fullest moment, as an index into `MOMENTS`."""
     stage: Floats
     """The pipeline stage it is about."""
 
@@ -61,7 +61,7 @@ class Memory:
 
     @property
     def allocated(self) -> Floats:
-        """What the framework's allocator has given out: all but the overhead."""
+        """Bytes that the framework's allocator has given out: all but the overhead."""
         return np.asarray(sum(v for name, v in self.by_owner.items() if name != "overhead"))
 
     def moment(self, row: int = 0) -> str:
@@ -69,13 +69,13 @@ class Memory:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Share:
-    """What one pipeline stage owns, on one tensor-parallel rank."""
+class StageWeights:
+    """Parameters and activations of one pipeline stage, on one tensor-parallel rank."""
 
     layers: Floats
     layer_parameters: Floats
     expert_parameters: Floats
-    """Of one layer's routed experts; spread and copied otherwise than the rest."""
+    """Parameters of one layer's routed experts; spread and copied otherwise than the rest."""
     embedding_parameters: Floats
     head_parameters: Floats
     last: Floats
@@ -89,7 +89,7 @@ class Share:
 
     @property
     def parameters(self) -> Floats:
-        """Without routed experts."""
+        """Parameters without routed experts."""
         return self.layers * self.layer_parameters + self.end_parameters
 
     @property
@@ -97,8 +97,8 @@ class Share:
         return self.layers * self.expert_parameters
 
 
-def memory(b: Batch) -> Memory:
-    """Of the fullest stage of every row.
+def memory(b: StepInputs) -> PredictedMemory:
+    """Memory of the fullest stage of every row.
 
     The first stage holds the most micro-batches, the embedding and no fewer layers than any other;
     the last holds the loss; where stages are cut by cost, the second may have a layer more. No other
@@ -111,21 +111,21 @@ def memory(b: Batch) -> Memory:
     return best
 
 
-def _larger(one: Memory, other: Memory) -> Memory:
-    more = other.bytes > one.bytes
+def _larger(first: PredictedMemory, second: PredictedMemory) -> PredictedMemory:
+    more = second.bytes > first.bytes
     if not more.any():
-        return one
-    return Memory(
-        by_owner={n: np.where(more, other.by_owner[n], v) for n, v in one.by_owner.items()},
-        host=np.where(more, other.host, one.host),
-        disk=np.where(more, other.disk, one.disk),
-        moments=np.where(more, other.moments, one.moments),
-        stage=np.where(more, other.stage, one.stage),
+        return first
+    return PredictedMemory(
+        by_owner={n: np.where(more, second.by_owner[n], v) for n, v in first.by_owner.items()},
+        host=np.where(more, second.host, first.host),
+        disk=np.where(more, second.disk, first.disk),
+        moments=np.where(more, second.moments, first.moments),
+        stage=np.where(more, second.stage, first.stage),
     )
 
 
-def stage_memory(b: Batch, stage: Floats) -> Memory:
-    """Of the given stage of every row, at that stage's fullest moment."""
+def stage_memory(b: StepInputs, stage: Floats) -> PredictedMemory:
+    """Memory of the given stage of every row, at that stage's fullest moment."""
     share = share_of(b, stage)
     optimizer, split = _optimizer(b, share)
     weights, gathered = _weights(b, share)
@@ -174,7 +174,7 @@ def stage_memory(b: Batch, stage: Floats) -> Memory:
         "buffers": at["buffers"] + WORKSPACE_BYTES,
         "overhead": np.where(old, OLD_CONTEXT_BYTES, CONTEXT_BYTES),
     }
-    return Memory(
+    return PredictedMemory(
         by_owner=owners,
         host=moved + np.where(b.offload_disk > 0, 0.0, away),
         disk=np.where(b.offload_disk > 0, away, 0.0),
@@ -183,15 +183,15 @@ def stage_memory(b: Batch, stage: Floats) -> Memory:
     )
 
 
-def share_of(b: Batch, stage: Floats) -> Share:
+def share_of(b: StepInputs, stage: Floats) -> StageWeights:
     first, last = stage == 0, stage == b.pp - 1
-    layer = np.maximum(terms.layer_parameters(b), 1.0)
+    layer = np.maximum(weights.layer_parameters(b), 1.0)
     end = b.vocab * b.hidden / b.tp
     one_copy = (b.tied > 0) & (b.pp == 1)  # two stages cannot share a tensor
-    return Share(
+    return StageWeights(
         layers=_layers(b, stage, end / layer),
         layer_parameters=layer,
-        expert_parameters=terms.expert_parameters(b),
+        expert_parameters=weights.expert_parameters(b),
         embedding_parameters=np.where(first, end, 0.0),
         head_parameters=np.where(last & ~one_copy, end, 0.0),
         last=last.astype(np.float64),
@@ -199,7 +199,7 @@ def share_of(b: Batch, stage: Floats) -> Share:
     )
 
 
-def _layers(b: Batch, stage: Floats, head_cost: Floats) -> Floats:
+def _layers(b: StepInputs, stage: Floats, head_cost: Floats) -> Floats:
     """Layers of a stage: as even as can be, the larger first; or by cost, with the head counted.
 
     By cost, the layer that crosses a stage's share still belongs to it (nanotron, models/base.py).
@@ -212,7 +212,7 @@ def _layers(b: Batch, stage: Floats, head_cost: Floats) -> Floats:
     return np.where((b.balances_head > 0) & (b.pp > 1), upto - before, even)
 
 
-def _in_flight(b: Batch, stage: Floats) -> Floats:
+def _in_flight(b: StepInputs, stage: Floats) -> Floats:
     """Micro-batches held at once: 1F1B, and Megatron's warm-up of the interleaved schedule.
 
     Interleaved, a stage runs 2 (pp - stage - 1) + (vp - 1) pp chunks ahead, and one more.
@@ -225,19 +225,19 @@ def _in_flight(b: Batch, stage: Floats) -> Floats:
     return np.where(b.schedule == SCHEDULES.index("dualpipe"), both_ways, held)
 
 
-def _tokens(b: Batch) -> Floats:
+def _tokens(b: StepInputs) -> Floats:
     return b.micro_batch * b.seq_len / b.cp
 
 
-def _shards(b: Batch) -> Floats:
-    return np.where(b.sharded > 0, terms.shards(b), 1.0)
+def _shards(b: StepInputs) -> Floats:
+    return np.where(b.sharded > 0, weights.shards(b), 1.0)
 
 
-def _expert_shards(b: Batch) -> Floats:
-    return np.where(b.sharded > 0, terms.expert_replicas(b), 1.0)
+def _expert_shards(b: StepInputs) -> Floats:
+    return np.where(b.sharded > 0, weights.expert_replicas(b), 1.0)
 
 
-def _weights(b: Batch, share: Share) -> tuple[Floats, Floats]:
+def _weights(b: StepInputs, share: StageWeights) -> tuple[Floats, Floats]:
     """Weights, and what is gathered or cast of them during a pass.
 
     Sharded, fp32 weights are the ones kept (in the optimizer's state), and two layers and an end are
@@ -257,7 +257,9 @@ def _weights(b: Batch, share: Share) -> tuple[Floats, Floats]:
     return own / _shards(b) + experts, np.where(sharded, gathered, matrices * b.cast_bytes)
 
 
-def _gradients(b: Batch, share: Share, split: Floats) -> tuple[Floats, Floats, Floats, Floats]:
+def _gradients(
+    b: StepInputs, share: StageWeights, split: Floats
+) -> tuple[Floats, Floats, Floats, Floats]:
     """Gradients after the backward pass, held through it, at the update; buffers of the reduction.
 
     Held: buffers that stay, and everything once a second micro-batch adds to it. bf16 gradients
@@ -269,7 +271,7 @@ def _gradients(b: Batch, share: Share, split: Floats) -> tuple[Floats, Floats, F
     spread = (b.splits_gradients > 0) | (b.zero2 > 0)
     shards = np.where(spread, split, np.where(piped, 1.0, _shards(b)))
     expert_shards = np.where(
-        spread, terms.expert_replicas(b), np.where(piped, 1.0, _expert_shards(b))
+        spread, weights.expert_replicas(b), np.where(piped, 1.0, _expert_shards(b))
     )
     held_once = share.parameters / shards + share.all_experts / expert_shards
     buffer = held_once * b.grad_bytes * b.trained_share
@@ -284,30 +286,30 @@ def _gradients(b: Batch, share: Share, split: Floats) -> tuple[Floats, Floats, F
     return buffer + half, held, buffer + half_stays, np.where(piped, 0.0, reduced)
 
 
-def _optimizer(b: Batch, share: Share) -> tuple[Floats, Floats]:
-    """Its state, and over how many ranks it is split."""
+def _optimizer(b: StepInputs, share: StageWeights) -> tuple[Floats, Floats]:
+    """Bytes of the optimizer's state, and over how many ranks it is split."""
     split = np.where(
-        b.sharded > 0, terms.shards(b), np.where(b.split_optimizer > 0, b.dp * b.cp, 1.0)
+        b.sharded > 0, weights.shards(b), np.where(b.split_optimizer > 0, b.dp * b.cp, 1.0)
     )
     layers = share.layers * share.layer_parameters * b.state_bytes
     whole = b.split_optimizer + b.sharded == 0
-    experts = share.all_experts * b.state_bytes / np.where(whole, 1.0, terms.expert_replicas(b))
+    experts = share.all_experts * b.state_bytes / np.where(whole, 1.0, weights.expert_replicas(b))
     ends = np.where(b.frozen > 0, 0.0, share.end_parameters * b.end_state_bytes)
     state = (layers * b.trained_share + ends) / split + experts * b.trained_share
     return state, split
 
 
-def _widest(b: Batch) -> Floats:
-    """Of the feed-forward part whose gradients are the widest, per token, with all its matrices."""
-    found = np.zeros(len(b))
+def _widest(b: StepInputs) -> Floats:
+    """The feed-forward part whose gradients are the widest, per token, with all its matrices."""
+    width = np.zeros(len(b))
     for k in b.present:
         local = local_experts(k, b.tp, b.ep, b.etp)
         inner = k.ffn / b.tp + local.routed * local.width
-        found = np.maximum(found, (k.gates + 1) * inner + 2 * local.routed * k.expert_hidden)
-    return found
+        width = np.maximum(width, (k.gates + 1) * inner + 2 * local.routed * k.expert_hidden)
+    return width
 
 
-def _activations(b: Batch, share: Share) -> tuple[Floats, Floats, Floats]:
+def _activations(b: StepInputs, share: StageWeights) -> tuple[Floats, Floats, Floats]:
     """Kept by the whole stage, by one layer, and what working on one layer backward adds to it.
 
     Working: the rest of the layer's list where it is computed again, and gradients of the

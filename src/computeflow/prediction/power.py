@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from computeflow.prediction import terms
-from computeflow.prediction.batch import Batch
-from computeflow.prediction.kinds import Floats
+from computeflow.cluster.collectives import neighbour_speed, ring_speed
+from computeflow.prediction.blocks import Floats
+from computeflow.prediction.communication import links
 from computeflow.prediction.parameters import Parameters
+from computeflow.prediction.step_inputs import StepInputs
 
 BUSY = 0.985
 """With matmuls running: the power limit is what stops them."""
@@ -21,21 +22,21 @@ _MEMORY_BOUND = 0.59
 WAITING = 0.18
 """126 W without a kernel, 129 W with 24 programs polling."""
 _JOULES_PER_BYTE = 1.0e-10
-"""Of the device's memory traffic: 109 W more at 1.09 TB/s, 46 W at 0.40."""
+"""Energy of the device's memory traffic: 109 W more at 1.09 TB/s, 46 W at 0.40."""
 _PASSES = 3.0
 """Bytes of memory traffic for a byte through the link: read own, read received, write."""
 _WAITS = ("host", "copy", "input", "bubble", "imbalance", "straggler", "checkpoint")
 
 
-def account_watts(b: Batch, p: Parameters) -> dict[str, Floats]:
-    """Watts per device while an account runs; not a number where the power limit is not known."""
-    ones = np.ones(len(b))
+def account_watts(b: StepInputs, p: Parameters) -> dict[str, Floats]:
+    """Watts per device while an account runs; not a number where the power limit is unknown."""
+    ones, joined = np.ones(len(b)), links(b, p)
     speeds = {
-        "comm.tp": terms.group_speed(b, p, b.tp, ones),
-        "comm.cp": terms.group_speed(b, p, b.cp, b.tp),
-        "comm.ep": terms.group_speed(b, p, b.ep, b.etp),
-        "comm.pp": terms.pair_speed(b, p, b.pp, b.tp * b.cp * b.dp),
-        "comm.dp": terms.group_speed(b, p, b.dp * b.cp, b.tp),
+        "comm.tp": ring_speed(joined, b.tp, ones),
+        "comm.cp": ring_speed(joined, b.cp, b.tp),
+        "comm.ep": ring_speed(joined, b.ep, b.etp),
+        "comm.pp": neighbour_speed(joined, b.pp, b.tp * b.cp * b.dp),
+        "comm.dp": ring_speed(joined, b.dp * b.cp, b.tp),
     }
     waiting = WAITING * b.tdp_watts
     moving = {

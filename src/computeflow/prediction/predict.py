@@ -10,14 +10,14 @@ import numpy as np
 
 from computeflow.catalog import Accelerator
 from computeflow.cluster import Cluster
-from computeflow.ledger import Entry, Ledger, Peak, Window
-from computeflow.prediction.batch import Batch, of_job, take
+from computeflow.ledger import Entry, Ledger, PeakFlops, Window
 from computeflow.prediction.memory import HEADROOM, stage_memory
 from computeflow.prediction.parameters import Parameters, load_parameters
 from computeflow.prediction.power import account_watts
 from computeflow.prediction.ranges import kind_of, time_range, unknowns
 from computeflow.prediction.stack import Stack, usual_stack
-from computeflow.prediction.step import Step, account_step
+from computeflow.prediction.step import PredictedSteps, account_step
+from computeflow.prediction.step_inputs import StepInputs, of_job, take
 from computeflow.workload import Job, Layout, Layouts, check
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class Prediction:
     layout: Layout
     stack: Stack
     ledger: Ledger
-    """Of one step."""
+    """Ledger of one step."""
     step_seconds: float
     step_seconds_range: tuple[float, float]
     """80 % of runs like this one lie between."""
@@ -52,12 +52,12 @@ class Prediction:
     memory_by_stage: tuple[StageMemory, ...]
     memory_limit_bytes: float
     host_limit_bytes: float | None
-    """Of the host's memory, one device's share; None where it is not known."""
+    """One device's share of the host's memory; None where it is unknown."""
     watts_per_gpu: float | None
     assumed: tuple[str, ...]
-    """What was not given and what was taken for it."""
+    """Defaults taken for what was not given."""
     calibrated: tuple[str, ...] = ()
-    """What a calibration gave in place of generic figures."""
+    """Figures that a calibration gave in place of generic ones."""
 
     @property
     def fullest_stage(self) -> int:
@@ -73,7 +73,7 @@ class Prediction:
 
     @property
     def fits(self) -> bool:
-        """On the device, and what is offloaded in the host's memory where that is known."""
+        """Whether it fits on the device, and what is offloaded in the host's memory, if known."""
         host = max(stage.host_bytes for stage in self.memory_by_stage)
         return self.memory_bytes <= self.memory_limit_bytes and (
             self.host_limit_bytes is None or host <= self.host_limit_bytes
@@ -81,7 +81,7 @@ class Prediction:
 
     @property
     def tight(self) -> bool:
-        """It fits, but leaves less than the allocator needs itself."""
+        """Whether it fits, but leaves less than the allocator needs itself."""
         return self.fits and self.memory_bytes > HEADROOM * self.memory_limit_bytes
 
     @property
@@ -91,11 +91,11 @@ class Prediction:
 
 
 def _account(
-    batch: Batch, parameters: Parameters, device: Accelerator, calibration: Calibration | None
-) -> Step:
+    inputs: StepInputs, parameters: Parameters, device: Accelerator, calibration: Calibration | None
+) -> PredictedSteps:
     if calibration is None:
-        return account_step(batch, parameters)
-    return calibration.account_step(batch, parameters, device)
+        return account_step(inputs, parameters)
+    return calibration.account_step(inputs, parameters, device)
 
 
 def predict(
@@ -106,14 +106,14 @@ def predict(
     parameters: Parameters | None = None,
     calibration: Calibration | None = None,
 ) -> Prediction:
-    """One layout. An impossible one is refused with the reason; one that does not fit says so."""
+    """Predict a layout. An impossible one is refused with the reason; one that does not fit says so."""
     check(job, layout)
     used = stack or usual_stack(cluster.accelerator.vendor)
-    batch = of_job(job, cluster, Layouts.of([layout]), used)
+    inputs = of_job(job, cluster, Layouts.of([layout]), used)
     generic = parameters or load_parameters()
     device = cluster.accelerator
-    step = _account(batch, generic, device, calibration)
-    ledger = _ledger(job, layout, batch, step, generic)
+    step = _account(inputs, generic, device, calibration)
+    ledger = _ledger(job, layout, inputs, step, generic)
     low, high = time_range(
         kind_of(job), unknowns(job, cluster, layout, stack_stated=stack is not None)
     )
@@ -128,17 +128,19 @@ def predict(
         step_seconds=seconds,
         step_seconds_range=(low * seconds, high * seconds),
         tokens_per_second_per_gpu=job.step_tokens / seconds / layout.gpus,
-        memory_by_stage=_stages(batch, layout.pp),
+        memory_by_stage=_stages(inputs, layout.pp),
         memory_limit_bytes=device.reported_bytes or device.hbm_bytes,
         host_limit_bytes=cluster.host_memory_bytes,
         watts_per_gpu=None if ledger.joules is None else ledger.joules / ledger.gpu_seconds,
         assumed=_assumed(job, cluster, used, stated=stack is not None),
-        calibrated=calibration.calibrated(batch, device) if calibration is not None else (),
+        calibrated=calibration.calibrated(inputs, device) if calibration is not None else (),
     )
 
 
-def _ledger(job: Job, layout: Layout, batch: Batch, step: Step, parameters: Parameters) -> Ledger:
-    watts = account_watts(batch, parameters)
+def _ledger(
+    job: Job, layout: Layout, inputs: StepInputs, step: PredictedSteps, parameters: Parameters
+) -> Ledger:
+    watts = account_watts(inputs, parameters)
     entries = []
     for name, values in step.accounts.items():
         gpu_seconds = layout.gpus * float(values[0])
@@ -153,18 +155,18 @@ def _ledger(job: Job, layout: Layout, batch: Batch, step: Step, parameters: Para
         wall_seconds=float(step.seconds[0]),
         basis="predicted",
         window=Window(label="one step"),
-        peak=Peak(
-            flops=float(batch.peak_flops[0]),
+        peak=PeakFlops(
+            flops=float(inputs.peak_flops[0]),
             precision=job.precision,
-            palm_ratio=float(batch.palm_flops_per_token[0] / batch.flops_per_token[0]),
+            palm_ratio=float(inputs.palm_flops_per_token[0] / inputs.flops_per_token[0]),
         ),
         unavailable={} if power_known else {"joules": "the device's power limit"},
     )
 
 
-def _stages(batch: Batch, count: int) -> tuple[StageMemory, ...]:
-    """Of a batch of one row: all its stages at once."""
-    held = stage_memory(take(batch, np.zeros(count, np.int64)), np.arange(count, dtype=np.float64))
+def _stages(inputs: StepInputs, count: int) -> tuple[StageMemory, ...]:
+    """All stages of a single row."""
+    held = stage_memory(take(inputs, np.zeros(count, np.int64)), np.arange(count, dtype=np.float64))
     total = held.bytes
     return tuple(
         StageMemory(

@@ -1,6 +1,6 @@
-"""How far a run may lie from its prediction: 80 % ranges by kind of job, wider for what was not known.
+"""How far a run may lie from its prediction: 80 % ranges by kind of job, wider for unknowns.
 
-Measured, not felt. The published runs of a kind were predicted, and the range goes from the 8th to the
+The published runs of a kind were predicted, and the range goes from the 8th to the
 92nd percentile of measured over predicted time: a source that was left out lies farther out than those
 that set the range, so the middle 80 % would hold 72 % of it. Then the runs were predicted again with
 one thing hidden (the stack taken for today's practice, the network for the usual node's, the device's
@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from computeflow.cluster import Cluster
-from computeflow.prediction.batch import LOW_PRECISIONS, generation_of
+from computeflow.prediction.step_inputs import LOW_PRECISIONS, generation_of
 from computeflow.workload import Job, Layout
 
 LONG = 16384
@@ -23,15 +23,15 @@ KNOWN = {
     "low precision": (0.88, 1.13),
     "experts": (0.88, 1.55),
 }
-"""Of predicted time, by kind of job, with stack, network and device known."""
+"""Range over predicted time, by kind of job, with stack, network and device known."""
 UNKNOWN = {
     "stack": (0.91, 1.60),
     "network": (0.91, 1.23),
     "hardware": (0.70, 1.20),
     "untested": (0.70, 1.60),
 }
-"""The same over all dense runs with one of them hidden. `untested` (offload, low-rank training,
-schedules and exchanges that no published run here has): as wide as these together, a judgement."""
+"""The range over all dense runs with stack, network or device hidden. `untested` (offload, low-rank
+training, schedules and exchanges that no published run here has): as wide as all, a judgement."""
 
 
 def kind_of(job: Job) -> str:
@@ -50,12 +50,12 @@ def time_range(kind: str, unknown: Sequence[str] = ()) -> tuple[float, float]:
 
 
 def unknowns(job: Job, cluster: Cluster, layout: Layout, *, stack_stated: bool) -> tuple[str, ...]:
-    """What the prediction had to assume, of what widens its range."""
+    """Assumptions of the prediction that widen its range."""
     usual = layout.schedule == "1f1b" and layout.offload == "none" and layout.context == "ring"
-    found = {
+    assumed = {
         "stack": not stack_stated,
         "network": bool(cluster.assumed) and layout.gpus > cluster.domain,
         "hardware": generation_of(cluster.accelerator.name) in ("other", "tpu"),
         "untested": not usual or job.training != "full",
     }
-    return tuple(name for name, hidden in found.items() if hidden)
+    return tuple(name for name, hidden in assumed.items() if hidden)

@@ -16,7 +16,7 @@ from computeflow.workload.layout import Recompute
 class Stack:
     name: str
     year: float
-    """Of the release; kernels get better, and new hardware is slower at first."""
+    """Year of the release; kernels get better, and new hardware is slower at first."""
     attention: Literal["unfused", "flash1", "flash2", "latest"] = "latest"
     """unfused: scores through memory; flash1, flash2: FlashAttention (and Triton's) of 2022 and of
     2023; latest: kernels made for the generation (FlashAttention-3, cuDNN)."""
@@ -30,7 +30,7 @@ class Stack:
     """deduplicating (DeepEP, HybridEP): a token crosses the network once per node, however many of its
     experts are there."""
     graphs: Literal["none", "blocks", "step"] = "none"
-    """CUDA graphs: of attention and routing block by block, or of the whole step."""
+    """CUDA graphs: attention and routing block by block, or the whole step."""
     kernels: Literal["eager", "fused", "compiled", "graph"] = "fused"
     """eager: one launch per operation; fused: hand-fused norms, activations and rotations;
     compiled: torch.compile block by block; graph: one program per step (XLA, CUDA graphs)."""
@@ -49,17 +49,17 @@ class Stack:
     splits_gradients: bool = False
     """With zero1, fp32 gradients are split like the state, and bf16 ones stay whole."""
     bucket_bytes: float = 25e6
-    """Of one gradient reduction; 25 MB is DistributedDataParallel's default."""
+    """Size of one gradient reduction; 25 MB is DistributedDataParallel's default."""
     keeps_gradients: bool = True
     """Gradient buffers stay from step to step, rather than being freed after the update."""
     usual_recompute: Recompute = "none"
-    """What its users do when they say nothing."""
+    """Recomputation that its users take by default."""
     selective: str = "elementwise"
-    """What `selective` recomputes: "attention", "elementwise", or "half" of the matmuls."""
+    """Work that `selective` recomputes: "attention", "elementwise", or "half" of the matmuls."""
     saves: Literal["megatron", "megatron-2021", "nanotron", "torch", "torchtitan", "graph"] = (
         "megatron"
     )
-    """The list of tensors kept for the backward pass (`saved.LISTS`)."""
+    """The list of tensors kept for the backward pass (`activations.LISTS`)."""
     balances_head: bool = False
     """Pipeline stages are cut by cost with the head counted, rather than by layers. Memory follows
     that; predicted step times did not get better by it."""
@@ -70,12 +70,12 @@ class Stack:
 
     @property
     def master_bytes(self) -> float:
-        """Of the state, per parameter: fp32 weights beside the ones that are trained with."""
+        """fp32 weights in the state, per parameter, beside the ones that are trained with."""
         return max(self.state_bytes - 8.0, 0.0)
 
     @property
     def moment_bytes(self) -> float:
-        """Of the state, per parameter: AdamW's two moments."""
+        """AdamW's two moments in the state, per parameter."""
         return self.state_bytes - self.master_bytes
 
 
@@ -92,7 +92,7 @@ SAVES = (
     "torchtitan",
     "graph",
 )
-"""Names of the lists in `saved`."""
+"""Names of the lists in `activations`."""
 STACKS = {
     stack.name: stack
     for stack in (
@@ -184,10 +184,10 @@ STACKS = {
         ),
     )
 }
-"""Capabilities as the projects document them; see docs/prediction.md."""
+"""Capabilities as the projects document them; see docs/predict.md."""
 DEFAULT = "megatron"
 _BY_VENDOR = {"Google": "jax", "AWS": "neuron"}
-"""Where Megatron does not run."""
+"""Usual stack of vendors on whose devices Megatron does not run."""
 
 
 def find_stack(name: str) -> Stack:
@@ -197,5 +197,5 @@ def find_stack(name: str) -> Stack:
 
 
 def usual_stack(vendor: str) -> Stack:
-    """What a job on this vendor's devices is taken to run on, where nobody says."""
+    """The stack that a job on this vendor's devices is assumed to use, where none is given."""
     return STACKS[_BY_VENDOR.get(vendor, DEFAULT)]

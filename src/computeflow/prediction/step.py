@@ -1,4 +1,4 @@
-"""A step from its terms: where every second of it goes, account by account. Start with `account_step`.
+"""The time of a step: where every second of it goes, account by account. Start with `account_step`.
 
     step = micro-batches x slowest stage + fill and drain + exposed gradient traffic + optimizer
 
@@ -12,57 +12,58 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from computeflow.prediction import terms
-from computeflow.prediction.batch import Batch
-from computeflow.prediction.kinds import Floats, Kind, local_experts
+from computeflow.cluster.collectives import ring_seconds
+from computeflow.prediction import communication, kernels, weights
+from computeflow.prediction.activations import bytes_per_token
+from computeflow.prediction.blocks import BlockArrays, Floats, local_experts
 from computeflow.prediction.parameters import Parameters
-from computeflow.prediction.saved import bytes_per_token
+from computeflow.prediction.step_inputs import StepInputs
 from computeflow.workload.layout import SCHEDULES
 
 _SOFTNESS = 4.0
-"""Of the maximum of device and host time: how sharply the slower one wins."""
+"""Exponent of the soft maximum of device and host time: how sharply the slower one wins."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class PredictedSteps:
     seconds: Floats
     accounts: dict[str, Floats]
     """Seconds per GPU and step; they sum to `seconds`."""
 
 
 _MUON_FLOPS = 30.0
-"""Per parameter and hidden width: five Newton-Schulz steps, three products each (arXiv:2502.16982)."""
+"""FLOPs per parameter and hidden width: five Newton-Schulz steps of 3 products (arXiv:2502.16982)."""
 _TAKING = (
     "kernels", "recompute", "host", "copy", "comm.tp", "comm.cp", "comm.ep", "comm.dp", "uneven",
 )  # fmt: skip
 """Parts of a micro-batch's forward and backward pass through the layers."""
 _PARTS = (*_TAKING, "matmuls")
-"""The same, and what of the kernels is matmuls and attention."""
+"""These parts, and the share of the kernels that is matmuls and attention."""
 
 
-def account_step(b: Batch, p: Parameters) -> Step:
-    r = terms.rates(b, p)
+def account_step(b: StepInputs, p: Parameters) -> PredictedSteps:
+    r = kernels.rates(b, p)
     both, backward = _layers(b, p, r)
     seconds = sum((both[part] for part in _TAKING), start=np.zeros(len(b)))
-    head = terms.head(b, p, r)
-    p2p = _pipeline_transfer(b, p)
+    head = kernels.head(b, p, r)
+    p2p = communication.pipeline_parallel(b, p)
     rounds = b.micro_batches
     stages = pipeline(b, p, seconds / b.layers, head)
-    dp = _gradient_traffic(b, p, backward / b.pp) + rounds * _gathered_ends(b, p, head)
+    dp = communication.data_parallel(b, p, backward / b.pp) + rounds * _gathered_ends(b, p, head)
     optimizer, copy = update(b, p, r)
     work = stages.seconds + rounds * p2p + dp + optimizer + copy
     jitter = work * p["jitter"] * np.log2(np.maximum(b.gpus / b.domain, 1.0))
     late_input = np.maximum(b.input_seconds - work - jitter, 0.0)
     booked = {part: rounds * total / b.pp for part, total in both.items()}
-    kernels = booked["kernels"] + rounds * head / b.pp
+    busy = booked["kernels"] + rounds * head / b.pp
     model = b.flops_per_token * b.micro_batch * b.micro_batches * b.seq_len / (b.tp * b.pp * b.cp)
     useful = model / b.peak_flops
     slowed = booked["matmuls"] * np.maximum(1 - r.clock, 0.0)
-    clock = np.minimum(slowed, np.maximum(kernels - useful, 0.0))
+    clock = np.minimum(slowed, np.maximum(busy - useful, 0.0))
     accounts = {
         "compute.model": useful,
         "compute.clock": clock,
-        "compute.kernel": kernels - useful - clock,
+        "compute.kernel": busy - useful - clock,
         "compute.recompute": booked["recompute"],
         "optimizer": optimizer,
         "copy": booked["copy"] + copy,
@@ -79,10 +80,10 @@ def account_step(b: Batch, p: Parameters) -> Step:
         "checkpoint": b.checkpoint_seconds,
     }
     total = work + jitter + late_input + b.checkpoint_seconds
-    return Step(seconds=total, accounts=accounts)
+    return PredictedSteps(seconds=total, accounts=accounts)
 
 
-def _layers(b: Batch, p: Parameters, r: terms.Rates) -> tuple[dict[str, Floats], Floats]:
+def _layers(b: StepInputs, p: Parameters, r: kernels.Rates) -> tuple[dict[str, Floats], Floats]:
     """Seconds of all layers for one micro-batch, by part; and the backward pass alone, together."""
     both = {part: np.zeros(len(b)) for part in _PARTS}
     backward = np.zeros(len(b))
@@ -94,17 +95,17 @@ def _layers(b: Batch, p: Parameters, r: terms.Rates) -> tuple[dict[str, Floats],
     return both, backward
 
 
-def update(b: Batch, p: Parameters, r: terms.Rates) -> tuple[Floats, Floats]:
+def update(b: StepInputs, p: Parameters, r: kernels.Rates) -> tuple[Floats, Floats]:
     """The optimizer's pass over weights, gradients and state of the heaviest stage; and copies for it.
 
-    Where the state lives on the host, the host updates it: gradients go there, weights come back, and
+    Where the state is on the host, the host updates it: gradients go there, weights come back, and
     neither is hidden. On disk, the state is read and written too.
     """
     whole = b.sharded + b.split_optimizer == 0
-    shards = np.where(b.sharded > 0, terms.shards(b), np.where(whole, 1.0, b.dp * b.cp))
-    copies = np.where(whole, 1.0, terms.expert_replicas(b))
-    experts = b.layers / b.pp * terms.expert_parameters(b)
-    own = (terms.stage_parameters(b) / shards + experts / copies) * b.trained_share
+    shards = np.where(b.sharded > 0, weights.shards(b), np.where(whole, 1.0, b.dp * b.cp))
+    copies = np.where(whole, 1.0, weights.expert_replicas(b))
+    experts = b.layers / b.pp * weights.expert_parameters(b)
+    own = (weights.stage_parameters(b) / shards + experts / copies) * b.trained_share
     moved = p["optimizer_bytes"] * np.where(b.state_bytes <= 4, p["optimizer_bf16"], 1.0)
     moved = np.maximum(moved - 2 * b.spared_state, 0.0)
     here = own * (moved / r.memory + b.orthogonalises * _MUON_FLOPS * b.hidden / r.matmul)
@@ -121,12 +122,12 @@ class Pipeline:
 
     seconds: Floats
     slowest: Floats
-    """Of the slowest stage, one micro-batch."""
+    """Time of the slowest stage, one micro-batch."""
     mean: Floats
-    """Of the mean stage, one micro-batch."""
+    """Time of the mean stage, one micro-batch."""
 
 
-def pipeline(b: Batch, p: Parameters, layer: Floats, head: Floats) -> Pipeline:
+def pipeline(b: StepInputs, p: Parameters, layer: Floats, head: Floats) -> Pipeline:
     """1F1B over stages that may differ: layers as evenly as they go, the first ones more; the last
     has the head too.
 
@@ -154,7 +155,7 @@ def pipeline(b: Batch, p: Parameters, layer: Floats, head: Floats) -> Pipeline:
     )
 
 
-def _fill(b: Batch, p: Parameters) -> Floats:
+def _fill(b: StepInputs, p: Parameters) -> Floats:
     """What remains of 1F1B's fill and drain, (pp - 1) x (forward + backward), under other schedules.
 
     With W the weights' gradients: zero-bubble (ZB-H1) F + B - 2W, its V-shaped form F + B - 3W
@@ -176,21 +177,21 @@ def _fill(b: Batch, p: Parameters) -> Floats:
 
 
 def _passes(
-    b: Batch, k: Kind, p: Parameters, r: terms.Rates
+    b: StepInputs, k: BlockArrays, p: Parameters, r: kernels.Rates
 ) -> tuple[dict[str, Floats], dict[str, Floats]]:
     """One block, one micro-batch: forward and backward, split into `_PARTS`."""
-    one = terms.layer(b, k, p, r)
-    tp, cp = terms.tensor_parallel(b, k, p), terms.context_parallel(b, k, p)
-    ep = terms.expert_parallel(b, k, p)
-    again = b.recompute_full * one.forward * p["recomputed"] + b.recompute_selective * _selective(
-        b, one
+    layer = kernels.layer(b, k, p, r)
+    tp, cp = communication.tensor_parallel(b, k, p), communication.context_parallel(b, k, p)
+    ep = communication.expert_parallel(b, k, p)
+    again = b.recompute_full * layer.forward * p["recomputed"] + b.recompute_selective * _selective(
+        b, layer
     )
-    host = p["host_forward"] * np.where(b.tp > 1, p["host_tp"], 1.0) * terms.host_share(b, k, p)
+    host = p["host_forward"] * np.where(b.tp > 1, p["host_tp"], 1.0) * kernels.host_share(b, k, p)
     sequence = 1 + 0.5 * b.sequence_parallel  # backward gathers the activations once more
-    uneven = one.routed / 3 * _heaviest_load(b, k)
+    uneven = layer.routed / 3 * _heaviest_load(b, k)
     forward = {
-        "kernels": one.forward,
-        "matmuls": one.linear_forward + one.attention_forward,
+        "kernels": layer.forward,
+        "matmuls": layer.linear_forward + layer.attention_forward,
         "recompute": np.zeros(len(b)),
         "comm.tp": tp,
         "comm.cp": cp,
@@ -198,8 +199,8 @@ def _passes(
         "uneven": uneven,
     }
     backward = {
-        "kernels": one.backward,
-        "matmuls": one.linear_backward + one.attention_backward,
+        "kernels": layer.backward,
+        "matmuls": layer.linear_backward + layer.attention_backward,
         "recompute": again,
         "comm.tp": tp * sequence + b.recompute_full * tp,
         "comm.cp": 2 * cp,
@@ -217,44 +218,44 @@ def _passes(
     return _gathered(b, k, p, forward), _gathered(b, k, p, backward, scatters=True)
 
 
-def _host_speed(b: Batch, p: Parameters) -> Floats:
+def _host_speed(b: StepInputs, p: Parameters) -> Floats:
     return b.host_bytes_per_second * p["host_link"]
 
 
-def _fetched(b: Batch, k: Kind, p: Parameters, parts: dict[str, Floats]) -> Floats:
+def _fetched(b: StepInputs, k: BlockArrays, p: Parameters, parts: dict[str, Floats]) -> Floats:
     """Exposed copies of one pass: a block's own shard of the weights from the host or disk, its
     activations out or in; they run beside the block.
     """
     if not (b.offload_weights + b.offload_activations > 0).any():
         return np.zeros(len(b))
-    experts = local_experts(k, b.tp, b.ep, b.etp).weights / terms.expert_replicas(b)
-    shard = (terms.kind_parameters(b, k) / terms.shards(b) + experts) * b.param_bytes
+    experts = local_experts(k, b.tp, b.ep, b.etp).weights / weights.expert_replicas(b)
+    shard = (weights.kind_parameters(b, k) / weights.shards(b) + experts) * b.param_bytes
     speed = np.where(b.offload_disk > 0, p["disk"], _host_speed(b, p))
     seconds = b.offload_weights * shard / speed
-    kept = terms.tokens(b) * bytes_per_token(b)[0]
+    kept = kernels.tokens(b) * bytes_per_token(b)[0]
     seconds = seconds + b.offload_activations * kept / _host_speed(b, p)
     return np.maximum(seconds - _device(parts) - parts["host"], 0.0)
 
 
 def _device(parts: dict[str, Floats]) -> Floats:
-    """What the device is busy with, as far as the host launches it."""
+    """Time that the device is busy with work that the host launches."""
     return np.asarray(
         sum(parts[n] for n in ("kernels", "recompute", "comm.tp", "comm.cp", "comm.ep"))
     )
 
 
-def _heaviest_load(b: Batch, k: Kind) -> Floats:
+def _heaviest_load(b: StepInputs, k: BlockArrays) -> Floats:
     """How much more than its share the busiest of the expert-parallel ranks gets.
 
     Loads of single experts spread around their mean by `expert_spread`; a rank holds several, which
     averages; the largest of n normal draws lies about sqrt(2 ln n) deviations up.
     """
-    mine = np.where(k.experts > 0, np.maximum(k.experts / b.ep, 1.0), 1.0)
-    return np.asarray(b.expert_spread * np.sqrt(2 * np.log(np.maximum(b.ep, 1.0)) / mine))
+    held = np.where(k.experts > 0, np.maximum(k.experts / b.ep, 1.0), 1.0)
+    return np.asarray(b.expert_spread * np.sqrt(2 * np.log(np.maximum(b.ep, 1.0)) / held))
 
 
 def _waiting(parts: dict[str, Floats], host: Floats, queued: Floats | float) -> Floats:
-    """Because the host is late, and between kernels that it launched in time."""
+    """Waiting because the host is late, and between kernels that it launched in time."""
     return _late(_device(parts) + queued, host) + queued
 
 
@@ -263,14 +264,14 @@ def _late(device: Floats, host: Floats) -> Floats:
     return (device**_SOFTNESS + host**_SOFTNESS) ** (1 / _SOFTNESS) - device
 
 
-def _selective(b: Batch, one: terms.Layer) -> Floats:
+def _selective(b: StepInputs, layer: kernels.Layer) -> Floats:
     """Half of the matmuls, or what is cheap: elementwise work (fused) or the scores (unfused)."""
-    cheap = np.where(b.attention > 0, 0.7 * one.other_forward, one.attention_forward)
-    return np.where(b.selective_half > 0, 0.5 * one.linear_forward + one.other_forward, cheap)
+    cheap = np.where(b.attention > 0, 0.7 * layer.other_forward, layer.attention_forward)
+    return np.where(b.selective_half > 0, 0.5 * layer.linear_forward + layer.other_forward, cheap)
 
 
 def _gathered(
-    b: Batch, k: Kind, p: Parameters, done: dict[str, Floats], *, scatters: bool = False
+    b: StepInputs, k: BlockArrays, p: Parameters, done: dict[str, Floats], *, scatters: bool = False
 ) -> dict[str, Floats]:
     """Fully sharded weights: gathering hides behind the layer or the layer behind it, never fully.
 
@@ -279,75 +280,29 @@ def _gathered(
     gathers = (b.sharded > 0) & (b.pp == 1)
     if not gathers.any():
         return done | {"comm.dp": np.zeros(len(b))}
-    bytes_each = terms.gathered_bytes(b)
+    bytes_each = weights.gathered_bytes(b)
     if scatters:
         bytes_each = bytes_each + b.grad_bytes * b.trained_share
     experts = local_experts(k, b.tp, b.ep, b.etp).weights
-    traffic = _ring(b, p, terms.kind_parameters(b, k) * bytes_each, terms.shards(b), b.tp)
-    traffic = traffic + _ring(b, p, experts * bytes_each, terms.expert_replicas(b), b.ep * b.etp)
-    latency = (1 + scatters) * p["dp_latency"] * 4 * np.sqrt(terms.shards(b))
-    traffic = np.where(gathers, traffic + np.where(terms.shards(b) > 1, latency, 0.0), 0.0)
+    links = communication.links(b, p)
+    size = weights.kind_parameters(b, k) * bytes_each
+    traffic = ring_seconds(links, size, weights.shards(b), b.tp)
+    copies = weights.expert_replicas(b)
+    traffic = traffic + ring_seconds(links, experts * bytes_each, copies, b.ep * b.etp)
+    latency = (1 + scatters) * p["dp_latency"] * 4 * np.sqrt(weights.shards(b))
+    traffic = np.where(gathers, traffic + np.where(weights.shards(b) > 1, latency, 0.0), 0.0)
     busy = _device(done) + done["host"] + done["uneven"] + done["copy"]
     exposed = np.maximum(traffic - busy, 0.0)
     return done | {"comm.dp": exposed + p["shard_interference"] * np.minimum(busy, traffic)}
 
 
-def _gathered_ends(b: Batch, p: Parameters, head: Floats) -> Floats:
-    """The same for embedding and head, forward and backward of one micro-batch, beside the head."""
+def _gathered_ends(b: StepInputs, p: Parameters, head: Floats) -> Floats:
+    """Exposed gathering of embedding and head, both passes of one micro-batch, beside the head."""
     gathers = (b.sharded > 0) & (b.pp == 1)
     if not gathers.any():
         return np.zeros(len(b))
-    bytes_each = 2 * terms.gathered_bytes(b) + b.grad_bytes * (1 - b.frozen)
-    traffic = _ring(b, p, terms.end_parameters(b) * bytes_each, terms.shards(b), b.tp)
+    bytes_each = 2 * weights.gathered_bytes(b) + b.grad_bytes * (1 - b.frozen)
+    size = weights.end_parameters(b) * bytes_each
+    traffic = ring_seconds(communication.links(b, p), size, weights.shards(b), b.tp)
     exposed = np.maximum(traffic - head, 0.0) + p["shard_interference"] * np.minimum(head, traffic)
     return np.where(gathers, exposed, 0.0)
-
-
-def _ring(b: Batch, p: Parameters, size: Floats, ranks: Floats, stride: Floats) -> Floats:
-    """Seconds of gathering or scattering `size` bytes around a ring, without latency."""
-    return (ranks - 1) / ranks * size / terms.group_speed(b, p, ranks, stride)
-
-
-def _pipeline_transfer(b: Batch, p: Parameters) -> Floats:
-    """Activations to the next stage and gradients back, of one micro-batch.
-
-    Tensor-parallel ranks send a part each, with or without sequence parallelism (arXiv:2104.04473,
-    section 4.1).
-    """
-    size = 2 * terms.stage_bytes(b)
-    speed = terms.pair_speed(b, p, b.pp, b.tp * b.cp * b.dp)
-    return np.where(b.pp > 1, p["p2p_exposed"] * b.vp * size / speed, 0.0)
-
-
-def _gradient_traffic(b: Batch, p: Parameters, last_backward: Floats) -> Floats:
-    """Exposed reduction of gradients (and gathering of weights) once per step.
-
-    Overlap hides it behind the last micro-batch's backward pass; a tenth always shows.
-    """
-    whole = (b.sharded == 0) | (b.pp > 1)
-    shards = np.where(
-        whole, 1.0, terms.shards(b)
-    )  # sharded layer by layer: replicas sum their shards
-    ranks = np.where(whole, b.dp * b.cp, b.replicas)
-    size = terms.stage_parameters(b) / shards
-    back = np.where(b.split_optimizer * whole > 0, b.param_bytes, b.grad_bytes)
-    size = size * b.trained_share
-    times = np.where(b.zero2 > 0, b.micro_batches, 1.0)  # gradients do not wait for the last one
-    seconds = _ring(b, p, size * (times * b.grad_bytes + back), ranks, b.tp * shards)
-    seconds = seconds + _latency(b, p, size, ranks)
-    experts = b.layers / b.pp * terms.expert_parameters(b) * b.trained_share
-    experts = np.where(whole, experts, 0.0)
-    copies = terms.expert_replicas(b)
-    seconds = seconds + _ring(b, p, experts * (b.grad_bytes + back), copies, b.ep * b.etp)
-    seconds = seconds + np.where(experts > 0, _latency(b, p, experts, copies), 0.0)
-    hidden = times * last_backward * p["dp_hidden"] * b.dp_overlap
-    return np.maximum(seconds - hidden, 0.1 * seconds)
-
-
-def _latency(b: Batch, p: Parameters, size: Floats, ranks: Floats) -> Floats:
-    """Of all buckets: a step of the ring for every rank, or of a tree where libraries have one."""
-    buckets = np.maximum(size * b.grad_bytes / b.bucket_bytes, 1.0)
-    ring = p["dp_latency"] * (ranks - 1)
-    tree = p["tree_latency"] * np.log2(np.maximum(ranks, 1.0))
-    each = np.where(b.year >= 2026, np.minimum(ring, tree), ring)
-    return np.where(ranks > 1, each * buckets, 0.0)

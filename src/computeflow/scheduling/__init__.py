@@ -1,14 +1,11 @@
-"""What to do when something goes wrong: pure policies, the same for the simulator and for a live
-controller.
+"""Responses to failures: pure policies, the same for the simulator and for a live controller.
 
 Start with `Policy`. A policy is a frozen value; its methods take numbers or arrays of them and
 answer with numbers or truths. None knows a clock, a scheduler or a file.
 """
 
 from computeflow.scheduling.checkpoints import Checkpoints, daly_seconds, young_seconds
-from computeflow.scheduling.eviction import Eviction
-from computeflow.scheduling.policy import Policy
-from computeflow.scheduling.shrinking import Shrinking
+from computeflow.scheduling.policy import Eviction, Policy, Shrinking
 from computeflow.scheduling.spares import Spares, spares_for
 
 __all__ = [

@@ -40,7 +40,7 @@ def _check(write_seconds: float, between_seconds: float) -> None:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoints:
     interval_seconds: float | None = None
-    """Of work between two saves; None: Daly's."""
+    """Work between two saves; None: Daly's interval."""
 
     def __post_init__(self) -> None:
         if self.interval_seconds is not None and not self.interval_seconds > 0:

@@ -1,4 +1,4 @@
-"""How many nodes stand by.
+"""How many spare nodes to keep.
 
 A spare takes the place of a node that goes to repair; the repaired node becomes a spare. With
 faults at a constant rate, the nodes in repair at a time are Poisson distributed whatever the repair

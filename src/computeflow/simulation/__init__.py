@@ -1,20 +1,25 @@
-"""A whole run, with everything that goes wrong: start with `Run` and `simulate`.
+"""A whole run with failures: start with `RunInputs` and `simulate`.
 
-`Conditions` is what a run meets, `computeflow.scheduling.Policy` what it does about it.
+`Conditions` are its failure rates and recovery times, `computeflow.scheduling.Policy` its response.
 """
 
-from computeflow.simulation.conditions import Conditions, changed, inputs, usual_conditions
+from computeflow.simulation.conditions import (
+    Conditions,
+    change_conditions,
+    inputs,
+    usual_conditions,
+)
 from computeflow.simulation.failures import Failures, failure_models, find_failures
-from computeflow.simulation.run import Run
+from computeflow.simulation.run_inputs import RunInputs
 from computeflow.simulation.simulate import Simulation, Spread, simulate, simulate_many
 
 __all__ = [
     "Conditions",
     "Failures",
-    "Run",
+    "RunInputs",
     "Simulation",
     "Spread",
-    "changed",
+    "change_conditions",
     "failure_models",
     "find_failures",
     "inputs",

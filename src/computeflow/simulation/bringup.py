@@ -17,7 +17,7 @@ import numpy as np
 from computeflow.errors import InputError
 from computeflow.simulation.draws import Floats
 
-_MOST_ROUNDS = 200
+_MAX_ROUNDS = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +49,7 @@ class BringUp:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BroughtUp:
+class BringUpTimes:
     """One row a replica."""
 
     repair_days: Floats
@@ -64,12 +64,12 @@ class BroughtUp:
 
 def bring_up(
     site: BringUp, *, nodes: int, spares: int, target: float, replicas: int, seed: int = 0
-) -> BroughtUp:
+) -> BringUpTimes:
     """`target`: share of the expected throughput at which the cluster counts as up."""
     random = np.random.Generator(np.random.Philox(np.random.SeedSequence([seed, nodes])))
     bad = random.binomial(nodes + spares, site.defective, replicas)
     days = np.zeros(replicas)
-    for _ in range(_MOST_ROUNDS):
+    for _ in range(_MAX_ROUNDS):
         going = bad > spares
         days += site.burn_in_days * (going | (days == 0))
         if not going.any():
@@ -78,7 +78,7 @@ def bring_up(
         days += np.where(found > 0, site.response_days, 0.0)
         bad = bad - found + random.binomial(found, site.bad_again)
     tuning = site.burn_in_days + tuning_rounds(site, target) * site.round_days
-    return BroughtUp(repair_days=days, tuning_days=tuning)
+    return BringUpTimes(repair_days=days, tuning_days=tuning)
 
 
 def tuning_rounds(site: BringUp, target: float) -> int:

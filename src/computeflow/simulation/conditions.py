@@ -1,4 +1,4 @@
-"""`Conditions`: what a run meets and how fast it recovers, as one flat value of SI numbers.
+"""`Conditions`: failure rates and recovery times of a run, as one flat value of SI numbers.
 
 Every field but the failure rates is a row of `data/inputs.toml`, with its source and the ends of
 what it may be; `usual_conditions` takes the middle of each. A flat value lets a study change one
@@ -15,23 +15,23 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from computeflow.catalog.files import packaged_rows
-from computeflow.catalog.rows import Row
+from computeflow.catalog.rows import CatalogRow
 from computeflow.errors import InputError, UnknownNameError
 from computeflow.simulation.failures import Failures
 from computeflow.units import DAY_SECONDS, YEAR_SECONDS, parse
 
 DATA = Path(__file__).with_name("data")
-MOST_OUTAGES_PER_YEAR = 52.0
+MAX_OUTAGES_PER_YEAR = 52.0
 """Outages are thinned from a stream of this rate, so that fewer of them are some of the same ones."""
 _SEEN_NODE_GPUS = 8
-"""Of the nodes that failures and slow nodes were counted on, in every packaged row."""
+"""GPUs of the nodes on which failures and slow nodes were counted, in every packaged row."""
 
 Basis = Literal["published", "assumed", "stated"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Input(Row):
-    """One number of `Conditions` with where it is from and how far it may be off."""
+class Input(CatalogRow):
+    """One number of `Conditions` with its source and its range."""
 
     kind: ClassVar[str] = "input"
 
@@ -48,13 +48,13 @@ class Input(Row):
             raise InputError(f"{self.name}: {self.low:g} <= {self.value:g} <= {self.high:g} fails")
 
 
-_MOST_PER_NODE_DAY = 24.0
-"""Of preemptions or stragglers: beyond one an hour on every node nothing is trained, and simulating
+_MAX_PER_NODE_DAY = 24.0
+"""Most preemptions or stragglers: beyond one an hour on every node nothing is trained, and simulating
 that takes minutes."""
 
 
 _MAX_SECONDS, _MAX_RATIO = 10 * YEAR_SECONDS, 1000.0
-"""Of anything that is waited for, and of any factor: beyond them nothing is trained."""
+"""Longest wait and largest factor: beyond them nothing is trained."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,9 +100,9 @@ class Conditions:
             if getattr(self, name) > most:
                 raise InputError(f"{name} = {getattr(self, name):g}: at most {most:g}")
         for name in ("preemptions_per_node_day", "stragglers_per_node_day"):
-            if getattr(self, name) > _MOST_PER_NODE_DAY:
+            if getattr(self, name) > _MAX_PER_NODE_DAY:
                 raise InputError(f"{name} = {getattr(self, name):g}: at most one an hour")
-        if self.outages_per_year > MOST_OUTAGES_PER_YEAR:
+        if self.outages_per_year > MAX_OUTAGES_PER_YEAR:
             raise InputError(f"{self.outages_per_year:g} outages a year: at most one a week")
         if self.lemon_failures and not self.lemon_share:
             raise InputError("lemon_failures needs a lemon_share: the nodes that they are of")
@@ -115,12 +115,12 @@ class Conditions:
 
     @property
     def restart_seconds(self) -> float:
-        """From the moment nodes are in place to steady steps."""
+        """Time from nodes in place to steady steps."""
         return self.init_seconds + self.load_seconds + self.warm_seconds
 
     @property
     def planned_stop_seconds(self) -> float:
-        """Of maintenance, with the save before it and the restart after it."""
+        """Time of maintenance, with the save before it and the restart after it."""
         saving = self.stall_seconds + self.persist_seconds
         return saving + self.maintenance_seconds + self.restart_seconds
 
@@ -131,7 +131,7 @@ class Conditions:
         return self.inspected * quick + (1 - self.inspected) * self.timeout_seconds
 
     def interruptions_per_second(self, nodes: int) -> float:
-        """That end a job on so many nodes, late in its life."""
+        """Rate of interruptions of a job on so many nodes, after early failures."""
         a_day = nodes * (self.failures.per_node_day + self.preemptions_per_node_day)
         outages = self.outages_per_year / YEAR_SECONDS
         return (a_day + self.failures.per_job_day) / DAY_SECONDS + outages
@@ -180,10 +180,10 @@ def usual_conditions(
     values = {name: row.value for name, row in inputs().items()}
     values["stragglers_per_node_day"] *= share
     scaled = replace(failures, per_node_day=failures.per_node_day * share)
-    return changed(Conditions(failures=scaled, **values), changes)
+    return change_conditions(Conditions(failures=scaled, **values), changes)
 
 
-def changed(conditions: Conditions, changes: dict[str, float]) -> Conditions:
+def change_conditions(conditions: Conditions, changes: dict[str, float]) -> Conditions:
     for name in changes:
         if name not in NUMBERS:
             raise UnknownNameError("condition", name, NUMBERS)

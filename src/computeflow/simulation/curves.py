@@ -1,6 +1,6 @@
-"""The best checkpoint interval and number of spares, with the curves they are the best of.
+"""The best checkpoint interval and number of spares, with their curves.
 
-All points of a curve live through the same random numbers, so the curve is smooth where its points
+All points of a curve have the same random numbers, so the curve is smooth where its points
 are noisy. The interval is the vertex of a parabola through the points around the lowest, in
 logarithms.
 """
@@ -15,21 +15,20 @@ import numpy as np
 
 from computeflow.errors import InputError
 from computeflow.scheduling import Checkpoints, Spares, daly_seconds, young_seconds
-from computeflow.simulation.pools import pool_nodes
-from computeflow.simulation.run import Run
+from computeflow.simulation.run_inputs import RunInputs, pool_nodes
 from computeflow.simulation.simulate import Simulation, simulate_many
 
 _POINTS = 17
 _WIDTH = 8.0
-"""Of the searched intervals on either side of Daly's."""
+"""Factor of the searched intervals on either side of Daly's."""
 _AROUND = 3
 """Points on either side of the lowest that the parabola goes through: it is flat there."""
 TIE = 0.001
-"""Of the time: spares that gain less are not worth a node."""
+"""Share of the time: spares that gain less are not worth a node."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Point:
+class CurvePoint:
     """One setting, simulated."""
 
     at: float
@@ -45,20 +44,20 @@ class Point:
     finished: float
     """Share of replicas that did all their work; 1 where the run goes by time."""
     work_seconds: float
-    """Of steps at full speed that were done and kept: mean."""
+    """Mean of steps at full speed that were done and kept."""
     work_p10: float
     work_p90: float
     ettr: float
     goodput: float
     gpu_seconds: float
-    """Of all allocated GPUs, in `seconds`."""
+    """GPU-seconds of all allocated GPUs, in `seconds`."""
     waits: float
     """Failures without a spare, mean."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IntervalCurve:
-    points: tuple[Point, ...]
+    points: tuple[CurvePoint, ...]
     best_seconds: float
     young_seconds: float
     daly_seconds: float
@@ -69,17 +68,17 @@ class IntervalCurve:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparesCurve:
-    points: tuple[Point, ...]
+    points: tuple[CurvePoint, ...]
     fastest: int
     """The least number that more spares do not beat."""
     cheapest: int
-    """With which the fewest GPU-seconds are paid for, spares included."""
+    """Spares with which the fewest GPU-seconds are paid for, spares included."""
     pool: int
-    """That has a spare for 99 % of failures, by the Poisson rule."""
+    """Spares for 99 % of failures, by the Poisson rule."""
     replicas: int
 
 
-def interval_curve(run: Run, *, replicas: int = 200, seed: int = 0) -> IntervalCurve:
+def interval_curve(run: RunInputs, *, replicas: int = 200, seed: int = 0) -> IntervalCurve:
     conditions = run.conditions
     if not math.isfinite(run.between_seconds):
         raise InputError("nothing interrupts this run: it needs no checkpoint")
@@ -91,10 +90,10 @@ def interval_curve(run: Run, *, replicas: int = 200, seed: int = 0) -> IntervalC
     policies = [
         replace(run.policy, checkpoints=Checkpoints(interval_seconds=float(i))) for i in grid
     ]
-    found = simulate_many(
+    simulations = simulate_many(
         [replace(run, policy=policy) for policy in policies], replicas=replicas, seed=seed
     )
-    points = tuple(_point(float(i), s) for i, s in zip(grid, found, strict=True))
+    points = tuple(_point(float(i), s) for i, s in zip(grid, simulations, strict=True))
     costs = [point.pace_seconds for point in points]
     best = _vertex(grid, costs)
     at_daly = float(np.interp(math.log(max(daly, least)), np.log(grid), costs))
@@ -119,19 +118,22 @@ def _vertex(grid: np.ndarray, costs: Sequence[float]) -> float:
 
 
 def spares_curve(
-    run: Run, *, most: int | None = None, replicas: int = 200, seed: int = 0
+    run: RunInputs, *, most: int | None = None, replicas: int = 200, seed: int = 0
 ) -> SparesCurve:
-    """From no spare to `most`, by default twice what the Poisson rule asks for."""
+    """From no spare to `most`, by default twice the number of the Poisson rule."""
     pool = pool_nodes(run)
     end = most if most is not None else min(max(2 * pool, 8), max(run.nodes // 4, 8), 512)
     counts = _counts(end)
     policies = [replace(run.policy, spares=Spares(nodes=n)) for n in counts]
-    found = simulate_many([replace(run, policy=p) for p in policies], replicas=replicas, seed=seed)
-    points = tuple(_point(float(n), s) for n, s in zip(counts, found, strict=True))
+    simulations = simulate_many(
+        [replace(run, policy=p) for p in policies], replicas=replicas, seed=seed
+    )
+    points = tuple(_point(float(n), s) for n, s in zip(counts, simulations, strict=True))
     least = min(point.pace_seconds for point in points)
     fastest = next(point for point in points if point.pace_seconds <= least * (1 + TIE))
     paid = [
-        point.pace_seconds * s.run.allocated_gpus for point, s in zip(points, found, strict=True)
+        point.pace_seconds * s.run.allocated_gpus
+        for point, s in zip(points, simulations, strict=True)
     ]
     return SparesCurve(
         points=points,
@@ -144,42 +146,42 @@ def spares_curve(
 
 def _counts(end: int) -> list[int]:
     """All small ones, then ever wider apart."""
-    found = {round(x) for x in np.geomspace(1, max(end, 1), 14)} | set(range(min(end, 4) + 1))
-    return sorted(n for n in found if n <= end)
+    counts = {round(x) for x in np.geomspace(1, max(end, 1), 14)} | set(range(min(end, 4) + 1))
+    return sorted(n for n in counts if n <= end)
 
 
-def _point(at: float, found: Simulation) -> Point:
-    pace = _pace(found)
-    seconds, p10, p90 = found.seconds.mean, found.seconds.p10, found.seconds.p90
-    if found.run.work_seconds is None:
-        seconds, p10, p90 = pace, *_ends(found)
-    return Point(
+def _point(at: float, simulation: Simulation) -> CurvePoint:
+    pace = _pace(simulation)
+    seconds, p10, p90 = simulation.seconds.mean, simulation.seconds.p10, simulation.seconds.p90
+    if simulation.run.work_seconds is None:
+        seconds, p10, p90 = pace, *_ends(simulation)
+    return CurvePoint(
         at=at,
         seconds=seconds,
         p10=p10,
         p90=p90,
         pace_seconds=pace,
-        finished=found.finished,
-        work_seconds=found.work_seconds.mean,
-        work_p10=found.work_seconds.p10,
-        work_p90=found.work_seconds.p90,
-        ettr=found.ettr.mean,
-        goodput=found.goodput.mean,
-        gpu_seconds=seconds * found.run.allocated_gpus,
-        waits=found.spare_waits.mean,
+        finished=simulation.finished,
+        work_seconds=simulation.work_seconds.mean,
+        work_p10=simulation.work_seconds.p10,
+        work_p90=simulation.work_seconds.p90,
+        ettr=simulation.ettr.mean,
+        goodput=simulation.goodput.mean,
+        gpu_seconds=seconds * simulation.run.allocated_gpus,
+        waits=simulation.spare_waits.mean,
     )
 
 
-def _pace(found: Simulation) -> float:
+def _pace(simulation: Simulation) -> float:
     """Seconds over work of all replicas together, for the whole work: the mean where all finished."""
-    run = found.run
-    if run.work_seconds is not None and found.finished == 1:
-        return found.seconds.mean
+    run = simulation.run
+    if run.work_seconds is not None and simulation.finished == 1:
+        return simulation.seconds.mean
     whole = run.work_seconds or run.limit_seconds
-    return found.seconds.mean * whole / max(found.work_seconds.mean, 1.0)
+    return simulation.seconds.mean * whole / max(simulation.work_seconds.mean, 1.0)
 
 
-def _ends(found: Simulation) -> tuple[float, float]:
+def _ends(simulation: Simulation) -> tuple[float, float]:
     """P10 and P90 of a run by time, whose replica that did the least is the latest."""
-    limit, work = found.run.limit_seconds, found.work_seconds
+    limit, work = simulation.run.limit_seconds, simulation.work_seconds
     return limit**2 / max(work.p90, 1.0), limit**2 / max(work.p10, 1.0)

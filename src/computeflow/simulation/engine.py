@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from computeflow.scheduling import Eviction, Shrinking
-from computeflow.simulation.conditions import MOST_OUTAGES_PER_YEAR
+from computeflow.simulation.conditions import MAX_OUTAGES_PER_YEAR
 from computeflow.simulation.draws import CHUNK, GAP, NORMAL, Floats, Ints, Stream
 from computeflow.simulation.lanes import (
     FACILITY,
@@ -32,7 +32,7 @@ from computeflow.simulation.lanes import (
     lanes_of,
     outage_gap_seconds,
 )
-from computeflow.simulation.run import Run
+from computeflow.simulation.run_inputs import RunInputs
 from computeflow.simulation.state import RESTART, State
 
 Mask = NDArray[np.bool_]
@@ -60,7 +60,7 @@ _OF_STRAGGLERS = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Watched:
+class Interval:
     """One stretch of one lane between two events, for a timeline."""
 
     start: float
@@ -80,12 +80,12 @@ class Watched:
 
 
 def play(
-    runs: tuple[Run, ...], replicas: int, seed: int, chunk: int = 0, watch: int | None = None
-) -> tuple[State, list[Watched]]:
+    runs: tuple[RunInputs, ...], replicas: int, seed: int, chunk: int = 0, watch: int | None = None
+) -> tuple[State, list[Interval]]:
     """One chunk of replicas of every run, with the same random numbers for all runs."""
     assert 1 <= replicas <= CHUNK
-    world = _World(lanes_of(runs, replicas, MOST_OUTAGES_PER_YEAR), seed, chunk)
-    watched: list[Watched] = []
+    world = _World(lanes_of(runs, replicas, MAX_OUTAGES_PER_YEAR), seed, chunk)
+    watched: list[Interval] = []
     while world.alive.any():
         world.round(watch, watched)
     return world.state, watched
@@ -103,7 +103,7 @@ class _World:
         ]
         self._hazard = np.zeros((3, len(lanes)))
         self._marks = np.zeros((3, len(lanes), NORMAL + 1))
-        outages = np.full(len(lanes), 1 / outage_gap_seconds(MOST_OUTAGES_PER_YEAR))
+        outages = np.full(len(lanes), 1 / outage_gap_seconds(MAX_OUTAGES_PER_YEAR))
         outages[lanes.outage_share == 0] = 0.0
         self._rates = [lanes.failures_per_second, lanes.stragglers_per_second, outages]
         self.next: Floats = np.full((6, len(lanes)), np.inf)
@@ -123,7 +123,7 @@ class _World:
     def _spares(self) -> Floats:
         """When each node outside the job is there; infinite: no such node."""
         shrinking = [run.policy.shrinking for run in self.lanes.runs]
-        lost = [one.most_missing for one in shrinking if one is not None]
+        lost = [policy.most_missing for policy in shrinking if policy is not None]
         width = int(self.lanes.spares.max()) + 1 + max(lost, default=0)
         places = np.arange(width)
         return np.where(places < self.lanes.spares[:, None], -np.inf, np.inf)
@@ -140,7 +140,7 @@ class _World:
             age = _aged(age, conditions["infant_factor"][at], conditions["infant_seconds"][at])
         self.next[kind, at] = age
 
-    def round(self, watch: int | None, watched: list[Watched]) -> None:
+    def round(self, watch: int | None, watched: list[Interval]) -> None:
         state = self.state
         kind = self.next.argmin(axis=0)
         when = self.next[kind, np.arange(len(kind))]
@@ -153,7 +153,7 @@ class _World:
             event = -1 if ends[watch] else int(kind[watch])
             position = float(state.position[watch])
             watched.append(
-                Watched(**before, end=float(until[watch]), position=position, event=event)
+                Interval(**before, end=float(until[watch]), position=position, event=event)
             )
         else:
             state.advance(until)
@@ -242,13 +242,13 @@ class _World:
         return np.where(shrinks, noticed, there), ~shrinks
 
     def _shrinks(self, at: Ints, wait: Floats) -> Mask:
-        found = np.zeros(at.size, dtype=np.bool_)
+        shrinks = np.zeros(at.size, dtype=np.bool_)
         for shrinking, part in self._by_shrinking(at):
             lane = at[part]
-            found[part] = (wait[part] > 0) & shrinking.shrinks(
+            shrinks[part] = (wait[part] > 0) & shrinking.shrinks(
                 self.state.missing[lane] + 1, wait[part], self._restart[lane]
             )
-        return found
+        return shrinks
 
     def _resize(self, at: Ints, more: int) -> None:
         if not at.size:
@@ -333,8 +333,8 @@ class _World:
             yield different[0], np.arange(at.size)
             return
         number = np.array([different.index(kind) for kind in kinds])[self.lanes.of_run[at]]
-        for place, kind in enumerate(different):
-            part = np.flatnonzero(number == place)
+        for index, kind in enumerate(different):
+            part = np.flatnonzero(number == index)
             if part.size:
                 yield kind, part
 

@@ -15,32 +15,32 @@ from typing import ClassVar, TypeVar
 import numpy as np
 
 from computeflow.catalog.files import packaged_rows
-from computeflow.catalog.rows import Row, normalise
+from computeflow.catalog.rows import CatalogRow, normalise
 from computeflow.errors import InputError, UnknownNameError
 
 DATA = Path(__file__).with_name("data")
-R = TypeVar("R", bound=Row)
+R = TypeVar("R", bound=CatalogRow)
 _USUAL = "llama-3"
 """The model whose causes are taken for those that print none: the most detailed one of H100 nodes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cause(Row):
+class FailureCause(CatalogRow):
     kind: ClassVar[str] = "cause"
     inspected_seconds: float
-    """Until real-time checks notice it."""
+    """Time until real-time checks notice it."""
     hardware: bool
     silent: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Failures(Row):
+class Failures(CatalogRow):
     kind: ClassVar[str] = "failures"
     per_node_day: float
     per_job_day: float = 0.0
-    """On top, whatever the size of the job."""
+    """Added to the rate per node, whatever the size of the job."""
     gpus: int | None = None
-    """Of the job or fleet it was seen on."""
+    """GPUs of the job or fleet on which it was measured."""
     by_gpus: tuple[tuple[int, float], ...] = ()
     """Sizes of jobs and their rates per node-day, where one rate misses what was measured."""
     causes: dict[str, float] = field(default_factory=dict)
@@ -59,7 +59,7 @@ class Failures(Row):
                 raise InputError(f"{self.name}: {count} failures by {name}")
 
     def at(self, gpus: int) -> Failures:
-        """For a job of so many GPUs: between measured sizes, on a line in logarithms."""
+        """Rate for a job of so many GPUs, interpolated between measured sizes in logarithms."""
         if not self.by_gpus:
             return self
         sizes, rates = zip(*sorted(self.by_gpus), strict=True)
@@ -68,7 +68,7 @@ class Failures(Row):
 
     @property
     def shares(self) -> dict[str, float]:
-        """Of the failures, by cause, in the order of the causes."""
+        """Shares of the failures, in the order of the causes."""
         counted = self.causes or failure_models()[_USUAL].causes
         total = math.fsum(counted.values())
         if not total:
@@ -77,15 +77,15 @@ class Failures(Row):
 
     @property
     def mean_inspected_seconds(self) -> float:
-        """Until real-time checks notice a failure, of those that are not silent."""
+        """Mean time until real-time checks notice a failure that is not silent."""
         loud = {n: s for n, s in self.shares.items() if not causes()[n].silent}
         total = math.fsum(loud.values()) or 1.0
         return math.fsum(s * causes()[n].inspected_seconds for n, s in loud.items()) / total
 
 
 @cache
-def causes() -> dict[str, Cause]:
-    return {row.name: row for row in packaged_rows(DATA / "causes.toml", "cause", Cause)}
+def causes() -> dict[str, FailureCause]:
+    return {row.name: row for row in packaged_rows(DATA / "causes.toml", "cause", FailureCause)}
 
 
 @cache
@@ -97,7 +97,7 @@ def find_failures(name: str) -> Failures:
     spelled = {
         normalise(s): row for row in failure_models().values() for s in (row.name, *row.aliases)
     }
-    found = spelled.get(normalise(name))
-    if found is None:
+    model = spelled.get(normalise(name))
+    if model is None:
         raise UnknownNameError("failure model", name, failure_models())
-    return found
+    return model

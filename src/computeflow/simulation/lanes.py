@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from computeflow.simulation.conditions import NUMBERS
 from computeflow.simulation.draws import Floats, Ints
 from computeflow.simulation.failures import causes
-from computeflow.simulation.run import Run
+from computeflow.simulation.run_inputs import RunInputs
 from computeflow.units import DAY_SECONDS, YEAR_SECONDS
 
 CAUSES = (*causes(), "facility")
@@ -25,19 +25,19 @@ CAUSES = (*causes(), "facility")
 class Lanes:
     """The numbers of every lane, SI, one array each; tables have a row for every run."""
 
-    runs: tuple[Run, ...]
+    runs: tuple[RunInputs, ...]
     replicas: int
     of_run: Ints
     """The number of a lane's run."""
     conditions: dict[str, Floats]
     interval: Floats
     work: Floats
-    """Infinite where the run goes by time."""
+    """Infinite for a run of fixed length."""
     horizon: Floats
     failures_per_second: Floats
     stragglers_per_second: Floats
     outage_share: Floats
-    """Of the drawn outages, those that this site has."""
+    """Share of the drawn outages that this site has."""
     lemons: Ints
     spares: Ints
     cause_bounds: Floats
@@ -54,7 +54,7 @@ PREEMPTION = CAUSES.index("preemption")
 FACILITY = CAUSES.index("facility")
 
 
-def lanes_of(runs: Sequence[Run], replicas: int, most_outages_per_year: float) -> Lanes:
+def lanes_of(runs: Sequence[RunInputs], replicas: int, most_outages_per_year: float) -> Lanes:
     def each(values: Sequence[float]) -> Floats:
         return np.repeat(np.asarray(values, dtype=np.float64), replicas)
 
@@ -84,7 +84,7 @@ def lanes_of(runs: Sequence[Run], replicas: int, most_outages_per_year: float) -
     )
 
 
-def _weights(run: Run) -> list[float]:
+def _weights(run: RunInputs) -> list[float]:
     """Interruptions a day by cause, once early failures are over."""
     failures = run.conditions.failures
     on_nodes = run.nodes * failures.per_node_day

@@ -1,6 +1,6 @@
-"""What the answer rests on: every input at either end of what it may be, the others in the middle.
+"""Sensitivity of the answer: every input at either end of its range, the others in the middle.
 
-All ends live through the same random numbers as the run itself.
+All ends have the same random numbers as the run itself.
 """
 
 from __future__ import annotations
@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from computeflow.simulation.conditions import Basis, Input, changed, inputs
-from computeflow.simulation.run import Run
+from computeflow.simulation.conditions import Basis, Input, change_conditions, inputs
+from computeflow.simulation.run_inputs import RunInputs
 from computeflow.simulation.simulate import Simulation, simulate_many
 
 LOW_RATE, HIGH_RATE = 2.3e-3, 6.5e-3
@@ -20,7 +20,7 @@ GPUs, arXiv:2602.00277; RSC-1, arXiv:2410.21680).
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variation:
-    """One input, moved."""
+    """One input at another value."""
 
     name: str
     doc: str
@@ -29,12 +29,12 @@ class Variation:
     value: float
     low: float
     high: float
-    low_run: Run
-    high_run: Run
+    low_run: RunInputs
+    high_run: RunInputs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sensitivity:
+class InputEffect:
     name: str
     doc: str
     basis: Basis
@@ -71,13 +71,13 @@ class Sensitivity:
 
 
 def inputs_of(
-    run: Run, rows: Mapping[str, Input] | None = None, stated: Collection[str] = ()
+    run: RunInputs, rows: Mapping[str, Input] | None = None, stated: Collection[str] = ()
 ) -> dict[str, Input]:
     """Every input with the figure that the run has, and the ends of what it may be around it.
 
     `rows` go before the packaged ones; `stated` are those that the user gave.
     """
-    found = {}
+    by_name = {}
     for name, row in (inputs() | dict(rows or {})).items():
         value = getattr(run.conditions, name)
         source = row.source
@@ -85,7 +85,7 @@ def inputs_of(
             source = f"as stated; its ends: {row.source}"
         elif value != row.value:
             source = f"follows from the plan; its ends: {row.source}"
-        found[name] = replace(
+        by_name[name] = replace(
             row,
             value=value,
             low=min(row.low, value),
@@ -93,20 +93,20 @@ def inputs_of(
             source=source,
             basis="stated" if name in stated else row.basis,
         )
-    return found
+    return by_name
 
 
 def variations(
-    run: Run, rows: Mapping[str, Input] | None = None, only: Sequence[str] | None = None
+    run: RunInputs, rows: Mapping[str, Input] | None = None, only: Sequence[str] | None = None
 ) -> list[Variation]:
-    """Of the failure rate and of every input whose ends differ; `rows` go before the packaged ones."""
-    found = [] if only is not None and "failures_per_node_day" not in only else [_rate(run)]
+    """Variations of the failure rate and of every input with a range; `rows` override packaged ones."""
+    varied = [] if only is not None and "failures_per_node_day" not in only else [_rate(run)]
     if run.work_seconds_range is not None and only is None:
-        found.append(_work(run, run.work_seconds_range))
+        varied.append(_work(run, run.work_seconds_range))
     for name, row in inputs_of(run, rows).items():
         if row.low == row.high or (only is not None and name not in only):
             continue
-        found.append(
+        varied.append(
             Variation(
                 name=name,
                 doc=row.doc,
@@ -119,24 +119,24 @@ def variations(
                 high_run=_moved(run, name, row.high),
             )
         )
-    return found
+    return varied
 
 
-def _moved(run: Run, name: str, value: float) -> Run:
+def _moved(run: RunInputs, name: str, value: float) -> RunInputs:
     changes = {name: value}
     if name == "lemon_share":
         changes["lemon_failures"] = inputs()["lemon_failures"].high if value else 0.0
     if name == "lemon_failures":
         changes["lemon_share"] = run.conditions.lemon_share or inputs()["lemon_share"].high
-    return replace(run, conditions=changed(run.conditions, changes))
+    return replace(run, conditions=change_conditions(run.conditions, changes))
 
 
-def _rate(run: Run) -> Variation:
+def _rate(run: RunInputs) -> Variation:
     failures = run.conditions.failures
     value = failures.per_node_day
     low, high = min(LOW_RATE, value), max(HIGH_RATE, value)
 
-    def at(rate: float) -> Run:
+    def at(rate: float) -> RunInputs:
         model = replace(failures, per_node_day=rate)
         return replace(run, conditions=replace(run.conditions, failures=model))
 
@@ -153,7 +153,7 @@ def _rate(run: Run) -> Variation:
     )
 
 
-def _work(run: Run, ends: tuple[float, float]) -> Variation:
+def _work(run: RunInputs, ends: tuple[float, float]) -> Variation:
     assert run.work_seconds is not None
     low_run, high_run = (replace(run, work_seconds=work) for work in ends)
     return Variation(
@@ -170,25 +170,27 @@ def _work(run: Run, ends: tuple[float, float]) -> Variation:
 
 
 def sensitivities(
-    run: Run, moved: Sequence[Variation], *, replicas: int = 200, seed: int = 0
-) -> list[Sensitivity]:
+    run: RunInputs, moved: Sequence[Variation], *, replicas: int = 200, seed: int = 0
+) -> list[InputEffect]:
     """The largest swing first."""
-    runs = [run, *(end for one in moved for end in (one.low_run, one.high_run))]
+    runs = [run, *(end for variation in moved for end in (variation.low_run, variation.high_run))]
     base, *ends = simulate_many(runs, replicas=replicas, seed=seed)
     pairs = zip(moved, ends[::2], ends[1::2], strict=True)
-    found = [_measured(one, base, low, high) for one, low, high in pairs]
-    return sorted(found, key=lambda one: -one.swing)
+    measured = [_measured(variation, base, low, high) for variation, low, high in pairs]
+    return sorted(measured, key=lambda row: -row.swing)
 
 
-def _measured(one: Variation, base: Simulation, low: Simulation, high: Simulation) -> Sensitivity:
-    return Sensitivity(
-        name=one.name,
-        doc=one.doc,
-        basis=one.basis,
-        source=one.source,
-        value=one.value,
-        low=one.low,
-        high=one.high,
+def _measured(
+    variation: Variation, base: Simulation, low: Simulation, high: Simulation
+) -> InputEffect:
+    return InputEffect(
+        name=variation.name,
+        doc=variation.doc,
+        basis=variation.basis,
+        source=variation.source,
+        value=variation.value,
+        low=variation.low,
+        high=variation.high,
         seconds=base.seconds.mean,
         seconds_low=low.seconds.mean,
         seconds_high=high.seconds.mean,

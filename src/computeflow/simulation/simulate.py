@@ -1,7 +1,7 @@
-"""`simulate`: a run to what becomes of it: a closed ledger, and how much the outcome varies.
+"""`simulate`: a run's outcome: a closed ledger, and how much it varies.
 
-`simulate_many` lives several runs through the same random numbers, so that their difference is
-theirs and not luck's.
+`simulate_many` gives several runs the same random numbers, so that they differ by their settings
+and not by random failures.
 """
 
 from __future__ import annotations
@@ -17,26 +17,23 @@ from computeflow.economics import usd_of
 from computeflow.engines import Engine, each
 from computeflow.errors import ComputeFlowError, InputError
 from computeflow.ledger import Entry, Ledger, Window
-from computeflow.simulation.books import Books, books_of, cut, joined
-from computeflow.simulation.closed import exact_ettr, meta_ettr
-from computeflow.simulation.conditions import MOST_OUTAGES_PER_YEAR
+from computeflow.simulation.budget import MAX_WORK, ROUND, spend
+from computeflow.simulation.closed_form import exact_ettr, meta_ettr
+from computeflow.simulation.conditions import MAX_OUTAGES_PER_YEAR
 from computeflow.simulation.draws import CHUNK, check_seed
 from computeflow.simulation.engine import play
 from computeflow.simulation.lanes import CAUSES
-from computeflow.simulation.run import Run
+from computeflow.simulation.run_inputs import RunInputs
+from computeflow.simulation.totals import SimulationTotals, cut_totals, join_totals, totals_of
 from computeflow.units import DAY_SECONDS, YEAR_SECONDS
 
-_MOST_REPLICAS = 1_000_000
-MAX_WORK = 15_000_000
-"""Events of one call, of all replicas together: some 20 s of a processor and 1 GB."""
-_ROUND = 400
-"""What a round of events costs beside its replicas, in replicas."""
+_MAX_REPLICAS = 1_000_000
 PERCENTILES = (10, 50, 90)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spread:
-    """Of a figure over the replicas."""
+    """Spread of a figure over the replicas."""
 
     p10: float
     p50: float
@@ -63,7 +60,7 @@ class ClosedForm:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Simulation:
-    run: Run
+    run: RunInputs
     replicas: int
     seed: int
     seconds: Spread
@@ -73,7 +70,7 @@ class Simulation:
     goodput: Spread
     """Share of all allocated GPU-seconds, spares included, worth of kept steps at full speed."""
     work_seconds: Spread
-    """Of steps at full speed that were kept."""
+    """Kept steps, in seconds at full speed."""
     interruptions: Spread
     planned_stops: Spread
     spare_waits: Spread
@@ -89,7 +86,7 @@ class Simulation:
     """Share of replicas that did all their work; 1 where the run goes by time."""
 
     def usd(self, usd_per_gpu_hour: float) -> Spread:
-        """Of all allocated GPUs, spares included."""
+        """Dollars of all allocated GPUs, spares included."""
         scale = usd_of(self.run.allocated_gpus, usd_per_gpu_hour)
         seconds = self.seconds
         return Spread(
@@ -101,34 +98,36 @@ class Simulation:
 
 
 def simulate(
-    run: Run, *, replicas: int = 1000, seed: int = 0, engine: Engine = "local"
+    run: RunInputs, *, replicas: int = 1000, seed: int = 0, engine: Engine = "local"
 ) -> Simulation:
     return simulate_many([run], replicas=replicas, seed=seed, engine=engine)[0]
 
 
 def simulate_many(
-    runs: Sequence[Run], *, replicas: int = 1000, seed: int = 0, engine: Engine = "local"
+    runs: Sequence[RunInputs], *, replicas: int = 1000, seed: int = 0, engine: Engine = "local"
 ) -> list[Simulation]:
     books = play_many(runs, replicas=replicas, seed=seed, engine=engine)
     return [_summed(run, part, seed) for run, part in zip(runs, books, strict=True)]
 
 
 def play_many(
-    runs: Sequence[Run], *, replicas: int = 1000, seed: int = 0, engine: Engine = "local"
-) -> list[Books]:
+    runs: Sequence[RunInputs], *, replicas: int = 1000, seed: int = 0, engine: Engine = "local"
+) -> list[SimulationTotals]:
     """The books of every replica of every run; equal rows of all have equal random numbers."""
-    if not 1 <= replicas <= _MOST_REPLICAS:
-        raise InputError(f"{replicas:,} replicas: 1 to {_MOST_REPLICAS:,}")
+    if not 1 <= replicas <= _MAX_REPLICAS:
+        raise InputError(f"{replicas:,} replicas: 1 to {_MAX_REPLICAS:,}")
     check_seed(seed)
     _check_saves(runs)
     _check_work(runs, replicas)
     chunks = math.ceil(replicas / CHUNK)
     work = partial(_chunk, tuple(runs), replicas, seed)
     parts = _on_ray(work, chunks) if engine == "ray" else [work(n) for n in range(chunks)]
-    return [joined([part[number] for part in parts]) for number in range(len(runs))]
+    return [join_totals([part[number] for part in parts]) for number in range(len(runs))]
 
 
-def _on_ray(work: Callable[[int], list[Books]], chunks: int) -> list[list[Books]]:
+def _on_ray(
+    work: Callable[[int], list[SimulationTotals]], chunks: int
+) -> list[list[SimulationTotals]]:
     parts = []
     for part in each(work, range(chunks), "ray"):
         if isinstance(part, ComputeFlowError):
@@ -137,7 +136,7 @@ def _on_ray(work: Callable[[int], list[Books]], chunks: int) -> list[list[Books]
     return parts
 
 
-def _check_saves(runs: Sequence[Run]) -> None:
+def _check_saves(runs: Sequence[RunInputs]) -> None:
     for run in runs:
         if run.interval_seconds < run.conditions.persist_seconds:
             raise InputError(
@@ -146,31 +145,46 @@ def _check_saves(runs: Sequence[Run]) -> None:
             )
 
 
-def _check_work(runs: Sequence[Run], replicas: int) -> None:
+def _check_work(runs: Sequence[RunInputs], replicas: int) -> None:
     """All replicas of a chunk go on in step until the last one ends."""
     longest = max(runs, key=expected_events)
     rounds = expected_events(longest)
     chunks = math.ceil(replicas / CHUNK)
-    work = rounds * (len(runs) * replicas + chunks * _ROUND)
+    work = rounds * (len(runs) * replicas + chunks * ROUND)
     if work <= MAX_WORK:
+        spend(work)
         return
-    fitting = int((MAX_WORK / rounds - _ROUND) / (len(runs) + _ROUND / CHUNK))
-    remedy = f"at most {fitting:,} simulations"
-    if fitting < 1:
-        times = math.ceil(rounds * (len(runs) + _ROUND) / MAX_WORK)
+    remedies = {
+        "simulations": (MAX_WORK / rounds - ROUND) / (len(runs) + ROUND / CHUNK),
+        "runs (draws, offers) at once": (MAX_WORK / rounds - chunks * ROUND) / replicas,
+    }
+    fitting = [
+        f"{int(count):,} {what}"
+        for (what, count), now in zip(remedies.items(), (replicas, len(runs)), strict=True)
+        if now > 1 and count >= 1
+    ]
+    remedy = f"at most {' or '.join(fitting)}"
+    if not fitting:
+        times = math.ceil(rounds * (1 + ROUND) / MAX_WORK)
         remedy = f"a run {times:,} times shorter, or on so many times fewer nodes"
     raise InputError(
-        f"{longest.label}: some {rounds:,.0f} failures and other events in {replicas:,} simulations "
-        f"of {len(runs):,} runs are more than the {MAX_WORK:,} of one call: {remedy}"
+        f"{longest.label}: some {rounds:,.0f} failures and other events one after the other, in "
+        f"{replicas:,} simulations of {len(runs):,} runs, take {_tenths(work / MAX_WORK)} times what "
+        f"one call may (some 20 s of a processor): {remedy}"
     )
 
 
-def expected_events(run: Run) -> float:
+def _tenths(times: float) -> str:
+    """Rounded up: what is refused is never called 1 times the limit."""
+    return f"{math.ceil(10 * times) / 10:,.1f}"
+
+
+def expected_events(run: RunInputs) -> float:
     """Failures, slow nodes (that come and go), outages and maintenance of one replica, roughly."""
     conditions, nodes = run.conditions, run.nodes
     failures = conditions.interruptions_per_second(nodes)
     rate = failures + 2 * nodes * conditions.stragglers_per_node_day / DAY_SECONDS
-    rate += MOST_OUTAGES_PER_YEAR / YEAR_SECONDS if conditions.outages_per_year else 0.0
+    rate += MAX_OUTAGES_PER_YEAR / YEAR_SECONDS if conditions.outages_per_year else 0.0
     if conditions.maintenance_every_seconds:
         rate += 1 / conditions.maintenance_every_seconds
     seconds = run.limit_seconds
@@ -180,14 +194,16 @@ def expected_events(run: Run) -> float:
     return rate * seconds + failures * early
 
 
-def _chunk(runs: tuple[Run, ...], replicas: int, seed: int, chunk: int) -> list[Books]:
+def _chunk(
+    runs: tuple[RunInputs, ...], replicas: int, seed: int, chunk: int
+) -> list[SimulationTotals]:
     count = min(CHUNK, replicas - chunk * CHUNK)
     state, _ = play(runs, count, seed, chunk)
-    books = books_of(state)
-    return [cut(books, slice(n * count, (n + 1) * count)) for n in range(len(runs))]
+    books = totals_of(state)
+    return [cut_totals(books, slice(n * count, (n + 1) * count)) for n in range(len(runs))]
 
 
-def closed_form(run: Run) -> ClosedForm:
+def closed_form(run: RunInputs) -> ClosedForm:
     conditions = run.conditions
     phases = _recovery_phases(run)
     terms = {
@@ -199,8 +215,8 @@ def closed_form(run: Run) -> ClosedForm:
     return ClosedForm(meta_ettr=meta_ettr(**terms), exact_ettr=exact_ettr(**terms), phases=phases)
 
 
-def _recovery_phases(run: Run) -> dict[str, float]:
-    """Of a failure in the mean, with a spare at hand."""
+def _recovery_phases(run: RunInputs) -> dict[str, float]:
+    """Mean phases of the recovery from a failure, with a spare at hand."""
     conditions = run.conditions
     shares = conditions.failures.shares
     silent, hardware = shares["silent"], 1 - shares["software"]
@@ -213,7 +229,7 @@ def _recovery_phases(run: Run) -> dict[str, float]:
     }
 
 
-def _summed(run: Run, books: Books, seed: int) -> Simulation:
+def _summed(run: RunInputs, books: SimulationTotals, seed: int) -> Simulation:
     job = run.gpus / run.allocated_gpus
     worked = sum(books.accounts[name] for name in ("useful", "compute.clock", "straggler"))
     total = float(books.interruptions.sum())
@@ -243,12 +259,12 @@ def _summed(run: Run, books: Books, seed: int) -> Simulation:
 
 
 def _spread(values: object) -> Spread:
-    found = np.asarray(values, dtype=np.float64)
-    p10, p50, p90 = (float(v) for v in np.percentile(found, PERCENTILES))
-    return Spread(p10=p10, p50=p50, p90=p90, mean=float(found.mean()))
+    array = np.asarray(values, dtype=np.float64)
+    p10, p50, p90 = (float(v) for v in np.percentile(array, PERCENTILES))
+    return Spread(p10=p10, p50=p50, p90=p90, mean=float(array.mean()))
 
 
-def ledger_of(run: Run, books: Books) -> Ledger:
+def ledger_of(run: RunInputs, books: SimulationTotals) -> Ledger:
     """The mean replica: the step's accounts over the useful time, the rest as simulated."""
     means = {name: run.gpus * float(values.mean()) for name, values in books.accounts.items()}
     wall = float(books.seconds.mean())
@@ -266,7 +282,7 @@ def ledger_of(run: Run, books: Books) -> Ledger:
     )
 
 
-def _steps(run: Run, useful: float) -> list[Entry]:
+def _steps(run: RunInputs, useful: float) -> list[Entry]:
     """The step's own accounts, and their energy where it is known, for the steps that were kept."""
     if run.step is None:
         return [Entry(account="compute", gpu_seconds=useful)]

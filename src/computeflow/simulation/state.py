@@ -1,7 +1,7 @@
 """Where every lane stands: its clock, its work, what is safe of it, and the books.
 
 A lane is down from an event until `up`: it notices (`noticed`), waits for nodes (`ready`), then
-starts again. Until `corrupt` it computes in vain, because something is wrong that nobody has seen.
+starts again. Until `corrupt` it computes in vain, because of an error that is not noticed yet.
 While it runs, work and saves alternate: `interval` seconds of work at full speed, then a stall. A
 save is safe `persist_seconds` after its stall.
 """
@@ -37,7 +37,7 @@ class State:
         """Work of the present interval and time of its save; beyond `safe`, work that a planned stop
         has saved."""
         self.spared = zero.copy()
-        """Of saves that a planned stop has ended: stalls that did not come."""
+        """Stalls that did not happen, because a planned stop ended the save."""
         self.slow: NDArray[np.bool_] = np.zeros(count, dtype=np.bool_)
         self.missing: Ints = np.zeros(count, dtype=np.int64)
         """Nodes that the job goes on without."""

@@ -13,24 +13,30 @@ import numpy as np
 
 from computeflow.catalog import Catalog, find_model
 from computeflow.cluster import Cluster
-from computeflow.cluster.machine import Tier as LinkTier
+from computeflow.cluster.machine import LinkTier as LinkTier
 from computeflow.cluster.machine import usual_cluster
 from computeflow.economics import usd_of
 from computeflow.errors import InputError
 from computeflow.planning import plan
 from computeflow.prediction import Prediction, find_stack, predict
 from computeflow.scheduling import Eviction, Policy, Spares
-from computeflow.simulation.books import ACCOUNTS, Books
 from computeflow.simulation.bringup import bring_up, of_values
-from computeflow.simulation.conditions import Input, changed, inputs, usual_conditions
+from computeflow.simulation.conditions import Input, change_conditions, inputs, usual_conditions
 from computeflow.simulation.draws import check_seed
 from computeflow.simulation.failures import find_failures
-from computeflow.simulation.planned import node_gpus
-from computeflow.simulation.pools import pool_nodes
-from computeflow.simulation.published import Known
-from computeflow.simulation.run import Run
+from computeflow.simulation.run_from_plan import node_gpus
+from computeflow.simulation.run_inputs import RunInputs, pool_nodes
+from computeflow.simulation.run_validation import Known
 from computeflow.simulation.simulate import play_many
-from computeflow.simulation.sites import Price, Site, Sites, Story, outages, tier_conditions
+from computeflow.simulation.site_scenarios import (
+    Scenario,
+    ScenarioJob,
+    ScenarioPrice,
+    ScenarioSite,
+    outages,
+    tier_conditions,
+)
+from computeflow.simulation.totals import ACCOUNTS, SimulationTotals
 from computeflow.simulation.uncertainty import latin, percentiles, quantile
 from computeflow.units import DAY_SECONDS
 from computeflow.workload import Job
@@ -39,8 +45,8 @@ STACK = "megatron"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
-    """One account: days of the whole job at both sites, and what the second takes more."""
+class AccountDifference:
+    """One account: days of the whole job at both sites, and their difference."""
 
     account: str
     days: tuple[float, float]
@@ -73,48 +79,48 @@ class SiteResult:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Comparison:
-    sites: Sites
+class SiteComparison:
+    sites: Scenario
     prediction: Prediction
-    """Of the step at the first site."""
+    """Prediction of the step at the first site."""
     results: tuple[SiteResult, SiteResult]
-    lines: tuple[Line, ...]
-    total: Line
+    lines: tuple[AccountDifference, ...]
+    total: AccountDifference
     premium: tuple[float, float, float]
     """By how much a GPU-hour at the first site may cost more for equal dollars: P10, P50, P90."""
     assumed_share: float | None
-    """Of the difference in days at the middle of all inputs, the part that goes away when inputs that
-    are not published for both sites are equal; None where they do not differ."""
+    """Share of the difference in days, with all inputs in their middle, that goes away when inputs that
+    are not published for both sites are equal; None where the sites do not differ."""
     draws: int
     inputs: dict[str, dict[str, Known]] = field(default_factory=dict)
 
 
 def compare_sites(
-    sites: Sites, catalog: Catalog, *, draws: int = 100, replicas: int = 20, seed: int = 0
-) -> Comparison:
+    sites: Scenario, catalog: Catalog, *, draws: int = 100, replicas: int = 20, seed: int = 0
+) -> SiteComparison:
     check_seed(seed)
     predictions = _predictions(sites, catalog)
     quantiles = {name: latin(1, draws, seed + n)[0] for n, name in enumerate(_names(sites))}
-    found = [
+    sites_run = [
         _lived(sites, site, step, catalog, quantiles, draws, replicas, seed)
         for site, step in zip(sites.site, predictions, strict=True)
     ]
     gpu_day = np.array(
         [usd_of(DAY_SECONDS, _price(sites.price, float(q))) for q in quantiles["price"]]
     )
-    lines = _lines(found[0], found[1], gpu_day)
-    total = _line("total", found[0].total, found[1].total, gpu_day, found[0].gpus)
+    lines = _lines(sites_run[0], sites_run[1], gpu_day)
+    total = _line("total", sites_run[0].total, sites_run[1].total, gpu_day, sites_run[0].gpus)
     results = [
         _result(site, one, step, gpu_day)
-        for site, one, step in zip(sites.site, found, predictions, strict=True)
+        for site, one, step in zip(sites.site, sites_run, predictions, strict=True)
     ]
-    return Comparison(
+    return SiteComparison(
         sites=sites,
         prediction=predictions[0],
         results=(results[0], results[1]),
         lines=tuple(lines),
         total=total,
-        premium=percentiles(list(found[1].total / found[0].total - 1)),
+        premium=percentiles(list(sites_run[1].total / sites_run[0].total - 1)),
         assumed_share=_assumed_share(sites, predictions, catalog, seed),
         draws=draws,
         inputs={
@@ -124,7 +130,7 @@ def compare_sites(
     )
 
 
-def _predictions(sites: Sites, catalog: Catalog) -> list[Prediction]:
+def _predictions(sites: Scenario, catalog: Catalog) -> list[Prediction]:
     """One layout, the best at the first site, at both."""
     story = sites.story
     job = Job(
@@ -143,7 +149,7 @@ def _predictions(sites: Sites, catalog: Catalog) -> list[Prediction]:
     return [predict(job, cluster, plans[0].layout, stack) for cluster in clusters]
 
 
-def _cluster(story: Story, oversubscription: float, catalog: Catalog) -> Cluster:
+def _cluster(story: ScenarioJob, oversubscription: float, catalog: Catalog) -> Cluster:
     """The catalog's node type; between its domains the network carries the stated share."""
     cluster = usual_cluster(story.accelerator, story.gpus, catalog)
     outer = cluster.tiers[-1]
@@ -153,14 +159,14 @@ def _cluster(story: Story, oversubscription: float, catalog: Catalog) -> Cluster
     return replace(cluster, tiers=(*cluster.tiers[:-1], narrow))
 
 
-def _names(sites: Sites) -> list[str]:
-    """Of everything that is drawn; an input that both sites state has one quantile for both."""
+def _names(sites: Scenario) -> list[str]:
+    """Names of everything that is drawn; an input that both sites state has one quantile for both."""
     own = [n for site in sites.site for n in (*site.conditions, *site.bringup)]
     return list(dict.fromkeys(["price", "failures", "outages_per_year", *inputs(), *own]))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Lived:
+class _DrawMeans:
     """Mean of the replicas of every draw, in GPU-days of the job, by account."""
 
     accounts: dict[str, np.ndarray]
@@ -177,17 +183,17 @@ class _Lived:
 
 
 def _lived(
-    sites: Sites,
-    site: Site,
+    sites: Scenario,
+    site: ScenarioSite,
     step: Prediction,
     catalog: Catalog,
     quantiles: Mapping[str, np.ndarray],
     draws: int,
     replicas: int,
     seed: int,
-) -> _Lived:
+) -> _DrawMeans:
     at = [{name: float(q[n]) for name, q in quantiles.items()} for n in range(draws)]
-    runs = [_run(sites, site, step, catalog, one) for one in at]
+    runs = [_run(sites, site, step, catalog, quantiles) for quantiles in at]
     books = play_many(runs, replicas=replicas, seed=seed)
     brought = [
         _brought(sites, site, run, one, replicas, seed) for run, one in zip(runs, at, strict=True)
@@ -196,10 +202,15 @@ def _lived(
 
 
 def _brought(
-    sites: Sites, site: Site, run: Run, at: Mapping[str, float], replicas: int, seed: int
+    sites: Scenario,
+    site: ScenarioSite,
+    run: RunInputs,
+    at: Mapping[str, float],
+    replicas: int,
+    seed: int,
 ) -> float:
     values = {name: _at(known, at.get(name, 0.5)) for name, known in site.bringup.items()}
-    found = bring_up(
+    cluster_up = bring_up(
         of_values(values),
         nodes=run.nodes,
         spares=run.policy.spares.nodes,
@@ -207,12 +218,12 @@ def _brought(
         replicas=replicas,
         seed=seed,
     )
-    return float(found.days_to_target_throughput.mean())
+    return float(cluster_up.days_to_target_throughput.mean())
 
 
 def _run(
-    sites: Sites, site: Site, step: Prediction, catalog: Catalog, at: Mapping[str, float]
-) -> Run:
+    sites: Scenario, site: ScenarioSite, step: Prediction, catalog: Catalog, at: Mapping[str, float]
+) -> RunInputs:
     """With every input at its quantile, or in the middle where none is given."""
     tier = catalog.tiers[site.tier]
     known = outages()[tier.name]
@@ -239,10 +250,10 @@ def _run(
         "outage_seconds": tier.downtime_seconds_per_year / events,
     }
     values |= {name: _at(own, at.get(name, 0.5)) for name, own in site.conditions.items()}
-    conditions = changed(usual_conditions(model), values)
+    conditions = change_conditions(usual_conditions(model), values)
     story, gpus = sites.story, step.layout.gpus
     cluster = usual_cluster(story.accelerator, story.gpus, catalog)
-    run = Run(
+    run = RunInputs(
         label=site.name,
         gpus=gpus,
         node_gpus=node_gpus(cluster, gpus),
@@ -257,7 +268,7 @@ _OWN = ("outages_per_year", "outage_seconds", "lemon_share", "lemon_failures", "
 """Inputs that the sites state or that published rates contain."""
 
 
-def _policy(site: Site, run: Run) -> Policy:
+def _policy(site: ScenarioSite, run: RunInputs) -> Policy:
     """Spares for 99 % of the failures that the site has, and Daly's interval."""
     return Policy(
         spares=Spares(nodes=pool_nodes(run)),
@@ -280,14 +291,16 @@ def _at(known: Known, at: float) -> float:
     return quantile(row, at)
 
 
-def _account(runs: list[Run], books: list[Books], brought: np.ndarray, step: Prediction) -> _Lived:
+def _account(
+    runs: list[RunInputs], books: list[SimulationTotals], brought: np.ndarray, step: Prediction
+) -> _DrawMeans:
     """GPU-days by account; the step's own accounts share the useful time."""
 
     def mean(name: str) -> np.ndarray:
-        return np.array([float(one.accounts[name].mean()) for one in books]) / DAY_SECONDS
+        return np.array([float(book.accounts[name].mean()) for book in books]) / DAY_SECONDS
 
     gpus = runs[0].gpus
-    days = np.array([float(one.seconds.mean()) for one in books]) / DAY_SECONDS
+    days = np.array([float(book.seconds.mean()) for book in books]) / DAY_SECONDS
     allocated = np.array([run.allocated_gpus for run in runs])
     useful = mean("useful")
     whole = sum(step.ledger.accounts.values())
@@ -298,7 +311,7 @@ def _account(runs: list[Run], books: list[Books], brought: np.ndarray, step: Pre
         accounts[name] = accounts.get(name, 0.0) + mean(name) * gpus
     accounts["idle (spares)"] = days * (allocated - gpus)
     worked = useful + mean("compute.clock") + mean("straggler")
-    return _Lived(
+    return _DrawMeans(
         accounts=accounts,
         total=np.asarray(sum(accounts.values())),
         total_days=days + brought,
@@ -312,16 +325,18 @@ def _account(runs: list[Run], books: list[Books], brought: np.ndarray, step: Pre
     )
 
 
-def _lines(one: _Lived, other: _Lived, usd_per_gpu_day: np.ndarray) -> list[Line]:
-    names = list(dict.fromkeys([*one.accounts, *other.accounts]))
-    zero = np.zeros_like(one.total)
+def _lines(
+    first: _DrawMeans, second: _DrawMeans, usd_per_gpu_day: np.ndarray
+) -> list[AccountDifference]:
+    names = list(dict.fromkeys([*first.accounts, *second.accounts]))
+    zero = np.zeros_like(first.total)
     lines = [
         _line(
             name,
-            one.accounts.get(name, zero),
-            other.accounts.get(name, zero),
+            first.accounts.get(name, zero),
+            second.accounts.get(name, zero),
             usd_per_gpu_day,
-            one.gpus,
+            first.gpus,
         )
         for name in names
     ]
@@ -329,15 +344,15 @@ def _lines(one: _Lived, other: _Lived, usd_per_gpu_day: np.ndarray) -> list[Line
 
 
 def _line(
-    name: str, one: np.ndarray, other: np.ndarray, usd_per_gpu_day: np.ndarray, gpus: int
-) -> Line:
-    more = other - one
+    name: str, first: np.ndarray, second: np.ndarray, usd_per_gpu_day: np.ndarray, gpus: int
+) -> AccountDifference:
+    more = second - first
     low, _, high = percentiles(list(more / gpus))
     usd = more * usd_per_gpu_day
     usd_low, _, usd_high = percentiles(list(usd))
-    return Line(
+    return AccountDifference(
         account=name,
-        days=(float(one.mean()) / gpus, float(other.mean()) / gpus),
+        days=(float(first.mean()) / gpus, float(second.mean()) / gpus),
         difference=float(more.mean()) / gpus,
         low=low,
         high=high,
@@ -347,30 +362,32 @@ def _line(
     )
 
 
-def _price(price: Price, at: float) -> float:
+def _price(price: ScenarioPrice, at: float) -> float:
     known = Known(value=price.value, low=price.low, high=price.high, basis="published", source="-")
     return _at(known, at)
 
 
-def _result(site: Site, one: _Lived, step: Prediction, usd_per_gpu_day: np.ndarray) -> SiteResult:
+def _result(
+    site: ScenarioSite, means: _DrawMeans, step: Prediction, usd_per_gpu_day: np.ndarray
+) -> SiteResult:
     return SiteResult(
         name=site.name,
         doc=site.doc,
-        bringup_days=percentiles(list(one.bringup_days)),
-        run_days=percentiles(list(one.run_days)),
-        total_days=percentiles(list(one.total_days)),
-        usd=percentiles(list(one.total * usd_per_gpu_day)),
-        ettr=percentiles(list(one.ettr)),
-        goodput=percentiles(list(one.goodput)),
-        spares=percentiles(list(one.spares)),
-        finished=one.finished,
+        bringup_days=percentiles(list(means.bringup_days)),
+        run_days=percentiles(list(means.run_days)),
+        total_days=percentiles(list(means.total_days)),
+        usd=percentiles(list(means.total * usd_per_gpu_day)),
+        ettr=percentiles(list(means.ettr)),
+        goodput=percentiles(list(means.goodput)),
+        spares=percentiles(list(means.spares)),
+        finished=means.finished,
         step_seconds=step.step_seconds,
         mfu=step.ledger.mfu,
     )
 
 
 def _assumed_share(
-    sites: Sites, predictions: list[Prediction], catalog: Catalog, seed: int
+    sites: Scenario, predictions: list[Prediction], catalog: Catalog, seed: int
 ) -> float | None:
     first, second = sites.site
     alike = equal_where_assumed(sites)[1]
@@ -384,7 +401,7 @@ def _assumed_share(
     return float(np.clip(1 - (left - one) / (other - one), 0, 1))
 
 
-def equal_where_assumed(sites: Sites) -> tuple[Site, Site]:
+def equal_where_assumed(sites: Scenario) -> tuple[ScenarioSite, ScenarioSite]:
     """Both sites; the second with the first one's figure unless those of both are published.
 
     A site that does not state a condition has the packaged one.
@@ -393,14 +410,14 @@ def equal_where_assumed(sites: Sites) -> tuple[Site, Site]:
     packaged = inputs()
 
     def alike(mine: Mapping[str, Known], other: Mapping[str, Known]) -> dict[str, Known]:
-        found = {}
+        equal = {}
         for name in dict.fromkeys([*mine, *other]):
             rows = [side.get(name, packaged.get(name)) for side in (mine, other)]
             published = all(row is not None and row.basis == "published" for row in rows)
             taken = (mine if published else other).get(name)
             if taken is not None:
-                found[name] = taken
-        return found
+                equal[name] = taken
+        return equal
 
     return first, replace(
         second,
@@ -409,8 +426,10 @@ def equal_where_assumed(sites: Sites) -> tuple[Site, Site]:
     )
 
 
-def _days(sites: Sites, site: Site, step: Prediction, catalog: Catalog, seed: int) -> float:
-    """Of the site with every input in the middle."""
+def _days(
+    sites: Scenario, site: ScenarioSite, step: Prediction, catalog: Catalog, seed: int
+) -> float:
+    """Days of the site with every input in the middle."""
     run = _run(sites, site, step, catalog, {})
     (books,) = play_many([run], replicas=200, seed=seed)
     return float(books.seconds.mean()) / DAY_SECONDS + _brought(sites, site, run, {}, 200, seed)

@@ -1,4 +1,4 @@
-"""Inputs that are not known, drawn: the range of an answer over everything that its inputs may be.
+"""Draws of uncertain inputs: the range of an answer over the ranges of all its inputs.
 
 Half of the draws of an input lie under its middle and half above, evenly in logarithms (evenly
 where an end is zero). Draws are a Latin hypercube, so that few of them cover much.
@@ -12,22 +12,24 @@ from dataclasses import replace
 
 import numpy as np
 
-from computeflow.simulation.conditions import Input, changed
-from computeflow.simulation.run import Run
+from computeflow.simulation.conditions import Input, change_conditions
+from computeflow.simulation.run_inputs import RunInputs
 
 
-def drawn(run: Run, rows: Mapping[str, Input], *, count: int, seed: int = 0) -> list[Run]:
+def draw_conditions(
+    run: RunInputs, rows: Mapping[str, Input], *, count: int, seed: int = 0
+) -> list[RunInputs]:
     """So many runs, each with its own value for every input whose ends differ."""
     wide = [row for row in rows.values() if row.low < row.high]
     quantiles = latin(len(wide), count, seed)
-    found = []
+    runs = []
     for number in range(count):
         values = {
-            row.name: quantile(row, float(quantiles[place, number]))
-            for place, row in enumerate(wide)
+            row.name: quantile(row, float(quantiles[index, number]))
+            for index, row in enumerate(wide)
         }
-        found.append(replace(run, conditions=changed(run.conditions, values)))
-    return found
+        runs.append(replace(run, conditions=change_conditions(run.conditions, values)))
+    return runs
 
 
 def latin(inputs: int, count: int, seed: int) -> np.ndarray:

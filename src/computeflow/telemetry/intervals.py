@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 
 Times = NDArray[np.int64]
 AT_ONCE = 1 << 15
-"""Intervals that are worked on together: the work on a long set stays in a processor's cache."""
+"""Intervals processed at once, so that the work on a long set stays in a processor's cache."""
 
 
 @dataclass(frozen=True, slots=True)
 class Intervals:
-    """Disjoint and in order; make them with `union`."""
+    """A set of disjoint intervals in order of time; make one with `union`."""
 
     start: Times
     end: Times
@@ -43,7 +43,7 @@ class Intervals:
         return self.before(end) - self.before(start)
 
     def contains(self, times: Times) -> NDArray[np.bool_]:
-        """Which of these times lie in the set; an end does not."""
+        """Which of these times lie in the set; the end of an interval lies outside."""
         if not len(self):
             return np.zeros(len(times), bool)
         at = np.searchsorted(self.start, times, side="right") - 1
@@ -52,7 +52,7 @@ class Intervals:
     def minus(self, other: Intervals) -> Intervals:
         if not len(other):
             return self
-        if len(self) == 1:  # what is between the others
+        if len(self) == 1:  # the gaps between the others
             other = other.clipped(int(self.start[0]), int(self.end[0]))
             return union(
                 np.concatenate([self.start, other.end]), np.concatenate([other.start, self.end])
@@ -79,7 +79,7 @@ EMPTY = Intervals(np.zeros(0, np.int64), np.zeros(0, np.int64))
 
 
 def union(start: Times, end: Times) -> Intervals:
-    """Of intervals in any order that may overlap; empty and reversed ones say nothing."""
+    """The union of intervals that may overlap, in any order; empty and reversed ones are ignored."""
     keep = end > start
     if not keep.all():
         start, end = start[keep], end[keep]
@@ -100,27 +100,28 @@ def between(start: int, end: int) -> Intervals:
     return Intervals(np.array([start], np.int64), np.array([end], np.int64))
 
 
-def _parts(one: Intervals, other: Intervals, *, in_both: bool) -> Intervals:
-    """Of one set, what is in the other, too, or what is not; so many intervals at a time."""
-    found = [EMPTY]
-    for first in range(0, len(one), AT_ONCE):
-        some = Intervals(one.start[first : first + AT_ONCE], one.end[first : first + AT_ONCE])
-        low = np.searchsorted(other.end, some.start[0], side="right")
-        high = np.searchsorted(other.start, some.end[-1], side="left")
-        near = Intervals(other.start[low:high], other.end[low:high])
-        found.append(_swept(some, near, in_both=in_both))
+def _parts(left: Intervals, right: Intervals, *, in_both: bool) -> Intervals:
+    """The part of `left` that is in `right` too, or that is not, computed in batches of `AT_ONCE`."""
+    batches = [EMPTY]
+    for first in range(0, len(left), AT_ONCE):
+        batch = Intervals(left.start[first : first + AT_ONCE], left.end[first : first + AT_ONCE])
+        low = np.searchsorted(right.end, batch.start[0], side="right")
+        high = np.searchsorted(right.start, batch.end[-1], side="left")
+        near = Intervals(right.start[low:high], right.end[low:high])
+        batches.append(_swept(batch, near, in_both=in_both))
     return Intervals(
-        np.concatenate([some.start for some in found]), np.concatenate([some.end for some in found])
+        np.concatenate([batch.start for batch in batches]),
+        np.concatenate([batch.end for batch in batches]),
     )
 
 
-def _swept(one: Intervals, other: Intervals, *, in_both: bool) -> Intervals:
-    """Segments between boundaries of either set, by what is open there."""
-    points = np.concatenate([one.start, one.end, other.start, other.end])
+def _swept(left: Intervals, right: Intervals, *, in_both: bool) -> Intervals:
+    """Compare two sets by a sweep over the boundaries of both."""
+    points = np.concatenate([left.start, left.end, right.start, right.end])
     order = np.argsort(points, kind="stable")  # four runs, which it merges
     points = points[order]
-    sizes = [len(one), len(one), len(other), len(other)]
+    sizes = [len(left), len(left), len(right), len(right)]
     inside = np.cumsum(np.repeat(np.array([1, -1, 2, -2], np.int8), sizes)[order], dtype=np.int8)
-    last = points[1:] != points[:-1]  # of equal ones
+    last = points[1:] != points[:-1]  # the last of equal points
     chosen = inside[:-1][last] == (3 if in_both else 1)
     return union(points[:-1][last][chosen], points[1:][last][chosen])

@@ -11,15 +11,17 @@ from computeflow.telemetry.opening import open_recording
 
 
 def check_columns(names: Sequence[str], read: Collection[str], path: Path) -> None:
-    """A table that has a column twice, of those that are read, does not say which of them counts."""
+    """Refuse a table that has a column twice, among those that are read: which one counts is
+    unclear.
+    """
     for name in read:
         if names.count(name) > 1:
             raise InputError(f"{path}: {names.count(name)} columns {name!r}: leave one")
 
 
 def read_lines(path: Path, left_out: list[str]) -> Iterator[str]:
-    """Without line ends; a line beyond `LINE_BYTES` comes cut. A broken end of a compressed file ends
-    the lines, and is said in `left_out`.
+    """Lines without line ends, cut at `LINE_BYTES`. Where the compressed content breaks off, the
+    lines end and `left_out` says so.
     """
     number = 0
     with open_recording(path) as file:

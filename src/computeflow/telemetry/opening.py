@@ -1,9 +1,9 @@
-"""The one way to open a recording: `open_recording`; `head_of`, `tail_of` and `read_whole` of one;
-`open_plain` for its bytes as they lie there.
+"""Opening of recordings: `open_recording`, or `head_of`, `tail_of` and `read_whole` for parts;
+`open_plain` for the raw bytes.
 
-What a path leads to is looked at after it was opened, so that nothing is waited for: pipes and devices
-are refused, and so are archives and compressions that are not read, with what unpacks them. Gzip is
-inflated on the way; UTF-16 and UTF-32 arrive as UTF-8.
+The kind of a file is checked after opening it without blocking: pipes and devices are refused. So
+are archives and compressions that are not supported, with the command that unpacks them. Gzip is
+inflated while reading; UTF-16 and UTF-32 arrive as UTF-8.
 """
 
 from __future__ import annotations
@@ -21,34 +21,34 @@ from typing import Any
 from computeflow.errors import InputError
 from computeflow.files.limits import HEAD_BYTES, INFLATED_BYTES, INFLATED_TIMES
 from computeflow.files.names import shown
-from computeflow.telemetry.inflate import BROKEN, inflating
+from computeflow.telemetry.gzip_reader import BROKEN, inflating
 
 GZIP = b"\x1f\x8b"
 _PIECE = 1 << 18
 _FORMS = (
-    (b"\x28\xb5\x2f\xfd", "compressed by zstd", "zstd -d"),
-    (b"\xfd7zXZ\x00", "compressed by xz", "xz -d"),
-    (b"BZh", "compressed by bzip2", "bzip2 -d"),
-    (b"\x04\x22\x4d\x18", "compressed by lz4", "lz4 -d"),
-    (b"\x1f\x9d", "compressed by compress", "uncompress"),
-    (b"PK\x03\x04", "a zip archive", "unzip"),
-    (b"PK\x05\x06", "a zip archive", "unzip"),
-    (b"7z\xbc\xaf\x27\x1c", "a 7z archive", "7z x"),
-    (b"Rar!\x1a\x07", "a rar archive", "unrar x"),
-    (GZIP, "compressed twice", "gunzip"),
+    (b"\x28\xb5\x2f\xfd", "compressed by zstd", "zstd -dc {} > NEW"),
+    (b"\xfd7zXZ\x00", "compressed by xz", "xz -dc {} > NEW"),
+    (b"BZh", "compressed by bzip2", "bzip2 -dc {} > NEW"),
+    (b"\x04\x22\x4d\x18", "compressed by lz4", "lz4 -dc {} > NEW"),
+    (b"\x1f\x9d", "compressed by compress", "gzip -dc {} > NEW"),
+    (b"PK\x03\x04", "a zip archive", "unzip {}"),
+    (b"PK\x05\x06", "a zip archive", "unzip {}"),
+    (b"7z\xbc\xaf\x27\x1c", "a 7z archive", "7z x {}"),
+    (b"Rar!\x1a\x07", "a rar archive", "unrar x {}"),
+    (GZIP, "compressed twice", "gzip -dc {} > NEW"),
 )
-"""How a file begins that is not read, what it is, and what unpacks it."""
+"""Formats that are not read, whatever their ending: first bytes, name, command that unpacks them."""
 PACKED = (".zst", ".xz", ".bz2", ".lz4", ".zip", ".7z", ".rar", ".tar", ".tgz", ".tar.gz")
 _TAR = slice(257, 262), b"ustar"
 _WIDE = (
     (codecs.BOM_UTF32_LE, "utf-32"), (codecs.BOM_UTF32_BE, "utf-32"),
     (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"),
 )  # fmt: skip
-"""The wider first: a mark of UTF-32 begins as one of UTF-16 does."""
+"""Byte order marks; UTF-32 before UTF-16, whose mark is a prefix of it."""
 
 
 class Recording(io.BufferedReader):
-    """Its bytes, inflated; what is broken ends them, and `broken` says so."""
+    """Decompressed bytes of a file; they end where the content is broken, and `broken` says why."""
 
     inflated: _Inflated | None = None
 
@@ -59,7 +59,7 @@ class Recording(io.BufferedReader):
 
 @contextmanager
 def open_recording(path: Path) -> Iterator[Recording]:
-    """Every failure of opening and reading is an `InputError`."""
+    """Open a recording; every failure of opening and reading is an `InputError`."""
     try:
         with open_plain(path) as file:
             yield _recording(path, file)
@@ -84,7 +84,7 @@ def read_head(path: Path, size: int = HEAD_BYTES) -> bytes:
 
 
 def tail_of(path: Path, size: int) -> bytes:
-    """The end of a file as it lies there; b"" where it is compressed or cannot be read."""
+    """The last raw bytes of a file; b"" where it is compressed or cannot be read."""
     try:
         with open_plain(path) as file:
             if file.read(2) == GZIP:
@@ -96,7 +96,9 @@ def tail_of(path: Path, size: int) -> bytes:
 
 
 def read_whole(path: Path, most: int, instead: str) -> bytes:
-    """All of a recording; `instead`: what to say where it holds more than that."""
+    """The whole content of a recording of at most `most` bytes; `instead` is the remedy in the
+    error message for larger ones.
+    """
     with open_recording(path) as file:
         content = file.read(most + 1)
         broken = file.broken
@@ -108,8 +110,8 @@ def read_whole(path: Path, most: int, instead: str) -> bytes:
 
 
 def open_plain(path: Path) -> io.FileIO:
-    """Bytes as they lie in a plain file: known to be one by what was opened, not by what its name led
-    to before.
+    """Open a regular file for its raw bytes. The check is on the opened file, so that the path
+    cannot change in between.
     """
     try:
         number = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
@@ -146,17 +148,17 @@ def _begins(file: io.BufferedReader) -> bytes:
 
 
 def _refuse(path: Path, head: bytes) -> None:
-    place, mark = _TAR
-    forms = [(what, tool) for begin, what, tool in _FORMS if head.startswith(begin)]
-    if head[place] == mark:
-        forms = [("a tar archive", "tar xf")]
-    for what, tool in forms:
-        name = shlex.quote(shown(path.name))
-        raise InputError(f"{path}: {what}, which is not opened: unpack it first ({tool} {name})")
+    position, mark = _TAR
+    forms = [(what, command) for begin, what, command in _FORMS if head.startswith(begin)]
+    if head[position] == mark:
+        forms = [("a tar archive", "tar xf {}")]
+    for what, command in forms:
+        unpack = command.format(shlex.quote(shown(path.name)))
+        raise InputError(f"{path}: {what}, not supported: unpack it first ({unpack})")
 
 
 class _Inflated(io.RawIOBase):
-    """Gzip, member after member."""
+    """Decompressed gzip members, one after the other."""
 
     def __init__(self, path: Path, file: io.BufferedReader) -> None:
         self._path, self._file = path, file
@@ -169,7 +171,7 @@ class _Inflated(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        """As much as there is room for, so that one look is enough."""
+        """Fill the buffer as far as there is content, so that one `peek` is enough."""
         view, at = memoryview(buffer).cast("B"), 0
         while at < len(view) and not self.broken:
             part = self._next(len(view) - at)
@@ -181,21 +183,22 @@ class _Inflated(io.RawIOBase):
         if self._total > self._most:
             raise InputError(
                 f"{self._path}: inflates to more than {self._most >> 20:,} MiB, "
-                f"{INFLATED_TIMES} times its size: unpack it first (gunzip)"
+                f"{INFLATED_TIMES} times its size: unpack it first "
+                f"(gzip -dc {shlex.quote(shown(self._path.name))} > NEW)"
             )
         return at
 
     def _next(self, most: int) -> bytes | None:
-        """Some bytes, perhaps none; None at the end."""
+        """The next bytes, perhaps none; None at the end."""
         unzip = self._unzip
         try:
             if not unzip.eof:
                 part = unzip.unconsumed_tail or self._file.read(_PIECE)
-                found: bytes = unzip.decompress(part, most)
-                if not found and not part and not unzip.eof:
+                inflated: bytes = unzip.decompress(part, most)
+                if not inflated and not part and not unzip.eof:
                     self.broken = "gzip: the file ends in the middle"
-                return found
-            rest = unzip.unused_data.lstrip(b"\x00")  # zeros fill a tape's block
+                return inflated
+            rest = unzip.unused_data.lstrip(b"\x00")  # tapes pad blocks with zeros
             while not rest and (part := self._file.read(_PIECE)):
                 rest = part.lstrip(b"\x00")
             if not rest:
@@ -208,7 +211,7 @@ class _Inflated(io.RawIOBase):
 
 
 class _Utf8(io.RawIOBase):
-    """Text of wider characters; what is no character is replaced."""
+    """UTF-16 or UTF-32 as UTF-8; invalid characters are replaced."""
 
     def __init__(self, file: io.BufferedReader, encoding: str) -> None:
         self._file = file

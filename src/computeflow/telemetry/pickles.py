@@ -1,4 +1,4 @@
-"""Pickles of other people: `unpickled` gives plain data and executes nothing."""
+"""Safe reading of untrusted pickles: `unpickle` gives plain data and executes nothing."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ import pickle
 from typing import Any, NoReturn
 
 from computeflow.errors import InputError
-
-_MOST_TEXT = 300
+from computeflow.files.limits import PICKLED_CHARACTERS
 
 
 class _Plain(pickle._Unpickler):
-    """Only plain data. The unpickler in Python, because its memo is a dictionary: that of the one in C
-    is an array, which five bytes of a file can make gigabytes long.
+    """An unpickler of plain data only. It is the one in Python because its memo is a dictionary:
+    that of the one in C is an array, which five bytes of a file can make gigabytes long.
     """
 
     dispatch = {  # noqa: RUF012
@@ -43,22 +42,22 @@ class _Plain(pickle._Unpickler):
     }
 
     def find_class(self, module: str, name: str) -> NoReturn:
-        raise pickle.UnpicklingError(f"it asks for {module}.{name}"[:_MOST_TEXT])
+        raise pickle.UnpicklingError(f"it asks for {module}.{name}"[:PICKLED_CHARACTERS])
 
     def persistent_load(self, pid: Any) -> NoReturn:
         raise pickle.UnpicklingError("it asks for an object kept elsewhere")
 
 
-def unpickled(content: bytes, where: str) -> Any:
-    """Numbers, texts, lists and dictionaries; `InputError` for anything else. The caller bounds the
-    size of the content.
+def unpickle(content: bytes, where: str) -> Any:
+    """Read numbers, texts, lists and dictionaries; anything else is an `InputError`. The caller
+    bounds the size of the content.
     """
     try:
         return _Plain(io.BytesIO(content)).load()
     except KeyError as error:  # an opcode that is not in the table, or not in the memo
         raise InputError(f"{where}: not read: no plain data ({error})") from None
     except (pickle.UnpicklingError, EOFError, MemoryError, RecursionError) as error:
-        text = str(error)[:_MOST_TEXT] or type(error).__name__
+        text = str(error)[:PICKLED_CHARACTERS] or type(error).__name__
         raise InputError(f"{where}: not read: {text}") from None
     except Exception as error:  # a broken pickle fails in any way that data can
         raise InputError(f"{where}: a broken pickle ({type(error).__name__})") from None

@@ -14,37 +14,37 @@ from typing import TYPE_CHECKING
 
 from computeflow.ledger import Gap, Ledger, Window, describe
 from computeflow.units import format_seconds, format_si
-from computeflow.views.cards import Worth, finding_cards
+from computeflow.views.cards import CardCost, finding_cards
 from computeflow.views.figures import Figure, ledger_figure
 from computeflow.views.flows import flow_figure, owner_seconds
 from computeflow.views.heatmaps import ranks_figure
+from computeflow.views.html_report import Part
 from computeflow.views.ledgers import gap_table
-from computeflow.views.report import Part
 from computeflow.views.tables import Table, columns
 from computeflow.views.timelines import timeline_figure
 
 if TYPE_CHECKING:
-    from computeflow.diagnosis.values import Diagnosis
-    from computeflow.telemetry.traces.job import TracedJob
-    from computeflow.telemetry.traces.timeline import Timeline
+    from computeflow.diagnosis.diagnosis import Diagnosis
+    from computeflow.telemetry.traces.job_ledgers import TracedJob
+    from computeflow.telemetry.traces.step_timelines import StepTimeline
 
-MOST_ROWS = 64
+MAX_ROWS = 64
 
 
 def audit_parts(
-    found: TracedJob,
+    traced: TracedJob,
     diagnosis: Diagnosis,
-    timeline: Timeline | None,
+    timeline: StepTimeline | None,
     *,
     price: float | None,
     before: tuple[Sequence[Gap], str] | None = None,
 ) -> list[Part]:
-    """`price` in USD per GPU-hour; `before`: lines against an earlier recording, and which; without a
+    """`price` in $ per GPU-hour; `before`: lines against an earlier recording, and which one. Without a
     `timeline` its figure is left out.
     """
-    ledger = found.job.ledger
+    ledger = traced.job.ledger
     parts: list[Part] = [
-        head_table(found, diagnosis, price),
+        head_table(traced, diagnosis, price),
         finding_cards(diagnosis, ledger, price),
         flow_figure(ledger),
         waterfall(ledger, diagnosis.expected.ledger if diagnosis.expected else None),
@@ -53,15 +53,15 @@ def audit_parts(
         parts.append(_gaps(diagnosis.gaps, "equal work"))
     if before is not None:
         parts.append(_gaps(before[0], f"equal work, {PurePath(before[1]).name}"))
-    if len(found.job.ranks) > 1:
-        parts.append(ranks_figure(found.job.ranks))
+    if len(traced.job.ranks) > 1:
+        parts.append(ranks_figure(traced.job.ranks))
     if timeline is not None:
         parts.append(timeline_figure(timeline))
-    return parts + [table for table in _unknown(found, diagnosis) if table.rows]
+    return parts + [table for table in _unknown(traced, diagnosis) if table.rows]
 
 
 def waterfall(measured: Ledger, expected: Ledger | None) -> Figure:
-    """What the ledgers lack is told at the end of the report, and not under this figure, too."""
+    """Missing signals are listed at the end of the report, not under this figure."""
     if expected is not None:
         expected = replace(expected, window=Window(label="the expectation"))
     figure = ledger_figure(measured, expected)
@@ -79,14 +79,14 @@ def _gaps(lines: Sequence[Gap], at: str) -> Table:
     return replace(table, rows=tuple(rows))
 
 
-def head_table(found: TracedJob, diagnosis: Diagnosis, price: float | None) -> Table:
-    """What was audited, in one look."""
-    ledger = found.job.ledger
+def head_table(traced: TracedJob, diagnosis: Diagnosis, price: float | None) -> Table:
+    """The audited window, ranks, device, step, MFU and cost."""
+    ledger = traced.job.ledger
     rows = [
         ("window", f"{ledger.window.label}, {format_seconds(ledger.wall_seconds)}"),
         ("ranks", _ranks(ledger)),
-        ("device", _device(found)),
-        ("step", _step(found, diagnosis)),
+        ("device", _device(traced)),
+        ("step", _step(traced, diagnosis)),
         ("MFU", describe.mfu_text(ledger).removeprefix("MFU ")),
         ("useful", _useful(ledger)),
     ]
@@ -97,80 +97,82 @@ def head_table(found: TracedJob, diagnosis: Diagnosis, price: float | None) -> T
         rows.append(("energy", f"{format_si(ledger.joules, 'J')}, {watts} per GPU"))
     return Table(
         title="What was audited",
-        columns=columns("what", "value", wrap="value"),
+        columns=columns("figure", "value", wrap="value"),
         rows=tuple(rows),
     )
 
 
 def _ranks(ledger: Ledger) -> str:
     if ledger.gpus_total is None:
-        return f"{ledger.gpus:,} seen; how many the job has is not recorded"
-    return f"{ledger.gpus:,} seen of {ledger.gpus_total:,}"
+        return f"{ledger.gpus:,} recorded; the size of the job is unknown"
+    return f"{ledger.gpus:,} recorded of {ledger.gpus_total:,}"
 
 
-def _device(found: TracedJob) -> str:
-    said = found.ranks[0].device
-    if not found.ranks[0].on_device:
+def _device(traced: TracedJob) -> str:
+    reported = traced.ranks[0].device
+    if not traced.ranks[0].on_device:
         return "none: the host computed"
-    if found.accelerator is None:
-        return said or "not named in the recording (--on names it)"
+    if traced.accelerator is None:
+        return reported or "not named in the recording (--on names it)"
     return (
-        f"{found.accelerator.name} (the driver calls it {said})" if said else found.accelerator.name
+        f"{traced.accelerator.name} (the driver calls it {reported})"
+        if reported
+        else traced.accelerator.name
     )
 
 
-def _step(found: TracedJob, diagnosis: Diagnosis) -> str:
-    times = [seconds for rank in found.ranks for seconds in rank.step_seconds if rank.steps]
+def _step(traced: TracedJob, diagnosis: Diagnosis) -> str:
+    times = [seconds for rank in traced.ranks for seconds in rank.step_seconds if rank.steps]
     if not times:
-        return "none is marked"
+        return "no step is marked"
     text = f"{format_seconds(median(times))} in the median"
     if len(times) > 1:
         text += f", {format_seconds(min(times))} to {format_seconds(max(times))}"
     if diagnosis.expected is not None:
-        ratio = diagnosis.expected.ledger.gpu_seconds / found.job.ledger.gpu_seconds
+        ratio = diagnosis.expected.ledger.gpu_seconds / traced.job.ledger.gpu_seconds
         text += f"; expected {format_seconds(ratio * median(times))}"
     return text
 
 
 def _useful(ledger: Ledger) -> str:
     if ledger.mfu is None:
-        return f"not known: needs {ledger.unavailable.get('compute.model', 'model FLOPs')}"
-    worth = Worth(ledger=ledger, price=None)
+        return f"unknown: needs {ledger.unavailable.get('compute.model', 'model FLOPs')}"
+    worth = CardCost(ledger=ledger, price=None)
     useful, *rest = ((name, worth.share(s)) for name, s in owner_seconds(ledger).items())
     text = f"{useful[1]} of {worth.seconds(ledger.gpu_seconds)}"
     return text + "".join(f", {name} {share}" for name, share in rest)
 
 
 def _cost(ledger: Ledger, price: float) -> str:
-    text = f"USD {ledger.gpus * price:,.2f} an hour for {ledger.gpus:,} GPUs at USD {price:,.2f}"
+    text = f"${ledger.gpus * price:,.2f}/h for {ledger.gpus:,} GPUs at ${price:,.2f} each"
     if ledger.gpus == 1:
-        text = f"USD {price:,.2f} an hour for 1 GPU"
+        text = f"${price:,.2f}/h for 1 GPU"
     if ledger.mfu is not None:
         lost = (1 - ledger.mfu) * ledger.gpus * price
-        text += f"; USD {lost:,.2f} of it buy no model FLOPs"
+        text += f"; ${lost:,.2f} of it buys no model FLOPs"
     if ledger.gpus_total is not None and ledger.gpus_total > ledger.gpus:
         whole = ledger.gpus_total * price
-        text += f"; USD {whole:,.2f} an hour for all {ledger.gpus_total:,} ranks"
+        text += f"; ${whole:,.2f}/h for all {ledger.gpus_total:,} ranks"
     return text
 
 
-def _unknown(found: TracedJob, diagnosis: Diagnosis) -> list[Table]:
-    """What no signal told, what no rule could look at, what was set aside, what was taken for given."""
-    ledger = found.job.ledger
+def _unknown(traced: TracedJob, diagnosis: Diagnosis) -> list[Table]:
+    """Missing signals, skipped rules, the expectation, left out input and notes."""
+    ledger = traced.job.ledger
     return [
-        _listed("Not available", ("what", "needs"), ledger.unavailable.items()),
+        _listed("Unavailable accounts", ("account", "missing signal"), ledger.unavailable.items()),
         _listed(
-            "Rules that could not look",
-            ("rule", "needs"),
-            [(one.rule, one.missing) for one in diagnosis.abstained],
+            "Skipped rules: missing signal",
+            ("rule", "missing signal"),
+            [(skipped.rule, skipped.missing) for skipped in diagnosis.abstained],
         ),
-        _listed("The expectation", ("what", "value"), _expectation(ledger, diagnosis)),
+        _listed("The expectation", ("part", "text"), _expectation(ledger, diagnosis)),
         _listed(
             "Left out and noted",
-            ("what", "text"),
+            ("kind", "text"),
             [
-                *(("left out", text) for text in found.left_out),
-                *(("note", text) for text in (*found.notes, *found.job.notes, *diagnosis.notes)),
+                *(("left out", text) for text in traced.left_out),
+                *(("note", text) for text in (*traced.notes, *traced.job.notes, *diagnosis.notes)),
             ],
         ),
     ]
@@ -189,7 +191,7 @@ def _expectation(measured: Ledger, diagnosis: Diagnosis) -> list[tuple[str, str]
 
 
 def _listed(
-    title: str, headers: tuple[str, str], rows: Iterable[Sequence[str]], most: int = MOST_ROWS
+    title: str, headers: tuple[str, str], rows: Iterable[Sequence[str]], most: int = MAX_ROWS
 ) -> Table:
     all_rows = [tuple(row) for row in rows]
     hidden = len(all_rows) - most

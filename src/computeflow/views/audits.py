@@ -1,4 +1,4 @@
-"""An audit as tables: the ledger, the ranks, and what people look for in a trace."""
+"""An audit of traces as tables: the ledger, the ranks, the host's causes and, in detail, one rank."""
 
 from __future__ import annotations
 
@@ -8,38 +8,37 @@ from typing import TYPE_CHECKING
 from computeflow.telemetry.traces.roofline import rooflines
 from computeflow.units import format_seconds, format_share, format_si
 from computeflow.views.ledgers import ledger_table
-from computeflow.views.tables import Table, columns
+from computeflow.views.tables import Table, columns, left_out_notes
 
 if TYPE_CHECKING:
     from computeflow.economics import GridEnergy
-    from computeflow.telemetry.traces.job import TracedJob
-    from computeflow.telemetry.traces.measured import RankMeasured
+    from computeflow.telemetry.traces.job_ledgers import TracedJob
+    from computeflow.telemetry.traces.rank_measurements import RankMeasurement
 
-MOST_RANKS = 16
-MOST_ROWS = 10
+MAX_RANKS = 16
+MAX_ROWS = 10
 _NAME = 60
 
 
-def audit_tables(found: TracedJob, *, details: bool) -> list[Table]:
-    ledger = ledger_table(found.job.ledger)
-    notes = [*ledger.notes, *found.notes, *found.job.notes]
-    notes += [f"left out: {text}" for text in found.left_out]
+def audit_tables(traced: TracedJob, *, details: bool) -> list[Table]:
+    ledger = ledger_table(traced.job.ledger)
+    notes = [*ledger.notes, *traced.notes, *traced.job.notes, *left_out_notes(traced.left_out)]
     tables = [_with_notes(ledger, notes)]
-    if len(found.ranks) > 1:
-        tables.append(_ranks_table(found))
-    if sum(sum(rank.host.values()) for rank in found.ranks) > 0:
-        tables.append(_host_table(found.ranks))
+    if len(traced.ranks) > 1:
+        tables.append(_ranks_table(traced))
+    if sum(sum(rank.host.values()) for rank in traced.ranks) > 0:
+        tables.append(_host_table(traced.ranks))
     if details:
-        first = found.ranks[0]
+        first = traced.ranks[0]
         tables += [
-            devices_table(found),
+            devices_table(traced),
             _steps_table(first),
             _kernels_table(first),
-            _operators_table(found, first),
+            _operators_table(traced, first),
             _gaps_table(first),
             _copies_table(first),
             _figures_table(first),
-            _counters_table(found),
+            _counters_table(traced),
         ]
     return [table for table in tables if table.rows]
 
@@ -50,11 +49,11 @@ def _with_notes(table: Table, notes: Sequence[str]) -> Table:
     return replace(table, notes=tuple(notes))
 
 
-def _ranks_table(found: TracedJob) -> Table:
-    """Ranks that others wait for first."""
-    order = sorted(found.job.ranks, key=lambda rank: (-rank.waited_for_seconds, rank.rank))
+def _ranks_table(traced: TracedJob) -> Table:
+    """The ranks, those that others wait for first."""
+    order = sorted(traced.job.ranks, key=lambda rank: (-rank.waited_for_seconds, rank.rank))
     rows = []
-    for rank in order[:MOST_RANKS]:
+    for rank in order[:MAX_RANKS]:
         ledger = rank.ledger
         wait = ledger.booked("straggler") + ledger.booked("imbalance") + ledger.booked("bubble")
         rows.append(
@@ -72,10 +71,10 @@ def _ranks_table(found: TracedJob) -> Table:
         )
     hidden = len(order) - len(rows)
     notes = [f"{hidden:,} more ranks: -o json has all"] if hidden else []
-    if found.job.shared_collectives:
-        spread = format_seconds(found.job.clock_spread_seconds)
+    if traced.job.shared_collectives:
+        spread = format_seconds(traced.job.clock_spread_seconds)
         notes.append(
-            f"clocks aligned on {found.job.shared_collectives:,} shared collectives; their ends lie "
+            f"clocks aligned on {traced.job.shared_collectives:,} shared collectives; their ends lie "
             f"{spread} apart in the median"
         )
     return Table(
@@ -97,16 +96,16 @@ def _ranks_table(found: TracedJob) -> Table:
     )
 
 
-def devices_table(found: TracedJob) -> Table:
-    """What each rank's device did, hidden under computation or not."""
+def devices_table(traced: TracedJob) -> Table:
+    """Activity of each rank's device, and how much of it computation hides."""
     heads = ("rank", "device", "busy", "comm", "hidden", "copies", "hidden", "FLOP/s")
-    names = sorted({rank.device for rank in found.ranks} - {""})
-    said = ", ".join((*names, *found.versions))
-    hidden = len(found.ranks) - MOST_RANKS
+    names = sorted({rank.device for rank in traced.ranks} - {""})
+    described = ", ".join((*names, *traced.versions))
+    hidden = len(traced.ranks) - MAX_RANKS
     return Table(
-        title=f"Devices: {said or 'not named'}",
+        title=f"Devices: {described or 'not named'}",
         columns=columns(*heads, right="rank,busy,comm,hidden,copies,FLOP/s"),
-        rows=tuple(_device_row(rank) for rank in found.ranks[:MOST_RANKS]),
+        rows=tuple(_device_row(rank) for rank in traced.ranks[:MAX_RANKS]),
         notes=(
             *((f"{hidden:,} more ranks: -o json has all",) if hidden > 0 else ()),
             "busy, comm, copies: share of the window; hidden: of it, under computation",
@@ -114,7 +113,7 @@ def devices_table(found: TracedJob) -> Table:
     )
 
 
-def _device_row(rank: RankMeasured) -> tuple[str, ...]:
+def _device_row(rank: RankMeasurement) -> tuple[str, ...]:
     seconds = (rank.window_end - rank.window_start) / 1e9
     origin, did = rank.origin, rank.activity
     process = "" if origin.process is None else f", process {origin.process}"
@@ -145,10 +144,10 @@ _CAUSES = {
 
 
 _ON_HOST = _CAUSES | {"launch": "between operators: whatever else the program did"}
-"""Where the host computes and nothing is launched."""
+"""The causes where the host computes and nothing is launched."""
 
 
-def _host_table(ranks: Sequence[RankMeasured]) -> Table:
+def _host_table(ranks: Sequence[RankMeasurement]) -> Table:
     meaning = _CAUSES if all(rank.on_device for rank in ranks) else _ON_HOST
     whole = sum((rank.window_end - rank.window_start) / 1e9 for rank in ranks)
     causes: dict[str, float] = {}
@@ -157,7 +156,9 @@ def _host_table(ranks: Sequence[RankMeasured]) -> Table:
             causes[name] = causes.get(name, 0.0) + seconds
     return Table(
         title="The account host, by cause",
-        columns=columns("cause", "GPU-ms", "share", "what", right="GPU-ms,share", wrap="what"),
+        columns=columns(
+            "cause", "GPU-ms", "share", "meaning", right="GPU-ms,share", wrap="meaning"
+        ),
         rows=tuple(
             (name, f"{1e3 * seconds:,.2f}", format_share(seconds / whole), meaning.get(name, ""))
             for name, seconds in sorted(causes.items(), key=lambda item: -item[1])
@@ -165,14 +166,14 @@ def _host_table(ranks: Sequence[RankMeasured]) -> Table:
     )
 
 
-def _steps_table(rank: RankMeasured) -> Table:
-    """Steps of one rank; what varies between them is what to look at."""
+def _steps_table(rank: RankMeasurement) -> Table:
+    """Steps of one rank, each against their median."""
     usual = sorted(rank.step_seconds)[len(rank.step_seconds) // 2]
     rows = []
-    for place, number in enumerate(rank.steps):
-        seconds = rank.step_seconds[place]
+    for index, number in enumerate(rank.steps):
+        seconds = rank.step_seconds[index]
         over = {
-            name: values[place] - sorted(values)[len(values) // 2]
+            name: values[index] - sorted(values)[len(values) // 2]
             for name, values in rank.by_step.items()
         }
         most = max(over, key=lambda name: over[name], default="")
@@ -183,12 +184,12 @@ def _steps_table(rank: RankMeasured) -> Table:
     return Table(
         title=f"Steps of rank {rank.rank}, against their median",
         columns=columns("step", "time", "over", "what grew", right="step,time,over"),
-        rows=tuple(rows[:MOST_RANKS]),
-        notes=(f"{len(rows) - MOST_RANKS} more steps",) if len(rows) > MOST_RANKS else (),
+        rows=tuple(rows[:MAX_RANKS]),
+        notes=(f"{len(rows) - MAX_RANKS} more steps",) if len(rows) > MAX_RANKS else (),
     )
 
 
-def _kernels_table(rank: RankMeasured) -> Table:
+def _kernels_table(rank: RankMeasurement) -> Table:
     return Table(
         title=f"Kernels of rank {rank.rank}, longest first",
         columns=columns(
@@ -202,15 +203,15 @@ def _kernels_table(rank: RankMeasured) -> Table:
                 format_seconds(row.seconds),
                 format_share(row.share),
             )
-            for row in rank.kernels[:MOST_ROWS]
+            for row in rank.kernels[:MAX_ROWS]
         ),
     )
 
 
-def _operators_table(found: TracedJob, rank: RankMeasured) -> Table:
-    peak = found.job.ledger.peak
+def _operators_table(traced: TracedJob, rank: RankMeasurement) -> Table:
+    peak = traced.job.ledger.peak
     tf32 = peak is not None and peak.precision == "tf32"
-    rows = rooflines(rank.operators, found.accelerator, tf32=tf32)
+    rows = rooflines(rank.operators, traced.accelerator, tf32=tf32)
     return Table(
         title=f"Operators with known FLOPs, rank {rank.rank}",
         columns=columns(
@@ -234,12 +235,12 @@ def _operators_table(found: TracedJob, rank: RankMeasured) -> Table:
                 row.bound or "-",
                 "-" if row.of_bound is None else format_share(row.of_bound),
             )
-            for row in rows[:MOST_ROWS]
+            for row in rows[:MAX_ROWS]
         ),
     )
 
 
-def _gaps_table(rank: RankMeasured) -> Table:
+def _gaps_table(rank: RankMeasurement) -> Table:
     return Table(
         title=f"Longest gaps of rank {rank.rank}",
         columns=columns("at", "idle", "account", "cause", "then", right="at,idle", wrap="then"),
@@ -251,15 +252,15 @@ def _gaps_table(rank: RankMeasured) -> Table:
                 row.cause,
                 _short(row.following),
             )
-            for row in rank.gaps[:MOST_ROWS]
+            for row in rank.gaps[:MAX_ROWS]
         ),
     )
 
 
-def _copies_table(rank: RankMeasured) -> Table:
+def _copies_table(rank: RankMeasurement) -> Table:
     return Table(
         title=f"Copies of rank {rank.rank}",
-        columns=columns("what", "times", "bytes", "time", "rate", right="times,bytes,time,rate"),
+        columns=columns("copy", "times", "bytes", "time", "rate", right="times,bytes,time,rate"),
         rows=tuple(
             (
                 _short(row.what),
@@ -268,14 +269,14 @@ def _copies_table(rank: RankMeasured) -> Table:
                 format_seconds(row.seconds),
                 format_si(row.bytes / row.seconds, "B/s") if row.seconds and row.bytes else "-",
             )
-            for row in rank.activity.copies[:MOST_ROWS]
+            for row in rank.activity.copies[:MAX_ROWS]
         ),
     )
 
 
-def _counters_table(found: TracedJob) -> Table:
-    rows = found.counters
-    hidden = len(rows) - 2 * MOST_ROWS
+def _counters_table(traced: TracedJob) -> Table:
+    rows = traced.counters
+    hidden = len(rows) - 2 * MAX_ROWS
     return Table(
         title="Sampled counters, means over the whole recording",
         columns=columns(
@@ -283,13 +284,13 @@ def _counters_table(found: TracedJob) -> Table:
         ),
         rows=tuple(
             (str(row.gpu), row.metric, f"{row.mean:,.2f}", f"{row.samples:,}")
-            for row in rows[: 2 * MOST_ROWS]
+            for row in rows[: 2 * MAX_ROWS]
         ),
         notes=(f"{hidden:,} more: -o json has all",) if hidden > 0 else (),
     )
 
 
-def _figures_table(rank: RankMeasured) -> Table:
+def _figures_table(rank: RankMeasurement) -> Table:
     rows = []
     if rank.flops and rank.kernel_seconds:
         share = 1 - rank.product_seconds / rank.kernel_seconds
@@ -311,7 +312,7 @@ def _figures_table(rank: RankMeasured) -> Table:
         )
     return Table(
         title=f"Figures of rank {rank.rank}",
-        columns=columns("what", "value", "meaning", right="value", wrap="meaning"),
+        columns=columns("figure", "value", "meaning", right="value", wrap="meaning"),
         rows=tuple(rows),
     )
 
@@ -323,7 +324,7 @@ def energy_table(energy: GridEnergy) -> Table:
     known = energy.kilowatt_hours is not None
     return Table(
         title=f"Energy of the devices, at {energy.grid}",
-        columns=columns("kWh", "USD", "kg CO2e", right="kWh,USD,kg CO2e"),
+        columns=columns("kWh", "$", "kg CO2e", right="kWh,$,kg CO2e"),
         rows=(
             (
                 cell(energy.kilowatt_hours, ",.1f"),
@@ -335,7 +336,7 @@ def energy_table(energy: GridEnergy) -> Table:
     )
 
 
-def hta_table(ranks: Sequence[RankMeasured]) -> Table:
+def hta_table(ranks: Sequence[RankMeasurement]) -> Table:
     rows = []
     for rank in ranks:
         hta = rank.hta
@@ -365,5 +366,5 @@ def hta_table(ranks: Sequence[RankMeasured]) -> Table:
 
 
 def _short(name: str) -> str:
-    """A kernel's name without its template's depths."""
+    """A kernel's name, cut to a column's width."""
     return name if len(name) <= _NAME else name[: _NAME - 3] + "..."

@@ -1,4 +1,4 @@
-"""A site's factor as a table: the rows it came from, and what one factor does not explain."""
+"""A site's factor: the rows it was fitted on, and the error that it leaves on each."""
 
 from __future__ import annotations
 
@@ -10,27 +10,31 @@ from computeflow.units import format_seconds
 from computeflow.views.tables import Table, columns
 
 if TYPE_CHECKING:
-    from computeflow.prediction.calibration.site import Site
+    from computeflow.prediction.calibration.site import SiteCalibration
 
 
-def site_table(site: Site) -> Table:
+def site_headline(site: SiteCalibration) -> str:
     low, high = site.range
-    count = len(site.rows)
-    title = (
-        f"Site factor {site.factor:.3f} +- {site.factor * site.deviation:.3f} of predicted step time, "
-        f"from {count} step{'s' if count > 1 else ''} on {', '.join(site.accelerators)} under "
-        f"{', '.join(site.stacks)}; 80 % of further runs between {low:.2f} and {high:.2f} of the "
-        "corrected time"
+    return (
+        f"Predicted step times are multiplied by {site.factor:.3f} (+- "
+        f"{site.factor * site.deviation:.3f}) here; 80 % of further runs should take {low:.2f} to "
+        f"{high:.2f} of the corrected time."
     )
-    notes = [f"not used: {n} ({why})" for why, n in Counter(site.skipped.values()).items()]
+
+
+def site_table(site: SiteCalibration) -> Table:
+    count = len(site.rows)
+    reasons = [f"{n} ({why})" for why, n in Counter(site.skipped.values()).items()]
+    notes = [f"not used: {'; '.join(reasons)}"] if reasons else []
     if site.disagree:
         notes.insert(
             0,
-            "the rows disagree more than one factor explains: something differs between them that "
-            "the predictor does not know",
+            "the rows disagree by more than one factor explains: they differ in something that the "
+            "predictor does not model",
         )
     return Table(
-        title=title,
+        title=f"Site factor from {count} step{'s' if count > 1 else ''} on "
+        f"{', '.join(site.accelerators)} under {', '.join(site.stacks)}",
         columns=columns(
             "row",
             "measured",

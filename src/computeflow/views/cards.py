@@ -17,19 +17,19 @@ from computeflow.ledger import ACCOUNTS, Evidence, Finding, Ledger, Remedy, desc
 from computeflow.units import format_seconds, format_share, format_si
 
 if TYPE_CHECKING:
-    from computeflow.diagnosis.values import Diagnosis
+    from computeflow.diagnosis.diagnosis import Diagnosis
 
-_MOST_RANGES = 8
-"""Of ranks, written out on a card."""
+_MAX_RANGES = 8
+"""Ranges of ranks that a card writes out."""
 _PREFIXED = ("B", "B/s", "B/step", "FLOP", "FLOP/s", "Hz", "J", "W")
-"""Units that take k, M, G; others are written as they are."""
+"""Units written with a prefix (k, M, G)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Card:
     title: str
     owner: str
-    """Of the account; the page colours the card by it."""
+    """The account's owner, which gives the card its colour."""
     facts: tuple[tuple[str, str], ...]
     evidence: tuple[str, ...]
     remedy: str = ""
@@ -45,12 +45,12 @@ class Cards:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Worth:
-    """What GPU-seconds of a window are, in words."""
+class CardCost:
+    """GPU-seconds of a window in words: time, share, dollars."""
 
     ledger: Ledger
     price: float | None
-    """USD per GPU-hour."""
+    """$ per GPU-hour."""
 
     def seconds(self, gpu_seconds: float) -> str:
         unit, size = describe.time_unit(self.ledger.gpu_seconds)
@@ -60,26 +60,28 @@ class Worth:
         return format_share(gpu_seconds / self.ledger.gpu_seconds)
 
     def usd_per_hour(self, gpu_seconds: float) -> float | None:
-        """If the run goes on like this: so many of its GPUs do nothing else."""
+        """Dollars per hour if the run goes on like this window."""
         if self.price is None:
             return None
         return usd_per_hour(gpu_seconds, self.ledger.wall_seconds, self.price)
 
     def text(self, gpu_seconds: float) -> str:
         usd = self.usd_per_hour(gpu_seconds)
-        cost = "" if usd is None else f", USD {usd:,.2f} an hour"
+        cost = "" if usd is None else f", ${usd:,.2f}/h"
         return f"{self.seconds(gpu_seconds)}, {self.share(gpu_seconds)} of the window{cost}"
 
 
 def finding_cards(diagnosis: Diagnosis, ledger: Ledger, price: float | None) -> Cards:
-    worth = Worth(ledger=ledger, price=price)
+    worth = CardCost(ledger=ledger, price=price)
     findings = diagnosis.findings
     if not findings:
         return Cards(title="No findings", summary=_nothing(diagnosis), cards=())
     claimed = math.fsum(finding.gpu_seconds for finding in findings)
     if not all(finding.steady for finding in findings):
         worth = replace(worth, price=None)  # what happens in some steps has no price by the hour
-    counted = "1 finding" if len(findings) == 1 else f"{len(findings)} findings, dearest first"
+    counted = (
+        "1 finding" if len(findings) == 1 else f"{len(findings)} findings, most expensive first"
+    )
     gain = diagnosis.combined_gain
     remedies = "No gain of the remedies is known."
     if gain is not None:
@@ -87,28 +89,27 @@ def finding_cards(diagnosis: Diagnosis, ledger: Ledger, price: float | None) -> 
     return Cards(
         title=f"{counted}: {worth.share(claimed)} of the window",
         summary=f"What was found takes {worth.text(claimed)}. {remedies}",
-        cards=tuple(_card(finding, Worth(ledger=ledger, price=price)) for finding in findings),
+        cards=tuple(_card(finding, CardCost(ledger=ledger, price=price)) for finding in findings),
     )
 
 
 def _nothing(diagnosis: Diagnosis) -> str:
-    text = "No rule that could look found anything to change."
+    text = "The rules found nothing to change."
     blind = len(diagnosis.abstained)
     if blind:
-        text += (
-            f" {blind} could not look, for want of a signal; the last part of the page says which."
-        )
+        were = "was" if blind == 1 else "were"
+        text += f" {blind} {were} skipped for a missing signal, listed at the end of the page."
     return text
 
 
-def _card(finding: Finding, worth: Worth) -> Card:
+def _card(finding: Finding, worth: CardCost) -> Card:
     usd = finding_usd_per_hour(finding, worth.ledger, worth.price)
     if not finding.steady:
         worth = replace(worth, price=None)
     facts = [
         ("costs", worth.seconds(finding.gpu_seconds)),
         ("of the window", worth.share(finding.gpu_seconds)),
-        ("USD an hour", "" if usd is None else f"{usd:,.2f}"),
+        ("$/h", "" if usd is None else f"{usd:,.2f}"),
         ("account", finding.account),
         ("ranks", ranks_text(finding.ranks)),
         ("rule", finding.rule),
@@ -121,14 +122,14 @@ def _card(finding: Finding, worth: Worth) -> Card:
         title=finding.title,
         owner=ACCOUNTS[finding.account].owner,
         facts=tuple((label, value) for label, value in facts if value),
-        evidence=tuple(evidence_text(one) for one in finding.evidence),
-        remedy=remedy.change + (f". Mind: {remedy.risk}" if remedy.risk else ""),
+        evidence=tuple(evidence_text(evidence) for evidence in finding.evidence),
+        remedy=remedy.change + (f". Risk: {remedy.risk}" if remedy.risk else ""),
         command=remedy.command,
         gain=_gain(remedy, worth),
     )
 
 
-def _gain(remedy: Remedy, worth: Worth) -> str:
+def _gain(remedy: Remedy, worth: CardCost) -> str:
     ends = [end for end in (remedy.gain_low, remedy.gain_high) if end is not None]
     expected = remedy.gain_gpu_seconds
     between = " to ".join(worth.seconds(end) for end in ends)
@@ -138,7 +139,7 @@ def _gain(remedy: Remedy, worth: Worth) -> str:
 
 
 def evidence_text(evidence: Evidence) -> str:
-    """What, where, how much, against how much."""
+    """The observation, its place, its value and the expected value."""
     text = f"{evidence.what} ({evidence.where})" if evidence.where else evidence.what
     if evidence.value is None:
         return text
@@ -159,18 +160,18 @@ def _amount(value: float, unit: str) -> str:
 
 
 def ranks_text(ranks: Iterable[int]) -> str:
-    """`0 to 7, 12` for nine ranks; of many stretches the first, and how many ranks more there are."""
+    """`0 to 7, 12` for nine ranks; of many ranges the first ones, and the number of further ranks."""
     ordered = sorted(set(ranks))
-    breaks = [place for place, (a, b) in enumerate(pairwise(ordered), start=1) if b > a + 1]
+    breaks = [index for index, (a, b) in enumerate(pairwise(ordered), start=1) if b > a + 1]
     bounds = [0, *breaks, len(ordered)] if ordered else []
     stretches = [ordered[a:b] for a, b in pairwise(bounds)]
-    shown = [str(s[0]) if len(s) == 1 else f"{s[0]} to {s[-1]}" for s in stretches[:_MOST_RANGES]]
-    more = sum(map(len, stretches[_MOST_RANGES:]))
+    shown = [str(s[0]) if len(s) == 1 else f"{s[0]} to {s[-1]}" for s in stretches[:_MAX_RANGES]]
+    more = sum(map(len, stretches[_MAX_RANGES:]))
     return ", ".join(shown) + (f" and {more:,} more" if more else "")
 
 
 def cards_html(part: Cards, colours: dict[str, str]) -> str:
-    """`colours` by owner."""
+    """`colours`: by owner."""
     cards = "".join(
         f'<article style="border-color:{colours[card.owner]}"><h3>{number}. {escape(card.title)}</h3>'
         f"{_facts(card.facts)}{_evidence(card.evidence)}{_remedy(card)}</article>"

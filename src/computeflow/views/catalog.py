@@ -1,4 +1,4 @@
-"""Catalog rows as tables: lists with the columns people choose by, one row with everything."""
+"""Catalog rows as tables: lists with the main columns, one row with all its fields."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any
 
-from computeflow.catalog import Accelerator, Model, Offer, Row
+from computeflow.catalog import Accelerator, CatalogRow, Model, Offer
 from computeflow.catalog.models import Block
 from computeflow.catalog.parameters import count_parameters
 from computeflow.units import HOUR_SECONDS, format_si
@@ -142,8 +142,8 @@ _NOTES = {
 }
 
 
-def rows_table(rows: Sequence[Row], left_out: int = 0) -> Table:
-    """A list of rows of one kind, with the columns people choose by."""
+def rows_table(rows: Sequence[CatalogRow], left_out: int = 0) -> Table:
+    """Rows of one kind with their main columns."""
     if not rows:
         return Table(title="no rows", columns=columns("name"), rows=())
     hidden = [f"{left_out:,} more rows not shown: --all shows them."] if left_out else []
@@ -151,13 +151,13 @@ def rows_table(rows: Sequence[Row], left_out: int = 0) -> Table:
 
 
 def offer_table(offers: Sequence[Offer], also: Sequence[tuple[str, str, str]] = ()) -> Table:
-    """The prices of one instance, and where they are from."""
-    sources = dict.fromkeys(f"source: {o.source}, as of {o.as_of}" for o in offers)
-    notes = dict.fromkeys(f"note: {o.note}" for o in offers if o.note)
-    return _listed(offers, 0, [*notes, *sources, *_also_notes(also)])
+    """The prices of one instance and their sources."""
+    sources = dict.fromkeys(f"{o.source}, as of {o.as_of}" for o in offers)
+    notes = dict.fromkeys(o.note for o in offers if o.note)
+    return _listed(offers, 0, [*notes, f"Sources: {'; '.join(sources)}", *_also_notes(also)])
 
 
-def _listed(rows: Sequence[Row], left_out: int, notes: Iterable[str]) -> Table:
+def _listed(rows: Sequence[CatalogRow], left_out: int, notes: Iterable[str]) -> Table:
     cells = _LISTS[rows[0].kind]
     headers = [header for header, _ in cells]
     return Table(
@@ -168,10 +168,9 @@ def _listed(rows: Sequence[Row], left_out: int, notes: Iterable[str]) -> Table:
     )
 
 
-def row_tables(row: Row, also: Sequence[tuple[str, str, str]] = ()) -> list[Table]:
-    """Everything about one row, field by field, its source last.
-
-    `also` names other rows of that name: kind, the word it is listed under, and name.
+def row_tables(row: CatalogRow, also: Sequence[tuple[str, str, str]] = ()) -> list[Table]:
+    """All fields of one row, its source last. `also`: kind, command and name of other rows of that
+    name.
     """
     last = ("aliases", "note", "source", "as_of")
     skipped = {"name", "blocks", "prediction_blocks", *last}
@@ -196,8 +195,8 @@ def _also_notes(also: Iterable[tuple[str, str, str]]) -> tuple[str, ...]:
     )
 
 
-def _default(row: Row, name: str) -> Any:
-    """What a field is when nothing was said: not worth a line."""
+def _default(row: CatalogRow, name: str) -> Any:
+    """The field's default: not shown."""
     known = row.__dataclass_fields__[name]
     return {} if known.default_factory is not MISSING else known.default
 
@@ -229,7 +228,7 @@ def _block_text(block: Block) -> str:
 
 
 def _format_field(name: str, value: Any) -> str:
-    """A value of a row in words; the unit follows from the field's name."""
+    """A field's value as text, in the unit that its name implies."""
     unit = _unit(name)
     if isinstance(value, Mapping):
         return ", ".join(f"{key} {format_si(v, unit, 4)}" for key, v in value.items())

@@ -1,4 +1,4 @@
-"""`compare` as tables and as a figure: cost against time, offers named."""
+"""A comparison of offers as tables and as a figure of cost against time."""
 
 from __future__ import annotations
 
@@ -24,31 +24,60 @@ if TYPE_CHECKING:
     from computeflow.comparison.results import Comparison, Result
 
 _NAME_ROOM = 0.12
-"""Between two names, in powers of ten of dollars: the figure is 400 pixels high for two or three."""
+"""Least distance of two names, in powers of ten of dollars: 400 pixels show two or three of them."""
 
 
 def _one_per_type(results: Sequence[Result]) -> list[Result]:
-    """The first region of each machine type: the others have the same machines at other prices."""
+    """The first region of each machine type; other regions have the same machines at other prices."""
     first: dict[tuple[str, str], Result] = {}
     for result in results:
         first.setdefault((result.offering.provider, result.offering.instance), result)
     return list(first.values())
 
 
-def comparison_tables(found: Comparison, top: int) -> list[Table]:
-    """The first ones, and sites of the user's own wherever they stand."""
-    every = _one_per_type(found.results)
-    shown = [r for place, r in enumerate(every) if place < top or r.offering.own]
+def comparison_headline(comparison: Comparison) -> str:
+    """The cheapest offer that meets the request, and the cheapest at the slow end of the range."""
+    goal = f"within {format_seconds(comparison.request.deadline_seconds)}"
+    if comparison.request.budget_usd is not None:
+        goal += f" and {usd_text(comparison.request.budget_usd)}"
+    if not comparison.meeting:
+        nearest = "" if comparison.nearest is None else f" Nearest: {_short(comparison.nearest)}."
+        return f"No offer runs the job {goal}.{nearest}"
+    first = comparison.meeting[0]
+    slow_end = "at the slow end of the predicted range"
+    if comparison.safest is None:
+        return f"Cheapest {goal}: {_short(first)}. No offer meets the deadline {slow_end}."
+    if comparison.safest == (first, first.best):
+        return f"Cheapest {goal}, {slow_end} too: {_short(first)}."
+    return f"Cheapest {goal}: {_short(first)}. Cheapest {slow_end}: {_short(*comparison.safest)}."
+
+
+def _short(result: Result, cost: TermCost | None = None) -> str:
+    """An offer with the median days and the dollars of its run on one term, else on the best one."""
+    cost = cost or result.best
+    if cost is None or cost.run is None or cost.p50_seconds is None:
+        return result.offering.name
+    return (
+        f"{result.offering.name}, {cost.run.gpus:,} {result.offering.accelerator}, {cost.term}, "
+        f"{cost.p50_seconds / DAY_SECONDS:.1f} days, {usd_text(cost.usd)}"
+    )
+
+
+def comparison_tables(comparison: Comparison, top: int) -> list[Table]:
+    """The first `top` machine types, and all sites of the user's own."""
+    every = _one_per_type(comparison.results)
+    shown = [r for index, r in enumerate(every) if index < top or r.offering.own]
     return [
-        summary_table(found),
-        runs_table(found, shown),
+        summary_table(comparison),
+        runs_table(comparison, shown),
+        _offers_table(shown),
         _money_table(shown),
         _quality_table(shown),
     ]
 
 
-def summary_table(found: Comparison) -> Table:
-    request, job = found.request, found.request.job
+def summary_table(comparison: Comparison) -> Table:
+    request, job = comparison.request, comparison.request.job
     rows = [
         (
             "job",
@@ -56,30 +85,32 @@ def summary_table(found: Comparison) -> Table:
             f"{job.seq_len:,} a step, {job.precision}",
         ),
         (
-            "asked",
+            "requested",
             f"P90 within {format_seconds(request.deadline_seconds)}"
-            + (", over the range of the prediction too" if request.sure else "")
+            + (", at the slow end of the predicted range too" if request.sure else "")
             + (
                 f", {usd_text(request.budget_usd)} at most"
                 if request.budget_usd is not None
                 else ""
             )
-            + (", with bringing the data" if request.moves else ""),
+            + (", with moving the data" if request.moves else ""),
         ),
         (
             "offers",
-            f"{len(found.results):,} run the job, {len(found.meeting):,} of them as asked, "
-            f"{len(found.sure):,} still at the slow end of the predicted range; "
-            f"{len(found.refused):,} do not run it; {found.searches:,} plans searched",
+            f"{len(comparison.results):,} run the job, {len(comparison.meeting):,} as requested; "
+            f"{len(comparison.sure):,} still meet the deadline at the slow end of the predicted range; "
+            f"{len(comparison.refused):,} do not run it; {comparison.searches:,} plans searched",
         ),
     ]
-    if found.meeting:
-        rows.append(("cheapest", _words(found.meeting[0])))
-    elif found.nearest is not None:
-        rows.append(("nothing meets it", f"nearest: {_words(found.nearest)}"))
-    if found.safest is not None:
-        rows.append(("cheapest over the range", _words(*found.safest)))
-    listed = found.cheapest_list_price
+    if comparison.meeting:
+        rows.append(("cheapest", _words(comparison.meeting[0])))
+    elif comparison.nearest is not None:
+        rows.append(
+            ("nearest", f"no offer meets the request; nearest: {_words(comparison.nearest)}")
+        )
+    if comparison.safest is not None:
+        rows.append(("cheapest at the slow end", _words(*comparison.safest)))
+    listed = comparison.cheapest_list_price
     if listed is not None:
         cost = listed.cost("on-demand")
         assert cost is not None
@@ -87,7 +118,9 @@ def summary_table(found: Comparison) -> Table:
             ("cheapest list price", f"{cost.usd_per_device_hour:.2f} $/h; {_words(listed, cost)}")
         )
     return Table(
-        title="What was compared", columns=columns("what", "is", wrap="is"), rows=tuple(rows)
+        title="Request and cheapest offers",
+        columns=columns("item", "result", wrap="result"),
+        rows=tuple(rows),
     )
 
 
@@ -96,7 +129,7 @@ def usd_text(usd: float | None) -> str:
 
 
 def _words(result: Result, cost: TermCost | None = None) -> str:
-    """Of a run on one term, else on the best one."""
+    """An offer with its run's dollars and days on one term, else on the best one."""
     cost = cost or result.best
     if cost is None or cost.run is None or cost.p50_seconds is None or cost.p90_seconds is None:
         return result.offering.name
@@ -114,8 +147,8 @@ def flags_of(cost: TermCost) -> str:
     return "".join(f" {flag}" for flag, is_so in flags.items() if is_so)
 
 
-def runs_table(found: Comparison, shown: Sequence[Result]) -> Table:
-    """Numbers, which the other tables share, with the names of the offers below."""
+def runs_table(comparison: Comparison, shown: Sequence[Result]) -> Table:
+    """Runs by a number that the other tables share."""
     rows = []
     for number, result in enumerate(shown, start=1):
         best, ledger = result.best, result.plan.prediction.ledger
@@ -133,8 +166,8 @@ def runs_table(found: Comparison, shown: Sequence[Result]) -> Table:
                 "-" if best is None else best.term,
             )
         )
-    more = len(found.results) - len(shown)
-    left = f"{more:,} more results, other regions among them, are in -o json."
+    more = len(comparison.results) - len(shown)
+    left = f" {more:,} more results, other regions among them, are in -o json."
     return Table(
         title="Best plan and simulated run of each machine type, in its cheapest region",
         columns=columns(
@@ -149,16 +182,25 @@ def runs_table(found: Comparison, shown: Sequence[Result]) -> Table:
             right="#,GPUs,MFU %,goodput %,days P50 / P90,range,$",
         ),
         rows=tuple(rows),
-        notes=(
-            *(
-                f"{n}: {result.offering.accelerator}, {result.offering.name}"
-                for n, result in enumerate(shown, start=1)
-            ),
-            *((left,) if more else ()),
-            "* misses deadline or budget. ? meets them if steps are as predicted, not over the whole "
-            "range: the P50 if the step is as far off as those of 80 % of runs. MFU is of the dense "
-            "peak, in brackets by the PaLM convention. All is on the cheapest term that meets what was "
-            "asked.",
+        notes=(f"{_RUNS_NOTE}{left if more else ''}",),
+    )
+
+
+_RUNS_NOTE = (
+    "* misses the deadline or the budget. ? misses the deadline only at the slow end of the predicted "
+    "range (80 % of published runs fell inside). Range: median days at both ends of it. MFU is of "
+    "the dense peak, in brackets by the PaLM convention. Each run is on the cheapest term that meets "
+    "the request."
+)
+
+
+def _offers_table(shown: Sequence[Result]) -> Table:
+    return Table(
+        title="The offers by number",
+        columns=columns("#", "device", "offer", right="#", wrap="offer"),
+        rows=tuple(
+            (str(number), result.offering.accelerator, result.offering.name)
+            for number, result in enumerate(shown, start=1)
         ),
     )
 
@@ -172,7 +214,6 @@ def _mark(result: Result) -> str:
 def _money_table(shown: Sequence[Result]) -> Table:
     own = any(cost.term == "owned" for result in shown for cost in result.costs)
     terms = ("on-demand", "reserved", "spot", *(("owned",) if own else ()))
-    heads = [term.replace("-", " ") for term in terms]
     rows = []
     for number, result in enumerate(shown, start=1):
         per = result.usd_per_million_tokens
@@ -184,14 +225,14 @@ def _money_table(shown: Sequence[Result]) -> Table:
             )
         )
     return Table(
-        title="Dollars of the run by term, with the date of the price",
+        title="Cost of the run by term, with the date of the price",
         columns=columns(
-            "#", *heads, "$ per M tokens", right="#,$ per M tokens", wrap=",".join(heads)
+            "#", *terms, "$ per M tokens", right="#,$ per M tokens", wrap=",".join(terms)
         ),
         rows=tuple(rows),
         notes=(
-            "OLD: the price is older than 180 days. ODD: far under what others ask for the device. "
-            "UNSTATED: for a commitment that the list does not state, billed for the run alone. Spot "
+            "OLD: the price is older than 180 days. ODD: far under other providers' price of the "
+            "device. UNSTATED: the list does not state the commitment; billed for the run alone. Spot "
             "is simulated with preemptions, waiting and checkpoints.",
         ),
     )
@@ -203,7 +244,7 @@ def _money(result: Result, term: str) -> str:
         other = cost.run is not None and cost.run.gpus != result.gpus
         size = f" on {cost.run.gpus:,}" if cost.run and other else ""
         return f"{usd_text(cost.usd)}{size} {cost.as_of}{flags_of(cost)}"
-    problems = [one.problem for one in result.costs if one.term == term]
+    problems = [cost.problem for cost in result.costs if cost.term == term]
     return problems[0] if problems else "-"
 
 
@@ -221,11 +262,11 @@ def _quality_table(shown: Sequence[Result]) -> Table:
                 f"{result.runs_per_week:.2g}",
                 offering.network,
                 offering.access,
-                "not known" if most is None else f"{most:,}",
+                "unknown" if most is None else f"{most:,}",
             )
         )
     return Table(
-        title="Energy, and what tells offers apart",
+        title="Energy, network and access",
         columns=columns(
             "#",
             "MWh",
@@ -240,82 +281,81 @@ def _quality_table(shown: Sequence[Result]) -> Table:
         ),
         rows=tuple(rows),
         notes=(
-            "Energy is of the run on the best term, at the meter, with hosts and PUE where they are "
-            "known (-o json says). tCO2e by "
-            "the region's yearly grid mean. Largest: GPUs of one contiguous cluster, where published. "
-            "Site tier, cooling, storage, support and lead time are published by almost nobody: state "
-            "yours with --terms. Where cooling is not known, none of the step is taken to be lost to "
-            "heat; stated as air, 5 % are.",
+            "Energy of the run on the best term, at the meter, with hosts and PUE where they are known "
+            "(-o json says). tCO2e by the region's yearly grid mean. Largest: GPUs of one contiguous "
+            "cluster, where published. Almost no provider publishes site tier, cooling, storage, "
+            "support and lead time: state yours with --terms. Where cooling is unknown, no step time "
+            "is lost to heat; with cooling stated as air, 5 % is.",
         ),
     )
 
 
 def detail_table(result: Result) -> Table:
-    """Everything that is known and not known of one offer."""
-    offering, terms, found = result.offering, result.offering.terms, result.plan.prediction
+    """Known and unknown properties of one offer, and the assumptions of its run."""
+    offering, terms = result.offering, result.offering.terms
     low, high = (seconds / DAY_SECONDS for seconds in result.seconds_range)
     quality, most = offering.quality, offering.most_gpus
     rows = [
         (
-            "step's own range",
-            f"{low:.1f} to {high:.1f} days, if the predicted step is as far off as "
-            "those of 80 % of runs",
+            "predicted range",
+            f"{low:.1f} to {high:.1f} days, with the step at the ends of its predicted range (80 % of "
+            "published runs fell inside)",
         ),
         ("goodput", format_share(result.simulation.goodput.p50)),
         ("spare machines", f"{result.simulation.run.policy.spares.nodes}"),
-        ("saves", f"every {format_seconds(result.simulation.interval_seconds)} of work"),
+        ("checkpoints", f"every {format_seconds(result.simulation.interval_seconds)} of work"),
         ("country", _known(offering.country)),
         ("orchestration", offering.orchestration),
         (
             "site",
-            f"{quality.tier or 'tier not known'}, cooling {_known(quality.cooling)}, "
+            f"{quality.tier or 'tier unknown'}, cooling {_known(quality.cooling)}, "
             f"storage {_known(quality.storage)}",
         ),
         (
-            "failures",
-            f"of {quality.failures}" if quality.failures else "of llama-3: not known here",
+            "failure rate",
+            f"{quality.failures}'s" if quality.failures else "llama-3's: unknown for this offer",
         ),
         (
             "largest cluster",
-            "not known"
+            "unknown"
             if most is None
             else f"{most:,} GPUs" + (f" ({offering.limit})" if offering.limit else ""),
         ),
         ("support", _known(terms.support if terms else None)),
         ("lead time", _known(terms.lead if terms else None)),
-        ("another machine", _replacement_words(offering)),
-        ("availability", "yours" if offering.own else "not known: ask the provider"),
-        ("energy", "; ".join(result.meter.notes) or "device, host, PUE and grid are known"),
+        ("replacement", _replacement_words(offering)),
+        ("availability", "yours" if offering.own else "unknown: ask the provider"),
+        ("energy, carbon", "; ".join(result.meter.notes) or "device, host, PUE and grid are known"),
         ("MWh by account", _energy_words(result)),
-        ("assumed", "; ".join(found.assumed)),
+        ("assumptions", "; ".join(result.plan.prediction.assumed)),
     ]
     return Table(
-        title=f"{offering.name}: what it rests on",
-        columns=columns("what", "is", wrap="is"),
+        title=f"{offering.name}: details and assumptions",
+        columns=columns("property", "value", wrap="value"),
         rows=tuple(rows),
     )
 
 
 def _known(text: str | None) -> str:
-    return text or "not known"
+    return text or "unknown"
 
 
 def _replacement_words(offering: Offering) -> str:
-    """Until one is there for one that broke."""
+    """The time until a failed machine is replaced."""
     seconds = offering.quality.replace_seconds
     if seconds is None:
-        return "as --replace has it (30 min): nobody publishes it"
+        return "as --replacement-time says (30 min by default): no provider publishes it"
     return f"after {format_seconds(seconds)} in the median"
 
 
 def _energy_words(result: Result) -> str:
-    """Of the accounts that take the most, with what the others take together."""
+    """The accounts that take the most energy, and the sum of the others."""
     lines = result.meter.energy.by_account
     taken = {
         name: line.joules / MWH_JOULES for name, line in lines.items() if line.joules is not None
     }
     if len(taken) < len(lines) or not taken:
-        return "not known"
+        return "unknown"
     most = sorted(taken, key=lambda name: -taken[name])
     rest = math.fsum(taken[name] for name in most[6:])
     words = [f"{name} {taken[name]:,.1f}" for name in most[:6] if taken[name] > 0]
@@ -324,30 +364,33 @@ def _energy_words(result: Result) -> str:
 
 def advice_table(advice: Advice) -> Table:
     where = "-" if advice.result is None else _words(advice.result, advice.cost)
-    rows = (("answer", where), ("because", advice.reason))
     return Table(
-        title=f"For {advice.workload}", columns=columns("what", "is", wrap="is"), rows=rows
+        title=f"Recommended for {advice.workload}",
+        columns=columns("offer", "reason", wrap="offer,reason"),
+        rows=((where, advice.reason),),
     )
 
 
-def refused_table(found: Comparison, top: int = 6) -> Table:
-    """Reasons, most frequent first."""
+def refused_table(comparison: Comparison, top: int = 6) -> Table:
+    """Reasons why offers do not run the job, most frequent first."""
     counted: dict[str, list[str]] = {}
-    for refused in found.refused:
+    for refused in comparison.refused:
         counted.setdefault(refused.reason, []).append(refused.offering.name)
     reasons = sorted(counted, key=lambda reason: -len(counted[reason]))
     return Table(
-        title="Offers that do not run it, by reason",
+        title="Offers that do not run the job, by reason",
         columns=columns("offers", "reason", "such as", right="offers", wrap="reason,such as"),
         rows=tuple((str(len(counted[r])), r, counted[r][0]) for r in reasons[:top]),
         notes=(f"{len(reasons) - top} more reasons in -o json.",) if len(reasons) > top else (),
     )
 
 
-def front_figure(found: Comparison) -> Figure:
-    """Days and dollars of every offer on its best term; those that none beats are named."""
-    front = found.front
-    rest = [result for result in found.results if result.best is not None and result not in front]
+def front_figure(comparison: Comparison) -> Figure:
+    """Days and dollars of every offer on its best term; offers that no other beats are named."""
+    front = comparison.front
+    rest = [
+        result for result in comparison.results if result.best is not None and result not in front
+    ]
     points = [_point(result) for result in [*front, *rest]]
     layout = base_layout(1, 400)
     layout["xaxis"] = value_axis("days (P50)") | _log_axis([days for days, _ in points])
@@ -357,7 +400,7 @@ def front_figure(found: Comparison) -> Figure:
         "gridcolor": layout["xaxis"]["gridcolor"],
     } | _log_axis([usd for _, usd in points])
     days, usd = ([10**end for end in layout[axis]["range"]] for axis in ("xaxis", "yaxis"))
-    request = found.request
+    request = comparison.request
     deadline = request.deadline_seconds / DAY_SECONDS
     traces = [_rest(rest), _front(front), _names(front), _line([deadline] * 2, usd, "deadline")]
     if request.budget_usd is not None:
@@ -368,14 +411,26 @@ def front_figure(found: Comparison) -> Figure:
         data=tuple(traces),
         layout=layout,
         summary=_front_summary(front, len(points)),
-        numbers=replace(
-            runs_table(found, front), title="None is both faster and cheaper: the points by number"
-        ),
+        numbers=_front_table(comparison),
+    )
+
+
+def _front_table(comparison: Comparison) -> Table:
+    """The runs of the points, with the names of their offers in the note."""
+    table = runs_table(comparison, comparison.front)
+    names = "; ".join(
+        f"{number}: {result.offering.accelerator}, {result.offering.name}"
+        for number, result in enumerate(comparison.front, start=1)
+    )
+    return replace(
+        table,
+        title="No other offer is both faster and cheaper: the points by number",
+        notes=(f"{names}. {' '.join(table.notes)}",),
     )
 
 
 def _log_axis(values: Sequence[float]) -> Data:
-    """With room for names on the left."""
+    """An axis with room for names on the left."""
     low, high = math.log10(min(values, default=1.0)), math.log10(max(values, default=10.0))
     pad = max(0.1 * (high - low), 0.1)
     return {"type": "log", "range": [low - 2 * pad, high + pad], "dtick": "D2", "tickformat": ",~s"}
@@ -387,7 +442,7 @@ def _point(result: Result) -> tuple[float, float]:
 
 
 def _front(results: Sequence[Result]) -> Data:
-    """Points with the numbers that the table beside the figure has."""
+    """Points with their numbers in the table beside the figure."""
     points = [_point(result) for result in results]
     return {
         "type": "scatter",
@@ -406,8 +461,8 @@ def _front(results: Sequence[Result]) -> Data:
 
 
 def _names(results: Sequence[Result]) -> Data:
-    """Left of the points, where no other name stands. The report leaves this trace, by its `uid`, out
-    of narrow screens.
+    """Names left of the points, where they do not overlap. The report leaves this trace, by its
+    `uid`, out of narrow screens.
     """
     named: list[Result] = []
     for result in results:
@@ -444,8 +499,8 @@ def _rest(results: Sequence[Result]) -> Data:
 
 
 def _line(x: Sequence[float], y: Sequence[float], name: str) -> Data:
-    """Across the drawing. A trace, because the page gives shapes the colour of text and their
-    legend another one.
+    """A line across the drawing. It is a trace, because the page gives shapes the colour of text and
+    their legend another one.
     """
     return {
         "type": "scatter",

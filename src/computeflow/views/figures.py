@@ -1,8 +1,8 @@
-"""Figures as values: what Plotly draws, what it shows in words, and its numbers as a table.
+"""Figures as values: Plotly data, a summary in words, and the numbers as a table.
 
-Start with `ledger_figure`; `fronts` has time against cost. A figure is plain data; nothing here imports
-Plotly. Colours say who can change a second (`OWNERS`), are told apart by colour-blind readers, and
-stand out on white and on black.
+Start with `ledger_figure`; `gpu_fronts` has time against cost. A figure is plain data; nothing here
+imports Plotly. Colours show the owner of an account (`OWNERS`), can be told apart by colour-blind
+readers, and stand out on white and on black.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ OWNERS = {
 }
 """Okabe and Ito's colours by the owner of an account."""
 HATCHED = {"mixed": "/", "unknown": "x"}
-"""Grey could be taken for the green of `useful` by some."""
+"""Hatched: some readers cannot tell grey from the green of `useful`."""
 _HOLDERS = {
     "weights": "#0072B2",
     "gradients": "#56B4E9",
@@ -56,19 +56,19 @@ _GB = 1e9
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
     title: str
-    """With the unit."""
+    """With its unit."""
     data: tuple[Data, ...]
     layout: Data
-    """Both as Plotly takes them. The title is not in it, so that a page can wrap it."""
+    """`data` and `layout` in Plotly's form. The title is not in them, so that a page can wrap it."""
     summary: str
-    """What there is to see, for those who do not see it."""
+    """The figure in words, for readers who cannot see it."""
     numbers: Table
 
 
 def ledger_figure(ledger: Ledger, other: Ledger | None = None) -> Figure:
-    """A waterfall: the useful account first, then what each owner could change, up to the whole.
+    """A waterfall: the useful account first, then what each owner could change, up to the total.
 
-    A second ledger stands beside the first at the same scale: of unequal windows, scale one first.
+    A second ledger stands beside the first at the same scale; scale one first if their windows differ.
     """
     ledgers = [ledger] if other is None else [ledger, other]
     names = _in_owner_order(ledgers)
@@ -143,7 +143,7 @@ def _falling(ledger: Ledger, names: list[str], axis: str, unit: str, size: float
 
 
 def _each_once(traces: Sequence[Data]) -> tuple[Data, ...]:
-    """The same traces, every name in the legend once."""
+    """The traces, with every name once in the legend."""
     names = [trace["name"] for trace in traces]
     return tuple(
         trace | {"showlegend": trace["name"] not in names[:place]}
@@ -257,8 +257,8 @@ def _ranges(plans: Sequence[Plan], at: float) -> Data:
     }
 
 
-def _range(found: Prediction) -> str:
-    low, high = found.step_seconds_range
+def _range(prediction: Prediction) -> str:
+    low, high = prediction.step_seconds_range
     return f"{format_seconds(low)} to {format_seconds(high)}"
 
 
@@ -285,11 +285,11 @@ def _memory_traces(stages: Sequence[StageMemory]) -> Iterator[Data]:
             yield _held(name, names, sizes, GREY, pattern) | {"offsetgroup": "away"}
 
 
-def memory_figure(found: Prediction) -> Figure:
+def memory_figure(prediction: Prediction) -> Figure:
     """Bytes by owner on one device of each pipeline stage, and what it holds elsewhere, hatched."""
-    stages = found.memory_by_stage
+    stages = prediction.memory_by_stage
     layout = base_layout(len(stages), max(16, min(40, 640 // len(stages)))) | {"barmode": "stack"}
-    limit = found.memory_limit_bytes
+    limit = prediction.memory_limit_bytes
     layout["height"] += 60  # the legend takes three lines on a narrow screen
     widest = max(limit, *(max(one.bytes, one.host_bytes + one.disk_bytes) for one in stages))
     layout["xaxis"] = value_axis("GB on one device") | {"range": [0, 1.02 * widest / _GB]}
@@ -311,8 +311,8 @@ def memory_figure(found: Prediction) -> Figure:
         title=f"Memory of a device{' by pipeline stage' if len(stages) > 1 else ''} (GB)",
         data=tuple(_memory_traces(stages)),
         layout=layout,
-        summary=_memory_summary(found),
-        numbers=memory_table(found),
+        summary=_memory_summary(prediction),
+        numbers=memory_table(prediction),
     )
 
 
@@ -332,23 +332,24 @@ def _held(
     }
 
 
-def _memory_summary(found: Prediction) -> str:
-    stage = found.memory_by_stage[found.fullest_stage]
-    several = len(found.memory_by_stage) > 1
-    where = f"Stage {found.fullest_stage + 1} is the fullest" if several else "It is fullest"
+def _memory_summary(prediction: Prediction) -> str:
+    stage = prediction.memory_by_stage[prediction.fullest_stage]
+    several = len(prediction.memory_by_stage) > 1
+    where = f"Stage {prediction.fullest_stage + 1} is the fullest" if several else "It is fullest"
     owners = sorted(stage.by_owner.items(), key=lambda item: -item[1])[:2]
     parts = " and ".join(f"{name} {format_si(size, 'B')}" for name, size in owners)
     away = ((stage.host_bytes, "in the host's memory"), (stage.disk_bytes, "on disk"))
     return (
         f"{where}, in {stage.moment}: {format_si(stage.bytes, 'B')} of "
-        f"{format_si(found.memory_limit_bytes, 'B')}, {'which fits' if found.fits else 'too much'}; "
+        f"{format_si(prediction.memory_limit_bytes, 'B')}, "
+        f"{'which fits' if prediction.fits else 'too much'}; "
         f"most of it {parts}."
         + "".join(f" It holds {format_si(size, 'B')} {place}." for size, place in away if size)
     )
 
 
 def _marker(owner: str, gap: int = 0) -> Data:
-    """`gap`: pixels of the page's colour around a bar, which part it from its neighbours."""
+    """`gap`: pixels between a bar and its neighbours, in the page's colour."""
     marker: Data = {"color": OWNERS[owner], "line": {"width": gap, "color": "white"}}
     if owner in HATCHED:
         marker["pattern"] = {"shape": HATCHED[owner], "fillmode": "overlay", "solidity": 0.4}
@@ -356,13 +357,13 @@ def _marker(owner: str, gap: int = 0) -> Data:
 
 
 def wrapped(layout: str, width: int) -> str:
-    """A layout in lines that break between its parts, not within them."""
+    """The layout's text, with line breaks between its parts only."""
     parts = ", ".join(part.replace(" ", "\u00a0") for part in layout.split(", "))
     return "<br>".join(textwrap.wrap(parts, width, break_long_words=False, break_on_hyphens=False))
 
 
 def base_layout(rows: int, row_pixels: int) -> Data:
-    """What all figures share: nothing but the data, a legend above it, and room for labels."""
+    """Layout shared by all figures: a legend above the data, and room for labels."""
     height = rows * row_pixels + _ABOVE + _BELOW
     return {
         "height": height,

@@ -1,8 +1,7 @@
-"""A diagnosis in a terminal: findings, each with its proof and its remedy."""
+"""A diagnosis as tables: findings, their evidence and remedies, and skipped rules."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from computeflow.economics import finding_usd_per_hour
@@ -12,64 +11,58 @@ from computeflow.views.cards import evidence_text
 from computeflow.views.tables import Table, columns
 
 if TYPE_CHECKING:
-    from computeflow.diagnosis.values import Diagnosis
+    from computeflow.diagnosis.diagnosis import Diagnosis
 
 
-def finding_tables(found: Diagnosis, ledger: Ledger, price: float | None) -> list[Table]:
-    """One table of all, then one for each."""
-    if not found.findings:
-        text = "nothing that a rule knows"
+def finding_tables(diagnosis: Diagnosis, ledger: Ledger, price: float | None) -> list[Table]:
+    """One table of all findings, then one table for each."""
+    if not diagnosis.findings:
+        text = "nothing to change"
         return [
             Table(
                 title="No findings",
-                columns=columns("looked for", "found", wrap="found"),
-                rows=((f"{_looked(found)} rules", text),),
-                notes=found.notes,
+                columns=columns("rules checked", "result", wrap="result"),
+                rows=((str(_looked(diagnosis)), text),),
+                notes=diagnosis.notes,
             )
         ]
-    rows = [_row(finding, ledger, price) for finding in found.findings]
-    notes = list(found.notes)
-    if found.combined_gain is not None and len(found.findings) > 1:
-        share = format_share(found.combined_gain / ledger.gpu_seconds)
-        notes.append(f"all remedies together: {share} of the window; no second is counted twice")
-    whole = Table(
-        title=f"{len(rows)} finding{'s' if len(rows) > 1 else ''}, dearest first",
-        columns=columns(
-            "rule",
-            "account",
-            "share",
-            "USD/h",
-            "sure",
-            "finding",
-            right="share,USD/h,sure",
-            wrap="finding",
-        ),
-        rows=tuple(rows),
+    priced = price is not None or any(f.usd_per_hour is not None for f in diagnosis.findings)
+    notes = list(diagnosis.notes)
+    if diagnosis.combined_gain is not None and len(diagnosis.findings) > 1:
+        share = format_share(diagnosis.combined_gain / ledger.gpu_seconds)
+        notes.append(f"all remedies together win back {share} of the window; overlaps count once")
+    names = ("rule", "account", "share", *(("$/h",) if priced else ()), "confidence", "finding")
+    count = len(diagnosis.findings)
+    overview = Table(
+        title=f"{count} finding{'s, most expensive first' if count > 1 else ''}",
+        columns=columns(*names, right="share,$/h,confidence", wrap="finding"),
+        rows=tuple(_row(finding, ledger, price, priced=priced) for finding in diagnosis.findings),
         notes=tuple(notes),
     )
-    return [whole, *(_details(finding) for finding in found.findings)]
+    return [overview, *(_details(finding) for finding in diagnosis.findings)]
 
 
-def _looked(found: Diagnosis) -> int:
+def _looked(diagnosis: Diagnosis) -> int:
     from computeflow.diagnosis.rules import RULES
 
-    return sum(rule.trace is not None for rule in RULES) - len(found.abstained)
+    return sum(rule.trace is not None for rule in RULES) - len(diagnosis.abstained)
 
 
-def _row(finding: Finding, ledger: Ledger, price: float | None) -> tuple[str, ...]:
+def _row(finding: Finding, ledger: Ledger, price: float | None, *, priced: bool) -> tuple[str, ...]:
     usd = finding_usd_per_hour(finding, ledger, price)
+    cost = "-" if usd is None else f"{usd:,.2f}"
     return (
         finding.rule,
         finding.account,
         format_share(finding.gpu_seconds / ledger.gpu_seconds),
-        "-" if usd is None else f"{usd:,.2f}",
+        *((cost,) if priced else ()),
         f"{finding.confidence:.2f}",
         finding.title,
     )
 
 
 def _details(finding: Finding) -> Table:
-    rows = [("evidence", evidence_text(one)) for one in finding.evidence]
+    rows = [("evidence", evidence_text(evidence)) for evidence in finding.evidence]
     remedy = finding.remedy
     if remedy is not None:
         rows.append(("remedy", remedy.change))
@@ -78,10 +71,10 @@ def _details(finding: Finding) -> Table:
         if remedy.gain_gpu_seconds is not None:
             rows.append(("gain", _gain(remedy.gain_low, remedy.gain_gpu_seconds, remedy.gain_high)))
         if remedy.risk:
-            rows.append(("mind", remedy.risk))
+            rows.append(("risk", remedy.risk))
     return Table(
-        title=finding.rule,
-        columns=columns("", "what", wrap="what"),
+        title=f"{finding.rule}: evidence and remedy",
+        columns=columns("", "detail", wrap="detail"),
         rows=tuple(rows),
     )
 
@@ -90,17 +83,17 @@ def _gain(low: float | None, middle: float, high: float | None) -> str:
     text = f"{format_seconds(middle)} of GPU time in the window"
     if low is None or high is None or low == high:
         return text
-    return f"{text}, between {format_seconds(low)} and {format_seconds(high)}"
+    return f"{text} ({format_seconds(low)} to {format_seconds(high)})"
 
 
-def abstained_table(found: Diagnosis) -> Table:
-    """Rules by the signal they lack."""
+def abstained_table(diagnosis: Diagnosis) -> Table:
+    """Skipped rules, grouped by the signal they need."""
     by_signal: dict[str, list[str]] = {}
-    for one in found.abstained:
-        by_signal.setdefault(one.missing, []).append(one.rule)
-    rows: Sequence[tuple[str, str]] = [(", ".join(rules), s) for s, rules in by_signal.items()]
+    for skipped in diagnosis.abstained:
+        by_signal.setdefault(skipped.missing, []).append(skipped.rule)
+    rows = [(", ".join(rules), signal) for signal, rules in by_signal.items()]
     return Table(
-        title="Rules that could not look",
-        columns=columns("rule", "needs", wrap="rule,needs"),
+        title="Skipped rules: missing signal",
+        columns=columns("rule", "missing signal", wrap="rule,missing signal"),
         rows=tuple(rows),
     )

@@ -15,15 +15,15 @@ _PAD, _ROOM = 20, 200
 _EDGE, _SIDE = 12, 6
 """Pixels above and below the drawing, and beside it: half a node."""
 _COLUMNS = (0.001, 0.31, 0.999)
-"""Where the columns stand. The last one is far from the second: labels of both lie between them.
-Plotly takes 0 for no place at all."""
+"""Horizontal positions of the columns. The last is far from the second, so that the labels of both fit
+between them; Plotly reads 0 as no position."""
 HOVER = {
     "bgcolor": "#262626",
     "bordercolor": "#A6A6A6",
     "font": {"color": "#FFFFFF"},
     "align": "left",
 }
-"""The same on a light and on a dark page."""
+"""Readable on a light and on a dark page."""
 
 
 def flow_figure(ledger: Ledger) -> Figure:
@@ -88,16 +88,18 @@ def _in_owner_order(ledger: Ledger) -> dict[str, float]:
 
 
 def owner_seconds(ledger: Ledger) -> dict[str, float]:
-    """GPU-seconds by owner, in the order of the colours; owners of nothing left out."""
-    found = {
+    """GPU-seconds by owner, in the order of the colours, without owners of nothing."""
+    booked = {
         owner: math.fsum(s for name, s in ledger.accounts.items() if ACCOUNTS[name].owner == owner)
         for owner in OWNERS
     }
-    return {owner: seconds for owner, seconds in found.items() if seconds > 0}
+    return {owner: seconds for owner, seconds in booked.items() if seconds > 0}
 
 
 def _places(owners: Sequence[float], accounts: Sequence[float], height: int) -> Data:
-    """Where nodes stand: in our order, not in the one that crosses least; accounts fill the height."""
+    """Vertical positions of nodes: in our order, not the one with the fewest crossings; accounts fill
+    the height.
+    """
     scale = 1 - (len(accounts) - 1) * _PAD / height
     stacked = [_stack([1.0], scale, height), _stack(owners, scale, height)]
     stacked.append(_stack(accounts, scale, height))
@@ -108,7 +110,7 @@ def _places(owners: Sequence[float], accounts: Sequence[float], height: int) -> 
 
 
 def _stack(shares: Sequence[float], scale: float, height: int) -> list[float]:
-    """Centres of nodes one under the other, as parts of the height, in its middle."""
+    """Centres of stacked nodes, as fractions of the height, centred in it."""
     pad = _PAD / height
     tops, top = [], (1 - scale * math.fsum(shares) - pad * (len(shares) - 1)) / 2
     for share in shares:

@@ -1,4 +1,4 @@
-"""`ranks_figure`: the accounts of every rank side by side, so that the odd one stands out."""
+"""`ranks_figure`: the accounts of every rank side by side, to make an unusual rank visible."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from collections.abc import Sequence
 from statistics import median
 
 from computeflow.ledger import ACCOUNTS
-from computeflow.telemetry.traces.job import RankLedger
+from computeflow.telemetry.traces.job_ledgers import RankLedger
 from computeflow.units import format_share
 from computeflow.views.figures import Data, Figure, base_layout
 from computeflow.views.flows import HOVER
 from computeflow.views.tables import Table, columns
 
-MOST_RANKS = 64
+MAX_RANKS = 64
 _FEW = 16
-"""Ranks with tall rows; more are drawn so that 64 fit on a printed page."""
+"""Up to so many ranks get tall rows; more are drawn so that 64 fit on a printed page."""
 _HEAD, _FOOT = 128, 70
-"""Pixels for the accounts' names, which stand upright, and for the scale."""
+"""Pixels for the upright names of accounts, and for the scale."""
 _SCALE = [[0, "rgba(0,114,178,0)"], [0.5, "rgba(0,114,178,0.65)"], [1, "rgba(0,45,80,1)"]]
-"""From the page's colour, for nothing; a dark page turns its lightness around (report.html)."""
+"""From the page's colour for zero; a dark page inverts the lightness (report.html)."""
 _TICKS = (0.0, 0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 1.0)
 
 
@@ -28,7 +28,7 @@ def ranks_figure(ranks: Sequence[RankLedger]) -> Figure:
     shares = {rank.rank: _shares(rank, names) for rank in ranks}
     usual = [median(row[place] for row in shares.values()) for place in range(len(names))]
     order = _farthest_first(shares, usual)
-    shown = order[:MOST_RANKS] if len(order) > MOST_RANKS else sorted(order)
+    shown = order[:MAX_RANKS] if len(order) > MAX_RANKS else sorted(order)
     most = max(max(row) for row in shares.values())
     few = len(shown) <= _FEW
     layout = base_layout(0, 0) | {"hoverlabel": HOVER}
@@ -70,7 +70,7 @@ def _shares(rank: RankLedger, names: Sequence[str]) -> list[float]:
 
 
 def _farthest_first(shares: dict[int, list[float]], usual: Sequence[float]) -> list[int]:
-    """Ranks by how much of their window lies in other accounts than the median rank's."""
+    """Ranks by the share of their window that is booked unlike the median rank's."""
 
     def distance(rank: int) -> float:
         return math.fsum(abs(a - b) for a, b in zip(shares[rank], usual, strict=True))
@@ -85,7 +85,7 @@ def _cells(
     usual: Sequence[float],
     most: float,
 ) -> Data:
-    """Coloured by the root of the share: one percent more of a small account is to be seen, too."""
+    """Coloured by the square root of the share, which makes small accounts visible."""
     ticks = [tick for tick in _TICKS if tick <= most]
     return {
         "type": "heatmap",

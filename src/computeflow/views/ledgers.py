@@ -11,11 +11,41 @@ from computeflow.units import format_share
 from computeflow.views.tables import Table, columns
 
 _BAR = 20
+_NO_LOSS = ("useful", "mixed")
+"""Owners whose time trains the model, in whole or in part."""
+
+
+def ledger_headline(ledger: Ledger, lines: Sequence[Gap] = ()) -> str:
+    """The MFU and the largest loss; with `lines`, how far the ledger is from the expected one."""
+    sentences = [] if ledger.mfu is None else [f"MFU {format_share(ledger.mfu)}."]
+    expected = math.fsum(line.expected for line in lines)
+    if lines and expected:
+        change = math.fsum(line.measured for line in lines) / expected - 1
+        most = max(lines, key=lambda line: line.gpu_seconds)
+        more = "more" if change >= 0 else "less"
+        sentences.insert(0, f"{format_share(abs(change))} {more} GPU time than expected.")
+        if most.gpu_seconds > 0:
+            share = format_share(most.gpu_seconds / expected)
+            sentences.append(f"Largest gap: {most.label}, {share} of the expected time.")
+        return " ".join(sentences)
+    losses = {
+        n: s for n, s in ledger.accounts.items() if ACCOUNTS[n].owner not in _NO_LOSS and s > 0
+    }
+    if losses:
+        name = max(losses, key=lambda name: losses[name])
+        share = format_share(losses[name] / ledger.gpu_seconds)
+        sentences.append(f"Largest loss: {name}, {share} of {_total(ledger)}.")
+    return " ".join(sentences)
+
+
+def _total(ledger: Ledger) -> str:
+    unit, size = describe.time_unit(ledger.gpu_seconds)
+    return f"{ledger.gpu_seconds / size:,.1f} {unit}"
 
 
 def ledger_table(ledger: Ledger, *, bars: bool = True) -> Table:
     unit, size = describe.time_unit(ledger.gpu_seconds)
-    found = describe.lines(ledger)
+    lines = describe.lines(ledger)
     shown = 5 if bars else 4
     return Table(
         title=describe.title(ledger),
@@ -24,15 +54,15 @@ def ledger_table(ledger: Ledger, *, bars: bool = True) -> Table:
             (name, owner, f"{s / size:,.1f}", format_share(share), _bar(share) if owner else "")[
                 :shown
             ]
-            for name, owner, s, share in found
+            for name, owner, s, share in lines
         ),
         notes=tuple(describe.notes(ledger)),
-        strong=frozenset({len(found) - 1}),
+        strong=frozenset({len(lines) - 1}),
     )
 
 
 def ledgers_table(one: Ledger, other: Ledger) -> Table:
-    """Two ledgers as they are, account by account; `gap_table` compares them at equal work."""
+    """Two ledgers side by side, account by account; `gap_table` compares them at equal work."""
     unit, size = describe.time_unit(max(one.gpu_seconds, other.gpu_seconds))
     booked = (one.accounts, other.accounts)
     rows = [
@@ -46,8 +76,8 @@ def ledgers_table(one: Ledger, other: Ledger) -> Table:
         columns=columns("account", "owner", "first", "second", right="first,second"),
         rows=tuple(rows),
         notes=tuple(
-            f"{n}: {note}"
-            for n, part in (("first", one), ("second", other))
+            f"{which}: {note}"
+            for which, part in (("First", one), ("Second", other))
             for note in describe.notes(part)
         ),
         strong=frozenset({len(rows) - 1}),
@@ -55,7 +85,7 @@ def ledgers_table(one: Ledger, other: Ledger) -> Table:
 
 
 def gap_table(lines: Sequence[Gap], at: str = "equal model FLOPs") -> Table:
-    """Measured against expected; largest loss first."""
+    """Measured against expected, largest loss first."""
     ordered = sorted(lines, key=lambda line: -line.gpu_seconds)
     measured = math.fsum(line.measured for line in lines)
     expected = math.fsum(line.expected for line in lines)
@@ -96,11 +126,11 @@ def gap_table(lines: Sequence[Gap], at: str = "equal model FLOPs") -> Table:
 
 
 def finding_table(findings: Sequence[tuple[Finding, Ledger | None]], usd: float | None) -> Table:
-    """Findings with the ledger that each is of; `usd`: dollars for a GPU-hour."""
+    """Findings of several sources, each with its source's ledger; `usd`: dollars for a GPU-hour."""
     ordered = sorted(findings, key=lambda pair: -pair[0].gpu_seconds)
-    priced = ("USD/h",) if usd is not None else ()
+    priced = ("$/h",) if usd is not None else ()
     return Table(
-        title=_counted(len(findings)),
+        title=f"{len(findings)} finding{'s, most expensive first' if len(findings) > 1 else ''}",
         columns=columns(
             "rule",
             "account",
@@ -108,7 +138,7 @@ def finding_table(findings: Sequence[tuple[Finding, Ledger | None]], usd: float 
             *priced,
             "finding",
             "remedy",
-            right="share,USD/h",
+            right="share,$/h",
             wrap="finding,remedy",
         ),
         rows=tuple(
@@ -128,10 +158,6 @@ def finding_table(findings: Sequence[tuple[Finding, Ledger | None]], usd: float 
 def _hourly(finding: Finding, ledger: Ledger | None, usd: float | None) -> str:
     cost = finding_usd_per_hour(finding, ledger, usd)
     return "-" if cost is None else f"{cost:,.2f}"
-
-
-def _counted(findings: int) -> str:
-    return "No findings" if not findings else f"{findings} finding{'s' if findings > 1 else ''}"
 
 
 def _cell(seconds: float | None, size: float) -> str:

@@ -1,4 +1,4 @@
-"""Plans as tables: what to try, what it was chosen from, why, and what would help."""
+"""Plans as tables: the best layouts, the ones left out, why, and what would help."""
 
 from __future__ import annotations
 
@@ -12,14 +12,36 @@ from computeflow.views.tables import Table, columns
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from computeflow.planning.explain import Lost, Sensitivity
-    from computeflow.planning.exports.writing import Exported
+    from computeflow.planning.explain import AccountLoss, ChangeEffect
+    from computeflow.planning.exports.config_writer import Exported
     from computeflow.planning.plans import Plan, Plans
     from computeflow.planning.pools import Pools
     from computeflow.prediction import Prediction
     from computeflow.workload import Layout
 
 _USUAL = {"schedule": "1f1b", "offload": "none", "context": "ring"}
+
+
+def plan_headline(answer: Plans, days: float | None = None, usd: float | None = None) -> str:
+    """The first plan with its step, MFU and memory, and the whole training's totals where known."""
+    prediction = answer.plans[0].prediction
+    low, high = map(format_seconds, prediction.step_seconds_range)
+    mfu = prediction.ledger.mfu
+    layouts = f"{answer.count.evaluated:,} layouts"
+    parts = [
+        f"{format_seconds(prediction.step_seconds)} a step (predicted range {low} to {high})",
+        *([] if mfu is None else [f"MFU {100 * mfu:.0f} %"]),
+        memory_text(prediction),
+        *([] if days is None else [f"{days:,.1f} days for the whole training"]),
+        *([] if usd is None else [f"${usd:,.0f}"]),
+    ]
+    first = f"Best of {layouts}" if answer.complete else f"Interrupted; best of {layouts} so far"
+    return f"{first}: {layout_text(prediction.layout)}: {', '.join(parts)}."
+
+
+def memory_text(prediction: Prediction) -> str:
+    used, limit = prediction.memory_bytes, prediction.memory_limit_bytes
+    return f"{format_si(used, 'B')} of {format_si(limit, 'B')}"
 
 
 def plan_tables(answer: Plans, title: str) -> list[Table]:
@@ -45,13 +67,13 @@ def plan_tables(answer: Plans, title: str) -> list[Table]:
 
 
 def layout_text(layout: Layout) -> str:
-    """The parts of a layout that are not usual, as people write them."""
+    """The parts of a layout that differ from the defaults, as people write them."""
     sizes = ("tp", "pp", "vp", "cp", "ep", "etp")
     parts = [f"{name} {getattr(layout, name)}" for name in sizes if getattr(layout, name) > 1]
     parts.append(layout.sharding + (f" x {layout.replicas}" if layout.replicas > 1 else ""))
     parts.append(f"micro-batch {layout.micro_batch}")
     if layout.recompute != "none":
-        parts.append(f"recompute {layout.recompute}")
+        parts.append(f"{layout.recompute} recomputation")
     parts += [
         f"{name} {getattr(layout, name)}"
         for name, usual in _USUAL.items()
@@ -61,35 +83,43 @@ def layout_text(layout: Layout) -> str:
 
 
 def _row(number: int, plan: Plan) -> tuple[str, ...]:
-    found = plan.prediction
-    mfu, watts = found.ledger.mfu, found.watts_per_gpu
+    prediction = plan.prediction
+    mfu, watts = prediction.ledger.mfu, prediction.watts_per_gpu
     return (
         str(number),
         layout_text(plan.layout),
-        format_seconds(found.step_seconds),
+        format_seconds(prediction.step_seconds),
         format_seconds(plan.pessimistic_seconds),
         "-" if mfu is None else f"{100 * mfu:.0f} %",
-        format_si(found.memory_bytes, "B"),
+        format_si(prediction.memory_bytes, "B"),
         "-" if watts is None else f"{watts:.0f}",
     )
 
 
 def _notes(answer: Plans) -> tuple[str, ...]:
-    notes = [] if answer.complete else ["interrupted: the best so far, without files and reasons"]
+    notes = ["Ranked by the step with everything that a plan relies on one deviation worse."]
+    if not answer.complete:
+        notes.append("Interrupted: no files and no reasons.")
     best = min((p.pessimistic_seconds for p in answer.plans), default=0.0)
     if answer.plans and answer.plans[0].pessimistic_seconds > best:
-        notes.append("1: tied with faster ones, and plainer or nearer to what was measured")
+        notes.append("Plan 1 ties with faster ones; it is simpler or closer to what was measured.")
+    remarks: dict[str, list[str]] = {}
     for number, plan in enumerate(answer.plans, start=1):
-        if plan.unmeasured:
-            notes.append(f"{number}: no published run here tests {', '.join(plan.unmeasured)}")
-        notes += [f"{number}: {warning}" for warning in plan.warnings]
-    return tuple(notes)
+        untested = ", ".join(plan.unmeasured)
+        for remark in (untested and f"no published run here tests {untested}", *plan.warnings):
+            if remark:
+                remarks.setdefault(remark, []).append(str(number))
+    notes += [
+        f"Plan{'s' if len(numbers) > 1 else ''} {', '.join(numbers)}: {remark}."
+        for remark, numbers in remarks.items()
+    ]
+    return (" ".join(notes),)
 
 
 def change_table(
     now: Prediction, best: Prediction, changes: Mapping[str, tuple[Any, Any]], price: float | None
 ) -> Table:
-    """What there is, what it would be, and what that is worth."""
+    """The file's layout beside the best one, and what the difference is worth."""
     gain = 1 - best.step_seconds / now.step_seconds
     rows = [
         ("step", format_seconds(now.step_seconds), format_seconds(best.step_seconds)),
@@ -97,16 +127,16 @@ def change_table(
         *((name, str(before), str(after)) for name, (before, after) in changes.items()),
     ]
     if not now.fits:
-        title = "The file's layout does not fit into a device's memory; the best that does"
+        title = "The file's layout does not fit into a device's memory; the best one that does"
     elif not changes:
-        title = "Nothing to change: the file's layout is the best that was found"
+        title = "Nothing to change: the file's layout is the best of those predicted"
     elif gain > 0:
-        worth = "" if price is None else f", USD {gain * now.layout.gpus * price:,.0f} an hour"
-        title = f"What to change: {100 * gain:.1f} % of the step{worth}"
+        worth = "" if price is None else f", ${gain * now.layout.gpus * price:,.0f}/h"
+        title = f"Changing the file's layout saves {100 * gain:.1f} % of the step{worth}"
     else:
         title = f"The file's layout is {-100 * gain:.1f} % faster, by our median"
     return Table(
-        title=title, columns=columns("what", "now", "best", right="now,best"), rows=tuple(rows)
+        title=title, columns=columns("setting", "now", "best", right="now,best"), rows=tuple(rows)
     )
 
 
@@ -118,13 +148,17 @@ def account_table(plans: Sequence[Plan], names: Sequence[str]) -> Table:
         (
             name,
             ACCOUNTS[name].owner,
-            *(f"{one.accounts.get(name, 0.0) / one.gpus:.3f}" for one in ledgers),
+            *(f"{ledger.accounts.get(name, 0.0) / ledger.gpus:.3f}" for ledger in ledgers),
         )
         for name in names
     ]
-    rows.append(("total", "", *(f"{one.wall_seconds:.3f}" for one in ledgers)))
+    rows.append(("total", "", *(f"{ledger.wall_seconds:.3f}" for ledger in ledgers)))
     rows += [
-        (f"80 % of runs, {end}", "", *(f"{p.prediction.step_seconds_range[i]:.3f}" for p in plans))
+        (
+            f"predicted range, {end}",
+            "",
+            *(f"{p.prediction.step_seconds_range[i]:.3f}" for p in plans),
+        )
         for i, end in enumerate(("from", "to"))
     ]
     return Table(
@@ -140,16 +174,16 @@ def _count_table(answer: Plans) -> Table:
     ordered = sorted(count.pruned.items(), key=lambda item: -item[1])
     rows = [(f"{n:,}", reason) for reason, n in ordered]
     return Table(
-        title=f"Of {count.enumerated:,} layouts, {count.evaluated:,} were predicted",
+        title=f"Layouts left out: {count.evaluated:,} of {count.enumerated:,} were predicted",
         columns=columns("layouts", "left out because", right="layouts", wrap="left out because"),
         rows=tuple(rows),
     )
 
 
 def explanation_tables(
-    plans: Sequence[Plan], lost: Sequence[Sequence[Lost]], helps: Sequence[Sensitivity]
+    plans: Sequence[Plan], lost: Sequence[Sequence[AccountLoss]], helps: Sequence[ChangeEffect]
 ) -> list[Table]:
-    """The best plan's ledger, what each runner-up loses, what would help."""
+    """The best plan's ledger, where each other plan is slower, and what would help."""
     tables = [ledger_table(plans[0].prediction.ledger)]
     rows = [
         (str(number), layout_text(plan.layout), _losses(parts))
@@ -181,14 +215,14 @@ def explanation_tables(
     return tables
 
 
-def _losses(parts: Sequence[Lost]) -> str:
+def _losses(parts: Sequence[AccountLoss]) -> str:
     total = sum(part.seconds for part in parts)
     large = [part for part in parts if abs(part.seconds) >= 0.1 * max(abs(total), 1e-9)][:4]
     return ", ".join(f"{part.account} {part.seconds:+.2f}" for part in large) or "nothing"
 
 
 class FrontRow(NamedTuple):
-    """A number of GPUs with its best plan, and the whole training's totals where they are known."""
+    """A number of GPUs, its best plan, and the whole training's totals where they are known."""
 
     gpus: int
     plan: Plan
@@ -206,9 +240,9 @@ def front_table(rows: Sequence[FrontRow], infeasible: Sequence[int] = ()) -> Tab
             "layout",
             "step",
             "days",
-            "USD",
+            "$",
             "MWh",
-            right="GPUs,step,days,USD,MWh",
+            right="GPUs,step,days,$,MWh",
             wrap="layout",
         ),
         rows=tuple(
@@ -222,12 +256,41 @@ def front_table(rows: Sequence[FrontRow], infeasible: Sequence[int] = ()) -> Tab
             )
             for row in rows
         ),
-        notes=tuple(f"nothing fits on {gpus:,} GPUs" for gpus in infeasible),
+        notes=_infeasible_note(infeasible),
+    )
+
+
+class BatchRow(NamedTuple):
+    """A global batch, the tokens it needs, its best plan, and the whole training's totals."""
+
+    batch: int
+    tokens: float
+    plan: Plan
+    days: float | None
+    usd: float | None
+    megawatt_hours: float | None
+
+
+def _infeasible_note(counts: Sequence[int]) -> tuple[str, ...]:
+    listed = " or ".join(f"{count:,}" for count in counts)
+    return (f"Nothing fits on {listed} GPUs.",) if counts else ()
+
+
+def batches_headline(
+    rows: Sequence[BatchRow],
+) -> str:
+    """The batch that takes the least time, which is also the cheapest on the same GPUs."""
+    best = min(rows, key=lambda row: row.days or 0.0)
+    cost = "" if best.usd is None else f", ${best.usd:,.0f}"
+    return (
+        f"Fastest to the same result: a global batch of {best.batch:,}, "
+        f"{format_si(best.tokens, '')} tokens in {best.days or 0.0:,.1f} days{cost}, with "
+        f"{layout_text(best.plan.layout)}."
     )
 
 
 def batches_table(
-    rows: Sequence[tuple[int, float, Plan, float | None, float | None, float | None]],
+    rows: Sequence[BatchRow],
 ) -> Table:
     """Global batches with the tokens that each needs to the same result."""
     return Table(
@@ -238,8 +301,8 @@ def batches_table(
             "layout",
             "step",
             "days",
-            "USD",
-            right="batch,tokens,step,days,USD",
+            "$",
+            right="batch,tokens,step,days,$",
             wrap="layout",
         ),
         rows=tuple(
@@ -253,35 +316,49 @@ def batches_table(
             )
             for batch, tokens, plan, days, dollars, _ in rows
         ),
-        notes=("tokens grow as 1 + batch / critical batch (arXiv:1812.06162)",),
+        notes=("Tokens grow as 1 + batch / critical batch (arXiv:1812.06162).",),
     )
 
 
-def pools_table(found: Pools, names: Sequence[str]) -> Table:
+def pools_headline(pools: Pools, names: Sequence[str]) -> str:
+    if pools.mixed_wins and pools.mixed is not None:
+        return (
+            f"Both pools together are fastest: {format_seconds(pools.mixed.step_seconds)} a step."
+        )
+    steps = {
+        name: plan.prediction.step_seconds
+        for name, plan in zip(names, pools.alone, strict=True)
+        if plan is not None
+    }
+    if not steps:
+        return "The job fits on neither pool."
+    best = min(steps, key=lambda name: steps[name])
+    return f"One pool alone is as good as both: {best}, {format_seconds(steps[best])} a step."
+
+
+def pools_table(pools: Pools, names: Sequence[str]) -> Table:
     """Each pool alone, and both together."""
     rows = [
         (name, "nothing fits", "-", "-")
         if plan is None
         else (name, layout_text(plan.layout), "all", format_seconds(plan.prediction.step_seconds))
-        for name, plan in zip(names, found.alone, strict=True)
+        for name, plan in zip(names, pools.alone, strict=True)
     ]
-    if found.mixed is not None:
-        shares = " + ".join(f"{share:,}" for share in found.mixed.shares)
-        step = format_seconds(found.mixed.step_seconds)
+    if pools.mixed is not None:
+        shares = " + ".join(f"{share:,}" for share in pools.mixed.shares)
+        step = format_seconds(pools.mixed.step_seconds)
         rows.append(("both", "each as alone, gradients summed between", shares, step))
-    verdict = "both together win" if found.mixed_wins else "one pool alone is as good"
     return Table(
         title="Two pools",
         columns=columns(
             "pool", "layout", "sequences", "step", right="sequences,step", wrap="layout"
         ),
         rows=tuple(rows),
-        notes=(verdict,),
     )
 
 
 def exports_table(exported: Sequence[Exported], folder: str) -> Table:
-    """What was written, and what each format cannot say or take."""
+    """The files written, and the settings that each format cannot state or refuses."""
     rows = []
     for each in exported:
         if each.written is None:
@@ -292,7 +369,7 @@ def exports_table(exported: Sequence[Exported], folder: str) -> Table:
     return Table(
         title=f"The first plan, written to {folder}",
         columns=columns(
-            "format", "checked against", "files", "not said", wrap="checked against,files,not said"
+            "format", "checked against", "files", "left out", wrap="checked against,files,left out"
         ),
         rows=tuple(rows),
     )

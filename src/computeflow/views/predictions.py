@@ -7,60 +7,74 @@ from typing import TYPE_CHECKING
 
 from computeflow.units import format_seconds, format_share, format_si
 from computeflow.views.ledgers import ledger_table
+from computeflow.views.plans import memory_text
 from computeflow.views.tables import Table, columns
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from computeflow.prediction import Prediction
-    from computeflow.prediction.validation import Errors, Validation
+    from computeflow.prediction.validation import ErrorSummary, Validation
 
 
-def prediction_tables(found: Prediction) -> list[Table]:
-    low, high = found.step_seconds_range
-    power = "unavailable: the catalog has no power limit"
-    if found.watts_per_gpu is not None and found.tokens_per_joule is not None:
-        power = (
-            f"{found.watts_per_gpu:.0f} W per GPU, {found.tokens_per_joule:.2f} tokens per joule"
-        )
-    fullest = f"fullest in {found.memory_by_stage[found.fullest_stage].moment}"
-    if found.layout.pp > 1:
-        fullest += f" of stage {found.fullest_stage + 1} of {found.layout.pp}"
-    owners = ", ".join(
-        f"{name} {format_si(size, 'B')}" for name, size in found.memory_by_owner.items() if size
+def prediction_headline(prediction: Prediction) -> str:
+    low, high = map(format_seconds, prediction.step_seconds_range)
+    mfu = prediction.ledger.mfu
+    efficiency = "" if mfu is None else f", MFU {format_share(mfu)}"
+    return (
+        f"{format_seconds(prediction.step_seconds)} a step (predicted range {low} to {high})"
+        f"{efficiency}, {memory_text(prediction)}: {_verdict(prediction)}."
     )
-    away = _elsewhere(found)
-    calibrated = [("calibrated", "; ".join(found.calibrated))] if found.calibrated else []
+
+
+def prediction_tables(prediction: Prediction) -> list[Table]:
+    low, high = prediction.step_seconds_range
+    power = "unavailable: the catalog has no power limit"
+    watts, per_joule = prediction.watts_per_gpu, prediction.tokens_per_joule
+    if watts is not None and per_joule is not None:
+        power = f"{watts:.0f} W per GPU, {per_joule:.2f} tokens per joule"
+    fullest = f"fullest in {prediction.memory_by_stage[prediction.fullest_stage].moment}"
+    if prediction.layout.pp > 1:
+        fullest += f" of stage {prediction.fullest_stage + 1} of {prediction.layout.pp}"
+    owners = ", ".join(
+        f"{name} {format_si(size, 'B')}"
+        for name, size in prediction.memory_by_owner.items()
+        if size
+    )
+    away = _elsewhere(prediction)
+    calibrated = [("calibrated", "; ".join(prediction.calibrated))] if prediction.calibrated else []
     facts = (
         (
             "step",
-            f"{format_seconds(found.step_seconds)} ({format_seconds(low)} to "
-            f"{format_seconds(high)} holds 80 % of runs)",
+            f"{format_seconds(prediction.step_seconds)} ({format_seconds(low)} to "
+            f"{format_seconds(high)}; 80 % of published runs fell inside such a range)",
         ),
-        ("throughput", f"{found.tokens_per_second_per_gpu:,.0f} tokens/s per GPU"),
+        ("throughput", f"{prediction.tokens_per_second_per_gpu:,.0f} tokens/s per GPU"),
         (
             "memory",
-            f"{format_si(found.memory_bytes, 'B')} of "
-            f"{format_si(found.memory_limit_bytes, 'B')}, "
-            f"{_verdict(found)}; {fullest}: {owners}",
+            f"{memory_text(prediction)}, {_verdict(prediction)}; {fullest}: {owners}",
         ),
         *away,
         ("power", power),
-        ("assumed", "; ".join(found.assumed)),
+        ("assumptions", "; ".join(prediction.assumed)),
         *calibrated,
     )
-    layout = found.layout
+    layout = prediction.layout
     size = f"{layout.gpus:,} GPU{'s' if layout.gpus > 1 else ''}"
     title = (
-        f"{found.job.model.name} on {size}: tp {layout.tp}, pp {layout.pp}, vp {layout.vp}, cp "
+        f"{prediction.job.model.name} on {size}: tp {layout.tp}, pp {layout.pp}, vp {layout.vp}, cp "
         f"{layout.cp}, {layout.sharding}, micro-batch {layout.micro_batch}, recompute "
-        f"{layout.recompute}, {found.job.precision}, stack {found.stack.name}"
+        f"{layout.recompute}, {prediction.job.precision}, stack {prediction.stack.name}"
     )
-    summary = Table(title=title, columns=columns("what", "predicted", wrap="predicted"), rows=facts)
-    return [summary, ledger_table(found.ledger)]
+    summary = Table(
+        title=title, columns=columns("quantity", "predicted", wrap="predicted"), rows=facts
+    )
+    return [summary, ledger_table(prediction.ledger)]
 
 
-def memory_table(found: Prediction) -> Table:
+def memory_table(prediction: Prediction) -> Table:
     """GB by owner on one device of each pipeline stage, at its fullest moment."""
-    stages = found.memory_by_stage
+    stages = prediction.memory_by_stage
     parts = {name: [stage.by_owner[name] for stage in stages] for name in stages[0].by_owner}
     for name, field in (("total", "bytes"), ("host", "host_bytes"), ("disk", "disk_bytes")):
         parts[name] = [getattr(stage, field) for stage in stages]
@@ -72,7 +86,15 @@ def memory_table(found: Prediction) -> Table:
             (str(n + 1), stage.moment, *(f"{parts[name][n] / 1e9:,.2f}" for name in shown))
             for n, stage in enumerate(stages)
         ),
-        notes=(f"a device has {found.memory_limit_bytes / 1e9:,.2f} GB",),
+        notes=(f"A device has {prediction.memory_limit_bytes / 1e9:,.2f} GB.",),
+    )
+
+
+def validation_headline(result: Validation) -> str:
+    errors = result.summary
+    return (
+        f"Predicted step times are {format_share(errors.mape)} off in the mean over {errors.n:,} "
+        f"measured runs; {100 * errors.in_range:.0f} % of the runs fell inside the predicted range."
     )
 
 
@@ -93,12 +115,16 @@ def validation_table(result: Validation) -> Table:
             wrap="runs",
         ),
         rows=tuple(_row(name, errors) for name, errors in groups),
-        notes=tuple(f"not predicted: {n} ({why})" for why, n in reasons.items()),
+        notes=(_skipped_note(reasons),) if reasons else (),
         strong=frozenset({0}),
     )
 
 
-def _row(name: str, e: Errors) -> tuple[str, ...]:
+def _skipped_note(reasons: Mapping[str, int]) -> str:
+    return f"Not predicted: {'; '.join(f'{n} ({why})' for why, n in reasons.items())}."
+
+
+def _row(name: str, e: ErrorSummary) -> tuple[str, ...]:
     return (
         name,
         str(e.n),
@@ -110,16 +136,16 @@ def _row(name: str, e: Errors) -> tuple[str, ...]:
     )
 
 
-def _verdict(found: Prediction) -> str:
-    return "fits tightly" if found.tight else "fits" if found.fits else "DOES NOT FIT"
+def _verdict(prediction: Prediction) -> str:
+    return "fits tightly" if prediction.tight else "fits" if prediction.fits else "DOES NOT FIT"
 
 
-def _elsewhere(found: Prediction) -> list[tuple[str, str]]:
-    """What is offloaded, for one device, and what its host has for it."""
-    host = max(stage.host_bytes for stage in found.memory_by_stage)
-    disk = max(stage.disk_bytes for stage in found.memory_by_stage)
-    limit = found.host_limit_bytes
-    of = "" if limit is None else f" of {format_si(limit, 'B')}"
-    parts = [f"{format_si(host, 'B')}{of} in the host's memory"] if host else []
+def _elsewhere(prediction: Prediction) -> list[tuple[str, str]]:
+    """Offloaded bytes of one device, beside the memory of its host."""
+    host = max(stage.host_bytes for stage in prediction.memory_by_stage)
+    disk = max(stage.disk_bytes for stage in prediction.memory_by_stage)
+    limit = prediction.host_limit_bytes
+    total = "" if limit is None else f" of {format_si(limit, 'B')}"
+    parts = [f"{format_si(host, 'B')}{total} in the host's memory"] if host else []
     parts += [f"{format_si(disk, 'B')} on disk"] if disk else []
     return [("offloaded", ", ".join(parts))] if parts else []

@@ -2,13 +2,46 @@
 
 from __future__ import annotations
 
-from computeflow.lab.probe.grade import Item
-from computeflow.lab.probe.result import Fleet, Probe
+from computeflow.lab.probe.grading import ProbeFigure
+from computeflow.lab.probe.result import Probe, ProbedRanks
+from computeflow.ledger.describe import unavailable_notes
 from computeflow.units import format_share, format_si
 from computeflow.views.tables import Table, columns
 
+_MAX_NODES = 5
 
-def probe_tables(fleet: Fleet) -> list[Table]:
+
+def probe_headline(fleet: ProbedRanks) -> str:
+    """How many measurements are as expected, which is worst, and which nodes are bad."""
+    probe = fleet.probes[0]
+    judged = [item for item in probe.items if item.verdict != "unknown"]
+    low = [item for item in judged if item.bad]
+    unknown = len(probe.items) - len(judged)
+    text = f"{probe.node}: {len(judged) - len(low)} of {len(judged)} measurements as expected"
+    if low:
+        worst = min(low, key=_of_expected)
+        text += f"; worst: {worst.name}, {_value(worst, worst.value)} ({worst.verdict})"
+    text += f"; {unknown} without an expected value." if unknown else "."
+    if len(fleet.probes) > 1:
+        bad = fleet.bad_nodes
+        named = f": {', '.join(list(bad)[:_MAX_NODES])}" if bad else ""
+        text += (
+            f" {len(bad)} of {len({p.node for p in fleet.probes})} nodes not as expected{named}."
+        )
+    return text
+
+
+def _of_expected(item: ProbeFigure) -> float:
+    """The value over the least expected one, or the most expected over it where less is better."""
+    low, high = item.expected_low, item.expected_high
+    if low is not None and item.value < low:
+        return item.value / low if low else 0.0
+    if high is not None and item.value > high:
+        return high / item.value
+    return 1.0
+
+
+def probe_tables(fleet: ProbedRanks) -> list[Table]:
     tables = [_probe_table(fleet.probes[0])]
     if fleet.probes[0].dataset is not None:
         tables.append(_dataset_table(fleet.probes[0]))
@@ -23,7 +56,7 @@ def _probe_table(probe: Probe) -> Table:
         title=f"{probe.node}: {device}, torch {probe.environment['torch']}, "
         f"{probe.repeats} pass{'es' if probe.repeats > 1 else ''}",
         columns=columns(
-            "what",
+            "measurement",
             "value",
             "spread",
             "of peak",
@@ -33,11 +66,11 @@ def _probe_table(probe: Probe) -> Table:
             wrap="expected",
         ),
         rows=tuple(_row(item) for item in probe.items),
-        notes=tuple(f"{name}: unavailable, needs {why}" for name, why in probe.unavailable.items()),
+        notes=tuple(unavailable_notes(probe.unavailable)),
     )
 
 
-def _row(item: Item) -> tuple[str, ...]:
+def _row(item: ProbeFigure) -> tuple[str, ...]:
     expected = "-"
     if item.expected_low is not None and item.expected_high is not None:
         low, high = _value(item, item.expected_low), _value(item, item.expected_high)
@@ -52,7 +85,7 @@ def _row(item: Item) -> tuple[str, ...]:
     )
 
 
-def _value(item: Item, value: float) -> str:
+def _value(item: ProbeFigure, value: float) -> str:
     return f"{value:.2f} CPUs" if item.unit == "CPU" else format_si(value, item.unit)
 
 
@@ -61,7 +94,7 @@ def _dataset_table(probe: Probe) -> Table:
     assert data is not None
     return Table(
         title=f"{data.folder}: {data.files:,} {data.format} files, {format_si(data.total_bytes, 'B')}",
-        columns=columns("what", "value", right="value"),
+        columns=columns("measurement", "value", right="value"),
         rows=(
             ("median file", format_si(data.median_file_bytes, "B")),
             ("sequential read", format_si(data.sequential_bytes_per_second, "B/s")),
@@ -78,10 +111,10 @@ def _dataset_table(probe: Probe) -> Table:
     )
 
 
-def _nodes_table(fleet: Fleet) -> Table:
+def _nodes_table(fleet: ProbedRanks) -> Table:
     bad = fleet.bad_nodes
     return Table(
         title=f"{len(fleet.probes)} ranks, {len(bad)} not as expected",
-        columns=columns("node", "what", wrap="what"),
+        columns=columns("node", "problems", wrap="problems"),
         rows=tuple((node, "; ".join(reasons)) for node, reasons in bad.items()),
     )

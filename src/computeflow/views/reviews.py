@@ -1,83 +1,110 @@
-"""A review of a configuration as tables: what was read, what it takes, what would be better."""
+"""A review of a configuration: its problems, better layouts, and what was read from the file."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from computeflow.units import format_seconds, format_si
+from computeflow.units import format_seconds, format_share, format_si
 from computeflow.views.plans import layout_text
 from computeflow.views.tables import Table, columns
 
 if TYPE_CHECKING:
-    from computeflow.planning.exports.model import Reading
+    from computeflow.planning.exports.config_formats import ConfigReading
     from computeflow.planning.review import Remark, Review
     from computeflow.workload import Job, Layout
 
 
+def review_headline(job: Job, layout: Layout, review: Review, price: float | None) -> str:
+    """Step, MFU, whether it fits, and the change that gains most."""
+    prediction = review.prediction
+    if prediction is None:
+        return f"{job.model.name} cannot run so: {review.remarks[0].what}."
+    broken = next((remark for remark in review.remarks if remark.breaks), None)
+    mfu = "" if prediction.ledger.mfu is None else f", MFU {format_share(prediction.ledger.mfu)}"
+    verdict = (
+        "does not fit" if not prediction.fits else "fits tightly" if prediction.tight else "fits"
+    )
+    sentences = [
+        f"{job.model.name} {verdict}: {format_si(prediction.memory_bytes, 'B')} of "
+        f"{format_si(prediction.memory_limit_bytes, 'B')}; step "
+        f"{format_seconds(prediction.step_seconds)}{mfu}."
+    ]
+    if broken is not None and prediction.fits:
+        sentences.append(f"It breaks: {broken.what}.")
+    best = max(review.remarks, key=lambda remark: remark.gain or 0.0, default=None)
+    if best is None or best.change is None or not best.gain or best.gain <= 0:
+        return " ".join((*sentences, "" if review.remarks else "Nothing to change.")).rstrip()
+    worth = "" if price is None else f" (${best.gain * layout.gpus * price:,.0f}/h)"
+    sentences.append(
+        f"Best change: {layout_text(best.change)}, {format_share(best.gain)} less step time{worth}."
+    )
+    return " ".join(sentences)
+
+
 def review_tables(
-    job: Job, layout: Layout, reading: Reading, found: Review, price: float | None
+    job: Job, layout: Layout, reading: ConfigReading, review: Review, price: float | None
 ) -> list[Table]:
+    """Changes and problems first, then what was read from the file and predicted for it."""
     facts = [
         ("format", reading.format),
         ("model", job.model.name),
         ("layout", f"{layout_text(layout)} on {layout.gpus:,} GPUs"),
-        (
-            "batch",
-            f"{job.global_batch:,} x {job.seq_len:,} tokens, {job.precision}",
-        ),
+        ("batch", f"{job.global_batch:,} x {job.seq_len:,} tokens, {job.precision}"),
     ]
-    if found.prediction is not None:
-        low, high = found.prediction.step_seconds_range
+    prediction = review.prediction
+    if prediction is not None:
+        low, high = map(format_seconds, prediction.step_seconds_range)
+        memory = format_si(prediction.memory_bytes, "B")
         facts += [
-            (
-                "step",
-                f"{format_seconds(found.prediction.step_seconds)} ({format_seconds(low)} to "
-                f"{format_seconds(high)})",
-            ),
-            (
-                "memory",
-                f"{format_si(found.prediction.memory_bytes, 'B')} of "
-                f"{format_si(found.prediction.memory_limit_bytes, 'B')}",
-            ),
+            ("step", f"{format_seconds(prediction.step_seconds)} ({low} to {high})"),
+            ("memory", f"{memory} of {format_si(prediction.memory_limit_bytes, 'B')}"),
         ]
     read = Table(
-        title="What the file says",
-        columns=columns("what", "value", wrap="value"),
+        title="What the file says, and the predicted step",
+        columns=columns("setting", "value", wrap="value"),
         rows=tuple(facts),
         notes=_notes(reading),
     )
-    if not found.remarks:
-        return [replace(read, notes=(*read.notes, "nothing to remark"))]
+    if not review.remarks:
+        return [read]
+    priced = () if price is None else ("$/h",)
     remarks = Table(
-        title="Remarks",
+        title="Problems and better layouts",
         columns=columns(
-            "rule", "what", "instead", "gain", "USD/h", right="gain,USD/h", wrap="what,instead"
+            "rule",
+            "remark",
+            "better layout",
+            "gain",
+            *priced,
+            right="gain,$/h",
+            wrap="remark,better layout",
         ),
-        rows=tuple(_row(remark, layout.gpus, price) for remark in found.remarks),
+        rows=tuple(_row(remark, layout.gpus, price) for remark in review.remarks),
     )
-    return [read, remarks]
+    return [remarks, read]
 
 
-def with_reading(table: Table, reading: Reading) -> Table:
-    """A table, with what became of the file that it rests on."""
+def with_reading(table: Table, reading: ConfigReading) -> Table:
+    """The table with notes on how its file was read."""
     notes = (f"read as {reading.format}", *_notes(reading), *table.notes)
     return replace(table, notes=notes)
 
 
-def _notes(reading: Reading) -> tuple[str, ...]:
+def _notes(reading: ConfigReading) -> tuple[str, ...]:
     if not reading.unknown:
         return reading.notes
-    return (*reading.notes, f"not understood, left aside: {', '.join(reading.unknown)}")
+    return (*reading.notes, f"not understood and ignored: {', '.join(reading.unknown)}")
 
 
 def _row(remark: Remark, gpus: int, price: float | None) -> tuple[str, ...]:
     gain = remark.gain
-    worth = "-" if gain is None or gain <= 0 or price is None else f"{gain * gpus * price:,.0f}"
-    return (
+    cells = (
         f"{remark.rule}{' (breaks)' if remark.breaks else ''}",
         remark.what,
-        "" if remark.change is None else layout_text(remark.change),
+        "-" if remark.change is None else layout_text(remark.change),
         "-" if gain is None else f"{100 * gain:+.1f} %",
-        worth,
     )
+    if price is None:
+        return cells
+    return (*cells, "-" if gain is None or gain <= 0 else f"{gain * gpus * price:,.0f}")

@@ -1,6 +1,6 @@
-"""Published runs and two sites as tables, figures and pages of the documentation.
+"""Published runs and two sites as tables, figures and documentation pages.
 
-A page is Markdown: its tables, and bar charts that Mermaid draws where the page is shown.
+A page is Markdown, with bar charts that Mermaid draws.
 """
 
 from __future__ import annotations
@@ -12,22 +12,23 @@ from computeflow.files import languages
 from computeflow.units import format_share
 from computeflow.views.comparisons import usd_text
 from computeflow.views.figures import OWNERS, Data, Figure, base_layout, value_axis
-from computeflow.views.tables import Table, columns
+from computeflow.views.prose import wrap_prose
+from computeflow.views.tables import Table, columns, footnote
 
 if TYPE_CHECKING:
-    from computeflow.simulation.published import Validated
-    from computeflow.simulation.traces import Predicted
-    from computeflow.simulation.two_sites import Comparison, Line, SiteResult
+    from computeflow.simulation.fault_trace import SecondHalfCheck
+    from computeflow.simulation.run_validation import Validated
+    from computeflow.simulation.two_sites import AccountDifference, SiteComparison, SiteResult
 
 Three = tuple[float, float, float]
-_LEAST_DAYS = 0.05
-"""Lines that differ by less are put together."""
+_MIN_DAYS = 0.05
+"""Lines that differ by fewer days are added up into one."""
 
 
 def to_markdown(table: Table) -> str:
     head = _row([c.header for c in table.columns])
     rule = "|" + "|".join("---:" if c.align == "right" else "---" for c in table.columns) + "|"
-    notes = [f"\n{note}" for note in table.notes]
+    notes = [f"\n{footnote(table.notes)}"] if table.notes else []
     return "\n".join([f"**{table.title}**\n", head, rule, *map(_row, table.rows), *notes])
 
 
@@ -35,7 +36,16 @@ def _row(cells: Sequence[str]) -> str:
     return f"| {' | '.join(map(languages.to_markdown, cells))} |"
 
 
-def runs_table(found: Sequence[Validated]) -> Table:
+def runs_headline(runs: Sequence[Validated], trace: Sequence[SecondHalfCheck]) -> str:
+    agree = sum(run.agrees for run in runs)
+    judged = [row.agrees for row in trace if row.agrees is not None]
+    return (
+        f"{agree} of {len(runs)} published figures lie inside the simulated range; so do "
+        f"{sum(judged)} of {len(judged)} predicted figures of a fault trace."
+    )
+
+
+def runs_table(runs: Sequence[Validated]) -> Table:
     return Table(
         title="Published runs, simulated from what is published of them",
         columns=columns(
@@ -52,16 +62,16 @@ def runs_table(found: Sequence[Validated]) -> Table:
         ),
         rows=tuple(
             (
-                one.name,
-                _FIGURES[one.figure],
-                ("> " if one.relation == "more than" else "") + _figure(one.published, one.figure),
-                _figure(one.from_published, one.figure),
-                _figure(one.simulated, one.figure),
-                f"{_figure(one.low, one.figure)} to {_figure(one.high, one.figure)}",
-                "yes" if one.agrees else "NO",
-                "-" if one.assumed_share is None else f"{100 * one.assumed_share:.0f} %",
+                run.name,
+                _FIGURES[run.figure],
+                ("> " if run.relation == "more than" else "") + _figure(run.published, run.figure),
+                _figure(run.from_published, run.figure),
+                _figure(run.simulated, run.figure),
+                f"{_figure(run.low, run.figure)} to {_figure(run.high, run.figure)}",
+                "yes" if run.agrees else "NO",
+                "-" if run.assumed_share is None else f"{100 * run.assumed_share:.0f} %",
             )
-            for one in found
+            for run in runs
         ),
         notes=(
             "said: by the source. alone: from published inputs alone, all others costing nothing. "
@@ -79,9 +89,9 @@ def _figure(value: float, figure: str) -> str:
     return f"{value:.2f}" if figure == "mtbi_hours" else f"{value:.3f}"
 
 
-def trace_table(found: Sequence[Predicted], source: str) -> Table:
-    def ends(one: Predicted) -> str:
-        return "-" if one.low is None or one.high is None else f"{one.low:,.1f} to {one.high:,.1f}"
+def trace_table(figures: Sequence[SecondHalfCheck], source: str) -> Table:
+    def ends(row: SecondHalfCheck) -> str:
+        return "-" if row.low is None or row.high is None else f"{row.low:,.1f} to {row.high:,.1f}"
 
     verdict = {True: "yes", False: "NO", None: "-"}
     return Table(
@@ -96,13 +106,13 @@ def trace_table(found: Sequence[Predicted], source: str) -> Table:
         ),
         rows=tuple(
             (
-                one.figure,
-                f"{one.predicted:,.1f}",
-                ends(one),
-                f"{one.measured:,.1f}",
-                verdict[one.agrees],
+                row.figure,
+                f"{row.predicted:,.1f}",
+                ends(row),
+                f"{row.measured:,.1f}",
+                verdict[row.agrees],
             )
-            for one in found
+            for row in figures
         ),
         notes=(
             f"{source}. Ranges hold 80 %, from how unevenly faults come in weeks of the first "
@@ -111,22 +121,22 @@ def trace_table(found: Sequence[Predicted], source: str) -> Table:
     )
 
 
-def inputs_table(one: Validated) -> Table:
-    by_time = one.figure == "ettr"
+def inputs_table(run: Validated) -> Table:
+    by_time = run.figure == "ettr"
     rows = []
-    for row in one.inputs:
+    for row in run.inputs:
         ends = (row.ettr_low, row.ettr_high)
         if not by_time:
             ends = (
-                one.simulated * row.seconds / row.seconds_low,
-                one.simulated * row.seconds / row.seconds_high,
+                run.simulated * row.seconds / row.seconds_low,
+                run.simulated * row.seconds / row.seconds_high,
             )
         low, value, high = (f"{x:,.7g}" for x in (row.low, row.value, row.high))
         rows.append(
             (row.name, row.basis, low, value, high, *(f"{x:.3f}" for x in ends), row.source)
         )
     return Table(
-        title=f"{one.name}: what each input does to {_FIGURES[one.figure]} {one.simulated:.3f}",
+        title=f"{run.name}: what each input does to {_FIGURES[run.figure]} {run.simulated:.3f}",
         columns=columns(
             "input",
             "basis",
@@ -140,43 +150,53 @@ def inputs_table(one: Validated) -> Table:
             wrap="input,source",
         ),
         rows=tuple(rows),
-        notes=tuple(filter(None, (one.note, f"Source: {one.source}."))),
+        notes=tuple(filter(None, (run.note, f"Source: {run.source}."))),
     )
 
 
-def runs_page(found: Sequence[Validated], trace: Sequence[Predicted], source: str) -> str:
+def runs_page(runs: Sequence[Validated], trace: Sequence[SecondHalfCheck], source: str) -> str:
     parts = [
         "# Published runs, simulated",
-        "Written by `computeflow validate --runs --page docs/runs.md`. How to read it is in "
-        "[simulate.md](simulate.md).",
-        to_markdown(runs_table(found)),
+        "This page compares simulated runs with what their authors published. Use it to see how far "
+        "to trust [`simulate`](simulate.md). Written by `computeflow validate --runs --page "
+        "docs/validate-runs.md`.",
+        to_markdown(runs_table(runs)),
         to_markdown(trace_table(trace, source)),
         "## What each result rests on",
         "Every assumed input, and published ones that move the figure by a tenth of a point or more, "
         "each moved alone to its ends.",
-        *(to_markdown(inputs_table(one)) for one in found if one.inputs),
+        *(to_markdown(inputs_table(run)) for run in runs if run.inputs),
         "## The others",
-        *(f"**{one.name}.** {one.note} Source: {one.source}." for one in found if not one.inputs),
+        *(f"**{run.name}.** {run.note} Source: {run.source}." for run in runs if not run.inputs),
     ]
-    return "\n\n".join(parts) + "\n"
+    return wrap_prose("\n\n".join(parts) + "\n")
 
 
-def sites_table(found: Comparison) -> Table:
+def sites_headline(found: SiteComparison) -> str:
+    total, (first, second) = found.total, found.results
+    return (
+        f"The {second.name} site takes {total.difference:,.1f} days of the whole job more than the "
+        f"{first.name} one (P10 to P90: {total.low:,.1f} to {total.high:,.1f}) and costs "
+        f"{usd_text(total.usd)} more ({usd_text(total.usd_low)} to {usd_text(total.usd_high)})."
+    )
+
+
+def sites_table(found: SiteComparison) -> Table:
     one, other = found.results
 
-    def row(what: str, values: Sequence[Three], unit: str, scale: float = 1.0) -> tuple[str, ...]:
-        return (what, *(_three(v, unit, scale) for v in values))
+    def row(name: str, values: Sequence[Three], unit: str, scale: float = 1.0) -> tuple[str, ...]:
+        return (name, *(_three(v, unit, scale) for v in values))
 
     both: list[SiteResult] = [one, other]
     return Table(
         title=f"The same job at two sites: {_job(found)}",
-        columns=columns("what", one.name, other.name, wrap=f"{one.name},{other.name}"),
+        columns=columns("quantity", one.name, other.name, wrap=f"{one.name},{other.name}"),
         rows=(
             ("the site", one.doc, other.doc),
             row("days to target throughput", [r.bringup_days for r in both], ""),
             row("days of the run", [r.run_days for r in both], ""),
-            row("days in all", [r.total_days for r in both], ""),
-            ("USD in all", *(_usd_range(r.usd[1], r.usd[0], r.usd[2]) for r in both)),
+            row("total days", [r.total_days for r in both], ""),
+            ("total $", *(_usd_range(r.usd[1], r.usd[0], r.usd[2]) for r in both)),
             row("ETTR, %", [r.ettr for r in both], "", 0.01),
             row("goodput, %", [r.goodput for r in both], "", 0.01),
             row("spare nodes", [r.spares for r in both], ""),
@@ -184,14 +204,14 @@ def sites_table(found: Comparison) -> Table:
             ("MFU of a step", *(format_share(r.mfu) for r in both)),
         ),
         notes=(
-            f"Median, and P10 to P90 over {found.draws} draws of all inputs. USD at "
-            f"{found.sites.price.low:.2f} to {found.sites.price.high:.2f} per GPU-hour, the same at "
+            f"Median (P10 to P90) over {found.draws} draws of all inputs. $ at "
+            f"{found.sites.price.low:.2f} to {found.sites.price.high:.2f} per GPU-h, the same at "
             "both.",
         ),
     )
 
 
-def _job(found: Comparison) -> str:
+def _job(found: SiteComparison) -> str:
     story = found.sites.story
     return f"{story.model} on {story.gpus:,} {story.accelerator}, {story.tokens / 1e12:g}T tokens"
 
@@ -206,7 +226,7 @@ def _usd_range(middle: float, low: float, high: float) -> str:
 
 
 def _usd_unit(usd: float) -> tuple[str, float, int]:
-    """One unit for all lines of a sum, so that they add up: its name, its dollars, its decimals.
+    """The unit for all lines of a sum, so that they add up: name, dollars, decimals.
 
     Three digits of the sum, or more where it is small.
     """
@@ -218,7 +238,7 @@ def _usd_unit(usd: float) -> tuple[str, float, int]:
     return name, dollars, 0 if dollars == 1 else max(0, 3 - whole)
 
 
-def lines_table(found: Comparison) -> Table:
+def lines_table(found: SiteComparison) -> Table:
     first, second = (result.name for result in found.results)
     unit = _usd_unit(found.total.usd)
     rows = [_line_row(line, unit) for line in (*_shown(found), found.total)]
@@ -230,27 +250,26 @@ def lines_table(found: Comparison) -> Table:
             "first",
             "second",
             "days +",
-            "80 % of draws",
+            "P10 to P90",
             more,
-            "of draws",
-            right=f"first,second,days +,80 % of draws,{more},of draws",
+            "P10 to P90",
+            right=f"first,second,days +,P10 to P90,{more}",
         ),
         rows=tuple(rows),
         notes=(
-            f"Days of {found.sites.story.gpus:,} GPUs: GPU-days over the job's size, spares "
-            "included. Means over all draws, so the lines add up to the total; ranges (P10 to P90) "
-            "do not.",
+            f"Days of {found.sites.story.gpus:,} GPUs: GPU-days divided by the job's size, spares "
+            "included. Means over all draws, so the lines add up to the total; the ranges do not.",
         ),
         strong=frozenset({len(rows) - 1}),
     )
 
 
-def _shown(found: Comparison) -> list[Line]:
-    """Lines that differ, and the rest as one, so that the table still adds up."""
+def _shown(found: SiteComparison) -> list[AccountDifference]:
+    """Lines that differ, and the others as one line, so that the table adds up."""
     from dataclasses import replace
 
-    large = [line for line in found.lines if abs(line.difference) >= _LEAST_DAYS]
-    small = [line for line in found.lines if abs(line.difference) < _LEAST_DAYS]
+    large = [line for line in found.lines if abs(line.difference) >= _MIN_DAYS]
+    small = [line for line in found.lines if abs(line.difference) < _MIN_DAYS]
     if not small:
         return large
     rest = replace(
@@ -267,7 +286,7 @@ def _shown(found: Comparison) -> list[Line]:
     return [*large, rest]
 
 
-def _line_row(line: Line, unit: tuple[str, float, int]) -> tuple[str, ...]:
+def _line_row(line: AccountDifference, unit: tuple[str, float, int]) -> tuple[str, ...]:
     _, dollars, decimals = unit
     usd, low, high = (
         f"{value / dollars:+,.{decimals}f}" for value in (line.usd, line.usd_low, line.usd_high)
@@ -282,7 +301,7 @@ def _line_row(line: Line, unit: tuple[str, float, int]) -> tuple[str, ...]:
     )
 
 
-def difference_figure(found: Comparison) -> Figure:
+def difference_figure(found: SiteComparison) -> Figure:
     """A bar for every account that differs, with its range."""
     lines = _shown(found)
     names = [line.account for line in lines]
@@ -313,7 +332,7 @@ def difference_figure(found: Comparison) -> Figure:
     )
 
 
-def _summary(found: Comparison) -> str:
+def _summary(found: SiteComparison) -> str:
     one, other = found.results
     total = found.total
     largest = ", ".join(f"{line.account} {line.difference:+.1f}" for line in _shown(found)[:3])
@@ -327,7 +346,7 @@ def _summary(found: Comparison) -> str:
     )
 
 
-def site_inputs_table(found: Comparison) -> Table:
+def site_inputs_table(found: SiteComparison) -> Table:
     first, second = (found.inputs[result.name] for result in found.results)
     rows = []
     for name in dict.fromkeys([*first, *second]):
@@ -339,13 +358,13 @@ def site_inputs_table(found: Comparison) -> Table:
         rows.append((name, *cells))
     names = [result.name for result in found.results]
     return Table(
-        title="What the sites are taken to be",
+        title="Assumptions and sources: the inputs of each site",
         columns=columns("input", *names, wrap=",".join(("input", *names))),
         rows=tuple(rows),
     )
 
 
-def sites_page(found: Comparison) -> str:
+def sites_page(found: SiteComparison) -> str:
     lines = _shown(found)
     one, other = found.results
     layout = found.prediction.layout
@@ -356,8 +375,10 @@ def sites_page(found: Comparison) -> str:
     )
     parts = [
         "# Two sites, one job",
-        "Written by `computeflow sites --page docs/two_sites.md`. Neither site is a real one. What "
-        "tells them apart is listed at the end, each figure with its source or the word assumed.",
+        "This page compares the same job at two sites, in days and dollars, account by account. Use it "
+        "to see what a better site is worth; `--sites FILE` takes sites of your own. Written by "
+        "`computeflow compare-sites --page docs/compare-sites.md`. Neither site is a real one. Their "
+        "differences are listed at the end, each figure with its source or the word assumed.",
         f"{job}, tp {layout.tp}, pp {layout.pp}, vp {layout.vp}, cp {layout.cp}, the same "
         f"layout at both. {summary}",
         "If every listed input that is not published for both sites were equal at both, "
@@ -386,10 +407,10 @@ def sites_page(found: Comparison) -> str:
         to_markdown(site_inputs_table(found)),
         f"Price: {price}.",
     ]
-    return "\n\n".join(parts) + "\n"
+    return wrap_prose("\n\n".join(parts) + "\n")
 
 
-def _network(found: Comparison) -> str:
+def _network(found: SiteComparison) -> str:
     one, other = (f"{site.oversubscription:g} to 1 at the {site.name}" for site in found.sites.site)
     return f"oversubscribed {one} and {other} site"
 

@@ -11,10 +11,10 @@ from computeflow.views.figures import GREY, OWNERS, Data, Figure, base_layout, v
 from computeflow.views.tables import Table, columns
 
 if TYPE_CHECKING:
-    from computeflow.simulation.curves import IntervalCurve, Point, SparesCurve
-    from computeflow.simulation.sensitivity import Sensitivity
+    from computeflow.simulation.curves import CurvePoint, IntervalCurve, SparesCurve
+    from computeflow.simulation.run_timeline import RunTimeline
+    from computeflow.simulation.sensitivity import InputEffect
     from computeflow.simulation.simulate import Simulation, Spread
-    from computeflow.simulation.timeline import Timeline
 
 _STRIP = 60
 _COLOURS = {
@@ -27,8 +27,32 @@ _COLOURS = {
 }
 
 
-def simulation_table(found: Simulation, usd_per_gpu_hour: float | None = None) -> Table:
-    run, seconds = found.run, found.seconds
+def simulation_headline(simulation: Simulation, usd_per_gpu_hour: float | None = None) -> str:
+    run, seconds, goodput = simulation.run, simulation.seconds, simulation.goodput
+    low, high = map(format_share, (goodput.p10, goodput.p90))
+    share = f"goodput {format_share(goodput.p50)}"
+    count = f"{simulation.replicas:,} simulations"
+    if run.work_seconds is None:
+        text = (
+            f"In {format_seconds(seconds.p50)}: {share} (P10 to P90: {low} to {high} over {count})"
+        )
+    else:
+        ends = f"{format_seconds(seconds.p10)} to {format_seconds(seconds.p90)}"
+        text = f"Finished after {format_seconds(seconds.p50)} (P10 to P90: {ends} over {count})"
+    if usd_per_gpu_hour is not None:
+        text += f", ${simulation.usd(usd_per_gpu_hour).p50:,.0f}"
+    if run.work_seconds is not None:
+        text += f", {share}"
+    if simulation.finished < 1:
+        text += f"; {format_share(1 - simulation.finished)} of them never finish"
+    return f"{text}. {_RANDOM_ONLY}"
+
+
+_RANDOM_ONLY = "This range reflects random failures only; `--sensitivity` varies the inputs."
+
+
+def simulation_table(simulation: Simulation, usd_per_gpu_hour: float | None = None) -> Table:
+    run, seconds = simulation.run, simulation.seconds
     by_time = run.work_seconds is None
     gpus = f"{run.gpus:,} GPUs"
     if spares := run.policy.spares.nodes:
@@ -38,49 +62,51 @@ def simulation_table(found: Simulation, usd_per_gpu_hour: float | None = None) -
             "length" if by_time else "finished after",
             format_seconds(seconds.p50) if by_time else _range(seconds),
         ),
-        ("goodput", _shares(found.goodput)),
-        ("ETTR", _shares(found.ettr)),
-        ("interruptions", f"{_counts(found.interruptions)}; {_causes(found)}"),
-        ("MTBI", "none" if found.mtbi_seconds is None else format_seconds(found.mtbi_seconds)),
-        ("planned stops", _counts(found.planned_stops)),
-        ("no spare there", f"{_counts(found.spare_waits)} times"),
-        ("saves", f"every {format_seconds(found.interval_seconds)} of work"),
+        ("goodput", _shares(simulation.goodput)),
+        ("ETTR", _shares(simulation.ettr)),
+        ("interruptions", f"{_counts(simulation.interruptions)}; {_causes(simulation)}"),
         (
-            "by formula",
-            f"ETTR {format_share(found.closed.meta_ettr)} (Meta), "
-            f"{format_share(found.closed.exact_ettr)} (exact for constant rates)",
+            "MTBI",
+            "none" if simulation.mtbi_seconds is None else format_seconds(simulation.mtbi_seconds),
+        ),
+        ("planned stops", _counts(simulation.planned_stops)),
+        ("waits for a spare", _counts(simulation.spare_waits)),
+        ("checkpoints", f"every {format_seconds(simulation.interval_seconds)} of work"),
+        (
+            "closed form",
+            f"ETTR {format_share(simulation.closed.meta_ettr)} (Meta), "
+            f"{format_share(simulation.closed.exact_ettr)} (exact for constant rates)",
         ),
         (
-            "a recovery",
-            f"{format_seconds(found.closed.recovery_seconds)}: "
+            "one recovery",
+            f"{format_seconds(simulation.closed.recovery_seconds)}: "
             + ", ".join(
                 f"{name} {format_seconds(part)}"
-                for name, part in found.closed.phases.items()
+                for name, part in simulation.closed.phases.items()
                 if part
             ),
         ),
     ]
     if usd_per_gpu_hour is not None:
-        rows.insert(1, ("cost", _cost(found, usd_per_gpu_hour)))
+        rows.insert(1, ("cost", _cost(simulation, usd_per_gpu_hour)))
     if run.work_seconds is not None and run.work_seconds_range is not None:
         low, high = (seconds.p50 * end / run.work_seconds for end in run.work_seconds_range)
         rows.insert(
             1,
             (
-                "step's own range",
-                f"{format_seconds(low)} to {format_seconds(high)}, if "
-                "the predicted step is as far off as those of 80 % of runs",
+                "predicted range",
+                f"{format_seconds(low)} to {format_seconds(high)}, with the step at the ends of its "
+                "predicted range (80 % of published runs fell inside)",
             ),
         )
-    if found.finished < 1:
+    if simulation.finished < 1:
         rows.insert(
-            1, ("not finished", format_share(1 - found.finished) + " of replicas, given up")
+            1, ("not finished", format_share(1 - simulation.finished) + " of simulations, given up")
         )
     return Table(
-        title=f"{run.label}: {gpus}, {found.replicas:,} replicas, seed {found.seed}",
-        columns=columns("what", "simulated", wrap="simulated"),
+        title=f"{run.label}: {gpus}, {simulation.replicas:,} simulations, seed {simulation.seed}",
+        columns=columns("quantity", "median (P10 to P90)", wrap="median (P10 to P90)"),
         rows=tuple(rows),
-        notes=("Ranges hold 80 % of replicas (P10 to P90), around the median.",),
     )
 
 
@@ -100,21 +126,21 @@ def _counts(spread: Spread) -> str:
     return f"{spread.p50:,.0f} ({spread.p10:,.0f} to {spread.p90:,.0f})"
 
 
-def _causes(found: Simulation) -> str:
-    most = sorted(found.by_cause.items(), key=lambda item: -item[1])
+def _causes(simulation: Simulation) -> str:
+    most = sorted(simulation.by_cause.items(), key=lambda item: -item[1])
     return ", ".join(f"{name} {count:,.1f}" for name, count in most[:5] if count >= 0.05) or "none"
 
 
-def _cost(found: Simulation, usd_per_gpu_hour: float) -> str:
-    usd = found.usd(usd_per_gpu_hour)
+def _cost(simulation: Simulation, usd_per_gpu_hour: float) -> str:
+    usd = simulation.usd(usd_per_gpu_hour)
     low, middle, high = (f"${value:,.0f}" for value in (usd.p10, usd.p50, usd.p90))
-    return f"{middle} ({low} to {high}) at ${usd_per_gpu_hour:g} per GPU-hour"
+    return f"{middle} ({low} to {high}) at ${usd_per_gpu_hour:g} per GPU-h"
 
 
 def interval_table(curve: IntervalCurve, *, by_time: bool = False) -> Table:
-    """Days of the run; where it goes by time, days of steps that it does in it."""
+    """Days of the run; for a run of fixed length, days of steps done in it."""
     share = "goodput" if by_time else "ETTR"
-    what = "Days of steps done, at full speed" if by_time else "Days"
+    unit = "Days of steps done, at full speed" if by_time else "Days"
     return Table(
         title=f"Checkpoint interval: best {format_seconds(curve.best_seconds)}, Young "
         f"{format_seconds(curve.young_seconds)}, Daly {format_seconds(curve.daly_seconds)}",
@@ -130,75 +156,74 @@ def interval_table(curve: IntervalCurve, *, by_time: bool = False) -> Table:
             for p in curve.points
         ),
         notes=(
-            f"{what}, of {curve.replicas:,} replicas. The curve is flat around its best: half or "
-            "twice the interval costs little.",
-            *_given_up(curve.points),
+            f"{unit}, over {curve.replicas:,} simulations. The curve is flat around its best: half or "
+            f"twice the interval costs little.{_given_up(curve.points)}",
         ),
     )
 
 
-def _given_up(points: Sequence[Point]) -> tuple[str, ...]:
-    """What is in the means of settings with which not every replica finished."""
+def _given_up(points: Sequence[CurvePoint]) -> str:
+    """A sentence on the simulations that do not finish, which the means include."""
     most = max(1 - point.finished for point in points)
     if not most:
-        return ()
+        return ""
     return (
-        f"Up to {format_share(most)} of the replicas of a setting are given up; they count until "
-        "then, as in the run's own mean.",
+        f" Up to {format_share(most)} of the simulations of a setting are given up; they count until "
+        "then, as in the run's own mean."
     )
 
 
-def _ends(point: Point, by_time: bool) -> tuple[float, float, float]:
-    """Mean, P10 and P90 of what the setting changes."""
+def _ends(point: CurvePoint, by_time: bool) -> tuple[float, float, float]:
+    """Mean, P10 and P90 of the work done in a run of fixed length, else of the time."""
     if by_time:
         return point.work_seconds, point.work_p10, point.work_p90
     return point.seconds, point.p10, point.p90
 
 
 def spares_table(curve: SparesCurve, *, by_time: bool = False) -> Table:
-    end, worth = ("P10", "goodput") if by_time else ("P90", "million GPU-hours")
+    end, worth = ("P10", "goodput") if by_time else ("P90", "million GPU-h")
     rows = []
     for p in curve.points:
         mean, low, high = _ends(p, by_time)
         paid = format_share(p.goodput) if by_time else f"{p.gpu_seconds / HOUR_SECONDS / 1e6:,.3f}"
         late = low if by_time else high
         rows.append((f"{p.at:.0f}", _days(mean), _days(late), f"{p.waits:,.1f}", paid))
-    of = f"of {curve.replicas:,} replicas"
-    note = f"Days, {of}. GPU-hours include those of the spares."
+    over = f"over {curve.replicas:,} simulations"
+    note = f"Days, {over}. GPU-h include those of the spares."
     if by_time:
-        note = f"Days of steps done, at full speed, {of}. Goodput counts the spares' GPU-hours."
+        note = f"Days of steps done, at full speed, {over}. Goodput counts the spares' GPU-h."
     return Table(
-        title=f"Spare nodes: no faster with more than {curve.fastest}, fewest GPU-hours with "
-        f"{curve.cheapest}, one there for 99 % of failures by rule with {curve.pool}",
+        title=f"Spare nodes: no faster with more than {curve.fastest}, fewest GPU-h with "
+        f"{curve.cheapest}, a spare for 99 % of failures with {curve.pool}",
         columns=columns(
             "spares",
             "mean",
             end,
-            "no spare there",
+            "waits for a spare",
             worth,
-            right=f"spares,mean,{end},no spare there,{worth}",
+            right=f"spares,mean,{end},waits for a spare,{worth}",
         ),
         rows=tuple(rows),
-        notes=(note, *_given_up(curve.points)),
+        notes=(note + _given_up(curve.points),),
     )
 
 
-def sensitivity_table(found: Sequence[Sensitivity], *, by_time: bool) -> Table:
-    """Goodput where the run goes by time, days where it goes by work."""
+def sensitivity_table(swings: Sequence[InputEffect], *, by_time: bool) -> Table:
+    """Goodput of a run of fixed length, days of one that ends with its work."""
     rows = []
-    for one in found:
+    for row in swings:
         ends = (
-            [format_share(one.goodput_low), format_share(one.goodput_high)]
+            [format_share(row.goodput_low), format_share(row.goodput_high)]
             if by_time
-            else [_days(one.seconds_low), _days(one.seconds_high)]
+            else [_days(row.seconds_low), _days(row.seconds_high)]
         )
-        rows.append((one.name, one.basis, *map(_number, (one.low, one.value, one.high)), *ends))
+        rows.append((row.name, row.basis, *map(_number, (row.low, row.value, row.high)), *ends))
     base = ""
-    if found:
-        base = format_share(found[0].goodput) if by_time else f"{_days(found[0].seconds)} days"
+    if swings:
+        base = format_share(swings[0].goodput) if by_time else f"{_days(swings[0].seconds)} days"
     return Table(
-        title=f"What it rests on: {'goodput' if by_time else 'mean time'} {base}, and with each "
-        "input at its ends",
+        title=f"Sensitivity: {'goodput' if by_time else 'mean time'} {base}, and with each input at "
+        "its ends",
         columns=columns(
             "input",
             "basis",
@@ -214,35 +239,37 @@ def sensitivity_table(found: Sequence[Sensitivity], *, by_time: bool) -> Table:
     )
 
 
-def timeline_table(found: Sequence[Timeline]) -> Table:
-    """How much of each slice of time the job ran, in tenths."""
-    seconds = max(one.stretches[-1].end for one in found)
+def timeline_table(timelines: Sequence[RunTimeline]) -> Table:
+    """The share of each slice of time in which the job ran, in tenths."""
+    seconds = max(timeline.stretches[-1].end for timeline in timelines)
     return Table(
         title=f"The run in {_STRIP} slices of {format_seconds(seconds / _STRIP)}: tenths of each in "
         "which steps ran (9: all or nearly)",
-        columns=columns("replica at", "0 ... end"),
-        rows=tuple((f"P{one.percentile}", _strip(one, seconds)) for one in found),
+        columns=columns("simulation at", "0 ... end"),
+        rows=tuple(
+            (f"P{timeline.percentile}", _strip(timeline, seconds)) for timeline in timelines
+        ),
     )
 
 
-def _strip(one: Timeline, seconds: float) -> str:
+def _strip(timeline: RunTimeline, seconds: float) -> str:
     width = seconds / _STRIP
     ran = [0.0] * _STRIP
-    for stretch in one.stretches:
+    for stretch in timeline.stretches:
         if stretch.account != "run":
             continue
-        for place in range(
+        for index in range(
             int(stretch.start / width), min(int(stretch.end / width), _STRIP - 1) + 1
         ):
-            low, high = place * width, (place + 1) * width
-            ran[place] += max(0.0, min(stretch.end, high) - max(stretch.start, low))
-    end = one.stretches[-1].end
+            low, high = index * width, (index + 1) * width
+            ran[index] += max(0.0, min(stretch.end, high) - max(stretch.start, low))
+    end = timeline.stretches[-1].end
     last = min(math.ceil(end / width), _STRIP)
     return "".join(str(min(int(10 * part / width), 9)) for part in ran[:last])
 
 
-def timeline_figure(found: Sequence[Timeline]) -> Figure:
-    """Progress of the replicas at their percentiles; flat where the job is down, falling where work
+def timeline_figure(timelines: Sequence[RunTimeline]) -> Figure:
+    """Progress of simulations at their percentiles; flat where the job is down, falling where work
     is lost.
     """
     dashes = ("dot", "solid", "dash")
@@ -250,15 +277,15 @@ def timeline_figure(found: Sequence[Timeline]) -> Figure:
         {
             "type": "scatter",
             "mode": "lines",
-            "name": f"P{one.percentile}",
-            "x": [at / DAY_SECONDS for at, _ in one.progress],
-            "y": [work / DAY_SECONDS for _, work in one.progress],
+            "name": f"P{timeline.percentile}",
+            "x": [at / DAY_SECONDS for at, _ in timeline.progress],
+            "y": [work / DAY_SECONDS for _, work in timeline.progress],
             "line": {"width": 2, "color": OWNERS["useful"], "dash": dashes[n % 3]},
             "hovertemplate": "day %{x:.2f}: %{y:.2f} days of steps<extra></extra>",
         }
-        for n, one in enumerate(found)
+        for n, timeline in enumerate(timelines)
     ]
-    middle = found[len(found) // 2]
+    middle = timelines[len(timelines) // 2]
     for account, colour in _COLOURS.items():
         parts = [s for s in middle.stretches if s.account == account]
         if parts and account != "run":
@@ -266,7 +293,7 @@ def timeline_figure(found: Sequence[Timeline]) -> Figure:
     layout = base_layout(1, 360)
     layout["xaxis"] = value_axis("days") | {"rangemode": "tozero"}
     layout["yaxis"] |= {
-        "title": {"text": "days of steps that stand"},
+        "title": {"text": "days of steps kept"},
         "showgrid": True,
         "gridcolor": "#E6E6E6",
         "rangemode": "tozero",
@@ -281,7 +308,7 @@ def timeline_figure(found: Sequence[Timeline]) -> Figure:
 
 
 def _bars(account: str, colour: str, spans: Sequence[tuple[float, float]]) -> Data:
-    """Along the axis, so that every stop of the median replica can be seen."""
+    """Bars along the axis, so that every stop of the median simulation can be seen."""
     x: list[float | None] = []
     for start, end in spans:
         x += [start / DAY_SECONDS, end / DAY_SECONDS, None]
@@ -296,23 +323,23 @@ def _bars(account: str, colour: str, spans: Sequence[tuple[float, float]]) -> Da
     }
 
 
-def _timeline_summary(one: Timeline) -> str:
-    end = one.stretches[-1].end
-    down = sum(s.end - s.start for s in one.stretches if s.account != "run")
+def _timeline_summary(timeline: RunTimeline) -> str:
+    end = timeline.stretches[-1].end
+    down = sum(s.end - s.start for s in timeline.stretches if s.account != "run")
     return (
-        f"The median replica is down for {format_seconds(down)} of {format_seconds(end)}; what it "
-        "repeats after failures is seen where its line falls."
+        f"The median simulation is down for {format_seconds(down)} of {format_seconds(end)}; its line "
+        "falls where a failure makes it repeat steps."
     )
 
 
-def _stretch_table(one: Timeline) -> Table:
+def _stretch_table(timeline: RunTimeline) -> Table:
     total: dict[str, tuple[int, float, float]] = {}
-    for s in one.stretches:
+    for s in timeline.stretches:
         count, seconds, longest = total.get(s.account, (0, 0.0, 0.0))
         total[s.account] = (count + 1, seconds + s.end - s.start, max(longest, s.end - s.start))
     return Table(
-        title=f"The median replica (number {one.replica})",
-        columns=columns("what", "times", "hours", "longest h", right="times,hours,longest h"),
+        title=f"The median simulation (number {timeline.replica})",
+        columns=columns("account", "times", "hours", "longest h", right="times,hours,longest h"),
         rows=tuple(
             (name, str(count), f"{seconds / HOUR_SECONDS:,.1f}", f"{longest / HOUR_SECONDS:,.2f}")
             for name, (count, seconds, longest) in total.items()
@@ -335,9 +362,9 @@ def interval_figure(curve: IntervalCurve, *, by_time: bool = False) -> Figure:
 
 
 def spares_figure(curve: SparesCurve, *, by_time: bool = False) -> Figure:
-    """Marked by what is paid for, spares included: more spares than that can still be faster."""
+    """The fewest GPU-h are marked, spares included: more spares than that can still be faster."""
     count = f"{curve.cheapest} spare {'node' if curve.cheapest == 1 else 'nodes'}"
-    fewest = "the most work a GPU-hour" if by_time else "the fewest GPU-hours"
+    fewest = "the most work a GPU-h" if by_time else "the fewest GPU-h"
     return _curve_figure(
         curve.points,
         what="spare nodes",
@@ -351,7 +378,7 @@ def spares_figure(curve: SparesCurve, *, by_time: bool = False) -> Figure:
 
 
 def _curve_figure(
-    points: Sequence[Point],
+    points: Sequence[CurvePoint],
     *,
     what: str,
     at: float,
@@ -361,9 +388,7 @@ def _curve_figure(
     by_time: bool,
     then: str = "",
 ) -> Figure:
-    """Mean with P10 to P90 over a setting, of time or of the work done in it; the chosen one, at
-    `at`, is marked.
-    """
+    """Mean and P10 to P90 of time, or of work done in it, over a setting; the one at `at` is marked."""
     axis = "days of steps done" if by_time else "days"
     days = [tuple(value / DAY_SECONDS for value in _ends(p, by_time)) for p in points]
     trace: Data = {
@@ -384,7 +409,7 @@ def _curve_figure(
         "hovertemplate": f"%{{x:,.4g}} {what}: %{{y:,.2f}} {axis}<extra></extra>",
     }
     least = min(p.seconds for p in points)
-    shown = [one for p, one in zip(points, days, strict=True) if p.seconds < 1.5 * least]
+    shown = [ends for p, ends in zip(points, days, strict=True) if p.seconds < 1.5 * least]
     layout = base_layout(1, 300)
     layout["xaxis"] = value_axis(what) | ({"type": "log"} if log else {})
     layout["yaxis"] |= {
@@ -415,8 +440,8 @@ def _curve_figure(
             title=f"{axis.capitalize()} over {what}",
             columns=columns(what, axis, "P10", "P90", right=f"{what},{axis},P10,P90"),
             rows=tuple(
-                (f"{p.at:,.4g}", *(f"{value:,.2f}" for value in one))
-                for p, one in zip(points, days, strict=True)
+                (f"{p.at:,.4g}", *(f"{value:,.2f}" for value in ends))
+                for p, ends in zip(points, days, strict=True)
             ),
         ),
     )

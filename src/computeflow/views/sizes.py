@@ -1,4 +1,4 @@
-"""`size` as tables and as a heat map of days by device and number of GPUs."""
+"""The size of a training as tables and as a heat map of days by device and number of GPUs."""
 
 from __future__ import annotations
 
@@ -9,50 +9,71 @@ from computeflow.units import format_si
 from computeflow.views.tables import Table, columns
 
 if TYPE_CHECKING:
-    from computeflow.comparison.sizes import Cell, Device, Size
+    from computeflow.comparison.sizes import JobSize, SizedDevice, SizeEstimate
     from computeflow.views.figures import Data, Figure
 
 _SCALE = [[0, "rgba(0,114,178,0.06)"], [1, "rgba(0,114,178,0.6)"]]
 """Light enough for the days to be read on it."""
 
 
-def size_tables(found: Size) -> list[Table]:
-    network = _network_table(found)
-    tables = [_job_table(found), _days_table(found), _device_table(found)]
+def size_headline(size: JobSize) -> str:
+    """Days and dollars on a usual number of the usual device; then the fastest and the fewest GPU-h."""
+    device = _usual_device(size)
+    if device is None:
+        return _summary(size)
+    cell = device.cells[(len(device.cells) - 1) // 2]
+    low, high = map(_days, cell.days_range)
+    usd = device.usd(cell)
+    cost = "" if usd is None else f", {_usd(usd[0])} to {_usd(usd[1])}"
+    return (
+        f"{cell.gpus:,} {device.name} take {_days(cell.days)} days (predicted range {low} to {high})"
+        f"{cost}, if nothing fails. {_summary(size)}"
+    )
+
+
+def _usual_device(size: JobSize) -> SizedDevice | None:
+    """The device that the network table is for, else the first with a plan."""
+    planned = [device for device in size.devices if device.cells]
+    usual = [device for device in planned if device.name == size.network_device]
+    return next(iter(usual or planned), None)
+
+
+def size_tables(size: JobSize) -> list[Table]:
+    network = _network_table(size)
+    tables = [_job_table(size), _days_table(size), _device_table(size)]
     return [*tables, network] if network.rows else tables
 
 
-def _job_table(found: Size) -> Table:
-    job = found.job
+def _job_table(size: JobSize) -> Table:
+    job = size.job
     rows = [
         (
             "parameters",
-            f"{found.parameters / 1e9:,.1f} B, {found.active_parameters / 1e9:,.1f} B of "
-            "them active",
+            f"{size.parameters / 1e9:,.1f} B, {size.active_parameters / 1e9:,.1f} B of them active",
         ),
         (
             "tokens",
-            f"{format_si(found.tokens, '')}, {found.tokens_per_parameter:,.1f} for a parameter",
+            f"{format_si(size.tokens, '')}, {size.tokens_per_parameter:,.1f} per parameter",
         ),
-        ("model FLOPs", f"{found.flops:.3g} (attention by its causal half)"),
-        ("a step", f"{job.global_batch:,} x {job.seq_len:,} tokens, {job.precision}"),
+        ("model FLOPs", f"{size.flops:.3g} (the causal half of attention)"),
+        ("step", f"{job.global_batch:,} x {job.seq_len:,} tokens, {job.precision}"),
         (
             "state",
-            f"{format_si(found.state_bytes, 'B')} of weights, gradients and optimizer, "
+            f"{format_si(size.state_bytes, 'B')} of weights, gradients and optimizer, "
             "without activations",
         ),
     ]
     return Table(
-        title=f"{job.model.name} on {format_si(found.tokens, '')} tokens",
-        columns=columns("what", "takes", wrap="takes"),
+        title=f"{job.model.name} on {format_si(size.tokens, '')} tokens",
+        columns=columns("property of the job", "value", wrap="value"),
         rows=tuple(rows),
     )
 
 
-def _days_table(found: Size) -> Table:
-    """GPUs x days by device, each with the range of 80 % of runs."""
+def _days_table(size: JobSize) -> Table:
+    """GPUs x days by device, each with its predicted range."""
     rows = []
-    for device in found.devices:
+    for device in size.devices:
         for cell in device.cells:
             usd = device.usd(cell)
             low, high = cell.days_range
@@ -70,27 +91,29 @@ def _days_table(found: Size) -> Table:
         title="GPUs x days, if nothing fails",
         columns=columns("device", "GPUs", "MFU", "days", "kW", "$", right="GPUs,MFU,kW"),
         rows=tuple(rows),
-        notes=(
-            *_refused(found),
-            *_slower(found),
-            "MFU is of the dense peak, in brackets by the PaLM convention; days hold 80 % of runs like "
-            "this one. kW is of devices and hosts; a site adds 10 to 56 % (PUE 1.1 to 1.56). $ is from "
-            "the cheapest on-demand price of the catalog for the fewest of these days to the dearest "
-            "for the most, whatever the network; without prices under 0.4 of the providers' median.",
-        ),
+        notes=(" ".join((*_refused(size), *_slower(size), _DAYS_NOTE)),),
     )
 
 
-def _refused(found: Size) -> list[str]:
-    """Numbers of GPUs without a plan; those with one reason together."""
+_DAYS_NOTE = (
+    "MFU is of the dense peak, in brackets by the PaLM convention. Days in brackets are the predicted "
+    "range: 80 % of published runs fell inside. kW counts devices and hosts; a site adds 10 to 56 % "
+    "(PUE 1.1 to 1.56). $ runs from the cheapest on-demand price of the catalog for the fewest of "
+    "these days to the most expensive for the most, whatever the network, without prices under 0.4 "
+    "of the providers' median."
+)
+
+
+def _refused(size: JobSize) -> list[str]:
+    """Numbers of GPUs without a plan, grouped by reason."""
     devices: dict[tuple[int, str], list[str]] = {}
-    for device in found.devices:
-        for one in device.refused:
-            devices.setdefault((one.gpus, one.reason), []).append(device.name)
+    for device in size.devices:
+        for refused in device.refused:
+            devices.setdefault((refused.gpus, refused.reason), []).append(device.name)
     counts: dict[tuple[str, tuple[str, ...]], list[str]] = {}
     for (gpus, reason), names in devices.items():
         counts.setdefault((reason, tuple(names)), []).append(f"{gpus:,}")
-    every = len(found.devices)
+    every = len(size.devices)
     return [
         f"No plan on {' or '.join(some)} {', '.join(names) if len(names) < every else 'of any device'}"
         f": {reason}."
@@ -98,29 +121,29 @@ def _refused(found: Size) -> list[str]:
     ]
 
 
-def _slower(found: Size) -> list[str]:
-    """Numbers that take longer than a smaller one, by the device on which they do so the most."""
+def _slower(size: JobSize) -> list[str]:
+    """Numbers of GPUs that take longer than a smaller number, with the device where they do most."""
     pairs = []
-    for device in found.devices:
+    for device in size.devices:
         for many in device.cells:
             fewer = [cell for cell in device.cells if cell.gpus < many.gpus]
             best = min(fewer, key=lambda cell: cell.days, default=many)
             if best.days < many.days:
                 pairs.append((device.name, best, many))
-    worst: dict[int, tuple[str, Cell, Cell]] = {}
+    worst: dict[int, tuple[str, SizeEstimate, SizeEstimate]] = {}
     for pair in sorted(pairs, key=lambda pair: pair[2].days / pair[1].days):
         worst[pair[2].gpus] = pair
-    on = {gpus: sum(many.gpus == gpus for _, _, many in pairs) for gpus in worst}
+    slower = {gpus: sum(many.gpus == gpus for _, _, many in pairs) for gpus in worst}
     return [
-        f"More GPUs, longer, on {on[gpus]} of {len(found.devices)} devices: {gpus:,} {name} take "
+        f"More GPUs take longer on {slower[gpus]} of {len(size.devices)} devices: {gpus:,} {name} take "
         f"{_days(many.days)} days ({_cut(many)}), {fewer.gpus:,} take {_days(fewer.days)} "
-        f"({_cut(fewer)}). The GPUs are tp x pp x cp x dp, and dp has to divide the "
-        f"{found.job.global_batch:,} sequences of a step: few layouts of {gpus:,} do."
+        f"({_cut(fewer)}). The GPUs are tp x pp x cp x dp, and dp must divide the "
+        f"{size.job.global_batch:,} sequences of a step: few layouts of {gpus:,} do."
         for gpus, (name, fewer, many) in worst.items()
     ]
 
 
-def _cut(cell: Cell) -> str:
+def _cut(cell: SizeEstimate) -> str:
     layout = cell.layout
     sizes = {name: getattr(layout, name) for name in ("tp", "pp", "cp")}
     sizes["dp"] = layout.gpus // math.prod(sizes.values())
@@ -135,7 +158,7 @@ def _usd(usd: float) -> str:
     return f"${format_si(usd, '', 2)}".replace(" ", "")
 
 
-def _device_table(found: Size) -> Table:
+def _device_table(size: JobSize) -> Table:
     return Table(
         title="Memory floor and prices by device",
         columns=columns(
@@ -143,21 +166,21 @@ def _device_table(found: Size) -> Table:
             "TFLOP/s",
             "GPUs",
             "on each",
-            "$ an hour",
+            "$/h",
             "prices of",
             "old",
             right="TFLOP/s,GPUs,on each,old",
             wrap="prices of,old",
         ),
-        rows=tuple(_device_row(device) for device in found.devices),
+        rows=tuple(_device_row(device) for device in size.devices),
         notes=(
-            "TFLOP/s: the dense peak. GPUs: the fewest, doubling, that hold the job with recomputation "
-            "and without offload. Old: prices from before the last 180 days, of all.",
+            "TFLOP/s is the dense peak. GPUs is the smallest number, doubling, that holds the job with "
+            "recomputation and without offload. Old counts prices of more than 180 days.",
         ),
     )
 
 
-def _device_row(device: Device) -> tuple[str, ...]:
+def _device_row(device: SizedDevice) -> tuple[str, ...]:
     floor, price = device.floor, device.price
     return (
         device.name,
@@ -172,11 +195,11 @@ def _device_row(device: Device) -> tuple[str, ...]:
     )
 
 
-def _network_table(found: Size) -> Table:
+def _network_table(size: JobSize) -> Table:
     rows = []
-    for need in found.network:
+    for need in size.network:
         if not need.mfus:
-            continue  # no plan: said under the days
+            continue  # no plan: the note under the days says so
         enough = need.bytes_per_second
         rows.append(
             (
@@ -186,23 +209,23 @@ def _network_table(found: Size) -> Table:
             )
         )
     return Table(
-        title=f"Network a device needs, on {found.network_device}",
+        title=f"Network that a device needs, on {size.network_device}",
         columns=columns("GPUs", "enough", "MFU by Gb/s a device", right="GPUs"),
         rows=tuple(rows),
         notes=(
-            "Enough: keeps 95 % of the MFU on the fastest network that was tried. Asked from 256 GPUs "
-            "on: on 64, 100 Gb/s keep 98 % of the MFU.",
+            "Enough keeps 95 % of the MFU on the fastest network tried. Fewer than 256 GPUs are not "
+            "listed: on 64, 100 Gb/s keep 98 % of the MFU.",
         ),
     )
 
 
-def days_figure(found: Size) -> Figure:
+def days_figure(size: JobSize) -> Figure:
     """A heat map; colour by the logarithm of days."""
     from computeflow.views.figures import Figure, base_layout
 
-    counts = sorted({cell.gpus for device in found.devices for cell in device.cells})
-    names = [device.name for device in found.devices]
-    cells = {(device.name, cell.gpus): cell for device in found.devices for cell in device.cells}
+    counts = sorted({cell.gpus for device in size.devices for cell in device.cells})
+    names = [device.name for device in size.devices]
+    cells = {(device.name, cell.gpus): cell for device in size.devices for cell in device.cells}
     grid = [[cells.get((name, count)) for count in counts] for name in names]
     layout = base_layout(len(names), 44)
     layout["xaxis"] = {"type": "category", "title": {"text": "GPUs"}, "fixedrange": True}
@@ -210,16 +233,16 @@ def days_figure(found: Size) -> Figure:
     layout["margin"] |= {"t": 16}
     layout["height"] += 24
     return Figure(
-        title=f"Days of {found.job.model.name} on {format_si(found.tokens, '')} tokens, if nothing "
+        title=f"Days of {size.job.model.name} on {format_si(size.tokens, '')} tokens, if nothing "
         "fails",
         data=(_heat(names, counts, grid),),
         layout=layout,
-        summary=_summary(found),
-        numbers=_days_table(found),
+        summary=_summary(size),
+        numbers=_days_table(size),
     )
 
 
-def _heat(names: list[str], counts: list[int], grid: list[list[Cell | None]]) -> Data:
+def _heat(names: list[str], counts: list[int], grid: list[list[SizeEstimate | None]]) -> Data:
     logs = [[None if cell is None else math.log10(cell.days) for cell in row] for row in grid]
     words = [
         [
@@ -243,13 +266,13 @@ def _heat(names: list[str], counts: list[int], grid: list[list[Cell | None]]) ->
     }
 
 
-def _summary(found: Size) -> str:
-    pairs = [(device, cell) for device in found.devices for cell in device.cells]
+def _summary(size: JobSize) -> str:
+    pairs = [(device, cell) for device in size.devices for cell in device.cells]
     if not pairs:
-        return "The job has a plan on none of these clusters: " + " ".join(_refused(found))
+        return "The job has a plan on none of these clusters: " + " ".join(_refused(size))
     fastest = min(pairs, key=lambda pair: pair[1].days)
     least = min(pairs, key=lambda pair: pair[1].gpu_hours)
     return (
         f"Fastest: {fastest[1].gpus:,} {fastest[0].name}, {_days(fastest[1].days)} days. Fewest "
-        f"GPU-hours: {least[1].gpus:,} {least[0].name}, {least[1].gpu_hours:,.0f}."
+        f"GPU-h: {least[1].gpus:,} {least[0].name}, {least[1].gpu_hours:,.0f}."
     )

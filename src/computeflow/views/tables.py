@@ -1,12 +1,14 @@
 """A table as a value, and its renderings: plain text, rich, HTML.
 
-What a table shows is decided once, by whoever builds it; how it looks, here. Units stand in the
-headers. Rows that are not shown are counted, never dropped in silence.
+Whoever builds a table decides what it shows; how it looks is decided here. Units are in the headers.
+Rows that are not shown are counted, never dropped in silence.
 """
 
 from __future__ import annotations
 
+import re
 import textwrap
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
 WIDTH = 80
 _GAP = "  "
 _NARROWEST = 8
+_UNIT = re.compile(r"(?<=\d) (?=%|(?:s|ms|d|GB|MB|TB|days|GPUs)\b)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +29,7 @@ class Column:
     header: str
     align: Literal["left", "right"] = "left"
     wrap: bool = False
-    """Gives way when the table is too wide."""
+    """Wrapped when the table is too wide."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "header", _cell(self.header))
@@ -39,10 +42,10 @@ class Table:
     rows: tuple[tuple[str, ...], ...]
     notes: tuple[str, ...] = ()
     strong: frozenset[int] = frozenset()
-    """Rows that stand out (totals)."""
+    """Emphasised rows (totals)."""
 
     def __post_init__(self) -> None:
-        """Names come from files: what would steer a terminal is written out, lines are joined."""
+        """Escapes control characters and joins lines: names come from files."""
         object.__setattr__(self, "title", _cell(self.title))
         object.__setattr__(self, "rows", tuple(tuple(map(_cell, row)) for row in self.rows))
         object.__setattr__(self, "notes", tuple(map(_cell, self.notes)))
@@ -56,7 +59,7 @@ def _cell(text: str) -> str:
 
 
 def columns(*headers: str, right: str = "", wrap: str = "") -> tuple[Column, ...]:
-    """Columns by header; `right` and `wrap` list, comma-separated, which align right or wrap."""
+    """Columns by header; `right` and `wrap`: comma-separated headers that align right or wrap."""
     rights, wraps = right.split(","), wrap.split(",")
     return tuple(
         Column(header=h, align="right" if h in rights else "left", wrap=h in wraps) for h in headers
@@ -74,8 +77,7 @@ def to_text(table: Table, width: int = WIDTH) -> str:
         lines.append(_GAP.join("-" * w for w in widths))
         for row in table.rows:
             lines += _row_lines(table, row, widths)
-    for note in table.notes:
-        lines += _wrapped(note, width, indent="  ")
+    lines += _wrapped(footnote(table.notes), width, indent="  ")
     return "\n".join(line.rstrip() for line in lines)
 
 
@@ -128,7 +130,7 @@ def _row_lines(table: Table, row: tuple[str, ...], widths: list[int]) -> list[st
 
 
 def to_rich(table: Table, width: int = WIDTH) -> RichTable | Text:
-    """The same cells at the same widths, with a bold header; narrower than they can be: plain."""
+    """The table for a terminal, with a bold header; plain text where the terminal is too narrow."""
     from rich.table import Table as RichTable
     from rich.text import Text
 
@@ -143,7 +145,7 @@ def to_rich(table: Table, width: int = WIDTH) -> RichTable | Text:
         header_style="bold underline",
         padding=(0, len(_GAP), 0, 0),
         pad_edge=False,
-        caption=Text("\n".join(table.notes)) if table.notes else None,
+        caption=Text(footnote(table.notes)) if table.notes else None,
         caption_justify="left",
     )
     for column, size in zip(table.columns, widths, strict=True):
@@ -154,9 +156,27 @@ def to_rich(table: Table, width: int = WIDTH) -> RichTable | Text:
     return rich
 
 
+def footnote(notes: Iterable[str]) -> str:
+    """The notes under a table as one paragraph of sentences."""
+    return " ".join(_sentence(note) for note in notes)
+
+
+def _sentence(note: str) -> str:
+    """With a capital, unless it begins with a name that has none (a path, `compute.clock`)."""
+    word = note.partition(" ")[0]
+    text = note[:1].upper() + note[1:] if word.isalpha() else note
+    return text if text.endswith((".", "!", "?")) else f"{text}."
+
+
+def left_out_notes(texts: Sequence[str]) -> list[str]:
+    """One note on all input that was skipped."""
+    return [f"left out: {'; '.join(texts)}"] if texts else []
+
+
 def lead_text(headline: str, width: int = WIDTH) -> str:
-    """The lines before the first table."""
-    return "\n".join(_wrapped(_cell(headline), width))
+    """The lines before the first table; a number keeps its unit."""
+    lines = _wrapped(_UNIT.sub("\u00a0", _cell(headline)), width)
+    return "\n".join(lines).replace("\u00a0", " ")
 
 
 def lead_html(headline: str) -> str:
@@ -180,7 +200,7 @@ def to_html(table: Table) -> str:
         + "</tr>"
         for number, row in enumerate(table.rows)
     )
-    notes = "".join(f"<p>{escape(note)}</p>" for note in table.notes)
+    notes = f"<p>{escape(footnote(table.notes))}</p>" if table.notes else ""
     return (
         f"<table><caption>{escape(table.title)}</caption><thead><tr>{head}</tr></thead>"
         f"<tbody>{body}</tbody></table>{notes}"

@@ -7,7 +7,12 @@ from html import escape
 from itertools import groupby
 
 from computeflow.ledger import ACCOUNTS
-from computeflow.telemetry.traces.timeline import PIXELS, Segment, Timeline, lane_of
+from computeflow.telemetry.traces.step_timelines import (
+    PIXELS,
+    StepTimeline,
+    TimelineSegment,
+    lane_of,
+)
 from computeflow.units import format_seconds, format_share
 from computeflow.views.figures import HATCHED, OWNERS, Data, Figure, base_layout, value_axis
 from computeflow.views.flows import HOVER
@@ -16,12 +21,12 @@ from computeflow.views.tables import Table, columns
 _MS = 1e3
 _ROW_PIXELS = 34
 _TALL, _LOW = 0.8, 0.1
-"""Of a line's height: a segment that is filled, and the least that is seen."""
+"""Parts of a line's height: a filled segment, and the smallest visible one."""
 _NAME, _NAME_LINE = 120, 48
 """Characters of a kernel's name on hover, and of a line of it."""
 
 
-def timeline_figure(timeline: Timeline) -> Figure:
+def timeline_figure(timeline: StepTimeline) -> Figure:
     names = list(timeline.accounts)
     layout = base_layout(len(names), _ROW_PIXELS) | {"hoverlabel": HOVER, "hovermode": "closest"}
     layout["xaxis"] = value_axis("ms of the step") | {"range": [0, _MS * timeline.step_seconds]}
@@ -49,12 +54,12 @@ def _label(account: str) -> str:
     return f"idle: {account}" if lane_of(account) == "idle" else account
 
 
-def _step(timeline: Timeline) -> str:
+def _step(timeline: StepTimeline) -> str:
     return "The recording" if timeline.step is None else f"Step {timeline.step}"
 
 
-def _line(segments: list[Segment], row: int, timeline: Timeline) -> Data:
-    """Bars as tall as they are filled, so that area is time; none narrower than a pixel."""
+def _line(segments: list[TimelineSegment], row: int, timeline: StepTimeline) -> Data:
+    """Bars whose height is how full they are, so that area is time; none narrower than a pixel."""
     owner = ACCOUNTS[segments[0].account].owner
     pixel = timeline.step_seconds / PIXELS
     wide = [max(segment.end_seconds - segment.start_seconds, pixel) for segment in segments]
@@ -76,12 +81,12 @@ def _line(segments: list[Segment], row: int, timeline: Timeline) -> Data:
 
 
 def _rounded(seconds: float) -> float:
-    """Milliseconds to the nanosecond: what a trace knows."""
+    """Milliseconds to the nanosecond, the resolution of a trace."""
     return round(_MS * seconds, 6)
 
 
-def _hover(segment: Segment) -> str:
-    """Plotly reads tags in it; names of kernels have angle brackets."""
+def _hover(segment: TimelineSegment) -> str:
+    """Escaped for Plotly, which reads tags: kernel names contain angle brackets."""
     at, span = segment.start_seconds, segment.end_seconds - segment.start_seconds
     lines = [f"{segment.account}: {format_seconds(segment.seconds)} at {format_seconds(at)}"]
     if segment.pieces > 1:
@@ -97,7 +102,7 @@ def _short(name: str, most: int) -> str:
     return name if len(name) <= most else name[: most - 3] + "..."
 
 
-def _summary(timeline: Timeline) -> str:
+def _summary(timeline: StepTimeline) -> str:
     whole = timeline.step_seconds
     parts = sorted(timeline.accounts.items(), key=lambda item: -item[1])
     text = ", ".join(f"{_label(name)} {format_share(s / whole)}" for name, s in parts[:4])
@@ -110,7 +115,7 @@ def _summary(timeline: Timeline) -> str:
     )
 
 
-def _numbers(timeline: Timeline) -> Table:
+def _numbers(timeline: StepTimeline) -> Table:
     whole = timeline.step_seconds
     rows = [
         (_label(name), f"{_MS * s:,.3f}", format_share(s / whole), _longest(timeline, name))
@@ -125,7 +130,11 @@ def _numbers(timeline: Timeline) -> Table:
     )
 
 
-def _longest(timeline: Timeline, account: str) -> str:
+def _longest(timeline: StepTimeline, account: str) -> str:
     mine = (segment for segment in timeline.segments if segment.account == account)
-    found = max(mine, key=lambda segment: segment.name_seconds)
-    return f"{_short(found.name, 60)}, {format_seconds(found.name_seconds)}" if found.name else ""
+    longest = max(mine, key=lambda segment: segment.name_seconds)
+    return (
+        f"{_short(longest.name, 60)}, {format_seconds(longest.name_seconds)}"
+        if longest.name
+        else ""
+    )

@@ -1,4 +1,4 @@
-"""A topology as tables: its levels, and what contradicts itself."""
+"""A topology as tables: its levels, and its contradictions."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from computeflow.cluster.topology import Problem, Shape, Topology
+from computeflow.cluster.topology import ClusterShape, Problem, Topology
 from computeflow.views.tables import Table, columns
 
 _LIMIT = 60
 
 
 def topology_levels(topology: Topology) -> list[dict[str, Any]]:
-    """Of each level from the block up: switches, groups of nodes and their sizes."""
+    """Switches, groups of nodes and their sizes by level, from the block up."""
     switches = Counter(topology.levels.values())
-    found = []
+    levels = []
     for level, groups in enumerate(topology.groups if topology.nodes else ()):
         sizes = Counter(groups).values()
         if level or max(sizes) > 1:
-            found.append(
+            levels.append(
                 {
                     "level": level,
                     "switches": switches[level],
@@ -29,12 +29,22 @@ def topology_levels(topology: Topology) -> list[dict[str, Any]]:
                     "oversubscription": topology.oversubscription.get(level),
                 }
             )
-    return found
+    return levels
 
 
-def topology_table(
-    topology: Topology, shape: Shape | None, unlisted: int, to: Path | None
-) -> Table:
+def topology_headline(
+    topology: Topology, shape: ClusterShape | None, problems: int, to: Path | None
+) -> str:
+    rails = Counter(len(node.paths) for node in topology.nodes if node.paths and node.paths[0].nic)
+    nodes = f"{len(topology.nodes):,} nodes" if topology.nodes else "One node"
+    gpus = f", {shape.gpus:,} devices" if shape else ""
+    width = f", most with {rails.most_common(1)[0][0]} rails" if rails else ""
+    written = f" Written to {to}." if to is not None else ""
+    count = f"{problems:,}" if problems else "no"
+    return f"{nodes}{gpus}{width}; {count} problem{'' if problems == 1 else 's'}.{written}"
+
+
+def topology_table(topology: Topology, shape: ClusterShape | None, unlisted: int) -> Table:
     rows = [
         (
             {0: "block", 1: "leaf", 2: "spine", 3: "core"}.get(line["level"], str(line["level"])),
@@ -45,12 +55,9 @@ def topology_table(
         )
         for line in topology_levels(topology)
     ]
-    rails = Counter(len(node.paths) for node in topology.nodes if node.paths and node.paths[0].nic)
-    nodes = f"{len(topology.nodes):,} nodes" if topology.nodes else "One node"
-    width = f", most with {rails.most_common(1)[0][0]} rails" if rails else ""
-    gpus = f", {shape.gpus:,} devices" if shape else ""
+    notes = " ".join(_notes(topology, shape, unlisted))
     return Table(
-        title=f"{nodes}{gpus}{width}",
+        title="Switches and groups of nodes by level",
         columns=columns(
             "level",
             "switches",
@@ -60,13 +67,11 @@ def topology_table(
             right="switches,groups,nodes in one,oversubscription",
         ),
         rows=tuple(rows),
-        notes=tuple(_notes(topology, shape, unlisted, to)),
+        notes=(notes,) if notes else (),
     )
 
 
-def _notes(
-    topology: Topology, shape: Shape | None, unlisted: int, to: Path | None
-) -> Iterator[str]:
+def _notes(topology: Topology, shape: ClusterShape | None, unlisted: int) -> Iterator[str]:
     if topology.board is not None:
         board = topology.board
         yield (
@@ -78,16 +83,14 @@ def _notes(
             yield f"A device's share of its node's rails: {shape.nic_bytes_per_second / 1e9:g} GB/s."
         yield from (f"Assumed: {what}." for what in shape.assumed)
     if unlisted:
-        yield f"Problems: {unlisted:,} (--check lists them)."
-    if to is not None:
-        yield f"Written to {to}."
+        yield "--check lists the problems."
 
 
 def problem_table(problems: Sequence[Problem]) -> Table:
     hidden = len(problems) - _LIMIT
     return Table(
         title="Problems" if problems else "No problems",
-        columns=columns("rule", "where", "what", wrap="what"),
+        columns=columns("rule", "where", "problem", wrap="problem"),
         rows=tuple((p.rule, p.where, p.what) for p in problems[:_LIMIT]),
         notes=(f"{hidden:,} more not shown (-o json has all).",) if hidden > 0 else (),
     )

@@ -23,7 +23,7 @@ class TokenFlops:
     attention: float
     """Scores and values, the causal half."""
     attention_full: float
-    """The same without the causal mask."""
+    """Scores and values without the causal mask."""
 
     @property
     def total(self) -> float:
@@ -35,7 +35,7 @@ class TokenFlops:
 
 
 def flops_per_token(model: Model, seq_len: int, *, prediction: bool = False) -> TokenFlops:
-    """With its multi-token-prediction modules (and their use of the head) where asked."""
+    """Model FLOPs of a token; `prediction`: multi-token-prediction modules and their heads included."""
     further = model.prediction_blocks if prediction else ()
     weights = (1 + len(further)) * model.hidden * model.vocab  # the head multiplies, tied or not
     causal = full = 0.0

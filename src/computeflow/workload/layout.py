@@ -1,4 +1,4 @@
-"""A job and the ways to cut it: `Job`, `Layout`, and `Layouts`, many layouts as one struct of arrays.
+"""The ways to cut a job: `Layout`, and `Layouts`, many layouts as one struct of arrays.
 
 `refusals` is the input gate: it says of every layout why it is impossible, and changes nothing.
 Everything after the gate may rely on whole divisions.
@@ -15,83 +15,21 @@ from numpy.typing import NDArray
 
 from computeflow.catalog.models import Model
 from computeflow.errors import InputError, UnknownNameError
+from computeflow.workload.job import MAX_SIZE, Job
 
 Recompute = Literal["none", "selective", "full"]
 Sharding = Literal["ddp", "zero1", "zero2", "zero3", "fsdp", "hsdp"]
 Schedule = Literal["1f1b", "zero-bubble", "zbv", "dualpipe"]
 Offload = Literal["none", "optimizer", "parameters", "activations", "nvme"]
 Ring = Literal["ring", "all-to-all"]
-Training = Literal["full", "lora", "qlora"]
 RECOMPUTES: tuple[str, ...] = get_args(Recompute)
 SCHEDULES: tuple[str, ...] = get_args(Schedule)
 OFFLOADS: tuple[str, ...] = get_args(Offload)
 RINGS: tuple[str, ...] = get_args(Ring)
-TRAININGS: tuple[str, ...] = get_args(Training)
 SHARDINGS: tuple[str, ...] = get_args(Sharding)
-MOST = 10**9
-"""Of any one size; far above what exists, far below what overflows."""
-PRECISIONS = (
-    "fp32", "tf32", "fp16", "bf16", "fp8", "fp8-rowwise", "fp8-block", "mxfp8", "nvfp4", "int8",
-)  # fmt: skip
-OPTIMIZERS = ("adamw", "adam8bit", "muon")
 
 Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
-    model: Model
-    global_batch: int
-    """Sequences in a step."""
-    seq_len: int
-    precision: str = "bf16"
-    optimizer: str = "adamw"
-    bytes_per_token: float = 4.0
-    """Read from storage; 4 is one token number, images and sound are far more."""
-    training: Training = "full"
-    """lora: frozen bf16 weights with low-rank updates beside every matrix; qlora: 4-bit weights."""
-    lora_rank: int = 16
-    loss_chunks: int = 1
-    """Parts in which logits are made and dropped again; long sequences need it."""
-    expert_spread: float = 0.0
-    """Of the load of single experts around their mean, as a fraction of it; 0: balanced by force."""
-    multi_token: bool = False
-    """The model's multi-token-prediction modules are trained too."""
-    checkpoint_steps: int | None = None
-    """Steps between two checkpoints; none are written where it is not given."""
-    tokens: float | None = None
-    """To train on, where a whole run is asked about."""
-
-    def __post_init__(self) -> None:
-        if not all(1 <= size <= MOST for size in (self.global_batch, self.seq_len)):
-            raise InputError(f"global_batch and seq_len lie between 1 and {MOST:,}")
-        if not 0 <= self.bytes_per_token < float("inf"):
-            raise InputError(f"bytes_per_token = {self.bytes_per_token}: zero or more")
-        for field, names in _JOB_CHOICES.items():
-            if getattr(self, field) not in names:
-                raise UnknownNameError(field, getattr(self, field), names)
-        if not 1 <= self.loss_chunks <= MOST:
-            raise InputError(f"loss_chunks = {self.loss_chunks}: one or more")
-        if self.checkpoint_steps is not None and self.checkpoint_steps < 1:
-            raise InputError(f"checkpoint_steps = {self.checkpoint_steps}: one step or more")
-        self._check_model()
-
-    def _check_model(self) -> None:
-        """What depends on the model."""
-        model = self.model
-        if not 1 <= self.lora_rank <= model.hidden:
-            raise InputError(f"lora_rank = {self.lora_rank}: from 1 to the width {model.hidden}")
-        if not 0 <= self.expert_spread <= 100:
-            raise InputError(f"expert_spread = {self.expert_spread}: between 0 and 100")
-        if self.expert_spread and not any(block.experts for block in model.blocks):
-            raise InputError(f"expert_spread = {self.expert_spread}: {model.name} has no experts")
-        if self.multi_token and not model.prediction_blocks:
-            raise InputError(f"{model.name} has no multi-token-prediction module")
-
-    @property
-    def step_tokens(self) -> int:
-        return self.global_batch * self.seq_len
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,9 +50,9 @@ class Layout:
     replicas: int = 1
     """With hsdp: groups that each hold the model once."""
     schedule: Schedule = "1f1b"
-    """Of the pipeline; 1f1b with vp > 1 is its interleaved form."""
+    """Pipeline schedule; 1f1b with vp > 1 is its interleaved form."""
     offload: Offload = "none"
-    """What lives in the host's memory: the optimizer's state, also the weights (parameters), or the
+    """Data kept in the host's memory: the optimizer's state, also the weights (parameters), or the
     activations; nvme: state and weights on disk."""
     context: Ring = "ring"
     """How context-parallel ranks attend to each other: keys and values around a ring, or heads
@@ -122,14 +60,13 @@ class Layout:
 
     def __post_init__(self) -> None:
         sizes = {n: getattr(self, n) for n in SIZES}
-        if wrong := [name for name, size in sizes.items() if not 1 <= size <= MOST]:
-            raise InputError(f"{wrong[0]}: sizes of a layout lie between 1 and {MOST:,}")
+        if wrong := [name for name, size in sizes.items() if not 1 <= size <= MAX_SIZE]:
+            raise InputError(f"{wrong[0]}: sizes of a layout lie between 1 and {MAX_SIZE:,}")
         for field, names in CHOICES.items():
             if getattr(self, field) not in names:
                 raise UnknownNameError(field, getattr(self, field), names)
 
 
-_JOB_CHOICES = {"training": TRAININGS, "precision": PRECISIONS, "optimizer": OPTIMIZERS}
 CHOICES = {
     "recompute": RECOMPUTES,
     "sharding": SHARDINGS,
@@ -170,13 +107,13 @@ class Layouts:
     def __len__(self) -> int:
         return len(self.gpus)
 
-    def __getitem__(self, place: int) -> Layout:
-        sizes: dict[str, Any] = {name: int(getattr(self, name)[place]) for name in SIZES}
-        chosen = {name: names[getattr(self, name)[place]] for name, names in CHOICES.items()}
+    def __getitem__(self, index: int) -> Layout:
+        sizes: dict[str, Any] = {name: int(getattr(self, name)[index]) for name in SIZES}
+        chosen = {name: names[getattr(self, name)[index]] for name, names in CHOICES.items()}
         return Layout(**sizes, **chosen)
 
-    def where(self, places: Mask | Ints) -> Layouts:
-        return Layouts(**{f.name: getattr(self, f.name)[places] for f in fields(self)})
+    def where(self, rows: Mask | Ints) -> Layouts:
+        return Layouts(**{f.name: getattr(self, f.name)[rows] for f in fields(self)})
 
     @classmethod
     def concatenate(cls, parts: Sequence[Layouts]) -> Layouts:
@@ -208,7 +145,7 @@ def refusals(job: Job, layouts: Layouts) -> dict[str, Mask]:
     dp = np.maximum(layouts.gpus // group, 1)
     per_replica = dp * layouts.micro_batch
     chunks = layouts.pp * layouts.vp
-    found = {
+    reasons = {
         "tp x pp x cp does not divide the GPUs": layouts.gpus % group != 0,
         "micro-batch x dp does not divide the global batch": job.global_batch % per_replica != 0,
         "more pipeline chunks than layers": chunks > job.model.layers,
@@ -239,35 +176,35 @@ def refusals(job: Job, layouts: Layouts) -> dict[str, Mask]:
         != 0,
         "etp is neither 1 nor tp": (layouts.etp != 1) & (layouts.etp != layouts.tp),
     }
-    found |= _expert_refusals(job.model, layouts) | _head_refusals(job.model, layouts)
+    reasons |= _expert_refusals(job.model, layouts) | _head_refusals(job.model, layouts)
     for size in dict.fromkeys(b.dense.width for b in job.model.blocks if b.dense is not None):
-        found[f"tp does not divide the feed-forward width {size}"] = size % layouts.tp != 0
-    return {reason: mask for reason, mask in found.items() if mask.any()}
+        reasons[f"tp does not divide the feed-forward width {size}"] = size % layouts.tp != 0
+    return {reason: mask for reason, mask in reasons.items() if mask.any()}
 
 
 def _expert_refusals(model: Model, layouts: Layouts) -> dict[str, Mask]:
     experts = [b.experts for b in model.blocks if b.experts is not None]
     if not experts:
         return {"expert parallelism without experts": (layouts.ep > 1) | (layouts.etp > 1)}
-    found: dict[str, Mask] = {}
+    reasons: dict[str, Mask] = {}
     for size in dict.fromkeys(e.count for e in experts):
-        found[f"ep does not divide {size} experts"] = size % layouts.ep != 0
+        reasons[f"ep does not divide {size} experts"] = size % layouts.ep != 0
     for size in dict.fromkeys(e.width for e in experts):
-        found[f"etp does not divide the experts' width {size}"] = size % layouts.etp != 0
-    return found
+        reasons[f"etp does not divide the experts' width {size}"] = size % layouts.etp != 0
+    return reasons
 
 
 def _head_refusals(model: Model, layouts: Layouts) -> dict[str, Mask]:
     heads = [b.attention.heads for b in model.blocks if b.attention is not None]
     heads += [b.latent.heads for b in model.blocks if b.latent is not None]
     exchanged = layouts.has("context", "all-to-all")
-    found: dict[str, Mask] = {}
+    reasons: dict[str, Mask] = {}
     for size in dict.fromkeys(heads):
         uneven = size % (layouts.tp * layouts.cp) != 0
         reason = f"all-to-all context parallelism: tp x cp does not divide {size} heads"
-        found[reason] = exchanged & uneven
-        found[f"tp does not divide {size} attention heads"] = size % layouts.tp != 0
-    return found
+        reasons[reason] = exchanged & uneven
+        reasons[f"tp does not divide {size} attention heads"] = size % layouts.tp != 0
+    return reasons
 
 
 def check(job: Job, layout: Layout) -> None:

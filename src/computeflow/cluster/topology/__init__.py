@@ -6,12 +6,33 @@ near to whom.
 """
 
 from computeflow.cluster.topology.checking import check
-from computeflow.cluster.topology.cluster_file import Shape, find_shape, to_cluster_file
+from computeflow.cluster.topology.cluster_file import ClusterShape, find_shape, to_cluster_file
 from computeflow.cluster.topology.merging import merge
-from computeflow.cluster.topology.model import Board, Node, Problem, Rail, Switch, Topology, Uplink
-from computeflow.cluster.topology.reading import KINDS, find_kind, read_topology
+from computeflow.cluster.topology.topology import (
+    Board,
+    Node,
+    Problem,
+    Rail,
+    Switch,
+    Topology,
+    Uplink,
+)
+from computeflow.cluster.topology.topology_reader import KINDS, find_kind, read_topology
 
 __all__ = [
-    "KINDS", "Board", "Node", "Problem", "Rail", "Shape", "Switch", "Topology", "Uplink", "check",
-    "find_kind", "find_shape", "merge", "read_topology", "to_cluster_file",
+    "KINDS",
+    "Board",
+    "ClusterShape",
+    "Node",
+    "Problem",
+    "Rail",
+    "Switch",
+    "Topology",
+    "Uplink",
+    "check",
+    "find_kind",
+    "find_shape",
+    "merge",
+    "read_topology",
+    "to_cluster_file",
 ]  # fmt: skip

@@ -1,7 +1,7 @@
-"""What `nvidia-smi topo -m` prints: how the devices and NICs of one node are joined.
+"""Output of `nvidia-smi topo -m`: how the devices and NICs of one node are joined.
 
 Checked against published matrices of A100, H100, V100 and PCIe machines, with and without a legend
-of NICs. The output does not name its node, so it speaks of every node of the cluster.
+of NICs. The output does not name its node, so it is taken for every node of the cluster.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 from computeflow.catalog.config import short
-from computeflow.cluster.topology.model import Board, Problem, Topology
+from computeflow.cluster.topology.topology import Board, Problem, Topology
 from computeflow.errors import InputError
 from computeflow.files.limits import LINE_BYTES, NODE_COLUMNS
 
@@ -75,7 +75,7 @@ def _row(label: str, cells: list[str], columns: list[str], where: str) -> dict[s
     cells = cells[: len(columns)]
     strange = [cell for cell in cells if cell not in _WORDS and not _NVLINK.fullmatch(cell)]
     if strange or len(cells) < len(columns):
-        what = f"{short(strange[0])!r} is no kind of link" if strange else "columns are missing"
+        what = f"'{short(strange[0])}' is no kind of link" if strange else "columns are missing"
         raise InputError(f"{where}: row {label}: {what}: the matrix is cut off or changed")
     return dict(zip(columns, cells, strict=True))
 

@@ -1,4 +1,4 @@
-"""In what a topology contradicts itself. Start with `check`."""
+"""Where a topology contradicts itself. Start with `check`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Iterator
 from typing import TypeVar
 
-from computeflow.cluster.topology.model import Node, Problem, Topology
+from computeflow.cluster.topology.topology import Node, Problem, Topology
 
 T = TypeVar("T", bound=Hashable)
 _ODD_SHARE = 0.1
@@ -128,7 +128,7 @@ def _crossed_rails(topology: Topology) -> Iterator[Problem]:
     ways = {node.name: tuple(rail.switch for rail in node.paths) for node in _by_nic(topology)}
     for way in ways.values():
         orders[frozenset(way)].append(way)
-    usual = {leaves: Counter(found).most_common(1)[0] for leaves, found in orders.items()}
+    usual = {leaves: Counter(seen).most_common(1)[0] for leaves, seen in orders.items()}
     for name, way in ways.items():
         expected, times = usual[frozenset(way)]
         if way != expected and times > _majority(orders[frozenset(way)]):
@@ -136,8 +136,8 @@ def _crossed_rails(topology: Topology) -> Iterator[Problem]:
             yield Problem(rule="crossed-rails", where=name, what=what)
 
 
-def _majority(found: list[tuple[str, ...]]) -> float:
-    return (1 - _ODD_SHARE) * len(found) if len(found) > 2 else len(found)
+def _majority(orders: list[tuple[str, ...]]) -> float:
+    return (1 - _ODD_SHARE) * len(orders) if len(orders) > 2 else len(orders)
 
 
 def _odd_leaves(topology: Topology) -> Iterator[Problem]:
@@ -156,7 +156,7 @@ def _odd_leaves(topology: Topology) -> Iterator[Problem]:
 
 
 def _usual_leaves(times: Counter[frozenset[str]]) -> dict[str, frozenset[str]]:
-    """Of each leaf: the set that most nodes on it are on."""
+    """The set of leaves that most nodes on a leaf share, by leaf."""
     usual: dict[str, frozenset[str]] = {}
     for leaves, count in times.items():
         for leaf in leaves:
@@ -196,13 +196,13 @@ def _uplink_speeds(topology: Topology) -> Iterator[Problem]:
     by_level: dict[int, list[tuple[str, str, float]]] = defaultdict(list)
     for switch, up in topology.all_uplinks:
         if up.links and up.bytes_per_second and switch.name in topology.levels:
-            one = up.bytes_per_second / up.links
-            by_level[topology.levels[switch.name]].append((switch.name, up.switch, one))
+            speed = up.bytes_per_second / up.links
+            by_level[topology.levels[switch.name]].append((switch.name, up.switch, speed))
     for ups in by_level.values():
-        most = _commonest(one for *_, one in ups)
-        for name, parent, one in ups:
-            if one != most:
-                what = f"{_gigabits(one)} Gb/s a link to {parent}; most have {_gigabits(most)}"
+        most = _commonest(speed for *_, speed in ups)
+        for name, parent, speed in ups:
+            if speed != most:
+                what = f"{_gigabits(speed)} Gb/s a link to {parent}; most have {_gigabits(most)}"
                 yield Problem(rule="link-speed", where=name, what=what)
 
 

@@ -8,18 +8,18 @@ from statistics import median_low
 from typing import Any
 
 from computeflow.catalog import Catalog
-from computeflow.catalog import Node as NodeRow
-from computeflow.cluster.topology.model import Topology
+from computeflow.catalog import NodeType as NodeRow
+from computeflow.cluster.topology.topology import Topology
 from computeflow.errors import InputError
 from computeflow.files.languages import comment, to_toml
 
-_MOST_PODS = 2
+_MAX_PODS = 2
 """Tiers of a network beyond the domain and below the whole: four tiers in all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shape:
-    """What a step's time depends on, of a topology: the fields of a cluster file."""
+class ClusterShape:
+    """Figures of a topology that a step's time depends on: the fields of a cluster file."""
 
     gpus: int
     domain: int | None = None
@@ -27,7 +27,7 @@ class Shape:
     pods: tuple[tuple[int, float], ...] = ()
     """Devices under one leaf, one spine, ..., each with the oversubscription on the way there."""
     oversubscription: float | None = None
-    """Of the network that joins all."""
+    """Ratio in the network that joins all pods."""
     assumed: tuple[str, ...] = ()
 
 
@@ -38,7 +38,7 @@ def find_shape(
     *,
     node: str | None = None,
     devices: int | None = None,
-) -> Shape:
+) -> ClusterShape:
     """`devices`: of a node, where no source says it and the catalog's node type is another."""
     row = _node_row(accelerator, node, catalog)
     counts = _devices_by_node(topology, row, devices)
@@ -50,7 +50,7 @@ def find_shape(
         assumed.append("scale-up links as in the catalog, though nvidia-smi shows none")
     if topology.depth and len(set(topology.groups[-1])) > 1:
         assumed.append("a network above the topmost switches, which no source describes")
-    return Shape(
+    return ClusterShape(
         gpus=sum(counts),
         domain=domain,
         nic_bytes_per_second=_nic_speed(topology, counts),
@@ -89,7 +89,7 @@ def _node_row(accelerator: str, node: str | None, catalog: Catalog) -> NodeRow |
     return catalog.nodes[name] if name is not None else None
 
 
-def _network(shape: Shape, tiers: list[dict[str, Any]]) -> dict[str, Any]:
+def _network(shape: ClusterShape, tiers: list[dict[str, Any]]) -> dict[str, Any]:
     if tiers:
         return {"tiers": tiers}
     return {
@@ -133,7 +133,7 @@ def _domain(topology: Topology, counts: list[int], widest: int) -> int | None:
 
 
 def _sizes(topology: Topology, counts: list[int], level: int) -> list[int]:
-    """By node: devices of the group that it is in."""
+    """Devices in the group of every node."""
     groups = topology.groups[level] if topology.nodes else ()
     sizes: Counter[int] = Counter()
     for group, count in zip(groups, counts, strict=False):
@@ -154,11 +154,11 @@ def _pods(
             pods[narrower] = size  # in place of a smaller one that is reached as well
         narrower *= max(topology.oversubscription.get(level, 1.0), 1.0)
     typical = sorted((size, factor) for factor, size in pods.items())
-    return tuple(typical[-_MOST_PODS:]), narrower if known else None
+    return tuple(typical[-_MAX_PODS:]), narrower if known else None
 
 
 def _nic_speed(topology: Topology, counts: list[int]) -> float | None:
-    """Of one device: the speeds of a typical node's rails, shared by its devices."""
+    """NIC speed of one device: the speeds of a typical node's rails, shared by its devices."""
     speeds = []
     for node, count in zip(topology.nodes, counts, strict=False):
         rails = [rail.bytes_per_second for rail in node.paths]
@@ -168,9 +168,9 @@ def _nic_speed(topology: Topology, counts: list[int]) -> float | None:
 
 
 def _tiers(
-    shape: Shape, accelerator: str, node: str | None, catalog: Catalog
+    shape: ClusterShape, accelerator: str, node: str | None, catalog: Catalog
 ) -> list[dict[str, Any]]:
-    """All tiers, where a pod and one oversubscription are too few to say it."""
+    """All tiers, where a pod and one oversubscription do not suffice."""
     device, row = catalog.accelerators[accelerator], _node_row(accelerator, node, catalog)
     link = (row.link_bytes_per_second if row else None) or device.link_bytes_per_second
     nic = shape.nic_bytes_per_second
@@ -185,10 +185,10 @@ def _tiers(
 
 def _plain(value: Any) -> dict[str, Any]:
     """Fields that say something; which source knew a node is of no use later."""
-    found = {}
+    fields_ = {}
     for field in fields(value):
         part = getattr(value, field.name)
         if part not in (None, ()) and field.name != "sources":
             nested = isinstance(part, tuple) and hasattr(part[0], "__dataclass_fields__")
-            found[field.name] = [_plain(item) for item in part] if nested else part
-    return found
+            fields_[field.name] = [_plain(item) for item in part] if nested else part
+    return fields_

@@ -1,4 +1,4 @@
-"""What `ibnetdiscover` prints: every switch and HCA with the far end of each of its ports.
+"""Output of `ibnetdiscover`: every switch and HCA with the far end of each of its ports.
 
 Checked against a recorded HDR fabric and the NDR one in NVIDIA/topograph's tests. Speeds are data rates
 per lane (InfiniBand Trade Association): HDR 50, NDR 100, XDR 200 Gb/s, four lanes in most cables.
@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from computeflow.catalog.config import short
-from computeflow.cluster.topology.model import Node, Problem, Rail, Switch, Topology, Uplink
+from computeflow.cluster.topology.topology import Node, Problem, Rail, Switch, Topology, Uplink
 from computeflow.errors import InputError
 from computeflow.files.names import is_host
 
@@ -37,7 +37,7 @@ class _Fabric:
     described: dict[str, str] = field(default_factory=dict)
     switches: dict[str, None] = field(default_factory=dict)
     ends: dict[tuple[Port, Port], float | None] = field(default_factory=dict)
-    """By near and far port: what the near end says of the link's speed."""
+    """Speed that the near end states for the link, by near and far port."""
     found: list[Problem] = field(default_factory=list)
 
 
@@ -113,7 +113,7 @@ def _read(text: str, where: str) -> _Fabric:
                 fabric.described.setdefault(port[2] + "?", port[4])
         else:
             raise InputError(
-                f"{where}: line {number}: {short(line)!r} is not what ibnetdiscover prints: "
+                f"{where}: line {number}: '{short(line)}' is not what ibnetdiscover prints: "
                 "the file is cut off or changed"
             )
     return fabric
@@ -146,7 +146,7 @@ def _links(fabric: _Fabric) -> dict[tuple[Port, Port], float | None]:
 def _hosts(
     fabric: _Fabric, links: dict[tuple[Port, Port], float | None]
 ) -> tuple[dict[str, tuple[str, str]], list[Problem]]:
-    """By HCA: its node and NIC; and HCAs whose description names no node."""
+    """Node and NIC of each HCA; and HCAs whose description names no node."""
     hosts: dict[str, tuple[str, str]] = {}
     nameless: dict[str, list[str]] = defaultdict(list)
     for guid in dict.fromkeys(guid for link in links for guid, _ in link if guid[0] == "H"):
@@ -161,14 +161,14 @@ def _hosts(
         Problem(
             rule="nameless-hca",
             where=guids[0],
-            what=f"{len(guids):,} described as {short(described)!r}, which names no node: left out",
+            what=f"{len(guids):,} described as '{short(described)}', which names no node: left out",
         )
         for described, guids in nameless.items()
     ]
 
 
 def _switch_names(fabric: _Fabric) -> dict[str, str]:
-    """By GUID: the name in its description, with the board's where a chassis holds several."""
+    """Switch names by GUID, from the description; with the board's where a chassis holds several."""
     parts = {}
     for guid in fabric.switches:
         match = _SWITCH_NAME.fullmatch(fabric.described[guid])
@@ -187,7 +187,7 @@ def _levels(
     links: dict[tuple[Port, Port], float | None],
     hosts: dict[str, tuple[str, str]],
 ) -> dict[str, int]:
-    """By switch: cables between it and the nearest node."""
+    """Cables between each switch and the nearest node."""
     beside: dict[str, set[str]] = defaultdict(set)
     for (a, _), (b, _) in links:
         beside[a].add(b)

@@ -12,8 +12,8 @@ import re
 from typing import Any
 
 from computeflow.catalog.config import short
-from computeflow.cluster.topology.chains import Chain, Step, from_chains
-from computeflow.cluster.topology.model import Node, Topology
+from computeflow.cluster.topology.switch_paths import Hop, SwitchPath, from_switch_paths
+from computeflow.cluster.topology.topology import Node, Topology
 from computeflow.errors import InputError
 from computeflow.files.limits import NODES
 from computeflow.files.parsing import parse_json
@@ -40,7 +40,7 @@ def read_labels(text: str, where: str) -> Topology:
     data = parse_json(text, where)
     data = data if isinstance(data, dict) else {}
     if isinstance(data.get("instances"), list):
-        return from_chains([_instance(entry, where) for entry in data["instances"]], where)
+        return from_switch_paths([_instance(entry, where) for entry in data["instances"]], where)
     items = data.get("items", [data] if data.get("kind") == "Node" else None)
     if not isinstance(items, list):
         raise InputError(
@@ -49,29 +49,29 @@ def read_labels(text: str, where: str) -> Topology:
         )
     if len(items) > NODES:
         raise InputError(f"{where}: {len(items):,} nodes; at most {NODES:,} are read")
-    return from_chains(_useful([_kubernetes(item, where) for item in items], where), where)
+    return from_switch_paths(_useful([_kubernetes(item, where) for item in items], where), where)
 
 
-def _useful(chains: list[Chain], where: str) -> list[Chain]:
+def _useful(paths: list[SwitchPath], where: str) -> list[SwitchPath]:
     # Without accelerators and outside the fabric: a control plane's node, no part of the cluster.
-    useful = [chain for chain in chains if chain.node.devices or chain.steps or chain.node.block]
+    useful = [path for path in paths if path.node.devices or path.hops or path.node.block]
     if not useful:
         raise InputError(f"{where}: no node has an accelerator or a label of network topology")
-    twice = len(useful) - len({chain.node.name for chain in useful})
+    twice = len(useful) - len({path.node.name for path in useful})
     if twice:
         raise InputError(f"{where}: {twice} nodes are listed twice")
     return useful
 
 
-def _instance(entry: Any, where: str) -> Chain:
+def _instance(entry: Any, where: str) -> SwitchPath:
     layers = _part(entry, "network_layers", list, where)
-    steps = tuple((f"tier-{i}", str(layer)) for i, layer in enumerate(layers) if layer)
+    hops = tuple((f"tier-{i}", str(layer)) for i, layer in enumerate(layers) if layer)
     labels = _part(entry, "labels", dict, where)
     name = _part(entry, "id", str, where)
-    return Chain(node=Node(name=name, block=_block(labels), sources=(where,)), steps=steps)
+    return SwitchPath(node=Node(name=name, block=_block(labels), sources=(where,)), hops=hops)
 
 
-def _kubernetes(item: Any, where: str) -> Chain:
+def _kubernetes(item: Any, where: str) -> SwitchPath:
     metadata = _part(item, "metadata", dict, where)
     labels = _part(metadata, "labels", dict, where)
     capacity = _part(_part(item, "status", dict, where), "capacity", dict, where)
@@ -83,17 +83,17 @@ def _kubernetes(item: Any, where: str) -> Chain:
         block=_block(labels),
         sources=(where,),
     )
-    return Chain(node=node, steps=_steps(labels))
+    return SwitchPath(node=node, hops=_hops(labels))
 
 
 def _part(data: Any, key: str, kind: type, where: str) -> Any:
     """`data[key]`, an empty one where it is absent; of another kind, the file is another's."""
-    found = data.get(key) if isinstance(data, dict) else data
-    if found is None and isinstance(data, dict):
+    part = data.get(key) if isinstance(data, dict) else data
+    if part is None and isinstance(data, dict):
         return kind()
-    if not isinstance(found, kind):
-        raise InputError(f"{where}: {key}: {short(found)!r} is not what a list of nodes has there")
-    return found
+    if not isinstance(part, kind):
+        raise InputError(f"{where}: {key}: '{short(part)}' is not what a list of nodes has there")
+    return part
 
 
 def _devices(labels: dict[str, Any], capacity: dict[str, Any]) -> int | None:
@@ -108,7 +108,7 @@ def _block(labels: dict[str, Any]) -> str | None:
     return next((str(labels[name]) for name in _BLOCKS if labels.get(name)), None)
 
 
-def _steps(labels: dict[str, Any]) -> tuple[Step, ...]:
+def _hops(labels: dict[str, Any]) -> tuple[Hop, ...]:
     """Switches from the leaf outwards, of the family of labels that knows the most of them."""
     families = [
         [name for name, _ in _ordered(labels, _TOPOGRAPH_TIER)],
@@ -116,11 +116,11 @@ def _steps(labels: dict[str, Any]) -> tuple[Step, ...]:
         [name for name, _ in reversed(_ordered(labels, _AWS_LAYER))],
     ]
     known = [[(name, labels[name]) for name in family if labels.get(name)] for family in families]
-    steps = [(name.rpartition("/")[2], str(value)) for name, value in max(known, key=len)]
+    hops = [(name.rpartition("/")[2], str(value)) for name, value in max(known, key=len)]
     zone = labels.get(_ZONE)
-    return (*steps, ("zone", str(zone))) if steps and zone else tuple(steps)
+    return (*hops, ("zone", str(zone))) if hops and zone else tuple(hops)
 
 
 def _ordered(labels: dict[str, Any], pattern: re.Pattern[str]) -> list[tuple[str, int]]:
-    found = [(name, int(m[1])) for name in labels if (m := pattern.fullmatch(name))]
-    return sorted(found, key=lambda pair: pair[1])
+    levels = [(name, int(m[1])) for name in labels if (m := pattern.fullmatch(name))]
+    return sorted(levels, key=lambda pair: pair[1])

@@ -8,14 +8,22 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from computeflow.cluster.topology.model import Board, Node, Problem, Rail, Switch, Topology, Uplink
+from computeflow.cluster.topology.topology import (
+    Board,
+    Node,
+    Problem,
+    Rail,
+    Switch,
+    Topology,
+    Uplink,
+)
 from computeflow.errors import InputError
 
 T = TypeVar("T")
 
 
 def merge(topologies: Sequence[Topology]) -> Topology:
-    """What any of them knows; where two disagree the first holds and the problem is kept.
+    """All that any of them states; where two disagree the first holds and the problem is kept.
 
     Nodes are the same when their names are, case and domain aside (`n1` and `N1.example.com`);
     switches when their names are, or one's name is the other's GUID.
@@ -24,15 +32,15 @@ def merge(topologies: Sequence[Topology]) -> Topology:
         raise InputError("no topology to merge")
     if len(topologies) == 1:
         return topologies[0]
-    found = [problem for topology in topologies for problem in topology.found]
+    problems = [problem for topology in topologies for problem in topology.found]
     proper = _proper_switch_names(topologies)
     renamed = [_renamed(topology, proper) for topology in topologies]
     return Topology(
-        nodes=tuple(_merged_nodes(renamed, found)),
+        nodes=tuple(_merged_nodes(renamed, problems)),
         switches=tuple(_merged_switches(renamed)),
-        board=_merged_board(topologies, found),
+        board=_merged_board(topologies, problems),
         sources=tuple(dict.fromkeys(source for t in topologies for source in t.sources)),
-        found=tuple(dict.fromkeys(found)),
+        found=tuple(dict.fromkeys(problems)),
     )
 
 
@@ -78,7 +86,7 @@ def _merged_switches(topologies: list[Topology]) -> Iterable[Switch]:
 
 
 def _merged_uplinks(uplinks: list[Uplink]) -> tuple[Uplink, ...]:
-    """Each parent once; by who knows the number of links, if anybody does."""
+    """Each parent once, from a source that knows the number of links, if one does."""
     ups: dict[str, Uplink] = {}
     for up in uplinks:
         if up.switch not in ups or ups[up.switch].links is None:
@@ -94,16 +102,16 @@ def _short_name(name: str) -> str:
     return name if re.fullmatch(r"[0-9.:]+", name) else name.partition(".")[0].casefold()
 
 
-def _merged_nodes(topologies: list[Topology], found: list[Problem]) -> Iterable[Node]:
+def _merged_nodes(topologies: list[Topology], problems: list[Problem]) -> Iterable[Node]:
     for same in _same_nodes(topologies):
         name = same[0].name
-        found += _two_values(same)
+        problems += _two_values(same)
         yield Node(
             name=name,
             devices=_first(node.devices for node in same),
             product=_first(node.product for node in same),
             block=_first(node.block for node in same),
-            rails=_merged_rails(name, [rail for node in same for rail in node.rails], found),
+            rails=_merged_rails(name, [rail for node in same for rail in node.rails], problems),
             sources=tuple(dict.fromkeys(source for node in same for source in node.sources)),
         )
 
@@ -123,13 +131,13 @@ def _same_nodes(topologies: list[Topology]) -> Iterable[list[Node]]:
 
 def _two_values(same: list[Node]) -> Iterable[Problem]:
     for field in ("devices", "product"):  # each source has its own names for blocks
-        said = {getattr(n, field): n.sources[:1] for n in same if getattr(n, field) is not None}
-        if len(said) > 1:
-            what = ", ".join(f"{value} in {' '.join(by)}" for value, by in said.items())
+        stated = {getattr(n, field): n.sources[:1] for n in same if getattr(n, field) is not None}
+        if len(stated) > 1:
+            what = ", ".join(f"{value} in {' '.join(by)}" for value, by in stated.items())
             yield Problem(rule=f"two-{field}", where=same[0].name, what=what)
 
 
-def _merged_rails(name: str, rails: list[Rail], found: list[Problem]) -> tuple[Rail, ...]:
+def _merged_rails(name: str, rails: list[Rail], problems: list[Problem]) -> tuple[Rail, ...]:
     """Each NIC once; a leaf that a NIC is known to lead to needs no rail without one."""
     by_nic: dict[str, Rail] = {}
     for rail in rails:
@@ -138,13 +146,13 @@ def _merged_rails(name: str, rails: list[Rail], found: list[Problem]) -> tuple[R
         other = by_nic.setdefault(rail.nic, rail)
         if other.switch != rail.switch:
             what = f"{rail.nic} leads to {other.switch} and to {rail.switch}"
-            found.append(Problem(rule="two-switches", where=name, what=what))
+            problems.append(Problem(rule="two-switches", where=name, what=what))
     reached = {rail.switch for rail in by_nic.values()}
     bare = {rail.switch: rail for rail in rails if rail.nic is None and rail.switch not in reached}
     return (*by_nic.values(), *bare.values())
 
 
-def _merged_board(topologies: Sequence[Topology], found: list[Problem]) -> Board | None:
+def _merged_board(topologies: Sequence[Topology], problems: list[Problem]) -> Board | None:
     boards = [(t.board, t.sources[0]) for t in topologies if t.board is not None]
     for board, source in boards[1:]:
         first, first_source = boards[0]
@@ -154,5 +162,5 @@ def _merged_board(topologies: Sequence[Topology], found: list[Problem]) -> Board
             first.nearest,
         ):
             what = f"devices, NVLink or NICs are joined otherwise than in {first_source}"
-            found.append(Problem(rule="unlike-nodes", where=source, what=what))
+            problems.append(Problem(rule="unlike-nodes", where=source, what=what))
     return boards[0][0] if boards else None

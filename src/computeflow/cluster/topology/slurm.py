@@ -16,13 +16,15 @@ from dataclasses import dataclass
 
 from computeflow.catalog.config import short
 from computeflow.cluster.topology.hostlist import expand
-from computeflow.cluster.topology.model import (
+from computeflow.cluster.topology.topology import (
     Node,
     Problem,
     Rail,
     Switch,
     Topology,
     Uplink,
+    check_depth,
+    levels_of,
 )
 from computeflow.errors import InputError, UnknownNameError
 from computeflow.files.limits import NODES
@@ -39,25 +41,25 @@ _KEYS = {
     "ringname",
 }
 _YAML = re.compile(r"(?P<dash>-[ \t]+)?(?P<key>[a-z_]+):(?:[ \t]+(?P<value>.*))?")
-_MOST_NAMES = 4 * NODES  # a node may stand in a tree, a block and a partition's own topology
+_MAX_NAMES = 4 * NODES  # a node may appear in a tree, a block and a partition's own topology
 _YAML_KEYS = {"switch": "switchname", "children": "switches", "block": "blockname"}
 
 
 @dataclass(slots=True)
 class _Line:
-    """What one line, or one entry of the YAML, says."""
+    """A line of the file, or an entry of the YAML."""
 
     number: int
     said: dict[str, str]
 
 
 def read_conf(text: str, where: str) -> Topology:
-    return _topology(list(_conf_lines(text, where)), where)
+    return _topology(_conf_lines(text, where), where)
 
 
 def read_yaml(text: str, where: str) -> Topology:
     """The narrow YAML that Slurm documents and Topograph writes: lists of plain `key: value`."""
-    return _topology(list(_yaml_lines(text, where)), where)
+    return _topology(_yaml_lines(text, where), where)
 
 
 def _conf_lines(text: str, where: str) -> Iterator[_Line]:
@@ -65,32 +67,32 @@ def _conf_lines(text: str, where: str) -> Iterator[_Line]:
     for number, line in enumerate(text.replace("\\\n", " ").split("\n"), start=1):
         if match := _TRUE_NAME.fullmatch(line):
             true[match[1]] = match[2]
-        said = _pairs(line.partition("#")[0].rstrip(), f"{where}: line {number}")
+        pairs = _pairs(line.partition("#")[0].rstrip(), f"{where}: line {number}")
         for key in ("switchname", "blockname"):
-            if key in said:
-                said["called"] = said[key]
-                said[key] = true.pop(said[key], said[key])
-        if said:
-            yield _Line(number, said)
+            if key in pairs:
+                pairs["called"] = pairs[key]
+                pairs[key] = true.pop(pairs[key], pairs[key])
+        if pairs:
+            yield _Line(number, pairs)
 
 
 def _pairs(line: str, at: str) -> dict[str, str]:
-    said, place = {}, 0
-    while place < len(line):
-        pair = _PAIR.match(line, place)
+    pairs, position = {}, 0
+    while position < len(line):
+        pair = _PAIR.match(line, position)
         if pair is None:
             raise InputError(
-                f"{at}: {short(line[place:])!r} is not Key=Value: "
+                f"{at}: '{short(line[position:])}' is not Key=Value: "
                 "the file is cut off or is no topology.conf"
             )
         key = pair[1].lower()
         if key not in _KEYS:
             raise UnknownNameError("key", short(pair[1]), _KEYS, hint=at)
-        if key in said:
-            raise InputError(f"{at}: {pair[1]} stands there twice")
-        said[key] = pair[2].strip('"')
-        place = pair.end()
-    return said
+        if key in pairs:
+            raise InputError(f"{at}: {pair[1]} appears twice")
+        pairs[key] = pair[2].strip('"')
+        position = pair.end()
+    return pairs
 
 
 def _yaml_lines(text: str, where: str) -> Iterator[_Line]:
@@ -113,7 +115,7 @@ def _yaml_lines(text: str, where: str) -> Iterator[_Line]:
             elif key in ("children", "nodes") and entry:
                 key = _YAML_KEYS.get(key, key)
                 if key in entry.said:
-                    raise InputError(f"{where}: line {number}: {key} stands there twice")
+                    raise InputError(f"{where}: line {number}: {key} appears twice")
                 entry.said[key] = value
     if entry:
         yield entry
@@ -125,38 +127,44 @@ def _yaml_entry(line: str, at: str) -> tuple[bool, str, str]:
     """Whether it begins an item, the key and its value."""
     match = _YAML.fullmatch(line)
     if match is None:
-        raise InputError(f"{at}: {short(line)!r} is not read: not Slurm's YAML")
+        raise InputError(f"{at}: '{short(line)}' is not read: not Slurm's YAML")
     return bool(match["dash"]), match["key"], (match["value"] or "").strip("\"'")
 
 
-def _topology(lines: list[_Line], where: str) -> Topology:
+def _topology(all_lines: Iterator[_Line], where: str) -> Topology:
+    lines = list(itertools.islice(all_lines, 2 * NODES + 1))
+    if len(lines) > 2 * NODES:
+        raise InputError(f"{where}: more than {2 * NODES:,} lines of switches and blocks")
     parents: dict[str, list[str]] = {}
     leaves: dict[str, list[str]] = defaultdict(list)
     blocks: dict[str, str] = {}
     true: dict[str, str] = {}
-    found: list[Problem] = []
+    problems: list[Problem] = []
     sizes: list[int] = []
     named = 0
     for line in lines:
         name = _name(line, where)
         nodes = _expanded(line, "nodes", where)
         named += len(nodes)
-        if named > _MOST_NAMES:
-            raise InputError(f"{where}: nodes are named more than {_MOST_NAMES:,} times")
+        if named > _MAX_NAMES:
+            raise InputError(f"{where}: nodes are named more than {_MAX_NAMES:,} times")
         if "blocksizes" in line.said:
             sizes = _sizes(line.said["blocksizes"], where)
         elif "blockname" in line.said:
-            found += _in_two_blocks(nodes, blocks, name)
+            problems += _in_two_blocks(nodes, blocks, name)
             blocks |= dict.fromkeys(nodes, name)
         else:
             if name in parents:
-                found.append(Problem(rule="duplicate", where=name, what="two lines for one switch"))
+                problems.append(
+                    Problem(rule="duplicate", where=name, what="two lines for one switch")
+                )
             parents.setdefault(name, [])
             true[line.said["called"]] = name
             for node in nodes:
                 leaves[node].append(name)
-    found += _adopt(lines, parents, true, where)
-    found += _small_blocks(blocks, sizes)
+    problems += _adopt(lines, parents, true, where)
+    check_depth(levels_of(parents))
+    problems += _small_blocks(blocks, sizes)
     return Topology(
         nodes=tuple(
             _node(node, leaves.get(node, []), blocks.get(node), where)
@@ -164,7 +172,7 @@ def _topology(lines: list[_Line], where: str) -> Topology:
         ),
         switches=tuple(_switch(name, above) for name, above in parents.items()),
         sources=(where,),
-        found=tuple(found),
+        found=tuple(problems),
     )
 
 
@@ -196,7 +204,7 @@ def _expanded(line: _Line, key: str, where: str) -> list[str]:
 def _sizes(text: str, where: str) -> list[int]:
     parts = text.split(",")
     if not all(part.isascii() and part.isdecimal() and len(part) < 10 for part in parts):
-        raise InputError(f"{where}: BlockSizes {short(text)!r} are not whole numbers")
+        raise InputError(f"{where}: BlockSizes '{short(text)}' are not whole numbers")
     return [int(part) for part in parts]
 
 
@@ -215,8 +223,8 @@ def _adopt(
     for line in lines:
         children = _expanded(line, "switches", where)
         total += len(children)
-        if total > _MOST_NAMES:
-            raise InputError(f"{where}: switches are named more than {_MOST_NAMES:,} times")
+        if total > _MAX_NAMES:
+            raise InputError(f"{where}: switches are named more than {_MAX_NAMES:,} times")
         for called in children:
             child, name = true.get(called, called), line.said.get("switchname", "")
             if child in parents:

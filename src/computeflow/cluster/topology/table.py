@@ -1,6 +1,6 @@
 """A CSV that says where nodes are plugged in: a row for each NIC, or one for each node.
 
-Which columns it has is told by their names (`HEADERS`); the nearest tier is needed, others are not.
+Columns are recognised by name (`HEADERS`); the nearest tier is needed, others are not.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from collections import Counter
 from dataclasses import replace
 
 from computeflow.catalog.config import short
-from computeflow.cluster.topology.chains import Chain, from_chains
-from computeflow.cluster.topology.model import Node, Problem, Topology
+from computeflow.cluster.topology.switch_paths import SwitchPath, from_switch_paths
+from computeflow.cluster.topology.topology import Node, Problem, Topology
 from computeflow.errors import InputError
 from computeflow.files.parsing import parse_csv
 from computeflow.units import parse
@@ -44,17 +44,19 @@ def read_table(text: str, where: str) -> Topology:
             f"({', '.join(HEADERS['leaf'])})"
         )
     cabled = "nic" in columns
-    chains = [_chain(columns, record, f"{where}: line {line}", where) for line, record in records]
-    nameless = [chain.node.name for chain in chains if (chain.nic or "").startswith(_UNNAMED)]
-    found = [
+    paths = [
+        _switch_path(columns, record, f"{where}: line {line}", where) for line, record in records
+    ]
+    nameless = [path.node.name for path in paths if (path.nic or "").startswith(_UNNAMED)]
+    problems = [
         Problem(rule="nameless-nic", where=node, what=f"{count} NICs without a name")
         for node, count in Counter(nameless).items()
     ]
-    return replace(from_chains(chains, where, own_names=not cabled), found=tuple(found))
+    return replace(from_switch_paths(paths, where, own_names=not cabled), found=tuple(problems))
 
 
 def find_columns(header: list[str]) -> dict[str, str] | None:
-    """By meaning: the column of that name; None where node or leaf is missing."""
+    """Column of each meaning; None where node or leaf is missing."""
     plain = {re.sub(r"[^a-z0-9]", "", column.lower()): column for column in reversed(header)}
     columns = {
         meaning: plain[next(name for name in names if name in plain)]
@@ -68,29 +70,31 @@ def _count(text: str, at: str) -> int | None:
     if not text:
         return None
     if not re.fullmatch(r"[0-9]{1,5}", text):
-        raise InputError(f"{at}: {short(text)!r} devices")
+        raise InputError(f"{at}: '{short(text)}' devices")
     return int(text)
 
 
-def _chain(columns: dict[str, str], record: dict[str, str], at: str, where: str) -> Chain:
+def _switch_path(
+    columns: dict[str, str], record: dict[str, str], at: str, where: str
+) -> SwitchPath:
     cells = {meaning: record[column].strip() for meaning, column in columns.items()}
     if not cells["node"]:
         raise InputError(f"{at}: no node in column {columns['node']!r}")
-    return Chain(
+    return SwitchPath(
         node=Node(
             name=cells["node"],
             devices=_count(cells.get("devices", ""), at),
             block=cells.get("block") or None,
             sources=(where,),
         ),
-        steps=tuple((tier, cells[tier]) for tier in ("leaf", "spine", "core") if cells.get(tier)),
+        hops=tuple((tier, cells[tier]) for tier in ("leaf", "spine", "core") if cells.get(tier)),
         nic=cells.get("nic") or (f"{_UNNAMED}{cells['leaf']}" if "nic" in cells else None),
         bytes_per_second=_speed(cells, at),
     )
 
 
 def _speed(cells: dict[str, str], at: str) -> float | None:
-    """Of the column, a bare number in Gb/s; else what the switch port's name says."""
+    """Speed in the column, a bare number in Gb/s; else what the switch port's name says."""
     if text := cells.get("speed"):
         try:
             bare = re.fullmatch(r"[0-9.]+", text)
@@ -98,7 +102,7 @@ def _speed(cells: dict[str, str], at: str) -> float | None:
         except InputError as error:
             raise InputError(f"{at}: {error}") from None
         if not speed > 0:
-            raise InputError(f"{at}: a speed of {short(text)!r}")
+            raise InputError(f"{at}: a speed of '{short(text)}'")
         return speed
     word = re.match(r"[A-Za-z-]*", cells.get("port", ""))
     gbps = _PORT_GBPS.get(word[0].lower()) if word else None

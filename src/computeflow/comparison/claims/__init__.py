@@ -1,4 +1,4 @@
-"""What popular documents claim, checked with the project's own models: start with `check_claims`."""
+"""Claims of popular documents, checked with the project's own models: start with `check_claims`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from computeflow.comparison.claims import (
     sizing,
     training,
 )
-from computeflow.comparison.claims.model import (
+from computeflow.comparison.claims.claim import (
     CHECKS,
     Bench,
     CheckedClaim,

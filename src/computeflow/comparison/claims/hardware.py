@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from computeflow.comparison.claims.model import Bench, Outcome, Verdict, check, held, near, part
+from computeflow.comparison.claims.claim import Bench, Outcome, Verdict, check, held, near, part
 
 _TERA = 1e12
 
@@ -122,10 +122,10 @@ def blackwell(bench: Bench) -> Outcome:
     """A predicted step of the same job on as many GPUs, in the same precision."""
 
     def speed(device: str, precision: str) -> float:
-        found = bench.best(
+        best = bench.best(
             "llama-3.1-70b", device, 512, global_batch=1024, seq_len=8192, precision=precision
         )
-        return found.tokens_per_second_per_gpu
+        return best.tokens_per_second_per_gpu
 
     ratios = {
         f"{name} {precision}": speed(name, precision) / speed("h100-sxm", precision)

@@ -1,12 +1,12 @@
-"""Claims about prices and what money is spent on."""
+"""Claims about prices and spending."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from computeflow.catalog import Offer
-from computeflow.comparison.building.inputs import network_share
-from computeflow.comparison.claims.model import Bench, Outcome, check, held, part, percent
+from computeflow.comparison.build_or_rent.cost_inputs import network_share
+from computeflow.comparison.claims.claim import Bench, Outcome, check, held, part, percent
 from computeflow.comparison.rents import YEAR_DISCOUNT
 
 _NICS = (0.04, 0.05)
@@ -16,7 +16,7 @@ _THREE_YEARS = (0.46, 0.65)
 
 
 def _discounts(bench: Bench, term: str) -> list[float]:
-    """Of each instance and region that has both prices."""
+    """Discounts of each instance and region that has both prices."""
 
     def key(offer: Offer) -> tuple[str, str, str]:
         return offer.provider, offer.instance, offer.region
@@ -30,23 +30,23 @@ def _discounts(bench: Bench, term: str) -> list[float]:
 
 @check("spot")
 def spot(bench: Bench) -> Outcome:
-    found = _discounts(bench, "spot")
-    low, middle, high = (float(v) for v in np.percentile(found, (25, 50, 75)))
-    inside = float(np.mean([0.6 <= one <= 0.7 for one in found]))
+    discounts = _discounts(bench, "spot")
+    low, middle, high = (float(v) for v in np.percentile(discounts, (25, 50, 75)))
+    inside = float(np.mean([0.6 <= one <= 0.7 for one in discounts]))
     return Outcome(
         verdict=held((low, high), (0.6, 0.7)),
         ours=f"{percent(middle, 0)} in the median, {percent(low, 0)} to {percent(high, 0)} for half",
-        why=f"{len(found)} instances and regions of the catalog with both prices; {percent(inside, 0)} "
-        "of them lie between 60 and 70 %. The saving of a run is less: preemptions cost time "
-        "(computeflow compare).",
-        numbers={"low": low, "middle": middle, "high": high, "n": float(len(found))},
+        why=f"{len(discounts)} instances and regions of the catalog with both prices; "
+        f"{percent(inside, 0)} of them lie between 60 and 70 %. The saving of a run is less: "
+        "preemptions cost time (computeflow compare).",
+        numbers={"low": low, "middle": middle, "high": high, "n": float(len(discounts))},
     )
 
 
 @check("reserved")
 def reserved(bench: Bench) -> Outcome:
-    found = _discounts(bench, "reserved")
-    ends = f"{percent(min(found), 0)} to {percent(max(found), 0)}" if found else "none"
+    discounts = _discounts(bench, "reserved")
+    ends = f"{percent(min(discounts), 0)} to {percent(max(discounts), 0)}" if discounts else "none"
     least, _, most = YEAR_DISCOUNT
     claimed = (0.3, 0.5)
     one, three = held((least, most), claimed), held(_THREE_YEARS, claimed)
@@ -55,9 +55,9 @@ def reserved(bench: Bench) -> Outcome:
         ours=f"{percent(least, 0)} to {percent(most, 0)} for one year, "
         f"{percent(_THREE_YEARS[0], 0)} to {percent(_THREE_YEARS[1], 0)} for three",
         why=f"yobitel (savings plans), digiterialabs, CoreWeave. For one year it {one}, for three "
-        f"it {three}. The catalog has both prices of only {len(found)} instances: {ends}.",
+        f"it {three}. The catalog has both prices of only {len(discounts)} instances: {ends}.",
         basis="cited",
-        numbers={"n": float(len(found))},
+        numbers={"n": float(len(discounts))},
     )
 
 
@@ -103,7 +103,7 @@ def network(bench: Bench) -> Outcome:
 
 @check("placeholder-prices")
 def placeholders(bench: Bench) -> Outcome:
-    """What the catalog, made from the same source, has left."""
+    """Placeholder prices that are left in the catalog, which comes from the same source."""
     prices = [offer.usd_per_device_hour for offer in bench.catalog.offers]
     tpus = [o.usd_per_device_hour for o in bench.catalog.offers if o.accelerator == "tpu-v6e"]
     most = f", TPU v6e {min(tpus):.2f} to {max(tpus):.2f}" if tpus else ""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from computeflow.catalog import Catalog, find_model
 from computeflow.cluster.machine import usual_cluster
-from computeflow.comparison.claims.model import mfu_range
+from computeflow.comparison.claims.claim import mfu_range
 from computeflow.prediction import find_stack, predict
 from computeflow.prediction.stack import Stack
 from computeflow.workload import Job, Layout
@@ -28,10 +28,10 @@ class PathStep:
     mfu: tuple[float, float, float]
     """Low, predicted, high."""
     gain: float | None
-    """Of throughput over the step before; None for the first."""
+    """Gain of throughput over the step before; None for the first."""
     fits: bool
     published: str
-    """What somebody measured for such a step; "none" where nobody did."""
+    """A published measurement of such a step; "none" where there is none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +45,7 @@ class _Config:
 
 def mfu_path(catalog: Catalog) -> list[PathStep]:
     cluster = usual_cluster("b200-sxm", GPUS, catalog)
-    found: list[PathStep] = []
+    steps: list[PathStep] = []
     before: float | None = None
     for config in _configs():
         layout = config.layout
@@ -58,7 +58,7 @@ def mfu_path(catalog: Catalog) -> list[PathStep]:
         )
         one = predict(job, cluster, layout, config.stack)
         speed = one.tokens_per_second_per_gpu
-        found.append(
+        steps.append(
             PathStep(
                 name=config.name,
                 mfu=mfu_range(one),
@@ -68,7 +68,7 @@ def mfu_path(catalog: Catalog) -> list[PathStep]:
             )
         )
         before = speed
-    return found
+    return steps
 
 
 def _configs() -> list[_Config]:

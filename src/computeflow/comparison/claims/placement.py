@@ -6,8 +6,9 @@ import math
 from dataclasses import replace
 
 from computeflow.catalog import find_model
+from computeflow.cluster.collectives import bus_factor
 from computeflow.cluster.machine import usual_cluster
-from computeflow.comparison.claims.model import (
+from computeflow.comparison.claims.claim import (
     Bench,
     Outcome,
     Verdict,
@@ -25,7 +26,7 @@ _SHARED_NIC = 12.5e9 / 8
 """Bytes a second of one GPU where eight share a port of 100 Gb/s."""
 _GIGABIT = 1e9 / 8
 TIE = 0.05
-"""Of a step's time that a narrower network may cost to count as enough."""
+"""Share of a step's time that a network may cost and still count as enough."""
 
 
 def _mfus(bench: Bench, nic: float | None = None) -> list[tuple[float, float, float]]:
@@ -47,8 +48,8 @@ def _mfus(bench: Bench, nic: float | None = None) -> list[tuple[float, float, fl
 
 @check("utilisation-fall")
 def utilisation_fall(bench: Bench) -> Outcome:
-    found = _mfus(bench)
-    mids = [one[1] for one in found]
+    mfus = _mfus(bench)
+    mids = [one[1] for one in mfus]
     change = mids[-1] / mids[0] - 1
     above = "above every MFU" if max(mids) < 0.61 else "within the MFUs"
     return Outcome(
@@ -82,7 +83,7 @@ def utilisation_scale(bench: Bench) -> Outcome:
 @check("allreduce-ms")
 def allreduce_ms(bench: Bench) -> Outcome:
     """Time of a ring is 2 (n - 1) / n x bytes / speed; of a tree, it grows with log n."""
-    ring = [2 * (n - 1) / n for n in SIZES]
+    ring = [bus_factor("all-reduce", n) for n in SIZES]
     tree = [math.log2(n) for n in SIZES]
     grown = 29.1 / 8.3
     power = math.log(grown) / math.log(SIZES[-1] / SIZES[0])
@@ -131,9 +132,9 @@ def days_utilisation(bench: Bench) -> Outcome:
     )
 
 
-def _comm_share(found: Prediction) -> float:
-    comm = sum(s for name, s in found.ledger.accounts.items() if name.startswith("comm"))
-    return comm / found.ledger.gpu_seconds
+def _comm_share(prediction: Prediction) -> float:
+    comm = sum(s for name, s in prediction.ledger.accounts.items() if name.startswith("comm"))
+    return comm / prediction.ledger.gpu_seconds
 
 
 @check("allreduce-share")

@@ -2,31 +2,31 @@
 
 from __future__ import annotations
 
-from computeflow.comparison.claims.model import Bench, Outcome, Verdict, check, near, part, percent
+from computeflow.comparison.claims.claim import Bench, Outcome, Verdict, check, near, part, percent
 from computeflow.comparison.energy import host_watts
 from computeflow.comparison.machines import machine_of
 from computeflow.comparison.site_limits import FOOTPRINT_M2
 from computeflow.economics import Supply, flops_per_joule, ledger_energy
-from computeflow.simulation.sites import throttles
+from computeflow.simulation.site_scenarios import throttles
 
 _GIGA = 1e9
 _POUND_KG = 0.45359237
 _MAX_KW = 8.4
-"""Of a DGX H100 in training (arXiv:2412.08602)."""
+"""The most that a DGX H100 drew in training (arXiv:2412.08602)."""
 
 
 @check("gflops-watt")
 def gflops_watt(bench: Bench) -> Outcome:
     """Model FLOPs for a joule at the meter, of a predicted step; hosts as the node was measured."""
-    found = bench.best("llama-3.1-70b", "h100-sxm", 512, global_batch=1024, seq_len=8192)
+    best = bench.best("llama-3.1-70b", "h100-sxm", 512, global_batch=1024, seq_len=8192)
     node = bench.catalog.nodes["dgx-h100"]
     device = bench.catalog.accelerators["h100-sxm"]
     host = host_watts(node, device)
     assert host is not None
     values = []
     for pue in (1.5, 1.3, 1.1):
-        energy = ledger_energy(found.ledger, Supply(pue=pue), host_watts=host)
-        rate = flops_per_joule(found.ledger, energy)
+        energy = ledger_energy(best.ledger, Supply(pue=pue), host_watts=host)
+        rate = flops_per_joule(best.ledger, energy)
         assert rate is not None
         values.append(rate / _GIGA)
     peak = device.dense_flops["bf16"] / (device.tdp_watts or 1.0) / _GIGA

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from computeflow.comparison.claims.model import Bench, Outcome, check, near, percent
+from computeflow.comparison.claims.claim import Bench, Outcome, check, near, percent
 from computeflow.comparison.tiers import tier_worths
 from computeflow.simulation import failure_models
 
@@ -12,8 +12,8 @@ _DAY_MINUTES = 1440.0
 @check("tier-4")
 def tier_4(bench: Bench) -> Outcome:
     worths = tier_worths(bench.catalog, gpus=4096, node_gpus=8, seed=bench.seed)
-    found = {one.name: one for one in worths}
-    best, worst = found["tier-4"], found["tier-1"]
+    by_name = {one.name: one for one in worths}
+    best, worst = by_name["tier-4"], by_name["tier-1"]
     return Outcome(
         verdict="holds" if near(best.availability, 0.99995, 1e-6) else "does not hold",
         ours=f"{best.downtime_hours * 60:.0f} min a year; {best.lost_days:.3f} days of training "

@@ -14,7 +14,7 @@ from functools import partial
 from computeflow.catalog import find_model
 from computeflow.catalog.parameters import count_parameters
 from computeflow.cluster.machine import usual_cluster
-from computeflow.comparison.claims.model import Bench, Outcome, Verdict, check, mfu_range, part
+from computeflow.comparison.claims.claim import Bench, Outcome, Verdict, check, mfu_range, part
 from computeflow.comparison.rents import Rent, find_rents
 from computeflow.economics import usd_of
 from computeflow.prediction import Prediction, predict
@@ -27,7 +27,7 @@ _CHINCHILLA = 20.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Size:
+class ClaimedSize:
     model: str
     label: str
     flops: float
@@ -38,42 +38,42 @@ class Size:
     global_batch: int
     seq_len: int
     tokens: float
-    """Of the actual training that the model is known for; its source in `trained`."""
+    """Tokens of the model's actual training; the source is in `trained`."""
     trained: str
 
 
 SIZES = {
-    "7b": Size(model="llama-2-7b", label="7B", flops=1e21, gpus=(64, 64), days=(7, 14),
+    "7b": ClaimedSize(model="llama-2-7b", label="7B", flops=1e21, gpus=(64, 64), days=(7, 14),
                usd=(1e5, 5e5), plan_gpus=64, global_batch=1024, seq_len=4096, tokens=2e12,
                trained="Llama 2 7B, 2T tokens (arXiv:2307.09288)"),
-    "70b": Size(model="llama-3.1-70b", label="70B", flops=1e23, gpus=(512, 1024), days=(30, 61),
+    "70b": ClaimedSize(model="llama-3.1-70b", label="70B", flops=1e23, gpus=(512, 1024), days=(30, 61),
                 usd=(5e6, 20e6), plan_gpus=512, global_batch=1024, seq_len=8192, tokens=15e12,
                 trained="Llama 3.1 70B, 15T tokens (arXiv:2407.21783)"),
-    "400b": Size(model="llama-3.1-405b", label="405B", flops=1e24, gpus=(4000, 4000),
+    "400b": ClaimedSize(model="llama-3.1-405b", label="405B", flops=1e24, gpus=(4000, 4000),
                  days=(91, 183), usd=(50e6, 100e6), plan_gpus=4096, global_batch=2048,
                  seq_len=8192, tokens=15.6e12,
                  trained="Llama 3.1 405B, 15.6T tokens (arXiv:2407.21783)"),
-    "1t": Size(model="gpt-1t", label="1T", flops=1e25, gpus=(10_000, 10_000), days=(183, 365),
+    "1t": ClaimedSize(model="gpt-1t", label="1T", flops=1e25, gpus=(10_000, 10_000), days=(183, 365),
                usd=(1e8, 5e8), plan_gpus=8192, global_batch=4096, seq_len=2048, tokens=20e12,
                trained="20 tokens a parameter; no dense 1T run is published"),
 }  # fmt: skip
 
 
-def _predicted(bench: Bench, size: Size) -> Prediction:
+def _predicted(bench: Bench, size: ClaimedSize) -> Prediction:
     return bench.best(
         size.model, "h100-sxm", size.plan_gpus, global_batch=size.global_batch, seq_len=size.seq_len
     )
 
 
-def _flops(bench: Bench, size: Size, tokens: float) -> float:
+def _flops(bench: Bench, size: ClaimedSize, tokens: float) -> float:
     return flops_per_token(find_model(bench.catalog, size.model), size.seq_len).total * tokens
 
 
-def _parameters(bench: Bench, size: Size) -> float:
+def _parameters(bench: Bench, size: ClaimedSize) -> float:
     return float(count_parameters(find_model(bench.catalog, size.model)).total)
 
 
-def check_size(bench: Bench, size: Size) -> Outcome:
+def check_size(bench: Bench, size: ClaimedSize) -> Outcome:
     peak = bench.catalog.accelerators["h100-sxm"].dense_flops["bf16"]
     parameters = _parameters(bench, size)
     optimal = _flops(bench, size, _CHINCHILLA * parameters)
@@ -109,7 +109,7 @@ def _days(values: list[float]) -> str:
     return low if low == high else f"{low} to {high}"
 
 
-def _check_cost(bench: Bench, size: Size) -> Outcome:
+def _check_cost(bench: Bench, size: ClaimedSize) -> Outcome:
     """GPU-hours of the actual run at the predicted step, at a contract's rent, as a range of both."""
     prediction = _predicted(bench, size)
     low, high = (end / prediction.step_seconds for end in prediction.step_seconds_range)
@@ -167,9 +167,9 @@ def llama_hours(bench: Bench) -> Outcome:
         ("llama-3.1-70b", 2048, 7.0e6),
         ("llama-3.1-405b", 8192, 30.84e6),
     ):
-        found = bench.best(model, "h100-sxm", gpus, global_batch=2048, seq_len=8192)
-        hours = 15e12 / found.tokens_per_second_per_gpu / HOUR_SECONDS
-        low, high = (hours * end / found.step_seconds for end in found.step_seconds_range)
+        best = bench.best(model, "h100-sxm", gpus, global_batch=2048, seq_len=8192)
+        hours = 15e12 / best.tokens_per_second_per_gpu / HOUR_SECONDS
+        low, high = (hours * end / best.step_seconds for end in best.step_seconds_range)
         flops = flops_per_token(find_model(bench.catalog, model), 8192).total * 15e12
         implied = flops / (said * HOUR_SECONDS * peak)
         numbers[model] = hours / said
@@ -204,9 +204,9 @@ def deepseek(bench: Bench) -> Outcome:
     layout = Layout(
         gpus=2048, pp=16, ep=64, micro_batch=1, recompute="selective", schedule="dualpipe"
     )
-    found = predict(job, cluster, layout)
-    hours = 14.8e12 / found.tokens_per_second_per_gpu / HOUR_SECONDS
-    low, high = (hours * end / found.step_seconds for end in found.step_seconds_range)
+    prediction = predict(job, cluster, layout)
+    hours = 14.8e12 / prediction.tokens_per_second_per_gpu / HOUR_SECONDS
+    low, high = (hours * end / prediction.step_seconds for end in prediction.step_seconds_range)
     inside = low <= 2.664e6 <= high
     return Outcome(
         verdict=part(inside, 0.5 <= hours / 2.664e6 <= 2),

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from computeflow.catalog import find_model
 from computeflow.cluster.machine import usual_cluster
-from computeflow.comparison.claims.model import (
+from computeflow.comparison.claims.claim import (
     Bench,
     Outcome,
     check,
@@ -37,10 +37,10 @@ def zero3(bench: Bench) -> Outcome:
         "zero3": replace(base, sharding="zero3"),
         "zero3 with offload": replace(base, sharding="zero3", offload="parameters"),
     }
-    found = {name: predict(job, cluster, layout) for name, layout in ways.items()}
-    first = found["ddp"]
-    ratios = {name: first.memory_bytes / one.memory_bytes for name, one in found.items()}
-    slower = found["zero3 with offload"].step_seconds / found["zero3"].step_seconds
+    predictions = {name: predict(job, cluster, layout) for name, layout in ways.items()}
+    first = predictions["ddp"]
+    ratios = {name: first.memory_bytes / one.memory_bytes for name, one in predictions.items()}
+    slower = predictions["zero3 with offload"].step_seconds / predictions["zero3"].step_seconds
     states = 16 / 4
     rest = [value for name, value in ratios.items() if name != "ddp"]
     return Outcome(
@@ -108,16 +108,16 @@ def software(bench: Bench) -> Outcome:
 @check("data-waste")
 def data_waste(bench: Bench) -> Outcome:
     """The `input` account's share of what is not useful, as samples grow on one drive's bandwidth."""
-    found = bench.best("llama-3.1-70b", "h100-sxm", 512, global_batch=1024, seq_len=8192)
+    best = bench.best("llama-3.1-70b", "h100-sxm", 512, global_batch=1024, seq_len=8192)
     drive = bench.catalog.storage["nvme-gen4"]
     assert drive.read_bytes_per_second is not None
     cluster = usual_cluster("h100-sxm", 512, bench.catalog)
     slow = replace(cluster, storage=replace(drive, per="system"))
-    tokens = found.tokens_per_second_per_gpu * found.layout.gpus
+    tokens = best.tokens_per_second_per_gpu * best.layout.gpus
     stalls = drive.read_bytes_per_second / tokens
     shares = {}
     for name, size in (("text", 4.0), ("large", 3 * stalls)):
-        one = predict(replace(found.job, bytes_per_token=size), slow, found.layout)
+        one = predict(replace(best.job, bytes_per_token=size), slow, best.layout)
         wasted = one.ledger.gpu_seconds - one.ledger.accounts["compute.model"]
         shares[name] = one.ledger.accounts.get("input", 0.0) / wasted
     return Outcome(
@@ -148,7 +148,7 @@ def mfu(bench: Bench) -> Outcome:
         f"{_within(BEGIN, first.mfu)} of the preset; 50.20 % is {_within(END, recipe.mfu)} of the "
         f"recipe and {_within(END, last.mfu)} of the step after it, which is of the vendor's "
         "recipe for two nodes and was put on this path by us. The largest step is "
-        f'"{largest.name}", {100 * (largest.gain or 0):+.0f} %, for which nobody published a '
+        f'"{largest.name}", {100 * (largest.gain or 0):+.0f} %, for which there is no published '
         "number. Neither percentage was found in anything the vendor published.",
         numbers={
             "gain": gains[1],

@@ -1,16 +1,16 @@
-"""The rule book: `RULES` is every rule there is, in the order of the list in docs/rules."""
+"""The rule book: `RULES` lists every rule, in the order of docs/rules."""
 
 from computeflow.diagnosis.rule import Rule, SourceRule
 from computeflow.diagnosis.rules import fleet, host, kernels, links, memory, ranks, runs, timelines
 from computeflow.errors import UnknownNameError
 
-_MODELLED = "shapes of operators in a trace of a device, of a job that the predictor understands"
+_MODELLED = "operator shapes in a GPU trace of a job that the predictor understands"
 _FLEETS = (
-    "on the synthetic fleets of docs/sources/metrics.md nothing was found wrongly; no real fleet with "
-    "known faults was at hand, hence not 1"
+    "no wrong finding on the synthetic fleets of docs/sources/metrics.md; below 1, as no real fleet "
+    "with known faults was available"
 )
-_LOGS = "what the made logs support; not measured yet on labelled ones"
-_TIMELINES = "at least: all of 82 findings on the published and the made timelines were right"
+_LOGS = "supported by synthetic logs; not yet measured on labelled ones"
+_TIMELINES = "a lower bound: all of 82 findings on published and synthetic timelines were right"
 
 RULES = (
     Rule(id="input-stall", account="input", order=6, trace=host.input_stall,
@@ -25,8 +25,8 @@ RULES = (
          needs="runtime calls in a trace of a device, or a memory snapshot",
          sources={"memory": SourceRule(
              judge=memory.snapshot_pressure, confidence=0.95,
-             because="findings on the recordings of docs/sources/memory.md that name what was "
-             "planted, less what so few can prove")}),
+             because="findings on the recordings of docs/sources/memory.md that name the "
+             "planted fault, less what so few can prove")}),
     Rule(id="pageable-copy", account="copy", order=7, trace=host.pageable_copy,
          needs="copies in a trace of a device"),
     Rule(id="checkpoint-stall", account="checkpoint", order=5, trace=host.checkpoint_stall,
@@ -46,7 +46,7 @@ RULES = (
          needs="traces of several ranks that share collectives, of a job that the predictor "
          "understands"),
     Rule(id="slow-link", account="comm", order=12, trace=links.slow_link,
-         needs="traces of several groups whose collectives say their messages"),
+         needs="traces of several process groups whose collectives record message sizes"),
     Rule(id="straggler-rank", account="straggler", order=10, trace=ranks.straggler_rank,
          needs="traces of several ranks that share collectives, or an op timeline",
          sources={"op-timeline": SourceRule(judge=timelines.slow_worker, confidence=0.95,
@@ -54,7 +54,7 @@ RULES = (
     Rule(id="imbalance", account="imbalance", order=11, trace=ranks.imbalance,
          needs="traces of several ranks that share collectives, with shapes of operators"),
     Rule(id="regression", account="", order=22,
-         needs="an earlier recording of the same job; asked by `regressions`, after all others"),
+         needs="an earlier recording of the same job; applied by `regressions`, after all others"),
     Rule(id="idle-allocation", account="idle", order=3,
          needs="activity of GPUs over ten minutes, and who holds them",
          sources={"metrics": SourceRule(judge=fleet.idle_allocation, confidence=0.95,
@@ -66,8 +66,8 @@ RULES = (
     Rule(id="hang", account="idle", order=1, needs="flight-recorder dumps",
          sources={"flight-recorder": SourceRule(
              judge=runs.hang, confidence=0.98,
-             because="ranks rightly named of all named, on the labelled and the made cases of "
-             "docs/sources/flight.md")}),
+             because="share of named ranks that are right, on the labelled and synthetic cases of "
+             "docs/sources/flight-recorder.md")}),
     Rule(id="restarts", account="restart", order=2, needs="a log with times",
          sources={"log": SourceRule(judge=runs.restarts, confidence=0.9, because=_LOGS)}),
     Rule(id="straggler-stage", account="straggler", order=21, needs="an op timeline",

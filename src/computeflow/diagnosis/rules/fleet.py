@@ -1,10 +1,10 @@
-"""Rules on the metrics of a fleet: GPUs that are held and idle, clocks that are held down.
+"""Rules on the metrics of a fleet: allocated GPUs that are idle, and throttled clocks.
 
-`idle-allocation`: somebody holds the GPU (a label says so, or its memory is in use) and nothing ran
-for ten minutes on end. `clock-throttle`: the mean SM clock at work lies below the median of GPUs of
-the same kind by `_LOWER` and by `FAR` robust deviations (which half of the fleet may break without
-moving), and the device itself gives a reason. A GPU that only its power limit holds down counts if it
-draws no more than its peers: one that draws more works harder.
+`idle-allocation`: somebody holds the GPU (a label says so, or its memory is in use) and nothing ran for
+ten minutes in a row. `clock-throttle`: the mean SM clock while busy lies below the median of GPUs of
+the same model by `_LOWER` and by `FAR` robust deviations (which up to half of the fleet cannot move),
+and the device itself reports a reason. A GPU that only its power limit slows counts if it draws no more
+than its peers: one that draws more works harder.
 """
 
 from __future__ import annotations
@@ -18,28 +18,34 @@ from typing import TYPE_CHECKING
 from computeflow.diagnosis.robust import median_and_spread
 from computeflow.diagnosis.rule import Draft, Missing, Outcome, report, seconds_evidence
 from computeflow.ledger import Evidence, Remedy
-from computeflow.telemetry.metrics.facts import IDLE_SECONDS
-from computeflow.telemetry.metrics.fields import BY_POWER, NEEDED
-from computeflow.telemetry.observed import Observed
+from computeflow.telemetry.metrics.exporter_fields import BY_POWER, NEEDED
+from computeflow.telemetry.metrics.gpu_facts import IDLE_SECONDS
+from computeflow.telemetry.source_reports import SourceReport
 from computeflow.units import format_seconds, format_share, format_si
 
 if TYPE_CHECKING:
-    from computeflow.telemetry.metrics.facts import Activity, Busy, GpuFigures, Idle, MetricsFacts
+    from computeflow.telemetry.metrics.gpu_facts import (
+        ActivitySummary,
+        Busy,
+        GpuFigures,
+        Idle,
+        MetricsFacts,
+    )
 
 _LOWER = 0.05
-"""Of the usual clock, that one must lie below it."""
+"""Least share of the usual clock that a slow GPU must lie below it."""
 FAR = 5.0
 _COHORT = 4
 _SAMPLES = 5
-_LEAST_SPREAD = 0.005
-"""Of the median: clocks move in steps of 15 MHz, so a spread of nothing is none."""
+_MIN_SPREAD = 0.005
+"""Least spread, as a share of the median: clocks change in steps of 15 MHz."""
 _REASON = 0.1
-"""The least share of busy time that makes a reason one."""
+"""Least share of busy time for a reason to count."""
 _MORE_POWER = 1.05
-_MOST_EVIDENCE = 16
+_MAX_EVIDENCE = 16
 
 
-def idle_allocation(observed: Observed) -> Outcome:
+def idle_allocation(observed: SourceReport) -> Outcome:
     facts: MetricsFacts = observed.facts
     activities = [gpu.activity for gpu in facts.gpus if gpu.activity is not None]
     if not activities:
@@ -47,8 +53,10 @@ def idle_allocation(observed: Observed) -> Outcome:
     if max(activity.span_seconds or 0.0 for activity in activities) < IDLE_SECONDS:
         return Missing(f"{IDLE_SECONDS / 60:.0f} minutes of samples")
     groups: dict[tuple[str, str], list[_IdleGpu]] = {}
-    for one in _idle_gpus(facts.gpus):
-        groups.setdefault((one.gpu.node, ", ".join(one.idle.holders)), []).append(one)
+    for idle_gpu in _idle_gpus(facts.gpus):
+        groups.setdefault((idle_gpu.gpu.node, ", ".join(idle_gpu.idle.holders)), []).append(
+            idle_gpu
+        )
     drafts = [
         draft for key, idle in groups.items() for draft in _idle(*key, idle, _where(observed))
     ]
@@ -68,19 +76,21 @@ def _idle_gpus(gpus: Sequence[GpuFigures]) -> Iterator[_IdleGpu]:
             yield _IdleGpu(gpu, gpu.activity.signal, gpu.activity.idle)
 
 
-def _unknown_holders(activities: Sequence[Activity]) -> list[Missing]:
-    silent = sum(one.holder_unknown for one in activities if one.span_seconds is not None)
+def _unknown_holders(activities: Sequence[ActivitySummary]) -> list[Missing]:
+    silent = sum(
+        activity.holder_unknown for activity in activities if activity.span_seconds is not None
+    )
     needed = f"who holds {silent} inactive GPUs: pod or job labels, or {NEEDED['memory_used']}"
     return [Missing(needed)] if silent else []
 
 
-def _where(observed: Observed) -> str:
+def _where(observed: SourceReport) -> str:
     return ", ".join(observed.sources[:3])
 
 
 def _idle(node: str, holders: str, group: Sequence[_IdleGpu], where: str) -> list[Draft]:
-    """GPUs of one node that the same holder leaves idle."""
-    seconds = sum(one.idle.seconds for one in group)
+    """One finding for the GPUs of a node that one holder leaves idle."""
+    seconds = sum(idle_gpu.idle.seconds for idle_gpu in group)
     who = group[0].gpu.label
     if len(group) > 1:
         who = f"{len(group)} GPUs" + (f" of {node}" if node else "")
@@ -89,13 +99,13 @@ def _idle(node: str, holders: str, group: Sequence[_IdleGpu], where: str) -> lis
         f"{who}{by} ran nothing for {format_seconds(seconds / len(group))}",
         [("idle", seconds)],
         [
-            seconds_evidence(_idle_text(one), where, one.idle.longest_seconds)
-            for one in group[:_MOST_EVIDENCE]
+            seconds_evidence(_idle_text(idle_gpu), where, idle_gpu.idle.longest_seconds)
+            for idle_gpu in group[:_MAX_EVIDENCE]
         ],
         Remedy(
-            change="end the allocation when its work ends, or give the GPUs something to do",
+            change="release the GPUs when their work ends, or give them work",
             gain_gpu_seconds=seconds,
-            risk="a process that is only waiting (a debugger, a notebook) ends with it",
+            risk="a process that only waits (a debugger, a notebook) ends with the allocation",
         ),
     )
 
@@ -119,21 +129,21 @@ class _Clocked:
         return self.busy.reasons or {}
 
 
-def clock_throttle(observed: Observed) -> Outcome:
+def clock_throttle(observed: SourceReport) -> Outcome:
     facts: MetricsFacts = observed.facts
     if lacking := _lacking(facts.gpus):
         return Missing(", ".join(lacking))
     clocked = [one for gpu in facts.gpus for one in _clocked(gpu)]
     cohorts = _cohorts(clocked)
     if facts.gpus and not cohorts:
-        return Missing(f"{_COHORT} GPUs of one model at work, {_SAMPLES} samples each with times")
+        return Missing(f"{_COHORT} busy GPUs of one model, with {_SAMPLES} timed samples each")
     slow = [one for peers in cohorts for one in _below(peers)]
     drafts = [draft for one in slow for draft in _throttled(one, _where(observed))]
     return [*drafts, *_unknown_reasons(clocked, slow)]
 
 
 def _lacking(gpus: Sequence[GpuFigures]) -> list[str]:
-    """Series that no GPU has."""
+    """Signals that no GPU has."""
     if not gpus:
         return []
     lacking = [] if any(gpu.activity for gpu in gpus) else [NEEDED["utilisation"]]
@@ -145,25 +155,25 @@ class _Slow:
     clocked: _Clocked
     usual: float
     peers: Sequence[_Clocked]
-    """With itself."""
+    """Including the GPU itself."""
 
     @property
     def lower(self) -> float:
-        """Of the usual clock."""
+        """How far below the usual clock, as a share of it."""
         return 1 - self.clocked.busy.clock_hertz / self.usual
 
 
 def _unknown_reasons(clocked: Sequence[_Clocked], slow: Sequence[_Slow]) -> list[Missing]:
-    """That GPUs give no reasons; those of them that are slow are named."""
+    """The missing reasons of GPUs that report none; slow ones are named."""
     silent = sum(one.busy.reasons is None for one in clocked)
     if not silent:
         return []
     named = [
-        f"{one.clocked.gpu.label} runs {format_share(one.lower)} under its peers"
+        f"{one.clocked.gpu.label} runs {format_share(one.lower)} below its peers"
         for one in slow
         if one.clocked.busy.reasons is None
     ]
-    seen = f"; {'; '.join(named[:_MOST_EVIDENCE])}: cause unknown" if named else ""
+    seen = f"; {'; '.join(named[:_MAX_EVIDENCE])}: cause unknown" if named else ""
     return [Missing(f"{NEEDED['reasons']}, on {silent} of {len(clocked)} GPUs{seen}")]
 
 
@@ -176,7 +186,7 @@ def _clocked(gpu: GpuFigures) -> Iterator[_Clocked]:
 
 
 def _cohorts(clocked: Sequence[_Clocked]) -> list[list[_Clocked]]:
-    """GPUs of one model at the same work; those whose work is too small, with all of their model."""
+    """GPUs of one model with the same workload; small workloads are pooled by model."""
     by_work: dict[tuple[str, ...], list[_Clocked]] = {}
     for one in clocked:
         works = sorted({stem(name) for name in one.gpu.workloads})
@@ -190,18 +200,20 @@ def _cohorts(clocked: Sequence[_Clocked]) -> list[list[_Clocked]]:
 
 
 def stem(workload: str) -> str:
-    """What replicas of one job share: `train/llama-worker-3` and `-4`, or `llama-0-x7k2p`."""
+    """The common part of the names of a job's workers: `train/llama-worker-3` and `-4`, or
+    `llama-0-x7k2p`.
+    """
     return re.sub(r"(-[0-9]+|-(?=[a-z]*[0-9])[a-z0-9]{5,10})+$", "", workload)
 
 
 def _below(peers: Sequence[_Clocked]) -> list[_Slow]:
     usual, spread = median_and_spread([one.busy.clock_hertz for one in peers])
-    least = max(_LOWER * usual, FAR * max(spread, _LEAST_SPREAD * usual))
+    least = max(_LOWER * usual, FAR * max(spread, _MIN_SPREAD * usual))
     return [_Slow(one, usual, peers) for one in peers if usual - one.busy.clock_hertz >= least]
 
 
 def _blamed(slow: _Slow) -> dict[str, float]:
-    """The device's own reasons, most first: those its peers show less, else all; none is no finding."""
+    """The reported reasons, largest first: those its peers show less, else all; empty: no finding."""
     shown = {name: share for name, share in slow.clocked.reasons.items() if share >= _REASON}
     own = {
         name: share
@@ -226,19 +238,19 @@ def _throttled(slow: _Slow, where: str) -> list[Draft]:
         return []
     gpu, busy = slow.clocked.gpu, slow.clocked.busy
     lost = busy.seconds * slow.lower
-    said = ", ".join(
+    listed = ", ".join(
         f"{name} ({format_share(share)} of its busy time)" for name, share in reasons.items()
     )
     evidence = [
         Evidence(
-            what=f"mean SM clock at work, against the median of {len(slow.peers)} of its kind",
+            what=f"mean SM clock while busy, against the median of {len(slow.peers)} GPUs of its model",
             where=where,
             value=busy.clock_hertz,
             unit="Hz",
             expected=slow.usual,
         ),
         Evidence(
-            what=f"the device's own reasons: {said}",
+            what=f"reasons that the device reports: {listed}",
             where=where,
             value=next(iter(reasons.values())),
             unit="share of busy time",
@@ -249,7 +261,7 @@ def _throttled(slow: _Slow, where: str) -> list[Draft]:
             Evidence(what="highest temperature", where=where, value=gpu.temperature_most, unit="°C")
         )
     return report(
-        f"{gpu.label} clocks {format_share(slow.lower)} under {len(slow.peers) - 1} peers: "
+        f"{gpu.label} runs {format_share(slow.lower)} below the clock of {len(slow.peers) - 1} peers: "
         f"{', '.join(reasons)}",
         [("compute.clock", lost)],
         evidence,
@@ -259,11 +271,11 @@ def _throttled(slow: _Slow, where: str) -> list[Draft]:
 
 def _change(reasons: set[str]) -> str:
     if any("thermal" in name or "hot" in name or name == "hardware slowdown" for name in reasons):
-        return "look at its cooling (fans, inlet, cold plate); drain the node until it is mended"
+        return "check its cooling (fans, inlet, cold plate); drain the node until it is repaired"
     if "power brake" in reasons:
-        return "look at the node's power supplies and the rack's power limit"
+        return "check the node's power supplies and the rack's power limit"
     if reasons <= BY_POWER | {"board limit violation"}:
         return "compare its power limit with its peers' (nvidia-smi -q -d POWER) and raise it"
     if "clocks setting" in reasons:
-        return "lift the clocks that were set on it (nvidia-smi --reset-gpu-clocks)"
+        return "reset the clocks that were set on it (nvidia-smi --reset-gpu-clocks)"
     return "compare the device's settings with its peers' (nvidia-smi -q -d PERFORMANCE,CLOCK)"

@@ -1,32 +1,32 @@
-"""Rules on kernels that could be better ones: attention, precision, batch, recomputation, optimizer.
+"""Rules on kernels that could be faster: attention, precision, batch, recomputation, optimizer.
 
-Each is seen in the trace by its cause, and its worth is what the predictor gives without that cause,
-at the speeds that the recording shows.
+The trace shows each cause; its cost is what the predictor saves without that cause, at the speeds of
+the recording.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from computeflow.diagnosis.case import PRACTICAL, Case
+from computeflow.diagnosis.predicted_gains import Change, PredictedRun
 from computeflow.diagnosis.remedies import command
 from computeflow.diagnosis.rule import NO_DEVICE, Missing, Outcome, report, seconds_evidence
-from computeflow.diagnosis.whatif import Change, Replay
+from computeflow.diagnosis.trace_case import PRACTICAL, TraceCase
 from computeflow.ledger import Evidence, Remedy
-from computeflow.prediction.parts import step_parts
-from computeflow.telemetry.traces.measured import RankMeasured
+from computeflow.prediction.device_time import step_parts
+from computeflow.telemetry.traces.rank_measurements import RankMeasurement
 
 _FULL_PRECISION = 0.5
-"""Share of FLOPs in float32 from which a run is one in float32."""
+"""Least share of FLOPs in float32 for a run to count as float32."""
 _SINGLE = 0.5
-"""Share of the optimizer's kernel time in kernels of one tensor each."""
+"""Least share of the optimizer's kernel time in kernels of one tensor each, to count as unfused."""
 ROOM = 0.9
-"""Of the device's memory, that a change may fill by the predictor's count."""
+"""Largest share of the device's memory that a change may fill, as predicted."""
 _SPREAD = 0.15
-"""Of a predicted gain, either way: the predictor's own error on our H200 (docs/accuracy.md)."""
+"""Relative range of a predicted gain: the predictor's own error on our H200 (docs/accuracy.md)."""
 
 
-def unfused_attention(case: Case) -> Outcome:
+def unfused_attention(case: TraceCase) -> Outcome:
     seen = case.total(lambda rank: rank.signals.unfused_attention)
     if not any(rank.signals.shapes for rank in case.ranks):
         return Missing("shapes of operators (profile with record_shapes=True)")
@@ -46,23 +46,23 @@ def unfused_attention(case: Case) -> Outcome:
     if gain < PRACTICAL * case.ledger.gpu_seconds:
         return []
     return report(
-        "attention writes its scores to memory: one fused kernel would not",
+        "attention writes its scores to memory; a fused kernel would not",
         [("compute.kernel", gain)],
         [
             seconds_evidence(
-                "products of scores and what is between them", case.where("kernels"), seen, needed
+                "attention kernels that are not fused", case.where("kernels"), seen, needed
             ),
             Evidence(
-                what=f"scores of {run.inferred.job.seq_len:,} x {run.inferred.job.seq_len:,}",
+                what=f"attention scores of {run.inferred.job.seq_len:,} x {run.inferred.job.seq_len:,}",
                 where=case.where("aten::bmm"),
             ),
         ],
-        _remedy("one fused attention kernel", command("attention", case.framework), gain),
+        _remedy("use a fused attention kernel", command("attention", case.framework), gain),
     )
 
 
 def _remedy(change: str, command: str, gain: float, risk: str = "") -> Remedy:
-    """With the predictor's own error as its range."""
+    """A remedy whose range is the predictor's own error."""
     return Remedy(
         change=change,
         command=command,
@@ -73,7 +73,7 @@ def _remedy(change: str, command: str, gain: float, risk: str = "") -> Remedy:
     )
 
 
-def matmul_precision(case: Case) -> Outcome:
+def matmul_precision(case: TraceCase) -> Outcome:
     types = case.first.types
     if not types:
         return Missing("shapes of operators (profile with record_shapes=True)")
@@ -105,20 +105,20 @@ def matmul_precision(case: Case) -> Outcome:
         ],
         [
             Evidence(
-                what="FLOPs on float32 operands",
+                what="FLOPs with float32 operands",
                 where=case.where("operators"),
                 value=full,
                 unit="share",
             ),
             seconds_evidence(
-                "kernels of forward and backward",
+                "forward and backward kernels",
                 case.where("account compute"),
                 now["compute"],
                 after.booked("compute") * scale,
             ),
         ],
         _remedy(
-            "bf16 weights and products; fp32 only where it is needed (loss, norms, master weights)",
+            "use bf16 weights and products, fp32 only where needed (loss, norms, master weights)",
             command("precision", case.framework),
             gain,
             "check the loss curve; keep reductions and the optimizer's state in fp32",
@@ -126,8 +126,8 @@ def matmul_precision(case: Case) -> Outcome:
     )
 
 
-def in_half_precision(run: Replay) -> Replay:
-    """The same run in bf16; what float32 kernels showed says nothing about its speed."""
+def in_half_precision(run: PredictedRun) -> PredictedRun:
+    """The same run in bf16; factors fitted on float32 kernels do not apply to it."""
     stack = replace(
         run.inferred.stack, param_bytes=2.0, grad_bytes=2.0, state_bytes=4.0, attention="latest"
     )
@@ -136,8 +136,8 @@ def in_half_precision(run: Replay) -> Replay:
     return replace(run, inferred=replace(run.inferred, job=job, stack=stack), factors=factors)
 
 
-def merged(case: Case) -> tuple[int, float] | None:
-    """A larger micro-batch at the same global batch: how large, and the seconds of its step.
+def merge_kernels(case: TraceCase) -> tuple[int, float] | None:
+    """A larger micro-batch at the same global batch: its size, and the seconds of its step.
 
     None where there is one micro-batch, where memory has no room, or where it would gain nothing.
     """
@@ -158,8 +158,8 @@ def merged(case: Case) -> tuple[int, float] | None:
     return best
 
 
-def _stalls(case: Case) -> list[float]:
-    """What other rules speak of, one by one."""
+def _stalls(case: TraceCase) -> list[float]:
+    """GPU-seconds of stalls that other rules report, one by one."""
     roots: dict[str, float] = {}
     for rank in case.ranks:
         for root, seconds in rank.signals.setbacks.items():
@@ -172,12 +172,12 @@ def _stalls(case: Case) -> list[float]:
     ]
 
 
-def underfilled(case: Case) -> Outcome:
+def underfilled(case: TraceCase) -> Outcome:
     if not case.on_device:
         return NO_DEVICE
     if case.replay is None:
         return Missing(case.why_not)
-    best = merged(case)
+    best = merge_kernels(case)
     if best is None:
         return []
     late = case.set_back("launch")
@@ -196,27 +196,29 @@ def underfilled(case: Case) -> Outcome:
         f"micro-batches of {layout.micro_batch} are too small for the device",
         [("compute.kernel", gain - waiting), ("host", waiting)],
         [
-            seconds_evidence("the window", case.where(), case.ledger.gpu_seconds, after * scale),
-            seconds_evidence("of it idle, waiting for launches", case.where("account host"), late),
+            seconds_evidence(
+                "GPU time of the window", case.where(), case.ledger.gpu_seconds, after * scale
+            ),
+            seconds_evidence("device idle, waiting for launches", case.where("account host"), late),
             Evidence(
-                what=f"tokens in a micro-batch of {size} instead",
-                where="the predictor, by memory and time",
+                what=f"tokens in a micro-batch of {size}",
+                where="predicted to fit and to be fastest",
                 value=float(size * case.replay.inferred.job.seq_len),
                 unit="tokens",
                 expected=None,
             ),
         ],
         _remedy(
-            f"micro-batches of {size} at the same global batch",
+            f"use micro-batches of {size} at the same global batch",
             f"micro_batch = {size}, accumulation = "
             f"{case.replay.inferred.job.global_batch // (size * layout.gpus)}",
             gain,
-            "more memory for activations",
+            "activations take more memory",
         ),
     )
 
 
-def recompute_excess(case: Case) -> Outcome:
+def recompute_excess(case: TraceCase) -> Outcome:
     seen = case.ledger.booked("compute.recompute")
     if all("compute.recompute" in rank.missing for rank in case.ranks):
         return Missing(case.first.missing["compute.recompute"])
@@ -235,14 +237,14 @@ def recompute_excess(case: Case) -> Outcome:
     saved = max(launched - without.ledger.booked("host") * scale, 0.0)
     late = case.set_back("launch") + case.total(lambda rank: rank.host.get("queued", 0.0))
     return report(
-        "activations are computed again although memory has room for them",
+        "activations are recomputed although memory has room for them",
         [("compute.recompute", seen), ("host", min(saved, late))],
         [
             seconds_evidence(
-                "kernels that compute again", case.where("account compute.recompute"), seen, 0.0
+                "recomputation kernels", case.where("account compute.recompute"), seen, 0.0
             ),
             Evidence(
-                what="memory without recomputation, predicted, of "
+                what="predicted memory without recomputation, of "
                 f"{without.memory_limit_bytes / 1e9:.0f} GB",
                 where="the predictor",
                 value=without.memory_bytes,
@@ -250,22 +252,22 @@ def recompute_excess(case: Case) -> Outcome:
             ),
         ],
         _remedy(
-            "keep the activations",
+            "keep the activations instead of recomputing them",
             command("recompute", case.framework),
             seen + min(saved, late),
-            f"about {without.memory_bytes / 1e9:.0f} of "
-            f"{without.memory_limit_bytes / 1e9:.0f} GB are used then",
+            f"uses about {without.memory_bytes / 1e9:.0f} of "
+            f"{without.memory_limit_bytes / 1e9:.0f} GB",
         ),
     )
 
 
-def updates_singly(rank: RankMeasured) -> bool:
+def updates_singly(rank: RankMeasurement) -> bool:
     """Whether most of the optimizer's time is in kernels of one tensor each."""
     whole = rank.accounts.get("optimizer", 0.0)
     return whole > 0 and rank.signals.optimizer_single >= _SINGLE * whole
 
 
-def unfused_optimizer(case: Case) -> Outcome:
+def unfused_optimizer(case: TraceCase) -> Outcome:
     if not case.on_device:
         return NO_DEVICE
     seen = case.ledger.booked("optimizer")
@@ -290,13 +292,13 @@ def unfused_optimizer(case: Case) -> Outcome:
         f"the optimizer updates one tensor at a time, in {kernels:,.0f} kernels a step",
         [("optimizer", gain), ("host", gaps)],
         [
+            seconds_evidence("optimizer kernels", case.where("account optimizer"), seen, needed),
             seconds_evidence(
-                "kernels of the optimizer", case.where("account optimizer"), seen, needed
+                "device idle between optimizer kernels", case.where("account host"), gaps, 0.0
             ),
-            seconds_evidence("idle between them", case.where("account host"), gaps, 0.0),
         ],
         _remedy(
-            "an optimizer that updates all tensors in a few kernels",
+            "use a fused optimizer, which updates all tensors in a few kernels",
             command("optimizer", case.framework),
             gain + gaps,
         ),

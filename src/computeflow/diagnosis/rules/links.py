@@ -1,4 +1,4 @@
-"""Rules on what passes between ranks: communication that is not hidden, links that are slow."""
+"""Rules on communication: exposed communication and slow links."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from computeflow.diagnosis.case import PRACTICAL, Case
 from computeflow.diagnosis.robust import median_and_spread
 from computeflow.diagnosis.rule import NO_DEVICE, Draft, Missing, Outcome, report, seconds_evidence
 from computeflow.diagnosis.rules.ranks import FAR, missing_ranks
+from computeflow.diagnosis.trace_case import PRACTICAL, TraceCase
 from computeflow.ledger import Remedy
-from computeflow.telemetry.traces.measured import RankMeasured
+from computeflow.telemetry.traces.rank_measurements import RankMeasurement
 
 SLOWER = 1.3
-"""Times the usual transfer of its like, that makes a link slow."""
-_MOST_TRANSFERS = 200
-"""Of one message in one group: enough for a median, and memory stays bounded."""
-_LEAST_SECONDS = 50e-6
+"""A link is slow from this multiple of the usual transfer time of similar groups."""
+_MAX_TRANSFERS = 200
+"""Transfers of one message in one group: enough for a median, and memory stays bounded."""
+_MIN_SECONDS = 50e-6
 """Shorter transfers are latency."""
-_LEAST_GROUPS = 3
-"""That send the same messages: of two, nothing says which is the slow one."""
+_MIN_GROUPS = 3
+"""Fewest groups that send the same messages: with two, nothing shows which is the slow one."""
 
 
-def exposed_comm(case: Case) -> Outcome:
+def exposed_comm(case: TraceCase) -> Outcome:
     """Communication far beyond what the predictor leaves exposed for the same layout."""
     if not any(len(rank.collectives.start) for rank in case.ranks):
         return []
@@ -45,9 +45,9 @@ def exposed_comm(case: Case) -> Outcome:
     return report(
         "communication is not hidden behind the backward pass",
         [(_largest(case), gain)],
-        [seconds_evidence("exposed transfers", case.where("account comm"), measured, expected)],
+        [seconds_evidence("exposed communication", case.where("account comm"), measured, expected)],
         Remedy(
-            change="overlap: smaller buckets, prefetch of the next shard, a stream of its own",
+            change="overlap communication: smaller buckets, prefetch of the next shard, another stream",
             gain_gpu_seconds=gain,
             gain_low=0.5 * gain,
             gain_high=gain,
@@ -55,7 +55,7 @@ def exposed_comm(case: Case) -> Outcome:
     )
 
 
-def _largest(case: Case) -> str:
+def _largest(case: TraceCase) -> str:
     """The account that most of the communication is booked under."""
     booked = case.ledger.accounts
     return max(booked, key=lambda name: booked[name] if name.startswith("comm") else -1.0)
@@ -68,15 +68,15 @@ class _Transfers:
     size: int
     elements: int
     seconds: float
-    """Median of the shortest of all ranks: of the one that came last, which does not wait."""
+    """Median of the shortest duration over ranks: the last rank to arrive does not wait."""
     count: int
 
 
-def slow_link(case: Case) -> Outcome:
-    """One group is slower than its like: same size, same messages."""
+def slow_link(case: TraceCase) -> Outcome:
+    """Groups slower than similar ones: same size, same messages."""
     table = _transfers(case.ranks) if len(case.ranks) > 1 else []
     if not table:
-        return Missing("traces of several groups whose collectives say their messages")
+        return Missing("traces of several process groups whose collectives record message sizes")
     cohorts: dict[tuple[str, int, int], list[_Transfers]] = {}
     for row in table:
         cohorts.setdefault((row.account, row.size, row.elements), []).append(row)
@@ -89,8 +89,8 @@ def slow_link(case: Case) -> Outcome:
 
 
 def _slower(rows: Sequence[_Transfers]) -> Iterator[tuple[_Transfers, float]]:
-    """Of groups that are alike, those far slower than the usual seconds, and these."""
-    if len(rows) < _LEAST_GROUPS:
+    """Groups far slower than similar ones, with the usual seconds."""
+    if len(rows) < _MIN_GROUPS:
         return
     usual, spread = median_and_spread([row.seconds for row in rows])
     for row in rows:
@@ -98,12 +98,12 @@ def _slower(rows: Sequence[_Transfers]) -> Iterator[tuple[_Transfers, float]]:
             yield row, usual
 
 
-def _slow_link(case: Case, row: _Transfers, usual: float) -> list[Draft]:
+def _slow_link(case: TraceCase, row: _Transfers, usual: float) -> list[Draft]:
     lost = (row.seconds - usual) * row.count * row.size
     if lost < PRACTICAL * case.ledger.gpu_seconds:
         return []
     return report(
-        f"transfers of {row.group[:60]} take {row.seconds / usual:.1f} times as long",
+        f"transfers of {row.group[:60]} take {row.seconds / usual:.1f} times as long as its peers'",
         [(row.account, lost)],
         [
             seconds_evidence(
@@ -120,23 +120,23 @@ def _slow_link(case: Case, row: _Transfers, usual: float) -> list[Draft]:
     )
 
 
-def _transfers(ranks: Sequence[RankMeasured]) -> list[_Transfers]:
+def _transfers(ranks: Sequence[RankMeasurement]) -> list[_Transfers]:
     lengths: dict[tuple[str, int, int], list[float]] = {}
     facts: dict[str, tuple[str, int]] = {}
     counts: dict[tuple[str, int], int] = {}
     for rank in ranks:
-        some = rank.collectives
+        collectives = rank.collectives
         counted: dict[tuple[str, int], int] = {}
-        for row in np.flatnonzero(some.elements > 0):
-            group, elements = rank.groups[some.group[row]], int(some.elements[row])
-            place = counted.get((group, elements), 0)
-            counted[group, elements] = place + 1
-            if place >= _MOST_TRANSFERS:
+        for row in np.flatnonzero(collectives.elements > 0):
+            group, elements = rank.groups[collectives.group[row]], int(collectives.elements[row])
+            number = counted.get((group, elements), 0)
+            counted[group, elements] = number + 1
+            if number >= _MAX_TRANSFERS:
                 continue
-            seconds = float(some.end[row] - some.start[row]) / 1e9
-            lengths.setdefault((group, elements, place), []).append(seconds)
-            account = rank.account_names[some.account[row]]
-            facts[group] = (account, rank.group_sizes[some.group[row]])
+            seconds = float(collectives.end[row] - collectives.start[row]) / 1e9
+            lengths.setdefault((group, elements, number), []).append(seconds)
+            account = rank.account_names[collectives.account[row]]
+            facts[group] = (account, rank.group_sizes[collectives.group[row]])
         counts |= {key: max(n, counts.get(key, 0)) for key, n in counted.items()}
     shortest: dict[tuple[str, int], list[float]] = {}
     for (group, elements, _), values in lengths.items():
@@ -148,5 +148,5 @@ def _transfers(ranks: Sequence[RankMeasured]) -> list[_Transfers]:
             group, *facts[group], elements, statistics.median(values), counts[group, elements]
         )
         for (group, elements), values in shortest.items()
-        if statistics.median(values) >= _LEAST_SECONDS
+        if statistics.median(values) >= _MIN_SECONDS
     ]

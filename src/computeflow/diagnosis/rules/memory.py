@@ -1,4 +1,4 @@
-"""The rule on memory snapshots: a device that ran out of memory, leaks it, or holds it in pieces."""
+"""The rule on memory snapshots: a device out of memory, a leak, or fragmentation."""
 
 from __future__ import annotations
 
@@ -7,37 +7,42 @@ from typing import TYPE_CHECKING
 
 from computeflow.diagnosis.rule import Draft, Outcome, report, seconds_evidence
 from computeflow.ledger import Evidence, Remedy
-from computeflow.telemetry.memory.judging import TOO_SMALL
-from computeflow.telemetry.observed import Observed
+from computeflow.telemetry.memory.device_memory import TOO_SMALL
+from computeflow.telemetry.source_reports import SourceReport
 from computeflow.units import format_si
 
 if TYPE_CHECKING:
-    from computeflow.telemetry.memory.facts import Creep, DeviceMemory, Fragmentation, OutOfMemory
+    from computeflow.telemetry.memory.memory_facts import (
+        Creep,
+        DeviceMemory,
+        Fragmentation,
+        OutOfMemory,
+    )
 
 _FRAGMENTED = 0.3
-"""Of what is reserved, free in pieces when the allocator had to ask for more."""
-_LEAST_SPLIT = 100 << 20
-"""Bytes in pieces that are worth a word."""
+"""Least share of reserved memory that is free in fragments when the allocator requests more."""
+_MIN_SPLIT = 100 << 20
+"""Fewest fragmented bytes worth reporting."""
 _CREEPING = 0.1
-"""Of the peak, that a thousand more steps would add."""
+"""Least growth in a thousand steps, as a share of the peak."""
 _STEPS = 1000
 _GROWING = Remedy(
-    change="let segments grow and shrink",
+    change="let the allocator's segments grow and shrink",
     command="PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
 )
 _LESS = {
-    "activations": "a smaller micro-batch, or activations computed again",
-    "workspaces": "a smaller micro-batch: temporaries of the backward pass are as large as activations",
-    "optimizer state": "the optimizer's state sharded over data-parallel ranks, or in low precision",
-    "gradients": "gradients sharded over the data-parallel ranks, or in low precision",
-    "weights": "weights sharded over more ranks",
-    "communication buffers": "smaller buckets of communication",
-    "unknown": "less of what the call sites below hold",
+    "activations": "use a smaller micro-batch, or recompute activations",
+    "workspaces": "use a smaller micro-batch: backward temporaries are as large as activations",
+    "optimizer state": "shard the optimizer state over data-parallel ranks, or use low precision",
+    "gradients": "shard the gradients over data-parallel ranks, or use low precision",
+    "weights": "shard the weights over more ranks",
+    "communication buffers": "use smaller communication buckets",
+    "unknown": "allocate less at the call sites below",
 }
 
 
-def snapshot_pressure(observed: Observed) -> Outcome:
-    """One for a device. Its GPU-seconds are those of the allocator's retries alone."""
+def snapshot_pressure(observed: SourceReport) -> Outcome:
+    """One finding per device. Its GPU-seconds are those of the allocator's retries alone."""
     rank = observed.facts.rank
     ranks = () if rank is None else (rank,)
     (path,) = observed.sources
@@ -49,7 +54,7 @@ def snapshot_pressure(observed: Observed) -> Outcome:
 
 
 def _device_pressure(device: DeviceMemory, ranks: tuple[int, ...], where: str) -> list[Draft]:
-    """The gravest trouble first, the others as evidence."""
+    """The most serious problem gives the title, the others are evidence."""
     troubles = list(_troubles(device, where))
     if not troubles:
         return []
@@ -58,7 +63,7 @@ def _device_pressure(device: DeviceMemory, ranks: tuple[int, ...], where: str) -
     if device.retries.count:
         evidence.append(
             seconds_evidence(
-                f"{device.retries.count} times segments were given back to get others",
+                f"segments freed and allocated again, {device.retries.count} times",
                 where,
                 device.retries.seconds,
                 0.0,
@@ -84,31 +89,31 @@ def _bytes(value: float) -> str:
 
 
 def _is_creeping(creep: Creep, peak_bytes: int) -> bool:
-    """Growth that is certain, goes on, and would matter in a thousand steps."""
+    """Whether memory certainly and still grows, and enough to matter in a thousand steps."""
     grows = creep.low > 0 and creep.still
     return grows and creep.bytes_per_step * _STEPS >= _CREEPING * peak_bytes
 
 
-def fragmented(found: Fragmentation) -> bool:
-    return found.share >= _FRAGMENTED and found.split_bytes >= _LEAST_SPLIT
+def fragmented(fragmentation: Fragmentation) -> bool:
+    return fragmentation.share >= _FRAGMENTED and fragmentation.split_bytes >= _MIN_SPLIT
 
 
 def _ran_out(oom: OutOfMemory, device: DeviceMemory, where: str) -> _Trouble:
     pieces = oom.missing_bytes == 0
-    rest = f"{_bytes(oom.split_bytes)} were free in pieces"
+    rest = f"{_bytes(oom.split_bytes)} were free in fragments"
     if not pieces:
-        rest = f"{_bytes(oom.missing_bytes)} more than all that was free"
-    title = f"GPU {device.device} ran out of memory: {_bytes(oom.asked_bytes)} asked for, {rest}"
+        rest = f"{_bytes(oom.missing_bytes)} more than all free memory"
+    title = f"GPU {device.device} ran out of memory: {_bytes(oom.asked_bytes)} requested, {rest}"
     evidence = [
         Evidence(
-            what=f"asked for in {oom.where or 'no stack'}",
+            what=f"requested in {oom.where or 'an unknown place'}",
             where=where,
             unit="B",
             value=float(oom.asked_bytes),
             expected=float(oom.largest_free_bytes),
         ),
         Evidence(
-            what="allocated, of what was reserved",
+            what="allocated, of the reserved memory",
             where=where,
             unit="B",
             value=float(oom.allocated_bytes),
@@ -118,7 +123,7 @@ def _ran_out(oom: OutOfMemory, device: DeviceMemory, where: str) -> _Trouble:
     if oom.limited:
         evidence.append(
             Evidence(
-                what="the device had more than that: a limit of the process was reached "
+                what="free on the device: the process reached its own limit "
                 "(set_per_process_memory_fraction)",
                 where=where,
                 unit="B",
@@ -133,10 +138,10 @@ def _after_oom(oom: OutOfMemory, pieces: bool) -> Remedy:
         return _GROWING
     if pieces:
         return Remedy(
-            change=f"make what stays before what comes and goes: {oom.why}",
-            risk="expandable segments alone would not have sufficed",
+            change=f"allocate long-lived tensors before short-lived ones: {oom.why}",
+            risk="expandable segments alone would not have been enough",
         )
-    return Remedy(change=f"needs {_LESS[_largest(oom.owners)]}; {oom.why}")
+    return Remedy(change=f"{_LESS[_largest(oom.owners)]}; {oom.why}")
 
 
 def _largest(owners: Mapping[str, int]) -> str:
@@ -146,12 +151,12 @@ def _largest(owners: Mapping[str, int]) -> str:
 def _creeps(creep: Creep, device: DeviceMemory, where: str) -> _Trouble:
     site = next((site for site in creep.sites if site.where), None)
     title = (
-        f"GPU {device.device} holds {_bytes(creep.bytes_per_step)} more after each step, over "
+        f"GPU {device.device} keeps {_bytes(creep.bytes_per_step)} more after each step, over "
         f"{creep.steps} steps"
     )
     evidence = [
         Evidence(
-            what="growth of the least that is allocated in a step",
+            what="growth of the lowest allocation in a step",
             where=where,
             unit="B/step",
             value=creep.bytes_per_step,
@@ -162,44 +167,44 @@ def _creeps(creep: Creep, device: DeviceMemory, where: str) -> _Trouble:
     if site is not None:
         evidence.append(
             Evidence(
-                what=f"made in these steps and never freed: {site.count} of {site.where}",
+                what=f"never freed: {site.count} allocations of these steps in {site.where}",
                 where=where,
                 value=float(site.bytes),
                 unit="B",
             )
         )
-        change = f"let go of what {site.where} makes: keep numbers (.item()), not tensors"
+        change = f"release the tensors of {site.where}: keep numbers (.item()), not tensors"
     return title, evidence, Remedy(change=change)
 
 
-def _in_pieces(found: Fragmentation, where: str) -> _Trouble:
+def _in_pieces(fragmentation: Fragmentation, where: str) -> _Trouble:
     title = (
-        f"{found.share:.0%} of the reserved memory was free in pieces when "
-        f"{_bytes(found.wanted_bytes)} more were needed"
+        f"{fragmentation.share:.0%} of the reserved memory was free in fragments when "
+        f"{_bytes(fragmentation.wanted_bytes)} more were requested"
     )
     evidence = [
         Evidence(
-            what="free in segments that are in use elsewhere",
+            what="free inside segments that are in use",
             where=where,
             unit="B",
-            value=float(found.split_bytes),
+            value=float(fragmentation.split_bytes),
             expected=0.0,
         ),
         Evidence(
-            what="largest free place",
+            what="largest free block",
             where=where,
             unit="B",
-            value=float(found.largest_free_bytes),
-            expected=float(found.wanted_bytes),
+            value=float(fragmentation.largest_free_bytes),
+            expected=float(fragmentation.wanted_bytes),
         ),
     ]
-    if 2 * found.page_bytes >= found.split_bytes:
+    if 2 * fragmentation.page_bytes >= fragmentation.split_bytes:
         return title, evidence, _GROWING
     return (
         title,
         evidence,
         Remedy(
-            change=f"make what stays before what comes and goes; {TOO_SMALL}",
+            change=f"allocate long-lived tensors before short-lived ones; {TOO_SMALL}",
             risk="expandable segments alone would not help",
         ),
     )

@@ -1,4 +1,4 @@
-"""Rules on ranks that differ: slower at equal work, or with more of it."""
+"""Rules on ranks that differ: slower at equal work, or with more work."""
 
 from __future__ import annotations
 
@@ -6,25 +6,25 @@ import statistics
 from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
-from computeflow.diagnosis.case import DEVIATIONS, PRACTICAL, Case
 from computeflow.diagnosis.remedies import command
 from computeflow.diagnosis.robust import median_and_spread
 from computeflow.diagnosis.rule import Draft, Missing, Outcome, report, seconds_evidence
+from computeflow.diagnosis.trace_case import DEVIATIONS, PRACTICAL, TraceCase
 from computeflow.ledger import Evidence, Remedy
-from computeflow.telemetry.traces.measured import RankMeasured
+from computeflow.telemetry.traces.rank_measurements import RankMeasurement
 
 FEW = 4
 _FEW_SHARE = 0.06
-"""Of the window, that ranks must wait for one of fewer than `FEW`: among so few there are no usual ones
-to hold it against; two equal ranks on one host waited up to 4.5 % for each other (gloo_traces)."""
-_MOST_WAITS = 0.7
-"""Of all waits, that must be for the one of few ranks that is to be named."""
+"""Least share of the window spent waiting for one of fewer than `FEW` ranks: so few have no usual time
+to compare with; two equal ranks on one host waited up to 4.5 % for each other (gloo_traces)."""
+_MAX_WAITS = 0.7
+"""Least share of all waits that must be for one rank, where there are few ranks."""
 STEPS = 4
-"""From which on steps say how much they differ."""
+"""Fewest steps that show how much steps vary."""
 FAR = 6.0
-"""Robust deviations of the ranks' own time, beyond which one is not one of them."""
+"""Robust deviations of the ranks' own time beyond which a rank is an outlier."""
 NEAR_SECONDS = 600.0
-"""Around the window, in which what other sources saw on a rank stands beside its finding."""
+"""Time around the window in which faults from other sources are added to a finding."""
 _OWN = (
     "compute",
     "compute.recompute",
@@ -47,16 +47,16 @@ _ROOTS = {
 Key = TypeVar("Key", int, str)
 
 
-def missing_ranks(case: Case, account: str) -> Missing | None:
-    """What an account lacks that only ranks side by side can show."""
+def missing_ranks(case: TraceCase, account: str) -> Missing | None:
+    """The missing signal of an account that needs traces of several ranks."""
     if account not in case.ledger.unavailable:
         return None
     reason = case.ledger.unavailable[account]
     return Missing(reason or "traces of other ranks that share collectives")
 
 
-def straggler_rank(case: Case) -> Outcome:
-    """One finding for all ranks that are slow: while one of them is, mending another gains little."""
+def straggler_rank(case: TraceCase) -> Outcome:
+    """One finding for all slow ranks: repairing one gains little while another is slow."""
     if (missing := missing_ranks(case, "straggler")) is not None:
         return missing
     caused = _sum(
@@ -79,8 +79,8 @@ def _sum(parts: Iterable[tuple[Key, float]]) -> dict[Key, float]:
     return total
 
 
-def _slow_ranks(case: Case, caused: dict[int, float]) -> list[RankMeasured]:
-    """Ranks whose own time is not that of the faster half; of few ranks, the one all wait for."""
+def _slow_ranks(case: TraceCase, caused: dict[int, float]) -> list[RankMeasurement]:
+    """Ranks slower than the faster half; of few ranks, the one that all wait for."""
     if len(case.ranks) < FEW:
         return _slow_of_few(case, caused)
     faster = sorted(_own(rank) for rank in case.ranks)[: (len(case.ranks) + 1) // 2]
@@ -89,17 +89,17 @@ def _slow_ranks(case: Case, caused: dict[int, float]) -> list[RankMeasured]:
     return [rank for rank in case.ranks if _own(rank) > far]
 
 
-def _slow_of_few(case: Case, caused: dict[int, float]) -> list[RankMeasured]:
+def _slow_of_few(case: TraceCase, caused: dict[int, float]) -> list[RankMeasurement]:
     most = max(caused, key=lambda rank: caused[rank], default=-1)
-    if most < 0 or caused[most] <= _MOST_WAITS * sum(caused.values()):
+    if most < 0 or caused[most] <= _MAX_WAITS * sum(caused.values()):
         return []
     slow = [rank for rank in case.ranks if rank.rank == most]
     others = [rank for rank in case.ranks if rank.rank != most]
     return [rank for rank in slow if _later_each_step(rank, others)]
 
 
-def _later_each_step(rank: RankMeasured, others: Sequence[RankMeasured]) -> bool:
-    """Whether a rank takes longer than the others by more than that differs from step to step."""
+def _later_each_step(rank: RankMeasurement, others: Sequence[RankMeasurement]) -> bool:
+    """Whether a rank is slower than the others by more than the variation from step to step."""
     mine = _own_by_step(rank)
     usual = [statistics.median(values) for values in zip(*map(_own_by_step, others), strict=False)]
     over = [own - other for own, other in zip(mine, usual, strict=False)]
@@ -109,17 +109,17 @@ def _later_each_step(rank: RankMeasured, others: Sequence[RankMeasured]) -> bool
     return bool(middle > DEVIATIONS * spread / len(over) ** 0.5)
 
 
-def _own_by_step(rank: RankMeasured) -> list[float]:
+def _own_by_step(rank: RankMeasurement) -> list[float]:
     parts = [rank.by_step[name] for name in _OWN if name in rank.by_step]
     return [sum(values) for values in zip(*parts, strict=True)]
 
 
-def _own(rank: RankMeasured) -> float:
+def _own(rank: RankMeasurement) -> float:
     """Seconds that are not spent in communication."""
     return sum(rank.accounts.get(name, 0.0) for name in _OWN)
 
 
-def _straggler(case: Case, slow: list[RankMeasured], wait: float) -> list[Draft]:
+def _straggler(case: TraceCase, slow: list[RankMeasurement], wait: float) -> list[Draft]:
     names = sorted(rank.rank for rank in slow)
     more, reasons = _excess_of_all(case, slow)
     ordered = sorted(reasons.items(), key=lambda item: -item[1])
@@ -132,26 +132,28 @@ def _straggler(case: Case, slow: list[RankMeasured], wait: float) -> list[Draft]
         [
             seconds_evidence(f"waits for {who}", case.where("account straggler"), wait, 0.0),
             *(
-                seconds_evidence(f"{who} more than the others: {name}", worst.source, seconds)
+                seconds_evidence(
+                    f"{who} spent more time than the others: {name}", worst.source, seconds
+                )
                 for name, seconds in ordered
             ),
-            *(one for rank in slow for one in _seen_elsewhere(case, rank)),
+            *(evidence for rank in slow for evidence in _seen_elsewhere(case, rank)),
         ],
         Remedy(
             change=_advice(case, ordered[0][0] if ordered else "", worst.rank),
             gain_gpu_seconds=wait + extra,
             gain_low=0.0 if several else wait,
             gain_high=wait + extra,
-            risk="only when all of them are mended" if several else "",
+            risk="gained only when all of them are repaired" if several else "",
         ),
         ranks=names,
     )
 
 
 def _excess_of_all(
-    case: Case, slow: Sequence[RankMeasured]
+    case: TraceCase, slow: Sequence[RankMeasurement]
 ) -> tuple[dict[str, float], dict[str, float]]:
-    """What slow ranks spend beyond the median of the others: by account, and by what is behind it."""
+    """Time of slow ranks beyond the median of the others: by account, and by cause."""
     names = {rank.rank for rank in slow}
     others = [rank for rank in case.ranks if rank.rank not in names]
     excess = [(rank, _excess(case, rank, others)) for rank in slow]
@@ -166,7 +168,9 @@ def _excess_of_all(
     )
 
 
-def _title(case: Case, names: Sequence[int], who: str, reasons: Sequence[tuple[str, float]]) -> str:
+def _title(
+    case: TraceCase, names: Sequence[int], who: str, reasons: Sequence[tuple[str, float]]
+) -> str:
     waiting = sum(
         any(
             entry.account == "straggler" and entry.cause and entry.cause.rank in names
@@ -180,8 +184,10 @@ def _title(case: Case, names: Sequence[int], who: str, reasons: Sequence[tuple[s
     )
 
 
-def _excess(case: Case, rank: RankMeasured, others: Sequence[RankMeasured]) -> dict[str, float]:
-    """By account, what this rank spends beyond the median of the others."""
+def _excess(
+    case: TraceCase, rank: RankMeasurement, others: Sequence[RankMeasurement]
+) -> dict[str, float]:
+    """Time of this rank beyond the median of the others, by account."""
     excess = {}
     for name in _OWN:
         usual = statistics.median(other.accounts.get(name, 0.0) for other in others)
@@ -193,9 +199,9 @@ def _excess(case: Case, rank: RankMeasured, others: Sequence[RankMeasured]) -> d
 
 
 def _reasons(
-    rank: RankMeasured, others: Sequence[RankMeasured], account: str, seconds: float
+    rank: RankMeasurement, others: Sequence[RankMeasurement], account: str, seconds: float
 ) -> dict[str, float]:
-    """An account's excess by what is behind it: slower kernels, garbage, the loader, the host."""
+    """An account's excess by cause: slower kernels, garbage collection, the loader, the host."""
     if account == "host":
         return _by_root(rank, others, seconds)
     if account == "input":
@@ -208,9 +214,9 @@ def _reasons(
 
 
 def _by_root(
-    rank: RankMeasured, others: Sequence[RankMeasured], seconds: float
+    rank: RankMeasurement, others: Sequence[RankMeasurement], seconds: float
 ) -> dict[str, float]:
-    """Of what the host is late, no more in all than it is late."""
+    """The host's lateness by cause, in all no more than `seconds`."""
     over = {
         root: own - statistics.median(other.signals.setbacks.get(root, 0.0) for other in others)
         for root, own in rank.signals.setbacks.items()
@@ -223,8 +229,8 @@ def _by_root(
     return {name: shrink * part for name, part in roots.items()} or {"host": seconds}
 
 
-def _kernel_ratio(rank: RankMeasured, others: Sequence[RankMeasured]) -> float:
-    """Median over kernels that both have, of the rank's mean duration over the others' median."""
+def _kernel_ratio(rank: RankMeasurement, others: Sequence[RankMeasurement]) -> float:
+    """Median ratio of the rank's mean duration to the others' median, over kernels that both have."""
     usual: dict[str, list[float]] = {}
     for other in others:
         for row in other.kernels:
@@ -238,32 +244,32 @@ def _kernel_ratio(rank: RankMeasured, others: Sequence[RankMeasured]) -> float:
     return statistics.median(ratios) if ratios else 1.0
 
 
-def _seen_elsewhere(case: Case, rank: RankMeasured) -> list[Evidence]:
-    """Faults that other sources saw on that rank, around the window."""
+def _seen_elsewhere(case: TraceCase, rank: RankMeasurement) -> list[Evidence]:
+    """Faults of that rank in other sources, around the window."""
     start, end = rank.window_start / 1e9 - NEAR_SECONDS, rank.window_end / 1e9 + NEAR_SECONDS
     return [
-        Evidence(what=one.what, where=f"{each.kind} {one.node}".strip())
+        Evidence(what=event.what, where=f"{each.kind} {event.node}".strip())
         for each in case.observed
-        for one in each.happenings
-        if one.fault and one.rank == rank.rank
-        if one.seconds is not None and start <= one.seconds <= end
+        for event in each.happenings
+        if event.fault and event.rank == rank.rank
+        if event.seconds is not None and start <= event.seconds <= end
     ][:5]
 
 
-def _advice(case: Case, most: str, rank: int) -> str:
-    """By the reason that most of the excess has."""
+def _advice(case: TraceCase, most: str, rank: int) -> str:
+    """The remedy for the largest cause."""
     if most.startswith("kernels") and case.on_device:
         return (
-            f"look at clocks, power and heat of rank {rank}'s device; replace its node if they stay"
+            f"check clocks, power and heat of rank {rank}'s device; replace its node if they stay"
         )
     if most == "garbage collection":
         return "collect garbage at the same step on all ranks"
     if most == "the loader":
-        return f"look at rank {rank}'s loader: its shard, its disk, its processors"
-    return f"look at rank {rank}'s host: other processes, pinning to processors, its memory"
+        return f"check rank {rank}'s data loader: its shard, its disk, its CPUs"
+    return f"check rank {rank}'s host: other processes, CPU pinning, memory"
 
 
-def imbalance(case: Case) -> Outcome:
+def imbalance(case: TraceCase) -> Outcome:
     if (missing := missing_ranks(case, "imbalance")) is not None:
         return missing
     wait = case.ledger.booked("imbalance")
@@ -271,11 +277,11 @@ def imbalance(case: Case) -> Outcome:
         return []
     ratios = _most_over_mean(case)
     return report(
-        "ranks get unequal work and wait for the one that has most",
+        "ranks get unequal work and wait for the one with the most",
         [("imbalance", wait)],
         [
             seconds_evidence(
-                "waits that unequal FLOPs explain", case.where("account imbalance"), wait, 0.0
+                "waits explained by unequal FLOPs", case.where("account imbalance"), wait, 0.0
             ),
             Evidence(
                 what="FLOPs of the heaviest rank over the mean",
@@ -295,7 +301,7 @@ def imbalance(case: Case) -> Outcome:
     )
 
 
-def _most_over_mean(case: Case) -> list[float]:
+def _most_over_mean(case: TraceCase) -> list[float]:
     """FLOPs of the heaviest rank over the mean, step by step."""
     ratios = []
     for step in range(case.steps):

@@ -1,4 +1,4 @@
-"""Rules on a whole run: ranks that hang, restarts, checkpoints that block."""
+"""Rules on whole runs: hangs, restarts, blocking checkpoints."""
 
 from __future__ import annotations
 
@@ -7,35 +7,35 @@ from typing import TYPE_CHECKING, TypeVar
 
 from computeflow.diagnosis.rule import Outcome, report, seconds_evidence
 from computeflow.ledger import Evidence, Remedy
-from computeflow.telemetry.flight.source import MOST_RANKS, Flight, list_ranks
-from computeflow.telemetry.observed import Observed
+from computeflow.telemetry.flight_recorder.flight_source import MAX_RANKS, Flight, list_ranks
+from computeflow.telemetry.source_reports import SourceReport
 
 if TYPE_CHECKING:
-    from computeflow.telemetry.flight.hang import Culprit
-    from computeflow.telemetry.logs.facts import Restart, Run, Save
+    from computeflow.telemetry.flight_recorder.hang import Culprit
+    from computeflow.telemetry.logs.log_facts import LoggedRun, Restart, Save
 
 _CHECKPOINT_SHARE = 0.05
-"""Of the time from the first step on: less is the price of safety."""
+"""Least share of the time since the first step: less is the price of safety."""
 _SHOWN = 5
 _AFTER_HANG = {
-    "never arrived": "see what the process does outside collectives (py-spy dump, its last log lines), "
-    "and the health of its node; exclude the node if it repeats",
-    "stalled": "look for an Xid or a CUDA error on the node of the rank; drain it and restart from the "
+    "never arrived": "check what the process does outside collectives (py-spy dump, last log lines) "
+    "and the health of its node; exclude the node if it happens again",
+    "stalled": "look for an Xid or a CUDA error on the rank's node; drain it and restart from the "
     "last checkpoint",
     "disagrees": "make all ranks call the same collective with the same shape; the stack names it",
-    "out of order": "make the rank enter the same operations in the same order as its peers: a branch "
-    "that only it takes has left one out",
-    "deadlock": "let the ranks enter in one order (batch_isend_irecv for messages both ways)",
-    "no dump": "the process was gone before it could dump: see its log, and the log of its node",
+    "out of order": "make the rank call the same operations in the same order as its peers: a branch "
+    "that only it takes skips one",
+    "deadlock": "let all ranks call in one order (batch_isend_irecv for messages both ways)",
+    "no dump": "the process ended before it could dump: read its log and the log of its node",
     "not started": "the device has not reached the operation: look for a kernel that does not end",
-    "stuck": "all ranks are in it and none gets through: check links and the log of the library "
+    "stuck": "all ranks are in the collective and none completes: check links and the library's log "
     "(NCCL_DEBUG=WARN)",
 }
 
 
-def hang(observed: Observed) -> Outcome:
-    """Its GPU-seconds are those that the dumps span: from the last completion that any rank saw to
-    the last event in any dump, on all ranks.
+def hang(observed: SourceReport) -> Outcome:
+    """Hangs. Their GPU-seconds span the dumps: from the last completion on any rank to the last event
+    in any dump, on all ranks.
     """
     facts: Flight = observed.facts
     if not facts.culprits:
@@ -48,7 +48,7 @@ def hang(observed: Observed) -> Outcome:
     return report(
         f"{list_ranks(ranks)} {'/'.join(whys)}: {len(facts.waiting)} ranks wait",
         [("idle", lost)],
-        [_culprit_evidence(culprit) for culprit in facts.culprits[:MOST_RANKS]],
+        [_culprit_evidence(culprit) for culprit in facts.culprits[:MAX_RANKS]],
         Remedy(change=_AFTER_HANG[facts.culprits[0].why]),
         ranks=ranks,
     )
@@ -65,7 +65,7 @@ def _culprit_evidence(culprit: Culprit) -> Evidence:
     )
 
 
-def restarts(observed: Observed) -> Outcome:
+def restarts(observed: SourceReport) -> Outcome:
     run, ledger = observed.facts, observed.ledger
     if ledger is None or not run.restarts:
         return []
@@ -77,28 +77,28 @@ def restarts(observed: Observed) -> Outcome:
         [("restart", restart), *([("lost", lost)] if lost else [])],
         [
             seconds_evidence(
-                f"restart after iteration {one.after}: {one.cause or 'no cause named'}",
-                one.where,
-                one.seconds,
+                f"restart after iteration {event.after}: {event.cause or 'no cause named'}",
+                event.where,
+                event.seconds,
             )
-            for one in _longest(run.restarts)
+            for event in _longest(run.restarts)
         ],
         Remedy(
-            change="find the cause in the happenings before each restart; save more often to lose "
-            "fewer steps, keep spare nodes to restart sooner"
+            change="find the cause in the events before each restart; save more often to lose fewer "
+            "steps, keep spare nodes to restart sooner"
         ),
     )
 
 
-def _restarts_title(run: Run) -> str:
+def _restarts_title(run: LoggedRun) -> str:
     steps = sum(restart.lost_steps for restart in run.restarts)
-    again = f", {steps:,} {run.unit} done again" if steps else ""
+    again = f", repeating {steps:,} {run.unit}" if steps else ""
     many = "once" if len(run.restarts) == 1 else f"{len(run.restarts):,} times"
-    return f"the run started again {many}{again}"
+    return f"the run restarted {many}{again}"
 
 
-def checkpoints(observed: Observed) -> Outcome:
-    """Checkpoints that block, by a log."""
+def checkpoints(observed: SourceReport) -> Outcome:
+    """Blocking checkpoints in a log."""
     run, ledger = observed.facts, observed.ledger
     if ledger is None or not run.saves:
         return []
@@ -114,7 +114,7 @@ def checkpoints(observed: Observed) -> Outcome:
             for save in _longest(run.saves)
         ],
         Remedy(
-            change="save in the background",
+            change="save checkpoints in the background",
             command="--async-save (Megatron), "
             "checkpoint.async_mode = async (torchtitan), async_checkpointing (MaxText)",
             gain_high=booked,

@@ -1,4 +1,5 @@
-"""What a machine really gives. `run.probe` measures, `grade` judges, `calibration` hands on.
+"""Measurement of what a machine delivers. `run.probe` measures, `grade` judges, `calibration`
+writes the calibration file.
 
 Importing this package imports no torch; `run` does.
 """
@@ -6,12 +7,12 @@ Importing this package imports no torch; `run` does.
 from computeflow._lazy import lazy_exports
 
 _EXPORTS = {
-    "Fleet": "result",
-    "Item": "grade",
-    "Options": "run",
+    "ProbedRanks": "result",
+    "ProbeFigure": "grading",
+    "ProbeOptions": "run_probe",
     "Probe": "result",
-    "pick_device": "run",
-    "probe": "run",
+    "pick_device": "run_probe",
+    "probe": "run_probe",
     "probe_on_ray": "on_ray",
 }
 __all__ = [*_EXPORTS]

@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 def calibration(probe: Probe, made_on: str, accelerator: str | None = None) -> dict[str, Any]:
-    """Medians over the repeats.
+    """The content of a calibration file: medians over the repeats.
 
     `made_on` is the date; the caller has a clock, this has not. `accelerator` is the device's
     catalog name, where it has one.
@@ -68,7 +68,7 @@ def _by_name(rounds: list[dict[str, float]]) -> dict[str, float]:
 
 
 def _sustained(probe: Probe) -> dict[str, Any] | None:
-    """Where the soak settled: rate, watts, clock."""
+    """Sustained rate, watts and clock: the second half of the soak."""
     lines = [m for m in probe.measurements if m.soak]
     if not lines:
         return None

@@ -1,4 +1,6 @@
-"""Collectives over the ranks there are: a sweep of sizes, and latency and bandwidth fitted to it."""
+"""Timings of collectives over the present ranks: a sweep of sizes, and latency and bandwidth fitted
+to it.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +12,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from computeflow.cluster.collectives import bus_factor
+
 OPERATIONS = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all")
 
 
@@ -18,14 +22,14 @@ class CollectiveTiming:
     operation: str
     ranks: int
     payload_bytes: int
-    """nccl-tests convention: the whole buffer of the operation."""
+    """The whole buffer of the operation (nccl-tests convention)."""
     seconds: float
     bus_bytes_per_second: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlphaBeta:
-    """`seconds = alpha + payload / rate`, fitted to relative errors."""
+    """The fit `seconds = alpha + payload / rate`, by relative errors."""
 
     operation: str
     ranks: int
@@ -48,7 +52,7 @@ def sweep(device: torch.device, sizes: list[int], repeats: int = 5) -> Iterator[
                 ranks=world,
                 payload_bytes=4 * count,
                 seconds=seconds,
-                bus_bytes_per_second=_bus_factor(operation, world) * 4 * count / seconds,
+                bus_bytes_per_second=bus_factor(operation, world) * 4 * count / seconds,
             )
 
 
@@ -78,18 +82,15 @@ def _slowest(call: Callable[[], object], device: torch.device) -> float:
     return float(took)
 
 
-def _bus_factor(operation: str, world: int) -> float:
-    share = (world - 1) / world
-    return 2 * share if operation == "all-reduce" else share
-
-
 def _wait(device: torch.device) -> None:
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 
 
 def fit(timings: list[CollectiveTiming]) -> list[AlphaBeta]:
-    """Least squares on relative errors: small messages weigh as much as large ones."""
+    """Fit each operation by least squares on relative errors, so that small messages weigh as much
+    as large ones.
+    """
     fits = []
     for operation in dict.fromkeys(t.operation for t in timings):
         points = [(t.payload_bytes, t.seconds) for t in timings if t.operation == operation]

@@ -1,8 +1,8 @@
-"""The ceiling of a data pipeline: what the files of a training set can deliver from here.
+"""Throughput of a data pipeline: how fast the files of a training set can be read on this machine.
 
 Reads a sample of the files, past the page cache: in order, at random, and through the decoder that
 the format needs. The answer is tokens per second of one process and of all cores, and what would
-lift it: repacking into larger shards, a cache on local NVMe, more workers.
+raise it: repacking into larger shards, a cache on local NVMe, more workers.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ _FORMATS = {
 }  # fmt: skip
 _CHUNK = 1 << 20
 _BYTES_PER_TOKEN_TEXT = 4.0
-"""English text under a 100k-word vocabulary, the usual rule of thumb; stated in the answer."""
+"""Bytes per token of English text with a 100k-word vocabulary, a common rule of thumb; stated in
+the answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,13 +41,13 @@ class DatasetProbe:
     largest_file_bytes: int
     sequential_bytes_per_second: float
     random_bytes_per_second: float
-    """Whole samples (64 KiB) at random places."""
+    """Rate of reading whole samples (64 KiB) at random positions."""
     decode_bytes_per_second: float
-    """Of file bytes, in one process, data already in memory."""
+    """File bytes decoded in one process, with the data already in memory."""
     bytes_per_token: float
     tokens_per_second_per_worker: float
     tokens_per_second: float
-    """With one worker on each CPU, limited by the disk."""
+    """Rate with one worker on each CPU, limited by the disk."""
     workers: int
     left_out: dict[str, int] = field(default_factory=dict)
     advice: tuple[str, ...] = ()
@@ -65,8 +66,8 @@ def probe_dataset(
     at_random = _at_random(chosen)
     decode = _decode_rate(chosen[0], kind)
     workers = len(os.sched_getaffinity(0))
-    one = 1 / (1 / sequential + 1 / decode)
-    together = min(sequential, workers * one)
+    per_worker = 1 / (1 / sequential + 1 / decode)
+    all_workers = min(sequential, workers * per_worker)
     expansion = _expansion(chosen[0], kind)
     probe = DatasetProbe(
         folder=str(path),
@@ -82,8 +83,8 @@ def probe_dataset(
         bytes_per_token=per_token,
         workers=workers,
         left_out=left_out,
-        tokens_per_second_per_worker=one * expansion / per_token,
-        tokens_per_second=together * expansion / per_token,
+        tokens_per_second_per_worker=per_worker * expansion / per_token,
+        tokens_per_second=all_workers * expansion / per_token,
     )
     return _advised(probe, needed)
 
@@ -91,14 +92,14 @@ def probe_dataset(
 def _inventory(path: Path) -> tuple[list[Path], str, dict[str, int]]:
     if not path.exists():
         raise InputError(f"{path}: no such file or folder")
-    every = [path] if path.is_file() else sorted(p for p in path.rglob("*") if p.is_file())
-    known = [_FORMATS[p.suffix] for p in every if p.suffix in _FORMATS]
+    files = [path] if path.is_file() else sorted(p for p in path.rglob("*") if p.is_file())
+    known = [_FORMATS[p.suffix] for p in files if p.suffix in _FORMATS]
     if not known:
         raise InputError(
-            f"{path}: no training files ({', '.join(sorted(_FORMATS))}) among {len(every)}"
+            f"{path}: no training files ({', '.join(sorted(_FORMATS))}) among {len(files)}"
         )
     kind = statistics.mode(known)
-    reasons = {file: _left_out(file, kind) for file in every}
+    reasons = {file: _left_out(file, kind) for file in files}
     chosen = [file for file, reason in reasons.items() if not reason]
     if not chosen:
         raise InputError(f"{path}: all {kind} files are empty")
@@ -106,7 +107,7 @@ def _inventory(path: Path) -> tuple[list[Path], str, dict[str, int]]:
 
 
 def _left_out(file: Path, kind: str) -> str:
-    """Why a file is not read; nothing where it is."""
+    """Why a file is not read; "" where it is."""
     if _FORMATS.get(file.suffix) != kind:
         return f"{file.suffix or 'no suffix'}: another format"
     return "" if file.stat().st_size else "empty"
@@ -139,7 +140,7 @@ def _at_random(files: list[Path], reads: int = 200, size: int = 1 << 16) -> floa
 
 
 def _decode_rate(file: Path, kind: str) -> float:
-    """File bytes per CPU-second through the decoder; tokens need no more than a copy."""
+    """File bytes per CPU-second through the decoder; tokens need only a copy."""
     with file.open("rb") as opened:
         data = opened.read(8 << 20)
     decode = _DECODERS[kind]

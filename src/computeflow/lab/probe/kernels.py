@@ -1,4 +1,4 @@
-"""What the device gives: matmuls at training shapes, attention, memory, launches, copies."""
+"""Timings of the device: matmuls at training shapes, attention, memory, launches, copies."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from computeflow.lab.probe.measure import Timing, timed
+from computeflow.lab.probe.timing import Timing, time_calls
 
 TYPES = {
     "fp32": torch.float32,
@@ -22,14 +22,16 @@ TYPES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gemm:
-    """`m` tokens through a weight of `n` rows and `k` columns, and the two matmuls of its backward."""
+    """A matmul of `m` tokens with a weight of `n` rows and `k` columns, or one of the two of its
+    backward pass.
+    """
 
     m: int
     n: int
     k: int
     precision: str
     part: str
-    """forward: x W^T; input: dy W; weight: dy^T x."""
+    """Role: forward (x W^T), input (dy W) or weight (dy^T x)."""
     seconds: float
     flops: float
     """Achieved FLOP/s."""
@@ -44,10 +46,10 @@ class AttentionTiming:
     head_dim: int
     precision: str
     part: str
-    """forward or backward."""
+    """`forward` or `backward`."""
     seconds: float
     flops: float
-    """Achieved FLOP/s, the causal half counted."""
+    """Achieved FLOP/s, counting the causal half."""
 
 
 QUICK_GEMMS = [(8192, 6144, 4096), (8192, 28672, 4096), (8192, 8192, 8192), (2048, 4096, 4096)]
@@ -63,11 +65,11 @@ CPU_GEMMS = [(512, 512, 512), (1024, 1024, 1024)]
 def gemms(
     device: torch.device, precision: str, shapes: list[tuple[int, int, int]], seconds: float
 ) -> Iterator[Gemm]:
-    """Each shape in its three training roles."""
+    """Time each shape in its three training roles."""
     torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
     for m, n, k in shapes:
         for part, call in _roles(device, precision, m, n, k):
-            took = timed(call, device, least_seconds=seconds)
+            took = time_calls(call, device, least_seconds=seconds)
             yield Gemm(
                 m=m,
                 n=n,
@@ -102,11 +104,11 @@ def _roles(
 def _scaled(
     device: torch.device, m: int, n: int, k: int, kind: torch.dtype
 ) -> Callable[[], Tensor]:
-    """An fp8 product of given result and inner dimension, operands already cast."""
+    """A call of an fp8 product with given result and inner dimension, operands already cast."""
     a = torch.randn(m, k, device=device).to(kind)
     b = torch.randn(n, k, device=device).to(torch.float8_e4m3fn).t()
-    one = torch.ones((), device=device)
-    return lambda: torch._scaled_mm(a, b, scale_a=one, scale_b=one, out_dtype=torch.bfloat16)
+    scale = torch.ones((), device=device)
+    return lambda: torch._scaled_mm(a, b, scale_a=scale, scale_b=scale, out_dtype=torch.bfloat16)
 
 
 FULL_ATTENTION = [  # (batch, heads, kv heads, sequence, head dim), 16k to 32k tokens
@@ -138,7 +140,7 @@ def attention(
         backward = _attention_backward(result, (q, k, v), gradient)
         flops = 2.0 * batch * heads * length * length * dim  # two matmuls at 2 FLOPs, causal half
         for part, call, factor in (("forward", forward, 1.0), ("backward", backward, 2.0)):
-            took = timed(call, device, least_seconds=seconds)
+            took = time_calls(call, device, least_seconds=seconds)
             yield AttentionTiming(
                 batch=batch,
                 heads=heads,
@@ -168,8 +170,8 @@ def memory_rates(device: torch.device, size_bytes: int, seconds: float) -> dict[
     a = torch.randn(count, device=device).to(torch.bfloat16)
     b = torch.randn(count, device=device).to(torch.bfloat16)
     out = torch.empty_like(a)
-    copy = timed(lambda: out.copy_(a), device, least_seconds=seconds)
-    add = timed(lambda: torch.add(a, b, out=out), device, least_seconds=seconds)
+    copy = time_calls(lambda: out.copy_(a), device, least_seconds=seconds)
+    add = time_calls(lambda: torch.add(a, b, out=out), device, least_seconds=seconds)
     return {
         "copy": 2 * size_bytes / copy.seconds,
         "add": 3 * size_bytes / add.seconds,
@@ -178,16 +180,18 @@ def memory_rates(device: torch.device, size_bytes: int, seconds: float) -> dict[
 
 
 def _adamw_rate(device: torch.device, count: int, seconds: float) -> float:
-    """Fused AdamW in bf16 reads weight, gradient and two moments and writes three: 14 bytes each."""
+    """Bytes per second of fused AdamW in bf16, which reads weight, gradient and two moments and
+    writes three: 14 bytes per weight.
+    """
     weight = torch.nn.Parameter(torch.randn(count, device=device).to(torch.bfloat16))
     weight.grad = torch.randn(count, device=device).to(torch.bfloat16)
     optimizer = torch.optim.AdamW([weight], fused=True)
-    took = timed(optimizer.step, device, least_seconds=seconds)
+    took = time_calls(optimizer.step, device, least_seconds=seconds)
     return 14 * count / took.seconds
 
 
 def launch_seconds(device: torch.device) -> float:
-    """Host time to launch one small operation: what an eager run pays for each."""
+    """Host time to launch one small operation, which an eager run pays for each."""
     x = torch.zeros(8, device=device)
     for _ in range(200):
         x.add_(1)
@@ -214,7 +218,8 @@ def copy_rates(device: torch.device, size_bytes: int, seconds: float) -> dict[st
         "device-to-host pageable": lambda: pageable.copy_(on_device),
     }
     return {
-        n: size_bytes / timed(c, device, least_seconds=seconds).seconds for n, c in calls.items()
+        n: size_bytes / time_calls(c, device, least_seconds=seconds).seconds
+        for n, c in calls.items()
     }
 
 
@@ -233,6 +238,6 @@ def soak(
     line: list[tuple[float, float]] = []
     started = time.monotonic()
     while time.monotonic() - started < seconds:
-        took: Timing = timed(lambda: a @ b, device, least_seconds=0.25, least=2)
+        took: Timing = time_calls(lambda: a @ b, device, least_seconds=0.25, least=2)
         line.append((time.monotonic() - started, 2.0 * size**3 / took.seconds))
     return line

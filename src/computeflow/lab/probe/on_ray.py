@@ -12,19 +12,19 @@ from typing import Any
 
 from computeflow.catalog import Accelerator
 from computeflow.errors import UnavailableError
-from computeflow.lab.probe.result import Fleet
-from computeflow.lab.probe.run import Options, probe
+from computeflow.lab.probe.result import ProbedRanks
+from computeflow.lab.probe.run_probe import ProbeOptions, probe
 
 PORT = 29514
 
 
 def probe_on_ray(
-    options: Options, accelerator: Accelerator | None, say: Callable[[str], None], address: str
-) -> Fleet:
+    options: ProbeOptions, accelerator: Accelerator | None, say: Callable[[str], None], address: str
+) -> ProbedRanks:
     """Run the probe on all nodes of the cluster at `address` ("auto": the one this node is in)."""
     ray = _ray()
     if not ray.is_initialized():
-        _knock(address)
+        _check_address(address)
         try:
             ray.init(address=address, log_to_driver=False, logging_level="ERROR")
         except (ConnectionError, ValueError, RuntimeError) as error:
@@ -41,12 +41,12 @@ def probe_on_ray(
             "MASTER_PORT": str(PORT),
         }
         tasks.append(_submit(ray, node, gpus, variables, options, accelerator))
-    fleets: list[Fleet] = ray.get(tasks)
+    fleets: list[ProbedRanks] = ray.get(tasks)
     return fleets[0]
 
 
-def _knock(address: str) -> None:
-    """Ray itself tries a dead address for many minutes."""
+def _check_address(address: str) -> None:
+    """Check that the address answers: Ray itself retries a dead address for many minutes."""
     host, colon, port = address.rpartition(":")
     if not colon or not port.isdecimal() or "//" in host:
         return
@@ -59,7 +59,7 @@ def _knock(address: str) -> None:
 
 
 def _places(nodes: list[dict[str, Any]]) -> list[tuple[str, int, int]]:
-    """(node, local rank, GPUs of the rank) for every rank."""
+    """Node, local rank and GPUs of every rank."""
     places = []
     for node in nodes:
         if node["Alive"]:
@@ -68,8 +68,8 @@ def _places(nodes: list[dict[str, Any]]) -> list[tuple[str, int, int]]:
     return places
 
 
-def _address_of(nodes: list[dict[str, Any]], wanted: str) -> str:
-    return str(next(node["NodeManagerAddress"] for node in nodes if node["NodeID"] == wanted))
+def _address_of(nodes: list[dict[str, Any]], node_id: str) -> str:
+    return str(next(node["NodeManagerAddress"] for node in nodes if node["NodeID"] == node_id))
 
 
 def _submit(
@@ -77,7 +77,7 @@ def _submit(
     node: str,
     gpus: int,
     variables: dict[str, str],
-    options: Options,
+    options: ProbeOptions,
     accelerator: Accelerator | None,
 ) -> Any:
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
@@ -92,8 +92,8 @@ def _submit(
 
 
 def _probe_here(
-    variables: dict[str, str], options: Options, accelerator: Accelerator | None
-) -> Fleet:
+    variables: dict[str, str], options: ProbeOptions, accelerator: Accelerator | None
+) -> ProbedRanks:
     os.environ.update(variables)
     return probe(options, accelerator, lambda text: None)
 

@@ -1,4 +1,4 @@
-"""What a probe found, on one rank and on all, as values that become JSON."""
+"""Results of a probe, on one rank and on all, as values that become JSON."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 
 from computeflow.lab.probe.collectives import AlphaBeta, CollectiveTiming
 from computeflow.lab.probe.dataset import DatasetProbe
-from computeflow.lab.probe.grade import Item, Outlier
-from computeflow.lab.probe.host import Host
+from computeflow.lab.probe.grading import Outlier, ProbeFigure
+from computeflow.lab.probe.host_cpus import ProbedHost
 from computeflow.lab.probe.kernels import AttentionTiming, Gemm
 from computeflow.lab.probe.storage import StorageTiming
 
@@ -40,18 +40,18 @@ class Probe:
     rank: int
     world: int
     repeats: int
-    items: tuple[Item, ...]
+    items: tuple[ProbeFigure, ...]
     measurements: tuple[Measurements, ...]
-    """One for each repeat."""
-    host: Host | None = None
-    """Of the node; its first rank looks."""
+    """Raw figures, one entry for each repeat."""
+    host: ProbedHost | None = None
+    """The node's host, probed by its first rank."""
     fits: tuple[AlphaBeta, ...] = ()
     dataset: DatasetProbe | None = None
     unavailable: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fleet:
+class ProbedRanks:
     """All ranks of a probe, on rank 0."""
 
     probes: tuple[Probe, ...]
@@ -59,7 +59,7 @@ class Fleet:
 
     @property
     def bad_nodes(self) -> dict[str, list[str]]:
-        """Node to what is wrong with it: figures under expectation, and figures unlike the others'."""
+        """Problems of each bad node: figures worse than expected, and figures unlike the others'."""
         bad: dict[str, list[str]] = {}
         for probe in self.probes:
             for item in probe.items:

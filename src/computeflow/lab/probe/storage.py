@@ -1,7 +1,8 @@
-"""What a disk gives: sequential and random reads, and a checkpoint's write, past the page cache.
+"""Throughput of a disk: sequential and random reads, and a checkpoint's write, past the page cache.
 
-Pages are dropped from the cache before they are read (`posix_fadvise`), and a write counts when `fsync`
-returns. Where a file system keeps its data in memory anyway (tmpfs), that is what is measured.
+Pages are dropped from the cache before they are read (`posix_fadvise`), and a write counts when
+`fsync` returns. Where a file system keeps its data in memory anyway (tmpfs), that is what is
+measured.
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ class StorageTiming:
     write_bytes_per_second: float
     read_bytes_per_second: float
     random_read_seconds: float
-    """Median of one 4 KiB read at a random place."""
+    """Median time of one 4 KiB read at a random position."""
 
 
 def storage_rates(folder: Path, size_bytes: int, reads: int = 200) -> StorageTiming:
-    """Write, read back and read at random one file of `size_bytes` in `folder`; it is removed."""
+    """Write, read back and read at random one file of `size_bytes` in `folder`, then remove it."""
     try:
         descriptor, name = tempfile.mkstemp(prefix="computeflow-probe-", dir=folder)
     except OSError as error:
@@ -81,9 +82,9 @@ def _random_read_seconds(descriptor: int, size: int, reads: int) -> float:
     draw = random.Random(0)
     times = []
     for _ in range(reads):
-        place = draw.randrange(size // PAGE) * PAGE
+        position = draw.randrange(size // PAGE) * PAGE
         began = time.perf_counter()
-        os.pread(descriptor, PAGE, place)
+        os.pread(descriptor, PAGE, position)
         times.append(time.perf_counter() - began)
     return statistics.median(times)
 

@@ -1,5 +1,10 @@
-"""The reference trainer: `Settings` in, `Summary` out. `train` is in `loop` and needs torch."""
+"""The reference trainer: `TrainerSettings` in, `Summary` out. `train` is in `loop` and needs torch."""
 
-from computeflow.lab.trainer.settings import FAULTS, Fault, Settings, parse_settings
+from computeflow.lab.trainer.trainer_settings import (
+    FAULTS,
+    InjectedFault,
+    TrainerSettings,
+    parse_settings,
+)
 
-__all__ = ["FAULTS", "Fault", "Settings", "parse_settings"]
+__all__ = ["FAULTS", "InjectedFault", "TrainerSettings", "parse_settings"]

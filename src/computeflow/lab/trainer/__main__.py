@@ -1,4 +1,6 @@
-"""`python -m computeflow.lab.trainer --help`; with several ranks, `torchrun -m` the same."""
+"""Command line of the reference trainer: `python -m computeflow.lab.trainer --help`; for several
+ranks, `torchrun -m`.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +10,13 @@ from pathlib import Path
 
 from computeflow.errors import ComputeFlowError
 from computeflow.files.writing import write_file
-from computeflow.lab.trainer.settings import parse_settings
+from computeflow.lab.trainer.trainer_settings import parse_settings
 
 
 def main() -> int:
     try:
         settings = parse_settings()
-        from computeflow.lab.trainer.loop import train
+        from computeflow.lab.trainer.training_loop import train
 
         summary = train(settings)
     except ComputeFlowError as error:

@@ -1,4 +1,4 @@
-"""Faults on purpose. Each is a real slowdown of a real run, of a known size."""
+"""Injected faults. Each is a real slowdown of a real run, of a known size."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ import time
 import torch
 from torch import Tensor, nn
 
-from computeflow.lab.trainer.settings import Settings
+from computeflow.lab.trainer.trainer_settings import TrainerSettings
 
 
-class Saboteur:
-    """Carries out the faults of one rank, at the places where the trainer calls it."""
+class FaultInjector:
+    """Injects the faults of one rank, at the points where the trainer calls it."""
 
-    def __init__(self, settings: Settings, rank: int, device: torch.device) -> None:
+    def __init__(self, settings: TrainerSettings, rank: int, device: torch.device) -> None:
         self.faults = [f for f in settings.faults if f.rank in (None, rank)]
         self.device = device
         drawer = rank if settings.lengths_of < 0 else settings.lengths_of
         self.draw = random.Random(f"{settings.seed} {drawer} lengths")
         if self._severity("gc-storm", 10**9):
-            gc.freeze()  # or a collection would cost as much as the whole program, not the storm
+            gc.freeze()  # or a collection would scan the whole program, not only the storm's objects
         self.cycles_per_second = 1e9
         if device.type == "cuda" and self._severity("slow-rank", 10**9):
             self.cycles_per_second = _cycles_per_second()
@@ -49,13 +49,15 @@ class Saboteur:
             torch.ones(round(megabytes * 2**20), dtype=torch.uint8).to(self.device)
 
     def on_model(self, model: nn.Module) -> None:
-        """Host syncs: the CPU reads a value of the first blocks' output, and so waits for the GPU."""
+        """Host syncs: the CPU reads a value from the first blocks' output, and so waits for the
+        GPU.
+        """
         count = round(self._severity("host-sync", 10**9))
         for block in list(model.blocks)[:count]:  # type: ignore[arg-type]
             block.register_forward_hook(lambda _module, _inputs, output: _read_one(output))
 
     def cut(self, batch: Tensor, step: int) -> Tensor:
-        """Unequal lengths: this micro-batch is shorter, by eighths of the full length."""
+        """Unequal lengths: a micro-batch shortened by eighths of the full length."""
         spread = self._severity("unequal-lengths", step)
         if not spread:
             return batch
@@ -78,7 +80,7 @@ def _make_garbage(count: int) -> None:
 
 
 def _cycles_per_second() -> float:
-    """How fast torch.cuda._sleep counts: its cycles follow the device's clock of the moment."""
+    """Cycles per second of torch.cuda._sleep, which follow the device's current clock."""
     start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
     torch.cuda._sleep(10_000_000)
     start.record()

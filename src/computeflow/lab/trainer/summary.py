@@ -1,4 +1,4 @@
-"""What a run was and what it gave, as one value that becomes JSON."""
+"""Summary of a training run, as one value that becomes JSON."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any
 import torch
 
 from computeflow.lab.sensors import Readings, describe_device
-from computeflow.lab.trainer.ranks import Ranks
-from computeflow.lab.trainer.settings import Settings
-from computeflow.lab.trainer.timing import StepTimes
+from computeflow.lab.trainer.process_rank import ProcessRank
+from computeflow.lab.trainer.timing import StepTiming
+from computeflow.lab.trainer.trainer_settings import TrainerSettings
 
 SCHEMA = "computeflow.training/1"
 
@@ -28,7 +28,7 @@ class Summary:
     flops_per_token: float
     """Model FLOPs, forward and backward, causal attention at half."""
     step_seconds: float
-    """Median of the measured steps; mean where they differ on purpose."""
+    """Median of the measured steps."""
     step_seconds_mean: float
     step_seconds_min: float
     step_seconds_max: float
@@ -47,13 +47,13 @@ class Summary:
         return asdict(self)
 
 
-def _median_phases(times: list[StepTimes]) -> dict[str, float]:
+def _median_phases(times: list[StepTiming]) -> dict[str, float]:
     names = dict.fromkeys(name for t in times for name in t.phases)
     return {n: statistics.median([t.phases.get(n, 0.0) for t in times]) for n in names}
 
 
 def summarise(
-    settings: Settings, ranks: Ranks, times: list[StepTimes], readings: Readings
+    settings: TrainerSettings, ranks: ProcessRank, times: list[StepTiming], readings: Readings
 ) -> Summary:
     measured = times[settings.warmup :]
     seconds = [t.seconds for t in measured]
@@ -83,19 +83,19 @@ def summarise(
     )
 
 
-def environment(ranks: Ranks) -> dict[str, Any]:
-    """Where the figures come from: device, driver, libraries."""
-    found: dict[str, Any] = {
+def environment(ranks: ProcessRank) -> dict[str, Any]:
+    """Provenance of the figures: device, driver, libraries."""
+    values: dict[str, Any] = {
         "python": platform.python_version(),
         "torch": str(torch.__version__),
         "device": "cpu",
         "cpu": platform.processor() or platform.machine(),
     }
     if ranks.device.type == "cuda":
-        found |= {
+        values |= {
             "device": torch.cuda.get_device_name(ranks.device),
             "cuda": torch.version.cuda,
             "cudnn": torch.backends.cudnn.version(),
             **{f"nvml_{k}": v for k, v in describe_device(ranks.device.index or 0).items()},
         }
-    return found
+    return values

@@ -1,4 +1,4 @@
-"""Marks on the device's own time line, read later: timing a step must not stop it.
+"""Step timing by marks on the device's own time line, read later: timing a step must not stop it.
 
 On a GPU a mark is a CUDA event, on a CPU the wall clock. Marks of step n are read when step n+1 has
 been launched, so that the device always has work queued.
@@ -17,10 +17,10 @@ PHASES = ("input", "copy", "forward", "backward", "optimizer", "checkpoint")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StepTimes:
+class StepTiming:
     step: int
     seconds: float
-    """From the end of the step before to the end of this one."""
+    """Time from the end of the step before to the end of this one."""
     loss: float
     tokens: int
     phases: dict[str, float]
@@ -46,7 +46,7 @@ class Stopwatch:
         return event
 
     def phase(self, name: str, start: Any) -> Any:
-        """Book the time since `start` on `name`; gives the mark where the next phase starts."""
+        """Book the time since `start` on `name`; returns the mark where the next phase starts."""
         end = self.mark()
         self.marks.append((name, start, end))
         return end
@@ -60,14 +60,14 @@ class Stopwatch:
         self.loss.copy_(loss.detach(), non_blocking=True)
         self.end = self.mark()
 
-    def read(self, step: int, previous_end: Any, tokens: int) -> StepTimes:
-        """Waits for this step only, then adds up its phases."""
+    def read(self, step: int, previous_end: Any, tokens: int) -> StepTiming:
+        """Wait for this step only, then add up its phases."""
         if self.on_gpu:
             self.end.synchronize()
         phases = dict(self.host)
         for name, start, end in self.marks:
             phases[name] = phases.get(name, 0.0) + self._between(start, end)
-        return StepTimes(
+        return StepTiming(
             step=step,
             seconds=self._between(previous_end, self.end),
             loss=float(self.loss),

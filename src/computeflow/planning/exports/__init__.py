@@ -3,13 +3,13 @@
 from computeflow._lazy import lazy_exports
 
 _EXPORTS = {
-    "Exported": "writing",
-    "FrameworkTerms": "terms",
-    "Reading": "model",
-    "Setup": "model",
-    "export": "writing",
-    "read_file": "reading",
-    "setup_of": "reading",
+    "Exported": "config_writer",
+    "FrameworkSpace": "framework_space",
+    "ConfigReading": "config_formats",
+    "Setup": "config_formats",
+    "export": "config_writer",
+    "read_file": "config_reader",
+    "setup_of": "config_reader",
 }
 __all__ = [*_EXPORTS]
 __getattr__, __dir__ = lazy_exports(__name__, _EXPORTS)

@@ -5,7 +5,7 @@ down for mpirun, Slurm, torchrun, Kubernetes and Ray.
 
 from computeflow.planning.placement.crossing import Crossing, crossing, total
 from computeflow.planning.placement.effect import Effect, effect
-from computeflow.planning.placement.search import hostname_order, place, random_order
+from computeflow.planning.placement.rank_orders import hostname_order, place, random_order
 from computeflow.planning.placement.traffic import Flow, Traffic, traffic
 
 __all__ = [

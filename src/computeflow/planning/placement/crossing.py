@@ -18,18 +18,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from computeflow.cluster.placement import (
-    BLOCK,
-    CORE,
-    LEAF,
-    NODE,
-    POD,
-    TIERS,
-    TORUS,
-    Ints,
-    Placement,
-    Wiring,
-)
+from computeflow.cluster.collectives import distinct_share
+from computeflow.cluster.placement import Placement
+from computeflow.cluster.wiring import BLOCK, CORE, LEAF, NODE, POD, TIERS, TORUS, Ints, Wiring
 from computeflow.errors import InputError
 from computeflow.planning.placement.traffic import Flow, Traffic
 
@@ -41,13 +32,13 @@ class Crossing:
     """Bytes of one step, all devices together; `torus`: bytes times links passed."""
 
     tiers: Floats
-    """By tier, in the order of `TIERS`."""
+    """Bytes by tier, in the order of `TIERS`."""
     nic: Floats
-    """Out of every node, by rail: nodes x rails."""
+    """Bytes out of every node, by rail: nodes x rails."""
     leaf: Floats
-    """Out of every leaf, upwards."""
+    """Bytes out of every leaf, upwards."""
     pod: Floats
-    """Out of every parent, upwards."""
+    """Bytes out of every parent, upwards."""
 
     def __add__(self, other: Crossing) -> Crossing:
         return Crossing(
@@ -63,7 +54,7 @@ class Crossing:
 
     @property
     def between_nodes(self) -> float:
-        """On a network, not on NVLink."""
+        """Bytes on a network, not on NVLink."""
         return float(self.tiers[LEAF:].sum())
 
     @property
@@ -79,15 +70,15 @@ class Messages:
     target: Ints
     rail: Ints
     bytes: Floats
-    """On the way from the source to the target."""
+    """Bytes on the way from the source to the target."""
     forwarded: Floats
-    """Over NVLink, to or from the device that has the rail."""
+    """Bytes over NVLink, to or from the device that has the rail."""
 
 
 def messages(
     flow: Flow, placement: Placement, domain: Ints, *, rails: int, devices: int
 ) -> Iterator[Messages]:
-    """Of one flow, many at a time; `domain` is what NVLink joins, of every node."""
+    """Messages of one flow, many at a time; `domain` is the NVLink domain of every node."""
     gpus = len(placement)
     rail_of = placement.device * rails // devices
     domain_of = domain[placement.node]
@@ -96,7 +87,7 @@ def messages(
         source, target = placement.node[sender], placement.node[receiver]
         away = domain_of[sender] != domain_of[receiver]
         there = together[receiver] / flow.ranks
-        sent = np.where(away, _distinct(there, flow.copies), 1.0) * size
+        sent = np.where(away, distinct_share(there, flow.copies), 1.0) * size
         rail = rail_of[sender if flow.copies > 0 else receiver]
         moved = away & (rail_of[sender] != rail_of[receiver])
         yield Messages(
@@ -109,29 +100,24 @@ def messages(
 
 
 def _together(flow: Flow, gpus: int, domain: Ints) -> Floats:
-    """Ranks of its group that are in the same domain, of every rank."""
+    """For every rank, the ranks of its group in the same domain."""
     key = flow.groups(gpus) * (int(domain.max()) + 1) + domain
-    _, place, counts = np.unique(key, return_inverse=True, return_counts=True)
-    return np.asarray(counts[place], np.float64)
-
-
-def _distinct(share: Floats, copies: float) -> Floats | float:
-    """Of the copies that are drawn into a domain with this share of the ranks, those of different
-    tokens: (1 - (1 - share)^copies) / (copies x share), as in `prediction.terms`.
-    """
-    return (1 - (1 - share) ** copies) / (copies * share) if copies > 0 else 1.0
+    _, index, counts = np.unique(key, return_inverse=True, return_counts=True)
+    return np.asarray(counts[index], np.float64)
 
 
 def crossing(placement: Placement, wiring: Wiring, traffic: Traffic) -> dict[str, Crossing]:
-    """By account, counted exactly."""
+    """Bytes that cross each link, by account, counted exactly."""
     placement.check(wiring)
     if len(placement) != traffic.gpus:
         raise InputError(f"a placement of {len(placement)} ranks for traffic of {traffic.gpus}")
-    found: dict[str, Crossing] = {}
+    by_account: dict[str, Crossing] = {}
     for flow in traffic.flows:
-        one = _count(flow, placement, wiring)
-        found[flow.account] = found[flow.account] + one if flow.account in found else one
-    return found
+        crossed = _count(flow, placement, wiring)
+        by_account[flow.account] = (
+            by_account[flow.account] + crossed if flow.account in by_account else crossed
+        )
+    return by_account
 
 
 def total(crossings: dict[str, Crossing], wiring: Wiring) -> Crossing:
@@ -149,21 +135,21 @@ def _nothing(wiring: Wiring) -> Crossing:
 
 
 def _count(flow: Flow, placement: Placement, wiring: Wiring) -> Crossing:
-    found = _nothing(wiring)
+    crossed = _nothing(wiring)
     size = {"rails": wiring.rails, "devices": wiring.devices}
     for m in messages(flow, placement, wiring.domain, **size):
         tier = wiring.tier(m.source, m.target, m.rail)
         loaded = m.bytes * np.where(tier == TORUS, wiring.hops(m.source, m.target), 1)
-        found.tiers[:] += np.bincount(tier, loaded, len(TIERS))
-        found.tiers[NODE] += m.forwarded.sum()
+        crossed.tiers[:] += np.bincount(tier, loaded, len(TIERS))
+        crossed.tiers[NODE] += m.forwarded.sum()
         out = tier > BLOCK
         nic = m.source * wiring.rails + m.rail
-        found.nic.reshape(-1)[:] += np.bincount(nic[out], m.bytes[out], found.nic.size)
+        crossed.nic.reshape(-1)[:] += np.bincount(nic[out], m.bytes[out], crossed.nic.size)
         leaf = wiring.leaf[m.source, m.rail]
-        for tiers, place, total in (
-            ((POD, CORE), leaf, found.leaf),
-            ((CORE,), wiring.parent[leaf], found.pod),
+        for tiers, switch, total in (
+            ((POD, CORE), leaf, crossed.leaf),
+            ((CORE,), wiring.parent[leaf], crossed.pod),
         ):
             up = np.isin(tier, tiers)
-            total[:] += np.bincount(place[up], m.bytes[up], len(total))
-    return found
+            total[:] += np.bincount(switch[up], m.bytes[up], len(total))
+    return crossed

@@ -1,9 +1,9 @@
-"""What a placement does to the step: `effect`, from the bytes that cross each tier.
+"""Effect of a placement on the step: `effect`, from the bytes that cross each tier.
 
 The predictor takes ranks to lie next to each other, and every group to have the network to itself at a
 device's NIC speed. Here each group gets the network that this placement leaves it: the NIC's speed,
-over how much longer the busiest uplink takes for its bytes than the busiest NIC. The predictor is
-asked once for each group on such a cluster, and that group's account is taken from the answer. The
+over how much longer the busiest uplink takes for its bytes than the busiest NIC. The predictor
+runs once for each group on such a cluster, and that group's account is taken from the result. The
 bubble, the jitter and all other accounts stay as they were, and groups are not taken to meet on an
 uplink at the same time. On a torus a group's network is slower by the links that its bytes pass on
 average, which neglects that some links carry more than others.
@@ -17,18 +17,19 @@ from typing import Literal
 
 import numpy as np
 
-from computeflow.cluster import Cluster, Tier
-from computeflow.cluster.placement import BLOCK, NODE, TORUS, Placement, Wiring
+from computeflow.cluster import Cluster, LinkTier
+from computeflow.cluster.placement import Placement
+from computeflow.cluster.wiring import BLOCK, NODE, TORUS, Wiring
 from computeflow.planning.placement.crossing import Crossing, Floats, crossing, total
 from computeflow.planning.placement.traffic import Flow, traffic
 from computeflow.prediction import Parameters, Stack, find_stack, load_parameters
-from computeflow.prediction.batch import of_job, stack_rows
 from computeflow.prediction.stack import DEFAULT
 from computeflow.prediction.step import account_step
+from computeflow.prediction.step_inputs import of_job, stack_rows
 from computeflow.workload import Job, Layout, Layouts
 
 Neighbours = Literal["idle", "busy"]
-"""What other nodes of a leaf do: leave all of its uplinks to the job, or use their own share."""
+"""Other nodes of a leaf: they leave all of its uplinks to the job, or use their own share."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -36,10 +37,10 @@ class Effect:
     crossings: dict[str, Crossing]
     """Bytes of a step, by account."""
     least_seconds: dict[str, float]
-    """In a step, for each kind of link, at full speed and with nothing else to do: `nvlink` of the mean
-    device, `nic`, `leaf` and `pod` uplinks the busiest one, `torus` the mean link."""
+    """Least time in a step by kind of link, at full speed with nothing else to do: `nvlink` of the
+    mean device, `nic`, `leaf` and `pod` uplinks the busiest one, `torus` the mean link."""
     slowdowns: dict[str, float]
-    """Of a group's network under its NICs' speed, by account."""
+    """How much slower a group's network is than its NICs, by account."""
     step_seconds: float
     accounts: dict[str, float]
     """Seconds of a step that depend on the placement, by account."""
@@ -64,7 +65,7 @@ def effect(
     crossed = crossing(placement, wiring, sent)
     nic = _nic(cluster)
     links = _Links.of(wiring, placement, nic, neighbours)
-    slowdowns = {account: links.slowdown(one) for account, one in crossed.items()}
+    slowdowns = {account: links.slowdown(value) for account, value in crossed.items()}
 
     def slowed(account: str) -> Cluster:
         flows = [flow for flow in sent.flows if flow.account == account]
@@ -72,7 +73,7 @@ def effect(
         return replace(cluster, tiers=_tiers(cluster, unit, nic / slowdowns[account]))
 
     clusters = [cluster, *map(slowed, slowdowns)]
-    rows = [of_job(job, one, Layouts.of([layout]), used) for one in clusters]
+    rows = [of_job(job, value, Layouts.of([layout]), used) for value in clusters]
     step = account_step(stack_rows(rows), parameters or load_parameters())
     accounts = {name: float(step.accounts[name][row]) for row, name in enumerate(slowdowns, 1)}
     change = sum(seconds - float(step.accounts[name][0]) for name, seconds in accounts.items())
@@ -87,20 +88,20 @@ def effect(
 
 
 def _nic(cluster: Cluster) -> float:
-    """Of one device; infinite where nothing joins it to others."""
+    """Speed of one device's NIC; infinite where nothing joins it to others."""
     if not cluster.tiers:
         return np.inf
     return cluster.tiers[min(1, len(cluster.tiers) - 1)].bytes_per_second
 
 
-def _tiers(cluster: Cluster, unit: int, speed: float) -> tuple[Tier, ...]:
+def _tiers(cluster: Cluster, unit: int, speed: float) -> tuple[LinkTier, ...]:
     """Domains of `unit` devices, joined by a network of this speed."""
     if not cluster.tiers:
         return ()
     inner = replace(cluster.tiers[0], devices=min(unit, cluster.gpus))
     if inner.devices == cluster.gpus:
         return (inner,)
-    return (inner, Tier(devices=cluster.gpus, bytes_per_second=speed))
+    return (inner, LinkTier(devices=cluster.gpus, bytes_per_second=speed))
 
 
 def _unit(flows: list[Flow], placement: Placement, wiring: Wiring, *, stays: bool) -> int:
@@ -108,13 +109,13 @@ def _unit(flows: list[Flow], placement: Placement, wiring: Wiring, *, stays: boo
     if stays:
         return len(placement)
     domain = wiring.domain[placement.node]
-    found = wiring.devices
+    unit = wiring.devices
     for flow in flows:
         groups = np.stack([flow.groups(len(placement)), domain])
         together = len(placement) // np.unique(groups, axis=1).shape[1]
         if together > 1:
-            found = max(found, together * flow.stride)
-    return found
+            unit = max(unit, together * flow.stride)
+    return unit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -122,32 +123,32 @@ class _Links:
     """Bytes/s that the job has on each link."""
 
     nic: float
-    """Of one node on one rail."""
+    """Speed of one node on one rail."""
     leaf: Floats
     """Upwards, of every leaf."""
     pod: Floats
     torus: float
-    """Of all links together."""
+    """Speed of all links together."""
 
     @classmethod
     def of(cls, wiring: Wiring, placement: Placement, nic: float, neighbours: Neighbours) -> _Links:
-        mine = np.unique(placement.node)
-        nodes = mine if neighbours == "busy" else np.arange(wiring.nodes)
+        used = np.unique(placement.node)
+        nodes = used if neighbours == "busy" else np.arange(wiring.nodes)
         rail = nic * wiring.devices / wiring.rails
         ports = np.bincount(wiring.leaf[nodes].reshape(-1), minlength=len(wiring.parent))
         leaf = np.asarray(ports * rail / wiring.leaf_oversubscription, np.float64)
         pod = np.bincount(wiring.parent, leaf) / wiring.pod_oversubscription
-        return cls(nic=rail, leaf=leaf, pod=pod, torus=len(mine) * wiring.devices * nic)
+        return cls(nic=rail, leaf=leaf, pod=pod, torus=len(used) * wiring.devices * nic)
 
     def seconds(self, crossed: Crossing, nvlink: float) -> dict[str, float]:
-        found = {
+        by_link = {
             "nvlink": float(crossed.tiers[NODE] + crossed.tiers[BLOCK]) / nvlink,
             "nic": float(crossed.nic.max()) / self.nic,
             "leaf": _longest(crossed.leaf, self.leaf),
             "pod": _longest(crossed.pod, self.pod),
             "torus": float(crossed.tiers[TORUS]) / self.torus,
         }
-        return {link: seconds for link, seconds in found.items() if seconds > 0}
+        return {link: seconds for link, seconds in by_link.items() if seconds > 0}
 
     def slowdown(self, crossed: Crossing) -> float:
         by_link: Mapping[str, float] = self.seconds(crossed, np.inf)

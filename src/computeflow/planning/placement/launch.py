@@ -12,7 +12,8 @@ from itertools import groupby
 
 import numpy as np
 
-from computeflow.cluster.placement import Placement, Wiring
+from computeflow.cluster.placement import Placement
+from computeflow.cluster.wiring import Wiring
 from computeflow.errors import InputError
 
 

@@ -5,7 +5,7 @@
 
 from computeflow.prediction.calibration.calibrate import calibrate
 from computeflow.prediction.calibration.file import load_calibration, read_calibration
-from computeflow.prediction.calibration.measured import Calibration
-from computeflow.prediction.calibration.site import Site
+from computeflow.prediction.calibration.measured_hardware import Calibration
+from computeflow.prediction.calibration.site import SiteCalibration
 
-__all__ = ["Calibration", "Site", "calibrate", "load_calibration", "read_calibration"]
+__all__ = ["Calibration", "SiteCalibration", "calibrate", "load_calibration", "read_calibration"]

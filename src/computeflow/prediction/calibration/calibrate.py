@@ -9,25 +9,32 @@ import numpy as np
 
 from computeflow import __version__
 from computeflow.errors import InputError
-from computeflow.prediction.batch import of_job
-from computeflow.prediction.calibration.measured import Calibration
-from computeflow.prediction.calibration.site import PRIOR, Prior, Site, SiteRow, disagree, estimate
-from computeflow.prediction.cases import Case, batch_of
-from computeflow.prediction.kinds import Floats
+from computeflow.prediction.blocks import Floats
+from computeflow.prediction.calibration.measured_hardware import Calibration
+from computeflow.prediction.calibration.site import (
+    PRIOR,
+    Prior,
+    SiteCalibration,
+    SiteRow,
+    disagree,
+    estimate,
+)
 from computeflow.prediction.parameters import Parameters
+from computeflow.prediction.published_runs import MeasuredRun, batch_of
 from computeflow.prediction.step import account_step
+from computeflow.prediction.step_inputs import of_job
 from computeflow.workload import Layouts
 
 
 def calibrate(
-    cases: Sequence[Case],
+    cases: Sequence[MeasuredRun],
     skipped: Mapping[str, str],
     parameters: Parameters,
     calibration: Calibration | None = None,
     *,
     made_on: str = "",
     prior: Prior = PRIOR,
-) -> Site:
+) -> SiteCalibration:
     """The site's factor over predictions that use the calibration's figures, but no earlier factor."""
     bare = replace(calibration, site=None) if calibration is not None else None
     usable, others = split_by_device(cases, bare)
@@ -38,21 +45,21 @@ def calibrate(
     predicted = predicted_seconds(usable, parameters, bare)
     measured = np.array([case.measured_seconds for case in usable])
     ratios = np.log(measured / predicted)
-    found = estimate(ratios, prior)
-    return Site(
-        factor=float(np.exp(found.mean)),
-        deviation=found.deviation,
-        range=(float(np.exp(-found.half_width)), float(np.exp(found.half_width))),
+    estimated = estimate(ratios, prior)
+    return SiteCalibration(
+        factor=float(np.exp(estimated.mean)),
+        deviation=estimated.deviation,
+        range=(float(np.exp(-estimated.half_width)), float(np.exp(estimated.half_width))),
         rows=tuple(
             SiteRow(
                 row_id=case.row_id,
                 measured_seconds=case.measured_seconds,
                 predicted_seconds=seconds,
-                residual=ratio - found.mean,
+                residual=ratio - estimated.mean,
                 weight=weight,
             )
             for case, seconds, ratio, weight in zip(
-                usable, predicted.tolist(), ratios.tolist(), found.weights, strict=True
+                usable, predicted.tolist(), ratios.tolist(), estimated.weights, strict=True
             )
         ),
         accelerators=tuple(dict.fromkeys(case.cluster.accelerator.name for case in usable)),
@@ -65,23 +72,23 @@ def calibrate(
 
 
 def predicted_seconds(
-    cases: Sequence[Case], parameters: Parameters, calibration: Calibration | None = None
+    cases: Sequence[MeasuredRun], parameters: Parameters, calibration: Calibration | None = None
 ) -> Floats:
     """Step times of the cases; with a calibration all must be on its accelerators."""
     if calibration is None:
         return account_step(batch_of(cases), parameters).seconds
     seconds = []
     for case in cases:  # one by one: attention is calibrated for a job's head dimension
-        batch = of_job(case.job, case.cluster, Layouts.of([case.layout]), case.stack)
-        step = calibration.account_step(batch, parameters, case.cluster.accelerator)
+        inputs = of_job(case.job, case.cluster, Layouts.of([case.layout]), case.stack)
+        step = calibration.account_step(inputs, parameters, case.cluster.accelerator)
         seconds.append(float(step.seconds[0]))
     return np.array(seconds)
 
 
 def split_by_device(
-    cases: Sequence[Case], calibration: Calibration | None
-) -> tuple[list[Case], dict[str, str]]:
-    """Cases that the calibration speaks of, and why not the others."""
+    cases: Sequence[MeasuredRun], calibration: Calibration | None
+) -> tuple[list[MeasuredRun], dict[str, str]]:
+    """Cases on the calibration's accelerators, and why the others are skipped."""
     if calibration is None:
         return list(cases), {}
     kept, others = [], {}

@@ -1,4 +1,4 @@
-"""What a recording shows against the generic figures, kind by kind: `Factors`.
+"""Measured over predicted time in a recording, by kind of work: `Factors`.
 
 A factor is measured time over predicted time of one kind of work. It goes into the predictor's own
 parameters, so that whatever else a term depends on (shapes, clocks, the stack) stays as it is.
@@ -26,9 +26,9 @@ class Factors:
     """Measured over predicted time; 1: as predicted, or not seen."""
 
     precision: str = ""
-    """Of the recorded products; "": holds for all."""
+    """Precision of the recorded products; "": holds for all."""
     kernels: str = ""
-    """Of the recorded stack (eager, compiled, ...)."""
+    """Kernels of the recorded stack (eager, compiled, ...)."""
     attention_kernel: str = ""
 
     matmul: float = 1.0
@@ -39,11 +39,11 @@ class Factors:
     """Memory-bound kernels of the loss."""
     optimizer: float = 1.0
     recompute: float = 1.0
-    """Of what full recomputation repeats."""
+    """Work that full recomputation repeats."""
     host: float = 1.0
     """The host's time to launch a layer."""
     queued_seconds: float = 0.0
-    """Between kernels that are launched in time, of one layer and micro-batch."""
+    """Time between kernels that are launched in time, for one layer and micro-batch."""
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -58,7 +58,7 @@ class Factors:
 
     @property
     def seen(self) -> tuple[str, ...]:
-        """Those that differ from the generic figures, for people."""
+        """Factors that differ from the generic figures, as text."""
         return tuple(
             f"{field.name} {getattr(self, field.name):.3g}"
             for field in fields(self)
@@ -67,17 +67,21 @@ class Factors:
         )
 
     def matching(self, precision: str, kernels: str, attention: str) -> Factors:
-        """Only what the recording says about such a job: float32 products say nothing of bf16 ones,
+        """Factors that hold for such a job: float32 products say nothing of bf16 ones,
         eager kernels nothing of compiled ones.
         """
-        found = self
+        factors = self
         if self.precision not in ("", precision):
-            found = replace(found, matmul=1.0, attention=1.0, other=1.0, loss=1.0, optimizer=1.0)
+            factors = replace(
+                factors, matmul=1.0, attention=1.0, other=1.0, loss=1.0, optimizer=1.0
+            )
         if self.kernels not in ("", kernels):
-            found = replace(found, other=1.0, loss=1.0, host=1.0, queued_seconds=0.0, recompute=1.0)
+            factors = replace(
+                factors, other=1.0, loss=1.0, host=1.0, queued_seconds=0.0, recompute=1.0
+            )
         if self.attention_kernel not in ("", attention):
-            found = replace(found, attention=1.0)
-        return found
+            factors = replace(factors, attention=1.0)
+        return factors
 
     def applied(self, p: Parameters) -> Parameters:
         changed = {name: p[name] / self.matmul for name in _SUSTAINED}

@@ -18,26 +18,27 @@ import numpy as np
 from computeflow import codec
 from computeflow.catalog import Accelerator, Catalog
 from computeflow.catalog.config import short
+from computeflow.cluster.collectives import bus_factor
 from computeflow.errors import InputError
 from computeflow.files.parsing import parse_json
 from computeflow.files.reading import read_text
 from computeflow.prediction.calibration.factors import Factors
-from computeflow.prediction.calibration.measured import (
+from computeflow.prediction.calibration.measured_hardware import (
     AttentionRates,
     Calibration,
-    Collectives,
     Matmul,
+    MeasuredCollectives,
 )
 from computeflow.prediction.calibration.ramps import fit_ramps, top_rate
-from computeflow.prediction.calibration.site import Site
+from computeflow.prediction.calibration.site import SiteCalibration
 from computeflow.prediction.parameters import Parameters, load_parameters
 
 SCHEMA = "computeflow.calibration/1"
 _SOAK_SIZE = 8192
 """Rows and columns of the probe's long matmul."""
 _PARTS = {"forward": "mnk", "input": "mkn", "weight": "nkm"}
-"""Of a training matmul: rows and columns of the result, then the inner dimension."""
-_BUS = {"all-reduce": 2.0, "all-gather": 1.0, "reduce-scatter": 1.0}
+"""Matmuls of training: rows and columns of the result, then the inner dimension."""
+_RINGS = ("all-reduce", "all-gather", "reduce-scatter")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +53,7 @@ class _Gemm:
 
     def __post_init__(self) -> None:
         if self.part not in _PARTS:
-            raise InputError(f"gemm: part {short(self.part)!r} is not one of {', '.join(_PARTS)}")
+            raise InputError(f"gemm: part '{short(self.part)}' is not one of {', '.join(_PARTS)}")
         _check("gemm", 1, 2**31, m=self.m, n=self.n, k=self.k)
         _check("gemm", 1e7, 1e18, flops=self.flops)
 
@@ -77,7 +78,7 @@ class _Attention:
 
     def __post_init__(self) -> None:
         if self.part not in ("forward", "backward"):
-            raise InputError(f"attention: part {short(self.part)!r} is not forward or backward")
+            raise InputError(f"attention: part '{short(self.part)}' is not forward or backward")
         _check("attention", 1, 2**31, seq_len=self.seq_len, head_dim=self.head_dim)
         _check("attention", 1e7, 1e18, flops=self.flops)
 
@@ -120,7 +121,7 @@ class _File:
     launch_seconds: float | None = None
     collectives: tuple[_Collective, ...] = ()
     sustained: _Sustained | None = None
-    site: Site | None = None
+    site: SiteCalibration | None = None
     factors: Factors | None = None
 
     def __post_init__(self) -> None:
@@ -188,7 +189,7 @@ def plain_calibration(text: str, where: str) -> dict[str, Any]:
             "--calibration FILE` writes"
         )
     if schema != SCHEMA:
-        raise InputError(f"{where}: schema {short(str(schema))!r} is not {SCHEMA}")
+        raise InputError(f"{where}: schema '{short(str(schema))}' is not {SCHEMA}")
     found: dict[str, Any] = data
     return found
 
@@ -210,7 +211,7 @@ def _device(file: _File, where: str, catalog: Catalog) -> Accelerator | None:
     device = catalog.accelerators.get(name)
     if device is None:
         raise InputError(
-            f"{where}: made on {short(name)!r}, which is no accelerator of the catalog: write its "
+            f"{where}: made on '{short(name)}', which is no accelerator of the catalog: write its "
             "catalog name as provenance.accelerator"
         )
     return device
@@ -228,7 +229,7 @@ def _refuse_above_peak(file: _File, device: Accelerator, where: str) -> None:
 
 
 def _settled(file: _File) -> float:
-    """What a long soak leaves of the table's rates, which were measured in shorter bursts."""
+    """Share of the table's rates, measured in short bursts, that remains in a long soak."""
     same = [
         row.flops
         for row in file.gemm
@@ -262,14 +263,14 @@ def _other_flops(
     """Top rates at bf16's ramps; fp8's depth doubled, as the predictor does."""
     depth = matmul.depth_half if matmul else p["depth_half"]
     output = matmul.output_half if matmul else p["output_half"]
-    found: dict[str, float] = {}
+    tops: dict[str, float] = {}
     for precision in ("fp8", "tf32", "fp32"):
         rates, sizes = _table(file, precision)
         if len(rates) and precision in device.dense_flops:
             halves = np.array([depth * (2 if precision == "fp8" else 1), output])
             top = settled * top_rate(rates, sizes, halves)
-            found[precision] = min(top, device.peak_flops(precision))
-    return found
+            tops[precision] = min(top, device.peak_flops(precision))
+    return tops
 
 
 def _attention(
@@ -282,14 +283,14 @@ def _attention(
         if row.precision == "bf16":
             table[row.head_dim, row.part].append(row)
 
-    found = []
+    rates = []
     for dim in sorted({dim for dim, _ in table}):
         if table.keys() >= {(dim, "forward"), (dim, "backward")}:
             forward, backward = (
                 _fit_attention(table[dim, part], p[f"attention_ramp_{part}"])
                 for part in ("forward", "backward")
             )
-            found.append(
+            rates.append(
                 AttentionRates(
                     head_dim=dim,
                     forward_flops=min(settled * forward[0], peak),
@@ -298,7 +299,7 @@ def _attention(
                     backward_half=backward[1],
                 )
             )
-    return tuple(found)
+    return tuple(rates)
 
 
 def _fit_attention(rows: list[_Attention], ramp: float) -> tuple[float, float]:
@@ -310,21 +311,24 @@ def _fit_attention(rows: list[_Attention], ramp: float) -> tuple[float, float]:
     return flops, float(halves[0])
 
 
-def _collectives(file: _File) -> tuple[Collectives, ...]:
-    """By number of ranks: the median bus bandwidth of the operations, and the latencies."""
-    found = []
+def _collectives(file: _File) -> tuple[MeasuredCollectives, ...]:
+    """The median bus bandwidth of the operations, and the latencies, by number of ranks."""
+    measured = []
     for ranks in sorted({row.ranks for row in file.collectives}):
         rows = {row.operation: row for row in file.collectives if row.ranks == ranks}
-        share = (ranks - 1) / ranks
-        bus = [_BUS[name] * share * r.bytes_per_second for name, r in rows.items() if name in _BUS]
+        bus = [
+            bus_factor(name, ranks) * row.bytes_per_second
+            for name, row in rows.items()
+            if name in _RINGS
+        ]
         if bus:
             latency = {name: row.alpha_seconds for name, row in rows.items()}
-            found.append(
-                Collectives(
+            measured.append(
+                MeasuredCollectives(
                     ranks=ranks,
                     bus_bytes_per_second=statistics.median(bus),
                     all_reduce_seconds=latency.get("all-reduce", 0.0),
                     reduce_scatter_seconds=latency.get("reduce-scatter", 0.0),
                 )
             )
-    return tuple(found)
+    return tuple(measured)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from computeflow.prediction.kinds import Floats
+from computeflow.prediction.blocks import Floats
 
 _NOISE = 0.03
 """Deviation of ln of one measured rate around a smooth ramp: tiles, clocks."""

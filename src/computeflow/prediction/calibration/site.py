@@ -2,7 +2,7 @@
 
 Runs of one source (a site, a release, a team's tuning) share a factor that no formula knows: about
 half of the variance over unseen sources. A few measured steps estimate it. Start with `estimate`;
-`computeflow.prediction.calibration.calibrate` makes a `Site` of measured cases.
+`computeflow.prediction.calibration.calibrate` makes a `SiteCalibration` of measured cases.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from computeflow.errors import InputError
-from computeflow.prediction.kinds import Floats
-from computeflow.prediction.step import Step
+from computeflow.prediction.blocks import Floats
+from computeflow.prediction.step import PredictedSteps
 
 _NORMAL_90 = 1.2816
 """Quantile of the normal distribution: 80 % lie within so many deviations."""
@@ -23,7 +23,7 @@ _NORMAL_99 = 2.326
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prior:
-    """What is known of any site before it measures; all of it in ln(measured / predicted)."""
+    """Assumptions about any site before it measures; all in ln(measured / predicted)."""
 
     between: float = 0.10
     """Deviation of the sources' medians: 0.10 over a prototype's left-out sources, 0.09 (around
@@ -46,19 +46,19 @@ PRIOR = Prior()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
-    """Of a site's ln factor."""
+    """A site's ln factor, as its rows give it."""
 
     mean: float
     deviation: float
-    """Of the mean, after the rows."""
+    """Standard deviation of the mean, after the rows."""
     spread: float
-    """Of single runs around the factor."""
+    """Standard deviation of single runs around the factor."""
     weights: tuple[float, ...]
-    """Of the rows, 1 down to 0: a row far from the others counts for less."""
+    """Weights of the rows, 1 down to 0: a row far from the others counts for less."""
 
     @property
     def half_width(self) -> float:
-        """Of the 80 % range of a further run's ln(measured / corrected prediction)."""
+        """Half the 80 % range of a further run's ln(measured / corrected prediction)."""
         return _NORMAL_90 * math.hypot(self.deviation, self.spread)
 
 
@@ -111,32 +111,32 @@ class SiteRow:
     row_id: str
     measured_seconds: float
     predicted_seconds: float
-    """Before the factor."""
+    """Predicted without the factor."""
     residual: float
     """ln of measured over predicted and corrected time."""
     weight: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Site:
-    """What the measured steps of a site said, as the calibration file holds it."""
+class SiteCalibration:
+    """A site's factor from its measured steps, as the calibration file holds it."""
 
     factor: float
-    """Of predicted step time."""
+    """Multiplies the predicted step time."""
     deviation: float
-    """Of ln factor."""
+    """Standard deviation of ln factor."""
     range: tuple[float, float]
-    """Of the corrected prediction: 80 % of the site's other runs lie between."""
+    """Range around the corrected prediction: 80 % of the site's other runs lie within."""
     rows: tuple[SiteRow, ...]
     accelerators: tuple[str, ...]
     stacks: tuple[str, ...]
-    """Of the rows: the factor speaks of these; for other stacks the range stays generic."""
+    """Stacks of the rows: the factor is about these; for other stacks the range stays generic."""
     disagree: bool = False
     """The rows scatter more than one factor explains."""
     skipped: dict[str, str] = field(default_factory=dict)
     """Row to the reason why it was not used."""
     version: str = ""
-    """Of the predictor that the factor corrects."""
+    """Version of the predictor that the factor corrects."""
     made_on: str = ""
 
     def __post_init__(self) -> None:
@@ -153,7 +153,7 @@ class Site:
             raise InputError("site: a factor without the rows and accelerators it came from")
 
 
-def scale_step(step: Step, factor: float) -> Step:
+def scale_step(step: PredictedSteps, factor: float) -> PredictedSteps:
     """The step `factor` times as long, its accounts still closing.
 
     The model's FLOPs over the peak are what they are, so `compute.model` stays and MFU moves with

@@ -3,12 +3,17 @@
 `few_shot` scores calibrating on a few rows; `fitting` is what fitting everything would give.
 """
 
-from computeflow.prediction.validation.errors import Errors, Validation, summarise, validate
+from computeflow.prediction.validation.error_summary import (
+    ErrorSummary,
+    Validation,
+    summarise,
+    validate,
+)
 from computeflow.prediction.validation.few_shot import FewShot, few_shot
 from computeflow.prediction.validation.ranking import Regret, regret, without_stall
 
 __all__ = [
-    "Errors",
+    "ErrorSummary",
     "FewShot",
     "Regret",
     "Validation",

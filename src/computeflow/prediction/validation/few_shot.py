@@ -9,21 +9,21 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from computeflow.prediction.blocks import Floats
 from computeflow.prediction.calibration.calibrate import predicted_seconds
-from computeflow.prediction.calibration.measured import Calibration
+from computeflow.prediction.calibration.measured_hardware import Calibration
 from computeflow.prediction.calibration.site import PRIOR, Prior, estimate
-from computeflow.prediction.cases import Case
-from computeflow.prediction.kinds import Floats
 from computeflow.prediction.parameters import Parameters
+from computeflow.prediction.published_runs import MeasuredRun
 from computeflow.prediction.ranges import KNOWN
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FewShot:
-    """Of the rows that were not drawn; every source weighs by its number of rows."""
+    """Errors on the rows that were not drawn; every source weighs by its number of rows."""
 
     rows: int
-    """Drawn to calibrate on."""
+    """Rows drawn to calibrate on."""
     sources: int
     mape: float
     median_ape: float
@@ -34,7 +34,7 @@ class FewShot:
 
 
 def few_shot(
-    cases: Sequence[Case],
+    cases: Sequence[MeasuredRun],
     parameters: Parameters,
     calibration: Calibration | None = None,
     *,
@@ -86,8 +86,8 @@ def _predicted(ratios: Floats, prior: Prior) -> tuple[float, float, float]:
     """ln factor, and the ends of the range around it."""
     if not len(ratios):
         return 0.0, math.log(KNOWN["dense"][0]), math.log(KNOWN["dense"][1])
-    found = estimate(ratios, prior)
-    return found.mean, -found.half_width, found.half_width
+    estimated = estimate(ratios, prior)
+    return estimated.mean, -estimated.half_width, estimated.half_width
 
 
 def _draws(rows: int, count: int, most: int, generator: np.random.Generator) -> list[list[int]]:

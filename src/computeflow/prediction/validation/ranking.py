@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from computeflow.catalog.parameters import count_block
-from computeflow.prediction.cases import Case
+from computeflow.prediction.published_runs import MeasuredRun
 
 FEWEST = 3
-"""Layouts in a group; of fewer there is nothing to choose."""
+"""Fewest layouts in a group; with fewer there is nothing to choose."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,12 +31,12 @@ class Regret:
     worst_first: float
 
 
-def regret(cases: Sequence[Case], predicted: NDArray[np.float64]) -> Regret:
+def regret(cases: Sequence[MeasuredRun], predicted: NDArray[np.float64]) -> Regret:
     measured = np.array([case.measured_seconds for case in cases])
     groups: dict[tuple[str, int, int], list[int]] = defaultdict(list)
-    for place, case in enumerate(cases):
-        groups[case.job.model.name, case.layout.gpus, case.job.global_batch].append(place)
-    chosen = [np.array(places) for places in groups.values() if len(places) >= FEWEST]
+    for index, case in enumerate(cases):
+        groups[case.job.model.name, case.layout.gpus, case.job.global_batch].append(index)
+    chosen = [np.array(indices) for indices in groups.values() if len(indices) >= FEWEST]
     lost = np.array([_lost(measured[g], predicted[g]) for g in chosen]).reshape(-1, 3)
     first, three, five = lost.mean(axis=0).tolist() if len(lost) else (0.0, 0.0, 0.0)
     return Regret(
@@ -50,12 +50,12 @@ def regret(cases: Sequence[Case], predicted: NDArray[np.float64]) -> Regret:
 
 
 def _lost(measured: NDArray[np.float64], predicted: NDArray[np.float64]) -> list[float]:
-    """What the best of the first one, three and five by prediction lose to the best of the group."""
+    """Loss of the best of the first 1, 3 and 5 by prediction, against the best of the group."""
     ranked = measured[np.argsort(predicted, kind="stable")]
     return [ranked[:k].min() / ranked.min() - 1 for k in (1, 3, 5)]
 
 
-def without_stall(cases: Sequence[Case], factor: float = 2.0) -> list[Case]:
+def without_stall(cases: Sequence[MeasuredRun], factor: float = 2.0) -> list[MeasuredRun]:
     """Cases that are no more than `factor` slower, for their work, than the best of their model.
 
     The rule knows measurements and arithmetic only, no prediction: GPU-seconds per micro-batch and unit
@@ -75,12 +75,12 @@ def without_stall(cases: Sequence[Case], factor: float = 2.0) -> list[Case]:
     ]
 
 
-def _width(case: Case) -> int:
-    """0 inside a node, else the degree of tensor parallelism."""
+def _width(case: MeasuredRun) -> int:
+    """Group of a case: 0 inside a node, else the degree of tensor parallelism."""
     return 0 if case.layout.tp <= case.cluster.domain else case.layout.tp
 
 
-def _gpu_seconds_per_work(case: Case) -> float:
+def _gpu_seconds_per_work(case: MeasuredRun) -> float:
     layout, model = case.layout, case.job.model
     dp = layout.gpus // (layout.tp * layout.pp * layout.cp)
     rounds = case.job.global_batch // (dp * layout.micro_batch) + layout.pp - 1

@@ -7,11 +7,11 @@ failed jobs followed a fault on one of their nodes.
 from computeflow._lazy import lazy_exports
 
 _EXPORTS = {
-    "Accounting": "facts",
-    "AccountingSource": "source",
-    "Blame": "blame",
-    "Row": "facts",
-    "Suspect": "suspects",
+    "Accounting": "usage",
+    "AccountingSource": "accounting_source",
+    "FaultAttribution": "fault_attribution",
+    "UsageRow": "usage",
+    "SuspectNode": "suspect_nodes",
 }
 __all__ = [*_EXPORTS]
 __getattr__, __dir__ = lazy_exports(__name__, _EXPORTS)

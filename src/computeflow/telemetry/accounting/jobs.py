@@ -1,4 +1,4 @@
-"""Attempts of jobs as columns: `Rows` takes them one by one, `Jobs` is what is computed with.
+"""Attempts of jobs as columns: `AttemptRows` collects them one by one, `JobAttempts` is for computing.
 
 An attempt is one stretch in which a job had its GPUs. A job that was requeued has several.
 """
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from computeflow.errors import InputError
 from computeflow.files.limits import ATTEMPTS, NAMES_CHARACTERS
-from computeflow.telemetry.accounting.values import NAN, OUTCOMES, Outcome, outcome_of
+from computeflow.telemetry.accounting.scheduler_values import NAN, OUTCOMES, Outcome, outcome_of
 
 Floats = NDArray[np.float64]
 Indices = NDArray[np.int64]
@@ -24,8 +24,8 @@ _BASE = re.compile(r"(\d+)(?:_[\d\[]|\+\d).*")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
-    """One attempt of a job. Times are Unix seconds, None where not known."""
+class JobAttempt:
+    """One attempt of a job. Times are Unix seconds, None where unknown."""
 
     job: str
     state: str
@@ -38,34 +38,34 @@ class Job:
     team: str = ""
     name: str = ""
     nodes: str = ""
-    """As the scheduler writes them: `gpu[001-016]`."""
+    """Nodes as the scheduler writes them: `gpu[001-016]`."""
 
     @property
     def gpu_seconds(self) -> float:
-        """From its start to its end; 0 where either is not known."""
+        """GPU-seconds from start to end; 0 where either is unknown."""
         if self.start is None or self.end is None:
             return 0.0
         return self.gpus * max(self.end - self.start, 0.0)
 
 
-class Names:
-    """Words by number, each kept once."""
+class NameTable:
+    """Words with their numbers, each kept once."""
 
     def __init__(self) -> None:
         self.number: dict[str, int] = {}
         self._characters = 0
 
     def of(self, word: str) -> int:
-        found = self.number.get(word)
-        if found is None:
+        number = self.number.get(word)
+        if number is None:
             self._characters += len(word)
             if self._characters > NAMES_CHARACTERS:
                 raise InputError(
                     f"more than {NAMES_CHARACTERS >> 20} Mi characters of names: "
                     "take a shorter period"
                 )
-            self.number[word] = found = len(self.number)
-        return found
+            self.number[word] = number = len(self.number)
+        return number
 
     @property
     def words(self) -> tuple[str, ...]:
@@ -77,7 +77,7 @@ _NUMBERS = ("start", "end", "submit", "gpus", "joules", "took")
 
 
 @dataclass(slots=True)
-class Rows:
+class AttemptRows:
     """Attempts while they are read."""
 
     numbers: dict[str, array[float]] = field(
@@ -86,18 +86,20 @@ class Rows:
     indices: dict[str, array[int]] = field(
         default_factory=lambda: {name: array("q") for name in _WORDS}
     )
-    names: dict[str, Names] = field(default_factory=lambda: {name: Names() for name in _WORDS})
+    names: dict[str, NameTable] = field(
+        default_factory=lambda: {name: NameTable() for name in _WORDS}
+    )
     gaps: list[tuple[int, float, float]] = field(default_factory=list)
     """Attempt, end of a failed step, start of the next: the allocation was held, nothing ran."""
     steps_seen: bool = False
     broken: int = 0
-    """Lines that could not be understood."""
+    """Lines that could not be parsed."""
     left_out: list[str] = field(default_factory=list)
     zoneless: bool = False
-    """Some times had no zone."""
+    """Whether some times had no zone."""
     _last: str = ""
     _job_energy: bool = False
-    """The job's own line has the energy: its steps are not added to it."""
+    """Whether the job's own line has the energy, so that its steps' is not added."""
     _reach: float = -math.inf
     _reach_failed: bool = False
 
@@ -123,11 +125,11 @@ class Rows:
         if len(self) >= ATTEMPTS:
             raise InputError(f"more than {ATTEMPTS:,} jobs: take a shorter period")
         words = (job, state, user, team, name, nodes)
-        places = [self.names[column].of(word) for column, word in zip(_WORDS, words, strict=True)]
-        for column, place in zip(_WORDS, places, strict=True):
-            self.indices[column].append(place)
+        indices = [self.names[column].of(word) for column, word in zip(_WORDS, words, strict=True)]
+        for column, index in zip(_WORDS, indices, strict=True):
+            self.indices[column].append(index)
         if outcome_of(state) == "waiting":
-            start = end = NAN  # a start that is foreseen is none
+            start = end = NAN  # an expected start is not a start
         values = (start, end, submit, gpus, joules, took)
         for column, value in zip(_NUMBERS, values, strict=True):
             self.numbers[column].append(value)
@@ -138,7 +140,7 @@ class Rows:
     def step(
         self, job: str, outcome: Outcome, start: float, end: float, joules: float, *, own: bool
     ) -> None:
-        """A step of the attempt added last; `own`: one that the job launched, no batch script."""
+        """Add a step of the last attempt; `own`: the job launched it, it is no batch script."""
         if job != self._last:  # its job's line could not be read
             return
         if not self._job_energy and not math.isnan(joules):
@@ -148,7 +150,7 @@ class Rows:
             self._extend(start, end, failed=outcome == "failed")
 
     def _extend(self, start: float, end: float, *, failed: bool) -> None:
-        """The attempt reaches to this step's end; between a failed step and the next, GPUs waited."""
+        """Extend the attempt to this step's end; from a failed step to the next its GPUs waited."""
         self.steps_seen = True
         if self._reach_failed and start > self._reach:
             self.gaps.append((len(self) - 1, self._reach, start))
@@ -156,18 +158,18 @@ class Rows:
         if reach >= self._reach:
             self._reach, self._reach_failed = reach, failed and reach < math.inf
 
-    def finish(self) -> tuple[Jobs, int]:
-        """The attempts without repeats (two exports that overlap), and how many repeats there were."""
+    def finish(self) -> tuple[JobAttempts, int]:
+        """The attempts without repeats (from exports that overlap), and the number of repeats."""
         number = {name: np.array(values, np.float64) for name, values in self.numbers.items()}
         index = {name: np.array(values, np.int64) for name, values in self.indices.items()}
         keep = _without_repeats(index["job"], number["start"])
-        place = np.full(len(self), -1, np.int64)
-        place[keep] = np.arange(len(keep))
+        new_index = np.full(len(self), -1, np.int64)
+        new_index[keep] = np.arange(len(keep))
         gaps = np.array(self.gaps, np.float64).reshape(-1, 3)
-        attempt = place[gaps[:, 0].astype(np.int64)]
+        attempt = new_index[gaps[:, 0].astype(np.int64)]
         columns: dict[str, Any] = {name: values[keep] for name, values in number.items()}
         columns |= {f"{name}_of": values[keep] for name, values in index.items()}
-        jobs = Jobs(
+        jobs = JobAttempts(
             **columns,
             words={name: names.words for name, names in self.names.items()},
             gap_of=attempt[attempt >= 0],
@@ -179,7 +181,7 @@ class Rows:
 
 
 def _without_repeats(job: Indices, start: Floats) -> Indices:
-    """Of rows with the same job and start, the last; in the order of the file."""
+    """The last of the rows with the same job and start, in the order of the file."""
     if not len(job):
         return np.zeros(0, np.int64)
     when = np.where(np.isnan(start), -1.0, start)
@@ -189,8 +191,8 @@ def _without_repeats(job: Indices, start: Floats) -> Indices:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Jobs:
-    """Attempts, column by column. NaN: not known. `<word>_of` points into `words`."""
+class JobAttempts:
+    """Attempts, column by column. NaN is unknown; `<word>_of` is an index into `words`."""
 
     start: Floats
     end: Floats
@@ -198,7 +200,7 @@ class Jobs:
     gpus: Floats
     joules: Floats
     took: Floats
-    """Seconds it has lasted, as the source says; of a job that runs, up to the export."""
+    """Seconds that it lasted, as the source states; up to the export for a running job."""
     job_of: Indices
     state_of: Indices
     user_of: Indices
@@ -216,9 +218,9 @@ class Jobs:
 
     @property
     def outcome(self) -> Indices:
-        """Of each attempt, as a place in `OUTCOMES`."""
-        places = [OUTCOMES.index(outcome_of(state)) for state in self.words["state"]]
-        return np.array(places or [0], np.int64)[self.state_of]
+        """Outcome of each attempt, as an index into `OUTCOMES`."""
+        indices = [OUTCOMES.index(outcome_of(state)) for state in self.words["state"]]
+        return np.array(indices or [0], np.int64)[self.state_of]
 
     def having(self, *outcomes: Outcome) -> NDArray[np.bool_]:
         return np.isin(self.outcome, [OUTCOMES.index(outcome) for outcome in outcomes])
@@ -226,29 +228,29 @@ class Jobs:
     @property
     def base_of(self) -> Indices:
         """The job that tasks of an array and parts of a heterogeneous job belong to."""
-        names = Names()
-        places = [names.of(_base(job)) for job in self.words["job"]]
-        return np.array(places or [0], np.int64)[self.job_of]
+        names = NameTable()
+        indices = [names.of(_base(job)) for job in self.words["job"]]
+        return np.array(indices or [0], np.int64)[self.job_of]
 
     @property
     def in_array(self) -> NDArray[np.bool_]:
         tasks = [_base(job) != job for job in self.words["job"]]
         return np.array(tasks or [False])[self.job_of]
 
-    def row(self, at: int) -> Job:
-        state = self.words["state"][self.state_of[at]]
-        return Job(
-            job=self.words["job"][self.job_of[at]],
+    def row(self, index: int) -> JobAttempt:
+        state = self.words["state"][self.state_of[index]]
+        return JobAttempt(
+            job=self.words["job"][self.job_of[index]],
             state=state,
             outcome=outcome_of(state),
-            gpus=float(self.gpus[at]),
-            start=_known(self.start[at]),
-            end=_known(self.end[at]),
-            submit=_known(self.submit[at]),
-            user=self.words["user"][self.user_of[at]],
-            team=self.words["team"][self.team_of[at]],
-            name=self.words["name"][self.name_of[at]],
-            nodes=self.words["nodes"][self.nodes_of[at]],
+            gpus=float(self.gpus[index]),
+            start=_known(self.start[index]),
+            end=_known(self.end[index]),
+            submit=_known(self.submit[index]),
+            user=self.words["user"][self.user_of[index]],
+            team=self.words["team"][self.team_of[index]],
+            name=self.words["name"][self.name_of[index]],
+            nodes=self.words["nodes"][self.nodes_of[index]],
         )
 
 

@@ -16,9 +16,8 @@ from typing import Any
 
 from computeflow.errors import InputError
 from computeflow.files.limits import RECORD_BYTES
-from computeflow.telemetry.accounting.jobs import Rows
-from computeflow.telemetry.accounting.slurm import NodeState, check_nodes, without_none
-from computeflow.telemetry.accounting.values import (
+from computeflow.telemetry.accounting.jobs import AttemptRows
+from computeflow.telemetry.accounting.scheduler_values import (
     NAN,
     gpus_of,
     joules_of,
@@ -26,6 +25,7 @@ from computeflow.telemetry.accounting.values import (
     outcome_of,
     state_of,
 )
+from computeflow.telemetry.accounting.slurm_text import NodeState, check_nodes, without_none
 from computeflow.telemetry.opening import open_recording
 
 _PIECE = 1 << 20
@@ -35,12 +35,12 @@ _SPACE = re.compile(r"[\s,]*")
 
 
 def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object; one that says a key twice says nothing that can be relied on."""
-    found = dict(pairs)
-    return found if len(found) == len(pairs) else {_TWICE: True}
+    """An object; one that repeats a key is only marked as such, as it cannot be relied on."""
+    merged = dict(pairs)
+    return merged if len(merged) == len(pairs) else {_REPEATED_KEY: True}
 
 
-_TWICE = ""
+_REPEATED_KEY = ""
 _PARSER = json.JSONDecoder(object_pairs_hook=_pairs)
 
 
@@ -50,10 +50,10 @@ def is_slurm_json(head: str) -> bool:
     return _LIST.search(head) is not None and _SLURM.search(head) is not None
 
 
-def read_slurm_json(path: Path, rows: Rows) -> list[NodeState]:
+def read_slurm_json(path: Path, rows: AttemptRows) -> list[NodeState]:
     nodes = []
     for kind, data in _objects(path, rows.left_out):
-        if _says_twice(data):
+        if _repeats_a_key(data):
             rows.broken += 1
         elif kind == "nodes" and (node := _node(data)) is not None:
             nodes.append(node)
@@ -64,13 +64,15 @@ def read_slurm_json(path: Path, rows: Rows) -> list[NodeState]:
 
 
 def _objects(path: Path, left_out: list[str]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The objects of the lists `jobs` and `nodes`; no more text is held than twice what the longest
-    needs.
+    """The objects of the lists `jobs` and `nodes`; at most twice the text of the longest is
+    held.
     """
     with open_recording(path) as raw:
         file = io.TextIOWrapper(raw, "utf-8", "replace")
         text, kind, count = "", "", 0
-        while more := file.read(max(_PIECE, len(text))):  # a long one is not tried again and again
+        while more := file.read(
+            max(_PIECE, len(text))
+        ):  # a long object is not parsed again and again
             text += more
             found, kind, at = _whole(text, kind)
             yield from found
@@ -79,10 +81,10 @@ def _objects(path: Path, left_out: list[str]) -> Iterator[tuple[str, dict[str, A
             if len(text) > RECORD_BYTES:
                 break
         if kind and not count:
-            raise InputError(f"{path}: not read as JSON of Slurm")
+            raise InputError(f"{path}: cannot be read as Slurm's JSON")
         if kind or raw.broken:
-            why = raw.broken or f"JSON of Slurm that cannot be read after {count:,} {kind}"
-            left_out.append(f"{path}: {why}; what came before is there")
+            why = raw.broken or f"Slurm's JSON cannot be read after {count:,} {kind}"
+            left_out.append(f"{path}: {why}; what came before is kept")
 
 
 def _whole(text: str, kind: str) -> tuple[list[tuple[str, dict[str, Any]]], str, int]:
@@ -106,7 +108,7 @@ def _whole(text: str, kind: str) -> tuple[list[tuple[str, dict[str, Any]]], str,
         whole.append((kind, data if isinstance(data, dict) else {}))
 
 
-def _job(data: dict[str, Any], rows: Rows) -> None:
+def _job(data: dict[str, Any], rows: AttemptRows) -> None:
     time, array = _inner(data, "time"), _inner(data, "array")
     job = str(data.get("job_id", ""))
     task = _number(array.get("task_id"))
@@ -134,7 +136,7 @@ def _job(data: dict[str, Any], rows: Rows) -> None:
         _step(job, step, rows)
 
 
-def _step(job: str, data: dict[str, Any], rows: Rows) -> None:
+def _step(job: str, data: dict[str, Any], rows: AttemptRows) -> None:
     time = _inner(data, "time")
     label = str(_inner(data, "step").get("id", "")).rpartition(".")[2]  # 0, "0", "12.0", "batch"
     energy = _number(_inner(_inner(data, "statistics"), "energy").get("consumed"))
@@ -170,9 +172,9 @@ def _node(data: dict[str, Any]) -> NodeState | None:
     )
 
 
-def _says_twice(data: dict[str, Any]) -> bool:
+def _repeats_a_key(data: dict[str, Any]) -> bool:
     parts = (data, *(value for value in data.values() if isinstance(value, dict)))
-    return any(_TWICE in part for part in parts)
+    return any(_REPEATED_KEY in part for part in parts)
 
 
 def _inner(data: dict[str, Any], key: str) -> dict[str, Any]:
@@ -197,7 +199,7 @@ def _number(value: Any) -> float:
 
 
 def _moment(value: Any) -> float:
-    """Slurm's zero is a time that has not come."""
+    """Unix time; NaN for zero, by which Slurm means a time that has not come."""
     return moment(_number(value) or NAN)
 
 

@@ -1,9 +1,10 @@
-"""A trace file in bounded pieces: `pieces` yields lists of events, whatever the size of the file.
+"""Trace files in bounded pieces: `pieces` yields lists of events, whatever the size of the file.
 
-The array of events is cut where one event ends and the next begins. A cut at a wrong place (inside a
-string, or between objects of an argument) leaves brackets open, so the decoder refuses it and an
-earlier place is tried. What no cut makes readable is read event by event with the standard library's
-parser, which takes NaN too; what that cannot read is skipped to the next event and counted.
+The array of events is cut where one event ends and the next begins. A cut at a wrong place (inside
+a string, or between objects of an argument) leaves brackets open, so the decoder refuses it and an
+earlier place is tried. What no cut makes readable is read event by event with the standard
+library's parser, which accepts NaN too; what that cannot read is skipped to the next event and
+counted.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ from typing import Any
 
 from computeflow.errors import InputError
 from computeflow.files.limits import EVENT_BYTES, TRACE_DEPTH, TRACE_HEADER_BYTES
-from computeflow.telemetry.kineto.events import (
+from computeflow.telemetry.kineto.kineto_events import (
     UNREADABLE,
-    Event,
+    KinetoEvent,
     decode_events,
     decode_keys,
     event_of,
@@ -28,9 +29,9 @@ from computeflow.telemetry.kineto.events import (
 from computeflow.telemetry.opening import Recording, open_recording
 
 PIECE = 1 << 18
-"""Of text at a time: what is decoded of it stays in a processor's cache."""
-_MOST_UNREADABLE = 100_000
-"""Entries that are no events, before a file with more of them than of events is given up."""
+"""Bytes of text decoded at a time, so that the events stay in a processor's cache."""
+_MAX_UNREADABLE = 100_000
+"""Most entries that are no events; a file with more is refused unless it has twice as many events."""
 _READ = 1 << 18
 _EVENTS = re.compile(rb'"traceEvents"\s*:\s*\[')
 _BETWEEN = re.compile(rb"\}\s*,\s*$")
@@ -38,54 +39,58 @@ _CUTS_TRIED = 8
 
 
 @dataclass(slots=True)
-class Reading:
-    """What became of a file while it was read."""
+class FileReading:
+    """The state of a file while it is read."""
 
     path: Path
     header: dict[str, Any] = field(default_factory=dict)
     """The keys beside the events."""
     events: int = 0
     unreadable: int = 0
-    """Events that could not be understood."""
+    """Events that could not be decoded."""
     lost: bool = False
-    """Whether an event could not be read and no whole one came since."""
+    """Whether an event could not be read and no whole one has followed yet."""
     cut_short: str = ""
     """Why the file ends before its events do."""
     raw: Callable[[bytes], None] | None = None
-    """Is given the text of the events, as they stand in the file, commas between them."""
+    """Called with the text of the events, as in the file, with commas between them."""
 
     def keep(self, text: bytes) -> None:
         if self.raw is not None and text.strip():
             self.raw(text.strip().rstrip(b","))
 
 
-def pieces(reading: Reading) -> Iterator[list[Any]]:
-    """The file's events, some text at a time; those that are no `Event` say nothing."""
+def pieces(reading: FileReading) -> Iterator[list[Any]]:
+    """The file's events, some text at a time; entries that are no `KinetoEvent` carry no data."""
     with open_recording(reading.path) as stream:
         yield from _pieces(stream, reading)
 
 
-def _pieces(stream: Recording, reading: Reading) -> Iterator[list[Any]]:
+def _pieces(stream: Recording, reading: FileReading) -> Iterator[list[Any]]:
     buffer = _after_header(stream, reading)
     while True:
-        more = stream.read(max(PIECE, len(buffer)))  # a long event is not tried again and again
+        more = stream.read(
+            max(PIECE, len(buffer))
+        )  # so that a long event is not tried again and again
         buffer += more
         if not more:
             reading.cut_short = stream.broken
             break
-        if buffer.startswith(b"]") and not reading.lost:  # the events are over, further keys follow
+        if (
+            buffer.startswith(b"]") and not reading.lost
+        ):  # the events have ended, further keys follow
             if len(buffer) > TRACE_HEADER_BYTES:
                 reading.cut_short = "what follows its events is too long"
                 return
             continue
-        found, buffer = _cut(buffer, reading)
-        if found:
-            yield found
+        events, buffer = _cut(buffer, reading)
+        if events:
+            yield events
     yield from _last(buffer, reading)
 
 
-def _after_header(stream: Recording, reading: Reading) -> bytes:
-    """The text from the first event on; what stood before goes into the header."""
+def _after_header(stream: Recording, reading: FileReading) -> bytes:
+    """The text from the first event on; the keys before it go into the header."""
     buffer = stream.read(_READ)
     if buffer.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] == b"[":
         return buffer[buffer.index(b"[") + 1 :]
@@ -93,7 +98,7 @@ def _after_header(stream: Recording, reading: Reading) -> bytes:
         more = stream.read(max(_READ, len(buffer)))
         buffer += more
         if not more or len(buffer) > TRACE_HEADER_BYTES:
-            raise InputError(f"{reading.path}: no traceEvents, so no trace of a profiler")
+            raise InputError(f"{reading.path}: no traceEvents: not a profiler's trace")
     reading.header |= _keys(buffer[: at.start()].removeprefix(codecs.BOM_UTF8) + b'"":0}')
     return buffer[at.end() :]
 
@@ -105,15 +110,15 @@ def _keys(text: bytes) -> dict[str, Any]:
     except UNREADABLE:
         pass
     try:
-        found = json.loads(text.decode("utf-8", "replace"))  # takes NaN, too
-        found = json.loads(json.dumps(found, ensure_ascii=False).encode("utf-8", "replace"))
+        keys = json.loads(text.decode("utf-8", "replace"))  # accepts NaN, too
+        keys = json.loads(json.dumps(keys, ensure_ascii=False).encode("utf-8", "replace"))
     except (ValueError, RecursionError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return keys if isinstance(keys, dict) else {}
 
 
-def _cut(buffer: bytes, reading: Reading) -> tuple[list[Any], bytes]:
-    """The events of a buffer that are whole, and the rest of it."""
+def _cut(buffer: bytes, reading: FileReading) -> tuple[list[Any], bytes]:
+    """The whole events of a buffer, and the rest of it."""
     at = len(buffer)
     for _ in range(_CUTS_TRIED):
         at = buffer.rfind(b"{", 0, at)
@@ -123,14 +128,14 @@ def _cut(buffer: bytes, reading: Reading) -> tuple[list[Any], bytes]:
         if between is None:
             continue
         try:
-            found = decode_events(_array(buffer, between.start() + 1))
+            events = decode_events(_array(buffer, between.start() + 1))
         except UNREADABLE:
             continue
-        reading.events += len(found)
+        reading.events += len(events)
         reading.lost = False
         if reading.raw is not None:
             reading.keep(buffer[: between.start() + 1])
-        return found, buffer[at:]
+        return events, buffer[at:]
     return _one_by_one(buffer, reading, last=False)
 
 
@@ -138,24 +143,24 @@ def _array(buffer: bytes, end: int) -> bytes:
     return b"".join((b"[", memoryview(buffer)[:end], b"]"))
 
 
-def _last(buffer: bytes, reading: Reading) -> Iterator[list[Any]]:
-    """What is left at the end of the file: events, the closing bracket, further keys."""
+def _last(buffer: bytes, reading: FileReading) -> Iterator[list[Any]]:
+    """The events at the end of the file, up to the closing bracket and further keys."""
     end = len(buffer)
     for _ in range(_CUTS_TRIED):
         end = buffer.rfind(b"]", 0, end)
         if end < 0:
             break
         try:
-            found = decode_events(_array(buffer, end))
+            events = decode_events(_array(buffer, end))
         except UNREADABLE:
             continue
         reading.header = _further(buffer[end:]) | reading.header
-        reading.events += len(found)
+        reading.events += len(events)
         reading.keep(buffer[:end])
-        yield found
+        yield events
         return
-    found, rest = _one_by_one(buffer, reading, last=True)
-    yield found
+    events, rest = _one_by_one(buffer, reading, last=True)
+    yield events
     if rest.startswith(b"]"):
         reading.header = _further(rest) | reading.header
     elif not reading.cut_short:
@@ -173,11 +178,13 @@ _WORD = re.compile(r"[-+.\w\\]*\Z")
 _PARSER = json.JSONDecoder(strict=False)
 
 
-def _one_by_one(buffer: bytes, reading: Reading, *, last: bool) -> tuple[list[Any], bytes]:
-    """Slow and forgiving: NaN, numbers in quotes, an unreadable event between two good ones."""
+def _one_by_one(buffer: bytes, reading: FileReading, *, last: bool) -> tuple[list[Any], bytes]:
+    """Read events one by one, slowly: accepts NaN, numbers in quotes, and an unreadable event
+    between two good ones.
+    """
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     text = decoder.decode(buffer, last)
-    found: list[Any] = []
+    events: list[Any] = []
     at, wasted, most = 0, 0, 4 * len(text)
     while True:
         at = _SPACE.match(text, at).end()  # type: ignore[union-attr]
@@ -195,7 +202,7 @@ def _one_by_one(buffer: bytes, reading: Reading, *, last: bool) -> tuple[list[An
             wasted += getattr(error, "pos", at) - at
             if following is None or wasted > most:
                 following = len(text)
-            # an error counts the lines before it, so few shall be before the next one
+            # an error counts the lines before it: keep few before the next one
             text, at = (text[following:], 0) if following > _LINES else (text, following)
             continue
         if not last and _WORD.match(text, end):  # a number may go on
@@ -204,13 +211,13 @@ def _one_by_one(buffer: bytes, reading: Reading, *, last: bool) -> tuple[list[An
         reading.keep(text[at:end].encode())
         reading.events += 1
         if event is not None:
-            found.append(event)
+            events.append(event)
         elif not isinstance(data, dict) or data.get("ph") == "X" or "ph" not in data:
             reading.unreadable += 1
             _refuse_others(reading)
         reading.lost = reading.lost and not (isinstance(data, dict) and "ph" in data)
         at = end
-    return found, text[at:].encode() + decoder.getstate()[0]
+    return events, text[at:].encode() + decoder.getstate()[0]
 
 
 _LINES = 1 << 16
@@ -220,25 +227,25 @@ _TOKEN = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)|[\[{]|[\]}]', re.DOT
 
 
 def _is_end(text: str, at: int, lost: bool) -> bool:
-    """Of the events. Behind an unreadable one, a bracket may be of its arguments."""
+    """Whether the events end here. After an unreadable one, the bracket may close its arguments."""
     return text[at] == "]" and (not lost or _END.match(text, at) is not None)
 
 
 def _following(text: str, at: int, error: Exception) -> int | None:
-    """Where to go on after an event that cannot be read; None where the text ends in it."""
+    """The position after an event that cannot be read; None where the text ends in it."""
     if isinstance(error, RecursionError):
         return _closing(text, at)
     if isinstance(error, json.JSONDecodeError) and (
         error.msg.startswith("Unterminated") or _WORD.match(text, error.pos)
     ):
         return None
-    found = _NEXT.search(text, at + 1) or _END.search(text, at + 1)
-    return len(text) if found is None else found.start()
+    match = _NEXT.search(text, at + 1) or _END.search(text, at + 1)
+    return len(text) if match is None else match.start()
 
 
 def _closing(text: str, at: int) -> int | None:
-    """Behind the bracket that closes the one here; all of the text, where that many are open that no
-    event has them.
+    """The position after the bracket that closes the one here; the end of the text where more
+    brackets are open than any event has.
     """
     depth = 0
     for token in _TOKEN.finditer(text, at):
@@ -251,9 +258,11 @@ def _closing(text: str, at: int) -> int | None:
     return None
 
 
-def _refuse_others(reading: Reading) -> None:
-    if reading.unreadable > max(_MOST_UNREADABLE, reading.events // 2):
-        raise InputError(f"{reading.path}: {reading.unreadable:,} entries are no events: no trace")
+def _refuse_others(reading: FileReading) -> None:
+    if reading.unreadable > max(_MAX_UNREADABLE, reading.events // 2):
+        raise InputError(
+            f"{reading.path}: {reading.unreadable:,} entries are no events: not a trace"
+        )
 
 
-__all__ = ["Event", "Reading", "pieces"]
+__all__ = ["FileReading", "KinetoEvent", "pieces"]

@@ -1,20 +1,19 @@
-"""Failures that the log names, each once by rank and node, and the one to which a restart is laid."""
+"""Failures that the log names, each once per rank and node, and the cause of the next restart."""
 
 from __future__ import annotations
 
-from computeflow.telemetry.logs.events import Failure, Place
+from computeflow.files.limits import LOG_FAULTS
 from computeflow.telemetry.logs.journal import Journal, Now
-
-_MAX_SAID = 1 << 16
+from computeflow.telemetry.logs.line_events import Failure, LinePosition
 
 
 class Faults:
     def __init__(self, journal: Journal) -> None:
-        self.cause: tuple[Failure, Place] | None = None
+        self.cause: tuple[Failure, LinePosition] | None = None
         """The first failure since the last step, or one that says how long ranks hung."""
         self.hung_seconds: float | None = None
         self._journal = journal
-        self._said: set[tuple[str, int | None, str]] = set()
+        self._reported: set[tuple[str, int | None, str]] = set()
 
     def take(self, event: Failure, now: Now) -> None:
         if event.fault and (self.cause is None or event.waited_seconds is not None):
@@ -23,23 +22,23 @@ class Faults:
             self.hung_seconds = max(self.hung_seconds or 0.0, event.waited_seconds)
         rank = event.rank if event.rank is not None else now.place.rank
         node = event.node or now.place.node
-        if self._is_news((event.what, rank, node)):
+        if self._is_new((event.what, rank, node)):
             self._journal.write(
                 event.what, now.place, fault=event.fault, detail=event.detail, rank=rank, node=node
             )
         else:
-            self._journal.left["failures said again"] += 1
+            self._journal.left["repeated failures"] += 1
 
-    def _is_news(self, key: tuple[str, int | None, str]) -> bool:
-        news = key not in self._said
-        if len(self._said) < _MAX_SAID:
-            self._said.add(key)
-        return news
+    def _is_new(self, key: tuple[str, int | None, str]) -> bool:
+        is_new = key not in self._reported
+        if len(self._reported) < LOG_FAULTS:
+            self._reported.add(key)
+        return is_new
 
     def survive(self) -> None:
-        """A step was done: the failures before it did not stop the run."""
+        """Clear the cause: a step was done, so the failures before it did not stop the run."""
         self.cause = self.hung_seconds = None
 
     def forget(self) -> None:
-        """After a restart the same may be said as news."""
-        self._said.clear()
+        """After a restart, report the same failures again."""
+        self._reported.clear()

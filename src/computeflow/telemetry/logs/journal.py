@@ -1,4 +1,4 @@
-"""What happened, in the order of the lines and bounded; and the line at hand, as trackers see it."""
+"""The bounded list of what happened, in order of lines, and the current line as trackers see it."""
 
 from __future__ import annotations
 
@@ -6,42 +6,41 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TypeVar
 
-from computeflow.telemetry.logs.events import Place
-from computeflow.telemetry.logs.timeline import Timeline
-from computeflow.telemetry.observed import Happening
+from computeflow.files.limits import LOG_LIST_ITEMS
+from computeflow.telemetry.logs.line_events import LinePosition
+from computeflow.telemetry.logs.log_timeline import LogTimeline
+from computeflow.telemetry.source_reports import Event
 
-MAX_KEPT = 1_000
-"""Of each list; more are counted."""
 _DETAIL = 200
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Now:
-    """Where the log stands at a line."""
+    """The state of the log at a line."""
 
-    place: Place
+    place: LinePosition
     moment: float | None = None
     """The line's time on the timeline's clock, where it carries one."""
     last: int | None = None
     """The iteration logged last since the launch."""
     marks: int = 0
-    """Launches and steps so far: the same at two lines if no step lies between them."""
+    """Launches and steps so far: equal at two lines if no step lies between them."""
 
 
 class Journal:
-    def __init__(self, timeline: Timeline) -> None:
-        self.happenings: list[Happening] = []
+    def __init__(self, timeline: LogTimeline) -> None:
+        self.happenings: list[Event] = []
         self.left: Counter[str] = Counter()
-        """Items beyond what is kept, by what they are."""
+        """Number of items beyond the limit, by kind."""
         self.dated = True
-        """All times so far have a year."""
+        """Whether all times so far have a year."""
         self._timeline = timeline
 
     def write(
         self,
         what: str,
-        place: Place,
+        place: LinePosition,
         *,
         detail: str = "",
         fault: bool = False,
@@ -49,7 +48,7 @@ class Journal:
         node: str = "",
         at: float | None = None,
     ) -> None:
-        happening = Happening(
+        happening = Event(
             seconds=at if at is not None else self.unix(place),
             what=what,
             node=node or place.node,
@@ -57,16 +56,16 @@ class Journal:
             detail=f"{place.where} {detail[:_DETAIL]}".strip(),
             fault=fault,
         )
-        self.keep(self.happenings, happening, "happenings")
+        self.keep(self.happenings, happening, "events")
 
     def keep(self, kept: list[T], item: T, name: str) -> None:
-        if len(kept) < MAX_KEPT:
+        if len(kept) < LOG_LIST_ITEMS:
             kept.append(item)
         else:
             self.left[name] += 1
 
-    def unix(self, place: Place | None = None) -> float | None:
-        """When a line was written, or the time that the log has come to."""
+    def unix(self, place: LinePosition | None = None) -> float | None:
+        """Unix time of a line, or the log's latest time."""
         if not self.dated:
             return None
         if place is not None and place.seconds is not None:

@@ -1,7 +1,7 @@
-"""Losses and their spikes, by medians of a window of those before, so that no spike hides another.
+"""Losses and their spikes, against medians of a window of earlier losses, which spikes do not move.
 
 Losses fall as training goes on: the level is the median of the last few, and the spread the MAD of
-the changes from one to the next, which knows no trend.
+the changes from one to the next, which ignores the trend.
 """
 
 from __future__ import annotations
@@ -12,20 +12,21 @@ from dataclasses import replace
 from itertools import pairwise
 from statistics import median
 
-from computeflow.telemetry.logs.events import Step
-from computeflow.telemetry.logs.facts import Spike
-from computeflow.telemetry.logs.journal import MAX_KEPT, Journal, Now
+from computeflow.files.limits import LOG_LIST_ITEMS
+from computeflow.telemetry.logs.journal import Journal, Now
+from computeflow.telemetry.logs.line_events import StepLine
+from computeflow.telemetry.logs.log_facts import Spike
 
 _WINDOW = 64
 _FEW = 16
 _LEVEL = 9
 _REFRESH = 8
-"""Losses until a full window is looked at again."""
+"""Losses between two computations of a full window's medians."""
 _SIGMAS = 8.0
 _SIGMA = 1.4826
-"""Of a normal distribution, in MADs."""
+"""Standard deviation of a normal distribution, in MADs."""
 _SHARE = 0.2
-"""A spike is at least this much of the usual loss above it."""
+"""A spike exceeds the usual loss by at least this share of it."""
 
 
 class Losses:
@@ -40,8 +41,8 @@ class Losses:
         self._known = (float("inf"), 0.0)
         self._age = 0
 
-    def take(self, step: Step, now: Now) -> None:
-        """A step without an iteration is the last one's."""
+    def take(self, step: StepLine, now: Now) -> None:
+        """Take a step's loss; one without an iteration belongs to the last step."""
         iteration = step.iteration if step.iteration >= 0 else (now.last or 0)
         bad = step.loss is not None and not math.isfinite(step.loss)
         if step.nans > 0 or bad:
@@ -64,9 +65,9 @@ class Losses:
             return
         self._high += 1
         if self._high > 1:
-            self._goes_on()
+            self._extend_spike()
             return
-        if len(self._spikes) < MAX_KEPT:
+        if len(self._spikes) < LOG_LIST_ITEMS:
             spike = Spike(
                 iteration=iteration, loss=loss, usual=usual, points=1, where=now.place.where
             )
@@ -78,11 +79,11 @@ class Losses:
         return tuple(self._spikes)
 
     def forget(self) -> None:
-        """A new launch may start from other weights."""
+        """Drop the window: a new launch may start from other weights."""
         self._window.clear()
         self._high = 0
 
-    def _goes_on(self) -> None:
+    def _extend_spike(self) -> None:
         last = self._spikes[-1]
         self._spikes[-1] = replace(last, points=max(last.points, self._high))
         if self._high >= _WINDOW:  # no spike: the loss stays there

@@ -1,37 +1,36 @@
-"""`RunLog`: what happened in a run, line after line, in bounded memory. Take events in order, then
-`summary`.
+"""`RunLog`: the state of a run in bounded memory: `take` its events in order, then `summary`.
 
-Every kind of thing has a tracker of its own that takes events and gives facts; all share the clock
-(`Timeline`) and the list of what happened (`Journal`).
+Each kind of event has a tracker that takes events and gives facts; all share the clock (`LogTimeline`)
+and the list of what happened (`Journal`).
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from computeflow.telemetry.logs.attempts import Attempts
-from computeflow.telemetry.logs.events import (
+from computeflow.telemetry.logs.checkpoint_pauses import Evaluations, Saves
+from computeflow.telemetry.logs.faults import Faults
+from computeflow.telemetry.logs.journal import Journal, Now
+from computeflow.telemetry.logs.line_events import (
     Checkpoint,
     Evaluation,
     Event,
     Failure,
     Finished,
     Launch,
-    Place,
-    Setting,
-    Step,
+    LinePosition,
+    SettingLine,
+    StepLine,
     Timers,
 )
-from computeflow.telemetry.logs.facts import Run
-from computeflow.telemetry.logs.faults import Faults
-from computeflow.telemetry.logs.journal import Journal, Now
+from computeflow.telemetry.logs.log_facts import LoggedRun
+from computeflow.telemetry.logs.log_timeline import LogTimeline
+from computeflow.telemetry.logs.logged_settings import LoggedSettings
 from computeflow.telemetry.logs.losses import Losses
-from computeflow.telemetry.logs.pauses import Evaluations, Saves
 from computeflow.telemetry.logs.rank_filter import RankFilter
-from computeflow.telemetry.logs.series import StepTimes
-from computeflow.telemetry.logs.settings import Settings
+from computeflow.telemetry.logs.restarts import Attempts
+from computeflow.telemetry.logs.step_times import LoggedStepTimes
 from computeflow.telemetry.logs.throughput import Throughput
-from computeflow.telemetry.logs.timeline import Timeline
 from computeflow.telemetry.logs.timers import SAVE, TimerMeans
 
 
@@ -42,14 +41,14 @@ class RunLog:
         self.finished = False
         self.stated_seconds: float | None = None
         self.spread = False
-        """Only the whole time is known, not when what happened."""
-        self.timeline = Timeline()
+        """Whether only the total time is known, not when things happened."""
+        self.timeline = LogTimeline()
         self.journal = Journal(self.timeline)
-        self.settings = Settings()
+        self.settings = LoggedSettings()
         self.ranks = RankFilter()
         self.attempts = Attempts(self.timeline, self.journal, self.settings)
         self.throughput = Throughput(self.settings)
-        self.times = StepTimes(self.timeline, self.journal)
+        self.times = LoggedStepTimes(self.timeline, self.journal)
         self.losses = Losses(self.journal)
         self.saves = Saves(self.timeline, self.journal)
         self.evaluations = Evaluations(self.timeline, self.journal)
@@ -62,12 +61,12 @@ class RunLog:
 
     @property
     def is_over(self) -> bool:
-        """Trained to its end: a launch after it is another run's."""
+        """Whether training has ended: a launch after it is another run."""
         return self.finished and self.stepped
 
     @property
     def trained_steps(self) -> float:
-        """Whose time is booked, each once."""
+        """Steps whose time is booked, each once."""
         if self.spread:
             return self.times.steps - self.attempts.steps_repeated
         return self.timeline.trained
@@ -77,7 +76,7 @@ class RunLog:
         if file not in self.files:
             self.files.append(file)
 
-    def take(self, event: Event | None, place: Place) -> None:
+    def take(self, event: Event | None, place: LinePosition) -> None:
         moment = None
         if place.seconds is not None:
             self.journal.dated = self.journal.dated and place.dated
@@ -88,11 +87,11 @@ class RunLog:
 
     def _take(self, event: Event, now: Now) -> None:
         match event:
-            case Step():
+            case StepLine():
                 self._step(event, now)
             case Timers():
                 self._timers(event)
-            case Setting():
+            case SettingLine():
                 self._setting(event, now)
             case Launch():
                 self._launch(event, now)
@@ -106,15 +105,15 @@ class RunLog:
                 self._finish(event)
 
     def leave_gap(self) -> None:
-        """What comes next is another job's: the GPUs may not have been held until then."""
+        """Another job follows: leave the time until then out, as its GPUs may not have been held."""
         self.timeline.leave_gap("restart" if self.faults.cause else "unexplained")
 
     def spread_steps(self, seconds: float) -> None:
-        """Only the whole time is known: evaluations have theirs, the rest is steps'."""
+        """Book a run of which only the total time is known: evaluations, and the rest as steps."""
         self.timeline.spread(seconds, evaluation=min(self.evaluations.seconds, seconds))
         self.spread = True
 
-    def _setting(self, setting: Setting, now: Now) -> None:
+    def _setting(self, setting: SettingLine, now: Now) -> None:
         self.settings.take(setting)
         if setting.launch:
             self._launch(Launch(), now)
@@ -143,28 +142,28 @@ class RunLog:
         for tracker in (self.saves, self.evaluations, self.ranks, self.losses, self.faults):
             tracker.forget()
 
-    def _step(self, step: Step, now: Now) -> None:
+    def _step(self, step: StepLine, now: Now) -> None:
         if step.bar and not self.attempts.is_training(step):
             return
-        if step.iteration < 0:  # a loss without its iteration: of the one before
+        if step.iteration < 0:  # a loss without its iteration belongs to the one before
             self.losses.take(step, now)
         elif self.ranks.counts(step.iteration, now.place.stream, now.last):
-            self._hear(step, now)
+            self._take_new_step(step, now)
 
-    def _hear(self, step: Step, now: Now) -> None:
-        """A step as the rank that speaks for all logs it."""
+    def _take_new_step(self, step: StepLine, now: Now) -> None:
+        """Take a step of the rank that is counted."""
         back = self.attempts.goes_back(step)
         if step.iteration == now.last:  # a bar drawn again
             if step.bar and step.loss is not None:
                 self.losses.take(step, now)
         elif back and self.faults.cause is None and self.attempts.is_late(step):
-            self.ranks.echoes += 1
+            self.ranks.copies += 1
         else:
             if back:
                 self._restart(now)
             self._count(step, now)
 
-    def _count(self, step: Step, now: Now) -> None:
+    def _count(self, step: StepLine, now: Now) -> None:
         attempts = self.attempts
         steps = attempts.steps_since(step)
         repeated = attempts.repeated(step.iteration, steps or 1)
@@ -185,8 +184,8 @@ class RunLog:
             share = min(1.0, event.ranks / ranks)
             self.timeline.timers({n: value * share for n, value in event.milliseconds.items()})
 
-    def summary(self) -> Run:
-        """Ends the run: what comes after the last step is booked."""
+    def summary(self) -> LoggedRun:
+        """End the run, book the time after its last step, and give its facts."""
         attempts, times, throughput = self.attempts, self.times, self.throughput
         self.timeline.finish(
             saving=self.saves.is_saving(attempts.marks) and self.faults.cause is None,
@@ -196,7 +195,7 @@ class RunLog:
         mean = times.mean_seconds
         if self.spread and mean is None and times.steps:
             mean = self.timeline.booked.get("compute", 0.0) / times.steps or None
-        return Run(
+        return LoggedRun(
             framework=self.settings.framework,
             files=tuple(self.files),
             lines=self.lines,

@@ -1,6 +1,6 @@
 """Logs that are tables: the Hugging Face Trainer's trainer_state.json, Lightning's metrics.csv.
 
-Both come out as the same events as lines do; neither has times of day.
+Both give the same events as log lines do; neither has times of day.
 """
 
 from __future__ import annotations
@@ -16,8 +16,15 @@ from computeflow.codec import refuse_repeats
 from computeflow.errors import InputError
 from computeflow.files.limits import TRAINER_STATE_BYTES
 from computeflow.telemetry.lines import check_columns
-from computeflow.telemetry.logs.events import Evaluation, Event, Finished, Place, Setting, Step
-from computeflow.telemetry.logs.reading import read
+from computeflow.telemetry.logs.line_events import (
+    Evaluation,
+    Event,
+    Finished,
+    LinePosition,
+    SettingLine,
+    StepLine,
+)
+from computeflow.telemetry.logs.log_lines import read
 from computeflow.telemetry.opening import read_whole
 
 _LOSSES = (
@@ -56,24 +63,24 @@ def is_metrics_csv(head: bytes) -> bool:
     )
 
 
-def trainer_state(path: Path) -> Iterator[tuple[Event, Place]]:
+def trainer_state(path: Path) -> Iterator[tuple[Event, LinePosition]]:
     text = read_whole(path, TRAINER_STATE_BYTES, "larger than a trainer_state.json can be")
     try:
         state = msgspec.json.decode(text, type=_State)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise InputError(f"{path}: not a trainer_state.json ({error})") from None
     refuse_repeats(text, str(path))
-    place = Place(file=str(path), line=1)
-    yield Setting(values={"framework": "Hugging Face Trainer"}), place
+    place = LinePosition(file=str(path), line=1)
+    yield SettingLine(values={"framework": "Hugging Face Trainer"}), place
     if state.max_steps:
-        yield Setting(values={"total": str(state.max_steps)}), place
+        yield SettingLine(values={"total": str(state.max_steps)}), place
     for row in state.log_history:
-        event = _of_history(row)
+        event = _history_event(row)
         if event is not None:
             yield event, place
 
 
-def _of_history(row: dict[str, object]) -> Event | None:
+def _history_event(row: dict[str, object]) -> Event | None:
     step = _number(row.get("step"))
     iteration = None if step is None or math.isnan(step) else int(step)
     if "train_runtime" in row:
@@ -85,43 +92,43 @@ def _of_history(row: dict[str, object]) -> Event | None:
         )
     if iteration is None or iteration <= 0 or "loss" not in row:
         return None
-    return Step(iteration=iteration, loss=_number(row["loss"]))
+    return StepLine(iteration=iteration, loss=_number(row["loss"]))
 
 
-def metrics_csv(path: Path, broken: list[str]) -> Iterator[tuple[Event, Place]]:
-    """Lightning counts from 0, and logs what it knows at a step: cells may be empty."""
+def metrics_csv(path: Path, broken: list[str]) -> Iterator[tuple[Event, LinePosition]]:
+    """Events of a metrics.csv. Lightning counts steps from 0 and leaves unknown cells empty."""
     lines = read(path, broken)
-    here = [1]
+    line_number = [1]
 
     def texts() -> Iterator[str]:
         for line in lines:
-            here[0] = line.number
+            line_number[0] = line.number
             yield line.text
 
-    yield Setting(values={"framework": "Lightning"}), Place(file=str(path), line=1)
+    yield SettingLine(values={"framework": "Lightning"}), LinePosition(file=str(path), line=1)
     try:
         rows = csv.DictReader(texts())
         check_columns(rows.fieldnames or (), _READ, path)
         for row in rows:
-            place = Place(file=str(path), line=here[0])
+            place = LinePosition(file=str(path), line=line_number[0])
             step = _number(row.get("step"))
             if step is not None and step >= 0:
-                yield from ((event, place) for event in _of_row(row, int(step)))
+                yield from ((event, place) for event in _row_events(row, int(step)))
     except csv.Error as error:
-        raise InputError(f"{path}: line {here[0]}: {error}") from None
+        raise InputError(f"{path}: line {line_number[0]}: {error}") from None
 
 
-def _of_row(row: dict[str, str], iteration: int) -> Iterator[Event]:
+def _row_events(row: dict[str, str], iteration: int) -> Iterator[Event]:
     score = _first(row, _SCORES)
     if score is not None:
         yield Evaluation(phase="end", iteration=iteration, loss=score)
-    loss, each, passed = _first(row, _LOSSES), _first(row, _EACH), _first(row, _TIME)
-    if loss is not None or each is not None or passed is not None:
-        yield Step(
+    loss, step_seconds, elapsed = _first(row, _LOSSES), _first(row, _EACH), _first(row, _TIME)
+    if loss is not None or step_seconds is not None or elapsed is not None:
+        yield StepLine(
             iteration=iteration,
             loss=loss,
-            seconds=each,
-            elapsed=passed,
+            seconds=step_seconds,
+            elapsed=elapsed,
             mfu=_first(row, _MFU),
             from_zero=True,
         )

@@ -1,27 +1,27 @@
-"""Rates that the log states, and what they imply: ranks, tokens per second."""
+"""Rates that the log states, and what they imply: number of ranks, tokens per second."""
 
 from __future__ import annotations
 
 import math
 
-from computeflow.telemetry.logs.events import Step
-from computeflow.telemetry.logs.settings import Settings
+from computeflow.telemetry.logs.line_events import StepLine
+from computeflow.telemetry.logs.logged_settings import LoggedSettings
 
 _RATES = ("tokens_per_second", "gpu_tokens_per_second", "gpu_tflops", "mfu")
 _MAX_INFERRED_RANKS = 100
-"""Rates are printed with three digits: their quotient tells no more."""
+"""Rates are printed with three digits: their ratio is no more precise."""
 
 
 class Throughput:
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: LoggedSettings) -> None:
         self._settings = settings
         self._batch: int | None = None
         self._sequence: int | None = None
         self._rates: dict[str, tuple[float, int]] = {}  # sum over steps, steps
         self._claims: dict[str, tuple[float, float, int]] = {}  # sum over seconds, seconds, steps
 
-    def take(self, step: Step, steps: int, seconds: float | None) -> None:
-        """`seconds`: of one of the `steps`, where known."""
+    def take(self, step: StepLine, steps: int, seconds: float | None) -> None:
+        """Add the rates of `steps` steps; `seconds` is the time of one, where known."""
         self._batch = step.batch or self._batch
         self._sequence = step.sequence or self._sequence
         for name in _RATES:
@@ -44,7 +44,7 @@ class Throughput:
 
     @property
     def world_size(self) -> int | None:
-        """Stated, or by what the log divides; None where neither tells."""
+        """Ranks as stated, or as ratios in the log imply; None where neither is there."""
         if self._settings.worlds:
             return max(self._settings.worlds)
         total, each = self.mean("tokens_per_second"), self.mean("gpu_tokens_per_second")
@@ -59,17 +59,17 @@ class Throughput:
         return batch // parts if batch and parts and batch % parts == 0 else None
 
     def mean(self, name: str) -> float | None:
-        """Of a stated rate, over steps."""
+        """Mean of a stated rate over steps."""
         total, steps = self._rates.get(name, (0.0, 0))
         return total / steps if steps else None
 
     def claim(self, name: str) -> tuple[float, float] | None:
-        """A stated rate over the time of steps, and the seconds of a step in which it was reached."""
+        """A stated rate averaged over step time, and the mean seconds of those steps."""
         work, seconds, steps = self._claims.get(name, (0.0, 0.0, 0))
         return (work / seconds, seconds / steps) if work else None
 
     def tokens_per_second(self, step_seconds: float | None) -> float | None:
-        """Of the job: stated, or tokens of a step over its time."""
+        """Rate of the whole job: stated, or tokens per step over its time."""
         stated, each = self.mean("tokens_per_second"), self.mean("gpu_tokens_per_second")
         if stated:
             return stated

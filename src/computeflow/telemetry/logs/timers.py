@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from computeflow.telemetry.logs.events import Timers
+from computeflow.files.limits import LOG_TIMERS
+from computeflow.telemetry.logs.line_events import Timers
 
 _ONE = re.compile(r"time \(ms\) \|(.*)")
 _LEAST = re.compile(r" {4}(\S+) \.*: \(([\d.]+), ([\d.]+)\)\s*$")
@@ -34,16 +35,15 @@ _ACCOUNTS = {
 }  # fmt: skip
 SAVE = "save-checkpoint"
 _STREAMS = 4096
-_MAX_TIMERS = 256
 _FOREIGN = 64
-"""Lines of other ranks that may stand between those of a form."""
+"""Lines of other ranks that may stand between the lines of one printout."""
 _SETUP = ("load-checkpoint", "model-and-optimizer-setup", "train/valid/test-data-iterators-setup")
 
 
 def accounts_of(milliseconds: Mapping[str, float]) -> dict[str, float]:
     """Seconds of an iteration by account; timers that lie within others are not counted twice.
 
-    The micro-step timers of DeepSpeed are of one micro-step, its global ones of the iteration.
+    DeepSpeed's micro-step timers cover one micro-step, its global ones the iteration.
     """
     booked: dict[str, float] = {}
     for name, value in milliseconds.items():
@@ -54,21 +54,21 @@ def accounts_of(milliseconds: Mapping[str, float]) -> dict[str, float]:
 
 
 class TimerLines:
-    """Forms of more than a line are followed by stream."""
+    """Finds timers in lines; printouts of several lines are followed per stream."""
 
     def __init__(self) -> None:
         self._open: dict[str, tuple[str, int]] = {}  # stream: form, lines it may still have
         self._ranks: dict[str, tuple[str, float, int]] = {}  # stream: timer, sum, ranks
 
     def event(self, text: str, stream: str) -> Timers | None:
-        if "time (ms) |" in text and (found := _ONE.search(text)):
-            pairs = (part.rpartition(":") for part in found[1].split("|"))
+        if "time (ms) |" in text and (match := _ONE.search(text)):
+            pairs = (part.rpartition(":") for part in match[1].split("|"))
             values = {n.strip(): _float(v) for n, colon, v in pairs if colon}
             return _timers("one", values)
         if "across ranks (ms):" in text:
             self._begin(stream, "all" if "times across" in text else "lines")
             return None
-        return self._go_on(text, stream) if stream in self._open else None
+        return self._continue(text, stream) if stream in self._open else None
 
     def _begin(self, stream: str, form: str) -> None:
         if len(self._open) >= _STREAMS:
@@ -76,23 +76,23 @@ class TimerLines:
             self._ranks.clear()
         self._open[stream] = (form, _FOREIGN)
 
-    def _go_on(self, text: str, stream: str) -> Timers | None:
+    def _continue(self, text: str, stream: str) -> Timers | None:
         form, left = self._open[stream]
-        event = _of_lines(text) if form == "lines" else self._of_ranks(text, stream)
+        event = _across_ranks(text) if form == "lines" else self._rank_by_rank(text, stream)
         if event is None:
             self._open[stream] = (form, left - 1)
             if left <= 1:
                 del self._open[stream]
         return event
 
-    def _of_ranks(self, text: str, stream: str) -> Timers | None:
-        if found := _NAME.match(text):
-            self._ranks[stream] = (found[1], 0.0, 0)
-        found = _RANK.match(text)
-        if found is None or stream not in self._ranks:
+    def _rank_by_rank(self, text: str, stream: str) -> Timers | None:
+        if match := _NAME.match(text):
+            self._ranks[stream] = (match[1], 0.0, 0)
+        match = _RANK.match(text)
+        if match is None or stream not in self._ranks:
             return None
         name, total, ranks = self._ranks[stream]
-        total, ranks = total + (_float(found[2]) or 0.0), ranks + 1
+        total, ranks = total + (_float(match[2]) or 0.0), ranks + 1
         self._ranks[stream] = (name, total, ranks)
         return Timers(form="mean", milliseconds={name: total / ranks}, ranks=ranks)
 
@@ -107,7 +107,7 @@ class TimerMeans:
     def take(self, event: Timers) -> None:
         self.form = event.form
         for name, value in event.milliseconds.items():
-            if len(self._sums) >= _MAX_TIMERS and name not in self._sums:
+            if len(self._sums) >= LOG_TIMERS and name not in self._sums:
                 continue
             total, count, last = self._sums.get(name, (0.0, 0, 0.0))
             if event.form == "mean" and event.ranks > 1:  # corrects what one rank less gave
@@ -118,11 +118,11 @@ class TimerMeans:
         return {name: total / count for name, (total, count, _) in self._sums.items()}
 
 
-def _of_lines(text: str) -> Timers | None:
-    if found := _LEAST.match(text):
-        return _timers("least", {found[1]: _float(found[2])})
-    found = _MOST.match(text)
-    return _timers("most", {found[1]: _float(found[2])}) if found else None
+def _across_ranks(text: str) -> Timers | None:
+    if match := _LEAST.match(text):
+        return _timers("least", {match[1]: _float(match[2])})
+    match = _MOST.match(text)
+    return _timers("most", {match[1]: _float(match[2])}) if match else None
 
 
 def _timers(form: str, values: Mapping[str, float | None]) -> Timers | None:

@@ -1,7 +1,7 @@
-"""What was allocated when: the history of a device, from its events and its last state.
+"""History of a device's memory: what was allocated when, from its events and its last state.
 
-A history may begin long after the program did (it is a ring), so everything is counted back from the
-last state: what a snapshot shows in use and no event made was there before.
+A history may begin long after the program did (it is a ring), so everything is counted back from
+the last state: what a snapshot shows in use without an event that allocated it was there before.
 """
 
 from __future__ import annotations
@@ -11,33 +11,36 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from computeflow.telemetry.memory.snapshot import Action, Device, Events, Ints
+from computeflow.telemetry.memory.snapshot import Action, AllocatorEvents, DeviceSnapshot, Ints
 
 _ROUND = 512
-"""Bytes that the allocator rounds a block up to (kMinBlockSize of c10/cuda/CUDACachingAllocator.h)."""
+"""Bytes to which the allocator rounds a block up (kMinBlockSize of
+c10/cuda/CUDACachingAllocator.h)."""
 PAGE = 20 << 20
-"""What an expandable segment maps and gives back at once, for large blocks (kLargeBuffer, ibid.)."""
+"""Bytes that an expandable segment maps and releases at once, for large blocks (kLargeBuffer,
+ibid.)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pieces:
-    """Allocations, or segments: a row each, in order of birth."""
+class Lifetimes:
+    """Allocations, or segments, one row each, in order of allocation."""
 
     address: Ints
     size: Ints
     born: Ints
-    """Event; -1 where it was there before the first one."""
+    """Index of the event that allocated it; -1 where it was there before the first one."""
     gone: Ints
-    """Event that gave it up; the number of events (1 if there are none) where it is still there."""
+    """Index of the event that freed it; the number of events (1 if there are none) where it is
+    still there."""
     free: Ints
-    """Event from which on its place can be used again."""
+    """Index of the event after which its address range can be used again."""
     stack: NDArray[np.int32]
 
     def __len__(self) -> int:
         return len(self.address)
 
     def at(self, event: int) -> NDArray[np.bool_]:
-        """Which are held after an event."""
+        """The rows that are held after an event, as a mask."""
         return np.asarray((self.born <= event) & (self.gone > event))
 
     def occupying(self, event: int) -> NDArray[np.bool_]:
@@ -45,15 +48,15 @@ class Pieces:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Layout:
-    """Where memory was free at one moment."""
+class FreeMemory:
+    """Free memory at one moment."""
 
     holes: Ints
-    """Bytes of each free place in a segment that is in use elsewhere."""
+    """Bytes of each free range in a segment that is otherwise in use."""
     empty: Ints
-    """Bytes of each segment with nothing in it: the allocator can give it back."""
+    """Bytes of each segment with nothing in it, which the allocator can release."""
     pages: int
-    """Bytes of the holes that expandable segments could give back."""
+    """Bytes of the holes that expandable segments could release."""
 
     @property
     def largest(self) -> int:
@@ -62,22 +65,22 @@ class Layout:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class History:
-    events: Events
-    allocations: Pieces
-    segments: Pieces
+    events: AllocatorEvents
+    allocations: Lifetimes
+    segments: Lifetimes
     mapped: tuple[tuple[int, int], ...]
     """Address and size of expandable segments at the end."""
     allocated: Ints
-    """Bytes after each event."""
+    """Allocated bytes after each event."""
     reserved: Ints
     complete: bool
-    """Nothing was there before the first event."""
+    """Whether nothing was allocated before the first event."""
 
     def __len__(self) -> int:
         return len(self.events)
 
 
-def history_of(device: Device) -> History:
+def history_of(device: DeviceSnapshot) -> History:
     events = device.events
     blocks = {b.address: (b.size, b.stack) for b in device.blocks}
     allocations = _pieces(
@@ -102,15 +105,15 @@ def history_of(device: Device) -> History:
 
 
 def _pieces(
-    events: Events,
+    events: AllocatorEvents,
     last: dict[int, tuple[int, int]],
     opens: Action,
     closes: Action,
     frees: Action,
     unit: int,
-) -> Pieces:
-    """`last`: size and stack by address, of what is there at the end."""
-    count = max(len(events), 1)  # without a history, the snapshot is its one moment
+) -> Lifetimes:
+    """Rows from the events; `last` has size and stack by address of what is there at the end."""
+    count = max(len(events), 1)  # without a history, the snapshot is the only moment
     rows: list[list[int]] = []
     open_: dict[int, list[int]] = {}
     closed: dict[int, list[int]] = {}
@@ -121,11 +124,11 @@ def _pieces(
         chosen.tolist(), *(column[chosen].tolist() for column in columns), strict=True
     ):
         if action == opens:
-            open_[address] = made = [address, size, at, count, count, stack]
-            rows.append(made)
+            open_[address] = opened = [address, size, at, count, count, stack]
+            rows.append(opened)
             continue
         row = open_.pop(address, None) or closed.pop(address, None)
-        if row is None:  # made before the first event
+        if row is None:  # allocated before the first event
             row = [address, size, -1, count, count, 0]
             rows.append(row)
         row[3] = min(row[3], at)
@@ -135,12 +138,12 @@ def _pieces(
             closed[address] = row
     for address, (size, stack) in last.items():
         if address in open_:
-            open_[address][1] = size  # as it was really cut
+            open_[address][1] = size  # the real size of the block
         elif address not in closed:
             rows.append([address, size, -1, count, count, stack])
     table = np.array(rows, np.int64).reshape(len(rows), 6)
     table = table[np.argsort(table[:, 2], kind="stable")]
-    return Pieces(
+    return Lifetimes(
         address=table[:, 0].copy(),
         size=table[:, 1].copy(),
         born=table[:, 2].copy(),
@@ -150,7 +153,7 @@ def _pieces(
     )
 
 
-def _curve(pieces: Pieces, count: int) -> Ints:
+def _curve(pieces: Lifetimes, count: int) -> Ints:
     """Bytes after each event; without events, the one moment of the snapshot."""
     change = np.zeros(max(count, 1) + 1, np.int64)
     np.add.at(change, np.maximum(pieces.born, 0), pieces.size)
@@ -158,15 +161,15 @@ def _curve(pieces: Pieces, count: int) -> Ints:
     return np.asarray(np.cumsum(change)[:-1])
 
 
-def _mapped_curve(events: Events, mapped: tuple[tuple[int, int], ...]) -> Ints:
+def _mapped_curve(events: AllocatorEvents, mapped: tuple[tuple[int, int], ...]) -> Ints:
     sign = (events.action == Action.SEGMENT_MAP).astype(np.int64)
     sign -= events.action == Action.SEGMENT_UNMAP
     change = np.cumsum(sign * events.size) if len(events) else np.zeros(1, np.int64)
     return np.asarray(change - change[-1] + sum(size for _, size in mapped))
 
 
-def layout(history: History, event: int) -> Layout:
-    """After an event."""
+def layout(history: History, event: int) -> FreeMemory:
+    """Free memory after an event."""
     ranges = _segments(history, event)
     live = history.allocations.occupying(event)
     start = history.allocations.address[live]
@@ -184,20 +187,20 @@ def layout(history: History, event: int) -> Layout:
         edges = np.concatenate([[address], end[low:high]])
         until = np.concatenate([start[low:high], [address + size]])
         free = until - edges
-        found = free > 0
-        holes += free[found].tolist()
-        # a page can go where nothing in it is in use; where pages begin, an expandable segment knows
-        base = edges[found] - (address if expandable else edges[found])
+        positive = free > 0
+        holes += free[positive].tolist()
+        # a page can be released where it is all free; only expandable segments have fixed pages
+        base = edges[positive] - (address if expandable else edges[positive])
         first = -(-base // PAGE) * PAGE
-        pages += int(np.maximum((base + free[found] - first) // PAGE * PAGE, 0).sum())
-    return Layout(holes=np.array(holes, np.int64), empty=np.array(empty, np.int64), pages=pages)
+        pages += int(np.maximum((base + free[positive] - first) // PAGE * PAGE, 0).sum())
+    return FreeMemory(holes=np.array(holes, np.int64), empty=np.array(empty, np.int64), pages=pages)
 
 
 def _segments(history: History, event: int) -> list[tuple[int, int, bool]]:
     """Address, size and whether it can grow, of every segment after an event."""
     held = history.segments.at(event)
     pairs = zip(history.segments.address[held], history.segments.size[held], strict=True)
-    found = [(int(address), int(size), False) for address, size in pairs]
+    segments = [(int(address), int(size), False) for address, size in pairs]
     events = history.events
     later = np.arange(len(events)) > event
     sign = (events.action == Action.SEGMENT_UNMAP).astype(np.int64)
@@ -212,11 +215,11 @@ def _segments(history: History, event: int) -> list[tuple[int, int, bool]]:
     order = np.argsort(points, kind="stable")
     points, covered = points[order], np.cumsum(np.concatenate([sign, -sign])[order])
     begun = None
-    for place, depth in zip(points.tolist(), covered.tolist(), strict=True):
+    for position, depth in zip(points.tolist(), covered.tolist(), strict=True):
         if depth > 0 and begun is None:
-            begun = place
+            begun = position
         elif depth <= 0 and begun is not None:
-            if place > begun:
-                found.append((begun, place - begun, True))
+            if position > begun:
+                segments.append((begun, position - begun, True))
             begun = None
-    return found
+    return segments

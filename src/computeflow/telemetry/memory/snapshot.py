@@ -1,10 +1,10 @@
-"""A snapshot of PyTorch's caching allocator as columns; nothing in the file is executed.
+"""Snapshots of PyTorch's caching allocator as columns; nothing in the file is executed.
 
 The format is that of `torch.cuda.memory._snapshot` (docs.pytorch.org/docs/stable/torch_cuda_memory;
-torch/csrc/cuda/memory_snapshot.cpp, torch 2.0 to 2.13): a dictionary of `segments` with their blocks,
-`device_traces` with the history of each device where it was recorded, `allocator_settings` and
-`external_annotations`. `torch.cuda.memory_snapshot()` gives the segments alone. No form in JSON is
-documented; one with the same fields is read.
+torch/csrc/cuda/memory_snapshot.cpp, torch 2.0 to 2.13): a dictionary of `segments` with their
+blocks, `device_traces` with the history of each device where it was recorded, `allocator_settings`
+and `external_annotations`. `torch.cuda.memory_snapshot()` gives the segments alone. No form in JSON
+is documented; one with the same fields is read.
 """
 
 from __future__ import annotations
@@ -20,18 +20,19 @@ from numpy.typing import NDArray
 
 from computeflow import codec
 from computeflow.errors import InputError
+from computeflow.files.limits import (
+    PICKLED_CHARACTERS,
+    RECORDED_DEVICES,
+    SNAPSHOT_BYTES,
+    SNAPSHOT_FRAMES,
+)
 from computeflow.telemetry.opening import read_whole
-from computeflow.telemetry.pickles import unpickled
+from computeflow.telemetry.pickles import unpickle
 
-MOST_BYTES = 128 << 20
 _TOO_LARGE = (
     "not read as a snapshot; record fewer events (max_entries of "
     "torch.cuda.memory._record_memory_history)"
 )
-"""Of a snapshot, decompressed: some 1.4 million events."""
-MOST_FRAMES = 64
-_MOST_TEXT = 300
-_MOST_DEVICES = 1024
 Ints = NDArray[np.int64]
 
 
@@ -64,39 +65,39 @@ class Frame:
 
 
 Stack = tuple[Frame, ...]
-"""Innermost first; () where none was recorded."""
+"""Frames, innermost first; () where none were recorded."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Events:
+class AllocatorEvents:
     """The history of one device, in order."""
 
     action: NDArray[np.int8]
     address: Ints
     size: Ints
-    """As asked for; of an OOM, what did not succeed."""
+    """Bytes requested; for an OOM, those that could not be allocated."""
     time: Ints
-    """Unix microseconds; 0 where none is said."""
+    """Unix microseconds; 0 where unknown."""
     stack: NDArray[np.int32]
     device_free: Ints
-    """Of an OOM, what the driver still had; -1 elsewhere."""
+    """Free memory of the driver at an OOM; -1 elsewhere."""
 
     def __len__(self) -> int:
         return len(self.action)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Segment:
+class MemorySegment:
     address: int
     size: int
     expandable: bool
     frames: int
-    """The stack's number."""
+    """Number of the stack."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Block:
-    """In use, or waiting to be free."""
+class MemoryBlock:
+    """A block that is in use, or waiting to be free."""
 
     address: int
     size: int
@@ -104,27 +105,27 @@ class Block:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Device:
+class DeviceSnapshot:
     number: int
-    events: Events
-    segments: tuple[Segment, ...]
-    blocks: tuple[Block, ...]
+    events: AllocatorEvents
+    segments: tuple[MemorySegment, ...]
+    blocks: tuple[MemoryBlock, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Annotation:
-    """A stretch of host time with a name."""
+    """A named interval of host time."""
 
     name: str
     start: int
     end: int
-    """Unix microseconds."""
+    """Unix microseconds, as `start`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
     path: str
-    devices: tuple[Device, ...]
+    devices: tuple[DeviceSnapshot, ...]
     stacks: tuple[Stack, ...]
     settings: Mapping[str, str | float | bool]
     annotations: tuple[Annotation, ...]
@@ -132,22 +133,24 @@ class Snapshot:
 
 
 def read_snapshot(path: Path) -> Snapshot:
-    """Raises `InputError` for anything that is no snapshot."""
-    content = read_whole(path, MOST_BYTES, _TOO_LARGE)
+    """Read a snapshot; `InputError` for anything else."""
+    content = read_whole(path, SNAPSHOT_BYTES, _TOO_LARGE)
     if content.lstrip()[:1] in (b"{", b"["):
         data = codec.from_json(content, str(path), once=True)
     else:
-        data = unpickled(content, str(path))
+        data = unpickle(content, str(path))
     del content
     try:
         return _Reading().snapshot(data, path)
     except (TypeError, ValueError, KeyError, AttributeError, OverflowError) as error:
-        text = str(error)[:_MOST_TEXT]
+        text = str(error)[:PICKLED_CHARACTERS]
         raise InputError(f"{path}: a memory snapshot that cannot be read: {text}") from None
 
 
 class _Reading:
-    """Stacks are numbered as they come; torch shares the dictionaries of frames, not their lists."""
+    """Reads a snapshot, numbering stacks as they come; torch shares the dictionaries of frames, not
+    their lists.
+    """
 
     def __init__(self) -> None:
         self.stacks: dict[Stack, int] = {(): 0}
@@ -158,11 +161,13 @@ class _Reading:
         if isinstance(data, list):
             data = {"segments": data}
         if not isinstance(data, Mapping) or not ({"segments", "device_traces"} & data.keys()):
-            raise InputError(f"{path}: no memory snapshot: no segments and no device_traces in it")
+            raise InputError(
+                f"{path}: not a memory snapshot: no segments and no device_traces in it"
+            )
         segments, traces = data.get("segments") or [], data.get("device_traces") or []
         if not isinstance(segments, list) or not isinstance(traces, list):
-            raise ValueError("segments or device_traces is no list")
-        if len(traces) > _MOST_DEVICES:
+            raise ValueError("segments or device_traces is not a list")
+        if len(traces) > RECORDED_DEVICES:
             raise ValueError(f"{len(traces):,} devices")
         numbers = {number for number, trace in enumerate(traces) if trace}
         numbers |= {_size(segment.get("device", 0)) for segment in segments}
@@ -175,35 +180,37 @@ class _Reading:
             left_out=tuple(dict.fromkeys(self._left_out)),
         )
 
-    def _device(self, number: int, segments: list[Any], traces: list[Any]) -> Device:
-        own = [s for s in segments if _whole(s.get("device", 0)) == number]
+    def _device(self, number: int, segments: list[Any], traces: list[Any]) -> DeviceSnapshot:
+        own = [segment for segment in segments if _whole(segment.get("device", 0)) == number]
         blocks = []
         for segment in own:
             address = _whole(segment["address"])
             for block in segment.get("blocks", ()):
                 size = _size(block["size"])
                 if str(block.get("state", "")).startswith("active"):
-                    place = _whole(block.get("address", address))
+                    block_address = _whole(block.get("address", address))
                     blocks.append(
-                        Block(address=place, size=size, stack=self._stack(_frames(block)))
+                        MemoryBlock(
+                            address=block_address, size=size, stack=self._stack(_frames(block))
+                        )
                     )
                 address += size
-        return Device(
+        return DeviceSnapshot(
             number=number,
             events=self._events(traces[number] if number < len(traces) else []),
             segments=tuple(
-                Segment(
-                    address=_whole(s["address"]),
-                    size=_size(s["total_size"]),
-                    expandable=bool(s.get("is_expandable")),
-                    frames=self._stack(_frames(s)),
+                MemorySegment(
+                    address=_whole(segment["address"]),
+                    size=_size(segment["total_size"]),
+                    expandable=bool(segment.get("is_expandable")),
+                    frames=self._stack(_frames(segment)),
                 )
-                for s in own
+                for segment in own
             ),
             blocks=tuple(blocks),
         )
 
-    def _events(self, trace: Sequence[Mapping[str, Any]]) -> Events:
+    def _events(self, trace: Sequence[Mapping[str, Any]]) -> AllocatorEvents:
         rows = []
         unknown: dict[str, int] = {}
         for entry in trace:
@@ -225,7 +232,7 @@ class _Reading:
         unknown.pop("snapshot", None)
         self._left_out += [f"{count:,} events {name!r}" for name, count in unknown.items()]
         table = np.array(rows, np.int64).reshape(len(rows), 6)
-        return Events(
+        return AllocatorEvents(
             action=table[:, 0].astype(np.int8),
             address=table[:, 1].copy(),
             size=np.maximum(table[:, 2], 0),
@@ -238,25 +245,25 @@ class _Reading:
         if not frames:
             return 0
         if not isinstance(frames, list):
-            raise ValueError("frames is no list")
-        frames = frames[:MOST_FRAMES]
+            raise ValueError("frames is not a list")
+        frames = frames[:SNAPSHOT_FRAMES]
         key = tuple(map(id, frames))
-        found = self._known.get(key)
-        if found is None:
+        number = self._known.get(key)
+        if number is None:
             stack = tuple(
                 Frame(
-                    str(f.get("name", ""))[:_MOST_TEXT],
-                    str(f.get("filename", ""))[:_MOST_TEXT],
-                    _whole(f.get("line", 0)),
+                    str(frame.get("name", ""))[:PICKLED_CHARACTERS],
+                    str(frame.get("filename", ""))[:PICKLED_CHARACTERS],
+                    _whole(frame.get("line", 0)),
                 )
-                for f in frames
+                for frame in frames
             )
-            found = self._known[key] = self.stacks.setdefault(stack, len(self.stacks))
-        return found
+            number = self._known[key] = self.stacks.setdefault(stack, len(self.stacks))
+        return number
 
 
 def _frames(thing: Mapping[str, Any]) -> Any:
-    """Before torch 2.1 a block had them in a history."""
+    """The frames of a block; before torch 2.1 they were in its history."""
     history = thing.get("history")
     if "frames" not in thing and isinstance(history, list) and history:
         return history[0].get("frames")
@@ -268,7 +275,7 @@ def _whole(value: Any) -> int:
         raise ValueError(f"{type(value).__name__} where a number belongs")
     number = int(value)
     if not -(2**62) < number < 2**62:
-        raise ValueError("a number that no memory has")
+        raise ValueError("a number out of range")
     return number
 
 
@@ -283,25 +290,25 @@ def _settings(value: Any) -> dict[str, str | float | bool]:
     if not isinstance(value, Mapping):
         return {}
     return {
-        str(name)[:_MOST_TEXT]: part[:_MOST_TEXT] if isinstance(part, str) else part
+        str(name)[:PICKLED_CHARACTERS]: part[:PICKLED_CHARACTERS] if isinstance(part, str) else part
         for name, part in value.items()
         if isinstance(part, str | int | float | bool)
     }
 
 
 def _annotations(value: Any) -> tuple[Annotation, ...]:
-    """Pairs of START and END; the last START of a name is the one that ends. What does not read is
-    left out: they only help.
+    """Annotations from pairs of START and END; the last START of a name is the one that ends.
+    Invalid entries are skipped: annotations only help.
     """
-    found, begun = [], dict[str, int]()
+    annotations, begun = [], dict[str, int]()
     for part in value if isinstance(value, list) else ():
         try:
-            name, stage = str(part["name"])[:_MOST_TEXT], part["stage"]
+            name, stage = str(part["name"])[:PICKLED_CHARACTERS], part["stage"]
             time = _whole(part["time_us"])
         except (TypeError, ValueError, KeyError):
             continue
         if stage == "START":
             begun[name] = time
         elif name in begun:
-            found.append(Annotation(name=name, start=begun.pop(name), end=time))
-    return tuple(sorted(found, key=lambda one: one.start))
+            annotations.append(Annotation(name=name, start=begun.pop(name), end=time))
+    return tuple(sorted(annotations, key=lambda annotation: annotation.start))

@@ -1,7 +1,7 @@
-"""What a stack says of who asked for memory: `kind_of`, `site_of`.
+"""Meaning of an allocation's stack: `kind_of`, `site_of`.
 
 The names of files and functions are those of torch 2.0 to 2.13, Megatron-LM core and Transformer
-Engine; only what is unmistakable is named.
+Engine; only unmistakable ones are used.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from enum import IntEnum
 from computeflow.telemetry.memory.snapshot import Frame, Stack
 
 
-class Kind(IntEnum):
-    """What a stack says of who asked."""
+class StackKind(IntEnum):
+    """The part of the program that allocated memory, by its stack."""
 
     SILENT = 0
     """No stack: an autograd thread where only Python is recorded, or nothing is."""
@@ -30,56 +30,64 @@ _MODULES = (
     r"(^|/)(torch/nn/modules/|megatron/core/tensor_parallel/layers|"
     r"transformer_engine/.{0,80}/module/)"
 )
-_RULES: tuple[tuple[Kind, re.Pattern[str], re.Pattern[str]], ...] = tuple(
+_RULES: tuple[tuple[StackKind, re.Pattern[str], re.Pattern[str]], ...] = tuple(
     (kind, re.compile(file), re.compile(name))
     for kind, file, name in (
         (
-            Kind.WORKSPACE,
+            StackKind.WORKSPACE,
             r"",
             r"getCUDABlasLt|CUDABlasHandle|(?i:cublas\w{0,80}|cudnn.{0,80})[Ww]orkspace",
         ),
-        (Kind.COMMUNICATION, r"", r"c10d::|ncclComm|symm_mem"),
+        (StackKind.COMMUNICATION, r"", r"c10d::|ncclComm|symm_mem"),
         (
-            Kind.OPTIMIZER,
+            StackKind.OPTIMIZER,
             r"(^|/)(torch/optim|apex/optimizers|megatron/core/optimizer|"
             r"bitsandbytes/optim|deepspeed/ops/(adam|lamb|lion)|transformer_engine/.{0,80}/optimizers)/",
             r"",
         ),
         (
-            Kind.WEIGHTS,
+            StackKind.WEIGHTS,
             r"(^|/)torch/distributed/.{0,40}fsdp/.{0,40}_fsdp_param\.py$",
             r"^_init_sharded_param$",
         ),
         (
-            Kind.COMMUNICATION,
+            StackKind.COMMUNICATION,
             r"(^|/)torch/distributed/.{0,40}fsdp/.{0,40}_fsdp_(collectives|param)\.py$",
             r"",
         ),
-        (Kind.COMMUNICATION, r"(^|/)torch/distributed/fsdp/_flat_param\.py$", r"_alloc_padded"),
         (
-            Kind.COMMUNICATION,
+            StackKind.COMMUNICATION,
+            r"(^|/)torch/distributed/fsdp/_flat_param\.py$",
+            r"_alloc_padded",
+        ),
+        (
+            StackKind.COMMUNICATION,
             r"(^|/)torch/distributed/(distributed_c10d|_functional_collectives)\.py$|"
             r"(^|/)megatron/core/pipeline_parallel/p2p_communication\.py$|(^|/)deep_ep/",
             r"",
         ),
-        (Kind.WEIGHTS, _MODULES, r"^(__init__|reset_parameters|_apply|convert|to|cuda|to_empty)$"),
-        (Kind.WEIGHTS, r"", r"^(from_pretrained|load_state_dict|_load_from_state_dict)$"),
-        (Kind.FORWARD, r"(^|/)torch/nn/modules/module\.py$", r"^_(wrapped_)?call_impl$"),
-        (Kind.FORWARD, r"(^|/)torch/utils/checkpoint\.py$|torchinductor_", r""),
-        (Kind.BACKWARD, r"", r"autograd::Engine::(evaluate|thread)|PythonEngine::thread"),
-        (Kind.BACKWARD, r"", r"AccumulateGrad"),
-        (Kind.BACKWARD, r"(^|/)torch/autograd/function\.py$", r"^apply$"),
+        (
+            StackKind.WEIGHTS,
+            _MODULES,
+            r"^(__init__|reset_parameters|_apply|convert|to|cuda|to_empty)$",
+        ),
+        (StackKind.WEIGHTS, r"", r"^(from_pretrained|load_state_dict|_load_from_state_dict)$"),
+        (StackKind.FORWARD, r"(^|/)torch/nn/modules/module\.py$", r"^_(wrapped_)?call_impl$"),
+        (StackKind.FORWARD, r"(^|/)torch/utils/checkpoint\.py$|torchinductor_", r""),
+        (StackKind.BACKWARD, r"", r"autograd::Engine::(evaluate|thread)|PythonEngine::thread"),
+        (StackKind.BACKWARD, r"", r"AccumulateGrad"),
+        (StackKind.BACKWARD, r"(^|/)torch/autograd/function\.py$", r"^apply$"),
     )
 )
 
 
-def kind_of(stack: Stack) -> Kind:
-    """By the innermost frame that tells."""
+def kind_of(stack: Stack) -> StackKind:
+    """The kind of a stack, by the innermost frame that matches a rule."""
     for frame in stack:
         for kind, file, name in _RULES:
             if file.search(frame.file) and name.search(frame.name):
                 return kind
-    return Kind.OTHER if stack else Kind.SILENT
+    return StackKind.OTHER if stack else StackKind.SILENT
 
 
 def site_of(stack: Stack) -> str:

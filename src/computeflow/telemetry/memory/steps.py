@@ -1,8 +1,8 @@
-"""Where the steps of a history lie: `find_steps`.
+"""Steps in a memory history: `find_steps`.
 
-Asked in this order: annotations of the profiler's steps, annotations of the optimizer (torch writes
-them into a snapshot by itself since 2.5), events inside an optimizer by their stacks, and the rise and
-fall of memory.
+Signals in order of preference: annotations of the profiler's steps, annotations of the optimizer
+(torch writes them into a snapshot by itself since 2.5), events inside an optimizer by their stacks,
+and the rise and fall of memory.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ import numpy as np
 
 from computeflow.telemetry.memory.history import History
 from computeflow.telemetry.memory.snapshot import Annotation, Ints, Snapshot
-from computeflow.telemetry.memory.stacks import Kind
+from computeflow.telemetry.memory.stacks import StackKind
 
 _LEAST = 3
-"""Steps that make a rhythm."""
+"""Fewest repetitions that count as steps."""
 _STEP = re.compile(r"^ProfilerStep#?\s*\d+")
 _OPTIMIZER = "Optimizer.step#"
 _RISE, _FALL = 0.6, 0.4
@@ -28,11 +28,11 @@ _RISE, _FALL = 0.6, 0.4
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Steps:
     ends: Ints
-    """Event before which each step ended."""
+    """Index of the event before which each step ended."""
     optimizer: Ints
-    """Event before which each optimizer step began; empty where that is not known."""
+    """Index of the event before which each optimizer step began; empty where unknown."""
     known_from: str
-    """"" where there are none."""
+    """How the steps are known; empty where there are none."""
 
     def __len__(self) -> int:
         return len(self.ends)
@@ -41,8 +41,8 @@ class Steps:
 NONE = Steps(ends=np.zeros(0, np.int64), optimizer=np.zeros(0, np.int64), known_from="")
 
 
-def find_steps(snapshot: Snapshot, history: History, kinds: Sequence[Kind]) -> Steps:
-    """`kinds`: of each stack."""
+def find_steps(snapshot: Snapshot, history: History, kinds: Sequence[StackKind]) -> Steps:
+    """The steps of a history; `kinds` are those of the stacks."""
     if not len(history):
         return NONE
     return (
@@ -55,13 +55,19 @@ def find_steps(snapshot: Snapshot, history: History, kinds: Sequence[Kind]) -> S
 
 def _annotated(annotations: Sequence[Annotation], history: History) -> Steps | None:
     time = history.events.time
-    profiled = [one for one in annotations if _STEP.match(one.name)]
-    stepping = _often([one for one in annotations if one.name.startswith(_OPTIMIZER)])
+    profiled = [annotation for annotation in annotations if _STEP.match(annotation.name)]
+    stepping = _most_frequent(
+        [annotation for annotation in annotations if annotation.name.startswith(_OPTIMIZER)]
+    )
     chosen = profiled or stepping
     if not chosen or not (time > 0).all():
         return None
-    begun = np.searchsorted(time, [one.start for one in stepping], side="left").astype(np.int64)
-    ends = np.searchsorted(time, [one.end for one in chosen], side="left").astype(np.int64)
+    begun = np.searchsorted(
+        time, [annotation.start for annotation in stepping], side="left"
+    ).astype(np.int64)
+    ends = np.searchsorted(time, [annotation.end for annotation in chosen], side="left").astype(
+        np.int64
+    )
     inside = (ends > 0) & (ends <= len(time))
     return Steps(
         ends=ends[inside],
@@ -70,17 +76,17 @@ def _annotated(annotations: Sequence[Annotation], history: History) -> Steps | N
     )
 
 
-def _often(annotations: Sequence[Annotation]) -> list[Annotation]:
-    """Those of the name that is there most often."""
-    names = Counter(one.name for one in annotations).most_common(1)
-    return [one for one in annotations if one.name == names[0][0]]
+def _most_frequent(annotations: Sequence[Annotation]) -> list[Annotation]:
+    """Annotations of the most frequent name."""
+    names = Counter(annotation.name for annotation in annotations).most_common(1)
+    return [annotation for annotation in annotations if annotation.name == names[0][0]]
 
 
-def _in_optimizer(history: History, kinds: Sequence[Kind]) -> Steps | None:
-    """Runs of events inside an optimizer; between two of them a model was called."""
-    kind = np.array([int(one) for one in kinds], np.int8)[history.events.stack]
-    marks = np.flatnonzero((kind == Kind.OPTIMIZER) | (kind == Kind.FORWARD))
-    stepping = kind[marks] == Kind.OPTIMIZER
+def _in_optimizer(history: History, kinds: Sequence[StackKind]) -> Steps | None:
+    """Steps from runs of events inside an optimizer; between two of them a model was called."""
+    kind = np.array([int(value) for value in kinds], np.int8)[history.events.stack]
+    marks = np.flatnonzero((kind == StackKind.OPTIMIZER) | (kind == StackKind.FORWARD))
+    stepping = kind[marks] == StackKind.OPTIMIZER
     first = stepping & ~np.concatenate([[False], stepping[:-1]])
     last = stepping & ~np.concatenate([stepping[1:], [False]])
     if first.sum() < _LEAST:
@@ -91,7 +97,7 @@ def _in_optimizer(history: History, kinds: Sequence[Kind]) -> Steps | None:
 
 
 def _waves(history: History) -> Steps | None:
-    """A step ends where memory has fallen again; only if all steps take about as many events."""
+    """Steps that end where memory has fallen again; only if all take about as many events."""
     level = history.allocated
     middle = level[len(level) // 4 :]
     low, high = int(middle.min()), int(middle.max())

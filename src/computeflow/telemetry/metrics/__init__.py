@@ -6,11 +6,11 @@ Start with `source.MetricsSource` for files and `server.observe_server` for an a
 from computeflow._lazy import lazy_exports
 
 _EXPORTS = {
-    "GpuFigures": "facts",
-    "MetricsFacts": "facts",
-    "MetricsSource": "source",
-    "SETTINGS": "fields",
-    "observe_server": "server",
+    "GpuFigures": "gpu_facts",
+    "MetricsFacts": "gpu_facts",
+    "MetricsSource": "metrics_source",
+    "SETTINGS": "exporter_fields",
+    "observe_server": "prometheus_server",
 }
 __all__ = [*_EXPORTS]
 __getattr__, __dir__ = lazy_exports(__name__, _EXPORTS)

@@ -1,7 +1,7 @@
-"""Samples as they come in, put together by GPU and by node: what every reader of metrics fills.
+"""Samples grouped by GPU and by node, which every reader of metrics fills.
 
-A reader asks `Fleet.slot` once per series and adds values to the slot. Memory is bounded by the
-number of samples and series; what is beyond is counted, never dropped in silence.
+A reader asks `SampledFleet.slot` once per series and adds values to the slot. Memory is bounded by the
+number of samples and series; what is beyond is counted, never dropped silently.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from computeflow.files.limits import NAMES_CHARACTERS
-from computeflow.telemetry.metrics.fields import (
+from computeflow.files.limits import METRIC_SAMPLES, METRIC_SERIES, NAMES_CHARACTERS
+from computeflow.telemetry.metrics.exporter_fields import (
     ACTIVITY,
     GPU_FIELDS,
     NODE_FIELDS,
@@ -25,20 +25,18 @@ from computeflow.telemetry.metrics.fields import (
 )
 
 Floats = NDArray[np.float64]
-MOST_SAMPLES = 10_000_000
-MOST_SERIES = 500_000
-_MOST_OTHERS = 1000
+_MAX_OTHERS = 1000
 _LATEST = 1e11
-"""The year 5138: later is no time."""
+"""Latest time that is accepted: the year 5138."""
 _LAST = ("xid", "afid", "reasons", "held")
-"""Codes and masks: of two at one moment the later counts; of measures, the mean."""
+"""Codes and masks: of two at one time the later counts; for measures, their mean."""
 _PORT = re.compile(r":\d{1,5}$")
 _NOT_A_NETWORK = re.compile(r"lo|docker|veth|cali|cni|br-|virbr|flannel|tunl")
 
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """In order of time; times are NaN where the source gives none, all or nothing."""
+    """Values in order of time; all times are NaN where the source lacks any."""
 
     times: Floats
     values: Floats
@@ -50,10 +48,10 @@ class Series:
         """The last value at or before each of these times, not older than `reach`; else NaN."""
         if not len(self):
             return np.full(len(times), np.nan)
-        place = np.searchsorted(self.times, times, side="right") - 1
-        found = np.where(place >= 0, self.values[place], np.nan)
-        age = np.where(place >= 0, times - self.times[place], np.inf)
-        return np.asarray(np.where(age <= reach, found, np.nan))
+        index = np.searchsorted(self.times, times, side="right") - 1
+        values = np.where(index >= 0, self.values[index], np.nan)
+        age = np.where(index >= 0, times - self.times[index], np.inf)
+        return np.asarray(np.where(age <= reach, values, np.nan))
 
 
 _NO_SERIES = Series(np.zeros(0), np.zeros(0))
@@ -66,7 +64,7 @@ class Track:
 
     def series(self, *, last: bool) -> Series:
         times, values = np.array(self.times), np.array(self.values)
-        if np.isnan(times).any():  # some without a time: their order is all that is known
+        if np.isnan(times).any():  # some without a time: only their order is known
             return Series(np.full(len(values), np.nan), values)
         order = np.argsort(times, kind="stable")
         times, values = times[order], values[order]
@@ -74,12 +72,12 @@ class Track:
             return Series(times, values)
         first = np.flatnonzero(np.concatenate([[True], times[1:] > times[:-1]]))
         counts = np.diff(np.concatenate([first, [len(times)]]))
-        one = values[first + counts - 1] if last else np.add.reduceat(values, first) / counts
-        return Series(times[first], np.asarray(one))
+        merged = values[first + counts - 1] if last else np.add.reduceat(values, first) / counts
+        return Series(times[first], np.asarray(merged))
 
 
 @dataclass(slots=True)
-class Device:
+class SampledDevice:
     """A GPU, or a node, with its series."""
 
     node: str
@@ -94,10 +92,10 @@ class Device:
         return self.tracks.setdefault(name, Track())
 
     def series(self, name: str) -> Series:
-        """In order; once all samples are in, for it takes the place of what was added."""
+        """The series in order of time; call it once all samples are in, as it replaces them."""
         if name in self.tracks and name not in self._ready:
-            found = self.tracks[name].series(last=name.partition(":")[0] in _LAST)
-            self._ready[name] = found
+            series = self.tracks[name].series(last=name.partition(":")[0] in _LAST)
+            self._ready[name] = series
             self.tracks[name] = Track()
         return self._ready.get(name, _NO_SERIES)
 
@@ -107,9 +105,9 @@ class Device:
 
 @dataclass(slots=True)
 class Slot:
-    """Where the samples of one series go."""
+    """The destination of the samples of one series."""
 
-    fleet: Fleet
+    fleet: SampledFleet
     metric: str
     field: Field
     track: Track
@@ -129,7 +127,7 @@ class Slot:
         if below or is_blank(value, amd=self.field.amd):
             fleet.blanks[self.metric] += 1
             return
-        if fleet.samples >= MOST_SAMPLES:
+        if fleet.samples >= METRIC_SAMPLES:
             fleet.beyond += 1
             return
         fleet.samples += 1
@@ -141,11 +139,11 @@ class Slot:
 
 
 @dataclass(slots=True)
-class Fleet:
+class SampledFleet:
     start: float = float("-inf")
     end: float = float("inf")
-    gpus: dict[str, Device] = field(default_factory=dict)
-    nodes: dict[str, Device] = field(default_factory=dict)
+    gpus: dict[str, SampledDevice] = field(default_factory=dict)
+    nodes: dict[str, SampledDevice] = field(default_factory=dict)
     workloads: dict[str, int] = field(default_factory=lambda: {"": 0})
     samples: int = 0
     outside: int = 0
@@ -156,14 +154,14 @@ class Fleet:
     more_others: bool = False
     blanks: Counter[str] = field(default_factory=Counter)
     node_values: dict[str, dict[str, float]] = field(default_factory=dict)
-    """What a server already worked out, by node."""
+    """Figures that a server already computed, by node."""
     _characters: int = 0
-    """Of all labels."""
+    """Characters of all labels."""
 
     def slot(self, metric: str, labels: Mapping[str, str], source: str) -> Slot | None:
-        """None where the metric is none of ours, or there are too many series."""
+        """The slot of a series; None for an unknown metric, or beyond the limit of series."""
         self._characters += sum(map(len, labels.values()))
-        if self.series >= MOST_SERIES or self._characters > NAMES_CHARACTERS:
+        if self.series >= METRIC_SERIES or self._characters > NAMES_CHARACTERS:
             self.beyond += 1
             return None
         known = gpu_field(metric)
@@ -171,7 +169,7 @@ class Fleet:
             return self._gpu_slot(metric, known, labels, source)
         if metric in NODE_FIELDS:
             return self._node_slot(metric, NODE_FIELDS[metric], labels, source)
-        if len(self.others) < _MOST_OTHERS or metric in self.others:
+        if len(self.others) < _MAX_OTHERS or metric in self.others:
             self.others[metric] += 1
         else:
             self.more_others = True
@@ -195,19 +193,19 @@ class Fleet:
                 device.workloads[slot.workload] = None
         return slot
 
-    def device(self, labels: Mapping[str, str], source: str) -> Device:
+    def device(self, labels: Mapping[str, str], source: str) -> SampledDevice:
         """The GPU of these labels: by UUID, else by its node (or its file) and index."""
         node = node_of(labels)
         gpu = _first(labels, "gpu", "gpu_id", "minor_number")
         uuid = _first(labels, "UUID", "uuid", "gpu_uuid")
         key = uuid or f"{node or source}/{gpu}"
-        found = self.gpus.get(key)
-        if found is None:
-            found = self.gpus[key] = Device(node=node, gpu=gpu, uuid=uuid)
-        found.node = found.node or node
-        found.gpu = found.gpu or gpu
-        found.model = found.model or _first(labels, "modelName", "card_series", "card_model")
-        return found
+        device = self.gpus.get(key)
+        if device is None:
+            device = self.gpus[key] = SampledDevice(node=node, gpu=gpu, uuid=uuid)
+        device.node = device.node or node
+        device.gpu = device.gpu or gpu
+        device.model = device.model or _first(labels, "modelName", "card_series", "card_model")
+        return device
 
     def _node_slot(
         self, metric: str, known: Field, labels: Mapping[str, str], source: str
@@ -222,12 +220,12 @@ class Fleet:
             if _NOT_A_NETWORK.match(part):
                 return None
         key = node_of(labels) or source
-        device = self.nodes.setdefault(key, Device(node=node_of(labels)))
+        device = self.nodes.setdefault(key, SampledDevice(node=node_of(labels)))
         self.series += 1
         return Slot(self, metric, known, device.track(f"{known.name}:{part}"))
 
-    def names_of(self, device: Device) -> tuple[str, ...]:
-        """Who held the GPU, in order of appearance."""
+    def names_of(self, device: SampledDevice) -> tuple[str, ...]:
+        """Jobs or pods that held the GPU, in order of appearance."""
         if not device.workloads:
             return ()
         names = list(self.workloads)
@@ -235,7 +233,7 @@ class Fleet:
 
 
 def gpu_field(metric: str) -> Field | None:
-    """AMD's names come in either case; OpenMetrics writes counters with `_total` behind them."""
+    """The field of a metric; AMD's names come in either case, OpenMetrics adds `_total` to counters."""
     for name in (metric, metric.lower(), metric.removesuffix("_total")):
         if name in GPU_FIELDS:
             return GPU_FIELDS[name]
@@ -248,7 +246,7 @@ def node_of(labels: Mapping[str, str]) -> str:
 
 
 def _host(instance: str) -> str:
-    """`node-3` of `node-3:9400`, `[::1]` of `[::1]:9400`."""
+    """The host: `node-3` of `node-3:9400`, `[::1]` of `[::1]:9400`."""
     return _PORT.sub("", instance)
 
 
@@ -256,7 +254,7 @@ def _workload_of(labels: Mapping[str, str]) -> str:
     """The job or pod that holds the GPU; "" where the labels name none.
 
     Prometheus keeps a target's own `pod` and renames the exporter's (`exported_pod`) unless told to
-    honour it, so a pod that is an exporter is nobody's work.
+    honour it, so an exporter's pod is no workload.
     """
     job = _first(labels, "hpc_job", "job_id", "slurm_job_id", "slurm_job")
     if job:
@@ -270,7 +268,7 @@ def _workload_of(labels: Mapping[str, str]) -> str:
 
 def _first(labels: Mapping[str, str], *names: str) -> str:
     for name in names:
-        found = labels.get(name, "").strip()
-        if found and found != "NA":
-            return found
+        value = labels.get(name, "").strip()
+        if value and value != "NA":
+            return value
     return ""

@@ -1,9 +1,9 @@
-"""An export opened so that nothing in it is executed and nothing is written: `Database`.
+"""Safe reading of SQLite exports: `Database` executes nothing in the file and writes nothing.
 
-Changes that still lie in a log beside it (`-wal`) are read from a private copy of both.
+Changes that are still in a log beside it (`-wal`) are read from a private copy of both.
 
-Only plain tables are read, only columns that are there, and only in pieces. Views, triggers, virtual
-tables and functions of a foreign schema are refused (https://www.sqlite.org/security.html).
+Only plain tables are read, only columns that are there, and only in pieces. Views, triggers,
+virtual tables and functions of a foreign schema are refused (https://www.sqlite.org/security.html).
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ MAGIC = b"SQLite format 3\x00"
 _HEADER = 100
 _WAL_HEADER = 32
 _JOURNAL = b"\xd9\xd5\x05\xf9\x20\xa1\x63\xd7"
-"""How a journal of an unfinished change begins (https://www.sqlite.org/fileformat2.html)."""
+"""First bytes of a journal of an unfinished change (https://www.sqlite.org/fileformat2.html)."""
 AT_ONCE = 1 << 14
-"""Rows that are fetched together."""
-MOST_TEXT = 512
-"""Characters of a name."""
+"""Rows fetched at once."""
+MAX_TEXT = 512
+"""Most characters of a name."""
 _FUNCTIONS = frozenset({"coalesce", "substr", "count", "sum", "total", "min", "max", "avg"})
 _FAILURES = (sqlite3.Error, sqlite3.Warning, OverflowError, UnicodeDecodeError)
 Ints = NDArray[np.int64]
 
 
 class Database:
-    """Use as a context; every failure is an `InputError`."""
+    """A read-only database, to be used as a context; every failure is an `InputError`."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -52,28 +52,28 @@ class Database:
                 address = f"{self._copy().as_uri()}?mode=rw"
             self._connection = sqlite3.connect(address, uri=True, isolation_level=None)
         except (OSError, sqlite3.Error, ValueError) as error:
-            self._forget()
+            self._delete_copy()
             raise InputError(
-                f"{path}: {getattr(error, 'strerror', None) or _said(error)}"
+                f"{path}: {getattr(error, 'strerror', None) or _message(error)}"
             ) from None
         try:
             self._guard()
             self.columns: Mapping[str, frozenset[str]] = self._tables()
         except _FAILURES as error:
             self._close()
-            raise InputError(f"{path}: not read: {_said(error)}") from None
+            raise InputError(f"{path}: not read: {_message(error)}") from None
 
     def _copy(self) -> Path:
-        """The database and its log in a private folder, where SQLite may put them together."""
+        """Copy the database and its log into a private folder, where SQLite may merge them."""
         parts = [self.path, beside(self.path, "-wal")]
         self._copied = TemporaryDirectory(prefix="computeflow-")
         folder = Path(self._copied.name)
         size = sum(part.stat().st_size for part in parts)
         if size > min(COPIED_BYTES, shutil.disk_usage(folder).free):
-            self._forget()
+            self._delete_copy()
             raise InputError(
-                f"{self.path}: a log of changes lies beside it, and the two are too large to copy "
-                f"({size >> 20:,} MiB): put them together first (sqlite3 {shown(self.path.name)} "
+                f"{self.path}: it has a log of changes, and the two are too large to copy "
+                f"({size >> 20:,} MiB): merge them first (sqlite3 {shown(self.path.name)} "
                 "'PRAGMA wal_checkpoint(TRUNCATE)')"
             )
         for part, ending in zip(parts, ("", "-wal"), strict=True):
@@ -82,9 +82,9 @@ class Database:
 
     def _close(self) -> None:
         self._connection.close()
-        self._forget()
+        self._delete_copy()
 
-    def _forget(self) -> None:
+    def _delete_copy(self) -> None:
         if self._copied is not None:
             self._copied.cleanup()
 
@@ -120,7 +120,7 @@ class Database:
 
     def _tables(self) -> dict[str, frozenset[str]]:
         """Plain tables and their columns."""
-        found = {}
+        columns = {}
         query = "SELECT name, substr(sql, 1, 64) FROM sqlite_master WHERE type = 'table'"
         with closing(self._connection.execute(query)) as cursor:
             named = cursor.fetchmany(TABLES)
@@ -128,8 +128,8 @@ class Database:
             plain = isinstance(sql, str) and not sql.upper().startswith("CREATE VIRTUAL")
             if plain and isinstance(name, str) and name.replace("_", "").isalnum():
                 with closing(self._connection.execute(f'PRAGMA table_info("{name}")')) as cursor:
-                    found[name] = frozenset(str(row[1]) for row in cursor.fetchmany(2000))
-        return found
+                    columns[name] = frozenset(str(row[1]) for row in cursor.fetchmany(2000))
+        return columns
 
     def has(self, table: str, *columns: str) -> bool:
         return table in self.columns and set(columns) <= self.columns[table]
@@ -137,7 +137,7 @@ class Database:
     def integers(
         self, table: str, columns: Sequence[str], where: str = "", values: Sequence[int] = ()
     ) -> Iterator[Ints]:
-        """Pieces of a table, a row each; -1 for what is missing: a column, or its value.
+        """Rows of a table, in pieces; -1 for a missing column or value.
 
         `where` is the caller's own text, never the file's.
         """
@@ -157,54 +157,53 @@ class Database:
                 while rows := cursor.fetchmany(AT_ONCE):
                     yield rows
         except _FAILURES as error:
-            raise InputError(f"{self.path}: not read: {_said(error)}") from None
+            raise InputError(f"{self.path}: not read: {_message(error)}") from None
 
     def strings(self, numbers: Ints) -> dict[int, str]:
-        """Of `StringIds`, as they are asked for: the table also holds whole files."""
+        """Texts of `StringIds` by number, read on demand: the table also holds whole files."""
         if not self.has("StringIds", "id", "value"):
             return {}
-        query = f"SELECT substr(value, 1, {MOST_TEXT}) FROM StringIds WHERE id = ?"
-        found = {}
+        query = f"SELECT substr(value, 1, {MAX_TEXT}) FROM StringIds WHERE id = ?"
+        texts = {}
         for number in numbers.tolist():
             for (text,) in self.rows(query, (number,)):
-                found[number] = str(text)
-        return found
+                texts[number] = str(text)
+        return texts
 
 
 def beside(path: Path, ending: str) -> Path:
-    """A file that belongs to a database, where the database lies: SQLite follows links, too."""
+    """A file that belongs to a database, beside the file itself: SQLite follows links, too."""
     path = Path(os.path.realpath(path))  # unlike resolve(), also of links in a circle
     return path.with_name(path.name + ending)
 
 
 def _check(path: Path) -> bool:
-    """Whether a log of changes (`-wal`) belongs to a database. One that was left in the middle of a
-    change is refused: undoing it would let the file name others to delete.
+    """Whether a log of changes (`-wal`) belongs to a database. A database with an unfinished change
+    is refused: undoing it would let the file name others to delete.
     """
     with open_plain(path) as file:
         head = file.read(_HEADER)
     if head[:2] == GZIP:
-        raise InputError(f"{path}: compressed: SQLite reads it unpacked only")
+        raise InputError(f"{path}: compressed: unpack it first")
     if not head.startswith(MAGIC):
-        raise InputError(f"{path}: no SQLite database")
+        raise InputError(f"{path}: not an SQLite database")
     if head_of(beside(path, "-journal"), len(_JOURNAL)) == _JOURNAL:
         raise InputError(
-            f"{path}: a change of it was not finished ({path.name}-journal lies beside it): "
-            "export it again"
+            f"{path}: it has an unfinished change ({path.name}-journal): export it again"
         )
     in_log = head[18:20] == b"\x02\x02"
     return in_log and len(head_of(beside(path, "-wal"), _WAL_HEADER + 1)) > _WAL_HEADER
 
 
-def _said(error: BaseException) -> str:
-    """SQLite quotes the file."""
+def _message(error: BaseException) -> str:
+    """SQLite's message, which quotes the file, on one line and shortened."""
     return " ".join(str(error).split())[:200]
 
 
 def _authorize(
     action: int, first: str | None, second: str | None, database: str | None, inside: str | None
 ) -> int:
-    """Reading of plain tables; nothing that a view or a trigger asks for."""
+    """Allow reading plain tables, and nothing that a view or a trigger requests."""
     if inside is not None:
         return sqlite3.SQLITE_DENY
     allowed = action in (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ)

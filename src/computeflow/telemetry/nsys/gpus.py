@@ -1,8 +1,8 @@
-"""Which GPUs an export has work of, and which process used them: a GPU is a rank.
+"""The GPUs in an export, and the processes that used them: a GPU is a rank.
 
-A device number is a process's own where the process sees only its GPUs. `TARGET_INFO_CUDA_DEVICE` says
-which GPU it is; without it, numbers are taken for the GPUs' own where no two processes have most of
-their work on the same one.
+A device number is a process's own where the process sees only its GPUs. `TARGET_INFO_CUDA_DEVICE`
+says which GPU it is; without it, numbers are assumed to be the GPUs' own where no two processes
+have most of their work on the same one.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from computeflow.files.limits import RECORDED_DEVICES
 from computeflow.telemetry.nsys.database import Database
 
 WORK = {
@@ -18,28 +19,27 @@ WORK = {
     "CUPTI_ACTIVITY_KIND_MEMCPY": "copies",
     "CUPTI_ACTIVITY_KIND_MEMSET": "memory sets",
 }
-"""Tables with work of a device."""
-MOST_GPUS = 1024
+"""Tables with work of a device, and what they hold."""
 _PID = 24
-"""Bits of a thread in a serialised identifier; those of its process follow (Nsight Systems User Guide,
-SQLite examples: serialized process and thread identifiers)."""
+"""Bits of a thread in a serialised identifier; those of its process follow (Nsight Systems User
+Guide, SQLite examples: serialized process and thread identifiers)."""
 
 _IDENTIFIED = -2
-"""In the place of a process: the number is Nsight's own of the GPU."""
+"""Stands for a process where the number is Nsight's own number of the GPU."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gpu:
     parts: tuple[tuple[int, int], ...]
-    """Process (-1 where it is not said) and device number, the one with most work first."""
+    """Process (-1 where unknown) and device number, the pair with most work first."""
     name: str
     identity: int | None
     """Nsight's own number of the GPU."""
 
     @property
     def process(self) -> int | None:
-        found = self.parts[0][0]
-        return (found >> _PID) & 0xFFFFFF if found >= 0 else None
+        number = self.parts[0][0]
+        return (number >> _PID) & 0xFFFFFF if number >= 0 else None
 
     @property
     def device(self) -> int:
@@ -47,27 +47,29 @@ class Gpu:
 
 
 def find_gpus(database: Database) -> tuple[list[Gpu], list[str]]:
-    """In order of device and process; and what was assumed of them."""
+    """GPUs in order of device and process, and notes on what was assumed."""
     busy, names = _busy(database), _names(database)
     keys, notes = _keys(busy, _known(database))
     groups: dict[tuple[int, int], list[tuple[int, int]]] = {}
     for pair in sorted(busy, key=lambda pair: -busy[pair]):
         groups.setdefault(keys[pair], []).append(pair)
     only = next(iter(names.values())) if len(set(names.values())) == 1 else ""
-    found = []
+    gpus = []
     for key in sorted(groups, key=lambda key: (groups[key][0][1], groups[key][0][0])):
         identity = key[0] if key[1] == _IDENTIFIED else None
         name = only if identity is None else names.get(identity, only)
-        found.append(Gpu(parts=tuple(groups[key]), name=name, identity=identity))
-    if len(found) > MOST_GPUS:
-        notes.append(f"{len(found) - MOST_GPUS:,} more GPUs are left out")
-    return found[:MOST_GPUS], notes
+        gpus.append(Gpu(parts=tuple(groups[key]), name=name, identity=identity))
+    if len(gpus) > RECORDED_DEVICES:
+        notes.append(f"{len(gpus) - RECORDED_DEVICES:,} more GPUs are left out")
+    return gpus[:RECORDED_DEVICES], notes
 
 
 def _keys(
     busy: Mapping[tuple[int, int], float], known: Mapping[tuple[int, int], int]
 ) -> tuple[dict[tuple[int, int], tuple[int, int]], list[str]]:
-    """What processes and devices with the same key are one GPU, and a note where that is assumed."""
+    """A key for each process and device, equal where they are one GPU; and a note where that is
+    assumed.
+    """
     main: dict[int, tuple[float, int]] = {}
     for (process, device), seconds in busy.items():
         main[process] = max(main.get(process, (-1.0, 0)), (seconds, device))
@@ -81,12 +83,12 @@ def _keys(
             keys[process, device] = device, -1 if distinct else process
     if distinct or all(process < 0 for _, process in keys.values()):
         return keys, []
-    return keys, ["several processes use the same device number: each is taken for another GPU"]
+    return keys, ["several processes use the same device number: each is assumed to be another GPU"]
 
 
 def _busy(database: Database) -> dict[tuple[int, int], float]:
     """Seconds of work by process and device."""
-    found: dict[tuple[int, int], float] = {}
+    seconds: dict[tuple[int, int], float] = {}
     for table in WORK:
         if not database.has(table, "start", "end", "deviceId"):
             continue
@@ -98,12 +100,12 @@ def _busy(database: Database) -> dict[tuple[int, int], float]:
         for owner, device, nanoseconds in database.rows(query):
             if device is not None:
                 key = int(owner), int(device)
-                found[key] = found.get(key, 0.0) + float(nanoseconds) / 1e9
-    return found
+                seconds[key] = seconds.get(key, 0.0) + float(nanoseconds) / 1e9
+    return seconds
 
 
 def _known(database: Database) -> dict[tuple[int, int], int]:
-    """The GPU of a process's device."""
+    """The GPU of each process's devices."""
     table = "TARGET_INFO_CUDA_DEVICE"
     if not database.has(table, "gpuId", "cudaId", "pid"):
         return {}

@@ -1,8 +1,8 @@
-"""The same figures as Holistic Trace Analysis gives, with its window: for comparing the two tools.
+"""Figures by the definitions of Holistic Trace Analysis (HTA), for comparing the two tools.
 
-HTA leaves out what was launched at or after the start of the last step, counts every copy and memset
-as "non-compute", tells kinds apart by name alone, and rounds fractional times to whole microseconds
-inwards. Nothing of this goes into a ledger.
+HTA leaves out what was launched at or after the start of the last step, counts every copy and
+memset as "non-compute", tells kinds apart by name alone, and rounds fractional times inwards to
+whole microseconds. None of this goes into a ledger.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ _SYNC = re.compile(r"Sync$")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HtaBreakdown:
-    """In microseconds, under HTA's names."""
+    """HTA's breakdown in microseconds, under HTA's names."""
 
     idle_time: float
     compute_time: float
     non_compute_time: float
     kernel_time: float
     overlap_percent: float
-    """Of communication, that computation hides."""
+    """Percentage of communication that computation hides."""
 
 
 def hta_breakdown(trace: Trace) -> HtaBreakdown | None:
-    """None where no kernel is left in HTA's window."""
+    """HTA's breakdown; None where no kernel is left in its window."""
     device = trace.device
     comm, memory, sync = (
         np.array([bool(p.search(name)) for name in trace.names]) for p in (_COMM, _MEMORY, _SYNC)
@@ -50,7 +50,7 @@ def hta_breakdown(trace: Trace) -> HtaBreakdown | None:
     is_compute = ~is_comm & ~memory[name] & ~sync[name]
     busy = union(begin, finish)
     compute = union(begin[is_compute], finish[is_compute])
-    talk = union(begin[is_comm], finish[is_comm])
+    communication = union(begin[is_comm], finish[is_comm])
     whole = int(busy.end[-1] - busy.start[0]) if len(busy) else 0
     idle = whole - busy.total
     return HtaBreakdown(
@@ -58,16 +58,20 @@ def hta_breakdown(trace: Trace) -> HtaBreakdown | None:
         compute_time=compute.total,
         non_compute_time=whole - compute.total - idle,
         kernel_time=whole,
-        overlap_percent=_overlap(talk, compute),
+        overlap_percent=_overlap(communication, compute),
     )
 
 
-def _overlap(talk: Intervals, compute: Intervals) -> float:
-    return round(100 * talk.both(compute).total / talk.total, 2) if talk.total else 0.0
+def _overlap(communication: Intervals, compute: Intervals) -> float:
+    return (
+        round(100 * communication.both(compute).total / communication.total, 2)
+        if communication.total
+        else 0.0
+    )
 
 
 def _window(trace: Trace) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    """Kernels whose launch starts before the last step does; all that were launched, without steps."""
+    """Kernels launched before the last step starts; without steps, all with a recorded launch."""
     device, calls = trace.device, trace.calls
     if not len(calls):
         return np.zeros(len(device), bool)

@@ -1,4 +1,6 @@
-"""A trace with a track for every account, for Perfetto or any other viewer of Chrome's format."""
+"""Writer of a trace with a track for every account, for Perfetto or any other viewer of Chrome's
+format.
+"""
 
 from __future__ import annotations
 
@@ -8,24 +10,24 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from typing import BinaryIO
 
-from computeflow.telemetry.kineto.chunks import Reading, pieces
-from computeflow.telemetry.traces.measured import MOST_NAME, Options
-from computeflow.telemetry.traces.names import Call
+from computeflow.telemetry.kineto.chunks import FileReading, pieces
+from computeflow.telemetry.traces.event_names import Call
 from computeflow.telemetry.traces.rank import cut_rank
+from computeflow.telemetry.traces.rank_measurements import MAX_NAME, TraceOptions
 from computeflow.telemetry.traces.trace import Marks, Trace
 
 MADE = "computeflow.accounts"
-"""A key that says that we wrote the file."""
+"""A key that marks files we wrote."""
 _PROCESS = 1_000_000_007
-"""A process id that no trace has; those after it are of the columns of other formats."""
+"""A process id that no trace has; those after it hold the columns of other formats."""
 _LINES = 1000
 Spans = Iterable[tuple[str, int, int, int]]
 """Name, track, start and end."""
 
 
-def perfetto_writer(trace: Trace, options: Options, ending: str) -> Callable[[BinaryIO], None]:
-    """The events of a PyTorch trace are copied as they are, in pieces; of other formats, the columns
-    are written. Both get the accounts. With the ending ".gz", compressed.
+def perfetto_writer(trace: Trace, options: TraceOptions, ending: str) -> Callable[[BinaryIO], None]:
+    """A function that writes the trace with its accounts. Events of a PyTorch trace are copied in
+    pieces; for other formats, the columns are written. The ending ".gz" compresses.
     """
 
     def write(file: BinaryIO) -> None:
@@ -40,14 +42,14 @@ def perfetto_writer(trace: Trace, options: Options, ending: str) -> Callable[[Bi
     return write
 
 
-def _write(file: BinaryIO | gzip.GzipFile, trace: Trace, options: Options) -> None:
+def _write(file: BinaryIO | gzip.GzipFile, trace: Trace, options: TraceOptions) -> None:
     kept = {name: value for name, value in trace.header.items() if name and name != "traceEvents"}
     header = {MADE: True} | kept
     opening = json.dumps(header, allow_nan=True)[:-1]
     file.write(opening.encode() + (b", " if header else b"") + b'"traceEvents": [\n')
 
     if trace.origin.kind == "kineto":
-        for _ in pieces(Reading(trace.path, raw=lambda text: _put(file, text))):
+        for _ in pieces(FileReading(trace.path, raw=lambda text: _put(file, text))):
             pass
     else:
         for line in _column_events(trace):
@@ -64,7 +66,7 @@ def _put(file: BinaryIO | gzip.GzipFile, text: bytes) -> None:
 
 
 def _column_events(trace: Trace) -> Iterator[str]:
-    """The device's work by stream; calls, operators and stretches of meaning by thread."""
+    """The device's work by stream; calls, operators and annotations of the host by thread."""
     device, calls = trace.device, trace.calls
     works = zip(
         device.name.tolist(),
@@ -81,8 +83,8 @@ def _column_events(trace: Trace) -> Iterator[str]:
         strict=True,
     )
     yield from _process(trace, 1, "the device: streams", ((trace.names[n], *r) for n, *r in works))
-    said = ((Call(code).name.lower(), *rest) for code, *rest in called)
-    yield from _process(trace, 2, "the host: calls", said)
+    named = ((Call(code).name.lower(), *rest) for code, *rest in called)
+    yield from _process(trace, 2, "the host: calls", named)
     yield from _process(trace, 3, "the host: operators", _marked(trace, trace.operators))
     yield from _process(trace, 4, "the host: annotations", _marked(trace, trace.marks))
 
@@ -101,24 +103,27 @@ def _process(trace: Trace, number: int, title: str, spans: Spans) -> Iterator[st
     yield _event("process_name", "M", 0, _PROCESS + number, args={"name": title})
     for name, track, start, end in chain((first,), spans):
         times = {"ts": trace.base + start / 1e3, "dur": (end - start) / 1e3}
-        yield _event(name[:MOST_NAME], "X", track, _PROCESS + number, **times)
+        yield _event(name[:MAX_NAME], "X", track, _PROCESS + number, **times)
 
 
-def _account_events(trace: Trace, options: Options) -> Iterator[str]:
-    """Metadata and intervals, as JSON objects, many to a string."""
+def _account_events(trace: Trace, options: TraceOptions) -> Iterator[str]:
+    """Metadata and intervals of the accounts as JSON objects, many to a string."""
     parts = cut_rank(trace, options)
     yield _event("process_name", "M", 0, args={"name": "ComputeFlow: accounts"})
-    tracks = {**parts.accounts, **{f"host: {name}": some for name, some in parts.host.items()}}
-    for track, (name, some) in enumerate(tracks.items(), start=1):
-        if not len(some):
+    tracks = {
+        **parts.accounts,
+        **{f"host: {name}": intervals for name, intervals in parts.host.items()},
+    }
+    for track, (name, intervals) in enumerate(tracks.items(), start=1):
+        if not len(intervals):
             continue
         yield _event("thread_name", "M", track, args={"name": name})
-        for first in range(0, len(some), _LINES):
+        for first in range(0, len(intervals), _LINES):
             yield ",\n".join(
                 _event(name, "X", track, ts=trace.base + start / 1e3, dur=(end - start) / 1e3)
                 for start, end in zip(
-                    some.start[first : first + _LINES].tolist(),
-                    some.end[first : first + _LINES].tolist(),
+                    intervals.start[first : first + _LINES].tolist(),
+                    intervals.end[first : first + _LINES].tolist(),
                     strict=True,
                 )
             )

@@ -1,4 +1,4 @@
-"""One rank of a job, measured: `measure_trace` keeps what the job's ledger needs of its trace.
+"""Measurement of one rank: `measure_trace` keeps what the job's ledger needs of its trace.
 
 The result is small (accounts, collectives, tables of the longest) and travels between processes, so
 that a job of many ranks is measured with the memory of one.
@@ -12,7 +12,13 @@ from typing import Any
 import numpy as np
 
 from computeflow.telemetry.intervals import Intervals, union
-from computeflow.telemetry.traces.accounts import (
+from computeflow.telemetry.traces.event_names import Mark, WorkKind
+from computeflow.telemetry.traces.flop_operators import count_products, owners, precision_hint
+from computeflow.telemetry.traces.host_only import with_launches
+from computeflow.telemetry.traces.hta import hta_breakdown
+from computeflow.telemetry.traces.launches import BEFORE, Launches
+from computeflow.telemetry.traces.process_groups import group_accounts
+from computeflow.telemetry.traces.rank_accounts import (
     Cut,
     Roles,
     cut,
@@ -20,57 +26,51 @@ from computeflow.telemetry.traces.accounts import (
     roles,
     seconds_by_step,
 )
-from computeflow.telemetry.traces.groups import group_accounts
-from computeflow.telemetry.traces.hosts import with_launches
-from computeflow.telemetry.traces.hta import hta_breakdown
-from computeflow.telemetry.traces.identity import (
+from computeflow.telemetry.traces.rank_identity import (
     clock_of,
     device_name,
     plain_text,
     rank_of,
     world_of,
 )
-from computeflow.telemetry.traces.launches import BEFORE, Launches
-from computeflow.telemetry.traces.measured import (
+from computeflow.telemetry.traces.rank_measurements import (
     ELEMENT_BYTES,
-    MOST_NAME,
-    MOST_ROWS,
+    MAX_NAME,
+    MAX_ROWS,
     OPERATIONS,
-    Activity,
-    Collectives,
     CopyRow,
+    DeviceActivity,
     GapRow,
     KernelRow,
-    Options,
-    RankMeasured,
+    RankCollectives,
+    RankMeasurement,
+    TraceOptions,
 )
-from computeflow.telemetry.traces.names import Mark, Work
-from computeflow.telemetry.traces.products import count_products, owners, precision_hint
 from computeflow.telemetry.traces.signals import find_signals
-from computeflow.telemetry.traces.trace import Ints, Step, Trace, distinct
+from computeflow.telemetry.traces.trace import Ints, Trace, TraceStep, distinct
 from computeflow.telemetry.traces.windows import find_window
 
 
-def cut_rank(trace: Trace, options: Options) -> Cut:
-    """The accounts of a trace as sets of time."""
-    trace, made = with_launches(trace)
-    _, edges, _ = find_window(trace, made, options)
-    return cut(trace, made, roles(trace, made), int(edges[0]), int(edges[-1]))
+def cut_rank(trace: Trace, options: TraceOptions) -> Cut:
+    """Split a trace's window into accounts, as sets of time."""
+    trace, launches = with_launches(trace)
+    _, edges, _ = find_window(trace, launches, options)
+    return cut(trace, launches, roles(trace, launches), int(edges[0]), int(edges[-1]))
 
 
-def measure_trace(trace: Trace, options: Options) -> RankMeasured:
+def measure_trace(trace: Trace, options: TraceOptions) -> RankMeasurement:
     on_device = trace.on_device
     hta = hta_breakdown(trace) if on_device and trace.origin.kind == "kineto" else None
-    trace, made = with_launches(trace)
-    role = roles(trace, made)
-    steps, edges, notes = find_window(trace, made, options)
-    parts = cut(trace, made, role, int(edges[0]), int(edges[-1]))
+    trace, launches = with_launches(trace)
+    role = roles(trace, launches)
+    steps, edges, notes = find_window(trace, launches, options)
+    parts = cut(trace, launches, role, int(edges[0]), int(edges[-1]))
     rank, rank_from = rank_of(trace, options)
-    owner = owners(trace, made)
-    products = count_products(trace, made, role, steps, edges, owner)
+    owner = owners(trace, launches)
+    products = count_products(trace, launches, role, steps, edges, owner)
     offset = clock_of(trace)
-    names, groups, sizes, collectives = _collectives(trace, made, role, steps, offset)
-    return RankMeasured(
+    names, groups, sizes, collectives = _collectives(trace, launches, role, steps, offset)
+    return RankMeasurement(
         source=str(trace.path),
         rank=rank,
         rank_from=rank_from,
@@ -98,19 +98,19 @@ def measure_trace(trace: Trace, options: Options) -> RankMeasured:
         kernels=_kernel_rows(trace, edges),
         operators=products.rows,
         gaps=_gap_rows(trace, parts, edges),
-        **_queue(trace, made, on_device=on_device),
+        **_queue(trace, launches, on_device=on_device),
         groups=groups,
         group_sizes=sizes,
         account_names=names,
         collectives=collectives,
         exposed={
-            name: Intervals(some.start + offset, some.end + offset)
-            for name, some in parts.exposed.items()
+            name: Intervals(intervals.start + offset, intervals.end + offset)
+            for name, intervals in parts.exposed.items()
         },
         hta=hta,
         missing=_missing(trace, products.flops, on_device=on_device),
         left_out=trace.left_out,
-        signals=find_signals(trace, made, role, parts, steps, edges, owner),
+        signals=find_signals(trace, launches, role, parts, steps, edges, owner),
         trace_id=plain_text(trace.header.get("trace_id")),
         events=trace.events,
         notes=(*trace.notes, *notes),
@@ -121,12 +121,12 @@ def measure_trace(trace: Trace, options: Options) -> RankMeasured:
 
 
 def _seconds(parts: Mapping[str, Intervals]) -> dict[str, float]:
-    return {name: some.total / 1e9 for name, some in parts.items() if some.total}
+    return {name: intervals.total / 1e9 for name, intervals in parts.items() if intervals.total}
 
 
-def _queue(trace: Trace, made: Launches, *, on_device: bool) -> dict[str, Any]:
-    """What waited on the device at each launch; nothing where launches are not known."""
-    depth = queue_depth(trace, made)[made.start > BEFORE]
+def _queue(trace: Trace, launches: Launches, *, on_device: bool) -> dict[str, Any]:
+    """Length of the device's queue at each launch; zeros where launches are unknown."""
+    depth = queue_depth(trace, launches)[launches.start > BEFORE]
     if not (on_device and trace.launched and len(depth)):
         return {"queue_mean": 0.0, "queue_most": 0, "queue_empty": 0.0}
     return {
@@ -136,7 +136,12 @@ def _queue(trace: Trace, made: Launches, *, on_device: bool) -> dict[str, Any]:
     }
 
 
-_WORKS = {Work.COMPUTE: "compute", Work.MEMORY: "memory", Work.COPY: "copy", Work.COMM: "comm"}
+_WORKS = {
+    WorkKind.COMPUTE: "compute",
+    WorkKind.MEMORY: "memory",
+    WorkKind.COPY: "copy",
+    WorkKind.COMM: "comm",
+}
 
 
 def _kernel_rows(trace: Trace, edges: Ints) -> tuple[KernelRow, ...]:
@@ -151,31 +156,36 @@ def _kernel_rows(trace: Trace, edges: Ints) -> tuple[KernelRow, ...]:
     work[name] = device.work[inside]
     return tuple(
         KernelRow(
-            name=trace.names[row][:MOST_NAME],
-            work=_WORKS[Work(int(work[row]))],
+            name=trace.names[row][:MAX_NAME],
+            work=_WORKS[WorkKind(int(work[row]))],
             count=int(count[row]),
             seconds=float(total[row]),
             share=float(total[row] / whole),
         )
-        for row in np.argsort(-total, kind="stable")[:MOST_ROWS]
+        for row in np.argsort(-total, kind="stable")[:MAX_ROWS]
         if count[row]
     )
 
 
 def _gap_rows(trace: Trace, parts: Cut, edges: Ints) -> tuple[GapRow, ...]:
-    """The longest stretches of idle time, each with its cause."""
-    found = []
-    causes = [("host", cause, some) for cause, some in parts.host.items()]
+    """The longest intervals of idle time, each with its cause."""
+    gaps = []
+    causes = [("host", cause, intervals) for cause, intervals in parts.host.items()]
     idle = ("checkpoint", "evaluation", "input", "unexplained")
     causes += [(name, "", parts.accounts[name]) for name in idle if name in parts.accounts]
-    for account, cause, some in causes:
-        for row in np.argsort(some.start - some.end, kind="stable")[:MOST_ROWS]:
-            found.append(
-                (int(some.end[row] - some.start[row]), int(some.start[row]), account, cause)
+    for account, cause, intervals in causes:
+        for row in np.argsort(intervals.start - intervals.end, kind="stable")[:MAX_ROWS]:
+            gaps.append(
+                (
+                    int(intervals.end[row] - intervals.start[row]),
+                    int(intervals.start[row]),
+                    account,
+                    cause,
+                )
             )
-    found.sort(key=lambda gap: (-gap[0], gap[1]))
+    gaps.sort(key=lambda gap: (-gap[0], gap[1]))
     rows = []
-    for length, start, account, cause in found[:MOST_ROWS]:
+    for length, start, account, cause in gaps[:MAX_ROWS]:
         after = int(np.searchsorted(trace.device.start, start + length, side="left"))
         following = trace.names[trace.device.name[after]] if after < len(trace.device) else ""
         rows.append(
@@ -184,16 +194,16 @@ def _gap_rows(trace: Trace, parts: Cut, edges: Ints) -> tuple[GapRow, ...]:
                 seconds=length / 1e9,
                 account=account,
                 cause=cause,
-                following=following[:MOST_NAME],
+                following=following[:MAX_NAME],
             )
         )
     return tuple(rows)
 
 
 def _collectives(
-    trace: Trace, made: Launches, role: Roles, steps: tuple[Step, ...], offset: int
-) -> tuple[tuple[str, ...], tuple[str, ...], tuple[int, ...], Collectives]:
-    """Account names, group names and sizes, and the communication of the steps."""
+    trace: Trace, launches: Launches, role: Roles, steps: tuple[TraceStep, ...], offset: int
+) -> tuple[tuple[str, ...], tuple[str, ...], tuple[int, ...], RankCollectives]:
+    """Account names, group names and sizes, and the collectives of the steps."""
     device = trace.device
     accounts = group_accounts(trace, role.backward)
     names = tuple(accounts)
@@ -203,10 +213,10 @@ def _collectives(
     chosen = np.flatnonzero(account >= 0)
     hosts = np.array([step.start for step in steps], np.int64)
     numbers = np.array([step.number for step in steps] or [-1], np.int32)
-    at = np.searchsorted(hosts, made.start[chosen], side="right") - 1
+    at = np.searchsorted(hosts, launches.start[chosen], side="right") - 1
     step = np.where(at >= 0, numbers[np.maximum(at, 0)], -1).astype(np.int32)
     if steps:
-        ended = made.start[chosen] >= steps[-1].end
+        ended = launches.start[chosen] >= steps[-1].end
         keep = (step >= 0) & ~ended
         chosen, step = chosen[keep], step[keep]
     groups: dict[str, int] = {}
@@ -215,15 +225,15 @@ def _collectives(
     elements, sizes_bytes = np.zeros((2, len(chosen)), np.int64)
     operation = np.full(len(chosen), -1, np.int8)
     for row, event in enumerate(chosen):
-        said = trace.collectives.get(int(device.correlation[event]))
-        if said is None:
+        collective = trace.collectives.get(int(device.correlation[event]))
+        if collective is None:
             key, size = f"by name: {trace.names[device.name[event]][:120]}", 0
         else:
-            ranks = ",".join(map(str, said.ranks[:4096]))
-            key, size = f"{said.group} [{ranks}]", len(said.ranks)
-            elements[row] = min(said.elements, 2**59)
-            sizes_bytes[row] = elements[row] * ELEMENT_BYTES.get(said.dtype.lower(), 0)
-            operation[row] = _operation_of(said.name)
+            ranks = ",".join(map(str, collective.ranks[:4096]))
+            key, size = f"{collective.group} [{ranks}]", len(collective.ranks)
+            elements[row] = min(collective.elements, 2**59)
+            sizes_bytes[row] = elements[row] * ELEMENT_BYTES.get(collective.dtype.lower(), 0)
+            operation[row] = _operation_of(collective.name)
         if key not in groups:
             groups[key] = len(groups)
             sizes.append(size)
@@ -232,7 +242,7 @@ def _collectives(
         names,
         tuple(groups),
         tuple(sizes),
-        Collectives(
+        RankCollectives(
             start=device.start[chosen] + offset,
             end=device.end[chosen] + offset,
             group=group,
@@ -247,9 +257,9 @@ def _collectives(
 
 def _operation_of(name: str) -> int:
     plain = name.lower().replace("_", "").replace("-", "")
-    for place, known in enumerate(OPERATIONS):
+    for index, known in enumerate(OPERATIONS):
         if known.replace("-", "") in plain:
-            return place
+            return index
     return -1
 
 
@@ -260,7 +270,7 @@ _MARKS = {
     "evaluation": Mark.EVALUATION,
     "optimizer": Mark.OPTIMIZER,
 }
-"""What tells these accounts apart."""
+"""Marks that tell these accounts apart."""
 
 
 def _missing(trace: Trace, flops: float, *, on_device: bool) -> dict[str, str]:
@@ -272,40 +282,40 @@ def _missing(trace: Trace, flops: float, *, on_device: bool) -> dict[str, str]:
     return {account: signal for account, signal in trace.needs.items() if account not in there}
 
 
-def _activity(trace: Trace, edges: Ints) -> Activity:
-    ran = {work: _ran(trace, edges, work) for work in (Work.COMM, Work.COPY)}
-    computing = _ran(trace, edges, Work.COMPUTE, Work.MEMORY)
-    return Activity(
-        busy_seconds=_ran(trace, edges, *Work).total / 1e9,
-        comm_seconds=ran[Work.COMM].total / 1e9,
-        comm_hidden_seconds=ran[Work.COMM].both(computing).total / 1e9,
-        copy_seconds=ran[Work.COPY].total / 1e9,
-        copy_hidden_seconds=ran[Work.COPY].both(computing).total / 1e9,
+def _activity(trace: Trace, edges: Ints) -> DeviceActivity:
+    ran = {work: _ran(trace, edges, work) for work in (WorkKind.COMM, WorkKind.COPY)}
+    computing = _ran(trace, edges, WorkKind.COMPUTE, WorkKind.MEMORY)
+    return DeviceActivity(
+        busy_seconds=_ran(trace, edges, *WorkKind).total / 1e9,
+        comm_seconds=ran[WorkKind.COMM].total / 1e9,
+        comm_hidden_seconds=ran[WorkKind.COMM].both(computing).total / 1e9,
+        copy_seconds=ran[WorkKind.COPY].total / 1e9,
+        copy_hidden_seconds=ran[WorkKind.COPY].both(computing).total / 1e9,
         copies=_copy_rows(trace, edges),
     )
 
 
-def _ran(trace: Trace, edges: Ints, *works: Work) -> Intervals:
+def _ran(trace: Trace, edges: Ints, *works: WorkKind) -> Intervals:
     rows = np.isin(trace.device.work, np.array(works, np.int8))
-    some = union(trace.device.start[rows], trace.device.end[rows])
-    return some.clipped(int(edges[0]), int(edges[-1]))
+    intervals = union(trace.device.start[rows], trace.device.end[rows])
+    return intervals.clipped(int(edges[0]), int(edges[-1]))
 
 
 def _copy_rows(trace: Trace, edges: Ints) -> tuple[CopyRow, ...]:
-    """By name, those that began in the window."""
+    """Copies that began in the window, by name."""
     device = trace.device
     named = np.array([name.startswith("Memcpy") for name in trace.names] or [False])
-    moved = (named[device.name] | (device.work == Work.COPY)) & (device.work != Work.COMM)
+    moved = (named[device.name] | (device.work == WorkKind.COPY)) & (device.work != WorkKind.COMM)
     moved &= (device.start >= edges[0]) & (device.start < edges[-1])
     rows = []
     for number in distinct(device.name[moved]).tolist():
-        some = moved & (device.name == number)
+        chosen = moved & (device.name == number)
         rows.append(
             CopyRow(
-                what=trace.names[number][:MOST_NAME].removeprefix("Memcpy").strip(),
-                count=int(some.sum()),
-                bytes=int(np.maximum(device.bytes[some], 0).sum()),
-                seconds=float((device.end[some] - device.start[some]).sum()) / 1e9,
+                what=trace.names[number][:MAX_NAME].removeprefix("Memcpy").strip(),
+                count=int(chosen.sum()),
+                bytes=int(np.maximum(device.bytes[chosen], 0).sum()),
+                seconds=float((device.end[chosen] - device.start[chosen]).sum()) / 1e9,
             )
         )
-    return tuple(sorted(rows, key=lambda row: -row.seconds)[:MOST_ROWS])
+    return tuple(sorted(rows, key=lambda row: -row.seconds)[:MAX_ROWS])

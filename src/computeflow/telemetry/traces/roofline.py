@@ -1,4 +1,4 @@
-"""How near operators come to what the device could do with their shapes."""
+"""Operators' speed against the roofline: what the device could do with their shapes."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from computeflow.catalog.rows import Accelerator
-from computeflow.telemetry.traces.job import TYPES
-from computeflow.telemetry.traces.measured import OperatorRow
+from computeflow.telemetry.traces.job_ledgers import TYPES
+from computeflow.telemetry.traces.rank_measurements import OperatorRow
 
 _BYTES = {"fp64": 8, "fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 1, "int8": 1}
 
@@ -21,15 +21,15 @@ class Roofline:
     intensity: float | None
     """FLOPs for each byte of operands and result, every byte moved once."""
     bound: str
-    """compute or memory: what limits these shapes on this device."""
+    """`compute` or `memory`: what limits these shapes on this device."""
     of_bound: float | None
-    """What is reached of that limit."""
+    """Fraction of that limit that is reached."""
 
 
 def rooflines(
     operators: Sequence[OperatorRow], accelerator: Accelerator | None, *, tf32: bool = False
 ) -> list[Roofline]:
-    found = []
+    rows = []
     for row in operators:
         if row.seconds <= 0:
             continue
@@ -45,7 +45,7 @@ def rooflines(
             memory = intensity * accelerator.hbm_bytes_per_second
             bound = "compute" if peak <= memory else "memory"
             share = rate / min(peak, memory)
-        found.append(
+        rows.append(
             Roofline(
                 name=row.name,
                 count=row.count,
@@ -56,4 +56,4 @@ def rooflines(
                 of_bound=share,
             )
         )
-    return found
+    return rows

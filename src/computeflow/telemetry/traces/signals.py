@@ -1,7 +1,7 @@
-"""What rules look at beyond the accounts: `find_signals` of one rank.
+"""Signals for the rules beyond the accounts: `find_signals` of one rank.
 
-Small values that travel with `RankMeasured`. A signal that a trace does not have is empty, never zero:
-`RankMeasured.missing` says what to record.
+Small values that travel with `RankMeasured`. A signal that a trace does not have is empty, never
+zero: `RankMeasured.missing` says what to record.
 """
 
 from __future__ import annotations
@@ -10,30 +10,32 @@ import numpy as np
 from numpy.typing import NDArray
 
 from computeflow.telemetry.intervals import EMPTY, union
-from computeflow.telemetry.traces.accounts import Cut, Roles, marked, recomputed
+from computeflow.telemetry.traces.event_names import Call, Mark, WorkKind
+from computeflow.telemetry.traces.host_delays import loading, pageable_rows, setbacks
 from computeflow.telemetry.traces.launches import Launches
-from computeflow.telemetry.traces.measured import ShapeRow, Signals
-from computeflow.telemetry.traces.names import Call, Mark, Work
-from computeflow.telemetry.traces.setbacks import loading, pageable_rows, setbacks
-from computeflow.telemetry.traces.trace import Ints, Step, Trace, distinct
+from computeflow.telemetry.traces.rank_accounts import Cut, Roles, find_recomputation, mark_idle
+from computeflow.telemetry.traces.rank_measurements import ShapeRow, Signals
+from computeflow.telemetry.traces.trace import Ints, Trace, TraceStep, distinct
 
-_MOST_SHAPES = 400
+_MAX_SHAPES = 400
 
 
 def find_signals(
     trace: Trace,
-    made: Launches,
+    launches: Launches,
     role: Roles,
     parts: Cut,
-    steps: tuple[Step, ...],
+    steps: tuple[TraceStep, ...],
     edges: Ints,
     owner: NDArray[np.int32],
 ) -> Signals:
     device = trace.device
     inside = (device.start >= edges[0]) & (device.start < edges[-1])
-    found = setbacks(trace, made, role, parts)
+    delays = setbacks(trace, launches, role, parts)
     pageable = pageable_rows(trace) & inside
-    busy = inside & role.step & ((device.work == Work.COMPUTE) | (device.work == Work.MEMORY))
+    busy = (
+        inside & role.step & ((device.work == WorkKind.COMPUTE) | (device.work == WorkKind.MEMORY))
+    )
     collects = trace.marks.mark == Mark.COLLECT
     collects &= (trace.marks.start >= edges[0]) & (trace.marks.start < edges[-1])
     seconds = (device.end - device.start) / 1e9
@@ -44,19 +46,19 @@ def find_signals(
     allocating = trace.calls.call == Call.ALLOCATE
     allocating &= (trace.calls.start >= edges[0]) & (trace.calls.start < edges[-1])
     return Signals(
-        setbacks=found.seconds,
+        setbacks=delays.seconds,
         loading=loading(trace, parts),
         reads=_reads(trace, edges),
         collections=int(collects.sum()),
         collection_seconds=union(trace.marks.start[collects], trace.marks.end[collects]).total
         / 1e9,
-        pageable_seconds=found.pageable.total / 1e9,
+        pageable_seconds=delays.pageable.total / 1e9,
         pageable_bytes=float(np.maximum(device.bytes[pageable], 0).sum()),
         pageable_count=int(pageable.sum()),
         shapes=_shapes(trace, role, steps, edges, owner, busy, seconds),
-        loss_seconds=_loss(trace, made, busy & (owner < 0), seconds),
-        unfused_attention=_written_out(
-            trace, made, busy & ~role.optimizer & ~role.recompute, seconds
+        loss_seconds=_loss(trace, launches, busy & (owner < 0), seconds),
+        unfused_attention=_unfused_attention_seconds(
+            trace, launches, busy & ~role.optimizer & ~role.recompute, seconds
         ),
         optimizer_kernels=int(updates.sum()),
         optimizer_queued=_queued_before(trace, parts, role.optimizer),
@@ -77,17 +79,18 @@ _MANY = (
     "reduce_kernel",
     "Memset",
 )
-"""Kernels that update many tensors at once, and those of clipping, which every optimizer has."""
+"""Kernels that update many tensors at once, and those of gradient clipping, which every optimizer
+has."""
 
 
 def _named(trace: Trace, parts: tuple[str, ...]) -> NDArray[np.bool_]:
-    """Rows of the device whose name has one of these in it."""
+    """Rows of the device whose name contains one of these texts."""
     rows = np.array([any(part in name for part in parts) for name in trace.names] or [False])
     return np.asarray(rows[trace.device.name])
 
 
 def _queued_before(trace: Trace, parts: Cut, rows: NDArray[np.bool_]) -> float:
-    """Of the device's own latency, what passes before these rows."""
+    """Seconds of the device's own latency before these rows."""
     queued = parts.host.get("queued", EMPTY)
     following = np.searchsorted(trace.device.start, queued.end, side="left")
     mine = rows[np.minimum(following, len(rows) - 1)] if len(rows) else np.zeros(0, bool)
@@ -95,7 +98,7 @@ def _queued_before(trace: Trace, parts: Cut, rows: NDArray[np.bool_]) -> float:
 
 
 def _reads(trace: Trace, edges: Ints) -> dict[str, int]:
-    """Operators in whose time the host waited for the device, by name."""
+    """Number of times that each operator made the host wait for the device."""
     marks, calls = trace.marks, trace.calls
     rows = np.flatnonzero(marks.mark == Mark.READ)
     waits = calls.start[(calls.call == Call.SYNC) & (calls.start >= edges[0])]
@@ -103,15 +106,15 @@ def _reads(trace: Trace, edges: Ints) -> dict[str, int]:
     first = np.searchsorted(waits, marks.start[rows])
     waited = np.searchsorted(waits, marks.end[rows]) > first
     names, counts = np.unique(marks.name[rows[waited]], return_counts=True)
-    found = {trace.names[name]: int(count) for name, count in zip(names, counts, strict=True)}
-    others = len(waits) - sum(found.values())
-    return found | ({"": others} if others > 0 else {})
+    counted = {trace.names[name]: int(count) for name, count in zip(names, counts, strict=True)}
+    others = len(waits) - sum(counted.values())
+    return counted | ({"": others} if others > 0 else {})
 
 
 def _shapes(
     trace: Trace,
     role: Roles,
-    steps: tuple[Step, ...],
+    steps: tuple[TraceStep, ...],
     edges: Ints,
     owner: NDArray[np.int32],
     busy: NDArray[np.bool_],
@@ -126,11 +129,11 @@ def _shapes(
     owned = busy & (owner >= 0)
     taken = np.bincount(owner[owned], weights=seconds[owned], minlength=len(products))
     keys = np.stack([products.name, products.shape, products.type, phase])[:, inside]
-    kinds, place = np.unique(keys, axis=1, return_inverse=True)
-    place = place.ravel()
-    counts = np.bincount(place, minlength=kinds.shape[1])
-    flops = np.bincount(place, weights=products.flops[inside], minlength=kinds.shape[1])
-    times = np.bincount(place, weights=taken[inside], minlength=kinds.shape[1])
+    kinds, kind = np.unique(keys, axis=1, return_inverse=True)
+    kind = kind.ravel()
+    counts = np.bincount(kind, minlength=kinds.shape[1])
+    flops = np.bincount(kind, weights=products.flops[inside], minlength=kinds.shape[1])
+    times = np.bincount(kind, weights=taken[inside], minlength=kinds.shape[1])
     return tuple(
         ShapeRow(
             name=trace.names[kinds[0, row]],
@@ -141,7 +144,7 @@ def _shapes(
             seconds=float(times[row]),
             flops=float(flops[row]),
         )
-        for row in np.argsort(-flops, kind="stable")[:_MOST_SHAPES]
+        for row in np.argsort(-flops, kind="stable")[:_MAX_SHAPES]
     )
 
 
@@ -154,31 +157,33 @@ def _phases(trace: Trace) -> NDArray[np.int32]:
     for thread in distinct(products.thread):
         rows = products.thread == thread
         start = products.start[rows]
-        back = marked(trace, Mark.BACKWARD, int(thread)).contains(start)
-        again = recomputed(trace, int(thread)).contains(start)
+        back = mark_idle(trace, Mark.BACKWARD, int(thread)).contains(start)
+        again = find_recomputation(trace, int(thread)).contains(start)
         phase[rows] = np.where(again, 2, np.where(back, 1, 0))
     return phase
 
 
 def _loss(
-    trace: Trace, made: Launches, busy: NDArray[np.bool_], seconds: NDArray[np.float64]
+    trace: Trace, launches: Launches, busy: NDArray[np.bool_], seconds: NDArray[np.float64]
 ) -> float:
-    """Kernels of no product that are launched where the forward pass turns into the backward one."""
+    """Time of kernels launched between the forward and the backward pass that belong to no matrix
+    product.
+    """
     products, phase = trace.products, _phases(trace)
     turns = np.flatnonzero((phase[:-1] == 0) & (phase[1:] == 1))
     if not len(turns):
         return 0.0
     spans = union(products.end[turns], products.start[turns + 1])
-    return float(seconds[busy][spans.contains(made.start[busy])].sum())
+    return float(seconds[busy][spans.contains(launches.start[busy])].sum())
 
 
-def _written_out(
-    trace: Trace, made: Launches, busy: NDArray[np.bool_], seconds: NDArray[np.float64]
+def _unfused_attention_seconds(
+    trace: Trace, launches: Launches, busy: NDArray[np.bool_], seconds: NDArray[np.float64]
 ) -> float:
-    """Kernels launched from one product of scores to the next of the same size, both included.
+    """Time of kernels launched from one score product to the next of the same size, both included.
 
-    Between the two products of one attention there is nothing but work on its scores; a product of
-    another kind between them parts one attention from the next.
+    Between the two products of one attention there is only work on its scores; a product of another
+    kind between them separates one attention from the next.
     """
     products = trace.products
     total = 0.0
@@ -189,6 +194,6 @@ def _written_out(
         if not len(same):
             continue
         spans = union(products.start[rows[same]], products.end[rows[same + 1]])
-        mine = busy & (made.thread == thread)
-        total += float(seconds[mine][spans.contains(made.start[mine])].sum())
+        mine = busy & (launches.thread == thread)
+        total += float(seconds[mine][spans.contains(launches.start[mine])].sum())
     return total

@@ -1,7 +1,7 @@
 """One rank's trace as columns, whatever profiler recorded it.
 
-Only what a ledger needs is kept: what ran on the device, the calls that launched it or blocked the
-host, and the stretches of host time that carry a meaning.
+Only what a ledger needs is kept: work of the device, calls that launched it or blocked the host,
+and intervals of host time with a known meaning.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceWork:
-    """What ran on the device, in order of start. Times in nanoseconds after `Trace.base`."""
+    """Work of the device, in order of start. Times in nanoseconds after `Trace.base`."""
 
     start: Ints
     end: Ints
@@ -28,7 +28,7 @@ class DeviceWork:
     correlation: Ints
     work: NDArray[np.int8]
     bytes: Ints
-    """Of copies; -1 where it is not said."""
+    """Bytes copied; -1 where unknown or no copy."""
 
     def __len__(self) -> int:
         return len(self.start)
@@ -50,7 +50,7 @@ class Calls:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Marks:
-    """Stretches of host time that mean something, in order of start."""
+    """Intervals of host time with a known meaning, in order of start."""
 
     start: Ints
     end: Ints
@@ -76,15 +76,15 @@ class Products:
     elements: NDArray[np.float64]
     scores: Ints
     shape: NDArray[np.int32]
-    """Of the operands: a name such as "[[8192,2048],[2048,5632]]"; "" where it is not known."""
+    """Number of a name such as "[[8192,2048],[2048,5632]]", the operands' shapes; "" where unknown."""
 
     def __len__(self) -> int:
         return len(self.start)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Collective:
-    """What a communication kernel's arguments say."""
+class TracedCollective:
+    """A collective, as the arguments of its kernel describe it."""
 
     name: str
     group: str
@@ -95,39 +95,39 @@ class Collective:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class TraceStep:
     number: int
     start: int
     end: int
-    """Of the host's annotation."""
+    """End of the host's annotation of the step."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
-    """Where a trace is from, as far as its format says."""
+    """The origin of a trace, as far as its format states it."""
 
     kind: str = "kineto"
     part: int = 0
-    """Which of the file's devices."""
+    """Index of the device in the file."""
     process: int | None = None
     device: int | None = None
-    """The number that the process calls it by."""
+    """The device's number within the process."""
     plane: str = ""
     platform: str = ""
-    """gpu, tpu, cpu, or as the plane is called; "" where the format has none."""
+    """Platform: gpu, tpu, cpu, or the plane's own name; "" where the format has none."""
     on_clock: bool = True
-    """Times are Unix times."""
+    """Whether times are Unix times."""
     steps_from: str = ""
-    """How steps are known, where the format does not mark them itself."""
+    """How steps are known, where the format itself does not mark them."""
     peak_flops: float | None = None
-    """Per second, as the recording itself states it."""
+    """Peak FLOP/s, as the recording itself states it."""
     versions: tuple[str, ...] = ()
-    """Of the profiler and of its format."""
+    """Versions of the profiler and of its format."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CounterRow:
-    """A counter that was sampled over the whole recording."""
+    """A counter, averaged over the whole recording."""
 
     source: str
     gpu: int
@@ -140,27 +140,27 @@ class CounterRow:
 class Trace:
     path: Path
     base: float
-    """Microseconds of the trace's own clock that are time zero here."""
+    """Time zero of this trace, in microseconds of the trace's own clock."""
     header: dict[str, Any]
     names: list[str]
     device: DeviceWork
     calls: Calls
     marks: Marks
     products: Products
-    collectives: dict[int, Collective]
-    """By correlation of the kernel."""
+    collectives: dict[int, TracedCollective]
+    """Collectives by correlation number of their kernel."""
     operators: Marks
     """Top-level operators of the host; kept only where nothing ran on a device."""
-    steps: tuple[Step, ...]
+    steps: tuple[TraceStep, ...]
     events: int
     left_out: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     origin: Origin = field(default_factory=Origin)
     needs: Mapping[str, str] = field(default_factory=dict)
-    """Account to the signal that tells it, in the words of the format."""
+    """The missing signal by account, in the terms of the format."""
     launched: bool = True
-    """The calls that launched the device's work are recorded; else it counts as launched when it began,
-    and nobody knows why the device had nothing to do."""
+    """Whether calls that launched the device's work are recorded; otherwise work counts as launched
+    when it began, and the reason for idle time is unknown."""
     counters: tuple[CounterRow, ...] = ()
 
     @property
@@ -169,7 +169,7 @@ class Trace:
 
 
 def distinct(numbers: NDArray[Any]) -> NDArray[Any]:
-    """In order, each once; numpy's own takes ten times as long."""
+    """Sorted distinct values; ten times as fast as `numpy.unique`."""
     numbers = np.sort(numbers)
     first = np.concatenate([numbers[:1] == numbers[:1], numbers[1:] != numbers[:-1]])
     return np.asarray(numbers[first])

@@ -1,6 +1,6 @@
-"""A profile as JAX writes it for Chrome (`*.trace.json.gz`): `open_chrome` gives the same planes.
+"""Profiles in JAX's Chrome format (`*.trace.json.gz`): `open_chrome` gives the same planes.
 
-Its processes are planes and its threads lines; of an event's stats, those that have a text.
+Its processes are planes and its threads lines; an event's stats are its arguments.
 """
 
 from __future__ import annotations
@@ -13,42 +13,42 @@ from typing import Any
 
 from computeflow import codec
 from computeflow.errors import InputError
-from computeflow.telemetry.kineto.chunks import Reading, pieces
-from computeflow.telemetry.xplane.names import known_plane
-from computeflow.telemetry.xplane.planes import STATS, Event, Line, Plane
+from computeflow.telemetry.kineto.chunks import FileReading, pieces
+from computeflow.telemetry.xplane.plane_names import known_plane
+from computeflow.telemetry.xplane.planes import STATS, Plane, PlaneEvent, PlaneLine
 
 
 def open_chrome(path: Path) -> tuple[list[Plane], list[str]]:
-    """Planes, and what of the file is left out."""
+    """The planes of a file, and notes on what was left out."""
     texts: list[bytes] = []
-    reading = Reading(path, raw=texts.append)
-    found = _Collected()
+    reading = FileReading(path, raw=texts.append)
+    collected = _Collected()
     for _ in pieces(reading):
         for text in texts:
-            found.add(text)
+            collected.add(text)
         texts.clear()
     left_out = [f"the end of the file ({reading.cut_short})"] if reading.cut_short else []
-    if strange := found.strange + reading.unreadable:
-        left_out.append(f"{strange:,} entries that are no events")
-    return found.planes(), left_out
+    if invalid := collected.strange + reading.unreadable:
+        left_out.append(f"{invalid:,} entries that are no events")
+    return collected.planes(), left_out
 
 
 class _Collected:
-    """Events by process and thread, and how these are called."""
+    """Events by process and thread, with the names of these."""
 
     def __init__(self) -> None:
         self.processes: dict[str, str] = {}
         self.threads: dict[tuple[str, str], str] = {}
-        self.events: defaultdict[tuple[str, str], list[Event]] = defaultdict(list)
+        self.events: defaultdict[tuple[str, str], list[PlaneEvent]] = defaultdict(list)
         self.strange = 0
 
     def add(self, text: bytes) -> None:
-        """Some events, commas between them."""
+        """Add some events, with commas between them."""
         try:
-            found = codec.from_json(b"[" + text + b"]", "events")
+            events = codec.from_json(b"[" + text + b"]", "events")
         except InputError:
-            return  # the reading has counted it
-        for event in found:
+            return  # already counted while reading
+        for event in events:
             if isinstance(event, dict) and event:
                 self._add(event)
 
@@ -71,11 +71,11 @@ class _Collected:
             self.strange += 1
             return
         kept = {name: value for name, value in stats.items() if name in STATS}
-        self.events[key].append(Event(name, *times, kept))
+        self.events[key].append(PlaneEvent(name, *times, kept))
 
     def planes(self) -> list[Plane]:
-        lines: defaultdict[str, list[Line]] = defaultdict(list)
+        lines: defaultdict[str, list[PlaneLine]] = defaultdict(list)
         for key, events in self.events.items():
-            lines[key[0]].append(Line(name=self.threads.get(key, ""), events=events))
+            lines[key[0]].append(PlaneLine(name=self.threads.get(key, ""), events=events))
         known = {key: name for key, name in self.processes.items() if known_plane(name)}
         return [Plane(name=name, lines=lines[key]) for key, name in known.items()]

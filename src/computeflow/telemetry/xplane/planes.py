@@ -1,4 +1,4 @@
-"""What a profile is made of: planes (a device, the host), their lines, and events with stats."""
+"""Parts of a profile: planes (a device, the host), their lines, and events with stats."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ STATS = frozenset({
     "hlo_op", "hlo_category", "hlo_module", "correlation_id", "step_num", "step_name",
     "device_ordinal", "memcpy_details", "model_flops", "flops", "tf_op",
 })  # fmt: skip
-"""Of events: others are not looked at."""
+"""Stats of events that are read."""
 
 
-class Event(NamedTuple):
+class PlaneEvent(NamedTuple):
     name: str
     start_ns: float
     duration_ns: float
@@ -21,14 +21,14 @@ class Event(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class PlaneLine:
     name: str
-    events: Iterable[Event]
-    """May be read as they are asked for."""
+    events: Iterable[PlaneEvent]
+    """Events, which may be parsed on demand."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plane:
     name: str
-    lines: Iterable[Line]
+    lines: Iterable[PlaneLine]
     stats: Mapping[str, Any] = field(default_factory=dict)

@@ -11,19 +11,19 @@ from typing import Any, ClassVar
 
 from computeflow.files.languages import comment, to_yaml
 from computeflow.files.parsing import parse_yaml
-from computeflow.planning.exports.frameworks.settings import (
+from computeflow.planning.exports.config_formats import ConfigReading, Setup, Written
+from computeflow.planning.exports.frameworks.config_keys import (
     Choices,
-    Settings,
+    ConfigKeys,
     bounded,
     contradiction,
     cut_sizes,
     first_set,
     header,
+    not_expressed,
     reading,
     stated,
-    unsaid,
 )
-from computeflow.planning.exports.model import Reading, Setup, Written
 
 _PRECISIONS = {"fp32": "no", "fp16": "fp16", "bf16": "bf16", "fp8": "fp8"}
 _ENGINES = ("FSDP", "DEEPSPEED", "MEGATRON_LM", "MULTI_GPU", "NO")
@@ -50,7 +50,7 @@ _KNOWN = (
     "deepspeed_config.deepspeed_multinode_launcher deepspeed_config.gradient_clipping "
     "deepspeed_config.offload_optimizer_nvme_path deepspeed_config.offload_param_nvme_path"
 ).split()
-"""Known, and of no matter to a layout."""
+"""Known keys that do not affect a layout."""
 _SCRIPT = "recomputation is the script's: none is taken"
 
 
@@ -67,7 +67,7 @@ class Accelerate:
 
     def write(self, setup: Setup) -> Written:
         engine = _engine(setup)
-        left_out = [*unsaid(setup, self), *_unsaid_by(engine, setup)]
+        left_out = [*not_expressed(setup, self), *_not_expressed_by(engine, setup)]
         title = f"Accelerate {self.version} configuration, written by ComputeFlow."
         start = "accelerate launch --config_file accelerate.yaml --machine_rank R TRAIN.py"
         text = comment([*header(title, setup, left_out), start]) + to_yaml(_tree(engine, setup))
@@ -76,8 +76,8 @@ class Accelerate:
     def recognises(self, text: str, file_name: str) -> bool:
         return any(line.startswith("distributed_type:") for line in text.splitlines())
 
-    def read(self, text: str, where: str) -> Reading:
-        settings = Settings(parse_yaml(bounded(text, where), where), where)
+    def read(self, text: str, where: str) -> ConfigReading:
+        settings = ConfigKeys(parse_yaml(bounded(text, where), where), where)
         settings.skip(_KNOWN)
         engine = settings.choice("distributed_type", {name: name for name in _ENGINES}) or "NO"
         notes: list[str] = []
@@ -120,7 +120,7 @@ def _engine(setup: Setup) -> str:
     return "FSDP" if fsdp else "DEEPSPEED"
 
 
-def _unsaid_by(engine: str, setup: Setup) -> list[str]:
+def _not_expressed_by(engine: str, setup: Setup) -> list[str]:
     layout = setup.layout
     recomputes = {"FSDP": ("none", "full"), "MEGATRON_LM": ("full",)}
     offloads = {
@@ -128,15 +128,15 @@ def _unsaid_by(engine: str, setup: Setup) -> list[str]:
         "MEGATRON_LM": ("none", "optimizer"),
         "DEEPSPEED": ("none", "optimizer", "parameters", "nvme"),
     }
-    found = []
+    lines = []
     if layout.recompute not in recomputes.get(engine, ("none",)):
         why = "with MEGATRON_LM all is recomputed: Accelerate's own default, which has no word for none"
         if engine != "MEGATRON_LM":
             why = f"with {engine} the script asks for it"
-        found.append(f"recompute = {layout.recompute}: {why}")
+        lines.append(f"recompute = {layout.recompute}: {why}")
     if layout.offload not in offloads.get(engine, ("none",)):
-        found.append(f"offload = {layout.offload}: {engine} has no setting for it")
-    return found
+        lines.append(f"offload = {layout.offload}: {engine} has no setting for it")
+    return lines
 
 
 def _tree(engine: str, setup: Setup) -> dict[str, Any]:
@@ -213,11 +213,11 @@ def _megatron(setup: Setup) -> dict[str, Any]:
     return {f"megatron_lm_{name}": value for name, value in keys.items()}
 
 
-def _read_fsdp(settings: Settings, notes: list[str]) -> dict[str, Any]:
+def _read_fsdp(settings: ConfigKeys, notes: list[str]) -> dict[str, Any]:
     replicas, tp, cp = (
         settings.size(f"{_PARALLEL}{key}_size") or 1 for key in ("dp_replicate", "tp", "cp")
     )
-    found: dict[str, Any] = {
+    layout_fields: dict[str, Any] = {
         "tp": tp,
         "pp": 1,
         "ep": 1,
@@ -245,7 +245,7 @@ def _read_fsdp(settings: Settings, notes: list[str]) -> dict[str, Any]:
         settings.flag("fsdp_config.fsdp_offload_params"),
         settings.flag("fsdp_config.fsdp_activation_checkpointing"),
     )
-    return found | {
+    return layout_fields | {
         "sharding": sharding,
         "replicas": replicas,
         "recompute": "full" if recompute else "none",
@@ -253,8 +253,8 @@ def _read_fsdp(settings: Settings, notes: list[str]) -> dict[str, Any]:
     }
 
 
-def _check_fsdp(settings: Settings, layout: dict[str, Any]) -> None:
-    """With every size there, they multiply to the processes."""
+def _check_fsdp(settings: ConfigKeys, layout: dict[str, Any]) -> None:
+    """Check that the sizes multiply to the processes, where all are given."""
     shards, gpus = layout.pop("shards", None), layout.get("gpus")
     if shards is None or gpus is None:
         return
@@ -268,7 +268,7 @@ def _check_fsdp(settings: Settings, layout: dict[str, Any]) -> None:
         )
 
 
-def _read_deepspeed(settings: Settings, notes: list[str]) -> dict[str, Any]:
+def _read_deepspeed(settings: ConfigKeys, notes: list[str]) -> dict[str, Any]:
     file = settings.text("deepspeed_config.deepspeed_config_file")
     if file is not None:
         notes.append(f"deepspeed_config_file = {file}: read that file")
@@ -302,7 +302,7 @@ def _read_deepspeed(settings: Settings, notes: list[str]) -> dict[str, Any]:
     }
 
 
-def _read_megatron(settings: Settings, notes: list[str]) -> dict[str, Any]:
+def _read_megatron(settings: ConfigKeys, notes: list[str]) -> dict[str, Any]:
     def size(name: str) -> int:
         return settings.size(_MEGATRON + name) or 1
 
@@ -339,7 +339,7 @@ def _read_megatron(settings: Settings, notes: list[str]) -> dict[str, Any]:
     }
 
 
-def _read_ddp(settings: Settings, notes: list[str]) -> dict[str, Any]:
+def _read_ddp(settings: ConfigKeys, notes: list[str]) -> dict[str, Any]:
     notes.append(_SCRIPT)
     return {
         "tp": 1,
@@ -354,7 +354,7 @@ def _read_ddp(settings: Settings, notes: list[str]) -> dict[str, Any]:
     }
 
 
-def _read_precision(settings: Settings, meant: Mapping[str, str]) -> str | None:
+def _read_precision(settings: ConfigKeys, meant: Mapping[str, str]) -> str | None:
     value = settings.raw("mixed_precision")
     value = "no" if value is False else value  # YAML reads a bare no as false
     if value is not None and value not in meant:

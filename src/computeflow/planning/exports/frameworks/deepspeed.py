@@ -1,6 +1,6 @@
 """DeepSpeed's configuration: one JSON file, with a note on what it cannot hold.
 
-JSON has no comments, so what is left out stands in the note beside it. What the training script
+JSON has no comments, so what is left out is in the note beside it. What the training script
 decides (the model, recomputation, pipeline stages) is not DeepSpeed's to configure.
 """
 
@@ -12,20 +12,20 @@ from typing import Any, ClassVar
 from computeflow import codec
 from computeflow.files.languages import text_line
 from computeflow.files.parsing import parse_json
-from computeflow.planning.exports.frameworks.settings import (
+from computeflow.planning.exports.config_formats import ConfigReading, Setup, Written
+from computeflow.planning.exports.frameworks.config_keys import (
     Choices,
-    Settings,
+    ConfigKeys,
     bounded,
     contradiction,
     cut_sizes,
     first_set,
     header,
+    not_expressed,
     read_optimizer,
     reading,
     stated,
-    unsaid,
 )
-from computeflow.planning.exports.model import Reading, Setup, Written
 
 _STAGES = {"ddp": 0, "zero1": 1, "zero2": 2, "zero3": 3, "fsdp": 3, "hsdp": 3}
 _SHARDINGS = ("ddp", "zero1", "zero2", "zero3")
@@ -53,12 +53,12 @@ _IGNORED = (
     "prescale_gradients gradient_predivide_factor zero_force_ds_cpu_optimizer"
 ).split()
 _IGNORED_IN = ("fp16.", "bf16.", "zero_optimization.stage3_", "activation_checkpointing.")
-"""Known, and of no matter to a layout."""
+"""Known keys that do not affect a layout."""
 _SIZES = {
     "tp": ("tensor_parallel.autotp_size", 0), "cp": ("sequence_parallel_size", 1),
     "pp": ("pipeline.stages", 1), "ep": ("expert_parallel.autoep_size", 1),
 }  # fmt: skip
-"""Their keys, and the least value."""
+"""Keys of each, and the least value."""
 _APART = (
     ("cp", "tp", "its groups are of data and sequence only"),
     ("cp", "pp", "its groups are of data and sequence only"),
@@ -86,9 +86,11 @@ class DeepSpeed:
     def write(self, setup: Setup) -> Written:
         _refuse(setup)
         left_out = [
-            line for line in unsaid(setup, self) if setup.layout.cp > 1 or "context" not in line
+            line
+            for line in not_expressed(setup, self)
+            if setup.layout.cp > 1 or "context" not in line
         ]
-        left_out += _unsaid_batch(setup)
+        left_out += _not_expressed_batch(setup)
         title = f"DeepSpeed {self.version} configuration in ds_config.json, written by ComputeFlow."
         lines = header(title, setup, left_out)
         lines += [f"Start it with: {command(setup)}", *_by_script(setup)]
@@ -102,14 +104,14 @@ class DeepSpeed:
 
     def recognises(self, text: str, file_name: str) -> bool:
         keys = ("train_micro_batch_size_per_gpu", "train_batch_size", "zero_optimization")
-        found = any(f'"{key}"' in text for key in keys)
-        return text.lstrip().startswith("{") and found and '"per_device_train' not in text
+        known = any(f'"{key}"' in text for key in keys)
+        return text.lstrip().startswith("{") and known and '"per_device_train' not in text
 
-    def read(self, text: str, where: str) -> Reading:
+    def read(self, text: str, where: str) -> ConfigReading:
         tree = parse_json(bounded(text, where), where)
-        found = read_tree(Settings(tree, where), self.name)
+        reading = read_tree(ConfigKeys(tree, where), self.name)
         own = "recomputation is the script's: none is taken"
-        return replace(found, notes=(*found.notes, own))
+        return replace(reading, notes=(*reading.notes, own))
 
 
 def command(setup: Setup) -> str:
@@ -137,8 +139,8 @@ def _refuse(setup: Setup) -> None:
     _refuse_stage(setup, stage, sharding)
     for first, second, why in _APART:
         if {first, second} <= cut.keys():
-            one, other = f"{first} = {cut[first]}", f"{second} = {cut[second]}"
-            raise contradiction("DeepSpeed", one, other, why)
+            stated, other = f"{first} = {cut[first]}", f"{second} = {cut[second]}"
+            raise contradiction("DeepSpeed", stated, other, why)
     if stage == 3 and {"ep", "cp"} <= cut.keys():
         why = "AutoEP at stage 3 goes without sequence parallelism"
         raise contradiction("DeepSpeed", f"ep = {cut['ep']}, {sharding}", f"cp = {cut['cp']}", why)
@@ -156,7 +158,7 @@ def _refuse_stage(setup: Setup, stage: int, sharding: str) -> None:
         raise contradiction("DeepSpeed", sharding, "optimizer = muon", "it needs stage 1 to 3")
 
 
-def _unsaid_batch(setup: Setup) -> list[str]:
+def _not_expressed_batch(setup: Setup) -> list[str]:
     """AutoTP counts every GPU as a data-parallel rank when it checks the batch, so it is not given."""
     if setup.layout.tp == 1:
         return []
@@ -200,15 +202,15 @@ def zero_section(setup: Setup) -> dict[str, Any]:
         section["overlap_comm"] = setup.stack.dp_overlap
     device = {"optimizer": "cpu", "parameters": "cpu", "nvme": "nvme"}.get(layout.offload)
     if device is not None:
-        place = {"device": device} | ({"nvme_path": "/local_nvme"} if device == "nvme" else {})
-        section["offload_optimizer"] = place
+        target = {"device": device} | ({"nvme_path": "/local_nvme"} if device == "nvme" else {})
+        section["offload_optimizer"] = target
         if layout.offload != "optimizer":
-            section["offload_param"] = dict(place)
+            section["offload_param"] = dict(target)
     return section
 
 
-def read_tree(settings: Settings, name: str) -> Reading:
-    """Also of the part of another framework's file that is handed to DeepSpeed."""
+def read_tree(settings: ConfigKeys, name: str) -> ConfigReading:
+    """Read a DeepSpeed tree, also the part of another framework's file that is handed to it."""
     notes = _left_to_script(settings)
     settings.skip(_IGNORED)
     layout: dict[str, Any] = {
@@ -236,12 +238,12 @@ def read_tree(settings: Settings, name: str) -> Reading:
     return reading(name, settings, job, layout, notes, accumulation=None if batch else steps)
 
 
-def _left_to_script(settings: Settings) -> list[str]:
+def _left_to_script(settings: ConfigKeys) -> list[str]:
     autos = [key for key in settings.drop("auto") if key in _BATCHES or key.endswith(".enabled")]
     return [f"{key} = auto: left to the script" for key in autos]
 
 
-def _batches(settings: Settings, layout: dict[str, Any], notes: list[str]) -> int | None:
+def _batches(settings: ConfigKeys, layout: dict[str, Any], notes: list[str]) -> int | None:
     total = settings.size("train_batch_size")
     micro = settings.size("train_micro_batch_size_per_gpu")
     steps = settings.size("gradient_accumulation_steps")
@@ -266,7 +268,7 @@ def _batches(settings: Settings, layout: dict[str, Any], notes: list[str]) -> in
     return total
 
 
-def _ranks(settings: Settings, total: int, micro: int | None, steps: int | None) -> int | None:
+def _ranks(settings: ConfigKeys, total: int, micro: int | None, steps: int | None) -> int | None:
     """Data-parallel ranks, where the batch sizes tell."""
     if micro is None:
         return None
@@ -280,7 +282,7 @@ def _ranks(settings: Settings, total: int, micro: int | None, steps: int | None)
     return None if steps is None else ranks
 
 
-def _precision(settings: Settings) -> str | None:
+def _precision(settings: ConfigKeys) -> str | None:
     bf16, fp16 = settings.flag("bf16.enabled"), settings.flag("fp16.enabled")
     older = settings.flag("bfloat16.enabled")
     bf16 = older if bf16 is None else bf16
@@ -291,12 +293,12 @@ def _precision(settings: Settings) -> str | None:
     return "bf16" if bf16 else "fp16" if fp16 else "fp32"
 
 
-def _optimizer(settings: Settings, notes: list[str]) -> str | None:
+def _optimizer(settings: ConfigKeys, notes: list[str]) -> str | None:
     settings.forget(("optimizer.params", "scheduler."))
     return read_optimizer(settings, "optimizer.type", _MEANT, notes)
 
 
-def _sharding(settings: Settings, dp: int | None) -> tuple[str, int]:
+def _sharding(settings: ConfigKeys, dp: int | None) -> tuple[str, int]:
     stage = settings.size("zero_optimization.stage", least=0) or 0
     if stage > 3:
         raise settings.wrong("zero_optimization.stage", stage, "0 to 3")
@@ -316,7 +318,7 @@ def _sharding(settings: Settings, dp: int | None) -> tuple[str, int]:
     return "hsdp", dp // shards if dp is not None else 1
 
 
-def _offload(settings: Settings, sharding: str) -> str:
+def _offload(settings: ConfigKeys, sharding: str) -> str:
     devices = {"cpu": "cpu", "nvme": "nvme", "none": None}
     state = settings.choice("zero_optimization.offload_optimizer.device", devices)
     weights = settings.choice("zero_optimization.offload_param.device", devices)

@@ -15,18 +15,18 @@ from typing import Any, ClassVar
 from computeflow.errors import InputError
 from computeflow.files.languages import PYTHON_OPENING, comment, to_python
 from computeflow.files.reading import read_text
-from computeflow.planning.exports.frameworks.settings import (
+from computeflow.planning.exports.config_formats import ConfigReading, Setup, Written
+from computeflow.planning.exports.frameworks.config_keys import (
     Choices,
-    Settings,
+    ConfigKeys,
     bounded,
     contradiction,
     cut_sizes,
     header,
+    not_expressed,
     reading,
     stated,
-    unsaid,
 )
-from computeflow.planning.exports.model import Reading, Setup, Written
 from computeflow.workload.layout import RECOMPUTES, SHARDINGS
 
 _PLAN = re.compile(r"^PLAN\b.*=\s*\{", re.MULTILINE)
@@ -51,7 +51,9 @@ class Fsdp2:
         for name, size in cut_sizes(setup.layout).items():
             why = "it shards and replicates whole models only; torchtitan cuts them too"
             raise contradiction("FSDP2", f"{name} = {size}", f"dp = {setup.dp}", why)
-        left_out = [line for line in unsaid(setup, self) if not line.startswith("context = ")]
+        left_out = [
+            line for line in not_expressed(setup, self) if not line.startswith("context = ")
+        ]
         title = f"PyTorch FSDP2 and DDP ({self.version}), written by ComputeFlow."
         start = f"torchrun --nnodes {setup.nodes} --nproc-per-node {setup.node_devices} fsdp2.py"
         opening = PYTHON_OPENING + comment([*header(title, setup, left_out), start])
@@ -61,8 +63,8 @@ class Fsdp2:
     def recognises(self, text: str, file_name: str) -> bool:
         return "def parallelize(" in text and bool(_PLAN.search(text))
 
-    def read(self, text: str, where: str) -> Reading:
-        settings = Settings(_stated_plan(bounded(text, where), where), where)
+    def read(self, text: str, where: str) -> ConfigReading:
+        settings = ConfigKeys(_stated_plan(bounded(text, where), where), where)
         notes: list[str] = []
         layout: dict[str, Any] = {"tp": 1, "pp": 1, "cp": 1, "ep": 1}
         layout |= stated(
@@ -90,7 +92,7 @@ def _template() -> str:
 
 
 def _plan(setup: Setup, framework: Fsdp2) -> dict[str, Any]:
-    """What the file does, where that is not all the plan asks for."""
+    """The plan as the file carries it out, where that is not all of it."""
     job, layout, choices = setup.job, setup.layout, framework.choices
     plan: dict[str, Any] = {
         "model": job.model.name,
@@ -121,21 +123,21 @@ def _stated_plan(text: str, where: str) -> Any:
         lines = str(error).splitlines() or ["no reason given"]
         raise InputError(f"{where}: not Python: {lines[0][:200]}") from None
     assigned = [node for node in tree.body if isinstance(node, ast.Assign)]
-    found = [node.value for node in assigned if _names(node) == ["PLAN"]]
-    if len(found) != 1:
-        raise InputError(f"{where}: PLAN is set {len(found)} times at the top level; once is meant")
+    plans = [node.value for node in assigned if _names(node) == ["PLAN"]]
+    if len(plans) != 1:
+        raise InputError(f"{where}: PLAN is set {len(plans)} times at the top level; set it once")
     try:
-        return ast.literal_eval(found[0])
+        return ast.literal_eval(plans[0])
     except (ValueError, TypeError, RecursionError, MemoryError):
-        raise InputError(f"{where}: PLAN is no literal: write its values out") from None
+        raise InputError(f"{where}: PLAN is not a literal: write its values out") from None
 
 
 def _names(node: ast.Assign) -> list[str]:
     return [target.id for target in node.targets if isinstance(target, ast.Name)]
 
 
-def _check(settings: Settings, job: dict[str, Any], layout: dict[str, Any]) -> None:
-    """What the file's own numbers say about each other."""
+def _check(settings: ConfigKeys, job: dict[str, Any], layout: dict[str, Any]) -> None:
+    """Check the file's numbers against each other."""
     sharding, replicas = layout.get("sharding", "fsdp"), layout.get("replicas", 1)
     factors: tuple[Any, ...] = (
         layout.get("gpus"),

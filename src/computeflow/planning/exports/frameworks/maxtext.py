@@ -14,19 +14,19 @@ from typing import Any, ClassVar
 from computeflow.catalog.models import Model
 from computeflow.files.languages import comment, to_yaml
 from computeflow.files.parsing import parse_yaml
-from computeflow.planning.exports.frameworks.maxtext_reading import MEANT_MODELS, read_settings
-from computeflow.planning.exports.frameworks.settings import (
+from computeflow.planning.exports.config_formats import ConfigReading, Setup, Written
+from computeflow.planning.exports.frameworks.config_keys import (
     Choices,
-    Settings,
+    ConfigKeys,
     bounded,
     contradiction,
     cut_sizes,
     header,
+    not_expressed,
     stated,
-    unsaid,
     whole,
 )
-from computeflow.planning.exports.model import Reading, Setup, Written
+from computeflow.planning.exports.frameworks.maxtext_reading import MEANT_MODELS, read_settings
 from computeflow.workload import Layout
 
 _MODELS = {ours: theirs for theirs, ours in MEANT_MODELS.items()}
@@ -37,7 +37,7 @@ _QUANTIZATION = {
     ("NVIDIA", "nvfp4"): "te_nvfp4", ("AMD", "fp8"): "nanoo_fp8", ("AMD", "int8"): "int8",
 }  # fmt: skip
 _REMAT = {"none": "minimal_with_context", "selective": "minimal", "full": "full"}
-"""Its own `none` computes all again where layers are scanned, which they are by default."""
+"""MaxText's own `none` recomputes all where layers are scanned, which they are by default."""
 _KEYS = re.compile(
     r"^(base_config|per_device_batch_size|remat_policy|(ici|dcn)_\w+_parallelism)\s*:", re.MULTILINE
 )
@@ -60,9 +60,9 @@ class MaxText:
 
     def write(self, setup: Setup) -> Written:
         _refuse(setup)
-        said = ("loss_chunks = ", "multi_token = ")
-        left_out = [line for line in unsaid(setup, self) if not line.startswith(said)]
-        left_out += _unsaid_values(setup)
+        covered = ("loss_chunks = ", "multi_token = ")
+        left_out = [line for line in not_expressed(setup, self) if not line.startswith(covered)]
+        left_out += _not_expressed_values(setup)
         title = f"MaxText {self.version} configuration, written by ComputeFlow."
         start = (
             "python3 -m maxtext.trainers.pre_train.train maxtext.yml run_name=NAME "
@@ -74,8 +74,8 @@ class MaxText:
     def recognises(self, text: str, file_name: str) -> bool:
         return bool(_KEYS.search(text))
 
-    def read(self, text: str, where: str) -> Reading:
-        return read_settings(Settings(parse_yaml(bounded(text, where), where), where), self.name)
+    def read(self, text: str, where: str) -> ConfigReading:
+        return read_settings(ConfigKeys(parse_yaml(bounded(text, where), where), where), self.name)
 
 
 def _refuse(setup: Setup) -> None:
@@ -161,32 +161,32 @@ def _forward_batch(setup: Setup) -> int:
     return setup.layout.micro_batch * setup.dp * rounds
 
 
-def _unsaid_values(setup: Setup) -> list[str]:
+def _not_expressed_values(setup: Setup) -> list[str]:
     layout, precision = setup.layout, setup.job.precision
     accelerator = setup.cluster.accelerator
-    found = _unsaid_layout(layout, any(block.experts for block in setup.job.model.blocks))
+    lines = _not_expressed_layout(layout, any(block.experts for block in setup.job.model.blocks))
     exchanged = layout.cp > 1 and layout.context == "all-to-all"
     if exchanged and accelerator.vendor != "Google":
-        found.append("context = all-to-all: on TPUs only")
+        lines.append("context = all-to-all: on TPUs only")
     if precision in ("fp8", "mxfp8", "nvfp4", "int8") and not _quantization(setup):
-        found.append(f"precision = {precision}: not on {accelerator.name}")
+        lines.append(f"precision = {precision}: not on {accelerator.name}")
     if _cores(setup) > 1:
         devices = layout.gpus * _cores(setup)
-        found.append(f"gpus = {layout.gpus}: JAX counts {devices}, and the axes do")
-    return found
+        lines.append(f"gpus = {layout.gpus}: JAX counts {devices}, and the axes do")
+    return lines
 
 
-def _unsaid_layout(layout: Layout, experts: bool) -> list[str]:
-    found = []
+def _not_expressed_layout(layout: Layout, experts: bool) -> list[str]:
+    lines = []
     if layout.offload == "activations" and layout.recompute == "none":
-        found.append("recompute = none: what is not moved to the host is computed again")
+        lines.append("recompute = none: what is not moved to the host is computed again")
     if layout.sharding == "zero1" and layout.cp * layout.ep > 1:
-        found.append("sharding = zero1: weights are spread over the axes context and expert too")
+        lines.append("sharding = zero1: weights are spread over the axes context and expert too")
     if experts and layout.tp > 1 and 1 in (layout.etp, layout.ep):
-        found.append(f"etp = {layout.etp}: every expert is cut over the tensor axis")
+        lines.append(f"etp = {layout.etp}: every expert is cut over the tensor axis")
     if layout.pp > 1 and layout.schedule == "1f1b":
-        found.append("schedule = 1f1b: all forward passes of a round come before the backward ones")
-    return found
+        lines.append("schedule = 1f1b: all forward passes of a round come before the backward ones")
+    return lines
 
 
 def _quantization(setup: Setup) -> str:
@@ -254,7 +254,7 @@ def _attention(setup: Setup) -> dict[str, Any]:
 
 
 def _axes(setup: Setup) -> dict[str, int]:
-    """From the inside out, as much of every axis inside a slice as fits there."""
+    """Sizes of the axes, from the inside out, as much of each inside a slice as fits there."""
     layout, cores = setup.layout, _cores(setup)
     copies = _copies(setup)
     ranks = setup.dp // (layout.replicas * layout.ep)

@@ -5,15 +5,15 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
-from computeflow.planning.exports.frameworks.settings import (
-    Settings,
+from computeflow.planning.exports.config_formats import ConfigReading
+from computeflow.planning.exports.frameworks.config_keys import (
+    ConfigKeys,
     first_set,
     reading,
     run_tokens,
     stated,
 )
-from computeflow.planning.exports.model import Reading
-from computeflow.workload.layout import MOST
+from computeflow.workload.job import MAX_SIZE
 
 MEANT_MODELS = {
     "llama2-7b": "llama-2-7b", "llama2-13b": "llama-2-13b", "llama2-70b": "llama-2-70b",
@@ -40,7 +40,7 @@ _MEANT_QUANTIZATION = {
 }  # fmt: skip
 _OPTIMIZERS = {"adamw": "adamw", "adam_pax": "adamw", "muon": "muon"}
 _DELAYED = ("fp8", "nanoo_fp8", "fp8_gpu", "te_fp8_delayedscaling")
-"""Their scales are of the step before, so that they go without accumulation."""
+"""Quantisations whose scales are of the step before, so that they need no accumulation."""
 _WAYS = {"all_gather": "ring", "ring": "ring", "ulysses": "all-to-all"}
 _AXES = (
     "data",
@@ -65,10 +65,10 @@ _TENSORS = (
     "query_proj key_proj value_proj kv_proj qkv_proj out_proj query_wa_proj kv_wa_proj mla_q "
     "mla_kv attention_out"
 ).split()
-"""Of a policy of one's own: kept, moved to the host or, without a word, computed again; a layer's
+"""Tensors that a custom policy keeps or moves to the host; the others are recomputed, but a layer's
 input is kept."""
 _OPEN = {"ici_fsdp_parallelism": -1, "dcn_data_parallelism": -1}
-"""Of base.yml: what the devices make it."""
+"""Sizes that base.yml leaves to the number of devices."""
 _KNOWN = (
     "base_config run_name hardware attention use_iota_embed dataset_type "
     "async_checkpointing logits_dot_in_fp32 max_segments_per_seq reuse_example_batch "
@@ -78,7 +78,7 @@ _KNOWN = (
 """Known, and of no matter to a layout."""
 
 
-def read_settings(settings: Settings, name: str) -> Reading:
+def read_settings(settings: ConfigKeys, name: str) -> ConfigReading:
     notes: list[str] = []
     settings.skip(_KNOWN)
     axes = _axes(settings)
@@ -101,16 +101,16 @@ def read_settings(settings: Settings, name: str) -> Reading:
     return reading(name, settings, job, layout, notes, stack="jax")
 
 
-def _axes(settings: Settings) -> dict[str, int | None]:
+def _axes(settings: ConfigKeys) -> dict[str, int | None]:
     """Devices of every axis, inside and between slices; None where the cluster says it."""
-    inside, between = (_axis_sizes(settings, place) for place in ("ici", "dcn"))
+    inside, between = (_axis_sizes(settings, network) for network in ("ici", "dcn"))
     pairs = {axis: (inside[axis], between[axis]) for axis in _AXES}
     return {axis: None if -1 in pair else prod(pair) for axis, pair in pairs.items()}
 
 
-def _axis_sizes(settings: Settings, place: str) -> dict[str, int]:
-    """Of one place; at most one of them open (-1)."""
-    keys = {axis: f"{place}_{axis}_parallelism" for axis in _AXES}
+def _axis_sizes(settings: ConfigKeys, network: str) -> dict[str, int]:
+    """Sizes of the axes in one place; at most one of them open (-1)."""
+    keys = {axis: f"{network}_{axis}_parallelism" for axis in _AXES}
     sizes: dict[str, int] = {}
     for axis, key in keys.items():
         size = settings.size(key, least=-1)
@@ -123,10 +123,10 @@ def _axis_sizes(settings: Settings, place: str) -> dict[str, int]:
     return sizes
 
 
-def _sizes(axes: dict[str, int | None], settings: Settings, notes: list[str]) -> dict[str, Any]:
+def _sizes(axes: dict[str, int | None], settings: ConfigKeys, notes: list[str]) -> dict[str, Any]:
     closed = {axis: size or 1 for axis, size in axes.items()}
-    if max(closed.values()) > MOST:
-        raise settings.wrong("parallelism", "its axes", f"at most {MOST:,} devices")
+    if max(closed.values()) > MAX_SIZE:
+        raise settings.wrong("parallelism", "its axes", f"at most {MAX_SIZE:,} devices")
     tp, pp, ep = closed["tensor"] * closed["tensor_sequence"], closed["pipeline"], closed["expert"]
     repeats = settings.size("num_pipeline_repeats", least=-1) or 1
     layout: dict[str, Any] = {
@@ -155,7 +155,7 @@ def _sharding(closed: dict[str, int], unsharded: bool, state: bool | None) -> di
     return {"sharding": "hsdp" if copies > 1 else "fsdp", "replicas": copies}
 
 
-def _memory(settings: Settings, notes: list[str]) -> dict[str, Any]:
+def _memory(settings: ConfigKeys, notes: list[str]) -> dict[str, Any]:
     recompute, moved = _read_policy(settings, notes)
     state = settings.flag("optimizer_memory_host_offload")
     weights = settings.flag("parameter_memory_host_offload")
@@ -166,14 +166,14 @@ def _memory(settings: Settings, notes: list[str]) -> dict[str, Any]:
     return {"recompute": recompute, "offload": offload}
 
 
-def _read_policy(settings: Settings, notes: list[str]) -> tuple[str, bool]:
-    """What is computed again, and whether activations move to the host."""
+def _read_policy(settings: ConfigKeys, notes: list[str]) -> tuple[str, bool]:
+    """The recomputation, and whether activations move to the host."""
     policy = settings.text("remat_policy") or "full"
     scanned = settings.flag("scan_layers") is not False
     if policy == "custom":
-        places = {key: settings.text(key) for key in _TENSORS if key in settings}
-        kept = any(places.get(key, "remat") != "remat" for key in _TENSORS[1:])
-        return "selective" if kept else "full", "offload" in places.values()
+        policies = {key: settings.text(key) for key in _TENSORS if key in settings}
+        kept = any(policies.get(key, "remat") != "remat" for key in _TENSORS[1:])
+        return "selective" if kept else "full", "offload" in policies.values()
     if policy == "none" and scanned:
         notes.append("remat_policy = none with scan_layers: all is computed again")
         policy = "full"
@@ -181,7 +181,7 @@ def _read_policy(settings: Settings, notes: list[str]) -> tuple[str, bool]:
     return _RECOMPUTES.get(policy, "selective"), moved
 
 
-def _precision(settings: Settings, accumulation: int, notes: list[str]) -> str | None:
+def _precision(settings: ConfigKeys, accumulation: int, notes: list[str]) -> str | None:
     dtype = settings.choice("dtype", {"bfloat16": "bf16", "float32": "fp32", "float16": "fp16"})
     quantization = settings.text("quantization")
     if not quantization:
@@ -197,7 +197,7 @@ def _precision(settings: Settings, accumulation: int, notes: list[str]) -> str |
     return _MEANT_QUANTIZATION.get(quantization, dtype)
 
 
-def _saving(settings: Settings) -> int | None:
+def _saving(settings: ConfigKeys) -> int | None:
     period, on = settings.size("checkpoint_period"), settings.flag("enable_checkpointing")
     if on is False:
         return None
@@ -205,7 +205,7 @@ def _saving(settings: Settings) -> int | None:
 
 
 def _batches(
-    settings: Settings,
+    settings: ConfigKeys,
     job: dict[str, Any],
     layout: dict[str, Any],
     accumulation: int,
@@ -218,7 +218,7 @@ def _batches(
     if local is None:
         notes.append("per_device_batch_size is not there: base.yml's 12 is not taken")
         return
-    if isinstance(local, bool) or not isinstance(local, int | float) or not 0 < local <= MOST:
+    if isinstance(local, bool) or not isinstance(local, int | float) or not 0 < local <= MAX_SIZE:
         raise settings.wrong("per_device_batch_size", local, "a number above zero")
     layout["micro_batch"] = _micro_batch(settings, layout, local, rounds)
     if "gpus" not in layout:
@@ -229,7 +229,7 @@ def _batches(
 
 
 def _micro_batch(
-    settings: Settings, layout: dict[str, Any], local: float, stated_rounds: int | None
+    settings: ConfigKeys, layout: dict[str, Any], local: float, stated_rounds: int | None
 ) -> int:
     pp, devices = layout["pp"], layout["tp"] * layout["cp"] * layout["pp"]
     rounds = stated_rounds if pp > 1 and stated_rounds and stated_rounds > 0 else pp

@@ -9,19 +9,19 @@ from typing import Any, ClassVar
 
 from computeflow.files.languages import comment, to_toml
 from computeflow.files.parsing import parse_toml
-from computeflow.planning.exports.frameworks.settings import (
+from computeflow.planning.exports.config_formats import ConfigReading, Setup, Written
+from computeflow.planning.exports.frameworks.config_keys import (
     Choices,
-    Settings,
+    ConfigKeys,
     bounded,
     contradiction,
     cut_sizes,
     header,
+    not_expressed,
     reading,
     run_tokens,
     stated,
-    unsaid,
 )
-from computeflow.planning.exports.model import Reading, Setup, Written
 
 _FLAVORS = {
     "llama-3.1-8b": ("llama3", "8B"), "llama-3.1-70b": ("llama3", "70B"),
@@ -73,7 +73,7 @@ class Torchtitan:
 
     def write(self, setup: Setup) -> Written:
         _refuse(setup)
-        left_out = [*unsaid(setup, self), *_unsaid_values(setup)]
+        left_out = [*not_expressed(setup, self), *_not_expressed_values(setup)]
         title = f"torchtitan {self.version} job config, written by ComputeFlow."
         opening = comment(header(title, setup, left_out))
         text = f"{opening}\n{to_toml(_sections(setup))}"
@@ -84,8 +84,8 @@ class Torchtitan:
             "_parallel_degree" in text or ("[training]" in text and "local_batch_size" in text)
         )
 
-    def read(self, text: str, where: str) -> Reading:
-        settings = Settings(parse_toml(bounded(text, where), where), where)
+    def read(self, text: str, where: str) -> ConfigReading:
+        settings = ConfigKeys(parse_toml(bounded(text, where), where), where)
         notes: list[str] = []
         job = _job(settings)
         layout = _sizes(settings) | _choices(settings)
@@ -124,7 +124,7 @@ def _refuse(setup: Setup) -> None:
 
 
 def _refuse_for_model(setup: Setup) -> None:
-    """What a model's own code of torchtitan does not run."""
+    """Refuse what torchtitan's code for a model does not run."""
     job, layout = setup.job, setup.layout
     family = _FLAVORS.get(job.model.name, ("", ""))[0]
     model = f"model = {job.model.name}"
@@ -145,12 +145,12 @@ def _replicated(setup: Setup) -> bool:
     return layout.sharding == "ddp" or alone
 
 
-def _unsaid_values(setup: Setup) -> list[str]:
-    found = []
+def _not_expressed_values(setup: Setup) -> list[str]:
+    lines = []
     layout = setup.layout
     if layout.schedule == "zero-bubble" and layout.pp > 1:
-        found.append("schedule = zero-bubble: torchtitan has it with two chunks a stage only")
-    return found
+        lines.append("schedule = zero-bubble: torchtitan has it with two chunks a stage only")
+    return lines
 
 
 def _sections(setup: Setup) -> dict[str, dict[str, Any]]:
@@ -229,7 +229,7 @@ def _parts(layers: int, chunks: int) -> list[list[str]]:
     return parts
 
 
-def _job(settings: Settings) -> dict[str, Any]:
+def _job(settings: ConfigKeys) -> dict[str, Any]:
     name, flavor = settings.text("model.name"), settings.text("model.flavor")
     model = None
     if name is not None and flavor is not None:
@@ -248,7 +248,7 @@ def _job(settings: Settings) -> dict[str, Any]:
     )
 
 
-def _precision(settings: Settings) -> str | None:
+def _precision(settings: ConfigKeys) -> str | None:
     listed = settings.raw("model.converters") or []
     converters = set(listed.split(",") if isinstance(listed, str) else map(str, listed))
     recipe = settings.text("quantize.linear.float8.recipe_name")
@@ -263,7 +263,7 @@ def _precision(settings: Settings) -> str | None:
     return "mxfp8" if converters & _MX_NAMES else param
 
 
-def _sizes(settings: Settings) -> dict[str, Any]:
+def _sizes(settings: ConfigKeys) -> dict[str, Any]:
     degrees = {
         "tp": "tensor_parallel",
         "pp": "pipeline_parallel",
@@ -274,7 +274,7 @@ def _sizes(settings: Settings) -> dict[str, Any]:
     return {ours: settings.size(f"parallelism.{key}_degree") or 1 for ours, key in degrees.items()}
 
 
-def _choices(settings: Settings) -> dict[str, Any]:
+def _choices(settings: ConfigKeys) -> dict[str, Any]:
     sharding = _sharding(settings)
     offload = settings.flag("training.enable_cpu_offload")
     mode = settings.choice(
@@ -286,7 +286,7 @@ def _choices(settings: Settings) -> dict[str, Any]:
     return sharding | {"recompute": recompute, "offload": "parameters" if offload else "none"}
 
 
-def _sharding(settings: Settings) -> dict[str, Any]:
+def _sharding(settings: ConfigKeys) -> dict[str, Any]:
     key = "parallelism.data_parallel_shard_degree"
     replicas = settings.size("parallelism.data_parallel_replicate_degree") or 1
     shards = settings.size(key, least=-1)
@@ -306,7 +306,7 @@ def _sharding(settings: Settings) -> dict[str, Any]:
     }
 
 
-def _pipeline(settings: Settings, pp: int, notes: list[str]) -> dict[str, Any]:
+def _pipeline(settings: ConfigKeys, pp: int, notes: list[str]) -> dict[str, Any]:
     name = settings.text("parallelism.pipeline_parallel_schedule") or "1F1B"
     settings.flag("parallelism.pipeline_parallel_expert_parallel_overlap")
     parts = settings.items("parallelism.module_fqns_per_model_part")
@@ -324,7 +324,7 @@ def _pipeline(settings: Settings, pp: int, notes: list[str]) -> dict[str, Any]:
     return {"vp": vp, "schedule": schedule}
 
 
-def _chunks(settings: Settings, parts: list[Any], pp: int) -> int:
+def _chunks(settings: ConfigKeys, parts: list[Any], pp: int) -> int:
     chunks, rest = divmod(len(parts), pp)
     if rest:
         raise settings.against(
@@ -336,7 +336,7 @@ def _chunks(settings: Settings, parts: list[Any], pp: int) -> int:
 
 
 def _batches(
-    settings: Settings,
+    settings: ConfigKeys,
     job: dict[str, Any],
     layout: dict[str, Any],
     dp: int | None,
@@ -362,7 +362,7 @@ def _batches(
     return local // layout["micro_batch"] if batch is None else None
 
 
-def _global_batch(settings: Settings, total: int, local: int, dp: int | None) -> int | None:
+def _global_batch(settings: ConfigKeys, total: int, local: int, dp: int | None) -> int | None:
     if dp is None:
         return total if total > 0 else None
     if total > 0 and total % (local * dp):
@@ -374,7 +374,7 @@ def _global_batch(settings: Settings, total: int, local: int, dp: int | None) ->
     return total if total > 0 else local * dp
 
 
-def _local_batch(settings: Settings, notes: list[str]) -> int:
+def _local_batch(settings: ConfigKeys, notes: list[str]) -> int:
     local, older = (
         settings.size(f"training.{name}") for name in ("local_batch_size", "batch_size")
     )

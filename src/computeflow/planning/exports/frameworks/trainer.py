@@ -12,21 +12,21 @@ from typing import Any, ClassVar
 from computeflow import codec
 from computeflow.files.languages import text_line
 from computeflow.files.parsing import parse_json, parse_yaml
-from computeflow.planning.exports.frameworks.deepspeed import read_tree, zero_section
-from computeflow.planning.exports.frameworks.settings import (
+from computeflow.planning.exports.config_formats import ConfigReading, Setup, Written
+from computeflow.planning.exports.frameworks.config_keys import (
     Choices,
-    Settings,
+    ConfigKeys,
     bounded,
     contradiction,
     cut_sizes,
     first_set,
     header,
+    not_expressed,
     read_optimizer,
     reading,
     stated,
-    unsaid,
 )
-from computeflow.planning.exports.model import Reading, Setup, Written
+from computeflow.planning.exports.frameworks.deepspeed import read_tree, zero_section
 
 _OPTIMIZERS = {"adamw": "adamw_torch_fused", "adam8bit": "adamw_bnb_8bit"}
 _MEANT = {"adamw_torch": "adamw", "adamw_torch_fused": "adamw", "adamw_hf": "adamw",
@@ -44,7 +44,7 @@ _OTHERS = (
 _ZERO = ("zero1", "zero2", "zero3")
 
 
-class Trainer:
+class HuggingFaceTrainer:
     name = "trainer"
     version = "transformers 5.22.2"
     expresses = frozenset(
@@ -62,7 +62,7 @@ class Trainer:
         for name, size in cut_sizes(layout).items():
             why = "the rest of the GPUs would be given other samples; write it for accelerate"
             raise contradiction("TrainingArguments", f"{name} = {size}", f"dp = {setup.dp}", why)
-        left_out = [*unsaid(setup, self), *_unsaid_values(setup)]
+        left_out = [*not_expressed(setup, self), *_not_expressed_values(setup)]
         title = f"TrainingArguments ({self.version}) in trainer.json, written by ComputeFlow."
         lines = header(title, setup, left_out)
         lines.append(
@@ -83,10 +83,10 @@ class Trainer:
             return '"per_device_train_batch_size"' in text
         return any(line.startswith("per_device_train_batch_size:") for line in text.splitlines())
 
-    def read(self, text: str, where: str) -> Reading:
+    def read(self, text: str, where: str) -> ConfigReading:
         tree = _tree_of(text, where)
         inner = tree.pop("deepspeed", None) if isinstance(tree, dict) else None
-        settings = Settings(tree, where)
+        settings = ConfigKeys(tree, where)
         notes: list[str] = []
         settings.text("output_dir")
         layout = stated(micro_batch=settings.size("per_device_train_batch_size"))
@@ -116,8 +116,8 @@ def _tree_of(text: str, where: str) -> Any:
     return parse_yaml(bounded(text, where), where)
 
 
-def _unsaid_values(setup: Setup) -> list[str]:
-    """What FSDP and DDP cannot move to the host."""
+def _not_expressed_values(setup: Setup) -> list[str]:
+    """Offload that FSDP and DDP cannot do."""
     layout = setup.layout
     able = {"ddp": ("none",), "fsdp": ("none", "parameters"), "hsdp": ("none", "parameters")}
     if layout.offload in able.get(layout.sharding, (layout.offload,)):
@@ -159,7 +159,7 @@ def _tree(setup: Setup) -> dict[str, Any]:
 
 
 def _deepspeed(setup: Setup) -> dict[str, Any]:
-    """What the trainer fills in from its own arguments is `auto`."""
+    """DeepSpeed's section; `auto` where the trainer fills in its own arguments."""
     tree: dict[str, Any] = {
         "train_batch_size": "auto",
         "train_micro_batch_size_per_gpu": "auto",
@@ -173,7 +173,7 @@ def _deepspeed(setup: Setup) -> dict[str, Any]:
     return tree
 
 
-def _read_fsdp(settings: Settings) -> dict[str, Any]:
+def _read_fsdp(settings: ConfigKeys) -> dict[str, Any]:
     words = _read_fsdp_words(settings)
     config = "fsdp_config."
     kept = settings.flag(f"{config}reshard_after_forward") is False
@@ -192,7 +192,7 @@ def _read_fsdp(settings: Settings) -> dict[str, Any]:
     }
 
 
-def _read_fsdp_words(settings: Settings) -> list[str]:
+def _read_fsdp_words(settings: ConfigKeys) -> list[str]:
     """How it shards; none where it does not."""
     fsdp = settings.raw("fsdp")
     if isinstance(fsdp, list):
@@ -205,7 +205,7 @@ def _read_fsdp_words(settings: Settings) -> list[str]:
 
 
 def _with_engine(
-    settings: Settings, layout: dict[str, Any], deepspeed: Any, notes: list[str]
+    settings: ConfigKeys, layout: dict[str, Any], deepspeed: Any, notes: list[str]
 ) -> dict[str, Any]:
     """The layout with what DeepSpeed's part of the file says."""
     if isinstance(deepspeed, dict):
@@ -219,22 +219,22 @@ def _with_engine(
 
 
 def _read_deepspeed(
-    settings: Settings, inner: dict[str, Any], layout: dict[str, Any], notes: list[str]
+    settings: ConfigKeys, inner: dict[str, Any], layout: dict[str, Any], notes: list[str]
 ) -> dict[str, Any]:
     if layout["sharding"] != "ddp":
         raise settings.against("fsdp", "deepspeed", "one of them shards the model")
-    found = read_tree(Settings(inner, f"{settings.where}: deepspeed"), "deepspeed")
+    reading = read_tree(ConfigKeys(inner, f"{settings.where}: deepspeed"), "deepspeed")
     keys = ("per_device_train_batch_size", "train_micro_batch_size_per_gpu")
-    sizes = (layout.get("micro_batch"), found.layout.get("micro_batch"))
+    sizes = (layout.get("micro_batch"), reading.layout.get("micro_batch"))
     settings.agree(keys, sizes, "they are the same number")
-    notes += [note for note in found.notes if "auto" not in note and "GPUs" not in note]
-    settings.keep(f"deepspeed.{key}" for key in found.unknown)
+    notes += [note for note in reading.notes if "auto" not in note and "GPUs" not in note]
+    settings.keep(f"deepspeed.{key}" for key in reading.unknown)
     names = ("sharding", "offload", "replicas", "tp", "cp", "pp", "ep", "context", "gpus")
     plain = {"replicas": 1, "tp": 1, "cp": 1, "pp": 1, "ep": 1}
-    return stated(**{n: v for n in names if (v := found.layout.get(n)) != plain.get(n)})
+    return stated(**{n: v for n in names if (v := reading.layout.get(n)) != plain.get(n)})
 
 
-def _read_precision(settings: Settings) -> str | None:
+def _read_precision(settings: ConfigKeys) -> str | None:
     bf16, fp16, tf32 = flags = [settings.flag(key) for key in ("bf16", "fp16", "tf32")]
     if bf16 and fp16:
         raise settings.against("bf16", "fp16", "one of the two can be true")
@@ -243,15 +243,15 @@ def _read_precision(settings: Settings) -> str | None:
     return first_set("fp32", bf16=bf16, fp16=fp16, tf32=tf32)
 
 
-def _read_length(settings: Settings) -> int | None:
-    """By the names that TRL, LLaMA-Factory and transformers' own scripts have for it."""
+def _read_length(settings: ConfigKeys) -> int | None:
+    """Sequence length, by the names that TRL, LLaMA-Factory and transformers' scripts use."""
     names = ("max_seq_length", "max_length", "cutoff_len", "model_max_length", "block_size")
-    found = [settings.size(name) for name in names]
-    return next((size for size in found if size is not None), None)
+    sizes = [settings.size(name) for name in names]
+    return next((size for size in sizes if size is not None), None)
 
 
-def _read_adapters(settings: Settings) -> dict[str, Any]:
-    """Of TRL (use_peft) and LLaMA-Factory (finetuning_type)."""
+def _read_adapters(settings: ConfigKeys) -> dict[str, Any]:
+    """Adapters under TRL (use_peft) and LLaMA-Factory (finetuning_type)."""
     adapts = settings.flag("use_peft") or settings.raw("finetuning_type") == "lora"
     small = settings.flag("load_in_4bit") or settings.raw("quantization_bit") == 4
     ranks = [settings.size(name) for name in ("lora_r", "lora_rank")]
@@ -261,7 +261,7 @@ def _read_adapters(settings: Settings) -> dict[str, Any]:
     return stated(training="qlora" if small else "lora", lora_rank=rank)
 
 
-def _read_saving(settings: Settings) -> int | None:
+def _read_saving(settings: ConfigKeys) -> int | None:
     strategy = settings.raw("save_strategy")
     by_steps = strategy is None or strategy == "steps"  # YAML reads a bare no as false
     steps = settings.raw("save_steps")

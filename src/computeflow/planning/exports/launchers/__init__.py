@@ -6,17 +6,17 @@
 from __future__ import annotations
 
 from computeflow.planning.exports.launchers.jobset import JobSet
-from computeflow.planning.exports.launchers.model import Launcher, Terms
+from computeflow.planning.exports.launchers.launch_settings import Launcher, LaunchSettings
 from computeflow.planning.exports.launchers.mpirun import Mpirun
 from computeflow.planning.exports.launchers.ray_train import RayTrain
 from computeflow.planning.exports.launchers.slurm import Slurm
 from computeflow.planning.exports.launchers.torchrun import Torchrun
 from computeflow.planning.exports.launchers.trainjob import TrainJob
 
-__all__ = ["LAUNCHERS", "Launcher", "Terms", "launchers"]
+__all__ = ["LAUNCHERS", "LaunchSettings", "Launcher", "launchers"]
 
 
-def launchers(terms: Terms) -> dict[str, Launcher]:
+def launchers(terms: LaunchSettings) -> dict[str, Launcher]:
     every: tuple[Launcher, ...] = (
         Slurm(terms=terms),
         Torchrun(terms=terms),
@@ -28,4 +28,4 @@ def launchers(terms: Terms) -> dict[str, Launcher]:
     return {launcher.name: launcher for launcher in every}
 
 
-LAUNCHERS: dict[str, Launcher] = launchers(Terms())
+LAUNCHERS: dict[str, Launcher] = launchers(LaunchSettings())

@@ -5,9 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from computeflow.planning.exports.config_formats import Setup, Written
 from computeflow.planning.exports.launchers import pods, ranks
-from computeflow.planning.exports.launchers.model import TORCH, Terms, check, header, job_name
-from computeflow.planning.exports.model import Setup, Written
+from computeflow.planning.exports.launchers.launch_settings import (
+    TORCH,
+    LaunchSettings,
+    check,
+    header,
+    job_name,
+)
 
 INDEX = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
 RESTARTS = 3
@@ -15,7 +21,7 @@ RESTARTS = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSet:
-    terms: Terms
+    terms: LaunchSettings
     name: str = "jobset"
     version: str = f"JobSet v0.12.0 (jobset.x-k8s.io/v1alpha2), Kueue v0.19.2, {TORCH}"
 

@@ -5,21 +5,21 @@ from __future__ import annotations
 import shlex
 from dataclasses import dataclass
 
+from computeflow.planning.exports.config_formats import Setup, Written
 from computeflow.planning.exports.launchers import ranks
-from computeflow.planning.exports.launchers.model import Terms, check, header
-from computeflow.planning.exports.model import Setup, Written
+from computeflow.planning.exports.launchers.launch_settings import LaunchSettings, check, header
 
 RANK = (
     "export RANK=$OMPI_COMM_WORLD_RANK WORLD_SIZE=$OMPI_COMM_WORLD_SIZE "
     "LOCAL_RANK=$OMPI_COMM_WORLD_LOCAL_RANK LOCAL_WORLD_SIZE=$OMPI_COMM_WORLD_LOCAL_SIZE\n"
     'exec "$@"'
 )
-"""What torch.distributed reads (init_method env://), from what Open MPI sets."""
+"""Variables that torch.distributed reads (init_method env://), from those that Open MPI sets."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mpirun:
-    terms: Terms
+    terms: LaunchSettings
     name: str = "mpirun"
     version: str = "Open MPI 5.0 (mpirun(1)); run with 4.1"
 

@@ -1,18 +1,18 @@
-"""What manifests of Kubernetes share: resources, Kueue's words, text that is YAML and JSON."""
+"""Common parts of Kubernetes manifests: resources, Kueue's labels, text that is YAML and JSON."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from computeflow.files.languages import comment, to_yaml_and_json
+from computeflow.planning.exports.config_formats import Setup
 from computeflow.planning.exports.launchers import ranks
-from computeflow.planning.exports.launchers.model import Terms
-from computeflow.planning.exports.model import Setup
+from computeflow.planning.exports.launchers.launch_settings import LaunchSettings
 
 _KUEUE = "kueue.x-k8s.io"
 RECORDS = "/tmp"
 _RESOURCES = {"NVIDIA": "nvidia.com/gpu", "AMD": "amd.com/gpu"}
-"""What the vendors' device plugins call a GPU."""
+"""Name of a GPU in the vendors' device plugins."""
 SHARED_MEMORY = {"name": "shm", "emptyDir": {"medium": "Memory"}}
 """A container's own /dev/shm is 64 MiB: too small for NCCL and for data loaders."""
 SHARED_MEMORY_MOUNT = {"name": "shm", "mountPath": "/dev/shm"}
@@ -26,7 +26,7 @@ def document(opening: str, manifest: dict[str, Any]) -> str:
 
 
 def literal(words: list[str]) -> list[str]:
-    """As container arguments: Kubernetes reads $(NAME) in them, and $$ as $."""
+    """Words as container arguments: Kubernetes expands $(NAME) in them, and reads $$ as $."""
     return [word.replace("$", "$$") for word in words]
 
 
@@ -35,24 +35,24 @@ def resources(setup: Setup) -> dict[str, Any]:
     return {"limits": {name: str(setup.node_devices)}}
 
 
-def environment(setup: Setup, terms: Terms) -> list[dict[str, str]]:
+def environment(setup: Setup, terms: LaunchSettings) -> list[dict[str, str]]:
     return [{"name": v.name, "value": v.value} for v in _variables(setup, terms)]
 
 
-def labels(terms: Terms) -> dict[str, str]:
+def labels(terms: LaunchSettings) -> dict[str, str]:
     return {f"{_KUEUE}/queue-name": terms.queue} if terms.queue else {}
 
 
-def topology(setup: Setup, terms: Terms) -> dict[str, str]:
-    """For Kueue's topology-aware scheduling, on the pod template."""
-    found = {}
+def topology(setup: Setup, terms: LaunchSettings) -> dict[str, str]:
+    """Annotations for Kueue's topology-aware scheduling, on the pod template."""
+    annotations = {}
     if terms.topology is not None:
         word = "required" if terms.topology_required else "preferred"
-        found[f"{_KUEUE}/podset-{word}-topology"] = terms.topology
+        annotations[f"{_KUEUE}/podset-{word}-topology"] = terms.topology
     if terms.domain_topology is not None and (nodes := _domain_nodes(setup)) > 1:
-        found[f"{_KUEUE}/podset-slice-required-topology"] = terms.domain_topology
-        found[f"{_KUEUE}/podset-slice-size"] = str(nodes)
-    return found
+        annotations[f"{_KUEUE}/podset-slice-required-topology"] = terms.domain_topology
+        annotations[f"{_KUEUE}/podset-slice-size"] = str(nodes)
+    return annotations
 
 
 def _domain_nodes(setup: Setup) -> int:
@@ -61,25 +61,25 @@ def _domain_nodes(setup: Setup) -> int:
     return nodes if nodes and setup.nodes % nodes == 0 else 1
 
 
-def left_out(setup: Setup, terms: Terms) -> tuple[str, ...]:
-    found = ["network adapters: the site's RDMA resource or pod networks"]
+def left_out(setup: Setup, terms: LaunchSettings) -> tuple[str, ...]:
+    lines = ["network adapters: the site's RDMA resource or pod networks"]
     if setup.nodes > 1 and terms.topology is None:
-        found.append("which part of the network: name its node label (topology)")
+        lines.append("which part of the network: name its node label (topology)")
     if setup.nodes > 1 and setup.cluster.domain > setup.node_devices:
         if terms.domain_topology is None:
-            found.append("the NVLink domain: name its node label (domain_topology)")
+            lines.append("the NVLink domain: name its node label (domain_topology)")
         elif _domain_nodes(setup) == 1:
-            found.append(f"the NVLink domain: its nodes do not divide {setup.nodes}")
+            lines.append(f"the NVLink domain: its nodes do not divide {setup.nodes}")
     if terms.hosts:
-        found.append("hosts: Kueue chooses nodes by topology, the order of indices is not fixed")
-    found.append(f"a volume: records of a hang stay in {RECORDS} of the pod")
-    return tuple(found)
+        lines.append("hosts: Kueue chooses nodes by topology, the order of indices is not fixed")
+    lines.append(f"a volume: records of a hang stay in {RECORDS} of the pod")
+    return tuple(lines)
 
 
-def why(setup: Setup, terms: Terms) -> str:
+def why(setup: Setup, terms: LaunchSettings) -> str:
     """Comment lines, since JSON has none."""
     return comment(f"{v.name}: {v.why}" for v in _variables(setup, terms))
 
 
-def _variables(setup: Setup, terms: Terms) -> tuple[ranks.Variable, ...]:
+def _variables(setup: Setup, terms: LaunchSettings) -> tuple[ranks.Variable, ...]:
     return ranks.variables(setup, terms, folder=RECORDS)

@@ -6,8 +6,8 @@ import shlex
 from dataclasses import dataclass
 
 from computeflow.files.languages import comment
-from computeflow.planning.exports.launchers.model import DUMP_SECONDS, Terms
-from computeflow.planning.exports.model import Setup
+from computeflow.planning.exports.config_formats import Setup
+from computeflow.planning.exports.launchers.launch_settings import DUMP_SECONDS, LaunchSettings
 
 RECORDS = "flight-records"
 """Folder for what the flight recorder writes after a hang; `computeflow audit` reads it."""
@@ -20,12 +20,14 @@ class Variable:
     why: str
 
 
-def variables(setup: Setup, terms: Terms, *, folder: str = RECORDS) -> tuple[Variable, ...]:
-    """Only what differs from the libraries' defaults, or must fail rather than fall back.
+def variables(
+    setup: Setup, terms: LaunchSettings, *, folder: str = RECORDS
+) -> tuple[Variable, ...]:
+    """Variables that differ from the libraries' defaults, or that must fail rather than fall back.
 
     Interfaces and adapters (NCCL_SOCKET_IFNAME, NCCL_IB_HCA) are the site's, in /etc/nccl.conf.
     """
-    found = [
+    always = [
         Variable(name="NCCL_DEBUG", value="WARN", why="An error of NCCL says what failed."),
         Variable(
             name="TORCH_NCCL_DUMP_ON_TIMEOUT",
@@ -57,28 +59,28 @@ def variables(setup: Setup, terms: Terms, *, folder: str = RECORDS) -> tuple[Var
             name="PYTHONUNBUFFERED", value="1", why="The last line before a failure is not lost."
         ),
     ]
-    return (*found, *_of_the_plan(setup))
+    return (*always, *_of_the_plan(setup))
 
 
 def _of_the_plan(setup: Setup) -> list[Variable]:
     layout, stack = setup.layout, setup.stack
-    found = []
+    planned = []
     if setup.cluster.domain > setup.node_devices and setup.nodes > 1 and _is_nvidia(setup):
         why = f"The plan counts on NVLink between nodes, {setup.cluster.domain} GPUs wide."
-        found.append(Variable(name="NCCL_MNNVL_ENABLE", value="1", why=why))
+        planned.append(Variable(name="NCCL_MNNVL_ENABLE", value="1", why=why))
     megatron = stack.name.startswith(("megatron", "nemo"))
     split = layout.tp > 1 or layout.cp > 1
     if megatron and split and layout.sharding in ("ddp", "zero1"):  # its FSDP refuses it
         why = "Collectives start in the order of the code, ahead of the matmuls that hide them."
-        found.append(Variable(name="CUDA_DEVICE_MAX_CONNECTIONS", value="1", why=why))
-    return found
+        planned.append(Variable(name="CUDA_DEVICE_MAX_CONNECTIONS", value="1", why=why))
+    return planned
 
 
 def _is_nvidia(setup: Setup) -> bool:
     return setup.cluster.accelerator.vendor == "NVIDIA"
 
 
-def exports(setup: Setup, terms: Terms) -> str:
+def exports(setup: Setup, terms: LaunchSettings) -> str:
     """Lines of a shell script."""
     lines = [
         f"{comment([v.why])}export {v.name}={shlex.quote(v.value)}\n"
@@ -95,5 +97,5 @@ def torchrun(setup: Setup, *, rank: str, address: str, port: str) -> str:
     run as it stands, interpreter included.
     """
     sizes = f"torchrun --nnodes={setup.nodes} --nproc-per-node={setup.node_devices}"
-    place = f"--node-rank={rank} --master-addr={address} --master-port={port}"
-    return f"{sizes} {place} --max-restarts=0 --no-python"
+    rendezvous = f"--node-rank={rank} --master-addr={address} --master-port={port}"
+    return f"{sizes} {rendezvous} --max-restarts=0 --no-python"

@@ -9,9 +9,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from computeflow.files.languages import PYTHON_OPENING, comment, to_python
+from computeflow.planning.exports.config_formats import Setup, Written
 from computeflow.planning.exports.launchers import ranks
-from computeflow.planning.exports.launchers.model import TORCH, Terms, check, header, job_name
-from computeflow.planning.exports.model import Setup, Written
+from computeflow.planning.exports.launchers.launch_settings import (
+    TORCH,
+    LaunchSettings,
+    check,
+    header,
+    job_name,
+)
 
 RESTARTS = 3
 _DRIVER = '''\
@@ -59,7 +65,7 @@ def main():
     ray.init()
     trainer = TorchTrainer(
         train,
-        # Ray's own process group only counts the nodes; it lives as long as the training.
+        # Ray's own process group only counts the nodes; it lasts as long as the training.
         torch_config=TorchConfig(backend="gloo", timeout_s={collective}),
         scaling_config=ScalingConfig(
             num_workers=NODES,
@@ -80,7 +86,7 @@ if __name__ == "__main__":
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RayTrain:
-    terms: Terms
+    terms: LaunchSettings
     name: str = "ray"
     version: str = f"Ray 2.60, {TORCH}"
 
@@ -91,9 +97,10 @@ class RayTrain:
             f"storage for checkpoints, and a shared folder for {ranks.RECORDS}",
         )
         name = job_name(setup, self.terms)
-        found = ranks.variables(setup, self.terms)
+        variables = ranks.variables(setup, self.terms)
         environment = "".join(
-            f"    {comment([v.why])}    {to_python(v.name)}: {to_python(v.value)},\n" for v in found
+            f"    {comment([v.why])}    {to_python(v.name)}: {to_python(v.value)},\n"
+            for v in variables
         )
         opening = header(setup, self.version, left_out)
         driver = (

@@ -5,9 +5,15 @@ from __future__ import annotations
 import shlex
 from dataclasses import dataclass
 
+from computeflow.planning.exports.config_formats import Setup, Written
 from computeflow.planning.exports.launchers import ranks
-from computeflow.planning.exports.launchers.model import TORCH, Terms, check, header, job_name
-from computeflow.planning.exports.model import Setup, Written
+from computeflow.planning.exports.launchers.launch_settings import (
+    TORCH,
+    LaunchSettings,
+    check,
+    header,
+    job_name,
+)
 
 _FIRST_NODE = """\
 mapfile -t nodes < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
@@ -17,7 +23,7 @@ export MASTER_ADDR="${nodes[0]}"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slurm:
-    terms: Terms
+    terms: LaunchSettings
     name: str = "slurm"
     version: str = f"Slurm 26.05 (sbatch(1), srun(1)), {TORCH}; run with Slurm 22.05"
 

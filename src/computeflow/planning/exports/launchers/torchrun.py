@@ -5,14 +5,19 @@ from __future__ import annotations
 import shlex
 from dataclasses import dataclass
 
+from computeflow.planning.exports.config_formats import Setup, Written
 from computeflow.planning.exports.launchers import ranks
-from computeflow.planning.exports.launchers.model import TORCH, Terms, check, header
-from computeflow.planning.exports.model import Setup, Written
+from computeflow.planning.exports.launchers.launch_settings import (
+    TORCH,
+    LaunchSettings,
+    check,
+    header,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Torchrun:
-    terms: Terms
+    terms: LaunchSettings
     name: str = "torchrun"
     version: str = TORCH
 

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from computeflow.planning.exports.config_formats import Setup, Written
 from computeflow.planning.exports.launchers import pods
-from computeflow.planning.exports.launchers.model import TORCH, Terms, check, header, job_name
-from computeflow.planning.exports.model import Setup, Written
+from computeflow.planning.exports.launchers.launch_settings import (
+    TORCH,
+    LaunchSettings,
+    check,
+    header,
+    job_name,
+)
 
 RUNTIME = "torch-distributed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainJob:
-    terms: Terms
+    terms: LaunchSettings
     name: str = "trainjob"
     version: str = (
         f"Kubeflow Trainer v2.3.0 (trainer.kubeflow.org/v1alpha1), Kueue v0.19.2, {TORCH}"
@@ -32,7 +38,7 @@ class TrainJob:
                 "activeDeadlineSeconds": terms.limit_seconds,
                 "trainer": {
                     "image": terms.image,
-                    # The runtime tells torchrun nodes, ranks and rendezvous (PET_* variables).
+                    # The runtime gives torchrun its nodes, ranks and rendezvous (PET_* variables).
                     "command": ["torchrun", "--max-restarts=0", "--no-python"],
                     "args": pods.literal(command),
                     "env": pods.environment(setup, terms),
@@ -47,7 +53,7 @@ class TrainJob:
         return Written(files={"trainjob.yaml": pods.document(opening, manifest)}, left_out=left_out)
 
     def _patch(self, setup: Setup) -> dict[str, object]:
-        """What a trainer cannot say: annotations, shared memory, the right to pin memory."""
+        """What a trainer has no field for: annotations, shared memory, the right to pin memory."""
         pod = {
             "metadata": {"annotations": pods.topology(setup, self.terms)},
             "spec": {

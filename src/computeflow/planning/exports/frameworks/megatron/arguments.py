@@ -1,7 +1,7 @@
 """Megatron-LM's arguments: one flag a line, for `pretrain_gpt.py $(grep -v '^#' megatron.args)`.
 
 Such a file is read back, and so are the shell scripts that Megatron's users keep
-(`reading`).
+(`megatron_reader`).
 """
 
 from __future__ import annotations
@@ -9,6 +9,14 @@ from __future__ import annotations
 from typing import ClassVar
 
 from computeflow.files.languages import comment
+from computeflow.planning.exports.config_formats import ConfigReading, Setup, Written
+from computeflow.planning.exports.frameworks.config_keys import (
+    Choices,
+    contradiction,
+    header,
+    not_expressed,
+    without_model,
+)
 from computeflow.planning.exports.frameworks.megatron.layout import (
     FP8_RECIPES,
     OFFLOADS,
@@ -19,16 +27,8 @@ from computeflow.planning.exports.frameworks.megatron.layout import (
     refuse,
     stages,
 )
-from computeflow.planning.exports.frameworks.megatron.reading import SIZES, read_script
+from computeflow.planning.exports.frameworks.megatron.megatron_reader import SIZES, read_script
 from computeflow.planning.exports.frameworks.megatron.shape import Flags, shape_flags
-from computeflow.planning.exports.frameworks.settings import (
-    Choices,
-    contradiction,
-    header,
-    unsaid,
-    without_model,
-)
-from computeflow.planning.exports.model import Reading, Setup, Written
 
 
 class Megatron:
@@ -48,7 +48,7 @@ class Megatron:
     def write(self, setup: Setup) -> Written:
         _refuse(setup)
         shape = shape_flags(setup.job.model)
-        left_out = unsaid(setup, self)
+        left_out = not_expressed(setup, self)
         left_out = left_out if shape is None else without_model(left_out)
         title = f"Megatron-LM {self.version} arguments, written by ComputeFlow."
         flags = (shape or {}) | _flags(setup)
@@ -64,7 +64,7 @@ class Megatron:
     def recognises(self, text: str, file_name: str) -> bool:
         return "--tensor-model-parallel-size" in text or "--micro-batch-size" in text
 
-    def read(self, text: str, where: str) -> Reading:
+    def read(self, text: str, where: str) -> ConfigReading:
         return read_script(text, where, self.name)
 
 
@@ -81,7 +81,7 @@ def _refuse(setup: Setup) -> None:
 
 
 def _variable(setup: Setup) -> str:
-    """Without which Megatron-LM does not start on GPUs before Blackwell; its FSDP refuses it."""
+    """Variable without which Megatron-LM does not start before Blackwell; its FSDP refuses it."""
     layout = setup.layout
     split = layout.tp > 1 or layout.cp > 1
     return "CUDA_DEVICE_MAX_CONNECTIONS=1 " if split and layout.sharding not in STRATEGIES else ""

@@ -13,6 +13,21 @@ from typing import Any, ClassVar
 from computeflow.catalog.models import Model
 from computeflow.files.languages import comment, to_yaml
 from computeflow.files.parsing import parse_yaml
+from computeflow.planning.exports.config_formats import ConfigReading, Setup, Written
+from computeflow.planning.exports.frameworks.config_keys import (
+    Choices,
+    ConfigKeys,
+    bounded,
+    contradiction,
+    first_set,
+    header,
+    not_expressed,
+    reading,
+    run_tokens,
+    stated,
+    whole,
+    without_model,
+)
 from computeflow.planning.exports.frameworks.megatron.fields import (
     RECIPES,
     Places,
@@ -30,21 +45,6 @@ from computeflow.planning.exports.frameworks.megatron.layout import (
     STRATEGIES,
     refuse,
 )
-from computeflow.planning.exports.frameworks.settings import (
-    Choices,
-    Settings,
-    bounded,
-    contradiction,
-    first_set,
-    header,
-    reading,
-    run_tokens,
-    stated,
-    unsaid,
-    whole,
-    without_model,
-)
-from computeflow.planning.exports.model import Reading, Setup, Written
 
 _PLACES = Places(
     parallel="model.",
@@ -116,7 +116,7 @@ class MegatronBridge:
         _refuse_muon(setup)
         recipe = _RECIPES.get(setup.job.model.name, _PLAIN)
         shape = _shape(setup.job.model, recipe)
-        left_out = unsaid(setup, self)
+        left_out = not_expressed(setup, self)
         if shape or recipe != _PLAIN:
             left_out = without_model(left_out)
         title = f"Megatron-Bridge {self.version} overrides, written by ComputeFlow."
@@ -131,7 +131,7 @@ class MegatronBridge:
     def recognises(self, text: str, file_name: str) -> bool:
         return bool(_SECTIONS.search(text) and _KEYS.search(text))
 
-    def read(self, text: str, where: str) -> Reading:
+    def read(self, text: str, where: str) -> ConfigReading:
         settings = ShapeFields(parse_yaml(bounded(text, where), where), where, "model.")
         notes: list[str] = []
         settings.positions = seq_len = agreed(settings, "dataset.seq_length", "model.seq_length")
@@ -156,13 +156,13 @@ class MegatronBridge:
 
 
 def _shape(model: Model, recipe: str) -> dict[str, Any]:
-    """None of latent attention over the plain recipe, whose class has no fields for it."""
+    """Fields of the shape; none of latent attention for the plain recipe, whose class lacks them."""
     shape = shape_fields(model) or {}
     return {} if recipe == _PLAIN and shape.get("multi_latent_attention") else shape
 
 
 def _refuse_muon(setup: Setup) -> None:
-    """Its layer-wise form spreads whole matrices: neither gradients nor weights are cut."""
+    """Refuse Muon: its layer-wise form spreads whole matrices, so gradients and weights stay whole."""
     layout = setup.layout
     if setup.job.optimizer != "muon":
         return
@@ -207,18 +207,18 @@ def _optimizer(setup: Setup) -> str:
     return "dist_muon" if setup.layout.sharding != "ddp" and not whole(setup) else "muon"
 
 
-def _read_precision(settings: Settings) -> str | None:
-    """By a recipe's name, or by the fields of one."""
+def _read_precision(settings: ConfigKeys) -> str | None:
+    """Precision by a recipe's name, or by the fields of one."""
     name = settings.text("mixed_precision")
     if name is None:
         return _read_precision_fields(settings, "mixed_precision.")
-    found = _MEANT.get(name.replace("-", "_"))
-    if found is None:
+    precision = _MEANT.get(name.replace("-", "_"))
+    if precision is None:
         raise settings.wrong("mixed_precision", name, f"one of {', '.join(_MEANT)}")
-    return found
+    return precision
 
 
-def _read_precision_fields(settings: Settings, prefix: str) -> str | None:
+def _read_precision_fields(settings: ConfigKeys, prefix: str) -> str | None:
     bf16, fp16, fp32 = (settings.flag(prefix + key) for key in ("bf16", "fp16", "fp32"))
     fp8, fp4 = (settings.text(prefix + key) for key in ("fp8", "fp4"))
     recipe = settings.choice(f"{prefix}fp8_recipe", FP8_MEANT)
@@ -231,7 +231,7 @@ def _read_precision_fields(settings: Settings, prefix: str) -> str | None:
     return recipe or name if fp8 else name or None
 
 
-def _read_saving(settings: Settings) -> int | None:
+def _read_saving(settings: ConfigKeys) -> int | None:
     """Steps between checkpoints; a folder of null writes none."""
     off = "checkpoint.save" in settings and settings.text("checkpoint.save") is None
     interval = settings.size("checkpoint.save_interval", least=0)

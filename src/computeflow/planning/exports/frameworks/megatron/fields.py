@@ -1,7 +1,7 @@
 """Fields of Megatron Core's configuration classes: what NeMo and Megatron-Bridge lay over a recipe.
 
 Both frameworks start from a recipe and take values over it, so that everything is written out, and
-a key that a file leaves out is the recipe's. They differ in where a field lives: `Places`.
+a key that a file leaves out is the recipe's. They differ in where a field is: `Places`.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from typing import Any
 
 from computeflow.catalog.models import Model
 from computeflow.errors import InputError
+from computeflow.planning.exports.config_formats import Setup
+from computeflow.planning.exports.frameworks.config_keys import ConfigKeys, stated
 from computeflow.planning.exports.frameworks.megatron.layout import (
     STRATEGIES,
     STRATEGY_MEANT,
@@ -23,8 +25,6 @@ from computeflow.planning.exports.frameworks.megatron.layout import (
     stages,
 )
 from computeflow.planning.exports.frameworks.megatron.shape import read_shape, shape_flags
-from computeflow.planning.exports.frameworks.settings import Settings, stated
-from computeflow.planning.exports.model import Setup
 
 RECIPES = {
     "llama-2-7b": "llama2_7b", "llama-3-8b": "llama3_8b", "llama-3-70b": "llama3_70b",
@@ -40,7 +40,7 @@ RECIPES = {
     "gemma-2-27b": "gemma2_27b", "gemma-3-1b": "gemma3_1b", "nemotron-h-8b": "nemotronh_8b",
     "nemotron-h-47b": "nemotronh_47b", "nemotron-h-56b": "nemotronh_56b",
 }  # fmt: skip
-"""That both have; the catalog's name to the stem of theirs."""
+"""Fields that both formats have: the catalog's name to the stem of theirs."""
 _SIZES = {
     "tp": "tensor_model_parallel_size",
     "pp": "pipeline_model_parallel_size",
@@ -165,7 +165,7 @@ def _sharding(setup: Setup, places: Places, muon: bool) -> dict[str, Any]:
     return fields
 
 
-def read_fields(settings: Settings, places: Places, notes: list[str]) -> dict[str, Any]:
+def read_fields(settings: ConfigKeys, places: Places, notes: list[str]) -> dict[str, Any]:
     """The layout as far as the file states it."""
     layout = stated(**{name: settings.size(places.parallel + key) for name, key in _SIZES.items()})
     layout |= stated(
@@ -190,38 +190,38 @@ def read_fields(settings: Settings, places: Places, notes: list[str]) -> dict[st
     return layout
 
 
-def agreed(settings: Settings, first: str, second: str) -> int | None:
-    """One size under two keys."""
+def agreed(settings: ConfigKeys, first: str, second: str) -> int | None:
+    """A size that may be given under two keys."""
     sizes = settings.size(first), settings.size(second)
     return settings.agree((first, second), sizes, "they are the same")
 
 
-def _read_chunks(settings: Settings, places: Places, pp: int, notes: list[str]) -> int | None:
+def _read_chunks(settings: ConfigKeys, places: Places, pp: int, notes: list[str]) -> int | None:
     vp_key = f"{places.parallel}virtual_pipeline_model_parallel_size"
     layout_key = f"{places.parallel}pipeline_model_parallel_layout"
-    said = vp_key in settings or layout_key in settings
+    stated_here = vp_key in settings or layout_key in settings
     vp, parts = settings.size(vp_key), settings.raw(layout_key)
     if isinstance(parts, list):
         notes.append(f"{layout_key}: a list of {len(parts)} parts, vp left open")
         return vp
     if parts is None:
-        return vp or 1 if said else None
+        return vp or 1 if stated_here else None
     if not isinstance(parts, str):
         raise settings.wrong(layout_key, parts, "a text like Ett|ttL")
-    found = chunks_of_layout(parts, pp, layout_key, settings, notes)
-    if vp is not None and vp != found:
-        raise settings.against(f"{vp_key} = {vp}", f"{layout_key} of {found}", "one number")
-    return found
+    chunks = chunks_of_layout(parts, pp, layout_key, settings, notes)
+    if vp is not None and vp != chunks:
+        raise settings.against(f"{vp_key} = {vp}", f"{layout_key} of {chunks}", "one number")
+    return chunks
 
 
-def _read_recompute(settings: Settings, places: Places) -> str | None:
+def _read_recompute(settings: ConfigKeys, places: Places) -> str | None:
     key = f"{places.model}recompute_granularity"
-    said = key in settings
-    found = settings.choice(key, {"full": "full", "selective": "selective"})
-    return found or ("none" if said else None)
+    stated_here = key in settings
+    recompute = settings.choice(key, {"full": "full", "selective": "selective"})
+    return recompute or ("none" if stated_here else None)
 
 
-def _read_offload(settings: Settings, places: Places) -> str | None:
+def _read_offload(settings: ConfigKeys, places: Places) -> str | None:
     activations = settings.flag(f"{places.model}cpu_offloading")
     state = settings.flag(f"{places.optimizer}optimizer_cpu_offload")
     if activations and state:
@@ -235,7 +235,7 @@ def _read_offload(settings: Settings, places: Places) -> str | None:
     return "activations" if activations else "optimizer" if state else "none"
 
 
-def _read_sharding(settings: Settings, places: Places) -> dict[str, Any]:
+def _read_sharding(settings: ConfigKeys, places: Places) -> dict[str, Any]:
     key, other = (f"{p}use_distributed_optimizer" for p in (places.ddp, places.optimizer))
     state = settings.agree(
         (key, other), (settings.flag(key), settings.flag(other)), "one optimizer"
@@ -251,7 +251,7 @@ def _read_sharding(settings: Settings, places: Places) -> dict[str, Any]:
     return {} if state is None else {"sharding": "zero1" if state else "ddp", "replicas": 1}
 
 
-def _read_fsdp(settings: Settings, places: Places) -> Any:
+def _read_fsdp(settings: ConfigKeys, places: Places) -> Any:
     fsdp = settings.raw(places.fsdp)
     if fsdp not in (None, False, places.fsdp_on):
         raise settings.wrong(places.fsdp, fsdp, f"{places.fsdp_on} or nothing")
@@ -259,14 +259,14 @@ def _read_fsdp(settings: Settings, places: Places) -> Any:
     return settings.agree((places.fsdp, places.fsdp_too), (fsdp, other), "one switch")
 
 
-class ShapeFields(Settings):
-    """A file of fields that is asked with Megatron-LM's flags, as far as the model's shape goes."""
+class ShapeFields(ConfigKeys):
+    """A file of fields, read by the names of Megatron-LM's flags, as far as the shape goes."""
 
     def __init__(self, tree: Any, where: str, prefix: str) -> None:
         super().__init__(tree, where)
         self.prefix = prefix
         self.positions: int | None = None
-        """Of a learned embedding: the sequence length."""
+        """Sequence length of a learned embedding."""
 
     def raw(self, key: str) -> Any:
         if key == "group-query-attention":
@@ -311,7 +311,7 @@ def _sparse_layers(model: Model) -> list[int]:
 
 
 def read_shape_fields(settings: ShapeFields, notes: list[str]) -> Model | None:
-    """None (and a note) where the file does not say all of it: then the recipe does."""
+    """The shape; None (and a note) where the file leaves part of it to the recipe."""
     inner: list[str] = []
     settings.raw(f"{settings.prefix}activation_func")
     model = read_shape(settings, inner)

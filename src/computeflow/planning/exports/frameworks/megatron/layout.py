@@ -1,4 +1,4 @@
-"""What Megatron Core can run, and its words for it: for the formats that end in Megatron Core."""
+"""Layouts that Megatron Core can run, in its own names, for the formats that end in it."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any
 
-from computeflow.planning.exports.frameworks.settings import Settings, contradiction
-from computeflow.planning.exports.model import Setup
+from computeflow.planning.exports.config_formats import Setup
+from computeflow.planning.exports.frameworks.config_keys import ConfigKeys, contradiction
 
 SHARDINGS = ("ddp", "zero1", "zero2", "fsdp", "hsdp")
 OFFLOADS = ("none", "optimizer", "activations")
@@ -44,7 +44,7 @@ def refuse(setup: Setup, framework: str) -> None:
 
 
 def beside_offloading(layout: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    """What a layout has that activations on the host exclude."""
+    """Features of a layout that exclude activations on the host."""
     plain = {"pp": 1, "recompute": "none"}
     return [(name, layout[name]) for name in plain if layout.get(name, plain[name]) != plain[name]]
 
@@ -68,7 +68,7 @@ def dispatcher(setup: Setup) -> str:
     return "alltoall" if setup.stack.dispatcher == "alltoall" else "flex"
 
 
-def chunks_of_layout(text: str, pp: int, key: str, settings: Settings, notes: list[str]) -> int:
+def chunks_of_layout(text: str, pp: int, key: str, settings: ConfigKeys, notes: list[str]) -> int:
     """Model chunks of a stage, of a pipeline layout like `Ett|tt|ttL`."""
     if "*" in text:
         notes.append(f"{key} {text}: vp taken for 1")
@@ -80,9 +80,9 @@ def chunks_of_layout(text: str, pp: int, key: str, settings: Settings, notes: li
 
 
 def sharding_of(
-    strategy: str | None, replicas: int, keys: tuple[str, str], settings: Settings
+    strategy: str | None, replicas: int, keys: tuple[str, str], settings: ConfigKeys
 ) -> dict[str, Any]:
-    """Of Megatron's FSDP; `keys` are the file's names of its copies and of its strategy."""
+    """Sharding under Megatron's FSDP; `keys` are the file's names of its copies and of its strategy."""
     sharding = strategy or "fsdp"
     if replicas > 1 and sharding != "fsdp":
         raise settings.against(

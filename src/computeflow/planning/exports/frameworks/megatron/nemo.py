@@ -1,7 +1,7 @@
 """NeMo 2: values over a recipe, one `key=value` a line, for `nemo llm pretrain --factory RECIPE`.
 
-The recipe's name stands on a line of its own. A command line of the same words is read too, as far
-as its values are plain. NeMo 2's recipes live on in Megatron-Bridge.
+The recipe's name is on a line of its own. A command line of the same words is read too, as far
+as its values are plain. NeMo 2's recipes continue in Megatron-Bridge.
 """
 
 from __future__ import annotations
@@ -10,6 +10,18 @@ import re
 from typing import Any, ClassVar
 
 from computeflow.files.languages import comment
+from computeflow.planning.exports.config_formats import ConfigReading, Setup, Written
+from computeflow.planning.exports.frameworks.config_keys import (
+    Choices,
+    ConfigKeys,
+    bounded,
+    contradiction,
+    header,
+    not_expressed,
+    reading,
+    run_tokens,
+    stated,
+)
 from computeflow.planning.exports.frameworks.megatron.fields import (
     RECIPES,
     Places,
@@ -24,18 +36,6 @@ from computeflow.planning.exports.frameworks.megatron.layout import (
     SHARDINGS,
     refuse,
 )
-from computeflow.planning.exports.frameworks.settings import (
-    Choices,
-    Settings,
-    bounded,
-    contradiction,
-    header,
-    reading,
-    run_tokens,
-    stated,
-    unsaid,
-)
-from computeflow.planning.exports.model import Reading, Setup, Written
 
 _PLACES = Places(
     parallel="trainer.strategy.",
@@ -90,7 +90,7 @@ class Nemo:
         if setup.nodes * setup.node_devices != setup.layout.gpus:
             nodes = f"{setup.nodes} nodes x {setup.node_devices}"
             raise contradiction("NeMo", f"{setup.layout.gpus} GPUs", nodes, "nodes are alike")
-        left_out = unsaid(setup, self)
+        left_out = not_expressed(setup, self)
         title = f"NeMo {self.version} recipe values, written by ComputeFlow."
         recipe = _RECIPES.get(setup.job.model.name)
         start = "nemo llm pretrain --yes $(grep -v '^#' nemo.args), on every rank"
@@ -102,12 +102,12 @@ class Nemo:
     def recognises(self, text: str, file_name: str) -> bool:
         return bool(_LINE.search(text)) or "nemo llm pretrain" in text
 
-    def read(self, text: str, where: str) -> Reading:
+    def read(self, text: str, where: str) -> ConfigReading:
         notes: list[str] = []
         plain = "\n".join(
             line for line in bounded(text, where).splitlines() if not line.lstrip().startswith("#")
         )
-        settings = Settings(_pairs(plain, where, notes), where)
+        settings = ConfigKeys(_pairs(plain, where, notes), where)
         settings.skip(_KNOWN)
         layout = read_fields(settings, _PLACES, notes)
         layout |= stated(
@@ -151,7 +151,7 @@ def _values(setup: Setup) -> dict[str, Any]:
 
 
 def _pairs(text: str, where: str, notes: list[str]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for word in text.split():
         match = _PAIR.fullmatch(word.strip("\"'"))
         if match is None:
@@ -159,13 +159,13 @@ def _pairs(text: str, where: str, notes: list[str]) -> dict[str, Any]:
         key, value = match[1], _value(match[2])
         if isinstance(value, str) and "$" in value:
             notes.append(f"{key}={value}: set outside of the file")
-        elif key in found and found[key] != value:
-            raise Settings({}, where).against(
-                f"{key}={found[key]}", f"{key}={value}", "one key, two values"
+        elif key in values and values[key] != value:
+            raise ConfigKeys({}, where).against(
+                f"{key}={values[key]}", f"{key}={value}", "one key, two values"
             )
         else:
-            found[key] = value
-    return found
+            values[key] = value
+    return values
 
 
 def _value(word: str) -> Any:
@@ -186,12 +186,12 @@ def _read_recipe(text: str, notes: list[str]) -> str | None:
     return _NAMES.get(match[1], match[1])
 
 
-def _read_gpus(settings: Settings) -> int | None:
+def _read_gpus(settings: ConfigKeys) -> int | None:
     nodes, devices = settings.size("trainer.num_nodes"), settings.size("trainer.devices")
     return nodes * devices if nodes is not None and devices is not None else None
 
 
-def _read_precision(settings: Settings) -> str | None:
+def _read_precision(settings: ConfigKeys) -> str | None:
     mixed = settings.raw("trainer.plugins.precision")
     fp8 = settings.text("trainer.plugins.fp8")
     recipe = settings.choice("trainer.plugins.fp8_recipe", FP8_MEANT)

@@ -9,10 +9,10 @@ from typing import Any
 
 from computeflow.catalog.models import Attention, Block, Dense, Experts, LatentAttention, Model
 from computeflow.errors import InputError
-from computeflow.planning.exports.frameworks.settings import Settings, stated
+from computeflow.planning.exports.frameworks.config_keys import ConfigKeys, stated
 
 Flags = dict[str, int | str | None]
-"""Without the dashes; None: a flag without a value."""
+"""Flags without the dashes; None: a flag without a value."""
 AS_OF = "2026-08-22"
 _NEEDED = ("num-layers", "hidden-size", "vocab-size", "num-attention-heads")
 _SHAPE_SWITCHES = ("swiglu", "disable-bias-linear", "untie-embeddings-and-output-weights")
@@ -23,11 +23,11 @@ _TOKENIZERS = {"GPT2BPETokenizer": 50257, "Llama2Tokenizer": 32000}
 
 _DENSE, _SPARSE = (True, False), (False, True)
 _ORDERS = ([_DENSE], [_SPARSE], [_DENSE, _SPARSE])
-"""Of a model's blocks: whether each has a dense layer, and experts."""
+"""Kinds of blocks in a model: whether each has a dense layer, and experts."""
 
 
 def shape_flags(model: Model) -> Flags | None:
-    """None where the shape has no words: hybrids, windows, learned positions beside others."""
+    """Flags of a shape; None where there are none: hybrids, windows, mixed learned positions."""
     if not _has_words(model):
         return None
     first, last, feeds = model.blocks[0], model.blocks[-1], _feed_forwards(model)
@@ -115,7 +115,7 @@ def _experts(experts: Experts, layers: int, count: int) -> Flags:
     return flags
 
 
-def read_shape(settings: Settings, notes: list[str]) -> Model | None:
+def read_shape(settings: ConfigKeys, notes: list[str]) -> Model | None:
     """A model of the flags; None (and a note) where they do not make one."""
     sizes: dict[str, Any] = {key: settings.size(key) for key in (*_NEEDED, "ffn-hidden-size")}
     sizes["vocab-size"] = _read_vocab(settings, sizes["vocab-size"], notes)
@@ -151,7 +151,7 @@ def read_shape(settings: Settings, notes: list[str]) -> Model | None:
 
 
 def _with_experts(
-    dense: Block, experts: Experts, first: int, settings: Settings
+    dense: Block, experts: Experts, first: int, settings: ConfigKeys
 ) -> tuple[Block, ...]:
     """Layers of which only the first ones stay without experts."""
     layers = dense.count
@@ -163,8 +163,8 @@ def _with_experts(
     return (replace(dense, count=first), sparse) if first else (sparse,)
 
 
-def _read_positions(settings: Settings) -> int:
-    """Of a learned embedding; 0 where there is none."""
+def _read_positions(settings: ConfigKeys) -> int:
+    """Positions of a learned embedding; 0 where there is none."""
     kind = settings.text("position-embedding-type")
     if settings.flag("use-rotary-position-embeddings") or settings.flag("no-position-embedding"):
         kind = kind or "rope"
@@ -172,18 +172,18 @@ def _read_positions(settings: Settings) -> int:
     return longest if kind in (None, "learned_absolute") else 0
 
 
-def _read_vocab(settings: Settings, stated_size: int | None, notes: list[str]) -> int | None:
-    """As it is padded where the file says so; else of a tokenizer whose name settles it."""
+def _read_vocab(settings: ConfigKeys, stated_size: int | None, notes: list[str]) -> int | None:
+    """Vocabulary, padded where the file says so; else that of a tokenizer known by name."""
     padded = [settings.size(key) for key in ("padded-vocab-size", "pad-vocab-size-to")]
     tokenizer = settings.raw("tokenizer-type")
-    found = next((size for size in (*padded, stated_size) if size is not None), None)
-    if found is None and tokenizer in _TOKENIZERS:
-        found = _TOKENIZERS[tokenizer]
-        notes.append(f"--tokenizer-type {tokenizer}: a vocabulary of {found:,}")
-    return found
+    vocab = next((size for size in (*padded, stated_size) if size is not None), None)
+    if vocab is None and tokenizer in _TOKENIZERS:
+        vocab = _TOKENIZERS[tokenizer]
+        notes.append(f"--tokenizer-type {tokenizer}: a vocabulary of {vocab:,}")
+    return vocab
 
 
-def _read_mixer(settings: Settings, sizes: dict[str, Any], bias: bool) -> dict[str, Any] | None:
+def _read_mixer(settings: ConfigKeys, sizes: dict[str, Any], bias: bool) -> dict[str, Any] | None:
     latent, kv_heads = settings.flag("multi-latent-attention"), _read_kv_heads(settings)
     heads, channels = sizes["num-attention-heads"], settings.size("kv-channels")
     ranks = stated(
@@ -214,13 +214,13 @@ def _read_mixer(settings: Settings, sizes: dict[str, Any], bias: bool) -> dict[s
     return {"attention": attention}
 
 
-def _read_kv_heads(settings: Settings) -> int | None:
+def _read_kv_heads(settings: ConfigKeys) -> int | None:
     grouped, groups = settings.flag("group-query-attention"), settings.size("num-query-groups")
     return groups if grouped else None
 
 
 def _read_experts(
-    settings: Settings, gated: bool, sizes: dict[str, Any]
+    settings: ConfigKeys, gated: bool, sizes: dict[str, Any]
 ) -> tuple[Experts | None, int]:
     """Experts, and how many layers before them have none."""
     count, top_k = settings.size("num-experts"), settings.size("moe-router-topk") or 2
@@ -249,7 +249,7 @@ def _read_experts(
     ), first
 
 
-def _read_frequency(settings: Settings, pattern: Any, layers: int | None) -> int:
+def _read_frequency(settings: ConfigKeys, pattern: Any, layers: int | None) -> int:
     """Layers without experts: of every Nth layer, or of a list such as ([0]*3+[1]*58)."""
     if pattern is None:
         return 0

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 Word = str | tuple[str, str, list[str]]
-"""As it stands there, or an array that is assigned: its name, a plus, its items."""
+"""A word as written, or an array that is assigned: its name, a plus, its items."""
 _PLAIN = re.compile(r"[^\\'\"$`(){}\s;|&<>]+")
 _ARRAY = re.compile(r"^([A-Za-z_]\w*)(\+?)=$")
 _HEREDOC = re.compile(r"<<-?[ \t]*['\"]?([A-Za-z_]\w*)['\"]?")
@@ -47,14 +47,14 @@ class Reader:
         return None
 
     def _bodies(self) -> list[str]:
-        found = []
+        bodies = []
         for delimiter in self._delimiters:
             end = re.compile(rf"^[ \t]*{delimiter}[ \t]*$", re.MULTILINE).search(self.text, self.at)
             stop = end.start() if end else len(self.text)
-            found.append(self.text[self.at : stop])
+            bodies.append(self.text[self.at : stop])
             self.at = end.end() if end else len(self.text)
         self._delimiters = []
-        return found
+        return bodies
 
     def _next(self) -> Word | None:
         """The word that starts here, if one does."""

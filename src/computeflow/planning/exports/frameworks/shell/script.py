@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from computeflow.errors import InputError
 from computeflow.files.limits import CONFIG_BYTES, DEPTH
 from computeflow.planning.exports.frameworks.shell.reader import Reader, Word
-from computeflow.planning.exports.frameworks.shell.values import Values, tested
+from computeflow.planning.exports.frameworks.shell.shell_values import Values, tested
 
 _ASSIGNED = re.compile(r"^([A-Za-z_]\w*)(\+?)=(.*)$", re.DOTALL)
 _FLAGS = re.compile(r"\s--\w")
@@ -37,7 +37,7 @@ _SLURM = {
 
 
 def launch_words(text: str, where: str) -> list[str]:
-    """Of the command that is given most flags; of an argument file, all of them."""
+    """Words of the command that is given most flags; in an argument file, all words."""
     lines = [line.strip() for line in text.splitlines()]
     lines = [line for line in lines if line and not line.startswith("#")]
     if all(line.startswith("--") for line in lines):
@@ -50,9 +50,9 @@ def launch_words(text: str, where: str) -> list[str]:
 
 
 def slurm(text: str) -> dict[str, int]:
-    """What #SBATCH lines state: nodes, devices and tasks of a node."""
-    found = {name: pattern.search(text) for name, pattern in _SBATCH.items()}
-    return {name: int(match[1]) for name, match in found.items() if match}
+    """Nodes, and devices and tasks of a node, as #SBATCH lines state them."""
+    matches = {name: pattern.search(text) for name, pattern in _SBATCH.items()}
+    return {name: int(match[1]) for name, match in matches.items() if match}
 
 
 @dataclass(slots=True)
@@ -62,7 +62,7 @@ class _Frame:
     kind: str
     outer: bool | None
     live: bool | None
-    """Whether its present body runs: yes, no, or not settled by the script."""
+    """Whether its current body runs; None: the script does not settle it."""
     reading: str = ""
     """`test` or `pattern` while that is read, and not a body."""
     cond: bool | None = None
@@ -71,7 +71,7 @@ class _Frame:
     """Whether a branch before this one ran."""
     subject: str = ""
     patterns: list[str] = field(default_factory=list)
-    """Of the case that is being read, as far as they were."""
+    """Patterns of the case that is being read, as far as they were."""
 
 
 class Script:
@@ -137,25 +137,25 @@ class Script:
             self._run(words)
 
     def _condition(self, frame: _Frame, words: list[Word], end: str) -> None:
-        told = tested(_texts(words), self.values)
+        result = tested(_texts(words), self.values)
         if frame.joint == "&&":
-            told = _both(frame.cond, told)
+            result = _both(frame.cond, result)
         elif frame.joint == "||":
-            told = _either(frame.cond, told)
-        frame.cond, frame.joint = told, end
+            result = _either(frame.cond, result)
+        frame.cond, frame.joint = result, end
 
     def _pattern(self, frame: _Frame, words: list[Word]) -> list[Word]:
-        """Without the pattern before the body of a case; a bracket ends it."""
+        """Words without the pattern before the body of a case; a bracket ends it."""
         if frame.reading != "pattern":
             return words
-        place = words.index(")") if ")" in words else len(words)
-        read = [self.values.filled(w) for w in words[:place] if isinstance(w, str) and w != "("]
+        end = words.index(")") if ")" in words else len(words)
+        read = [self.values.filled(w) for w in words[:end] if isinstance(w, str) and w != "("]
         frame.patterns += read
-        if place < len(words):
+        if end < len(words):
             frame.cond = self.values.matched(frame.subject, frame.patterns)
             frame.reading, frame.patterns = "", []
             frame.live = _branch(frame)
-        return words[place + 1 :]
+        return words[end + 1 :]
 
     def _run(self, words: list[Word]) -> None:
         if self.live is False:
@@ -178,8 +178,8 @@ class Script:
     def _command(self, plain: list[str]) -> None:
         filled = [self.values.filled(word) for word in plain]
         if "-c" in filled[:-1]:  # a shell's own text: it fills in what single quotes kept
-            place = filled.index("-c") + 1
-            filled[place] = self.values.filled(filled[place], quotes=False)
+            index = filled.index("-c") + 1
+            filled[index] = self.values.filled(filled[index], quotes=False)
         text = " ".join(filled).strip()
         if "--" in text:
             self.commands.append((self.live is True, text))

@@ -1,0 +1,42 @@
+"""`Diagnosis`: findings, skipped rules and the expectation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from computeflow.ledger import Finding, Gap, Ledger
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SkippedRule:
+    """A rule that was skipped for a missing signal."""
+
+    rule: str
+    missing: str
+    """The signal it needs, and how to get it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expected:
+    """The expected ledger for the same work."""
+
+    ledger: Ledger
+    """Scaled to the measured window."""
+    source: str
+    """A file, or how it was derived."""
+    assumed: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Diagnosis:
+    findings: tuple[Finding, ...]
+    """Most expensive first."""
+    abstained: tuple[SkippedRule, ...]
+    expected: Expected | None = None
+    expected_reason: str = ""
+    """Why there is no expectation."""
+    gaps: tuple[Gap, ...] = ()
+    """Measured against expected, line by line, at equal work."""
+    combined_gain: float | None = None
+    """GPU-seconds of the window, all remedies together; None where nothing was found."""
+    notes: tuple[str, ...] = ()

@@ -1,0 +1,45 @@
+"""The layouts that a framework can express, as a space: no advice is given that it cannot run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+
+from computeflow.errors import InputError
+from computeflow.planning.exports.config_formats import Setup
+from computeflow.planning.exports.frameworks import FRAMEWORKS
+from computeflow.planning.review import PROVEN
+from computeflow.planning.space import Space, space_of
+from computeflow.workload import Job, Layout
+from computeflow.workload.layout import CHOICES
+
+
+@dataclass(frozen=True, slots=True)
+class FrameworkSpace:
+    """Layouts that the framework of a plan's file can run; `setup` says the rest of the plan."""
+
+    framework: str
+    setup: Setup
+
+    def space(self, job: Job, layout: Layout) -> Space:
+        """The search space; fields that the framework does not know stay as they are."""
+        known = FRAMEWORKS[self.framework]
+        names = {field.name for field in fields(Layout)} - {"gpus"}
+        fixed = {name: getattr(layout, name) for name in names - known.expresses} | PROVEN
+        allowed = {
+            name: tuple(choice for choice in choices if choice in CHOICES[name])
+            for name, choices in known.choices.items()
+            if name in CHOICES
+        }
+        return space_of(job, layout.gpus, fixed, allowed)
+
+    def can_express(self, layout: Layout) -> bool:
+        try:
+            written = FRAMEWORKS[self.framework].write(replace(self.setup, layout=layout))
+        except InputError:
+            return False
+        return not any(
+            line.startswith(f"{name} = ") for line in written.left_out for name in _SIZES
+        )
+
+
+_SIZES = ("tp", "pp", "vp", "cp", "ep", "etp", *CHOICES)

@@ -1,0 +1,149 @@
+"""The answer of an audit in one to three lines: `audit_headline`.
+
+What stopped the job first (a hang, an out-of-memory), then what can be won back and for how much, then
+the MFU; where nothing is wrong, how many rules looked and what the sources show.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import PurePath
+from typing import TYPE_CHECKING
+
+from computeflow.economics import usd_per_hour
+from computeflow.ledger import Finding, Ledger
+from computeflow.units import format_share
+from computeflow.views.sources import observed_headline
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from computeflow.auditing.audit_report import AuditComparison, AuditReport
+    from computeflow.diagnosis import Diagnosis
+
+_WHOSE = {"log": "this run's time", "metrics": "these GPUs' time"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Part:
+    """One source with what the rules found in it."""
+
+    kind: str
+    diagnosis: Diagnosis
+    ledger: Ledger | None
+
+
+def audit_headline(report: AuditReport) -> str:
+    parts = _parts(report)
+    price = None if report.price is None else report.price.usd
+    if any(part.diagnosis.findings for part in parts):
+        sentences = [*_untimed(parts), *_timed(parts, price)]
+    else:
+        shown = [observed_headline(each) for each in report.recordings.observed]
+        sentences = [*_sound(parts), *shown]
+    sentences += [] if report.compared is None else [_compared(report.compared)]
+    return " ".join([*filter(None, sentences), *_mfu(report)])
+
+
+def _parts(report: AuditReport) -> list[_Part]:
+    """Traces first, then the other sources in their order."""
+    parts = [
+        _Part(kind=each.kind, diagnosis=diagnosis, ledger=each.ledger)
+        for each, diagnosis in zip(
+            report.recordings.observed, report.recordings.diagnoses, strict=True
+        )
+    ]
+    if report.traces is not None and report.diagnosis is not None:
+        ledger = report.traces.job.ledger
+        parts.insert(0, _Part(kind="trace", diagnosis=report.diagnosis, ledger=ledger))
+    return parts
+
+
+def _untimed(parts: Sequence[_Part]) -> list[str]:
+    """Findings of sources without a ledger: what ended or endangers the job, whatever it costs."""
+    findings = [f for part in parts if part.ledger is None for f in part.diagnosis.findings]
+    if not findings:
+        return []
+    worst = min(findings, key=lambda finding: finding.rule != "hang")
+    text = f"The job hangs: {worst.title}." if worst.rule == "hang" else f"{_upper(worst.title)}."
+    if worst.remedy is not None:
+        text += f" {_upper(worst.remedy.change)}."
+    return [text, *_more(len(findings) - 1)]
+
+
+def _timed(parts: Sequence[_Part], price: float | None) -> list[str]:
+    """What the findings of the first ledger cost, and how many more there are in other sources."""
+    timed = [part for part in parts if part.ledger is not None and part.diagnosis.findings]
+    if not timed:
+        return []
+    first, *others = timed
+    assert first.ledger is not None
+    return [
+        _won_back(first, first.ledger, price),
+        *_more(sum(len(part.diagnosis.findings) for part in others)),
+    ]
+
+
+def _won_back(part: _Part, ledger: Ledger, price: float | None) -> str:
+    findings, gain = part.diagnosis.findings, part.diagnosis.combined_gain
+    lost = math.fsum(finding.gpu_seconds for finding in findings)
+    seconds, done = (lost, "is lost") if gain is None else (gain, "can be won back")
+    steady = all(finding.steady for finding in findings)
+    whose = _WHOSE.get(part.kind, "this job's time") if steady else "the recorded window"
+    money = ""
+    if price is not None and steady:
+        usd = usd_per_hour(seconds, ledger.wall_seconds, price)
+        money = f" (${usd:,.2f}/h of ${ledger.gpus * price:,.2f})"
+    text = f"{format_share(seconds / ledger.gpu_seconds)} of {whose}{money} {done}"
+    largest = findings[0]
+    if len(findings) == 1:
+        return f"{text}: {largest.rule}, {_short_title(largest)}."
+    share = format_share(largest.gpu_seconds / ledger.gpu_seconds)
+    return (
+        f"{text}, {len(findings)} findings; the largest: {largest.rule} ({share}), "
+        f"{_short_title(largest)}."
+    )
+
+
+def _more(count: int) -> list[str]:
+    return [f"{count:,} more finding{'s' if count > 1 else ''} below."] if count else []
+
+
+def _sound(parts: Sequence[_Part]) -> list[str]:
+    """How many rules looked and found nothing; empty where no rule is for these sources."""
+    from computeflow.diagnosis import RULES
+
+    rules = {(part.kind, rule.id) for part in parts for rule in RULES if part.kind in rule.kinds}
+    skipped = {(part.kind, one.rule) for part in parts for one in part.diagnosis.abstained}
+    if not rules:
+        return []
+    checked = len(rules - skipped)
+    text = f"No finding: {checked} rule{'' if checked == 1 else 's'} checked"
+    return [f"{text}, {len(skipped)} skipped for a missing signal." if skipped else f"{text}."]
+
+
+def _compared(compared: AuditComparison) -> str:
+    measured = math.fsum(line.measured for line in compared.lines)
+    expected = math.fsum(line.expected for line in compared.lines)
+    if not expected:
+        return ""
+    source = compared.source if compared.other is None else PurePath(compared.source).name
+    change = measured / expected - 1
+    more = "more" if change >= 0 else "less"
+    return f"Against {source}, the same work takes {format_share(abs(change))} {more} GPU time."
+
+
+def _mfu(report: AuditReport) -> list[str]:
+    ledgers = report.recordings.ledgers
+    mfu = ledgers[0].mfu if ledgers else None
+    return [] if mfu is None else [f"MFU {format_share(mfu)}."]
+
+
+def _short_title(finding: Finding) -> str:
+    """What is wrong, without the reasons that the table gives."""
+    return finding.title.partition(": ")[0]
+
+
+def _upper(text: str) -> str:
+    return text[:1].upper() + text[1:]

@@ -1,0 +1,79 @@
+"""Tables of each kind of source that is no trace: `observed_tables`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from computeflow.views.ledgers import ledger_table
+from computeflow.views.tables import Table, columns, left_out_notes
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from computeflow.telemetry.correlation import Correlated
+    from computeflow.telemetry.source_reports import SourceReport
+
+__all__ = ["observed_headline", "observed_tables", "together_table"]
+
+_MODULES = {
+    "accounting": "accounting",
+    "flight-recorder": "flight_recorder",
+    "gpu-burn": "kernel_logs",
+    "kernel-log": "kernel_logs",
+    "log": "logs",
+    "memory": "memory",
+    "metrics": "metrics",
+    "op-timeline": "op_timelines",
+}
+_PRICED = ("accounting",)
+_MOST = 12
+
+
+def observed_tables(observed: SourceReport, price: float | None = None) -> list[Table]:
+    """The source's ledger, then the tables of its kind; skipped input is noted under the last one.
+
+    `price`: dollars per GPU-hour, for kinds whose tables show costs.
+    """
+    module = import_module(f"computeflow.views.sources.{_MODULES[observed.kind]}")
+    priced = {"price": price} if observed.kind in _PRICED else {}
+    tables: list[Table] = module.tables(observed, **priced)
+    if observed.ledger is not None:
+        tables.insert(0, ledger_table(observed.ledger))
+    notes = [*observed.notes, *left_out_notes(observed.left_out)]
+    if tables and notes:
+        fresh = [note for note in notes if not any(note in table.notes for table in tables)]
+        tables[-1] = replace(tables[-1], notes=(*tables[-1].notes, *fresh))
+    return tables
+
+
+def observed_headline(observed: SourceReport) -> str:
+    """What the source shows, in a sentence."""
+    module = import_module(f"computeflow.views.sources.{_MODULES[observed.kind]}")
+    text: str = module.headline(observed)
+    return text
+
+
+def together_table(groups: Sequence[Correlated]) -> Table:
+    """Events that several sources reported around the same time."""
+    rows = []
+    for group in groups[:_MOST]:
+        for kind, happening in group.parts[:_MOST]:
+            later = (happening.seconds or group.start) - group.start
+            rows.append(
+                (
+                    f"+{later:,.0f} s",
+                    kind,
+                    happening.node or "-",
+                    happening.what,
+                    happening.job or "-",
+                )
+            )
+    hidden = len(groups) - _MOST
+    return Table(
+        title="What several sources saw within ten minutes of each other",
+        columns=columns("after", "source", "node", "what", "job", right="after", wrap="what"),
+        rows=tuple(rows),
+        notes=(f"{hidden:,} more times: -o json has all",) if hidden > 0 else (),
+    )

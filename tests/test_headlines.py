@@ -1,0 +1,67 @@
+"""The first lines of an answer are the answer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import computeflow as cf
+from computeflow.views.tables import Table, columns, footnote, to_text
+
+DATA = Path(__file__).parent / "data"
+LOADER = DATA / "h200_traces" / "slow-loader-0.03.json.gz"
+
+
+def test_an_audit_begins_with_what_can_be_won_back_and_for_how_much() -> None:
+    audited = cf.audit(LOADER, price=2.5, no_cache=True)
+    assert audited.headline == (
+        "66.2 % of this job's time ($1.66/h of $2.50) can be won back: input-stall, the device waits "
+        "for data. MFU 15.3 %."
+    )
+    assert [table.title for table in audited.tables()[:2]] == [
+        "1 finding",
+        "input-stall: evidence and remedy",
+    ]
+    assert "$" not in cf.audit(LOADER, no_cache=True).headline
+
+
+def test_a_redacted_headline_keeps_its_figures() -> None:
+    open_, closed = (
+        cf.audit(LOADER, price=2500, no_cache=True, redact=redact) for redact in (False, True)
+    )
+    assert "$1,655.31/h of $2,500.00" in open_.headline
+    assert closed.headline == open_.headline
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("h200_traces/healthy-base.json.gz", "No finding: "),
+        ("gloo_hangs/ddp-4-ranks", "The job hangs: rank 2 never arrived"),
+        ("memory/oom-too-big.pickle.gz", "GPU 0 ran out of memory: "),
+        ("logs/megatron_restart.log", "71.9 % of this run's time is lost: restarts, "),
+        ("logs/nccl_tests.txt", "nccl-tests measured all_reduce"),
+        ("accounting", "Jobs used "),
+    ],
+)
+def test_every_kind_of_recording_has_a_headline(name: str, words: str) -> None:
+    assert words in cf.audit(DATA / name, no_cache=name.startswith("h200")).headline
+
+
+def test_a_check_begins_with_fit_step_and_best_change() -> None:
+    file = DATA / "exports" / "megatron_gpt3_175b.sh"
+    checked = cf.check(file, on="a100-80-sxm:1024", model="gpt3-175b", price=2)
+    assert checked.headline.startswith("gpt3-175b fits: 33.8 GB of 85.9 GB; step 19.1 s, MFU ")
+    assert "Best change: tp 4, pp 8, vp 6, zero1, micro-batch 2, 9.9 % less" in checked.headline
+
+
+def test_a_claim_begins_with_its_verdict() -> None:
+    assert cf.claims(["mfu-path"]).headline.startswith("mfu-path: holds in part. Our figure: ")
+
+
+def test_notes_are_one_paragraph_of_sentences_under_the_table() -> None:
+    notes = ("left out: a.json", "compute.clock: not read.", "/tmp/a: rank 0")
+    assert footnote(notes) == "Left out: a.json. compute.clock: not read. /tmp/a: rank 0."
+    table = Table(title="T", columns=columns("name"), rows=(("x",),), notes=notes)
+    assert to_text(table).splitlines()[-1] == footnote(notes)
