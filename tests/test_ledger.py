@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -456,3 +457,10 @@ def test_every_account_falls_to_an_account_and_has_an_owner() -> None:
     for account in ACCOUNTS.values():
         assert account.falls_to in ACCOUNTS
         assert account.parent is None or account.parent in ACCOUNTS
+
+
+def test_a_ledger_written_under_the_old_name_is_read() -> None:
+    ledger = replace(simple(1.0), booked_under={"input": "unexplained"})
+    data = ledger_to_data(ledger)
+    data["fell_to"] = data.pop("booked_under")
+    assert ledger_from_data(data) == ledger

@@ -17,8 +17,8 @@ from computeflow.ledger.book import Ledger
 
 SCHEMA = "computeflow.ledger/1"
 _DERIVED = ("schema", "accounts", "mfu", "mfu_palm")
-_FIELDS = {"fell_to": "booked_under"}
-"""JSON keys that differ from the field's name."""
+_OLD_KEYS = {"fell_to": "booked_under"}
+"""Keys of ledgers that were written before, and their names now."""
 
 
 def ledger_to_data(ledger: Ledger) -> dict[str, Any]:
@@ -35,7 +35,7 @@ def ledger_to_data(ledger: Ledger) -> dict[str, Any]:
         "mfu": ledger.mfu,
         "mfu_palm": ledger.mfu_palm,
         "unavailable": dict(ledger.unavailable),
-        "fell_to": dict(ledger.booked_under),
+        "booked_under": dict(ledger.booked_under),
     }
 
 
@@ -44,7 +44,7 @@ def ledger_from_data(data: Any, where: str = "ledger") -> Ledger:
         raise InputError(f"{where}: not a ledger: no `schema`")
     if data["schema"] != SCHEMA:
         raise InputError(f"{where}: schema '{shown(str(data['schema']))}' is not {SCHEMA!r}")
-    fields = {_FIELDS.get(k, k): v for k, v in data.items() if k not in _DERIVED}
+    fields = {_OLD_KEYS.get(k, k): v for k, v in data.items() if k not in _DERIVED}
     ledger = codec.decode(Ledger, fields, where)
     stated = data.get("accounts", ledger.accounts)
     if not isinstance(stated, Mapping) or not _agree(stated, ledger.accounts):
