@@ -21,7 +21,7 @@ from computeflow.catalog import load_catalog
 from computeflow.cluster.machine import usual_cluster
 from computeflow.diagnosis.calibrating import calibration_data
 from computeflow.diagnosis.diagnose import make_case
-from computeflow.diagnosis.model_from_shapes import Inferred
+from computeflow.diagnosis.model_from_shapes import InferredJob
 from computeflow.diagnosis.predicted_gains import KERNEL_FACTORS
 from computeflow.diagnosis.trace_case import TraceCase
 from computeflow.prediction import predict
@@ -59,7 +59,7 @@ CLUSTER = usual_cluster("h200", 1, CATALOG)
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    run: Inferred
+    run: InferredJob
     seconds: float
 
 

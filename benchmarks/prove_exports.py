@@ -23,7 +23,7 @@ from benchmarks.parsers.checks import CHECKS, Check
 from benchmarks.parsers.environments import MissingError, interpreter
 from benchmarks.parsers.plans import CASES, TRAINED, setup, sweep
 from benchmarks.parsers.report import Results, Trained, rejections, report
-from computeflow.planning.exports.config_formats import Setup, Written
+from computeflow.planning.exports.config_formats import Setup, WrittenConfig
 from computeflow.planning.exports.config_writer import Exported, export
 from computeflow.planning.exports.frameworks import FRAMEWORKS
 from computeflow.planning.exports.launchers import LAUNCHERS
@@ -63,13 +63,13 @@ def ask(exported: Exported, plan: Setup, folder: Path) -> Asked:
     )
 
 
-def spoil(written: Written, check: Check) -> Written:
+def spoil(written: WrittenConfig, check: Check) -> WrittenConfig:
     """Misspell one key, which a parser that reads keys must refuse."""
     wrong = check.key[:-1] + ("x" if check.key[-1].isalpha() else "")
     files = {name: text.replace(check.key, wrong) for name, text in written.files.items()}
     if files == written.files:
         raise RuntimeError(f"{check.key} is in none of {', '.join(files)}")
-    return Written(files=files, left_out=written.left_out)
+    return WrittenConfig(files=files, left_out=written.left_out)
 
 
 def collect(name: str, plans: dict[str, Setup], drawn: list[Setup], folder: Path) -> Results:
@@ -154,7 +154,7 @@ def train(folder: Path) -> list[Trained]:
     return trained
 
 
-def another_run(written: Written) -> bool:
+def another_run(written: WrittenConfig) -> bool:
     """Whether the file leaves out what training it would prove."""
     fields = ("sharding = ", "offload = ", "recompute = ")
     return any(line.startswith(fields) for line in written.left_out)

@@ -14,7 +14,7 @@ from benchmarks.commands import run_command
 from benchmarks.prove_prediction import published, shared_cases
 from computeflow.planning.search import pessimistic
 from computeflow.prediction import load_parameters
-from computeflow.prediction.published_runs import batch_of
+from computeflow.prediction.published_runs import step_inputs_of
 from computeflow.prediction.step import account_step
 from computeflow.prediction.validation import regret, without_stall
 
@@ -84,7 +84,7 @@ def choice_lines() -> list[str]:
     ]
     bad = pessimistic(load_parameters())
     for name, cases in sets.items():
-        result = regret(cases, account_step(batch_of(cases), bad).seconds)
+        result = regret(cases, account_step(step_inputs_of(cases), bad).seconds)
         lines.append(
             f"| {name} | {result.groups} | {result.layouts} | {100 * result.first:.1f} % | "
             f"{100 * result.best_of_three:.1f} % | {100 * result.best_of_five:.1f} % | "

@@ -27,11 +27,11 @@ from computeflow.prediction.calibration import load_calibration
 from computeflow.prediction.published_runs import (
     PACKAGED,
     MeasuredRun,
-    batch_of,
     case_of,
     read_cases,
+    step_inputs_of,
 )
-from computeflow.prediction.ranges import KNOWN, UNKNOWN, kind_of
+from computeflow.prediction.ranges import KNOWN, UNKNOWN, range_kind
 from computeflow.prediction.stack import DEFAULT
 from computeflow.prediction.step import account_step
 from computeflow.prediction.step_inputs import GENERATIONS, USUAL_CEILING, StepInputs, of_job
@@ -124,7 +124,7 @@ def ablations(cases: list[MeasuredRun], parameters: Parameters) -> list[str]:
     if small := [c for c in shared_cases("throughput_single_node.csv.gz") if _even(c)]:
         sets["small single-node"] = small
         sets["layout sweep"] = without_stall(shared_cases("throughput_layout_sweep.csv.gz"))
-    batches = {name: batch_of(some) for name, some in sets.items()}
+    batches = {name: step_inputs_of(some) for name, some in sets.items()}
 
     def mapes(
         p: Parameters, changed: Callable[[StepInputs], StepInputs] = lambda b: b
@@ -178,7 +178,7 @@ def hidden_knowledge(cases: list[MeasuredRun], parameters: Parameters) -> list[s
     }
     lines = ["| unknown | n | 80 % of measured / predicted | stated |", "|---|---|---|---|"]
     for name, some in variants.items():
-        batch = batch_of(some)
+        batch = step_inputs_of(some)
         if name == "hardware":
             other = np.full(len(batch), float(GENERATIONS.index("other")))
             ceiling = USUAL_CEILING["other"] * batch.peak_bf16
@@ -198,9 +198,9 @@ def _usual_network(case: MeasuredRun) -> Cluster:
 
 def ranges_by_kind(cases: list[MeasuredRun], parameters: Parameters) -> list[str]:
     """Ratios by kind of run, and how a range set on the other sources holds the one left out."""
-    ratios = -log_errors(cases, batch_of(cases), parameters)
+    ratios = -log_errors(cases, step_inputs_of(cases), parameters)
     sources = np.array([case.source for case in cases])
-    kinds = np.array([kind_of(case.job) for case in cases])
+    kinds = np.array([range_kind(case.job) for case in cases])
     lines = [
         "| kind | n | 8th to 92nd percentile | stated | inside | sources | left out: inside | width |",
         "|---|---|---|---|---|---|---|---|",
@@ -251,7 +251,7 @@ def choice_lines(cases: list[MeasuredRun], parameters: Parameters) -> list[str]:
         for factor in (1.5, 2.0, 3.0):
             grids[f"layout sweep, at most {factor:g} times the best"] = without_stall(sweep, factor)
     for name, some in grids.items():
-        result = regret(some, account_step(batch_of(some), parameters).seconds)
+        result = regret(some, account_step(step_inputs_of(some), parameters).seconds)
         lines.append(
             f"| {name} | {result.groups} | {result.layouts} | {100 * result.first:.1f} % | "
             f"{100 * result.best_of_three:.1f} % | {100 * result.best_of_five:.1f} % | "
@@ -328,7 +328,7 @@ def page() -> str:
     cases, skipped = published()
     result = validate(cases, skipped, parameters)
     left_out = summarise(leave_one_source_out(cases, parameters))
-    dense = [case for case in cases if kind_of(case.job) != "experts"]
+    dense = [case for case in cases if range_kind(case.job) != "experts"]
     reasons = "; ".join(dict.fromkeys(skipped.values()))
     parts = [
         OPENING,

@@ -22,13 +22,13 @@ from computeflow.ledger import Ledger
 from computeflow.telemetry.accounting.accounting_source import AccountingSource, read_jobs
 from computeflow.telemetry.accounting.attempts_by_node import pairs_of
 from computeflow.telemetry.accounting.cluster_ledger import account_usage
-from computeflow.telemetry.accounting.fault_attribution import blame
+from computeflow.telemetry.accounting.fault_attribution import attribute_faults
 from computeflow.telemetry.accounting.jobs import AttemptRows, JobAttempt, JobAttempts
 from computeflow.telemetry.accounting.scheduler_values import (
     duration_seconds,
     gpus_of,
-    joules_of,
     outcome_of,
+    parse_joules,
     state_of,
     unix_seconds,
 )
@@ -37,7 +37,7 @@ from computeflow.telemetry.accounting.suspect_nodes import find_suspect_nodes
 from computeflow.telemetry.accounting.usage import Accounting
 from computeflow.telemetry.opening import head_of
 from computeflow.telemetry.source_reports import Event, SourceReport, SourceRequest
-from computeflow.views.sources.accounting import blame_table, tables
+from computeflow.views.sources.accounting import attribution_table, tables
 from computeflow.views.tables import to_text
 
 DATA = Path(__file__).parent / "data" / "accounting"
@@ -200,11 +200,11 @@ def test_states_and_energies_as_slurm_writes_them() -> None:
     assert outcome_of("TIMEOUT") == "stopped"
     assert outcome_of("Succeeded") == "done"
     assert outcome_of("SOMETHING_NEW") == "unknown"
-    assert joules_of("1.5M") == 1.5e6
+    assert parse_joules("1.5M") == 1.5e6
     # zero, and the mark for "no value", are no energies
-    assert math.isnan(joules_of("0"))
-    assert math.isnan(joules_of("18446744073709551614"))
-    assert math.isnan(joules_of("17179869184.00G"))
+    assert math.isnan(parse_joules("0"))
+    assert math.isnan(parse_joules("18446744073709551614"))
+    assert math.isnan(parse_joules("17179869184.00G"))
 
 
 HEAD = "JobID|JobName|User|State|Start|End|AllocTRES|ConsumedEnergy\n"
@@ -493,9 +493,9 @@ def test_a_failed_job_is_laid_to_the_first_fault_before_its_end() -> None:
         Event(seconds=DAY - 400, what="link up", node="gpu01"),
         Event(seconds=DAY - 400, what="job ended: NODE_FAIL", node="gpu01", job="1", fault=True),
     ]
-    found = blame(jobs, events)
+    found = attribute_faults(jobs, events)
     (one,) = found.jobs
-    assert "1 of 3 failed jobs" in to_text(blame_table(found))
+    assert "1 of 3 failed jobs" in to_text(attribution_table(found))
     assert (one.job, one.node, one.what, one.between_seconds) == ("1", "gpu02", "xid 79", 300)
     assert one.gpu_seconds == 16 * DAY
     assert one.waiting_gpu_seconds == 16 * 300
@@ -520,7 +520,7 @@ def test_each_job_is_blamed_once_and_only_on_its_own_nodes(
         failed_job(str(number), f"n[{node}-{node + 2}]", start, start + took)
         for number, (node, start, took) in enumerate(jobs)
     ]
-    found = blame(made, [fault(f"n{node}", at) for node, at in faults])
+    found = attribute_faults(made, [fault(f"n{node}", at) for node, at in faults])
     named = [one.job for one in found.jobs]
     assert len(named) == len(set(named))
     for one in found.jobs:

@@ -22,7 +22,7 @@ from computeflow.comparison.build_or_rent import (
     load_cases,
     need_of,
 )
-from computeflow.comparison.build_or_rent.break_even import both, break_even
+from computeflow.comparison.build_or_rent.break_even import break_even, own_and_rent
 from computeflow.comparison.build_or_rent.build_rules import rules
 from computeflow.comparison.build_or_rent.cost_inputs import (
     BOUNDS,
@@ -293,7 +293,7 @@ def test_both_ends_of_what_may_be_stated_give_numbers_without_warnings(name: str
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             terms = draw_inputs(rows, 16, 0)
-            life = both(fleet(hall="own"), terms, 12 * terms["life_years"])
+            life = own_and_rent(fleet(hall="own"), terms, 12 * terms["life_years"])
             even = break_even(fleet(hall="own"), terms)
         assert all(math.isfinite(v) for v in (*life.own_usd_per_hour, *life.rent_usd_per_hour))
         assert not np.isnan(even).any()

@@ -30,7 +30,7 @@ from computeflow.prediction.calibration.site import Prior, disagree, estimate, s
 from computeflow.prediction.communication import links
 from computeflow.prediction.kernels import head_dim_rate, rates
 from computeflow.prediction.published_runs import PACKAGED, MeasuredRun, read_cases
-from computeflow.prediction.ranges import kind_of
+from computeflow.prediction.ranges import range_kind
 from computeflow.prediction.step import account_step
 from computeflow.prediction.step_inputs import StepInputs, of_job
 from computeflow.prediction.validation import validate
@@ -458,7 +458,7 @@ def test_our_own_h200_is_predicted_as_well_with_its_calibration_as_without() -> 
 
 
 def test_three_rows_of_a_source_help_to_predict_its_others() -> None:
-    dense = [case for case in CASES if kind_of(case.job) != "experts"]
+    dense = [case for case in CASES if range_kind(case.job) != "experts"]
     by_count = {found.rows: found for found in few_shot(dense, PARAMETERS, draws=100)}
     assert by_count[3].mape < 0.09
     assert by_count[3].mape < by_count[1].mape < by_count[0].mape

@@ -26,7 +26,7 @@ from computeflow.catalog import find_model, load_catalog
 from computeflow.cli import run
 from computeflow.cli.app import COMMANDS, app
 from computeflow.cli.command import AnswerCommand
-from computeflow.cli.types import CountType, Listed, Number, Quantity, RangeType
+from computeflow.cli.types import CountType, ListType, Number, Quantity, RangeType
 from computeflow.cluster import find_cluster
 from computeflow.engines import each
 from computeflow.errors import InputError, UnknownNameError
@@ -60,7 +60,7 @@ def numeric_options() -> list[tuple[str, click.Option]]:
         if isinstance(command, AnswerCommand)
         for parameter in command.params
         if isinstance(parameter, click.Option)
-        and isinstance(parameter.type, CountType | Number | Quantity | RangeType | Listed)
+        and isinstance(parameter.type, CountType | Number | Quantity | RangeType | ListType)
         and parameter.type.name != "names"
     ]
 

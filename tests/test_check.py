@@ -37,11 +37,11 @@ def test_what_does_not_fit_breaks(capsys: pytest.CaptureFixture[str]) -> None:
     ("arguments", "words"),
     [
         (["absent.toml"], "No such file"),
-        ([str(FIXTURES / "README.md")], "say --format"),
-        ([str(FIXTURES / "deepspeed_transformers_zero3.json")], "say --model"),
+        ([str(FIXTURES / "README.md")], "give --format"),
+        ([str(FIXTURES / "deepspeed_transformers_zero3.json")], "give --model"),
         (
             [str(FIXTURES / "deepspeed_transformers_zero3.json"), "--model", "gpt2-xl"],
-            "say --global-batch",
+            "give --global-batch",
         ),
     ],
 )

@@ -12,7 +12,7 @@ import pytest
 from computeflow.catalog import load_catalog
 from computeflow.cli import run
 from computeflow.comparison.claims import CheckedClaim, Outcome, check_claims, load_claims, mfu_path
-from computeflow.comparison.claims.claim import CHECKS, Bench, held, part
+from computeflow.comparison.claims.claim import CHECKS, Bench, verdict_of_facts, verdict_of_ranges
 from computeflow.comparison.claims.sizing import SIZES, check_size
 from computeflow.errors import UnknownNameError
 from computeflow.views.claims import claims_headline, claims_page, path_table
@@ -112,10 +112,12 @@ def test_the_path_of_configurations_gains_most_by_leaving_tensor_parallelism() -
 
 
 def test_verdicts_follow_from_the_numbers() -> None:
-    assert held((2.1, 2.5), (2, 3)) == "holds"
-    assert held((1.8, 2.5), (2, 3)) == "holds in part"
-    assert held((1.1, 1.9), (2, 3)) == "does not hold"
-    assert [part(*facts) for facts in ((True, True), (True, False), (False, False))] == [
+    assert verdict_of_ranges((2.1, 2.5), (2, 3)) == "holds"
+    assert verdict_of_ranges((1.8, 2.5), (2, 3)) == "holds in part"
+    assert verdict_of_ranges((1.1, 1.9), (2, 3)) == "does not hold"
+    assert [
+        verdict_of_facts(*facts) for facts in ((True, True), (True, False), (False, False))
+    ] == [
         "holds",
         "holds in part",
         "does not hold",

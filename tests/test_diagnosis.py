@@ -28,7 +28,7 @@ from computeflow.ledger import (
     Finding,
     Gap,
     Remedy,
-    check_claims,
+    check_claimed_seconds,
     gaps,
     ledger_to_data,
 )
@@ -92,7 +92,7 @@ def test_no_second_is_claimed_twice(one: Recording) -> None:
     found = diagnosed(one.path)
     claimed = math.fsum(finding.gpu_seconds for finding in found.findings)
     if found.expected is not None:
-        check_claims(found.findings, found.gaps)
+        check_claimed_seconds(found.findings, found.gaps)
         assert claimed <= sum(line.gpu_seconds for line in found.gaps) * (1 + 1e-9) + 1e-9
     assert claimed <= audited(one.path).job.ledger.gpu_seconds
 
@@ -251,7 +251,7 @@ def test_settled_findings_never_exceed_the_gaps(
         for name, (measured, expected) in zip(NAMES, sizes, strict=True)
     ]
     kept = settle([a_finding(rule, claims) for rule, claims in wanted], lines)
-    check_claims(kept, lines)
+    check_claimed_seconds(kept, lines)
     for finding in kept:
         assert finding.remedy is not None
         assert (finding.remedy.gain_gpu_seconds or 0.0) <= finding.gpu_seconds + 1e-9

@@ -182,7 +182,7 @@ def test_a_models_name_does_not_change_how_a_file_is_read() -> None:
             try:
                 assert read_file(text, file) == found
             except InputError as error:
-                assert "say --format" in str(error)
+                assert "give --format" in str(error)
                 assert file in ("fsdp2.py", "torchtitan.toml"), "they alone state it, as a value"
 
 
@@ -248,7 +248,7 @@ def test_a_models_folder_gives_a_name_or_is_refused(tmp_path: Path) -> None:
 def test_a_file_that_names_a_file_as_its_model_does_not_have_it_read(tmp_path: Path) -> None:
     job = {"model": str(tmp_path / "secret.json"), "global_batch": 8, "seq_len": 4096}
     reading = ConfigReading(format="fsdp2", job=job)
-    with pytest.raises(InputError, match="say --model"):
+    with pytest.raises(InputError, match="give --model"):
         setup_of(reading, find_cluster("h100-sxm:8", FACTS), {}, FACTS)
 
 

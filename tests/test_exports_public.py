@@ -406,7 +406,7 @@ def test_deepspeed_in_another_file_leaves_sharding_open() -> None:
 
 def test_a_model_that_nobody_knows_asks_for_another() -> None:
     found = read("trainer_openr1_7b.yaml")
-    with pytest.raises(InputError, match=r"the file's model: unknown model .*; say --model"):
+    with pytest.raises(InputError, match=r"the file's model: unknown model .*; give --model"):
         setup_of(found, find_cluster("h100-sxm:8", FACTS), {}, FACTS)
 
 

@@ -20,7 +20,7 @@ from computeflow.telemetry.kernel_logs import messages
 from computeflow.telemetry.kernel_logs.gpu_burn import GpuBurnSource
 from computeflow.telemetry.kernel_logs.kernel_log_source import KernelLogs, KernelLogSource
 from computeflow.telemetry.kernel_logs.line_stamps import stamp_of
-from computeflow.telemetry.kernel_logs.messages import classify_message, pci_address, xid_sign
+from computeflow.telemetry.kernel_logs.messages import classify_message, classify_xid, pci_address
 from computeflow.telemetry.opening import head_of
 from computeflow.telemetry.source_reports import SourceReport, SourceRequest
 from computeflow.views.sources.kernel_logs import tables
@@ -309,9 +309,9 @@ def test_what_is_no_fault_says_nothing(text: str) -> None:
 
 def test_the_driver_s_own_word_for_recovery_is_the_action() -> None:
     text = "GPU recovery action changed from 0x0 (None) to 0x1 (GPU Reset Required)"
-    assert xid_sign(154, text).action == "the driver asks for: GPU Reset Required"
-    assert xid_sign(79).action.startswith("drain the node, reboot it")
-    assert xid_sign(9999).stops == "unknown"
+    assert classify_xid(154, text).action == "the driver asks for: GPU Reset Required"
+    assert classify_xid(79).action.startswith("drain the node, reboot it")
+    assert classify_xid(9999).stops == "unknown"
 
 
 def test_addresses_are_written_alike() -> None:

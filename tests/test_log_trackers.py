@@ -9,7 +9,7 @@ import pytest
 from computeflow.files.limits import LOG_LIST_ITEMS
 from computeflow.telemetry.logs.checkpoint_pauses import Evaluations, Saves
 from computeflow.telemetry.logs.faults import Faults
-from computeflow.telemetry.logs.journal import Journal, Now
+from computeflow.telemetry.logs.journal import Journal, LogState
 from computeflow.telemetry.logs.line_events import (
     Checkpoint,
     Evaluation,
@@ -32,8 +32,8 @@ from computeflow.telemetry.logs.timers import TimerMeans
 PLACE = LinePosition(file="a.log", line=7)
 
 
-def now(moment: float | None = None, *, last: int | None = None, marks: int = 0) -> Now:
-    return Now(place=PLACE, moment=moment, last=last, marks=marks)
+def now(moment: float | None = None, *, last: int | None = None, marks: int = 0) -> LogState:
+    return LogState(place=PLACE, moment=moment, last=last, marks=marks)
 
 
 def shared() -> tuple[LogTimeline, Journal]:

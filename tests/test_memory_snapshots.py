@@ -29,7 +29,7 @@ from computeflow.telemetry.memory.memory_facts import DeviceMemory, ProcessMemor
 from computeflow.telemetry.memory.memory_source import MemorySnapshots
 from computeflow.telemetry.memory.owners import OWNERS, owners_of
 from computeflow.telemetry.memory.snapshot import Snapshot, read_snapshot
-from computeflow.telemetry.memory.stacks import kind_of
+from computeflow.telemetry.memory.stacks import stack_kind
 from computeflow.telemetry.memory.steps import find_steps
 from computeflow.telemetry.opening import head_of
 from computeflow.telemetry.source_reports import SourceReport, SourceRequest
@@ -179,7 +179,7 @@ def test_owners_at_the_peak_are_the_programs_own(name: str) -> None:
 @pytest.mark.parametrize("name", [name for name in CASES if INDEX[name]["label"] == "healthy"])
 def test_gradients_before_an_update_are_as_large_as_the_weights(name: str) -> None:
     snapshot = recorded_snapshot(name)
-    history, kinds = history_of(snapshot.devices[0]), [kind_of(s) for s in snapshot.stacks]
+    history, kinds = history_of(snapshot.devices[0]), [stack_kind(s) for s in snapshot.stacks]
     steps = find_steps(snapshot, history, kinds)
     held = history.allocations.at(int(steps.optimizer[-1]) - 1)
     owned = held & (owners_of(history, steps, kinds) == OWNERS.index("gradients"))

@@ -20,7 +20,7 @@ from computeflow.catalog import load_catalog
 from computeflow.diagnosis import diagnose_source
 from computeflow.diagnosis.rules.fleet import stem
 from computeflow.errors import InputError
-from computeflow.ledger import check_claims, gaps
+from computeflow.ledger import check_claimed_seconds, gaps
 from computeflow.telemetry.metrics import prometheus_server as server_module
 from computeflow.telemetry.metrics.exporter_fields import is_blank, reasons_of
 from computeflow.telemetry.metrics.metrics_source import MetricsSource
@@ -156,7 +156,7 @@ def test_findings_claim_no_more_than_the_ledger_holds(tmp_path: Path) -> None:
     healthy = observe(text(tmp_path, Synthetic().history(), "healthy.prom"))
     assert sick.ledger and healthy.ledger
     lines = gaps(sick.ledger, healthy.ledger, work_ratio=0.9)
-    check_claims(diagnose_source(sick).findings, lines)
+    check_claimed_seconds(diagnose_source(sick).findings, lines)
 
 
 def test_half_of_the_window_asked_for_is_half(tmp_path: Path) -> None:

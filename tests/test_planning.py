@@ -19,7 +19,7 @@ from computeflow.cluster import find_cluster
 from computeflow.errors import ComputeFlowError, InputError
 from computeflow.planning import Limits, Plan, plan, space_of
 from computeflow.planning.batches import tokens_to_target
-from computeflow.planning.explain import compare, sensitivities
+from computeflow.planning.explain import account_losses, sensitivities
 from computeflow.planning.plans import complexity, nearest_that_fits, unmeasured
 from computeflow.planning.pools import plan_pools
 from computeflow.planning.review import review
@@ -249,7 +249,7 @@ def test_what_does_not_fit_is_told_what_would() -> None:
 
 def test_the_explanation_closes() -> None:
     best, other, *_ = plans_of_seventy()
-    parts = compare(best.prediction, other.prediction)
+    parts = account_losses(best.prediction, other.prediction)
     assert sum(part.seconds for part in parts) == pytest.approx(
         other.prediction.step_seconds - best.prediction.step_seconds
     )

@@ -32,7 +32,7 @@ from computeflow.telemetry.logs import mlperf_lines, run_files
 from computeflow.telemetry.logs.run_files import Piece, group
 from computeflow.telemetry.memory.device_memory import device_memory
 from computeflow.telemetry.memory.snapshot import read_snapshot
-from computeflow.telemetry.metrics.lookalikes import named
+from computeflow.telemetry.metrics.lookalikes import describe_lookalike
 from computeflow.telemetry.metrics.metrics_source import MetricsSource
 from computeflow.telemetry.metrics.samples import SampledFleet
 from computeflow.telemetry.metrics.superbench import read_monitor
@@ -159,7 +159,7 @@ def test_a_broken_end_of_accounting_is_said_between_objects_too(tmp_path: Path) 
 
 def test_a_broken_end_of_a_list_of_counters_is_said(tmp_path: Path) -> None:
     path = cut_gzip(tmp_path / "counters.csv", "DCGM_FI_DEV_GPU_UTIL, gauge, Utilisation.\n")
-    assert "compressed end is broken" in named(path, head_of(path))
+    assert "compressed end is broken" in describe_lookalike(path, head_of(path))
 
 
 COLUMNS = "step,dp_rank,stage,optype,start_ts,duration"

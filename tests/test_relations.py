@@ -10,7 +10,7 @@ import pytest
 from computeflow.catalog import load_catalog
 from computeflow.cluster import find_cluster
 from computeflow.prediction import find_stack, load_parameters, predict
-from computeflow.prediction.published_runs import PACKAGED, MeasuredRun, batch_of, read_cases
+from computeflow.prediction.published_runs import PACKAGED, MeasuredRun, read_cases, step_inputs_of
 from computeflow.prediction.step import account_step
 from computeflow.workload import Job, Layout
 from computeflow.workload.layout import Schedule
@@ -21,7 +21,7 @@ CASES = read_cases(PACKAGED.read_text(), FACTS)[0]
 PREDICTED = dict(
     zip(
         (case.row_id for case in CASES),
-        account_step(batch_of(CASES), load_parameters()).seconds.tolist(),
+        account_step(step_inputs_of(CASES), load_parameters()).seconds.tolist(),
         strict=True,
     )
 )

@@ -26,7 +26,7 @@ from computeflow.ledger import (
     Ledger,
     Remedy,
     Window,
-    check_claims,
+    check_claimed_seconds,
 )
 from computeflow.telemetry.source_registry import observe, sort_files, sources
 from computeflow.telemetry.source_reports import SourceReport, SourceRequest
@@ -117,7 +117,7 @@ def check_settled(found: SourceReport) -> None:
     if found.ledger is None:
         assert {finding.rule for finding in findings} <= UNSETTLED
         return
-    check_claims(findings, lines_without_expectation(found.ledger))
+    check_claimed_seconds(findings, lines_without_expectation(found.ledger))
     assert sum(finding.gpu_seconds for finding in findings) <= found.ledger.gpu_seconds * (1 + 1e-9)
 
 
@@ -167,7 +167,7 @@ def test_a_ledger_without_expectation_is_claimed_once(
     )
     lines = lines_without_expectation(ledger)
     kept = settle([a_finding(*each) for each in wanted], lines)
-    check_claims(kept, lines)
+    check_claimed_seconds(kept, lines)
     assert sum(one.gpu_seconds for one in kept) <= ledger.gpu_seconds * (1 + 1e-9)
 
 

@@ -18,7 +18,7 @@ from computeflow.errors import InputError
 from computeflow.simulation import failure_models, inputs
 from computeflow.simulation.bringup import BringUp, bring_up, tuning_rounds
 from computeflow.simulation.fault_trace import DAYS, NODES, predict_second_half, stepfun_faults
-from computeflow.simulation.run_validation import Validated, published_runs, validate_runs
+from computeflow.simulation.run_validation import RunCheck, published_runs, validate_runs
 from computeflow.simulation.site_scenarios import load_sites, tier_conditions
 from computeflow.simulation.two_sites import SiteComparison, compare_sites, equal_where_assumed
 from computeflow.views.comparisons import usd_text
@@ -27,7 +27,7 @@ from computeflow.views.run_pages import lines_table, runs_page, sites_page
 
 
 @cache
-def validated() -> dict[str, Validated]:
+def validated() -> dict[str, RunCheck]:
     return {one.name: one for one in validate_runs(replicas=100)}
 
 

@@ -13,7 +13,7 @@ from computeflow.cli import run
 from computeflow.comparison.machines import machine_of, rack_rows
 from computeflow.comparison.rents import find_rents
 from computeflow.comparison.site_limits import SiteCapacity, deploy
-from computeflow.comparison.tiers import tier_worths
+from computeflow.comparison.tiers import tier_losses
 from computeflow.errors import InputError, UnknownNameError
 from computeflow.views.site_limits import limits_figure, limits_headline, limits_table
 
@@ -117,7 +117,7 @@ def test_more_power_never_takes_fewer_gpus(watts: float, more: float) -> None:
 
 
 def test_a_better_tier_loses_less_and_all_of_it_is_little() -> None:
-    found = {one.name: one for one in tier_worths(FACTS, gpus=1024, node_gpus=8, replicas=100)}
+    found = {one.name: one for one in tier_losses(FACTS, gpus=1024, node_gpus=8, replicas=100)}
     assert found["tier-1"].lost_days > found["tier-3"].lost_days > 0
     assert found["tier-3"].lost_days >= found["tier-4"].lost_days
     assert found["tier-1"].lost_days < 3

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from computeflow.catalog import load_catalog
 from computeflow.errors import InputError
-from computeflow.workload import Job, Layout, Layouts, check, flops_per_token, refusals
+from computeflow.workload import Job, Layout, Layouts, check_layout, flops_per_token, refusals
 from computeflow.workload.flops import mean_context
 
 MODELS = load_catalog().models
@@ -75,11 +75,11 @@ JOB = Job(model=MODELS["llama-3.1-8b"], global_batch=512, seq_len=8192)
 )
 def test_an_impossible_layout_says_why(change: dict[str, int], reason: str) -> None:
     with pytest.raises(InputError, match=reason):
-        check(JOB, Layout(**({"gpus": 64} | change)))  # type: ignore[arg-type]
+        check_layout(JOB, Layout(**({"gpus": 64} | change)))  # type: ignore[arg-type]
 
 
 def test_a_possible_layout_passes() -> None:
-    check(JOB, Layout(gpus=64, tp=4, pp=2, vp=2, micro_batch=2))
+    check_layout(JOB, Layout(gpus=64, tp=4, pp=2, vp=2, micro_batch=2))
 
 
 @given(

@@ -29,7 +29,7 @@ from computeflow.comparison.moves import Move, move_to_each
 from computeflow.comparison.offers import ASSUMED_NIC, Offering, gather_offers, grids_in
 from computeflow.comparison.own_sites import own_offerings
 from computeflow.comparison.planner import usual_job
-from computeflow.comparison.providers import Book, load_terms
+from computeflow.comparison.providers import ProviderTable, load_terms
 from computeflow.comparison.request import ComparisonRequest, Market
 from computeflow.comparison.results import Comparison, Result
 from computeflow.comparison.splits import OwnedBase, Split, own_base, split
@@ -234,7 +234,7 @@ def _check(options: TrainingOptions) -> None:
 
 def _offers(
     facts: Catalog,
-    book: Book,
+    book: ProviderTable,
     providers: Sequence[str],
     regions: Sequence[str],
     devices: Sequence[str],
@@ -255,7 +255,7 @@ def _offers(
 
 
 def _moves(
-    offers: Sequence[Offering], book: Book, facts: Catalog, options: TrainingOptions
+    offers: Sequence[Offering], book: ProviderTable, facts: Catalog, options: TrainingOptions
 ) -> dict[str, Move]:
     size, home = read_quantity(options.get("data"), "bytes"), options.get("data_at")
     if size is None or home is None:

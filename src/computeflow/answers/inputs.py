@@ -22,7 +22,7 @@ Quantity = float | str
 """A number in SI units, or a text with its unit: 2e12 or "2T", 3600 or "1h"."""
 
 
-_MOST = 1e24
+_MAX_QUANTITY = 1e24
 """Largest number of any quantity, so that products of several stay finite."""
 
 
@@ -49,9 +49,11 @@ def read_quantity(value: Quantity | None, quantity: str) -> float | None:
     if value is None:
         return None
     number = parse(value, quantity) if isinstance(value, str) else float(value)
-    if not 0 <= number <= _MOST:
+    if not 0 <= number <= _MAX_QUANTITY:
         what = quantity.replace("_", " ")
-        raise InputError(f"{number:g} is not a finite number of {what} between 0 and {_MOST:g}")
+        raise InputError(
+            f"{number:g} is not a finite number of {what} between 0 and {_MAX_QUANTITY:g}"
+        )
     return number
 
 

@@ -36,16 +36,16 @@ from computeflow.planning.batches import try_batches
 from computeflow.planning.explain import (
     AccountLoss,
     ChangeEffect,
+    account_losses,
     changed_fields,
-    compare,
     sensitivities,
 )
 from computeflow.planning.exports.config_formats import Setup
 from computeflow.planning.exports.config_writer import Exported, export
 from computeflow.planning.goals import (
     Goals,
-    Option,
     Search,
+    TriedSize,
     doubled_counts,
     fixed_fields,
     try_gpu_counts,
@@ -183,7 +183,7 @@ class FrontAnswer(Answer):
     """Numbers of GPUs, each with its best plan."""
 
     request: JobRequest
-    options: tuple[Option, ...]
+    options: tuple[TriedSize, ...]
 
     @property
     def infeasible(self) -> list[int]:
@@ -232,7 +232,7 @@ class FrontAnswer(Answer):
 class BatchesAnswer(Answer):
     """Global batches, each with its best plan and the tokens that it needs for the same result."""
 
-    options: tuple[Option, ...]
+    options: tuple[TriedSize, ...]
 
     @property
     def headline(self) -> str:
@@ -399,7 +399,7 @@ def _spoken(progress: Callable[[str], None] | None) -> Progress | None:
     return say
 
 
-def _some(options: Sequence[Option], where: str) -> tuple[Option, ...]:
+def _some(options: Sequence[TriedSize], where: str) -> tuple[TriedSize, ...]:
     if all(option.plan is None for option in options):
         raise InputError(f"no plan fits and meets the limits {where}")
     return tuple(options)
@@ -445,7 +445,7 @@ def _why_nothing(search: Search, plans: Plans) -> str:
 def _explain(search: Search, plans: Plans) -> Reasons:
     best, *others = plans.plans
     return Reasons(
-        lost=tuple(tuple(compare(best.prediction, other.prediction)) for other in others),
+        lost=tuple(tuple(account_losses(best.prediction, other.prediction)) for other in others),
         sensitivities=tuple(
             sensitivities(
                 search.job,

@@ -14,7 +14,7 @@ from computeflow.answers.inputs import CatalogFiles, Quantity, open_catalog, rea
 from computeflow.comparison.machines import machine_of, rack_rows
 from computeflow.comparison.rents import age_text, find_rents
 from computeflow.comparison.site_limits import Deployment, SiteCapacity, deploy
-from computeflow.comparison.tiers import TierLoss, tier_worths
+from computeflow.comparison.tiers import TierLoss, tier_losses
 from computeflow.views import site_limits as views
 from computeflow.views.tables import Table
 
@@ -117,7 +117,7 @@ def site_limits(
         deploy(limits, machine_of(facts.nodes[name].accelerator, facts)) for name in rack_rows()
     ]
     worths = (
-        tier_worths(
+        tier_losses(
             facts,
             gpus=deployment.gpus,
             node_gpus=facts.nodes[machine.node].count,

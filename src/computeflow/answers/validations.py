@@ -20,7 +20,7 @@ from computeflow.prediction.published_runs import PACKAGED, MeasuredRun, read_ca
 from computeflow.prediction.validation import Validation
 from computeflow.prediction.validation import validate as validate_cases
 from computeflow.simulation.fault_trace import SOURCE, SecondHalfCheck, predict_second_half
-from computeflow.simulation.run_validation import Validated, validate_runs
+from computeflow.simulation.run_validation import RunCheck, validate_runs
 from computeflow.views.predictions import validation_headline, validation_table
 from computeflow.views.run_pages import runs_headline, runs_page, runs_table, trace_table
 from computeflow.views.tables import Table
@@ -50,7 +50,7 @@ class ValidateAnswer(Answer):
 class ValidateRunsAnswer(Answer):
     """Whole published runs, and a trace of failures predicted from its first half."""
 
-    runs: list[Validated]
+    runs: list[RunCheck]
     trace: list[SecondHalfCheck]
 
     def _data(self) -> dict[str, Any]:

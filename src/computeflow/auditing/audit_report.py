@@ -20,7 +20,7 @@ from computeflow.errors import InputError
 from computeflow.files.parsing import parse_json
 from computeflow.files.reading import read_text
 from computeflow.ledger import Gap, Ledger, gaps, ledger_from_data
-from computeflow.telemetry.accounting.fault_attribution import FaultAttribution, blame
+from computeflow.telemetry.accounting.fault_attribution import FaultAttribution, attribute_faults
 from computeflow.telemetry.traces.job_ledgers import TracedJob
 
 
@@ -198,4 +198,4 @@ def _blame(recordings: Recordings) -> FaultAttribution | None:
     others = [each for each in recordings.observed if each.kind != "accounting"]
     jobs = [job for each in accounts for job in each.facts.failed]
     faults = [happening for each in others for happening in each.happenings]
-    return blame(jobs, faults) if jobs and faults else None
+    return attribute_faults(jobs, faults) if jobs and faults else None

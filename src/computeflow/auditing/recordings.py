@@ -10,7 +10,7 @@ from computeflow.auditing.audit_request import AuditRequest
 from computeflow.diagnosis import Diagnosis, diagnose_source
 from computeflow.errors import InputError
 from computeflow.ledger import Gap, Ledger, gaps
-from computeflow.telemetry.correlation import Correlated, correlate
+from computeflow.telemetry.correlation import CorrelatedEvents, correlate
 from computeflow.telemetry.source_registry import observe, sort_files
 from computeflow.telemetry.source_reports import SourceReport
 from computeflow.telemetry.trace_audit import TraceSettings, audit_files
@@ -50,7 +50,7 @@ class Recordings:
         return self.ledgers[0]
 
     @property
-    def correlated(self) -> list[Correlated]:
+    def correlated(self) -> list[CorrelatedEvents]:
         return correlate(self.observed)
 
 
@@ -97,7 +97,9 @@ def steps_done(traces: TracedJob) -> int:
 
 
 def compare_recordings(one: Recordings, other: Recordings) -> tuple[list[Gap], str]:
-    """Gaps line by line at equal model FLOPs, else equal FLOPs of the shapes, else equal steps."""
+    """Gaps line by line, and what is equal on both sides: model FLOPs; without traces on both sides
+    GPU-seconds; else FLOPs of the shapes, else steps.
+    """
     first, second = one.ledger, other.ledger
     if first.mfu is not None and second.mfu is not None:
         return gaps(first, second), "equal model FLOPs"

@@ -31,7 +31,7 @@ OPTIONS = [
     option(
         "--kind",
         type=click.Choice(list(KINDS)),
-        help="Format of the files; by default it is told by their content.",
+        help="Format of the files; by default detected from their content.",
     ),
     option(
         "--to",

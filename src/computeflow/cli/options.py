@@ -14,7 +14,7 @@ CATALOG = click.Option(
     multiple=True,
     type=FileName(dir_okay=False),
     metavar="FILE",
-    help="Your own catalog rows (TOML or CSV), before the packaged ones; may be repeated.",
+    help="Your own catalog rows (TOML or CSV), which override the packaged ones; may be repeated.",
 )
 CALIBRATION = option(
     "--calibration",

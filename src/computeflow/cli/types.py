@@ -79,7 +79,7 @@ class CountType(_Type):
         return int(text)
 
 
-class Listed(_Type):
+class ListType(_Type):
     """Values of one type, comma-separated."""
 
     def __init__(self, kind: Any, name: str, form: str) -> None:
@@ -162,9 +162,9 @@ RATE = Quantity("bytes_per_second", "rate")
 WATTS = Quantity("watts", "watts")
 NUMBER = Number()
 COUNT = CountType()
-COUNTS = Listed(COUNT, "counts", "whole numbers")
-AMOUNTS = Listed(CountType(0), "counts", "whole numbers")
-NAMES = Listed(click.STRING, "names", "names")
+COUNTS = ListType(COUNT, "counts", "whole numbers")
+AMOUNTS = ListType(CountType(0), "counts", "whole numbers")
+NAMES = ListType(click.STRING, "names", "names")
 DAY = Day()
 PAIR = Pair()
 SPAN = RangeType()

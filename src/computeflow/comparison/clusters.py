@@ -98,7 +98,7 @@ def _size(
     if not sizes:
         most = min(request.most_gpus, offering.most_gpus or request.most_gpus)
         whose = "its largest cluster has" if offering.most_gpus else "clusters considered have"
-        return f"{whose} {most:,} GPUs: {max(request.least_gpus, offering.devices):,} are asked for"
+        return f"{whose} {most:,} GPUs: {max(request.least_gpus, offering.devices):,} are needed"
     index = _first_guess(request, offering.shape, sizes, planner)
     planned = _plan_from(sizes, index, offering.shape, planner)
     if planned is None:

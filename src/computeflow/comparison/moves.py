@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from computeflow.catalog import Catalog
-from computeflow.comparison.providers import Book, ProviderTerms
+from computeflow.comparison.providers import ProviderTable, ProviderTerms
 from computeflow.errors import InputError, UnknownNameError
 from computeflow.units import HOUR_SECONDS
 
@@ -45,12 +45,12 @@ def egress_usd(terms: ProviderTerms, size_bytes: float) -> float | None:
 
 
 def move(
-    size_bytes: float, source: str, target: str, book: Book, *, line: float | None = None
+    size_bytes: float, source: str, target: str, book: ProviderTable, *, line: float | None = None
 ) -> Move:
     if not 0 < size_bytes < math.inf:
-        raise InputError(f"{size_bytes:g} bytes to move: above zero and finite")
+        raise InputError(f"{size_bytes:g} bytes to move must be above zero and finite")
     if line is not None and not 0 < line < math.inf:
-        raise InputError(f"a line of {line:g} bytes/s: above zero and finite")
+        raise InputError(f"a line of {line:g} bytes/s must be above zero and finite")
     if source == target:
         note = "the same provider; time and cost between regions are unknown"
         return Move(
@@ -69,7 +69,7 @@ def move_to_each(
     size_bytes: float,
     source: str,
     targets: Iterable[str],
-    book: Book,
+    book: ProviderTable,
     catalog: Catalog,
     *,
     line: float | None = None,
@@ -80,7 +80,7 @@ def move_to_each(
     return {target: move(size_bytes, home, target, book, line=line) for target in places}
 
 
-def data_home(name: str, known: list[str], book: Book) -> str:
+def data_home(name: str, known: list[str], book: ProviderTable) -> str:
     """The provider where the data lies; it must be one of the catalog or of the terms."""
     choices = sorted({*known, *book.terms})
     if name not in choices:

@@ -15,8 +15,8 @@ from computeflow.catalog.lookup import find_offers
 from computeflow.comparison.planner import MachineShape
 from computeflow.comparison.providers import (
     EU,
-    Book,
     Network,
+    ProviderTable,
     ProviderTerms,
     Quality,
     country_of,
@@ -80,7 +80,7 @@ class Offering:
 
 def offerings(
     catalog: Catalog,
-    book: Book,
+    book: ProviderTable,
     *,
     providers: Iterable[str] = (),
     regions: Iterable[str] = (),
@@ -98,7 +98,7 @@ def offerings(
 
 def gather_offers(
     catalog: Catalog,
-    book: Book,
+    book: ProviderTable,
     own: Sequence[Offering],
     *,
     providers: Sequence[str] = (),
@@ -191,7 +191,7 @@ def grids_in(catalog: Catalog, countries: Iterable[str]) -> list[str]:
 
 
 def _offering(
-    catalog: Catalog, book: Book, prices: list[Offer], assumed_nic: float | None
+    catalog: Catalog, book: ProviderTable, prices: list[Offer], assumed_nic: float | None
 ) -> Offering:
     offer = prices[0]
     seller = catalog.providers.get(offer.provider)

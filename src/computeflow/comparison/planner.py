@@ -28,7 +28,7 @@ SEQ_LEN = 8192
 _MAX_TOKENS = 1e18
 """Far beyond all text there is; products of larger ones leave the range of floats."""
 _CHUNKS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 16)
-_MOST = {"tp": 8, "cp": 8, "micro_batch": 4}
+_MAX_SIZES = {"tp": 8, "cp": 8, "micro_batch": 4}
 
 
 def usual_job(
@@ -46,7 +46,7 @@ def usual_job(
 
 def check_tokens(tokens: float) -> None:
     if not 0 < tokens < math.inf:
-        raise InputError(f"{tokens:g} tokens: above zero and finite")
+        raise InputError(f"{tokens:g} tokens must be above zero and finite")
     if tokens > _MAX_TOKENS:
         raise InputError(f"{tokens:g} tokens: {_MAX_TOKENS:g} at most")
 
@@ -82,7 +82,7 @@ def quick_space(job: Job, gpus: int) -> Space:
     )
     values = dict(space.values)
     values["vp"] = [chunks for chunks in values["vp"] if chunks in _CHUNKS]
-    for name, most in _MOST.items():
+    for name, most in _MAX_SIZES.items():
         values[name] = [size for size in values[name] if size <= most]
     return Space(values)
 

@@ -1,7 +1,7 @@
 """Known facts of a provider beyond its prices: networks, sites, limits, egress, regions.
 
-`load_terms` gives `Book`, the packaged rows overridden by the user's. A provider without a row, or a
-field that is None, is unknown; nothing is guessed here.
+`load_terms` gives `ProviderTable`, the packaged rows overridden by the user's. A provider without a
+row, or a field that is None, is unknown; nothing is guessed here.
 """
 
 from __future__ import annotations
@@ -160,7 +160,7 @@ class Region:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Book:
+class ProviderTable:
     """All rows; later ones of the same name go before earlier ones."""
 
     terms: dict[str, ProviderTerms]
@@ -181,7 +181,7 @@ class _File:
 
 def load_terms(
     text: str | None = None, where: str = "terms", *, providers: Iterable[str] | None = None
-) -> Book:
+) -> ProviderTable:
     """The packaged rows, with those of a user's file in the same form over them, field by field.
 
     `providers`: names that the file may speak of; None: any.
@@ -199,7 +199,7 @@ def load_terms(
     terms = dict(packaged.terms)
     for row, stated in zip(own.terms, data.get("terms", ()), strict=True):
         terms[row.name] = _over(terms.get(row.name), row, stated)
-    return Book(terms=terms, networks=(*own.network, *packaged.networks))
+    return ProviderTable(terms=terms, networks=(*own.network, *packaged.networks))
 
 
 def _over(under: ProviderTerms | None, row: ProviderTerms, stated: Iterable[str]) -> ProviderTerms:
@@ -211,10 +211,10 @@ def _over(under: ProviderTerms | None, row: ProviderTerms, stated: Iterable[str]
 
 
 @cache
-def _packaged() -> Book:
+def _packaged() -> ProviderTable:
     data = parse_toml(read_text(DATA / "providers.toml"), "providers.toml", finite=False)
     rows = codec.decode(_File, data, "providers.toml")
-    return Book(terms={row.name: row for row in rows.terms}, networks=rows.network)
+    return ProviderTable(terms={row.name: row for row in rows.terms}, networks=rows.network)
 
 
 @cache
@@ -224,14 +224,14 @@ def regions() -> tuple[Region, ...]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Where:
+class RegionLocation:
     """None: the region's name does not tell."""
 
     grid: Grid | None
     country: str | None
 
 
-def where_is(catalog: Catalog, provider: str, region: str) -> Where:
+def where_is(catalog: Catalog, provider: str, region: str) -> RegionLocation:
     """A cloud's region by name, then the packaged rows, then a country in the region's own name."""
     grid = catalog.grids.get(f"{provider}:{region}")
     row = next(
@@ -239,9 +239,9 @@ def where_is(catalog: Catalog, provider: str, region: str) -> Where:
     ) or _by_code(region)
     if row is not None:
         grid = grid or (catalog.grids[row.grid] if row.grid else None)
-        return Where(grid=grid, country=row.country or None)
+        return RegionLocation(grid=grid, country=row.country or None)
     grid = grid or _by_name(catalog, region)
-    return Where(grid=grid, country=country_of(grid))
+    return RegionLocation(grid=grid, country=country_of(grid))
 
 
 def _by_code(region: str) -> Region | None:

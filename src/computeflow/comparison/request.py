@@ -64,7 +64,7 @@ class ComparisonRequest:
     most_gpus: int = 16384
     """GPUs of the largest cluster considered."""
     least_gpus: int = 1
-    """Contiguous GPUs that an offer must have."""
+    """GPUs of the smallest cluster considered."""
     sure: bool = False
     """Whether the deadline must also hold at the slow end of the predicted range."""
     market: Market = field(default_factory=Market)
@@ -78,15 +78,17 @@ class ComparisonRequest:
     def __post_init__(self) -> None:
         check_tokens(self.tokens)
         if not 0 < self.deadline_seconds < math.inf:
-            raise InputError(f"a deadline of {self.deadline_seconds:g}: above zero and finite")
+            raise InputError(
+                f"a deadline of {self.deadline_seconds:g} seconds must be above zero and finite"
+            )
         if self.deadline_seconds > MAX_DAYS * DAY_SECONDS:
             raise InputError(f"a deadline beyond {MAX_DAYS:,.0f} days")
         if self.budget_usd is not None and not 0 < self.budget_usd < math.inf:
-            raise InputError(f"a budget of {self.budget_usd:g} $: above zero and finite")
+            raise InputError(f"a budget of ${self.budget_usd:g} must be above zero and finite")
         if not 1 <= self.least_gpus <= self.most_gpus:
-            raise InputError(f"clusters of {self.least_gpus} to {self.most_gpus} GPUs: none")
+            raise InputError(f"--min-gpus {self.least_gpus} must be between 1 and {self.most_gpus}")
         if self.seed < 0:
-            raise InputError(f"a seed of {self.seed}: zero or more")
+            raise InputError(f"a seed of {self.seed} must be zero or more")
 
     def move_seconds(self, provider: str) -> float:
         """Time until the data are there, on the slow line."""

@@ -70,7 +70,9 @@ class SiteCapacity:
         for name in names:
             value = getattr(self, name)
             if value is not None and not 0 < value < math.inf:
-                raise InputError(f"{name.replace('_', ' ')} = {value:g}: above zero and finite")
+                raise InputError(
+                    f"{name.replace('_', ' ')} = {value:g} must be above zero and finite"
+                )
         if self.pue is not None and not 1 <= self.pue <= 3:
             raise InputError(f"a PUE of {self.pue:g}: between 1 and 3")
         if not 1 <= self.switch_tiers <= 4:
@@ -103,7 +105,7 @@ class Limit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lift:
+class LiftedLimit:
     """One more limit lifted, after those before it."""
 
     lifted: str
@@ -121,7 +123,7 @@ class Deployment:
     high: int
     limits: tuple[Limit, ...]
     """The tightest first."""
-    lifts: tuple[Lift, ...]
+    lifts: tuple[LiftedLimit, ...]
     unknown: tuple[str, ...]
     """Limits that were not given or cannot be computed, and why."""
     assumed: tuple[str, ...]
@@ -187,9 +189,9 @@ def _gpus(machine: Machine, machines: float) -> int:
     return math.floor(machines + 1e-9) * machine.gpus
 
 
-def _lifts(site: SiteCapacity, machine: Machine) -> tuple[Lift, ...]:
+def _lifts(site: SiteCapacity, machine: Machine) -> tuple[LiftedLimit, ...]:
     """The binding limit goes, then the one that binds after it, until one is left."""
-    lifts: list[Lift] = []
+    lifts: list[LiftedLimit] = []
     gone: frozenset[str] = frozenset()
     caps = _caps(site, machine, 1)
     while len(caps) > 1:
@@ -203,7 +205,7 @@ def _lifts(site: SiteCapacity, machine: Machine) -> tuple[Lift, ...]:
         if not math.isfinite(after):
             break
         lifts.append(
-            Lift(
+            LiftedLimit(
                 lifted=tightest,
                 gpus=_gpus(machine, after),
                 gained=_gpus(machine, after - before),

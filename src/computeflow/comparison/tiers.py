@@ -47,7 +47,7 @@ class TierLoss:
     """Dollars of the lost days of all the site's GPUs, at the given price."""
 
 
-def tier_worths(
+def tier_losses(
     catalog: Catalog,
     *,
     gpus: int,

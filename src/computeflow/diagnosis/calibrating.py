@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from computeflow.diagnosis.predicted_gains import HOST_BOUND, HOST_LEAST, KERNEL_FACTORS
+from computeflow.diagnosis.predicted_gains import HOST_BOUND, MIN_LATE_SHARE, KERNEL_FACTORS
 from computeflow.diagnosis.trace_case import TraceCase
 from computeflow.errors import InputError
 from computeflow.prediction.calibration.factors import Factors
@@ -22,7 +22,7 @@ from computeflow.telemetry.traces.rank_measurements import OPERATIONS
 _PROFILED_HOST = 1.49
 """How much longer a host takes to launch under the profiler: the median of our five launch-bound
 recordings on the H200, 1.25 to 1.79 times (docs/diagnosis.md)."""
-_LEAST = 0.02
+_MIN_SHARE = 0.02
 """Share of a step below which a kind of work is too little to be measured."""
 _LARGE_BYTES = 1 << 20
 """Smaller messages are dominated by latency."""
@@ -36,7 +36,7 @@ def calibration_data(case: TraceCase) -> dict[str, Any]:
         )
     run, accelerator = case.replay, case.audit.accelerator
     assert accelerator is not None
-    factors, left_out = is_supported(case)
+    factors, left_out = supported_factors(case)
     links = _transfer_rates(case)
     if not links:
         left_out.append("links: no messages of known size with every rank of their group recorded")
@@ -61,7 +61,7 @@ def calibration_data(case: TraceCase) -> dict[str, Any]:
     }
 
 
-def is_supported(case: TraceCase) -> tuple[Factors, list[str]]:
+def supported_factors(case: TraceCase) -> tuple[Factors, list[str]]:
     """Factors that the recording supports, and the reasons why others stay at 1."""
     assert case.replay is not None
     run = case.replay
@@ -76,15 +76,15 @@ def is_supported(case: TraceCase) -> tuple[Factors, list[str]]:
     late = run.late_seconds / run.step_seconds
     for name in (*KERNEL_FACTORS, "optimizer"):
         unseen: dict[str, Any] = {name: 1.0}
-        if getattr(run.measured, name) < _LEAST * run.step_seconds:
+        if getattr(run.measured, name) < _MIN_SHARE * run.step_seconds:
             factors = replace(factors, **unseen)
-            left_out.append(f"{name}: under {_LEAST:.0%} of the step")
+            left_out.append(f"{name}: under {_MIN_SHARE:.0%} of the step")
         elif late > HOST_BOUND and name in KERNEL_FACTORS:
             factors = replace(factors, **unseen)
             left_out.append(
                 f"{name}: launches are late for {late:.0%} of the step, its kernels are short"
             )
-    if late < HOST_LEAST:
+    if late < MIN_LATE_SHARE:
         left_out.append(f"host: late for {late:.1%} of the step, too little to tell its speed")
     else:
         factors = replace(factors, host=max(factors.host / _PROFILED_HOST, 0.1))

@@ -16,8 +16,8 @@ from computeflow.diagnosis.predicted_gains import Change, PredictedRun
 from computeflow.diagnosis.rules.host import COMPILED_HOST, LAUNCH_SHARE
 from computeflow.diagnosis.rules.kernels import (
     ROOM,
+    best_larger_micro_batch,
     in_half_precision,
-    merge_kernels,
     updates_singly,
 )
 from computeflow.diagnosis.trace_case import TraceCase
@@ -76,7 +76,7 @@ def tune_prediction(case: TraceCase) -> tuple[PredictedRun, tuple[str, ...]]:
         if without.memory_bytes <= ROOM * without.memory_limit_bytes:
             changes.append("no recomputation")
             run = replace(run, inferred=replace(run.inferred, layout=layout))
-    if (best := merge_kernels(replace(case, replay=run))) is not None:
+    if (best := best_larger_micro_batch(replace(case, replay=run))) is not None:
         if best[1] < run.predict().step_seconds:
             changes.append(f"micro-batches of {best[0]}")
             layout = replace(run.inferred.layout, micro_batch=best[0])

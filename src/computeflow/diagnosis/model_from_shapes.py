@@ -41,7 +41,7 @@ _BATCHED = {"aten::bmm": 0, "aten::baddbmm": 1}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Inferred:
+class InferredJob:
     job: Job
     layout: Layout
     stack: Stack
@@ -65,7 +65,7 @@ class NotInferredError(ComputeFlowError):
     """The trace's shapes are not of a job that the predictor knows."""
 
 
-def infer(ranks: Sequence[RankMeasurement]) -> Inferred:
+def infer(ranks: Sequence[RankMeasurement]) -> InferredJob:
     """The job of all ranks, which must do the same: data parallelism, sharded or not."""
     first = ranks[0]
     if not first.steps:
@@ -95,7 +95,7 @@ def infer(ranks: Sequence[RankMeasurement]) -> Inferred:
             f"a plan (--expect): the trace counts {counted:.4g} FLOPs in a step, a plain transformer "
             f"of its shapes {each:.4g}"
         )
-    return Inferred(
+    return InferredJob(
         job=job,
         layout=Layout(
             gpus=world,

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from computeflow.cluster import Cluster
-from computeflow.diagnosis.model_from_shapes import Inferred
+from computeflow.diagnosis.model_from_shapes import InferredJob
 from computeflow.ledger import Ledger
 from computeflow.prediction import Parameters, Prediction, Stack, load_parameters, predict
 from computeflow.prediction.calibration.factors import Factors
@@ -22,7 +22,7 @@ from computeflow.workload import Job, Layout
 
 _PRODUCTS = ("aten::mm", "aten::addmm", "aten::_addmm_activation", "aten::_scaled_mm")
 """Operators of products with weights; the others with known FLOPs are attention's."""
-HOST_LEAST = 0.02
+MIN_LATE_SHARE = 0.02
 """Least share of a step with late launches from which the host's speed can be fitted."""
 HOST_BOUND = 0.1
 """Above this share of late launches, kernels are too short to show the device's speed: each takes some
@@ -48,7 +48,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PredictedRun:
-    inferred: Inferred
+    inferred: InferredJob
     cluster: Cluster
     measured: Parts
     """Seconds per step and device."""
@@ -74,7 +74,7 @@ class PredictedRun:
         return self.predict(change).ledger
 
 
-def replay(rank: RankMeasurement, inferred: Inferred, cluster: Cluster) -> PredictedRun:
+def replay(rank: RankMeasurement, inferred: InferredJob, cluster: Cluster) -> PredictedRun:
     """The replay of one rank, which stands for all."""
     steps = len(rank.steps)
     run = PredictedRun(
@@ -90,7 +90,7 @@ def replay(rank: RankMeasurement, inferred: Inferred, cluster: Cluster) -> Predi
     return replace(run, factors=fit(run))
 
 
-def _measured_parts(rank: RankMeasurement, inferred: Inferred) -> Parts:
+def _measured_parts(rank: RankMeasurement, inferred: InferredJob) -> Parts:
     """Seconds per step, by the predictor's kinds of work."""
     steps = len(rank.steps)
     own = [row for row in rank.signals.shapes if row.phase != "recompute"]
@@ -128,14 +128,14 @@ def fit(run: PredictedRun) -> Factors:
         again = predict(seen.job, run.cluster, seen.layout, seen.stack, parameters).ledger
         share = again.booked("compute.recompute") / again.gpus
         found = replace(found, recompute=_ratio(run.recompute_seconds, share))
-    if run.late_seconds < HOST_LEAST * run.step_seconds:
+    if run.late_seconds < MIN_LATE_SHARE * run.step_seconds:
         return found
     if run.late_seconds > HOST_BOUND * run.step_seconds:
-        found = replace(found, **usual(run))
+        found = replace(found, **default_factors(run))
     return replace(found, host=_host_factor(run, found))
 
 
-def usual(run: PredictedRun) -> dict[str, Any]:
+def default_factors(run: PredictedRun) -> dict[str, Any]:
     """Factors of the kernels where a recording cannot show its own."""
     hopper = generation_of(run.cluster.accelerator.name) == "hopper"
     half = run.inferred.job.precision == "bf16"

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from computeflow.diagnosis.rules import find_rule
-from computeflow.ledger import ClaimedSeconds, Finding, Gap, Ledger, Remedy, check_claims
+from computeflow.ledger import ClaimedSeconds, Finding, Gap, Ledger, Remedy, check_claimed_seconds
 from computeflow.ledger.book import is_within
 
 _MIN_LEFT = 0.5
@@ -39,7 +39,7 @@ def settle(findings: Sequence[Finding], lines: Sequence[Gap]) -> list[Finding]:
             continue  # what it would have claimed is left to others
         left, room = rest, space
         kept.append(replace(finding, claims=tuple(claims), remedy=_limited(finding, total)))
-    check_claims(kept, lines)
+    check_claimed_seconds(kept, lines)
     return sorted(kept, key=lambda finding: -finding.gpu_seconds)
 
 

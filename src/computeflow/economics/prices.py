@@ -27,7 +27,9 @@ class GpuPrice:
 
 
 def find_price(price: str | float, catalog: Catalog, device: str | None) -> GpuPrice:
-    """A stated number, or the cheapest on-demand price of an offer or provider for this device."""
+    """A stated number, or the cheapest price of an offer or provider for this device: on-demand, or of
+    any term where there is none.
+    """
     usd = _number(price)
     if usd is None:
         return _priced(_cheapest(str(price), catalog, device))

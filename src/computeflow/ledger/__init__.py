@@ -5,7 +5,13 @@ Start with `Ledger`; `gaps` compares two; `Finding` says what a gap means.
 
 from computeflow.ledger.accounts import ACCOUNTS, Account, account
 from computeflow.ledger.book import Cause, Entry, Ledger, PeakFlops, Window, concatenate, merge
-from computeflow.ledger.findings import ClaimedSeconds, Evidence, Finding, Remedy, check_claims
+from computeflow.ledger.findings import (
+    ClaimedSeconds,
+    Evidence,
+    Finding,
+    Remedy,
+    check_claimed_seconds,
+)
 from computeflow.ledger.gaps import Gap, gaps
 from computeflow.ledger.serialise import ledger_from_data, ledger_to_data
 
@@ -23,7 +29,7 @@ __all__ = [
     "Remedy",
     "Window",
     "account",
-    "check_claims",
+    "check_claimed_seconds",
     "concatenate",
     "gaps",
     "ledger_from_data",

@@ -91,7 +91,10 @@ class PeakFlops:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ledger:
-    """See the module. `gpus` are the ranks seen; `gpus_total` the ranks of the job, if known."""
+    """GPU-seconds of a window by account; the entries sum to `gpus` x `wall_seconds`.
+
+    `gpus` are the ranks seen; `gpus_total` the ranks of the job, if known.
+    """
 
     gpus: int
     wall_seconds: float

@@ -89,7 +89,7 @@ class Finding:
         return math.fsum(claim.gpu_seconds for claim in self.claims)
 
 
-def check_claims(findings: Iterable[Finding], lines: Sequence[Gap]) -> None:
+def check_claimed_seconds(findings: Iterable[Finding], lines: Sequence[Gap]) -> None:
     """A GPU-second is claimed once: no line is claimed beyond its gap, nor all beyond the total.
 
     A claim on a parent (`comm`) draws on what its children's lines have left. Raises `LedgerError`

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from computeflow.errors import InputError
-from computeflow.planning.goals import Option, Search
+from computeflow.planning.goals import Search, TriedSize
 from computeflow.planning.limits import MAX_BATCHES
 
 
@@ -23,7 +23,7 @@ def tokens_to_target(tokens: float, batch: int, usual_batch: int, critical_batch
 
 def try_batches(
     search: Search, batches: Sequence[int], critical_batch: float | None
-) -> list[Option]:
+) -> list[TriedSize]:
     """Every batch with the tokens that it needs to the same result."""
     tokens = search.goals.tokens
     if tokens is None or critical_batch is None:
@@ -37,5 +37,5 @@ def try_batches(
         goals = replace(search.goals, tokens=need)
         job = replace(search.job, global_batch=size)
         plans = replace(search, job=job, goals=goals).run().plans
-        options.append(Option(size=size, goals=goals, plan=plans[0] if plans else None))
+        options.append(TriedSize(size=size, goals=goals, plan=plans[0] if plans else None))
     return options

@@ -1,7 +1,7 @@
 """Why the best plan is the best, and what would make it better.
 
-`compare` books what a runner-up loses, account by account; `sensitivities` predicts the best plan again
-with one thing of the cluster or the job changed.
+`account_losses` books what a runner-up loses, account by account; `sensitivities` predicts the best
+plan again with one thing of the cluster or the job changed.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def changed_fields(before: Layout, after: Layout) -> dict[str, tuple[Any, Any]]:
     return {name: (old[name], new[name]) for name in old if old[name] != new[name]}
 
 
-def compare(best: Prediction, other: Prediction) -> list[AccountLoss]:
+def account_losses(best: Prediction, other: Prediction) -> list[AccountLoss]:
     """Extra seconds of `other` over `best`, by account, the largest first."""
     names = dict.fromkeys([*best.ledger.accounts, *other.ledger.accounts])
     mine, theirs = (

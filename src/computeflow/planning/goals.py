@@ -39,7 +39,7 @@ class Goals:
     def __post_init__(self) -> None:
         for option, value in self._given().items():
             if value is not None and not 0 < value < float("inf"):
-                raise InputError(f"{option} {value:g}: above zero and finite")
+                raise InputError(f"{option} {value:g} must be above zero and finite")
         if (self.deadline_seconds or self.budget) and not self.tokens:
             raise InputError("--deadline and --budget need --tokens")
         if self.budget and not self.price:
@@ -133,7 +133,7 @@ class Search:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Option:
+class TriedSize:
     """One size that was tried (GPUs, or sequences in a batch) and its best plan."""
 
     size: int
@@ -142,12 +142,12 @@ class Option:
     """The best plan; None where nothing fits and keeps the limits."""
 
 
-def try_gpu_counts(search: Search, counts: Sequence[int]) -> list[Option]:
+def try_gpu_counts(search: Search, counts: Sequence[int]) -> list[TriedSize]:
     by_count = [
         replace(search, cluster=resize_cluster(search.cluster, n)).run().plans for n in counts
     ]
     return [
-        Option(size=gpus, goals=search.goals, plan=plans[0] if plans else None)
+        TriedSize(size=gpus, goals=search.goals, plan=plans[0] if plans else None)
         for gpus, plans in zip(counts, by_count, strict=True)
     ]
 

@@ -20,7 +20,7 @@ from computeflow.workload import Job
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Mixed:
+class MixedPlan:
     """Both pools on one job."""
 
     shares: tuple[int, ...]
@@ -38,7 +38,7 @@ class Mixed:
 class Pools:
     alone: tuple[Plan | None, ...]
     """The best plan of each pool; None where nothing fits."""
-    mixed: Mixed | None
+    mixed: MixedPlan | None
     """None where the batch cannot be shared, or a pool cannot hold the model."""
 
     @property
@@ -62,7 +62,7 @@ def plan_pools(job: Job, clusters: Sequence[Cluster], stack: Stack | None = None
 
 def _mixed(
     job: Job, clusters: Sequence[Cluster], plans: tuple[Plan, Plan], stack: Stack | None
-) -> Mixed | None:
+) -> MixedPlan | None:
     """Shares in whole micro-batches of both, as near to equal times as they come."""
     layouts = [p.layout for p in plans]
     units = [x.micro_batch * x.gpus // (x.tp * x.pp * x.cp) for x in layouts]
@@ -81,7 +81,7 @@ def _mixed(
         )
     except ValueError:
         return None
-    return Mixed(
+    return MixedPlan(
         shares=shares,
         predictions=predictions,
         sum_seconds=_sum_seconds(job, clusters, stack),

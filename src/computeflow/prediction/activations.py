@@ -35,7 +35,7 @@ two are split by tp."""
 
 
 @dataclass(frozen=True, slots=True)
-class Saved:
+class SavedTensor:
     module: str
     tensor: str
     width: Width
@@ -49,32 +49,32 @@ ALWAYS = ("none", "selective", "full")
 _BOTH = ("none", "selective")
 _SELECTIVE = ("selective",)
 
-_BLOCK = (Saved("input norm", "input", "residual", 2, ALWAYS),)
+_BLOCK = (SavedTensor("input norm", "input", "residual", 2, ALWAYS),)
 _FLASH = (
-    Saved("attention", "output, the output projection's input", "q", 2, _BOTH),
-    Saved("attention", "log-sum-exp", "heads", 4, _BOTH),
+    SavedTensor("attention", "output, the output projection's input", "q", 2, _BOTH),
+    SavedTensor("attention", "log-sum-exp", "heads", 4, _BOTH),
 )
 _PRODUCTS = (
-    Saved("qkv projection", "output", "q", 2, _SELECTIVE),
-    Saved("qkv projection", "output", "kv", 4, _SELECTIVE),
-    Saved("output projection", "output", "hidden", 2, _SELECTIVE),
-    Saved("up and gate", "output", "ffn", 2, _SELECTIVE),
-    Saved("up and gate", "output", "gate", 2, _SELECTIVE),
-    Saved("down projection", "output", "hidden", 2, _SELECTIVE),
+    SavedTensor("qkv projection", "output", "q", 2, _SELECTIVE),
+    SavedTensor("qkv projection", "output", "kv", 4, _SELECTIVE),
+    SavedTensor("output projection", "output", "hidden", 2, _SELECTIVE),
+    SavedTensor("up and gate", "output", "ffn", 2, _SELECTIVE),
+    SavedTensor("up and gate", "output", "gate", 2, _SELECTIVE),
+    SavedTensor("down projection", "output", "hidden", 2, _SELECTIVE),
 )
 _HALF_PRODUCTS = tuple(
-    Saved(row.module, "output, of every second matmul", row.width, row.nbytes / 2, _SELECTIVE)
+    SavedTensor(row.module, "output, of every second matmul", row.width, row.nbytes / 2, _SELECTIVE)
     for row in _PRODUCTS
 )
 _TORCH_ATTENTION = (
-    Saved("qkv projection", "input", "hidden", 2),
-    Saved("qkv projection", "output, which v is a view of", "q", 2),
-    Saved("qkv projection", "output, which v is a view of", "kv", 4),
-    Saved("rotation", "q", "q", 2),
-    Saved("rotation", "k", "kv", 2),
+    SavedTensor("qkv projection", "input", "hidden", 2),
+    SavedTensor("qkv projection", "output, which v is a view of", "q", 2),
+    SavedTensor("qkv projection", "output, which v is a view of", "kv", 4),
+    SavedTensor("rotation", "q", "q", 2),
+    SavedTensor("rotation", "k", "kv", 2),
     *_FLASH,
-    Saved("attention", "softmax in fp32 and its bf16 copy", "scores", 6),
-    Saved(
+    SavedTensor("attention", "softmax in fp32 and its bf16 copy", "scores", 6),
+    SavedTensor(
         "attention",
         "softmax, of the kernel that grouped queries in fp32 fall back to",
         "fp32_scores",
@@ -82,20 +82,20 @@ _TORCH_ATTENTION = (
     ),
 )
 _TORCH_MLP = (
-    Saved("post norm", "input", "residual", 2),
-    Saved("up and gate", "input", "hidden", 2),
-    Saved("activation", "up", "ffn", 2),
-    Saved("activation", "gate", "gate", 2),
-    Saved("down projection", "input", "ffn", 2),
+    SavedTensor("post norm", "input", "residual", 2),
+    SavedTensor("up and gate", "input", "hidden", 2),
+    SavedTensor("activation", "up", "ffn", 2),
+    SavedTensor("activation", "gate", "gate", 2),
+    SavedTensor("down projection", "input", "ffn", 2),
 )
 _MATMUL_INPUTS = (
-    Saved("qkv projection", "input", "hidden", 2),
-    Saved("up and gate", "input", "hidden", 2),
-    Saved("down projection", "input", "ffn", 2),
+    SavedTensor("qkv projection", "input", "hidden", 2),
+    SavedTensor("up and gate", "input", "hidden", 2),
+    SavedTensor("down projection", "input", "ffn", 2),
 )
-_ACTIVATED = (Saved("activation", "activated gate", "gate", 2),)
+_ACTIVATED = (SavedTensor("activation", "activated gate", "gate", 2),)
 
-LISTS: dict[str, tuple[Saved, ...]] = {
+LISTS: dict[str, tuple[SavedTensor, ...]] = {
     "torch": (*_BLOCK, *_TORCH_ATTENTION, *_TORCH_MLP, *_ACTIVATED, *_PRODUCTS),
     "torch-compiled": (*_BLOCK, *_TORCH_ATTENTION, *_TORCH_MLP, *_PRODUCTS),
     "torch-compiled-fp8": (  # the casts hide norms and products from the matmul: computed again
@@ -106,45 +106,45 @@ LISTS: dict[str, tuple[Saved, ...]] = {
     "torchtitan": (*_BLOCK, *_TORCH_ATTENTION, *_TORCH_MLP, *_ACTIVATED, *_HALF_PRODUCTS),
     "megatron-2021": (
         *_BLOCK,
-        Saved("qkv projection", "input", "hidden", 2, _BOTH),
-        Saved("attention", "q", "q", 2, _BOTH),
-        Saved("attention", "k and v", "kv", 4, _BOTH),
-        Saved("attention", "softmax, its dropout mask and output", "scores", 5),
-        Saved("output projection", "input", "q", 2, _BOTH),
-        Saved("output projection", "dropout mask", "hidden", 1, _BOTH),
-        Saved("post norm", "input", "residual", 2, _BOTH),
-        Saved("up", "input", "hidden", 2, _BOTH),
-        Saved("activation", "input", "ffn", 2, _BOTH),
-        Saved("activation", "gate", "gate", 2, _BOTH),
-        Saved("down projection", "input", "ffn", 2, _BOTH),
-        Saved("down projection", "dropout mask", "hidden", 1, _BOTH),
+        SavedTensor("qkv projection", "input", "hidden", 2, _BOTH),
+        SavedTensor("attention", "q", "q", 2, _BOTH),
+        SavedTensor("attention", "k and v", "kv", 4, _BOTH),
+        SavedTensor("attention", "softmax, its dropout mask and output", "scores", 5),
+        SavedTensor("output projection", "input", "q", 2, _BOTH),
+        SavedTensor("output projection", "dropout mask", "hidden", 1, _BOTH),
+        SavedTensor("post norm", "input", "residual", 2, _BOTH),
+        SavedTensor("up", "input", "hidden", 2, _BOTH),
+        SavedTensor("activation", "input", "ffn", 2, _BOTH),
+        SavedTensor("activation", "gate", "gate", 2, _BOTH),
+        SavedTensor("down projection", "input", "ffn", 2, _BOTH),
+        SavedTensor("down projection", "dropout mask", "hidden", 1, _BOTH),
     ),
     "megatron": (
         *_BLOCK,
-        Saved("qkv projection", "input", "hidden", 2),
-        Saved("rotation", "q", "q", 2, _BOTH),
-        Saved("rotation", "k, and v", "kv", 4, _BOTH),
+        SavedTensor("qkv projection", "input", "hidden", 2),
+        SavedTensor("rotation", "q", "q", 2, _BOTH),
+        SavedTensor("rotation", "k, and v", "kv", 4, _BOTH),
         *_FLASH,
-        Saved("attention", "softmax, its dropout mask and output", "scores", 5),
-        Saved("post norm", "input", "residual", 2, _BOTH),
-        Saved("up and gate", "input", "hidden", 2),
-        Saved("activation", "up", "ffn", 2, _BOTH),
-        Saved("activation", "gate", "gate", 2, _BOTH),
-        Saved("down projection", "input", "ffn", 2),
+        SavedTensor("attention", "softmax, its dropout mask and output", "scores", 5),
+        SavedTensor("post norm", "input", "residual", 2, _BOTH),
+        SavedTensor("up and gate", "input", "hidden", 2),
+        SavedTensor("activation", "up", "ffn", 2, _BOTH),
+        SavedTensor("activation", "gate", "gate", 2, _BOTH),
+        SavedTensor("down projection", "input", "ffn", 2),
     ),
     "nanotron": (
         *_BLOCK,
-        Saved("qkv projection", "input", "hidden", 2, _BOTH),
-        Saved("rotation", "q", "q", 2, _BOTH),
-        Saved("rotation", "k, and v", "kv", 4, _BOTH),
+        SavedTensor("qkv projection", "input", "hidden", 2, _BOTH),
+        SavedTensor("rotation", "q", "q", 2, _BOTH),
+        SavedTensor("rotation", "k, and v", "kv", 4, _BOTH),
         *_FLASH,
-        Saved("attention", "softmax in fp32 and its bf16 copy", "scores", 6),
-        Saved("post norm", "input", "residual", 2, _BOTH),
-        Saved("up and gate", "input", "hidden", 2, _BOTH),
-        Saved("activation", "up", "ffn", 2, _BOTH),
-        Saved("activation", "gate", "gate", 2, _BOTH),
+        SavedTensor("attention", "softmax in fp32 and its bf16 copy", "scores", 6),
+        SavedTensor("post norm", "input", "residual", 2, _BOTH),
+        SavedTensor("up and gate", "input", "hidden", 2, _BOTH),
+        SavedTensor("activation", "up", "ffn", 2, _BOTH),
+        SavedTensor("activation", "gate", "gate", 2, _BOTH),
         *_ACTIVATED,
-        Saved("down projection", "input", "ffn", 2, _BOTH),
+        SavedTensor("down projection", "input", "ffn", 2, _BOTH),
     ),
     "graph": (*_BLOCK, *_TORCH_ATTENTION, *_TORCH_MLP, *_HALF_PRODUCTS),
 }

@@ -1,7 +1,7 @@
 """Kinds of blocks as a struct of arrays: a model is a few kinds, each there so many times.
 
 `kinds_of` turns a model into its kinds; `matrices` says what a token is multiplied with on one
-tensor-parallel rank, `Experts` what the routed experts of a kind are on one device.
+tensor-parallel rank, `LocalExperts` what the routed experts of a kind are on one device.
 """
 
 from __future__ import annotations
@@ -184,7 +184,7 @@ def _latent(k: BlockArrays, hidden: Floats, tp: Floats) -> list[tuple[Floats, Fl
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Local:
+class LocalExperts:
     """The routed experts of a kind on one device."""
 
     experts: Floats
@@ -196,14 +196,14 @@ class Local:
     """Parameters of all of them."""
 
 
-def local_experts(k: BlockArrays, tp: Floats, ep: Floats, etp: Floats) -> Local:
+def local_experts(k: BlockArrays, tp: Floats, ep: Floats, etp: Floats) -> LocalExperts:
     """The experts of one device under a balanced load: it gets as many copies as it sends.
 
     With expert tensor parallelism like tensor parallelism every rank works on all tokens with part
     of the width; without, on its part of the tokens with all of the width.
     """
     experts, width = k.experts / ep, k.expert_width / etp
-    return Local(
+    return LocalExperts(
         experts=experts,
         width=width,
         routed=k.top_k * etp / tp,

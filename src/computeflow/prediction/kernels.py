@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from computeflow.prediction.blocks import BlockArrays, Floats, Local, local_experts, matrices
+from computeflow.prediction.blocks import BlockArrays, Floats, LocalExperts, local_experts, matrices
 from computeflow.prediction.parameters import Parameters
 from computeflow.prediction.stack import ATTENTIONS, GRAPHS, KERNELS
 from computeflow.prediction.step_inputs import GENERATIONS, StepInputs
@@ -144,7 +144,7 @@ def layer(b: StepInputs, k: BlockArrays, p: Parameters, r: Rates) -> Layer:
 
 
 def _grouped(
-    b: StepInputs, k: BlockArrays, local: Local, p: Parameters, r: Rates, depth: Floats
+    b: StepInputs, k: BlockArrays, local: LocalExperts, p: Parameters, r: Rates, depth: Floats
 ) -> tuple[Floats, Floats, Floats]:
     """The routed experts: one matmul for each, so the ramps count for each."""
     if not (k.experts > 0).any():

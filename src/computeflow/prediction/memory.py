@@ -1,6 +1,6 @@
 """Bytes on one device at its fullest moment, by owner, for one pipeline stage or for the fullest.
 
-A stage owns layers, and the embedding or the head; `saved` lists what every layer keeps for the
+A stage owns layers, and the embedding or the head; `activations` lists what every layer keeps for the
 backward pass. A step is looked at in four moments, because not everything is held at once: the loss,
 the backward pass of the first layer it meets, that of the last, and the update. Start with `memory`.
 

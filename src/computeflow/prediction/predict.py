@@ -14,11 +14,11 @@ from computeflow.ledger import Entry, Ledger, PeakFlops, Window
 from computeflow.prediction.memory import HEADROOM, stage_memory
 from computeflow.prediction.parameters import Parameters, load_parameters
 from computeflow.prediction.power import account_watts
-from computeflow.prediction.ranges import kind_of, time_range, unknowns
+from computeflow.prediction.ranges import range_kind, time_range, unknowns
 from computeflow.prediction.stack import Stack, usual_stack
 from computeflow.prediction.step import PredictedSteps, account_step
 from computeflow.prediction.step_inputs import StepInputs, of_job, take
-from computeflow.workload import Job, Layout, Layouts, check
+from computeflow.workload import Job, Layout, Layouts, check_layout
 
 if TYPE_CHECKING:
     from computeflow.prediction.calibration import Calibration
@@ -107,7 +107,7 @@ def predict(
     calibration: Calibration | None = None,
 ) -> Prediction:
     """Predict a layout. An impossible one is refused with the reason; one that does not fit says so."""
-    check(job, layout)
+    check_layout(job, layout)
     used = stack or usual_stack(cluster.accelerator.vendor)
     inputs = of_job(job, cluster, Layouts.of([layout]), used)
     generic = parameters or load_parameters()
@@ -115,7 +115,7 @@ def predict(
     step = _account(inputs, generic, device, calibration)
     ledger = _ledger(job, layout, inputs, step, generic)
     low, high = time_range(
-        kind_of(job), unknowns(job, cluster, layout, stack_stated=stack is not None)
+        range_kind(job), unknowns(job, cluster, layout, stack_stated=stack is not None)
     )
     if calibration is not None and stack is not None:
         low, high = calibration.range_for(stack.name) or (low, high)

@@ -24,7 +24,7 @@ from computeflow.files.names import shown
 from computeflow.files.parsing import parse_csv
 from computeflow.prediction.stack import STACKS, Stack
 from computeflow.prediction.step_inputs import LOW_PRECISIONS, PEAKS, StepInputs, of_job, stack_rows
-from computeflow.workload import Job, Layout, Layouts, check, flops_per_token
+from computeflow.workload import Job, Layout, Layouts, check_layout, flops_per_token
 from computeflow.workload.job import MAX_SIZE
 from computeflow.workload.layout import Recompute, Sharding
 
@@ -107,7 +107,7 @@ def case_of(row: Mapping[str, str], catalog: Catalog) -> MeasuredRun:
         multi_token="mtp=y" in row.get("flags", ""),
     )
     cluster, network_missing = _cluster(row, catalog)
-    check(job, layout)
+    check_layout(job, layout)
     unstated = {
         "recompute": recompute_missing,
         "network": network_missing and layout.gpus > cluster.domain,
@@ -124,7 +124,7 @@ def case_of(row: Mapping[str, str], catalog: Catalog) -> MeasuredRun:
     )
 
 
-def batch_of(cases: Sequence[MeasuredRun]) -> StepInputs:
+def step_inputs_of(cases: Sequence[MeasuredRun]) -> StepInputs:
     return stack_rows([of_job(c.job, c.cluster, Layouts.of([c.layout]), c.stack) for c in cases])
 
 

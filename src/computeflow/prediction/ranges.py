@@ -34,7 +34,7 @@ UNKNOWN = {
 training, schedules and exchanges that no published run here has): as wide as all, a judgement."""
 
 
-def kind_of(job: Job) -> str:
+def range_kind(job: Job) -> str:
     """The kind that a job's range belongs to; what is harder to predict comes first."""
     if any(block.experts for block in job.model.blocks):
         return "experts"

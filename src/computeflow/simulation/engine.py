@@ -60,7 +60,7 @@ _OF_STRAGGLERS = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Interval:
+class LaneStretch:
     """One stretch of one lane between two events, for a timeline."""
 
     start: float
@@ -81,11 +81,11 @@ class Interval:
 
 def play(
     runs: tuple[RunInputs, ...], replicas: int, seed: int, chunk: int = 0, watch: int | None = None
-) -> tuple[State, list[Interval]]:
+) -> tuple[State, list[LaneStretch]]:
     """One chunk of replicas of every run, with the same random numbers for all runs."""
     assert 1 <= replicas <= CHUNK
     world = _World(lanes_of(runs, replicas, MAX_OUTAGES_PER_YEAR), seed, chunk)
-    watched: list[Interval] = []
+    watched: list[LaneStretch] = []
     while world.alive.any():
         world.round(watch, watched)
     return world.state, watched
@@ -140,7 +140,7 @@ class _World:
             age = _aged(age, conditions["infant_factor"][at], conditions["infant_seconds"][at])
         self.next[kind, at] = age
 
-    def round(self, watch: int | None, watched: list[Interval]) -> None:
+    def round(self, watch: int | None, watched: list[LaneStretch]) -> None:
         state = self.state
         kind = self.next.argmin(axis=0)
         when = self.next[kind, np.arange(len(kind))]
@@ -153,7 +153,7 @@ class _World:
             event = -1 if ends[watch] else int(kind[watch])
             position = float(state.position[watch])
             watched.append(
-                Interval(**before, end=float(until[watch]), position=position, event=event)
+                LaneStretch(**before, end=float(until[watch]), position=position, event=event)
             )
         else:
             state.advance(until)

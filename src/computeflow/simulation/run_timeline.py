@@ -9,7 +9,7 @@ from functools import cache
 import numpy as np
 
 from computeflow.simulation.draws import CHUNK
-from computeflow.simulation.engine import Interval, play
+from computeflow.simulation.engine import LaneStretch, play
 from computeflow.simulation.run_inputs import RunInputs
 from computeflow.simulation.simulate import play_many
 from computeflow.simulation.state import CHECKPOINT, RESTART, STARTUP
@@ -70,7 +70,7 @@ def _watched(
     return tuple(_joined(stretches)), tuple(progress)
 
 
-def _stretches(watched: Interval) -> list[Stretch]:
+def _stretches(watched: LaneStretch) -> list[Stretch]:
     down = min(watched.up, watched.end)
     seen = max(watched.start, watched.corrupt)
     known = max(seen, watched.noticed)

@@ -39,7 +39,7 @@ _DRAWS = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Known:
+class SourcedRange:
     """One condition of a published run."""
 
     value: float
@@ -64,7 +64,7 @@ class PublishedRun(CatalogRow):
     causes: dict[str, float] = field(default_factory=dict)
     interval_seconds: float | None = None
     spares: int = 0
-    conditions: dict[str, Known] = field(default_factory=dict)
+    conditions: dict[str, SourcedRange] = field(default_factory=dict)
 
     def rows(self) -> dict[str, Input]:
         """All inputs of the run, its own over the packaged ones."""
@@ -109,7 +109,7 @@ class PublishedRun(CatalogRow):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Validated:
+class RunCheck:
     name: str
     figure: str
     relation: str
@@ -140,11 +140,11 @@ def published_runs() -> tuple[PublishedRun, ...]:
     return tuple(packaged_rows(DATA / "runs.toml", "run", PublishedRun))
 
 
-def validate_runs(*, replicas: int = 200, seed: int = 0) -> list[Validated]:
+def validate_runs(*, replicas: int = 200, seed: int = 0) -> list[RunCheck]:
     return [_validated(case, replicas, seed) for case in published_runs()]
 
 
-def _validated(case: PublishedRun, replicas: int, seed: int) -> Validated:
+def _validated(case: PublishedRun, replicas: int, seed: int) -> RunCheck:
     run, rows = case.run(), case.rows()
     base, free = simulate_many([run, _free(run, rows)], replicas=replicas, seed=seed)
     value, best = _figure_of(base, case.figure), _figure_of(free, case.figure)
@@ -158,7 +158,7 @@ def _validated(case: PublishedRun, replicas: int, seed: int) -> Validated:
         moved = variations(run, rows, only=[n for n, row in rows.items() if row.low < row.high])
         swings = sensitivities(run, moved, replicas=50, seed=seed)
     over = case.relation == "more than"
-    return Validated(
+    return RunCheck(
         name=case.name,
         figure=case.figure,
         relation=case.relation,

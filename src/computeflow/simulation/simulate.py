@@ -113,9 +113,9 @@ def simulate_many(
 def play_many(
     runs: Sequence[RunInputs], *, replicas: int = 1000, seed: int = 0, engine: Engine = "local"
 ) -> list[SimulationTotals]:
-    """The books of every replica of every run; equal rows of all have equal random numbers."""
+    """The totals of every simulation of every run; equal rows of all have equal random numbers."""
     if not 1 <= replicas <= _MAX_REPLICAS:
-        raise InputError(f"{replicas:,} replicas: 1 to {_MAX_REPLICAS:,}")
+        raise InputError(f"{replicas:,} simulations: must be between 1 and {_MAX_REPLICAS:,}")
     check_seed(seed)
     _check_saves(runs)
     _check_work(runs, replicas)
@@ -252,7 +252,7 @@ def _summed(run: RunInputs, books: SimulationTotals, seed: int) -> Simulation:
         mtbi_seconds=float(books.seconds.sum()) / total if total else None,
         by_cause={name: float(books.causes[:, n].mean()) for n, name in enumerate(CAUSES)},
         interval_seconds=run.interval_seconds,
-        ledger=ledger_of(run, books),
+        ledger=mean_ledger(run, books),
         closed=closed_form(run),
         finished=float(np.mean(done)),
     )
@@ -264,7 +264,7 @@ def _spread(values: object) -> Spread:
     return Spread(p10=p10, p50=p50, p90=p90, mean=float(array.mean()))
 
 
-def ledger_of(run: RunInputs, books: SimulationTotals) -> Ledger:
+def mean_ledger(run: RunInputs, books: SimulationTotals) -> Ledger:
     """The mean replica: the step's accounts over the useful time, the rest as simulated."""
     means = {name: run.gpus * float(values.mean()) for name, values in books.accounts.items()}
     wall = float(books.seconds.mean())

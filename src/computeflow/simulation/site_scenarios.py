@@ -16,7 +16,7 @@ from computeflow.files.reading import read_text
 from computeflow.scheduling.policy import Rule
 from computeflow.simulation.conditions import Basis, Input, inputs
 from computeflow.simulation.failures import DATA
-from computeflow.simulation.run_validation import Known
+from computeflow.simulation.run_validation import SourcedRange
 from computeflow.units import HOUR_SECONDS
 
 
@@ -137,9 +137,9 @@ class ScenarioSite(CatalogRow):
     oversubscription: float
     evict: Rule
     lemon_failures: int | None = None
-    failures: Known
-    conditions: dict[str, Known]
-    bringup: dict[str, Known]
+    failures: SourcedRange
+    conditions: dict[str, SourcedRange]
+    bringup: dict[str, SourcedRange]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

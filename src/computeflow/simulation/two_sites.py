@@ -26,7 +26,7 @@ from computeflow.simulation.draws import check_seed
 from computeflow.simulation.failures import find_failures
 from computeflow.simulation.run_from_plan import node_gpus
 from computeflow.simulation.run_inputs import RunInputs, pool_nodes
-from computeflow.simulation.run_validation import Known
+from computeflow.simulation.run_validation import SourcedRange
 from computeflow.simulation.simulate import play_many
 from computeflow.simulation.site_scenarios import (
     Scenario,
@@ -92,7 +92,7 @@ class SiteComparison:
     """Share of the difference in days, with all inputs in their middle, that goes away when inputs that
     are not published for both sites are equal; None where the sites do not differ."""
     draws: int
-    inputs: dict[str, dict[str, Known]] = field(default_factory=dict)
+    inputs: dict[str, dict[str, SourcedRange]] = field(default_factory=dict)
 
 
 def compare_sites(
@@ -143,8 +143,8 @@ def _predictions(sites: Scenario, catalog: Catalog) -> list[Prediction]:
     plans = plan(job, clusters[0], stack, top=1).plans
     if not plans:
         raise InputError(
-            f"{story.model} has no plan on {story.gpus:,} {story.accelerator}: why, says "
-            "computeflow plan"
+            f"{story.model} has no plan on {story.gpus:,} {story.accelerator}: run "
+            "`computeflow plan` to see why"
         )
     return [predict(job, cluster, plans[0].layout, stack) for cluster in clusters]
 
@@ -228,7 +228,7 @@ def _run(
     tier = catalog.tiers[site.tier]
     known = outages()[tier.name]
     events = _at(
-        Known(
+        SourcedRange(
             value=known.per_year,
             low=known.low,
             high=known.high,
@@ -276,7 +276,7 @@ def _policy(site: ScenarioSite, run: RunInputs) -> Policy:
     )
 
 
-def _at(known: Known, at: float) -> float:
+def _at(known: SourcedRange, at: float) -> float:
     row = Input(
         name="input",
         source=known.source,
@@ -363,7 +363,9 @@ def _line(
 
 
 def _price(price: ScenarioPrice, at: float) -> float:
-    known = Known(value=price.value, low=price.low, high=price.high, basis="published", source="-")
+    known = SourcedRange(
+        value=price.value, low=price.low, high=price.high, basis="published", source="-"
+    )
     return _at(known, at)
 
 
@@ -409,7 +411,9 @@ def equal_where_assumed(sites: Scenario) -> tuple[ScenarioSite, ScenarioSite]:
     first, second = sites.site
     packaged = inputs()
 
-    def alike(mine: Mapping[str, Known], other: Mapping[str, Known]) -> dict[str, Known]:
+    def alike(
+        mine: Mapping[str, SourcedRange], other: Mapping[str, SourcedRange]
+    ) -> dict[str, SourcedRange]:
         equal = {}
         for name in dict.fromkeys([*mine, *other]):
             rows = [side.get(name, packaged.get(name)) for side in (mine, other)]

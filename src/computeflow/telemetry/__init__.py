@@ -10,7 +10,7 @@ _EXPORTS = {
     "RankLedger": "traces.job_ledgers",
     "TraceSettings": "trace_audit",
     "Source": "source_reports",
-    "Correlated": "correlation",
+    "CorrelatedEvents": "correlation",
     "audit_files": "trace_audit",
     "observe": "source_registry",
     "rooflines": "traces.roofline",

@@ -10,11 +10,11 @@ from computeflow.telemetry.source_reports import Event, SourceReport
 NEAR_SECONDS = 600.0
 """Longest time from a fault to its effect on a job: timeouts of collectives are ten minutes or
 more."""
-MOST = 1000
+MAX_GROUPS = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Correlated:
+class CorrelatedEvents:
     """Events of at least two kinds of sources, a fault among them, in order of time."""
 
     start: float
@@ -25,7 +25,7 @@ class Correlated:
     """Kind of source, and the event it reported."""
 
 
-def correlate(observed: Sequence[SourceReport]) -> list[Correlated]:
+def correlate(observed: Sequence[SourceReport]) -> list[CorrelatedEvents]:
     """Group events in which each follows the one before within `NEAR_SECONDS`, on nodes that do not
     contradict each other.
     """
@@ -38,7 +38,7 @@ def correlate(observed: Sequence[SourceReport]) -> list[Correlated]:
         ),
         key=lambda item: (item[0], item[1], item[2].what),
     )
-    groups: list[Correlated] = []
+    groups: list[CorrelatedEvents] = []
     group: list[tuple[float, str, Event]] = []
     node = ""
     for item in timed:
@@ -50,15 +50,15 @@ def correlate(observed: Sequence[SourceReport]) -> list[Correlated]:
         group.append(item)
         node = node or own
     groups += _kept(group, node)
-    return groups[:MOST]
+    return groups[:MAX_GROUPS]
 
 
-def _kept(group: list[tuple[float, str, Event]], node: str) -> list[Correlated]:
+def _kept(group: list[tuple[float, str, Event]], node: str) -> list[CorrelatedEvents]:
     kinds = {kind for _, kind, _ in group}
     if len(kinds) < 2 or not any(event.fault for _, _, event in group):
         return []
     return [
-        Correlated(
+        CorrelatedEvents(
             start=group[0][0],
             end=group[-1][0],
             node=node,

@@ -1,4 +1,4 @@
-"""The report of an audit: `audit_parts`, for `report.report_html`.
+"""The report of an audit: `audit_parts`, for `html_report.report_html`.
 
 In the order of the questions: what was looked at, what is wrong, where the time goes, how far that is
 from what was expected, which rank differs, how a step runs; and last what is not known.

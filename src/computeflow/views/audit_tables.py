@@ -6,9 +6,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from computeflow.views.audits import audit_tables, energy_table, hta_table
-from computeflow.views.findings import abstained_table, finding_tables
+from computeflow.views.findings import finding_tables, skipped_rules_table
 from computeflow.views.ledgers import finding_table, gap_table
-from computeflow.views.sources import observed_tables, together_table
+from computeflow.views.sources import correlation_table, observed_tables
 from computeflow.views.tables import Table, left_out_notes
 
 if TYPE_CHECKING:
@@ -29,12 +29,12 @@ def report_tables(report: AuditReport, *, details: bool) -> list[Table]:
         notes = [report.baseline_note] if report.baseline_note else []
         findings = _trace_findings(report.diagnosis, report.traces, report.price)
         tables = [*findings, *tables, _noted(ledger, notes), *rest]
-        last = [abstained_table(report.diagnosis)] if report.diagnosis.abstained else []
+        last = [skipped_rules_table(report.diagnosis)] if report.diagnosis.abstained else []
     tables += _source_tables(report.recordings, usd)
     if report.blame is not None:
-        from computeflow.views.sources.accounting import blame_table
+        from computeflow.views.sources.accounting import attribution_table
 
-        tables.append(blame_table(report.blame))
+        tables.append(attribution_table(report.blame))
     if report.recordings.left_out and tables:
         tables[-1] = _noted(tables[-1], left_out_notes(report.recordings.left_out))
     if report.energy is not None:
@@ -59,7 +59,7 @@ def _trace_findings(diagnosis: Diagnosis, traces: TracedJob, price: GpuPrice | N
 def _source_tables(recordings: Recordings, usd: float | None) -> list[Table]:
     tables = [table for each in recordings.observed for table in observed_tables(each, usd)]
     correlated = recordings.correlated
-    return [*tables, together_table(correlated)] if correlated else tables
+    return [*tables, correlation_table(correlated)] if correlated else tables
 
 
 def _source_findings(recordings: Recordings, usd: float | None) -> list[Table]:

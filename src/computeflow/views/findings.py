@@ -86,7 +86,7 @@ def _gain(low: float | None, middle: float, high: float | None) -> str:
     return f"{text} ({format_seconds(low)} to {format_seconds(high)})"
 
 
-def abstained_table(diagnosis: Diagnosis) -> Table:
+def skipped_rules_table(diagnosis: Diagnosis) -> Table:
     """Skipped rules, grouped by the signal they need."""
     by_signal: dict[str, list[str]] = {}
     for skipped in diagnosis.abstained:

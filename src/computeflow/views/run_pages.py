@@ -17,7 +17,7 @@ from computeflow.views.tables import Table, columns, footnote
 
 if TYPE_CHECKING:
     from computeflow.simulation.fault_trace import SecondHalfCheck
-    from computeflow.simulation.run_validation import Validated
+    from computeflow.simulation.run_validation import RunCheck
     from computeflow.simulation.two_sites import AccountDifference, SiteComparison, SiteResult
 
 Three = tuple[float, float, float]
@@ -36,7 +36,7 @@ def _row(cells: Sequence[str]) -> str:
     return f"| {' | '.join(map(languages.to_markdown, cells))} |"
 
 
-def runs_headline(runs: Sequence[Validated], trace: Sequence[SecondHalfCheck]) -> str:
+def runs_headline(runs: Sequence[RunCheck], trace: Sequence[SecondHalfCheck]) -> str:
     agree = sum(run.agrees for run in runs)
     judged = [row.agrees for row in trace if row.agrees is not None]
     return (
@@ -45,7 +45,7 @@ def runs_headline(runs: Sequence[Validated], trace: Sequence[SecondHalfCheck]) -
     )
 
 
-def runs_table(runs: Sequence[Validated]) -> Table:
+def runs_table(runs: Sequence[RunCheck]) -> Table:
     return Table(
         title="Published runs, simulated from what is published of them",
         columns=columns(
@@ -121,7 +121,7 @@ def trace_table(figures: Sequence[SecondHalfCheck], source: str) -> Table:
     )
 
 
-def inputs_table(run: Validated) -> Table:
+def inputs_table(run: RunCheck) -> Table:
     by_time = run.figure == "ettr"
     rows = []
     for row in run.inputs:
@@ -154,7 +154,7 @@ def inputs_table(run: Validated) -> Table:
     )
 
 
-def runs_page(runs: Sequence[Validated], trace: Sequence[SecondHalfCheck], source: str) -> str:
+def runs_page(runs: Sequence[RunCheck], trace: Sequence[SecondHalfCheck], source: str) -> str:
     parts = [
         "# Published runs, simulated",
         "This page compares simulated runs with what their authors published. Use it to see how far "
@@ -174,10 +174,14 @@ def runs_page(runs: Sequence[Validated], trace: Sequence[SecondHalfCheck], sourc
 
 def sites_headline(found: SiteComparison) -> str:
     total, (first, second) = found.total, found.results
+    slower, cheaper = (second, first) if total.difference >= 0 else (first, second)
+    days = sorted(abs(value) for value in (total.low, total.high))
     return (
-        f"The {second.name} site takes {total.difference:,.1f} days of the whole job more than the "
-        f"{first.name} one (P10 to P90: {total.low:,.1f} to {total.high:,.1f}) and costs "
-        f"{usd_text(total.usd)} more ({usd_text(total.usd_low)} to {usd_text(total.usd_high)})."
+        f"The {slower.name} site takes {abs(total.difference):,.1f} days longer for the whole job than "
+        f"the {cheaper.name} one"
+        + (f" (P10 to P90: {days[0]:,.1f} to {days[1]:,.1f})" if total.low * total.high > 0 else "")
+        + f"; at the {second.name} one it costs {usd_text(abs(total.usd))} "
+        f"{'more' if total.usd >= 0 else 'less'}."
     )
 
 

@@ -5,6 +5,6 @@ Start with `Job` and `Layout`; `flops_per_token` counts; `refusals` is the gate.
 
 from computeflow.workload.flops import TokenFlops, flops_per_token
 from computeflow.workload.job import Job
-from computeflow.workload.layout import Layout, Layouts, check, refusals
+from computeflow.workload.layout import Layout, Layouts, check_layout, refusals
 
-__all__ = ["Job", "Layout", "Layouts", "TokenFlops", "check", "flops_per_token", "refusals"]
+__all__ = ["Job", "Layout", "Layouts", "TokenFlops", "check_layout", "flops_per_token", "refusals"]

@@ -207,7 +207,7 @@ def _head_refusals(model: Model, layouts: Layouts) -> dict[str, Mask]:
     return reasons
 
 
-def check(job: Job, layout: Layout) -> None:
+def check_layout(job: Job, layout: Layout) -> None:
     """Refuse an impossible layout with all the reasons."""
     if reasons := refusals(job, Layouts.of([layout])):
         raise InputError(f"impossible layout: {'; '.join(reasons)}")

@@ -16,7 +16,7 @@ from computeflow.comparison.build_or_rent.build_cases import RunNeed
 from computeflow.comparison.build_or_rent.cost_inputs import (
     CostInput,
     Floats,
-    Terms,
+    InputDraws,
     draw_inputs,
     inputs_for,
     middle_inputs,
@@ -31,7 +31,7 @@ from computeflow.comparison.build_or_rent.ownership_costs import (
     owned_usd,
     rented_usd,
 )
-from computeflow.comparison.build_or_rent.waiting import Way, next_inputs, ways
+from computeflow.comparison.build_or_rent.waiting import FleetStrategy, next_inputs, ways
 from computeflow.comparison.machines import machine_of
 from computeflow.comparison.rents import find_rents
 from computeflow.economics import Price, ledger_cost
@@ -113,7 +113,7 @@ class Decision:
     """USD by part of owning, over the fleet's life."""
     waste: dict[str, float]
     """USD of one run by account, at what an owned GPU-hour costs."""
-    ways: tuple[Way, ...]
+    ways: tuple[FleetStrategy, ...]
     """Rent, build now, or rent until the next generation and build then."""
 
 
@@ -143,7 +143,7 @@ def decide(
     terms = draw_inputs(rows | later, draws, seed)
     months = np.arange(1, MAX_MONTHS + 1, dtype=np.float64)
     even = break_even(fleet, terms)
-    life = both(fleet, terms, 12 * terms["life_years"])
+    life = own_and_rent(fleet, terms, 12 * terms["life_years"])
     own_hour = life.own_usd_per_hour[1]
     price = Price(usd_per_gpu_hour=own_hour, source="owned, the median draw", as_of="2026")
     return Decision(
@@ -156,7 +156,7 @@ def decide(
         never=float(np.mean(np.isinf(even))),
         build_by={m: _pays(fleet, terms, m) for m in _BY_MONTHS},
         busy_even=_shares(fleet, terms),
-        one_run=both(
+        one_run=own_and_rent(
             fleet,
             terms,
             np.full(draws, need.days[1] * DAY_SECONDS / (YEAR_SECONDS / 12)),
@@ -165,7 +165,7 @@ def decide(
         life=life,
         gap=float(_gap(fleet, middle_inputs(rows))[0]),
         gap_months=_months(break_even(fleet, middle_inputs(rows)))[1],
-        gap_draws=three(_gap(fleet, terms)),
+        gap_draws=percentiles(_gap(fleet, terms)),
         swings=_swings(fleet, rows),
         spending=_spending(fleet, terms),
         waste=ledger_cost(need.ledger, price).by_account,
@@ -173,7 +173,9 @@ def decide(
     )
 
 
-def both(fleet: BuiltFleet, terms: Terms, months: Floats, *, whole: bool = False) -> OwnAndRent:
+def own_and_rent(
+    fleet: BuiltFleet, terms: InputDraws, months: Floats, *, whole: bool = False
+) -> OwnAndRent:
     """`whole`: every hour of those months is used, as in one run."""
     if whole:
         terms = {**terms, "busy": np.ones_like(terms["busy"])}
@@ -183,15 +185,15 @@ def both(fleet: BuiltFleet, terms: Terms, months: Floats, *, whole: bool = False
     hours = busy_hours(fleet, terms, months)
     return OwnAndRent(
         months=float(np.median(months)),
-        own_usd=three(own),
-        rent_usd=three(rent),
-        own_usd_per_hour=three(own / hours),
-        rent_usd_per_hour=three(rent / hours),
+        own_usd=percentiles(own),
+        rent_usd=percentiles(rent),
+        own_usd_per_hour=percentiles(own / hours),
+        rent_usd_per_hour=percentiles(rent / hours),
         build_share=float(np.mean(own < rent)),
     )
 
 
-def break_even(fleet: BuiltFleet, terms: Terms) -> Floats:
+def break_even(fleet: BuiltFleet, terms: InputDraws) -> Floats:
     """Months of use for every draw; infinite where owning stays more expensive until `MAX_MONTHS`."""
     months = np.arange(0.25, MAX_MONTHS + 0.25, 0.25)[:, None]
     gap = owned_usd(fleet, terms, months) - rented_usd(fleet, terms, months)
@@ -201,11 +203,11 @@ def break_even(fleet: BuiltFleet, terms: Terms) -> Floats:
     return np.where(stays.any(axis=0), months[first, 0], np.inf)
 
 
-def _pays(fleet: BuiltFleet, terms: Terms, months: float) -> float:
+def _pays(fleet: BuiltFleet, terms: InputDraws, months: float) -> float:
     return float(np.mean(owned_usd(fleet, terms, months) < rented_usd(fleet, terms, months)))
 
 
-def three(values: Floats) -> Three:
+def percentiles(values: Floats) -> Three:
     low, mid, high = (float(v) for v in np.percentile(values, (10, 50, 90)))
     return low, mid, high
 
@@ -217,7 +219,9 @@ def _months(even: Floats) -> tuple[float | None, float | None, float | None]:
     return low, mid, high
 
 
-def _shares(fleet: BuiltFleet, terms: Terms) -> tuple[float | None, float | None, float | None]:
+def _shares(
+    fleet: BuiltFleet, terms: InputDraws
+) -> tuple[float | None, float | None, float | None]:
     months = 12 * terms["life_years"]
     always = {
         **terms,
@@ -228,17 +232,17 @@ def _shares(fleet: BuiltFleet, terms: Terms) -> tuple[float | None, float | None
     return _months(np.where(share <= 1, share, np.inf))
 
 
-def _curve(fleet: BuiltFleet, terms: Terms, months: Floats) -> Curve:
+def _curve(fleet: BuiltFleet, terms: InputDraws, months: Floats) -> Curve:
     grid = months[:, None]
     own, rent = owned_usd(fleet, terms, grid), rented_usd(fleet, terms, grid)
     return Curve(
         months=tuple(float(m) for m in months),
-        own=tuple(three(row) for row in own),
-        rent=tuple(three(row) for row in rent),
+        own=tuple(percentiles(row) for row in own),
+        rent=tuple(percentiles(row) for row in rent),
     )
 
 
-def _gap(fleet: BuiltFleet, terms: Terms) -> Floats:
+def _gap(fleet: BuiltFleet, terms: InputDraws) -> Floats:
     """Own less rent over the fleet's life, per GPU-hour used."""
     months = 12 * terms["life_years"]
     gap = owned_usd(fleet, terms, months) - rented_usd(fleet, terms, months)
@@ -262,6 +266,6 @@ def _swings(fleet: BuiltFleet, rows: Mapping[str, CostInput]) -> tuple[Swing, ..
     return tuple(sorted(swings, key=lambda swing: -swing.swing))
 
 
-def _spending(fleet: BuiltFleet, terms: Terms) -> dict[str, Three]:
+def _spending(fleet: BuiltFleet, terms: InputDraws) -> dict[str, Three]:
     parts = owned_costs(fleet, terms, 12 * terms["life_years"])
-    return {name: three(usd) for name, usd in parts.items()}
+    return {name: percentiles(usd) for name, usd in parts.items()}

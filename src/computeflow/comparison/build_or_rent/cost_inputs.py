@@ -20,7 +20,7 @@ from computeflow.simulation.conditions import Basis
 from computeflow.simulation.uncertainty import latin_of
 
 Floats = NDArray[np.float64]
-Terms = Mapping[str, Floats]
+InputDraws = Mapping[str, Floats]
 """One number for each draw, by name of the input."""
 R = TypeVar("R", bound=CatalogRow)
 

@@ -19,7 +19,7 @@ from typing import Literal
 
 import numpy as np
 
-from computeflow.comparison.build_or_rent.cost_inputs import Floats, Terms, network_share
+from computeflow.comparison.build_or_rent.cost_inputs import Floats, InputDraws, network_share
 from computeflow.comparison.machines import Machine
 from computeflow.comparison.site_limits import BESIDE
 from computeflow.errors import InputError
@@ -79,7 +79,7 @@ def fleet_of(
     )
 
 
-def capital_costs(fleet: BuiltFleet, terms: Terms) -> dict[str, Floats]:
+def capital_costs(fleet: BuiltFleet, terms: InputDraws) -> dict[str, Floats]:
     """USD paid at the start."""
     machine = fleet.node_gpus * terms["server_usd_per_gpu"]
     usd = {"servers": fleet.used_machines * machine}
@@ -95,7 +95,7 @@ def capital_costs(fleet: BuiltFleet, terms: Terms) -> dict[str, Floats]:
     return usd
 
 
-def monthly_costs(fleet: BuiltFleet, terms: Terms) -> dict[str, Floats]:
+def monthly_costs(fleet: BuiltFleet, terms: InputDraws) -> dict[str, Floats]:
     """USD of a month, beside the capital. Machines draw their mean at all hours: an upper end."""
     kilowatts = fleet.owned_gpus * fleet.rated_watts / 1e3
     drawn = fleet.owned_gpus * fleet.drawn_watts / 1e3
@@ -114,7 +114,7 @@ def monthly_costs(fleet: BuiltFleet, terms: Terms) -> dict[str, Floats]:
     return by_part
 
 
-def owned_costs(fleet: BuiltFleet, terms: Terms, months: Floats | float) -> dict[str, Floats]:
+def owned_costs(fleet: BuiltFleet, terms: InputDraws, months: Floats | float) -> dict[str, Floats]:
     """USD by part of so many months of use, sold at their end; `resale` is negative."""
     whole = np.asarray(months) + terms["bringup_months"]
     bought = capital_costs(fleet, terms)
@@ -136,11 +136,11 @@ def owned_costs(fleet: BuiltFleet, terms: Terms, months: Floats | float) -> dict
     return usd_by_part
 
 
-def owned_usd(fleet: BuiltFleet, terms: Terms, months: Floats | float) -> Floats:
+def owned_usd(fleet: BuiltFleet, terms: InputDraws, months: Floats | float) -> Floats:
     return _sum(owned_costs(fleet, terms, months))
 
 
-def rented_usd(fleet: BuiltFleet, terms: Terms, months: Floats | float) -> Floats:
+def rented_usd(fleet: BuiltFleet, terms: InputDraws, months: Floats | float) -> Floats:
     """On demand for the hours with work, or all hours of a contract, whichever is cheaper."""
     span = np.asarray(months, dtype=np.float64)
     on_demand = terms["on_demand_usd"] * terms["busy"] * _lasting(terms, span)
@@ -149,7 +149,7 @@ def rented_usd(fleet: BuiltFleet, terms: Terms, months: Floats | float) -> Float
     return np.asarray(fleet.gpus * MONTH_HOURS * usd)
 
 
-def _lasting(terms: Terms, months: Floats) -> Floats:
+def _lasting(terms: InputDraws, months: Floats) -> Floats:
     """Months at today's rent: a trend of g a year makes them the integral of (1 + g)^(t / 12)."""
     growth = np.log1p(terms["rent_trend"]) / 12
     steady = np.abs(growth) < 1e-9
@@ -157,7 +157,7 @@ def _lasting(terms: Terms, months: Floats) -> Floats:
     return np.asarray(np.where(steady, months, np.expm1(safe * months) / safe))
 
 
-def busy_hours(fleet: BuiltFleet, terms: Terms, months: Floats | float) -> Floats:
+def busy_hours(fleet: BuiltFleet, terms: InputDraws, months: Floats | float) -> Floats:
     """GPU-hours for which there is work."""
     return np.asarray(fleet.gpus * MONTH_HOURS * np.asarray(months) * terms["busy"])
 

@@ -12,7 +12,7 @@ from computeflow.catalog import Catalog
 from computeflow.catalog.rows import CatalogRow
 from computeflow.comparison.build_or_rent.cost_inputs import (
     Floats,
-    Terms,
+    InputDraws,
     draw_inputs,
     inputs_for,
     load_rows,
@@ -92,25 +92,25 @@ def _recomputed(row: PublishedFigure, catalog: Catalog, draws: int, seed: int) -
     return RecomputedFigure(published=row, low=float(low), middle=float(middle), high=float(high))
 
 
-def _capital(fleet: BuiltFleet, terms: Terms) -> Floats:
+def _capital(fleet: BuiltFleet, terms: InputDraws) -> Floats:
     return np.asarray(sum(capital_costs(fleet, terms).values()))
 
 
-def _capital_per_gpu(fleet: BuiltFleet, terms: Terms) -> Floats:
+def _capital_per_gpu(fleet: BuiltFleet, terms: InputDraws) -> Floats:
     return _capital(fleet, terms) / fleet.gpus
 
 
-def _running(fleet: BuiltFleet, terms: Terms) -> Floats:
+def _running(fleet: BuiltFleet, terms: InputDraws) -> Floats:
     return np.asarray(sum(monthly_costs(fleet, terms).values())) / fleet.gpus / MONTH_HOURS
 
 
-def _all_per_hour(fleet: BuiltFleet, terms: Terms) -> Floats:
+def _all_per_hour(fleet: BuiltFleet, terms: InputDraws) -> Floats:
     months = 12 * terms["life_years"]
     hours = fleet.gpus * MONTH_HOURS * months * terms["busy"]
     return owned_usd(fleet, terms, months) / hours
 
 
-def _year(fleet: BuiltFleet, terms: Terms) -> Floats:
+def _year(fleet: BuiltFleet, terms: InputDraws) -> Floats:
     """Straight-line, without interest: as the sources' models have it."""
     months = 12 * terms["life_years"]
     free = {
@@ -121,14 +121,14 @@ def _year(fleet: BuiltFleet, terms: Terms) -> Floats:
     return owned_usd(fleet, free, months) / terms["life_years"]
 
 
-def _busy_even(fleet: BuiltFleet, terms: Terms) -> Floats:
+def _busy_even(fleet: BuiltFleet, terms: InputDraws) -> Floats:
     months = 12 * terms["life_years"]
     ones = np.ones_like(months)
     listed = {**terms, "busy": ones, "contract_usd": np.inf * ones}
     return owned_usd(fleet, terms, months) / rented_usd(fleet, listed, months)
 
 
-CHECKS: dict[str, Callable[[BuiltFleet, Terms], Floats]] = {
+CHECKS: dict[str, Callable[[BuiltFleet, InputDraws], Floats]] = {
     "capital": _capital,
     "capital_per_gpu": _capital_per_gpu,
     "running_per_hour": _running,

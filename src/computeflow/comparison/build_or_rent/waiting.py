@@ -16,7 +16,7 @@ from computeflow.comparison.build_or_rent.build_cases import RunNeed, best_plan
 from computeflow.comparison.build_or_rent.cost_inputs import (
     CostInput,
     Floats,
-    Terms,
+    InputDraws,
     cost_inputs,
     liquid_pue,
     servers,
@@ -36,7 +36,7 @@ predictions move together, and how far apart is unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Way:
+class FleetStrategy:
     """One way through the fleet's life, for the same work."""
 
     name: str
@@ -82,8 +82,8 @@ def next_inputs(need: RunNeed, catalog: Catalog, upgrade: str) -> dict[str, Cost
 
 
 def ways(
-    fleet: BuiltFleet, terms: Terms, need: RunNeed, catalog: Catalog, upgrade: str | None
-) -> tuple[Way, ...]:
+    fleet: BuiltFleet, terms: InputDraws, need: RunNeed, catalog: Catalog, upgrade: str | None
+) -> tuple[FleetStrategy, ...]:
     life = 12 * terms["life_years"]
     costs: dict[str, tuple[str, Floats]] = {
         "rent": ("all the time", rented_usd(fleet, terms, life)),
@@ -97,13 +97,13 @@ def ways(
     table = np.array([usd for _, usd in costs.values()])
     least = np.argmin(table, axis=0)
     return tuple(
-        Way(name=name, doc=doc, usd=_three(usd), cheapest=float(np.mean(least == index)))
+        FleetStrategy(name=name, doc=doc, usd=_three(usd), cheapest=float(np.mean(least == index)))
         for index, (name, (doc, usd)) in enumerate(costs.items())
     )
 
 
 def _waited(
-    fleet: BuiltFleet, terms: Terms, catalog: Catalog, upgrade: str, life: Floats
+    fleet: BuiltFleet, terms: InputDraws, catalog: Catalog, upgrade: str, life: Floats
 ) -> tuple[Floats, BuiltFleet]:
     """Whole machines of at least the same tokens a second; their cost follows the drawn speed."""
     rest = life - terms["wait_months"]

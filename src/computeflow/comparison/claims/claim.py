@@ -138,18 +138,18 @@ def mfu_range(prediction: Prediction) -> tuple[float, float, float]:
     return mfu * prediction.step_seconds / high, mfu, mfu * prediction.step_seconds / low
 
 
-def near(value: float, claimed: float, off: float = 0.05) -> bool:
+def is_near(value: float, claimed: float, off: float = 0.05) -> bool:
     return abs(value / claimed - 1) <= off
 
 
-def held(ours: tuple[float, float], claimed: tuple[float, float]) -> Verdict:
+def verdict_of_ranges(ours: tuple[float, float], claimed: tuple[float, float]) -> Verdict:
     """Holds where our range lies in the claimed one, in part where the two meet."""
     if claimed[0] <= ours[0] and ours[1] <= claimed[1]:
         return "holds"
     return "holds in part" if ours[0] <= claimed[1] and claimed[0] <= ours[1] else "does not hold"
 
 
-def part(*facts: bool) -> Verdict:
+def verdict_of_facts(*facts: bool) -> Verdict:
     """Holds where all are so, in part where some are."""
     if all(facts):
         return "holds"

@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from computeflow.comparison.claims.claim import Bench, Outcome, Verdict, check, held, near, part
+from computeflow.comparison.claims.claim import (
+    Bench,
+    Outcome,
+    Verdict,
+    check,
+    is_near,
+    verdict_of_facts,
+    verdict_of_ranges,
+)
 
 _TERA = 1e12
 
@@ -22,7 +30,7 @@ def _sparse(bench: Bench, name: str, claimed: float) -> Outcome:
     dense, sparse = row.dense_flops["fp16"] / _TERA, row.sparse_flops["fp16"] / _TERA
     best = row.matmul_flops.get("bf16")
     measured = f"; the best matmul anyone measured gives {best / _TERA:,.0f}" if best else ""
-    fp8 = ", as is the dense FP8 peak" if near(row.dense_flops["fp8"] / _TERA, claimed) else ""
+    fp8 = ", as is the dense FP8 peak" if is_near(row.dense_flops["fp8"] / _TERA, claimed) else ""
     return Outcome(
         verdict=_based(claimed, right=dense, wrong=sparse),
         ours=f"{dense:,.0f} TFLOP/s dense",
@@ -35,9 +43,9 @@ def _sparse(bench: Bench, name: str, claimed: float) -> Outcome:
 
 def _based(claimed: float, *, right: float, wrong: float) -> Verdict:
     """Against the base that it names, and against another that it may have been taken from."""
-    if near(right, claimed):
+    if is_near(right, claimed):
         return "holds"
-    return "wrong base" if near(wrong, claimed) else "does not hold"
+    return "wrong base" if is_near(wrong, claimed) else "does not hold"
 
 
 @check("nemo-1979")
@@ -59,7 +67,7 @@ def mi300x(bench: Bench) -> Outcome:
     memory = rows["mi300x"].hbm_bytes
     over = {name: memory / rows[name].hbm_bytes for name in ("h100-sxm", "h200-sxm")}
     return Outcome(
-        verdict="holds" if near(over["h100-sxm"], 2.4) else "does not hold",
+        verdict="holds" if is_near(over["h100-sxm"], 2.4) else "does not hold",
         ours=f"{over['h100-sxm']:.2f}x an H100, {over['h200-sxm']:.2f}x an H200",
         why=f"{memory / 1e9:.0f} over {rows['h100-sxm'].hbm_bytes / 1e9:.0f} GB, from the catalog; the "
         f"H200 of the same year has {rows['h200-sxm'].hbm_bytes / 1e9:.0f}.",
@@ -110,7 +118,7 @@ def trainium(bench: Bench) -> Outcome:
     listed = ", ".join(f"{name} {value:.1f}x" for name, value in ratios.items())
     less = [name for name, value in ratios.items() if value < 4]
     return Outcome(
-        verdict=part(*(value >= 4 for value in ratios.values())),
+        verdict=verdict_of_facts(*(value >= 4 for value in ratios.values())),
         ours=listed,
         why=f"Per chip, catalog rows. Under 4x: {', '.join(less) or 'none'}.",
         numbers=ratios,
@@ -135,7 +143,7 @@ def blackwell(bench: Bench) -> Outcome:
     both = speed("b200-sxm", "fp8") / speed("h100-sxm", "bf16")
     low, high = min(ratios.values()), max(ratios.values())
     return Outcome(
-        verdict=held((low, high), (2, 3)),
+        verdict=verdict_of_ranges((low, high), (2, 3)),
         ours=f"{low:.2f} to {high:.2f}x in the same precision",
         why="Predicted tokens a second per GPU, Llama-3.1-70B on 512 GPUs, best plan on each: "
         + ", ".join(f"{name} {value:.2f}x" for name, value in ratios.items())

@@ -6,7 +6,14 @@ import numpy as np
 
 from computeflow.catalog import Offer
 from computeflow.comparison.build_or_rent.cost_inputs import network_share
-from computeflow.comparison.claims.claim import Bench, Outcome, check, held, part, percent
+from computeflow.comparison.claims.claim import (
+    Bench,
+    Outcome,
+    check,
+    percent,
+    verdict_of_facts,
+    verdict_of_ranges,
+)
 from computeflow.comparison.rents import YEAR_DISCOUNT
 
 _NICS = (0.04, 0.05)
@@ -34,7 +41,7 @@ def spot(bench: Bench) -> Outcome:
     low, middle, high = (float(v) for v in np.percentile(discounts, (25, 50, 75)))
     inside = float(np.mean([0.6 <= one <= 0.7 for one in discounts]))
     return Outcome(
-        verdict=held((low, high), (0.6, 0.7)),
+        verdict=verdict_of_ranges((low, high), (0.6, 0.7)),
         ours=f"{percent(middle, 0)} in the median, {percent(low, 0)} to {percent(high, 0)} for half",
         why=f"{len(discounts)} instances and regions of the catalog with both prices; "
         f"{percent(inside, 0)} of them lie between 60 and 70 %. The saving of a run is less: "
@@ -49,7 +56,7 @@ def reserved(bench: Bench) -> Outcome:
     ends = f"{percent(min(discounts), 0)} to {percent(max(discounts), 0)}" if discounts else "none"
     least, _, most = YEAR_DISCOUNT
     claimed = (0.3, 0.5)
-    one, three = held((least, most), claimed), held(_THREE_YEARS, claimed)
+    one, three = verdict_of_ranges((least, most), claimed), verdict_of_ranges(_THREE_YEARS, claimed)
     return Outcome(
         verdict=one if one == three else "holds in part",
         ours=f"{percent(least, 0)} to {percent(most, 0)} for one year, "
@@ -75,7 +82,7 @@ def hardware(bench: Bench) -> Outcome:
         )
     low, high = min(shares), max(shares)
     return Outcome(
-        verdict=held((low, high), (0.25, 0.35)),
+        verdict=verdict_of_ranges((low, high), (0.25, 0.35)),
         ours=f"{percent(low, 0)} to {percent(high, 0)} of owning",
         why="Machines, spares, network and storage over the life of a 70B and a 400B fleet, with "
         "resale taken off or interest put on (computeflow build). Epoch AI has 60 % for servers "
@@ -92,7 +99,7 @@ def network(bench: Bench) -> Outcome:
     low, high = shares[0] + _NICS[0], shares[-1] + _NICS[1]
     listed = ", ".join(f"{percent(s)} at {n:,}" for n, s in zip(sizes, shares, strict=True))
     return Outcome(
-        verdict=held((low, high), (0.3, 0.4)),
+        verdict=verdict_of_ranges((low, high), (0.3, 0.4)),
         ours=f"{percent(low, 0)} to {percent(high, 0)} with NICs",
         why=f"Switches, optics and cables of an H100 cluster: {listed} GPUs; NICs add 4 to 5 % (H100 "
         "Freakonomics sheet, August 2024). Larger ones are not in the sheet.",
@@ -109,7 +116,7 @@ def placeholders(bench: Bench) -> Outcome:
     most = f", TPU v6e {min(tpus):.2f} to {max(tpus):.2f}" if tpus else ""
     dear = bool(tpus) and max(tpus) >= 700
     return Outcome(
-        verdict=part(dear, min(prices) <= 0.01),
+        verdict=verdict_of_facts(dear, min(prices) <= 0.01),
         ours=f"{min(prices):.2f} to {max(prices):.2f} $ per device-hour in the catalog{most}",
         why="Placeholders and floors of a price list, not prices; the catalog leaves them out.",
         numbers={"low": min(prices), "high": max(prices)},

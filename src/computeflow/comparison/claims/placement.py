@@ -14,9 +14,9 @@ from computeflow.comparison.claims.claim import (
     Verdict,
     check,
     mfu_range,
-    part,
     percent,
     share_range,
+    verdict_of_facts,
 )
 from computeflow.prediction import Prediction, find_stack, predict
 from computeflow.workload import Job, Layout
@@ -152,7 +152,7 @@ def allreduce_share(bench: Bench) -> Outcome:
     shares = {"tuned": max(tuned), "untuned": naive}
     possible = [name for name, share in shares.items() if share >= 0.63]
     return Outcome(
-        verdict=part(least >= 0.63, most >= 0.63),
+        verdict=verdict_of_facts(least >= 0.63, most >= 0.63),
         ours=f"{percent(min(tuned))} to {percent(max(tuned))} tuned; {percent(naive)} untuned",
         why="Predicted exposed communication: 70B with the best plan at 32 to 512 H100, against 7B "
         "with plain data parallelism, one sequence a GPU, no overlap and 100 Gb/s for eight GPUs. 63 % "
@@ -192,7 +192,7 @@ def network_by_scale(bench: Bench) -> Outcome:
     listed = ", ".join(f"{gpus} GPUs {gigabits}" for gpus, gigabits in enough.items())
     claimed = zip(enough.values(), (100, 400, 800), strict=True)
     return Outcome(
-        verdict=part(*(ours == said for ours, said in claimed)),
+        verdict=verdict_of_facts(*(ours == said for ours, said in claimed)),
         ours="; ".join(parts),
         why="Predicted step of Llama-3.1-70B at 2,048 sequences, best plan for each width per GPU, "
         f"against 800 Gb/s. Within 5 % of it (in Gb/s): {listed}. Wider is needed as the "

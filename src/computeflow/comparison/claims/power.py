@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from computeflow.comparison.claims.claim import Bench, Outcome, Verdict, check, near, part, percent
+from computeflow.comparison.claims.claim import (
+    Bench,
+    Outcome,
+    Verdict,
+    check,
+    is_near,
+    percent,
+    verdict_of_facts,
+)
 from computeflow.comparison.energy import host_watts
 from computeflow.comparison.machines import machine_of
 from computeflow.comparison.site_limits import FOOTPRINT_M2
@@ -67,7 +75,7 @@ def pue(bench: Bench) -> Outcome:
     average = bench.catalog.facilities["average-site"].pue
     speed = throttles()["air"]
     return Outcome(
-        verdict=part(not never, bool(under)),
+        verdict=verdict_of_facts(not never, bool(under)),
         ours=f"always with {', '.join(under)}; never with {', '.join(never)}; average site "
         f"{average:.2f}",
         why=f"Catalog ranges, and {len(fleets)} operators that report less than 1.3. A promise for a "
@@ -85,7 +93,7 @@ def rack_kw(bench: Bench) -> Outcome:
     rated = {name: (bench.catalog.nodes[name].rated_watts or 0.0) / 1e3 for name in names}
     mean = (bench.catalog.nodes["dgx-h100"].measured_watts or 0.0) / 1e3
     return Outcome(
-        verdict=part(8 <= _MAX_KW <= 10, *(8 <= kw <= 10 for kw in rated.values())),
+        verdict=verdict_of_facts(8 <= _MAX_KW <= 10, *(8 <= kw <= 10 for kw in rated.values())),
         ours=", ".join(f"{name} {kw:.1f} kW" for name, kw in rated.items()),
         why=f"One machine of eight H100 takes {rated['dgx-h100']:.1f} kW rated, {mean:.2f} in the "
         f"mean, {_MAX_KW} at most (arXiv:2412.08602). Later ones take {rated['dgx-b200']:.1f} and "
@@ -101,7 +109,7 @@ def introl(bench: Bench) -> Outcome:
     rack = machine_of("gb200", bench.catalog)
     mass, watts = rack.mass_kg or 0.0, rack.rated_watts
     return Outcome(
-        verdict="wrong unit" if near(mass / _POUND_KG, 3000) else "does not hold",
+        verdict="wrong unit" if is_near(mass / _POUND_KG, 3000) else "does not hold",
         ours=f"{mass:,.0f} kg, {watts / 1e3:.0f} kW",
         why=f"3,000 are pounds ({mass:,.0f} kg, {mass / FOOTPRINT_M2:,.0f} kg/m2 on its footprint), as "
         f"another article of the same site has it; 2.4 MW is {2.4e6 / watts:.0f} times the rack's "

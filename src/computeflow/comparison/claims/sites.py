@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from computeflow.comparison.claims.claim import Bench, Outcome, check, near, percent
-from computeflow.comparison.tiers import tier_worths
+from computeflow.comparison.claims.claim import Bench, Outcome, check, is_near, percent
+from computeflow.comparison.tiers import tier_losses
 from computeflow.simulation import failure_models
 
 _DAY_MINUTES = 1440.0
@@ -11,11 +11,11 @@ _DAY_MINUTES = 1440.0
 
 @check("tier-4")
 def tier_4(bench: Bench) -> Outcome:
-    worths = tier_worths(bench.catalog, gpus=4096, node_gpus=8, seed=bench.seed)
+    worths = tier_losses(bench.catalog, gpus=4096, node_gpus=8, seed=bench.seed)
     by_name = {one.name: one for one in worths}
     best, worst = by_name["tier-4"], by_name["tier-1"]
     return Outcome(
-        verdict="holds" if near(best.availability, 0.99995, 1e-6) else "does not hold",
+        verdict="holds" if is_near(best.availability, 0.99995, 1e-6) else "does not hold",
         ours=f"{best.downtime_hours * 60:.0f} min a year; {best.lost_days:.3f} days of training "
         f"({best.low:.3f} to {best.high:.3f})",
         why="A convention of the industry: Uptime's standard has had no percentages since 2009. "
@@ -30,7 +30,7 @@ def tier_4(bench: Bench) -> Outcome:
 def llama_table(bench: Bench) -> Outcome:
     share = 148 / 419
     return Outcome(
-        verdict="holds" if near(share, 0.301, 0.01) else "does not hold",
+        verdict="holds" if is_near(share, 0.301, 0.01) else "does not hold",
         ours=percent(share),
         why=f"148 of 419 are {percent(share)}; 30.1 % is a misprint of the table.",
         numbers={"share": share},
@@ -46,7 +46,7 @@ def ft_hsdp(bench: Bench) -> Outcome:
     rates = {row.name: row.per_node_day for row in failure_models().values()}
     nearest = min(rates, key=lambda name: abs(rates[name] - needed))
     return Outcome(
-        verdict="holds" if near(minutes, 18) else "contradicts itself",
+        verdict="holds" if is_near(minutes, 18) else "contradicts itself",
         ours=f"one every {minutes:.0f} minutes at 2.3; 18 minutes need {1e3 * needed:.1f}",
         why=f"100,000 GPUs are 12,500 servers of eight. {1e3 * needed:.1f} per 1,000 server-days is "
         f"nearer to {nearest} ({1e3 * rates[nearest]:.1f}). They are two scenarios.",

@@ -14,7 +14,14 @@ from functools import partial
 from computeflow.catalog import find_model
 from computeflow.catalog.parameters import count_parameters
 from computeflow.cluster.machine import usual_cluster
-from computeflow.comparison.claims.claim import Bench, Outcome, Verdict, check, mfu_range, part
+from computeflow.comparison.claims.claim import (
+    Bench,
+    Outcome,
+    Verdict,
+    check,
+    mfu_range,
+    verdict_of_facts,
+)
 from computeflow.comparison.rents import Rent, find_rents
 from computeflow.economics import usd_of
 from computeflow.prediction import Prediction, predict
@@ -87,7 +94,9 @@ def check_size(bench: Bench, size: ClaimedSize) -> Outcome:
     delivered = mfu * math.sqrt(least * most)
     nearer = "20 tokens a parameter" if delivered**2 > size.flops * optimal else "its FLOPs"
     return Outcome(
-        verdict=part(True, _within(optimal, size.flops)) if fits else "contradicts itself",
+        verdict=verdict_of_facts(True, _within(optimal, size.flops))
+        if fits
+        else "contradicts itself",
         ours=f"{optimal:.2g} FLOPs at 20 tokens a parameter; {mfu * least:.2g} to {mfu * most:.2g} "
         "from its GPUs and time",
         why=f"{size.flops:.0e} FLOPs buy {tokens / 1e9:,.0f}B tokens, {tokens / parameters:.1f} a "
@@ -181,7 +190,7 @@ def llama_hours(bench: Bench) -> Outcome:
     within = [model for model, so in inside.items() if so]
     outside = [f"{one} ({1 / numbers[one]:.1f} times)" for one, so in inside.items() if not so]
     return Outcome(
-        verdict=part(*inside.values()),
+        verdict=verdict_of_facts(*inside.values()),
         ours="; ".join(parts),
         why="Predicted for 15T tokens with the best plan, without failures. In the range: "
         f"{', '.join(within) or 'none'}. Outside, as spent over what "
@@ -209,7 +218,7 @@ def deepseek(bench: Bench) -> Outcome:
     low, high = (hours * end / prediction.step_seconds for end in prediction.step_seconds_range)
     inside = low <= 2.664e6 <= high
     return Outcome(
-        verdict=part(inside, 0.5 <= hours / 2.664e6 <= 2),
+        verdict=verdict_of_facts(inside, 0.5 <= hours / 2.664e6 <= 2),
         ours=f"{hours / 1e6:.2f} million H800-hours ({low / 1e6:.2f} to {high / 1e6:.2f}), "
         f"${2 * hours / 1e6:.1f}M at its $2",
         why="Predicted for 14.8T tokens in FP8 with 16 stages, 64-way experts and DualPipe as "

@@ -10,10 +10,10 @@ from computeflow.comparison.claims.claim import (
     Bench,
     Outcome,
     check,
-    near,
-    part,
+    is_near,
     percent,
     share_range,
+    verdict_of_facts,
 )
 from computeflow.comparison.claims.path import mfu_path
 from computeflow.planning import plan
@@ -44,7 +44,9 @@ def zero3(bench: Bench) -> Outcome:
     states = 16 / 4
     rest = [value for name, value in ratios.items() if name != "ddp"]
     return Outcome(
-        verdict=part(near(ratios["zero3 with offload"], 4.1, 0.1), min(rest) <= 4.1 <= max(rest)),
+        verdict=verdict_of_facts(
+            is_near(ratios["zero3 with offload"], 4.1, 0.1), min(rest) <= 4.1 <= max(rest)
+        ),
         ours=f"{ratios['offload of the optimizer']:.1f}x by optimizer offload, {ratios['zero3']:.1f}x "
         f"by ZeRO-3, {ratios['zero3 with offload']:.1f}x by both",
         why="Predicted bytes of a device, Llama-2-7B on 64 H100 with full recomputation, against plain "
@@ -95,7 +97,7 @@ def software(bench: Bench) -> Outcome:
     steps = mfu_path(bench.catalog)
     path = steps[-2].mfu[1] / steps[0].mfu[1]
     return Outcome(
-        verdict=part(max(ratio, path) >= 3.95, max(ratio, path) > 1.05),
+        verdict=verdict_of_facts(max(ratio, path) >= 3.95, max(ratio, path) > 1.05),
         ours=f"{ratio:.1f}x from 2021's software to today's; {path:.1f}x by configuration",
         why="Predicted: Llama-3.1-70B on 512 H100 with the best plan for each stack, and the path of "
         "configurations below. Published steps are smaller: +34 % (MegaScale), +45 % in half a year "
@@ -121,7 +123,7 @@ def data_waste(bench: Bench) -> Outcome:
         wasted = one.ledger.gpu_seconds - one.ledger.accounts["compute.model"]
         shares[name] = one.ledger.accounts.get("input", 0.0) / wasted
     return Outcome(
-        verdict=part(shares["text"] >= 0.6, shares["large"] >= 0.6),
+        verdict=verdict_of_facts(shares["text"] >= 0.6, shares["large"] >= 0.6),
         ours=f"{percent(shares['text'])} of waste for text; {percent(shares['large'])} at "
         f"{3 * stalls / 1e3:.0f} kB a token from one drive",
         why=f"Predicted: Llama-3.1-70B on 512 H100 reads {4 * tokens / 1e6:.1f} MB/s of token numbers; "
@@ -140,7 +142,7 @@ def mfu(bench: Bench) -> Outcome:
     gains = [one.mfu[1] / first.mfu[1] for one in (recipe, last)]
     largest = max(steps[:-1], key=lambda step: step.gain or 0.0)
     return Outcome(
-        verdict=part(_inside(BEGIN, first.mfu), _inside(END, recipe.mfu)),
+        verdict=verdict_of_facts(_inside(BEGIN, first.mfu), _inside(END, recipe.mfu)),
         ours=f"{share_range(first.mfu)} to {share_range(recipe.mfu)} with the published recipe, "
         f"{share_range(last.mfu)} with selective recomputation",
         why=f"Predicted on eight B200, step by step below: {gains[0]:.2f}x with the recipe, "

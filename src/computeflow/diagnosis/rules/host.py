@@ -7,14 +7,14 @@ from dataclasses import replace
 from computeflow.diagnosis.predicted_gains import Change
 from computeflow.diagnosis.remedies import command
 from computeflow.diagnosis.rule import NO_DEVICE, Missing, Outcome, report, seconds_evidence
-from computeflow.diagnosis.rules.kernels import merge_kernels
+from computeflow.diagnosis.rules.kernels import best_larger_micro_batch
 from computeflow.diagnosis.trace_case import PRACTICAL, TraceCase
 from computeflow.ledger import Evidence, Remedy
 from computeflow.telemetry.traces.rank_measurements import RankMeasurement
 
 LAUNCH_SHARE = 0.1
 """Least share of the window with late launches: a few percent are usual in eager runs."""
-_FEWEST_KERNELS = 100
+_MIN_KERNELS = 100
 """With fewer kernels it is no training step: a start, a compilation, a toy."""
 COMPILED_HOST = 0.68
 _COMPILED_RANGE = (0.55, 0.82)
@@ -117,8 +117,8 @@ def launch_bound(case: TraceCase) -> Outcome:
     """A host slow for no other cause. Where micro-batches can be merged, that is `underfilled`."""
     if not case.on_device:
         return NO_DEVICE
-    if case.first.signals.kernels < _FEWEST_KERNELS:
-        return Missing(f"a window of at least {_FEWEST_KERNELS} kernels (profile whole steps)")
+    if case.first.signals.kernels < _MIN_KERNELS:
+        return Missing(f"a window of at least {_MIN_KERNELS} kernels (profile whole steps)")
     late = case.set_back("launch")
     if late < LAUNCH_SHARE * case.ledger.gpu_seconds:
         return []
@@ -132,7 +132,7 @@ def _compiled_gains(case: TraceCase, late: float) -> list[float]:
     if case.replay is None:
         return [(1 - share) * late for share in shares]
     stack = case.replay.inferred.stack
-    if stack.kernels != "eager" or merge_kernels(case) is not None:
+    if stack.kernels != "eager" or best_larger_micro_batch(case) is not None:
         return [0.0, 0.0, 0.0]  # compiled already, or `underfilled`
     compiled = replace(stack, kernels="compiled")
     scale = case.steps * case.replay.inferred.layout.gpus

@@ -136,10 +136,10 @@ def in_half_precision(run: PredictedRun) -> PredictedRun:
     return replace(run, inferred=replace(run.inferred, job=job, stack=stack), factors=factors)
 
 
-def merge_kernels(case: TraceCase) -> tuple[int, float] | None:
+def best_larger_micro_batch(case: TraceCase) -> tuple[int, float] | None:
     """A larger micro-batch at the same global batch: its size, and the seconds of its step.
 
-    None where there is one micro-batch, where memory has no room, or where it would gain nothing.
+    None where there is one micro-batch or memory has no room; the caller compares the time.
     """
     if case.replay is None:
         return None
@@ -177,7 +177,7 @@ def underfilled(case: TraceCase) -> Outcome:
         return NO_DEVICE
     if case.replay is None:
         return Missing(case.why_not)
-    best = merge_kernels(case)
+    best = best_larger_micro_batch(case)
     if best is None:
         return []
     late = case.set_back("launch")

@@ -80,7 +80,7 @@ def _troubles(device: DeviceMemory, where: str) -> Iterator[_Trouble]:
         yield _ran_out(oom, device, where)
     if device.creep is not None and _is_creeping(device.creep, device.peak.allocated_bytes):
         yield _creeps(device.creep, device, where)
-    if device.fragmentation is not None and fragmented(device.fragmentation):
+    if device.fragmentation is not None and is_fragmented(device.fragmentation):
         yield _in_pieces(device.fragmentation, where)
 
 
@@ -94,7 +94,7 @@ def _is_creeping(creep: Creep, peak_bytes: int) -> bool:
     return grows and creep.bytes_per_step * _STEPS >= _CREEPING * peak_bytes
 
 
-def fragmented(fragmentation: Fragmentation) -> bool:
+def is_fragmented(fragmentation: Fragmentation) -> bool:
     return fragmentation.share >= _FRAGMENTED and fragmentation.split_bytes >= _MIN_SPLIT
 
 

@@ -1,7 +1,7 @@
-"""Measurement of what a machine delivers. `run.probe` measures, `grade` judges, `calibration`
-writes the calibration file.
+"""Measurement of what a machine delivers. `run_probe.probe` measures, `grading` judges,
+`calibration` writes the calibration file.
 
-Importing this package imports no torch; `run` does.
+Importing this package imports no torch; `run_probe` does.
 """
 
 from computeflow._lazy import lazy_exports

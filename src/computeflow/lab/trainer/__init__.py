@@ -1,4 +1,6 @@
-"""The reference trainer: `TrainerSettings` in, `Summary` out. `train` is in `loop` and needs torch."""
+"""The reference trainer: `TrainerSettings` in, `Summary` out. `train` is in
+`training_loop` and needs torch.
+"""
 
 from computeflow.lab.trainer.trainer_settings import (
     FAULTS,

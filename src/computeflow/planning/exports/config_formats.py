@@ -50,7 +50,7 @@ class Setup:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Written:
+class WrittenConfig:
     files: dict[str, str]
     """Name to text."""
     left_out: tuple[str, ...] = ()
@@ -84,7 +84,7 @@ class ConfigFormat(Protocol):
         """Version of the project that the keys were checked against."""
         ...
 
-    def write(self, setup: Setup) -> Written: ...
+    def write(self, setup: Setup) -> WrittenConfig: ...
 
     def recognises(self, text: str, file_name: str) -> bool:
         """Whether the text is of this format: by content first, by name where that leaves it open."""

@@ -30,10 +30,10 @@ def read_file(text: str, where: str, format_name: str | None = None) -> ConfigRe
     formats = [known for known in FRAMEWORKS.values() if known.recognises(code, where)]
     if not formats:
         _check_language(text, where)
-        raise InputError(f"{where}: none of {', '.join(FRAMEWORKS)} by its content; say --format")
+        raise InputError(f"{where}: none of {', '.join(FRAMEWORKS)} by its content; give --format")
     if len(formats) > 1:
         names = ", ".join(known.name for known in formats)
-        raise InputError(f"{where}: could be {names}; say --format")
+        raise InputError(f"{where}: could be {names}; give --format")
     return formats[0].read(text, where)
 
 
@@ -61,14 +61,14 @@ def setup_of(
     stated = {**reading.job, **reading.layout, **given}
     model = stated.pop("model", None)
     if model is None:
-        raise InputError("the file does not name its model: say --model")
+        raise InputError("the file does not name its model: give --model")
     gpus = stated.pop("gpus", None) or cluster.gpus
     if gpus != cluster.gpus:
         raise InputError(f"the file is for {gpus} GPUs, --on names {cluster.gpus}")
     stated |= _global_batch(stated, gpus, reading.accumulation)
     for name in ("global_batch", "seq_len"):
         if name not in stated:
-            raise InputError(f"the file does not state {name}: say --{name.replace('_', '-')}")
+            raise InputError(f"the file does not state {name}: give --{name.replace('_', '-')}")
     return Setup(
         job=Job(model=_model(model, catalog, "model" in given), **_fields_of(Job, stated)),
         cluster=cluster,
@@ -94,14 +94,14 @@ def _model(stated: str | Model, catalog: Catalog, given: bool) -> Model:
         return _named(stated, catalog)
     if is_file_name(stated) and not given:
         raise InputError(
-            f"the file's model is a file, {shown(stated)}: say --model if it is to be read"
+            f"the file's model is a file, {shown(stated)}: give --model if it is to be read"
         )
     try:
         return find_model(catalog, stated)
     except UnknownNameError as error:
         if given:
             raise
-        raise InputError(f"the file's model: {error}; say --model") from None
+        raise InputError(f"the file's model: {error}; give --model") from None
 
 
 def _named(shape: Model, catalog: Catalog) -> Model:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from computeflow.errors import ComputeFlowError
-from computeflow.planning.exports.config_formats import Setup, Written
+from computeflow.planning.exports.config_formats import Setup, WrittenConfig
 from computeflow.planning.exports.frameworks import FRAMEWORKS
 from computeflow.planning.exports.launchers import LAUNCHERS
 
@@ -18,7 +18,7 @@ class Exported:
 
     name: str
     version: str
-    written: Written | None
+    written: WrittenConfig | None
     refused: str = ""
     """Why the format cannot take the plan."""
 
@@ -35,7 +35,7 @@ def export(setup: Setup, command: list[str], names: tuple[str, ...] = ()) -> lis
     return exported
 
 
-def _one(name: str, version: str, write: Callable[[], Written]) -> Exported:
+def _one(name: str, version: str, write: Callable[[], WrittenConfig]) -> Exported:
     try:
         return Exported(name=name, version=version, written=write())
     except ComputeFlowError as error:

@@ -22,7 +22,7 @@ from computeflow.prediction import Stack, communication, find_stack, weights
 from computeflow.prediction.blocks import BlockArrays, local_experts
 from computeflow.prediction.stack import DEFAULT
 from computeflow.prediction.step_inputs import StepInputs, of_job
-from computeflow.workload import Job, Layout, Layouts, check
+from computeflow.workload import Job, Layout, Layouts, check_layout
 
 Floats = NDArray[np.float64]
 Pattern = Literal["ring", "chain", "all"]
@@ -103,7 +103,7 @@ class Traffic:
 
 def traffic(job: Job, cluster: Cluster, layout: Layout, stack: Stack | None = None) -> Traffic:
     """Traffic of one step. Gradients are those of the fullest stage, blocks those of the mean one."""
-    check(job, layout)
+    check_layout(job, layout)
     b = of_job(job, cluster, Layouts.of([layout]), stack or find_stack(DEFAULT))
     flows = [*_blocks(b), *_pipeline(b), *_gradients(b)]
     return Traffic(

@@ -20,7 +20,7 @@ from computeflow.prediction.calibration.site import (
     estimate,
 )
 from computeflow.prediction.parameters import Parameters
-from computeflow.prediction.published_runs import MeasuredRun, batch_of
+from computeflow.prediction.published_runs import MeasuredRun, step_inputs_of
 from computeflow.prediction.step import account_step
 from computeflow.prediction.step_inputs import of_job
 from computeflow.workload import Layouts
@@ -76,7 +76,7 @@ def predicted_seconds(
 ) -> Floats:
     """Step times of the cases; with a calibration all must be on its accelerators."""
     if calibration is None:
-        return account_step(batch_of(cases), parameters).seconds
+        return account_step(step_inputs_of(cases), parameters).seconds
     seconds = []
     for case in cases:  # one by one: attention is calibrated for a job's head dimension
         inputs = of_job(case.job, case.cluster, Layouts.of([case.layout]), case.stack)

@@ -12,8 +12,8 @@ from computeflow.errors import InputError
 from computeflow.prediction.calibration.calibrate import predicted_seconds, split_by_device
 from computeflow.prediction.calibration.measured_hardware import Calibration
 from computeflow.prediction.parameters import Parameters
-from computeflow.prediction.published_runs import MeasuredRun, batch_of
-from computeflow.prediction.ranges import KNOWN, kind_of, time_range
+from computeflow.prediction.published_runs import MeasuredRun, step_inputs_of
+from computeflow.prediction.ranges import KNOWN, range_kind, time_range
 from computeflow.prediction.step_inputs import take
 from computeflow.prediction.validation.fitting import fit, log_errors
 
@@ -83,13 +83,13 @@ def validate(
         skipped={**skipped, **others},
         summary=summarise(errors, ranges),
         by_source=_grouped([case.source for case in cases], errors, ranges),
-        by_kind=_grouped([kind_of(case.job) for case in cases], errors, ranges),
+        by_kind=_grouped([range_kind(case.job) for case in cases], errors, ranges),
     )
 
 
 def _range(case: MeasuredRun, calibration: Calibration | None) -> tuple[float, float]:
     own = calibration.range_for(case.stack.name) if calibration is not None else None
-    return own or time_range(kind_of(case.job))
+    return own or time_range(range_kind(case.job))
 
 
 def summarise(
@@ -122,7 +122,7 @@ def _grouped(
 
 def leave_one_source_out(cases: Sequence[MeasuredRun], start: Parameters) -> NDArray[np.float64]:
     """Log errors of every case, fitted without its source."""
-    inputs = batch_of(cases)
+    inputs = step_inputs_of(cases)
     sources = np.array([case.source for case in cases])
     errors = np.zeros(len(cases))
     for source in np.unique(sources):

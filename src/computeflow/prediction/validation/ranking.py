@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from computeflow.catalog.parameters import count_block
 from computeflow.prediction.published_runs import MeasuredRun
 
-FEWEST = 3
+MIN_LAYOUTS = 3
 """Fewest layouts in a group; with fewer there is nothing to choose."""
 
 
@@ -36,7 +36,7 @@ def regret(cases: Sequence[MeasuredRun], predicted: NDArray[np.float64]) -> Regr
     groups: dict[tuple[str, int, int], list[int]] = defaultdict(list)
     for index, case in enumerate(cases):
         groups[case.job.model.name, case.layout.gpus, case.job.global_batch].append(index)
-    chosen = [np.array(indices) for indices in groups.values() if len(indices) >= FEWEST]
+    chosen = [np.array(indices) for indices in groups.values() if len(indices) >= MIN_LAYOUTS]
     lost = np.array([_lost(measured[g], predicted[g]) for g in chosen]).reshape(-1, 3)
     first, three, five = lost.mean(axis=0).tolist() if len(lost) else (0.0, 0.0, 0.0)
     return Regret(

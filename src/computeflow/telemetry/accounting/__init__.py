@@ -1,7 +1,7 @@
 """Job accounting of a cluster: who had the GPUs, for how long, and what came of it.
 
-Start with `source.AccountingSource`; `books.keep_books` makes the ledger; `blame.blame` says which
-failed jobs followed a fault on one of their nodes.
+Start with `accounting_source.AccountingSource`; `cluster_ledger.account_usage` makes the ledger;
+`fault_attribution.attribute_faults` says which failed jobs followed a fault on one of their nodes.
 """
 
 from computeflow._lazy import lazy_exports

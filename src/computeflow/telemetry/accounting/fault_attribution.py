@@ -1,4 +1,4 @@
-"""Failed jobs that followed a fault on one of their nodes: `blame`.
+"""Failed jobs that followed a fault on one of their nodes: `attribute_faults`.
 
 A failed job is attributed to the first fault on one of its nodes in the `within` seconds before its
 end, while it ran: later faults tend to follow from the first. Each job is attributed to one fault at
@@ -66,14 +66,14 @@ class FaultAttribution:
 _Faults = dict[str, list[tuple[float, Event]]]
 
 
-def blame(
+def attribute_faults(
     jobs: Iterable[JobAttempt], happenings: Iterable[Event], *, within: float = _WITHIN
 ) -> FaultAttribution:
     """Attribute failed jobs to faults; an event that names a job is its end, not its cause."""
     faults, unplaced = _by_node_and_time(
         event for event in happenings if event.fault and not event.job
     )
-    blamed, failed, by_chance = [], 0, 0.0
+    attributed, failed, by_chance = [], 0, 0.0
     for job in jobs:
         if job.outcome != "failed" or job.start is None or job.end is None or not job.nodes:
             continue
@@ -83,11 +83,11 @@ def blame(
         by_chance += 1.0 - (1.0 - min(within / length, 1.0)) ** len(during)
         late = [pair for pair in during if pair[0] >= job.end - within]
         if late:
-            blamed.append(_blamed(job, min(late, key=_when)[1]))
-    blamed.sort(key=lambda job: (-job.gpu_seconds, job.job))
+            attributed.append(_attribute(job, min(late, key=_when)[1]))
+    attributed.sort(key=lambda job: (-job.gpu_seconds, job.job))
     return FaultAttribution(
-        jobs=tuple(blamed),
-        nodes=_by_node(blamed),
+        jobs=tuple(attributed),
+        nodes=_by_node(attributed),
         failed=failed,
         by_chance=by_chance,
         unplaced=unplaced,
@@ -124,7 +124,7 @@ def _during(job: JobAttempt, faults: _Faults) -> list[tuple[float, Event]]:
     return during
 
 
-def _blamed(job: JobAttempt, fault: Event) -> AttributedJob:
+def _attribute(job: JobAttempt, fault: Event) -> AttributedJob:
     assert job.end is not None and fault.seconds is not None
     between = job.end - fault.seconds
     return AttributedJob(
@@ -142,9 +142,9 @@ def _blamed(job: JobAttempt, fault: Event) -> AttributedJob:
     )
 
 
-def _by_node(blamed: Sequence[AttributedJob]) -> tuple[AttributedNode, ...]:
+def _by_node(attributed: Sequence[AttributedJob]) -> tuple[AttributedNode, ...]:
     nodes: dict[str, list[AttributedJob]] = {}
-    for job in blamed:
+    for job in attributed:
         nodes.setdefault(job.node, []).append(job)
     rows = [
         AttributedNode(

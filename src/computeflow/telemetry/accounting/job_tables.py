@@ -13,7 +13,7 @@ from computeflow.telemetry.accounting.jobs import AttemptRows
 from computeflow.telemetry.accounting.scheduler_values import (
     NAN,
     duration_seconds,
-    joules_of,
+    parse_joules,
     state_of,
     unix_seconds,
 )
@@ -112,7 +112,7 @@ def _row(cells: list[str], columns: dict[str, int], rows: AttemptRows) -> None:
         end=end,
         took=took,
         submit=unix_seconds(cell("submit")),
-        joules=joules_of(cell("joules")),
+        joules=parse_joules(cell("joules")),
         user=cell("user"),
         team=cell("team"),
         name=cell("name"),

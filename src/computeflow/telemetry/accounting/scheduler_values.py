@@ -74,7 +74,7 @@ def gpus_of(tres: str) -> float | None:
     return typed if plain is None else plain
 
 
-def joules_of(text: str) -> float:
+def parse_joules(text: str) -> float:
     """Joules in `12345` or `1.23M`; NaN for zero, which Slurm writes if nothing was measured."""
     match = _ENERGY.fullmatch(text.strip())
     if match is None:

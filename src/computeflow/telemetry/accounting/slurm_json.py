@@ -20,9 +20,9 @@ from computeflow.telemetry.accounting.jobs import AttemptRows
 from computeflow.telemetry.accounting.scheduler_values import (
     NAN,
     gpus_of,
-    joules_of,
     moment,
     outcome_of,
+    parse_joules,
     state_of,
 )
 from computeflow.telemetry.accounting.slurm_text import NodeState, check_nodes, without_none
@@ -145,7 +145,7 @@ def _step(job: str, data: dict[str, Any], rows: AttemptRows) -> None:
         outcome_of(_state(data.get("state"))),
         _moment(time.get("start")),
         _moment(time.get("end")),
-        joules_of(f"{energy:.0f}") if energy < 1e18 else NAN,
+        parse_joules(f"{energy:.0f}") if energy < 1e18 else NAN,
         own=label[:1].isdigit(),
     )
 

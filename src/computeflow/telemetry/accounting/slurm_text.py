@@ -15,8 +15,8 @@ from computeflow.telemetry.accounting.scheduler_values import (
     NAN,
     duration_seconds,
     gpus_of,
-    joules_of,
     outcome_of,
+    parse_joules,
     state_of,
     unix_seconds,
 )
@@ -128,7 +128,7 @@ def _sacct_line(cells: list[str], columns: _Columns, rows: AttemptRows) -> None:
         end = NAN
     elif math.isnan(end):
         end = start + took
-    joules = joules_of(cells[columns.joules])
+    joules = parse_joules(cells[columns.joules])
     base, dot, step = job.partition(".")
     if dot:
         rows.step(base, outcome_of(state), start, end, joules, own=step[:1].isdigit())

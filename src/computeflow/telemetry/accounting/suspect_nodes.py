@@ -7,7 +7,7 @@ rate of all, as if by `PRIOR` more jobs). Of n such jobs, f or more fail with a 
     exp(-n KL(f/n || p)),   KL(a || b) = a ln(a/b) + (1 - a) ln((1 - a)/(1 - b)),   p their mean
 
 (Hoeffding 1963, theorem 1: independent, not identical). A node is named where that, times the number
-of nodes, is below `LEVEL`, where at least `TIMES` as many failed as expected, at least `FEWEST`, and
+of nodes, is below `LEVEL`, where at least `TIMES` as many failed as expected, at least `MIN_FAILURES`, and
 of two users or more where there are several.
 """
 
@@ -25,7 +25,7 @@ PRIOR = 5.0
 LEVEL = 0.01
 TIMES = 1.5
 """A third of jobs fail in published clusters whatever the node: a higher factor leaves no room."""
-FEWEST = 3
+MIN_FAILURES = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +62,7 @@ def find_suspect_nodes(
     users = _users_failing(node, user, failed, count)
     several = len(np.unique(user)) > 1
     suspects = []
-    for index in np.flatnonzero((sums[1] >= FEWEST) & (sums[1] >= TIMES * sums[2])):
+    for index in np.flatnonzero((sums[1] >= MIN_FAILURES) & (sums[1] >= TIMES * sums[2])):
         ran, failures, mean = (float(column[index]) for column in sums)
         chance = min(1.0, count * _bound(ran, failures, mean / ran))
         if chance < LEVEL and (users[index] > 1 or not several):

@@ -1,7 +1,7 @@
 """Logs of the kernel and of the fabric manager: faults, what they are, and what to do.
 
-Start with `source.KernelLogSource`; `signs.sign_of` classifies a message; `stamps.stamp_of` reads when
-and where a line was written.
+Start with `kernel_log_source.KernelLogSource`; `messages.classify_message` classifies a message;
+`line_stamps.stamp_of` reads when and where a line was written.
 """
 
 from computeflow._lazy import lazy_exports

@@ -163,7 +163,7 @@ def _xid(match: re.Match[str]) -> KernelMessage:
     if match["part"]:
         device += f" instance {match['part']}"
     who = name[1] if name and "unknown" not in name[1] else ""
-    sign = xid_sign(int(match["code"]), match["text"] or "")
+    sign = classify_xid(int(match["code"]), match["text"] or "")
     return KernelMessage(sign=sign, device=device, on_gpu=True, who=who)
 
 
@@ -197,7 +197,7 @@ def _plain_xid(code: int) -> MessageClass:
     )
 
 
-def xid_sign(code: int, text: str = "") -> MessageClass:
+def classify_xid(code: int, text: str = "") -> MessageClass:
     """The meaning of an Xid: the catalogue's, or the message's where it says more than its code."""
     sign = _plain_xid(code)
     if code in _NVLINK5 and (match := _FATAL.search(text)):

@@ -1,4 +1,4 @@
-"""Logs that training frameworks write; start with `source.LogSource`.
+"""Logs that training frameworks write; start with `log_source.LogSource`.
 
 `log_lines` gives lines with their rank and time, `framework_lines` the event of a line, `run_log` the
 state of the run, `log_timeline` where the time went.

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from computeflow.telemetry.logs.journal import Journal, Now
+from computeflow.telemetry.logs.journal import Journal, LogState
 from computeflow.telemetry.logs.line_events import Checkpoint, Evaluation, finite
-from computeflow.telemetry.logs.log_facts import Save, Scored
+from computeflow.telemetry.logs.log_facts import LoggedEvaluation, Save
 from computeflow.telemetry.logs.log_timeline import LogTimeline
 
 
@@ -19,7 +19,7 @@ class _Begun:
     marks: int
 
 
-def _took(stated: float | None, begun: _Begun | None, now: Now) -> float | None:
+def _took(stated: float | None, begun: _Begun | None, now: LogState) -> float | None:
     """Seconds as stated, or between start and end; None where a time is missing or steps went on."""
     if stated is not None or begun is None or begun.marks != now.marks:
         return stated
@@ -35,7 +35,7 @@ class Saves:
         self._begun: _Begun | None = None
         self._saves: list[Save] = []
 
-    def take(self, event: Checkpoint, now: Now) -> None:
+    def take(self, event: Checkpoint, now: LogState) -> None:
         if event.phase == "saving":
             iteration = _first_known(event.iteration, now.last)
             self._begun = _Begun(iteration=iteration, moment=now.moment, marks=now.marks)
@@ -44,7 +44,7 @@ class Saves:
         elif event.phase == "saved":
             self._end(event, now)
 
-    def _end(self, event: Checkpoint, now: Now) -> None:
+    def _end(self, event: Checkpoint, now: LogState) -> None:
         begun, self._begun = self._begun, None
         seconds = _took(event.seconds, begun, now)
         iteration = _first_known(event.iteration, begun.iteration if begun else None, now.last)
@@ -63,7 +63,7 @@ class Saves:
             self._saves[-1] = replace(last, seconds=seconds)
             self._timeline.explain("checkpoint", last.iteration, seconds)
 
-    def _add(self, iteration: int | None, seconds: float | None, now: Now) -> None:
+    def _add(self, iteration: int | None, seconds: float | None, now: LogState) -> None:
         if self._saves and iteration is not None and self._saves[-1].iteration == iteration:
             return  # another rank says it too
         at, where = self._journal.unix(now.place), now.place.where
@@ -89,9 +89,9 @@ class Evaluations:
         self._timeline = timeline
         self._journal = journal
         self._begun: _Begun | None = None
-        self._scores: list[Scored] = []
+        self._scores: list[LoggedEvaluation] = []
 
-    def take(self, event: Evaluation, now: Now, *, running: bool) -> None:
+    def take(self, event: Evaluation, now: LogState, *, running: bool) -> None:
         """Take an evaluation; it counts only if `running`, that is, if training has started."""
         if event.phase == "start":
             self._begun = _Begun(iteration=None, moment=now.moment, marks=now.marks)
@@ -105,7 +105,7 @@ class Evaluations:
         self.seconds += seconds or 0.0
         self._add(event, seconds, now)
 
-    def _add(self, event: Evaluation, seconds: float | None, now: Now) -> None:
+    def _add(self, event: Evaluation, seconds: float | None, now: LogState) -> None:
         iteration = _first_known(event.iteration, now.last)
         last = self._scores[-1] if self._scores else None
         if last and last.iteration == iteration:  # a start, an end and a score are one
@@ -115,7 +115,7 @@ class Evaluations:
                 score=last.score if finite(event.loss) is None else event.loss,
             )
             return
-        score = Scored(
+        score = LoggedEvaluation(
             iteration=iteration,
             seconds=seconds,
             score=finite(event.loss),
@@ -127,7 +127,7 @@ class Evaluations:
     def forget(self) -> None:
         self._begun = None
 
-    def facts(self) -> tuple[Scored, ...]:
+    def facts(self) -> tuple[LoggedEvaluation, ...]:
         return tuple(self._scores)
 
 

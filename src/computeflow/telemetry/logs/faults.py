@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from computeflow.files.limits import LOG_FAULTS
-from computeflow.telemetry.logs.journal import Journal, Now
+from computeflow.telemetry.logs.journal import Journal, LogState
 from computeflow.telemetry.logs.line_events import Failure, LinePosition
 
 
@@ -15,7 +15,7 @@ class Faults:
         self._journal = journal
         self._reported: set[tuple[str, int | None, str]] = set()
 
-    def take(self, event: Failure, now: Now) -> None:
+    def take(self, event: Failure, now: LogState) -> None:
         if event.fault and (self.cause is None or event.waited_seconds is not None):
             self.cause = (event, now.place)
         if event.waited_seconds:

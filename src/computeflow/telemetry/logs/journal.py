@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Now:
+class LogState:
     """The state of the log at a line."""
 
     place: LinePosition

@@ -42,7 +42,7 @@ class LineClock:
 
     def take(self, text: str) -> tuple[float, bool] | None:
         """Unix seconds of a line and whether the year is known."""
-        stamp = stamp_of(text)
+        stamp = line_time(text)
         if stamp is None:
             return None
         seconds, dated = stamp
@@ -63,7 +63,7 @@ class LineClock:
         return seconds
 
 
-def stamp_of(text: str) -> tuple[float, bool] | None:
+def line_time(text: str) -> tuple[float, bool] | None:
     """The time of a line, by `time_of`; for an MLPerf line, the time in its JSON."""
     if mlperf_lines.MARK not in text:
         return time_of(text)

@@ -65,7 +65,7 @@ class Save:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Scored:
+class LoggedEvaluation:
     """An evaluation."""
 
     iteration: int | None
@@ -114,7 +114,7 @@ class LoggedRun:
     restarts: tuple[Restart, ...] = ()
     stalls: tuple[Stall, ...] = ()
     saves: tuple[Save, ...] = ()
-    evaluations: tuple[Scored, ...] = ()
+    evaluations: tuple[LoggedEvaluation, ...] = ()
     timers_ms: Mapping[str, float] = field(default_factory=dict)
     """Means per step, as the log prints them."""
     timers_form: str = ""

@@ -13,7 +13,7 @@ from itertools import pairwise
 from statistics import median
 
 from computeflow.files.limits import LOG_LIST_ITEMS
-from computeflow.telemetry.logs.journal import Journal, Now
+from computeflow.telemetry.logs.journal import Journal, LogState
 from computeflow.telemetry.logs.line_events import StepLine
 from computeflow.telemetry.logs.log_facts import Spike
 
@@ -41,7 +41,7 @@ class Losses:
         self._known = (float("inf"), 0.0)
         self._age = 0
 
-    def take(self, step: StepLine, now: Now) -> None:
+    def take(self, step: StepLine, now: LogState) -> None:
         """Take a step's loss; one without an iteration belongs to the last step."""
         iteration = step.iteration if step.iteration >= 0 else (now.last or 0)
         bad = step.loss is not None and not math.isfinite(step.loss)
@@ -55,7 +55,7 @@ class Losses:
         if step.loss is not None and not bad:
             self._add(iteration, step.loss, now)
 
-    def _add(self, iteration: int, loss: float, now: Now) -> None:
+    def _add(self, iteration: int, loss: float, now: LogState) -> None:
         self.first = loss if self.first is None else self.first
         self.last = loss
         limit, usual = self._limit()

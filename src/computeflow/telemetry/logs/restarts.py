@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from computeflow.telemetry.logs.checkpoint_pauses import iteration_text
-from computeflow.telemetry.logs.journal import Journal, Now
+from computeflow.telemetry.logs.journal import Journal, LogState
 from computeflow.telemetry.logs.line_events import (
     Checkpoint,
     Failure,
@@ -95,7 +95,7 @@ class Attempts:
         """Whether the program was launched and no step is known to have begun."""
         return self._attempt.launched and self._attempt.began is None
 
-    def launch(self, launch: Launch, now: Now) -> None:
+    def launch(self, launch: Launch, now: LogState) -> None:
         attempt = self._attempt
         attempt.launched = True
         if launch.after is not None:
@@ -104,13 +104,13 @@ class Attempts:
             self._timeline.begin()
             attempt.began = self._timeline.seen
 
-    def load(self, event: Checkpoint, now: Now) -> None:
+    def load(self, event: Checkpoint, now: LogState) -> None:
         if event.iteration is not None and not self.stepped:
             self._attempt.after = event.iteration
         detail = iteration_text(event.iteration)
         self._journal.write("checkpoint loaded", now.place, detail=detail)
 
-    def restart(self, cause: tuple[Failure, LinePosition] | None, now: Now) -> None:
+    def restart(self, cause: tuple[Failure, LinePosition] | None, now: LogState) -> None:
         last = self._attempt.last
         self._timeline.launch()
         self._attempt = _Attempt()

@@ -17,7 +17,7 @@ from pathlib import Path
 from computeflow.files.limits import LOG_HEAD_LINES, LOG_TAIL_BYTES
 from computeflow.telemetry.logs.framework_lines import Parser
 from computeflow.telemetry.logs.line_events import Checkpoint, Event, SettingLine, StepLine
-from computeflow.telemetry.logs.line_times import stamp_of
+from computeflow.telemetry.logs.line_times import line_time
 from computeflow.telemetry.logs.log_lines import read
 from computeflow.telemetry.opening import tail_of
 
@@ -100,7 +100,7 @@ def look(path: Path) -> Piece:
 
 
 def _time(text: str) -> float | None:
-    stamp = stamp_of(text)
+    stamp = line_time(text)
     return stamp[0] if stamp else None
 
 

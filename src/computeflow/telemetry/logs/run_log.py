@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from computeflow.telemetry.logs.checkpoint_pauses import Evaluations, Saves
 from computeflow.telemetry.logs.faults import Faults
-from computeflow.telemetry.logs.journal import Journal, Now
+from computeflow.telemetry.logs.journal import Journal, LogState
 from computeflow.telemetry.logs.line_events import (
     Checkpoint,
     Evaluation,
@@ -83,9 +83,9 @@ class RunLog:
             moment = self.timeline.moment(place.seconds)
         if event is not None:
             last, marks = self.attempts.last_step, self.attempts.marks
-            self._take(event, Now(place=place, moment=moment, last=last, marks=marks))
+            self._take(event, LogState(place=place, moment=moment, last=last, marks=marks))
 
-    def _take(self, event: Event, now: Now) -> None:
+    def _take(self, event: Event, now: LogState) -> None:
         match event:
             case StepLine():
                 self._step(event, now)
@@ -113,18 +113,18 @@ class RunLog:
         self.timeline.spread(seconds, evaluation=min(self.evaluations.seconds, seconds))
         self.spread = True
 
-    def _setting(self, setting: SettingLine, now: Now) -> None:
+    def _setting(self, setting: SettingLine, now: LogState) -> None:
         self.settings.take(setting)
         if setting.launch:
             self._launch(Launch(), now)
 
-    def _checkpoint(self, event: Checkpoint, now: Now) -> None:
+    def _checkpoint(self, event: Checkpoint, now: LogState) -> None:
         if event.phase == "loaded":
             self.attempts.load(event, now)
         else:
             self.saves.take(event, now)
 
-    def _evaluation(self, event: Evaluation, now: Now) -> None:
+    def _evaluation(self, event: Evaluation, now: LogState) -> None:
         running = self.stepped or self.attempts.launched
         self.evaluations.take(event, now, running=running)
 
@@ -132,17 +132,17 @@ class RunLog:
         self.finished = event.whole
         self.stated_seconds = event.seconds or self.stated_seconds
 
-    def _launch(self, launch: Launch, now: Now) -> None:
+    def _launch(self, launch: Launch, now: LogState) -> None:
         if self.attempts.stepped:
             self._restart(now)
         self.attempts.launch(launch, now)
 
-    def _restart(self, now: Now) -> None:
+    def _restart(self, now: LogState) -> None:
         self.attempts.restart(self.faults.cause, now)
         for tracker in (self.saves, self.evaluations, self.ranks, self.losses, self.faults):
             tracker.forget()
 
-    def _step(self, step: StepLine, now: Now) -> None:
+    def _step(self, step: StepLine, now: LogState) -> None:
         if step.bar and not self.attempts.is_training(step):
             return
         if step.iteration < 0:  # a loss without its iteration belongs to the one before
@@ -150,7 +150,7 @@ class RunLog:
         elif self.ranks.counts(step.iteration, now.place.stream, now.last):
             self._take_new_step(step, now)
 
-    def _take_new_step(self, step: StepLine, now: Now) -> None:
+    def _take_new_step(self, step: StepLine, now: LogState) -> None:
         """Take a step of the rank that is counted."""
         back = self.attempts.goes_back(step)
         if step.iteration == now.last:  # a bar drawn again
@@ -163,7 +163,7 @@ class RunLog:
                 self._restart(now)
             self._count(step, now)
 
-    def _count(self, step: StepLine, now: Now) -> None:
+    def _count(self, step: StepLine, now: LogState) -> None:
         attempts = self.attempts
         steps = attempts.steps_since(step)
         repeated = attempts.repeated(step.iteration, steps or 1)

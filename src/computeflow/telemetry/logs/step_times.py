@@ -8,7 +8,7 @@ from itertools import pairwise
 import numpy as np
 
 from computeflow.files.limits import LOG_STEPS
-from computeflow.telemetry.logs.journal import Journal, Now
+from computeflow.telemetry.logs.journal import Journal, LogState
 from computeflow.telemetry.logs.line_events import StepLine, finite
 from computeflow.telemetry.logs.log_facts import Stall, StepPoint
 from computeflow.telemetry.logs.log_timeline import LogTimeline
@@ -30,7 +30,9 @@ class LoggedStepTimes:
         self._kept: list[StepPoint] = []
         self._open_first = False
 
-    def take(self, step: StepLine, now: Now, *, steps: int | None, again: float) -> float | None:
+    def take(
+        self, step: StepLine, now: LogState, *, steps: int | None, again: float
+    ) -> float | None:
         """The seconds of a step, where known. `steps` is None if unknown until the next point;
         `again` is the share of steps done before.
         """

@@ -13,8 +13,8 @@ from computeflow.files.limits import LOG_TIMERS
 from computeflow.telemetry.logs.line_events import Timers
 
 _ONE = re.compile(r"time \(ms\) \|(.*)")
-_LEAST = re.compile(r" {4}(\S+) \.*: \(([\d.]+), ([\d.]+)\)\s*$")
-_MOST = re.compile(r" {4}(\S+) \.+: ([\d.]+)\s*$")
+_MIN_MAX_LINE = re.compile(r" {4}(\S+) \.*: \(([\d.]+), ([\d.]+)\)\s*$")
+_MAX_LINE = re.compile(r" {4}(\S+) \.+: ([\d.]+)\s*$")
 _RANK = re.compile(r" {5}rank +(\d+): ([\d.]+)\s*$")
 _NAME = re.compile(r"  (\S+):\s*$")
 _ACCOUNTS = {
@@ -119,9 +119,9 @@ class TimerMeans:
 
 
 def _across_ranks(text: str) -> Timers | None:
-    if match := _LEAST.match(text):
+    if match := _MIN_MAX_LINE.match(text):
         return _timers("least", {match[1]: _float(match[2])})
-    match = _MOST.match(text)
+    match = _MAX_LINE.match(text)
     return _timers("most", {match[1]: _float(match[2])}) if match else None
 
 

@@ -23,7 +23,7 @@ from computeflow.telemetry.memory.memory_facts import (
 )
 from computeflow.telemetry.memory.owners import OWNERS, owners_of
 from computeflow.telemetry.memory.snapshot import Action, DeviceSnapshot, Ints, Snapshot
-from computeflow.telemetry.memory.stacks import StackKind, kind_of, site_of
+from computeflow.telemetry.memory.stacks import StackKind, site_of, stack_kind
 from computeflow.telemetry.memory.steps import Steps, find_steps
 
 _WARM_UP = 2
@@ -52,7 +52,7 @@ class _Judging:
         self.settings = snapshot.settings
         self.stacks = snapshot.stacks
         self.history: History = history_of(device)
-        kinds: Sequence[StackKind] = [kind_of(stack) for stack in snapshot.stacks]
+        kinds: Sequence[StackKind] = [stack_kind(stack) for stack in snapshot.stacks]
         self.steps: Steps = find_steps(snapshot, self.history, kinds)
         self.owners: NDArray[np.int8] = owners_of(self.history, self.steps, kinds)
 

@@ -1,4 +1,4 @@
-"""Meaning of an allocation's stack: `kind_of`, `site_of`.
+"""Meaning of an allocation's stack: `stack_kind`, `site_of`.
 
 The names of files and functions are those of torch 2.0 to 2.13, Megatron-LM core and Transformer
 Engine; only unmistakable ones are used.
@@ -81,7 +81,7 @@ _RULES: tuple[tuple[StackKind, re.Pattern[str], re.Pattern[str]], ...] = tuple(
 )
 
 
-def kind_of(stack: Stack) -> StackKind:
+def stack_kind(stack: Stack) -> StackKind:
     """The kind of a stack, by the innermost frame that matches a rule."""
     for frame in stack:
         for kind, file, name in _RULES:

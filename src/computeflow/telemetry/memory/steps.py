@@ -18,7 +18,7 @@ from computeflow.telemetry.memory.history import History
 from computeflow.telemetry.memory.snapshot import Annotation, Ints, Snapshot
 from computeflow.telemetry.memory.stacks import StackKind
 
-_LEAST = 3
+_MIN_STEPS = 3
 """Fewest repetitions that count as steps."""
 _STEP = re.compile(r"^ProfilerStep#?\s*\d+")
 _OPTIMIZER = "Optimizer.step#"
@@ -89,7 +89,7 @@ def _in_optimizer(history: History, kinds: Sequence[StackKind]) -> Steps | None:
     stepping = kind[marks] == StackKind.OPTIMIZER
     first = stepping & ~np.concatenate([[False], stepping[:-1]])
     last = stepping & ~np.concatenate([stepping[1:], [False]])
-    if first.sum() < _LEAST:
+    if first.sum() < _MIN_STEPS:
         return None
     return Steps(
         ends=marks[last] + 1, optimizer=marks[first], known_from="stacks inside the optimizer"
@@ -111,7 +111,7 @@ def _waves(history: History) -> Steps | None:
             ends.append(at)
             risen = False
     lengths = np.diff(ends)
-    if len(ends) < _LEAST + 1 or lengths.std() > 0.3 * lengths.mean():
+    if len(ends) < _MIN_STEPS + 1 or lengths.std() > 0.3 * lengths.mean():
         return None
     return Steps(
         ends=np.array(ends, np.int64),

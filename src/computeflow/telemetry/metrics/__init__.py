@@ -1,6 +1,7 @@
 """Metrics of GPUs and nodes: exporters' text files, node monitors' lines, Prometheus servers.
 
-Start with `source.MetricsSource` for files and `server.observe_server` for an address.
+Start with `metrics_source.MetricsSource` for files, `prometheus_server.observe_server` for an
+address.
 """
 
 from computeflow._lazy import lazy_exports

@@ -159,7 +159,7 @@ def _joules_until(device: SampledDevice) -> tuple[Series, str]:
     return Series(np.zeros(0), np.zeros(0)), ""
 
 
-def joules_of(line: ActivityTimeline, chosen: Flags) -> float | None:
+def energy_of_samples(line: ActivityTimeline, chosen: Flags) -> float | None:
     """Energy of the chosen samples' time; None where power was not read throughout."""
     energy, _ = _joules_until(line.device)
     start, end = line.times[chosen], (line.times + line.seconds)[chosen]

@@ -12,7 +12,7 @@ from computeflow.telemetry.metrics.samples import SampledDevice, SampledFleet
 from computeflow.telemetry.source_reports import Event
 from computeflow.units import format_seconds
 
-MOST = 1000
+MAX_EVENTS = 1000
 _MAX_PER_KIND = 20
 _APART = 300.0
 _COUNTERS = {
@@ -40,11 +40,11 @@ def happenings(
     events.sort(
         key=lambda event: (event.seconds is not None, event.seconds or 0.0, event.node, event.gpu)
     )
-    faults = [event for event in events if event.fault][:MOST]
-    rest = [event for event in events if not event.fault][: MOST - len(faults)]
+    faults = [event for event in events if event.fault][:MAX_EVENTS]
+    rest = [event for event in events if not event.fault][: MAX_EVENTS - len(faults)]
     left_out += len(events) - len(faults) - len(rest)
     kept = {id(event) for event in (*faults, *rest)}
-    words = [f"{left_out:,} events beyond the first {MOST:,}"] if left_out else []
+    words = [f"{left_out:,} events beyond the first {MAX_EVENTS:,}"] if left_out else []
     return [event for event in events if id(event) in kept], words
 
 

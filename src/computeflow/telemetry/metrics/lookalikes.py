@@ -37,7 +37,7 @@ def is_summary(head: bytes) -> bool:
     return any(pattern.search(head) for pattern, _ in _SUMMARIES)
 
 
-def named(path: Path, head: bytes) -> str:
+def describe_lookalike(path: Path, head: bytes) -> str:
     for pattern, what in _SUMMARIES:
         if pattern.search(head):
             return f"{path}: {what}"

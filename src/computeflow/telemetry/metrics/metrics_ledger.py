@@ -14,7 +14,7 @@ import numpy as np
 
 from computeflow.ledger import Entry, Ledger, Window
 from computeflow.telemetry.metrics.exporter_fields import NEEDED
-from computeflow.telemetry.metrics.gpu_activity import ActivityTimeline, Flags, joules_of
+from computeflow.telemetry.metrics.gpu_activity import ActivityTimeline, Flags, energy_of_samples
 
 _NEEDS_TRACE = "a trace"
 _HOLDER = "who holds a GPU: pod or job labels, or DCGM_FI_DEV_FB_USED"
@@ -68,7 +68,9 @@ def _entries(line: ActivityTimeline, window: float) -> list[Entry]:
     idle = line.idle
     unknown = ~line.known
     entries = [
-        Entry(account=name, gpu_seconds=_seconds(line, chosen), joules=joules_of(line, chosen))
+        Entry(
+            account=name, gpu_seconds=_seconds(line, chosen), joules=energy_of_samples(line, chosen)
+        )
         for name, chosen in (
             ("compute", line.active > 0),
             ("idle", idle),

@@ -11,10 +11,10 @@ import numpy as np
 from computeflow.telemetry.metrics.gpu_activity import gpu_figures, node_figures, timelines
 from computeflow.telemetry.metrics.gpu_events import happenings
 from computeflow.telemetry.metrics.gpu_facts import MetricsFacts
-from computeflow.telemetry.metrics.lookalikes import is_counters, is_summary, named
+from computeflow.telemetry.metrics.lookalikes import describe_lookalike, is_counters, is_summary
 from computeflow.telemetry.metrics.metrics_ledger import book
 from computeflow.telemetry.metrics.prometheus_json import looks_like_answer, read_answer
-from computeflow.telemetry.metrics.prometheus_text import read_text
+from computeflow.telemetry.metrics.prometheus_text import read_prometheus_text
 from computeflow.telemetry.metrics.samples import SampledFleet
 from computeflow.telemetry.metrics.superbench import looks_like_monitor, read_monitor
 from computeflow.telemetry.opening import head_of
@@ -51,9 +51,9 @@ class MetricsSource:
             elif looks_like_answer(head):
                 left_out += read_answer(path, fleet)
             elif _is_text(head) or not (is_counters(head) or is_summary(head)):
-                left_out += read_text(path, fleet)
+                left_out += read_prometheus_text(path, fleet)
             else:
-                left_out.append(named(path, head))
+                left_out.append(describe_lookalike(path, head))
         return [observe_metrics(fleet, [str(path) for path in paths], request, left_out=left_out)]
 
 

@@ -21,7 +21,7 @@ _EXEMPLAR = " # {"
 _Parsed = tuple[str, dict[str, str]]
 
 
-def read_text(path: Path, fleet: SampledFleet) -> list[str]:
+def read_prometheus_text(path: Path, fleet: SampledFleet) -> list[str]:
     """Add the file's samples; returns what could not be read, in words."""
     parse = _parser()
     slots: dict[str, Slot | None] = {}

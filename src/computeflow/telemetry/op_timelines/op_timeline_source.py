@@ -10,8 +10,8 @@ from computeflow.errors import InputError
 from computeflow.telemetry.op_timelines.slowdown import Slowdown, replay
 from computeflow.telemetry.op_timelines.timeline_file import (
     NEEDED,
+    find_columns,
     mentions_columns,
-    named,
     read_timeline,
 )
 from computeflow.telemetry.op_timelines.worker_ledgers import (
@@ -19,7 +19,7 @@ from computeflow.telemetry.op_timelines.worker_ledgers import (
     MIN_SLOWDOWN,
     WORK_VARIES,
     StepAccounts,
-    ledger_of,
+    worker_ledger,
 )
 from computeflow.telemetry.opening import tail_of
 from computeflow.telemetry.source_reports import SourceReport, SourceRequest
@@ -47,7 +47,7 @@ class OpTimelines:
         if head[:4] == b"PAR1":
             return mentions_columns(_footer(path))
         first = head.split(b"\n", 1)[0].decode("utf-8", "replace").strip().split(",")
-        return named(first).keys() >= set(NEEDED)
+        return find_columns(first).keys() >= set(NEEDED)
 
     def observe(self, paths: Sequence[Path], request: SourceRequest) -> list[SourceReport]:
         reports, left_out = [], []
@@ -78,7 +78,7 @@ def _observed(path: Path) -> SourceReport:
         message = str(error)
         raise InputError(message if str(path) in message else f"{path}: {message}") from None
     slowdown = replayed.slowdown
-    ledger, steps = ledger_of(replayed)
+    ledger, steps = worker_ledger(replayed)
     facts = OpTimelineFacts(
         workers=timeline.ranks.size,
         gpus=ledger.gpus,

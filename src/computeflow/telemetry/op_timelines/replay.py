@@ -50,7 +50,7 @@ def measure(timeline: OpTimeline, graph: Graph) -> OwnDurations:
     return OwnDurations(own=own, began=began)
 
 
-def usual(
+def usual_durations(
     timeline: OpTimeline, own: Floats, *, by: Sequence[str] = (), median: bool = False
 ) -> Any:
     """Each type's usual duration, operation by replica: the mean for computations and the median

@@ -34,7 +34,7 @@ from computeflow.telemetry.op_timelines.replay import (
     measure,
     mix_durations,
     step_seconds,
-    usual,
+    usual_durations,
 )
 from computeflow.telemetry.op_timelines.timeline_file import Floats, OpTimeline
 
@@ -119,7 +119,7 @@ class ReplayResult:
 def replay(timeline: OpTimeline) -> ReplayResult:
     graph = build(timeline.pattern)
     measured = measure(timeline, graph)
-    ideal = usual(timeline, measured.own)
+    ideal = usual_durations(timeline, measured.own)
     kinds, stages = _masks(timeline)
     scenarios = _scenarios(timeline, measured.own, ideal)
     _check_work(timeline, len(scenarios))
@@ -201,7 +201,7 @@ def _scenarios(timeline: OpTimeline, own: Floats, ideal: Floats) -> dict[str, Sc
             f"{prefix} {k}": partial(mix_durations, own, ideal, m) for k, m in masks.items()
         }
     for name, by in (("median", ()), ("by stage", ("stage",)), ("by worker", ("stage", "replica"))):
-        durations = usual(timeline, own, by=by, median=True)[:, None, :]
+        durations = usual_durations(timeline, own, by=by, median=True)[:, None, :]
         scenarios[name] = partial(np.asarray, durations)
     return scenarios
 

@@ -101,7 +101,7 @@ def read_timeline(path: Path) -> OpTimeline:
     return replace(timeline, left_out=(*left_out, *timeline.left_out))
 
 
-def named(columns: Mapping[str, Any] | list[str]) -> dict[str, str]:
+def find_columns(columns: Mapping[str, Any] | list[str]) -> dict[str, str]:
     """The file's names of the columns that are there, by ours."""
     spellings_found: dict[str, str] = {}
     for name, spellings in _NAMES.items():
@@ -127,7 +127,7 @@ def _parquet(path: Path) -> dict[str, Any]:
     with duckdb.connect(config=_ENGINE) as engine:
         try:
             description = engine.execute(f"DESCRIBE SELECT * {rows}", name)
-            spelled = named([row[0] for row in description.fetchall()])
+            spelled = find_columns([row[0] for row in description.fetchall()])
             ((count,),) = engine.execute(f"SELECT count(*) {rows}", name).fetchall()
             if count > TIMELINE_ROWS:
                 raise InputError(f"{path}: {count:,} rows; at most {TIMELINE_ROWS:,} are read")
@@ -152,7 +152,7 @@ def _csv(path: Path, left_out: list[str]) -> dict[str, Any]:
 
 def _read_rows(rows: Any, path: Path) -> dict[str, Any]:
     header: list[str] = next(rows, [])
-    spelled = named(header)
+    spelled = find_columns(header)
     check_columns(header, spelled.values(), path)
     indexes = [header.index(theirs) for theirs in spelled.values()]
     cells: list[list[str]] = [[] for _ in indexes]

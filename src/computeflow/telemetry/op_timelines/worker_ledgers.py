@@ -20,7 +20,7 @@ import numpy as np
 from computeflow.ledger import Cause, Entry, Ledger, Window, concatenate
 from computeflow.telemetry.intervals import EMPTY, union
 from computeflow.telemetry.op_timelines import dependencies as ops
-from computeflow.telemetry.op_timelines.replay import ends_of, usual
+from computeflow.telemetry.op_timelines.replay import ends_of, usual_durations
 from computeflow.telemetry.op_timelines.slowdown import ReplayResult, Slowdown, Worker
 from computeflow.telemetry.op_timelines.timeline_file import Floats, Ints
 
@@ -66,7 +66,7 @@ def slow_workers(slowdown: Slowdown) -> tuple[Worker, ...]:
     return tuple(worker for worker in slowdown.workers if worker.rank in slowdown.slow)
 
 
-def ledger_of(replayed: ReplayResult) -> tuple[Ledger, tuple[StepAccounts, ...]]:
+def worker_ledger(replayed: ReplayResult) -> tuple[Ledger, tuple[StepAccounts, ...]]:
     """The closed ledger and its steps; waits name their cause where one worker alone holds the
     others up.
     """
@@ -139,7 +139,7 @@ def _waits(replayed: ReplayResult, busy: dict[str, Floats]) -> dict[str, Floats]
 def _usual_wait(replayed: ReplayResult) -> Floats:
     """Each worker's wait in a replay with medians: one step of one replica stands for all."""
     timeline = replayed.timeline
-    median = usual(timeline, replayed.measured.own, median=True)[:, :1, None]
+    median = usual_durations(timeline, replayed.measured.own, median=True)[:, :1, None]
     end = ends_of(replayed.graph, (len(median), 1, 1), [median])[:, 0]
     busy = _exposed(replayed, end - median, end)
     wait = float(replayed.seconds["median"][0]) - sum(busy.values())

@@ -23,7 +23,7 @@ _PER_STEP = 10**7
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shared:
+class SharedCollectives:
     """Collectives of one group that all of its ranks recorded, matched in order."""
 
     group: str
@@ -31,7 +31,7 @@ class Shared:
     ranks: tuple[int, ...]
     """Indexes in the list of ranks, not rank numbers."""
     rows: tuple[Ints, ...]
-    """Rows of each rank's `Collectives`."""
+    """Rows of each rank's `RankCollectives`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +103,7 @@ def find_waits(ranks: Sequence[RankMeasurement]) -> CollectiveWaits:
     )
 
 
-def _shared(ranks: Sequence[RankMeasurement]) -> Iterator[Shared]:
+def _shared(ranks: Sequence[RankMeasurement]) -> Iterator[SharedCollectives]:
     """Matched collectives of groups with at least two recorded ranks. Point-to-point messages name
     no partner, so for the groups of a pipeline only pairs can be matched.
     """
@@ -127,7 +127,7 @@ def _shared(ranks: Sequence[RankMeasurement]) -> Iterator[Shared]:
         account = first.account_names[int(first.collectives.account[chosen[0][0]])]
         if account == "comm.pp" and len(places) > 2:
             continue
-        yield Shared(group=group, account=account, ranks=tuple(places), rows=chosen)
+        yield SharedCollectives(group=group, account=account, ranks=tuple(places), rows=chosen)
 
 
 def _collective_keys(rank: RankMeasurement, group: str) -> tuple[Ints, Ints]:
@@ -141,7 +141,9 @@ def _collective_keys(rank: RankMeasurement, group: str) -> tuple[Ints, Ints]:
     return key[order], rows[order]
 
 
-def _clocks(ranks: Sequence[RankMeasurement], groups: Sequence[Shared]) -> tuple[Ints, float, int]:
+def _clocks(
+    ranks: Sequence[RankMeasurement], groups: Sequence[SharedCollectives]
+) -> tuple[Ints, float, int]:
     """Clock offsets against the first rank, the remaining spread, and the number of ranks that
     share no collective.
     """
@@ -165,7 +167,9 @@ def _clocks(ranks: Sequence[RankMeasurement], groups: Sequence[Shared]) -> tuple
     return offsets, _spread(ranks, groups, offsets), len(ranks) - len(known)
 
 
-def _spread(ranks: Sequence[RankMeasurement], groups: Sequence[Shared], offsets: Ints) -> float:
+def _spread(
+    ranks: Sequence[RankMeasurement], groups: Sequence[SharedCollectives], offsets: Ints
+) -> float:
     """Median seconds between the ends of one collective on its ranks."""
     spreads = []
     for group in groups:
@@ -178,7 +182,7 @@ def _spread(ranks: Sequence[RankMeasurement], groups: Sequence[Shared], offsets:
 
 
 def _group_waits(
-    ranks: Sequence[RankMeasurement], group: Shared, offsets: Ints, last: Ints
+    ranks: Sequence[RankMeasurement], group: SharedCollectives, offsets: Ints, last: Ints
 ) -> Iterator[tuple[int, _RankWaits]]:
     """Each rank of a group with its waits in the group's collectives; counts in `last` who came
     last.

@@ -11,7 +11,12 @@ from numpy.typing import NDArray
 
 from computeflow.telemetry.traces.event_names import WorkKind
 from computeflow.telemetry.traces.launches import Launches
-from computeflow.telemetry.traces.rank_accounts import ASIDE, Roles, find_recomputation, mark_idle
+from computeflow.telemetry.traces.rank_accounts import (
+    ASIDE,
+    Roles,
+    find_recomputation,
+    intervals_of_mark,
+)
 from computeflow.telemetry.traces.rank_measurements import MAX_ROWS, OperatorRow
 from computeflow.telemetry.traces.trace import Ints, Trace, TraceStep, distinct
 
@@ -44,7 +49,9 @@ def count_products(
         rows = products.thread == thread
         again[rows] = find_recomputation(trace, int(thread)).contains(products.start[rows])
         for mark in ASIDE.values():
-            again[rows] |= mark_idle(trace, mark, int(thread)).contains(products.start[rows])
+            again[rows] |= intervals_of_mark(trace, mark, int(thread)).contains(
+                products.start[rows]
+            )
     # an operator belongs to the step on the host in which it started
     hosts = np.array([step.start for step in steps] + [steps[-1].end], np.int64) if steps else edges
     step = np.searchsorted(hosts, products.start, side="right") - 1

@@ -1,5 +1,5 @@
 """Causes of host delays: every gap for which the host was late, attributed to a root cause by
-`setbacks`.
+`find_host_delays`.
 
 A host that runs ahead of its device loses that lead through something: it waits for data, reads a
 value back, collects garbage, copies from pageable memory. The gap that follows, and those after it
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from computeflow.telemetry.intervals import EMPTY, Intervals, union
 from computeflow.telemetry.traces.event_names import Call, Mark, WorkKind
 from computeflow.telemetry.traces.launches import Launches
-from computeflow.telemetry.traces.rank_accounts import Cut, Roles, mark_idle
+from computeflow.telemetry.traces.rank_accounts import Roles, WindowAccounts, intervals_of_mark
 from computeflow.telemetry.traces.trace import Ints, Trace
 
 _MIN_NS = 200_000
@@ -49,7 +49,9 @@ class HostDelays:
     """Idle and exposed time of copies from or to pageable memory."""
 
 
-def setbacks(trace: Trace, launches: Launches, role: Roles, parts: Cut) -> HostDelays:
+def find_host_delays(
+    trace: Trace, launches: Launches, role: Roles, parts: WindowAccounts
+) -> HostDelays:
     late = union(
         *(
             np.concatenate([getattr(parts.host[name], edge) for name in _LATE])
@@ -162,7 +164,7 @@ def pageable_rows(trace: Trace) -> NDArray[np.bool_]:
     return np.asarray(rows & ~(upward[device.name] & small))
 
 
-def _pageable_time(trace: Trace, launches: Launches, parts: Cut) -> Intervals:
+def _pageable_time(trace: Trace, launches: Launches, parts: WindowAccounts) -> Intervals:
     """Time of such copies: the copy on the device, the call, and the idle wait in which it ends."""
     rows = pageable_rows(trace)
     if not rows.any():
@@ -177,15 +179,15 @@ def _pageable_time(trace: Trace, launches: Launches, parts: Cut) -> Intervals:
     return union(start, end).both(idle)
 
 
-def loading(trace: Trace, parts: Cut) -> dict[str, float]:
+def loading(trace: Trace, parts: WindowAccounts) -> dict[str, float]:
     """Seconds of the account `input` by stage of the data loader; "" where no operator tells the
     stage.
     """
     waiting = parts.accounts.get("input", EMPTY)
     if not waiting.total:
         return {}
-    collate = waiting.both(mark_idle(trace, Mark.COLLATE))
-    pin = waiting.both(mark_idle(trace, Mark.PIN)).minus(collate)
+    collate = waiting.both(intervals_of_mark(trace, Mark.COLLATE))
+    pin = waiting.both(intervals_of_mark(trace, Mark.PIN)).minus(collate)
     rest = waiting.minus(collate).minus(pin)
     workers = any(
         "MultiProcessing" in trace.names[name]

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from computeflow.errors import InputError
 from computeflow.telemetry.traces.event_names import MAX_READ, Mark, WorkKind
 from computeflow.telemetry.traces.launches import Launches, launches
-from computeflow.telemetry.traces.rank_accounts import mark_idle
+from computeflow.telemetry.traces.rank_accounts import intervals_of_mark
 from computeflow.telemetry.traces.trace import DeviceWork, Marks, Trace, distinct
 
 Rows = NDArray[np.bool_]
@@ -73,7 +73,9 @@ def _loads(trace: Trace) -> Rows:
     loading = np.zeros(len(operators.start), bool)
     for thread in distinct(operators.thread):
         rows = operators.thread == thread
-        loading[rows] = mark_idle(trace, Mark.INPUT, int(thread)).contains(operators.start[rows])
+        loading[rows] = intervals_of_mark(trace, Mark.INPUT, int(thread)).contains(
+            operators.start[rows]
+        )
     return loading
 
 

@@ -95,7 +95,7 @@ def _folder_jobs(files: Sequence[FileMeasurement]) -> list[list[FileMeasurement]
 
 def _same_job(file: FileMeasurement, other: FileMeasurement) -> bool:
     """Whether two files are of one job: JAX makes a folder for every profile; exports of Nsight
-    Systems belong kept_ranks if their times overlap.
+    Systems belong together if they overlap for at least half of the shorter one.
     """
     first, second = file.ranks[0], other.ranks[0]
     kind = first.origin.kind

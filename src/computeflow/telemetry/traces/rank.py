@@ -19,8 +19,8 @@ from computeflow.telemetry.traces.hta import hta_breakdown
 from computeflow.telemetry.traces.launches import BEFORE, Launches
 from computeflow.telemetry.traces.process_groups import group_accounts
 from computeflow.telemetry.traces.rank_accounts import (
-    Cut,
     Roles,
+    WindowAccounts,
     cut,
     queue_depth,
     roles,
@@ -51,7 +51,7 @@ from computeflow.telemetry.traces.trace import Ints, Trace, TraceStep, distinct
 from computeflow.telemetry.traces.windows import find_window
 
 
-def cut_rank(trace: Trace, options: TraceOptions) -> Cut:
+def cut_rank(trace: Trace, options: TraceOptions) -> WindowAccounts:
     """Split a trace's window into accounts, as sets of time."""
     trace, launches = with_launches(trace)
     _, edges, _ = find_window(trace, launches, options)
@@ -167,7 +167,7 @@ def _kernel_rows(trace: Trace, edges: Ints) -> tuple[KernelRow, ...]:
     )
 
 
-def _gap_rows(trace: Trace, parts: Cut, edges: Ints) -> tuple[GapRow, ...]:
+def _gap_rows(trace: Trace, parts: WindowAccounts, edges: Ints) -> tuple[GapRow, ...]:
     """The longest intervals of idle time, each with its cause."""
     gaps = []
     causes = [("host", cause, intervals) for cause, intervals in parts.host.items()]

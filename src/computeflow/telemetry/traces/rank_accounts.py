@@ -45,7 +45,7 @@ class Roles:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cut:
+class WindowAccounts:
     """Disjoint intervals that fill the window, by account; `host` splits idle time by cause."""
 
     window: Intervals
@@ -63,13 +63,15 @@ def roles(trace: Trace, launches: Launches) -> Roles:
     for thread in distinct(launches.thread):
         rows = launches.thread == thread
         again = find_recomputation(trace, int(thread))
-        running = mark_idle(trace, Mark.BACKWARD, int(thread))
-        stepping = mark_idle(trace, Mark.OPTIMIZER, int(thread))
+        running = intervals_of_mark(trace, Mark.BACKWARD, int(thread))
+        stepping = intervals_of_mark(trace, Mark.OPTIMIZER, int(thread))
         optimizer[rows] = stepping.contains(launches.start[rows])
         backward[rows] = running.contains(launches.start[rows])
         recompute[rows] = again.contains(launches.start[rows])
         for name, mark in ASIDE.items():
-            aside[name][rows] = mark_idle(trace, mark, int(thread)).contains(launches.start[rows])
+            aside[name][rows] = intervals_of_mark(trace, mark, int(thread)).contains(
+                launches.start[rows]
+            )
     return Roles(
         optimizer=optimizer, backward=backward, recompute=recompute & ~optimizer, aside=aside
     )
@@ -77,7 +79,7 @@ def roles(trace: Trace, launches: Launches) -> Roles:
 
 def find_recomputation(trace: Trace, thread: int) -> Intervals:
     """Operators that autograd recorded while it ran backward: activations computed again."""
-    backward = mark_idle(trace, Mark.BACKWARD, thread)
+    backward = intervals_of_mark(trace, Mark.BACKWARD, thread)
     if not len(backward):
         return EMPTY
     marks = trace.marks
@@ -86,7 +88,8 @@ def find_recomputation(trace: Trace, thread: int) -> Intervals:
     return union(marks.start[rows], marks.end[rows])
 
 
-def mark_idle(trace: Trace, mark: Mark, thread: int | None = None) -> Intervals:
+def intervals_of_mark(trace: Trace, mark: Mark, thread: int | None = None) -> Intervals:
+    """The host time with this meaning, on one thread or on all."""
     marks = trace.marks
     rows = marks.mark == mark
     if thread is not None:
@@ -94,7 +97,7 @@ def mark_idle(trace: Trace, mark: Mark, thread: int | None = None) -> Intervals:
     return union(marks.start[rows], marks.end[rows])
 
 
-def cut(trace: Trace, launches: Launches, role: Roles, start: int, end: int) -> Cut:
+def cut(trace: Trace, launches: Launches, role: Roles, start: int, end: int) -> WindowAccounts:
     """Split the window from `start` to `end` into accounts."""
     device = trace.device
     window = between(start, end)
@@ -124,7 +127,7 @@ def cut(trace: Trace, launches: Launches, role: Roles, start: int, end: int) -> 
     causes, host = _idle(trace, launches, window.minus(taken))
     for name, intervals in causes.items():
         accounts[name] = accounts[name].either(intervals) if name in accounts else intervals
-    return Cut(window=window, accounts=accounts | exposed, host=host, exposed=exposed)
+    return WindowAccounts(window=window, accounts=accounts | exposed, host=host, exposed=exposed)
 
 
 def _idle(
@@ -133,14 +136,15 @@ def _idle(
     """Idle time by account, and the host's part of it by cause."""
     accounts: dict[str, Intervals] = {}
     causes = {
-        name: mark_idle(trace, mark) for name, mark in (*ASIDE.items(), ("input", Mark.INPUT))
+        name: intervals_of_mark(trace, mark)
+        for name, mark in (*ASIDE.items(), ("input", Mark.INPUT))
     }
     causes["copy"] = _calling(trace, Call.COPY)  # a copy that blocks the host until it is done
     for name, intervals in causes.items():
         accounts[name] = idle.both(intervals)
         idle = idle.minus(accounts[name])
     late, queued, synced = _gaps(trace, launches, idle) if trace.launched else (EMPTY, EMPTY, EMPTY)
-    host = {"gc": late.both(mark_idle(trace, Mark.COLLECT))}
+    host = {"gc": late.both(intervals_of_mark(trace, Mark.COLLECT))}
     rest = late.minus(host["gc"])
     host["allocator"] = rest.both(_calling(trace, Call.ALLOCATE))
     rest = rest.minus(host["allocator"])

@@ -1,7 +1,7 @@
 """Signals for the rules beyond the accounts: `find_signals` of one rank.
 
-Small values that travel with `RankMeasured`. A signal that a trace does not have is empty, never
-zero: `RankMeasured.missing` says what to record.
+Small values that travel with `RankMeasurement`. A signal that a trace does not have is empty, never
+zero: `RankMeasurement.missing` says what to record.
 """
 
 from __future__ import annotations
@@ -11,9 +11,14 @@ from numpy.typing import NDArray
 
 from computeflow.telemetry.intervals import EMPTY, union
 from computeflow.telemetry.traces.event_names import Call, Mark, WorkKind
-from computeflow.telemetry.traces.host_delays import loading, pageable_rows, setbacks
+from computeflow.telemetry.traces.host_delays import find_host_delays, loading, pageable_rows
 from computeflow.telemetry.traces.launches import Launches
-from computeflow.telemetry.traces.rank_accounts import Cut, Roles, find_recomputation, mark_idle
+from computeflow.telemetry.traces.rank_accounts import (
+    Roles,
+    WindowAccounts,
+    find_recomputation,
+    intervals_of_mark,
+)
 from computeflow.telemetry.traces.rank_measurements import ShapeRow, Signals
 from computeflow.telemetry.traces.trace import Ints, Trace, TraceStep, distinct
 
@@ -24,14 +29,14 @@ def find_signals(
     trace: Trace,
     launches: Launches,
     role: Roles,
-    parts: Cut,
+    parts: WindowAccounts,
     steps: tuple[TraceStep, ...],
     edges: Ints,
     owner: NDArray[np.int32],
 ) -> Signals:
     device = trace.device
     inside = (device.start >= edges[0]) & (device.start < edges[-1])
-    delays = setbacks(trace, launches, role, parts)
+    delays = find_host_delays(trace, launches, role, parts)
     pageable = pageable_rows(trace) & inside
     busy = (
         inside & role.step & ((device.work == WorkKind.COMPUTE) | (device.work == WorkKind.MEMORY))
@@ -89,7 +94,7 @@ def _named(trace: Trace, parts: tuple[str, ...]) -> NDArray[np.bool_]:
     return np.asarray(rows[trace.device.name])
 
 
-def _queued_before(trace: Trace, parts: Cut, rows: NDArray[np.bool_]) -> float:
+def _queued_before(trace: Trace, parts: WindowAccounts, rows: NDArray[np.bool_]) -> float:
     """Seconds of the device's own latency before these rows."""
     queued = parts.host.get("queued", EMPTY)
     following = np.searchsorted(trace.device.start, queued.end, side="left")
@@ -157,7 +162,7 @@ def _phases(trace: Trace) -> NDArray[np.int32]:
     for thread in distinct(products.thread):
         rows = products.thread == thread
         start = products.start[rows]
-        back = mark_idle(trace, Mark.BACKWARD, int(thread)).contains(start)
+        back = intervals_of_mark(trace, Mark.BACKWARD, int(thread)).contains(start)
         again = find_recomputation(trace, int(thread)).contains(start)
         phase[rows] = np.where(again, 2, np.where(back, 1, 0))
     return phase

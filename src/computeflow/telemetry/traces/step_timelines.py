@@ -14,7 +14,7 @@ import numpy as np
 from computeflow.telemetry.intervals import Intervals
 from computeflow.telemetry.traces.event_names import WorkKind
 from computeflow.telemetry.traces.host_only import with_launches
-from computeflow.telemetry.traces.rank_accounts import ASIDE, Cut, cut, roles
+from computeflow.telemetry.traces.rank_accounts import ASIDE, WindowAccounts, cut, roles
 from computeflow.telemetry.traces.rank_identity import rank_of
 from computeflow.telemetry.traces.rank_measurements import MAX_NAME, TraceOptions
 from computeflow.telemetry.traces.trace import Ints, Trace, distinct
@@ -157,7 +157,12 @@ def _rows(trace: Trace, account: str) -> Ints:
 
 
 def _segments(
-    trace: Trace, parts: Cut, account: str, intervals: Intervals, drawn: Intervals, zero: int
+    trace: Trace,
+    parts: WindowAccounts,
+    account: str,
+    intervals: Intervals,
+    drawn: Intervals,
+    zero: int,
 ) -> list[TimelineSegment]:
     filled = intervals.within(drawn.start, drawn.end)
     begun = np.searchsorted(intervals.start, drawn.end) - np.searchsorted(
@@ -205,7 +210,7 @@ def _kernels(trace: Trace, account: str, drawn: Intervals) -> list[tuple[str, in
     return longest
 
 
-def _causes(parts: Cut, drawn: Intervals) -> list[tuple[str, int]]:
+def _causes(parts: WindowAccounts, drawn: Intervals) -> list[tuple[str, int]]:
     names = list(parts.host)
     within = np.array([parts.host[name].within(drawn.start, drawn.end) for name in names])
     most = within.argmax(axis=0)

@@ -39,7 +39,7 @@ class EventRows:
         return np.asarray(rows[np.lexsort((-rows[:, 1], rows[:, 0]))])
 
 
-def timed_rows(event: PlaneEvent) -> tuple[int, int] | None:
+def event_nanoseconds(event: PlaneEvent) -> tuple[int, int] | None:
     """Start and end in whole nanoseconds; None where they are invalid."""
     start, length = event.start_ns, event.duration_ns
     if not (0 <= start < _LATEST and 0 <= length < _LATEST):

@@ -9,7 +9,12 @@ from typing import Any
 from computeflow.files.limits import XPLANE_EVENTS
 from computeflow.telemetry.traces.event_names import Mark, call_of
 from computeflow.telemetry.traces.trace import TraceStep
-from computeflow.telemetry.xplane.event_rows import EventRows, NameNumbers, timed_rows, whole_number
+from computeflow.telemetry.xplane.event_rows import (
+    EventRows,
+    NameNumbers,
+    event_nanoseconds,
+    whole_number,
+)
 from computeflow.telemetry.xplane.plane_names import (
     HOSTS,
     METADATA,
@@ -59,7 +64,7 @@ class HostPlanes:
             self.events += 1
             if self.events > XPLANE_EVENTS:
                 return
-            times = timed_rows(event)
+            times = event_nanoseconds(event)
             if times is None:
                 self.strange += 1
                 continue

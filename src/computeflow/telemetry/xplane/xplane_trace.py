@@ -30,8 +30,8 @@ from computeflow.telemetry.traces.trace import (
 from computeflow.telemetry.xplane.event_rows import (
     EventRows,
     NameNumbers,
+    event_nanoseconds,
     leaves,
-    timed_rows,
     whole_number,
 )
 from computeflow.telemetry.xplane.host_planes import HostPlanes, stated_flops
@@ -184,7 +184,7 @@ class _Device:
         rows = EventRows(_WIDTH)
         for event in line.events:
             self.events += 1
-            times = timed_rows(event)
+            times = event_nanoseconds(event)
             if times is None:
                 self.strange += 1
             elif times[1] > times[0] and self.events <= XPLANE_EVENTS:
@@ -208,7 +208,7 @@ class _Device:
 
     def _step_line(self, line: PlaneLine) -> None:
         for order, event in enumerate(line.events):
-            times = timed_rows(event)
+            times = event_nanoseconds(event)
             if times is not None and times[1] > times[0]:
                 text = event.name if event.name.isdecimal() else event.stats.get("step_name")
                 number = whole_number(text, order)

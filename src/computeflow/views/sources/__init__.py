@@ -12,10 +12,10 @@ from computeflow.views.tables import Table, columns, left_out_notes
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from computeflow.telemetry.correlation import Correlated
+    from computeflow.telemetry.correlation import CorrelatedEvents
     from computeflow.telemetry.source_reports import SourceReport
 
-__all__ = ["observed_headline", "observed_tables", "together_table"]
+__all__ = ["correlation_table", "observed_headline", "observed_tables"]
 
 _MODULES = {
     "accounting": "accounting",
@@ -28,7 +28,7 @@ _MODULES = {
     "op-timeline": "op_timelines",
 }
 _PRICED = ("accounting",)
-_MOST = 12
+_MAX_ROWS = 12
 
 
 def observed_tables(observed: SourceReport, price: float | None = None) -> list[Table]:
@@ -55,22 +55,22 @@ def observed_headline(observed: SourceReport) -> str:
     return text
 
 
-def together_table(groups: Sequence[Correlated]) -> Table:
+def correlation_table(groups: Sequence[CorrelatedEvents]) -> Table:
     """Events that several sources reported around the same time."""
     rows = []
-    for group in groups[:_MOST]:
-        for kind, happening in group.parts[:_MOST]:
-            later = (happening.seconds or group.start) - group.start
+    for group in groups[:_MAX_ROWS]:
+        for kind, event in group.parts[:_MAX_ROWS]:
+            later = (event.seconds or group.start) - group.start
             rows.append(
                 (
                     f"+{later:,.0f} s",
                     kind,
-                    happening.node or "-",
-                    happening.what,
-                    happening.job or "-",
+                    event.node or "-",
+                    event.what,
+                    event.job or "-",
                 )
             )
-    hidden = len(groups) - _MOST
+    hidden = len(groups) - _MAX_ROWS
     return Table(
         title="What several sources saw within ten minutes of each other",
         columns=columns("after", "source", "node", "what", "job", right="after", wrap="what"),

@@ -175,17 +175,17 @@ def _out_table(facts: Accounting) -> Table:
     )
 
 
-def blame_table(blame: FaultAttribution) -> Table:
+def attribution_table(attribution: FaultAttribution) -> Table:
     """Nodes by the GPU time of the jobs that failed after a fault there."""
-    unit, size = describe.time_unit(sum(row.gpu_seconds for row in blame.nodes) or 10.0)
+    unit, size = describe.time_unit(sum(row.gpu_seconds for row in attribution.nodes) or 10.0)
     after = f"after, {unit}"
     notes = [
-        f"{len(blame.jobs):,} of {blame.failed:,} failed jobs followed a fault on one of their nodes; "
-        f"{blame.by_chance:.1f} would by chance",
+        f"{len(attribution.jobs):,} of {attribution.failed:,} failed jobs followed a fault on one of "
+        f"their nodes; {attribution.by_chance:.1f} would by chance",
         "after: GPU time between the fault and the end of the job",
     ]
-    if blame.unplaced:
-        notes.append(f"{blame.unplaced:,} faults without a node or a time: not joined")
+    if attribution.unplaced:
+        notes.append(f"{attribution.unplaced:,} faults without a node or a time: not joined")
     return Table(
         title="Failed jobs that followed a fault of a node",
         columns=columns(
@@ -199,7 +199,7 @@ def blame_table(blame: FaultAttribution) -> Table:
                 f"{row.waiting_gpu_seconds / size:,.1f}",
                 ", ".join(row.what[:5]),
             )
-            for row in blame.nodes[:MAX_ROWS]
+            for row in attribution.nodes[:MAX_ROWS]
         ),
         notes=tuple(notes),
     )

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from computeflow.files.languages import comment, to_yaml
 from computeflow.files.parsing import parse_yaml
-from computeflow.planning.exports.config_formats import ConfigReading, Setup, Written
+from computeflow.planning.exports.config_formats import ConfigReading, Setup, WrittenConfig
 from computeflow.planning.exports.frameworks.config_keys import (
     Choices,
     ConfigKeys,
@@ -65,13 +65,13 @@ class Accelerate:
         "precision": tuple(_PRECISIONS),
     }
 
-    def write(self, setup: Setup) -> Written:
+    def write(self, setup: Setup) -> WrittenConfig:
         engine = _engine(setup)
         left_out = [*not_expressed(setup, self), *_not_expressed_by(engine, setup)]
         title = f"Accelerate {self.version} configuration, written by ComputeFlow."
         start = "accelerate launch --config_file accelerate.yaml --machine_rank R TRAIN.py"
         text = comment([*header(title, setup, left_out), start]) + to_yaml(_tree(engine, setup))
-        return Written(files={"accelerate.yaml": text}, left_out=tuple(left_out))
+        return WrittenConfig(files={"accelerate.yaml": text}, left_out=tuple(left_out))
 
     def recognises(self, text: str, file_name: str) -> bool:
         return any(line.startswith("distributed_type:") for line in text.splitlines())

@@ -16,7 +16,7 @@ from computeflow.errors import InputError
 from computeflow.files.limits import CONFIG_BYTES, DEPTH
 from computeflow.files.names import shown
 from computeflow.planning.exports.config_formats import ConfigFormat, ConfigReading, Setup
-from computeflow.workload import Layout, check
+from computeflow.workload import Layout, check_layout
 from computeflow.workload.job import MAX_SIZE
 
 T = TypeVar("T")
@@ -198,7 +198,7 @@ def read_optimizer(
 
 def not_expressed(setup: Setup, framework: Framework) -> list[str]:
     """Parts of a plan that the format cannot express, a line each; an impossible layout is refused."""
-    check(setup.job, setup.layout)
+    check_layout(setup.job, setup.layout)
     values = {f.name: getattr(setup.layout, f.name) for f in fields(Layout)}
     values |= {name: getattr(setup.job, name) for name in _JOB_FIELDS}
     values["model"] = setup.job.model.name

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from computeflow import codec
 from computeflow.files.languages import text_line
 from computeflow.files.parsing import parse_json
-from computeflow.planning.exports.config_formats import ConfigReading, Setup, Written
+from computeflow.planning.exports.config_formats import ConfigReading, Setup, WrittenConfig
 from computeflow.planning.exports.frameworks.config_keys import (
     Choices,
     ConfigKeys,
@@ -83,7 +83,7 @@ class DeepSpeed:
         "context": ("all-to-all",),
     }
 
-    def write(self, setup: Setup) -> Written:
+    def write(self, setup: Setup) -> WrittenConfig:
         _refuse(setup)
         left_out = [
             line
@@ -94,7 +94,7 @@ class DeepSpeed:
         title = f"DeepSpeed {self.version} configuration in ds_config.json, written by ComputeFlow."
         lines = header(title, setup, left_out)
         lines += [f"Start it with: {command(setup)}", *_by_script(setup)]
-        return Written(
+        return WrittenConfig(
             files={
                 "ds_config.json": codec.to_json(_tree(setup)) + "\n",
                 "ds_config.txt": "\n".join(map(text_line, lines)) + "\n",

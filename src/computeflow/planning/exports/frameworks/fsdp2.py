@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 from computeflow.errors import InputError
 from computeflow.files.languages import PYTHON_OPENING, comment, to_python
 from computeflow.files.reading import read_text
-from computeflow.planning.exports.config_formats import ConfigReading, Setup, Written
+from computeflow.planning.exports.config_formats import ConfigReading, Setup, WrittenConfig
 from computeflow.planning.exports.frameworks.config_keys import (
     Choices,
     ConfigKeys,
@@ -47,7 +47,7 @@ class Fsdp2:
         "optimizer": ("adamw",),
     }
 
-    def write(self, setup: Setup) -> Written:
+    def write(self, setup: Setup) -> WrittenConfig:
         for name, size in cut_sizes(setup.layout).items():
             why = "it shards and replicates whole models only; torchtitan cuts them too"
             raise contradiction("FSDP2", f"{name} = {size}", f"dp = {setup.dp}", why)
@@ -58,7 +58,7 @@ class Fsdp2:
         start = f"torchrun --nnodes {setup.nodes} --nproc-per-node {setup.node_devices} fsdp2.py"
         opening = PYTHON_OPENING + comment([*header(title, setup, left_out), start])
         body = _template().replace(_EMPTY, _literal(_plan(setup, self)))
-        return Written(files={"fsdp2.py": opening + body}, left_out=tuple(left_out))
+        return WrittenConfig(files={"fsdp2.py": opening + body}, left_out=tuple(left_out))
 
     def recognises(self, text: str, file_name: str) -> bool:
         return "def parallelize(" in text and bool(_PLAN.search(text))

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 from computeflow.catalog.models import Model
 from computeflow.files.languages import comment, to_yaml
 from computeflow.files.parsing import parse_yaml
-from computeflow.planning.exports.config_formats import ConfigReading, Setup, Written
+from computeflow.planning.exports.config_formats import ConfigReading, Setup, WrittenConfig
 from computeflow.planning.exports.frameworks.config_keys import (
     Choices,
     ConfigKeys,
@@ -58,7 +58,7 @@ class MaxText:
         "model": tuple(_MODELS),
     }
 
-    def write(self, setup: Setup) -> Written:
+    def write(self, setup: Setup) -> WrittenConfig:
         _refuse(setup)
         covered = ("loss_chunks = ", "multi_token = ")
         left_out = [line for line in not_expressed(setup, self) if not line.startswith(covered)]
@@ -69,7 +69,7 @@ class MaxText:
             "base_output_directory=FOLDER"
         )
         text = comment([*header(title, setup, left_out), start]) + to_yaml(_tree(setup))
-        return Written(files={"maxtext.yml": text}, left_out=tuple(left_out))
+        return WrittenConfig(files={"maxtext.yml": text}, left_out=tuple(left_out))
 
     def recognises(self, text: str, file_name: str) -> bool:
         return bool(_KEYS.search(text))

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from computeflow.files.languages import comment, to_toml
 from computeflow.files.parsing import parse_toml
-from computeflow.planning.exports.config_formats import ConfigReading, Setup, Written
+from computeflow.planning.exports.config_formats import ConfigReading, Setup, WrittenConfig
 from computeflow.planning.exports.frameworks.config_keys import (
     Choices,
     ConfigKeys,
@@ -71,13 +71,13 @@ class Torchtitan:
         "model": tuple(_FLAVORS),
     }
 
-    def write(self, setup: Setup) -> Written:
+    def write(self, setup: Setup) -> WrittenConfig:
         _refuse(setup)
         left_out = [*not_expressed(setup, self), *_not_expressed_values(setup)]
         title = f"torchtitan {self.version} job config, written by ComputeFlow."
         opening = comment(header(title, setup, left_out))
         text = f"{opening}\n{to_toml(_sections(setup))}"
-        return Written(files={"torchtitan.toml": text}, left_out=tuple(left_out))
+        return WrittenConfig(files={"torchtitan.toml": text}, left_out=tuple(left_out))
 
     def recognises(self, text: str, file_name: str) -> bool:
         return not text.lstrip().startswith("{") and (

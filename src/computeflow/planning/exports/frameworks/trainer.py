@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from computeflow import codec
 from computeflow.files.languages import text_line
 from computeflow.files.parsing import parse_json, parse_yaml
-from computeflow.planning.exports.config_formats import ConfigReading, Setup, Written
+from computeflow.planning.exports.config_formats import ConfigReading, Setup, WrittenConfig
 from computeflow.planning.exports.frameworks.config_keys import (
     Choices,
     ConfigKeys,
@@ -57,7 +57,7 @@ class HuggingFaceTrainer:
         "optimizer": tuple(_OPTIMIZERS),
     }
 
-    def write(self, setup: Setup) -> Written:
+    def write(self, setup: Setup) -> WrittenConfig:
         layout = setup.layout
         for name, size in cut_sizes(layout).items():
             why = "the rest of the GPUs would be given other samples; write it for accelerate"
@@ -70,7 +70,7 @@ class HuggingFaceTrainer:
             f"{setup.job.global_batch} sequences a step: start it on that many."
         )
         tree = _tree(setup)
-        return Written(
+        return WrittenConfig(
             files={
                 "trainer.json": codec.to_json(tree) + "\n",
                 "trainer.txt": "\n".join(map(text_line, lines)) + "\n",

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from computeflow.planning.exports.config_formats import Setup, Written
+from computeflow.planning.exports.config_formats import Setup, WrittenConfig
 from computeflow.planning.exports.launchers import pods, ranks
 from computeflow.planning.exports.launchers.launch_settings import (
     TORCH,
     LaunchSettings,
-    check,
+    check_launch,
     header,
     job_name,
 )
@@ -25,8 +25,8 @@ class JobSet:
     name: str = "jobset"
     version: str = f"JobSet v0.12.0 (jobset.x-k8s.io/v1alpha2), Kueue v0.19.2, {TORCH}"
 
-    def write(self, setup: Setup, command: list[str]) -> Written:
-        check(setup, self.terms, command)
+    def write(self, setup: Setup, command: list[str]) -> WrittenConfig:
+        check_launch(setup, self.terms, command)
         left_out = pods.left_out(setup, self.terms)
         name = job_name(setup, self.terms)
         manifest = {
@@ -46,7 +46,9 @@ class JobSet:
             },
         }
         opening = header(setup, self.version, left_out) + pods.why(setup, self.terms)
-        return Written(files={"jobset.yaml": pods.document(opening, manifest)}, left_out=left_out)
+        return WrittenConfig(
+            files={"jobset.yaml": pods.document(opening, manifest)}, left_out=left_out
+        )
 
     def _job(self, setup: Setup, name: str, command: list[str]) -> dict[str, Any]:
         return {

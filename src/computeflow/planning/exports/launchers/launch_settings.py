@@ -13,7 +13,7 @@ from typing import Protocol
 from computeflow.errors import InputError, UnavailableError
 from computeflow.files.languages import comment
 from computeflow.files.names import check_host, check_name, shown
-from computeflow.planning.exports.config_formats import Setup, Written
+from computeflow.planning.exports.config_formats import Setup, WrittenConfig
 from computeflow.units import DAY_SECONDS
 
 _WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.,-]*")
@@ -96,10 +96,10 @@ class Launcher(Protocol):
         """Version of the project whose options or fields are written."""
         ...
 
-    def write(self, setup: Setup, command: list[str]) -> Written: ...
+    def write(self, setup: Setup, command: list[str]) -> WrittenConfig: ...
 
 
-def check(setup: Setup, terms: LaunchSettings, command: list[str]) -> None:
+def check_launch(setup: Setup, terms: LaunchSettings, command: list[str]) -> None:
     """Refuse what no launcher can start."""
     device = setup.cluster.accelerator
     if device.vendor not in _VENDORS:

@@ -5,9 +5,13 @@ from __future__ import annotations
 import shlex
 from dataclasses import dataclass
 
-from computeflow.planning.exports.config_formats import Setup, Written
+from computeflow.planning.exports.config_formats import Setup, WrittenConfig
 from computeflow.planning.exports.launchers import ranks
-from computeflow.planning.exports.launchers.launch_settings import LaunchSettings, check, header
+from computeflow.planning.exports.launchers.launch_settings import (
+    LaunchSettings,
+    check_launch,
+    header,
+)
 
 RANK = (
     "export RANK=$OMPI_COMM_WORLD_RANK WORLD_SIZE=$OMPI_COMM_WORLD_SIZE "
@@ -23,8 +27,8 @@ class Mpirun:
     name: str = "mpirun"
     version: str = "Open MPI 5.0 (mpirun(1)); run with 4.1"
 
-    def write(self, setup: Setup, command: list[str]) -> Written:
-        check(setup, self.terms, command)
+    def write(self, setup: Setup, command: list[str]) -> WrittenConfig:
+        check_launch(setup, self.terms, command)
         left_out = ("the grace before the limit: mpirun ends all ranks at once",)
         where, address = self._where(setup)
         names = [v.name for v in ranks.variables(setup, self.terms)]
@@ -40,7 +44,7 @@ class Mpirun:
             f"--timeout {self.terms.limit_seconds} \\\n  {passed} \\\n"
             f"  bash -c '{RANK}' rank \\\n  {shlex.join(command)}\n"
         )
-        return Written(files={"mpirun.sh": text}, left_out=left_out)
+        return WrittenConfig(files={"mpirun.sh": text}, left_out=left_out)
 
     def _where(self, setup: Setup) -> tuple[str, str]:
         """Options that place ranks, and lines that say where rank 0 is."""

@@ -9,12 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from computeflow.files.languages import PYTHON_OPENING, comment, to_python
-from computeflow.planning.exports.config_formats import Setup, Written
+from computeflow.planning.exports.config_formats import Setup, WrittenConfig
 from computeflow.planning.exports.launchers import ranks
 from computeflow.planning.exports.launchers.launch_settings import (
     TORCH,
     LaunchSettings,
-    check,
+    check_launch,
     header,
     job_name,
 )
@@ -90,8 +90,8 @@ class RayTrain:
     name: str = "ray"
     version: str = f"Ray 2.60, {TORCH}"
 
-    def write(self, setup: Setup, command: list[str]) -> Written:
-        check(setup, self.terms, command)
+    def write(self, setup: Setup, command: list[str]) -> WrittenConfig:
+        check_launch(setup, self.terms, command)
         left_out = (
             "a time limit: Ray has none for a job",
             f"storage for checkpoints, and a shared folder for {ranks.RECORDS}",
@@ -121,4 +121,6 @@ class RayTrain:
         )
         line = "ray job submit --working-dir . -- python ray_train.py"
         script = f"#!/bin/bash\n{opening}set -euo pipefail\n\nexec {line}\n"
-        return Written(files={"ray_train.py": driver, "ray_submit.sh": script}, left_out=left_out)
+        return WrittenConfig(
+            files={"ray_train.py": driver, "ray_submit.sh": script}, left_out=left_out
+        )

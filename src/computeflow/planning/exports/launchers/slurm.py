@@ -5,12 +5,12 @@ from __future__ import annotations
 import shlex
 from dataclasses import dataclass
 
-from computeflow.planning.exports.config_formats import Setup, Written
+from computeflow.planning.exports.config_formats import Setup, WrittenConfig
 from computeflow.planning.exports.launchers import ranks
 from computeflow.planning.exports.launchers.launch_settings import (
     TORCH,
     LaunchSettings,
-    check,
+    check_launch,
     header,
     job_name,
 )
@@ -27,8 +27,8 @@ class Slurm:
     name: str = "slurm"
     version: str = f"Slurm 26.05 (sbatch(1), srun(1)), {TORCH}; run with Slurm 22.05"
 
-    def write(self, setup: Setup, command: list[str]) -> Written:
-        check(setup, self.terms, command)
+    def write(self, setup: Setup, command: list[str]) -> WrittenConfig:
+        check_launch(setup, self.terms, command)
         placed = self._placed() if self.terms.hosts else _FIRST_NODE
         options = f"--distribution=arbitrary --ntasks={setup.nodes} " if self.terms.hosts else ""
         line = ranks.torchrun(
@@ -46,7 +46,7 @@ class Slurm:
             f"srun {options}--kill-on-bad-exit=1 --cpu-bind=none --mpi=none \\\n"
             f"  bash -c 'exec {line} \"$@\"' torchrun \\\n  {shlex.join(command)}\n"
         )
-        return Written(files={"job.sbatch": text})
+        return WrittenConfig(files={"job.sbatch": text})
 
     def _options(self, setup: Setup) -> list[str]:
         terms = self.terms

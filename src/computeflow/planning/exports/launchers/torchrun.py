@@ -5,12 +5,12 @@ from __future__ import annotations
 import shlex
 from dataclasses import dataclass
 
-from computeflow.planning.exports.config_formats import Setup, Written
+from computeflow.planning.exports.config_formats import Setup, WrittenConfig
 from computeflow.planning.exports.launchers import ranks
 from computeflow.planning.exports.launchers.launch_settings import (
     TORCH,
     LaunchSettings,
-    check,
+    check_launch,
     header,
 )
 
@@ -21,8 +21,8 @@ class Torchrun:
     name: str = "torchrun"
     version: str = TORCH
 
-    def write(self, setup: Setup, command: list[str]) -> Written:
-        check(setup, self.terms, command)
+    def write(self, setup: Setup, command: list[str]) -> WrittenConfig:
+        check_launch(setup, self.terms, command)
         left_out = ("a time limit: torchrun has none",)
         start, line = self._line(setup)
         text = (
@@ -33,7 +33,7 @@ class Torchrun:
             + ranks.exports(setup, self.terms)
             + f"\nexec {line} \\\n  {shlex.join(command)}\n"
         )
-        return Written(files={"torchrun.sh": text}, left_out=left_out)
+        return WrittenConfig(files={"torchrun.sh": text}, left_out=left_out)
 
     def _line(self, setup: Setup) -> tuple[str, str]:
         if setup.nodes == 1:

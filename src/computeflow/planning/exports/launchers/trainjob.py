@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from computeflow.planning.exports.config_formats import Setup, Written
+from computeflow.planning.exports.config_formats import Setup, WrittenConfig
 from computeflow.planning.exports.launchers import pods
 from computeflow.planning.exports.launchers.launch_settings import (
     TORCH,
     LaunchSettings,
-    check,
+    check_launch,
     header,
     job_name,
 )
@@ -25,8 +25,8 @@ class TrainJob:
         f"Kubeflow Trainer v2.3.0 (trainer.kubeflow.org/v1alpha1), Kueue v0.19.2, {TORCH}"
     )
 
-    def write(self, setup: Setup, command: list[str]) -> Written:
-        check(setup, self.terms, command)
+    def write(self, setup: Setup, command: list[str]) -> WrittenConfig:
+        check_launch(setup, self.terms, command)
         left_out = pods.left_out(setup, self.terms)
         terms = self.terms
         manifest = {
@@ -50,7 +50,9 @@ class TrainJob:
             },
         }
         opening = header(setup, self.version, left_out) + pods.why(setup, terms)
-        return Written(files={"trainjob.yaml": pods.document(opening, manifest)}, left_out=left_out)
+        return WrittenConfig(
+            files={"trainjob.yaml": pods.document(opening, manifest)}, left_out=left_out
+        )
 
     def _patch(self, setup: Setup) -> dict[str, object]:
         """What a trainer has no field for: annotations, shared memory, the right to pin memory."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from computeflow.files.languages import comment
-from computeflow.planning.exports.config_formats import ConfigReading, Setup, Written
+from computeflow.planning.exports.config_formats import ConfigReading, Setup, WrittenConfig
 from computeflow.planning.exports.frameworks.config_keys import (
     Choices,
     contradiction,
@@ -45,7 +45,7 @@ class Megatron:
         "optimizer": ("adamw", "muon"),
     }
 
-    def write(self, setup: Setup) -> Written:
+    def write(self, setup: Setup) -> WrittenConfig:
         _refuse(setup)
         shape = shape_flags(setup.job.model)
         left_out = not_expressed(setup, self)
@@ -59,7 +59,7 @@ class Megatron:
         text = comment([*header(title, setup, left_out), start]) + "".join(
             f"--{key}\n" if value is None else f"--{key} {value}\n" for key, value in flags.items()
         )
-        return Written(files={"megatron.args": text}, left_out=tuple(left_out))
+        return WrittenConfig(files={"megatron.args": text}, left_out=tuple(left_out))
 
     def recognises(self, text: str, file_name: str) -> bool:
         return "--tensor-model-parallel-size" in text or "--micro-batch-size" in text

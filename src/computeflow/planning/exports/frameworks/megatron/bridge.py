@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 from computeflow.catalog.models import Model
 from computeflow.files.languages import comment, to_yaml
 from computeflow.files.parsing import parse_yaml
-from computeflow.planning.exports.config_formats import ConfigReading, Setup, Written
+from computeflow.planning.exports.config_formats import ConfigReading, Setup, WrittenConfig
 from computeflow.planning.exports.frameworks.config_keys import (
     Choices,
     ConfigKeys,
@@ -111,7 +111,7 @@ class MegatronBridge:
         "optimizer": ("adamw", "muon"),
     }
 
-    def write(self, setup: Setup) -> Written:
+    def write(self, setup: Setup) -> WrittenConfig:
         refuse(setup, "Megatron-Bridge")
         _refuse_muon(setup)
         recipe = _RECIPES.get(setup.job.model.name, _PLAIN)
@@ -126,7 +126,7 @@ class MegatronBridge:
             "process_config_with_overrides: torchrun ... PRETRAIN.py --config-file FILE",
         ]
         text = comment(lines) + to_yaml(_tree(setup, shape))
-        return Written(files={"megatron_bridge.yaml": text}, left_out=tuple(left_out))
+        return WrittenConfig(files={"megatron_bridge.yaml": text}, left_out=tuple(left_out))
 
     def recognises(self, text: str, file_name: str) -> bool:
         return bool(_SECTIONS.search(text) and _KEYS.search(text))

@@ -10,7 +10,7 @@ import re
 from typing import Any, ClassVar
 
 from computeflow.files.languages import comment
-from computeflow.planning.exports.config_formats import ConfigReading, Setup, Written
+from computeflow.planning.exports.config_formats import ConfigReading, Setup, WrittenConfig
 from computeflow.planning.exports.frameworks.config_keys import (
     Choices,
     ConfigKeys,
@@ -85,7 +85,7 @@ class Nemo:
         "model": tuple(_RECIPES),
     }
 
-    def write(self, setup: Setup) -> Written:
+    def write(self, setup: Setup) -> WrittenConfig:
         refuse(setup, "NeMo")
         if setup.nodes * setup.node_devices != setup.layout.gpus:
             nodes = f"{setup.nodes} nodes x {setup.node_devices}"
@@ -97,7 +97,7 @@ class Nemo:
         lines = [] if recipe is None else [f"--factory {recipe}"]
         lines += [f"{key}={value}" for key, value in _values(setup).items()]
         text = comment([*header(title, setup, left_out), start]) + "\n".join(lines) + "\n"
-        return Written(files={"nemo.args": text}, left_out=tuple(left_out))
+        return WrittenConfig(files={"nemo.args": text}, left_out=tuple(left_out))
 
     def recognises(self, text: str, file_name: str) -> bool:
         return bool(_LINE.search(text)) or "nemo llm pretrain" in text

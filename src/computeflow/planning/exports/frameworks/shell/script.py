@@ -2,7 +2,7 @@
 
 Variables, defaults, arrays, sums and conditions are followed as far as the script itself settles them,
 as if it were called with no arguments and an empty environment. What it does not settle keeps its
-dollar sign. `launch_words` is the way in; `Script` walks over the statements that `shell_reader` cuts.
+dollar sign. `launch_words` is the way in; `Script` walks over the statements that `reader.Reader` cuts.
 """
 
 from __future__ import annotations
