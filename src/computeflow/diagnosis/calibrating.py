@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from computeflow.diagnosis.predicted_gains import HOST_BOUND, MIN_LATE_SHARE, KERNEL_FACTORS
+from computeflow.diagnosis.predicted_gains import HOST_BOUND, KERNEL_FACTORS, MIN_LATE_SHARE
 from computeflow.diagnosis.trace_case import TraceCase
 from computeflow.errors import InputError
 from computeflow.prediction.calibration.factors import Factors

@@ -7,8 +7,8 @@ rate of all, as if by `PRIOR` more jobs). Of n such jobs, f or more fail with a 
     exp(-n KL(f/n || p)),   KL(a || b) = a ln(a/b) + (1 - a) ln((1 - a)/(1 - b)),   p their mean
 
 (Hoeffding 1963, theorem 1: independent, not identical). A node is named where that, times the number
-of nodes, is below `LEVEL`, where at least `TIMES` as many failed as expected, at least `MIN_FAILURES`, and
-of two users or more where there are several.
+of nodes, is below `LEVEL`, where at least `TIMES` as many failed as expected, at least `MIN_FAILURES`,
+and of two users or more where there are several.
 """
 
 from __future__ import annotations
