@@ -110,6 +110,11 @@ def format_si(value: float | None, unit: str, digits: int = 3) -> str:
     return f"{_plain(scaled, digits)} {prefix}{unit}".rstrip()
 
 
+def format_count(count: float, noun: str, plural: str = "") -> str:
+    """A number with its noun: "1 rank", "3 ranks", "2 copies"."""
+    return f"{count:,.0f} {noun if round(count) == 1 else plural or noun + 's'}"
+
+
 def format_share(share: float | None) -> str:
     return "-" if share is None else f"{100 * share:.1f} %"
 

@@ -78,14 +78,16 @@ def supported_factors(case: TraceCase) -> tuple[Factors, list[str]]:
         unseen: dict[str, Any] = {name: 1.0}
         if getattr(run.measured, name) < _MIN_SHARE * run.step_seconds:
             factors = replace(factors, **unseen)
-            left_out.append(f"{name}: under {_MIN_SHARE:.0%} of the step")
+            left_out.append(f"{name}: under {100 * _MIN_SHARE:.0f} % of the step")
         elif late > HOST_BOUND and name in KERNEL_FACTORS:
             factors = replace(factors, **unseen)
             left_out.append(
-                f"{name}: launches are late for {late:.0%} of the step, its kernels are short"
+                f"{name}: launches are late for {100 * late:.0f} % of the step, its kernels are short"
             )
     if late < MIN_LATE_SHARE:
-        left_out.append(f"host: late for {late:.1%} of the step, too little to tell its speed")
+        left_out.append(
+            f"host: late for {100 * late:.1f} % of the step, too little to tell its speed"
+        )
     else:
         factors = replace(factors, host=max(factors.host / _PROFILED_HOST, 0.1))
     return factors, left_out

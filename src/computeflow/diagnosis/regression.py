@@ -48,7 +48,7 @@ def _growth(line: Gap, left: float, measured: Ledger, source: str) -> list[Draft
         return []
     title = f"{line.label} is new"
     if line.expected > 0:
-        title = f"{line.label} grew by {left / max(line.expected, 1e-12):.0%}"
+        title = f"{line.label} grew by {100 * left / max(line.expected, 1e-12):.0f} %"
     return report(
         title,
         [(_booked(line, measured), left)],

@@ -253,7 +253,7 @@ def overview_table(counts: Mapping[str, int], files: Sequence[Path]) -> Table:
         columns=columns("kind", "rows", right="rows"),
         rows=tuple((kind, f"{count:,}") for kind, count in counts.items()),
         notes=(
-            "computeflow catalog KIND lists them; computeflow catalog NAME shows one.",
+            "List them with `computeflow catalog KIND`; show one with `computeflow catalog NAME`.",
             *(f"with your {path}" for path in files),
         ),
     )

@@ -11,6 +11,7 @@ from computeflow.diagnosis.rules.kernels import best_larger_micro_batch
 from computeflow.diagnosis.trace_case import PRACTICAL, TraceCase
 from computeflow.ledger import Evidence, Remedy
 from computeflow.telemetry.traces.rank_measurements import RankMeasurement
+from computeflow.units import format_count
 
 LAUNCH_SHARE = 0.1
 """Least share of the window with late launches: a few percent are usual in eager runs."""
@@ -264,7 +265,8 @@ def pageable_copy(case: TraceCase) -> Outcome:
     size = case.total(lambda rank: rank.signals.pageable_bytes) / case.steps
     count = case.total(lambda rank: float(rank.signals.pageable_count)) / case.steps
     return report(
-        f"{count:,.0f} copies {case.per} go through pageable memory and block the host",
+        f"{format_count(count, 'copy', 'copies')} {case.per} through pageable memory, which blocks the "
+        "host",
         [("copy", copied), ("host", after)],
         [
             seconds_evidence("exposed copies", case.where("account copy"), copied, 0.0),

@@ -179,7 +179,7 @@ def _creeps(creep: Creep, device: DeviceMemory, where: str) -> _Trouble:
 
 def _in_pieces(fragmentation: Fragmentation, where: str) -> _Trouble:
     title = (
-        f"{fragmentation.share:.0%} of the reserved memory was free in fragments when "
+        f"{100 * fragmentation.share:.0f} % of the reserved memory was free in fragments when "
         f"{_bytes(fragmentation.wanted_bytes)} more were requested"
     )
     evidence = [

@@ -9,6 +9,7 @@ from computeflow.diagnosis.rule import Outcome, report, seconds_evidence
 from computeflow.ledger import Evidence, Remedy
 from computeflow.telemetry.flight_recorder.flight_source import MAX_RANKS, Flight, list_ranks
 from computeflow.telemetry.source_reports import SourceReport
+from computeflow.units import format_count, format_share
 
 if TYPE_CHECKING:
     from computeflow.telemetry.flight_recorder.hang import Culprit
@@ -46,7 +47,7 @@ def hang(observed: SourceReport) -> Outcome:
     ranks = [culprit.rank for culprit in facts.culprits]
     whys = dict.fromkeys(culprit.why for culprit in facts.culprits)
     return report(
-        f"{list_ranks(ranks)} {'/'.join(whys)}: {len(facts.waiting)} ranks wait",
+        f"{list_ranks(ranks)} {'/'.join(whys)}: {_waiting(len(facts.waiting))}",
         [("idle", lost)],
         [_culprit_evidence(culprit) for culprit in facts.culprits[:MAX_RANKS]],
         Remedy(change=_AFTER_HANG[facts.culprits[0].why]),
@@ -107,7 +108,8 @@ def checkpoints(observed: SourceReport) -> Outcome:
     if not booked or booked < _CHECKPOINT_SHARE * running:
         return []
     return report(
-        f"{len(run.saves):,} checkpoints block {booked / running:.1%} of the run",
+        f"{format_count(len(run.saves), 'checkpoint')} of {format_share(booked / running)} of the time "
+        "after startup",
         [("checkpoint", booked)],
         [
             seconds_evidence(f"checkpoint of iteration {save.iteration}", save.where, save.seconds)
@@ -127,3 +129,7 @@ Timed = TypeVar("Timed", "Restart", "Save")
 
 def _longest(events: Iterable[Timed]) -> list[Timed]:
     return sorted(events, key=lambda event: -(event.seconds or 0.0))[:_SHOWN]
+
+
+def _waiting(ranks: int) -> str:
+    return f"{format_count(ranks, 'rank')} {'waits' if ranks == 1 else 'wait'}"

@@ -24,6 +24,7 @@ from computeflow.ledger import Entry, Ledger, Window, describe
 from computeflow.telemetry.accounting.jobs import Floats, Indices, JobAttempts
 from computeflow.telemetry.accounting.slurm_text import NodeState
 from computeflow.telemetry.accounting.usage import Accounting, AttemptShares, Flags, facts_of
+from computeflow.units import format_count
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -237,7 +238,9 @@ def _notes(facts: Accounting, jobs: JobAttempts, share: AttemptShares) -> list[s
             "or out of time are in compute: whether their work was kept is unknown"
         )
     if facts.running:
-        notes.append(f"{facts.running:,} jobs had not ended: counted to the end of the period")
+        notes.append(
+            f"{format_count(facts.running, 'job')} had not ended: counted to the end of the period"
+        )
     if facts.nodes_unread:
         notes.append(
             f"{facts.nodes_unread:,} lists of nodes could not be parsed: not counted by node"

@@ -107,8 +107,8 @@ def _notes(slowdown: Slowdown) -> list[str]:
             if slowdown.varies_with_work >= WORK_VARIES:
                 why = "unequal work: forward and backward times rise together"
         notes.append(
-            f"{slowdown.varying_share:.0%} of the lost time varies from micro-batch to micro-batch "
-            f"({why}): no particular worker or stage"
+            f"{100 * slowdown.varying_share:.0f} % of the lost time varies from micro-batch to "
+            f"micro-batch ({why}): no particular worker or stage"
         )
     if slowdown.varies_with_work is None:
         notes.append("no micro-batches matched: variation is booked as straggler")
