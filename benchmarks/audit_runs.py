@@ -62,7 +62,7 @@ rows = [{"rank": rank.rank, "idle_time(us)": rank.hta.idle_time,
          "comp_comm_overlap_pctg": rank.hta.overlap_percent} for rank in found.ranks]
 events = sum(rank.events for rank in found.ranks)
 print(json.dumps({"cpu": used, "wall": wall, "events": events, "rows": rows,
-                  "inflater": type(inflate.inflating()).__module__}))
+                  "inflater": type(gzip_reader.inflating()).__module__}))
 """
 )
 

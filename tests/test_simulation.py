@@ -359,7 +359,7 @@ def test_runs_and_settings_that_cannot_be_are_refused() -> None:
     run = a_run()
     with pytest.raises(InputError, match="work is done"):
         replace(run, work_seconds=None)
-    with pytest.raises(InputError, match="replicas"):
+    with pytest.raises(InputError, match="simulations"):
         simulate(run, replicas=0)
     with pytest.raises(InputError, match="pile up"):
         simulate(replace(run, policy=Policy(checkpoints=Checkpoints(interval_seconds=10))))
