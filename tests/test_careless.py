@@ -275,7 +275,7 @@ def test_sizes_that_are_repeated_are_sized_once_and_very_many_are_refused() -> N
 
 
 def test_a_simulation_of_too_many_events_says_how_many_would_do() -> None:
-    with pytest.raises(InputError, match="7 times shorter"):
+    with pytest.raises(InputError, match="6 times shorter"):
         _check_work([by_time(a_run(gpus=100_000), 3650)], 1)
     run = by_time(a_run(gpus=10_000), 3650)
     with pytest.raises(InputError, match=r"at most ([\d,]+) simulations") as refused:
@@ -293,7 +293,7 @@ def test_a_refused_simulation_states_no_figures_that_would_do() -> None:
     assert expected_events(run) < MAX_WORK / 100
     with pytest.raises(InputError, match=r"take [\d.]+ times what one call may"):
         _check_work([run], 1)
-    with pytest.raises(InputError, match=r"at most 1,\d+ simulations or 1\d\d runs"):
+    with pytest.raises(InputError, match=r"at most 2,\d+ simulations or 2\d\d runs"):
         _check_work([by_time(a_run(gpus=1024), 10)] * 1000, 10_000)
 
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 from computeflow.errors import InputError
 
-MAX_WORK = 15_000_000
-"""Events of one call, of all replicas together: some 20 s of a processor and 1 GB."""
+MAX_WORK = 20_000_000
+"""Events of one call, of all replicas together: some 25 s of a processor and 1.3 GB."""
 MAX_COMMAND_WORK = 4 * MAX_WORK
 """Events of all calls of one command; `compare` with its defaults has a tenth of them."""
 ROUND = 400
@@ -51,6 +51,6 @@ def spend(work: float) -> None:
     if spent.work > MAX_COMMAND_WORK:
         raise InputError(
             f"the simulations of this command take more than {MAX_COMMAND_WORK:,} events, some "
-            f"{20 * MAX_COMMAND_WORK // MAX_WORK} s of a processor: fewer simulations, draws or "
+            f"{25 * MAX_COMMAND_WORK // MAX_WORK} s of a processor: fewer simulations, draws or "
             "offers, a shorter run, or fewer GPUs"
         )

@@ -170,7 +170,7 @@ def _check_work(runs: Sequence[RunInputs], replicas: int) -> None:
     raise InputError(
         f"{longest.label}: some {rounds:,.0f} failures and other events one after the other, in "
         f"{replicas:,} simulations of {len(runs):,} runs, take {_tenths(work / MAX_WORK)} times what "
-        f"one call may (some 20 s of a processor): {remedy}"
+        f"one call may (some 25 s of a processor): {remedy}"
     )
 
 
