@@ -24,7 +24,7 @@ $(STAMP): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "ComputeFlow needs Python 3.11 or newer: make PYTHON=python3.12 ...")'
 	@$(PYTHON) -m venv $(VENV)
 	@$(PIP) --upgrade pip
-	@$(PIP) -e '.[dev,fit,ray]' $(TORCH)
+	@$(PIP) -e '.[dev,fit,live,ray]' $(TORCH)
 	@touch $@
 	@echo "[setup] done: $(BIN)/computeflow"
 

@@ -24,7 +24,7 @@ RULE_OF = {
     "unfused-attention": "unfused-attention", "fp32-matmul": "matmul-precision",
     "tf32-matmul": "matmul-precision", "unfused-optimizer": "unfused-optimizer",
     "recompute-full": "recompute-excess", "launch-bound": "launch-bound",
-    "small-batch": "underfilled", "slow-rank": "straggler-rank", "unequal-lengths": "imbalance",
+    "small-batch": "small-micro-batch", "slow-rank": "straggler-rank", "unequal-lengths": "imbalance",
 }  # fmt: skip
 
 
@@ -92,7 +92,9 @@ def earlier(folder: Path) -> list[Recording]:
         if row["label"] in ("slow-rank", "unequal-lengths"):
             label = None  # on one rank there is nobody to wait
         else:  # this one is removed by merging micro-batches
-            label = "underfilled" if name == "launch-bound-parts" else RULE_OF.get(row["label"])
+            label = (
+                "small-micro-batch" if name == "launch-bound-parts" else RULE_OF.get(row["label"])
+            )
         taken = sum(step["seconds"] for step in row["summary"]["steps"][1:3])
         saved = taken - row["removed_seconds"] if "removed_seconds" in row else None
         hidden = saved is not None and saved < COST * taken

@@ -27,7 +27,7 @@ from computeflow.telemetry.source_reports import SourceRequest
 _START = datetime(2025, 1, 1, tzinfo=UTC)
 _EVERY = 1_000
 """Steps between checkpoints."""
-_FAILS = 20_500
+_FAILS = 8_500
 """Steps between failures: each loses half an interval of checkpoints."""
 _NOISE = (
     "UserWarning: The given buffer is not writable, and PyTorch does not support non-writable "

@@ -131,7 +131,7 @@ def sweep_rows(path: Path) -> list[Row]:
 
 def _cases(text: str) -> Iterable[tuple[Mapping[str, str], MeasuredRun]]:
     for row in csv.DictReader(io.StringIO(text)):
-        if not row.get("memory_gb"):
+        if not (row.get("memory_gb") and row.get("micro_batch")):
             continue
         try:
             case = case_of(row, FACTS)

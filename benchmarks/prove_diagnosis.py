@@ -15,7 +15,8 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.corpus import COST, EARLIER, ONE, RULE_OF, Recording, earlier, recordings
+from benchmarks.corpus import COST, EARLIER, ONE, Recording, earlier, recordings
+from benchmarks.prove_foreign import COSTS
 from computeflow.catalog import load_catalog
 from computeflow.diagnosis import diagnose
 from computeflow.diagnosis.rules import RULES
@@ -28,7 +29,9 @@ PAGE = ROOT / "docs" / "diagnosis.md"
 PUBLIC = ROOT / "benchmarks" / "reports" / "public_traces.md"
 MARK = "<!-- below: made by benchmarks/prove_diagnosis.py -->"
 ALLOWED = 0.25
-TRACED = [rule.id for rule in RULES if rule.trace is not None]
+TRACED = [rule.id for rule in RULES if rule.trace is not None or rule.step is not None]
+FOREIGN = ROOT / "benchmarks" / "reports" / "foreign.json"
+RANKS = ROOT / "benchmarks" / "reports" / "ranks.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +79,10 @@ def outcomes(some: list[Recording]) -> list[Outcome]:
     return rows
 
 
-def counts(rows: list[Outcome]) -> dict[str, dict[str, int]]:
+Counts = dict[str, dict[str, int]]
+
+
+def counts(rows: list[Outcome]) -> Counts:
     """True positives, false positives and misses, by rule."""
     table = {rule: {"right": 0, "wrong": 0, "missed": 0} for rule in TRACED}
     for row in rows:
@@ -86,6 +92,27 @@ def counts(rows: list[Outcome]) -> dict[str, dict[str, int]]:
         for rule in row.false:
             table[rule]["wrong"] += 1
     return table
+
+
+def foreign_counts() -> dict[str, dict[str, int]]:
+    """The same for recordings of code that is not ours, as they were scored once."""
+    table = {rule: {"right": 0, "wrong": 0, "missed": 0} for rule in TRACED}
+    for row in [*json.loads(FOREIGN.read_text()), *json.loads(RANKS.read_text())]:
+        if row["half"] != "judge":
+            continue
+        cause, found = row["cause"], row["rules"]
+        if cause in found:
+            table[cause]["right"] += 1
+        elif cause != "none" and row["gained"] >= COSTS:
+            table[cause]["missed"] += 1
+        for rule in found:
+            if rule != cause:
+                table[rule]["wrong"] += 1
+    return table
+
+
+def together(one: dict[str, dict[str, int]], other: dict[str, dict[str, int]]) -> Counts:
+    return {rule: {kind: one[rule][kind] + other[rule][kind] for kind in one[rule]} for rule in one}
 
 
 def page(rows: list[Outcome]) -> list[str]:
@@ -102,12 +129,14 @@ def page(rows: list[Outcome]) -> list[str]:
         f"{len(rows)} recordings, {len(healthy)} of them healthy: {silent} of those without a finding.",
         f"Thresholds were set looking at {len(setting)} of them; the other {len(judging)} only judge.",
         "",
-        "| rule | right, wrong, missed (judging half) | (setting half) | precision | recall |",
-        "|---|---|---|---|---|",
-        *_rules(counts(judging), counts(setting)),
+        "| rule | right, wrong, missed (judging half) | (setting half) | (others' code) | precision "
+        "| recall |",
+        "|---|---|---|---|---|---|",
+        *_rules(counts(judging), counts(setting), foreign_counts()),
         "",
-        "Precision and recall are of the judging half. Rules without a recording of their fault: "
-        + ", ".join(f"`{rule}`" for rule in TRACED if rule not in RULE_OF.values())
+        "Precision and recall are of the judging half and of others' code together. Rules without a "
+        "recording of their fault: "
+        + ", ".join(f"`{rule}`" for rule in _untried(judging))
         + "; `regression`. Their confidence is 0.5, which means untried.",
         "",
         "## What is claimed, and what was gained",
@@ -187,17 +216,23 @@ def _by_half(rows: list[Outcome]) -> str:
     return "; ".join(texts).capitalize() + "."
 
 
-def _rules(judging: dict[str, dict[str, int]], setting: dict[str, dict[str, int]]) -> list[str]:
+def _untried(rows: list[Outcome]) -> list[str]:
+    tried = together(counts(rows), foreign_counts())
+    return [rule for rule in TRACED if not tried[rule]["right"] + tried[rule]["missed"]]
+
+
+def _rules(judging: Counts, setting: Counts, foreign: Counts) -> list[str]:
     lines = []
     for rule in TRACED:
-        judged, set_by = judging[rule], setting[rule]
-        if not sum(judged.values()) + sum(set_by.values()):
+        tried = judging[rule], setting[rule], foreign[rule]
+        if not any(sum(one.values()) for one in tried):
             continue
-        named, there = judged["right"] + judged["wrong"], judged["right"] + judged["missed"]
-        precision = f"{judged['right'] / named:.2f}" if named else "-"
-        recall = f"{judged['right'] / there:.2f}" if there else "-"
-        cells = [f"{n['right']}, {n['wrong']}, {n['missed']}" for n in (judged, set_by)]
-        lines.append(f"| `{rule}` | {cells[0]} | {cells[1]} | {precision} | {recall} |")
+        both = {kind: judging[rule][kind] + foreign[rule][kind] for kind in judging[rule]}
+        named, there = both["right"] + both["wrong"], both["right"] + both["missed"]
+        precision = f"{both['right'] / named:.2f}" if named else "-"
+        recall = f"{both['right'] / there:.2f}" if there else "-"
+        cells = [f"{n['right']}, {n['wrong']}, {n['missed']}" for n in tried]
+        lines.append(f"| `{rule}` | {' | '.join(cells)} | {precision} | {recall} |")
     return lines
 
 
@@ -246,7 +281,7 @@ TOGETHER = ("two_rank_dlrm128",)
 
 def main() -> int:
     rows = outcomes(recordings())
-    judged = counts([row for row in rows if row.recording.judges])
+    judged = together(counts([row for row in rows if row.recording.judges]), foreign_counts())
     tried = {rule: count for rule, count in judged.items() if sum(count.values())}
     FIGURES.write_text(
         json.dumps({"made_by": "benchmarks/prove_diagnosis.py", "rules": tried}, indent=1) + "\n"

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from computeflow.answers import periods
 from computeflow.answers.periods import parse_period
 from computeflow.cli import run
 from computeflow.errors import InputError
@@ -77,6 +78,33 @@ def test_a_trace_and_a_hang_in_one_answer(capsys: pytest.CaptureFixture[str]) ->
     assert max(map(len, capsys.readouterr().out.splitlines())) <= 80
 
 
+def test_a_hang_comes_first_among_traces_and_logs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trace = str(DATA / "h200_traces" / "gc-storm-deep.json.gz")
+    words = [trace, str(DATA / "logs"), str(DATA / "gloo_hangs" / "fsdp-2-ranks"), "--no-cache"]
+    data = answer(capsys, *words)
+    assert len(data["findings"]) > 1 and data["findings"][0]["rule"] == "hang"
+    page = tmp_path / "report.html"
+    assert run(["audit", *words, "--html", str(page)]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("The job hangs: rank 1")
+    assert out.index("\nhang ") < out.index("evidence and remedy")
+    text = page.read_text()
+    assert 0 < text.index("Ranks that hold the others up") < text.index("What was audited")
+
+
+def test_a_hang_fails_whatever_its_share(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    dumps = str(DATA / "gloo_hangs" / "ddp-4-ranks")
+    page = tmp_path / "report.html"
+    assert run(["audit", dumps, "--fail-on", "50", "--html", str(page)]) == 3
+    assert "never arrived" in page.read_text()
+    assert run(["audit", dumps]) == 0
+    assert "The job hangs" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("kind", ["accounting", "logs", "gloo_hangs"])
 def test_tables_of_all_kinds_fit_80_columns(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["audit", str(DATA / kind)]) == 0
@@ -140,3 +168,26 @@ def test_periods(text: str, seconds: float) -> None:
 def test_what_is_no_period_is_refused(text: str) -> None:
     with pytest.raises(InputError, match="--period"):
         parse_period(text)
+
+
+def test_few_colons_of_a_long_text_are_tried_as_the_middle_of_a_period(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tried: list[str] = []
+
+    def refuse(text: str) -> float:
+        tried.append(text)
+        raise ValueError
+
+    monkeypatch.setattr(periods, "_moment", refuse)
+    for text in ("1:" * 50, "1:" * 5_000):
+        with pytest.raises(InputError, match="--period"):
+            parse_period(text)
+    assert len(tried) == 50
+
+
+def test_dates_with_all_that_they_can_have_are_a_period() -> None:
+    first, last = (f"2026-10-0{day}T10:00:00.123456789+01:00:00.000001" for day in (1, 2))
+    start, end = parse_period(f"{first}:{last}")
+    assert start is not None and end is not None
+    assert end - start == 86400

@@ -84,7 +84,7 @@ def test_an_option_after_the_name_wins_and_files_add_up(capsys: Capture, tmp_pat
     options = ["catalog", "-o", "json", "--catalog", one, "accelerators", "--catalog", two]
     names = [row["name"] for row in data(capsys, *options)["rows"]]
     assert names[-2:] == ["h100-lab", "h100-den"]
-    assert answer(capsys, *options, "-o", "table").startswith("44 of 44 rows")
+    assert answer(capsys, *options, "-o", "table").startswith("56 of 56 rows")
 
 
 @pytest.mark.parametrize("group", ["accelerators", "sites", "models", "offers"])

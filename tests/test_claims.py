@@ -105,9 +105,13 @@ def test_the_path_of_configurations_gains_most_by_leaving_tensor_parallelism() -
     gains = {step.name: step.gain for step in steps[1:-1]}
     assert max(gains, key=lambda name: gains[name] or 0.0) == "tp 8 to tp 1, fsdp over 8"
     assert steps[0].mfu[0] < 0.2383 < steps[0].mfu[2]
-    assert steps[-2].mfu[0] < 0.5020 < steps[-2].mfu[2]
-    assert steps[-3].mfu[2] < 0.5020  # the published recipe alone does not reach it
-    assert "50.20 % is outside the range of the recipe" in answer("mfu-path").why
+    assert (
+        steps[-3].mfu[2] < steps[-2].mfu[2] < 0.5020
+    )  # other runs of plain PyTorch on B200 do not
+    why = answer("mfu-path").why
+    assert (
+        "50.20 % is outside the range of the recipe and outside the range of the step after" in why
+    )
     assert len(path_table(steps).rows) == len(steps)
 
 

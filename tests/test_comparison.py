@@ -145,10 +145,12 @@ def test_what_a_result_says_is_of_its_best_term() -> None:
 
 
 def test_an_offer_that_meets_over_the_range_meets_and_not_all_that_meet_do() -> None:
-    strict, loose = hopper(30.0), hopper(37.0)
+    strict, loose = hopper(26.0), hopper(37.0)
     assert strict.meeting and not strict.sure
     assert loose.sure and set(map(id, loose.sure)) <= set(map(id, loose.meeting))
-    for result in loose.sure:
+    best = [result for result in loose.sure if result.best is not None and result.best.sure]
+    assert best  # others are sure by a term that is not their cheapest
+    for result in best:
         assert result.seconds_range[1] <= loose.request.deadline_seconds
 
 
@@ -625,8 +627,8 @@ def test_a_site_has_a_name_of_its_own() -> None:
 
 def test_a_sure_deadline_is_kept_at_the_slow_end_of_the_range() -> None:
     hall = own_site("most_gpus = 4096\n")
-    usual = compare(ask(days=60.0), [hall], catalog()).results[0]
-    safe = compare(replace(ask(days=60.0), sure=True), [hall], catalog()).results[0]
+    usual = compare(ask(days=25.0), [hall], catalog()).results[0]
+    safe = compare(replace(ask(days=25.0), sure=True), [hall], catalog()).results[0]
     assert usual.meets and safe.meets and safe.best is not None and safe.best.sure
     assert safe.gpus > usual.gpus
-    assert safe.run.slowness[1] * safe.simulation.seconds.p90 <= 60 * 86400
+    assert safe.run.slowness[1] * safe.simulation.seconds.p90 <= 25 * 86400

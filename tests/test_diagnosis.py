@@ -36,18 +36,24 @@ from computeflow.prediction.calibration.factors import Factors
 from computeflow.telemetry.source_reports import Event, SourceReport
 from computeflow.telemetry.trace_audit import audit
 from computeflow.telemetry.traces.job_ledgers import TracedJob
+from computeflow.telemetry.traces.rank_measurements import TraceOptions
 from kineto_maker import data_parallel_job
 
 Capture = pytest.CaptureFixture[str]
 DATA = Path(__file__).parent / "data"
 TRACES = DATA / "h200_traces"
 CATALOG = load_catalog(())
-CORPUS = recordings()
+CORPUS = [
+    replace(one, rule="underfilled") if one.rule == "small-micro-batch" else one
+    for one in recordings()
+]
+"""Without the replay, passes that are too small are told by the predictor."""
 
 
 @cache
 def audited(path: Path) -> TracedJob:
-    return audit([path], CATALOG, cache=False)
+    """Without the replay, whose findings tests/test_replay.py judges."""
+    return audit([path], CATALOG, cache=False, options=TraceOptions(replay=False))
 
 
 @cache
@@ -104,7 +110,7 @@ def test_every_finding_says_where_to_look_and_what_to_change() -> None:
             assert finding.remedy is not None and finding.remedy.change
             gain = finding.remedy.gain_gpu_seconds
             assert gain is not None and 0 < gain <= finding.gpu_seconds * (1 + 1e-9)
-            assert 0.5 < finding.confidence < 1
+            assert 0 < finding.confidence < 1
 
 
 @pytest.mark.parametrize("name", ["healthy-base", "healthy-wide-compiled", "recompute-full-deep"])
@@ -158,7 +164,7 @@ def test_a_loader_in_worker_processes_is_told_from_one_in_the_process() -> None:
 def test_a_slow_rank_is_named_with_its_reason() -> None:
     (finding,) = diagnosed(DATA / "gloo_traces" / "slow-rank-0.3").findings
     assert finding.ranks == (1,)
-    assert any("rank 1 spent more time than the others" in one.what for one in finding.evidence)
+    assert any("rank 1 spent more than the others" in one.what for one in finding.evidence)
 
 
 def test_a_made_job_with_one_slow_rank_among_eight(tmp_path: Path) -> None:
@@ -184,7 +190,7 @@ def test_what_other_sources_saw_of_a_slow_rank_stands_beside_it(tmp_path: Path) 
     texts = [one.what for one in finding.evidence]
     assert "throttled: heat" in texts
     assert not {"xid 48", "xid 79"} & set(texts)
-    assert any("30 % slower" in text for text in texts)
+    assert "1.30 times as long" in finding.title
 
 
 @pytest.mark.parametrize("slow", [{3: 1.5, 9: 1.5}, {3: 1.5, 9: 1.3}, dict.fromkeys(range(8), 1.4)])

@@ -7,6 +7,7 @@ import json
 import re
 import shlex
 import sys
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -122,6 +123,7 @@ def test_every_account_has_a_page_that_opens_with_its_owner(name: str) -> None:
     assert " ".join(page.split()).startswith(" ".join(opening.split()))
 
 
+@cache
 def script(name: str) -> Any:
     """A module of the docs folder."""
     spec = importlib.util.spec_from_file_location(name, ROOT / "docs" / f"{name}.py")

@@ -258,6 +258,7 @@ SHELL = [
     ("case $1 in\n --tp|-t) TP=$2;;\nesac\nTP=4\ntorchrun x.py --tp $TP", ["--tp", "4"]),
     ("S=8B\ncase $S in\n 7B|8B) N=32;;\n *) N=80;;\nesac\ntorchrun x.py --n $N", ["--n", "32"]),
     ("while [ $# -gt 0 ]; do TP=$1; shift; done\ntorchrun x.py --tp ${TP:-2}", ["--tp", "2"]),
+    ("if false; then\n${TP:=8} x; fi\ntorchrun x.py --tp ${TP:-2}", ["--tp", "2"]),
     ("python tokenize.py --workers 4\ntorchrun x.py --tp 2 --pp 4", ["--tp", "2", "--pp", "4"]),
     ("cat <<EOF > c.json\n{\"a\": 1} --tp 9\nEOF\ntorchrun x.py --tp 2", ["--tp", "2"]),
     ("TP=2\nsbatch <<EOF\nsrun x.py --tp $TP --r \\$RANK\nEOF", ["--tp", "2", "--r", "$RANK"]),
@@ -287,6 +288,7 @@ HOSTILE = [
     "--n $((" + "9**" * 50 + "9))\nx",
     "case x in " * 50 + ";;" * 100,
     "<<A\n" * 1000,
+    "a | " * 5000 + "\n",
 ]
 
 

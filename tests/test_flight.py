@@ -11,10 +11,12 @@ import random
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
+from benchmarks import prove_hangs
 
 from computeflow.catalog import load_catalog
 from computeflow.diagnosis import diagnose_source
@@ -22,11 +24,13 @@ from computeflow.errors import InputError
 from computeflow.files.limits import FLIGHT_BYTES, FLIGHT_ENTRIES
 from computeflow.telemetry.flight_recorder.dump import read_dump
 from computeflow.telemetry.flight_recorder.flight_source import Flight, FlightRecorder
+from computeflow.telemetry.pickles import unpickle
 from computeflow.telemetry.source_reports import SourceReport, SourceRequest
 from computeflow.views.sources.flight_recorder import tables
 from computeflow.views.tables import to_html, to_text
 
 ASKED = SourceRequest(catalog=load_catalog())
+ROOT = Path(__file__).parent.parent
 HANGS = Path(__file__).parent / "data" / "gloo_hangs"
 SHARED = Path(os.environ.get("COMPUTEFLOW_DATA", "../shared/data")) / "recordings/flight_recorder"
 START = 1_790_000_000_000_000_000  # nanoseconds
@@ -73,10 +77,14 @@ class Job:
     stops: dict[int, int] = field(default_factory=dict)
     """The step that each of these ranks never enters."""
     skips: dict[int, int] = field(default_factory=dict)
+    swaps: dict[int, int] = field(default_factory=dict)
+    """The step that each of these ranks enters after the next one."""
     sizes: dict[int, int] = field(default_factory=dict)
     """The step in which the tensor of each of these ranks is twice as big."""
     deaf: dict[int, int] = field(default_factory=dict)
     """The step from which on each of these ranks sees no completion; it stops three later."""
+    period: int = 1
+    """Operations of the whole job in a step of training."""
     ahead: int = 1
     """Number of operations by which the host may be ahead of the device."""
     pace: float = 0.3
@@ -114,6 +122,7 @@ class Job:
                     self.steps.append(Step(ranks, "_reduce_scatter_base", 4096))
             if self.world > 1:
                 self.steps.append(Step(tuple(range(self.world)), "all_reduce", 1))
+        self.period = len(self.steps) // count
         return self
 
     def _layer(self, at: dict[tuple[int, ...], str], p: int, name: str) -> None:
@@ -141,6 +150,9 @@ class Job:
             ]
             for r in range(self.world)
         }
+        for r, swapped in self.swaps.items():
+            at = program[r].index(swapped)
+            program[r][at : at + 2] = reversed(program[r][at : at + 2])
         log: dict[int, list[Entered]] = {r: [] for r in program}
         counts: dict[tuple[int, tuple[int, ...], tuple[int, int] | None], int] = {}
         done, still = dict.fromkeys(program, 0), 0
@@ -217,11 +229,12 @@ class Job:
             seen = [e for e in entries if e.created <= limit]
             written = self._entries(r, seen, limit, backend)
             own = {n: ranks for n, ranks in self.groups().items() if r in ranks}
+            config = {n: {"name": n, "desc": n, "ranks": str(list(x))} for n, x in own.items()}
+            if backend == "gloo":
+                config = {"": {"name": "", "desc": "", "ranks": "[]"}}
             found[r] = {
                 "version": "2.10",
-                "pg_config": {
-                    n: {"name": n, "desc": n, "ranks": str(list(ranks))} for n, ranks in own.items()
-                },
+                "pg_config": config,
                 "pg_status": {},
                 "entries": [e for e in written if not (active and e["state"] == "completed")],
             }
@@ -231,6 +244,7 @@ class Job:
         self, r: int, seen: Sequence[Entered], limit: int, backend: str
     ) -> list[dict[str, Any]]:
         names = {ranks: name for name, ranks in reversed(self.groups().items())}
+        ids = [name for name, ranks in self.groups().items() if r in ranks]
         counts: dict[tuple[str, bool], int] = {}
         entries = []
         for record, entered in enumerate(seen):
@@ -245,14 +259,16 @@ class Job:
             size = step.size * (2 if self.sizes.get(r) == entered.step else 1)
             done = entered.completed is not None and entered.completed <= limit
             gloo = backend == "gloo"
+            if gloo and step.ends is not None:
+                continue
             entries.append(
                 {
                     "record_id": record,
-                    "pg_id": 0,
+                    "pg_id": ids.index(group) if gloo else 0,
                     "process_group": (group, group),
                     "collective_seq_id": counts.get((group, False), 0),
-                    "p2p_seq_id": counts.get((group, True), 0),
-                    "op_id": record,
+                    "p2p_seq_id": 0 if gloo else counts.get((group, True), 0),
+                    "op_id": counts.get((group, False), 0) + counts.get((group, True), 0),
                     "profiling_name": f"{backend}:{title}",
                     "time_created_ns": START + entered.created * TICK,
                     "input_sizes": [[size]],
@@ -267,7 +283,9 @@ class Job:
                     "retired": done,
                     "timeout_ms": 600_000,
                     "is_p2p": step.ends is not None,
-                    "frames": [{"name": "train", "filename": "loop.py", "line": entered.step}],
+                    "frames": [
+                        {"name": "train", "filename": "loop.py", "line": entered.step % self.period}
+                    ],
                 }
             )
         return entries
@@ -302,6 +320,15 @@ def victims_of(kind: str, job: Job, random_: random.Random) -> set[int]:
     elif kind == "skips":
         collectives = [i for i in mine if job.steps[i].ends is None and len(job.steps[i].group) > 2]
         job.skips[rank] = random_.choice(collectives[len(collectives) // 3 :])
+    elif kind == "swaps":
+        pairs = [
+            one
+            for one, other in pairwise(mine)
+            if job.steps[one].ends is None
+            and job.steps[other].ends is None
+            and job.steps[one].group != job.steps[other].group
+        ]
+        job.swaps[rank] = random_.choice(pairs[len(pairs) // 3 :]) if pairs else mine[0]
     elif kind == "other size":
         big = [i for i in mine if job.steps[i].ends is None and len(job.steps[i].group) > 2]
         job.sizes[rank] = random_.choice(big[len(big) // 3 :])
@@ -314,7 +341,7 @@ def victims_of(kind: str, job: Job, random_: random.Random) -> set[int]:
 def case(kind: str, seed: int, folder: Path) -> tuple[set[int], set[int], SourceReport]:
     """The planted culprits, and those that were found."""
     random_ = random.Random(f"{kind} {seed}")
-    dp, tp, pp = random_.choice(LAYOUTS)
+    dp, tp, pp = random_.choice(LAYOUTS[1:] if kind == "swaps" else LAYOUTS)
     job = Job(dp, tp, pp, ahead=random_.choice([1, 1, 4, 16])).train(4)
     truth = victims_of(kind, job, random_)
     log = job.run(40 * len(job.steps), random_)
@@ -340,22 +367,27 @@ def case(kind: str, seed: int, folder: Path) -> tuple[set[int], set[int], Source
     return truth, named(found), found
 
 
-KINDS = ["stops", "two stop", "skips", "other size", "device", "no dump"]
+KINDS = ["stops", "two stop", "skips", "swaps", "other size", "device", "no dump"]
 SEEDS = 30
 
 
+FEWEST = {"skips": 0.5, "swaps": 0.1, "device": 0.75}
+"""Least share of jobs in which the rank is named, but those that gloo leaves open. Who skips or swaps
+in a group of two cannot be told; a device that lags by one collective looks like one in flight.
+"""
+
+
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_planted_rank_is_named_and_no_victim(kind: str, tmp_path: Path) -> None:
-    right = planted = blamed = 0
+def test_the_planted_rank_is_named_and_never_a_victim(kind: str, tmp_path: Path) -> None:
+    right, open_by_gloo, untold = 0, 0, 0
     for seed in range(SEEDS):
-        truth, names, _ = case(kind, seed, tmp_path / str(seed))
-        right += len(truth & names)
-        planted += len(truth)
-        blamed += len(names)
-    print(f"{kind}: {right} of {planted} planted found, {blamed} named")
-    least = 0.85 if kind == "device" else 0.95  # one that lags by a single collective is not told
-    assert right >= least * planted
-    assert right >= 0.9 * blamed
+        truth, names, found = case(kind, seed, tmp_path / str(seed))
+        assert names <= truth, (seed, found.facts.culprits)
+        right += names == truth
+        untold += bool(found.facts.untold)
+        open_by_gloo += "gloo" in found.facts.untold
+    print(f"{kind}: {right} of {SEEDS} named, {untold} cannot tell, {open_by_gloo} because of gloo")
+    assert right >= FEWEST.get(kind, 0.95) * (SEEDS - open_by_gloo)
 
 
 def test_messages_that_wait_for_each_other_are_a_deadlock(tmp_path: Path) -> None:
@@ -378,8 +410,11 @@ def test_messages_that_wait_for_each_other_are_a_deadlock(tmp_path: Path) -> Non
             }
         )
     found = observe(*sorted(write(tmp_path / "job", dumps).iterdir()))
-    assert named(found) == {0, 2}
-    assert {culprit.why for culprit in found.facts.culprits} == {"deadlock"}
+    assert named(found) == set() and "in a circle" in found.facts.untold
+    assert {(suspect.rank, suspect.why) for suspect in found.facts.suspects} == {
+        (0, "deadlock"),
+        (2, "deadlock"),
+    }
 
 
 def healthy(seed: int, folder: Path, *, copied: bool) -> SourceReport:
@@ -437,7 +472,7 @@ def test_a_kernel_that_does_not_end_is_on_the_rank_that_has_not_started(tmp_path
 # --- real dumps
 
 
-@pytest.mark.parametrize("case", sorted(path.name for path in HANGS.iterdir()))
+@pytest.mark.parametrize("case", ["ddp-4-ranks", "fsdp-2-ranks"])
 def test_our_own_hangs_name_the_rank_that_slept(case: str) -> None:
     truth = json.loads((HANGS / case / "truth.json").read_text())
     found = observe(*sorted((HANGS / case).glob("rank_*")))
@@ -470,6 +505,181 @@ def test_a_folder_for_each_node_is_one_job(tmp_path: Path) -> None:
         folder.mkdir(exist_ok=True)
         (folder / path.name).write_bytes(path.read_bytes())
     assert named(observe(*sorted(tmp_path.glob("*/rank_*")))) == {2}
+
+
+@pytest.mark.parametrize("script", prove_hangs.FITTED + prove_hangs.JUDGING)
+def test_no_innocent_rank_is_named_in_recorded_hangs(script: str) -> None:
+    verdicts = dict(prove_hangs.judge_script(ROOT / prove_hangs.DATA, script))
+    results = {name: verdict.result for name, verdict in verdicts.items()}
+    assert len(results) >= 12 and not {"WRONG", "SILENT"} & set(results.values()), results
+
+
+# --- what gloo leaves out
+
+
+def gloo_dumps(ranks: int, *lists: Sequence[tuple[str, int]]) -> dict[int, dict[str, Any]]:
+    """Dumps of ranks by their (line, messages so far); the last operation of each is pending."""
+    dumps = {}
+    for rank, steps in enumerate(lists):
+        entries = [
+            {
+                "record_id": index,
+                "pg_id": 0,
+                "process_group": ("0", "default_pg"),
+                "collective_seq_id": index + 1,
+                "p2p_seq_id": 0,
+                "op_id": index + 1 + messages,
+                "profiling_name": "gloo:all_reduce",
+                "time_created_ns": START + index * TICK,
+                "input_sizes": [[4]],
+                "output_sizes": [[4]],
+                "state": "scheduled",
+                "retired": index < len(steps) - 1 or len(steps) < max(map(len, lists)),
+                "timeout_ms": 600_000,
+                "frames": [
+                    {
+                        "name": "all_reduce",
+                        "filename": "/usr/lib/python3.11/site-packages/torch/d.py",
+                    },
+                    {"name": line, "filename": "/home/me/train.py", "line": 7},
+                ],
+            }
+            for index, (line, messages) in enumerate(steps)
+        ]
+        dumps[rank] = {
+            "version": "2.10",
+            "pg_config": {"": {"name": "", "desc": "", "ranks": str(list(range(ranks)))}},
+            "entries": entries,
+        }
+    return dumps
+
+
+LOOP = [("loss", 0), ("norm", 0)] * 3
+
+
+def test_a_rank_that_passed_here_before_without_messages_is_named(tmp_path: Path) -> None:
+    dumps = gloo_dumps(3, LOOP, LOOP[:-1], LOOP)
+    found = observe(*sorted(write(tmp_path / "job", dumps).iterdir()))
+    assert named(found) == {1} and not found.facts.untold
+
+
+@pytest.mark.parametrize(
+    ("ahead", "behind"),
+    [
+        ([("loss", 0), ("norm", 2), ("loss", 2), ("norm", 4)], 3),  # messages on the way
+        ([("loss", 0), ("norm", 0)], 1),  # the first time that anyone comes here
+    ],
+)
+def test_a_rank_that_may_wait_for_a_message_is_not_named(
+    ahead: list[tuple[str, int]], behind: int, tmp_path: Path
+) -> None:
+    dumps = gloo_dumps(3, ahead, ahead[:behind], ahead)
+    found = observe(*sorted(write(tmp_path / "job", dumps).iterdir()))
+    assert named(found) == set() and "no send and recv" in found.facts.untold
+    (finding,) = diagnose_source(found).findings
+    assert "cannot tell which rank (rank 1 in question)" in finding.title
+
+
+def test_the_root_of_a_broadcast_is_no_victim_of_who_got_it(tmp_path: Path) -> None:
+    """Rank 2 has what rank 0 sent, and rank 1 never came for it: rank 0 waits."""
+    ahead = [("loss", 0), ("first", 0), ("second", 0)]
+    loop = ahead * 2
+    dumps = gloo_dumps(3, loop, loop[:4], loop)
+    for rank in (0, 2):
+        for entry in dumps[rank]["entries"][-2:]:
+            entry |= {"profiling_name": "gloo:broadcast", "retired": rank == 2}
+        for entry in dumps[rank]["entries"][1:3]:
+            entry["profiling_name"] = "gloo:broadcast"
+    for entry in dumps[1]["entries"][1:3]:
+        entry["profiling_name"] = "gloo:broadcast"
+    assert named(observe(*sorted(write(tmp_path / "job", dumps).iterdir()))) == {1}
+
+
+def test_an_operation_that_failed_is_not_done(tmp_path: Path) -> None:
+    """gloo marks both as retired; a member that never entered it shows which it was."""
+    dumps = gloo_dumps(3, LOOP, LOOP[:-1], LOOP)
+    for dump in dumps.values():
+        dump["entries"][-1]["retired"] = True
+    assert named(observe(*sorted(write(tmp_path / "job", dumps).iterdir()))) == {1}
+
+
+def test_a_rank_without_a_dump_is_named_where_others_wait_for_it(tmp_path: Path) -> None:
+    dumps = gloo_dumps(4, LOOP, LOOP, LOOP, LOOP)
+    del dumps[3]
+    found = observe(*sorted(write(tmp_path / "job", dumps).iterdir()))
+    assert named(found) == {3}
+    assert "rank 3 left no dump: 3 ranks wait" in diagnose_source(found).findings[0].title
+
+
+def test_the_line_of_the_user_is_shown_whole(tmp_path: Path) -> None:
+    dumps = gloo_dumps(3, LOOP, LOOP[:-1], LOOP)
+    found = observe(*sorted(write(tmp_path / "job", dumps).iterdir()))
+    text = " ".join("\n".join(to_text(table) for table in tables(found)).split())
+    assert "last seen at loss (/home/me/train.py:7)" in text
+    assert "the others wait at norm (/home/me/train.py:7)" in text
+
+
+# --- empty dumps, and dumps of several runs
+
+
+def test_empty_dumps_say_what_to_set(tmp_path: Path) -> None:
+    off = {"version": "2.10", "pg_config": {}, "pg_status": {}, "entries": []}
+    paths = sorted(write(tmp_path / "job", {0: off, 1: off}).iterdir())
+    with pytest.raises(InputError, match=r"ranks 0, 1 are empty.*TORCH_FR_BUFFER_SIZE=0"):
+        FlightRecorder().observe(paths, ASKED)
+
+
+def test_one_empty_dump_cannot_be_blamed(tmp_path: Path) -> None:
+    dumps = gloo_dumps(3, LOOP, LOOP, LOOP)
+    dumps[1] = {"version": "2.10", "pg_config": {}, "pg_status": {}, "entries": []}
+    found = observe(*sorted(write(tmp_path / "job", dumps).iterdir()))
+    assert named(found) == set() and "the dump of rank 1 is empty" in found.facts.untold
+
+
+def later(dumps: dict[int, dict[str, Any]], seconds: int) -> dict[int, dict[str, Any]]:
+    """The same dumps of a run some seconds later."""
+    shift = {"time_created_ns": seconds * 10**9}
+    return {
+        rank: dump
+        | {"entries": [e | {n: e[n] + by for n, by in shift.items()} for e in dump["entries"]]}
+        for rank, dump in dumps.items()
+    }
+
+
+def two_runs(folder: Path, first: dict[int, Any], second: dict[int, Any]) -> list[set[int]]:
+    """Ranks named in each run, where both left their dumps in one folder."""
+    write(folder, first)
+    for path in write(folder / "new", second).iterdir():
+        free = folder / path.name
+        path.rename(folder / f"again_{path.name}" if free.exists() else free)
+    (folder / "new").rmdir()
+    return [named(o) for o in FlightRecorder().observe(sorted(folder.iterdir()), ASKED)]
+
+
+def test_attempts_of_one_job_are_kept_apart(tmp_path: Path) -> None:
+    first = gloo_dumps(3, LOOP, LOOP[:-1], LOOP)
+    second = later(gloo_dumps(3, LOOP[:-1], LOOP, LOOP), 7200)
+    assert two_runs(tmp_path / "dumps", first, second) == [{1}, {0}]
+
+
+def test_ranks_left_by_a_larger_job_are_another_run(tmp_path: Path) -> None:
+    large = gloo_dumps(6, *[LOOP] * 4, LOOP[:-1], LOOP)
+    left = {rank: dump for rank, dump in large.items() if rank > 2}
+    small = later(gloo_dumps(3, LOOP, LOOP[:-1], LOOP), 60)
+    assert {1} in two_runs(tmp_path / "dumps", left, small)
+
+
+def test_an_old_file_of_a_rank_does_not_stand_in_for_it(tmp_path: Path) -> None:
+    old = {2: gloo_dumps(3, LOOP, LOOP, LOOP)[2]}
+    new = later(gloo_dumps(3, LOOP, LOOP, LOOP), 86_400)
+    del new[2]
+    assert two_runs(tmp_path / "dumps", old, new)[-1] == {2}
+
+
+def test_a_second_dump_of_a_process_replaces_the_first(tmp_path: Path) -> None:
+    dumps = gloo_dumps(3, LOOP, LOOP[:-1], LOOP)
+    early = {0: dumps[0] | {"entries": dumps[0]["entries"][:3]}}
+    assert two_runs(tmp_path / "dumps", early, dumps) == [{1}]
 
 
 # --- forms
@@ -595,6 +805,16 @@ class Runs:
 def planted_in_a_dump(value: Any, protocol: int) -> bytes:
     dump = {"version": "2.10", "pg_config": {"0": {"ranks": "[0]"}}, "entries": [value]}
     return pickle.dumps(dump, protocol=protocol)
+
+
+@pytest.mark.parametrize("operation", [b"(", b"]", b"}", b"\x8f", b"\x85", b"\x94"])
+def test_a_pickle_of_many_containers_is_refused(
+    operation: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of these bytes takes up to 232 of memory."""
+    monkeypatch.setattr("computeflow.telemetry.pickles.PICKLED_BYTES", 64_000)
+    with pytest.raises(InputError, match="its lists take more than"):
+        unpickle(b"\x80\x04K\x01" + operation * 1001 + b".", "rank_0")
 
 
 @pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))

@@ -25,6 +25,7 @@ from computeflow.telemetry.metrics import prometheus_server as server_module
 from computeflow.telemetry.metrics.exporter_fields import is_blank, reasons_of
 from computeflow.telemetry.metrics.metrics_source import MetricsSource
 from computeflow.telemetry.metrics.prometheus_server import TOKEN, connect, observe_server
+from computeflow.telemetry.metrics.samples import SampledFleet
 from computeflow.telemetry.opening import head_of
 from computeflow.telemetry.source_reports import SourceReport, SourceRequest
 from computeflow.views.sources.metrics import tables
@@ -432,6 +433,30 @@ def test_samples_beyond_the_bound_are_counted(
     found = observe(text(tmp_path, Synthetic(seconds=60).history()))
     assert found.facts.samples == 100
     assert any("beyond the limits" in words for words in found.left_out)
+
+
+def test_gpus_beyond_the_limit_are_left_out_of_the_ledger_and_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from computeflow.telemetry.metrics import samples
+
+    path = text(tmp_path, Synthetic(seconds=60).history())
+    whole = observe(path)
+    monkeypatch.setattr(samples, "METRIC_DEVICES", 3)
+    found = observe(path)
+    assert len(whole.facts.gpus) > 3 and not any("beyond" in words for words in whole.left_out)
+    assert len(found.facts.gpus) + len(found.facts.nodes) == 3
+    assert found.ledger is not None and found.ledger.gpus <= 3
+    (words,) = [words for words in found.left_out if "beyond" in words]
+    series = {line.rpartition("}")[0] for line in path.read_text().splitlines() if line[0] != "#"}
+    assert 0 < int(words.split()[0]) < len(series)
+
+
+def test_a_series_in_two_answers_counts_once() -> None:
+    fleet = SampledFleet()
+    for labels in ({"gpu": "0", "pod": "a"}, {"gpu": "0", "pod": "b"}, {"gpu": "1"}):
+        assert fleet.slot("DCGM_FI_DEV_GPU_UTIL", labels, "server") is not None
+    assert fleet.series == 2 and fleet.workloads == ["", "a", "b"]
 
 
 def test_replicas_of_a_job_are_peers() -> None:

@@ -98,6 +98,8 @@ def test_utf_16_without_a_mark_is_known_as_such(tmp_path: Path, encoding: str) -
     path.write_bytes("step 1: loss 2.0\n".encode(encoding) * 100)
     with pytest.raises(InputError, match="UTF-16 without a byte-order mark: save it as UTF-8"):
         sort_files([path])
+    with pytest.raises(InputError, match="UTF-16 without a byte-order mark: save it as UTF-8"):
+        sort_files([tmp_path])
 
 
 def test_pipes_and_devices_are_refused_and_never_waited_for(tmp_path: Path) -> None:

@@ -321,9 +321,9 @@ def test_two_thousand_nodes_are_placed_and_counted_in_time() -> None:
 # Traffic
 
 UNIT_LINKS = {
-    "link_efficiency": 1.0, "nic_efficiency": 1.0, "tp_latency": 0.0, "tp_hidden": 0.0,
-    "ep_latency": 0.0, "ep_hidden": 0.0, "p2p_exposed": 1.0, "dp_latency": 0.0,
-    "tree_latency": 0.0, "dp_hidden": 0.0, "shard_interference": 0.0,
+    "link_efficiency": 1.0, "nic_efficiency": 1.0, "exchange_efficiency": 1.0, "link_hop": 0.0,
+    "tp_hidden": 0.0, "ep_latency": 0.0, "ep_hidden": 0.0, "p2p_exposed": 1.0, "network_hop": 0.0,
+    "dp_hidden": 0.0, "shard_interference": 0.0,
 }  # fmt: skip
 """Over links of one byte a second that hide nothing, the predictor's seconds are bytes."""
 

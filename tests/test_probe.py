@@ -11,11 +11,14 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 pytest.importorskip("torch", reason="pip install torch")
+
+import torch
 
 from computeflow.catalog import load_catalog
 from computeflow.cli import run
@@ -23,6 +26,14 @@ from computeflow.lab.probe.collectives import OPERATIONS, CollectiveTiming, fit
 from computeflow.lab.probe.expected_figures import expected_range
 from computeflow.lab.probe.grading import ProbeFigure, against_baseline, outliers
 from computeflow.lab.probe.host_cpus import cgroup_quota
+from computeflow.lab.probe.profiler_cost import (
+    HostStepTiming,
+    ProfilerCost,
+    launch_call_seconds,
+    profiler_costs,
+)
+from computeflow.lab.probe.result import Probe, ProbedRanks
+from computeflow.views.probes import probe_tables
 
 PROGRAM = [
     sys.executable,
@@ -108,6 +119,7 @@ def test_a_healthy_machine_passes(tmp_path: Path) -> None:
     assert bad(found) <= {"host steal"}  # a shared host may be busy; that is its fault, and said
     names = {item["name"] for item in found["probes"][0]["items"]}
     assert names >= {"host cpus", "matmul fp32", "memory copy", "launch", "storage read"}
+    assert names >= {"profiler step", "profiler operator"}
     assert "collectives" in found["probes"][0]["unavailable"]
 
 
@@ -119,7 +131,7 @@ def test_a_cpu_quota_is_found(cpu_group: Path, tmp_path: Path) -> None:
     assert found["exit_code"] == 3
     host = found["probes"][0]["host"]
     assert host["quota_cpus"] == pytest.approx(0.5)
-    assert host["share"]["delivered"] < 0.75
+    assert host["share"]["delivered"] < 0.9  # what other work took is subtracted: more beside tests
 
 
 @pytest.fixture
@@ -300,6 +312,83 @@ def test_better_than_expected_is_not_bad() -> None:
     assert (slow[0].verdict, slow[0].bad) == ("low", True)
 
 
+COST = ProfilerCost(
+    plain=HostStepTiming(seconds=2e-3, high_seconds=2.1e-3),
+    profiled=HostStepTiming(seconds=3e-3, high_seconds=3.4e-3),
+    operators=1000,
+    launches=150,
+    launch_call_seconds=6e-6,
+)
+
+
+def test_the_profilers_cost_is_per_step_and_per_operator() -> None:
+    assert COST.ratio == pytest.approx(1.5)
+    assert COST.added_operator_seconds == pytest.approx(1e-6)
+
+
+def test_a_baseline_without_the_profilers_cost_leaves_it_unknown() -> None:
+    items = [ProbeFigure(name="profiler step", value=1.5, unit="ratio", better="less")]
+    (old,) = against_baseline(items, {"launch": 5e-6}, 0.25)
+    (slower,) = against_baseline(items, {"profiler step": 1.1}, 0.25)
+    assert (old.verdict, slower.bad) == ("unknown", True)
+
+
+def test_launch_calls_are_those_of_any_runtime() -> None:
+    names = ["aten::mm", "cudaLaunchKernel", "cuLaunchKernelEx", "hipLaunchKernel", "cudaMalloc"]
+    took = SimpleNamespace(elapsed_us=lambda: 6.0)
+    events = [SimpleNamespace(name=name, time_range=took) for name in names]
+    assert launch_call_seconds(events) == pytest.approx([6e-6] * 3)
+
+
+def test_a_ratio_and_a_cost_of_nothing_are_shown() -> None:
+    items = (
+        ProbeFigure(name="profiler step", value=1.5, unit="ratio", spread=0.03),
+        ProbeFigure(name="profiler operator", value=0.0, unit="s", spread=1e-7),
+    )
+    machine = Probe(
+        schema="computeflow.probe/1",
+        environment={"torch": "2.6.0"},
+        node="node1",
+        rank=0,
+        world=1,
+        repeats=2,
+        items=items,
+        measurements=(),
+    )
+    (table,) = probe_tables(ProbedRanks(probes=(machine,), outliers=()))
+    assert [row[:3] for row in table.rows] == [
+        ("profiler step", "1.50x", "±2.0 %"),
+        ("profiler operator", "0 s", "-"),
+    ]
+
+
+@pytest.mark.live
+def test_the_profilers_cost_is_measured_in_every_pass() -> None:
+    threads = torch.get_num_threads()
+    costs = profiler_costs(torch.device("cpu"), passes=2)
+    assert len(costs) == 2
+    for cost in costs:
+        assert 0 < cost.plain.seconds <= cost.plain.high_seconds
+        assert 0 < cost.profiled.seconds <= cost.profiled.high_seconds
+        assert cost.operators > 500
+        assert (cost.launches, cost.launch_call_seconds) == (0, None)
+    assert torch.get_num_threads() == threads
+
+
+@pytest.mark.live
+def test_kineto_says_nothing_while_the_profilers_cost_is_measured() -> None:
+    """In a process of its own, as `probe` runs: Kineto reads its log level once, at its first use."""
+    code = (
+        "import torch; from computeflow.lab.probe.profiler_cost import profiler_costs; "
+        "print(len(profiler_costs(torch.device('cpu'), passes=1)))"
+    )
+    environment = {k: v for k, v in os.environ.items() if k != "KINETO_LOG_LEVEL"}
+    ran = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=True
+    )
+    assert (ran.stdout, ran.stderr) == ("1\n", "")
+
+
 def nodes(*values: float) -> dict[str, list[ProbeFigure]]:
     return {
         f"node{i}": [ProbeFigure(name="matmul", value=v, unit="FLOP/s")]
@@ -412,6 +501,17 @@ def test_a_wrong_argument_is_one_line_and_exit_2(
     said = capsys.readouterr().err
     assert (code, said.count("\n")) == (2, 1), said
     assert words in said
+
+
+def test_without_torch_the_probe_says_what_it_needs(tmp_path: Path) -> None:
+    (tmp_path / "torch.py").write_text("raise ModuleNotFoundError(name='torch')")
+    path = f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
+    done = subprocess.run(
+        PROGRAM, capture_output=True, text=True, check=False, env=os.environ | {"PYTHONPATH": path}
+    )
+    assert done.returncode != 0
+    assert "probe needs torch: pip install torch" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 @pytest.mark.live

@@ -95,6 +95,7 @@ REFUSED = [
     (parse_toml, "a = " + "9" * 5000, "too large a number"),
     (parse_toml, ".".join("a" * 50_000) + " = 1", f"more than {DEPTH} dots"),
     (parse_toml, "[x" + ' . "x"' * 50_000 + "]", f"more than {DEPTH} dots"),
+    (parse_toml, "x = 0." + "7" * 2_000_001, "2,000,003 characters"),
     (parse_yaml, "a: 1\nb: 2\na: 3", "the key a appears twice"),
     (parse_yaml, "1: a\n1: b", "the key 1 appears twice"),
     (parse_yaml, "a: .nan", "a: nan is not a finite number"),

@@ -363,6 +363,27 @@ def test_a_trace_is_parsed_in_proportion_to_its_size(
     assert max(shares) < 12
 
 
+def test_an_event_longer_than_a_piece_is_parsed_when_all_of_it_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The slow parser gets the first piece, in vain, and the whole event: not each piece on the way."""
+    parsed: list[int] = []
+    parse = chunks._PARSER.raw_decode
+
+    def counted(text: str, at: int) -> Any:
+        parsed.append(len(text) - at)
+        return parse(text, at)
+
+    monkeypatch.setattr(chunks._PARSER, "raw_decode", counted)
+    path = tmp_path / "trace.json"
+    keys = b",".join(b'"key%d":[1]' % n for n in range(1 << 17))  # no phase: no event for msgspec
+    path.write_bytes(b'{"traceEvents":[{' + keys + b"}]}")
+    reading = chunks.FileReading(path)
+    assert [list(events) for events in chunks.pieces(reading)] == [[]]
+    assert reading.unreadable == 1
+    assert sum(parsed) < len(keys) + 2 * chunks.PIECE
+
+
 def collective_event(number: int, group: int) -> dict[str, Any]:
     event: dict[str, Any] = kernel_event(number)
     event["args"] |= {
@@ -443,15 +464,27 @@ def test_faults_are_told_in_time_by_their_number() -> None:
 def test_labels_of_metrics_are_kept_to_a_limit_and_the_rest_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lines = [f'DCGM_FI_DEV_GPU_TEMP{{gpu="{n}",pod="{"x" * 100}"}} 40\n' for n in range(50)]
+    lines = [f'DCGM_FI_DEV_GPU_TEMP{{UUID="{n}{"x" * 100}"}} 40\n' for n in range(50)]
     path = tmp_path / "metrics.txt"
     path.write_text("".join(lines))
     for module in ("prometheus_text", "samples"):
         with monkeypatch.context() as patched:
-            patched.setattr(f"computeflow.telemetry.metrics.{module}.NAMES_CHARACTERS", 1000)
+            patched.setattr(f"computeflow.telemetry.metrics.{module}.METRIC_NAMES_BYTES", 1000)
             (observed,) = MetricsSource().observe([path], SourceRequest(catalog=load_catalog()))
         assert len(observed.facts.gpus) < 12
         assert any("beyond the limits" in text for text in observed.left_out)
+
+
+def test_holders_of_gpus_are_named_in_linear_time() -> None:
+    def work(count: int) -> None:
+        fleet = SampledFleet()
+        for n in range(count):
+            labels = {"gpu": str(n), "pod": f"pod-{n}"}
+            assert fleet.slot("DCGM_FI_DEV_GPU_UTIL", labels, "file") is not None
+        named = [fleet.names_of(gpu) for gpu in fleet.gpus.values()]
+        assert named[-1] == (f"pod-{count - 1}",)
+
+    assert growth(work, 2000) < 8
 
 
 TWICE = {

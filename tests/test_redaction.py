@@ -6,6 +6,7 @@ import gzip
 import json
 import pickle
 import time
+import tracemalloc
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -455,3 +456,30 @@ def test_redaction_is_linear_in_the_length_of_a_text(piece: str) -> None:
 
     text_of(piece)
     assert seconds(64_000) < 8 * seconds(16_000) + 0.05
+
+
+@pytest.mark.parametrize("field", ["note", "node"])
+@pytest.mark.parametrize("piece", ["1.", "aa-", "aa:", "aa/", "aa_", "gemm_", "h100-", "aa bb "])
+def test_redaction_takes_little_memory_for_a_long_text(piece: str, field: str) -> None:
+    data = {field: piece * (200_000 // len(piece))}
+    text_of(piece)  # the vocabulary is read
+    tracemalloc.start()
+    try:
+        Redaction(data).value(data)
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most < 12 * len(data[field])  # from 70 to 90 where all of it is taken apart
+
+
+@pytest.mark.parametrize("piece", ["1.", "gemm_", "h100-", "7x", "rank-"])
+def test_what_is_too_long_to_take_apart_is_hidden(piece: str) -> None:
+    assert text_of(f"see {piece * 5000}acme now") in ("see name-1 now", "see path-1 now")
+    assert not is_public(piece * 5000)
+
+
+def test_a_name_too_long_to_look_for_is_hidden_in_its_field_and_word_by_word() -> None:
+    name = "acme zebra " * 500
+    redacted = Redaction({"node": name, "note": f"on {name}"})
+    assert redacted.value({"node": name}) == {"node": "node-1"}
+    assert not {"acme", "zebra"} & set(redacted.text(f"on {name}").split())

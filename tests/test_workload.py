@@ -70,7 +70,7 @@ JOB = Job(model=MODELS["llama-3.1-8b"], global_batch=512, seq_len=8192)
         ({"vp": 2}, "without a pipeline"),
         ({"pp": 8, "vp": 4, "micro_batch": 16}, "multiples of pp"),
         ({"cp": 64, "gpus": 64 * 3, "tp": 1}, "micro-batch"),
-        ({"replicas": 2}, "replicas without hsdp"),
+        ({"replicas": 2, "sharding": "ddp"}, "replicas without groups"),
     ],
 )
 def test_an_impossible_layout_says_why(change: dict[str, int], reason: str) -> None:

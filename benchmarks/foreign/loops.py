@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -19,19 +20,42 @@ class EnoughError(Exception):
     """The watch has seen what it needs."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Profiling:
+    """What the profiler is asked to record, and for how many steps."""
+
+    shapes: bool = False
+    stack: bool = False
+    memory: bool = False
+    steps: int = 3
+
+
 class Watch:
-    """Counts steps: warms up, times repeats without a profiler, then profiles a few steps."""
+    """Counts steps: warms up, times repeats without a profiler, then profiles a few steps.
+
+    Nothing waits for the device meanwhile: times are those of events on it, read when all is done. A
+    wait would take the host's lead away, and with it what that lead hides.
+    """
 
     def __init__(
-        self, trace: str | None, *, repeats: int = 3, shapes: bool = True, warm: int = 6
+        self,
+        trace: str | None,
+        *,
+        repeats: int = 3,
+        repeat_seconds: float = 0.8,
+        profiling: Profiling | None = None,
+        warm: int = 6,
     ) -> None:
-        self.trace, self.repeats, self.shapes, self.warm = trace, repeats, shapes, warm
+        self.trace, self.repeats, self.warm = trace, repeats, warm
+        self.repeat_seconds = repeat_seconds
+        self.profiling = profiling or Profiling()
         self.seconds: list[float] = []
         self.profiled_seconds: float | None = None
         self._steps = 0
         self._span = 0
         self._left = 0
         self._began = 0.0
+        self._events: list[torch.cuda.Event] = []
         self._profiler: Any = None
 
     def step(self) -> None:
@@ -41,12 +65,13 @@ class Watch:
             self._profiled_step()
         elif self._steps < self.warm:
             if self._steps == self.warm - 2:
-                self._mark()
+                torch.cuda.synchronize()
+                self._began = time.perf_counter()
         elif self._steps == self.warm:
-            step = self._lap() / 2
-            self._span = max(4 if step < 0.5 else 2, min(40, round(0.6 / step)))
-            self._left = self._span
-            self._mark()
+            torch.cuda.synchronize()
+            step = (time.perf_counter() - self._began) / 2
+            self._span = max(6 if step < 0.5 else 2, min(40, round(self.repeat_seconds / step)))
+            self._left = 4 if step < 0.5 else 1  # until the host has its lead again
         else:
             self._timed_step()
 
@@ -54,42 +79,38 @@ class Watch:
         self._left -= 1
         if self._left:
             return
-        self.seconds.append(self._lap() / self._span)
         self._left = self._span
-        if len(self.seconds) < self.repeats:
-            self._mark()
-        elif self.trace is None:
+        self._events.append(torch.cuda.Event(enable_timing=True))
+        self._events[-1].record()
+        if len(self._events) <= self.repeats:
+            return
+        self._events[-1].synchronize()
+        pairs = zip(self._events, self._events[1:], strict=False)
+        self.seconds = [one.elapsed_time(other) / 1e3 / self._span for one, other in pairs]
+        if self.trace is None:
             raise EnoughError
-        else:
-            self._start_profiler()
-
-    def _mark(self) -> None:
-        torch.cuda.synchronize()
-        self._began = time.perf_counter()
-
-    def _lap(self) -> float:
-        torch.cuda.synchronize()
-        return time.perf_counter() - self._began
+        self._start_profiler()
 
     def _start_profiler(self) -> None:
         from torch.profiler import ProfilerActivity, profile, schedule
 
         self._profiler = profile(
             activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA],
-            schedule=schedule(wait=0, warmup=2, active=3, repeat=1),
-            record_shapes=self.shapes,
+            schedule=schedule(wait=0, warmup=2, active=self.profiling.steps, repeat=1),
+            record_shapes=self.profiling.shapes,
+            with_stack=self.profiling.stack,
+            profile_memory=self.profiling.memory,
         )
         self._profiler.__enter__()
-        self._left = 5
+        self._left = 2 + self.profiling.steps
 
     def _profiled_step(self) -> None:
         self._left -= 1
-        if self._left == 3:
-            self._began = time.perf_counter()
         if self._left == 0:
-            torch.cuda.synchronize()
-            self.profiled_seconds = (time.perf_counter() - self._began) / 3
+            self.profiled_seconds = (time.perf_counter() - self._began) / self.profiling.steps
         self._profiler.step()
+        if self._left == self.profiling.steps:
+            self._began = time.perf_counter()  # the start of the recording is no part of a step
         if self._left == 0:
             self._profiler.__exit__(None, None, None)
             self._profiler.export_chrome_trace(self.trace)
@@ -126,6 +147,8 @@ def make_model(job: Job, variant: Variant) -> Any:
     )
     with torch.device("cuda"):
         model: Any = job.build(options)
+    if variant.bf16_weights:
+        model = model.to(torch.bfloat16)
     if variant.recompute:
         model.gradient_checkpointing_enable()
         model.config.use_cache = False
@@ -147,6 +170,8 @@ def make_loader(job: Job, variant: Variant) -> DataLoader[Sample]:
 
 def make_optimizer(model: nn.Module, variant: Variant) -> torch.optim.Optimizer:
     trained = [p for p in model.parameters() if p.requires_grad]
+    if variant.sgd:
+        return torch.optim.SGD(trained, lr=1e-3, momentum=0.9, foreach=variant.foreach)
     if variant.fused:
         return torch.optim.AdamW(trained, lr=1e-4, fused=True)
     return torch.optim.AdamW(trained, lr=1e-4, foreach=variant.foreach)

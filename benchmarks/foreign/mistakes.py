@@ -22,6 +22,8 @@ class Variant:
     workers: int = 4
     pin: bool = True
     autocast: bool = True
+    bf16_weights: bool = False
+    sgd: bool = False
     fused: bool = True
     foreach: bool | None = None
     model_options: dict[str, Any] = field(default_factory=lambda: {"attn_implementation": "sdpa"})
@@ -114,7 +116,7 @@ MISTAKES: dict[str, Pair] = {
     "nan-checks": _with("host-sync", after_backward=check_nans),
     "weight-figures": _with("host-sync", after_step=read_loss_often),
     "slow-samples": _against(
-        "input-stall", {"workers": 0, "batch_work": burn(0.09)}, {"workers": 0}
+        "input-stall", {"workers": 0, "batch_work": burn(0.16)}, {"workers": 0}
     ),
     "few-workers": _against(
         "input-stall",
@@ -122,11 +124,11 @@ MISTAKES: dict[str, Pair] = {
         {"workers": 12, "batch_work": burn(0.25)},
     ),
     "sleeping-loader": _against(
-        "input-stall", {"workers": 0, "batch_work": sleep(0.12)}, {"workers": 0}
+        "input-stall", {"workers": 0, "batch_work": sleep(0.2)}, {"workers": 0}
     ),
-    "python-before": _with("host-stall", before_step=burn(0.06)),
-    "python-after": _with("host-stall", after_step=burn(0.09)),
-    "sleep-after": _with("host-stall", after_step=sleep(0.05)),
+    "python-before": _with("host-stall", before_step=burn(0.15)),
+    "python-after": _with("host-stall", after_step=burn(0.15)),
+    "sleep-after": _with("host-stall", after_step=sleep(0.12)),
     "gc": _with("host-stall", after_step=collect),
     "save": _with("checkpoint-stall", after_step=save),
     "eager-attention": _with("unfused-attention", model_options={"attn_implementation": "eager"}),

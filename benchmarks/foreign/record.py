@@ -21,7 +21,9 @@ import tarfile
 import time
 import traceback
 import warnings
+from collections.abc import Callable, Iterable
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -29,7 +31,7 @@ from typing import Any
 import torch
 
 from benchmarks.foreign.jobs import JOBS
-from benchmarks.foreign.loops import Watch, run
+from benchmarks.foreign.loops import Profiling, Watch, run
 from benchmarks.foreign.mistakes import CASES, MISTAKES
 
 FIELDS = (
@@ -45,7 +47,7 @@ def record(name: str, mistake: str, folder: Path, number: int) -> dict[str, obje
     cause, wrong, right = MISTAKES[mistake]
     recording = f"{name}_{mistake}"
     shapes = number % 2 == 0
-    seen = Watch(str(folder / f"{recording}.json"), shapes=shapes)
+    seen = Watch(str(folder / f"{recording}.json"), profiling=Profiling(shapes=shapes))
     run(job, wrong(), seen)
     _free()
     fixed = Watch(None)
@@ -62,12 +64,12 @@ def record(name: str, mistake: str, folder: Path, number: int) -> dict[str, obje
         cause=cause,
         shapes=shapes,
         step_seconds_profiled=seen.profiled_seconds,
-        **_times("step_seconds_unprofiled", "step_seconds_low", "step_seconds_high", seen.seconds),
-        **_times("step_seconds_fixed", "fixed_low", "fixed_high", fixed.seconds),
+        **times("step_seconds_unprofiled", "step_seconds_low", "step_seconds_high", seen.seconds),
+        **times("step_seconds_fixed", "fixed_low", "fixed_high", fixed.seconds),
     )
 
 
-def _times(middle: str, low: str, high: str, seconds: list[float]) -> dict[str, object]:
+def times(middle: str, low: str, high: str, seconds: list[float]) -> dict[str, object]:
     if not seconds:
         return {middle: "", low: "", high: ""}
     return {
@@ -77,39 +79,46 @@ def _times(middle: str, low: str, high: str, seconds: list[float]) -> dict[str, 
     }
 
 
-def _in_a_process(name: str, mistake: str, work: Path, number: int) -> dict[str, Any] | None:
+def in_a_process(
+    name: str, make_row: Callable[[], dict[str, object]], work: Path, limit_seconds: float
+) -> dict[str, Any] | None:
     """Forked for every case: what one leaves behind in the process is not the next one's."""
     kept = work / "row.json"
     kept.unlink(missing_ok=True)
     child = os.fork()
     if not child:
         try:
-            kept.write_text(json.dumps(record(name, mistake, work, number)))
+            kept.write_text(json.dumps(make_row()))
         except BaseException:
-            print(f"FAILED {name} {mistake}\n{traceback.format_exc()[-1200:]}", flush=True)
+            print(f"FAILED {name}\n{traceback.format_exc()[-1200:]}", flush=True)
         os._exit(0)
-    deadline = time.monotonic() + _CASE_SECONDS
-    while os.waitpid(child, os.WNOHANG)[0] == 0:
+    deadline = time.monotonic() + limit_seconds
+    while not (ended := os.waitpid(child, os.WNOHANG))[0]:
         if time.monotonic() > deadline:
             os.kill(child, signal.SIGKILL)
             os.waitpid(child, 0)
-            print(f"FAILED {name} {mistake}: more than {_CASE_SECONDS} s", flush=True)
+            print(f"FAILED {name}: more than {limit_seconds:g} s", flush=True)
             return None
         time.sleep(0.02)
     if not kept.exists():
+        if os.WIFSIGNALED(ended[1]):
+            print(f"FAILED {name}: ended by signal {os.WTERMSIG(ended[1])}", flush=True)
         return None
     row: dict[str, Any] = json.loads(kept.read_text())
     return row
 
 
-def _load() -> None:
+def load(classes: Iterable[str]) -> None:
     """Import the libraries before the first fork; the device is touched in the children alone."""
     for name in ("accelerate", "pytorch_lightning", "torchvision.models"):
         import_module(name)
     transformers = import_module("transformers")
-    for name in "Bert GPT2 Llama Mixtral Qwen2 T5 ViT".split():
-        getattr(transformers, f"{name}Model")
     assert transformers.Trainer
+    for name in classes:
+        try:
+            getattr(transformers, name)
+        except Exception as error:
+            print(f"{name} is not there: {error}"[:300], flush=True)
 
 
 def _free() -> None:
@@ -165,7 +174,7 @@ def main() -> int:
     rows, packing = [], []
     with ProcessPoolExecutor(6) as pool:
         list(pool.map(abs, range(6)))  # its processes, before the libraries
-        _load()
+        load(f"{name}Model" for name in "Bert GPT2 Llama Mixtral Qwen2 T5 ViT".split())
         for number, (name, mistake) in enumerate(cases):
             if number < arguments.first:
                 continue
@@ -173,7 +182,8 @@ def main() -> int:
                 print("no time for", cases[number:], flush=True)
                 break
             start = time.monotonic()
-            row = _in_a_process(name, mistake, work, number)
+            make_row = partial(record, name, mistake, work, number)
+            row = in_a_process(f"{name} {mistake}", make_row, work, _CASE_SECONDS)
             if row is None:
                 continue
             rows.append(row)

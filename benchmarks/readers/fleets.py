@@ -182,6 +182,7 @@ def readers() -> list[Reader]:
             {
                 "natural": records(_dcgm, _TEXT, b"\n"),
                 "series": records(partial(_dcgm, gpus=10**9), _TEXT, b"\n"),
+                "held series": records(partial(_dcgm, gpus=10**9, pods=10**9), _TEXT, b"\n"),
                 "pods": records(partial(_dcgm, pods=10**9), _TEXT, b"\n"),
                 "metrics": records(lambda n: b"node_x%d 1" % n, _TEXT, b"\n"),
                 "exemplars": long_lines(b" # {", _TEXT, b"} 1"),

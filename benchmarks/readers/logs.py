@@ -96,6 +96,12 @@ def _mlperf(n: int) -> str:
     return f":::MLLOG {json.dumps(entry)}"
 
 
+def _learned(n: int) -> str:
+    return (
+        f"{clock(n)},000 worker-0 train it={n} of {10**8} loss=2.5000 took=801.5 toks={65536 * n}"
+    )
+
+
 _FIRST = "megatron_restart.log"
 _FRAMEWORKS: dict[str, tuple[str, Callable[[int], str]]] = {
     "megatron": (_FIRST, _megatron),
@@ -107,6 +113,7 @@ _FRAMEWORKS: dict[str, tuple[str, Callable[[int], str]]] = {
     "hugging-face": ("hf_trainer.log", _hugging_face),
     "lightning": ("lightning_bars.log", _lightning),
     "mllog": ("mlperf.log", _mlperf),
+    "learned": ("own_loop.log", _learned),
 }
 
 

@@ -145,12 +145,16 @@ def _memory_shapes(dumps: Callable[[Any], bytes]) -> dict[str, Build]:
     }
 
 
+_WORDS = b"\x80\x02X\x1d\x00\x00\x00pg_config segments total_size"
 _PICKLES: dict[str, Build] = {
     "deep lists": repeated(b"]", b"\x80\x02}X\x09\x00\x00\x00pg_config", b"a" * 9 + b"s."),
-    "opened": repeated(b"(", b"\x80\x02}X\x09\x00\x00\x00pg_configsegmentstotal_size", b"."),
+    "opened": repeated(b"(", _WORDS, b"."),
+    "memoized": repeated(b"\x94", _WORDS, b"."),
+    "sets": repeated(b"\x8f", _WORDS, b"."),
+    "tuples": repeated(b"\x85", _WORDS, b"."),
     "memo": records(lambda n: b"K\x01r" + n.to_bytes(4, "little") + b"0",
                     b"\x80\x02(X\x09\x00\x00\x00pg_configX\x0f\x00\x00\x00segments blocks", b".", b""),
-    "copies": repeated(b"2", b"\x80\x02}X\x09\x00\x00\x00pg_config segments total_size", b"."),
+    "copies": repeated(b"2", _WORDS, b"."),
 }  # fmt: skip
 
 

@@ -26,6 +26,8 @@ class Reader:
     """Real files, in addition to small ones of each shape."""
     tokens: Sequence[bytes] = ()
     """Words of the format that no seed has."""
+    extra_seconds: float = 0.0
+    """CPU that the fuzzer allows beyond that of the size, where a few bytes name many things."""
 
     def seeds(self) -> list[bytes]:
         grown = [build(3000) for build in self.shapes.values()]

@@ -25,7 +25,7 @@ from computeflow.files.writing import inputs_kept, write_file
 from computeflow.telemetry.traces.job_ledgers import TracedJob
 from computeflow.telemetry.traces.rank_measurements import TraceOptions
 from computeflow.views.audit_headlines import audit_headline
-from computeflow.views.audit_tables import report_tables
+from computeflow.views.audit_tables import hang_tables, report_tables
 from computeflow.views.tables import Table
 
 if TYPE_CHECKING:
@@ -52,9 +52,11 @@ class AuditAnswer(Answer):
 
     @property
     def exit_code(self) -> int:
+        """3 with --fail-on where findings claim as much, or the job hangs: that has no share."""
+        if self.fail_on is None:
+            return 0
         claimed = self.report.claimed_share
-        failed = self.fail_on is not None and claimed > 0 and claimed >= self.fail_on / 100
-        return PROBLEMS if failed else 0
+        return PROBLEMS if self.report.hangs or (0 < claimed >= self.fail_on / 100) else 0
 
     def _files_read(self) -> tuple[Path, ...]:
         return tuple(self.report.files)
@@ -100,9 +102,10 @@ class AuditAnswer(Answer):
         with suppress(InputError):  # nothing ran in its steps, or the trace is gone
             timeline = step_timeline(read_rank(first), report.request.trace, first.rank)
         compared = report.compared
-        before = (compared.lines, compared.source) if compared and compared.earlier else None
+        before = compared if compared and compared.earlier else None
         price = None if report.price is None else report.price.usd
-        return audit_parts(traces, report.diagnosis, timeline, before=before, price=price)
+        parts = audit_parts(traces, report.diagnosis, timeline, before=before, price=price)
+        return [*hang_tables(report.recordings, price), *parts]
 
 
 @checked
@@ -113,6 +116,8 @@ def audit(
     window: Literal["steps", "whole", "hta"] = "steps",
     period: str | None = None,
     rank_from: str | None = None,
+    no_replay: bool = False,
+    step_seconds: float | None = None,
     on: str | None = None,
     model: str | None = None,
     global_batch: int | None = None,
@@ -159,7 +164,14 @@ def audit(
     request = AuditRequest(
         paths=tuple(map(str, as_list(paths))),
         catalog=facts,
-        trace=TraceOptions(first_step=first, last_step=last, rank_from=rank_from, window=window),
+        trace=TraceOptions(
+            first_step=first,
+            last_step=last,
+            rank_from=rank_from,
+            window=window,
+            replay=not no_replay,
+        ),
+        step_seconds=step_seconds,
         start=start,
         end=end,
         accelerator=accelerator,
@@ -209,7 +221,7 @@ def _write(
         write_file(calibrate, codec.to_json(data) + "\n", "--calibrate", force=force)
     name = request.baseline
     if name is not None and (request.keep or not baseline_path(name).exists()):
-        keep_baseline(name, traces)
+        keep_baseline(request, name, traces)
 
 
 def _parse_steps(text: str | None) -> tuple[int | None, int | None]:
@@ -233,6 +245,7 @@ def _parse_on(text: str | None, catalog: Catalog) -> tuple[Accelerator | None, i
     name, colon, count = text.rpartition(":")
     if not colon:
         return catalog.accelerators[text], None
-    if not count.isdecimal() or not 0 < int(count) < 10**7:
+    number = int(count) if count.isdecimal() and len(count) <= _MAX_DIGITS else 0
+    if not 0 < number < 10**7:
         raise InputError(f"--on {text}: write accelerator or accelerator:count (h200-sxm:8)")
-    return catalog.accelerators[name], int(count)
+    return catalog.accelerators[name], number

@@ -40,8 +40,12 @@ class LedgerAnswer(Answer):
         return ledger_headline(self.ledger, self.lines)
 
     def tables(self) -> list[Table]:
-        shown = [ledger_table(self.ledger)]
-        return shown if self.expected is None else [*shown, gap_table(self.lines, self.at)]
+        shown, on_host = [ledger_table(self.ledger)], self.ledger.on_host
+        return (
+            shown
+            if self.expected is None
+            else [*shown, gap_table(self.lines, self.at, on_host=on_host)]
+        )
 
 
 def show_ledger(

@@ -11,6 +11,8 @@ from computeflow.units import DAY_SECONDS, HOUR_SECONDS, WEEK_SECONDS
 
 _UNITS = {"m": 60.0, "h": HOUR_SECONDS, "d": DAY_SECONDS, "w": WEEK_SECONDS}
 _AGO = re.compile(r"(\d{1,6})([mhdw])")
+_MAX_CHARACTERS = 100
+"""Two dates with nanoseconds and zones to the microsecond are 91; each colon of a text is tried."""
 
 
 def parse_period(text: str | None) -> tuple[float | None, float | None]:
@@ -28,6 +30,8 @@ def parse_period(text: str | None) -> tuple[float | None, float | None]:
 
 def _moments(text: str) -> tuple[float, float] | None:
     """Two ISO dates with a colon between; times of day have colons, too."""
+    if len(text) > _MAX_CHARACTERS:
+        return None
     for index, character in enumerate(text):
         if character == ":":
             try:

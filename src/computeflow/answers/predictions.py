@@ -20,6 +20,7 @@ from computeflow.answers.requests import (
 from computeflow.ledger import ledger_to_data
 from computeflow.prediction import Prediction
 from computeflow.prediction import predict as predict_step
+from computeflow.prediction.stack import usual_stack
 from computeflow.views.predictions import prediction_headline, prediction_tables
 from computeflow.views.tables import Table
 
@@ -69,10 +70,14 @@ def predict(
     format: str | None = None,
     stack: str | None = None,
     calibration: File | None = None,
+    measured: float | None = None,
     catalog: CatalogFiles = (),
     **options: Unpack[JobOnLayoutOptions],
 ) -> PredictAnswer:
-    """Predict a training step: time with its range, where it goes, memory, power."""
+    """Predict a training step: time with its range, where it goes, memory, power.
+
+    `measured` is a step's time in seconds, measured on this very job: one row for `calibrate`.
+    """
     facts = open_catalog(catalog)
     request = read_request(
         model,
@@ -83,14 +88,19 @@ def predict(
         format=format,
         stack=stack,
     )
+    given = read_calibration(calibration, facts)
+    stack_used = request.stack
+    if measured is not None:
+        from computeflow.prediction.calibration.calibrate import with_measured_step
+
+        stack_used = stack_used or usual_stack(request.cluster.accelerator.vendor)
+        given = with_measured_step(
+            request.job, request.cluster, request.layout, stack_used, measured, given
+        )
     return PredictAnswer(
         request=request,
         prediction=predict_step(
-            request.job,
-            request.cluster,
-            request.layout,
-            request.stack,
-            calibration=read_calibration(calibration, facts),
+            request.job, request.cluster, request.layout, stack_used, calibration=given
         ),
     )
 
@@ -119,5 +129,6 @@ def prediction_data(prediction: Prediction) -> dict[str, Any]:
         "layout": asdict(prediction.layout),
         "stack": prediction.stack.name,
         "assumed": list(prediction.assumed),
+        "evidence": prediction.evidence.to_dict(),
         "calibrated": list(prediction.calibrated),
     }

@@ -20,6 +20,7 @@ from itertools import groupby
 from typing import Any
 
 from computeflow.catalog import load_catalog
+from computeflow.files.limits import PATH_CHARACTERS
 
 _SPEAKERS = (
     "units.py", "ledger", "workload", "prediction", "telemetry", "economics", "diagnosis", "auditing",
@@ -144,7 +145,9 @@ def _words(text: str) -> Iterable[str]:
 
 
 def is_public(unit: str) -> bool:
-    """Whether a redacted answer may show this unit of a text."""
+    """Whether a redacted answer may show this unit of a text; a unit longer than a path is hidden."""
+    if len(unit) > PATH_CHARACTERS:
+        return False
     low = unit.lower()
     known = vocabulary().words
     if low in known or (low.endswith("s") and low[:-1] in known) or _NUMBERS.fullmatch(low):
@@ -189,8 +192,11 @@ def _library_words() -> frozenset[str]:
 
 def identifier_parts(unit: str) -> list[tuple[str, bool]] | None:
     """The parts of a name of a kernel, an operator or a group, each with whether it may be shown; None
-    where nothing shows that a public library has such names.
+    where nothing shows that a public library has such names, or it is longer than a path: the list
+    takes up to seventy bytes for each character.
     """
+    if len(unit) > PATH_CHARACTERS:
+        return None
     parts = [part for part in _SEPARATORS.split(unit) if part]
     if not any(piece in _library_words() for part in parts for piece in _pieces_of(part)):
         return None

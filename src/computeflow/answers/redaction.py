@@ -19,6 +19,7 @@ from pathlib import PurePath
 from typing import Any
 
 from computeflow.answers.public_words import UNIT, identifier_parts, is_public, vocabulary
+from computeflow.files.limits import PATH_CHARACTERS
 from computeflow.views.tables import Table
 
 _FIELDS = {
@@ -30,7 +31,9 @@ _FIELDS = {
 """Fields whose texts are always names; in values inside them, the field `name`."""
 _NAME_COLUMNS = ("node", "node or file", "job", "name")
 _MAX_PHRASES = 500
-"""Most names of several words that are looked for inside other texts."""
+"""Most names of several words that are looked for inside other texts; those longer than a path are not:
+a pattern takes 140 bytes for each character. Where such a name is a text of its own it is replaced, and
+inside others its words are hidden as all words are."""
 
 _SECRET = (
     r"passw(?:or)?d|passphrase|pwd|secret|credential|authorization|(?:private|api|access)[_-]?key"
@@ -55,6 +58,8 @@ _HARDWARE = re.compile(
     re.IGNORECASE,
 )
 """MAC, InfiniBand GUID and GID."""
+_MAX_ADDRESS = 64
+"""Characters of an address without its zone: one of InfiniBand's hardware has 59."""
 
 
 class Redaction:
@@ -193,6 +198,8 @@ class Redaction:
 
 
 def _is_phrase(name: str) -> bool:
+    if len(name) > PATH_CHARACTERS:
+        return False
     units = UNIT.findall(name)
     return units != [name] and (len(units) > 1 or not all(map(is_public, units)))
 
@@ -220,8 +227,11 @@ def _kind_of(unit: str) -> str:
 
 
 def _address(unit: str) -> bool:
+    plain = unit.partition("%")[0]
+    if len(plain) > _MAX_ADDRESS:
+        return False
     try:
-        ipaddress.ip_interface(unit.partition("%")[0])
+        ipaddress.ip_interface(plain)
     except ValueError:
         return _HARDWARE.fullmatch(unit) is not None
     return True

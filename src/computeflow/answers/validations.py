@@ -16,12 +16,12 @@ from computeflow.errors import InputError
 from computeflow.files.reading import read_text
 from computeflow.files.writing import write_file
 from computeflow.prediction import load_parameters
-from computeflow.prediction.published_runs import PACKAGED, MeasuredRun, read_cases
+from computeflow.prediction.published_runs import TABLES, MeasuredRun, read_cases
 from computeflow.prediction.validation import Validation
 from computeflow.prediction.validation import validate as validate_cases
 from computeflow.simulation.fault_trace import SOURCE, SecondHalfCheck, predict_second_half
 from computeflow.simulation.run_validation import RunCheck, validate_runs
-from computeflow.views.predictions import validation_headline, validation_table
+from computeflow.views.predictions import validation_headline, validation_tables
 from computeflow.views.run_pages import runs_headline, runs_page, runs_table, trace_table
 from computeflow.views.tables import Table
 
@@ -43,7 +43,7 @@ class ValidateAnswer(Answer):
         return validation_headline(self.validation)
 
     def tables(self) -> list[Table]:
-        return [validation_table(self.validation)]
+        return validation_tables(self.validation)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -94,10 +94,14 @@ def validate(
     measured = read_calibration(calibration, facts)
     steps: list[MeasuredRun] = []
     skipped: dict[str, str] = {}
-    for path in cases or (PACKAGED,):
+    for path in cases or TABLES:
         some, left_out = read_cases(read_text(Path(path)), facts, str(path))
         steps += some
         skipped |= left_out
+    if not cases:
+        doubtful = [case.row_id for case in steps if not case.clear]
+        skipped |= dict.fromkeys(doubtful, "doubtful: a chart was read, or a setting is not known")
+        steps = [case for case in steps if case.clear]
     return ValidateAnswer(validation=validate_cases(steps, skipped, load_parameters(), measured))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from computeflow.auditing.audit_request import AuditRequest
@@ -20,8 +21,10 @@ from computeflow.errors import InputError
 from computeflow.files.parsing import parse_json
 from computeflow.files.reading import read_text
 from computeflow.ledger import Gap, Ledger, gaps, ledger_from_data
+from computeflow.replay.replayed_step import UNDERSTOOD
 from computeflow.telemetry.accounting.fault_attribution import FaultAttribution, attribute_faults
 from computeflow.telemetry.traces.job_ledgers import TracedJob
+from computeflow.units import format_seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +33,7 @@ class AuditComparison:
 
     lines: tuple[Gap, ...]
     at: str
-    """What is equal in the comparison: model FLOPs, FLOPs of shapes, or steps."""
+    """What is equal in the comparison: tokens, steps, FLOPs, ..."""
     source: str
     earlier: bool
     """It is against an earlier recording of the job: growth is a regression."""
@@ -62,6 +65,15 @@ class AuditReport:
         )
         read: tuple[Recordings, ...] = (self.recordings, *other)
         return tuple(path for some in read for path in some.files)
+
+    @property
+    def hangs(self) -> bool:
+        """Whether dumps show that the job hangs, whichever rank is to blame."""
+        return any(
+            finding.rule == "hang"
+            for diagnosis in self.recordings.diagnoses
+            for finding in diagnosis.findings
+        )
 
     @property
     def claimed_share(self) -> float:
@@ -117,12 +129,12 @@ def _compare(
         return _compare_expected(request, recordings.ledger, expected), ""
     if request.against is not None:
         other = read_recordings(request, (request.against,), say)
-        lines, at = compare_recordings(recordings, other)
+        lines, at = compare_recordings(request, recordings, other)
         return AuditComparison(
             lines=tuple(lines), at=at, source=request.against, earlier=True, other=other
         ), ""
     if request.baseline is not None and recordings.traces is not None:
-        return _compare_kept(request.baseline, recordings.traces, keep=request.keep)
+        return _compare_kept(request, request.baseline, recordings.traces)
     return None, ""
 
 
@@ -142,21 +154,23 @@ def _compare_expected(request: AuditRequest, measured: Ledger, expected: Ledger)
 
 
 def _compare_kept(
-    name: str, traces: TracedJob, *, keep: bool
+    request: AuditRequest, name: str, traces: TracedJob
 ) -> tuple[AuditComparison | None, str]:
     try:
         kept = read_baseline(name)
     except InputError:
-        if not keep:
+        if not request.keep:
             raise
         return None, f"baseline {name}: what was kept could not be read, and is replaced"
     if kept is None:
         return None, f"baseline {name}: there was none, this recording is it now"
-    lines, at = compare_baseline(traces, kept)
+    lines, at = compare_baseline(request, traces, kept)
     compared = AuditComparison(
         lines=tuple(lines), at=at, source=f"the baseline {name}", earlier=True
     )
-    return compared, f"baseline {name}: compared" + (", and replaced by this recording" * keep)
+    return compared, f"baseline {name}: compared" + (
+        ", and replaced by this recording" * request.keep
+    )
 
 
 def _diagnose(
@@ -170,13 +184,39 @@ def _diagnose(
     if traces is None:
         return None
     plan = None if expected is None else Expected(ledger=expected, source=str(request.expect))
-    found = diagnose(traces, request.catalog, expected=plan, observed=recordings.observed)
+    judge = partial(diagnose, traces, request.catalog, expected=plan, observed=recordings.observed)
+    found = judge(step_seconds=request.step_seconds)
+    if not request.trace.replay:
+        found = replace(found, not_replayed="--no-replay was given")
+    unused = _unused_step(request.step_seconds, found)
+    if unused:
+        found = found if found.as_it_runs is None else judge()
+        found = replace(found, notes=(*found.notes, unused))
     if compared is None or not compared.earlier:
         return found
     grown = regressions(traces.job.ledger, compared.lines, found.findings, compared.source)
     findings = sorted((*found.findings, *grown), key=lambda finding: -finding.gpu_seconds)
     gain = (found.combined_gain or 0.0) + sum(finding.gpu_seconds for finding in grown)
     return replace(found, findings=tuple(findings), combined_gain=gain or None)
+
+
+def _unused_step(measured: float | None, found: Diagnosis) -> str:
+    """Why the user's own step time is not used: the recorded step cannot take it; "" where it can."""
+    step = found.as_it_runs
+    if measured is None or (step and abs(step.step_seconds / measured - 1) <= UNDERSTOOD):
+        return ""
+    if step is None:
+        reason = found.not_replayed
+    elif measured < step.step_seconds:
+        least = format_seconds(step.step_seconds)
+        reason = f"the recorded step takes at least {least} without the profiler"
+    else:
+        most = format_seconds(step.step_seconds_recorded)
+        reason = (
+            f"the recorded step takes {most} even with the profiler: the value is in seconds, or the "
+            "run was slower then"
+        )
+    return f"--step-seconds {measured:g} is not used: {reason}"
 
 
 def _price(request: AuditRequest, recordings: Recordings) -> GpuPrice | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +24,8 @@ _USERS: dict[str, frozenset[str]] = {
     "steps": _TRACED,
     "window": _TRACED,
     "rank-from": _TRACED,
+    "no-replay": _TRACED,
+    "step-seconds": _TRACED,
     "baseline": _TRACED,
     "perfetto": _TRACED,
     "calibrate": _TRACED,
@@ -41,6 +44,8 @@ class AuditRequest:
     """Files, folders, addresses of Prometheus servers."""
     catalog: Catalog
     trace: TraceOptions = field(default_factory=TraceOptions)
+    step_seconds: float | None = None
+    """The user's own measurement of a step without a profiler."""
     start: float | None = None
     """Unix time; anything earlier is ignored."""
     end: float | None = None
@@ -68,6 +73,7 @@ class AuditRequest:
 
     def __post_init__(self) -> None:
         self._check_work()
+        self._check_step()
         if self.keep and self.baseline is None:
             raise InputError("--keep needs --baseline")
         if self.work_ratio is not None and self.expect is None:
@@ -85,6 +91,17 @@ class AuditRequest:
             raise InputError("--model needs --global-batch and --seq-len")
         if not all(size is None or 0 < size < _MAX_SIZE for size in sizes):
             raise InputError("--global-batch and --seq-len: above zero")
+
+    def _check_step(self) -> None:
+        if self.step_seconds is None:
+            return
+        if not 0 < self.step_seconds < math.inf:
+            raise InputError(f"--step-seconds {self.step_seconds:g}: must be above zero")
+        if not self.trace.replay:
+            raise InputError(
+                "--step-seconds cannot be combined with --no-replay: it sets the time of the replayed "
+                "step"
+            )
 
     @property
     def work(self) -> ModelWork | None:
@@ -129,6 +146,8 @@ class AuditRequest:
             "steps": (self.trace.first_step, self.trace.last_step) != (None, None),
             "window": self.trace.window != plain.window,
             "rank-from": self.trace.rank_from is not None,
+            "no-replay": not self.trace.replay,
+            "step-seconds": self.step_seconds is not None,
             "baseline": self.baseline is not None,
             "engine": self.engine != "local",
             "period": (self.start, self.end) != (None, None),

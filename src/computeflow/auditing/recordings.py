@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from computeflow.auditing.audit_request import AuditRequest
+from computeflow.auditing.equal_work import WorkDone, compare_ledgers, work_of_log, work_of_traces
 from computeflow.diagnosis import Diagnosis, diagnose_source
 from computeflow.errors import InputError
-from computeflow.ledger import Gap, Ledger, gaps
+from computeflow.ledger import Gap, Ledger
 from computeflow.telemetry.correlation import CorrelatedEvents, correlate
 from computeflow.telemetry.source_registry import observe, sort_files
 from computeflow.telemetry.source_reports import SourceReport
@@ -48,6 +49,13 @@ class Recordings:
             reasons = "; ".join(each.ledger_reason for each in self.observed)
             raise InputError(f"no ledger to compare: {reasons}")
         return self.ledgers[0]
+
+    def work(self, request: AuditRequest) -> WorkDone:
+        """The useful work behind the ledger."""
+        if self.traces is not None:
+            return work_of_traces(self.traces, request)
+        booked = [each for each in self.observed if each.ledger is not None]
+        return work_of_log(booked[0], request) if booked else WorkDone()
 
     @property
     def correlated(self) -> list[CorrelatedEvents]:
@@ -91,23 +99,8 @@ def _settings(request: AuditRequest, say: Say | None) -> TraceSettings:
     )
 
 
-def steps_done(traces: TracedJob) -> int:
-    """Number of steps, summed over ranks."""
-    return sum(max(len(rank.steps), 1) for rank in traces.ranks)
-
-
-def compare_recordings(one: Recordings, other: Recordings) -> tuple[list[Gap], str]:
-    """Gaps line by line, and what is equal on both sides: model FLOPs; without traces on both sides
-    GPU-seconds; else FLOPs of the shapes, else steps.
-    """
-    first, second = one.ledger, other.ledger
-    if first.mfu is not None and second.mfu is not None:
-        return gaps(first, second), "equal model FLOPs"
-    if one.traces is None or other.traces is None:
-        ratio = first.gpu_seconds / second.gpu_seconds
-        return gaps(first, second, work_ratio=ratio), "equal GPU-seconds"
-    counted = [sum(rank.flops for rank in traces.ranks) for traces in (one.traces, other.traces)]
-    if all(counted):
-        return gaps(first, second, work_ratio=counted[0] / counted[1]), "equal FLOPs"
-    ratio = steps_done(one.traces) / steps_done(other.traces)
-    return gaps(first, second, work_ratio=ratio), "equal steps"
+def compare_recordings(
+    request: AuditRequest, one: Recordings, other: Recordings
+) -> tuple[list[Gap], str]:
+    """Gaps line by line, and what is equal on both sides."""
+    return compare_ledgers(one.ledger, one.work(request), other.ledger, other.work(request))

@@ -21,6 +21,7 @@ def report_data(report: AuditReport) -> dict[str, Any]:
     data = _recordings_data(report.recordings)
     compared, traces = report.compared, report.traces
     if compared is not None:
+        data["basis"] = compared.at
         data["gaps"] = [codec.encode(line) for line in compared.lines]
         if compared.other is not None:
             data["against"] = _recordings_data(compared.other)
@@ -29,7 +30,8 @@ def report_data(report: AuditReport) -> dict[str, Any]:
     if report.blame is not None:
         data["blame"] = codec.encode(report.blame)
     if traces is not None and report.diagnosis is not None:
-        data |= _diagnosis_data(report.diagnosis) | {"price": None}
+        data |= _diagnosis_data(report.diagnosis, traces) | {"price": None}
+    data |= _replay_data(report.diagnosis)
     if report.price is not None:
         data["price"] = codec.encode(report.price)
     data["findings"] = _findings(report)
@@ -121,8 +123,9 @@ def _sources_data(recordings: Recordings) -> dict[str, Any]:
     }
 
 
-def _diagnosis_data(found: Diagnosis) -> dict[str, Any]:
-    expected = found.expected
+def _diagnosis_data(found: Diagnosis, traces: TracedJob) -> dict[str, Any]:
+    expected, gain = found.expected, found.combined_gain
+    step = found.step_seconds(traces.step_seconds)
     return {
         "expected": None
         if expected is None
@@ -132,38 +135,92 @@ def _diagnosis_data(found: Diagnosis) -> dict[str, Any]:
             "ledger": ledger_to_data(expected.ledger),
         },
         "expected_reason": found.expected_reason,
-        "combined_gain_gpu_seconds": found.combined_gain,
+        "combined_gain_gpu_seconds": gain,
+        "combined_gain_seconds_per_step": None
+        if gain is None or step is None
+        else gain / traces.job.ledger.gpu_seconds * step,
         "diagnosis_notes": list(found.notes),
     }
 
 
+def _replay_data(found: Diagnosis | None) -> dict[str, Any]:
+    """The step without its profiler; null, with the reason, where it is not known."""
+    step = None if found is None else found.as_it_runs
+    if step is None:
+        return {
+            "step_seconds_recorded": None,
+            "step_seconds_unprofiled": None,
+            "step_seconds_unprofiled_range": None,
+            "ledger_unprofiled": None,
+            "not_replayed": "there is no trace" if found is None else found.not_replayed,
+        }
+    data: dict[str, Any] = codec.encode(
+        {
+            "step_seconds_recorded": step.step_seconds_recorded,
+            "step_seconds_unprofiled": step.step_seconds,
+            "step_seconds_unprofiled_range": [step.step_seconds_low, step.step_seconds_high],
+            "ledger_unprofiled": ledger_to_data(step.ledger),
+            "not_replayed": "",
+        }
+    )
+    return data
+
+
 def _findings(report: AuditReport) -> list[dict[str, Any]]:
-    """The findings of all sources, the most expensive first."""
+    """The findings of all sources: a hang first, then the most expensive."""
     usd = None if report.price is None else report.price.usd
     traces, diagnosis = report.traces, report.diagnosis
     rows = []
     if traces is not None and diagnosis is not None:
         kind = traces.kind
         ledger = traces.job.ledger
-        rows += [_finding_data(finding, ledger, kind, usd) for finding in diagnosis.findings]
+        step = diagnosis.step_seconds(traces.step_seconds)
+        rows += [_finding_data(finding, ledger, kind, usd, step) for finding in diagnosis.findings]
     for each, found in zip(report.recordings.observed, report.recordings.diagnoses, strict=True):
         rows += [_finding_data(finding, each.ledger, each.kind, usd) for finding in found.findings]
-    return sorted(rows, key=lambda row: -row["gpu_seconds"])
+    return sorted(rows, key=lambda row: (row["rule"] != "hang", -row["gpu_seconds"]))
 
 
 def _finding_data(
-    finding: Finding, ledger: Ledger | None, kind: str, usd_per_gpu_hour: float | None
+    finding: Finding,
+    ledger: Ledger | None,
+    kind: str,
+    usd_per_gpu_hour: float | None,
+    step_seconds: float | None = None,
 ) -> dict[str, Any]:
-    """`kind`: the kind of source of the finding."""
+    """`kind`: the kind of source of the finding; `step_seconds`: the step that gains are shares of."""
     share = None if ledger is None else finding.gpu_seconds / ledger.gpu_seconds
     joules = None if ledger is None or ledger.joules is None else ledger.joules * (share or 0.0)
     return {
         **codec.encode(finding),
         "gpu_seconds": finding.gpu_seconds,
         "share": share,
+        **_gains(finding, ledger, step_seconds),
         "usd_per_hour": finding_usd_per_hour(finding, ledger, usd_per_gpu_hour),
         "joules": joules,
         "source": kind,
+    }
+
+
+def _gains(
+    finding: Finding, ledger: Ledger | None, step_seconds: float | None
+) -> dict[str, float | None]:
+    """The gain of the remedy as shares of the window and as seconds of a step."""
+    remedy = finding.remedy
+    ends = {
+        "": None if remedy is None else remedy.gain_gpu_seconds,
+        "_low": None if remedy is None else remedy.gain_low,
+        "_high": None if remedy is None else remedy.gain_high,
+    }
+    shares = {
+        end: None if ledger is None or gain is None else float(gain / ledger.gpu_seconds)
+        for end, gain in ends.items()
+    }
+    return {f"gain_share{end}": share for end, share in shares.items()} | {
+        f"gain_seconds_per_step{end}": None
+        if share is None or step_seconds is None
+        else share * step_seconds
+        for end, share in shares.items()
     }
 
 

@@ -36,6 +36,17 @@ OPTIONS = [
     option(
         "--rank-from", metavar="REGEX", help="Pattern for file names whose first group is the rank."
     ),
+    flag(
+        "--no-replay",
+        help="Do not replay the steps: faster, but the profiler's cost counts as the run's and gains "
+        "are less exact.",
+    ),
+    option(
+        "--step-seconds",
+        type=NUMBER,
+        metavar="SECONDS",
+        help="Seconds that a step takes without the profiler, as you measured it, for the replay.",
+    ),
     option(
         "--on",
         metavar="NAME",
@@ -60,7 +71,11 @@ OPTIONS = [
         metavar="R",
         help="With --expect: work in the recording over work in that file, where FLOPs are unknown.",
     ),
-    option("--against", metavar="PATH", help="Earlier recording to compare with: shows what grew."),
+    option(
+        "--against",
+        metavar="PATH",
+        help="Earlier recording to compare with, at equal tokens or steps: shows what grew.",
+    ),
     option(
         "--baseline",
         metavar="NAME",
@@ -88,7 +103,8 @@ OPTIONS = [
         "--fail-on",
         type=Number(0, 100),
         metavar="PERCENT",
-        help="Exit with 3 where findings of most steps claim at least this percentage of the time.",
+        help="Exit with 3 where findings of most steps claim at least this percentage of the time, and "
+        "where the job hangs.",
     ),
     option(
         "--grid",

@@ -57,6 +57,8 @@ class SizeEstimate:
     gpu_hours: float
     watts: float | None
     """Watts of all nodes, before the site's own overhead; None where the device's power is unknown."""
+    evidence: str
+    """Measured runs that stand behind it, in one line."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -242,6 +244,7 @@ def _cell(best: Plan, tokens: float, device: Accelerator, catalog: Catalog) -> S
         days_range=(days * low, days * high),
         gpu_hours=gpus * seconds / HOUR_SECONDS,
         watts=_watts(prediction, device, catalog),
+        evidence=prediction.evidence.line,
     )
 
 

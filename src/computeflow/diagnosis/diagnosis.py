@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from computeflow.diagnosis.as_it_runs import AsItRuns
 from computeflow.ledger import Finding, Gap, Ledger
 
 
@@ -32,6 +33,10 @@ class Diagnosis:
     findings: tuple[Finding, ...]
     """Most expensive first."""
     abstained: tuple[SkippedRule, ...]
+    as_it_runs: AsItRuns | None = None
+    """The step without its profiler; None where the recording cannot be replayed."""
+    not_replayed: str = ""
+    """Why it cannot."""
     expected: Expected | None = None
     expected_reason: str = ""
     """Why there is no expectation."""
@@ -40,3 +45,7 @@ class Diagnosis:
     combined_gain: float | None = None
     """GPU-seconds of the window, all remedies together; None where nothing was found."""
     notes: tuple[str, ...] = ()
+
+    def step_seconds(self, recorded: float | None) -> float | None:
+        """The step of which gains are shares: as it runs, where that is known."""
+        return recorded if self.as_it_runs is None else self.as_it_runs.step_seconds

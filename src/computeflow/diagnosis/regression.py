@@ -25,7 +25,6 @@ def regressions(
     drafts = [
         draft
         for line in lines
-        if "compute.model" not in line.accounts[:1]
         for draft in _growth(line, line.gpu_seconds - _explained(line, findings), measured, source)
     ]
     grown = [draft.sign("regression", confidence("regression")) for draft in drafts]

@@ -21,20 +21,23 @@ _COMMANDS: dict[str, dict[str, str]] = {
         "trainer": "dataloader_pin_memory=True",
     },
     "compile": {
-        "torch": "for block in model.blocks: block.compile()",
+        "torch": "model = torch.compile(model)",
         "trainer": "torch_compile=True",
         "torchtitan": "compile.enable = true",
         "megatron": "--cuda-graph-impl local",
     },
-    "sync": {"torch": "keep the value on the device: log loss.detach() every N steps, not .item()"},
+    "sync": {"torch": "keep values on the device (.detach()), and read them every N steps: no .item(), "
+             "float() or print() of tensors in each"},
     "gc": {
         "torch": "gc.disable() after start-up; gc.collect(1) every N steps on all ranks at once",
         "megatron": "--manual-gc --manual-gc-interval 100",
         "torchtitan": "training.gc_freq = 50",
     },
-    "allocator": {"torch": "PYTORCH_ALLOC_CONF=expandable_segments:True"},
+    "allocator": {"torch": "no torch.cuda.empty_cache() in the loop; "
+                  "PYTORCH_ALLOC_CONF=expandable_segments:True"},
     "attention": {
-        "torch": "torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)",
+        "torch": "torch.nn.functional.scaled_dot_product_attention(q, k, v); in Transformers "
+        "attn_implementation='sdpa'",
         "megatron": "--use-flash-attn",
         "trainer": "attn_implementation='sdpa' in from_pretrained",
         "deepspeed": "attn_implementation='sdpa' in from_pretrained",
@@ -61,6 +64,10 @@ _COMMANDS: dict[str, dict[str, str]] = {
         "torch": "torch.distributed.checkpoint.async_save(...)",
         "megatron": "--async-save",
         "torchtitan": "checkpoint.async_mode = 'async'",
+    },
+    "no-sync": {
+        "torch": "with model.no_sync(): for all micro-batches but the last; FSDP2: "
+        "model.set_requires_gradient_sync(is_last); Accelerate: with accelerator.accumulate(model)",
     },
     "packing": {"torch": "pack sequences to one length, or sample by length so that ranks get equal "
                 "numbers of tokens"},

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from computeflow.diagnosis.trace_case import TraceCase
 from computeflow.ledger import ClaimedSeconds, Evidence, Finding, Remedy
+from computeflow.replay.edits import Edit
 from computeflow.telemetry.source_reports import SourceReport
 
 TRACE = "trace"
@@ -27,6 +28,14 @@ class Draft:
     remedy: Remedy
     ranks: tuple[int, ...] = ()
     steady: bool = True
+    edit: Edit | None = None
+    """What its remedy changes in the replayed step, which tells its gain; None: it states its own."""
+    bounds: tuple[Edit, Edit] | None = None
+    """The edit as it gains least and most."""
+    least_seconds: float = 0.0
+    """The shortest step that the remedy allows: what it moves elsewhere is the limit then."""
+    own: bool = True
+    """Whether the cause is the user's own; what frameworks do by themselves must gain more."""
 
     def sign(self, rule: str, confidence: float) -> Finding:
         return Finding(
@@ -74,6 +83,8 @@ class Rule:
     """Order of settling claims: directly observed causes before predicted ones."""
     trace: Callable[[TraceCase], Outcome] | None = None
     """Judges traces; its confidence there is measured (`figures.json`)."""
+    step: Callable[[TraceCase], Outcome] | None = None
+    """Judges a trace whose step is replayed, in the place of `trace`."""
     sources: Mapping[str, SourceRule] = field(default_factory=dict)
     """Judges of other sources, by kind."""
 
@@ -84,7 +95,7 @@ class Rule:
     @property
     def kinds(self) -> tuple[str, ...]:
         """Kinds of source that the rule judges."""
-        return (*((TRACE,) if self.trace else ()), *self.sources)
+        return (*((TRACE,) if self.trace or self.step else ()), *self.sources)
 
 
 def report(
@@ -107,6 +118,34 @@ def report(
             remedy=remedy,
             ranks=tuple(ranks),
             steady=steady,
+        )
+    ]
+
+
+def draft(
+    title: str,
+    accounts: Sequence[str],
+    edit: Edit,
+    evidence: Sequence[Evidence],
+    remedy: Remedy,
+    *,
+    steady: bool = True,
+    bounds: tuple[Edit, Edit] | None = None,
+    least_seconds: float = 0.0,
+    own: bool = True,
+) -> list[Draft]:
+    """A finding whose gain is still to be replayed; it claims these accounts, in this order."""
+    return [
+        Draft(
+            title=title,
+            claims=tuple(ClaimedSeconds(account=name, gpu_seconds=0.0) for name in accounts),
+            evidence=tuple(evidence),
+            remedy=remedy,
+            steady=steady,
+            edit=edit,
+            bounds=bounds,
+            least_seconds=least_seconds,
+            own=own,
         )
     ]
 

@@ -69,5 +69,7 @@ def _limited(finding: Finding, total: float) -> Remedy | None:
         return remedy
     gain = min(remedy.gain_gpu_seconds, total)
     low = None if remedy.gain_low is None else min(remedy.gain_low, gain)
-    high = None if remedy.gain_high is None else max(gain, min(remedy.gain_high, total))
+    high = remedy.gain_high
+    if high is not None and total < (1 - 1e-9) * finding.gpu_seconds:
+        high = max(gain, min(high, total))
     return replace(remedy, gain_gpu_seconds=gain, gain_low=low, gain_high=high)

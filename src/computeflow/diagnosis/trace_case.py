@@ -9,10 +9,13 @@ from pathlib import PurePath
 
 from computeflow.diagnosis.predicted_gains import PredictedRun
 from computeflow.diagnosis.robust import median_and_spread
+from computeflow.diagnosis.slow_ranks import RanksTogether
 from computeflow.ledger import Ledger
+from computeflow.replay.replayed_step import ReplayedStep
 from computeflow.telemetry.source_reports import SourceReport
 from computeflow.telemetry.traces.job_ledgers import TracedJob
 from computeflow.telemetry.traces.rank_measurements import RankMeasurement
+from computeflow.telemetry.traces.step_graph import StepGraph
 
 PRACTICAL = 0.03
 """Least share of the window worth reporting. Two recordings of one healthy run on our H200 differ by up
@@ -29,7 +32,15 @@ class TraceCase:
     why_not: str
     """Why there is no replay."""
     framework: str = "torch"
+    step: ReplayedStep | None = None
+    """The step as it runs, where the recording can be replayed."""
+    not_replayed: str = ""
+    """Why it cannot be replayed."""
     observed: tuple[SourceReport, ...] = ()
+    together: RanksTogether | None = None
+    """All ranks replayed together, where there are several and they are understood."""
+    not_together: str = ""
+    """Why they are not."""
 
     @property
     def ledger(self) -> Ledger:
@@ -42,6 +53,16 @@ class TraceCase:
     @property
     def first(self) -> RankMeasurement:
         return self.audit.ranks[0]
+
+    @property
+    def replayed(self) -> ReplayedStep:
+        """The step, for rules that judge only replayed ones."""
+        assert self.step is not None
+        return self.step
+
+    @property
+    def graph(self) -> StepGraph:
+        return self.replayed.graph
 
     @property
     def steps(self) -> int:

@@ -54,7 +54,7 @@ NODE_COLUMNS = 256
 SCRIPT_CHARACTERS = 20_000_000
 """All values of a launch script together: doubling a text forty times takes forty lines."""
 PATTERN_CHARACTERS = 1_000
-"""A text that a script compares with a pattern, and the pattern."""
+"""A text that a script compares with a pattern, and the pattern; a pattern that is typed."""
 LAYERS = 4096
 """Layers of a model."""
 PIPELINE_PARTS = 10_000
@@ -127,6 +127,9 @@ SNAPSHOT_BYTES = 128 * MiB
 """Largest snapshot of device memory, in bytes, inflated: some 1.4 million events."""
 SNAPSHOT_FRAMES = 64
 """Frames kept of the stack of an allocation."""
+PICKLED_BYTES = READING_BYTES // 2
+"""Memory of the empty containers and the memo of a dump or snapshot: a byte of a pickle can ask for
+two hundred. The largest snapshot takes 0.6 GB (four for each of its events)."""
 PICKLED_CHARACTERS = 300
 """Characters kept of a text of a dump or snapshot."""
 
@@ -134,7 +137,13 @@ PICKLED_CHARACTERS = 300
 METRIC_SAMPLES = 10_000_000
 """Samples kept of all metrics together."""
 METRIC_SERIES = 500_000
-"""Series of all metrics together."""
+"""Series of all metrics together: twenty each of 25,000 GPUs."""
+METRIC_DEVICES = 100_000
+"""GPUs and nodes of metrics together, as many as `NODES`. Until its figures are JSON a GPU takes
+8 KiB with one series and 12 with five, which is `METRIC_SERIES` for all: 1.2 GiB of `READING_BYTES`."""
+METRIC_NAMES_BYTES = 128 * MiB
+"""Memory of the series as they are written, and of the names of GPUs, nodes and jobs in them:
+`METRIC_SERIES` of 268 characters."""
 METRIC_ANSWER_BYTES = 64 * MiB
 """Largest answer of a server, in bytes."""
 METRIC_ANSWER_SAMPLES = 200_000
@@ -161,5 +170,12 @@ LOG_SETTINGS = 64
 """Settings kept of a log."""
 LOG_TIMERS = 256
 """Timers kept of a log."""
+LOG_TEMPLATES = 512
+"""Templates of lines that are told apart while a log's format is learned; rarer ones are dropped."""
+LOG_LEARNED_ROWS = 512
+"""Lines of a template that are kept while a log's format is learned."""
+LOG_LEARN_BYTES = MiB // 4
+"""Beginning of a log that its format is learned from where it has so many lines of one template; else
+it is learned from `LOG_HEAD_BYTES`."""
 BANDWIDTH_ROWS = 10_000
 """Rows kept of a bandwidth test."""

@@ -216,7 +216,9 @@ def _called(path: Path) -> str:
 
 
 def _scan_toml(text: str, where: str) -> None:
-    """Check before anything is built: tomllib takes memory by the square of the dots of a key."""
+    """Check before anything is built: tomllib takes memory by the square of the dots of a key, and
+    120 bytes for each digit of a number.
+    """
     if len(text) <= NAMED_VALUES and all(line.count(".") <= DEPTH for line in text.split("\n")):
         return
     count = 0
@@ -225,6 +227,11 @@ def _scan_toml(text: str, where: str) -> None:
         dots = name.count(".") if name is not None and len(name) > len(token["part"]) else 0
         if dots > DEPTH:
             raise InputError(f"{where}: the key {shown(name, 40)} has more than {DEPTH} dots")
+        if name is not None and len(name) > DIGITS and name[0] not in "\"'":
+            raise InputError(
+                f"{where}: {shown(name, 40)} has {len(name):,} characters: a number or a key has at "
+                f"most {DIGITS}"
+            )
         count += dots + (name is not None or token["opens"] is not None)
         if count > NAMED_VALUES:
             raise _too_many(where, NAMED_VALUES)

@@ -318,8 +318,7 @@ def named_files(values: Iterable[Any]) -> Iterator[Path]:
     for value in values:
         if isinstance(value, str | os.PathLike):
             with suppress(OSError, ValueError):
-                path = _real(value)
-                if path.exists():
-                    yield path
+                if Path(value).exists():  # refused at once where a text is too long for a path
+                    yield _real(value)
         elif isinstance(value, list | tuple):
             yield from named_files(value)

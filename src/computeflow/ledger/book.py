@@ -107,6 +107,8 @@ class Ledger:
     """Account (or "joules") to the signal that is missing, for all of it or for part."""
     booked_under: Mapping[str, str] = field(default_factory=dict)
     """Unavailable account to the one its seconds are in, where that is not the usual one."""
+    on_host: bool = False
+    """Whether the ranks computed on the host: then `gpus` counts processes, and no GPU."""
 
     def __post_init__(self) -> None:
         entries, unavailable = tuple(self.entries), dict(self.unavailable)
@@ -149,6 +151,7 @@ class Ledger:
         rest_joules: float | None = None,
         unavailable: Mapping[str, str] | None = None,
         booked_under: Mapping[str, str] | None = None,
+        on_host: bool = False,
     ) -> Ledger:
         """Build a ledger from the parts that are known; the rest is booked as `unexplained`.
 
@@ -169,6 +172,7 @@ class Ledger:
             peak=peak,
             unavailable=unavailable or {},
             booked_under=booked_under or {},
+            on_host=on_host,
         )
 
     @property
@@ -308,6 +312,7 @@ def _joined(parts: list[Ledger], *, gpus: int, wall_seconds: float, window: Wind
         peak=peaks.pop() if len(peaks) == 1 else None,
         unavailable=unavailable,
         booked_under=booked_under,
+        on_host=all(part.on_host for part in parts),
     )
 
 

@@ -7,7 +7,7 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from computeflow.ledger.accounts import ACCOUNTS
-from computeflow.units import HOUR_SECONDS, format_seconds, format_share, format_si
+from computeflow.units import HOUR_SECONDS, format_count, format_seconds, format_share, format_si
 
 if TYPE_CHECKING:
     from computeflow.ledger.book import Ledger
@@ -15,13 +15,18 @@ if TYPE_CHECKING:
 
 def title(ledger: Ledger) -> str:
     """Window, ranks, time and basis; the MFU by both conventions and of which peak."""
-    seen = f"{ledger.gpus:,} GPU{'s' if ledger.gpus > 1 else ''}"
+    return (
+        f"{ledger.window.label}: {ranks_text(ledger)}, {format_seconds(ledger.wall_seconds)}, "
+        f"{ledger.basis}; {mfu_text(ledger)}"
+    )
+
+
+def ranks_text(ledger: Ledger) -> str:
+    """`8 GPUs`, `8 of 64 ranks`, or `2 ranks on the CPU`."""
+    seen = format_count(ledger.gpus, "rank" if ledger.on_host else "GPU")
     if ledger.gpus_total not in (None, ledger.gpus):
         seen = f"{ledger.gpus:,} of {ledger.gpus_total:,} ranks"
-    return (
-        f"{ledger.window.label}: {seen}, {format_seconds(ledger.wall_seconds)}, {ledger.basis}; "
-        f"{mfu_text(ledger)}"
-    )
+    return f"{seen} on the CPU" if ledger.on_host else seen
 
 
 def mfu_text(ledger: Ledger) -> str:
@@ -57,16 +62,25 @@ def unavailable_notes(needs: Mapping[str, str]) -> list[str]:
     return [f"Unavailable: {'; '.join(parts)}"] if needs else []
 
 
-def time_unit(total_gpu_seconds: float) -> tuple[str, float]:
-    """GPU-milliseconds for a step of one GPU, GPU-hours for a run, GPU-seconds between."""
+def time_unit(total_gpu_seconds: float, *, on_host: bool = False) -> tuple[str, float]:
+    """GPU-milliseconds for a step of one GPU, GPU-hours for a run, GPU-seconds between; plain ones
+    where the host computed.
+    """
+    unit, size = ("GPU-h", HOUR_SECONDS) if total_gpu_seconds > 1e6 else ("GPU-s", 1.0)
     if total_gpu_seconds < 10:
-        return "GPU-ms", 1e-3
-    return ("GPU-h", HOUR_SECONDS) if total_gpu_seconds > 1e6 else ("GPU-s", 1.0)
+        unit, size = "GPU-ms", 1e-3
+    return unit.removeprefix("GPU-") if on_host else unit, size
+
+
+def ledger_unit(*ledgers: Ledger) -> tuple[str, float]:
+    """The unit of time in which the largest of these ledgers reads well."""
+    on_host = all(ledger.on_host for ledger in ledgers)
+    return time_unit(max(ledger.gpu_seconds for ledger in ledgers), on_host=on_host)
 
 
 def html(ledger: Ledger) -> str:
     """One plain table for a notebook cell: no style sheet, no script."""
-    unit, size = time_unit(ledger.gpu_seconds)
+    unit, size = ledger_unit(ledger)
     rows = "".join(
         f"<tr><td>{escape(name)}</td><td>{owner}</td>"
         f'<td style="text-align:right">{seconds / size:,.1f}</td>'

@@ -36,6 +36,7 @@ def ledger_to_data(ledger: Ledger) -> dict[str, Any]:
         "mfu_palm": ledger.mfu_palm,
         "unavailable": dict(ledger.unavailable),
         "booked_under": dict(ledger.booked_under),
+        "on_host": ledger.on_host,
     }
 
 

@@ -19,6 +19,7 @@ from computeflow.planning.limits import MAX_KEPT, Limits
 from computeflow.planning.space import CHUNK, LayoutCounts, Space, possible, space_of
 from computeflow.prediction import Parameters, load_parameters
 from computeflow.prediction.blocks import Floats
+from computeflow.prediction.evidence import outlook_of
 from computeflow.prediction.memory import memory
 from computeflow.prediction.power import account_watts
 from computeflow.prediction.stack import Stack
@@ -31,7 +32,7 @@ Objective = Literal["time", "cost", "energy"]
 OBJECTIVES: tuple[Objective, ...] = ("time", "cost", "energy")
 _WORSE = {
     "tp_hidden": -1, "dp_hidden": -1, "ep_hidden": -1, "link_efficiency": -1, "nic_efficiency": -1,
-    "shard_interference": 1, "p2p_exposed": 1, "tp_latency": 1, "dp_latency": 1, "ep_latency": 1,
+    "shard_interference": 1, "p2p_exposed": 1, "link_hop": 1, "network_hop": 1, "ep_latency": 1,
     "host_forward": 1, "jitter": 1, "permute_bytes": 1, "cpu_update": -1, "disk": -1,
     "schedule_gain": -1, "host_link": -1,
 }  # fmt: skip
@@ -120,6 +121,7 @@ def search(
         objective=objective,
         limits=limits or Limits(),
         parameters=pessimistic(parameters or load_parameters()),
+        maturity=outlook_of(job, cluster.accelerator, stack).rate,
     )
     try:
         walk.cover(progress)
@@ -150,6 +152,7 @@ class _Walk:
     objective: Objective
     limits: Limits
     parameters: Parameters
+    maturity: float
     count: LayoutCounts = field(default_factory=LayoutCounts)
     best: _Best = field(default_factory=_Best)
     smallest_bytes: float = float("inf")
@@ -206,7 +209,7 @@ class _Walk:
 
     def evaluate(self, layouts: Layouts) -> None:
         """Predict layouts that fit, and keep the best of those within the limits."""
-        inputs = of_job(self.job, self.cluster, layouts, self.stack)
+        inputs = of_job(self.job, self.cluster, layouts, self.stack, self.maturity)
         step = account_step(inputs, self.parameters)
         self.count.evaluated += len(layouts)
         scores, kept = step.seconds, np.ones(len(layouts), bool)

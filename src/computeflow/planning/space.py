@@ -204,6 +204,8 @@ def _repeats(job: Job, layouts: Layouts) -> dict[str, Mask]:
     """
     layers, chunks = job.model.layers, layouts.pp * layouts.vp
     return {
+        "zero1, zero2 and zero3 in groups are not searched": (layouts.replicas > 1)
+        & layouts.has("sharding", "zero1", "zero2", "zero3"),
         "chunks (vp) do not cut the layers evenly": (layouts.vp > 1)
         & (layers % chunks != 0)
         & ((layers + 2) % chunks != 0),

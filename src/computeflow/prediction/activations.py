@@ -161,6 +161,8 @@ def _coefficients() -> Floats:
 
 
 _TABLE = _coefficients()
+_COLUMNS = np.ascontiguousarray(_TABLE.reshape(-1, len(_WIDTHS)).T)
+"""By width: its coefficients for every list and recomputation, one after the other."""
 
 
 def widths(b: StepInputs, k: BlockArrays) -> dict[str, Floats]:
@@ -203,14 +205,15 @@ def _staying(b: StepInputs, k: BlockArrays, every: dict[str, Floats]) -> list[Fl
 def bytes_per_token(b: StepInputs) -> tuple[Floats, Floats]:
     """Bytes that the mean block keeps per token, and those that it keeps while it is worked on."""
     level = np.where(b.recompute_full > 0, 2, np.where(b.recompute_selective > 0, 1, 0))
-    index = b.saves.astype(int)
+    unused = b.saves.astype(int) * len(RECOMPUTES)
+    used = unused + level
     kept, whole = np.zeros(len(b)), np.zeros(len(b))
     for k in b.present:
         every = widths(b, k)
         for column, (width, stays) in enumerate(
             zip(every.values(), _staying(b, k, every), strict=True)
         ):
-            kept += k.count * _TABLE[index, level, column] * stays
-            whole += k.count * _TABLE[index, 0, column] * width
+            kept += k.count * _COLUMNS[column].take(used) * stays
+            whole += k.count * _COLUMNS[column].take(unused) * width
     wide = b.element_bytes / 2 / b.layers  # rows count bf16
     return kept * wide, whole * wide

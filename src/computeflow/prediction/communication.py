@@ -6,22 +6,34 @@ hidden behind computation.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
+from numpy.typing import NDArray
 
 from computeflow.cluster.collectives import (
+    Group,
     Links,
+    all_reduce_seconds,
     all_to_all_seconds,
+    gather_seconds,
     neighbour_speed,
-    ring_latency,
-    ring_seconds,
     ring_speed,
-    tree_latency,
 )
 from computeflow.prediction import weights
 from computeflow.prediction.blocks import BlockArrays, Floats
 from computeflow.prediction.kernels import tokens
 from computeflow.prediction.parameters import Parameters
-from computeflow.prediction.step_inputs import StepInputs
+from computeflow.prediction.step_inputs import GENERATIONS, StepInputs
+
+_SWITCHES_FROM = GENERATIONS.index("hopper")
+_SWITCHES_TO = GENERATIONS.index("blackwell")
+_TORUS = GENERATIONS.index("tpu")
+_BUCKET_PARAMETERS_PER_RANK = 1e6
+"""Where the optimizer is split, large buckets grow with the ranks, so that rings stay busy: those of
+Megatron-Core are max(40 million, 1 million x ranks) parameters (distributed_data_parallel.py)."""
+_LARGE_BUCKET_BYTES = 100e6
+"""Such buckets begin here: Megatron-Core's are 160 MB and more. The 25 MB of torch stay as they are."""
 
 
 def links(b: StepInputs, p: Parameters) -> Links:
@@ -31,6 +43,11 @@ def links(b: StepInputs, p: Parameters) -> Links:
         bytes_per_second=b.tier_bytes_per_second,
         scale_up_efficiency=p["link_efficiency"],
         network_efficiency=p["nic_efficiency"],
+        year=b.year,
+        switch_reduces=(b.generation >= _SWITCHES_FROM) & (b.generation <= _SWITCHES_TO),
+        torus=b.generation == _TORUS,
+        link_hop_seconds=p["link_hop"],
+        network_hop_seconds=p["network_hop"],
     )
 
 
@@ -38,7 +55,7 @@ def _all_to_all(
     b: StepInputs, p: Parameters, size: Floats, ranks: Floats, stride: Floats, copies: Floats
 ) -> Floats:
     return all_to_all_seconds(
-        links(b, p),
+        replace(links(b, p), network_efficiency=p["exchange_efficiency"]),
         size,
         ranks,
         stride,
@@ -80,9 +97,11 @@ def tensor_collectives(k: BlockArrays) -> Floats:
 
 
 def tensor_parallel(b: StepInputs, k: BlockArrays, p: Parameters) -> Floats:
-    """Exposed seconds of one block's collectives in one direction."""
-    speed = ring_speed(links(b, p), b.tp, np.ones(len(b)))
-    once = tensor_bytes(b) / speed + tree_latency(p["tp_latency"], b.tp)
+    """Exposed seconds of one block's collectives in one direction. No other transfer hides their
+    latency.
+    """
+    group = Group.of(links(b, p), b.tp, np.ones(len(b)))
+    once = tensor_bytes(b) / group.speed + 2 * group.latency
     return tensor_collectives(k) * once * (1 - p["tp_hidden"] * b.tp_overlap)
 
 
@@ -130,37 +149,70 @@ def pipeline_parallel(b: StepInputs, p: Parameters) -> Floats:
     return np.where(b.pp > 1, p["p2p_exposed"] * b.vp * size / speed, 0.0)
 
 
-def data_parallel(b: StepInputs, p: Parameters, last_backward: Floats) -> Floats:
-    """Exposed reduction of gradients (and gathering of weights) once per step.
+def data_parallel(
+    b: StepInputs, p: Parameters, last_backward: Floats, first_forward: Floats
+) -> Floats:
+    """Exposed reduction of gradients, and gathering of updated weights, once per step.
 
-    Overlap hides it behind the last micro-batch's backward pass; a tenth always shows.
+    Gradients are reduced bucket by bucket while the last micro-batch's backward pass goes on; the last
+    bucket is ready when it ends, and always shows. Where the optimizer is split, weights are gathered
+    behind the next step's first forward pass, which waits for the first bucket.
     """
     whole = (b.sharded == 0) | (b.pp > 1)
-    shards = np.where(
-        whole, 1.0, weights.shards(b)
-    )  # sharded layer by layer: replicas sum their shards
+    # sharded layer by layer: replicas sum their shards
+    shards = np.where(whole, 1.0, weights.shards(b))
     ranks = np.where(whole, b.dp * b.cp, b.replicas)
-    size = weights.stage_parameters(b) / shards
-    back = np.where(b.split_optimizer * whole > 0, b.param_bytes, b.grad_bytes)
-    size = size * b.trained_share
-    times = np.where(b.zero2 > 0, b.micro_batches, 1.0)  # gradients do not wait for the last one
-    seconds = ring_seconds(links(b, p), size * (times * b.grad_bytes + back), ranks, b.tp * shards)
-    seconds = seconds + _latency(b, p, size, ranks)
-    experts = b.layers / b.pp * weights.expert_parameters(b) * b.trained_share
-    experts = np.where(whole, experts, 0.0)
-    copies = weights.expert_replicas(b)
-    seconds = seconds + ring_seconds(
-        links(b, p), experts * (b.grad_bytes + back), copies, b.ep * b.etp
+    joined = links(b, p)
+    split = (b.split_optimizer > 0) & whole
+    group = Group.of(joined, ranks, b.tp * shards)
+    traffic = _bucketed(b, group, weights.stage_parameters(b) / shards * b.trained_share, split)
+    experts = b.layers / b.pp * weights.expert_parameters(b) * b.trained_share * whole
+    if experts.any():
+        copies = Group.of(joined, weights.expert_replicas(b), b.ep * b.etp)
+        of_experts = _bucketed(b, copies, experts, split)
+        traffic = [
+            ours + np.where(experts > 0, theirs, 0.0)
+            for ours, theirs in zip(traffic, of_experts, strict=True)
+        ]
+    reduced, last, gathered, first = traffic
+    backward = np.where(b.zero2 > 0, b.micro_batches, 1.0) * last_backward
+    return _overlapped(b, p, reduced, backward, last) + _overlapped(
+        b, p, gathered, first_forward, first
     )
-    seconds = seconds + np.where(experts > 0, _latency(b, p, experts, copies), 0.0)
-    hidden = times * last_backward * p["dp_hidden"] * b.dp_overlap
-    return np.maximum(seconds - hidden, 0.1 * seconds)
 
 
-def _latency(b: StepInputs, p: Parameters, size: Floats, ranks: Floats) -> Floats:
-    """Latency of all buckets: a hop of the ring for every rank, or of a tree where libraries use it."""
-    buckets = np.maximum(size * b.grad_bytes / b.bucket_bytes, 1.0)
-    ring = ring_latency(p["dp_latency"], ranks)
-    tree = tree_latency(p["tree_latency"], ranks)
-    each = np.where(b.year >= 2026, np.minimum(ring, tree), ring)
-    return np.where(ranks > 1, each * buckets, 0.0)
+def _overlapped(
+    b: StepInputs, p: Parameters, traffic: Floats, work: Floats, least: Floats
+) -> Floats:
+    """Exposed part of transfers behind work, at least one bucket; what is hidden slows the work."""
+    hidden = np.minimum(traffic - least, p["dp_hidden"] * work) * b.dp_overlap
+    return traffic - (1 - p["shard_interference"]) * hidden
+
+
+def _bucketed(
+    b: StepInputs, group: Group, parameters: Floats, split: NDArray[np.bool_]
+) -> list[Floats]:
+    """Seconds of reducing all gradients and of the last bucket alone; of gathering the weights and of
+    the first bucket alone.
+
+    A split optimizer scatters gradients in large buckets; in small ones they are all-reduced as
+    without it (DistributedDataParallel with ZeroRedundancyOptimizer), where that is faster, and the
+    weights are gathered before the next step begins.
+    """
+    whole = parameters * b.grad_bytes
+    grown = _BUCKET_PARAMETERS_PER_RANK * b.grad_bytes * group.ranks
+    large = np.maximum(b.bucket_bytes, np.where(split, grown, 0.0))
+    bucket = np.where(b.bucket_bytes < _LARGE_BUCKET_BYTES, b.bucket_bytes, large)
+    buckets = np.maximum(whole / bucket, 1.0)
+    times = np.where(b.zero2 > 0, b.micro_batches, 1.0)  # gradients do not wait for the last one
+    reduced = gather_seconds(group, whole / buckets, buckets * times)
+    small = b.bucket_bytes < _LARGE_BUCKET_BYTES
+    if not split.all() or small.any():
+        summed = all_reduce_seconds(group, whole / buckets, buckets)
+        lesser = np.where(small & (b.zero2 == 0), np.minimum(summed, reduced), reduced)
+        reduced = np.where(split, lesser, summed)
+    gathers = np.maximum(whole / large, 1.0)
+    gathered = gather_seconds(group, parameters * b.param_bytes / gathers, gathers)
+    gathered = np.where(split, gathered, 0.0)
+    first = np.where(small, gathered, gathered / gathers)
+    return [reduced, reduced / (buckets * times), gathered, first]

@@ -6,7 +6,7 @@ published for the device, times what the power limit leaves of it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,9 @@ from computeflow.prediction.weights import kind_parameters
 
 _MEMORY_EFFICIENCY = 0.88
 """Share of the rated bandwidth that large copies reach: 4.23 of 4.8 TB/s on our H200."""
+_MXU = 128
+"""Width of a TPU's matrix unit: narrower operands are padded to it (Cloud TPU performance guide,
+"tensor dimensions"; read 2026-11-16)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,11 +45,7 @@ def rates(b: StepInputs, p: Parameters) -> Rates:
     full = np.where(b.element_bytes > 2, b.peak_flops / b.peak_bf16, 1.0)
     matmul = b.matmul_ceiling * clock / mature * full
     low = matmul * b.peak_flops / b.peak_bf16 * b.low_rate
-    ampere, hopper = (b.generation == GENERATIONS.index(g) for g in ("ampere", "hopper"))
-    first, second = (b.attention == ATTENTIONS.index(kind) for kind in ("flash1", "flash2"))
-    kernel = np.where(ampere, p["attention_ampere"], 1.0)
-    kernel = np.where(hopper & (first | second), p["attention_old_hopper"], kernel)
-    kernel = np.where(first, p["attention_first"], 1.0) * kernel
+    kernel = _attention_kernel(b, p)
     base = b.attention_peak * clock / 0.87 * kernel / mature
     return Rates(
         clock=clock,
@@ -58,8 +57,26 @@ def rates(b: StepInputs, p: Parameters) -> Rates:
     )
 
 
+def _attention_kernel(b: StepInputs, p: Parameters) -> Floats:
+    """Rate of the stack's attention over that of kernels made for Hopper, of the peak."""
+    first, second, own = (
+        b.attention == ATTENTIONS.index(kind) for kind in ("flash1", "flash2", "sdpa")
+    )
+    blackwell = b.generation == GENERATIONS.index("blackwell")
+    old = first | second | (own & ~blackwell)  # there PyTorch calls cuDNN's
+    kernel = np.ones(len(b))
+    for name in ("ampere", "ada", "cdna"):  # the first two run the same kernels
+        here = b.generation == GENERATIONS.index(name)
+        share = p["attention_cdna" if name == "cdna" else "attention_ampere"]
+        kernel = np.where(here, share, kernel)
+    for name in ("hopper", "blackwell", "cdna"):
+        here = b.generation == GENERATIONS.index(name)
+        kernel = np.where(here & old, p[f"attention_old_{name}"] * kernel, kernel)
+    return np.where(first, p["attention_first"], 1.0) * kernel
+
+
 def _by_generation(b: StepInputs, p: Parameters) -> Floats:
-    names = ["ampere", "hopper", "blackwell", "trainium", "other", "other"]
+    names = ["ampere", "hopper", "blackwell", "trainium", "other", "other", "other", "other"]
     values = np.array([p[f"sustained_{name}"] for name in names])
     return np.asarray(values[b.generation.astype(int)])
 
@@ -132,15 +149,38 @@ def layer(b: StepInputs, k: BlockArrays, p: Parameters, r: Rates) -> Layer:
     summed = (2 * b.grad_bytes + 2 * b.half_grad_bytes) * np.where(b.half_grad_bytes > 0, 1.0, 0.0)
     summed = (kind_parameters(b, k) + local.weights) * b.trained_share * summed / r.memory
     attention = _attention(b, k, p, r)
+    updates, unpacked = _low_rank(b, k, p, r)
     return Layer(
         linear_forward=forward + routed_forward,
         linear_backward=backward + routed_backward + weight,
         routed=routed_forward + routed_backward + routed_weight * trained,
         attention_forward=attention[0],
         attention_backward=attention[1],
-        other_forward=0.4 * moved + casts + sorting + scan,
-        other_backward=0.6 * moved + 2 * casts + summed + sorting + 2 * scan,
+        other_forward=0.4 * moved + casts + sorting + scan + updates + unpacked,
+        other_backward=0.6 * moved + 2 * casts + summed + sorting + 2 * scan + updates + unpacked,
     )
+
+
+def _low_rank(b: StepInputs, k: BlockArrays, p: Parameters, r: Rates) -> tuple[Floats, Floats]:
+    """Traffic beside frozen weights, each way: of the low-rank updates, whose result is scaled and
+    added to every output, and of weights that are unpacked from 4 bits before a matmul.
+    """
+    if not (b.frozen > 0).any():
+        return np.zeros(len(b)), np.zeros(len(b))
+    beside = replace(k, ffn=k.ffn * b.adapts_all)
+    width = np.zeros(len(b))
+    for matrix in matrices(beside, b.hidden, b.tp):
+        width += np.where(matrix.rows * matrix.columns > 0, matrix.rows + matrix.columns, 0.0)
+    moved = (
+        b.frozen
+        * tokens(b)
+        * width
+        * p["low_rank_bytes"]
+        * _by_kernels(b.kernels, p, "elementwise")
+    )
+    packed = (b.frozen > 0) & (b.param_bytes < 1)
+    unpacked = np.where(packed, kind_parameters(b, k) * p["unpack_bytes"], 0.0)
+    return moved / r.memory, unpacked / r.memory
 
 
 def _grouped(
@@ -167,7 +207,7 @@ def host_share(b: StepInputs, k: BlockArrays, p: Parameters) -> Floats:
     routing = np.where(b.graphs > 0, p["host_moe_graph"], p["host_moe"])
     more = more * np.where(k.experts > 0, routing, 1.0)
     launched = np.where(b.graphs == GRAPHS.index("step"), p["host_graph"], 1.0)
-    return old * more * launched * _by_kernels(b.kernels, p, "host")
+    return old * more * launched * b.host_factor * _by_kernels(b.kernels, p, "host")
 
 
 def _by_kernels(kinds: Floats, p: Parameters, what: str) -> Floats:
@@ -200,7 +240,8 @@ def _fused_attention(
     b: StepInputs, k: BlockArrays, p: Parameters, r: Rates
 ) -> tuple[Floats, Floats]:
     flops = 2 * tokens(b) * k.context * k.heads * (k.qk_dim + k.value_dim) / b.tp
-    flops = flops / head_dim_rate(k.qk_dim)
+    narrow = (b.generation == GENERATIONS.index("tpu")) & (k.qk_dim < _MXU)
+    flops = flops / np.where(narrow, np.maximum(k.qk_dim, 1.0) / _MXU, head_dim_rate(k.qk_dim))
     forward = flops / r.attention_forward * (1 + p["attention_ramp_forward"] / b.seq_len)
     backward = 2 * flops / r.attention_backward * (1 + p["attention_ramp_backward"] / b.seq_len)
     return forward, backward

@@ -97,6 +97,16 @@ class StageWeights:
         return self.layers * self.expert_parameters
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerActivations:
+    """Bytes of one layer for each token of a micro-batch, on one tensor-parallel rank."""
+
+    kept: Floats
+    working: Floats
+    """What working on it backward adds: the rest of the layer's list where it is computed again, and
+    gradients of the feed-forward width and of the residual stream, in bf16."""
+
+
 def memory(b: StepInputs) -> PredictedMemory:
     """Memory of the fullest stage of every row.
 
@@ -104,10 +114,11 @@ def memory(b: StepInputs) -> PredictedMemory:
     the last holds the loss; where stages are cut by cost, the second may have a layer more. No other
     stage can be the fullest.
     """
-    best = stage_memory(b, np.zeros(len(b)))
+    layer = _layer_activations(b)
+    best = stage_memory(b, np.zeros(len(b)), layer)
     if (b.pp > 1).any():
         for stage in (np.minimum(1.0, b.pp - 1), b.pp - 1):
-            best = _larger(best, stage_memory(b, stage))
+            best = _larger(best, stage_memory(b, stage, layer))
     return best
 
 
@@ -124,13 +135,19 @@ def _larger(first: PredictedMemory, second: PredictedMemory) -> PredictedMemory:
     )
 
 
-def stage_memory(b: StepInputs, stage: Floats) -> PredictedMemory:
-    """Memory of the given stage of every row, at that stage's fullest moment."""
+def stage_memory(
+    b: StepInputs, stage: Floats, layer: LayerActivations | None = None
+) -> PredictedMemory:
+    """Memory of the given stage of every row, at that stage's fullest moment. `layer` is the same
+    for all stages: whoever asks for several may compute it once.
+    """
     share = share_of(b, stage)
     optimizer, split = _optimizer(b, share)
     weights, gathered = _weights(b, share)
     gradients, held_gradients, last_gradients, reduced = _gradients(b, share, split)
-    kept, one_layer, working = _activations(b, share)
+    layer = layer or _layer_activations(b)
+    one_layer, working = _tokens(b) * layer.kept, _tokens(b) * layer.working
+    kept = _activations(b, share, layer)
     twice = 1 + (b.schedule == SCHEDULES.index("dualpipe"))  # a device holds two stages' weights
     weights, gradients, held_gradients, last_gradients, optimizer = (
         twice * x for x in (weights, gradients, held_gradients, last_gradients, optimizer)
@@ -264,8 +281,8 @@ def _gradients(
 
     Held: buffers that stay, and everything once a second micro-batch adds to it. bf16 gradients
     beside an fp32 buffer stay where they are reduced themselves (buckets of DistributedDataParallel;
-    DeepSpeed), else until they are added up. With FSDP and a pipeline, whole fp32 gradients stay
-    until the last micro-batch; else one layer is reduced at a time.
+    DeepSpeed, from zero2 on a shard of them), else until they are added up. With FSDP and a pipeline,
+    whole fp32 gradients stay until the last micro-batch; else one layer is reduced at a time.
     """
     piped = (b.sharded > 0) & (b.pp > 1)
     spread = (b.splits_gradients > 0) | (b.zero2 > 0)
@@ -275,7 +292,8 @@ def _gradients(
     )
     held_once = share.parameters / shards + share.all_experts / expert_shards
     buffer = held_once * b.grad_bytes * b.trained_share
-    half = (share.parameters + share.all_experts) * b.half_grad_bytes * b.trained_share
+    cut = np.where((b.sharded > 0) & ~piped | (b.zero2 > 0), weights.shards(b), 1.0)
+    half = (share.parameters + share.all_experts) / cut * b.half_grad_bytes * b.trained_share
     buckets = b.dp * b.cp > 1
     half_stays = np.where((b.splits_gradients > 0) | buckets, half, 0.0)
     stays = (b.keeps_gradients > 0) | (b.micro_batches > 1)
@@ -288,9 +306,7 @@ def _gradients(
 
 def _optimizer(b: StepInputs, share: StageWeights) -> tuple[Floats, Floats]:
     """Bytes of the optimizer's state, and over how many ranks it is split."""
-    split = np.where(
-        b.sharded > 0, weights.shards(b), np.where(b.split_optimizer > 0, b.dp * b.cp, 1.0)
-    )
+    split = np.where(b.sharded + b.split_optimizer > 0, weights.shards(b), 1.0)
     layers = share.layers * share.layer_parameters * b.state_bytes
     whole = b.split_optimizer + b.sharded == 0
     experts = share.all_experts * b.state_bytes / np.where(whole, 1.0, weights.expert_replicas(b))
@@ -309,16 +325,18 @@ def _widest(b: StepInputs) -> Floats:
     return width
 
 
-def _activations(b: StepInputs, share: StageWeights) -> tuple[Floats, Floats, Floats]:
-    """Kept by the whole stage, by one layer, and what working on one layer backward adds to it.
-
-    Working: the rest of the layer's list where it is computed again, and gradients of the
-    feed-forward width and of the residual stream, in bf16.
-    """
+def _layer_activations(b: StepInputs) -> LayerActivations:
     kept, whole = bytes_per_token(b)
-    tokens = _tokens(b)
-    split = np.where(b.sequence_parallel > 0, b.tp, 1.0)
-    gradients = b.element_bytes * (_widest(b) + b.hidden / split)
+    gradients = b.element_bytes * (_widest(b) + b.hidden / _sequence_split(b))
+    return LayerActivations(kept=kept, working=whole - kept + gradients)
+
+
+def _activations(b: StepInputs, share: StageWeights, layer: LayerActivations) -> Floats:
+    """Kept by the whole stage."""
+    split = _sequence_split(b)
     final_norm = share.last * b.element_bytes / 2 * (2 + b.residual_bytes) * b.hidden / split
-    held = tokens * (share.layers * share.in_flight * kept + final_norm)
-    return held, tokens * kept, tokens * (whole - kept + gradients)
+    return _tokens(b) * (share.layers * share.in_flight * layer.kept + final_norm)
+
+
+def _sequence_split(b: StepInputs) -> Floats:
+    return np.where(b.sequence_parallel > 0, b.tp, 1.0)

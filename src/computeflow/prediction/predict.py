@@ -11,10 +11,17 @@ import numpy as np
 from computeflow.catalog import Accelerator
 from computeflow.cluster import Cluster
 from computeflow.ledger import Entry, Ledger, PeakFlops, Window
+from computeflow.prediction.evidence import (
+    RunEvidence,
+    evidence_for,
+    outlook_of,
+    seen_runs,
+    traits_of,
+)
 from computeflow.prediction.memory import HEADROOM, stage_memory
 from computeflow.prediction.parameters import Parameters, load_parameters
 from computeflow.prediction.power import account_watts
-from computeflow.prediction.ranges import range_kind, time_range, unknowns
+from computeflow.prediction.ranges import PredictionSpread, assumptions
 from computeflow.prediction.stack import Stack, usual_stack
 from computeflow.prediction.step import PredictedSteps, account_step
 from computeflow.prediction.step_inputs import StepInputs, of_job, take
@@ -56,6 +63,8 @@ class Prediction:
     watts_per_gpu: float | None
     assumed: tuple[str, ...]
     """Defaults taken for what was not given."""
+    evidence: RunEvidence
+    """Measured runs that stand behind the time and its range."""
     calibrated: tuple[str, ...] = ()
     """Figures that a calibration gave in place of generic ones."""
 
@@ -108,15 +117,22 @@ def predict(
 ) -> Prediction:
     """Predict a layout. An impossible one is refused with the reason; one that does not fit says so."""
     check_layout(job, layout)
-    used = stack or usual_stack(cluster.accelerator.vendor)
-    inputs = of_job(job, cluster, Layouts.of([layout]), used)
-    generic = parameters or load_parameters()
     device = cluster.accelerator
+    used = stack or usual_stack(device.vendor)
+    traits = traits_of(job, device, used)
+    evidence = evidence_for(traits, seen_runs())
+    outlook = outlook_of(job, device, used)
+    inputs = of_job(job, cluster, Layouts.of([layout]), used, outlook.rate)
+    generic = parameters or load_parameters()
     step = _account(inputs, generic, device, calibration)
     ledger = _ledger(job, layout, inputs, step, generic)
-    low, high = time_range(
-        range_kind(job), unknowns(job, cluster, layout, stack_stated=stack is not None)
-    )
+    low, high = PredictionSpread(
+        outlook=outlook,
+        family=traits.family,
+        kind=traits.kind,
+        distance=evidence.distance,
+        assumed=assumptions(job, cluster, layout, stack_stated=stack is not None),
+    ).range
     if calibration is not None and stack is not None:
         low, high = calibration.range_for(stack.name) or (low, high)
     seconds = float(step.seconds[0])
@@ -133,6 +149,7 @@ def predict(
         host_limit_bytes=cluster.host_memory_bytes,
         watts_per_gpu=None if ledger.joules is None else ledger.joules / ledger.gpu_seconds,
         assumed=_assumed(job, cluster, used, stated=stack is not None),
+        evidence=evidence,
         calibrated=calibration.calibrated(inputs, device) if calibration is not None else (),
     )
 

@@ -7,62 +7,47 @@ practice, and counted as missing, which widens the range.
 
 from __future__ import annotations
 
-import math
+import itertools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import get_args
 
 from computeflow.catalog import Catalog
-from computeflow.catalog.models import Attention, Block, Dense, Model
 from computeflow.cluster import Cluster
 from computeflow.cluster.machine import usual_cluster
 from computeflow.errors import ComputeFlowError, InputError
 from computeflow.files.limits import NAME_CHARACTERS
-from computeflow.files.names import shown
 from computeflow.files.parsing import parse_csv
-from computeflow.prediction.stack import STACKS, Stack
+from computeflow.prediction.memory import HEADROOM, memory
+from computeflow.prediction.run_model import run_model
+from computeflow.prediction.run_sharding import run_sharding
+from computeflow.prediction.run_training import run_training
+from computeflow.prediction.run_words import (
+    run_context,
+    run_offload,
+    run_precision,
+    run_recompute,
+    run_schedule,
+    run_stack,
+)
+from computeflow.prediction.stack import Stack
 from computeflow.prediction.step_inputs import LOW_PRECISIONS, PEAKS, StepInputs, of_job, stack_rows
+from computeflow.prediction.table_cells import Row, number, whole, words
 from computeflow.workload import Job, Layout, Layouts, check_layout, flops_per_token
-from computeflow.workload.job import MAX_SIZE
-from computeflow.workload.layout import Recompute, Sharding
+from computeflow.workload.layout import Offload, Recompute, refusals
 
 PACKAGED = Path(__file__).with_name("cases.csv")
-NEEDED = (
-    "layers",
-    "hidden",
-    "heads",
-    "vocab",
-    "seq_len",
-    "micro_batch",
-    "global_batch",
-    "num_gpus",
-    "d_step_time_s",
+TABLES = (
+    PACKAGED,
+    *(Path(__file__).with_name(f"{name}.csv") for name in ("cases_2", "found_runs")),
 )
-_FRAMEWORKS = (  # first match; the words are the projects' own names
-    ("neuron", "neuron"), ("jax", "jax"), ("maxtext", "jax"), ("bridge", "megatron"),
-    ("deepspeed", "megatron-deepspeed"), ("nemo", "nemo"), ("megatron-lm", "megatron-2021"),
-    ("composer", "composer"), ("torchtitan", "torchtitan"), ("nanotron", "nanotron"),
-    ("computeflow.lab", "lab"),
-)  # fmt: skip
-_LOW = (  # first match
-    (("nvfp4",), "nvfp4"), (("rowwise",), "fp8-rowwise"), (("block",), "fp8-block"),
-    (("mxfp8", "fp8-mx"), "mxfp8"), (("fp8", "float8"), "fp8"),
-)  # fmt: skip
-_RECIPES: tuple[tuple[tuple[str, ...], dict[str, Any]], ...] = (  # all that match, in order
-    (("dispatcher=alltoall",), {"dispatcher": "alltoall"}),
-    (("dispatcher=deepep", "dispatcher=hybridep"), {"dispatcher": "deduplicating"}),
-    (("a2a_overlap=y",), {"ep_overlap": True}),
-    (("cuda_graph=attn", "token_drop=y"), {"graphs": "blocks"}),
-    (("cuda_graph=full",), {"graphs": "blocks"}),
-    (("cuda_graph=full_iteration",), {"graphs": "step"}),
-    (("tp_overlap=n",), {"tp_overlap": False}),
-    (("asynctp",), {"tp_overlap": True}),
-    (("no flash", "attention=unfused"), {"attention": "unfused"}),
-    (("sequence-parallel=y",), {"sequence_parallel": True}),
-)
-_LINK = re.compile(r"(?:(\d{1,3})x)?(?<!\d)(\d{1,5}) Gb/s.*per (node|GPU)", re.IGNORECASE)
+"""Packaged tables: two of the public data folder, and what was found since (docs/accuracy.md)."""
+_CONTEXT = re.compile(r"\b(?:cp|sp|ulysses|ring)\s*=\s*(\d+)")
+_LINK = re.compile(r"(?:(\d{1,3})x[^,;]{0,60}?)?(?<!\d)(\d{1,5}) ?Gb/s", re.IGNORECASE)
+_FEW_BUBBLES = 4
+"""Micro-batches per stage from which a pipeline's bubble is small (arXiv:1811.06965, section 2.3)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +61,10 @@ class MeasuredRun:
     measured_seconds: float
     missing: tuple[str, ...]
     """Inputs that the time depends on and the source does not state."""
+    framework: str = ""
+    """The software as the source calls it."""
+    clear: bool = True
+    """Whether what was run and measured is beyond doubt: no chart reading, no missing setting."""
 
 
 def read_cases(
@@ -92,26 +81,25 @@ def read_cases(
     return cases, skipped
 
 
-def case_of(row: Mapping[str, str], catalog: Catalog) -> MeasuredRun:
-    if missing := [name for name in NEEDED if not row.get(name)]:
-        raise InputError(f"not stated: {', '.join(missing)}")
-    stack = _stack(row)
-    recompute, recompute_missing = _recompute(row, stack)
-    layout = _layout(row, stack, recompute)
-    precision = _precision(row.get("precision", ""))
-    job = Job(
-        model=_model(row, catalog),
-        global_batch=_whole(row, "global_batch"),
-        seq_len=_whole(row, "seq_len"),
-        precision=precision,
-        multi_token="mtp=y" in row.get("flags", ""),
-    )
+def case_of(row: Row, catalog: Catalog) -> MeasuredRun:
+    if unsaid := [name for name in ("seq_len", "num_gpus") if not row.get(name)]:
+        raise InputError(f"not stated: {', '.join(unsaid)}")
+    stack, stack_known = run_stack(row)
     cluster, network_missing = _cluster(row, catalog)
+    model, missing = run_model(row, catalog)
+    job = Job(
+        model=model,
+        global_batch=_global_batch(row),
+        seq_len=whole(row, "seq_len"),
+        precision=_precision(row, cluster),
+        multi_token="mtp=y" in words(row, "flags"),
+        **run_training(row),
+    )
+    layout, assumed = _layout(row, job, cluster, stack)
     check_layout(job, layout)
-    unstated = {
-        "recompute": recompute_missing,
-        "network": network_missing and layout.gpus > cluster.domain,
-    }
+    missing += assumed if row.get("precision") else (*assumed, "precision")
+    if network_missing and layout.gpus > cluster.domain:
+        missing += ("network",)
     return MeasuredRun(
         row_id=row.get("row_id", ""),
         source=row.get("source", ""),
@@ -119,148 +107,206 @@ def case_of(row: Mapping[str, str], catalog: Catalog) -> MeasuredRun:
         cluster=cluster,
         layout=layout,
         stack=stack,
-        measured_seconds=_number(row, "d_step_time_s"),
-        missing=tuple(name for name, unsaid in unstated.items() if unsaid),
+        measured_seconds=_seconds(row, job),
+        missing=missing if stack_known else (*missing, "stack"),
+        framework=row.get("framework", ""),
+        clear=row.get("core") != "0",
     )
+
+
+def _precision(row: Row, cluster: Cluster) -> str:
+    """As stated; else bf16, or fp16 where the device has no bf16."""
+    if not row.get("precision") and "bf16" not in cluster.accelerator.dense_flops:
+        return "fp16"
+    return run_precision(row.get("precision", ""))
+
+
+def _tokens_per_second(row: Row) -> float | None:
+    """Tokens per second of all devices."""
+    for name in ("tokens_per_sec_per_gpu", "d_tokens_per_sec_per_gpu"):
+        if row.get(name):
+            return number(row, name) * whole(row, "num_gpus")
+    return None
+
+
+def _stated_seconds(row: Row) -> float | None:
+    for name in ("d_step_time_s", "step_time_s"):
+        if row.get(name):
+            return number(row, name)
+    return None
+
+
+def _seconds(row: Row, job: Job) -> float:
+    """Time of a step, stated or from the tokens in a second."""
+    seconds, rate = _stated_seconds(row), _tokens_per_second(row)
+    if seconds is None and rate is None:
+        raise InputError("not stated: d_step_time_s, or tokens_per_sec_per_gpu")
+    return seconds if seconds is not None else job.step_tokens / (rate or 1.0)
+
+
+def _global_batch(row: Row) -> int:
+    """Sequences in a step: stated, counted from micro-batches, or from time and tokens a second."""
+    if row.get("global_batch"):
+        return whole(row, "global_batch")
+    if row.get("micro_batch") and row.get("grad_accum"):
+        return whole(row, "micro_batch") * whole(row, "grad_accum") * _data_ranks(row)
+    seconds, rate = _stated_seconds(row), _tokens_per_second(row)
+    if seconds is None or rate is None:
+        raise InputError("not stated: global_batch, or micro_batch and grad_accum")
+    return max(round(seconds * rate / whole(row, "seq_len")), 1)
+
+
+def _context_ranks(row: Row) -> int:
+    """Context-parallel ranks; the flags say them where the column does not."""
+    stated = None if row.get("cp") else _CONTEXT.search(words(row, "flags"))
+    return whole({"cp": stated[1]}, "cp") if stated else whole(row, "cp")
+
+
+def _data_ranks(row: Row) -> int:
+    group = whole(row, "tp") * whole(row, "pp") * _context_ranks(row)
+    return max(whole(row, "num_gpus") // group, 1)
+
+
+def _layout(row: Row, job: Job, cluster: Cluster, stack: Stack) -> tuple[Layout, tuple[str, ...]]:
+    """The layout, and what of it had to be assumed: the first guess that fits in memory."""
+    recompute, recompute_stated = run_recompute(row, stack)
+    schedule, schedule_known = run_schedule(row)
+    plain = Layout(
+        gpus=whole(row, "num_gpus"),
+        tp=whole(row, "tp"),
+        pp=whole(row, "pp"),
+        vp=_chunks(row, schedule),
+        cp=_context_ranks(row),
+        ep=whole(row, "ep"),
+        etp=whole(row, "tp") if row.get("moe_experts") and stack.name == "nemo" else 1,
+        recompute=recompute,
+        schedule=schedule if whole(row, "pp") > 1 else "1f1b",
+    )
+    cuts = [plain] if _is_cut(row) else _cuts(plain, cluster)
+    cuts = [_with_sharding(row, cut, stack, cluster) for cut in cuts]
+    guesses = [
+        replace(cut, micro_batch=micro_batch, recompute=again, offload=offload)
+        for cut in cuts
+        for again, offload in itertools.product(
+            _recomputes(row, recompute, stated=recompute_stated),
+            _offloads(row, cut),
+        )
+        for micro_batch in _micro_batches(row, job, cut)
+    ]
+    unstated = {
+        "recompute": not recompute_stated,
+        "micro_batch": any(len(_micro_batches(row, job, cut)) > 1 for cut in cuts),
+        "layout": not _is_cut(row),
+        "schedule": not schedule_known,
+    }
+    assumed = tuple(name for name, unsaid in unstated.items() if unsaid)
+    return _first_that_fits(job, cluster, stack, guesses), assumed
+
+
+def _chunks(row: Row, schedule: str) -> int:
+    """Model chunks on a stage; an interleaved schedule that does not say has two."""
+    if schedule != "1f1b":
+        return 1
+    interleaved = "interleaved" in words(row, "flags") and whole(row, "pp") > 1
+    return whole(row, "vp", 2 if interleaved else 1)
+
+
+def _recomputes(row: Row, recompute: Recompute, *, stated: bool) -> list[Recompute]:
+    """Recomputations that a run may have: memory decides where it decides the micro-batch too."""
+    if stated or row.get("micro_batch"):
+        return [recompute]
+    every: tuple[Recompute, ...] = get_args(Recompute)
+    return list(every[every.index(recompute) :])
+
+
+def _is_cut(row: Row) -> bool:
+    """Whether a row says how its model is cut, or needs not."""
+    return any(row.get(name) for name in ("tp", "pp", "dp")) or whole(row, "num_gpus") == 1
+
+
+def _cuts(plain: Layout, cluster: Cluster) -> list[Layout]:
+    """Tensor parallelism inside a node, then a pipeline over nodes: the least first."""
+    degrees = [2**i for i in range(10)]
+    inside = [tp for tp in degrees if tp <= min(cluster.domain, 8)]
+    cuts = [replace(plain, tp=tp) for tp in inside]
+    cuts += [replace(plain, tp=inside[-1], pp=pp) for pp in degrees[1:]]
+    return [cut for cut in cuts if plain.gpus % (cut.tp * cut.pp * cut.cp) == 0]
+
+
+def _with_sharding(row: Row, cut: Layout, stack: Stack, cluster: Cluster) -> Layout:
+    dp = max(cut.gpus // (cut.tp * cut.pp * cut.cp), 1)
+    in_node = max(whole(row, "gpus_per_node", cluster.domain) // cut.tp, 1)
+    sharding, replicas = run_sharding(row, stack, dp * cut.cp, in_node)
+    replicas = replicas if dp % replicas == 0 else 1
+    context = run_context(row) if cut.cp > 1 else "ring"
+    return replace(cut, sharding=sharding, replicas=replicas, context=context)
+
+
+def _offloads(row: Row, cut: Layout) -> list[Offload]:
+    """What may lie on the host: as stated, or only where it must."""
+    sharded = cut.sharding in ("fsdp", "zero3", "hsdp")
+    offload, certain = run_offload(row, sharded=sharded)
+    return [offload] if certain else ["none", offload]
+
+
+def _micro_batches(row: Row, job: Job, cut: Layout) -> list[int]:
+    """The micro-batch that a row states, or all that divide its batch: the largest first; where none
+    fills a pipeline well, the smallest.
+    """
+    ranks = max(cut.gpus // (cut.tp * cut.pp * cut.cp), 1)
+    if row.get("micro_batch"):
+        return [whole(row, "micro_batch")]
+    share = job.global_batch // ranks
+    if row.get("grad_accum") and share % whole(row, "grad_accum") == 0:
+        return [max(share // whole(row, "grad_accum"), 1)]
+    sizes = [size for size in range(min(share, _MAX_MICRO_BATCH), 0, -1) if share % size == 0]
+    few = _FEW_BUBBLES * cut.pp if cut.pp > 1 else 1
+    fills = [size for size in sizes if share // size >= few]
+    return fills + [size for size in sizes[::-1] if size not in fills] or [1]
+
+
+_MAX_MICRO_BATCH = 512
+"""Largest micro-batch that is tried; above, nothing gets faster."""
+
+
+def _first_that_fits(job: Job, cluster: Cluster, stack: Stack, guesses: list[Layout]) -> Layout:
+    """The first possible layout that fits in memory; if none does, the one that needs the least."""
+    if len(guesses) == 1:
+        return guesses[0]
+    layouts = Layouts.of(guesses)
+    possible = sum(refusals(job, layouts).values(), start=layouts.gpus == 0) == 0
+    if not possible.any():
+        return guesses[-1]
+    rows = possible.nonzero()[0]
+    needed = memory(of_job(job, cluster, layouts.where(rows), stack)).bytes
+    fits = needed <= HEADROOM * cluster.accelerator.hbm_bytes
+    return guesses[int(rows[fits.argmax() if fits.any() else needed.argmin()])]
 
 
 def step_inputs_of(cases: Sequence[MeasuredRun]) -> StepInputs:
     return stack_rows([of_job(c.job, c.cluster, Layouts.of([c.layout]), c.stack) for c in cases])
 
 
-def _number(row: Mapping[str, str], name: str, default: float | None = None) -> float:
-    text = row.get(name) or str(default)
-    try:
-        value = float(text)
-    except ValueError:
-        raise InputError(f"{name} = '{shown(text, 40)}' is not a number") from None
-    if not 0 < value < math.inf:
-        raise InputError(f"{name} = {shown(text, 40)}: must be above zero and finite")
-    return value
-
-
-def _whole(row: Mapping[str, str], name: str, default: int = 1) -> int:
-    value = _number(row, name, default)
-    if value != int(value) or value > MAX_SIZE:
-        raise InputError(f"{name} = {value:g}: not a whole number up to {MAX_SIZE:,}")
-    return int(value)
-
-
-def _model(row: Mapping[str, str], catalog: Catalog) -> Model:
-    """The row's own sizes; what it does not state (head dimension, gating) from the catalog.
-
-    With experts a row says too little of the model, so it must be one that the catalog knows.
-    """
-    name = row.get("model_name", "")
-    known = catalog.models.get(name)
-    if row.get("moe_experts"):
-        if known is None:
-            raise InputError(f"model '{shown(name)}' has experts and is not in the catalog")
-        return known
-    hidden, heads = _whole(row, "hidden"), _whole(row, "heads")
-    usual, dense = (known.blocks[0].attention, known.blocks[0].dense) if known else (None, None)
-    dense = dense or Dense(width=4 * hidden, gated=True)
-    return Model(
-        name=name or "unnamed",
-        family=known.family if known else "transformer",
-        source=row.get("source_path") or "the row",
-        as_of=row.get("year") or "2026",
-        hidden=hidden,
-        vocab=_whole(row, "vocab"),
-        blocks=(
-            Block(
-                count=_whole(row, "layers"),
-                attention=Attention(
-                    heads=heads,
-                    kv_heads=_whole(row, "kv_heads", heads),
-                    head_dim=usual.head_dim if usual and usual.heads == heads else hidden // heads,
-                ),
-                dense=Dense(width=_whole(row, "ffn_hidden", dense.width), gated=dense.gated),
-            ),
-        ),
-    )
-
-
-def _stack(row: Mapping[str, str]) -> Stack:
-    framework, flags = row.get("framework", "").lower(), row.get("flags", "").lower()
-    name = next((stack for word, stack in _FRAMEWORKS if word in framework), None)
-    if name is None:
-        raise InputError(f"framework '{shown(row.get('framework', ''))}' is unknown")
-    changes: dict[str, Any] = {"year": _number(row, "year", STACKS[name].year)}
-    changes |= _kernels(name, flags)
-    if row.get("precision") == "amp":  # fp32 weights under autocast
-        changes |= {"param_bytes": 4.0, "grad_bytes": 4.0, "state_bytes": 8.0}
-    if "seqpar" in row.get("recompute", ""):
-        changes["sequence_parallel"] = True
-    for words, capability in _RECIPES:
-        if any(word in flags for word in words):
-            changes |= capability
-    return replace(STACKS[name], **changes)
-
-
-def _kernels(name: str, flags: str) -> dict[str, str]:
-    if "compile=" in flags:
-        compiled = any(f"compile={word}" in flags for word in ("y", "block", "whole"))
-        return {"kernels": "compiled" if compiled else "eager"}
-    return {"kernels": "eager"} if name == "torchtitan" else {}
-
-
-def _recompute(row: Mapping[str, str], stack: Stack) -> tuple[Recompute, bool]:
-    """The recomputation, and whether it had to be assumed."""
-    text = row.get("recompute", "").lower()
-    if text.startswith("full"):
-        return "full", False
-    if text.startswith(("selective", "minimal")):
-        return "selective", False
-    return ("none", False) if text else (stack.usual_recompute, True)
-
-
-def _layout(row: Mapping[str, str], stack: Stack, recompute: Recompute) -> Layout:
-    text = row.get("zero_fsdp", "").lower()
-    sharding: Sharding = "zero1" if stack.name in ("megatron", "nemo") else "ddp"
-    if "zero1" in text:
-        sharding = "zero1"
-    elif "zero2" in text:
-        sharding = "zero2"
-    elif ("fsdp" in text and text != "fsdp=1") or "fsdp=y" in row.get("flags", ""):
-        sharding = "fsdp"
-    return Layout(
-        gpus=_whole(row, "num_gpus"),
-        tp=_whole(row, "tp"),
-        pp=_whole(row, "pp"),
-        vp=_whole(row, "vp"),
-        cp=_whole(row, "cp"),
-        ep=_whole(row, "ep"),
-        etp=_whole(row, "tp") if row.get("moe_experts") and stack.name == "nemo" else 1,
-        micro_batch=_whole(row, "micro_batch"),
-        recompute=recompute,
-        sharding=sharding,
-    )
-
-
-def _precision(text: str) -> str:
-    lowered = text.lower()
-    for words, name in _LOW:
-        if any(word in lowered for word in words):
-            return name
-    return lowered if lowered in ("fp32", "tf32", "fp16") else "bf16"
-
-
-def _cluster(row: Mapping[str, str], catalog: Catalog) -> tuple[Cluster, bool]:
-    gpus = _whole(row, "num_gpus")
+def _cluster(row: Row, catalog: Catalog) -> tuple[Cluster, bool]:
+    """The cluster, and whether its network had to be assumed."""
+    gpus = whole(row, "num_gpus")
     name = row.get("gpu", "")
     usual = usual_cluster(name, gpus, catalog)
-    per_node = _whole(row, "gpus_per_node", usual.domain)
-    match = _LINK.search(row.get("inter_node_link", "")[:NAME_CHARACTERS])
-    if match is None:
-        return usual_cluster(name, gpus, catalog, node_devices=per_node), True
-    count, speed, per = match.groups()
-    bytes_per_second = int(count or 1) * int(speed) * 1e9 / 8
-    if per.lower() == "node":
-        bytes_per_second /= per_node
+    per_node = whole(row, "gpus_per_node", usual.domain)
+    speed = _network_speed(row, per_node)
     return usual_cluster(
-        name, gpus, catalog, node_devices=per_node, nic_bytes_per_second=bytes_per_second
-    ), False
+        name, gpus, catalog, node_devices=per_node, nic_bytes_per_second=speed
+    ), speed is None
+
+
+def _network_speed(row: Row, per_node: int) -> float | None:
+    """Bytes a second of one device over the network, where its links are stated."""
+    text = words(row, "inter_node_link")[:NAME_CHARACTERS]
+    match = _LINK.search(text[max(text.find("compute:"), 0) :])
+    if match is None or not (match[1] or re.search(r"per (?:node|vm|host|gpu)", text)):
+        return None
+    bytes_per_second = int(match[1] or 1) * int(match[2]) * 1e9 / 8
+    return bytes_per_second if "per gpu" in text else bytes_per_second / per_node
 
 
 def best_mfu(cases: Sequence[MeasuredRun], accelerator: str, job: Job) -> float | None:

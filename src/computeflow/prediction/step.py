@@ -8,14 +8,14 @@ the parts of exactly this sum, so they close.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from computeflow.cluster.collectives import ring_seconds
+from computeflow.cluster.collectives import Group, gather_seconds
 from computeflow.prediction import communication, kernels, weights
 from computeflow.prediction.activations import bytes_per_token
-from computeflow.prediction.blocks import BlockArrays, Floats, local_experts
+from computeflow.prediction.blocks import BlockArrays, Floats, local_experts, matrices
 from computeflow.prediction.parameters import Parameters
 from computeflow.prediction.step_inputs import StepInputs
 from computeflow.workload.layout import SCHEDULES
@@ -49,11 +49,12 @@ def account_step(b: StepInputs, p: Parameters) -> PredictedSteps:
     p2p = communication.pipeline_parallel(b, p)
     rounds = b.micro_batches
     stages = pipeline(b, p, seconds / b.layers, head)
-    dp = communication.data_parallel(b, p, backward / b.pp) + rounds * _gathered_ends(b, p, head)
+    forward = (seconds - backward) / b.pp
+    dp = communication.data_parallel(b, p, backward / b.pp, forward)
+    dp = dp + rounds * _gathered_ends(b, p, head)
     optimizer, copy = update(b, p, r)
     work = stages.seconds + rounds * p2p + dp + optimizer + copy
     jitter = work * p["jitter"] * np.log2(np.maximum(b.gpus / b.domain, 1.0))
-    late_input = np.maximum(b.input_seconds - work - jitter, 0.0)
     booked = {part: rounds * total / b.pp for part, total in both.items()}
     busy = booked["kernels"] + rounds * head / b.pp
     model = b.flops_per_token * b.micro_batch * b.micro_batches * b.seq_len / (b.tp * b.pp * b.cp)
@@ -76,11 +77,33 @@ def account_step(b: StepInputs, p: Parameters) -> PredictedSteps:
         "bubble": stages.seconds - rounds * stages.slowest,
         "imbalance": rounds * (stages.slowest - stages.mean) + booked["uneven"],
         "straggler": jitter,
-        "input": late_input,
-        "checkpoint": b.checkpoint_seconds,
     }
-    total = work + jitter + late_input + b.checkpoint_seconds
-    return PredictedSteps(seconds=total, accounts=accounts)
+    step = PredictedSteps(seconds=work + jitter, accounts=accounts)
+    if (b.maturity != 1).any():
+        step = scale_step(step, 1 / b.maturity)
+    late_input = np.maximum(b.input_seconds - step.seconds, 0.0)
+    return PredictedSteps(
+        seconds=step.seconds + late_input + b.checkpoint_seconds,
+        accounts=step.accounts | {"input": late_input, "checkpoint": b.checkpoint_seconds},
+    )
+
+
+def scale_step(step: PredictedSteps, factor: Floats | float) -> PredictedSteps:
+    """The step `factor` times as long, its accounts still closing.
+
+    The model's FLOPs over the peak are what they are, so `compute.model` stays and MFU moves with the
+    step. Which of the other accounts differ is exactly what a total cannot tell, so all keep their
+    proportions: the growth is not booked as `unexplained`, because it is no measurement that was left
+    over, nor on one account, because nothing points at it. A factor below the MFU would need more than
+    the peak; the step then is the model's FLOPs alone.
+    """
+    useful = step.accounts["compute.model"]
+    seconds = np.maximum(factor * step.seconds, useful)
+    others = step.seconds - useful
+    ratio = (seconds - useful) / np.where(others > 0, others, 1.0)
+    accounts = {name: ratio * values for name, values in step.accounts.items()}
+    accounts["compute.model"] = useful
+    return replace(step, seconds=useful + ratio * others, accounts=accounts)
 
 
 def _layers(b: StepInputs, p: Parameters, r: kernels.Rates) -> tuple[dict[str, Floats], Floats]:
@@ -102,7 +125,7 @@ def update(b: StepInputs, p: Parameters, r: kernels.Rates) -> tuple[Floats, Floa
     neither is hidden. On disk, the state is read and written too.
     """
     whole = b.sharded + b.split_optimizer == 0
-    shards = np.where(b.sharded > 0, weights.shards(b), np.where(whole, 1.0, b.dp * b.cp))
+    shards = np.where(whole, 1.0, weights.shards(b))
     copies = np.where(whole, 1.0, weights.expert_replicas(b))
     experts = b.layers / b.pp * weights.expert_parameters(b)
     own = (weights.stage_parameters(b) / shards + experts / copies) * b.trained_share
@@ -211,7 +234,9 @@ def _passes(
     more = (
         1 + b.recompute_full / 2
     )  # kernels of the backward pass: twice the forward ones, and again
-    launching = host * (p["host_backward"] + b.recompute_full)
+    passes = np.maximum(b.layers * b.micro_batches, 1.0)
+    beside = b.host_step * b.pp / passes  # at most: a busy device hides it
+    launching = host * (p["host_backward"] + b.recompute_full) + beside
     backward["host"] = _waiting(backward, launching, 2 * p["queued"] / 3 * more)
     for parts in (forward, backward):
         parts["copy"] = _fetched(b, k, p, parts)
@@ -275,25 +300,41 @@ def _gathered(
 ) -> dict[str, Floats]:
     """Fully sharded weights: gathering hides behind the layer or the layer behind it, never fully.
 
-    With a pipeline the weights stay gathered for the whole step; that traffic is counted there.
+    A block's weights are gathered at once (fsdp) or matrix by matrix (zero3: DeepSpeed fetches the
+    parameters of one module at a time). With a pipeline the weights stay gathered for the whole step;
+    that traffic is counted there.
     """
     gathers = (b.sharded > 0) & (b.pp == 1)
     if not gathers.any():
         return done | {"comm.dp": np.zeros(len(b))}
-    bytes_each = weights.gathered_bytes(b)
-    if scatters:
-        bytes_each = bytes_each + b.grad_bytes * b.trained_share
+    joined = communication.links(b, p)
+    own = Group.of(joined, weights.shards(b), b.tp)
+    traffic = _gathered_seconds(b, own, weights.kind_parameters(b, k), scatters=scatters)
+    if (b.by_matrix > 0).any():
+        apart = sum(
+            (
+                _gathered_seconds(b, own, x.weights, scatters=scatters)
+                for x in matrices(k, b.hidden, b.tp)
+            ),
+            start=np.zeros(len(b)),
+        )
+        traffic = np.where(b.by_matrix > 0, apart, traffic)
     experts = local_experts(k, b.tp, b.ep, b.etp).weights
-    links = communication.links(b, p)
-    size = weights.kind_parameters(b, k) * bytes_each
-    traffic = ring_seconds(links, size, weights.shards(b), b.tp)
-    copies = weights.expert_replicas(b)
-    traffic = traffic + ring_seconds(links, experts * bytes_each, copies, b.ep * b.etp)
-    latency = (1 + scatters) * p["dp_latency"] * 4 * np.sqrt(weights.shards(b))
-    traffic = np.where(gathers, traffic + np.where(weights.shards(b) > 1, latency, 0.0), 0.0)
+    if experts.any():
+        copies = Group.of(joined, weights.expert_replicas(b), b.ep * b.etp)
+        theirs = _gathered_seconds(b, copies, experts, scatters=scatters)
+        traffic = traffic + np.where(experts > 0, theirs, 0.0)
+    traffic = np.where(gathers, traffic, 0.0)
     busy = _device(done) + done["host"] + done["uneven"] + done["copy"]
-    exposed = np.maximum(traffic - busy, 0.0)
-    return done | {"comm.dp": exposed + p["shard_interference"] * np.minimum(busy, traffic)}
+    return done | {"comm.dp": _beside(b, p, traffic, busy)}
+
+
+def _gathered_seconds(b: StepInputs, group: Group, parameters: Floats, *, scatters: bool) -> Floats:
+    """One pass's collectives of one block: weights gathered; backward, gradients scattered too."""
+    seconds = gather_seconds(group, parameters * weights.gathered_bytes(b))
+    if not scatters:
+        return seconds
+    return seconds + gather_seconds(group, parameters * b.grad_bytes * b.trained_share)
 
 
 def _gathered_ends(b: StepInputs, p: Parameters, head: Floats) -> Floats:
@@ -301,8 +342,14 @@ def _gathered_ends(b: StepInputs, p: Parameters, head: Floats) -> Floats:
     gathers = (b.sharded > 0) & (b.pp == 1)
     if not gathers.any():
         return np.zeros(len(b))
-    bytes_each = 2 * weights.gathered_bytes(b) + b.grad_bytes * (1 - b.frozen)
-    size = weights.end_parameters(b) * bytes_each
-    traffic = ring_seconds(communication.links(b, p), size, weights.shards(b), b.tp)
-    exposed = np.maximum(traffic - head, 0.0) + p["shard_interference"] * np.minimum(head, traffic)
-    return np.where(gathers, exposed, 0.0)
+    group = Group.of(communication.links(b, p), weights.shards(b), b.tp)
+    size = weights.end_parameters(b)
+    traffic = 2 * gather_seconds(group, size * weights.gathered_bytes(b))
+    traffic = traffic + gather_seconds(group, size * b.grad_bytes * (1 - b.frozen))
+    return np.where(gathers, _beside(b, p, traffic, head), 0.0)
+
+
+def _beside(b: StepInputs, p: Parameters, traffic: Floats, busy: Floats) -> Floats:
+    """Exposed part of transfers that run beside work, and slow it; all of it without overlap."""
+    exposed = np.maximum(traffic - busy, 0.0) + p["shard_interference"] * np.minimum(busy, traffic)
+    return np.where(b.dp_overlap > 0, exposed, traffic)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from itertools import takewhile
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,10 +22,11 @@ from computeflow.prediction.blocks import MAX_KINDS, BlockArrays, Floats, absent
 from computeflow.prediction.stack import ATTENTIONS, GRAPHS, KERNELS, SAVES, Stack
 from computeflow.workload import Job, Layouts, flops_per_token
 
-GENERATIONS = ("ampere", "hopper", "blackwell", "trainium", "tpu", "other")
+GENERATIONS = ("ampere", "hopper", "blackwell", "trainium", "tpu", "cdna", "ada", "other")
 _GENERATION = {
-    "a100": "ampere", "h": "hopper", "gh": "hopper", "b": "blackwell", "gb": "blackwell",
-    "trn": "trainium", "trainium": "trainium", "tpu": "tpu",
+    "a100": "ampere", "a800": "ampere", "a30": "ampere", "a": "ada", "l": "ada", "rtx": "ada",
+    "h": "hopper", "gh": "hopper", "b": "blackwell",
+    "gb": "blackwell", "trn": "trainium", "trainium": "trainium", "tpu": "tpu", "mi": "cdna",
 }  # fmt: skip
 _FULL_PRECISION = ("fp32", "tf32")
 
@@ -84,6 +86,8 @@ class StepInputs:
     recompute_selective: Floats
     sharded: Floats
     """1 where weights are gathered layer by layer (fsdp, zero3, hsdp)."""
+    by_matrix: Floats
+    """1 where they are gathered matrix by matrix (zero3), rather than a block at once."""
     split_optimizer: Floats
     """1 where the optimizer state is spread over dp (zero1 and above)."""
     schedule: Floats
@@ -97,6 +101,8 @@ class StepInputs:
     """1 where what is offloaded lies on disk, not in the host's memory."""
     frozen: Floats
     """1 where the weights are not trained, only low-rank updates beside them."""
+    adapts_all: Floats
+    """1 where low-rank updates stand beside all matrices of a layer, not beside attention's alone."""
     weight_share: Floats
     """Share of a layer's FLOPs that make the gradients of its weights."""
     trained_share: Floats
@@ -131,6 +137,8 @@ class StepInputs:
     matmul_ceiling: Floats
     """Best published bf16 matmul rate."""
     generation: Floats
+    maturity: Floats
+    """Share of the speed by these formulas that such stacks reach on such devices."""
     power_share: Floats
     """Power limit over the one at which the matmul ceiling was measured."""
     age_years: Floats
@@ -158,6 +166,10 @@ class StepInputs:
     """Index into `stack.KERNELS`."""
     casts: Floats
     """Likewise, for fp8 operands."""
+    host_step: Floats
+    """Host seconds of a step beside its layers."""
+    host_factor: Floats
+    """Host time of the stack's own code over that of an eager trainer of ours."""
     grad_bytes: Floats
     param_bytes: Floats
     state_bytes: Floats
@@ -233,7 +245,7 @@ def _kept_bytes(job: Job, stack: Stack) -> Stack:
 
 def _device_constants(device: Accelerator, precision: str) -> dict[str, float]:
     generation, full = generation_of(device.name), precision in _FULL_PRECISION
-    peak_bf16 = device.peak_flops("bf16")
+    peak_bf16 = device.peak_flops("bf16" if "bf16" in device.dense_flops else "fp16")
     return {
         "tdp_watts": math.nan if device.tdp_watts is None else device.tdp_watts,
         "hbm_bytes_per_second": device.hbm_bytes_per_second,
@@ -247,8 +259,13 @@ def _device_constants(device: Accelerator, precision: str) -> dict[str, float]:
     }
 
 
-def of_job(job: Job, cluster: Cluster, layouts: Layouts, stack: Stack) -> StepInputs:
-    """The layouts of one job on one cluster. They must have passed the gate (`refusals`)."""
+def of_job(
+    job: Job, cluster: Cluster, layouts: Layouts, stack: Stack, maturity: float = 1.0
+) -> StepInputs:
+    """The layouts of one job on one cluster. They must have passed the gate (`refusals`).
+
+    `maturity` is what measured runs say of the stack on the device (`evidence.outlook_of`).
+    """
     device = cluster.accelerator
     rows = len(layouts)
     stack = _kept_bytes(job, stack)
@@ -268,12 +285,14 @@ def of_job(job: Job, cluster: Cluster, layouts: Layouts, stack: Stack) -> StepIn
         "flops_per_token": flops.total - spared,
         "palm_flops_per_token": flops.palm - spared,
         "frozen": job.training != "full",
+        "adapts_all": job.lora_targets == "all",
         "weight_share": (flops.matmul / 3 - spared) / (flops.total - spared),
         "trained_share": _trained_share(job),
         "loss_chunks": job.loss_chunks,
         "host_bytes_per_second": cluster.host_bytes_per_second,
         **_storage_seconds(job, cluster, stack),
         **_device_constants(device, job.precision),
+        "maturity": maturity,
         "age_years": max(stack.year - device.launch_year - 0.25, 0.0),
         "low_precision": job.precision in LOW_PRECISIONS,
         "low_rate": low.rate,
@@ -287,6 +306,8 @@ def of_job(job: Job, cluster: Cluster, layouts: Layouts, stack: Stack) -> StepIn
         "graphs": GRAPHS.index(stack.graphs),
         "dp_overlap": stack.dp_overlap,
         "kernels": KERNELS.index(stack.kernels),
+        "host_factor": stack.host_factor,
+        "host_step": stack.host_step,
         "casts": KERNELS.index(stack.casts or stack.kernels),
         "grad_bytes": stack.grad_bytes,
         "param_bytes": stack.param_bytes,
@@ -326,6 +347,7 @@ _FLAGS = {
     "recompute_full": ("recompute", "full"),
     "recompute_selective": ("recompute", "selective"),
     "sharded": ("sharding", "fsdp", "zero3", "hsdp"),
+    "by_matrix": ("sharding", "zero3"),
     "split_optimizer": ("sharding", "zero1", "zero2", "zero3", "fsdp", "hsdp"),
     "zero2": ("sharding", "zero2"),
     "context_exchange": ("context", "all-to-all"),
@@ -365,8 +387,10 @@ def _moment_bytes(optimizer: str, moments: float) -> tuple[float, float]:
     """Bytes of the moments per parameter of a layer, and of the embedding and the head.
 
     8-bit Adam: a byte per moment and an fp32 scale per block of 256 (bitsandbytes). Muon: one moment
-    for matrices, AdamW for the rest (arXiv:2502.16982).
+    for matrices, AdamW for the rest (arXiv:2502.16982). SGD: none.
     """
+    if optimizer == "sgd":
+        return 0.0, 0.0
     if optimizer == "adam8bit":
         eight = 2 * (1 + 4 / 256)
         return eight, eight
@@ -374,24 +398,29 @@ def _moment_bytes(optimizer: str, moments: float) -> tuple[float, float]:
 
 
 def _trained_share(job: Job) -> float:
-    """Low-rank updates beside every matrix of a layer: rank x (rows + columns) of rows x columns."""
+    """Low-rank updates beside matrices of a layer, rank x (rows + columns), over all its weights."""
     if job.training == "full":
         return 1.0
     whole = lora = 0.0
-    ones = np.ones(1)
     for numbers in kinds_of(job.model, job.seq_len, prediction=False):
-        kind = BlockArrays(**{name: np.full(1, float(value)) for name, value in numbers.items()})
-        shapes = [
-            (1.0, float(x.rows[0]), float(x.columns[0]))
-            for x in matrices(kind, job.model.hidden * ones, ones)
-        ]
-        count, width, inner = (numbers[n] for n in ("experts", "expert_width", "expert_hidden"))
-        shapes += [(count, numbers["gates"] * width, inner), (count, inner, width)]
-        for times, rows, columns in shapes:
-            if times * rows * columns > 0:
-                whole += numbers["count"] * times * rows * columns
-                lora += numbers["count"] * times * job.lora_rank * (rows + columns)
+        for times, rows, columns in _shapes(numbers, job.model.hidden):
+            whole += numbers["count"] * times * rows * columns
+        targets = numbers | ({"ffn": 0.0, "experts": 0.0} if job.lora_targets != "all" else {})
+        for times, rows, columns in _shapes(targets, job.model.hidden):
+            lora += numbers["count"] * times * job.lora_rank * (rows + columns)
     return min(lora / whole, 1.0)
+
+
+def _shapes(numbers: dict[str, float], hidden: int) -> list[tuple[float, float, float]]:
+    """Matrices of one block of a kind: how many, rows, columns."""
+    ones = np.ones(1)
+    kind = BlockArrays(**{name: np.full(1, float(value)) for name, value in numbers.items()})
+    shapes = [
+        (1.0, float(x.rows[0]), float(x.columns[0])) for x in matrices(kind, hidden * ones, ones)
+    ]
+    count, width, inner = (numbers[n] for n in ("experts", "expert_width", "expert_hidden"))
+    shapes += [(count, numbers["gates"] * width, inner), (count, inner, width)]
+    return [shape for shape in shapes if math.prod(shape) > 0]
 
 
 def _storage_seconds(job: Job, cluster: Cluster, stack: Stack) -> dict[str, float]:
@@ -424,11 +453,16 @@ USUAL_CEILING = {
     "blackwell": 0.775,
     "trainium": 0.8,
     "tpu": 0.9,
+    "cdna": 0.6,
+    "ada": 0.92,
     "other": 0.6,
 }
-"""Share of the dense peak that large matmuls reach: the catalog's measured ceilings, by family."""
+"""Share of the dense peak that large matmuls reach: the catalog's measured ceilings, by family. ada,
+with the cards of Ampere's time that have no HBM: cuBLAS on an L20 reaches 105 to 115 of 119.5 TFLOP/s
+(DefTruth/CUDA-Learn-Notes, hgemm, 2024)."""
 _CEILING_WATTS = {
     "a100": 400.0,
+    "a800": 400.0,
     "h100": 700.0,
     "h200": 700.0,
     "h800": 700.0,
@@ -451,8 +485,6 @@ def _power_share(device: Accelerator) -> float:
 
 
 def generation_of(accelerator: str) -> str:
-    letters = accelerator.split("-")[0].rstrip("0123456789")
-    for prefix in (accelerator.split("-")[0], letters):
-        if prefix in _GENERATION:
-            return _GENERATION[prefix]
-    return "other"
+    name = accelerator.split("-")[0]
+    letters = "".join(takewhile(str.isalpha, name))
+    return _GENERATION.get(name) or _GENERATION.get(letters, "other")

@@ -9,7 +9,9 @@ from computeflow.prediction.step_inputs import StepInputs
 
 
 def shards(b: StepInputs) -> Floats:
-    """Ranks over which fully sharded weights are spread: one replica's data and context ranks."""
+    """Ranks over which what is sharded (weights, or the optimizer's state alone) is spread: one
+    replica's data and context ranks.
+    """
     return b.dp * b.cp / b.replicas
 
 

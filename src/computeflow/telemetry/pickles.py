@@ -4,10 +4,41 @@ from __future__ import annotations
 
 import io
 import pickle
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 from computeflow.errors import InputError
-from computeflow.files.limits import PICKLED_CHARACTERS
+from computeflow.files.limits import PICKLED_BYTES, PICKLED_CHARACTERS
+
+_ALLOCATED = {
+    pickle.MARK: 72,
+    pickle.EMPTY_LIST: 72,
+    pickle.LIST: 72,
+    pickle.EMPTY_DICT: 80,
+    pickle.DICT: 80,
+    pickle.EMPTY_SET: 232,
+    pickle.FROZENSET: 232,
+    pickle.TUPLE: 64,
+    pickle.TUPLE1: 64,
+    pickle.TUPLE2: 72,
+    pickle.TUPLE3: 80,
+    pickle.PUT: 104,
+    pickle.BINPUT: 104,
+    pickle.LONG_BINPUT: 104,
+    pickle.MEMOIZE: 104,
+}
+"""Bytes that operations of one or two bytes take: `sys.getsizeof` and the collector's 16, and an entry
+of a dictionary with its number (Python 3.11)."""
+
+
+def _counted(act: Callable[[Any], None], size: int) -> Callable[[Any], None]:
+    def call(self: Any) -> None:
+        self.allocated += size
+        if self.allocated > PICKLED_BYTES:
+            raise pickle.UnpicklingError(f"its lists take more than {PICKLED_BYTES >> 20:,} MiB")
+        act(self)
+
+    return call
 
 
 class _Plain(pickle._Unpickler):
@@ -15,8 +46,9 @@ class _Plain(pickle._Unpickler):
     that of the one in C is an array, which five bytes of a file can make gigabytes long.
     """
 
+    allocated = 0
     dispatch = {  # noqa: RUF012
-        code: act
+        code: _counted(act, _ALLOCATED[bytes([code])]) if bytes([code]) in _ALLOCATED else act
         for code, act in pickle._Unpickler.dispatch.items()
         if code
         not in b"".join(

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import stat
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from computeflow.errors import InputError
-from computeflow.files.limits import FILES
+from computeflow.files.limits import FILES, HEAD_BYTES
 
 ENDINGS = (".json", ".json.gz", ".gz", ".trace")
 _SIGNS = (b'"traceEvents"', b'"deviceProperties"', b'"baseTimeNanoseconds"', b'"distributedInfo"')
@@ -64,6 +64,27 @@ def looks_like_trace(path: Path, head: bytes) -> bool:
     if opening == b"[":
         return b'"ph"' in head
     return opening == b"{" and any(sign in head for sign in _SIGNS)
+
+
+NEVER_RECORDED = (
+    "the profiler's schedule never came to `active`, or the export did not run to its end"
+)
+
+
+def is_empty_trace(path: Path, head: bytes) -> bool:
+    """Whether a file with the ending of a trace holds nothing, by its decompressed beginning."""
+    nothing = head.strip(b"\xef\xbb\xbf \t\r\n\x00") in (b"", b"{}", b"[]")
+    return nothing and len(head) < HEAD_BYTES and path.name.endswith(ENDINGS)
+
+
+def empty_files(files: Sequence[Path]) -> list[str]:
+    """A note on files with the ending of a trace that hold nothing; none where there are none."""
+    if not files:
+        return []
+    if len(files) == 1:
+        return [f"{files[0]}: empty: if it is a trace, {NEVER_RECORDED}"]
+    names = ", ".join(file.name for file in files[:3]) + (", ..." if len(files) > 3 else "")
+    return [f"{len(files):,} empty files ({names}): if they are traces, {NEVER_RECORDED}"]
 
 
 def is_xla_trace(head: bytes) -> bool:

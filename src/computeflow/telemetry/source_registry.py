@@ -15,7 +15,13 @@ from pathlib import Path
 from computeflow.errors import ComputeFlowError, InputError
 from computeflow.files.reading import looks_like_utf16
 from computeflow.telemetry.opening import PACKED, read_head
-from computeflow.telemetry.recording_files import ENDINGS, files_of, other_kinds
+from computeflow.telemetry.recording_files import (
+    ENDINGS,
+    empty_files,
+    files_of,
+    is_empty_trace,
+    other_kinds,
+)
 from computeflow.telemetry.source_reports import Source, SourceReport, SourceRequest
 from computeflow.telemetry.trace_formats import KINDS, TraceFile, format_of
 
@@ -75,22 +81,23 @@ def sort_files(paths: Sequence[Path], kind_of: _KindOf | None = None) -> SortedF
     by_kind: dict[str, dict[Path, None]] = {}
     others: Counter[str] = Counter()
     notes: list[str] = []
+    empty: list[Path] = []
     for path in paths:
-        before = len(notes), sum(map(len, by_kind.values()))
+        before = len(notes), len(empty), sum(map(len, by_kind.values()))
         for file in files_of(path, notes):
-            noted = len(notes)
+            noted = len(notes), len(empty)
             kind = (
-                _kind_as_named(path, recognise, notes)
+                _kind_as_named(path, recognise, notes, empty)
                 if file == path
-                else _kind(file, recognise, notes)
+                else _kind(file, recognise, notes, empty)
             )
             if kind is not None:
                 by_kind.setdefault(kind, {})[file] = None
-            elif file != path and len(notes) == noted:
+            elif file != path and (len(notes), len(empty)) == noted:
                 others[file.suffix or "no ending"] += 1
-        if before == (len(notes), sum(map(len, by_kind.values()))):
+        if before == (len(notes), len(empty), sum(map(len, by_kind.values()))):
             notes.append(f"{path}: nothing to read in it")
-    notes += other_kinds(others)
+    notes += [*empty_files(empty), *other_kinds(others)]
     if not by_kind:
         raise InputError("; ".join(notes) or "no files to read")
     return SortedFiles(
@@ -98,11 +105,10 @@ def sort_files(paths: Sequence[Path], kind_of: _KindOf | None = None) -> SortedF
     )
 
 
-def _kind_as_named(path: Path, recognise: _KindOf, notes: list[str]) -> str | None:
+def _kind_as_named(
+    path: Path, recognise: _KindOf, notes: list[str], empty: list[Path]
+) -> str | None:
     """The kind of a file given by name: where it cannot be read, a note says why."""
-    if not path.stat().st_size:
-        notes.append(f"{path}: an empty file")
-        return None
     try:
         head = read_head(path)
         kind = recognise(path, head)
@@ -111,8 +117,11 @@ def _kind_as_named(path: Path, recognise: _KindOf, notes: list[str]) -> str | No
         if kind is None:
             notes.append(str(error))
         return kind
-    if kind is None and looks_like_utf16(head):
-        notes.append(f"{path}: UTF-16 without a byte-order mark: save it as UTF-8")
+    if kind is None and is_empty_trace(path, head):
+        empty.append(path)
+        return None
+    if kind is None and (not head or looks_like_utf16(head)):
+        notes.append(_utf16(path) if head else f"{path}: an empty file")
         return None
     if kind is None and path.name.endswith(ENDINGS):
         return KINDS[0]  # its reader says why it is none
@@ -121,15 +130,25 @@ def _kind_as_named(path: Path, recognise: _KindOf, notes: list[str]) -> str | No
     return kind
 
 
-def _kind(file: Path, recognise: _KindOf, notes: list[str]) -> str | None:
-    """The kind of a file in a folder; a note names a possible recording that cannot be opened."""
+def _kind(file: Path, recognise: _KindOf, notes: list[str], empty: list[Path]) -> str | None:
+    """The kind of a file in a folder; a note names a possible recording that cannot be read."""
     try:
-        return recognise(file, read_head(file))
+        head = read_head(file)
+        kind = recognise(file, head)
+        if kind is None and is_empty_trace(file, head):
+            empty.append(file)
+        elif kind is None and looks_like_utf16(head) and len(notes) < MAX_NOTES:
+            notes.append(_utf16(file))
+        return kind
     except InputError as error:
         kind = recognise(file, b"")
         if kind is None and file.name.endswith((*ENDINGS, *PACKED)) and len(notes) < MAX_NOTES:
             notes.append(str(error))
         return kind
+
+
+def _utf16(path: Path) -> str:
+    return f"{path}: UTF-16 without a byte-order mark: save it as UTF-8"
 
 
 def _any_kind(path: Path, head: bytes) -> str | None:

@@ -29,14 +29,16 @@ from computeflow.telemetry.source_reports import ModelWork
 from computeflow.telemetry.trace_formats import TraceFile, format_of, measure_file, without_copies
 from computeflow.telemetry.traces.job_ledgers import TracedJob, job_ledger
 from computeflow.telemetry.traces.job_ranks import one_job
+from computeflow.telemetry.traces.message_arrivals import own_time_returned
 from computeflow.telemetry.traces.rank_measurements import (
     FileMeasurement,
     RankMeasurement,
     TraceOptions,
 )
+from computeflow.telemetry.traces.shared_steps import SharedSteps, shared_steps
 
 _CACHE = Cache("traces")
-_VERSION = 8
+_VERSION = 13
 """Version of the cache entries: a new number invalidates old ones."""
 
 
@@ -65,9 +67,33 @@ def audit_files(
 ) -> TracedJob:
     """Audit files that are traces, or look like traces; `left` lists what was already left out."""
     files, copies = without_copies(files)
-    left_out = [*left, *copies]
+    measured, failed = _measure(files, settings)
+    left_out = [*left, *copies, *failed]
+    if not measured:
+        raise InputError("; ".join(left_out))
+    job = one_job(measured)
+    if settings.options.window == "steps" and (shared := shared_steps(job.ranks)):
+        again, failed = _measure_again(shared, settings)
+        if again:  # else nothing can be measured over the steps that all have: over all, then
+            left_out = [*dict.fromkeys((*left_out, *failed, *job.left_out, *shared.left_out))]
+            job = one_job(again)
+    ranks = own_time_returned(job.ranks)
+    device = settings.accelerator or catalog.accelerators.get(ranks[0].device or "-")
+    return TracedJob(
+        job=job_ledger(ranks, device, work=settings.work),
+        ranks=ranks,
+        accelerator=device,
+        left_out=(*left_out, *job.left_out),
+        notes=(*_notes(ranks), *job.notes, *_assumed(ranks)),
+    )
+
+
+def _measure(
+    files: Sequence[TraceFile], settings: TraceSettings
+) -> tuple[list[FileMeasurement], list[str]]:
+    """The measurements of files, and what could not be measured."""
     measure = partial(measure_cached, options=settings.options, cache=settings.cache)
-    measured_files = []
+    measured_files, left_out = [], []
     results = each(measure, files, settings.engine, settings.progress)
     if settings.cache:
         _CACHE.trim()
@@ -80,18 +106,27 @@ def audit_files(
             measured_files.append(replace(result, ranks=ranks))
             left_out += result.left_out
             left_out += dict.fromkeys(text for rank in ranks for text in rank.left_out)
-    if not measured_files:
-        raise InputError("; ".join(left_out))
-    job = one_job(measured_files)
-    ranks = job.ranks
-    device = settings.accelerator or catalog.accelerators.get(ranks[0].device or "-")
-    return TracedJob(
-        job=job_ledger(ranks, device, work=settings.work),
-        ranks=ranks,
-        accelerator=device,
-        left_out=(*left_out, *job.left_out),
-        notes=(*_notes(ranks), *job.notes, *_assumed(ranks)),
+    return measured_files, left_out
+
+
+def _measure_again(
+    shared: SharedSteps, settings: TraceSettings
+) -> tuple[list[FileMeasurement], list[str]]:
+    """The ranks that share steps, measured over these steps alone."""
+    options = replace(settings.options, first_step=shared.first, last_step=shared.last)
+    files = dict.fromkeys(
+        TraceFile(kind=rank.origin.kind, path=Path(rank.source)) for rank in shared.ranks
     )
+    measured, failed = _measure([*files], replace(settings, options=options))
+    parts = {(rank.source, rank.origin.part) for rank in shared.ranks}
+    kept = [
+        replace(
+            file,
+            ranks=tuple(rank for rank in file.ranks if (rank.source, rank.origin.part) in parts),
+        )
+        for file in measured
+    ]
+    return [file for file in kept if file.ranks], failed
 
 
 def measure_cached(file: TraceFile, *, options: TraceOptions, cache: bool) -> FileMeasurement:
@@ -128,7 +163,12 @@ def _notes(ranks: Sequence[RankMeasurement]) -> list[str]:
     """Notes on how steps are known, and the notes of reading and measuring."""
     steps = dict.fromkeys(rank.origin.steps_from for rank in ranks if rank.origin.steps_from)
     notes = dict.fromkeys(note for rank in ranks for note in rank.notes)
-    return [*(f"steps: {text}" for text in steps), *notes]
+    short = [rank for rank in ranks if rank.cut_short and not rank.steps and len(ranks) > 1]
+    return [
+        *(f"steps: {text}" for text in steps),
+        *notes,
+        *(f"{rank.source}: its window is shorter than that of other ranks" for rank in short),
+    ]
 
 
 def _assumed(ranks: Sequence[RankMeasurement]) -> list[str]:

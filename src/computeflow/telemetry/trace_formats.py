@@ -32,8 +32,9 @@ KINDS = ("kineto", "nsys", "xplane")
 class TraceFormat:
     recognises: Callable[[Path, bytes], bool]
     """Whether a file has this format, by its path and the first bytes of its decompressed content."""
-    read: Callable[[Path], Generator[Trace | InputError]]
-    """Yields one trace per device; a device that cannot be read yields the error that says why."""
+    read: Callable[..., Generator[Trace | InputError]]
+    """Yields one trace per device; a device that cannot be read yields the error that says why.
+    `detailed`: with what a replay needs of the host."""
 
 
 @cache
@@ -77,7 +78,7 @@ def measure_file(file: TraceFile, options: TraceOptions) -> FileMeasurement:
     """Measure a file device by device, keeping only what was measured."""
     ranks: list[RankMeasurement] = []
     left_out: list[str] = []
-    for trace in _format_named(file.kind).read(file.path):
+    for trace in _format_named(file.kind).read(file.path, detailed=options.replay):
         try:
             if isinstance(trace, InputError):
                 raise trace

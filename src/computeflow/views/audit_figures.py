@@ -14,16 +14,18 @@ from typing import TYPE_CHECKING
 
 from computeflow.ledger import Gap, Ledger, Window, describe
 from computeflow.units import format_seconds, format_si
+from computeflow.views.as_it_runs import step_text
 from computeflow.views.cards import CardCost, finding_cards
 from computeflow.views.figures import Figure, ledger_figure
 from computeflow.views.flows import flow_figure, owner_seconds
 from computeflow.views.heatmaps import ranks_figure
 from computeflow.views.html_report import Part
-from computeflow.views.ledgers import gap_table
+from computeflow.views.ledgers import gap_table, replayed_ledger_table
 from computeflow.views.tables import Table, columns
 from computeflow.views.timelines import timeline_figure
 
 if TYPE_CHECKING:
+    from computeflow.auditing.audit_report import AuditComparison
     from computeflow.diagnosis.diagnosis import Diagnosis
     from computeflow.telemetry.traces.job_ledgers import TracedJob
     from computeflow.telemetry.traces.step_timelines import StepTimeline
@@ -37,22 +39,25 @@ def audit_parts(
     timeline: StepTimeline | None,
     *,
     price: float | None,
-    before: tuple[Sequence[Gap], str] | None = None,
+    before: AuditComparison | None = None,
 ) -> list[Part]:
-    """`price` in $ per GPU-hour; `before`: lines against an earlier recording, and which one. Without a
+    """`price` in $ per GPU-hour; `before`: the comparison with an earlier recording. Without a
     `timeline` its figure is left out.
     """
     ledger = traced.job.ledger
     parts: list[Part] = [
         head_table(traced, diagnosis, price),
-        finding_cards(diagnosis, ledger, price),
+        finding_cards(diagnosis, ledger, price, traced.step_seconds),
         flow_figure(ledger),
         waterfall(ledger, diagnosis.expected.ledger if diagnosis.expected else None),
     ]
+    if diagnosis.as_it_runs is not None:
+        parts.append(_as_it_runs(ledger, diagnosis.as_it_runs.ledger))
     if diagnosis.gaps:
-        parts.append(_gaps(diagnosis.gaps, "equal work"))
+        parts.append(_gaps(diagnosis.gaps, "equal work", on_host=ledger.on_host))
     if before is not None:
-        parts.append(_gaps(before[0], f"equal work, {PurePath(before[1]).name}"))
+        at = f"{before.at}, {PurePath(before.source).name}"
+        parts.append(_gaps(before.lines, at, on_host=ledger.on_host))
     if len(traced.job.ranks) > 1:
         parts.append(ranks_figure(traced.job.ranks))
     if timeline is not None:
@@ -73,8 +78,14 @@ def waterfall(measured: Ledger, expected: Ledger | None) -> Figure:
     return replace(figure, layout=layout, numbers=replace(figure.numbers, notes=()))
 
 
-def _gaps(lines: Sequence[Gap], at: str) -> Table:
-    table = gap_table(list(lines), at)
+def _as_it_runs(recorded: Ledger, as_it_runs: Ledger) -> Table:
+    unit, _ = describe.ledger_unit(recorded, as_it_runs)
+    table = replayed_ledger_table(recorded, as_it_runs, bars=False)
+    return replace(table, title=f"As recorded, and as it runs ({unit})", notes=())
+
+
+def _gaps(lines: Sequence[Gap], at: str, *, on_host: bool) -> Table:
+    table = gap_table(list(lines), at, on_host=on_host)
     rows = ((row[0].replace("+", " + "), *row[1:]) for row in table.rows)  # can break on a phone
     return replace(table, rows=tuple(rows))
 
@@ -87,6 +98,7 @@ def head_table(traced: TracedJob, diagnosis: Diagnosis, price: float | None) -> 
         ("ranks", _ranks(ledger)),
         ("device", _device(traced)),
         ("step", _step(traced, diagnosis)),
+        *_unprofiled(diagnosis),
         ("MFU", describe.mfu_text(ledger).removeprefix("MFU ")),
         ("useful", _useful(ledger)),
     ]
@@ -134,6 +146,13 @@ def _step(traced: TracedJob, diagnosis: Diagnosis) -> str:
     return text
 
 
+def _unprofiled(diagnosis: Diagnosis) -> list[tuple[str, str]]:
+    if diagnosis.as_it_runs is not None:
+        return [("without profiler", step_text(diagnosis.as_it_runs))]
+    reason = diagnosis.not_replayed
+    return [("without profiler", f"unknown: {reason}")] if reason else []
+
+
 def _useful(ledger: Ledger) -> str:
     if ledger.mfu is None:
         return f"unknown: needs {ledger.unavailable.get('compute.model', 'model FLOPs')}"
@@ -144,9 +163,10 @@ def _useful(ledger: Ledger) -> str:
 
 
 def _cost(ledger: Ledger, price: float) -> str:
-    text = f"${ledger.gpus * price:,.2f}/h for {ledger.gpus:,} GPUs at ${price:,.2f} each"
+    noun = "rank" if ledger.on_host else "GPU"
+    text = f"${ledger.gpus * price:,.2f}/h for {ledger.gpus:,} {noun}s at ${price:,.2f} each"
     if ledger.gpus == 1:
-        text = f"${price:,.2f}/h for 1 GPU"
+        text = f"${price:,.2f}/h for 1 {noun}"
     if ledger.mfu is not None:
         lost = (1 - ledger.mfu) * ledger.gpus * price
         text += f"; ${lost:,.2f} of it buys no model FLOPs"

@@ -11,9 +11,11 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
+from computeflow.auditing.equal_work import GPU_SECONDS
 from computeflow.economics import usd_per_hour
 from computeflow.ledger import Finding, Ledger
 from computeflow.units import format_share
+from computeflow.views.as_it_runs import is_slowed, step_sentence
 from computeflow.views.sources import observed_headline
 
 if TYPE_CHECKING:
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from computeflow.auditing.audit_report import AuditComparison, AuditReport
     from computeflow.diagnosis import Diagnosis
 
+_ENDED = {"hang": "The job hangs", "failed-rank": "The job failed"}
 _WHOSE = {"log": "this run's time", "metrics": "these GPUs' time"}
 
 
@@ -33,6 +36,11 @@ class _Part:
     diagnosis: Diagnosis
     ledger: Ledger | None
 
+    @property
+    def timed(self) -> tuple[Finding, ...]:
+        """Findings that claim time."""
+        return tuple(f for f in self.diagnosis.findings if f.gpu_seconds)
+
 
 def audit_headline(report: AuditReport) -> str:
     parts = _parts(report)
@@ -42,7 +50,9 @@ def audit_headline(report: AuditReport) -> str:
     else:
         shown = [observed_headline(each) for each in report.recordings.observed]
         sentences = [*_sound(parts), *shown]
-    sentences += [] if report.compared is None else [_compared(report.compared)]
+    step = None if report.diagnosis is None else report.diagnosis.as_it_runs
+    sentences += [] if step is None else [step_sentence(step)]
+    sentences += [] if report.compared is None else [_compared(report, report.compared)]
     return " ".join([*filter(None, sentences), *_mfu(report)])
 
 
@@ -61,12 +71,18 @@ def _parts(report: AuditReport) -> list[_Part]:
 
 
 def _untimed(parts: Sequence[_Part]) -> list[str]:
-    """Findings of sources without a ledger: what ended or endangers the job, whatever it costs."""
-    findings = [f for part in parts if part.ledger is None for f in part.diagnosis.findings]
+    """What ended or endangers the job, whatever it costs."""
+    findings = [
+        f
+        for part in parts
+        for f in part.diagnosis.findings
+        if part.ledger is None or not f.gpu_seconds
+    ]
     if not findings:
         return []
-    worst = min(findings, key=lambda finding: finding.rule != "hang")
-    text = f"The job hangs: {worst.title}." if worst.rule == "hang" else f"{_upper(worst.title)}."
+    worst = min(findings, key=lambda finding: finding.rule not in _ENDED)
+    ended = _ENDED.get(worst.rule)
+    text = f"{ended}: {worst.title}." if ended else f"{_upper(worst.title)}."
     if worst.remedy is not None:
         text += f" {_upper(worst.remedy.change)}."
     return [text, *_more(len(findings) - 1)]
@@ -74,19 +90,19 @@ def _untimed(parts: Sequence[_Part]) -> list[str]:
 
 def _timed(parts: Sequence[_Part], price: float | None) -> list[str]:
     """What the findings of the first ledger cost, and how many more there are in other sources."""
-    timed = [part for part in parts if part.ledger is not None and part.diagnosis.findings]
+    timed = [part for part in parts if part.ledger is not None and part.timed]
     if not timed:
         return []
     first, *others = timed
     assert first.ledger is not None
     return [
         _won_back(first, first.ledger, price),
-        *_more(sum(len(part.diagnosis.findings) for part in others)),
+        *_more(sum(len(part.timed) for part in others)),
     ]
 
 
 def _won_back(part: _Part, ledger: Ledger, price: float | None) -> str:
-    findings, gain = part.diagnosis.findings, part.diagnosis.combined_gain
+    findings, gain = part.timed, part.diagnosis.combined_gain
     lost = math.fsum(finding.gpu_seconds for finding in findings)
     seconds, done = (lost, "is lost") if gain is None else (gain, "can be won back")
     steady = all(finding.steady for finding in findings)
@@ -123,18 +139,27 @@ def _sound(parts: Sequence[_Part]) -> list[str]:
     return [f"{text}, {len(skipped)} skipped for a missing signal." if skipped else f"{text}."]
 
 
-def _compared(compared: AuditComparison) -> str:
+def _compared(report: AuditReport, compared: AuditComparison) -> str:
     measured = math.fsum(line.measured for line in compared.lines)
     expected = math.fsum(line.expected for line in compared.lines)
     if not expected:
         return ""
     source = compared.source if compared.other is None else PurePath(compared.source).name
+    if compared.at == GPU_SECONDS:
+        return f"Against {source}, only shares compare: neither steps nor tokens are known of both."
     change = measured / expected - 1
     more = "more" if change >= 0 else "less"
-    return f"Against {source}, the same work takes {format_share(abs(change))} {more} GPU time."
+    time = "time" if report.recordings.ledger.on_host else "GPU time"
+    return (
+        f"Against {source}, at {compared.at}, it takes {format_share(abs(change))} {more} {time}."
+    )
 
 
 def _mfu(report: AuditReport) -> list[str]:
+    """As it runs where the profiler slowed the step: it is what the user's own run has."""
+    step = None if report.diagnosis is None else report.diagnosis.as_it_runs
+    if step is not None and step.ledger.mfu is not None and is_slowed(step):
+        return [f"MFU {format_share(step.ledger.mfu)} as it runs."]
     ledgers = report.recordings.ledgers
     mfu = ledgers[0].mfu if ledgers else None
     return [] if mfu is None else [f"MFU {format_share(mfu)}."]

@@ -1,4 +1,4 @@
-"""A whole audit in a terminal: findings first, then ledgers and sources, and skipped rules last."""
+"""A whole audit in a terminal: a hang, findings, then ledgers and sources, and skipped rules last."""
 
 from __future__ import annotations
 
@@ -14,18 +14,22 @@ from computeflow.views.tables import Table, left_out_notes
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from computeflow.auditing.audit_report import AuditReport
+    from computeflow.auditing.audit_report import AuditComparison, AuditReport
     from computeflow.auditing.recordings import Recordings
     from computeflow.diagnosis import Diagnosis
     from computeflow.economics import GpuPrice
+    from computeflow.telemetry.source_reports import SourceReport
     from computeflow.telemetry.traces.job_ledgers import TracedJob
 
 
 def report_tables(report: AuditReport, *, details: bool) -> list[Table]:
     usd = None if report.price is None else report.price.usd
+    stopped = hang_tables(report.recordings, usd)
     tables, last = _source_findings(report.recordings, usd), []
     if report.traces is not None and report.diagnosis is not None:
-        ledger, *rest = _trace_tables(report.traces, report.request.trace.window, details)
+        ledger, *rest = audit_tables(report.traces, details=details, diagnosis=report.diagnosis)
+        if report.request.trace.window == "hta":
+            rest.append(hta_table(report.traces.ranks))
         notes = [report.baseline_note] if report.baseline_note else []
         findings = _trace_findings(report.diagnosis, report.traces, report.price)
         tables = [*findings, *tables, _noted(ledger, notes), *rest]
@@ -35,29 +39,42 @@ def report_tables(report: AuditReport, *, details: bool) -> list[Table]:
         from computeflow.views.sources.accounting import attribution_table
 
         tables.append(attribution_table(report.blame))
+    tables = stopped + tables
     if report.recordings.left_out and tables:
         tables[-1] = _noted(tables[-1], left_out_notes(report.recordings.left_out))
     if report.energy is not None:
         tables.append(energy_table(report.energy))
     compared = report.compared
-    requested = [] if compared is None else [gap_table(compared.lines, compared.at)]
+    requested = [] if compared is None else [_gaps(report, compared)]
     return [*requested, *tables, *last]
 
 
-def _trace_tables(traces: TracedJob, window: str, details: bool) -> list[Table]:
-    tables = audit_tables(traces, details=details)
-    return [*tables, hta_table(traces.ranks)] if window == "hta" else tables
+def _gaps(report: AuditReport, compared: AuditComparison) -> Table:
+    return gap_table(compared.lines, compared.at, on_host=report.recordings.ledger.on_host)
 
 
 def _trace_findings(diagnosis: Diagnosis, traces: TracedJob, price: GpuPrice | None) -> list[Table]:
-    tables = finding_tables(diagnosis, traces.job.ledger, None if price is None else price.usd)
+    usd = None if price is None else price.usd
+    tables = finding_tables(diagnosis, traces.job.ledger, usd, traces.step_seconds)
     if price is not None and price.note and diagnosis.findings:
         tables[0] = _noted(tables[0], [price.note])
     return tables
 
 
+def hang_tables(recordings: Recordings, usd: float | None) -> list[Table]:
+    """What stopped the job, before all else: the finding and the ranks; nothing without a hang."""
+    hung = [each for each, found in _observed(recordings) if _hangs(found)]
+    findings = [
+        (f, None) for _, found in _observed(recordings) if _hangs(found) for f in found.findings
+    ]
+    tables = [finding_table(findings, usd)] if findings else []
+    return [*tables, *(table for each in hung for table in observed_tables(each, usd))]
+
+
 def _source_tables(recordings: Recordings, usd: float | None) -> list[Table]:
-    tables = [table for each in recordings.observed for table in observed_tables(each, usd)]
+    """Tables of the sources, but those of a hang, which stand first."""
+    others = [each for each, found in _observed(recordings) if not _hangs(found)]
+    tables = [table for each in others for table in observed_tables(each, usd)]
     correlated = recordings.correlated
     return [*tables, correlation_table(correlated)] if correlated else tables
 
@@ -65,10 +82,19 @@ def _source_tables(recordings: Recordings, usd: float | None) -> list[Table]:
 def _source_findings(recordings: Recordings, usd: float | None) -> list[Table]:
     findings = [
         (finding, each.ledger)
-        for each, diagnosis in zip(recordings.observed, recordings.diagnoses, strict=True)
+        for each, diagnosis in _observed(recordings)
+        if not _hangs(diagnosis)
         for finding in diagnosis.findings
     ]
     return [finding_table(findings, usd)] if findings else []
+
+
+def _observed(recordings: Recordings) -> list[tuple[SourceReport, Diagnosis]]:
+    return list(zip(recordings.observed, recordings.diagnoses, strict=True))
+
+
+def _hangs(diagnosis: Diagnosis) -> bool:
+    return any(finding.rule == "hang" for finding in diagnosis.findings)
 
 
 def _noted(table: Table, notes: Sequence[str]) -> Table:

@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING
 
 from computeflow.telemetry.traces.roofline import rooflines
 from computeflow.units import format_seconds, format_share, format_si
-from computeflow.views.ledgers import ledger_table
+from computeflow.views.as_it_runs import replay_notes
+from computeflow.views.ledgers import ledger_table, replayed_ledger_table
 from computeflow.views.tables import Table, columns, left_out_notes
 
 if TYPE_CHECKING:
+    from computeflow.diagnosis.diagnosis import Diagnosis
     from computeflow.economics import GridEnergy
     from computeflow.telemetry.traces.job_ledgers import TracedJob
     from computeflow.telemetry.traces.rank_measurements import RankMeasurement
@@ -20,14 +22,18 @@ MAX_ROWS = 10
 _NAME = 60
 
 
-def audit_tables(traced: TracedJob, *, details: bool) -> list[Table]:
-    ledger = ledger_table(traced.job.ledger)
+def audit_tables(
+    traced: TracedJob, *, details: bool, diagnosis: Diagnosis | None = None
+) -> list[Table]:
+    """`diagnosis` adds the ledger as it runs to the recorded one."""
+    ledger, step = _ledger(traced, diagnosis), diagnosis and diagnosis.as_it_runs
     notes = [*ledger.notes, *traced.notes, *traced.job.notes, *left_out_notes(traced.left_out)]
     tables = [_with_notes(ledger, notes)]
     if len(traced.ranks) > 1:
         tables.append(_ranks_table(traced))
     if sum(sum(rank.host.values()) for rank in traced.ranks) > 0:
-        tables.append(_host_table(traced.ranks))
+        title = "The account host" + (", as recorded," if step else ",")
+        tables.append(_host_table(traced.ranks, f"{title} by cause"))
     if details:
         first = traced.ranks[0]
         tables += [
@@ -41,6 +47,17 @@ def audit_tables(traced: TracedJob, *, details: bool) -> list[Table]:
             _counters_table(traced),
         ]
     return [table for table in tables if table.rows]
+
+
+def _ledger(traced: TracedJob, diagnosis: Diagnosis | None) -> Table:
+    recorded = traced.job.ledger
+    if diagnosis is None:
+        return ledger_table(recorded)
+    notes, step = replay_notes(diagnosis), diagnosis.as_it_runs
+    if step is not None:
+        return replayed_ledger_table(recorded, step.ledger, notes)
+    table = ledger_table(recorded)
+    return _with_notes(table, [*notes, *table.notes])
 
 
 def _with_notes(table: Table, notes: Sequence[str]) -> Table:
@@ -74,8 +91,8 @@ def _ranks_table(traced: TracedJob) -> Table:
     if traced.job.shared_collectives:
         spread = format_seconds(traced.job.clock_spread_seconds)
         notes.append(
-            f"clocks aligned on {traced.job.shared_collectives:,} shared collectives; their ends lie "
-            f"{spread} apart in the median"
+            f"{traced.job.shared_collectives:,} shared collectives and messages on one clock; ends of "
+            f"collectives lie {spread} apart in the median"
         )
     return Table(
         title="Ranks, those that others wait for first",
@@ -147,18 +164,17 @@ _ON_HOST = _CAUSES | {"launch": "between operators: whatever else the program di
 """The causes where the host computes and nothing is launched."""
 
 
-def _host_table(ranks: Sequence[RankMeasurement]) -> Table:
-    meaning = _CAUSES if all(rank.on_device for rank in ranks) else _ON_HOST
+def _host_table(ranks: Sequence[RankMeasurement], title: str) -> Table:
+    on_host = not any(rank.on_device for rank in ranks)
+    meaning, unit = (_ON_HOST, "ms") if on_host else (_CAUSES, "GPU-ms")
     whole = sum((rank.window_end - rank.window_start) / 1e9 for rank in ranks)
     causes: dict[str, float] = {}
     for rank in ranks:
         for name, seconds in rank.host.items():
             causes[name] = causes.get(name, 0.0) + seconds
     return Table(
-        title="The account host, by cause",
-        columns=columns(
-            "cause", "GPU-ms", "share", "meaning", right="GPU-ms,share", wrap="meaning"
-        ),
+        title=title,
+        columns=columns("cause", unit, "share", "meaning", right=f"{unit},share", wrap="meaning"),
         rows=tuple(
             (name, f"{1e3 * seconds:,.2f}", format_share(seconds / whole), meaning.get(name, ""))
             for name, seconds in sorted(causes.items(), key=lambda item: -item[1])

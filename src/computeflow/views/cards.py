@@ -51,9 +51,22 @@ class CardCost:
     ledger: Ledger
     price: float | None
     """$ per GPU-hour."""
+    replayed: bool = False
+    """Whether they are shares of the step as it runs: their seconds would contain the profiler's."""
+    step_seconds: float | None = None
+    """Time of the step that they are shares of; None where steps are unknown."""
+
+    def step(self, gpu_seconds: float) -> str:
+        """Time of a step; empty where steps are unknown."""
+        if self.step_seconds is None:
+            return ""
+        return format_seconds(gpu_seconds / self.ledger.gpu_seconds * self.step_seconds)
+
+    def amount(self, gpu_seconds: float) -> str:
+        return self.share(gpu_seconds) if self.replayed else self.seconds(gpu_seconds)
 
     def seconds(self, gpu_seconds: float) -> str:
-        unit, size = describe.time_unit(self.ledger.gpu_seconds)
+        unit, size = describe.ledger_unit(self.ledger)
         return f"{gpu_seconds / size:,.1f} {unit}"
 
     def share(self, gpu_seconds: float) -> str:
@@ -67,12 +80,23 @@ class CardCost:
 
     def text(self, gpu_seconds: float) -> str:
         usd = self.usd_per_hour(gpu_seconds)
-        cost = "" if usd is None else f", ${usd:,.2f}/h"
+        cost = f", {self.step(gpu_seconds)} a step" if self.step_seconds is not None else ""
+        cost += "" if usd is None else f", ${usd:,.2f}/h"
+        if self.replayed:
+            return f"{self.share(gpu_seconds)} of the time{cost}"
         return f"{self.seconds(gpu_seconds)}, {self.share(gpu_seconds)} of the window{cost}"
 
 
-def finding_cards(diagnosis: Diagnosis, ledger: Ledger, price: float | None) -> Cards:
-    worth = CardCost(ledger=ledger, price=price)
+def finding_cards(
+    diagnosis: Diagnosis, ledger: Ledger, price: float | None, step_seconds: float | None = None
+) -> Cards:
+    """`step_seconds`: the recorded step."""
+    each = worth = CardCost(
+        ledger=ledger,
+        price=price,
+        replayed=diagnosis.as_it_runs is not None,
+        step_seconds=diagnosis.step_seconds(step_seconds),
+    )
     findings = diagnosis.findings
     if not findings:
         return Cards(title="No findings", summary=_nothing(diagnosis), cards=())
@@ -87,9 +111,9 @@ def finding_cards(diagnosis: Diagnosis, ledger: Ledger, price: float | None) -> 
     if gain is not None:
         remedies = f"All remedies together would give back {worth.text(gain)}."
     return Cards(
-        title=f"{counted}: {worth.share(claimed)} of the window",
+        title=f"{counted}: {worth.share(claimed)} of the {'time' if worth.replayed else 'window'}",
         summary=f"What was found takes {worth.text(claimed)}. {remedies}",
-        cards=tuple(_card(finding, CardCost(ledger=ledger, price=price)) for finding in findings),
+        cards=tuple(_card(finding, each) for finding in findings),
     )
 
 
@@ -107,16 +131,21 @@ def _card(finding: Finding, worth: CardCost) -> Card:
     if not finding.steady:
         worth = replace(worth, price=None)
     facts = [
-        ("costs", worth.seconds(finding.gpu_seconds)),
-        ("of the window", worth.share(finding.gpu_seconds)),
+        ("costs", "" if worth.replayed else worth.seconds(finding.gpu_seconds)),
+        (
+            "of the time" if worth.replayed else "of the window",
+            worth.share(finding.gpu_seconds),
+        ),
+        ("a step", worth.step(finding.gpu_seconds)),
         ("$/h", "" if usd is None else f"{usd:,.2f}"),
         ("account", finding.account),
         ("ranks", ranks_text(finding.ranks)),
         ("rule", finding.rule),
         ("confidence", f"{100 * finding.confidence:.0f} %"),
     ]
-    if len(finding.claims) > 1:
-        facts += [(f"of that in {c.account}", worth.seconds(c.gpu_seconds)) for c in finding.claims]
+    claims = [claim for claim in finding.claims if claim.gpu_seconds > 0]
+    if len(claims) > 1:
+        facts += [(f"of that in {c.account}", worth.amount(c.gpu_seconds)) for c in claims]
     remedy = finding.remedy or Remedy(change="")
     return Card(
         title=finding.title,
@@ -132,7 +161,7 @@ def _card(finding: Finding, worth: CardCost) -> Card:
 def _gain(remedy: Remedy, worth: CardCost) -> str:
     ends = [end for end in (remedy.gain_low, remedy.gain_high) if end is not None]
     expected = remedy.gain_gpu_seconds
-    between = " to ".join(worth.seconds(end) for end in ends)
+    between = " to ".join(worth.amount(end) for end in ends)
     if expected is None:
         return f"Would give back {between}." if ends else ""
     return f"Would give back {worth.text(expected)}" + (f" ({between})." if ends else ".")

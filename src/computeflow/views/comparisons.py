@@ -327,6 +327,7 @@ def detail_table(result: Result) -> Table:
         ("availability", "yours" if offering.own else "unknown: ask the provider"),
         ("energy, carbon", "; ".join(result.meter.notes) or "device, host, PUE and grid are known"),
         ("MWh by account", _energy_words(result)),
+        ("evidence", result.plan.prediction.evidence.line),
         ("assumptions", "; ".join(result.plan.prediction.assumed)),
     ]
     return Table(

@@ -73,7 +73,7 @@ def ledger_figure(ledger: Ledger, other: Ledger | None = None) -> Figure:
     ledgers = [ledger] if other is None else [ledger, other]
     names = _in_owner_order(ledgers)
     most = max(one.gpu_seconds for one in ledgers)
-    unit, size = describe.time_unit(most)
+    unit, size = describe.ledger_unit(*ledgers)
     traces: list[Data] = []
     layout = base_layout(len(names), 27)
     layout["yaxis"] |= {
@@ -163,7 +163,7 @@ def _ledger_summary(ledger: Ledger) -> str:
         by_owner[ACCOUNTS[name].owner] += seconds / ledger.gpu_seconds
     useful = by_owner.pop("useful")
     parts = sorted(((share, owner) for owner, share in by_owner.items() if share), reverse=True)
-    unit, size = describe.time_unit(ledger.gpu_seconds)
+    unit, size = describe.ledger_unit(ledger)
     whole = f"{ledger.gpu_seconds / size:,.1f} {unit} ({ledger.basis})"
     text = f"{format_share(useful)} of {whole} are useful"
     if ledger.mfu is None and not useful:

@@ -6,16 +6,19 @@ from typing import TYPE_CHECKING
 
 from computeflow.economics import finding_usd_per_hour
 from computeflow.ledger import Finding, Ledger
-from computeflow.units import format_seconds, format_share
+from computeflow.units import format_share
 from computeflow.views.cards import evidence_text
+from computeflow.views.gains import GainText
 from computeflow.views.tables import Table, columns
 
 if TYPE_CHECKING:
     from computeflow.diagnosis.diagnosis import Diagnosis
 
 
-def finding_tables(diagnosis: Diagnosis, ledger: Ledger, price: float | None) -> list[Table]:
-    """One table of all findings, then one table for each."""
+def finding_tables(
+    diagnosis: Diagnosis, ledger: Ledger, price: float | None, step_seconds: float | None = None
+) -> list[Table]:
+    """One table of all findings, then one table for each. `step_seconds`: the recorded step."""
     if not diagnosis.findings:
         text = "nothing to change"
         return [
@@ -26,11 +29,20 @@ def finding_tables(diagnosis: Diagnosis, ledger: Ledger, price: float | None) ->
                 notes=diagnosis.notes,
             )
         ]
+    gain = GainText(
+        ledger=ledger,
+        step_seconds=diagnosis.step_seconds(step_seconds),
+        replayed=diagnosis.as_it_runs is not None,
+    )
     priced = price is not None or any(f.usd_per_hour is not None for f in diagnosis.findings)
     notes = list(diagnosis.notes)
     if diagnosis.combined_gain is not None and len(diagnosis.findings) > 1:
         share = format_share(diagnosis.combined_gain / ledger.gpu_seconds)
-        notes.append(f"all remedies together win back {share} of the window; overlaps count once")
+        whole = "window" if diagnosis.as_it_runs is None else "time"
+        each = gain.step(diagnosis.combined_gain)
+        notes.append(
+            f"all remedies together win back {share} of the {whole}{each}; overlaps count once"
+        )
     names = ("rule", "account", "share", *(("$/h",) if priced else ()), "confidence", "finding")
     count = len(diagnosis.findings)
     overview = Table(
@@ -39,13 +51,16 @@ def finding_tables(diagnosis: Diagnosis, ledger: Ledger, price: float | None) ->
         rows=tuple(_row(finding, ledger, price, priced=priced) for finding in diagnosis.findings),
         notes=tuple(notes),
     )
-    return [overview, *(_details(finding) for finding in diagnosis.findings)]
+    return [overview, *(_details(finding, gain) for finding in diagnosis.findings)]
 
 
 def _looked(diagnosis: Diagnosis) -> int:
+    from computeflow.diagnosis.rule import TRACE
     from computeflow.diagnosis.rules import RULES
 
-    return sum(rule.trace is not None for rule in RULES) - len(diagnosis.abstained)
+    return sum(TRACE in rule.kinds for rule in RULES) - len(
+        {skipped.rule for skipped in diagnosis.abstained}
+    )
 
 
 def _row(finding: Finding, ledger: Ledger, price: float | None, *, priced: bool) -> tuple[str, ...]:
@@ -61,7 +76,7 @@ def _row(finding: Finding, ledger: Ledger, price: float | None, *, priced: bool)
     )
 
 
-def _details(finding: Finding) -> Table:
+def _details(finding: Finding, gain: GainText) -> Table:
     rows = [("evidence", evidence_text(evidence)) for evidence in finding.evidence]
     remedy = finding.remedy
     if remedy is not None:
@@ -69,7 +84,9 @@ def _details(finding: Finding) -> Table:
         if remedy.command:
             rows.append(("", remedy.command))
         if remedy.gain_gpu_seconds is not None:
-            rows.append(("gain", _gain(remedy.gain_low, remedy.gain_gpu_seconds, remedy.gain_high)))
+            rows.append(
+                ("gain", gain.text(remedy.gain_gpu_seconds, remedy.gain_low, remedy.gain_high))
+            )
         if remedy.risk:
             rows.append(("risk", remedy.risk))
     return Table(
@@ -77,13 +94,6 @@ def _details(finding: Finding) -> Table:
         columns=columns("", "detail", wrap="detail"),
         rows=tuple(rows),
     )
-
-
-def _gain(low: float | None, middle: float, high: float | None) -> str:
-    text = f"{format_seconds(middle)} of GPU time in the window"
-    if low is None or high is None or low == high:
-        return text
-    return f"{text} ({format_seconds(low)} to {format_seconds(high)})"
 
 
 def skipped_rules_table(diagnosis: Diagnosis) -> Table:

@@ -27,7 +27,7 @@ HOVER = {
 
 
 def flow_figure(ledger: Ledger) -> Figure:
-    unit, size = describe.time_unit(ledger.gpu_seconds)
+    unit, size = describe.ledger_unit(ledger)
     booked = {name: s for name, s in _in_owner_order(ledger).items() if s > 0}
     owners = owner_seconds(ledger)
     ends = [*owners, *booked]
@@ -68,12 +68,16 @@ def flow_figure(ledger: Ledger) -> Figure:
     layout["margin"] = {"l": _SIDE, "r": _SIDE, "t": _EDGE, "b": _EDGE}
     layout.pop("yaxis")
     return Figure(
-        title=f"From contracted GPU time to model FLOPs ({unit})",
+        title=f"From contracted {_time(ledger)} to model FLOPs ({unit})",
         data=(trace,),
         layout=layout,
         summary=_summary(ledger, owners, whole),
         numbers=_numbers(ledger, owners, unit, size),
     )
+
+
+def _time(ledger: Ledger) -> str:
+    return "time" if ledger.on_host else "GPU time"
 
 
 def _in_owner_order(ledger: Ledger) -> dict[str, float]:
@@ -125,7 +129,7 @@ def _faint(colour: str) -> str:
 
 
 def _summary(ledger: Ledger, owners: dict[str, float], whole: str) -> str:
-    seen = f"{ledger.gpus:,} GPU{'s' if ledger.gpus > 1 else ''}"
+    seen = describe.ranks_text(ledger)
     if ledger.gpus_total not in (None, ledger.gpus):
         seen = f"the {ledger.gpus:,} ranks seen of {ledger.gpus_total:,}"
     parts = ", ".join(
@@ -150,7 +154,7 @@ def _numbers(ledger: Ledger, owners: dict[str, float], unit: str, size: float) -
         ]
     rows.append(("contracted", "", *_cells(ledger.gpu_seconds, size, ledger)))
     return Table(
-        title="GPU time by owner and account",
+        title="Time by owner and account" if ledger.on_host else "GPU time by owner and account",
         columns=columns("owner", "account", unit, "share", right=f"{unit},share"),
         rows=tuple(rows),
         strong=frozenset({*strong, len(rows) - 1}),

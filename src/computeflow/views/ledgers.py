@@ -11,6 +11,8 @@ from computeflow.units import format_share
 from computeflow.views.tables import Table, columns
 
 _BAR = 20
+_SHORT_BAR = 10
+"""Beside a second ledger: all columns of the longest account fit into 80."""
 _NO_LOSS = ("useful", "mixed")
 """Owners whose time trains the model, in whole or in part."""
 
@@ -23,7 +25,8 @@ def ledger_headline(ledger: Ledger, lines: Sequence[Gap] = ()) -> str:
         change = math.fsum(line.measured for line in lines) / expected - 1
         most = max(lines, key=lambda line: line.gpu_seconds)
         more = "more" if change >= 0 else "less"
-        sentences.insert(0, f"{format_share(abs(change))} {more} GPU time than expected.")
+        time = "time" if ledger.on_host else "GPU time"
+        sentences.insert(0, f"{format_share(abs(change))} {more} {time} than expected.")
         if most.gpu_seconds > 0:
             share = format_share(most.gpu_seconds / expected)
             sentences.append(f"Largest gap: {most.label}, {share} of the expected time.")
@@ -39,12 +42,12 @@ def ledger_headline(ledger: Ledger, lines: Sequence[Gap] = ()) -> str:
 
 
 def _total(ledger: Ledger) -> str:
-    unit, size = describe.time_unit(ledger.gpu_seconds)
+    unit, size = describe.ledger_unit(ledger)
     return f"{ledger.gpu_seconds / size:,.1f} {unit}"
 
 
 def ledger_table(ledger: Ledger, *, bars: bool = True) -> Table:
-    unit, size = describe.time_unit(ledger.gpu_seconds)
+    unit, size = describe.ledger_unit(ledger)
     lines = describe.lines(ledger)
     shown = 5 if bars else 4
     return Table(
@@ -61,9 +64,48 @@ def ledger_table(ledger: Ledger, *, bars: bool = True) -> Table:
     )
 
 
+def replayed_ledger_table(
+    recorded: Ledger, as_it_runs: Ledger, notes: Sequence[str] = (), *, bars: bool = True
+) -> Table:
+    """A recorded ledger beside the same window without the profiler, which has the bars."""
+    unit, size = describe.ledger_unit(recorded, as_it_runs)
+    booked, running = recorded.accounts, as_it_runs.accounts
+    rows: list[tuple[str, ...]] = [
+        (
+            name,
+            str(account.owner),
+            *_timed(booked.get(name, 0.0), recorded, size),
+            *_timed(running.get(name, 0.0), as_it_runs, size),
+            _bar(running.get(name, 0.0) / as_it_runs.gpu_seconds, _SHORT_BAR),
+        )
+        for name, account in ACCOUNTS.items()
+        if name in booked or name in running
+    ]
+    totals = (_timed(each.gpu_seconds, each, size) for each in (recorded, as_it_runs))
+    rows.append(("total", "", *(cell for pair in totals for cell in pair), ""))
+    heads = columns(
+        "account",
+        "owner",
+        unit,
+        "share",
+        "as it runs",
+        "share",
+        "",
+        right=f"{unit},share,as it runs",
+    )
+    shown = len(heads) if bars else len(heads) - 1
+    return Table(
+        title=describe.title(recorded),
+        columns=heads[:shown],
+        rows=tuple(row[:shown] for row in rows),
+        notes=(*notes, *describe.notes(recorded)),
+        strong=frozenset({len(rows) - 1}),
+    )
+
+
 def ledgers_table(one: Ledger, other: Ledger) -> Table:
     """Two ledgers side by side, account by account; `gap_table` compares them at equal work."""
-    unit, size = describe.time_unit(max(one.gpu_seconds, other.gpu_seconds))
+    unit, size = describe.ledger_unit(one, other)
     booked = (one.accounts, other.accounts)
     rows = [
         (name, account.owner, *(_cell(part.get(name), size) for part in booked))
@@ -84,12 +126,14 @@ def ledgers_table(one: Ledger, other: Ledger) -> Table:
     )
 
 
-def gap_table(lines: Sequence[Gap], at: str = "equal model FLOPs") -> Table:
+def gap_table(
+    lines: Sequence[Gap], at: str = "equal model FLOPs", *, on_host: bool = False
+) -> Table:
     """Measured against expected, largest loss first."""
     ordered = sorted(lines, key=lambda line: -line.gpu_seconds)
     measured = math.fsum(line.measured for line in lines)
     expected = math.fsum(line.expected for line in lines)
-    unit, size = describe.time_unit(measured)
+    unit, size = describe.time_unit(measured, on_host=on_host)
     rows = [
         (
             line.label,
@@ -160,12 +204,16 @@ def _hourly(finding: Finding, ledger: Ledger | None, usd: float | None) -> str:
     return "-" if cost is None else f"{cost:,.2f}"
 
 
+def _timed(seconds: float, ledger: Ledger, size: float) -> tuple[str, str]:
+    return f"{seconds / size:,.1f}", format_share(seconds / ledger.gpu_seconds)
+
+
 def _cell(seconds: float | None, size: float) -> str:
     return "-" if seconds is None else f"{seconds / size:,.1f}"
 
 
-def _bar(share: float) -> str:
-    return "#" * round(share * _BAR)
+def _bar(share: float, length: int = _BAR) -> str:
+    return "#" * round(share * length)
 
 
 def _signed_share(share: float) -> str:

@@ -100,6 +100,9 @@ def _notes(answer: Plans) -> tuple[str, ...]:
     notes = ["Ranked by the step with everything that a plan relies on one deviation worse."]
     if not answer.complete:
         notes.append("Interrupted: no files and no reasons.")
+    if answer.plans:
+        line = answer.plans[0].prediction.evidence.line
+        notes.append(f"{line[0].upper()}{line[1:]}.")
     best = min((p.pessimistic_seconds for p in answer.plans), default=0.0)
     if answer.plans and answer.plans[0].pessimistic_seconds > best:
         notes.append("Plan 1 ties with faster ones; it is simpler or closer to what was measured.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from computeflow.units import format_seconds, format_share, format_si
@@ -49,6 +50,7 @@ def prediction_tables(prediction: Prediction) -> list[Table]:
             f"{format_seconds(prediction.step_seconds)} ({format_seconds(low)} to "
             f"{format_seconds(high)}; 80 % of published runs fell inside such a range)",
         ),
+        ("evidence", prediction.evidence.line),
         ("throughput", f"{prediction.tokens_per_second_per_gpu:,.0f} tokens/s per GPU"),
         (
             "memory",
@@ -93,30 +95,45 @@ def memory_table(prediction: Prediction) -> Table:
 def validation_headline(result: Validation) -> str:
     errors = result.summary
     return (
-        f"Predicted step times are {format_share(errors.mape)} off in the mean over {errors.n:,} "
-        f"measured runs; {100 * errors.in_range:.0f} % of the runs fell inside the predicted range."
+        f"Predicted by evidence without their own source, step times are {format_share(errors.mape)} "
+        f"off in the mean over {errors.n:,} measured runs; {100 * errors.in_range:.0f} % of the runs "
+        "fell inside the predicted range."
     )
 
 
-def validation_table(result: Validation) -> Table:
-    groups = [("all", result.summary), *result.by_kind.items(), *result.by_source.items()]
+def validation_tables(result: Validation) -> list[Table]:
     reasons = Counter(result.skipped.values())
+    first = {"all": result.summary, **{_SEEN[k]: v for k, v in result.by_evidence.items()}}
+    scales = {
+        f"{name} device{'s' if name != '1' else ''}": errors
+        for name, errors in result.by_scale.items()
+    }
+    groups = (
+        ("Predicted against measured step time", first | result.by_kind | scales),
+        ("By device", result.by_device),
+        ("By stack", result.by_stack),
+        ("By source", result.by_source),
+    )
+    tables = [_errors_table(title, errors) for title, errors in groups]
+    notes = (_skipped_note(reasons),) if reasons else ()
+    return [*tables[:-1], replace(tables[-1], notes=notes)]
+
+
+_SEEN = {
+    "together": "device and stack seen together",
+    "apart": "both seen, apart",
+    "one seen": "one of them seen",
+    "none seen": "neither seen",
+}
+
+
+def _errors_table(title: str, groups: Mapping[str, ErrorSummary]) -> Table:
+    right = "n,MAPE,median,bias,p90,inside,width"
     return Table(
-        title="Predicted against measured step time",
-        columns=columns(
-            "runs",
-            "n",
-            "MAPE",
-            "median",
-            "bias",
-            "p90",
-            "in range",
-            right="n,MAPE,median,bias,p90,in range",
-            wrap="runs",
-        ),
-        rows=tuple(_row(name, errors) for name, errors in groups),
-        notes=(_skipped_note(reasons),) if reasons else (),
-        strong=frozenset({0}),
+        title=title,
+        columns=columns("runs", *right.split(","), right=right, wrap="runs"),
+        rows=tuple(_row(name, errors) for name, errors in groups.items()),
+        strong=frozenset({0}) if "all" in groups else frozenset(),
     )
 
 
@@ -133,6 +150,7 @@ def _row(name: str, e: ErrorSummary) -> tuple[str, ...]:
         f"{100 * e.bias:+.1f} %",
         format_share(e.p90_ape),
         f"{100 * e.in_range:.0f} %",
+        f"{e.width:.2f}",
     )
 
 

@@ -78,14 +78,22 @@ def _row(item: ProbeFigure) -> tuple[str, ...]:
     return (
         item.name,
         _value(item, item.value),
-        "-" if item.spread is None else f"±{100 * item.spread / item.value:.1f} %",
+        _spread(item),
         "-" if item.of_peak is None else format_share(item.value / item.of_peak),
         item.verdict,
         expected,
     )
 
 
+def _spread(item: ProbeFigure) -> str:
+    if item.spread is None or not item.value:
+        return "-"
+    return f"±{100 * item.spread / abs(item.value):.1f} %"
+
+
 def _value(item: ProbeFigure, value: float) -> str:
+    if item.unit == "ratio":
+        return f"{value:.2f}x"
     return f"{value:.2f} CPUs" if item.unit == "CPU" else format_si(value, item.unit)
 
 

@@ -21,7 +21,7 @@ def wrap_prose(page: str) -> str:
 
 
 def _wrapped(line: str) -> list[str]:
-    indent = "  " if line.startswith("- ") else ""
+    indent = "  " if line.startswith(("- ", "  ")) else ""
     lines = [""]
     for piece in _pieces(line):
         if lines[-1].strip() and len(lines[-1]) + 1 + len(piece) > _WIDTH:

@@ -91,7 +91,7 @@ def _days_table(size: JobSize) -> Table:
         title="GPUs x days, if nothing fails",
         columns=columns("device", "GPUs", "MFU", "days", "kW", "$", right="GPUs,MFU,kW"),
         rows=tuple(rows),
-        notes=(" ".join((*_refused(size), *_slower(size), _DAYS_NOTE)),),
+        notes=(" ".join((*_refused(size), *_slower(size), *_rests_on(size), _DAYS_NOTE)),),
     )
 
 
@@ -119,6 +119,12 @@ def _refused(size: JobSize) -> list[str]:
         f": {reason}."
         for (reason, names), some in counts.items()
     ]
+
+
+def _rests_on(size: JobSize) -> list[str]:
+    """Measured runs behind each device's rows."""
+    lines = {device.name: device.cells[0].evidence for device in size.devices if device.cells}
+    return [f"{name}: {line}." for name, line in lines.items()]
 
 
 def _slower(size: JobSize) -> list[str]:

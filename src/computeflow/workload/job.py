@@ -9,14 +9,20 @@ from computeflow.catalog.models import Model
 from computeflow.errors import InputError, UnknownNameError
 
 Training = Literal["full", "lora", "qlora"]
+Targets = Literal["all", "attention"]
 TRAININGS: tuple[str, ...] = get_args(Training)
 MAX_SIZE = 10**9
 """Limit of every size of a job or layout: far above what exists, far below what overflows."""
 PRECISIONS = (
     "fp32", "tf32", "fp16", "bf16", "fp8", "fp8-rowwise", "fp8-block", "mxfp8", "nvfp4", "int8",
 )  # fmt: skip
-OPTIMIZERS = ("adamw", "adam8bit", "muon")
-_CHOICES = {"training": TRAININGS, "precision": PRECISIONS, "optimizer": OPTIMIZERS}
+OPTIMIZERS = ("adamw", "adam8bit", "muon", "sgd")
+_CHOICES = {
+    "training": TRAININGS,
+    "precision": PRECISIONS,
+    "optimizer": OPTIMIZERS,
+    "lora_targets": get_args(Targets),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,8 +36,10 @@ class Job:
     bytes_per_token: float = 4.0
     """Bytes read from storage; 4 is one token number, images and sound are far more."""
     training: Training = "full"
-    """lora: frozen bf16 weights with low-rank updates beside every matrix; qlora: 4-bit weights."""
+    """lora: frozen bf16 weights with low-rank updates beside them; qlora: 4-bit weights."""
     lora_rank: int = 16
+    lora_targets: Targets = "all"
+    """Matrices with such updates: those of every layer, or of its attention alone."""
     loss_chunks: int = 1
     """Parts in which logits are made and dropped again; long sequences need it."""
     expert_spread: float = 0.0

@@ -15,13 +15,14 @@ from computeflow.units import format_count
 
 LAUNCH_SHARE = 0.1
 """Least share of the window with late launches: a few percent are usual in eager runs."""
-_MIN_KERNELS = 100
+MIN_KERNELS = 100
 """With fewer kernels it is no training step: a start, a compilation, a toy."""
+TOO_SHORT = Missing(f"a window of at least {MIN_KERNELS} kernels (profile whole steps)")
 COMPILED_HOST = 0.68
 _COMPILED_RANGE = (0.55, 0.82)
 """Host time of a compiled block over that of an eager one: 0.55 and 0.82 on the hosts of our two H200
 measurements (`host_compiled` of the predictor; benchmarks/reports/calibration.md), and between them."""
-_STAGES = {
+STAGES = {
     "workers": "the loader's workers read, decode or collate too slowly",
     "read and decode": "reading and decoding in the training process",
     "collate": "collating samples in the training process",
@@ -45,7 +46,7 @@ def input_stall(case: TraceCase) -> Outcome:
     workers = most != "workers"
     often = case.steps_with("input")
     return report(
-        f"the device waits for data{_of_steps(case, often)}: {_STAGES[most]}",
+        f"the device waits for data{_of_steps(case, often)}: {STAGES[most]}",
         [("input", own), ("host", after)],
         [
             seconds_evidence(
@@ -118,8 +119,8 @@ def launch_bound(case: TraceCase) -> Outcome:
     """A host slow for no other cause. Where micro-batches can be merged, that is `underfilled`."""
     if not case.on_device:
         return NO_DEVICE
-    if case.first.signals.kernels < _MIN_KERNELS:
-        return Missing(f"a window of at least {_MIN_KERNELS} kernels (profile whole steps)")
+    if case.first.signals.kernels < MIN_KERNELS:
+        return TOO_SHORT
     late = case.set_back("launch")
     if late < LAUNCH_SHARE * case.ledger.gpu_seconds:
         return []

@@ -10,7 +10,8 @@ import numpy as np
 
 from computeflow.diagnosis.robust import median_and_spread
 from computeflow.diagnosis.rule import NO_DEVICE, Draft, Missing, Outcome, report, seconds_evidence
-from computeflow.diagnosis.rules.ranks import FAR, missing_ranks
+from computeflow.diagnosis.rules.ranks import FAR
+from computeflow.diagnosis.rules.ranks_together import missing_ranks
 from computeflow.diagnosis.trace_case import PRACTICAL, TraceCase
 from computeflow.ledger import Remedy
 from computeflow.telemetry.traces.rank_measurements import RankMeasurement

@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
 from computeflow.diagnosis.remedies import command
 from computeflow.diagnosis.robust import median_and_spread
-from computeflow.diagnosis.rule import Draft, Missing, Outcome, report, seconds_evidence
+from computeflow.diagnosis.rule import Draft, Outcome, report, seconds_evidence
+from computeflow.diagnosis.rules.ranks_together import (
+    EVEN_WORK,
+    kept_waiting,
+    missing_ranks,
+    seen_elsewhere,
+    uneven_work,
+)
+from computeflow.diagnosis.slow_ranks import SlowRanks
 from computeflow.diagnosis.trace_case import DEVIATIONS, PRACTICAL, TraceCase
 from computeflow.ledger import Evidence, Remedy
+from computeflow.telemetry.traces.job_ledgers import OWN_ACCOUNTS
 from computeflow.telemetry.traces.rank_measurements import RankMeasurement
 
+_EXPLAINED = 0.7
+"""Share of a rank's longer compute that its FLOPs must explain to be more work, not slowness."""
 FEW = 4
 _FEW_SHARE = 0.06
 """Least share of the window spent waiting for one of fewer than `FEW` ranks: so few have no usual time
@@ -23,19 +35,6 @@ STEPS = 4
 """Fewest steps that show how much steps vary."""
 FAR = 6.0
 """Robust deviations of the ranks' own time beyond which a rank is an outlier."""
-NEAR_SECONDS = 600.0
-"""Time around the window in which faults from other sources are added to a finding."""
-_OWN = (
-    "compute",
-    "compute.recompute",
-    "optimizer",
-    "copy",
-    "host",
-    "input",
-    "checkpoint",
-    "evaluation",
-    "unexplained",
-)
 _ROOTS = {
     "gc": "garbage collection",
     "sync": "waits for the device",
@@ -47,18 +46,15 @@ _ROOTS = {
 Key = TypeVar("Key", int, str)
 
 
-def missing_ranks(case: TraceCase, account: str) -> Missing | None:
-    """The missing signal of an account that needs traces of several ranks."""
-    if account not in case.ledger.unavailable:
-        return None
-    reason = case.ledger.unavailable[account]
-    return Missing(reason or "traces of other ranks that share collectives")
-
-
 def straggler_rank(case: TraceCase) -> Outcome:
     """One finding for all slow ranks: repairing one gains little while another is slow."""
     if (missing := missing_ranks(case, "straggler")) is not None:
         return missing
+    if case.together is not None:
+        slow_ranks = case.together.slow
+        if slow_ranks is None or case.together.uneven is not None or _by_flops(case, slow_ranks):
+            return []
+        return kept_waiting(case, case.together, slow_ranks)
     caused = _sum(
         (entry.cause.rank, entry.gpu_seconds)
         for entry in case.ledger.entries
@@ -70,6 +66,25 @@ def straggler_rank(case: TraceCase) -> Outcome:
     if not slow or wait < least * case.ledger.gpu_seconds:
         return []
     return _straggler(case, slow, wait)
+
+
+def _by_flops(case: TraceCase, slow: SlowRanks) -> bool:
+    """Whether more FLOPs explain that these ranks take longer, and so most of the waits for them."""
+    if case.ledger.booked("imbalance") <= 0.5 * slow.wait_seconds:
+        return False
+    others = [rank for place, rank in enumerate(case.ranks) if place not in slow.places]
+    ranks = [case.ranks[place] for place in slow.places]
+    flops = _ratio([rank.flops for rank in ranks], [rank.flops for rank in others])
+    seconds = _ratio([_computing(rank) for rank in ranks], [_computing(rank) for rank in others])
+    return flops - 1 >= _EXPLAINED * (seconds - 1)
+
+
+def _ratio(ours: Sequence[float], others: Sequence[float]) -> float:
+    return statistics.median(ours) / (statistics.median(others) or math.inf)
+
+
+def _computing(rank: RankMeasurement) -> float:
+    return rank.accounts.get("compute", 0.0)
 
 
 def _sum(parts: Iterable[tuple[Key, float]]) -> dict[Key, float]:
@@ -110,13 +125,13 @@ def _later_each_step(rank: RankMeasurement, others: Sequence[RankMeasurement]) -
 
 
 def _own_by_step(rank: RankMeasurement) -> list[float]:
-    parts = [rank.by_step[name] for name in _OWN if name in rank.by_step]
+    parts = [rank.by_step[name] for name in OWN_ACCOUNTS if name in rank.by_step]
     return [sum(values) for values in zip(*parts, strict=True)]
 
 
 def _own(rank: RankMeasurement) -> float:
     """Seconds that are not spent in communication."""
-    return sum(rank.accounts.get(name, 0.0) for name in _OWN)
+    return sum(rank.accounts.get(name, 0.0) for name in OWN_ACCOUNTS)
 
 
 def _straggler(case: TraceCase, slow: list[RankMeasurement], wait: float) -> list[Draft]:
@@ -137,7 +152,7 @@ def _straggler(case: TraceCase, slow: list[RankMeasurement], wait: float) -> lis
                 )
                 for name, seconds in ordered
             ),
-            *(evidence for rank in slow for evidence in _seen_elsewhere(case, rank)),
+            *(evidence for rank in slow for evidence in seen_elsewhere(case, rank)),
         ],
         Remedy(
             change=_advice(case, ordered[0][0] if ordered else "", worst.rank),
@@ -189,7 +204,7 @@ def _excess(
 ) -> dict[str, float]:
     """Time of this rank beyond the median of the others, by account."""
     excess = {}
-    for name in _OWN:
+    for name in OWN_ACCOUNTS:
         usual = statistics.median(other.accounts.get(name, 0.0) for other in others)
         over = rank.accounts.get(name, 0.0) - usual
         if over > 0.01 * _own(rank):
@@ -244,18 +259,6 @@ def _kernel_ratio(rank: RankMeasurement, others: Sequence[RankMeasurement]) -> f
     return statistics.median(ratios) if ratios else 1.0
 
 
-def _seen_elsewhere(case: TraceCase, rank: RankMeasurement) -> list[Evidence]:
-    """Faults of that rank in other sources, around the window."""
-    start, end = rank.window_start / 1e9 - NEAR_SECONDS, rank.window_end / 1e9 + NEAR_SECONDS
-    return [
-        Evidence(what=event.what, where=f"{each.kind} {event.node}".strip())
-        for each in case.observed
-        for event in each.happenings
-        if event.fault and event.rank == rank.rank
-        if event.seconds is not None and start <= event.seconds <= end
-    ][:5]
-
-
 def _advice(case: TraceCase, most: str, rank: int) -> str:
     """The remedy for the largest cause."""
     if most.startswith("kernels") and case.on_device:
@@ -273,6 +276,8 @@ def imbalance(case: TraceCase) -> Outcome:
     if (missing := missing_ranks(case, "imbalance")) is not None:
         return missing
     wait = case.ledger.booked("imbalance")
+    if case.together is not None and case.together.uneven is not None:
+        return uneven_work(case, case.together, case.together.uneven)
     if wait < PRACTICAL * case.ledger.gpu_seconds:
         return []
     ratios = _most_over_mean(case)
@@ -292,7 +297,7 @@ def imbalance(case: TraceCase) -> Outcome:
             ),
         ],
         Remedy(
-            change="give every rank the same number of tokens, or the same cost, in each step",
+            change=EVEN_WORK,
             command=command("packing", case.framework),
             gain_gpu_seconds=wait,
             gain_low=0.7 * wait,

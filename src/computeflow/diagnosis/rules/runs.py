@@ -13,7 +13,7 @@ from computeflow.units import format_count, format_share
 
 if TYPE_CHECKING:
     from computeflow.telemetry.flight_recorder.hang import Culprit
-    from computeflow.telemetry.logs.log_facts import LoggedRun, Restart, Save
+    from computeflow.telemetry.logs.log_facts import LoggedRun, Restart, RootCause, Save
 
 _CHECKPOINT_SHARE = 0.05
 """Least share of the time since the first step: less is the price of safety."""
@@ -33,33 +33,55 @@ _AFTER_HANG = {
     "(NCCL_DEBUG=WARN)",
 }
 
+_AFTER_DOUBT = "look at the ranks in question with py-spy dump: its stack shows what each waits in"
+_WHAT = {
+    "never arrived": "never arrived",
+    "stalled": "stalled",
+    "disagrees": "disagrees with the others",
+    "out of order": "is out of order",
+    "deadlock": "in a deadlock",
+    "no dump": "left no dump",
+    "not started": "has not started",
+    "stuck": "is stuck",
+}
+
 
 def hang(observed: SourceReport) -> Outcome:
     """Hangs. Their GPU-seconds span the dumps: from the last completion on any rank to the last event
-    in any dump, on all ranks.
+    in any dump, on all ranks. Where no rank can be named, the finding says why and names none.
     """
     facts: Flight = observed.facts
-    if not facts.culprits:
+    if not facts.culprits and not facts.suspects:
         return []
     lost = 0.0
     if facts.last_completion is not None and facts.last_event is not None:
         lost = (facts.last_event - facts.last_completion) * facts.ranks_total
+    found = facts.culprits or facts.suspects
     ranks = [culprit.rank for culprit in facts.culprits]
-    whys = dict.fromkeys(culprit.why for culprit in facts.culprits)
-    return report(
-        f"{list_ranks(ranks)} {'/'.join(whys)}: {_waiting(len(facts.waiting))}",
-        [("idle", lost)],
-        [_culprit_evidence(culprit) for culprit in facts.culprits[:MAX_RANKS]],
-        Remedy(change=_AFTER_HANG[facts.culprits[0].why]),
-        ranks=ranks,
-    )
+    evidence = [_culprit_evidence(culprit) for culprit in found[:MAX_RANKS]]
+    change = _AFTER_HANG[found[0].why] if ranks else _AFTER_DOUBT
+    title = _hang_title(facts) if ranks else _doubt_title(facts)
+    return report(title, [("idle", lost)], evidence, Remedy(change=change), ranks=ranks)
+
+
+def _hang_title(facts: Flight) -> str:
+    by_why: dict[str, list[int]] = {}
+    for culprit in facts.culprits:
+        by_why.setdefault(culprit.why, []).append(culprit.rank)
+    who = ", ".join(f"{list_ranks(ranks)} {_WHAT[why]}" for why, ranks in by_why.items())
+    return f"{who}: {_waiting(len(facts.waiting))}"
+
+
+def _doubt_title(facts: Flight) -> str:
+    ranks = sorted({culprit.rank for culprit in facts.suspects})
+    return f"cannot tell which rank ({list_ranks(ranks)} in question), because {facts.untold}"
 
 
 def _culprit_evidence(culprit: Culprit) -> Evidence:
-    stack = f"; stack: {' < '.join(culprit.frames[:6])}" if culprit.frames else ""
     waits = f", {list_ranks(culprit.waiting)} in it" if culprit.waiting else ""
+    lines = f"; {culprit.lines}" if culprit.lines else ""
     return Evidence(
-        what=f"rank {culprit.rank} {culprit.why}: {culprit.where}{waits}{stack}",
+        what=f"rank {culprit.rank} {_WHAT[culprit.why]}: {culprit.where}{waits}{lines}",
         where=f"rank {culprit.rank}",
         value=float(len(culprit.waiting)),
         unit="ranks",
@@ -88,6 +110,56 @@ def restarts(observed: SourceReport) -> Outcome:
             change="find the cause in the events before each restart; save more often to lose fewer "
             "steps, keep spare nodes to restart sooner"
         ),
+    )
+
+
+def failed_ranks(observed: SourceReport) -> Outcome:
+    """The rank that failed first, as the launcher reports it. It claims no time: what a failure costs
+    is in `restarts`, if the run went on.
+    """
+    causes: tuple[RootCause, ...] = getattr(observed.facts, "root_causes", ())
+    if not causes:
+        return []
+    more = "" if len(causes) == 1 else f", and {len(causes) - 1:,} more failures"
+    return report(
+        f"{_first_to_fail(causes[0])}{more}",
+        [("restart", 0.0)],
+        [
+            Evidence(
+                what=f"{_first_to_fail(cause)}, after iteration {cause.after}"
+                if cause.after is not None
+                else _first_to_fail(cause),
+                where=cause.where,
+                value=None if cause.exit_code is None else float(cause.exit_code),
+                unit="exit code",
+            )
+            for cause in causes[:_SHOWN]
+        ],
+        Remedy(change=_after_failure(causes[0])),
+        ranks=sorted({cause.rank for cause in causes if cause.rank is not None}),
+    )
+
+
+def _first_to_fail(cause: RootCause) -> str:
+    how = f"ended by {cause.signal}" if cause.signal else f"exit code {cause.exit_code}"
+    host = f" on {cause.node}" if cause.node else ""
+    error = f" ({cause.error})" if cause.error else ""
+    return f"rank {cause.rank}{host} failed first: {how}{error}"
+
+
+def _after_failure(cause: RootCause) -> str:
+    if cause.signal == "SIGKILL":
+        return (
+            "look for the kernel's out-of-memory killer or the scheduler on the rank's node: "
+            "SIGKILL comes from outside of the process"
+        )
+    if cause.signal:
+        return f"look for the cause of {cause.signal} in the rank's own output and its node's log"
+    if cause.error:
+        return "fix the error of this rank; the others were ended because of it"
+    return (
+        "read this rank's own output (torchrun --log-dir --tee 3); decorate main with "
+        "torch.distributed.elastic.multiprocessing.errors.record to have its traceback here"
     )
 
 

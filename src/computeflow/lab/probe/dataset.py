@@ -89,9 +89,13 @@ def probe_dataset(
     return _advised(probe, needed)
 
 
-def _inventory(path: Path) -> tuple[list[Path], str, dict[str, int]]:
+def check_exists(path: Path) -> None:
     if not path.exists():
         raise InputError(f"{path}: no such file or folder")
+
+
+def _inventory(path: Path) -> tuple[list[Path], str, dict[str, int]]:
+    check_exists(path)
     files = [path] if path.is_file() else sorted(p for p in path.rglob("*") if p.is_file())
     known = [_FORMATS[p.suffix] for p in files if p.suffix in _FORMATS]
     if not known:

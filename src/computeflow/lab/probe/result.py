@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from computeflow.lab.probe.collectives import AlphaBeta, CollectiveTiming
 from computeflow.lab.probe.dataset import DatasetProbe
 from computeflow.lab.probe.grading import Outlier, ProbeFigure
 from computeflow.lab.probe.host_cpus import ProbedHost
-from computeflow.lab.probe.kernels import AttentionTiming, Gemm
 from computeflow.lab.probe.storage import StorageTiming
+
+if TYPE_CHECKING:  # these import torch, which whoever shows a result may not have
+    from computeflow.lab.probe.collectives import AlphaBeta, CollectiveTiming
+    from computeflow.lab.probe.kernels import AttentionTiming, Gemm
+    from computeflow.lab.probe.profiler_cost import ProfilerCost
 
 SCHEMA = "computeflow.probe/1"
 
@@ -30,6 +33,8 @@ class Measurements:
     soak: tuple[tuple[float, float], ...] = ()
     readings: dict[str, Any] = field(default_factory=dict)
     """Power, clocks and temperature during the matmuls and the soak."""
+    profiler: ProfilerCost | None = None
+    """Cost of torch's profiler; None where torch was built without it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,12 +19,13 @@ import torch.distributed as dist
 from computeflow.catalog import Accelerator
 from computeflow.lab.probe import kernels
 from computeflow.lab.probe.collectives import CollectiveTiming, fit, sweep
-from computeflow.lab.probe.dataset import probe_dataset
+from computeflow.lab.probe.dataset import check_exists, probe_dataset
 from computeflow.lab.probe.expected_figures import expected_range
 from computeflow.lab.probe.grading import ProbeFigure, against_baseline, outliers
 from computeflow.lab.probe.host_cpus import ProbedHost, examine_host
+from computeflow.lab.probe.profiler_cost import ProfilerCost, profiler_costs
 from computeflow.lab.probe.result import SCHEMA, Measurements, Probe, ProbedRanks
-from computeflow.lab.probe.storage import storage_rates
+from computeflow.lab.probe.storage import check_writable, storage_rates
 from computeflow.lab.sensors import Readings, Sensors, describe_device
 
 Say = Callable[[str], None]
@@ -46,6 +47,7 @@ class ProbeOptions:
 
 def probe(options: ProbeOptions, accelerator: Accelerator | None, say: Say) -> ProbedRanks:
     """Probe this rank and, under a launcher, its peers; the result is complete on rank 0."""
+    _check_folders(options)
     _from_slurm()
     world = int(os.environ.get("WORLD_SIZE", "1"))
     device = pick_device(options.device)
@@ -62,6 +64,13 @@ def probe(options: ProbeOptions, accelerator: Accelerator | None, say: Say) -> P
             dist.destroy_process_group()
     nodes = {f"{p.node}:{p.rank}": p.items for p in probes}
     return ProbedRanks(probes=probes, outliers=tuple(outliers(nodes)))
+
+
+def _check_folders(options: ProbeOptions) -> None:
+    """Refuse wrong folders before some minutes of measuring."""
+    check_writable(options.storage_folder or Path.cwd())
+    if options.data is not None:
+        check_exists(options.data)
 
 
 def pick_device(wanted: str) -> torch.device:
@@ -106,6 +115,8 @@ def _probe_rank(
     for number in range(options.repeats):
         say(f"pass {number + 1} of {options.repeats}")
         rounds.append(_measure(options, device, say))
+    say("profiler")
+    rounds = _with_profiler_costs(rounds, device)
     items = [*(_host_items(host) if host else []), *_items(rounds)]
     if accelerator is not None and device.type == "cuda":
         items = [expected_range(item, accelerator) for item in items]
@@ -194,6 +205,14 @@ def _measure(options: ProbeOptions, device: torch.device, say: Say) -> Measureme
     )
 
 
+def _with_profiler_costs(rounds: list[Measurements], device: torch.device) -> list[Measurements]:
+    """The passes with the profiler's cost, which is measured when all of them are done."""
+    costs = profiler_costs(device, len(rounds))
+    if not costs:
+        return rounds
+    return [replace(m, profiler=cost) for m, cost in zip(rounds, costs, strict=True)]
+
+
 def _precisions(device: torch.device) -> list[str]:
     if device.type != "cuda":
         return ["fp32"]
@@ -279,6 +298,8 @@ def _figures(measured: Measurements) -> Iterable[ProbeFigure]:
                 name=f"attention {part}", value=statistics.median(rates), unit="FLOP/s"
             )
     yield from _rate_figures(measured)
+    if measured.profiler is not None:
+        yield from _profiler_figures(measured.profiler)
     yield from _collective_figures(measured)
     if measured.soak:
         last = [rate for _, rate in measured.soak[len(measured.soak) // 2 :]]
@@ -297,6 +318,17 @@ def _rate_figures(measured: Measurements) -> Iterable[ProbeFigure]:
         )
         yield ProbeFigure(
             name="storage write", value=measured.storage.write_bytes_per_second, unit="B/s"
+        )
+
+
+def _profiler_figures(cost: ProfilerCost) -> Iterable[ProbeFigure]:
+    yield ProbeFigure(name="profiler step", value=cost.ratio, unit="ratio", better="less")
+    yield ProbeFigure(
+        name="profiler operator", value=cost.added_operator_seconds, unit="s", better="less"
+    )
+    if cost.launch_call_seconds is not None:
+        yield ProbeFigure(
+            name="profiler launch", value=cost.launch_call_seconds, unit="s", better="less"
         )
 
 
@@ -321,7 +353,11 @@ def _collective_figures(measured: Measurements) -> Iterable[ProbeFigure]:
 def _unavailable(device: torch.device, last: Measurements) -> dict[str, str]:
     missing = {}
     if device.type != "cuda":
-        missing["copies, fp8, bf16"] = "a CUDA device"
+        missing["copies, fp8, bf16, profiler launch"] = "a CUDA device"
+    elif last.profiler is not None and last.profiler.launch_call_seconds is None:
+        missing["profiler launch"] = "CUPTI: the profiler recorded no launch"
+    if last.profiler is None:
+        missing["profiler"] = "a torch that was built with Kineto"
     if not last.collectives:
         missing["collectives"] = "two ranks or more: run it under torchrun or srun"
     for name, reading in last.readings.items():

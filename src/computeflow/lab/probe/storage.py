@@ -32,12 +32,15 @@ class StorageTiming:
     """Median time of one 4 KiB read at a random position."""
 
 
+def check_writable(folder: Path) -> None:
+    descriptor, name = _new_file(folder)
+    os.close(descriptor)
+    Path(name).unlink()
+
+
 def storage_rates(folder: Path, size_bytes: int, reads: int = 200) -> StorageTiming:
     """Write, read back and read at random one file of `size_bytes` in `folder`, then remove it."""
-    try:
-        descriptor, name = tempfile.mkstemp(prefix="computeflow-probe-", dir=folder)
-    except OSError as error:
-        raise InputError(f"{folder}: cannot write there: {error.strerror or error}") from None
+    descriptor, name = _new_file(folder)
     try:
         written = _write(descriptor, size_bytes)
         _forget(descriptor)
@@ -56,6 +59,13 @@ def storage_rates(folder: Path, size_bytes: int, reads: int = 200) -> StorageTim
         read_bytes_per_second=read,
         random_read_seconds=latency,
     )
+
+
+def _new_file(folder: Path) -> tuple[int, str]:
+    try:
+        return tempfile.mkstemp(prefix="computeflow-probe-", dir=folder)
+    except OSError as error:
+        raise InputError(f"{folder}: cannot write there: {error.strerror or error}") from None
 
 
 def _write(descriptor: int, size: int) -> float:

@@ -23,6 +23,7 @@ from computeflow.cluster.wiring import BLOCK, NODE, TORUS, Wiring
 from computeflow.planning.placement.crossing import Crossing, Floats, crossing, total
 from computeflow.planning.placement.traffic import Flow, traffic
 from computeflow.prediction import Parameters, Stack, find_stack, load_parameters
+from computeflow.prediction.evidence import outlook_of
 from computeflow.prediction.stack import DEFAULT
 from computeflow.prediction.step import account_step
 from computeflow.prediction.step_inputs import of_job, stack_rows
@@ -74,7 +75,12 @@ def effect(
 
     clusters = [cluster, *map(slowed, slowdowns)]
     rows = [of_job(job, value, Layouts.of([layout]), used) for value in clusters]
-    step = account_step(stack_rows(rows), parameters or load_parameters())
+    p = parameters or load_parameters()
+    step, maturity = (
+        account_step(stack_rows(rows), p),
+        outlook_of(job, cluster.accelerator, used).rate,
+    )
+    matured = account_step(of_job(job, cluster, Layouts.of([layout]), used, maturity), p)
     accounts = {name: float(step.accounts[name][row]) for row, name in enumerate(slowdowns, 1)}
     change = sum(seconds - float(step.accounts[name][0]) for name, seconds in accounts.items())
     nvlink = cluster.tiers[0].bytes_per_second if cluster.tiers else np.inf
@@ -82,7 +88,7 @@ def effect(
         crossings=crossed,
         least_seconds=links.seconds(total(crossed, wiring), nvlink * len(placement)),
         slowdowns=slowdowns,
-        step_seconds=float(step.seconds[0]) + change,
+        step_seconds=float(matured.seconds[0]) + change / maturity,
         accounts=accounts,
     )
 

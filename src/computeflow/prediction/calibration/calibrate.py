@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from computeflow import __version__
+from computeflow.cluster import Cluster
 from computeflow.errors import InputError
 from computeflow.prediction.blocks import Floats
 from computeflow.prediction.calibration.measured_hardware import Calibration
@@ -19,11 +21,16 @@ from computeflow.prediction.calibration.site import (
     disagree,
     estimate,
 )
-from computeflow.prediction.parameters import Parameters
+from computeflow.prediction.evidence import outlook_of
+from computeflow.prediction.parameters import Parameters, load_parameters
 from computeflow.prediction.published_runs import MeasuredRun, step_inputs_of
+from computeflow.prediction.stack import Stack
 from computeflow.prediction.step import account_step
 from computeflow.prediction.step_inputs import of_job
-from computeflow.workload import Layouts
+from computeflow.workload import Job, Layout, Layouts
+
+_FARTHEST = 3.0
+"""Times that a step may differ from its prediction before it is taken for another job: a judgement."""
 
 
 def calibrate(
@@ -71,15 +78,52 @@ def calibrate(
     )
 
 
+def with_measured_step(
+    job: Job,
+    cluster: Cluster,
+    layout: Layout,
+    stack: Stack,
+    seconds: float,
+    calibration: Calibration | None = None,
+) -> Calibration:
+    """The calibration with the site's factor of one measured step."""
+    if not 0 < seconds < math.inf:
+        raise InputError(f"a measured step of {seconds:g} s: must be above zero and finite")
+    case = MeasuredRun(
+        row_id="measured",
+        source="",
+        job=job,
+        cluster=cluster,
+        layout=layout,
+        stack=stack,
+        measured_seconds=seconds,
+        missing=(),
+    )
+    site = calibrate([case], {}, load_parameters(), calibration)
+    predicted = site.rows[0].predicted_seconds
+    if not 1 / _FARTHEST < seconds / predicted < _FARTHEST:
+        raise InputError(
+            f"a measured step of {seconds:g} s is {seconds / predicted:.2g} times the predicted "
+            f"{predicted:.3g} s: no site differs by as much; check the unit, the layout and the stack, "
+            "or audit a recording of it"
+        )
+    own = calibration or Calibration(
+        where="the measured step", accelerators=(cluster.accelerator.name,)
+    )
+    return replace(own, site=site)
+
+
 def predicted_seconds(
     cases: Sequence[MeasuredRun], parameters: Parameters, calibration: Calibration | None = None
 ) -> Floats:
     """Step times of the cases; with a calibration all must be on its accelerators."""
+    rates = [outlook_of(c.job, c.cluster.accelerator, c.stack).rate for c in cases]
     if calibration is None:
-        return account_step(step_inputs_of(cases), parameters).seconds
+        matured = replace(step_inputs_of(cases), maturity=np.array(rates))
+        return account_step(matured, parameters).seconds
     seconds = []
-    for case in cases:  # one by one: attention is calibrated for a job's head dimension
-        inputs = of_job(case.job, case.cluster, Layouts.of([case.layout]), case.stack)
+    for case, rate in zip(cases, rates, strict=True):  # attention depends on a job's head dimension
+        inputs = of_job(case.job, case.cluster, Layouts.of([case.layout]), case.stack, rate)
         step = calibration.account_step(inputs, parameters, case.cluster.accelerator)
         seconds.append(float(step.seconds[0]))
     return np.array(seconds)

@@ -20,13 +20,14 @@ from typing import Any
 import numpy as np
 
 from computeflow.catalog import Accelerator
+from computeflow.cluster.collectives import BASE_SECONDS, NETWORKED_HOP
 from computeflow.errors import InputError
 from computeflow.prediction import kernels
 from computeflow.prediction.calibration.factors import Factors
-from computeflow.prediction.calibration.site import SiteCalibration, scale_step
+from computeflow.prediction.calibration.site import SiteCalibration
 from computeflow.prediction.parameters import Parameters
 from computeflow.prediction.stack import ATTENTIONS, KERNELS
-from computeflow.prediction.step import PredictedSteps, account_step
+from computeflow.prediction.step import PredictedSteps, account_step, scale_step
 from computeflow.prediction.step_inputs import StepInputs, generation_of
 from computeflow.units import format_si
 
@@ -109,6 +110,8 @@ class Calibration:
     ) -> tuple[StepInputs, Parameters]:
         """The layouts of one job (`of_job`) and the parameters, with what was measured."""
         self.check(device)
+        if self.matmul or self.factors:  # measured here: what others reached says no more
+            inputs = replace(inputs, maturity=np.ones(len(inputs)))
         parts = (inputs, parameters)
         if clock := self._clock(device):
             parts = _with_clock(*parts, device, clock)
@@ -178,11 +181,19 @@ class Calibration:
                 yield "others are of another precision, or of other kernels, and left out"
 
 
+_FAR = 0.5
+"""Weight below which a site's row is said to be far off: a judgement."""
+
+
 def _site_line(site: SiteCalibration) -> str:
     steps = f"{len(site.rows)} step{'s' if len(site.rows) > 1 else ''}"
+    far = [row for row in site.rows if row.weight < _FAR]
+    less = "" if not far else ", far from the prediction: it counts for less"
+    if len(site.rows) > 1 and far:
+        less = f", {len(far)} of them far from the prediction, which count for less"
     return (
         f"site factor {site.factor:.3f} +- {site.deviation * site.factor:.3f} from {steps} "
-        f"under {', '.join(site.stacks)}"
+        f"under {', '.join(site.stacks)}{less}"
     )
 
 
@@ -266,8 +277,8 @@ def _with_collectives(
 ) -> tuple[StepInputs, Parameters]:
     """A ring over so many neighbours measured the outermost tier that it crosses.
 
-    Its members in a unit of the next smaller tier shared the way out. Inside the scale-up domain,
-    latency is per doubling of ranks, outside per rank of the ring. A ring wider than the cluster
+    Its members in a unit of the next smaller tier shared the way out. Latency is that of the ring's
+    hops: inside the domain all alike, outside those over the network. A ring wider than the cluster
     crossed its network too; of a cluster without one it says nothing.
     """
     last = int(np.isfinite(b.tier_bytes_per_second[0]).sum()) - 1
@@ -279,8 +290,12 @@ def _with_collectives(
     speeds = b.tier_bytes_per_second.copy()
     speeds[:, tier] = measured.bus_bytes_per_second / members / efficiency
     if tier == 0:
-        latency = {"tp_latency": measured.all_reduce_seconds / math.log2(measured.ranks)}
+        hops = measured.all_reduce_seconds / 2 - BASE_SECONDS
+        latency = {"link_hop": hops / (measured.ranks - 1)}
     else:
-        latency = {"dp_latency": measured.reduce_scatter_seconds / (measured.ranks - 1)}
+        domains = measured.ranks / float(b.tier_devices[0, 0])
+        inside = (measured.ranks - domains) * NETWORKED_HOP * p["link_hop"]
+        hops = measured.reduce_scatter_seconds - BASE_SECONDS - inside
+        latency = {"network_hop": hops / max(domains - 1, 1.0)}
     known = {name: seconds for name, seconds in latency.items() if seconds > 0}
     return replace(b, tier_bytes_per_second=speeds), p.replaced(known)

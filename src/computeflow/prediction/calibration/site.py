@@ -8,13 +8,12 @@ half of the variance over unseen sources. A few measured steps estimate it. Star
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from computeflow.errors import InputError
 from computeflow.prediction.blocks import Floats
-from computeflow.prediction.step import PredictedSteps
 
 _NORMAL_90 = 1.2816
 """Quantile of the normal distribution: 80 % lie within so many deviations."""
@@ -151,21 +150,3 @@ class SiteCalibration:
             raise InputError(f"site: range {low:g} to {high:g} does not enclose 1")
         if not self.rows or not self.accelerators:
             raise InputError("site: a factor without the rows and accelerators it came from")
-
-
-def scale_step(step: PredictedSteps, factor: float) -> PredictedSteps:
-    """The step `factor` times as long, its accounts still closing.
-
-    The model's FLOPs over the peak are what they are, so `compute.model` stays and MFU moves with
-    the step. Which of the other accounts differ at the site is exactly what a total cannot tell, so
-    all keep their proportions: the growth is not booked as `unexplained`, because it is no
-    measurement that was left over, nor on one account, because nothing points at it. A factor below
-    the MFU would need more than the peak; the step then is the model's FLOPs alone.
-    """
-    useful = step.accounts["compute.model"]
-    seconds = np.maximum(factor * step.seconds, useful)
-    others = step.seconds - useful
-    ratio = (seconds - useful) / np.where(others > 0, others, 1.0)
-    accounts = {name: ratio * values for name, values in step.accounts.items()}
-    accounts["compute.model"] = useful
-    return replace(step, seconds=useful + ratio * others, accounts=accounts)

@@ -13,9 +13,10 @@ from computeflow.prediction.blocks import Floats
 from computeflow.prediction.calibration.calibrate import predicted_seconds
 from computeflow.prediction.calibration.measured_hardware import Calibration
 from computeflow.prediction.calibration.site import PRIOR, Prior, estimate
+from computeflow.prediction.evidence import seen_runs
 from computeflow.prediction.parameters import Parameters
 from computeflow.prediction.published_runs import MeasuredRun
-from computeflow.prediction.ranges import KNOWN
+from computeflow.prediction.validation.leave_out import leave_out
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,28 +50,35 @@ def few_shot(
     All draws where there are at most `draws`, else `draws` random ones. Count 0 is the prediction
     without a factor, in its generic range.
     """
-    measured = np.array([case.measured_seconds for case in cases])
-    ratios = np.log(measured / predicted_seconds(cases, parameters, calibration))
+    found = leave_out(cases, seen_runs(), parameters)
+    ratios, ranges = found.log_ratios, np.log([spread.range for spread in found.spreads])
+    if calibration is not None:
+        measured = np.array([case.measured_seconds for case in cases])
+        ratios = np.log(measured / predicted_seconds(cases, parameters, calibration))
     names = np.array([case.source for case in cases])
-    sources = [ratios[names == name] for name in dict.fromkeys(names.tolist())]
-    sources = [source for source in sources if len(source) >= least_rows]
+    groups = [np.flatnonzero(names == name) for name in dict.fromkeys(names.tolist())]
+    sources = [(ratios[rows], ranges[rows]) for rows in groups if len(rows) >= least_rows]
     generator = np.random.default_rng(seed)
     return [_scored(sources, count, draws, generator, prior) for count in counts]
 
 
 def _scored(
-    sources: list[Floats], count: int, draws: int, generator: np.random.Generator, prior: Prior
+    sources: list[tuple[Floats, Floats]],
+    count: int,
+    draws: int,
+    generator: np.random.Generator,
+    prior: Prior,
 ) -> FewShot:
     errors, inside, weights, widths = [], [], [], []
-    for ratios in sources:
+    for ratios, ranges in sources:
         drawn = _draws(len(ratios), count, draws, generator)
         for chosen in drawn:
             rest = np.delete(ratios, chosen)
-            mean, low, high = _predicted(ratios[chosen], prior)
+            mean, low, high = _predicted(ratios[chosen], np.delete(ranges, chosen, axis=0), prior)
             errors.append(np.abs(np.exp(mean - rest) - 1))
             inside.append((rest - mean >= low) & (rest - mean <= high))
             weights.append(np.full(len(rest), len(ratios) / len(rest) / len(drawn)))
-            widths.append(np.full(len(rest), np.exp(high - low) - 1))
+            widths.append(np.broadcast_to(np.exp(high - low) - 1, len(rest)))
     size, weight = np.concatenate(errors), np.concatenate(weights)
     return FewShot(
         rows=count,
@@ -82,10 +90,12 @@ def _scored(
     )
 
 
-def _predicted(ratios: Floats, prior: Prior) -> tuple[float, float, float]:
-    """ln factor, and the ends of the range around it."""
+def _predicted(
+    ratios: Floats, generic: Floats, prior: Prior
+) -> tuple[float, Floats | float, Floats | float]:
+    """ln factor, and the ends of the range around it; the generic ones without any row."""
     if not len(ratios):
-        return 0.0, math.log(KNOWN["dense"][0]), math.log(KNOWN["dense"][1])
+        return 0.0, generic[:, 0], generic[:, 1]
     estimated = estimate(ratios, prior)
     return estimated.mean, -estimated.half_width, estimated.half_width
 

@@ -5,20 +5,22 @@ torch 2.2 to 2.13; NCCL and its kin, and gloo):
 
 - one dictionary of `version`, `pg_config`, `pg_status` and `entries`; before 1.2 the entries alone;
 - `collective_seq_id` and `p2p_seq_id` were one `seq_id` before torch 2.4;
-- gloo keeps no events: its entries stay "scheduled", and `retired` says that they are done. For the
-  others a retired entry that is not completed has timed out;
+- gloo keeps no events: its entries stay "scheduled", and `retired` says that they are done, or have
+  failed. It records no messages, but `op_id` counts them with the collectives. For the others a retired
+  entry that is not completed has timed out;
 - inside a coalesced group only the entry that ends the group has events: it speaks for all of them.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from computeflow import codec
 from computeflow.errors import InputError
@@ -32,84 +34,14 @@ from computeflow.files.limits import (
     TENSOR_DIMENSIONS,
     WHOLE,
 )
+from computeflow.telemetry.flight_recorder.operations import Op, ProcessGroup, State
+from computeflow.telemetry.flight_recorder.passages import Passages, passages
 from computeflow.telemetry.opening import read_whole
 from computeflow.telemetry.pickles import unpickle
 
-State = Literal["scheduled", "started", "completed"]
-_SYNCHRONISING = (
-    "all_reduce",
-    "allreduce",
-    "all_gather",
-    "allgather",
-    "reduce_scatter",
-    "all_to_all",
-    "alltoall",
-    "barrier",
-)
+_TAIL = 32
+"""Last operations that are kept: what ranks did differently just before they stopped is among them."""
 _P2P = re.compile(r"(send) (\d+)->(\d+)|(recv) (\d+)<-(\d+)")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProcessGroup:
-    """A process group, identified by its name and its ranks."""
-
-    name: str
-    ranks: tuple[int, ...]
-    """Ranks in the group's own order, by which messages name their ends; () if unknown."""
-    desc: str = ""
-
-    def __hash__(self) -> int:
-        """Hash without the ranks, of which there may be thousands."""
-        return hash((self.name, len(self.ranks)))
-
-    @property
-    def label(self) -> str:
-        return f"{self.desc} ({self.name})" if self.desc and self.desc != self.name else self.name
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Op:
-    record: int
-    """Counter on its rank: the order in which the program entered operations."""
-    group: ProcessGroup
-    sequence: int
-    """Number among the collectives, or the messages, of its group."""
-    name: str
-    state: State
-    timed_out: bool = False
-    source: int | None = None
-    """The global rank that sends a message; None for a collective."""
-    target: int | None = None
-    sizes: tuple[tuple[tuple[int, ...], ...], tuple[tuple[int, ...], ...]] = ((), ())
-    """Shapes of inputs and of outputs."""
-    dtypes: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
-    created: float | None = None
-    """Unix seconds."""
-    completed: float | None = None
-    timeout: float | None = None
-    """Seconds."""
-    pg_id: int | None = None
-    frames: tuple[str, ...] = ()
-    """Stack, innermost frame first."""
-
-    @property
-    def is_message(self) -> bool:
-        return self.source is not None
-
-    @property
-    def synchronises(self) -> bool:
-        """Whether no rank completes before all enter; a broadcast's root may, and a gather's leaves."""
-        return not self.is_message and any(word in self.name for word in _SYNCHRONISING)
-
-    @property
-    def done(self) -> bool:
-        return self.state == "completed"
-
-    @property
-    def label(self) -> str:
-        if self.is_message:
-            return f"{self.name} {self.source}->{self.target} in {self.group.label}"
-        return f"{self.name} number {self.sequence} of {self.group.label}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,7 +59,7 @@ class Dump:
     version: str
     groups: tuple[ProcessGroup, ...]
     ops: tuple[Op, ...]
-    """Operations in order of record: all pending ones, and the last completed of each group."""
+    """Operations in order of record: all pending ones, the last ones, and the last of each group."""
     status: Mapping[int, Status]
     """Status by the rank's own number of a process group."""
     written: float | None = None
@@ -140,6 +72,19 @@ class Dump:
     """Longest time between entries, in seconds."""
     timeout: float | None = None
     """The shortest timeout of any entry."""
+    first_event: float | None = None
+    passages: Passages = field(default_factory=Passages)
+    gathered: Mapping[str, int] = field(default_factory=dict)
+    """Ranks of a group, by its name, where an all_gather shows their number."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the recorder was off: it lists no group either."""
+        return not self.ops and not self.groups
+
+    @property
+    def gloo(self) -> bool:
+        return any(op.gloo for op in self.ops)
 
 
 def read_dump(path: Path) -> Dump:
@@ -170,6 +115,8 @@ def parse(data: Any, path: Path) -> Dump:
         groups=tuple(groups.values()),
         ops=_kept(ops),
         **_times(ops),
+        passages=passages(ops),
+        gathered=_gathered(ops),
         status=_statuses(data.get("pg_status")),
         written=_written(path),
         notes=notes,
@@ -272,7 +219,14 @@ def _op(entry: Mapping[Any, Any], groups: Mapping[str, ProcessGroup]) -> Op:
         timeout=_whole(entry["timeout_ms"]) / 1e3 if entry.get("timeout_ms") else None,
         pg_id=_whole(entry["pg_id"]) if "pg_id" in entry else None,
         frames=_frames(entry.get("frames")),
+        gloo=backend == "gloo",
+        messages=_messages(entry) if backend == "gloo" else 0,
     )
+
+
+def _messages(entry: Mapping[Any, Any]) -> int:
+    operations = entry.get("op_id", entry.get("collective_seq_id", 0))
+    return max(_count(operations) - _count(entry.get("collective_seq_id", 0)), 0)
 
 
 def _group_of(entry: Mapping[Any, Any], groups: Mapping[str, ProcessGroup]) -> ProcessGroup:
@@ -351,7 +305,7 @@ def _settled(ops: Sequence[Op]) -> tuple[Op, ...]:
 
 
 def _kept(ops: Sequence[Op]) -> tuple[Op, ...]:
-    """Pending operations, and the completed ones that show how far each group is."""
+    """Pending operations, the completed ones that show how far each group is, and the last ones."""
     kept: dict[tuple[object, ...], Op] = {}
     for op in ops:
         key: tuple[object, ...] = (op.record, "pending")
@@ -361,8 +315,7 @@ def _kept(ops: Sequence[Op]) -> tuple[Op, ...]:
             if known is not None and known.sequence > op.sequence:
                 continue
         kept[key] = op
-    if ops:
-        kept[ops[-1].record, "pending"] = ops[-1]
+    kept |= {(op.record, "pending"): op for op in ops[-_TAIL:]}
     return tuple(sorted(set(kept.values()), key=lambda op: op.record))
 
 
@@ -370,11 +323,23 @@ def _times(ops: Sequence[Op]) -> dict[str, Any]:
     created = sorted(op.created for op in ops if op.created is not None)
     completed = [op.completed for op in ops if op.completed is not None]
     return {
+        "first_event": created[0] if created else None,
         "last_event": max([*created[-1:], *completed], default=None),
         "last_completion": max(completed, default=None),
         "longest_pause": max((b - a for a, b in pairwise(created)), default=0.0),
         "timeout": min((op.timeout for op in ops if op.timeout), default=None),
     }
+
+
+def _gathered(ops: Sequence[Op]) -> dict[str, int]:
+    """Number of ranks by group: an all_gather returns as many tensors as there are ranks."""
+    found: dict[str, int] = {}
+    for op in ops:
+        if op.name in ("all_gather", "_allgather_base", "_all_gather_base"):
+            part, whole = (sum(map(math.prod, shapes)) for shapes in op.sizes)
+            if part and whole and whole % part == 0:
+                found[op.group.name] = whole // part
+    return found
 
 
 def _key(op: Op) -> tuple[ProcessGroup, bool, int]:

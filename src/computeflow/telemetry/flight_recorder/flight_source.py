@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 from computeflow.errors import InputError
-from computeflow.telemetry.flight_recorder.dump import Dump, ProcessGroup, read_dump
+from computeflow.telemetry.flight_recorder.dump import Dump, read_dump
+from computeflow.telemetry.flight_recorder.dumped_runs import Run, sort_by_run, world_of
+from computeflow.telemetry.flight_recorder.gloo import complete_gloo
 from computeflow.telemetry.flight_recorder.hang import Culprit, Standstill, find_culprits
+from computeflow.telemetry.flight_recorder.operations import ProcessGroup
 from computeflow.telemetry.flight_recorder.rank_progress import DumpedRanks, PendingPoint
 from computeflow.telemetry.source_reports import Event, SourceReport, SourceRequest
 
 MAX_RANKS = 16
 _SIGNS = (b"pg_config", b"profiling_name", b"collective_seq_id")
+_NOTHING = (
+    "no operation is recorded. The recorder is off with TORCH_FR_BUFFER_SIZE=0 (older torch: "
+    "TORCH_NCCL_TRACE_BUFFER_SIZE): set it to 2000 before the job starts. TORCH_INCLUDE_ONLY_ACTIVE=1 "
+    "leaves out what is done: unset it. gloo records no send and recv"
+)
 _REASON = "a flight recorder keeps the order of collectives, not where the time went"
 
 
@@ -42,8 +51,14 @@ class Flight:
     """Ranks with a dump."""
     ranks_total: int
     absent: tuple[int, ...]
+    empty: tuple[int, ...]
+    """Ranks whose dump holds no operation."""
     versions: tuple[str, ...]
     culprits: tuple[Culprit, ...]
+    suspects: tuple[Culprit, ...]
+    """Ranks among which the culprit is, where the dumps cannot tell."""
+    untold: str
+    """Why no rank is named; without suspects it is not even known that the job hangs."""
     in_flight: tuple[Culprit, ...]
     waiting: tuple[int, ...]
     timed_out: tuple[int, ...]
@@ -69,67 +84,68 @@ class FlightRecorder:
                 dumps.append(read_dump(path))
             except InputError as error:
                 left_out.append(str(error))
-        if not dumps:
+        if all(dump.is_empty for dump in dumps):
+            left_out += [_all_empty(dumps)] if dumps else []
             raise InputError("; ".join(left_out) or "no flight-recorder dump to read")
-        jobs = _jobs_of(dumps)
-        kept = {dump.path for job in jobs for dump in job}
-        left_out += [
-            f"{d.path}: an older dump of rank {d.rank}" for d in dumps if d.path not in kept
-        ]
-        rest = [tuple(left_out)] + [()] * (len(jobs) - 1)
-        return [_observed(job, out) for job, out in zip(jobs, rest, strict=True)]
+        runs, older = sort_by_run(dumps)
+        left_out += [f"{d.path}: an older dump of rank {d.rank}" for d in older]
+        rest = [tuple(left_out)] + [()] * (len(runs) - 1)
+        reports = [_observed(run, out) for run, out in zip(runs, rest, strict=True)]
+        return _numbered(reports) if len(reports) > 1 else reports
 
 
-def _jobs_of(dumps: Sequence[Dump]) -> list[list[Dump]]:
-    """Dumps by job: those of a folder, and of several with the same world and no rank twice (a folder
-    per node). If a folder has a rank twice, the dump with later events is kept.
-    """
-    folders: dict[Path, dict[int, Dump]] = {}
-    for dump in dumps:
-        ranks = folders.setdefault(Path(dump.path).parent, {})
-        known = ranks.get(dump.rank)
-        if known is None or (dump.last_event or 0.0) >= (known.last_event or 0.0):
-            ranks[dump.rank] = dump
-    jobs: list[dict[int, Dump]] = []
-    for ranks in folders.values():
-        world = _world(ranks.values())
-        same = [job for job in jobs if _world(job.values()) == world and not job.keys() & ranks]
-        if same and len(world) > len(ranks):
-            same[0].update(ranks)
-        else:
-            jobs.append(dict(ranks))
-    return [[job[number] for number in sorted(job)] for job in jobs]
+def _all_empty(dumps: Sequence[Dump]) -> str:
+    ranks = sorted({dump.rank for dump in dumps})
+    return f"the dumps of {list_ranks(ranks)} are empty: {_NOTHING}"
 
 
-def _world(dumps: Iterable[Dump]) -> set[int]:
-    ranks: set[int] = set()
-    for dump in dumps:
-        ranks |= {dump.rank, *(rank for group in dump.groups for rank in group.ranks)}
-    return ranks
+def _numbered(reports: Sequence[SourceReport]) -> list[SourceReport]:
+    """Reports of several runs, each with a note that says which it is."""
+    count = len(reports)
+    return [
+        replace(each, notes=(f"run {index} of {count}: {_files(each)}", *each.notes))
+        for index, each in enumerate(reports, 1)
+    ]
 
 
-def _observed(dumps: list[Dump], left_out: tuple[str, ...]) -> SourceReport:
-    standstill = find_culprits(dumps)
-    world = _world(dumps)
-    seen = {dump.rank for dump in dumps}
+def _files(report: SourceReport) -> str:
+    first, *others = report.sources
+    seconds = report.facts.last_event
+    when = (
+        ""
+        if seconds is None
+        else f", last event {datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S} UTC"
+    )
+    return f"{first}{f' and {len(others)} more' if others else ''}{when}"
+
+
+def _observed(run: Run, left_out: tuple[str, ...]) -> SourceReport:
+    dumps = [dump for dump in run.values() if not dump.is_empty]
+    empty = tuple(number for number, dump in run.items() if dump.is_empty)
+    completed = complete_gloo(dumps)
+    standstill = find_culprits(completed, empty)
+    world = world_of([*completed, *run.values()])
     events = [dump.last_event for dump in dumps if dump.last_event is not None]
     completions = [d.last_completion for d in dumps if d.last_completion is not None]
     facts = Flight(
-        ranks=len(dumps),
+        ranks=len(run),
         ranks_total=len(world),
-        absent=tuple(sorted(world - seen)),
+        absent=tuple(sorted(world - run.keys())),
+        empty=empty,
         versions=tuple(sorted({dump.version for dump in dumps})),
         culprits=standstill.culprits,
+        suspects=standstill.suspects,
+        untold=standstill.untold if any(dump.ops for dump in dumps) else _NOTHING,
         in_flight=standstill.in_flight,
         waiting=standstill.waiting,
         timed_out=standstill.timed_out,
-        groups=_states(dumps),
+        groups=_states(completed),
         last_completion=max(completions, default=None),
         last_event=max(events, default=None),
     )
     return SourceReport(
         kind=FlightRecorder.kind,
-        sources=tuple(dump.path for dump in dumps),
+        sources=tuple(dump.path for dump in run.values()),
         facts=facts,
         ledger_reason=_REASON,
         happenings=tuple(
@@ -139,7 +155,7 @@ def _observed(dumps: list[Dump], left_out: tuple[str, ...]) -> SourceReport:
             for c in facts.culprits
         ),
         left_out=left_out,
-        notes=(*_notes(facts, standstill), *(note for dump in dumps for note in dump.notes)),
+        notes=(*_notes(facts, standstill), *(note for dump in run.values() for note in dump.notes)),
     )
 
 
@@ -173,6 +189,8 @@ def _notes(facts: Flight, standstill: Standstill) -> list[str]:
     notes = []
     if facts.absent:
         notes.append(f"no dump from {list_ranks(facts.absent)}")
+    if facts.empty:
+        notes.append(f"empty dumps, the recorder was off: {list_ranks(facts.empty)}")
     if standstill.older:
         notes.append(
             f"dumped before the others, so their position is unknown: {list_ranks(standstill.older)}"

@@ -14,24 +14,32 @@ Followed to their ends, these waits lead to
 - a rank that left *no dump*;
 - a collective that all have entered and none has completed. A running job looks like this at any
   moment, so it is a hang only where something has timed out.
+
+Where these ends do not single out a rank (it may wait for a message that was not recorded, two ranks
+differ and no third shows which is right), they are suspects, and `untold` says why no rank is named.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import combinations
 from typing import Literal
 
-from computeflow.telemetry.flight_recorder.dump import Dump, Op
+from computeflow.telemetry.flight_recorder.cycles import cycles
+from computeflow.telemetry.flight_recorder.dump import Dump
+from computeflow.telemetry.flight_recorder.gloo import has_messages, may_await_message
+from computeflow.telemetry.flight_recorder.operations import Op
 from computeflow.telemetry.flight_recorder.rank_progress import (
     DumpedRanks,
     PendingPoint,
     was_moving,
 )
+from computeflow.telemetry.flight_recorder.signatures import is_ragged, signature
+from computeflow.telemetry.flight_recorder.stacks import own_frame
 
 Why = Literal[
     "never arrived",
@@ -43,10 +51,10 @@ Why = Literal[
     "not started",
     "stuck",
 ]
-_UNIFORM = ("all_reduce", "allreduce", "all_gather", "reduce_scatter", "broadcast", "allgather")
-_RAGGED = ("_v", "coalesced")
 _MIN_LAG = 2
 """Dumps are not taken at one instant: one collective may have completed in between."""
+_MOVING = ("never arrived", "stalled", "out of order", "deadlock")
+"""States that a running job passes through; a rank that leaves no dump is not one of them."""
 _MAX_PLACES = 50
 Node = PendingPoint | int
 """A place, or the number of a rank."""
@@ -64,11 +72,25 @@ class Culprit:
     """Unix seconds of the rank's last event."""
     frames: tuple[str, ...] = ()
     """Stack of the rank's pending operation, or of its last one."""
+    awaited: tuple[str, ...] = ()
+    """Stack of a rank that waits in the operation."""
+
+    @property
+    def lines(self) -> str:
+        """The user's own lines, whole: where the rank was last, and where it is waited for."""
+        own, awaited = own_frame(self.frames), own_frame(self.awaited)
+        outside = self.why in ("never arrived", "no dump")
+        parts = [f"{'last seen' if outside else 'waits'} at {own}"] if own else []
+        return "; ".join(parts + ([f"the others wait at {awaited}"] if awaited else []))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standstill:
     culprits: tuple[Culprit, ...]
+    suspects: tuple[Culprit, ...]
+    """Ranks among which the culprit is, where none can be named."""
+    untold: str
+    """Why no rank can be named; "" where one is, or where nothing is left open."""
     in_flight: tuple[Culprit, ...]
     """States that a running job has too: reported, but no finding."""
     waiting: tuple[int, ...]
@@ -80,8 +102,9 @@ class Standstill:
     """Ranks that would be culprits, but they or those who wait for them had just moved."""
 
 
-def find_culprits(dumps: Sequence[Dump]) -> Standstill:
-    search = _Search(DumpedRanks(dumps))
+def find_culprits(dumps: Sequence[Dump], empty: Collection[int] = ()) -> Standstill:
+    """`dumps` of gloo as `complete_gloo` returns them; `empty`: ranks whose dumps hold no operation."""
+    search = _Search(DumpedRanks(dumps), empty)
     for rank in search.ranks.by_number.values():
         for place in rank.front:
             search.visit(place)
@@ -91,8 +114,11 @@ def find_culprits(dumps: Sequence[Dump]) -> Standstill:
 
 
 class _Search:
-    def __init__(self, ranks: DumpedRanks) -> None:
+    def __init__(self, ranks: DumpedRanks, empty: Collection[int]) -> None:
         self.ranks = ranks
+        self.empty = empty
+        self.even: set[PendingPoint] = set()
+        """Places where ranks differ and no majority shows which of them is right."""
         self.edges: dict[Node, list[Node]] = {}
         self.waited_at: dict[int, list[PendingPoint]] = {}
         """The places at which each rank is waited for."""
@@ -158,14 +184,18 @@ class _Search:
         return list(missed)
 
     def _first_stalled(self, number: int) -> PendingPoint | None:
-        """The first collective pending on a rank that others have completed, if there are enough."""
+        """The first collective pending on a rank that others have completed, if there are enough. Those
+        that a leaf may complete before the root, as a broadcast, prove nothing alone.
+        """
+        pending = self.ranks.by_number[number].pending
         passed = [
             place
-            for place in self.ranks.by_number[number].pending
+            for place in pending
             if place.source is None
             and any(self.ranks.position(n, place) == "done" for n in self.ranks.members(place))
         ]
-        return passed[0] if len(passed) >= _MIN_LAG else None
+        proved = any(op.synchronises for place in passed for op in pending[place])
+        return passed[0] if proved and len(passed) >= _MIN_LAG else None
 
     def _at_the_front(self, place: PendingPoint, here: list[int]) -> list[Node]:
         """Judge a place where no rank has anything older pending and no rank is missing."""
@@ -184,28 +214,44 @@ class _Search:
     def _disagree(self, place: PendingPoint, here: list[int]) -> bool:
         """Whether operations differ; records the minority, or all ranks without a majority."""
         signed = {
-            number: tuple(_signature(op) for op in self.ranks.by_number[number].pending[place])
+            number: tuple(signature(op) for op in self.ranks.by_number[number].pending[place])
             for number in here
         }
         counts = Counter(signed.values())
         if len(counts) < 2:
             return False
         usual, count = counts.most_common(1)[0]
-        for number, signature in signed.items():
-            if signature != usual or 2 * count <= len(signed):
+        if 2 * count <= len(signed):
+            self.even.add(place)
+        for number, own in signed.items():
+            if own != usual or 2 * count <= len(signed):
                 self.causes[number, "disagrees"] = place
         return True
 
     def close_cycles(self) -> None:
-        """Record each cycle that nothing leads out of as a deadlock of its ranks."""
-        for cycle in _cycles(self.edges):
+        """Record each cycle that nothing leads out of: its odd ranks, else a deadlock of all."""
+        for cycle in cycles(self.edges):
             if len(cycle) > 1 and self._is_closed(cycle):
                 places = [node for node in cycle if isinstance(node, PendingPoint)]
                 ranks = {node for node in cycle if isinstance(node, int)}
                 ranks = ranks or {n for place in places for n in self._inside(place)}
-                odd = self._odd(places[:_MAX_PLACES], ranks)
-                why: Why = "deadlock" if len(odd) == len(ranks) else "out of order"
+                odd = self._outvoted(ranks) or self._odd(places[:_MAX_PLACES], ranks)
+                why: Why = "out of order" if len(odd) == 1 else "deadlock"
+                odd = odd if len(odd) == 1 else sorted(ranks)
                 self.causes |= {(number, why): places[0] for number in odd}
+
+    def _outvoted(self, ranks: set[int]) -> list[int]:
+        """The ranks that went on to another operation than most did after the same one."""
+        dumps = [rank.dump for rank in self.ranks.by_number.values()]
+        odd = []
+        for number in ranks:
+            own = self.ranks.by_number[number].dump.passages
+            if own.before_first is not None:
+                then = [d.passages.after.get(own.before_first) for d in dumps]
+                sites = [site for site in then if site is not None]
+                if 2 * sites.count(own.after[own.before_first]) < len(sites):
+                    odd.append(number)
+        return odd
 
     def _is_closed(self, cycle: Sequence[Node]) -> bool:
         inside = set(cycle)
@@ -214,8 +260,10 @@ class _Search:
     def _odd(self, places: Sequence[PendingPoint], ranks: set[int]) -> list[int]:
         """The ranks of a cycle that deviate most: absent where most members of an operation are,
         present where most are not, or in an order that most do not keep. The fewer share a
-        deviation, the more it weighs.
+        deviation, the more it weighs. Of two members neither is most.
         """
+        if any(len(self.ranks.members(place)) < 3 for place in places):
+            return sorted(ranks)
         weights: defaultdict[int, Fraction] = defaultdict(Fraction)
         splits = []
         for place in places:
@@ -262,8 +310,13 @@ class _Search:
             culprits, in_flight = in_flight, []
         elif not timed_out and not self._many_wait_for_few(culprits):
             culprits, in_flight = [], [*culprits, *in_flight]
+        named, suspects, untold = self._sort_out(culprits)
+        if not culprits and self._is_gloo(list(ranks)):
+            untold = self._open_question(in_flight, moving)
         return Standstill(
-            culprits=tuple(culprits),
+            culprits=tuple(named),
+            suspects=tuple(suspects),
+            untold=untold,
             in_flight=tuple(in_flight),
             waiting=tuple(sorted(n for n, rank in ranks.items() if rank.pending)),
             timed_out=timed_out,
@@ -278,11 +331,77 @@ class _Search:
             culprit = self._culprit(number, why, place or self._where(number))
             if why in ("stuck", "not started"):
                 in_flight.append(culprit)
-            elif why != "disagrees" and any(n in self.moving for n in (number, *culprit.waiting)):
+            elif why in _MOVING and any(n in self.moving for n in (number, *culprit.waiting)):
                 moving.add(number)
             else:
                 culprits.append(culprit)
         return culprits, in_flight, moving
+
+    def _sort_out(self, culprits: Sequence[Culprit]) -> tuple[list[Culprit], list[Culprit], str]:
+        """Culprits that are certain, else suspects and the reason why none of them is."""
+        doubts = {culprit: self._doubt(culprit) for culprit in culprits}
+        certain = [culprit for culprit, doubt in doubts.items() if not doubt]
+        firm = [culprit for culprit in certain if culprit.why != "no dump"]
+        if firm or len(certain) == len(culprits):
+            return (firm or certain), [], ""
+        reasons = dict.fromkeys(filter(None, doubts.values()))
+        return [], list(culprits), "; ".join(reasons)
+
+    def _doubt(self, culprit: Culprit) -> str:
+        """Why a rank at the end of the waits need not be the culprit; "" if it is."""
+        number, why = culprit.rank, culprit.why
+        if why == "never arrived" and may_await_message(self.ranks, number, self.waited_at[number]):
+            return "gloo records no send and recv, and a rank outside collectives may wait in one"
+        if why == "disagrees" and self.causes[number, why] in self.even:
+            return "ranks differ in an operation, and no majority shows which of them is right"
+        if why == "deadlock":
+            return "they wait for each other in a circle, and none of them stands alone"
+        if why == "no dump" and number in self.empty:
+            return f"the dump of rank {number} is empty"
+        if why == "no dump" and self._is_gloo(culprit.waiting):
+            return self._doubt_of_the_dead(culprit)
+        return ""
+
+    def _doubt_of_the_dead(self, culprit: Culprit) -> str:
+        """gloo ends a process that receives another size than it expects: a victim leaves no dump."""
+        gone = [number for number, why in self.causes if why == "no dump"]
+        end = (
+            "gloo ends the process that receives a wrong size, so who left no dump may be a victim"
+        )
+        if len(gone) > 1 or len(culprit.waiting) < 2:
+            return f"{end} of another rank"
+        others = [self.ranks.by_number[number].dump for number in culprit.waiting]
+        if any(is_ragged(op) for dump in others for op in dump.ops):
+            return f"{end} of another rank: sizes that may differ were exchanged"
+        if any(has_messages(rank.dump, self.ranks) for rank in self.ranks.by_number.values()):
+            return f"{end} of a message, and gloo records no messages"
+        return ""
+
+    def _open_question(self, in_flight: Sequence[Culprit], moving: set[int]) -> str:
+        """What gloo's dumps leave open where nothing in them stands still."""
+        if moving:
+            behind = ", ".join(map(str, sorted(moving)))
+            return (
+                f"the ranks had just moved when they dumped (behind: {behind}), and gloo marks an "
+                "operation that failed as done: the job may run, or have broken off here"
+            )
+        if any(culprit.why in ("stuck", "not started") for culprit in in_flight):
+            return (
+                f"all ranks known to take part are in {in_flight[0].where}, as in a running job; "
+                "gloo lists no members, so a rank without a dump may be missing"
+            )
+        if in_flight:
+            return (
+                f"few ranks wait, in {in_flight[0].where}, and more are in no recorded operation, as "
+                "in a running job; gloo records no send and recv, in which they may wait"
+            )
+        return (
+            "no recorded operation is pending, and gloo records no send and recv: if the job hangs, it "
+            "does so in one of these or outside torch.distributed"
+        )
+
+    def _is_gloo(self, numbers: Sequence[int]) -> bool:
+        return any(self.ranks.by_number[number].dump.gloo for number in numbers)
 
     def _many_wait_for_few(self, culprits: Sequence[Culprit]) -> bool:
         """Whether many ranks wait for few; else some ranks of a running job are just ahead."""
@@ -307,6 +426,7 @@ class _Search:
             waiting=tuple(n for n in inside if n != number),
             last_seen=rank.dump.last_event if rank is not None else None,
             frames=last.frames if last is not None else (),
+            awaited=op.frames if why in ("never arrived", "no dump") else (),
         )
 
 
@@ -316,60 +436,3 @@ def _fewer(split: tuple[list[int], list[int]]) -> list[int]:
     if not some or not others:
         return []
     return some + others if len(some) == len(others) else min(some, others, key=len)
-
-
-def _signature(op: Op) -> tuple[object, ...]:
-    """Properties that must be equal on all ranks; for a message, its size and type."""
-    if op.is_message:
-        side = 0 if op.name == "send" else 1
-        return (_elements(op.sizes[side]), op.dtypes[side])
-    uniform = any(word in op.name for word in _UNIFORM)
-    if not uniform or any(word in op.name for word in _RAGGED):
-        return (op.name,)
-    return (op.name, *map(_elements, op.sizes), *op.dtypes)
-
-
-def _elements(shapes: Sequence[Sequence[int]]) -> int:
-    return sum(math.prod(shape) for shape in shapes)
-
-
-def _by_end(edges: dict[Node, list[Node]]) -> list[Node]:
-    """Nodes in the order in which a depth-first search leaves them."""
-    order: list[Node] = []
-    seen: set[Node] = set()
-    for start in edges:
-        stack: list[tuple[Node, int]] = [] if start in seen else [(start, 0)]
-        seen.add(start)
-        while stack:
-            node, at = stack.pop()
-            if at == len(edges[node]):
-                order.append(node)
-                continue
-            stack.append((node, at + 1))
-            if (other := edges[node][at]) not in seen:
-                seen.add(other)
-                stack.append((other, 0))
-    return order
-
-
-def _cycles(edges: dict[Node, list[Node]]) -> list[list[Node]]:
-    """Strongly connected components (Kosaraju), without recursion."""
-    back: dict[Node, list[Node]] = {node: [] for node in edges}
-    for node, after in edges.items():
-        for other in after:
-            back[other].append(node)
-    components: list[list[Node]] = []
-    seen: set[Node] = set()
-    for start in reversed(_by_end(edges)):
-        if start in seen:
-            continue
-        seen.add(start)
-        part, left = [], [start]
-        while left:
-            node = left.pop()
-            part.append(node)
-            fresh = [other for other in back[node] if other not in seen]
-            seen.update(fresh)
-            left += fresh
-        components.append(part)
-    return components

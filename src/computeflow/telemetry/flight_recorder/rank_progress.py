@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from computeflow.telemetry.flight_recorder.dump import Dump, Op, ProcessGroup, Status
+from computeflow.telemetry.flight_recorder.dump import Dump, Status
+from computeflow.telemetry.flight_recorder.operations import Op, ProcessGroup
 
 _Position = Literal["pending", "done", "absent", "unknown"]
 _PAUSES = 3.0

@@ -25,6 +25,7 @@ from computeflow.telemetry.kineto.kineto_events import (
     decode_events,
     decode_keys,
     event_of,
+    is_truncated,
 )
 from computeflow.telemetry.opening import Recording, open_recording
 
@@ -136,6 +137,8 @@ def _cut(buffer: bytes, reading: FileReading) -> tuple[list[Any], bytes]:
         if reading.raw is not None:
             reading.keep(buffer[: between.start() + 1])
         return events, buffer[at:]
+    if 2 * PIECE <= len(buffer) < EVENT_BYTES and is_truncated(b"[" + buffer):
+        return [], buffer  # an event longer than a piece: parsed once, when all of it is there
     return _one_by_one(buffer, reading, last=False)
 
 

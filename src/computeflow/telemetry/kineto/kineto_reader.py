@@ -20,10 +20,15 @@ from numpy.typing import NDArray
 from computeflow.errors import InputError
 from computeflow.files.limits import COLLECTIVES, NAMES, NAMES_CHARACTERS
 from computeflow.telemetry.kineto.chunks import FileReading, pieces
-from computeflow.telemetry.kineto.kineto_events import Arguments, KinetoEvent
-from computeflow.telemetry.recording_files import is_xla_trace, looks_like_trace
+from computeflow.telemetry.kineto.kineto_events import Arguments, KinetoEvent, message_details
+from computeflow.telemetry.recording_files import (
+    NEVER_RECORDED,
+    is_xla_trace,
+    looks_like_trace,
+)
 from computeflow.telemetry.traces.event_names import (
     CATEGORIES,
+    PIPELINE_STEP,
     QUIET,
     Call,
     EventTable,
@@ -38,6 +43,7 @@ from computeflow.telemetry.traces.operator_flops import COUNTED, MASKS, mask_siz
 from computeflow.telemetry.traces.trace import (
     Calls,
     DeviceWork,
+    HostMessages,
     Ints,
     Marks,
     Products,
@@ -51,6 +57,11 @@ R = TypeVar("R")
 _QUIET_MICROSECONDS = 5.0
 """Shorter operators neither wait for a device (a launch alone takes as long) nor hold a data loader
 up; reading a value from the host's own memory is among them."""
+LONG_MICROSECONDS = 1000.0
+"""Shorter Python functions say nothing about a host that stands still."""
+MAX_OPERATORS = 4_000_000
+"""Operators kept beside a device's work: 30 bytes each, and a recording of gigabytes."""
+_SUBMITTED = frozenset({Mark.COLLECTIVE, Mark.TRANSFER})
 _HOLE_NS = 600 * 10**9
 """Ten minutes without a single event: the clock has jumped, or two recordings are in one file."""
 
@@ -70,29 +81,33 @@ def recognises(path: Path, head: bytes) -> bool:
     return looks_like_trace(path, head) and not is_xla_trace(head)
 
 
-def read(path: Path) -> Generator[Trace]:
+def read(path: Path, *, detailed: bool = False) -> Generator[Trace]:
     """The trace of a file of the PyTorch profiler, which holds one rank."""
-    yield read_trace(path)
+    yield read_trace(path, detailed=detailed)
 
 
-def read_trace(path: Path) -> Trace:
+def read_trace(path: Path, *, detailed: bool = False) -> Trace:
     """Read one file; `InputError` where it is no trace, and a note in `left_out` where it is
-    broken.
+    broken. `detailed`: with the host's operators and long functions, which a replay needs.
 
     A file that names a device but has no work on it is read again for its operators.
     """
-    reading, columns = _read(path, again=False)
+    reading, columns = _read(path, again=False, detailed=detailed)
     if not columns.operators and "device" not in columns.tables:
-        reading, columns = _read(path, again=True)
+        reading, columns = _read(path, again=True, detailed=False)
+    if not columns.tables and not reading.unreadable:
+        raise InputError(
+            f"{path}: an empty trace, nothing ran in its {reading.events:,} events: {NEVER_RECORDED}"
+        )
     return columns.finish(reading)
 
 
-def _read(path: Path, *, again: bool) -> tuple[FileReading, _Columns]:
+def _read(path: Path, *, again: bool, detailed: bool) -> tuple[FileReading, _Columns]:
     reading = FileReading(path)
-    columns = _Columns()
+    columns = _Columns(detailed=detailed)
     try:
         for events in pieces(reading):
-            columns.operators = again or not reading.header.get("deviceProperties")
+            columns.operators = again or detailed or not reading.header.get("deviceProperties")
             columns.add(events)
     except MemoryError:
         raise InputError(f"{path}: an event that does not fit in memory") from None
@@ -147,15 +162,16 @@ class _Collectives(dict[tuple[Any, ...], TracedCollective]):
         a = arguments
         elements = max(a.elements_in, a.elements_out)
         names = a.collective, a.group, a.group_doc, bytes(a.group_ranks), a.dtype
-        known = self.get((*names, elements))
+        peer = _number(max(a.source, a.target), -1)
+        known = self.get((*names, elements, peer))
         if known is not None:
             return known
         if len(self) >= COLLECTIVES or self.characters >= NAMES_CHARACTERS:
             self.beyond += 1
             names = _OTHERS, "", "", b"", ""
-        collective = _collective(*names, elements)
+        collective = _collective(*names, elements, peer)
         if len(self) < COLLECTIVES:
-            self[(*names, elements)] = collective
+            self[(*names, elements, peer)] = collective
             self.characters += sum(map(len, names)) + _RANK_BYTES * len(collective.ranks)
         return collective
 
@@ -188,6 +204,8 @@ class _Columns:
 
     operators: bool = True
     """Whether the host's operators are kept, as long as no device has shown up."""
+    detailed: bool = False
+    """Whether they are kept beside a device, too, up to `MAX_OPERATORS`."""
     names: _Numbers = field(default_factory=_Numbers)
     threads: _Numbers = field(default_factory=_Numbers)
     kinds: dict[EventTable, _Known[Kind]] = field(
@@ -301,9 +319,41 @@ class _Columns:
             self._put("marks", kept, self._threads(kept), marks, self._names(kept))
         if products:
             self._products(products)
-        if is_operator and self.operators and "device" not in self.tables:
-            unmarked = [Mark.NONE] * len(events)
-            self._put("operators", events, self._threads(events), unmarked, self._names(events))
+        self._messages(
+            [event for event, mark in zip(kept, marks, strict=True) if mark in _SUBMITTED]
+        )
+        if table is EventTable.ANNOTATION:
+            self._keep(
+                "annotations",
+                [
+                    event
+                    for event in events
+                    if (event.dur >= LONG_MICROSECONDS or event.name.startswith(PIPELINE_STEP))
+                    and known[event.name][0] is nothing
+                ],
+            )
+        if is_operator and self.operators and (self.detailed or "device" not in self.tables):
+            self._keep("operators", events)
+        if self.detailed and table is EventTable.PYTHON:
+            self._keep("functions", [event for event in events if event.dur >= LONG_MICROSECONDS])
+
+    def _messages(self, events: list[KinetoEvent]) -> None:
+        if events:
+            details = [message_details(event.name, event.args) for event in events]
+            self._put(
+                "messages",
+                events,
+                self._threads(events),
+                self._names(events),
+                *zip(*details, strict=True),
+            )
+
+    def _keep(self, name: str, events: list[KinetoEvent]) -> None:
+        """Keep host events as they are, as long as there is room for them beside a device's work."""
+        if not events or (self.detailed and len(self.tables.get(name, ((),))[0]) > MAX_OPERATORS):
+            return
+        unmarked = [Mark.NONE] * len(events)
+        self._put(name, events, self._threads(events), unmarked, self._names(events))
 
     def _products(self, events: list[KinetoEvent]) -> None:
         ids, known, work = self.names, self.shapes, []
@@ -340,7 +390,7 @@ class _Columns:
                 f"{reading.path.name}: names of collectives beyond the first "
                 f"{len(self.collectives_known):,}: {dropped:,} times"
             )
-        if "device" in self.tables:
+        if "device" in self.tables and not self._is_detailed():
             self.tables.pop("operators", None)
         tables = {name: self._timed(name) for name in _TABLES}
         _used(tables["calls"], tables["device"])
@@ -363,11 +413,20 @@ class _Columns:
             products=_counted(Products(**tables["products"]), self.masks),
             collectives=self.collectives,
             operators=Marks(**tables["operators"]),
+            functions=Marks(**tables["functions"]),
+            annotations=Marks(**tables["annotations"]),
+            messages=HostMessages(**tables["messages"]),
             steps=_steps(marks, names),
             events=reading.events,
             left_out=tuple(left_out),
             needs=NEEDS,
+            cut_short=reading.cut_short,
         )
+
+    def _is_detailed(self) -> bool:
+        """Whether all operators were kept."""
+        kept = self.tables.get("operators", ((),))
+        return self.detailed and len(kept[0]) <= MAX_OPERATORS
 
     def _strange(self) -> int:
         """Events with invalid times; operators stand in several tables, so the largest count is
@@ -476,6 +535,17 @@ _TABLES = {
     "marks": _MARKS,
     "products": _PRODUCTS,
     "operators": _MARKS,
+    "functions": _MARKS,
+    "annotations": _MARKS,
+    "messages": {
+        "start": "d",
+        "end": "d",
+        "thread": "i",
+        "name": "i",
+        "peer": "i",
+        "tag": "i",
+        "elements": "q",
+    },
 }
 """Columns and their type codes of `array`."""
 
@@ -504,7 +574,7 @@ def _number(value: int | str, otherwise: int | str, high: int = 2**31) -> int:
 
 
 def _collective(
-    name: str, group: str, group_doc: str, group_ranks: bytes, dtype: str, elements: int
+    name: str, group: str, group_doc: str, group_ranks: bytes, dtype: str, elements: int, peer: int
 ) -> TracedCollective:
     text = group_ranks.decode("utf-8", "replace").strip('"')
     parts = (part.strip() for part in text.strip("[]").split(","))
@@ -516,6 +586,7 @@ def _collective(
         ranks=tuple(ranks[:100_000]),
         elements=elements,
         dtype=dtype,
+        peer=peer,
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from computeflow.telemetry.logs.launcher_reports import LauncherReports
 from computeflow.telemetry.logs.line_events import Event, Failure
 
 _RANK = re.compile(
@@ -100,8 +101,12 @@ class FailureLines:
 
     def __init__(self) -> None:
         self._open: dict[str, int] = {}
+        self._reports = LauncherReports()
 
     def event(self, text: str, stream: str) -> Event | None:
+        first = self._reports.event(text, stream)
+        if first is not None:
+            return first
         if "Traceback (most recent call last)" in text:
             if len(self._open) < _OPEN_TRACES:
                 self._open[stream] = 400  # lines that a traceback may have

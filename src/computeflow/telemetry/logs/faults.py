@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from computeflow.files.limits import LOG_FAULTS
 from computeflow.telemetry.logs.journal import Journal, LogState
-from computeflow.telemetry.logs.line_events import Failure, LinePosition
+from computeflow.telemetry.logs.line_events import Failure, FirstFailure, LinePosition
+from computeflow.telemetry.logs.log_facts import RootCause
 
 
 class Faults:
@@ -12,12 +13,15 @@ class Faults:
         self.cause: tuple[Failure, LinePosition] | None = None
         """The first failure since the last step, or one that says how long ranks hung."""
         self.hung_seconds: float | None = None
+        self.root_causes: list[RootCause] = []
         self._journal = journal
         self._reported: set[tuple[str, int | None, str]] = set()
 
     def take(self, event: Failure, now: LogState) -> None:
-        if event.fault and (self.cause is None or event.waited_seconds is not None):
+        if event.fault and (self.cause is None or event.waited_seconds is not None or event.first):
             self.cause = (event, now.place)
+        if event.first is not None:
+            self._keep_first(event, event.first, now)
         if event.waited_seconds:
             self.hung_seconds = max(self.hung_seconds or 0.0, event.waited_seconds)
         rank = event.rank if event.rank is not None else now.place.rank
@@ -28,6 +32,20 @@ class Faults:
             )
         else:
             self._journal.left["repeated failures"] += 1
+
+    def _keep_first(self, event: Failure, first: FirstFailure, now: LogState) -> None:
+        cause = RootCause(
+            rank=event.rank,
+            node=event.node,
+            local_rank=first.local_rank,
+            exit_code=first.exit_code,
+            signal=first.signal,
+            error=first.error,
+            error_file=first.error_file,
+            after=now.last,
+            where=now.place.where,
+        )
+        self._journal.keep(self.root_causes, cause, "root causes")
 
     def _is_new(self, key: tuple[str, int | None, str]) -> bool:
         is_new = key not in self._reported

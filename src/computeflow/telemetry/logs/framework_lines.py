@@ -376,6 +376,34 @@ def _elastic(text: str) -> Event | None:
     return Launch() if _ELASTIC.search(text) else None
 
 
+# nanoGPT: train.py; the time is that of the one iteration that is logged.
+_NANOGPT = re.compile(
+    rf"iter (\d{{1,15}}): loss ({_NUMBER}), time ({_NUMBER})ms(?:, mfu (-?[\d.]{{1,20}})%)?"
+)
+_NANOGPT_EVAL = re.compile(rf"step (\d{{1,15}}): train loss {_NUMBER}, val loss ({_NUMBER})")
+
+
+def _nanogpt_step(text: str) -> Event | None:
+    match = _NANOGPT.match(text)
+    if match is None:
+        return None
+    milliseconds, mfu = number(match[3]), number(match[4])
+    return StepLine(
+        iteration=int(match[1]),
+        loss=number(match[2]),
+        seconds=None if milliseconds is None else milliseconds / 1e3,
+        mfu=None if mfu is None or mfu < 0 else mfu / 100,
+        from_zero=True,
+    )
+
+
+def _nanogpt_eval(text: str) -> Event | None:
+    match = _NANOGPT_EVAL.match(text)
+    if match is None:
+        return None
+    return Evaluation(phase="end", iteration=int(match[1]), loss=number(match[2]))
+
+
 # Hugging Face Trainer: trainer.py, trainer_callback.py.
 _DICT = re.compile(r"\{'\w{1,100}': [^{}]*\}")
 _PAIR = re.compile(r"'(\w+)': '?([^,'}]+)'?")
@@ -392,7 +420,12 @@ def _hf_dict(text: str) -> Event | None:
     record = next((match[0] for match in _DICT.finditer(text) if "'epoch': " in match[0]), "")
     fields = dict(_PAIR.findall(record))
     if "train_runtime" in fields and "train_loss" in fields:
-        return Finished(seconds=number(fields["train_runtime"]))
+        seconds, rate = (
+            number(fields["train_runtime"]),
+            number(fields.get("train_steps_per_second")),
+        )
+        steps = seconds * rate if seconds and rate else 0.0
+        return Finished(seconds=seconds, steps=round(steps) if 0 < steps < 1e15 else None)
     if any(name.startswith("eval_") for name in fields):
         seconds = number(fields.get("eval_runtime"))
         return Evaluation(phase="end", loss=number(fields.get("eval_loss")), seconds=seconds)
@@ -438,6 +471,8 @@ _READERS: tuple[tuple[str, Reader], ...] = (
     ("iter time (s):", _deepspeed_pipe),
     (", skipped=", _deepspeed_engine),
     ("'epoch': ", _hf_dict),
+    ("iter ", _nanogpt_step),
+    (", val loss ", _nanogpt_eval),
     ("it/s", progress),
     ("s/it", progress),
     (" loss at ", _validation),
@@ -469,7 +504,7 @@ _READERS: tuple[tuple[str, Reader], ...] = (
 _FRAMEWORK: dict[Reader, str] = {
     _megatron_step: "Megatron", _nanotron_step: "nanotron", _nemo_step: "NeMo",
     _maxtext_step: "MaxText", _titan_step: "torchtitan", _deepspeed_pipe: "DeepSpeed",
-    _deepspeed_engine: "DeepSpeed", _hf_dict: "Hugging Face Trainer",
+    _deepspeed_engine: "DeepSpeed", _hf_dict: "Hugging Face Trainer", _nanogpt_step: "nanoGPT",
 }  # fmt: skip
 
 

@@ -38,6 +38,8 @@ class StepLine:
     """The progress bar that shows the step."""
     from_zero: bool = False
     """Whether the framework numbers its first iteration 0."""
+    from_one: bool = False
+    """Whether the count is of a stated total, so that its first is 1."""
     unit: str = "steps"
     """Unit of `iteration`: "epochs" where a log has nothing finer."""
     weak: bool = False
@@ -90,6 +92,19 @@ class Evaluation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FirstFailure:
+    """The rank that a launcher saw fail before all others."""
+
+    local_rank: int | None
+    exit_code: int | None
+    signal: str
+    """Name of the signal that ended it; empty where it exited by itself."""
+    error: str
+    """The last line of its traceback, if it was recorded."""
+    error_file: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
     what: str
     detail: str = ""
@@ -98,12 +113,16 @@ class Failure:
     waited_seconds: float | None = None
     """Seconds that ranks hung before this line."""
     fault: bool = True
+    first: FirstFailure | None = None
+    """What the launcher reports as the first failure of all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finished:
     seconds: float | None = None
     """Seconds of the whole training, as the log states them."""
+    steps: int | None = None
+    """Steps of the whole training, as the stated rate gives them."""
     whole: bool = True
     """Whether all requested steps were done; else a stop on request, to be resumed later."""
 

@@ -11,10 +11,10 @@ from computeflow.units import DAY_SECONDS, HOUR_SECONDS
 
 _TIME = r"(?P<{0}h>\d\d):(?P<{0}m>\d\d):(?P<{0}s>\d\d)(?:[.,](?P<{0}f>\d{{1,9}}))?"
 _STAMP = re.compile(
-    rf"(?P<y>\d{{4}})-(?P<mo>\d\d)-(?P<d>\d\d)[T ]{_TIME.format('a')}(?P<zone>Z|[+-]\d\d:?\d\d)?"
-    rf"|(?<!\d)(?P<hmo>\d\d)/(?P<hd>\d\d)/(?P<hy>\d{{4}}) {_TIME.format('b')}"
+    rf"(?P<y>\d{{4}})[-/](?P<mo>\d\d)[-/](?P<d>\d\d)[T ]{_TIME.format('a')}(?P<zone>Z|[+-]\d\d:?\d\d)?"
+    rf"|(?<!\d)(?P<hmo>\d\d)/(?P<hd>\d\d)/(?P<hy>\d{{4}}|\d\d) {_TIME.format('b')}"
     rf"|(?:^|(?<=[\[\s]))[IWEF](?P<gmo>\d\d)(?P<gd>\d\d) {_TIME.format('c')}"
-    rf"|^(?P<nmo>\d\d)/(?P<nd>\d\d) {_TIME.format('e')} \["
+    rf"|(?:^|(?<=^\[))(?P<nmo>\d\d)/(?P<nd>\d\d) {_TIME.format('e')}[ \]]"
 )
 _KINDS = (("", "a"), ("h", "b"), ("g", "c"), ("n", "e"))
 """Prefix and letter of the groups in `_STAMP`, for each way to write a date and a time."""
@@ -79,6 +79,8 @@ def time_of(text: str) -> tuple[float, bool] | None:
     groups = match.groupdict()
     prefix, letter = next(kind for kind in _KINDS if groups[f"{kind[0]}mo"] is not None)
     year = groups.get(f"{prefix}y")
+    if year and len(year) == 2:
+        year = f"20{year}"
     day = _day(int(year or _NO_YEAR), int(groups[f"{prefix}mo"]), int(groups[f"{prefix}d"]))
     if day is None:
         return None

@@ -48,6 +48,23 @@ class Restart:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RootCause:
+    """The rank that the launcher saw fail first."""
+
+    rank: int | None
+    node: str
+    local_rank: int | None
+    exit_code: int | None
+    signal: str
+    error: str
+    """The last line of its traceback, if the launcher has it."""
+    error_file: str
+    after: int | None
+    """The last iteration logged before."""
+    where: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Stall:
     iteration: int
     seconds: float
@@ -74,6 +91,37 @@ class LoggedEvaluation:
     """The loss, or the score that the log states."""
     at: float | None
     where: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LearnedColumn:
+    """A number in a learned line."""
+
+    name: str
+    """The text before it, or its header; may be empty."""
+    example: str
+    """As the first line writes it."""
+    meaning: str
+    unit: str
+    sure: bool
+    """Whether it is certain enough to be used."""
+    because: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LearnedLine:
+    """A line whose format was learned from the log itself, with the meaning of its columns."""
+
+    template: str
+    lines: int
+    """Lines of this template in the beginning of the log."""
+    evaluation: bool
+    """Whether it reports an evaluation, not a step."""
+    columns: tuple[LearnedColumn, ...]
+
+    @property
+    def loss(self) -> bool:
+        return any("loss" in column.meaning for column in self.columns)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,12 +160,16 @@ class LoggedRun:
     nan_steps: int = 0
     skipped_steps: int = 0
     restarts: tuple[Restart, ...] = ()
+    root_causes: tuple[RootCause, ...] = ()
+    """Failures that a launcher reports, each with the rank that failed first."""
     stalls: tuple[Stall, ...] = ()
     saves: tuple[Save, ...] = ()
     evaluations: tuple[LoggedEvaluation, ...] = ()
     timers_ms: Mapping[str, float] = field(default_factory=dict)
     """Means per step, as the log prints them."""
     timers_form: str = ""
+    learned: tuple[LearnedLine, ...] = ()
+    """Lines whose format was learned from the log; empty where a known framework wrote it."""
     series: tuple[StepPoint, ...] = ()
     """Points over the run, at most a few hundred; neighbours are merged."""
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from computeflow.files.limits import LOG_HEAD_BYTES
 from computeflow.telemetry.logs import tables
 from computeflow.telemetry.logs.framework_lines import Parser
+from computeflow.telemetry.logs.learned_lines import LearnedLines, learn
 from computeflow.telemetry.logs.line_events import (
     Event,
     Launch,
@@ -34,12 +35,15 @@ _MARKS = re.compile(
     rb"|iter time \(s\): [\d.]{1,20} samples/sec|dist_world_size=\d"
     rb"|\{'(?:loss|eval_loss|train_runtime)': [^{\n]*'epoch': "
     rb"|(?<!\d)\d{1,3}%\|[^|\n\r]{0,1000}\| {0,8}\d{1,15}/\d{1,15} \[[\d:]{1,20}<"
+    rb"|(?:^|\n)iter \d{1,15}: loss [^\n]{1,40}, time [\d.]{1,20}ms"
     rb"|\*\*\*\*\* Running training \*\*\*\*\*|Watchdog caught collective operation timeout"
     rb"|elastic\.multiprocessing\.errors\.ChildFailedError|torch\.(?:cuda\.)?OutOfMemoryError"
 )
 _BENCHMARKS = re.compile(
     rb"# +size +count +type|# nThread \d{1,9} nGpus \d{1,9} minBytes|\d data size: [\d.]{1,20} GB\s"
 )
+_COUNTED = re.compile(rb"(?i)loss|step|iter|epoch|batch|update|it/s|s/it|\d/\d")
+"""Words of which a step line of unknown format has at least one."""
 _Dated = tuple[float, Piece, LogLine, tuple[float, bool] | None]
 
 
@@ -53,8 +57,9 @@ class LogSource:
         if tables.is_trainer_state(head) or tables.is_metrics_csv(head):
             return True
         if head.lstrip()[:1] == b"{" and b"{'" not in head[:2]:  # JSON is of other kinds
-            return bool(_MARKS.match(head))
-        return _is_marked(head) or _is_marked(head_of(path, LOG_HEAD_BYTES))
+            return bool(_MARKS.match(head)) or _is_learned(path, head)
+        whole = head_of(path, LOG_HEAD_BYTES)
+        return _is_marked(head) or _is_marked(whole) or _is_learned(path, whole)
 
     def observe(self, paths: Sequence[Path], request: SourceRequest) -> list[SourceReport]:
         logs: list[Path] = []
@@ -77,6 +82,14 @@ class LogSource:
         for run in group(logs):
             reports += _observe(run, request)
         return reports
+
+
+def _is_learned(path: Path, head: bytes) -> bool:
+    """Whether lines count steps; a JSON document is no log, one object a line may be."""
+    first = head.lstrip().partition(b"\n")[0].rstrip()
+    if first[:1] in (b"{", b"[") and first[-1:] in (b"{", b"[", b","):
+        return False
+    return bool(_COUNTED.search(head)) and learn(read(path, [])) is not None
 
 
 def _is_marked(text: bytes) -> bool:
@@ -140,7 +153,7 @@ def _read_launch(
     broken: list[str],
     strong: bool,
 ) -> None:
-    parsers = {piece.path: Parser() for piece in launch}
+    parsers = {piece.path: _PieceParser(piece) for piece in launch}
     for now, piece, line, stamp in _lines_of(launch, broken):
         if not request.covers(now):
             continue
@@ -149,12 +162,35 @@ def _read_launch(
         event = parser.event(line.text, line.stream)
         if strong and isinstance(event, StepLine) and event.weak:
             event = None
+        if parser.starts is not None and not log.stepped and isinstance(event, StepLine):
+            log.take(Launch(after=parser.starts), _place(piece, line, None))
         if log.is_over and _is_launch(event):
             logs.append(log := RunLog())
             log.files.append(str(piece.path))
         if event is not None or stamp is not None:
             log.take(event, _place(piece, line, stamp))
             log.settings.framework = parser.framework or log.settings.framework
+            log.learned = log.learned or parser.learned
+
+
+class _PieceParser:
+    """Events of a file's lines: of known frameworks, and of the step lines learned from it."""
+
+    def __init__(self, piece: Piece) -> None:
+        self._parser = Parser()
+        self._lines = None if piece.learned is None else LearnedLines(piece.learned)
+        self.learned = () if piece.learned is None else piece.learned.shown
+        self.starts = None if piece.learned is None else piece.learned.starts_after
+
+    @property
+    def framework(self) -> str:
+        return "" if self._lines else self._parser.framework
+
+    def event(self, text: str, stream: str) -> Event | None:
+        event = self._parser.event(text, stream)
+        if self._lines is None or (event is not None and not isinstance(event, StepLine)):
+            return event
+        return self._lines.event(text)
 
 
 def _lines_of(launch: Sequence[Piece], broken: list[str]) -> Iterator[_Dated]:

@@ -9,9 +9,11 @@ from computeflow.telemetry.logs.line_events import StepLine
 _BAR = re.compile(
     r"(?:^|(?<=\s))(?:(?P<name>[A-Za-z][^|%]{0,60}?): {1,8})?\d{1,3}%\|[^|]{0,1000}\| {0,8}"
     r"(?P<at>\d{1,15})/(?P<total>\d{1,15}) "
-    r"\[(?P<passed>[\d:]{1,20})<[^,\]]{0,20}, {0,8}[\d.?]{1,20} ?(?:it/s|s/it)(?P<more>[^\]]{0,1000})\]"
+    r"\[(?P<passed>[\d:]{1,20})<[^,\]]{0,20}, {0,8}(?P<rate>[\d.?]{1,20}) ?(?P<unit>it/s|s/it)"
+    r"(?P<more>[^\]]{0,1000})\]"
 )
 _LONGEST = 1e9
+_FRACTION = 0.999
 _EPOCH = re.compile(r"Epoch (\d{1,15})$")
 _NAMES = ("", "Training", "Train", "train")
 _LOSS = re.compile(r"(?:^|[ ,])(?:train[_/])?loss(?:_step)?=([-\d.einfa]+)")
@@ -32,10 +34,25 @@ def progress(text: str) -> StepLine | None:
         iteration=count + (int(epoch[1]) * total if epoch else 0),
         total=None if epoch else total,
         loss=_loss(bar["more"]),
-        elapsed=elapsed,
+        elapsed=within_second(elapsed, count, _steps_per_second(bar)),
         bar=f"{'Epoch' if epoch else name} of {total}",
         weak=True,
     )
+
+
+def within_second(elapsed: float, count: float, rate: float | None) -> float:
+    """A bar's clock, which leaves out fractions of a second, with the fraction that its rate gives."""
+    if not rate:
+        return elapsed
+    return min(max(count / rate, elapsed), elapsed + _FRACTION)
+
+
+def _steps_per_second(bar: re.Match[str]) -> float | None:
+    try:
+        rate = float(bar["rate"])
+    except ValueError:
+        return None
+    return rate if bar["unit"] == "it/s" or not rate else 1 / rate
 
 
 def _seconds(clock: str) -> float:

@@ -29,13 +29,15 @@ class _Bar:
 
     def moment(self, elapsed: float, began: float | None, timeline: LogTimeline) -> float:
         """The bar's time on the timeline's clock; a bar that starts over continues from there."""
-        if self.base is None or elapsed < self.passed:
+        if self.base is None or int(elapsed) < int(self.passed):
             now = max(timeline.cursor, timeline.seen)
             if self.base is None and began is not None:
                 now = began
             elif self.base is None and now:
                 now -= elapsed
             self.base = now
+        else:  # fractions of a second are estimates and may go back
+            elapsed = max(elapsed, self.passed)
         self.passed = elapsed
         return max(self.base + elapsed, 0.0)
 

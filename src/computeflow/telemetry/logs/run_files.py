@@ -16,6 +16,7 @@ from pathlib import Path
 
 from computeflow.files.limits import LOG_HEAD_LINES, LOG_TAIL_BYTES
 from computeflow.telemetry.logs.framework_lines import Parser
+from computeflow.telemetry.logs.learned_lines import LearnedFormat, learn
 from computeflow.telemetry.logs.line_events import Checkpoint, Event, SettingLine, StepLine
 from computeflow.telemetry.logs.line_times import line_time
 from computeflow.telemetry.logs.log_lines import read
@@ -40,6 +41,8 @@ class Piece:
     """Whether it loads a checkpoint before its first step."""
     strong: bool = False
     """Whether it has better step lines than progress bars."""
+    learned: LearnedFormat | None = None
+    """The format of its step lines, where no known framework wrote them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +64,9 @@ class _Head:
     iteration: int | None = None
     resumes: bool = False
     strong: bool = False
+    weak: bool = False
+    by_epoch: bool = False
+    """Whether its progress bars name their epoch."""
     settings: dict[str, str] = field(default_factory=dict)
 
     def take(self, text: str, event: Event | None) -> None:
@@ -73,6 +79,8 @@ class _Head:
             case StepLine() if event.iteration >= 0:
                 self.iteration = event.iteration if self.iteration is None else self.iteration
                 self.strong = self.strong or not event.weak
+                self.weak = self.weak or event.weak
+                self.by_epoch = self.by_epoch or event.bar.startswith("Epoch")
 
     @property
     def job(self) -> tuple[str, ...]:
@@ -86,6 +94,7 @@ def look(path: Path) -> Piece:
         head.take(line.text, parser.event(line.text, line.stream))
         if head.strong and head.first is not None:
             break
+    learned = None if head.strong else _learn(path, head)
     ranked = _RANKED.match(path.as_posix())
     return Piece(
         path=path,
@@ -95,8 +104,18 @@ def look(path: Path) -> Piece:
         job=head.job,
         rank=int(ranked[2]) if ranked else None,
         resumes=head.resumes,
-        strong=head.strong,
+        strong=head.strong or learned is not None,
+        learned=learned,
     )
+
+
+def _learn(path: Path, head: _Head) -> LearnedFormat | None:
+    """The format of the step lines; a known bar is left for lines that tell more than it does."""
+    learned = learn(read(path, []))
+    if learned is None or not head.weak:
+        return learned
+    more = not learned.is_bar or (learned.by_epoch and not head.by_epoch)
+    return learned if learned.is_timed and more else None
 
 
 def _time(text: str) -> float | None:

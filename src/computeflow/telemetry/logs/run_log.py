@@ -23,7 +23,7 @@ from computeflow.telemetry.logs.line_events import (
     StepLine,
     Timers,
 )
-from computeflow.telemetry.logs.log_facts import LoggedRun
+from computeflow.telemetry.logs.log_facts import LearnedLine, LoggedRun
 from computeflow.telemetry.logs.log_timeline import LogTimeline
 from computeflow.telemetry.logs.logged_settings import LoggedSettings
 from computeflow.telemetry.logs.losses import Losses
@@ -40,6 +40,7 @@ class RunLog:
         self.lines = 0
         self.finished = False
         self.stated_seconds: float | None = None
+        self.learned: tuple[LearnedLine, ...] = ()
         self.spread = False
         """Whether only the total time is known, not when things happened."""
         self.timeline = LogTimeline()
@@ -131,6 +132,10 @@ class RunLog:
     def _finish(self, event: Finished) -> None:
         self.finished = event.whole
         self.stated_seconds = event.seconds or self.stated_seconds
+        if event.steps and not self.stepped:  # losses without steps: only the totals are known
+            self.times.steps = event.steps
+            if event.seconds and not self.timeline.seen:
+                self.spread_steps(event.seconds)
 
     def _launch(self, launch: Launch, now: LogState) -> None:
         if self.attempts.stepped:
@@ -220,10 +225,12 @@ class RunLog:
             nan_steps=self.losses.nans,
             skipped_steps=self.losses.skipped,
             restarts=attempts.facts(self.timeline.settled),
+            root_causes=tuple(self.faults.root_causes),
             stalls=tuple(times.stalls),
             saves=self.saves.facts(),
             evaluations=self.evaluations.facts(),
             timers_ms=self.timers.facts(),
             timers_form=self.timers.form,
+            learned=self.learned,
             series=times.series(),
         )

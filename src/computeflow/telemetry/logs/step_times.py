@@ -16,6 +16,8 @@ from computeflow.telemetry.logs.log_timeline import LogTimeline
 _MAX_SHOWN = 400
 _MAX_SECONDS = 1e9
 """Longest step time that is believed."""
+_RESUMED = 10
+"""A bar whose first state is this many times the next interval did not begin at 0."""
 
 
 class LoggedStepTimes:
@@ -61,7 +63,7 @@ class LoggedStepTimes:
         self, step: StepLine, steps: int | None, seconds: float | None, at: float | None
     ) -> None:
         if self._open_first and steps:
-            self._close(steps)
+            self._close(_first_steps(self._kept[-1].iteration, steps, step))
         self._open_first = steps is None
         steps = steps or 1
         self.points += 1
@@ -104,6 +106,16 @@ class LoggedStepTimes:
         while len(kept) > _MAX_SHOWN:
             kept = _halved(kept)
         return tuple(kept)
+
+
+def _first_steps(iteration: int, interval: int, step: StepLine) -> int:
+    """Steps up to the first logged one: as many as up to the next where the run was resumed. Lines
+    come in equal intervals and may count from 0; a bar is drawn by time and counts from 1, and so is
+    a count of a total whose first is no multiple of the interval.
+    """
+    if step.bar or (step.from_one and iteration % interval):
+        return max(iteration, 1) if iteration < _RESUMED * interval else interval
+    return min(interval, iteration + (not step.from_one) or interval)
 
 
 def _halved(points: list[StepPoint]) -> list[StepPoint]:

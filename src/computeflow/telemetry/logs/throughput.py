@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import math
-
 from computeflow.telemetry.logs.line_events import StepLine
 from computeflow.telemetry.logs.logged_settings import LoggedSettings
 
 _RATES = ("tokens_per_second", "gpu_tokens_per_second", "gpu_tflops", "mfu")
 _MAX_INFERRED_RANKS = 100
 """Rates are printed with three digits: their ratio is no more precise."""
+_MAX_RATE = 1e15
+"""Largest rate that is believed; Llama 3 was trained at 1e7 tokens per second."""
 
 
 class Throughput:
@@ -26,7 +26,7 @@ class Throughput:
         self._sequence = step.sequence or self._sequence
         for name in _RATES:
             value = getattr(step, name)
-            if value is not None and math.isfinite(value):
+            if value is not None and 0 <= value <= _MAX_RATE:
                 total, counted = self._rates.get(name, (0.0, 0))
                 self._rates[name] = (total + value * steps, counted + steps)
                 if seconds:
@@ -76,5 +76,6 @@ class Throughput:
         if each and self.world_size:
             return each * self.world_size
         if self.batch and self.sequence and step_seconds:
-            return self.batch * self.sequence / step_seconds
+            rate = self.batch * self.sequence / step_seconds
+            return rate if rate <= _MAX_RATE else None
         return None

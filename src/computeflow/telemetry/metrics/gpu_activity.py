@@ -210,9 +210,10 @@ def mean(values: Floats, weights: Floats) -> float | None:
     if not known.any():
         return None
     weights = weights[known]
-    if weights.sum() <= 0:
+    whole = weights.sum()
+    if whole <= 0:
         return float(values[known].mean())
-    return float(np.average(values[known], weights=weights))
+    return float((values[known] * weights).sum() / whole)
 
 
 def _activity_of(fleet: SampledFleet, line: ActivityTimeline) -> ActivitySummary:
@@ -230,12 +231,11 @@ def _idle(fleet: SampledFleet, line: ActivityTimeline) -> Idle | None:
     long = [seconds for _, seconds in stretches(line, line.idle) if seconds >= shortest]
     if not long:
         return None
-    names = list(fleet.workloads)
     memory, power = line.value("memory_used")[line.idle], line.value("power")[line.idle]
     return Idle(
         seconds=sum(long),
         longest_seconds=max(long),
-        holders=tuple(sorted(names[i] for i in np.unique(line.workload[line.idle]) if i)),
+        holders=tuple(sorted(fleet.workloads[i] for i in np.unique(line.workload[line.idle]) if i)),
         memory_most_bytes=None if np.isnan(memory).all() else float(np.nanmax(memory)),
         power_watts=None if np.isnan(power).all() else float(np.nanmean(power)),
     )

@@ -107,6 +107,8 @@ def _increases(fleet: SampledFleet, device: SampledDevice) -> list[Event]:
     events = []
     for name, (what, fault) in _COUNTERS.items():
         series = device.series(name)
+        if len(series) < 2:
+            continue
         increases = np.diff(series.values)
         for index in np.flatnonzero(increases > 0)[:_MAX_PER_KIND]:
             when = float(series.times[index + 1])

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from computeflow.files.limits import METRIC_DEVICES, METRIC_SERIES
 from computeflow.telemetry.metrics.gpu_activity import gpu_figures, node_figures, timelines
 from computeflow.telemetry.metrics.gpu_events import happenings
 from computeflow.telemetry.metrics.gpu_facts import MetricsFacts
@@ -113,8 +114,13 @@ def _left_out(fleet: SampledFleet) -> list[str]:
     words = []
     if fleet.outside:
         words.append(f"{fleet.outside:,} samples outside the requested times")
-    if fleet.beyond:
-        words.append(f"{fleet.beyond:,} samples or series beyond the limits")
+    if fleet.series_beyond:
+        words.append(
+            f"{fleet.series_beyond:,} series beyond the limits: at most {METRIC_DEVICES:,} GPUs and "
+            f"nodes, and {METRIC_SERIES:,} series, are read"
+        )
+    if fleet.samples_beyond:
+        words.append(f"{fleet.samples_beyond:,} samples beyond the limits")
     if fleet.partitions:
         words.append(f"{fleet.partitions:,} series of MIG instances, which are parts of GPUs")
     if fleet.blanks:

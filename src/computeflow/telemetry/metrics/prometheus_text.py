@@ -12,9 +12,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from computeflow.errors import UnavailableError
-from computeflow.files.limits import METRIC_SERIES, NAMES_CHARACTERS
+from computeflow.files.limits import METRIC_NAMES_BYTES, METRIC_SERIES
 from computeflow.telemetry.lines import read_lines
-from computeflow.telemetry.metrics.samples import SampledFleet, Slot
+from computeflow.telemetry.metrics.samples import SampledFleet, Slot, text_bytes
 
 _MILLISECONDS = 1e11
 _EXEMPLAR = " # {"
@@ -25,7 +25,7 @@ def read_prometheus_text(path: Path, fleet: SampledFleet) -> list[str]:
     """Add the file's samples; returns what could not be read, in words."""
     parse = _parser()
     slots: dict[str, Slot | None] = {}
-    bad, first_bad, characters = 0, 0, 0
+    bad, first_bad, heads_bytes = 0, 0, 0
     left_out: list[str] = []
     for number, line in enumerate(read_lines(path, left_out), 1):
         line = line.strip()
@@ -34,11 +34,11 @@ def read_prometheus_text(path: Path, fleet: SampledFleet) -> list[str]:
         try:
             head, value, seconds = _split(line, parse)
             if head not in slots:
-                name, labels = parse(f"{head} 0")
-                if len(slots) >= METRIC_SERIES or characters > NAMES_CHARACTERS:
-                    fleet.beyond += 1
+                if len(slots) >= METRIC_SERIES or heads_bytes > METRIC_NAMES_BYTES:
+                    fleet.samples_beyond += 1
                     continue
-                characters += len(head)
+                name, labels = parse(f"{head} 0")
+                heads_bytes += text_bytes(head)
                 slots[head] = fleet.slot(name, labels, str(path))
         except ValueError:
             bad, first_bad = bad + 1, first_bad or number

@@ -1,7 +1,7 @@
 """Samples grouped by GPU and by node, which every reader of metrics fills.
 
 A reader asks `SampledFleet.slot` once per series and adds values to the slot. Memory is bounded by the
-number of samples and series; what is beyond is counted, never dropped silently.
+number of samples, series, GPUs and nodes; what is beyond is counted, never dropped silently.
 """
 
 from __future__ import annotations
@@ -15,7 +15,12 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from computeflow.files.limits import METRIC_SAMPLES, METRIC_SERIES, NAMES_CHARACTERS
+from computeflow.files.limits import (
+    METRIC_DEVICES,
+    METRIC_NAMES_BYTES,
+    METRIC_SAMPLES,
+    METRIC_SERIES,
+)
 from computeflow.telemetry.metrics.exporter_fields import (
     ACTIVITY,
     GPU_FIELDS,
@@ -128,7 +133,7 @@ class Slot:
             fleet.blanks[self.metric] += 1
             return
         if fleet.samples >= METRIC_SAMPLES:
-            fleet.beyond += 1
+            fleet.samples_beyond += 1
             return
         fleet.samples += 1
         self.track.times.append(when)
@@ -144,10 +149,11 @@ class SampledFleet:
     end: float = float("inf")
     gpus: dict[str, SampledDevice] = field(default_factory=dict)
     nodes: dict[str, SampledDevice] = field(default_factory=dict)
-    workloads: dict[str, int] = field(default_factory=lambda: {"": 0})
+    workloads: list[str] = field(default_factory=lambda: [""])
     samples: int = 0
     outside: int = 0
-    beyond: int = 0
+    samples_beyond: int = 0
+    series_beyond: int = 0
     series: int = 0
     partitions: int = 0
     others: Counter[str] = field(default_factory=Counter)
@@ -155,15 +161,11 @@ class SampledFleet:
     blanks: Counter[str] = field(default_factory=Counter)
     node_values: dict[str, dict[str, float]] = field(default_factory=dict)
     """Figures that a server already computed, by node."""
-    _characters: int = 0
-    """Characters of all labels."""
+    _workload_index: dict[str, int] = field(default_factory=lambda: {"": 0})
+    _names_bytes: int = 0
 
     def slot(self, metric: str, labels: Mapping[str, str], source: str) -> Slot | None:
-        """The slot of a series; None for an unknown metric, or beyond the limit of series."""
-        self._characters += sum(map(len, labels.values()))
-        if self.series >= METRIC_SERIES or self._characters > NAMES_CHARACTERS:
-            self.beyond += 1
-            return None
+        """The slot of a series; None for an unknown metric, or beyond the limits."""
         known = gpu_field(metric)
         if known is not None:
             return self._gpu_slot(metric, known, labels, source)
@@ -183,29 +185,75 @@ class SampledFleet:
         if _first(labels, "GPU_I_ID", "gpu_i_id"):
             self.partitions += 1
             return None
-        device = self.device(labels, source)
-        self.series += 1
-        slot = Slot(self, metric, known, device.track(known.name))
+        device = self.gpu(labels, source)
+        track = self.track(device, known.name)
+        if device is None or track is None:
+            return None
+        slot = Slot(self, metric, known, track)
         if known.name in ACTIVITY:
-            slot.held = device.track(f"held:{known.name}")
-            slot.workload = self.workloads.setdefault(_workload_of(labels), len(self.workloads))
-            if slot.workload:
-                device.workloads[slot.workload] = None
+            workload = self._workload(_workload_of(labels))
+            if workload is None:
+                return None
+            slot.held, slot.workload = device.track(f"held:{known.name}"), workload
+            if workload:
+                device.workloads[workload] = None
         return slot
 
-    def device(self, labels: Mapping[str, str], source: str) -> SampledDevice:
-        """The GPU of these labels: by UUID, else by its node (or its file) and index."""
+    def _workload(self, name: str) -> int | None:
+        """The index of a job or pod; None beyond the limits."""
+        index = self._workload_index.get(name)
+        if index is not None:
+            return index
+        if len(self.workloads) >= METRIC_SERIES or self._names_bytes > METRIC_NAMES_BYTES:
+            self.series_beyond += 1
+            return None
+        index = self._workload_index[self._kept(name)] = len(self.workloads)
+        self.workloads.append(name)
+        return index
+
+    def _kept(self, name: str) -> str:
+        self._names_bytes += text_bytes(name)
+        return name
+
+    @property
+    def _full(self) -> bool:
+        """Whether no other GPU or node is kept."""
+        devices = len(self.gpus) + len(self.nodes)
+        return devices >= METRIC_DEVICES or self._names_bytes > METRIC_NAMES_BYTES
+
+    def track(self, device: SampledDevice | None, name: str) -> Track | None:
+        """The track of a GPU or node; None, and a series beyond the limits, where there is none."""
+        if device is None or (name not in device.tracks and self.series >= METRIC_SERIES):
+            self.series_beyond += 1
+            return None
+        self.series += name not in device.tracks
+        return device.track(name)
+
+    def gpu(self, labels: Mapping[str, str], source: str) -> SampledDevice | None:
+        """The GPU of these labels: by UUID, else by its node (or its file) and index; None beyond
+        the limits.
+        """
         node = node_of(labels)
         gpu = _first(labels, "gpu", "gpu_id", "minor_number")
         uuid = _first(labels, "UUID", "uuid", "gpu_uuid")
         key = uuid or f"{node or source}/{gpu}"
         device = self.gpus.get(key)
         if device is None:
-            device = self.gpus[key] = SampledDevice(node=node, gpu=gpu, uuid=uuid)
-        device.node = device.node or node
-        device.gpu = device.gpu or gpu
-        device.model = device.model or _first(labels, "modelName", "card_series", "card_model")
+            if self._full:
+                return None
+            device = self.gpus[self._kept(key)] = SampledDevice(node="", uuid=uuid)
+        device.node = device.node or self._kept(node)
+        device.gpu = device.gpu or self._kept(gpu)
+        model = _first(labels, "modelName", "card_series", "card_model")
+        device.model = device.model or self._kept(model)
         return device
+
+    def node(self, name: str, source: str) -> SampledDevice | None:
+        """The node of this name, or of this file; None beyond the limits."""
+        key = name or source
+        if key not in self.nodes and not self._full:
+            self.nodes[self._kept(key)] = SampledDevice(node=name)
+        return self.nodes.get(key)
 
     def _node_slot(
         self, metric: str, known: Field, labels: Mapping[str, str], source: str
@@ -219,17 +267,17 @@ class SampledFleet:
             part = f"{labels.get('device', '')}/{labels.get('port', '')}"
             if _NOT_A_NETWORK.match(part):
                 return None
-        key = node_of(labels) or source
-        device = self.nodes.setdefault(key, SampledDevice(node=node_of(labels)))
-        self.series += 1
-        return Slot(self, metric, known, device.track(f"{known.name}:{part}"))
+        track = self.track(self.node(node_of(labels), source), f"{known.name}:{part}")
+        return None if track is None else Slot(self, metric, known, track)
 
     def names_of(self, device: SampledDevice) -> tuple[str, ...]:
         """Jobs or pods that held the GPU, in order of appearance."""
-        if not device.workloads:
-            return ()
-        names = list(self.workloads)
-        return tuple(names[index] for index in device.workloads)
+        return tuple(self.workloads[index] for index in device.workloads)
+
+
+def text_bytes(text: str) -> int:
+    """Memory of a text's characters: four bytes each where one of them may be a wide one."""
+    return len(text) if text.isascii() else 4 * len(text)
 
 
 def gpu_field(metric: str) -> Field | None:

@@ -15,7 +15,7 @@ from computeflow.errors import InputError
 from computeflow.files.limits import RECORDED_DEVICES
 from computeflow.telemetry.lines import read_lines
 from computeflow.telemetry.metrics.exporter_fields import Field
-from computeflow.telemetry.metrics.samples import SampledDevice, SampledFleet, Slot
+from computeflow.telemetry.metrics.samples import SampledFleet, Slot
 
 _FIELDS = {
     "gpu_usage": Field("utilisation", 0.01),
@@ -71,12 +71,15 @@ def _slot(fleet: SampledFleet, key: str, source: str) -> Slot | None:
     name, _, gpu = key.partition(":")
     known = _FIELDS.get(name)
     if known is not None and gpu.isdecimal() and len(gpu) < 6 and int(gpu) < RECORDED_DEVICES:
-        device = fleet.device({"gpu": gpu}, source)
-        slot = Slot(fleet, name, known, device.track(known.name))
+        device = fleet.gpu({"gpu": gpu}, source)
+        track = fleet.track(device, known.name)
+        if device is None or track is None:
+            return None
+        slot = Slot(fleet, name, known, track)
         if known.name == "utilisation":
             slot.held = device.track("held:utilisation")
         return slot
     if key == "cpu_usage":
-        node = fleet.nodes.setdefault(source, SampledDevice(node=""))
-        return Slot(fleet, name, Field("cpus_busy", 0.01), node.track("cpus_busy:"))
+        track = fleet.track(fleet.node("", source), "cpus_busy:")
+        return None if track is None else Slot(fleet, name, Field("cpus_busy", 0.01), track)
     return None

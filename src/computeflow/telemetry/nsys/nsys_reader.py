@@ -39,7 +39,7 @@ def recognises(path: Path, head: bytes) -> bool:
         return False
 
 
-def read(path: Path) -> Generator[Trace | InputError]:
+def read(path: Path, *, detailed: bool = False) -> Generator[Trace | InputError]:
     """A trace for each GPU; notes, versions and counters of the whole file stand in each."""
     if path.suffix in _REPORTS:
         raise InputError(

@@ -1,8 +1,7 @@
-"""Waits between ranks: their shared collectives, matched and put on one clock.
+"""Waits between ranks: who waited for whom in collectives and messages, on one clock.
 
-Ranks leave a collective together, so the ends of the ones they share give the offsets of their
-clocks. On one clock, whoever arrives last made the others wait: a rank's wait is from its own
-arrival to the last one, the rest of the collective is transfer.
+Whoever comes last makes the others wait: a rank's wait is from its own arrival to that of the last
+rank it needs, the rest is transfer. A rank that was itself waiting meanwhile passes the blame on.
 """
 
 from __future__ import annotations
@@ -13,35 +12,30 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from computeflow.telemetry.intervals import EMPTY, Intervals
-from computeflow.telemetry.traces.rank_measurements import RankMeasurement
+from computeflow.telemetry.intervals import EMPTY, Intervals, union
+from computeflow.telemetry.traces.collective_matching import (
+    SharedCollectives,
+    is_causal,
+    match,
+)
+from computeflow.telemetry.traces.message_matching import TOLERANCE_NS
+from computeflow.telemetry.traces.rank_clocks import align
+from computeflow.telemetry.traces.rank_measurements import MeetingKind, RankMeasurement
 from computeflow.telemetry.traces.trace import distinct
 
 Ints = NDArray[np.int64]
-_PER_STEP = 10**7
-"""More collectives of a group than any step has; makes one key of a step and an index within it."""
+_NEVER = np.iinfo(np.int64).min // 2
+MAX_PASSED_ON = 64
+"""Most ranks between which blame is passed on: it takes the cube of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SharedCollectives:
-    """Collectives of one group that all of its ranks recorded, matched in order."""
-
-    group: str
-    account: str
-    ranks: tuple[int, ...]
-    """Indexes in the list of ranks, not rank numbers."""
-    rows: tuple[Ints, ...]
-    """Rows of each rank's `RankCollectives`."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _RankWaits:
-    """Waits of one rank in collectives, from its arrival to that of the last rank."""
+class _GroupWaits:
+    """Waits of one rank in one group, from its arrival to that of the last rank that it needs."""
 
     start: Ints
     until: Ints
     culprit: Ints
-    step: NDArray[np.int32]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,169 +60,186 @@ class CollectiveWaits:
     last: tuple[int, ...]
     """How often each rank came last."""
     shared: int
-    """Collectives that could be matched."""
+    """Collectives and messages that could be matched."""
     notes: tuple[str, ...]
+    groups: tuple[SharedCollectives, ...] = ()
 
 
 def find_waits(ranks: Sequence[RankMeasurement]) -> CollectiveWaits:
-    groups = list(_shared(ranks))
-    offsets, spread, unreached = _clocks(ranks, groups)
-    last = np.zeros(len(ranks), np.int64)
-    count = 0
-    waited: dict[tuple[int, str], list[_RankWaits]] = {}
-    for group in groups:
-        count += len(group.rows[0])
-        for index, waiting in _group_waits(ranks, group, offsets, last):
-            waited.setdefault((index, group.account), []).append(waiting)
-    waits = {
-        (index, account, culprit, step): seconds
-        for (index, account), waiting in waited.items()
-        for culprit, step, seconds in _exposed(ranks[index].exposed.get(account, EMPTY), waiting)
-    }
-    notes = []
-    if groups and unreached:
+    groups = match(ranks)
+    clocks = align(ranks, groups)
+    offsets = clocks.offsets
+    notes = list(clocks.notes)
+    causal = [group for group in groups if is_causal(ranks, group, offsets)]
+    if refused := sum(len(g.rows[0]) for g in groups) - sum(len(g.rows[0]) for g in causal):
+        notes.append(
+            f"{refused:,} collectives seem to end on one rank before another comes: their waits are "
+            "unknown"
+        )
+    if groups and (unreached := len(ranks) - len(clocks.known)):
         notes.append(
             f"{unreached} ranks share no collective with the others: their waits are unknown"
         )
+    last = np.zeros(len(ranks), np.int64)
+    waited = _waited(ranks, causal, offsets, last)
+    if len(causal) > 1 and len(ranks) <= MAX_PASSED_ON:
+        waited = _passed_on(waited, len(ranks))
     return CollectiveWaits(
-        waits=tuple(
-            Wait(rank=rank, account=account, culprit=culprit, step=step, seconds=seconds)
-            for (rank, account, culprit, step), seconds in waits.items()
-        ),
+        waits=tuple(_by_step(ranks, waited, offsets)),
         offsets=tuple(offsets.tolist()),
-        spread_seconds=spread,
+        spread_seconds=_spread(ranks, causal, offsets),
         last=tuple(last.tolist()),
-        shared=count,
+        shared=sum(len(group.rows[0]) for group in causal),
         notes=tuple(notes),
+        groups=tuple(causal),
     )
 
 
-def _shared(ranks: Sequence[RankMeasurement]) -> Iterator[SharedCollectives]:
-    """Matched collectives of groups with at least two recorded ranks. Point-to-point messages name
-    no partner, so for the groups of a pipeline only pairs can be matched.
+_Waited = dict[tuple[int, str], dict[int, Intervals]]
+"""When each rank waited in each account, by the rank that it waited for; on the common clock."""
+
+
+def _waited(
+    ranks: Sequence[RankMeasurement],
+    groups: Sequence[SharedCollectives],
+    offsets: Ints,
+    last: Ints,
+) -> _Waited:
+    parts: dict[tuple[int, str], list[_GroupWaits]] = {}
+    sending: dict[tuple[int, str], list[_GroupWaits]] = {}
+    for group in groups:
+        for index, waits, sends in _group_waits(ranks, group, offsets, last):
+            (sending if sends else parts).setdefault((index, group.account), []).append(waits)
+    waited: _Waited = {}
+    for key in {**parts, **sending}:
+        index, account = key
+        exposed = ranks[index].exposed.get(account, EMPTY)
+        exposed = Intervals(exposed.start - offsets[index], exposed.end - offsets[index])
+        waited[key] = _exposed(exposed, parts.get(key, []))
+        if key in sending:  # a send is waited for where nothing else is under way
+            rest = exposed.minus(_under_way(ranks[index], int(offsets[index])))
+            for culprit, intervals in _exposed(rest, sending[key]).items():
+                waited[key][culprit] = waited[key].get(culprit, EMPTY).either(intervals)
+    return waited
+
+
+def _under_way(rank: RankMeasurement, offset: int) -> Intervals:
+    done = rank.collectives
+    rows = done.meeting != MeetingKind.SEND
+    return union(done.start[rows] - offset, done.end[rows] - offset)
+
+
+def _group_waits(
+    ranks: Sequence[RankMeasurement], group: SharedCollectives, offsets: Ints, last: Ints
+) -> Iterator[tuple[int, _GroupWaits, bool]]:
+    """Each rank of a group with its waits there, and whether it waited to send; counts in `last` who
+    came last.
     """
-    members: dict[str, list[int]] = {}
-    for index, rank in enumerate(ranks):
-        for group in rank.groups:
-            members.setdefault(group, []).append(index)
-    for group, places in members.items():
-        if len(places) < 2:
-            continue
-        keys, rows = zip(*(_collective_keys(ranks[index], group) for index in places), strict=True)
-        common = keys[0]
-        for other in keys[1:]:
-            common = distinct(common[np.isin(common, other)])
-        if not len(common):
-            continue
-        chosen = tuple(
-            row[np.searchsorted(key, common)] for key, row in zip(keys, rows, strict=True)
+    places = np.array(group.ranks)
+    done = [ranks[index].collectives for index in group.ranks]
+    came, left = (
+        np.stack(
+            [
+                getattr(each, side)[rows] - offsets[index]
+                for each, index, rows in zip(done, group.ranks, group.rows, strict=True)
+            ]
         )
-        first = ranks[places[0]]
-        account = first.account_names[int(first.collectives.account[chosen[0][0]])]
-        if account == "comm.pp" and len(places) > 2:
-            continue
-        yield SharedCollectives(group=group, account=account, ranks=tuple(places), rows=chosen)
+        for side in ("start", "end")
+    )
+    latest = came.max(axis=0)
+    alone = (came == latest).sum(axis=0) == 1  # where all come at once, nobody is late
+    np.add.at(last, places[came.argmax(axis=0)][alone], 1)
+    for at, index in enumerate(group.ranks):
+        others = came.copy()
+        others[at] = _NEVER
+        if group.meeting is not MeetingKind.ALL:  # who comes after it has left was not needed
+            others[others > left[at] + TOLERANCE_NS] = _NEVER
+        until = np.minimum(others.max(axis=0), left[at])
+        rows = until > came[at]
+        waits = _GroupWaits(
+            start=came[at][rows],
+            until=until[rows],
+            culprit=places[others.argmax(axis=0)][rows],
+        )
+        yield index, waits, group.meeting is MeetingKind.SEND and at == 0
 
 
-def _collective_keys(rank: RankMeasurement, group: str) -> tuple[Ints, Ints]:
-    """Sorted keys (step and index within it) and rows of a rank's collectives in one group."""
-    rows = np.flatnonzero(rank.collectives.group == rank.groups.index(group))
-    step = rank.collectives.step[rows].astype(np.int64)
-    starts = np.concatenate([[True], step[1:] != step[:-1]])
-    first = np.maximum.accumulate(np.where(starts, np.arange(len(rows)), 0))
-    key = (step + 1) * _PER_STEP + np.arange(len(rows)) - first
-    order = np.argsort(key, kind="stable")
-    return key[order], rows[order]
+def _exposed(exposed: Intervals, waits: Sequence[_GroupWaits]) -> dict[int, Intervals]:
+    """Exposed waits by culprit; where collectives overlap, the first one has the time."""
+    if not waits:
+        return {}
+    start, until, culprit = (
+        np.concatenate([getattr(part, name) for part in waits])
+        for name in ("start", "until", "culprit")
+    )
+    order = np.argsort(start, kind="stable")
+    start, until, culprit = start[order], until[order], culprit[order]
+    start[1:] = np.maximum(start[1:], np.maximum.accumulate(until)[:-1])
+    return {
+        int(who): union(start[culprit == who], until[culprit == who]).both(exposed)
+        for who in distinct(culprit)
+    }
 
 
-def _clocks(
-    ranks: Sequence[RankMeasurement], groups: Sequence[SharedCollectives]
-) -> tuple[Ints, float, int]:
-    """Clock offsets against the first rank, the remaining spread, and the number of ranks that
-    share no collective.
-    """
-    offsets = np.zeros(len(ranks), np.int64)
-    known = {0}
-    left = list(groups)
-    while left:
-        reached = [group for group in left if known & set(group.ranks)]
-        if not reached:
+def _passed_on(waited: _Waited, count: int) -> _Waited:
+    """Waits for a rank that was itself waiting meanwhile are waits for the one that it waited for."""
+    direct: dict[int, dict[int, Intervals]] = {}
+    for (index, _), by in waited.items():
+        for culprit, intervals in by.items():
+            known = direct.setdefault(index, {})
+            known[culprit] = known.get(culprit, EMPTY).either(intervals)
+    for _ in range(count):
+        moved = False
+        for (index, _), by in waited.items():
+            for culprit in list(by):
+                for further, meanwhile in direct.get(culprit, {}).items():
+                    passed = by[culprit].both(meanwhile)
+                    if further == index or passed.total == 0:
+                        continue
+                    by[culprit] = by[culprit].minus(passed)
+                    by[further] = by.get(further, EMPTY).either(passed)
+                    moved = True
+        if not moved:
             break
-        for group in reached:
-            left.remove(group)
-            anchor = next(i for i, index in enumerate(group.ranks) if index in known)
-            base = ranks[group.ranks[anchor]].collectives.end[group.rows[anchor]]
-            base = base - offsets[group.ranks[anchor]]
-            for index, rows in zip(group.ranks, group.rows, strict=True):
-                if index not in known:
-                    ahead = ranks[index].collectives.end[rows] - base
-                    offsets[index] = int(np.median(ahead))
-                    known.add(index)
-    return offsets, _spread(ranks, groups, offsets), len(ranks) - len(known)
+    return waited
+
+
+def _by_step(ranks: Sequence[RankMeasurement], waited: _Waited, offsets: Ints) -> Iterator[Wait]:
+    for (index, account), by in waited.items():
+        rank = ranks[index]
+        edges = step_edges(rank) - offsets[index]
+        numbers = rank.steps or (-1,)
+        for culprit, intervals in by.items():
+            seconds = np.diff(intervals.before(edges)) / 1e9
+            for step, value in zip(numbers, seconds.tolist(), strict=True):
+                if value > 0:
+                    yield Wait(
+                        rank=index, account=account, culprit=culprit, step=step, seconds=value
+                    )
+
+
+def step_edges(rank: RankMeasurement) -> Ints:
+    """Bounds of the rank's steps, on its own clock; of its window where none are marked."""
+    if not rank.steps:
+        return np.array([rank.window_start, rank.window_end], np.int64)
+    inner = rank.window_start + np.rint(1e9 * np.cumsum(rank.step_seconds)).astype(np.int64)
+    inner[-1] = rank.window_end
+    return np.concatenate([[rank.window_start], inner])
 
 
 def _spread(
     ranks: Sequence[RankMeasurement], groups: Sequence[SharedCollectives], offsets: Ints
 ) -> float:
-    """Median seconds between the ends of one collective on its ranks."""
+    """Median seconds between the ends of one collective that all of its ranks need."""
     spreads = []
     for group in groups:
-        ends = [
-            ranks[index].collectives.end[rows] - offsets[index]
-            for index, rows in zip(group.ranks, group.rows, strict=True)
-        ]
-        spreads.append(np.max(ends, axis=0) - np.min(ends, axis=0))
+        if group.meeting is MeetingKind.ALL:
+            ends = [
+                ranks[index].collectives.end[rows] - offsets[index]
+                for index, rows in zip(group.ranks, group.rows, strict=True)
+            ]
+            spreads.append(np.max(ends, axis=0) - np.min(ends, axis=0))
     return float(np.median(np.concatenate(spreads))) / 1e9 if spreads else 0.0
-
-
-def _group_waits(
-    ranks: Sequence[RankMeasurement], group: SharedCollectives, offsets: Ints, last: Ints
-) -> Iterator[tuple[int, _RankWaits]]:
-    """Each rank of a group with its waits in the group's collectives; counts in `last` who came
-    last.
-    """
-    places = np.array(group.ranks)
-    arrivals = np.stack(
-        [
-            ranks[index].collectives.start[rows] - offsets[index]
-            for index, rows in zip(group.ranks, group.rows, strict=True)
-        ]
-    )
-    latest = arrivals.max(axis=0)
-    alone = (arrivals == latest).sum(axis=0) == 1  # where all come at once, nobody is late
-    culprit = places[arrivals.argmax(axis=0)]
-    np.add.at(last, culprit[alone], 1)
-    for index, rows in zip(group.ranks, group.rows, strict=True):
-        done = ranks[index].collectives
-        start, end = done.start[rows], done.end[rows]
-        until = np.minimum(latest + offsets[index], end)
-        others = (culprit != index) & (until > start)
-        yield (
-            index,
-            _RankWaits(
-                start=start[others],
-                until=until[others],
-                culprit=culprit[others],
-                step=done.step[rows][others],
-            ),
-        )
-
-
-def _exposed(exposed: Intervals, waits: Sequence[_RankWaits]) -> Iterator[tuple[int, int, float]]:
-    """Culprit, step and exposed seconds; where collectives overlap, the first one has the time."""
-    start, until, culprit, step = (
-        np.concatenate([getattr(part, name) for part in waits])
-        for name in ("start", "until", "culprit", "step")
-    )
-    order = np.argsort(start, kind="stable")
-    start, until, culprit, step = start[order], until[order], culprit[order], step[order]
-    start[1:] = np.maximum(start[1:], np.maximum.accumulate(until)[:-1])
-    waited = exposed.within(start, np.maximum(until, start)) / 1e9
-    for which in distinct(step):
-        for who in distinct(culprit[step == which]):
-            seconds = float(waited[(step == which) & (culprit == who)].sum())
-            if seconds > 0:
-                yield int(who), int(which), seconds
 
 
 _APART_SECONDS = 50e-6

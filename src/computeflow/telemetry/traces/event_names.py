@@ -115,12 +115,13 @@ _STEP = re.compile(r"^ProfilerStep#?\s*(\d+)")
 _INPUT = re.compile(
     r"^enumerate\(DataLoader\)#|dataloader.{0,100}(__next__|_next$)|"
     r"^(data|input)[ _-]?(load|wait|fetch)|^(load|get|fetch|next)[ _-]?(data|batch|inputs?)\b|"
-    r"^## ?data ?##$",
+    r"^## ?data ?##$|^batch-generator$",
     re.IGNORECASE,
 )
 _CHECKPOINT = re.compile(
-    r"^checkpoint([ _](save|saving|stall|write))?$|^(async[ _])?save[ _]?(checkpoint|ckpt)|"
-    r"[ _.](async_)?save_?(checkpoint|ckpt)$",
+    r"^checkpoint([ _](save|saving|stall|write))?$|^(async[ _])?save[ _-]?(checkpoint|ckpt)|"
+    r"[ _.](async_)?save_?(checkpoint|ckpt)$|"
+    r"\bModelCheckpoint\b.{0,300}\.on_(train_batch|train_epoch|validation)_end$",
     re.IGNORECASE,
 )
 _SAVING_CALL = re.compile(
@@ -129,7 +130,10 @@ _SAVING_CALL = re.compile(
 """Functions of torch that write a checkpoint, by their file; others are known by their own name."""
 _IN_FILE = re.compile(r"^.*\(\d+\): ")
 """The file and line before a Python function's name."""
-_EVALUATION = re.compile(r"^(eval(uate|uation)?|validat(e|ion))([ _]|$)", re.IGNORECASE)
+_EVALUATION = re.compile(
+    r"^(eval(uate|uation)?|validat(e|ion))([ _-]|$)|\.(validation|test)_step$|_EvaluationLoop\b",
+    re.IGNORECASE,
+)
 _COLLECT = re.compile(
     r"^python gc|^gc(\.collect)?$|<built-in function collect>|^gc:", re.IGNORECASE
 )
@@ -153,6 +157,8 @@ QUIET = {
     "aten::_unique2": Mark.READ, "aten::equal": Mark.READ, "aten::is_nonzero": Mark.READ,
 }  # fmt: skip
 """Operators with a meaning of their own; where autograd records them, only those that read a value."""
+PIPELINE_STEP = "PP:"
+"""Begin of torch.distributed.pipelining's annotations: PP:1SEND_B0 is stage 1's first backward send."""
 MAX_READ = 4096
 """Characters of a name that are matched: patterns on megabytes of text take hours."""
 

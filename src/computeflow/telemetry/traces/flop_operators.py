@@ -115,8 +115,3 @@ def owners(trace: Trace, launches: Launches) -> NDArray[np.int32]:
         inside = (at >= 0) & (launches.start[rows] < products.end[own[np.maximum(at, 0)]])
         owner[rows[inside]] = own[at[inside]]
     return owner
-
-
-def precision_hint(trace: Trace) -> str:
-    marks = ("tf32", "s1688gemm", "tensorop_s")
-    return "tf32" if any(mark in name for name in trace.names for mark in marks) else ""

@@ -9,13 +9,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from computeflow.errors import InputError
+from computeflow.telemetry.intervals import union
 from computeflow.telemetry.traces.event_names import MAX_READ, Mark, WorkKind
+from computeflow.telemetry.traces.host_transfers import find_blocked, find_transfers
 from computeflow.telemetry.traces.launches import Launches, launches
 from computeflow.telemetry.traces.rank_accounts import intervals_of_mark
 from computeflow.telemetry.traces.trace import DeviceWork, Marks, Trace, distinct
 
 Rows = NDArray[np.bool_]
-_WRAPPER = re.compile(r"^(torch::)?autograd::|Backward\d*$|^CompiledFunction|^Optimizer\.|^FSDP::")
+_WRAPPER = re.compile(r"^(torch::)?autograd::|^CompiledFunction|^Optimizer\.|^FSDP::")
 
 
 def with_launches(trace: Trace) -> tuple[Trace, Launches]:
@@ -34,37 +36,52 @@ def with_launches(trace: Trace) -> tuple[Trace, Launches]:
 
 def _host_as_device(trace: Trace) -> tuple[Trace, Launches]:
     """The same trace with outermost operators and the host's own transfers as its device's work."""
-    operators, marks = trace.operators, trace.marks
-    handed = marks.mark == Mark.COLLECTIVE
-    waits = set(marks.name[handed].tolist())
+    operators = trace.operators
+    waits = set(trace.marks.name[trace.marks.mark == Mark.COLLECTIVE].tolist())
     wraps = {code for code, name in enumerate(trace.names) if _wraps(name)}
     computes = ~np.isin(operators.name, np.array(sorted(waits | wraps), np.int32))
-    computes &= ~_loads(trace)
+    computes &= ~_loads(trace) & ~_submits(trace)
     outer = _outermost(operators, computes)
-    moved = marks.mark == Mark.TRANSFER
-    start = np.concatenate([operators.start[outer], marks.start[moved]])
+    transfers = find_transfers(trace)
+    busy = union(operators.start[outer], operators.end[outer])
+    blocked = find_blocked(trace, busy, transfers)
+    moved, ran = transfers.rows, int(outer.sum())
+    start, end, name, thread = (
+        np.concatenate([getattr(operators, column)[outer], getattr(moved, column)])
+        for column in ("start", "end", "name", "thread")
+    )
+    work = np.repeat([WorkKind.COMPUTE, WorkKind.COMM], [ran, len(moved)])
+    number = np.concatenate([np.full(ran, -1), np.arange(len(moved))])
+    launch = np.concatenate([start[:ran], transfers.submitted])
+    launcher = np.concatenate([thread[:ran], transfers.submitter])
     order = np.argsort(start, kind="stable")
-
-    def joined(name: str) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-        both = np.concatenate([getattr(operators, name)[outer], getattr(marks, name)[moved]])
-        return np.asarray(both[order])
-
-    work = np.concatenate(
-        [np.full(int(outer.sum()), WorkKind.COMPUTE), np.full(int(moved.sum()), WorkKind.COMM)]
-    ).astype(np.int8)[order]
-    thread = joined("thread").astype(np.int32)
-    unknown = np.full(len(work), -1, np.int64)
+    unknown = np.full(len(order), -1, np.int64)
     device = DeviceWork(
-        start=joined("start"),
-        end=joined("end"),
-        name=joined("name").astype(np.int32),
-        stream=thread,
-        correlation=unknown,
-        work=work,
+        start=start[order],
+        end=end[order],
+        name=name[order].astype(np.int32),
+        stream=thread[order].astype(np.int32),
+        correlation=number[order].astype(np.int64),
+        work=work[order].astype(np.int8),
         bytes=unknown,
     )
-    launched = Launches(call=unknown, start=device.start, thread=thread)
-    return replace(trace, device=device), launched
+    launched = Launches(call=unknown, start=launch[order], thread=launcher[order].astype(np.int32))
+    return (
+        replace(trace, device=device, collectives=transfers.described, blocked=blocked),
+        launched,
+    )
+
+
+def _submits(trace: Trace) -> Rows:
+    """Operators inside of which a collective is submitted, or waited for."""
+    operators, marks = trace.operators, trace.marks
+    found = np.zeros(len(operators.start), bool)
+    for thread in distinct(operators.thread):
+        rows = operators.thread == thread
+        handed = marks.start[(marks.mark == Mark.COLLECTIVE) & (marks.thread == thread)]
+        first = np.searchsorted(handed, operators.start[rows])
+        found[rows] = np.searchsorted(handed, operators.end[rows]) > first
+    return found
 
 
 def _loads(trace: Trace) -> Rows:
@@ -80,7 +97,7 @@ def _loads(trace: Trace) -> Rows:
 
 
 def _wraps(name: str) -> bool:
-    """Whether a name is one of autograd's nodes and hooks, which may contain waits for collectives."""
+    """Whether a name is one of autograd's hooks, which may contain waits for collectives."""
     return _WRAPPER.search(name[:MAX_READ]) is not None
 
 

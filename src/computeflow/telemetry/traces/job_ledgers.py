@@ -20,6 +20,7 @@ from computeflow.telemetry.traces.collective_waits import CollectiveWaits, Wait,
 from computeflow.telemetry.traces.rank_measurements import RankMeasurement
 from computeflow.telemetry.traces.trace import CounterRow
 
+_MOSTLY = 0.5
 _UNEQUAL = 0.005
 """Relative difference of two ranks' FLOPs that is more than rounding of shapes."""
 TYPES = {
@@ -29,7 +30,8 @@ TYPES = {
 }  # fmt: skip
 """Precision in the catalog by the type's name in a trace, as torch writes it."""
 _NO_OTHERS = "traces of other ranks that share collectives"
-_BUSY = (
+PIPELINE = "comm.pp"
+OWN_ACCOUNTS = (
     "compute",
     "compute.recompute",
     "optimizer",
@@ -40,6 +42,7 @@ _BUSY = (
     "evaluation",
     "unexplained",
 )
+"""Accounts of a rank's own time: neither communication nor waiting for others."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +65,7 @@ class JobLedger:
     clock_spread_seconds: float
     shared_collectives: int
     notes: tuple[str, ...]
+    waits: CollectiveWaits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +82,13 @@ class TracedJob:
     def kind(self) -> str:
         """The format of its traces."""
         return self.ranks[0].origin.kind
+
+    @property
+    def step_seconds(self) -> float | None:
+        """Mean time of a step; None where steps are not marked on every rank."""
+        steps = sum(len(rank.steps) for rank in self.ranks)
+        marked = all(rank.steps for rank in self.ranks)
+        return self.job.ledger.gpu_seconds / steps if marked else None
 
     @property
     def versions(self) -> tuple[str, ...]:
@@ -128,6 +139,7 @@ def job_ledger(
         clock_spread_seconds=waits.spread_seconds,
         shared_collectives=waits.shared,
         notes=(*waits.notes, *_flops_notes(ranks, work, peak)),
+        waits=waits,
     )
 
 
@@ -154,6 +166,7 @@ def _whole_ledger(
         gpus_total=max(world, len(ranks)) if world else None,
         peak=parts[0].peak,
         unavailable=missing,
+        on_host=all(part.on_host for part in parts),
     )
 
 
@@ -299,6 +312,7 @@ def _rank_ledger(
         window=window,
         peak=peak if rank.flops else None,
         unavailable=missing,
+        on_host=not rank.on_device,
     )
 
 
@@ -326,13 +340,18 @@ class _WaitCauses:
             self._caused[key] = self._caused.get(key, 0.0) + wait.seconds
         self._shares: dict[tuple[int, int, int], float] = {}
         self._accounts: dict[int, str] = {}
+        self._own = [sum(rank.accounts.get(name, 0.0) for name in OWN_ACCOUNTS) for rank in ranks]
+        self._bubbles: dict[int, float] = {}
+        for wait in waits.waits:
+            if wait.account == PIPELINE:
+                self._bubbles[wait.rank] = self._bubbles.get(wait.rank, 0.0) + wait.seconds
 
     def entries(self, wait: Wait) -> list[Entry]:
         """The entries of one wait, by account and cause."""
         culprit = self._ranks[wait.culprit]
         more = Cause(rank=culprit.rank, account="compute")
-        if wait.account == "comm.pp":
-            return [Entry(account="bubble", gpu_seconds=wait.seconds, cause=more)]
+        if wait.account == PIPELINE:
+            return self._pipeline_entries(wait, more)
         unequal = self._unequal((wait.culprit, wait.rank, wait.step))
         slower = Cause(rank=culprit.rank, account=self._account(wait.culprit))
         parts = [("imbalance", more, unequal), ("straggler", slower, 1.0 - unequal)]
@@ -341,6 +360,38 @@ class _WaitCauses:
             for account, cause, share in parts
             if share > 0
         ]
+
+    def _pipeline_entries(self, wait: Wait, sender: Cause) -> list[Entry]:
+        """A wait between stages: what the busiest stage waits, too, is the schedule's bubble; what a
+        stage with less to do waits beyond that is for the busiest one.
+        """
+        busiest = int(np.argmax(self._own))
+        beyond = self._own[busiest] - self._own[wait.rank]
+        waited = self._bubbles[wait.rank]
+        longer = min(beyond / waited, 1.0) if waited > 0 else 0.0
+        unequal = longer * self._more_work(busiest, wait.rank)
+        number = self._ranks[busiest].rank
+        parts = [
+            ("bubble", sender, 1.0 - longer),
+            ("imbalance", Cause(rank=number, account="compute"), unequal),
+            ("straggler", Cause(rank=number, account=self._account(busiest)), longer - unequal),
+        ]
+        return [
+            Entry(account=account, gpu_seconds=share * wait.seconds, cause=cause)
+            for account, cause, share in parts
+            if share > 0
+        ]
+
+    def _more_work(self, busiest: int, other: int) -> float:
+        """Share of the busiest stage's longer time that its additional FLOPs explain."""
+        late, early = self._ranks[busiest], self._ranks[other]
+        longer = self._own[busiest] - self._own[other]
+        if not early.flops or late.flops <= early.flops * (1 + _UNEQUAL) or longer <= 0:
+            return 0.0
+        if not _measures_work(late):
+            return 0.0
+        busy = late.accounts.get("compute", 0.0)
+        return min(1.0, busy * (1 - early.flops / late.flops) / longer)
 
     def _unequal(self, key: tuple[int, int, int]) -> float:
         """Share of one rank's wait for another in a step that the other's additional FLOPs explain."""
@@ -351,7 +402,7 @@ class _WaitCauses:
     def _explained(self, culprit: int, waiting: int, step: int) -> float:
         late, other = self._ranks[culprit], self._ranks[waiting]
         own, less = (_step_value(rank.flops_by_step, rank, step) for rank in (late, other))
-        if not less or own <= less * (1 + _UNEQUAL):
+        if not less or own <= less * (1 + _UNEQUAL) or not _measures_work(late):
             return 0.0
         busy = _step_value(late.by_step.get("compute", ()), late, step)
         caused = self._caused[culprit, waiting, step]
@@ -365,11 +416,18 @@ class _WaitCauses:
             more = {
                 name: own.get(name, 0.0)
                 - float(np.median([other.accounts.get(name, 0.0) for other in others]))
-                for name in _BUSY
+                for name in OWN_ACCOUNTS
             }
             most = max(more, key=lambda name: more[name])
             self._accounts[culprit] = most if more[most] > 0 else "unexplained"
         return self._accounts[culprit]
+
+
+def _measures_work(rank: RankMeasurement) -> bool:
+    """Whether operators with known FLOPs take most of the rank's compute: else FLOPs say nothing of
+    how much there is to do.
+    """
+    return rank.product_seconds >= _MOSTLY * rank.kernel_seconds
 
 
 def _step_value(values: Sequence[float], rank: RankMeasurement, step: int) -> float:

@@ -25,6 +25,7 @@ _AXES = (
     ("comm.pp", r"pipeline|(^|[_\W])pp([_\W]|$)|embedding_group"),
 )
 _PATTERNS = [(account, re.compile(pattern, re.IGNORECASE)) for account, pattern in _AXES]
+_UNNAMED = ("", ())
 _POINT = re.compile(r"send|recv|p2p", re.IGNORECASE)
 _EXCHANGE = re.compile(r"all_?to_?all", re.IGNORECASE)
 _GATHER = re.compile(r"all_?gather", re.IGNORECASE)
@@ -54,6 +55,9 @@ def group_accounts(trace: Trace, backward: NDArray[np.bool_]) -> dict[str, NDArr
 
 
 def _key(collective: TracedCollective) -> tuple[str, tuple[int, ...]]:
+    """The process group; where none is named, messages and collectives are told apart."""
+    if not collective.group and not collective.ranks:
+        return ("messages" if _POINT.search(collective.name) else ""), ()
     return collective.group, collective.ranks
 
 
@@ -70,7 +74,10 @@ def _accounts(trace: Trace, backward: set[int]) -> dict[tuple[str, tuple[int, ..
         uses.setdefault(key, Counter())[collective.name] += 1
         late[key] += correlation in backward and bool(_REDUCE.search(collective.name))
         docs[key] = collective.group_doc or stated.get(collective.group, "")
-    return {key: account_of(docs[key]) or _by_use(use, late[key]) for key, use in uses.items()}
+    return {
+        key: "comm" if key == _UNNAMED else account_of(docs[key]) or _by_use(use, late[key])
+        for key, use in uses.items()
+    }
 
 
 def _stated(header: dict[str, Any]) -> dict[str, str]:

@@ -10,12 +10,20 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from computeflow.telemetry.intervals import Intervals, union
-from computeflow.telemetry.traces.event_names import Mark, WorkKind
-from computeflow.telemetry.traces.flop_operators import count_products, owners, precision_hint
+from computeflow.telemetry.intervals import EMPTY, Intervals, union
+from computeflow.telemetry.traces.backward_passes import (
+    early_reductions,
+    optimizer_ends,
+    pass_ends,
+)
+from computeflow.telemetry.traces.event_names import MAX_READ, Mark, WorkKind
+from computeflow.telemetry.traces.flop_operators import count_products, owners
+from computeflow.telemetry.traces.graph_builder import step_graph
 from computeflow.telemetry.traces.host_only import with_launches
 from computeflow.telemetry.traces.hta import hta_breakdown
+from computeflow.telemetry.traces.kernel_precision import precision_hint
 from computeflow.telemetry.traces.launches import BEFORE, Launches
 from computeflow.telemetry.traces.process_groups import group_accounts
 from computeflow.telemetry.traces.rank_accounts import (
@@ -30,6 +38,7 @@ from computeflow.telemetry.traces.rank_identity import (
     clock_of,
     device_name,
     plain_text,
+    process_groups,
     rank_of,
     world_of,
 )
@@ -42,7 +51,9 @@ from computeflow.telemetry.traces.rank_measurements import (
     DeviceActivity,
     GapRow,
     KernelRow,
+    MeetingKind,
     RankCollectives,
+    RankLine,
     RankMeasurement,
     TraceOptions,
 )
@@ -117,7 +128,21 @@ def measure_trace(trace: Trace, options: TraceOptions) -> RankMeasurement:
         activity=_activity(trace, edges),
         origin=trace.origin,
         counters=trace.counters,
+        graph=step_graph(trace, launches, role, steps) if options.replay else None,
+        host_name=plain_text(trace.header.get("host_name"))[:MAX_NAME],
+        process_groups=process_groups(trace),
+        line=_line(trace, parts, collectives, edges, offset),
+        cut_short=trace.cut_short,
+        cut_steps=_cut_steps(trace, launches, steps),
     )
+
+
+def _cut_steps(trace: Trace, launches: Launches, steps: tuple[TraceStep, ...]) -> tuple[int, ...]:
+    """Steps that may lack their end: nothing that was launched after them is in the file."""
+    if not trace.cut_short:
+        return ()
+    last = int(launches.start.max())
+    return tuple(step.number for step in steps if step.end > last)
 
 
 def _seconds(parts: Mapping[str, Intervals]) -> dict[str, float]:
@@ -188,6 +213,7 @@ def _gap_rows(trace: Trace, parts: WindowAccounts, edges: Ints) -> tuple[GapRow,
     for length, start, account, cause in gaps[:MAX_ROWS]:
         after = int(np.searchsorted(trace.device.start, start + length, side="left"))
         following = trace.names[trace.device.name[after]] if after < len(trace.device) else ""
+        last = int(np.searchsorted(trace.operators.start, start, side="right")) - 1
         rows.append(
             GapRow(
                 start_seconds=(start - int(edges[0])) / 1e9,
@@ -195,9 +221,27 @@ def _gap_rows(trace: Trace, parts: WindowAccounts, edges: Ints) -> tuple[GapRow,
                 account=account,
                 cause=cause,
                 following=following[:MAX_NAME],
+                before=trace.names[trace.operators.name[last]][:MAX_NAME] if last >= 0 else "",
+                inside=_inside(trace, start, start + length),
             )
         )
     return tuple(rows)
+
+
+_MOST = 0.6
+"""Share of a gap that lies in an annotation which explains it."""
+
+
+def _inside(trace: Trace, start: int, end: int) -> str:
+    """The shortest annotation or function that holds most of a gap."""
+    found: list[tuple[int, str]] = []
+    for spans in (trace.annotations, trace.functions):
+        near = slice(0, int(np.searchsorted(spans.start, end)))
+        both = np.minimum(spans.end[near], end) - np.maximum(spans.start[near], start)
+        for row in np.flatnonzero(both >= _MOST * (end - start)):
+            length = int(spans.end[row] - spans.start[row])
+            found.append((length, trace.names[spans.name[row]][:MAX_NAME]))
+    return min(found, default=(0, ""))[1]
 
 
 def _collectives(
@@ -224,14 +268,23 @@ def _collectives(
     group = np.empty(len(chosen), np.int32)
     elements, sizes_bytes = np.zeros((2, len(chosen)), np.int64)
     operation = np.full(len(chosen), -1, np.int8)
+    meeting = np.zeros(len(chosen), np.int8)
+    peer, tag = np.full(len(chosen), -1, np.int32), np.zeros(len(chosen), np.int32)
     for row, event in enumerate(chosen):
         collective = trace.collectives.get(int(device.correlation[event]))
+        meeting[row] = _meeting_of(
+            trace.names[device.name[event]] if collective is None else collective.name
+        )
+        if collective is not None:
+            peer[row], tag[row] = collective.peer, collective.tag
+            elements[row] = min(collective.elements, 2**59)
         if collective is None:
             key, size = f"by name: {trace.names[device.name[event]][:120]}", 0
+        elif not (collective.group or collective.ranks):
+            key, size = f"by name: {collective.name[:120]}", 0
         else:
             ranks = ",".join(map(str, collective.ranks[:4096]))
             key, size = f"{collective.group} [{ranks}]", len(collective.ranks)
-            elements[row] = min(collective.elements, 2**59)
             sizes_bytes[row] = elements[row] * ELEMENT_BYTES.get(collective.dtype.lower(), 0)
             operation[row] = _operation_of(collective.name)
         if key not in groups:
@@ -251,12 +304,82 @@ def _collectives(
             elements=elements,
             bytes=sizes_bytes,
             operation=operation,
+            meeting=meeting,
+            peer=peer,
+            tag=tag,
+            early=early_reductions(trace, launches.start[chosen], _reduces(trace, chosen)),
         ),
     )
 
 
+def _reduces(trace: Trace, rows: Ints) -> NDArray[np.bool_]:
+    """Which of these rows of the device are reductions among all ranks of a group."""
+    names = np.array([_plain(name) for name in trace.names] or [""])
+    found = np.zeros(len(rows), bool)
+    for at, row in enumerate(rows.tolist()):
+        collective = trace.collectives.get(int(trace.device.correlation[row]))
+        plain = names[trace.device.name[row]] if collective is None else _plain(collective.name)
+        found[at] = "allreduce" in plain or "reducescatter" in plain
+    return found
+
+
+def _plain(name: str) -> str:
+    return name[:MAX_READ].lower().replace("_", "").replace("-", "")
+
+
+_ALL = ("allreduce", "allgather", "reducescatter", "alltoall", "barrier", "sendrecv")
+
+
+def _meeting_of(name: str) -> MeetingKind:
+    plain = _plain(name)
+    if any(known in plain for known in _ALL):
+        return MeetingKind.ALL
+    if "send" in plain:
+        return MeetingKind.SEND
+    if "recv" in plain or "receive" in plain:
+        return MeetingKind.RECEIVE
+    if "broadcast" in plain or "scatter" in plain:
+        return MeetingKind.FROM_ONE
+    return MeetingKind.TO_ONE if "reduce" in plain or "gather" in plain else MeetingKind.ALL
+
+
+def _line(
+    trace: Trace, parts: WindowAccounts, collectives: RankCollectives, edges: Ints, offset: int
+) -> RankLine:
+    """The window in pieces between the beginnings and ends of collectives and of waits for them."""
+    steps = edges if trace.steps else _unmarked_steps(trace, edges)
+    waits = union(
+        np.concatenate([part.start for part in (EMPTY, *parts.exposed.values())]),
+        np.concatenate([part.end for part in (EMPTY, *parts.exposed.values())]),
+    )
+    times = (collectives.start - offset, collectives.end - offset, waits.start, waits.end, steps)
+    cuts = distinct(np.concatenate(times))
+    cuts = cuts[(cuts >= edges[0]) & (cuts <= edges[-1])]
+    names = tuple(name for name in parts.accounts if name not in parts.exposed)
+    columns = [np.diff(parts.accounts[name].before(cuts)) / 1e9 for name in names]
+    seconds = np.stack(columns, axis=1) if columns else np.zeros((max(len(cuts) - 1, 0), 0))
+    return RankLine(
+        edges=cuts + offset,
+        accounts=names,
+        seconds=seconds.astype(np.float32),
+        waits=Intervals(waits.start + offset, waits.end + offset),
+        steps=steps + offset,
+    )
+
+
+def _unmarked_steps(trace: Trace, edges: Ints) -> Ints:
+    """Bounds of steps that the profiler does not mark: the ends of the optimizer, else the ends of
+    backward passes with what follows them. Ranks that ran the same steps have as many, though the
+    first and the last may be of no length: neither counts as a whole step.
+    """
+    ends = optimizer_ends(trace)
+    if len(ends) < 2:
+        ends = pass_ends(trace)
+    return np.concatenate([edges[:1], np.clip(ends, edges[0], edges[-1]), edges[-1:]])
+
+
 def _operation_of(name: str) -> int:
-    plain = name.lower().replace("_", "").replace("-", "")
+    plain = _plain(name)
     for index, known in enumerate(OPERATIONS):
         if known.replace("-", "") in plain:
             return index

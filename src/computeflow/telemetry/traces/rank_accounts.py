@@ -64,7 +64,7 @@ def roles(trace: Trace, launches: Launches) -> Roles:
         rows = launches.thread == thread
         again = find_recomputation(trace, int(thread))
         running = intervals_of_mark(trace, Mark.BACKWARD, int(thread))
-        stepping = intervals_of_mark(trace, Mark.OPTIMIZER, int(thread))
+        stepping = find_optimizer_steps(trace, int(thread))
         optimizer[rows] = stepping.contains(launches.start[rows])
         backward[rows] = running.contains(launches.start[rows])
         recompute[rows] = again.contains(launches.start[rows])
@@ -86,6 +86,20 @@ def find_recomputation(trace: Trace, thread: int) -> Intervals:
     rows = (marks.mark == Mark.FORWARD_OP) & (marks.thread == thread)
     rows[rows] = backward.contains(marks.start[rows])
     return union(marks.start[rows], marks.end[rows])
+
+
+def find_optimizer_steps(trace: Trace, thread: int) -> Intervals:
+    """Host time of the optimizer, without the passes that a closure runs inside of its step: there
+    the step itself begins when the last backward pass has ended (Lightning).
+    """
+    steps = intervals_of_mark(trace, Mark.OPTIMIZER, thread)
+    rows = trace.marks.mark == Mark.BACKWARD
+    start, reach = trace.marks.start[rows], np.maximum.accumulate(trace.marks.end[rows])
+    first, last = np.searchsorted(start, steps.start), np.searchsorted(start, steps.end)
+    closed = np.flatnonzero(last > first)
+    begin = steps.start.copy()
+    begin[closed] = np.maximum(begin[closed], reach[last[closed] - 1])
+    return union(begin, steps.end)
 
 
 def intervals_of_mark(trace: Trace, mark: Mark, thread: int | None = None) -> Intervals:
@@ -120,6 +134,8 @@ def cut(trace: Trace, launches: Launches, role: Roles, start: int, end: int) -> 
     exposed: dict[str, Intervals] = {}
     for name, rows in group_accounts(trace, role.backward).items():
         exposed[name] = ran(rows & own).minus(taken)
+        if trace.blocked is not None:
+            exposed[name] = exposed[name].both(trace.blocked)
         taken = taken.either(exposed[name])
     for name, rows in role.aside.items():
         accounts[name] = ran(rows).minus(taken)

@@ -52,6 +52,27 @@ def world_of(trace: Trace) -> int | None:
     return world if world is not None and 0 < world < 10**7 else None
 
 
+_MAX_GROUPS = 4096
+_MAX_MEMBERS = 1 << 18
+"""Most ranks of all groups together that are kept."""
+
+
+def process_groups(trace: Trace) -> tuple[tuple[int, ...], ...]:
+    """Ranks of each process group that the header states, in its order."""
+    info = trace.header.get("distributedInfo")
+    config = info.get("pg_config") if isinstance(info, dict) else None
+    groups: dict[tuple[int, ...], None] = {}
+    room = _MAX_MEMBERS
+    for group in (config if isinstance(config, list) else [])[:_MAX_GROUPS]:
+        ranks = group.get("ranks") if isinstance(group, dict) else None
+        if not isinstance(ranks, list) or not 1 < len(ranks) <= room:
+            continue
+        if all(isinstance(rank, int) and 0 <= rank < 10**7 for rank in ranks):
+            groups[tuple(ranks)] = None
+            room -= len(ranks)
+    return tuple(groups)
+
+
 def device_name(trace: Trace) -> str:
     known = trace.header.get("deviceProperties")
     first = known[0] if isinstance(known, list) and known else None

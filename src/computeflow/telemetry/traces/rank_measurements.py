@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from enum import IntEnum
 
 import numpy as np
 from numpy.typing import NDArray
 
 from computeflow.errors import InputError
+from computeflow.files.limits import PATTERN_CHARACTERS
 from computeflow.telemetry.intervals import Intervals
 from computeflow.telemetry.traces.hta import HtaBreakdown
+from computeflow.telemetry.traces.step_graph import StepGraph
 from computeflow.telemetry.traces.trace import CounterRow, Ints, Origin
 
 MAX_NAME = 300
@@ -30,8 +33,12 @@ class TraceOptions:
     window: str = "steps"
     """`steps`: from the first step to the last; `whole`: from the first kernel to the last; `hta`:
     without the last step."""
+    replay: bool = True
+    """Whether the steps are kept as a graph that can be replayed."""
 
     def __post_init__(self) -> None:
+        if len(self.rank_from or "") > PATTERN_CHARACTERS:
+            raise InputError(f"--rank-from: longer than {PATTERN_CHARACTERS:,} characters")
         try:
             re.compile(self.rank_from or "")
         except (re.error, OverflowError, RecursionError) as error:
@@ -69,6 +76,10 @@ class GapRow:
     cause: str
     following: str
     """The kernel that ran next."""
+    before: str = ""
+    """The operator that began last before it; "" where none is recorded."""
+    inside: str = ""
+    """The user's annotation, or the Python function, that most of it lies in; "" where none does."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +103,19 @@ class DeviceActivity:
     copy_seconds: float = 0.0
     copy_hidden_seconds: float = 0.0
     copies: tuple[CopyRow, ...] = ()
+
+
+class MeetingKind(IntEnum):
+    """Who needs whom in a collective."""
+
+    ALL = 0
+    """Nobody leaves before everybody has come."""
+    FROM_ONE = 1
+    """Everybody needs one rank: broadcast, scatter."""
+    TO_ONE = 2
+    """One rank needs everybody: reduce, gather."""
+    SEND = 3
+    RECEIVE = 4
 
 
 OPERATIONS = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all")
@@ -119,6 +143,29 @@ class RankCollectives:
     """Bytes of its message; 0 where unknown."""
     operation: NDArray[np.int8]
     """Index in `OPERATIONS`; -1 for any other operation."""
+    meeting: NDArray[np.int8]
+    """Who needs whom: `MeetingKind`."""
+    peer: NDArray[np.int32]
+    """The other rank of a message, as its process group counts; -1 where unknown."""
+    tag: NDArray[np.int32]
+    early: NDArray[np.bool_]
+    """Whether it reduces gradients that a later backward pass of the step reduces again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankLine:
+    """A rank's window, cut where its collectives begin and end and where it begins and ends to wait
+    for them: what each piece holds. Times in nanoseconds of the rank's own clock.
+    """
+
+    edges: Ints
+    accounts: tuple[str, ...]
+    seconds: NDArray[np.float32]
+    """Seconds of each piece (row) in each account (column)."""
+    waits: Intervals
+    """When the rank waited for its collectives."""
+    steps: Ints
+    """Bounds of the steps: as marked, else the ends of the optimizer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -225,6 +272,17 @@ class RankMeasurement:
     activity: DeviceActivity = field(default_factory=DeviceActivity)
     origin: Origin = field(default_factory=Origin)
     counters: tuple[CounterRow, ...] = ()
+    graph: StepGraph | None = None
+    """The window as a graph, to be replayed; None where it is not wanted or launches are unknown."""
+    host_name: str = ""
+    """Name of the machine; "" where the trace does not state it."""
+    process_groups: tuple[tuple[int, ...], ...] = ()
+    """Ranks of each process group that the trace's header states."""
+    line: RankLine | None = None
+    cut_short: str = ""
+    """Why its file ends before its events do; "" where it does not."""
+    cut_steps: tuple[int, ...] = ()
+    """Steps after which nothing follows in a file that is cut short: their end may be missing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

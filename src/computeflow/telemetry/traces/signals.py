@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from computeflow.telemetry.intervals import EMPTY, union
 from computeflow.telemetry.traces.event_names import Call, Mark, WorkKind
 from computeflow.telemetry.traces.host_delays import find_host_delays, loading, pageable_rows
+from computeflow.telemetry.traces.kernel_roles import single_tensor_optimizer_rows
 from computeflow.telemetry.traces.launches import Launches
 from computeflow.telemetry.traces.rank_accounts import (
     Roles,
@@ -45,7 +46,7 @@ def find_signals(
     collects &= (trace.marks.start >= edges[0]) & (trace.marks.start < edges[-1])
     seconds = (device.end - device.start) / 1e9
     updates = busy & role.optimizer
-    single = updates & ~_named(trace, _MANY)
+    single = updates & single_tensor_optimizer_rows(trace, launches, role)
     plain = busy & ~role.optimizer & (owner < 0)
     written = plain & _named(trace, ("triton",))
     allocating = trace.calls.call == Call.ALLOCATE
@@ -72,20 +73,6 @@ def find_signals(
         compiled=float(seconds[written].sum() / (seconds[plain].sum() or 1.0)),
         allocations=int(allocating.sum()),
     )
-
-
-_MANY = (
-    "multi_tensor",
-    "fused_adam",
-    "FusedAdam",
-    "triton",
-    "foreach",
-    "lpnorm",
-    "reduce_kernel",
-    "Memset",
-)
-"""Kernels that update many tensors at once, and those of gradient clipping, which every optimizer
-has."""
 
 
 def _named(trace: Trace, parts: tuple[str, ...]) -> NDArray[np.bool_]:

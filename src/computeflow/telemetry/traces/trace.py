@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from computeflow.telemetry.intervals import Intervals
+
 Ints = NDArray[np.int64]
 
 
@@ -62,6 +64,15 @@ class Marks:
         return len(self.start)
 
 
+NO_MARKS = Marks(
+    start=np.zeros(0, np.int64),
+    end=np.zeros(0, np.int64),
+    thread=np.zeros(0, np.int32),
+    mark=np.zeros(0, np.int8),
+    name=np.zeros(0, np.int32),
+)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Products:
     """Operators whose FLOPs are known from their shapes, none inside another, in order of start."""
@@ -83,6 +94,39 @@ class Products:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HostMessages:
+    """Collectives that the host submits or carries out itself, as their arguments describe them, in
+    order of start.
+    """
+
+    start: Ints
+    end: Ints
+    thread: NDArray[np.int32]
+    name: NDArray[np.int32]
+    peer: NDArray[np.int32]
+    """The other rank of a message, as its process group counts; -1 where unknown."""
+    tag: NDArray[np.int32]
+    elements: Ints
+    """Elements of its tensors; 0 where unknown."""
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+
+def no_messages() -> HostMessages:
+    times, numbers = np.zeros(0, np.int64), np.zeros(0, np.int32)
+    return HostMessages(
+        start=times,
+        end=times,
+        thread=numbers,
+        name=numbers,
+        peer=numbers,
+        tag=numbers,
+        elements=times,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TracedCollective:
     """A collective, as the arguments of its kernel describe it."""
 
@@ -92,6 +136,9 @@ class TracedCollective:
     ranks: tuple[int, ...]
     elements: int
     dtype: str
+    peer: int = -1
+    """The other rank of a message, as its process group counts; -1 where unknown."""
+    tag: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,7 +197,7 @@ class Trace:
     collectives: dict[int, TracedCollective]
     """Collectives by correlation number of their kernel."""
     operators: Marks
-    """Top-level operators of the host; kept only where nothing ran on a device."""
+    """The host's operators; beside a device's work only in detailed reading."""
     steps: tuple[TraceStep, ...]
     events: int
     left_out: tuple[str, ...] = ()
@@ -162,6 +209,17 @@ class Trace:
     """Whether calls that launched the device's work are recorded; otherwise work counts as launched
     when it began, and the reason for idle time is unknown."""
     counters: tuple[CounterRow, ...] = ()
+    functions: Marks = field(default_factory=lambda: NO_MARKS)
+    """Python functions of a millisecond and more; only in detailed reading."""
+    messages: HostMessages = field(default_factory=no_messages)
+    annotations: Marks = field(default_factory=lambda: NO_MARKS)
+    """Annotations of a millisecond and more whose names mean nothing by themselves: the user's own;
+    and those of torch's pipelines, of any length."""
+    blocked: Intervals | None = None
+    """Where the host carries out its transfers itself: when it waited for one. None where a device
+    does: there all communication that nothing hides is waited for."""
+    cut_short: str = ""
+    """Why its file ends before its events do; "" where it does not."""
 
     @property
     def on_device(self) -> bool:

@@ -29,7 +29,7 @@ def recognises(path: Path, head: bytes) -> bool:
     return path.name.endswith(CHROME) and is_xla_trace(head)
 
 
-def read(path: Path) -> Generator[Trace | InputError]:
+def read(path: Path, *, detailed: bool = False) -> Generator[Trace | InputError]:
     if path.name.endswith(ENDINGS):
         return read_planes(path, open_planes(path))
     return read_planes(path, *open_chrome(path))

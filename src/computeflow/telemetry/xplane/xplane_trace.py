@@ -350,44 +350,18 @@ def _trace(
     if len(operations):
         counted = operations[operations[:, 5] > 0][:, [0, 1, 2, 3, 5]]
     unix = host.unix(first)
-    unmarked = np.zeros(len(operations), np.int8)
+    unmarked = np.insert(operations[:, :4], 3, 0, axis=1)
     return Trace(
         path=path,
         base=zero / 1000,
         header={"deviceProperties": [{"name": name}], "baseTimeNanoseconds": unix or 0},
         names=[*host.names, ""],
-        device=DeviceWork(
-            start=table[:, 0] - zero,
-            end=table[:, 1] - zero,
-            name=table[:, 2].astype(np.int32),
-            stream=table[:, 3].astype(np.int32),
-            correlation=table[:, 4].copy(),
-            work=table[:, 5].astype(np.int8),
-            bytes=table[:, 6].copy(),
-        ),
-        calls=Calls(
-            start=calls[:, 0] - zero,
-            end=calls[:, 1] - zero,
-            correlation=calls[:, 2].copy(),
-            thread=calls[:, 3].astype(np.int32),
-            call=calls[:, 4].astype(np.int8),
-        ),
-        marks=Marks(
-            start=marks[:, 0] - zero,
-            end=marks[:, 1] - zero,
-            thread=marks[:, 2].astype(np.int32),
-            mark=marks[:, 3].astype(np.int8),
-            name=marks[:, 4].astype(np.int32),
-        ),
+        device=_device_work(table, zero),
+        calls=_calls(calls, zero),
+        marks=_marks(marks, zero),
         products=_products(counted, zero, len(host.names)),
         collectives={},
-        operators=Marks(
-            start=operations[:, 0] - zero,
-            end=operations[:, 1] - zero,
-            thread=operations[:, 2].astype(np.int32),
-            mark=unmarked,
-            name=operations[:, 3].astype(np.int32),
-        ),
+        operators=_marks(unmarked, zero),
         steps=tuple(
             TraceStep(number=step.number, start=step.start - zero, end=step.end - zero)
             for step in steps
@@ -398,6 +372,39 @@ def _trace(
         origin=origin,
         needs=NEEDS,
         launched=launched,
+    )
+
+
+def _device_work(rows: Ints, zero: int) -> DeviceWork:
+    return DeviceWork(
+        start=rows[:, 0] - zero,
+        end=rows[:, 1] - zero,
+        name=rows[:, 2].astype(np.int32),
+        stream=rows[:, 3].astype(np.int32),
+        correlation=rows[:, 4].copy(),
+        work=rows[:, 5].astype(np.int8),
+        bytes=rows[:, 6].copy(),
+    )
+
+
+def _calls(rows: Ints, zero: int) -> Calls:
+    return Calls(
+        start=rows[:, 0] - zero,
+        end=rows[:, 1] - zero,
+        correlation=rows[:, 2].copy(),
+        thread=rows[:, 3].astype(np.int32),
+        call=rows[:, 4].astype(np.int8),
+    )
+
+
+def _marks(rows: Ints, zero: int) -> Marks:
+    """Marks from rows of start, end, thread, mark and name."""
+    return Marks(
+        start=rows[:, 0] - zero,
+        end=rows[:, 1] - zero,
+        thread=rows[:, 2].astype(np.int32),
+        mark=rows[:, 3].astype(np.int8),
+        name=rows[:, 4].astype(np.int32),
     )
 
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from computeflow.telemetry.flight_recorder.flight_source import Flight
+from computeflow.telemetry.flight_recorder.hang import Culprit
 from computeflow.telemetry.source_reports import SourceReport
+from computeflow.units import format_count
 from computeflow.views.tables import Table, columns
 
 MAX_ROWS = 16
 _MAX_GROUPS = 12
-_FRAMES = 3
+_LINES = 4
+"""Most ranks whose lines of code are shown; `-o json` has all stacks."""
 
 
 def tables(observed: SourceReport) -> list[Table]:
@@ -22,33 +25,35 @@ def tables(observed: SourceReport) -> list[Table]:
 def headline(observed: SourceReport) -> str:
     flight: Flight = observed.facts
     dumped = f"{flight.ranks} of {flight.ranks_total} ranks dumped"
-    if not flight.culprits:
-        return f"No rank holds the others up; {dumped}."
-    return f"{len(flight.culprits)} ranks hold the others up; {dumped}."
+    if flight.culprits:
+        return f"{format_count(len(flight.culprits), 'rank')} held the others up; {dumped}."
+    if flight.suspects:
+        return f"Cannot tell which rank held the others up, because {flight.untold}; {dumped}."
+    if flight.untold:
+        return f"Cannot tell whether the job hangs, because {flight.untold}; {dumped}."
+    return f"No rank holds the others up; {dumped}."
 
 
 def _culprits(flight: Flight, notes: Sequence[str]) -> Table:
-    rows = tuple(
-        (
-            str(culprit.rank),
-            culprit.why,
-            culprit.where,
-            _listed(culprit.waiting),
-            " < ".join(culprit.frames[:_FRAMES]) or "-",
-        )
-        for culprit in flight.culprits[:MAX_ROWS]
-    )
-    hidden = len(flight.culprits) - len(rows)
+    found = flight.culprits or flight.suspects
+    rows = tuple(_row(culprit) for culprit in found[:MAX_ROWS])
+    hidden = len(found) - len(rows)
     more = (f"{hidden:,} more: -o json has all",) if hidden else ()
-    title = "Ranks that hold the others up" if rows else "No rank holds the others up"
+    title = "Ranks that hold the others up" if rows else "No rank is known to hold the others up"
+    if flight.suspects:
+        title = "Ranks in question: which of them holds the others up cannot be told"
+    lines = [f"rank {each.rank}: {each.lines}" for each in found[:_LINES] if each.lines]
+    untold = (f"cannot tell, because {flight.untold}",) if flight.untold else ()
     return Table(
         title=f"{title}; {flight.ranks} of {flight.ranks_total} ranks dumped",
-        columns=columns(
-            "rank", "why", "operation", "in it", "stack", right="rank", wrap="operation,in it,stack"
-        ),
+        columns=columns("rank", "why", "operation", "in it", right="rank", wrap="operation,in it"),
         rows=rows,
-        notes=(*more, *notes),
+        notes=(*lines, *more, *untold, *notes),
     )
+
+
+def _row(culprit: Culprit) -> tuple[str, ...]:
+    return str(culprit.rank), culprit.why, culprit.where, _listed(culprit.waiting)
 
 
 def _groups(flight: Flight) -> Table:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from computeflow.telemetry.logs.log_facts import Bandwidth, LoggedRun
+from computeflow.telemetry.logs.log_facts import Bandwidth, LearnedLine, LoggedRun
 from computeflow.telemetry.source_reports import SourceReport
 from computeflow.units import format_seconds, format_share, format_si
 from computeflow.views.tables import Table, columns
 
 _SHOWN = 10
+_LEARNED = 3
+"""Most learned lines that are shown; JSON has all."""
 
 
 def tables(observed: SourceReport) -> list[Table]:
@@ -18,7 +20,7 @@ def tables(observed: SourceReport) -> list[Table]:
         return [_bandwidth_table(facts)]
     if not isinstance(facts, LoggedRun):
         return []
-    made = [_run_table(facts)]
+    made = [_run_table(facts), *(_learned_table(line) for line in facts.learned[:_LEARNED])]
     if facts.restarts:
         made.append(_restarts_table(facts))
     if facts.saves or facts.evaluations or facts.stalls or facts.spikes:
@@ -72,11 +74,39 @@ def _run_table(run: LoggedRun) -> Table:
     known = tuple((name, value) for name, value in rows if value)
     unknown = [name for name, value in rows if value is None]
     return Table(
-        title=f"{run.framework or 'A'} log: {', '.join(Path(file).name for file in run.files)}",
+        title=f"{run.framework or 'Training'} log: {', '.join(Path(file).name for file in run.files)}",
         columns=columns("setting or figure", "value", wrap="value"),
         rows=known,
         notes=(f"not in the log: {', '.join(unknown)}",) if unknown else (),
     )
+
+
+def _learned_table(line: LearnedLine) -> Table:
+    """What was understood of a line whose format no framework describes."""
+    kind = "evaluations" if line.evaluation else "steps"
+    unsure = sum(not column.sure for column in line.columns)
+    notes = [f"the line: {line.template}"]
+    if unsure:
+        notes.append(f"{unsure} of {len(line.columns)} columns are unsure and not used")
+    return Table(
+        title=f"Lines of {kind}, learned from the log itself",
+        columns=columns("column", "example", "read as", "because", wrap="column,read as,because"),
+        rows=tuple(
+            (
+                column.name.strip() or "-",
+                column.example,
+                _reading(column.meaning, column.unit, column.sure),
+                column.because or "-",
+            )
+            for column in line.columns
+        ),
+        notes=tuple(notes),
+    )
+
+
+def _reading(meaning: str, unit: str, sure: bool) -> str:
+    text = f"{meaning}, {unit}" if unit else meaning
+    return text if sure else f"unsure: {text}"
 
 
 def _of(run: LoggedRun) -> str:

@@ -11,6 +11,7 @@ _PLAIN = re.compile(r"[^\\'\"$`(){}\s;|&<>]+")
 _ARRAY = re.compile(r"^([A-Za-z_]\w*)(\+?)=$")
 _HEREDOC = re.compile(r"<<-?[ \t]*['\"]?([A-Za-z_]\w*)['\"]?")
 _OPERATORS = ("&&", "||", ";;", ";", "|", "&", "\n")
+_OPERATOR_STARTS = frozenset(operator[0] for operator in _OPERATORS)
 _BLANKS = " \t\r\v\f"
 _CLOSING = {"$(": ")", "${": "}", "(": ")", '"': '"', "`": "`"}
 
@@ -40,6 +41,8 @@ class Reader:
             yield words, "\n", []
 
     def _operator(self) -> str | None:
+        if self.text[self.at] not in _OPERATOR_STARTS:
+            return None
         for operator in _OPERATORS:
             if self.text.startswith(operator, self.at):
                 self.at += len(operator)

@@ -90,8 +90,10 @@ class Script:
     def follow(self, text: str) -> None:
         for words, end, bodies in Reader(text).statements():
             self._statement(words, end)
-            first = self.values.filled(words[0]) if words and isinstance(words[0], str) else ""
-            if bodies and first in _SHELLS and self._depth < 2 and self.live is not False:
+            if not bodies or self.live is False or self._depth >= 2:
+                continue
+            first = words[0] if words else ""
+            if isinstance(first, str) and self.values.filled(first) in _SHELLS:
                 self._depth += 1
                 for body in bodies:
                     self.follow(self.values.filled(body, quotes=False))

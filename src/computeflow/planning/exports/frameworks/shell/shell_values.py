@@ -19,6 +19,7 @@ _DEPTH = 20
 """Defaults inside defaults; what lies deeper stays open."""
 _NAME = re.compile(r"\$([A-Za-z_]\w*|[0-9@*#?$!-])")
 _BRACED = re.compile(r"^([A-Za-z_]\w*|[0-9]+|[@*#])(\[[@*]\])?(?:(:?[-=+?])(.*))?$", re.DOTALL)
+_SPECIAL = re.compile(r"[$\\`\"']")
 _SUM = re.compile(r"^[\d\s+\-*/%()]{1,200}$")
 _OPERATORS = {
     ast.Add: operator.add,
@@ -212,7 +213,7 @@ def _computed(node: ast.AST) -> int:
 
 
 def _special(word: str, at: int) -> int:
-    match = re.compile(r"[$\\`\"']").search(word, at + 1)
+    match = _SPECIAL.search(word, at + 1)
     return match.start() if match else len(word)
 
 

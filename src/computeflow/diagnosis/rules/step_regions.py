@@ -1,0 +1,118 @@
+"""Parts of a step graph that rules look for: saving, uploads, reading of values, passes."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from computeflow.replay.edits import Rows
+from computeflow.telemetry.traces.event_names import WorkKind
+from computeflow.telemetry.traces.step_graph import BACKWARD, OPTIMIZER, StepGraph
+
+MIN_SAVED = 8
+"""Fewest copies to pageable memory in a row that are a checkpoint."""
+MIN_SAVED_BYTES = 1 << 20
+_SMALL_BYTES = 1 << 16
+"""A smaller copy to the host is a value that is read, not data that is moved."""
+_NEAR = 12
+"""Most calls between two values that are read for the reads to be one run."""
+_MIN_READS = 8
+"""Fewest reads of a run whose computation is for them alone."""
+
+
+def _named(graph: StepGraph, *texts: str) -> Rows:
+    chosen = np.array([all(text in name for text in texts) for name in graph.names] or [False])
+    return np.asarray(chosen[graph.device.name])
+
+
+def saving_calls(graph: StepGraph) -> Rows:
+    """Calls of the host while it saves: from the first of many copies to pageable memory to the next
+    launch of a kernel after the last.
+    """
+    line, device = graph.line, graph.device
+    calls = np.zeros(len(line), bool)
+    rows = _named(graph, "DtoH", "ageable") & (device.call >= 0)
+    moved = np.maximum(device.bytes[rows], 0)
+    sizes = np.bincount(device.call[rows], weights=moved, minlength=len(line))
+    copying = np.zeros(len(line), bool)
+    copying[device.call[rows]] = True
+    kernels = np.zeros(len(line), bool)
+    kernels[device.call[(device.call >= 0) & (device.work == WorkKind.COMPUTE)]] = True
+    # between two kernels, everything is one region
+    region = np.cumsum(kernels)
+    count = np.bincount(region[copying], minlength=int(region[-1]) + 1 if len(region) else 1)
+    size = np.bincount(region, weights=sizes, minlength=len(count))
+    saved = (count >= MIN_SAVED) & (size >= MIN_SAVED_BYTES)
+    if not saved.any():
+        return calls
+    for number in np.flatnonzero(saved).tolist():
+        mine = np.flatnonzero((region == number) & ~kernels)
+        first = mine[np.argmax(copying[mine])]
+        calls[first : mine[-1] + 1] = True
+        following = mine[-1] + 1
+        if following < len(calls):
+            calls[following] = False
+    return calls
+
+
+def uploads(graph: StepGraph) -> Rows:
+    """Device rows of blocking copies from pageable memory, without small values."""
+    line, device = graph.line, graph.device
+    rows = _named(graph, "HtoD", "ageable") & (device.call >= 0)
+    rows &= device.bytes >= _SMALL_BYTES
+    return np.asarray(rows & line.waited[np.maximum(device.call, 0)])
+
+
+def reading_runs(graph: StepGraph, waiting: Rows) -> Rows:
+    """Calls inside of long runs of values that are read one after the other: what is computed there is
+    computed to be read.
+    """
+    rows = np.flatnonzero(waiting)
+    calls = np.zeros(len(graph.line), bool)
+    if len(rows) < _MIN_READS:
+        return calls
+    breaks = np.flatnonzero(np.diff(rows) > _NEAR)
+    for run in np.split(rows, breaks + 1):
+        if len(run) >= _MIN_READS:
+            calls[run[0] + 1 : run[-1] + 1] = True
+    return calls & ~np.isin(graph.line.phase, (OPTIMIZER, BACKWARD))
+
+
+def passes_of(graph: StepGraph) -> NDArray[np.int32]:
+    """The pass within its step that each call belongs to: a forward pass and the backward pass after
+    it; -1 for the optimizer and for what comes after the last backward pass.
+    """
+    line = graph.line
+    back = line.phase == BACKWARD
+    number = np.full(len(line), -1, np.int32)
+    for step in range(graph.steps):
+        rows = np.flatnonzero(line.step == step)
+        mine = back[rows]
+        if not mine.any():
+            continue
+        begins = mine & ~np.concatenate([[False], mine[:-1]])
+        runs = np.flatnonzero(begins)
+        runs = runs[_long_apart(runs, mine)]
+        ends = np.array([_run_end(mine, run) for run in runs.tolist()])
+        number[rows] = np.searchsorted(ends, np.arange(len(rows)), side="left")
+        number[rows[number[rows] >= len(ends)]] = -1
+    number[line.phase == OPTIMIZER] = -1
+    return number
+
+
+def _long_apart(runs: NDArray[np.int64], back: Rows) -> Rows:
+    """Backward passes with a forward pass before them: as many calls as a third of the longest."""
+    before = np.concatenate([[runs[0]], np.diff(runs)])
+    other = np.array(
+        [
+            int((~back[start - length : start]).sum())
+            for start, length in zip(runs.tolist(), before.tolist(), strict=True)
+        ]
+    )
+    return np.asarray(other >= max(other.max() // 3, 1))
+
+
+def _run_end(back: Rows, start: int) -> int:
+    """Last call of a backward pass, which may be interrupted shortly."""
+    rest = np.flatnonzero(~back[start:])
+    return int(start + (rest[0] if len(rest) else len(back) - start) - 1)

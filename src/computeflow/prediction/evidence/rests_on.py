@@ -1,0 +1,84 @@
+"""How many measured runs stand behind a prediction, and how far from it they are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from computeflow.prediction.evidence.seen_runs import SeenRun, Traits
+
+CLASSES = ("together", "apart", "one seen", "none seen")
+"""Device and stack seen together; both, but never together; one of them; neither."""
+_NEAREST = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunEvidence:
+    device: str
+    stack: str
+    same_device_and_stack: int
+    same_device: int
+    same_stack: int
+    nearest: tuple[str, ...]
+    """Rows of the packaged tables that are most alike."""
+    distance: str
+    """One of `CLASSES`."""
+
+    def to_dict(self) -> dict[str, Any]:
+        counts = ("same_device_and_stack", "same_device", "same_stack")
+        return {
+            **{name: getattr(self, name) for name in counts},
+            "nearest": list(self.nearest),
+            "class": self.distance,
+        }
+
+    @property
+    def line(self) -> str:
+        """One line for people."""
+        stack, device = self.stack, self.device
+        if self.distance == "together":
+            return f"rests on {_runs(self.same_device_and_stack)} of {stack} on {device}"
+        if self.distance == "apart":
+            return (
+                f"no run of {stack} on {device} is known: rests on {_runs(self.same_device)} of "
+                f"the device with other stacks, and {_runs(self.same_stack)} of the stack on others"
+            )
+        if self.same_device:
+            return f"no run of {stack} is known: rests on {_runs(self.same_device)} of {device}"
+        if self.same_stack:
+            return f"no run of {device} is known: rests on {_runs(self.same_stack)} of {stack}"
+        return f"no run of {device} or of {stack} is known: range from others like them"
+
+
+def _runs(count: int) -> str:
+    return f"{count:,} measured run{'' if count == 1 else 's'}"
+
+
+def evidence_for(traits: Traits, runs: Sequence[SeenRun]) -> RunEvidence:
+    device = [run.traits.device == traits.device for run in runs]
+    stack = [run.traits.stack == traits.stack for run in runs]
+    both = sum(d and s for d, s in zip(device, stack, strict=True))
+    seen = (any(device), any(stack))
+    distance = CLASSES[0] if both else CLASSES[1 + sum(not found for found in seen)]
+    return RunEvidence(
+        device=traits.device,
+        stack=traits.stack,
+        same_device_and_stack=both,
+        same_device=sum(device),
+        same_stack=sum(stack),
+        nearest=tuple(run.row_id for run in _most_alike(traits, runs)[:_NEAREST]),
+        distance=distance,
+    )
+
+
+def _most_alike(traits: Traits, runs: Sequence[SeenRun]) -> list[SeenRun]:
+    return sorted(runs, key=lambda run: -_likeness(traits, run.traits))
+
+
+def _likeness(one: Traits, other: Traits) -> int:
+    """Traits in common, the telling ones counted more."""
+    weights = {"stack": 4, "device": 4, "family": 2, "generation": 2, "kind": 2, "young": 1}
+    return sum(
+        weight for name, weight in weights.items() if getattr(one, name) == getattr(other, name)
+    )
