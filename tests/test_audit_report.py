@@ -439,6 +439,7 @@ def browser() -> Iterator[Any]:
 def opened(browser: Any, file: Path, *, width: int = 1280, colours: str = "light") -> Any:
     """A page; its console messages and requests are in `page.said`."""
     page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=colours)
+    page.set_default_timeout(300_000)  # a bound on a busy machine, not a speed
     page.said = []
     page.on("console", lambda message: page.said.append(message.text))
     page.on("pageerror", lambda error: page.said.append(str(error)))

@@ -338,7 +338,7 @@ def launched(file: Path, ranks: int, *, fails: bool = False) -> str:
         command,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         cwd=file.parent,
         env={"OMP_NUM_THREADS": "1", "PATH": "/usr/bin:/bin", "CUDA_VISIBLE_DEVICES": ""},
     )

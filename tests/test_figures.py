@@ -311,7 +311,7 @@ def in_a_browser(page: Path) -> tuple[str, list[str]]:
         [browser, *(f"--{flag}" for flag in flags.split()), profile, page.as_uri()],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=True,
     )
     return done.stdout, [line for line in done.stderr.splitlines() if ":CONSOLE:" in line]

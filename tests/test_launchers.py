@@ -375,7 +375,7 @@ def launch(folder: Path, setup: Setup, terms: LaunchSettings, nodes: list[str]) 
         for node in nodes
     ]
     try:
-        lines = [line for one in running for line in one.communicate(timeout=90)[0].splitlines()]
+        lines = [line for one in running for line in one.communicate(timeout=300)[0].splitlines()]
     finally:
         for one in running:
             one.kill()

@@ -127,7 +127,7 @@ def test_a_window_in_pieces_is_the_same_window(
 @pytest.mark.live
 def test_a_live_scrape_is_read_by_the_servers_clock(tmp_path: Path) -> None:
     with exporter(SICK) as target, prometheus(tmp_path / "server", scrape=target) as address:
-        until = time.monotonic() + 30
+        until = time.monotonic() + 300
         found = None
         while time.monotonic() < until:
             try:

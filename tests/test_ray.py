@@ -37,7 +37,7 @@ def test_a_ray_cluster_is_probed_node_by_node_and_its_absence_is_one_line(tmp_pa
             text=True,
             check=False,
             cwd=tmp_path,
-            timeout=120,
+            timeout=300,
         )
         assert (absent.returncode, absent.stderr.count("\n")) == (1, 1), absent.stderr
         assert "no Ray cluster" in absent.stderr

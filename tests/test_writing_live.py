@@ -50,7 +50,7 @@ def prepared(folder: Path, old: bool) -> Path:
 def run(folder: Path, kind: str, *options: str) -> int:
     words = ["strace", "-qq", "-e", "signal=none", *options]
     program = [sys.executable, "-I", "-S", "-B", "-c", PROGRAM, str(folder), kind]
-    return subprocess.run([*words, *program], capture_output=True, timeout=60).returncode
+    return subprocess.run([*words, *program], capture_output=True, timeout=300).returncode
 
 
 def calls_of(folder: Path, kind: str) -> list[tuple[str, int]]:
