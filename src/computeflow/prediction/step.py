@@ -20,9 +20,6 @@ from computeflow.prediction.parameters import Parameters
 from computeflow.prediction.step_inputs import StepInputs
 from computeflow.workload.layout import SCHEDULES
 
-_SOFTNESS = 4.0
-"""Exponent of the soft maximum of device and host time: how sharply the slower one wins."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PredictedSteps:
@@ -82,9 +79,10 @@ def account_step(b: StepInputs, p: Parameters) -> PredictedSteps:
     if (b.maturity != 1).any():
         step = scale_step(step, 1 / b.maturity)
     late_input = np.maximum(b.input_seconds - step.seconds, 0.0)
+    accounts = step.accounts | {"input": late_input, "checkpoint": b.checkpoint_seconds}
     return PredictedSteps(
         seconds=step.seconds + late_input + b.checkpoint_seconds,
-        accounts=step.accounts | {"input": late_input, "checkpoint": b.checkpoint_seconds},
+        accounts={name: np.broadcast_to(values, len(b)) for name, values in accounts.items()},
     )
 
 
@@ -160,7 +158,8 @@ def pipeline(b: StepInputs, p: Parameters, layer: Floats, head: Floats) -> Pipel
     tests/test_schedule.py plays both, operation by operation. Schedules that put the weights'
     gradients into the gaps shorten the fill.
     """
-    fewest, more = np.floor(b.layers / b.pp), b.layers % b.pp
+    fewest = np.floor(b.layers / b.pp)
+    more = b.layers - fewest * b.pp
     longer = np.where(more > 0, fewest + 1, fewest) * layer
     last = fewest * layer + head
     everything = b.layers * layer + head
@@ -285,8 +284,16 @@ def _waiting(parts: dict[str, Floats], host: Floats, queued: Floats | float) -> 
 
 
 def _late(device: Floats, host: Floats) -> Floats:
-    """How much longer a layer takes because the host launches it: soft maximum less device time."""
-    return (device**_SOFTNESS + host**_SOFTNESS) ** (1 / _SOFTNESS) - device
+    """How much longer a layer takes because the host launches it: soft maximum less device time.
+
+    The fourth power says how sharply the slower one wins.
+    """
+    return np.sqrt(np.sqrt(_fourth(device) + _fourth(host))) - device
+
+
+def _fourth(values: Floats) -> Floats:
+    squares = values * values
+    return squares * squares
 
 
 def _selective(b: StepInputs, layer: kernels.Layer) -> Floats:
