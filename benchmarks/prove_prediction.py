@@ -446,19 +446,19 @@ was assumed.
 | found since | 38 | 14.3 % | 25.9 % | +6.3 % | 15.2 % | 18.0 % | -13.1 % |
 | small single-node runs | 434 | 21.2 % | 21.8 % | -19.9 % | 8.9 % | 10.4 % | +2.3 % |
 
-- **No blind test of ours.** Our formulas were made with the two tables in view; theirs were not, but
-  for Calculon and korthikanti-2022. Of the small single-node runs this is the half that was not
+- **No blind test of ours.** Our formulas were made with the two tables in view; theirs were not,
+  but for Calculon and korthikanti-2022. Of the small single-node runs this is the half that was not
   looked at, but the host time of A100 nodes is set on the other half of the same source.
 - Coverage: of 974 runs Calculon answers 330 as shipped and SimuMax 282, 45 and 43 of them only with
   sharded weights taken as a sharded optimizer (not in the table). Most others are of devices that
   they ship no machine for; 102 runs do not fit in Calculon's memory model, though they ran.
 - SimuMax ships an A100 on PCIe; as shipped it is 71.0 % off on these runs, which have NVLink. The
   table's setting is the NVLink machine of its own documentation and the run's network.
-- They are better on some sources: SimuMax on BLOOM (8.2 against 10.3 %), MegaScale (6.4 against 19.6
-  %) and, at the median, on the runs found since; Calculon on MegaScale (12.3 %) and vTrain's
+- They are better on some sources: SimuMax on BLOOM (8.2 against 10.3 %), MegaScale (6.4 against
+  19.6 %) and, at the median, on the runs found since; Calculon on MegaScale (12.3 %) and vTrain's
   multi-node runs (6.2 against 6.9 %).
-- CPU time of one prediction: Calculon 3 ms, SimuMax 104 ms (up to 56 s with many micro-batches), ours
-  3 to 4 ms; ours takes arrays of layouts in one call (below).
+- CPU time of one prediction: Calculon 3 ms, SimuMax 104 ms (up to 56 s with many micro-batches),
+  ours 3 to 4 ms; ours takes arrays of layouts in one call (below).
 """
 CLOSING = """## Where it falls short
 
