@@ -317,6 +317,39 @@ def test_two_axes_of_groups_that_no_trace_names_are_told_apart_by_time(tmp_path:
     assert gain(found, finding) == pytest.approx(20 / 67, rel=0.15)
 
 
+def test_scatters_whose_size_the_root_alone_records_are_matched_in_order(tmp_path: Path) -> None:
+    """Every rank scatters in turn: in the trace, its own scatter alone has a size."""
+    made = ranks(3)
+    for number in range(1, 7):
+        starts = [rank.now for rank in made]
+        for rank in made:
+            rank.forward(40.0 if rank.rank == 1 else 20.0)
+        for root in range(3):
+            _scatter(made, root)
+        all_reduce(made)
+        for rank, start in zip(made, starts, strict=True):
+            rank.optimizer()
+            rank.step(number, start)
+    for rank in made:
+        rank.write(tmp_path)
+    found, diagnosis = judged(tmp_path)
+    lines, why = rank_lines(found.ranks, found.job.waits)
+    assert lines is not None, why
+    finding = only(diagnosis)
+    assert finding.ranks == (1,)
+    assert gain(found, finding) == pytest.approx(20 / 43, rel=0.15)
+
+
+def _scatter(made: list[HostRank], root: int) -> None:
+    """All wait until the root has come."""
+    starts = [rank.post("c10d::scatter_") for rank in made]
+    for rank, start in zip(made, starts, strict=True):
+        size = {"Input Dims": [[8, 64]] * len(made)} if rank.rank == root else {}
+        end = max(start, starts[root]) + 0.3
+        rank.span("user_annotation", "gloo:scatter", start, end, thread=2, **size)
+        rank.now = end + 0.1
+
+
 def _reduce(pair: list[HostRank]) -> None:
     starts = [rank.post("c10d::allreduce_") for rank in pair]
     for rank, start in zip(pair, starts, strict=True):

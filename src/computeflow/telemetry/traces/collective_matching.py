@@ -189,7 +189,9 @@ def _mixed(
 
 
 def _alike(ranks: Sequence[RankMeasurement], name: str) -> Iterator[list[Ints]]:
-    """Each rank's collectives of one name, by size where the ranks have the same sizes."""
+    """Each rank's collectives of one name, by size where the ranks have the same sizes. gloo's scatter
+    and gather have a size on the rank that scatters or gathers alone, 0 elsewhere: they stay together.
+    """
     rows = [
         np.flatnonzero(
             (rank.collectives.group == rank.groups.index(name))
@@ -203,7 +205,8 @@ def _alike(ranks: Sequence[RankMeasurement], name: str) -> Iterator[list[Ints]]:
         distinct(rank.collectives.elements[mine]).tolist()
         for rank, mine in zip(ranks, rows, strict=True)
     ]
-    if all(size == sizes[0] for size in sizes) and len(sizes[0]) <= 64:
+    everywhere = len(sizes[0]) == 1 or 0 not in sizes[0]
+    if everywhere and all(size == sizes[0] for size in sizes) and len(sizes[0]) <= 64:
         for size in sizes[0]:
             yield [
                 mine[rank.collectives.elements[mine] == size]
