@@ -186,7 +186,8 @@ def main() -> None:
     short: list[str] = []
     text = ["# Many ranks: who waits for whom", ""]
     text += [
-        "Made by `python -m benchmarks.prove_ranks` on the recordings of benchmarks/ranks.",
+        "Made by `python -m benchmarks.prove_ranks` on the recordings of "
+        f"benchmarks/{options.report or 'ranks'}.",
         "",
     ]
     for half in (options.half,) if options.half else ("judge", "fit"):
