@@ -46,7 +46,8 @@ class ClaimsAnswer(Answer):
 
 def _claim_data(checked: CheckedClaim) -> dict[str, Any]:
     claim: dict[str, Any] = codec.encode(checked.claim)
-    return claim | {"citation": checked.claim.citation} | codec.encode(checked.outcome)
+    outcome: dict[str, Any] = codec.encode(checked.outcome)
+    return claim | {"citation": checked.claim.citation} | outcome
 
 
 @checked

@@ -51,10 +51,10 @@ def two_teams(bench: Bench) -> Outcome:
         ours=f"day {first[1]:.1f} ({first[0]:.1f} to {first[2]:.1f}) against day {second[1]:.1f} "
         f"({second[0]:.1f} to {second[2]:.1f})",
         why="Simulated, Llama-3.1-405B on 8,192 H100 at a fault-tolerant and at a conventional site "
-        f"(docs/compare-sites.md), {found.draws} draws of all inputs. {'Both' if within else 'Not both'} "
-        f"days lie in the ranges. If inputs that are not published for both sites were equal, {percent(1 - assumed, 0)} of the "
-        "difference in days would remain: the rest is assumed. Bring-up logs of two such sites "
-        "would settle it.",
+        f"(docs/compare-sites.md), {found.draws} draws of all inputs. "
+        f"{'Both' if within else 'Not both'} days lie in the ranges. If inputs that are not published "
+        f"for both sites were equal, {percent(1 - assumed, 0)} of the difference in days would remain: "
+        "the rest is assumed. Bring-up logs of two such sites would settle it.",
         numbers={"first": first[1], "second": second[1], "remains": 1 - assumed},
     )
 
