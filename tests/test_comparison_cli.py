@@ -10,7 +10,12 @@ from typing import Any
 import pytest
 
 from computeflow.answers import comparisons
+from computeflow.catalog import find_model, load_catalog
+from computeflow.catalog.lookup import COMMON_SIZES
+from computeflow.catalog.parameters import count_parameters
 from computeflow.cli import run
+from computeflow.comparison.serving import places, user_regions
+from computeflow.errors import UnknownNameError
 
 ROOT = Path(__file__).parents[1]
 JOB = ["compare", "llama-3.1-70b", "--tokens", "1T", "--deadline", "30d", "--simulations", "10"]
@@ -152,7 +157,8 @@ def test_mistakes_are_one_line(
     ("more", "said"),
     [
         (["--workload", "agentic"], "--users"),
-        (["--workload", "serving", "--users", "japn"], "japan"),
+        (["--workload", "serving", "--users", "japn"], "nearest: japan"),
+        (["--workload", "serving", "--users", "mars"], "choose one of australia, brazil"),
         (["--workload", "serving", "--budget", "5"], "--budget is not for"),
         (["--workload", "serving", "--data", "1TB"], "--data is not for"),
         (["--workload", "serving", "--providers", "gogle"], "gcp"),
@@ -234,6 +240,41 @@ def test_serving_is_said_to_be_coarse(capsys: pytest.CaptureFixture[str]) -> Non
     assert run(["compare", "llama-3.1-70b", "--workload", "serving", "--users", "japan"]) == 0
     shown = capsys.readouterr().out
     assert "coarse" in shown and "singapore" in shown
+
+
+def test_users_in_a_country_get_the_round_trips_of_the_region_near_it(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert set(user_regions().values()) == set(places())
+    options = ["compare", "llama-3.1-8b", "--workload", "agentic", "--users"]
+    assert run([*options, "Germany"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "from Germany (round trips of west-europe, the nearest known)" in shown
+    found = {}
+    for users in ("germany", "west-europe"):
+        assert run([*options, users, "-o", "json"]) == 0
+        found[users] = json.loads(capsys.readouterr().out)
+    assert found["germany"]["chains"] == found["west-europe"]["chains"]
+    assert found["germany"]["users"] == "germany"
+
+
+def test_a_bare_size_is_taken_for_the_llama_of_that_size(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    options = ["--tokens", "1T", "--devices", "h100-sxm", "--counts", "512"]
+    assert run(["size", "70b", *options]) == 0
+    shown = capsys.readouterr().out
+    assert "llama-3.1-70b on 1 T tokens" in shown
+    assert run(["size", "llama-3.1-70b", *options]) == 0
+    assert capsys.readouterr().out == shown
+    facts = load_catalog(())
+    for size, name in COMMON_SIZES.items():
+        assert abs(count_parameters(facts.models[name]).total / (float(size[:-1]) * 1e9) - 1) < 0.05
+
+
+def test_a_size_that_a_file_states_is_no_model() -> None:
+    with pytest.raises(UnknownNameError, match="70b"):
+        find_model(load_catalog(()), "70b")
 
 
 def test_size_prints_and_writes_its_figure(

@@ -55,6 +55,7 @@ DRIVERS = {
     "AMD Instinct MI300X": "mi300x", "NVIDIA GeForce RTX 4090": "rtx-4090",
     "TPU v5 lite": "tpu-v5e",
 }  # fmt: skip
+IN_TALK = {"groq": "groq-lpu", "cerebras": "cerebras-cs3", "mi350": "mi350x", "MI355": "mi355x"}
 # matrix units of the whole device, multiply-adds of one unit per clock (dense BF16)
 MATRIX_UNITS = {
     "a100-80-sxm": (432, 256), "h100-sxm": (528, 512), "h100-pcie": (456, 512),
@@ -90,7 +91,9 @@ def test_the_accelerators_people_train_on_are_there(name: str) -> None:
     assert CATALOG.accelerators[name].name == name
 
 
-@pytest.mark.parametrize(("spelling", "name"), (PUBLISHED_RUNS | PRICE_LISTS | DRIVERS).items())
+@pytest.mark.parametrize(
+    ("spelling", "name"), (PUBLISHED_RUNS | PRICE_LISTS | DRIVERS | IN_TALK).items()
+)
 def test_other_peoples_spellings_find_the_row(spelling: str, name: str) -> None:
     assert CATALOG.accelerators[spelling].name == name
 

@@ -80,7 +80,7 @@ def cost(placement: Placement, wiring: Wiring, sent: Traffic) -> float:
         NVLINK_COST * found["block"]
         + found["leaf"]
         + found["torus"]
-        + pod * found["pod"]
+        + pod * found["spine"]
         + core * found["core"]
     )
 
@@ -90,13 +90,13 @@ def cost(placement: Placement, wiring: Wiring, sent: Traffic) -> float:
 
 def test_a_ring_through_two_leaves_crosses_twice() -> None:
     wiring = fat_tree(4, nodes_per_leaf=2, devices=1)
-    assert tiers(in_order(wiring, 0, 1, 2, 3), wiring, ring(4)) == {"leaf": 2.0, "pod": 2.0}
-    assert tiers(in_order(wiring, 0, 2, 1, 3), wiring, ring(4)) == {"pod": 4.0}
+    assert tiers(in_order(wiring, 0, 1, 2, 3), wiring, ring(4)) == {"leaf": 2.0, "spine": 2.0}
+    assert tiers(in_order(wiring, 0, 2, 1, 3), wiring, ring(4)) == {"spine": 4.0}
 
 
 def test_the_core_joins_pods() -> None:
     wiring = fat_tree(4, nodes_per_leaf=1, leaves_per_pod=2, devices=1)
-    assert tiers(in_order(wiring, 0, 1, 2, 3), wiring, ring(4)) == {"pod": 2.0, "core": 2.0}
+    assert tiers(in_order(wiring, 0, 1, 2, 3), wiring, ring(4)) == {"spine": 2.0, "core": 2.0}
 
 
 def test_rings_of_one_device_each_stay_on_their_rail() -> None:
@@ -125,21 +125,21 @@ def test_a_rail_decides_which_leaves_a_message_meets() -> None:
         leaf=np.array([[0, 1], [0, 2]]),
         parent=np.zeros(3, np.int64),
     )
-    assert tiers(in_order(wiring, 0, 1), wiring, ring(2, stride=2)) == {"leaf": 2.0, "pod": 2.0}
+    assert tiers(in_order(wiring, 0, 1), wiring, ring(2, stride=2)) == {"leaf": 2.0, "spine": 2.0}
 
 
 def test_a_chain_sends_both_ways_and_closes_when_interleaved() -> None:
     wiring = fat_tree(3, nodes_per_leaf=1, devices=1)
     chain = Flow(account="comm.pp", ranks=3, stride=1, pattern="chain", bytes=5.0)
-    assert tiers(in_order(wiring, 0, 1, 2), wiring, chain) == {"pod": 20.0}
+    assert tiers(in_order(wiring, 0, 1, 2), wiring, chain) == {"spine": 20.0}
     closed = replace(chain, closing=1.0)
-    assert tiers(in_order(wiring, 0, 1, 2), wiring, closed) == {"pod": 22.0}
+    assert tiers(in_order(wiring, 0, 1, 2), wiring, closed) == {"spine": 22.0}
 
 
 def test_all_to_all_counts_every_pair() -> None:
     wiring = fat_tree(4, nodes_per_leaf=2, devices=2)
     found = tiers(in_order(wiring, 0, 1, 2, 3), wiring, everyone(8))
-    assert found == {"node": 8.0, "leaf": 16.0, "pod": 32.0}
+    assert found == {"node": 8.0, "leaf": 16.0, "spine": 32.0}
 
 
 def test_a_deduplicating_dispatcher_sends_a_token_once_to_a_node() -> None:
@@ -292,7 +292,7 @@ def test_experts_stay_inside_an_nvlink_block() -> None:
     spread = Traffic(gpus=128, flows=(everyone(32),))
     found = total(crossing(place(spread, wiring, nodes), wiring, spread), wiring).by_tier
     assert found["block"] > 0
-    assert found["leaf"] + found["pod"] == 0
+    assert found["leaf"] + found["spine"] == 0
 
 
 def test_nodes_that_are_not_needed_are_those_that_lie_apart() -> None:
@@ -604,10 +604,13 @@ def test_place_from_the_shell(tmp_path: Path, capsys: pytest.CaptureFixture[str]
         "--pp",
         "8",
     ]
+    assert run(job) == 0
+    (heads,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("order ")]
+    assert "between leaves" in heads and "pod" not in heads
     assert run([*job, "--to", str(tmp_path / "out"), "-o", "json"]) == 0
     data = json.loads(capsys.readouterr().out)
     across = {
-        name: order["bytes_by_tier"]["pod"] + order["bytes_by_tier"]["core"]
+        name: order["bytes_by_tier"]["spine"] + order["bytes_by_tier"]["core"]
         for name, order in data["orders"].items()
     }
     assert across["ours"] <= across["by name"] < across["random"]

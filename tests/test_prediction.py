@@ -393,6 +393,7 @@ def test_what_does_not_fit_is_an_answer() -> None:
         (["llama-3.1-70b", "--on", "h100-sxm:" + "9" * 30], "between 1 and"),
         (["llama-3.1-70b", "--on", "h100-sxm:512", "--pp", "9" * 30], "between 1 and"),
         (["llama-3.1-70b", "--on", "h100-sxm:512", "--stack", "megatrn"], "nearest: megatron"),
+        (["llama-3.1-70b", "--on", "h100-sxm:512", "--stack", "nope"], "choose one of megatron, "),
         (["llama-3.1-70b", "--on", "a100-80-sxm:512", "--precision", "fp8"], "unknown precision"),
     ],
 )

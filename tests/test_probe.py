@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,6 +24,7 @@ import torch
 from computeflow.catalog import load_catalog
 from computeflow.cli import run
 from computeflow.lab.probe.collectives import OPERATIONS, CollectiveTiming, fit
+from computeflow.lab.probe.dataset import DatasetProbe, advise
 from computeflow.lab.probe.expected_figures import expected_range
 from computeflow.lab.probe.grading import ProbeFigure, against_baseline, outliers
 from computeflow.lab.probe.host_cpus import cgroup_quota
@@ -461,6 +463,37 @@ def write_corpus(folder: Path, count: int, lines: int) -> None:
 
 
 @pytest.mark.live
+def test_every_remedy_of_a_data_set_says_what_it_buys() -> None:
+    slow = DatasetProbe(
+        folder="x",
+        format="jsonl",
+        files=5000,
+        total_bytes=int(5e9),
+        median_file_bytes=1e6,
+        smallest_file_bytes=1,
+        largest_file_bytes=2,
+        sequential_bytes_per_second=200e6,
+        random_bytes_per_second=20e6,
+        decode_bytes_per_second=100e6,
+        bytes_per_token=4.0,
+        tokens_per_second_per_worker=16e6,
+        tokens_per_second=48e6,
+        workers=4,
+    )
+    lines = advise(slow, None).advice
+    assert [line.split(":")[0] for line in lines] == [
+        "shards",
+        "order and cache",
+        "format",
+        "workers",
+        "tier",
+    ]
+    assert "10.0 times" in lines[1] and "3.1 times" in lines[2]
+    assert "3.0 times" in lines[3] and "35.0 times" in lines[4]
+    fast = replace(slow, format="tokens", files=3, random_bytes_per_second=7e9, workers=1)
+    assert advise(replace(fast, sequential_bytes_per_second=7e9), None).advice == ()
+
+
 def test_the_data_pipeline_has_a_ceiling_and_advice(tmp_path: Path) -> None:
     write_corpus(tmp_path / "corpus", count=3, lines=500)
     (tmp_path / "corpus" / "notes.md").write_text("not data")

@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from computeflow.answers import Answer
+from computeflow.catalog import load_catalog
 from computeflow.cli import run
+from computeflow.prediction.power import WAITING
 from computeflow.simulation import run_validation
 from computeflow.simulation.run_validation import published_runs
 
@@ -45,6 +47,28 @@ def test_a_run_comes_out_with_its_ledger_its_range_and_its_sources(
     assert booked == pytest.approx(data["allocated_gpus"] * data["seconds"]["mean"], rel=1e-6)
     assert data["ledger"]["accounts"]["compute.model"] > 0
     assert all(row["source"] for row in data["inputs"])
+
+
+def test_joules_of_a_run_come_from_the_power_of_its_steps_and_of_waiting_devices(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    ledger = simulated(capsys, *TOKENS, "--spares", "2")["ledger"]
+    assert "joules" not in ledger["unavailable"]
+    limit = load_catalog(()).accelerators["h100-sxm"].tdp_watts or 0.0
+    watts = {e["account"]: e["joules"] / e["gpu_seconds"] for e in ledger["entries"]}
+    assert watts["idle"] == pytest.approx(WAITING * limit)
+    assert WAITING * limit < watts["lost"] < watts["compute.model"] <= limit
+    assert run(["simulate", *JOB, *TOKENS]) == 0
+    shown = capsys.readouterr().out
+    assert "energy: " in shown and "power readings" not in shown
+
+
+def test_a_device_without_a_power_limit_has_no_joules_and_says_what_is_missing(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    job = ["llama-3.1-8b", "--on", "trainium1:64", "--global-batch", "256", "--seq-len", "8192"]
+    assert run(["simulate", *job, "--days", "3", "--simulations", "20"]) == 0
+    assert "joules (needs the device's power limit)" in capsys.readouterr().out
 
 
 def test_the_same_seed_prints_the_same_text(capsys: pytest.CaptureFixture[str]) -> None:

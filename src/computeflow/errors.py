@@ -38,7 +38,8 @@ class UnavailableError(ComputeFlowError):
 class UnknownNameError(InputError):
     """`name` is not one of `known`; the message carries the nearest valid names.
 
-    `means` maps spellings to proper names, where the known ones are aliases.
+    `means` maps spellings to proper names, where the known ones are aliases. Where none is near, a
+    short list of them is written out.
     """
 
     def __init__(
@@ -52,13 +53,19 @@ class UnknownNameError(InputError):
     ) -> None:
         self.kind = kind
         self.name = name
+        known = list(known)
         near = nearest(name, known, most=12 if means else 3)
         self.near = tuple(dict.fromkeys((means or {}).get(n, n) for n in near))[:3]
-        listed = f"; nearest: {', '.join(self.near)}" if self.near else ""
+        proper = dict.fromkeys((means or {}).get(n, n) for n in known)
+        listed = f"; choose one of {', '.join(proper)}" if len(proper) <= _SHORT_LIST else ""
+        if self.near or hint:
+            listed = f"; nearest: {', '.join(self.near)}" if self.near else ""
         hint = f" ({hint})" if hint else ""
         super().__init__(f"unknown {kind} {_quoted(name)}{listed}{hint}")
 
 
+_SHORT_LIST = 30
+"""Names that an error writes out where none of them is near."""
 _LONGEST = 200
 """Longest name that is compared with others; it takes time by the product of the lengths."""
 

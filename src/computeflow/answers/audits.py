@@ -18,7 +18,8 @@ from computeflow.auditing import AuditReport, AuditRequest
 from computeflow.auditing import audit as audit_run
 from computeflow.auditing.baselines import baseline_path, keep_baseline
 from computeflow.auditing.report_data import report_data
-from computeflow.catalog import Accelerator, Catalog, find_model
+from computeflow.catalog import Accelerator, Catalog
+from computeflow.catalog.lookup import find_typed_model
 from computeflow.engines import Engine
 from computeflow.errors import InputError
 from computeflow.files.writing import inputs_kept, write_file
@@ -176,7 +177,7 @@ def audit(
         end=end,
         accelerator=accelerator,
         gpus=gpus,
-        model=find_model(facts, model) if model is not None else None,
+        model=find_typed_model(facts, model) if model is not None else None,
         global_batch=global_batch,
         seq_len=seq_len,
         expect=None if expect is None else Path(expect),

@@ -1,8 +1,8 @@
-"""`claims`: claims of popular documents, checked with the project's own models."""
+"""`claims`: what people repeat about training, checked with the project's own models."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,7 +28,7 @@ class ClaimsAnswer(Answer):
     def _data(self) -> dict[str, Any]:
         return {
             "schema": "computeflow.claims/1",
-            "claims": [codec.encode(c.claim) | codec.encode(c.outcome) for c in self.claims],
+            "claims": [_claim_data(c) for c in self.claims],
             "mfu_path": codec.encode(self.mfu_path),
         }
 
@@ -44,6 +44,12 @@ class ClaimsAnswer(Answer):
         ]
 
 
+def _claim_data(checked: CheckedClaim) -> dict[str, Any]:
+    claim: dict[str, Any] = codec.encode(checked.claim)
+    outcome: dict[str, Any] = codec.encode(checked.outcome)
+    return claim | {"citation": checked.claim.citation} | outcome
+
+
 @checked
 def claims(
     names: Sequence[str] = (),
@@ -52,13 +58,14 @@ def claims(
     force: bool = False,
     seed: int = 0,
     catalog: CatalogFiles = (),
+    progress: Callable[[str], None] | None = None,
 ) -> ClaimsAnswer:
     """Check the named claims, or all of them; `page` gets all of them as Markdown."""
     if page is not None and names:
         raise InputError("--page cannot be combined with names: it lists every claim")
     facts = open_catalog(catalog)
     answer = ClaimsAnswer(
-        claims=tuple(check_claims(facts, names, seed=seed)),
+        claims=tuple(check_claims(facts, names, seed=seed, progress=progress)),
         mfu_path=tuple(mfu_path(facts)) if not names or "mfu-path" in names else (),
         named=bool(names),
     )

@@ -22,7 +22,8 @@ from computeflow.answers.inputs import (
     this_day,
 )
 from computeflow.answers.serving import SERVING, ServingAnswer, ServingOptions, compare_serving
-from computeflow.catalog import Catalog, find_model
+from computeflow.catalog import Catalog
+from computeflow.catalog.lookup import find_typed_model
 from computeflow.comparison.advice import TRAINING, Advice, advise
 from computeflow.comparison.comparisons import compare as compare_offers
 from computeflow.comparison.moves import Move, move_to_each
@@ -192,7 +193,7 @@ def compare(
     facts = open_catalog(catalog)
     if workload in SERVING:
         return compare_serving(
-            find_model(facts, model),
+            find_typed_model(facts, model),
             facts,
             workload,
             providers,
@@ -287,7 +288,7 @@ def _request(
     given = given_options(options)
     return ComparisonRequest(
         job=usual_job(
-            find_model(facts, model),
+            find_typed_model(facts, model),
             global_batch=options.get("global_batch"),
             seq_len=options.get("seq_len"),
             precision=precision or "bf16",

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from computeflow.answers.inputs import File
-from computeflow.catalog import Catalog, find_model
+from computeflow.catalog import Catalog
+from computeflow.catalog.lookup import find_typed_model
 from computeflow.cluster import Cluster, find_cluster
 from computeflow.errors import InputError, UnknownNameError
 from computeflow.files.reading import read_text
@@ -120,7 +121,7 @@ def read_request(
     return JobRequest(
         catalog=catalog,
         cluster=cluster,
-        job=Job(model=find_model(catalog, model), **_named_like(Job, given)),
+        job=Job(model=find_typed_model(catalog, model), **_named_like(Job, given)),
         layout=Layout(gpus=cluster.gpus, **layout),
         layout_given=bool(layout),
         stack=find_stack(stack) if stack else None,

@@ -45,6 +45,8 @@ class ServingAnswer(Answer):
     """Tokens."""
     calls: int
     hops: int
+    users: str | None
+    """Where the users are, as it was asked."""
     estimates: tuple[ServingEstimate, ...]
     chains: tuple[CallChain, ...]
     """Empty where the users' region is not stated."""
@@ -61,13 +63,15 @@ class ServingAnswer(Answer):
             "served": [codec.encode(estimate) for estimate in self.estimates],
         }
         if self.chains:
+            data["users"] = self.users
             data["chains"] = [codec.encode(chain) for chain in self.chains]
         return data
 
     def tables(self) -> list[Table]:
         tables = [served_table(self.estimates, self.model, self.prompt, self.answer)]
         if self.chains:
-            tables.append(chains_table(self.chains, self.calls, self.hops, SOURCE))
+            users = self.users or ""
+            tables.append(chains_table(self.chains, users, self.calls, self.hops, SOURCE))
         return tables
 
 
@@ -102,6 +106,7 @@ def compare_serving(
         answer=answer,
         calls=calls,
         hops=hops,
+        users=users,
         estimates=tuple(estimates),
         chains=tuple(chains(users, calls=calls, hops=hops, onramp_seconds=access_seconds))
         if users

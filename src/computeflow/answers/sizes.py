@@ -11,7 +11,7 @@ from computeflow import codec
 from computeflow.answers.answer import Answer
 from computeflow.answers.checking import checked
 from computeflow.answers.inputs import CatalogFiles, Quantity, open_catalog, read_quantity, this_day
-from computeflow.catalog import find_model
+from computeflow.catalog.lookup import find_typed_model
 from computeflow.comparison.planner import usual_job
 from computeflow.comparison.sizes import COUNTS, DEVICES, JobSize
 from computeflow.comparison.sizes import size as size_job
@@ -82,7 +82,10 @@ def size(
     """Size a training: FLOPs, GPUs x days by device, memory, network, power and dollars."""
     facts = open_catalog(catalog)
     job = usual_job(
-        find_model(facts, model), global_batch=global_batch, seq_len=seq_len, precision=precision
+        find_typed_model(facts, model),
+        global_batch=global_batch,
+        seq_len=seq_len,
+        precision=precision,
     )
     return SizeAnswer(
         size=size_job(

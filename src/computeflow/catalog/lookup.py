@@ -88,6 +88,21 @@ def find_model(catalog: Catalog, text: str) -> Model:
     return with_file.models[models[0][1]["name"]]
 
 
+COMMON_SIZES = {
+    "7b": "llama-2-7b",
+    "8b": "llama-3.1-8b",
+    "13b": "llama-2-13b",
+    "70b": "llama-3.1-70b",
+    "405b": "llama-3.1-405b",
+}
+"""Models that a bare size typed by a user is taken for: the newest Llama of that size."""
+
+
+def find_typed_model(catalog: Catalog, text: str) -> Model:
+    """The model a user asks for; unlike a file's model, it may be a bare size ("70b")."""
+    return find_model(catalog, COMMON_SIZES.get(normalise(text), text))
+
+
 def is_file_name(text: str) -> bool:
     return Path(text).suffix.lower() in (".json", ".toml")
 

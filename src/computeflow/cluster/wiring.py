@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
 Ints = NDArray[np.int64]
 
-TIERS = ("node", "block", "leaf", "pod", "core", "torus")
-"""How far a message goes: inside its node, inside its NVLink block, through one leaf, through leaves
-of one parent, through the core; or along the links of a torus."""
-NODE, BLOCK, LEAF, POD, CORE, TORUS = range(len(TIERS))
+TIERS = ("node", "block", "leaf", "spine", "core", "torus")
+"""How far a message goes: inside its node, inside its NVLink block, through one leaf, through the spine
+between leaves of one parent, through the core between parents; or along the links of a torus."""
+NODE, BLOCK, LEAF, SPINE, CORE, TORUS = range(len(TIERS))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -120,7 +120,7 @@ class Wiring:
         else:
             here, there = self.leaf[source, rail], self.leaf[target, rail]
             same_parent = self.parent[here] == self.parent[there]
-            far = np.where(here == there, LEAF, np.where(same_parent, POD, CORE))
+            far = np.where(here == there, LEAF, np.where(same_parent, SPINE, CORE))
         if self.block is not None:
             far = np.where(self.block[source] == self.block[target], BLOCK, far)
         return np.where(source == target, NODE, far)

@@ -8,9 +8,9 @@ from computeflow.catalog import Accelerator, Catalog, NodeType
 from computeflow.comparison.machines import DRAWN
 from computeflow.comparison.offers import Offering
 from computeflow.comparison.providers import ProviderTerms
-from computeflow.economics import Energy, fill_joules, ledger_energy, supply_of
+from computeflow.economics import Energy, ledger_energy, supply_of
 from computeflow.ledger import Ledger
-from computeflow.prediction.power import BUSY, WAITING
+from computeflow.prediction.power import BUSY
 
 _USUAL_FACILITY = "average-site"
 """Facility whose PUE is used where the provider reports none: the mean of Uptime's survey. Reported."""
@@ -39,14 +39,10 @@ class MeterReading:
 
 
 def read_meter(ledger: Ledger, offering: Offering, catalog: Catalog) -> MeterReading:
-    """Energy of a run's ledger, whose time down has no joules: a device that waits draws what ours
-    does.
-    """
+    """Energy of a simulated run's ledger."""
     device = catalog.accelerators[offering.accelerator]
     pue, known = _pue(offering.terms, catalog)
     supply = supply_of(offering.grid, pue)
-    if device.tdp_watts is not None:
-        ledger = fill_joules(ledger, WAITING * device.tdp_watts)
     host = host_watts(catalog.nodes.get(device.node) if device.node else None, device)
     return MeterReading(
         energy=ledger_energy(ledger, supply, host_watts=host or 0.0),

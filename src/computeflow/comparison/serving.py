@@ -15,11 +15,13 @@ from dataclasses import dataclass
 from functools import cache
 
 from computeflow.catalog import Accelerator, Catalog, Model, Offer
+from computeflow.catalog.config import short
 from computeflow.catalog.models import Block
 from computeflow.catalog.parameters import count_parameters
+from computeflow.catalog.rows import normalise
 from computeflow.comparison import DATA
 from computeflow.economics import usd_of
-from computeflow.errors import InputError, UnknownNameError
+from computeflow.errors import InputError, UnknownNameError, nearest
 from computeflow.files.reading import read_text
 
 REACHED = (0.17, 0.7)
@@ -165,6 +167,7 @@ class CallChain:
     """Calls from users in one region to a model in another."""
 
     users: str
+    """Region whose round trips are taken for the users."""
     place: str
     round_trip_seconds: float
     network_seconds: float
@@ -181,30 +184,48 @@ def places() -> list[str]:
     return sorted({name for pair in round_trips() for name in pair})
 
 
+@cache
+def user_regions() -> dict[str, str]:
+    """Where users may be said to be, and the region whose round trips are taken for them.
+
+    Regions of the source mean themselves; a country or state means the one that lies nearest on the
+    map, which a network need not follow.
+    """
+    rows = csv.DictReader(read_text(DATA / "user_regions.csv").splitlines())
+    near = {name: row["region"] for row in rows for name in row["users"].split(";")}
+    return {place: place for place in places()} | near
+
+
 def chains(
     users: str, *, calls: int = 1, hops: int = 1, onramp_seconds: float = 0.0
 ) -> Sequence[CallChain]:
     """To every region, nearest first. Within the users' own no trip over the backbone is counted: what
     its own network takes is not in the source.
     """
-    if users not in places():
-        raise UnknownNameError("region of users", users, places(), hint=", ".join(places()))
+    region = user_regions().get(normalise(users))
+    if region is None:
+        near = nearest(normalise(users), user_regions())
+        listed = f"nearest: {', '.join(near)}; " if near else ""
+        raise InputError(
+            f"unknown region of users '{short(users)}'; {listed}choose one of {', '.join(places())}, "
+            "or a country near one of them"
+        )
     if calls < 1 or hops < 1 or not 0 <= onramp_seconds < math.inf:
         raise InputError("calls and hops from one up, an on-ramp of zero seconds or more")
     routes = [
         CallChain(
-            users=users,
-            place=next(iter(pair - {users})),
+            users=region,
+            place=next(iter(pair - {region})),
             round_trip_seconds=seconds,
             network_seconds=calls * hops * (seconds + onramp_seconds),
         )
         for pair, seconds in round_trips().items()
-        if users in pair
+        if region in pair
     ]
     routes.append(
         CallChain(
-            users=users,
-            place=users,
+            users=region,
+            place=region,
             round_trip_seconds=0.0,
             network_seconds=calls * hops * onramp_seconds,
         )

@@ -17,6 +17,12 @@ from computeflow.errors import LedgerError, UnknownNameError
 from computeflow.ledger.accounts import ACCOUNTS, account
 
 Basis = Literal["predicted", "simulated", "measured"]
+_POWER = {
+    "predicted": "the device's power limit",
+    "simulated": "the device's power limit",
+    "measured": "power readings",
+}
+"""Signal that joules come from."""
 _TOLERANCE = 1e-9
 """Share of the whole that float sums of a million entries may be off."""
 _MAX_GPUS = 10**9
@@ -113,7 +119,7 @@ class Ledger:
     def __post_init__(self) -> None:
         entries, unavailable = tuple(self.entries), dict(self.unavailable)
         if any(entry.joules is None for entry in entries):
-            unavailable.setdefault("joules", "power readings")
+            unavailable.setdefault("joules", _POWER[self.basis])
         object.__setattr__(self, "entries", entries)
         object.__setattr__(self, "unavailable", unavailable)
         object.__setattr__(self, "booked_under", dict(self.booked_under))

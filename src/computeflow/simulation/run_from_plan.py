@@ -9,6 +9,7 @@ from computeflow.catalog.parameters import count_parameters
 from computeflow.cluster import Cluster
 from computeflow.errors import InputError
 from computeflow.prediction import Prediction
+from computeflow.prediction.power import WAITING
 from computeflow.scheduling import Checkpoints, Eviction, Policy, Shrinking, Spares
 from computeflow.scheduling.policy import Rule
 from computeflow.simulation.conditions import Conditions, Input, change_conditions, usual_conditions
@@ -100,6 +101,11 @@ def planned_conditions(
     )
 
 
+def waiting_watts(cluster: Cluster) -> float | None:
+    limit = cluster.accelerator.tdp_watts
+    return None if limit is None else WAITING * limit
+
+
 def run_of(
     prediction: Prediction,
     cluster: Cluster,
@@ -132,5 +138,6 @@ def run_of(
         conditions=conditions,
         policy=policy,
         step=prediction.ledger,
+        waiting_watts=waiting_watts(cluster),
         assumed=prediction.assumed,
     )

@@ -36,6 +36,8 @@ class RunInputs:
     policy: Policy = field(default_factory=Policy)
     step: Ledger | None = None
     """Ledger of one step, to split the useful time; None: it is booked as `compute`."""
+    waiting_watts: float | None = None
+    """Power of a device while the job is down or it stands by as a spare; None: unknown."""
     assumed: tuple[str, ...] = ()
     """Assumptions besides the conditions."""
 

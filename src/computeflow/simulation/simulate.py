@@ -13,7 +13,7 @@ from functools import partial
 
 import numpy as np
 
-from computeflow.economics import usd_of
+from computeflow.economics import fill_joules, usd_of
 from computeflow.engines import Engine, each
 from computeflow.errors import ComputeFlowError, InputError
 from computeflow.ledger import Entry, Ledger, Window
@@ -271,15 +271,18 @@ def mean_ledger(run: RunInputs, books: SimulationTotals) -> Ledger:
     useful = means.pop("useful")
     means["idle"] += (run.allocated_gpus - run.gpus) * wall
     entries = [Entry(account=n, gpu_seconds=s) for n, s in means.items() if s > 0]
-    return Ledger(
+    ledger = Ledger(
         gpus=run.allocated_gpus,
         wall_seconds=wall,
         entries=(*_steps(run, useful), *entries),
         basis="simulated",
         window=Window(label=run.label),
         peak=run.step.peak if run.step is not None else None,
-        unavailable={"compute.model": "a step's ledger"} if run.step is None else {},
+        unavailable=dict.fromkeys(("compute.model", "joules"), "a step's ledger")
+        if run.step is None
+        else {},
     )
+    return ledger if run.waiting_watts is None else fill_joules(ledger, run.waiting_watts)
 
 
 def _steps(run: RunInputs, useful: float) -> list[Entry]:

@@ -24,7 +24,7 @@ from computeflow.simulation.bringup import bring_up, of_values
 from computeflow.simulation.conditions import Input, change_conditions, inputs, usual_conditions
 from computeflow.simulation.draws import check_seed
 from computeflow.simulation.failures import find_failures
-from computeflow.simulation.run_from_plan import node_gpus
+from computeflow.simulation.run_from_plan import node_gpus, waiting_watts
 from computeflow.simulation.run_inputs import RunInputs, pool_nodes
 from computeflow.simulation.run_validation import SourcedRange
 from computeflow.simulation.simulate import play_many
@@ -260,6 +260,7 @@ def _run(
         work_seconds=story.tokens / step.job.step_tokens * step.step_seconds,
         conditions=conditions,
         step=step.ledger,
+        waiting_watts=waiting_watts(cluster),
     )
     return replace(run, policy=_policy(site, run))
 

@@ -30,7 +30,8 @@ _MEANINGS = {
     "wrong unit": "the number does not measure what it names",
     "wrong base": "right against something else than it names",
     "contradicts itself": "its own numbers do not fit each other",
-    "cannot be checked": "it leaves out what one would need to know",
+    "cannot be checked": "it leaves out what one would need to know, or nobody measured it; the reason "
+    "says what would settle it",
 }
 
 
@@ -45,18 +46,30 @@ def claims_headline(claims: Sequence[CheckedClaim]) -> str:
 
 def claims_table(claims: Sequence[CheckedClaim]) -> Table:
     return Table(
-        title="Claims of popular documents, checked",
-        columns=columns("claim", "verdict", "our figure", wrap="claim,verdict,our figure"),
-        rows=tuple((c.claim.text, c.outcome.verdict, c.outcome.ours) for c in claims),
+        title="Claims that people repeat, checked",
+        columns=columns("name", "claim", "verdict", "our figure", wrap="claim,verdict,our figure"),
+        rows=tuple((c.claim.name, c.claim.text, c.outcome.verdict, c.outcome.ours) for c in claims),
+        notes=("Reason, command and source of one: computeflow claims NAME.",)
+        if len(claims) > 1
+        else (),
     )
 
 
 def reasons_table(claims: Sequence[CheckedClaim]) -> Table:
     return Table(
         title="Reasons for the verdicts",
-        columns=columns("claim", "reason", "basis", wrap="reason"),
-        rows=tuple((c.claim.name, c.outcome.why, c.outcome.basis) for c in claims),
+        columns=columns("name", "part", "text", wrap="text"),
+        rows=tuple(row for c in claims for row in _reasons(c)),
     )
+
+
+def _reasons(checked: CheckedClaim) -> list[tuple[str, str, str]]:
+    name, outcome = checked.claim.name, checked.outcome
+    return [
+        (name, "reason", f"{outcome.why} ({outcome.basis})"),
+        ("", "command", checked.claim.command),
+        ("", "said in", checked.claim.citation),
+    ]
 
 
 def _counted(claims: Sequence[CheckedClaim]) -> str:
@@ -108,8 +121,8 @@ def claims_page(claims: Sequence[CheckedClaim], steps: Sequence[PathStep]) -> st
     meanings = " ".join(f"**{name}**: {meaning}." for name, meaning in _MEANINGS.items())
     parts = [
         "# Claims, checked",
-        "This page checks what popular documents claim about training on GPUs. Use it before you "
-        "repeat one. "
+        "This page checks what people repeat about training on GPUs. Use it before you repeat "
+        "one. "
         "Written by `computeflow claims --page docs/claims.md`, from the project's own models and "
         "catalog. Our figures are computed when the page is written; those of others stand with their "
         "source, and `cited` marks verdicts that rest on them alone. A range of a predicted figure "
@@ -117,6 +130,7 @@ def claims_page(claims: Sequence[CheckedClaim], steps: Sequence[PathStep]) -> st
         "together, and how far apart is not known.",
         _counted(claims),
         meanings,
+        _sources(claims),
     ]
     for topic, title in _TITLES.items():
         rows = [checked for checked in claims if checked.claim.topic == topic]
@@ -130,18 +144,35 @@ def claims_page(claims: Sequence[CheckedClaim], steps: Sequence[PathStep]) -> st
     return wrap_prose("\n\n".join(parts) + "\n")
 
 
+def _sources(claims: Sequence[CheckedClaim]) -> str:
+    """How many have a document that one can find."""
+    stated = [c for c in claims if c.claim.title and not c.claim.says]
+    near = [c for c in claims if c.claim.says]
+    none = len(claims) - len(stated) - len(near)
+    return (
+        f"Of the {len(claims)}, {len(stated)} stand in a document that is named with title, publisher, "
+        f"date and place; for {len(near)} the nearest such document is named with what it says "
+        f"instead; for {none} nobody was found who signs them. `not read again` marks documents that "
+        "are cited without a copy at hand."
+    )
+
+
 def _topic_table(title: str, claims: Sequence[CheckedClaim]) -> Table:
     return Table(
         title=title,
-        columns=columns("claim", "said by", "verdict", "our figure", "why", "basis"),
+        columns=columns(
+            "name", "claim", "verdict", "our figure", "why", "basis", "command", "said in"
+        ),
         rows=tuple(
             (
+                checked.claim.name,
                 checked.claim.text,
-                checked.claim.source,
                 checked.outcome.verdict,
                 checked.outcome.ours,
                 checked.outcome.why,
                 checked.outcome.basis,
+                f"`{checked.claim.command}`",
+                checked.claim.citation,
             )
             for checked in claims
         ),

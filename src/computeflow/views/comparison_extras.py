@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from computeflow.catalog.rows import normalise
 from computeflow.comparison.windows import MISSING
 from computeflow.units import format_seconds, format_share, format_si
 from computeflow.views.comparisons import flags_of, usd_text
@@ -202,7 +203,12 @@ def served_table(found: Sequence[ServingEstimate], model: str, prompt: int, outp
     )
 
 
-def chains_table(found: Sequence[CallChain], calls: int, hops: int, source: str) -> Table:
+def chains_table(
+    found: Sequence[CallChain], users: str, calls: int, hops: int, source: str
+) -> Table:
+    """`users`: where they are, as it was asked; the round trips may be of a region near it."""
+    region = found[0].users
+    taken = "" if normalise(users) == region else f" (round trips of {region}, the nearest known)"
     rows = tuple(
         (
             chain.place,
@@ -212,11 +218,11 @@ def chains_table(found: Sequence[CallChain], calls: int, hops: int, source: str)
         for chain in found
     )
     return Table(
-        title=f"Network time of {calls} calls x {hops} hops from {found[0].users}; coarse",
+        title=f"Network time of {calls} calls x {hops} hops from {users}{taken}; coarse",
         columns=columns("model in", "round trip ms", "chain", right="round trip ms,chain"),
         rows=rows,
         notes=(
-            f"{source}; within {found[0].users} itself only the on-ramp counts. The on-ramp of your "
+            f"{source}; within {region} itself only the on-ramp counts. The on-ramp of your "
             "users is added only where it is stated. The model's own time comes on top.",
         ),
     )

@@ -24,11 +24,21 @@ def _difference(change: float) -> str:
     return f"{100 * abs(change):.1f} % {'faster' if change < 0 else 'slower'} than"
 
 
+_TIERS = {
+    "node": "inside nodes",
+    "block": "inside NVLink blocks",
+    "leaf": "inside leaves",
+    "spine": "between leaves",
+    "core": "between spines",
+    "torus": "on the torus",
+}
+
+
 def placement_table(
     rows: Mapping[str, tuple[dict[str, float], float]], written: Sequence[str] = ()
 ) -> Table:
     used = [tier for tier in next(iter(rows.values()))[0] if any(r[0][tier] for r in rows.values())]
-    heads = ("order", *used, "step")
+    heads = ("order", *(_TIERS[tier] for tier in used), "step")
     return Table(
         title="Bytes of a step by the outermost link that they cross, and the predicted step",
         columns=columns(*heads, right=",".join(heads[1:])),

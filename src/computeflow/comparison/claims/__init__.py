@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from computeflow.catalog import Catalog
 from computeflow.comparison.claims import (
     hardware,
+    market,
     money,
     placement,
     power,
+    recommendations,
     sites,
     sizing,
     training,
@@ -36,12 +38,16 @@ __all__ = [
     "mfu_path",
 ]  # fmt: skip
 
-_AREAS = (hardware, money, placement, power, sites, sizing, training)
+_AREAS = (hardware, market, money, placement, power, recommendations, sites, sizing, training)
 """Imported for the checks they register."""
 
 
 def check_claims(
-    catalog: Catalog, names: Sequence[str] = (), *, seed: int = 0
+    catalog: Catalog,
+    names: Sequence[str] = (),
+    *,
+    seed: int = 0,
+    progress: Callable[[str], None] | None = None,
 ) -> list[CheckedClaim]:
     """The named claims, or all of them, in the order of their rows."""
     claims = load_claims()
@@ -49,8 +55,10 @@ def check_claims(
         if name not in claims:
             raise UnknownNameError("claim", name, claims)
     bench = Bench(catalog, seed)
-    return [
-        CheckedClaim(claim=claim, outcome=CHECKS[name](bench))
-        for name, claim in claims.items()
-        if not names or name in names
-    ]
+    wanted = [claim for name, claim in claims.items() if not names or name in names]
+    checked = []
+    for number, claim in enumerate(wanted, start=1):
+        if progress is not None:
+            progress(f"claim {number} of {len(wanted)}: {claim.name}")
+        checked.append(CheckedClaim(claim=claim, outcome=CHECKS[claim.name](bench)))
+    return checked

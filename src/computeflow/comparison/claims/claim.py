@@ -12,10 +12,11 @@ from typing import Any, ClassVar, Literal
 
 from computeflow.catalog import Catalog, find_model
 from computeflow.catalog.files import packaged_rows
-from computeflow.catalog.rows import CatalogRow
+from computeflow.catalog.rows import CatalogRow, check_date
 from computeflow.cluster.machine import usual_cluster
 from computeflow.comparison import DATA
 from computeflow.comparison.build_or_rent import Decision, RunNeed, decide, load_cases, need_of
+from computeflow.comparison.planner import quick_space
 from computeflow.errors import InputError
 from computeflow.planning import plan
 from computeflow.prediction import Prediction
@@ -36,9 +37,36 @@ Basis = Literal["computed", "cited", "none"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim(CatalogRow):
+    """What people repeat, and a document in which one can read it; `source` is where that lies."""
+
     kind: ClassVar[str] = "claim"
     topic: _Topic
     text: str
+    command: str
+    """Command that gives our figure, or the rows that it rests on."""
+    title: str = ""
+    """Title of the document; empty where nobody was found who signs the claim."""
+    publisher: str = ""
+    published: str = ""
+    """Date; empty where the document bears none."""
+    says: str = ""
+    """What it says, where it is not the claim itself but the nearest that was found."""
+
+    def __post_init__(self) -> None:
+        super(Claim, self).__post_init__()
+        if bool(self.title) != bool(self.publisher):
+            raise InputError(f"claim {self.name}: a document has a title and a publisher")
+        if self.published:
+            check_date("published", self.published)
+
+    @property
+    def citation(self) -> str:
+        """Title, publisher, date and place, and what the document says where that differs."""
+        if not self.title:
+            return self.source
+        date = self.published or "undated"
+        said = f"; says: {self.says}" if self.says else ""
+        return f'"{self.title}", {self.publisher}, {date} ({self.source}){said}'
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +109,7 @@ class Bench:
         precision: str = "bf16",
         nic_bytes_per_second: float | None = None,
     ) -> Prediction:
-        """The planner's best layout on the catalog's usual node."""
+        """The best quick plan on the catalog's usual node, as in `size` and `compare`."""
         key = (model, accelerator, gpus, global_batch, seq_len, precision, nic_bytes_per_second)
         if key not in self._plans:
             job = Job(
@@ -93,7 +121,7 @@ class Bench:
             cluster = usual_cluster(
                 accelerator, gpus, self.catalog, nic_bytes_per_second=nic_bytes_per_second
             )
-            plans = plan(job, cluster, top=1).plans
+            plans = plan(job, cluster, top=1, space=quick_space(job, gpus)).plans
             if not plans:
                 raise InputError(f"{model} fits on {gpus} {accelerator} in no layout")
             self._plans[key] = plans[0].prediction

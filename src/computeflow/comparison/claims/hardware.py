@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import math
+
+from computeflow.catalog import find_model
+from computeflow.catalog.parameters import count_parameters
 from computeflow.comparison.claims.claim import (
     Bench,
     Outcome,
@@ -23,6 +27,32 @@ def h100_fp16(bench: Bench) -> Outcome:
 @check("b200-fp16")
 def b200_fp16(bench: Bench) -> Outcome:
     return _sparse(bench, "b200-sxm", 4500)
+
+
+@check("h200-fp16")
+def h200_fp16(bench: Bench) -> Outcome:
+    return _sparse(bench, "h200-sxm", 1979)
+
+
+@check("b100-fp16")
+def b100_fp16(bench: Bench) -> Outcome:
+    return _sparse(bench, "b100-sxm", 3500)
+
+
+@check("b200-memory")
+def b200_memory(bench: Bench) -> Outcome:
+    row = bench.catalog.accelerators["b200-sxm"]
+    sold = row.hbm_bytes / 1e9
+    seen = "" if row.reported_bytes is None else f", {row.reported_bytes / 1e9:.0f} GB as reported"
+    return Outcome(
+        verdict=verdict_of_facts(
+            is_near(sold, 192, 0.01), is_near((row.reported_bytes or 0.0) / 1e9, 192, 0.01)
+        ),
+        ours=f"{sold:.0f} GB as sold{seen}",
+        why="The same memory in two units: 180 GiB, sold as 180 GB, are 192 billion bytes. Beside an "
+        'H100 of "80 GB", which has 80 GiB as well, the number to compare is 180.',
+        numbers={"sold": sold},
+    )
 
 
 def _sparse(bench: Bench, name: str, claimed: float) -> Outcome:
@@ -122,6 +152,66 @@ def trainium(bench: Bench) -> Outcome:
         ours=listed,
         why=f"Per chip, catalog rows. Under 4x: {', '.join(less) or 'none'}.",
         numbers=ratios,
+    )
+
+
+@check("disconnected-chips")
+def disconnected(bench: Bench) -> Outcome:
+    """Tokens a second of a GPU as its share of the network shrinks, against older connected ones."""
+
+    def speed(device: str, nic: float | None = None) -> float:
+        return bench.best(
+            "llama-3.1-70b", device, 512, global_batch=1024, seq_len=8192, nic_bytes_per_second=nic
+        ).tokens_per_second_per_gpu
+
+    mid = {name: speed(name) for name in ("h100-sxm", "a100-80-sxm")}
+    alone = {gigabits: speed("b200-sxm", gigabits * 1e9 / 8 / 8) for gigabits in (25, 100, 400)}
+    whole = speed("b200-sxm")
+    listed = ", ".join(f"{gigabits} Gb/s {value:,.0f}" for gigabits, value in alone.items())
+    return Outcome(
+        verdict=verdict_of_facts(
+            *(value < mid["h100-sxm"] for gigabits, value in alone.items() if gigabits < 400)
+        ),
+        ours=f"B200 with {listed} for eight; H100 at 400 each {mid['h100-sxm']:,.0f}, A100 "
+        f"{mid['a100-80-sxm']:,.0f} tokens/s",
+        why="Predicted tokens a second per GPU, Llama-3.1-70B on 512 GPUs, best plan on each; a B200 "
+        f"with its usual network has {whole:,.0f}. The claim holds under a width, not in general, and "
+        "the width depends on the batch of a GPU.",
+        numbers={str(key): value for key, value in (alone | {"whole": whole}).items()} | mid,
+    )
+
+
+@check("groq-500")
+def groq(bench: Bench) -> Outcome:
+    """One token reads every weight once, chip after chip; each chip at its own SRAM's rate."""
+    row = bench.catalog.accelerators["groq-lpu"]
+    weights = float(count_parameters(find_model(bench.catalog, "llama-3.1-70b")).total)
+    rates = {bits: row.hbm_bytes_per_second / (weights * bits / 8) for bits in (16, 8)}
+    chips = {bits: math.ceil(weights * bits / 8 / row.hbm_bytes) for bits in (16, 8)}
+    return Outcome(
+        verdict=verdict_of_facts(rates[16] >= 500, rates[8] >= 500),
+        ours=f"at most {rates[16]:,.0f} (16 bits) or {rates[8]:,.0f} (8 bits) tokens/s of one user, "
+        "for 70B",
+        why=f"{row.hbm_bytes_per_second / 1e12:.0f} TB/s of SRAM over the weights; a chip has "
+        f"{row.hbm_bytes / 1e6:.0f} MB, so that 70B take {chips[16]} or {chips[8]} chips. 500 lies "
+        "under that limit, for models of that size. It is latency of one user, not tokens per "
+        "dollar, and the device does not train.",
+        numbers={"fp16": rates[16], "int8": rates[8], "chips": float(chips[8])},
+    )
+
+
+@check("cerebras-cores")
+def cerebras(bench: Bench) -> Outcome:
+    row = bench.catalog.accelerators["cerebras-cs3"]
+    return Outcome(
+        verdict="holds in part",
+        ours=f"900,000 cores, {row.hbm_bytes / 1e9:.0f} GB, {row.hbm_bytes_per_second / 1e15:.0f} "
+        "PB/s; no dense peak published",
+        why="The vendor's count, repeated by all; cores of different makers are not alike, so it says "
+        "nothing of speed. Without a dense peak it cannot be compared: a run of a public model with "
+        "its tokens a second would settle what it is worth.",
+        basis="cited",
+        numbers={"cores": 9e5},
     )
 
 

@@ -66,6 +66,25 @@ def kw_per_hour(bench: Bench) -> Outcome:
     )
 
 
+@check("energy-price")
+def energy_price(bench: Bench) -> Outcome:
+    spending = {name: values[1] for name, values in bench.decision("70B").spending.items()}
+    share = spending["energy"] / sum(spending.values())
+    rows = [bench.catalog.accelerators[name] for name in ("a100-80-sxm", "h100-sxm", "b200-sxm")]
+    watts = [row.tdp_watts or 0.0 for row in rows]
+    work = [row.dense_flops["bf16"] / (row.tdp_watts or 1.0) / _GIGA for row in rows]
+    return Outcome(
+        verdict="cannot be checked",
+        ours=f"energy is {percent(share, 0)} of owning; A100, H100, B200: "
+        f"{', '.join(f'{w:,.0f}' for w in watts)} W, "
+        f"{', '.join(f'{w:,.0f}' for w in work)} GFLOP/s per W at the peak",
+        why="The catalog has one price of electricity for each region and one of each server: no "
+        "series over years. Power of a device grows by generation and its FLOPs grow faster, so that "
+        "energy for the same work falls. A series of both prices at one site would settle it.",
+        numbers={"share": share},
+    )
+
+
 @check("pue")
 def pue(bench: Bench) -> Outcome:
     coolings = list(bench.catalog.coolings)

@@ -28,6 +28,17 @@ STAGES = {
     "collate": "collating samples in the training process",
     "copy": "copying batches into pinned memory",
 }
+_AHEAD = "load batches in worker processes, ahead of the step"
+_PROBE = "`computeflow probe --data FOLDER` measures what each buys"
+DATA_REMEDIES = {
+    "workers": "use more loader workers, or give them less work: tokens written ahead of time instead "
+    f"of text, shards read in order, a cache on local NVMe; {_PROBE}",
+    "read and decode": f"{_AHEAD}; then tokens written ahead of time, shards read in order, a cache on "
+    f"local NVMe; {_PROBE}",
+    "collate": f"{_AHEAD}; pack samples to one length when they are written",
+    "copy": f"{_AHEAD}, and copy from pinned memory without waiting",
+}
+"""What to change, by the stage of the loader that takes longest."""
 
 
 def input_stall(case: TraceCase) -> Outcome:
@@ -43,7 +54,6 @@ def input_stall(case: TraceCase) -> Outcome:
     most = max(stages, key=lambda name: stages[name], default="read and decode")
     own = case.total(lambda rank: rank.accounts.get("input", 0.0))
     after = case.set_back("input")
-    workers = most != "workers"
     often = case.steps_with("input")
     return report(
         f"the device waits for data{_of_steps(case, often)}: {STAGES[most]}",
@@ -61,9 +71,7 @@ def input_stall(case: TraceCase) -> Outcome:
             seconds_evidence("late launches after loading", case.where("account host"), after, 0.0),
         ],
         Remedy(
-            change="load batches in worker processes, ahead of the step"
-            if workers
-            else "use more loader workers, or give them less work: decode earlier, read larger chunks",
+            change=DATA_REMEDIES[most],
             command=command("workers", case.framework),
             gain_gpu_seconds=own + after,
             gain_low=own,

@@ -14,7 +14,7 @@ import numpy as np
 
 from computeflow.diagnosis.remedies import command
 from computeflow.diagnosis.rule import Draft, Missing, Outcome, draft, seconds_evidence
-from computeflow.diagnosis.rules.host import MIN_KERNELS, STAGES, TOO_SHORT
+from computeflow.diagnosis.rules.host import DATA_REMEDIES, MIN_KERNELS, STAGES, TOO_SHORT
 from computeflow.diagnosis.rules.step_regions import (
     saving_calls,
     uploads,
@@ -50,7 +50,6 @@ def input_stall(case: TraceCase) -> Outcome:
         return Missing(case.first.missing["input"])
     stages = case.first.signals.loading
     most = max(stages, key=lambda name: stages[name], default="read and decode")
-    workers = most == "workers"
     return draft(
         f"the step waits for data: {STAGES[most]}",
         ("input", "host"),
@@ -63,9 +62,7 @@ def input_stall(case: TraceCase) -> Outcome:
             )
         ],
         Remedy(
-            change="use more loader workers, or give them less work: decode earlier, read larger chunks"
-            if workers
-            else "load batches in worker processes, ahead of the step",
+            change=DATA_REMEDIES[most],
             command=command("workers", case.framework),
         ),
     )

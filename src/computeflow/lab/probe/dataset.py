@@ -14,10 +14,11 @@ import statistics
 import time
 import zlib
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from computeflow.catalog import Catalog
 from computeflow.errors import InputError
 
 _FORMATS = {
@@ -25,6 +26,8 @@ _FORMATS = {
     ".jsonl": "jsonl", ".json": "jsonl", ".gz": "jsonl.gz", ".txt": "text",
 }  # fmt: skip
 _CHUNK = 1 << 20
+_TOKEN_BYTES = 4.0
+"""Bytes of a token number, for vocabularies of more than 65,536."""
 _BYTES_PER_TOKEN_TEXT = 4.0
 """Bytes per token of English text with a 100k-word vocabulary, a common rule of thumb; stated in
 the answer."""
@@ -51,6 +54,7 @@ class DatasetProbe:
     workers: int
     left_out: dict[str, int] = field(default_factory=dict)
     advice: tuple[str, ...] = ()
+    """What would raise the rate, each with what it buys, and whether the rate is enough."""
 
 
 def probe_dataset(
@@ -86,7 +90,7 @@ def probe_dataset(
         tokens_per_second_per_worker=per_worker * expansion / per_token,
         tokens_per_second=all_workers * expansion / per_token,
     )
-    return _advised(probe, needed)
+    return advise(probe, needed)
 
 
 def check_exists(path: Path) -> None:
@@ -192,35 +196,51 @@ def _expansion(file: Path, kind: str) -> float:
     return max(len(_unzipped(data)) / len(data), 1.0)
 
 
-def _advised(probe: DatasetProbe, needed: float | None) -> DatasetProbe:
-    from dataclasses import replace
+def advise(probe: DatasetProbe, needed: float | None) -> DatasetProbe:
+    enough = [_enough(probe, needed)] if needed else []
+    return replace(probe, advice=(*_remedies(probe), *enough))
 
-    advice = []
+
+def _remedies(probe: DatasetProbe) -> Iterator[str]:
+    """Shards, order, format, workers and tier, each where it buys something, with what it buys."""
+    sequential, at_random = probe.sequential_bytes_per_second, probe.random_bytes_per_second
     if probe.files > 1000 and probe.median_file_bytes < 16 << 20:
-        advice.append(
-            f"repack {probe.files:,} files of {probe.median_file_bytes / 2**20:.1f} MiB into shards "
-            "of 64 MiB or more: opening files costs more than reading them"
+        yield (
+            f"shards: repack {probe.files:,} files of {probe.median_file_bytes / 2**20:.1f} MiB into "
+            "shards of 64 MiB or more: opening files costs more than reading them"
         )
-    if probe.random_bytes_per_second < 0.3 * probe.sequential_bytes_per_second:
-        gain = probe.sequential_bytes_per_second / probe.random_bytes_per_second
-        advice.append(
-            f"read in order and shuffle in memory, or cache {probe.total_bytes / 1e9:.1f} GB on local "
-            f"NVMe: random reads are {gain:.1f} times slower than sequential ones"
+    if at_random < 0.3 * sequential:
+        yield (
+            "order and cache: read shards in order and shuffle in memory, or cache "
+            f"{probe.total_bytes / 1e9:.1f} GB on local NVMe: up to {sequential / at_random:.1f} times "
+            f"the bytes of random reads ({_rate(at_random)} to {_rate(sequential)})"
         )
-    if (
-        probe.format != "tokens"
-        and probe.decode_bytes_per_second < probe.sequential_bytes_per_second
-    ):
-        advice.append(
-            "tokenise ahead into a flat token file: decoding, not the disk, limits one worker "
-            f"({probe.decode_bytes_per_second / 1e6:,.0f} of "
-            f"{probe.sequential_bytes_per_second / 1e6:,.0f} MB/s)"
+    if probe.format != "tokens" and probe.decode_bytes_per_second < sequential:
+        ahead = sequential / _TOKEN_BYTES / probe.tokens_per_second_per_worker
+        yield (
+            f"format: tokenise ahead into a flat token file: up to {ahead:.1f} times the tokens of one "
+            "worker; decoding, not the disk, limits it "
+            f"({_rate(probe.decode_bytes_per_second)} of {_rate(sequential)})"
         )
-    if needed:
-        enough = needed / probe.tokens_per_second_per_worker
-        verb = "is enough" if probe.tokens_per_second >= needed else "is NOT enough"
-        advice.append(
-            f"{probe.tokens_per_second:,.0f} tokens/s from this machine {verb} for the {needed:,.0f} "
-            f"needed; that takes {enough:.1f} workers if the disk keeps up"
+    gain = probe.tokens_per_second / probe.tokens_per_second_per_worker
+    if probe.workers > 1 and gain > 1.1:
+        yield (f"workers: {probe.workers} instead of one: {gain:.1f} times the tokens")
+    drive = Catalog().storage["nvme-gen4"].read_bytes_per_second or 0.0
+    if sequential < 0.5 * drive:
+        yield (
+            f"tier: this storage gives {_rate(sequential)}; one local NVMe drive of the catalog "
+            f"{_rate(drive)}, {drive / sequential:.1f} times as much, where the disk limits"
         )
-    return replace(probe, advice=tuple(advice))
+
+
+def _rate(bytes_per_second: float) -> str:
+    return f"{bytes_per_second / 1e6:,.0f} MB/s"
+
+
+def _enough(probe: DatasetProbe, needed: float) -> str:
+    workers = needed / probe.tokens_per_second_per_worker
+    verb = "is enough" if probe.tokens_per_second >= needed else "is NOT enough"
+    return (
+        f"{probe.tokens_per_second:,.0f} tokens/s from this machine {verb} for the {needed:,.0f} "
+        f"needed; that takes {workers:.1f} workers if the disk keeps up"
+    )

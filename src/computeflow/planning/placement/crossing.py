@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from computeflow.cluster.collectives import distinct_share
 from computeflow.cluster.placement import Placement
-from computeflow.cluster.wiring import BLOCK, CORE, LEAF, NODE, POD, TIERS, TORUS, Ints, Wiring
+from computeflow.cluster.wiring import BLOCK, CORE, LEAF, NODE, SPINE, TIERS, TORUS, Ints, Wiring
 from computeflow.errors import InputError
 from computeflow.planning.placement.traffic import Flow, Traffic
 
@@ -59,7 +59,7 @@ class Crossing:
 
     @property
     def between_leaves(self) -> float:
-        return float(self.tiers[[POD, CORE]].sum())
+        return float(self.tiers[[SPINE, CORE]].sum())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -147,7 +147,7 @@ def _count(flow: Flow, placement: Placement, wiring: Wiring) -> Crossing:
         crossed.nic.reshape(-1)[:] += np.bincount(nic[out], m.bytes[out], crossed.nic.size)
         leaf = wiring.leaf[m.source, m.rail]
         for tiers, switch, total in (
-            ((POD, CORE), leaf, crossed.leaf),
+            ((SPINE, CORE), leaf, crossed.leaf),
             ((CORE,), wiring.parent[leaf], crossed.pod),
         ):
             up = np.isin(tier, tiers)

@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from computeflow.cluster.placement import Placement
-from computeflow.cluster.wiring import BLOCK, CORE, LEAF, POD, TIERS, TORUS, Ints, Wiring
+from computeflow.cluster.wiring import BLOCK, CORE, LEAF, SPINE, TIERS, TORUS, Ints, Wiring
 from computeflow.errors import InputError
 from computeflow.planning.limits import MAX_PLACEMENT_TABLE
 from computeflow.planning.placement.crossing import messages
@@ -146,7 +146,7 @@ def _costs(wiring: Wiring, nodes: Ints, rail: int) -> Floats:
     up = wiring.leaf_oversubscription
     cost = np.zeros(len(TIERS))
     cost[[BLOCK, LEAF, TORUS]] = NVLINK_COST, 1.0, 1.0
-    cost[POD] = 1.0 + up
+    cost[SPINE] = 1.0 + up
     cost[CORE] = 1.0 + up + up * wiring.pod_oversubscription
     source, target = np.meshgrid(nodes, nodes, indexing="ij")
     tier = wiring.tier(source, target, np.full(source.shape, rail))
