@@ -8,7 +8,9 @@ from functools import cache
 
 import pytest
 
+import computeflow as cf
 from computeflow.answers.comparison_data import comparison_data
+from computeflow.answers.comparisons import CompareAnswer
 from computeflow.catalog import Catalog, find_model, load_catalog
 from computeflow.comparison import planner
 from computeflow.comparison.advice import advise
@@ -26,6 +28,7 @@ from computeflow.economics import ledger_cost, price_of
 from computeflow.errors import InputError, UnknownNameError
 from computeflow.planning import plan
 from computeflow.simulation import inputs
+from computeflow.units import format_share
 from computeflow.views.comparisons import (
     advice_table,
     comparison_tables,
@@ -311,6 +314,44 @@ def test_machines_that_are_not_joined_run_what_fits_in_one() -> None:
     assert small.meeting and all(r.gpus <= r.offering.devices for r in small.results)
 
 
+def test_an_offer_of_machines_that_are_not_joined_says_so_where_it_falls_out() -> None:
+    """It used to say "fits in no layout on up to 8 GPUs", as if it had no more than those."""
+    offers = offerings(catalog(), load_terms(), providers=["vast", "runpod"])
+    refused = compare(ask(), offers, catalog()).refused
+    apart = {o.offering.name: o.reason for o in refused if not o.offering.joined}
+    assert apart["vast/2x-H100_SXM-32-65536 South Korea, KR, AS"] == (
+        "does not fit in one machine, and such machines are not joined for training"
+    )
+    assert apart["runpod/2x_B200_SECURE all"] == (
+        "does not fit in one machine, and such machines are not joined: its Instant Clusters are"
+    )
+    assert not any("fits in no layout" in o.reason for o in refused if not o.offering.joined)
+
+
+def test_single_machines_of_a_provider_that_sells_clusters_have_no_assumed_network() -> None:
+    """Lambda's joined machines are 1-Click Clusters; its single ones were judged by 12.5 Gb/s."""
+    for provider, single in (("lambda", 15), ("nebius", 17), ("crusoe", 3)):
+        offers = offerings(catalog(), load_terms(), providers=[provider])
+        apart = {offer.instance for offer in offers if not offer.joined}
+        assert len(apart) == single
+        assert all(offer.network_known for offer in offers)
+    (lone,) = offerings(catalog(), load_terms(), providers=["lambda"], accelerators=["gh200"])
+    (refused,) = compare(ask(), [lone], catalog()).refused
+    assert refused.reason.endswith("its 1-Click Clusters are")
+    own = """
+    [[network]]
+    name = "ours"
+    provider = "lambda"
+    instances = ["gpu_8x_h100_sxm5"]
+    gigabits_per_device = 400
+    source = "our contract"
+    as_of = "2026-11"
+    """
+    stated = offerings(catalog(), load_terms(own), providers=["lambda"], accelerators=["h100-sxm"])
+    (ours,) = (offer for offer in stated if offer.instance == "gpu_8x_h100_sxm5")
+    assert ours.joined and ours.shape.nic_bytes_per_second == 50e9
+
+
 def test_commodity_compute_is_fine_for_a_small_experiment_and_not_for_a_large_one() -> None:
     offers = offerings(
         catalog(), load_terms(), accelerators=["h100-sxm"], providers=["vast", "crusoe", "nebius"]
@@ -380,6 +421,29 @@ def test_a_region_is_in_its_country_or_nowhere_known(
     provider: str, region: str, country: str | None
 ) -> None:
     assert where_is(catalog(), provider, region).country == country
+
+
+def test_what_the_recommendation_rests_on_is_of_its_own_run() -> None:
+    """The details had days, range and goodput of the spot run under an on-demand answer."""
+    found = cf.compare(
+        "llama-3.1-70b",
+        tokens="1T",
+        deadline="30d",
+        providers=["crusoe"],
+        devices=["h100-sxm"],
+        simulations=20,
+        today=TODAY,
+    )
+    assert isinstance(found, CompareAnswer)
+    cost, best = found.advice.cost, found.best
+    assert cost is not None and cost.run is not None and best is not None
+    assert found.comparison.meeting[0].best is not cost, "the cheapest term is another one"
+    assert best.run is cost.run and best.seconds == (cost.p50_seconds, cost.p90_seconds)
+    assert best.meter != found.comparison.meeting[0].meter
+    rows = dict(detail_table(best).rows)
+    low, high = (end * cost.run.simulation.seconds.p50 / DAY for end in cost.run.slowness)
+    assert rows["predicted range"].startswith(f"{low:.1f} to {high:.1f} days")
+    assert rows["goodput"] == format_share(cost.run.simulation.goodput.p50)
 
 
 def test_sovereignty_keeps_offers_in_its_countries() -> None:

@@ -25,6 +25,7 @@ from computeflow.answers.serving import SERVING, ServingAnswer, ServingOptions, 
 from computeflow.catalog import Catalog, find_model
 from computeflow.comparison.advice import TRAINING, Advice, advise
 from computeflow.comparison.comparisons import compare as compare_offers
+from computeflow.comparison.comparisons import on_term
 from computeflow.comparison.moves import Move, move_to_each
 from computeflow.comparison.offers import ASSUMED_NIC, Offering, gather_offers, grids_in
 from computeflow.comparison.own_sites import own_offerings
@@ -100,6 +101,9 @@ class CompareOptions(TrainingOptions, ServingOptions):
 class CompareAnswer(Answer):
     comparison: Comparison
     advice: Advice
+    best: Result | None
+    """The recommended result on its term, else the cheapest that meets the request, else the
+    nearest."""
     moves: tuple[Move, ...] = ()
     """Moves of the data to the providers that run the job."""
     split: Split | None = None
@@ -109,11 +113,6 @@ class CompareAnswer(Answer):
     starts: Mapping[str, Start] | None = None
     """None: no hours were given."""
     top: int = 10
-
-    @property
-    def best(self) -> Result | None:
-        """The recommended result, else the cheapest that meets the request, else the nearest."""
-        return self.advice.result or _best_result(self.comparison)
 
     @property
     def headline(self) -> str:
@@ -216,7 +215,9 @@ def compare(
     return _answer(compared, workload, facts, options, hours)
 
 
-def _best_result(compared: Comparison) -> Result | None:
+def _best_result(compared: Comparison, advice: Advice, facts: Catalog) -> Result | None:
+    if advice.result is not None and advice.cost is not None:
+        return on_term(advice.result, advice.cost, facts)
     return compared.meeting[0] if compared.meeting else compared.nearest
 
 
@@ -310,7 +311,7 @@ def _answer(
 ) -> CompareAnswer:
     """The comparison, with the recommendation and the requested extras."""
     advice = advise(compared, workload)
-    best = advice.result or _best_result(compared)
+    best = _best_result(compared, advice, facts)
     runs, demand = options.get("runs"), options.get("demand", ())
     joules = None if best is None else best.meter.energy.joules
     allowed = grids_in(facts, options.get("countries", ()))
@@ -318,6 +319,7 @@ def _answer(
     return CompareAnswer(
         comparison=compared,
         advice=advice,
+        best=best,
         moves=compared.moves,
         split=split(compared, runs, workload) if runs else None,
         base=own_base(compared, demand, owned) if demand and owned is not None else None,

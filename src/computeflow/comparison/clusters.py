@@ -97,11 +97,15 @@ def _size(
     sizes = _sizes(request, offering, planner)
     if not sizes:
         most = min(request.most_gpus, offering.most_gpus or request.most_gpus)
+        if offering.apart and offering.devices < request.least_gpus:
+            return f"{request.least_gpus:,} GPUs are more than one machine, {offering.apart}"
         whose = "its largest cluster has" if offering.most_gpus else "clusters considered have"
         return f"{whose} {most:,} GPUs: {max(request.least_gpus, offering.devices):,} are needed"
     index = _first_guess(request, offering.shape, sizes, planner)
     planned = _plan_from(sizes, index, offering.shape, planner)
     if planned is None:
+        if offering.apart:
+            return f"does not fit in one machine, {offering.apart}"
         return f"fits in no layout on up to {sizes[-1]:,} GPUs"
     index, plan = planned
     if latest_seconds(request, plan) > request.deadline_seconds:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from computeflow.catalog import Catalog
 from computeflow.comparison.clusters import (
@@ -18,7 +19,7 @@ from computeflow.comparison.clusters import (
     pace,
     steps_seconds,
 )
-from computeflow.comparison.costs import best_term, committed_days, term_costs
+from computeflow.comparison.costs import TermCost, best_term, committed_days, term_costs
 from computeflow.comparison.energy import read_meter
 from computeflow.comparison.offers import Offering, usual_prices
 from computeflow.comparison.planner import Planner
@@ -59,6 +60,18 @@ def compare(request: ComparisonRequest, offers: Sequence[Offering], catalog: Cat
         results=tuple(sorted(results, key=_order)),
         refused=refused,
         searches=planner.searches,
+    )
+
+
+def on_term(result: Result, cost: TermCost, catalog: Catalog) -> Result:
+    """The result on one of its terms: the run, its days and its energy are those of that term."""
+    if cost.run is None:
+        return result
+    return replace(
+        result,
+        costs=(cost,),
+        run=cost.run,
+        meter=read_meter(cost.run.simulation.ledger, result.offering, catalog),
     )
 
 
@@ -169,8 +182,8 @@ def _worth_simulating(
     late = [
         RefusedOffer(
             offering=candidate.offering,
-            reason=f"takes {took / DAY_SECONDS:,.0f} days on {candidate.setting.gpus:,} GPUs, more do "
-            "not help or are not to be had",
+            reason=f"takes {took / DAY_SECONDS:,.0f} days on {candidate.setting.gpus:,} GPUs, "
+            + (candidate.offering.apart or "more do not help or are not to be had"),
         )
         for candidate, took in zip(candidates, seconds, strict=True)
         if took > most

@@ -66,9 +66,19 @@ class Offering:
     @property
     def most_gpus(self) -> int | None:
         """GPUs of the largest contiguous cluster; None: unknown."""
-        if not self.joined or (self.terms is not None and self.terms.one_machine):
+        if not self.joined:
             return self.devices
         return None if self.terms is None else self.terms.most_gpus
+
+    @property
+    def apart(self) -> str:
+        """Why a job has one machine at most; empty: machines train together."""
+        if self.joined:
+            return ""
+        product = "" if self.terms is None else self.terms.cluster_product
+        return "and such machines are not joined" + (
+            f": its {product} are" if product else " for training"
+        )
 
     def sells(self, term: str) -> bool:
         return any(price.term == term for price in self.prices)
@@ -196,8 +206,9 @@ def _offering(
     offer = prices[0]
     seller = catalog.providers.get(offer.provider)
     where = where_is(catalog, offer.provider, offer.region)
-    row = book.network(offer)
-    shape, words, known = _network(catalog, row, offer, assumed_nic)
+    row, terms = book.network(offer), book.of(offer.provider)
+    joined = _is_joined(catalog, row, terms, offer)
+    shape, words, known = _network(catalog, row, offer, assumed_nic, joined=joined)
     return Offering(
         provider=offer.provider,
         instance=offer.instance,
@@ -208,24 +219,39 @@ def _offering(
         shape=shape,
         network=words,
         network_known=known,
-        joined=row is None or row.joined,
+        joined=joined,
         access=seller.access if seller else "unknown",
         orchestration=(seller.orchestration if seller else "") or "unknown",
-        terms=book.of(offer.provider),
+        terms=terms,
         grid=where.grid,
         country=where.country,
     )
 
 
+def _is_joined(
+    catalog: Catalog, row: Network | None, terms: ProviderTerms | None, offer: Offer
+) -> bool:
+    """Whether such machines train together.
+
+    A provider that sells joined machines as a product of its own says of which types that is; its
+    other types are single machines.
+    """
+    if row is not None:
+        return row.joined
+    if terms is None:
+        return True
+    return not terms.one_machine and (not terms.cluster_product or offer.instance in catalog.nodes)
+
+
 def _network(
-    catalog: Catalog, row: Network | None, offer: Offer, assumed_nic: float | None
+    catalog: Catalog, row: Network | None, offer: Offer, assumed_nic: float | None, *, joined: bool
 ) -> tuple[MachineShape, str, bool]:
     """The network of the type's own node, or as the provider states it, or assumed."""
     devices, known = _devices_and_rate(catalog, row, offer)
     rate = known or assumed_nic or ASSUMED_NIC
     name = catalog.accelerators[offer.accelerator].name
     shape = MachineShape(accelerator=name, devices=devices, nic_bytes_per_second=rate)
-    if row is not None and not row.joined:
+    if not joined:
         return shape, "none: such machines are not joined", True
     gigabits = f"{rate * 8e-9:,.4g} Gb/s a device"
     return shape, gigabits if known else f"unknown: {gigabits} assumed", known is not None
