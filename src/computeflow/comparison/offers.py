@@ -22,11 +22,16 @@ from computeflow.comparison.providers import (
     country_of,
     where_is,
 )
+from computeflow.comparison.rents import Contract, contracts
 from computeflow.errors import InputError, UnknownNameError
 
 ASSUMED_NIC = 100e9 / 8 / 8
 """Bytes per second of one device where no network is published: 100 Gb/s Ethernet for a machine of
 eight, as GCP's A2 has. An assumption, and said wherever it is used."""
+CONTRACT = "contract"
+"""Stands for the provider of a contract at a market price."""
+YEAR = "1y"
+"""Commitment that is paid for a whole year."""
 _NO_PROVIDER = ("none",)
 ODD = 0.4
 """Share of the providers' median price of a device on a term under which a price is doubted: price
@@ -112,8 +117,8 @@ def gather_offers(
     own: Sequence[Offering],
     *,
     providers: Sequence[str] = (),
-    regions: Iterable[str] = (),
-    accelerators: Iterable[str] = (),
+    regions: Sequence[str] = (),
+    accelerators: Sequence[str] = (),
     countries: Sequence[str] = (),
     assumed_nic: float | None = ASSUMED_NIC,
 ) -> list[Offering]:
@@ -132,7 +137,55 @@ def gather_offers(
             accelerators=accelerators,
             assumed_nic=assumed_nic,
         )
+        if not providers and not regions and not countries:
+            rented += contract_offerings(catalog, accelerators)
     return in_countries([*own, *rented], catalog, countries)
+
+
+def contract_offerings(catalog: Catalog, accelerators: Sequence[str] = ()) -> list[Offering]:
+    """Contracts of a year at market prices, of no provider in particular, on each device's usual
+    node.
+    """
+    wanted = {catalog.accelerators[name].name for name in accelerators}
+    rows = [row for row in contracts().values() if not wanted or row.name in wanted]
+    return [_contract_offering(catalog, row) for row in rows]
+
+
+def _contract_offering(catalog: Catalog, row: Contract) -> Offering:
+    device = catalog.accelerators[row.name]
+    node = catalog.nodes[device.node] if device.node is not None else None
+    assert node is not None and node.nics and node.nic_bytes_per_second, "every row has a node"
+    rate = node.nics * node.nic_bytes_per_second / node.count
+    price = Offer(
+        name=f"{CONTRACT}/{node.name}",
+        provider=CONTRACT,
+        instance=node.name,
+        accelerator=device.name,
+        count=node.count,
+        region="any",
+        term="reserved",
+        commitment=YEAR,
+        usd_per_hour=node.count * row.value,
+        source=row.source,
+        as_of=row.as_of,
+    )
+    return Offering(
+        provider=CONTRACT,
+        instance=node.name,
+        accelerator=device.name,
+        devices=node.count,
+        region="any",
+        prices=(price,),
+        shape=MachineShape(accelerator=device.name, devices=node.count, nic_bytes_per_second=rate),
+        network=f"{rate * 8e-9:,.4g} Gb/s a device, as its usual node has",
+        network_known=True,
+        joined=True,
+        access="unknown",
+        orchestration="unknown",
+        terms=None,
+        grid=None,
+        country=None,
+    )
 
 
 def usual_prices(catalog: Catalog) -> dict[tuple[str, str], float]:
