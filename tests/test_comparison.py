@@ -151,10 +151,11 @@ def test_an_offer_that_meets_over_the_range_meets_and_not_all_that_meet_do() -> 
     strict, loose = hopper(26.0), hopper(37.0)
     assert strict.meeting and not strict.sure
     assert loose.sure and set(map(id, loose.sure)) <= set(map(id, loose.meeting))
-    best = [result for result in loose.sure if result.best is not None and result.best.sure]
-    assert best  # others are sure by a term that is not their cheapest
-    for result in best:
-        assert result.seconds_range[1] <= loose.request.deadline_seconds
+    sure = [cost for result in loose.sure for cost in result.costs if cost.sure]
+    assert sure  # by a term that is not the cheapest
+    for cost in sure:
+        assert cost.run is not None and cost.p90_seconds is not None and cost.meets
+        assert cost.run.slowness[1] * cost.p90_seconds <= loose.request.deadline_seconds
 
 
 def test_the_cheapest_list_price_has_the_bill_of_its_own_term() -> None:
@@ -523,7 +524,8 @@ def test_plans_are_searched_once_for_the_same_hardware() -> None:
     offers = offerings(catalog(), load_terms(), providers=["aws"], accelerators=["h100-sxm"])
     same = [offer for offer in offers if offer.instance == "p5.48xlarge"]
     assert len(same) > 3
-    assert compare(ask(), same, catalog()).searches <= 8
+    alone = compare(ask(), same[:1], catalog()).searches
+    assert compare(ask(), same, catalog()).searches == alone
 
 
 def test_a_hosts_share_is_the_nodes_draw_less_that_of_busy_devices() -> None:

@@ -196,9 +196,14 @@ def test_a_report_is_written_where_nothing_runs(
     assert "do not run it" in page.read_text()
 
 
-def test_a_comparison_without_a_deadline_says_so(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["compare", "llama-3.1-70b", "--tokens", "1T"]) == 2
-    assert "--deadline" in capsys.readouterr().err
+def test_a_comparison_without_a_deadline_has_two_months(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    command = ["compare", "llama-3.1-70b", "--tokens", "1T", *FEW, "--simulations", "10"]
+    assert run([*command, "-o", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["deadline_seconds"] == 60 * 86400
+    assert run(["compare", "llama-3.1-70b", "--deadline", "30d"]) == 2
+    assert "--tokens" in capsys.readouterr().err
 
 
 def test_terms_of_ones_own_go_in(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

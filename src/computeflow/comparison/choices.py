@@ -112,10 +112,14 @@ def choose(
     catalog: Catalog,
     *,
     unproven: bool = False,
+    explain: bool = True,
+    planner: Planner | None = None,
     progress: Progress = silent,
 ) -> Choice:
-    """`unproven`: whether devices may be chosen of which no run was measured."""
-    planner = Planner(request.job, catalog)
+    """`unproven`: whether devices may be chosen of which no run was measured; `explain`: with risks and
+    what would change the answer; `planner`: one that has planned for the job before.
+    """
+    planner = planner or Planner(request.job, catalog)
     steady = [kept for offering in offers if (kept := _steady_prices(offering)).prices]
     compared = compare(request, steady, catalog, planner=planner, progress=progress)
     pairs = _options(compared, unproven=unproven)
@@ -126,7 +130,7 @@ def choose(
     progress("building instead")
     build = own_option(request, device, planner)
     flips, risks, years = [], [], None
-    if first is not None:
+    if first is not None and explain:
         progress("what would change the answer")
         sold = is_sold(first.offering.accelerator, catalog)
         years = long_use(request, device, first.plan, catalog) if sold else None
