@@ -32,7 +32,9 @@ def compared(capsys: pytest.CaptureFixture[str], *more: str, code: int = 0) -> d
 def test_a_comparison_has_every_offer_with_its_reasons(capsys: pytest.CaptureFixture[str]) -> None:
     data = compared(capsys)
     assert data["schema"] == "computeflow.comparison/1"
-    assert data["results"] and data["refused"] == []
+    assert data["results"]
+    (single,) = data["refused"]
+    assert single["reason"].endswith("not joined: its GPU clusters of the 8-GPU SXM types are")
     first = data["results"][0]
     assert first["meets"] and first["p50_seconds"] <= first["p90_seconds"] <= 30 * 86400
     assert {
@@ -200,9 +202,14 @@ def test_a_report_is_written_where_nothing_runs(
     assert "do not run it" in page.read_text()
 
 
-def test_a_comparison_without_a_deadline_says_so(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["compare", "llama-3.1-70b", "--tokens", "1T"]) == 2
-    assert "--deadline" in capsys.readouterr().err
+def test_a_comparison_without_a_deadline_has_two_months(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    command = ["compare", "llama-3.1-70b", "--tokens", "1T", *FEW, "--simulations", "10"]
+    assert run([*command, "-o", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["deadline_seconds"] == 60 * 86400
+    assert run(["compare", "llama-3.1-70b", "--deadline", "30d"]) == 2
+    assert "--tokens" in capsys.readouterr().err
 
 
 def test_terms_of_ones_own_go_in(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

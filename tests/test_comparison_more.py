@@ -265,10 +265,12 @@ def test_dollars_of_a_size_have_the_range_of_days_and_no_odd_price() -> None:
     usual = usual_prices(catalog())["h100-sxm", "on-demand"]
     assert ODD * usual <= device.price.low < device.price.high
     for cell in device.cells:
-        usd = device.usd(cell)
-        assert usd is not None
-        assert usd[0] == pytest.approx(device.price.low * 24 * cell.gpus * cell.days_range[0])
-        assert usd[1] == pytest.approx(device.price.high * 24 * cell.gpus * cell.days_range[1])
+        ends, middle = device.usd_ends(cell), device.usd(cell)
+        assert ends is not None and middle is not None
+        assert ends[0] == pytest.approx(device.price.low * 24 * cell.gpus * cell.days_range[0])
+        assert ends[1] == pytest.approx(device.price.high * 24 * cell.gpus * cell.days_range[1])
+        assert ends[0] < middle[0] < middle[1] < ends[1]
+        assert middle[1] < 3 * middle[0], "the lists of all providers span 16 times"
 
 
 def test_a_larger_cluster_needs_a_network_no_slower() -> None:

@@ -52,7 +52,11 @@ _UNITS: dict[str, dict[str, float]] = {
     "watts": _prefixed({"W": 1.0}),
     "joules": _prefixed({"J": 1.0, "Wh": KWH_JOULES / 1e3}),
     "hertz": _prefixed({"Hz": 1.0}),
-    "usd": {"": 1.0, "USD": 1.0},
+    "usd": {
+        p + t: v
+        for p, v in {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "B": 1e9}.items()
+        for t in ("", "USD", " USD")
+    },
     "usd_per_hour": {"/h": 1.0, "/hr": 1.0, "/hour": 1.0, "USD/h": 1.0},
     "tokens": {p + t: v for p, v in (_DECIMAL | {"B": 1e9}).items() for t in ("", "tokens")},
 }

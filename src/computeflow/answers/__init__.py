@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from computeflow.answers.claim_checks import claims as claims
     from computeflow.answers.comparisons import CompareAnswer as CompareAnswer
     from computeflow.answers.comparisons import compare as compare
+    from computeflow.answers.decisions import DecideAnswer as DecideAnswer
+    from computeflow.answers.decisions import decide as decide
     from computeflow.answers.placements import PlaceAnswer as PlaceAnswer
     from computeflow.answers.placements import place as place
     from computeflow.answers.plans import BatchesAnswer as BatchesAnswer
@@ -58,6 +60,7 @@ _EXPORTS = {
     "CheckAnswer": "checks",
     "ClaimsAnswer": "claim_checks",
     "CompareAnswer": "comparisons",
+    "DecideAnswer": "decisions",
     "FrontAnswer": "plans",
     "PlaceAnswer": "placements",
     "PlanAnswer": "plans",
@@ -78,6 +81,7 @@ _EXPORTS = {
     "claims": "claim_checks",
     "compare": "comparisons",
     "compare_sites": "site_comparisons",
+    "decide": "decisions",
     "place": "placements",
     "plan": "plans",
     "predict": "predictions",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
@@ -79,6 +79,7 @@ class BuildAnswer(Answer):
             views.ways_table(decision),
             *([views.inputs_table(decision)] if self.inputs else []),
             views.sources_table(decision, self.today),
+            views.verdict_table({decision.need.case.name: decision}),
         ]
 
     def parts(self) -> Sequence[Part]:
@@ -119,14 +120,15 @@ class BuildsAnswer(Answer):
             views.rules_table(self.rules),
             views.published_table(self.published),
             views.sources_table(next(iter(self.decisions.values())), self.today, run=False),
+            views.verdict_table(self.decisions),
         ]
 
     def parts(self) -> Sequence[Part]:
         first, *rest = self.tables()
         decisions = list(self.decisions.values())
         figures = [views.break_even_figure(decision) for decision in decisions]
-        *rest, sources = rest
-        return [first, *figures, *rest, views.inputs_table(decisions[-1]), sources]
+        *rest, sources, verdict = rest
+        return [first, *figures, *rest, views.inputs_table(decisions[-1]), sources, verdict]
 
     @property
     def title(self) -> str:
@@ -146,6 +148,7 @@ def build(
     seed: int = 0,
     today: datetime.date | None = None,
     catalog: CatalogFiles = (),
+    progress: Callable[[str], None] | None = None,
     **job: Unpack[BuildJob],
 ) -> BuildAnswer | BuildsAnswer:
     """Decide to build or rent: costs of owning and of renting the GPUs, and months to break even."""
@@ -154,6 +157,8 @@ def build(
     day = this_day(today)
 
     def decision(case: BuildCase) -> Decision:
+        if progress is not None:
+            progress(f"{case.name}: plan, run and costs")
         return decide(
             need_of(case, facts, seed=seed),
             facts,
@@ -225,6 +230,8 @@ def _decision_data(decision: Decision) -> dict[str, Any]:
         "gpu_hours": need.gpu_hours,
         "fleet": codec.encode(decision.fleet),
         **{name: codec.encode(getattr(decision, name)) for name in _DATA},
+        "verdict": "own" if decision.owns else "rent",
+        "margin": decision.margin,
         "swings": [
             {
                 "input": swing.input.name,

@@ -36,7 +36,7 @@ def comparison_data(comparison: Comparison) -> dict[str, Any]:
         if comparison.safest is None
         else {
             "offer": comparison.safest[0].offering.name,
-            "cost": _cost_data(comparison.safest[1]),
+            "cost": cost_data(comparison.safest[1]),
         },
         "front": [result.offering.name for result in comparison.front],
         "nearest": None if comparison.nearest is None else comparison.nearest.offering.name,
@@ -66,8 +66,9 @@ def _result_data(result: Result) -> dict[str, Any]:
         "p90_seconds": p90,
         "seconds_range": result.seconds_range,
         "meets": result.meets,
+        "evidence": prediction.evidence.to_dict(),
         "best_term": None if result.best is None else result.best.term,
-        "costs": [_cost_data(cost) for cost in result.costs],
+        "costs": [cost_data(cost) for cost in result.costs],
         "usd_per_million_tokens": result.usd_per_million_tokens,
         "joules": energy.joules,
         "grams_co2e": energy.grams,
@@ -97,7 +98,7 @@ def advice_data(advice: Advice) -> dict[str, Any]:
         "commodity": advice.commodity,
         "reason": advice.reason,
         "offer": None if result is None else result.offering.name,
-        "cost": None if cost is None else _cost_data(cost),
+        "cost": None if cost is None else cost_data(cost),
     }
 
 
@@ -120,7 +121,7 @@ def split_data(split: Split) -> dict[str, Any]:
     }
 
 
-def _cost_data(cost: TermCost) -> dict[str, Any]:
+def cost_data(cost: TermCost) -> dict[str, Any]:
     run = cost.run
     return {
         "term": cost.term,

@@ -25,7 +25,9 @@ from computeflow.answers.serving import SERVING, ServingAnswer, ServingOptions, 
 from computeflow.catalog import Catalog
 from computeflow.catalog.lookup import find_typed_model
 from computeflow.comparison.advice import TRAINING, Advice, advise
+from computeflow.comparison.clusters import Progress, silent
 from computeflow.comparison.comparisons import compare as compare_offers
+from computeflow.comparison.comparisons import on_term
 from computeflow.comparison.moves import Move, move_to_each
 from computeflow.comparison.offers import ASSUMED_NIC, Offering, gather_offers, grids_in
 from computeflow.comparison.own_sites import own_offerings
@@ -46,6 +48,7 @@ from computeflow.comparison.windows import (
 from computeflow.errors import InputError, UnknownNameError
 from computeflow.files.reading import read_text
 from computeflow.simulation.budget import one_budget
+from computeflow.units import DAY_SECONDS
 from computeflow.views import comparison_extras
 from computeflow.views import comparisons as views
 from computeflow.views.tables import Table
@@ -64,6 +67,11 @@ _REQUEST_FIELDS = {
 """Options by name, and the fields of `ComparisonRequest` that they set."""
 
 
+DEADLINE_SECONDS = 60 * DAY_SECONDS
+"""Deadline where none is given: Llama 3 405B was pretrained in about two months (arXiv:2407.21783,
+section 3.3.4 has 54 days of it)."""
+
+
 class TrainingOptions(TypedDict, total=False):
     """Requirements of a training; the defaults are those of `ComparisonRequest` and `Market`."""
 
@@ -72,6 +80,7 @@ class TrainingOptions(TypedDict, total=False):
     conservative: bool
     budget: Quantity | None
     sites: File | None
+    unproven: bool
     countries: Sequence[str]
     global_batch: int | None
     seq_len: int | None
@@ -101,6 +110,9 @@ class CompareOptions(TrainingOptions, ServingOptions):
 class CompareAnswer(Answer):
     comparison: Comparison
     advice: Advice
+    best: Result | None
+    """The recommended result on its term, else the cheapest that meets the request, else the
+    nearest."""
     moves: tuple[Move, ...] = ()
     """Moves of the data to the providers that run the job."""
     split: Split | None = None
@@ -112,13 +124,8 @@ class CompareAnswer(Answer):
     top: int = 10
 
     @property
-    def best(self) -> Result | None:
-        """The recommended result, else the cheapest that meets the request, else the nearest."""
-        return self.advice.result or _best_result(self.comparison)
-
-    @property
     def headline(self) -> str:
-        return views.comparison_headline(self.comparison)
+        return views.comparison_headline(self.comparison, self.advice)
 
     def _data(self) -> dict[str, Any]:
         starts = codec.encode(self.starts) or {"missing": MISSING}
@@ -137,9 +144,11 @@ class CompareAnswer(Answer):
 
     def tables(self) -> list[Table]:
         compared, best = self.comparison, self.best
-        tables = [*views.comparison_tables(compared, self.top), views.advice_table(self.advice)]
+        runs, *rest = views.comparison_tables(compared, self.top)
+        tables = [runs, views.advice_table(self.advice)]
         if best is not None:
             tables.append(views.detail_table(best))
+        tables += [views.summary_table(compared), *rest]
         if self.moves:
             tables.append(comparison_extras.moves_table(self.moves[: self.top]))
         if self.split is not None:
@@ -155,9 +164,9 @@ class CompareAnswer(Answer):
         return tables
 
     def parts(self) -> Sequence[Part]:
-        summary, *rest = self.tables()
+        runs, *rest = self.tables()
         figures = [views.front_figure(self.comparison)] if self.comparison.results else []
-        return [summary, *figures, *rest]
+        return [runs, *figures, *rest]
 
     @property
     def title(self) -> str:
@@ -182,6 +191,7 @@ def compare(
     precision: str | None = None,
     today: datetime.date | None = None,
     catalog: CatalogFiles = (),
+    progress: Progress | None = None,
     **options: Unpack[CompareOptions],
 ) -> CompareAnswer | ServingAnswer:
     """Compare every offer of the catalog for a job: best plan, simulated days, dollars, energy."""
@@ -203,29 +213,39 @@ def compare(
             options,
         )
     _check(options)
-    book = load_terms(
-        read_text(Path(terms)) if (terms := options.get("terms")) else None,
-        str(terms),
-        providers={*(row.name for row in facts.providers), *(row.provider for row in facts.offers)},
-    )
+    book = provider_table(options.get("terms"), facts)
     hours = _hours(options.get("hourly"))
     offers = _offers(facts, book, providers, regions, devices, options)
-    request = _request(model, precision, this_day(today), facts, options)
+    request = read_comparison(model, precision, this_day(today), facts, options)
     compared = compare_offers(
-        replace(request, moves=_moves(offers, book, facts, options)), offers, facts
+        replace(request, moves=_moves(offers, book, facts, options)),
+        offers,
+        facts,
+        progress=progress or silent,
     )
     return _answer(compared, workload, facts, options, hours)
 
 
-def _best_result(compared: Comparison) -> Result | None:
+def provider_table(terms: File | None, facts: Catalog) -> ProviderTable:
+    """The packaged rows of providers, with the user's over them."""
+    return load_terms(
+        None if terms is None else read_text(Path(terms)),
+        str(terms),
+        providers={*(row.name for row in facts.providers), *(row.provider for row in facts.offers)},
+    )
+
+
+def _best_result(compared: Comparison, advice: Advice, facts: Catalog) -> Result | None:
+    if advice.result is not None and advice.cost is not None:
+        return on_term(advice.result, advice.cost, facts)
     return compared.meeting[0] if compared.meeting else compared.nearest
 
 
 def _check(options: TrainingOptions) -> None:
     """Refuse before the work what would fail after it."""
     given = given_options(options)
-    if missing := [f"--{name}" for name in ("tokens", "deadline") if name not in given]:
-        raise InputError(f"missing {' and '.join(missing)}")
+    if "tokens" not in given:
+        raise InputError("missing --tokens")
     for one, other in (("data", "data_at"), ("demand", "owned_price")):
         if (one in given) != (other in given):
             raise InputError(f"--{one} and --{other.replace('_', '-')} must be given together")
@@ -271,7 +291,7 @@ def _moves(
     )
 
 
-def _request(
+def read_comparison(
     model: str,
     precision: str | None,
     today: datetime.date,
@@ -280,7 +300,7 @@ def _request(
 ) -> ComparisonRequest:
     tokens = read_quantity(options.get("tokens"), "tokens")
     deadline = read_quantity(options.get("deadline"), "seconds")
-    assert tokens is not None and deadline is not None
+    assert tokens is not None
     market = {
         "preemptions_per_node_day": options.get("preemptions"),
         "replace_seconds": read_quantity(options.get("replacement_time"), "seconds"),
@@ -294,7 +314,7 @@ def _request(
             precision=precision or "bf16",
         ),
         tokens=tokens,
-        deadline_seconds=deadline,
+        deadline_seconds=DEADLINE_SECONDS if deadline is None else deadline,
         budget_usd=read_quantity(options.get("budget"), "usd"),
         today=today,
         market=Market(**{name: value for name, value in market.items() if value is not None}),
@@ -310,8 +330,8 @@ def _answer(
     hours: Sequence[Hour] | None,
 ) -> CompareAnswer:
     """The comparison, with the recommendation and the requested extras."""
-    advice = advise(compared, workload)
-    best = advice.result or _best_result(compared)
+    advice = advise(compared, workload, unproven=options.get("unproven", False))
+    best = _best_result(compared, advice, facts)
     runs, demand = options.get("runs"), options.get("demand", ())
     joules = None if best is None else best.meter.energy.joules
     allowed = grids_in(facts, options.get("countries", ()))
@@ -319,6 +339,7 @@ def _answer(
     return CompareAnswer(
         comparison=compared,
         advice=advice,
+        best=best,
         moves=compared.moves,
         split=split(compared, runs, workload) if runs else None,
         base=own_base(compared, demand, owned) if demand and owned is not None else None,

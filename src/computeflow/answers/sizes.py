@@ -49,6 +49,7 @@ class SizeAnswer(Answer):
                 | {
                     "peak_flops": device.peak_flops if device.cells else None,
                     "usd": [device.usd(cell) for cell in device.cells],
+                    "usd_ends": [device.usd_ends(cell) for cell in device.cells],
                 }
                 for device in size.devices
             ],

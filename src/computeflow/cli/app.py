@@ -31,6 +31,7 @@ GROUPS = {
         "compare-sites": "One job at two sites: days and dollars, account by account.",
     },
     "Buy": {
+        "decide": "Rent or build, where, for how much; what would change that.",
         "size": "GPUs, days, memory and dollars that a training takes.",
         "compare": "Every offer for a job: best plan, simulated days, dollars.",
         "build": "What owning GPUs costs beside renting them.",

@@ -27,7 +27,7 @@ _REQUEST = [
     option(
         "--deadline",
         type=DURATION,
-        help="Deadline that the P90 of the run must meet (30d); needed for training.",
+        help="Deadline that the P90 of the run must meet (30d); by default 60d.",
     ),
     flag("--conservative", help="Meet the deadline at the slow end of the predicted range, too."),
     option(
@@ -70,6 +70,7 @@ _OFFERS = [
         help="Smallest cluster to consider, in contiguous GPUs.",
     ),
     option("--max-gpus", type=COUNT, default=16384, help="Largest cluster to consider, in GPUs."),
+    flag("--unproven", help="Also recommend devices of which no run was measured."),
     flag("--known-networks", help="Leave out machines whose network is unknown."),
     option(
         "--terms",

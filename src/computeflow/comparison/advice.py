@@ -30,19 +30,14 @@ class Advice:
     reason: str
 
 
-def advise(comparison: Comparison, workload: str) -> Advice:
+def advise(comparison: Comparison, workload: str, *, unproven: bool = False) -> Advice:
+    """`unproven`: whether devices may be recommended of which no run was measured."""
     if workload not in TRAINING:
         raise UnknownNameError("training workload", workload, TRAINING)
     if not comparison.meeting:
-        return Advice(
-            workload=workload,
-            result=None,
-            cost=None,
-            commodity=False,
-            reason="nothing meets deadline and budget",
-        )
+        return _nothing(workload, "nothing meets deadline and budget")
     if workload == "exploration":
-        return _exploration(comparison)
+        return _exploration(comparison, unproven=unproven)
     if workload == "frontier":
         return _steady(
             comparison,
@@ -51,6 +46,7 @@ def advise(comparison: Comparison, workload: str) -> Advice:
             "the least P90 on non-preemptible capacity with a published network of at least 100 Gb/s "
             "a device; clusters are the cheapest that keep the deadline, so an earlier one asks for "
             "larger",
+            unproven=unproven,
         )
     return _steady(
         comparison,
@@ -58,6 +54,7 @@ def advise(comparison: Comparison, workload: str) -> Advice:
         lambda cost: cost.usd,
         "the cheapest non-preemptible capacity with a published network of at least 100 Gb/s a "
         "device",
+        unproven=unproven,
     )
 
 
@@ -67,36 +64,60 @@ def _is_networked(result: Result) -> bool:
     return result.offering.network_known and result.offering.joined and rate >= _GOOD_NETWORK
 
 
-def usable(result: Result, workload: str) -> list[TermCost]:
+def is_proven(cost: TermCost) -> bool:
+    """Whether a run of the device was measured."""
+    return cost.run is not None and cost.run.plan.prediction.evidence.proven
+
+
+def usable(result: Result, workload: str, *, unproven: bool = False) -> list[TermCost]:
     """Terms that meet the request and that the workload may use."""
-    meeting = [cost for cost in result.costs if cost.meets]
+    meeting = [cost for cost in result.costs if cost.meets and (unproven or is_proven(cost))]
     if workload == "exploration":
         return meeting
-    return [cost for cost in meeting if cost.term != "spot" and _is_networked(result)]
+    return [cost for cost in meeting if cost.term != "spot" and _has_network_for(result, cost)]
+
+
+def _has_network_for(result: Result, cost: TermCost) -> bool:
+    """A run in one machine needs none."""
+    alone = cost.run is not None and cost.run.gpus <= result.offering.devices
+    return alone or _is_networked(result)
 
 
 def _steady(
-    comparison: Comparison, workload: str, key: Callable[[TermCost], float], reason: str
+    comparison: Comparison,
+    workload: str,
+    key: Callable[[TermCost], float],
+    reason: str,
+    *,
+    unproven: bool,
 ) -> Advice:
     """The result with the least key, on-demand or reserved; doubtful prices are the last choice."""
-    terms = [(result, cost) for result in comparison.meeting for cost in usable(result, workload)]
+    terms = [
+        (result, cost)
+        for result in comparison.meeting
+        for cost in usable(result, workload, unproven=unproven)
+    ]
     if not terms:
-        return Advice(
-            workload=workload,
-            result=None,
-            cost=None,
-            commodity=False,
-            reason="no offer that meets the request is non-preemptible capacity with a published "
-            "training network",
+        return _nothing(
+            workload,
+            "no offer that meets the request is non-preemptible capacity with a published training "
+            "network, of a device with measured runs",
         )
     result, cost = min(terms, key=lambda pair: (pair[1].doubtful, key(pair[1])))
     return Advice(workload=workload, result=result, cost=cost, commodity=False, reason=reason)
 
 
-def _exploration(comparison: Comparison) -> Advice:
+def _nothing(workload: str, reason: str) -> Advice:
+    return Advice(workload=workload, result=None, cost=None, commodity=False, reason=reason)
+
+
+def _exploration(comparison: Comparison, *, unproven: bool) -> Advice:
     """The cheapest result; commodity where it needs no training network."""
-    best = comparison.meeting[0]
-    networked = next((r for r in comparison.meeting if _is_networked(r)), None)
+    allowed = [r for r in comparison.meeting if usable(r, "exploration", unproven=unproven)]
+    if not allowed:
+        return _nothing("exploration", "nothing that meets the request has measured runs")
+    best = allowed[0]
+    networked = next((r for r in allowed if _is_networked(r)), None)
     commodity = True
     if best.gpus <= best.offering.devices:
         reason = "commodity compute is fine for this: it runs in one machine, and needs no network"

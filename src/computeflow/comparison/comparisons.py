@@ -8,17 +8,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from computeflow.catalog import Catalog
 from computeflow.comparison.clusters import (
     Candidate,
+    Progress,
     first_clusters,
-    larger_cluster,
+    larger_clusters,
     latest_seconds,
     pace,
+    silent,
     steps_seconds,
 )
-from computeflow.comparison.costs import best_term, committed_days, term_costs
+from computeflow.comparison.costs import TermCost, best_term, committed_days, term_costs
 from computeflow.comparison.energy import read_meter
 from computeflow.comparison.offers import Offering, usual_prices
 from computeflow.comparison.planner import Planner
@@ -37,16 +40,25 @@ from computeflow.units import DAY_SECONDS
 
 _LATE = 2.0
 """Times the deadline after which an offer is not simulated, unless all are later than that."""
+_STALLED = 2
+"""Larger sizes in a row that end no earlier, after which still larger ones will not."""
 _NEAR = 1.5
 """Times the fastest one's days, within which it is simulated however late."""
-AHEAD = 3
-"""Doublings that are looked at for a cheaper run, beyond one that is in time: GPU-hours of the best
-plan do not rise with every doubling."""
 
 
-def compare(request: ComparisonRequest, offers: Sequence[Offering], catalog: Catalog) -> Comparison:
-    planner = Planner(request.job, catalog)
-    candidates, refused = _worth_simulating(request, *first_clusters(request, offers, planner))
+def compare(
+    request: ComparisonRequest,
+    offers: Sequence[Offering],
+    catalog: Catalog,
+    *,
+    planner: Planner | None = None,
+    progress: Progress = silent,
+) -> Comparison:
+    """`planner`: one that has planned for the job before."""
+    planner = planner or Planner(request.job, catalog)
+    first = first_clusters(request, offers, planner, progress)
+    candidates, refused = _worth_simulating(request, *first)
+    progress(f"{len(candidates):,} offers: simulating runs")
     steady = _try_sizes(request, candidates, planner, catalog, spot=False)
     spot = _try_sizes(request, candidates, planner, catalog, spot=True)
     usual = usual_prices(catalog)
@@ -59,6 +71,18 @@ def compare(request: ComparisonRequest, offers: Sequence[Offering], catalog: Cat
         results=tuple(sorted(results, key=_order)),
         refused=refused,
         searches=planner.searches,
+    )
+
+
+def on_term(result: Result, cost: TermCost, catalog: Catalog) -> Result:
+    """The result on one of its terms: the run, its days and its energy are those of that term."""
+    if cost.run is None:
+        return result
+    return replace(
+        result,
+        costs=(cost,),
+        run=cost.run,
+        meter=read_meter(cost.run.simulation.ledger, result.offering, catalog),
     )
 
 
@@ -113,11 +137,10 @@ def _next_size(
     tried: Sequence[SimulatedRun],
     planner: Planner,
 ) -> Candidate | None:
-    """The next larger cluster, if it may be in time where none is, or cheaper than those that are.
+    """The next larger cluster that may be in time where none is, or cheaper than those that are.
 
-    Its steps alone are the least that it can cost. A looser deadline adds smaller clusters to those
-    that are tried, so an offer does not get more expensive by it, unless only a cluster beyond `AHEAD`
-    is cheaper.
+    Its steps alone are the least that it can cost, so none that is cheaper is passed over. Sizes are
+    the same for every deadline: a looser one adds smaller clusters to those that are tried.
     """
     left = request.seconds_left(candidate.offering.provider)
     if latest_seconds(request, candidate.plan) > left:
@@ -128,30 +151,17 @@ def _next_size(
         for run in tried
         if run.simulation.seconds.p90 * pace(request, run.plan) <= left
     ]
+    larger = larger_clusters(request, candidate, planner)
     if in_time:
-        return _cheaper_size(request, candidate, min(in_time), planner)
-    p90s = [run.simulation.seconds.p90 for run in tried[-2:]]
-    if len(p90s) > 1 and p90s[1] >= p90s[0]:
+        least = min(in_time)
+        return next(
+            (c for c in larger if c.setting.gpus * steps_seconds(request, c.plan) < least), None
+        )
+    p90s = [run.simulation.seconds.p90 for run in tried]
+    if len(p90s) > _STALLED and min(p90s[-_STALLED:]) >= min(p90s[:-_STALLED]):
         return None
-    larger = larger_cluster(request, candidate, planner)
-    faster = larger is not None and steps_seconds(request, larger.plan) < steps_seconds(
-        request, candidate.plan
-    )
-    return larger if faster else None
-
-
-def _cheaper_size(
-    request: ComparisonRequest, candidate: Candidate, most_gpu_seconds: float, planner: Planner
-) -> Candidate | None:
-    """The first of the next doublings whose steps take fewer GPU-seconds."""
-    larger = larger_cluster(request, candidate, planner)
-    for _ in range(AHEAD):
-        if larger is None:
-            return None
-        if larger.setting.gpus * steps_seconds(request, larger.plan) < most_gpu_seconds:
-            return larger
-        larger = larger_cluster(request, larger, planner)
-    return None
+    fastest = min(steps_seconds(request, run.plan) for run in tried)
+    return next((c for c in larger if steps_seconds(request, c.plan) < fastest), None)
 
 
 def _longest_reserved(offering: Offering) -> list[float]:
@@ -169,8 +179,8 @@ def _worth_simulating(
     late = [
         RefusedOffer(
             offering=candidate.offering,
-            reason=f"takes {took / DAY_SECONDS:,.0f} days on {candidate.setting.gpus:,} GPUs, more do "
-            "not help or are not to be had",
+            reason=f"takes {took / DAY_SECONDS:,.0f} days on {candidate.setting.gpus:,} GPUs, "
+            + (candidate.offering.apart or "more do not help or are not to be had"),
         )
         for candidate, took in zip(candidates, seconds, strict=True)
         if took > most

@@ -8,12 +8,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from computeflow.catalog import Offer
-from computeflow.comparison.offers import ODD, Offering
+from computeflow.comparison.offers import ODD, YEAR, Offering
 from computeflow.comparison.request import ComparisonRequest
 from computeflow.comparison.runs import SimulatedRun
-from computeflow.economics import is_stale, ledger_cost, price_of
+from computeflow.economics import is_stale, ledger_cost, price_of, usd_of
 from computeflow.simulation import Simulation
-from computeflow.units import DAY_SECONDS
+from computeflow.units import DAY_SECONDS, YEAR_SECONDS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +107,7 @@ def _cost(
     if run is not None:
         ran = run.simulation.seconds
         problem = _problem(offering, price, run.simulation)
-        usd = ledger_cost(run.simulation.ledger, price_of(price)).usd + (move_usd or 0.0)
+        usd = run_usd(run.simulation, price) + (move_usd or 0.0)
         p50, p90 = ran.p50 + seconds, ran.p90 + seconds
         affordable = request.budget_usd is None or usd <= request.budget_usd
         meets = not problem and affordable and p90 <= request.deadline_seconds
@@ -129,6 +129,15 @@ def _cost(
         meets=sure if request.sure else meets,
         sure=sure,
     )
+
+
+def run_usd(simulation: Simulation, price: Offer) -> float:
+    """The bill of the simulated ledger; on a contract of a year, at least that of the year."""
+    usd = ledger_cost(simulation.ledger, price_of(price)).usd
+    if price.commitment != YEAR:
+        return usd
+    year = usd_of(simulation.run.allocated_gpus * YEAR_SECONDS, price.usd_per_device_hour)
+    return max(usd, year)
 
 
 def _problem(offering: Offering, price: Offer, simulation: Simulation) -> str:

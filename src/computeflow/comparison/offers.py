@@ -22,11 +22,16 @@ from computeflow.comparison.providers import (
     country_of,
     where_is,
 )
+from computeflow.comparison.rents import Contract, contracts
 from computeflow.errors import InputError, UnknownNameError
 
 ASSUMED_NIC = 100e9 / 8 / 8
 """Bytes per second of one device where no network is published: 100 Gb/s Ethernet for a machine of
 eight, as GCP's A2 has. An assumption, and said wherever it is used."""
+CONTRACT = "contract"
+"""Stands for the provider of a contract at a market price."""
+YEAR = "1y"
+"""Commitment that is paid for a whole year."""
 _NO_PROVIDER = ("none",)
 ODD = 0.4
 """Share of the providers' median price of a device on a term under which a price is doubted: price
@@ -66,9 +71,19 @@ class Offering:
     @property
     def most_gpus(self) -> int | None:
         """GPUs of the largest contiguous cluster; None: unknown."""
-        if not self.joined or (self.terms is not None and self.terms.one_machine):
+        if not self.joined:
             return self.devices
         return None if self.terms is None else self.terms.most_gpus
+
+    @property
+    def apart(self) -> str:
+        """Why a job has one machine at most; empty: machines train together."""
+        if self.joined:
+            return ""
+        product = "" if self.terms is None else self.terms.cluster_product
+        return "and such machines are not joined" + (
+            f": its {product} are" if product else " for training"
+        )
 
     def sells(self, term: str) -> bool:
         return any(price.term == term for price in self.prices)
@@ -102,8 +117,8 @@ def gather_offers(
     own: Sequence[Offering],
     *,
     providers: Sequence[str] = (),
-    regions: Iterable[str] = (),
-    accelerators: Iterable[str] = (),
+    regions: Sequence[str] = (),
+    accelerators: Sequence[str] = (),
     countries: Sequence[str] = (),
     assumed_nic: float | None = ASSUMED_NIC,
 ) -> list[Offering]:
@@ -122,7 +137,55 @@ def gather_offers(
             accelerators=accelerators,
             assumed_nic=assumed_nic,
         )
+        if not providers and not regions and not countries:
+            rented += contract_offerings(catalog, accelerators)
     return in_countries([*own, *rented], catalog, countries)
+
+
+def contract_offerings(catalog: Catalog, accelerators: Sequence[str] = ()) -> list[Offering]:
+    """Contracts of a year at market prices, of no provider in particular, on each device's usual
+    node.
+    """
+    wanted = {catalog.accelerators[name].name for name in accelerators}
+    rows = [row for row in contracts().values() if not wanted or row.name in wanted]
+    return [_contract_offering(catalog, row) for row in rows]
+
+
+def _contract_offering(catalog: Catalog, row: Contract) -> Offering:
+    device = catalog.accelerators[row.name]
+    node = catalog.nodes[device.node] if device.node is not None else None
+    assert node is not None and node.nics and node.nic_bytes_per_second, "every row has a node"
+    rate = node.nics * node.nic_bytes_per_second / node.count
+    price = Offer(
+        name=f"{CONTRACT}/{node.name}",
+        provider=CONTRACT,
+        instance=node.name,
+        accelerator=device.name,
+        count=node.count,
+        region="any",
+        term="reserved",
+        commitment=YEAR,
+        usd_per_hour=node.count * row.value,
+        source=row.source,
+        as_of=row.as_of,
+    )
+    return Offering(
+        provider=CONTRACT,
+        instance=node.name,
+        accelerator=device.name,
+        devices=node.count,
+        region="any",
+        prices=(price,),
+        shape=MachineShape(accelerator=device.name, devices=node.count, nic_bytes_per_second=rate),
+        network=f"{rate * 8e-9:,.4g} Gb/s a device, as its usual node has",
+        network_known=True,
+        joined=True,
+        access="unknown",
+        orchestration="unknown",
+        terms=None,
+        grid=None,
+        country=None,
+    )
 
 
 def usual_prices(catalog: Catalog) -> dict[tuple[str, str], float]:
@@ -196,8 +259,9 @@ def _offering(
     offer = prices[0]
     seller = catalog.providers.get(offer.provider)
     where = where_is(catalog, offer.provider, offer.region)
-    row = book.network(offer)
-    shape, words, known = _network(catalog, row, offer, assumed_nic)
+    row, terms = book.network(offer), book.of(offer.provider)
+    joined = _is_joined(catalog, row, terms, offer)
+    shape, words, known = _network(catalog, row, offer, assumed_nic, joined=joined)
     return Offering(
         provider=offer.provider,
         instance=offer.instance,
@@ -208,24 +272,39 @@ def _offering(
         shape=shape,
         network=words,
         network_known=known,
-        joined=row is None or row.joined,
+        joined=joined,
         access=seller.access if seller else "unknown",
         orchestration=(seller.orchestration if seller else "") or "unknown",
-        terms=book.of(offer.provider),
+        terms=terms,
         grid=where.grid,
         country=where.country,
     )
 
 
+def _is_joined(
+    catalog: Catalog, row: Network | None, terms: ProviderTerms | None, offer: Offer
+) -> bool:
+    """Whether such machines train together.
+
+    A provider that sells joined machines as a product of its own says of which types that is; its
+    other types are single machines.
+    """
+    if row is not None:
+        return row.joined
+    if terms is None:
+        return True
+    return not terms.one_machine and (not terms.cluster_product or offer.instance in catalog.nodes)
+
+
 def _network(
-    catalog: Catalog, row: Network | None, offer: Offer, assumed_nic: float | None
+    catalog: Catalog, row: Network | None, offer: Offer, assumed_nic: float | None, *, joined: bool
 ) -> tuple[MachineShape, str, bool]:
     """The network of the type's own node, or as the provider states it, or assumed."""
     devices, known = _devices_and_rate(catalog, row, offer)
     rate = known or assumed_nic or ASSUMED_NIC
     name = catalog.accelerators[offer.accelerator].name
     shape = MachineShape(accelerator=name, devices=devices, nic_bytes_per_second=rate)
-    if row is not None and not row.joined:
+    if not joined:
         return shape, "none: such machines are not joined", True
     gigabits = f"{rate * 8e-9:,.4g} Gb/s a device"
     return shape, gigabits if known else f"unknown: {gigabits} assumed", known is not None

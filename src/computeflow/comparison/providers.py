@@ -80,6 +80,8 @@ class ProviderTerms(CatalogRow):
     """The same, on reserved terms."""
     one_machine: bool = False
     """Machines are not joined at all."""
+    cluster_product: str = ""
+    """Product whose machines are joined; the other types of the provider are single machines."""
     lead: str = ""
     """How and when capacity is available."""
     egress_tiers: tuple[tuple[float, float], ...] = ()

@@ -10,6 +10,8 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from computeflow.catalog import Accelerator, Catalog
 from computeflow.catalog.parameters import count_parameters
 from computeflow.cluster import MAX_GPUS
@@ -39,6 +41,8 @@ _RATES = (12.5e9, 50e9, 100e9)
 """Bytes per second of one device: 100, 400 and 800 Gb/s."""
 _WIRED = 256
 """GPUs from which the network is examined: on 64, 100 Gb/s a device keep 98 % of the MFU."""
+_HALF_OF_80 = 0.6745 / 1.2816
+"""Width of the middle half over that of the middle 80 %, of a normal distribution."""
 KEPT = 0.95
 """Share of the MFU on the fastest of these networks that a network must keep to be enough."""
 
@@ -59,6 +63,8 @@ class SizeEstimate:
     """Watts of all nodes, before the site's own overhead; None where the device's power is unknown."""
     evidence: str
     """Measured runs that stand behind it, in one line."""
+    proven: bool
+    """Whether any run of the device was measured."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +90,11 @@ class PriceRange:
 
     low: float
     high: float
+    quartiles: tuple[float, float, float]
+    """Over the cheapest price of each provider."""
+    cheapest: str
+    most_expensive: str
+    """Offers that have the ends."""
     offers: int
     oldest: str
     newest: str
@@ -106,6 +117,19 @@ class SizedDevice:
     """None: no offer in the catalog."""
 
     def usd(self, cell: SizeEstimate) -> tuple[float, float] | None:
+        """The middle half: of the providers' prices and of the predicted days, as independent of each
+        other.
+        """
+        if self.price is None:
+            return None
+        lower, middle, upper = self.price.quartiles
+        fast, slow = (math.log(end / cell.days) * _HALF_OF_80 for end in cell.days_range)
+        low = math.exp(-math.hypot(fast, math.log(lower / middle)))
+        high = math.exp(math.hypot(slow, math.log(upper / middle)))
+        usd = usd_of(cell.gpus * cell.days * DAY_SECONDS, middle)
+        return low * usd, high * usd
+
+    def usd_ends(self, cell: SizeEstimate) -> tuple[float, float] | None:
         """From the cheapest offer for the fewest days to the most expensive one for the most."""
         if self.price is None:
             return None
@@ -245,6 +269,7 @@ def _cell(best: Plan, tokens: float, device: Accelerator, catalog: Catalog) -> S
         gpu_hours=gpus * seconds / HOUR_SECONDS,
         watts=_watts(prediction, device, catalog),
         evidence=prediction.evidence.line,
+        proven=prediction.evidence.proven,
     )
 
 
@@ -276,10 +301,17 @@ def _price(device: Accelerator, catalog: Catalog, today: datetime.date) -> Price
     least = ODD * usual_prices(catalog)[device.name, "on-demand"]
     usual = [offer for offer in listed if offer.usd_per_device_hour >= least]
     prices = [offer.usd_per_device_hour for offer in usual]
+    by_provider: dict[str, float] = {}
+    for offer, price in zip(usual, prices, strict=True):
+        by_provider[offer.provider] = min(price, by_provider.get(offer.provider, price))
+    lower, middle, upper = (float(v) for v in np.percentile([*by_provider.values()], (25, 50, 75)))
     dates = sorted(offer.as_of for offer in usual)
     return PriceRange(
         low=min(prices),
         high=max(prices),
+        quartiles=(lower, middle, upper),
+        cheapest=min(usual, key=lambda offer: offer.usd_per_device_hour).name,
+        most_expensive=max(usual, key=lambda offer: offer.usd_per_device_hour).name,
         offers=len(usual),
         odd=len(listed) - len(usual),
         oldest=dates[0],

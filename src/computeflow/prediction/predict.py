@@ -13,9 +13,8 @@ from computeflow.cluster import Cluster
 from computeflow.ledger import Entry, Ledger, PeakFlops, Window
 from computeflow.prediction.evidence import (
     RunEvidence,
-    evidence_for,
     outlook_of,
-    seen_runs,
+    packaged_evidence,
     traits_of,
 )
 from computeflow.prediction.memory import HEADROOM, stage_memory
@@ -120,7 +119,7 @@ def predict(
     device = cluster.accelerator
     used = stack or usual_stack(device.vendor)
     traits = traits_of(job, device, used)
-    evidence = evidence_for(traits, seen_runs())
+    evidence = packaged_evidence(traits)
     outlook = outlook_of(job, device, used)
     inputs = of_job(job, cluster, Layouts.of([layout]), used, outlook.rate)
     generic = parameters or load_parameters()

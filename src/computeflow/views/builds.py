@@ -139,6 +139,41 @@ def decision_table(decision: Decision) -> Table:
     )
 
 
+def verdict_table(decisions: Mapping[str, Decision]) -> Table:
+    """What to do over the fleet's life, and by how much."""
+    rows = []
+    for name, decision in decisions.items():
+        life, owns = decision.life, decision.owns
+        share = life.build_share if owns else 1 - life.build_share
+        saved = abs(life.rent_usd[1] - life.own_usd[1]) / 1e6
+        turn = f"{100 * abs(decision.margin):.0f} % {'lower' if decision.margin < 0 else 'higher'}"
+        rows.append(
+            (
+                name,
+                "own" if owns else "rent",
+                f"{100 * share:.0f} %",
+                f"{saved:,.3g}",
+                turn,
+                "own" if decision.one_run.build_share >= 0.5 else "rent",
+            )
+        )
+    return Table(
+        title="Verdict over the fleet's life, with its margin",
+        columns=columns(
+            "job",
+            "verdict",
+            "of draws",
+            "million $ between",
+            "equal if rents are",
+            "one run alone",
+            right="of draws,million $ between",
+            wrap="job",
+        ),
+        rows=tuple(rows),
+        notes=("Between the medians of owning and of renting.",),
+    )
+
+
 def sources_table(decision: Decision, today: datetime.date, *, run: bool = True) -> Table:
     """Prices of machines and of rent with their sources and ages; with the run's assumptions."""
     rows = []

@@ -35,21 +35,27 @@ def _one_per_type(results: Sequence[Result]) -> list[Result]:
     return list(first.values())
 
 
-def comparison_headline(comparison: Comparison) -> str:
-    """The cheapest offer that meets the request, and the cheapest at the slow end of the range."""
+def comparison_headline(comparison: Comparison, advice: Advice) -> str:
+    """The recommended offer and what it rests on, then the cheapest of all."""
     goal = f"within {format_seconds(comparison.request.deadline_seconds)}"
     if comparison.request.budget_usd is not None:
         goal += f" and {usd_text(comparison.request.budget_usd)}"
     if not comparison.meeting:
         nearest = "" if comparison.nearest is None else f" Nearest: {_short(comparison.nearest)}."
         return f"No offer runs the job {goal}.{nearest}"
-    first = comparison.meeting[0]
-    slow_end = "at the slow end of the predicted range"
-    if comparison.safest is None:
-        return f"Cheapest {goal}: {_short(first)}. No offer meets the deadline {slow_end}."
-    if comparison.safest == (first, first.best):
-        return f"Cheapest {goal}, {slow_end} too: {_short(first)}."
-    return f"Cheapest {goal}: {_short(first)}. Cheapest {slow_end}: {_short(*comparison.safest)}."
+    first, result, cost = comparison.meeting[0], advice.result, advice.cost
+    cheapest = f"Cheapest of all: {_short(first)}{_proof(first)}."
+    if result is None or cost is None or cost.run is None:
+        return f"Nothing is recommended {goal}: {advice.reason}. {cheapest}"
+    evidence = cost.run.plan.prediction.evidence.line
+    lead = f"For {advice.workload} {goal}: {_short(result, cost)}; it {evidence}."
+    if not evidence.startswith("rests"):
+        lead = f"For {advice.workload} {goal}: {_short(result, cost)}. Uncertain: {evidence}."
+    return lead if first.best == cost else f"{lead} {cheapest}"
+
+
+def _proof(result: Result) -> str:
+    return "" if result.plan.prediction.evidence.proven else ", of which no run was measured"
 
 
 def _short(result: Result, cost: TermCost | None = None) -> str:
@@ -67,13 +73,7 @@ def comparison_tables(comparison: Comparison, top: int) -> list[Table]:
     """The first `top` machine types, and all sites of the user's own."""
     every = _one_per_type(comparison.results)
     shown = [r for index, r in enumerate(every) if index < top or r.offering.own]
-    return [
-        summary_table(comparison),
-        runs_table(comparison, shown),
-        _offers_table(shown),
-        _money_table(shown),
-        _quality_table(shown),
-    ]
+    return [runs_table(comparison, shown), _money_table(shown), _quality_table(shown)]
 
 
 def summary_table(comparison: Comparison) -> Table:
@@ -154,32 +154,32 @@ def runs_table(comparison: Comparison, shown: Sequence[Result]) -> Table:
         best, ledger = result.best, result.plan.prediction.ledger
         p50, p90 = (seconds / DAY_SECONDS for seconds in result.seconds)
         low, high = (seconds / DAY_SECONDS for seconds in result.seconds_range)
+        term = "" if best is None else f", {best.term}"
         rows.append(
             (
                 f"{number}{_mark(result)}",
+                f"{result.offering.name}: {result.offering.accelerator}{term}",
                 f"{result.gpus:,}",
                 f"{100 * (ledger.mfu or 0):.0f} ({100 * (ledger.mfu_palm or 0):.0f})",
-                f"{100 * result.simulation.goodput.p50:.0f}",
                 f"{p50:.1f} / {p90:.1f}",
                 f"{low:.1f} to {high:.1f}",
                 "-" if best is None else usd_text(best.usd),
-                "-" if best is None else best.term,
             )
         )
     more = len(comparison.results) - len(shown)
     left = f" {more:,} more results, other regions among them, are in -o json."
     return Table(
-        title="Best plan and simulated run of each machine type, in its cheapest region",
+        title="Best plan and simulated run of each product, in its cheapest region",
         columns=columns(
             "#",
+            "offer",
             "GPUs",
             "MFU %",
-            "goodput %",
             "days P50 / P90",
             "range",
             "$",
-            "term",
-            right="#,GPUs,MFU %,goodput %,days P50 / P90,range,$",
+            right="#,GPUs,MFU %,days P50 / P90,range,$",
+            wrap="offer",
         ),
         rows=tuple(rows),
         notes=(f"{_RUNS_NOTE}{left if more else ''}",),
@@ -188,27 +188,17 @@ def runs_table(comparison: Comparison, shown: Sequence[Result]) -> Table:
 
 _RUNS_NOTE = (
     "* misses the deadline or the budget. ? misses the deadline only at the slow end of the predicted "
-    "range (80 % of published runs fell inside). Range: median days at both ends of it. MFU is of "
-    "the dense peak, in brackets by the PaLM convention. Each run is on the cheapest term that meets "
-    "the request."
+    "range (80 % of published runs fell inside). ! no run of the device was measured. Range: median "
+    "days at both ends of it. MFU is of the dense peak, in brackets by the PaLM convention. Each run "
+    "is on the cheapest term that meets the request."
 )
 
 
-def _offers_table(shown: Sequence[Result]) -> Table:
-    return Table(
-        title="The offers by number",
-        columns=columns("#", "device", "offer", right="#", wrap="offer"),
-        rows=tuple(
-            (str(number), result.offering.accelerator, result.offering.name)
-            for number, result in enumerate(shown, start=1)
-        ),
-    )
-
-
 def _mark(result: Result) -> str:
+    unproven = "" if result.plan.prediction.evidence.proven else "!"
     if not result.meets:
-        return "*"
-    return "" if result.best is not None and result.best.sure else "?"
+        return f"*{unproven}"
+    return f"{'' if result.best is not None and result.best.sure else '?'}{unproven}"
 
 
 def _money_table(shown: Sequence[Result]) -> Table:
@@ -296,6 +286,7 @@ def detail_table(result: Result) -> Table:
     low, high = (seconds / DAY_SECONDS for seconds in result.seconds_range)
     quality, most = offering.quality, offering.most_gpus
     rows = [
+        ("evidence", result.plan.prediction.evidence.line),
         (
             "predicted range",
             f"{low:.1f} to {high:.1f} days, with the step at the ends of its predicted range (80 % of "
@@ -327,11 +318,10 @@ def detail_table(result: Result) -> Table:
         ("availability", "yours" if offering.own else "unknown: ask the provider"),
         ("energy, carbon", "; ".join(result.meter.notes) or "device, host, PUE and grid are known"),
         ("MWh by account", _energy_words(result)),
-        ("evidence", result.plan.prediction.evidence.line),
         ("assumptions", "; ".join(result.plan.prediction.assumed)),
     ]
     return Table(
-        title=f"{offering.name}: details and assumptions",
+        title=f"What {offering.name} rests on",
         columns=columns("property", "value", wrap="value"),
         rows=tuple(rows),
     )
@@ -417,16 +407,10 @@ def front_figure(comparison: Comparison) -> Figure:
 
 
 def _front_table(comparison: Comparison) -> Table:
-    """The runs of the points, with the names of their offers in the note."""
-    table = runs_table(comparison, comparison.front)
-    names = "; ".join(
-        f"{number}: {result.offering.accelerator}, {result.offering.name}"
-        for number, result in enumerate(comparison.front, start=1)
-    )
+    """The runs of the points."""
     return replace(
-        table,
+        runs_table(comparison, comparison.front),
         title="No other offer is both faster and cheaper: the points by number",
-        notes=(f"{names}. {' '.join(table.notes)}",),
     )
 
 

@@ -24,7 +24,7 @@ def size_headline(size: JobSize) -> str:
     cell = device.cells[(len(device.cells) - 1) // 2]
     low, high = map(_days, cell.days_range)
     usd = device.usd(cell)
-    cost = "" if usd is None else f", {_usd(usd[0])} to {_usd(usd[1])}"
+    cost = "" if usd is None else f", {_usd(usd[0])} to {_usd(usd[1])} (the middle half)"
     return (
         f"{cell.gpus:,} {device.name} take {_days(cell.days)} days (predicted range {low} to {high})"
         f"{cost}, if nothing fails. {_summary(size)}"
@@ -32,8 +32,11 @@ def size_headline(size: JobSize) -> str:
 
 
 def _usual_device(size: JobSize) -> SizedDevice | None:
-    """The device that the network table is for, else the first with a plan."""
+    """The device that the network table is for, else the first with a plan; those with a measured run
+    first.
+    """
     planned = [device for device in size.devices if device.cells]
+    planned = [device for device in planned if device.cells[0].proven] or planned
     usual = [device for device in planned if device.name == size.network_device]
     return next(iter(usual or planned), None)
 
@@ -79,7 +82,7 @@ def _days_table(size: JobSize) -> Table:
             low, high = cell.days_range
             rows.append(
                 (
-                    device.name,
+                    device.name if cell.proven else f"{device.name} !",
                     f"{cell.gpus:,}",
                     f"{100 * cell.mfu:.0f} % ({100 * cell.mfu_palm:.0f})",
                     f"{_days(cell.days)} ({_days(low)} to {_days(high)})",
@@ -91,17 +94,33 @@ def _days_table(size: JobSize) -> Table:
         title="GPUs x days, if nothing fails",
         columns=columns("device", "GPUs", "MFU", "days", "kW", "$", right="GPUs,MFU,kW"),
         rows=tuple(rows),
-        notes=(" ".join((*_refused(size), *_slower(size), *_rests_on(size), _DAYS_NOTE)),),
+        notes=(
+            " ".join((*_refused(size), *_slower(size), *_ends(size), *_rests_on(size), _DAYS_NOTE)),
+        ),
     )
 
 
 _DAYS_NOTE = (
     "MFU is of the dense peak, in brackets by the PaLM convention. Days in brackets are the predicted "
     "range: 80 % of published runs fell inside. kW counts devices and hosts; a site adds 10 to 56 % "
-    "(PUE 1.1 to 1.56). $ runs from the cheapest on-demand price of the catalog for the fewest of "
-    "these days to the most expensive for the most, whatever the network, without prices under 0.4 "
-    "of the providers' median."
+    "(PUE 1.1 to 1.56). $ is the middle half: of the providers' cheapest on-demand prices, whatever "
+    "the network, and of the predicted days. ! no run of the device was measured."
 )
+
+
+def _ends(size: JobSize) -> list[str]:
+    """What makes the ends of the prices, on a usual number of the usual device."""
+    device = _usual_device(size)
+    if device is None or device.price is None:
+        return []
+    cell, price = device.cells[(len(device.cells) - 1) // 2], device.price
+    usd = device.usd_ends(cell)
+    assert usd is not None, "there is a price"
+    return [
+        f"Beyond it {cell.gpus:,} {device.name} go from {_usd(usd[0])} ({price.cheapest} at "
+        f"{price.low:.2f} $/h, fewest days) to {_usd(usd[1])} ({price.most_expensive} at "
+        f"{price.high:.2f} $/h, most days)."
+    ]
 
 
 def _refused(size: JobSize) -> list[str]:
@@ -276,6 +295,7 @@ def _summary(size: JobSize) -> str:
     pairs = [(device, cell) for device in size.devices for cell in device.cells]
     if not pairs:
         return "The job has a plan on none of these clusters: " + " ".join(_refused(size))
+    pairs = [pair for pair in pairs if pair[1].proven] or pairs
     fastest = min(pairs, key=lambda pair: pair[1].days)
     least = min(pairs, key=lambda pair: pair[1].gpu_hours)
     return (

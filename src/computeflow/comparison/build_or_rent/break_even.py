@@ -116,6 +116,16 @@ class Decision:
     ways: tuple[FleetStrategy, ...]
     """Rent, build now, or rent until the next generation and build then."""
 
+    @property
+    def owns(self) -> bool:
+        """The verdict over the fleet's life: whether owning is cheaper in most draws."""
+        return self.life.build_share >= 0.5
+
+    @property
+    def margin(self) -> float:
+        """Share by which rents would have to change for both to cost the same, in the medians."""
+        return self.life.own_usd[1] / self.life.rent_usd[1] - 1
+
 
 def decide(
     need: RunNeed,

@@ -80,6 +80,13 @@ def best_plan(case: BuildCase, catalog: Catalog, accelerator: str | None = None)
 
 def need_of(case: BuildCase, catalog: Catalog, *, replicas: int = 200, seed: int = 0) -> RunNeed:
     prediction = best_plan(case, catalog)
+    return planned_need(case, prediction, catalog, replicas=replicas, seed=seed)
+
+
+def planned_need(
+    case: BuildCase, prediction: Prediction, catalog: Catalog, *, replicas: int, seed: int
+) -> RunNeed:
+    """The run of a predicted plan on nodes of one's own, with spares."""
     cluster = usual_cluster(case.on, case.gpus, catalog)
     conditions = usual_conditions(
         find_failures("llama-3").at(case.gpus), node_gpus=node_gpus(cluster, case.gpus)

@@ -5,7 +5,7 @@ stand behind a prediction, and how far away they are.
 """
 
 from computeflow.prediction.evidence.maturity import Maturity, Outlook, learn, outlook_of
-from computeflow.prediction.evidence.rests_on import RunEvidence, evidence_for
+from computeflow.prediction.evidence.rests_on import RunEvidence, evidence_for, packaged_evidence
 from computeflow.prediction.evidence.seen_runs import SeenRun, Traits, seen_runs, traits_of
 
 __all__ = [
@@ -17,6 +17,7 @@ __all__ = [
     "evidence_for",
     "learn",
     "outlook_of",
+    "packaged_evidence",
     "seen_runs",
     "traits_of",
 ]

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
-from computeflow.prediction.evidence.seen_runs import SeenRun, Traits
+from computeflow.prediction.evidence.seen_runs import SeenRun, Traits, seen_runs
 
 CLASSES = ("together", "apart", "one seen", "none seen")
 """Device and stack seen together; both, but never together; one of them; neither."""
@@ -24,6 +25,11 @@ class RunEvidence:
     """Rows of the packaged tables that are most alike."""
     distance: str
     """One of `CLASSES`."""
+
+    @property
+    def proven(self) -> bool:
+        """Whether any run of the device was measured."""
+        return self.same_device > 0
 
     def to_dict(self) -> dict[str, Any]:
         counts = ("same_device_and_stack", "same_device", "same_stack")
@@ -70,6 +76,12 @@ def evidence_for(traits: Traits, runs: Sequence[SeenRun]) -> RunEvidence:
         nearest=tuple(run.row_id for run in _most_alike(traits, runs)[:_NEAREST]),
         distance=distance,
     )
+
+
+@cache
+def packaged_evidence(traits: Traits) -> RunEvidence:
+    """The packaged runs behind a kind of run; counted once for each kind."""
+    return evidence_for(traits, seen_runs())
 
 
 def _most_alike(traits: Traits, runs: Sequence[SeenRun]) -> list[SeenRun]:

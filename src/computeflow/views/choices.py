@@ -1,0 +1,224 @@
+"""The answer of `decide` on one screen: what to do, what may go wrong, what would change it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from computeflow.comparison.choices import paid, usd_range
+from computeflow.comparison.offers import CONTRACT
+from computeflow.comparison.risks import MAX_FACTOR
+from computeflow.units import DAY_SECONDS, format_seconds, format_si
+from computeflow.views.comparisons import flags_of, usd_text
+from computeflow.views.figures import OWNERS, Data, Figure, base_layout, value_axis
+from computeflow.views.tables import Table, columns
+
+if TYPE_CHECKING:
+    from computeflow.comparison.choices import Choice
+    from computeflow.comparison.results import Result
+    from computeflow.comparison.risks import FlipPoint
+
+_RISKS = 3
+
+
+def choice_headline(choice: Choice) -> str:
+    """What to do, for how many days and dollars, and on how many measured runs that rests."""
+    request = choice.request
+    if choice.way is None:
+        goal = f"within {format_seconds(request.deadline_seconds)}" + (
+            "" if request.budget_usd is None else f" and {usd_text(request.budget_usd)}"
+        )
+        near = choice.nearest
+        nearest = "" if near is None else f" Nearest: {_offer_words(near)}."
+        return f"Nothing that can be planned with runs the job {goal}.{nearest}{_left_out(choice)}"
+    low, high = (usd_text(end) for end in choice.usd_range or (0.0, 0.0))
+    dollars = f"{usd_text(choice.usd)} ({low} to {high})"
+    if choice.way == "build" and choice.build is not None:
+        days = choice.build.p90_seconds / DAY_SECONDS
+        return (
+            f"Build: {choice.build.gpus:,} {choice.build_device}, {days:.0f} days from having the "
+            f"machines to the end, {dollars} bought and sold, {usd_text(choice.build.cash_usd)} at "
+            "the start."
+        )
+    best = choice.options[0]
+    return f"Rent: {_offer_words(best)}, {dollars}. It {_evidence(best)}.{_left_out(choice)}"
+
+
+def _offer_words(option: Result) -> str:
+    p50, p90 = (seconds / DAY_SECONDS for seconds in option.seconds)
+    cost = option.best
+    term = "" if cost is None else f", {cost.term}{flags_of(cost)}"
+    return (
+        f"{option.offering.name}, {option.gpus:,} {option.offering.accelerator}{term}, "
+        f"{p50:.1f} days (P90 {p90:.1f})"
+    )
+
+
+def _evidence(option: Result) -> str:
+    line = option.plan.prediction.evidence.line
+    return line if line.startswith("rests") else f"is less certain: {line}"
+
+
+def _left_out(choice: Choice) -> str:
+    """Products that would be cheaper, of devices that nobody measured."""
+    if not choice.unproven:
+        return ""
+    names = dict.fromkeys(option.offering.accelerator for option in choice.unproven)
+    return (
+        f" Cheaper, but without a measured run of the device: {', '.join(names)} "
+        f"({usd_text(paid(choice.unproven[0]))}); --unproven allows them."
+    )
+
+
+def choice_tables(choice: Choice, top: int) -> list[Table]:
+    tables = [options_table(choice, top)]
+    if choice.risks:
+        tables.append(risks_table(choice))
+    if choice.flips:
+        tables.append(flips_table(choice))
+    return tables
+
+
+def options_table(choice: Choice, top: int) -> Table:
+    """Products to rent, a contract, and building, in the order of their cost."""
+    listed = [o for o in choice.options if o.offering.provider != CONTRACT][:top]
+    contracts = [o for o in choice.options if o.offering.provider == CONTRACT][:1]
+    rows = [_option_row(option) for option in [*listed, *contracts]]
+    build = choice.build
+    if build is None:
+        reason = f"{choice.build_device}: not within deadline and budget"
+        rows.append(("build", reason, "-", "-", "-", "-"))
+    else:
+        low, middle, high = (usd_text(end) for end in build.usd)
+        rows.append(
+            (
+                "build",
+                f"{choice.build_device}, bought and sold",
+                f"{build.gpus:,}",
+                f"{build.p90_seconds / DAY_SECONDS:.1f}",
+                middle,
+                f"{low} to {high}",
+            )
+        )
+    more = len(choice.options) - len(listed) - len(contracts)
+    request = choice.request
+    notes = [
+        f"{request.job.model.name}, {format_si(request.tokens, '')} tokens, P90 within "
+        f"{format_seconds(request.deadline_seconds)}"
+        + ("" if request.budget_usd is None else f", {usd_text(request.budget_usd)} at most")
+        + ". Days are the P90. Range: 80 % of published steps and of simulated failures; for building, "
+        "80 % of draws of all inputs" + (f". {more:,} more products in -o json" if more > 0 else "")
+    ]
+    if contracts:
+        notes.append("A contract is paid for its whole year")
+    return Table(
+        title="Ways to run it",
+        columns=columns(
+            "way", "what", "GPUs", "days", "$", "range", right="GPUs,days,$", wrap="what"
+        ),
+        rows=tuple(rows),
+        notes=tuple(notes),
+        strong=frozenset({0}) if choice.way else frozenset(),
+    )
+
+
+def _option_row(option: Result) -> tuple[str, ...]:
+    low, high = usd_range(option)
+    contract = option.offering.provider == CONTRACT
+    name = "any provider" if contract else option.offering.name
+    term = "for a year" if contract else option.best.term if option.best else "-"
+    return (
+        "contract" if contract else "rent",
+        f"{name}, {option.offering.accelerator}, {term}",
+        f"{option.gpus:,}",
+        f"{option.seconds[1] / DAY_SECONDS:.1f}",
+        usd_text(paid(option)),
+        f"{usd_text(low)} to {usd_text(high)}",
+    )
+
+
+def risks_table(choice: Choice) -> Table:
+    shown = choice.risks[:_RISKS]
+    rest = len(choice.risks) - len(shown)
+    return Table(
+        title="Largest risks of renting it, each alone",
+        columns=columns("risk", "$ more", "if", right="$ more", wrap="if"),
+        rows=tuple((risk.name, usd_text(risk.usd), risk.why) for risk in shown),
+        notes=(f"{rest} smaller ones in -o json.",) if rest > 0 else (),
+    )
+
+
+def flips_table(choice: Choice) -> Table:
+    rows = [_flip_row(flip) for flip in choice.flips]
+    years = choice.long_use
+    if years is not None:
+        months = years.break_even[1]
+        rows.append(
+            (
+                "use",
+                "this run",
+                "not up to 72 months" if months is None else f"{months:.0f} months",
+                f"build: {years.fleet.gpus:,} {years.need.case.on}, in half of {years.draws} draws",
+            )
+        )
+    return Table(
+        title="What would change the answer",
+        columns=columns("what", "now", "from", "then", wrap="from,then"),
+        rows=tuple(rows),
+    )
+
+
+def _flip_row(flip: FlipPoint) -> tuple[str, ...]:
+    then = "nothing meets the request" if flip.then is None else _then_words(flip.then)
+    if flip.what == "price":
+        at = "-" if flip.at is None else f"${flip.at:.2f} (+{100 * (flip.at / flip.now - 1):.0f} %)"
+        return ("price of a GPU-h", f"${flip.now:.2f}", at, then)
+    if flip.what == "deadline":
+        at = "-" if flip.at is None else f"under {flip.at / DAY_SECONDS:.1f} d"
+        return ("deadline", format_seconds(flip.now), at, then)
+    name = "failures a node-day"
+    if flip.at is None:
+        return (name, f"{flip.now:.2g}", f"not up to {MAX_FACTOR:.0f} times", "-")
+    return (name, f"{flip.now:.2g}", f"{flip.at:.2g} ({flip.at / flip.now:.1f} times)", then)
+
+
+def _then_words(option: Result) -> str:
+    return (
+        f"{option.offering.provider}, {option.gpus:,} {option.offering.accelerator}, "
+        f"{usd_text(paid(option))}"
+    )
+
+
+def options_figure(choice: Choice, top: int) -> Figure:
+    """Dollars of the ways to run it, each with its range."""
+    bars: list[tuple[str, float, tuple[float, float]]] = [
+        (f"{o.offering.provider}, {o.gpus:,} {o.offering.accelerator}", paid(o), usd_range(o))
+        for o in choice.options[:top]
+    ]
+    if choice.build is not None:
+        low, middle, high = choice.build.usd
+        name = f"build, {choice.build.gpus:,} {choice.build_device}"
+        bars.append((name, middle, (low, high)))
+    layout = base_layout(len(bars), 44)
+    layout["xaxis"] = value_axis("million USD") | {"rangemode": "tozero"}
+    layout["yaxis"] |= {"type": "category", "autorange": "reversed"}
+    trace: Data = {
+        "type": "bar",
+        "orientation": "h",
+        "y": [name for name, _, _ in bars],
+        "x": [usd / 1e6 for _, usd, _ in bars],
+        "marker": {"color": OWNERS["design"]},
+        "error_x": {
+            "type": "data",
+            "symmetric": False,
+            "array": [(high - usd) / 1e6 for _, usd, (_, high) in bars],
+            "arrayminus": [(usd - low) / 1e6 for _, usd, (low, _) in bars],
+        },
+        "hovertemplate": "%{y}: %{x:,.2f} M$<extra></extra>",
+    }
+    return Figure(
+        title=f"Cost of {choice.request.job.model.name}, by way (million USD)",
+        data=(trace,),
+        layout=layout,
+        summary=choice_headline(choice),
+        numbers=options_table(choice, top),
+    )
