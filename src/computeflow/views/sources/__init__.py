@@ -19,6 +19,7 @@ __all__ = ["correlation_table", "observed_headline", "observed_tables"]
 
 _MODULES = {
     "accounting": "accounting",
+    "fleet": "fleet",
     "flight-recorder": "flight_recorder",
     "gpu-burn": "kernel_logs",
     "kernel-log": "kernel_logs",
@@ -31,15 +32,18 @@ _PRICED = ("accounting",)
 _MAX_ROWS = 12
 
 
-def observed_tables(observed: SourceReport, price: float | None = None) -> list[Table]:
+def observed_tables(
+    observed: SourceReport, price: float | None = None, *, joined: bool = False
+) -> list[Table]:
     """The source's ledger, then the tables of its kind; skipped input is noted under the last one.
 
-    `price`: dollars per GPU-hour, for kinds whose tables show costs.
+    `price`: dollars per GPU-hour, for kinds whose tables show costs. `joined`: its ledger is part of a
+    fleet's, and not shown.
     """
     module = import_module(f"computeflow.views.sources.{_MODULES[observed.kind]}")
     priced = {"price": price} if observed.kind in _PRICED else {}
     tables: list[Table] = module.tables(observed, **priced)
-    if observed.ledger is not None:
+    if observed.ledger is not None and not joined:
         tables.insert(0, ledger_table(observed.ledger))
     notes = [*observed.notes, *left_out_notes(observed.left_out)]
     if tables and notes:
