@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 PROGRAMS = ("slurmctld", "slurmd", "slurmdbd", "sacct", "munged", "mariadbd", "mariadb-install-db")
-"""Of the packages slurm-wlm, slurmdbd, munge and mariadb-server."""
+"""Programs of the packages slurm-wlm, slurmdbd, munge and mariadb-server."""
 GPUS = 8
 USERS = ("root", "daemon", "nobody")
 _READY_SECONDS = 60.0
@@ -207,15 +207,30 @@ def _start(lab: SlurmLab, port: int) -> None:
     munge = folder / "munge"
     sql = ("--no-defaults", "--user=mysql", f"--datadir={folder}/mysql/data")
     lab.start(
-        "munged", "runuser", "-u", "munge", "--", "munged", "--force", "--foreground",
-        f"--key-file={munge}/key", f"--socket={munge}/munge.sock", f"--pid-file={munge}/munged.pid",
-        f"--log-file={munge}/munged.log", f"--seed-file={munge}/seed",
-    )  # fmt: skip
+        "munged",
+        "runuser",
+        "-u",
+        "munge",
+        "--",
+        "munged",
+        "--force",
+        "--foreground",
+        f"--key-file={munge}/key",
+        f"--socket={munge}/munge.sock",
+        f"--pid-file={munge}/munged.pid",
+        f"--log-file={munge}/munged.log",
+        f"--seed-file={munge}/seed",
+    )
     lab.run("mariadb-install-db", *sql, "--auth-root-authentication-method=normal")
     lab.start(
-        "mariadbd", "mariadbd", *sql, f"--socket={folder}/mysql/my.sock",
-        f"--pid-file={folder}/mysql/my.pid", "--bind-address=127.0.0.1", f"--port={port + 2}",
-    )  # fmt: skip
+        "mariadbd",
+        "mariadbd",
+        *sql,
+        f"--socket={folder}/mysql/my.sock",
+        f"--pid-file={folder}/mysql/my.pid",
+        "--bind-address=127.0.0.1",
+        f"--port={port + 2}",
+    )
     client = ("mariadb", "--no-defaults", "-S", f"{folder}/mysql/my.sock", "-uroot", "-e")
     lab.until("mariadbd", *client, "SELECT 1")
     lab.run(*client, _GRANTS)

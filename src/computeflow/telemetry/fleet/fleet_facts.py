@@ -44,7 +44,7 @@ class FailingNode:
     lost_gpu_seconds: float
     restart_gpu_seconds: float
     unsure_gpu_seconds: float
-    """Of failed attempts that were retried, where no log shows what they did again."""
+    """GPU-seconds of failed attempts that were retried, where no log shows what they did again."""
     losses: tuple[Loss, ...]
     """Most GPU-seconds first."""
 
@@ -100,6 +100,6 @@ class FleetFacts:
     losses: tuple[Loss, ...]
     """Losses that no failing node explains, most GPU-seconds first."""
     unsure_gpu_seconds: float
-    """Of failed attempts that were retried, where no log shows what they did again."""
+    """GPU-seconds of failed attempts that were retried, where no log shows what they did again."""
     slowed: tuple[SlowedGpu, ...]
     nodes_out: tuple[NodeOut, ...]

@@ -60,24 +60,40 @@ def observed_headline(observed: SourceReport) -> str:
 
 
 def correlation_table(groups: Sequence[CorrelatedEvents]) -> Table:
-    """Events that several sources reported around the same time."""
+    """Events that several sources reported around the same time; the same again is counted."""
+    alike: dict[tuple[tuple[str, str, str], ...], list[CorrelatedEvents]] = {}
+    for group in groups:
+        key = dict.fromkeys((kind, event.node, event.what) for kind, event in group.parts)
+        alike.setdefault(tuple(key), []).append(group)
+    ordered = sorted(alike.items(), key=lambda item: -len(item[1]))
     rows = []
-    for group in groups[:_MAX_ROWS]:
-        for kind, event in group.parts[:_MAX_ROWS]:
-            later = (event.seconds or group.start) - group.start
+    for key, same in ordered[:_MAX_ROWS]:
+        for place, (kind, node, what) in enumerate(key[:_MAX_ROWS]):
+            parts = [
+                (group, event)
+                for group in same
+                for source, event in group.parts
+                if (source, event.node, event.what) == (kind, node, what)
+            ]
+            first, event = parts[0]
+            later = (event.seconds or first.start) - first.start
+            jobs = {event.job for _, event in parts if event.job}
             rows.append(
                 (
+                    f"{len(same):,}" if place == 0 else "",
                     f"+{later:,.0f} s",
                     kind,
-                    event.node or "-",
-                    event.what,
-                    event.job or "-",
+                    node or "-",
+                    what + (f", {len(parts):,} times" if len(parts) > len(same) else ""),
+                    next(iter(jobs), "-") if len(jobs) < 2 else f"{len(jobs):,} jobs",
                 )
             )
-    hidden = len(groups) - _MAX_ROWS
+    hidden = len(ordered) - _MAX_ROWS
     return Table(
         title="What several sources saw within ten minutes of each other",
-        columns=columns("after", "source", "node", "what", "job", right="after", wrap="what"),
+        columns=columns(
+            "times", "after", "source", "node", "what", "job", right="times,after", wrap="what"
+        ),
         rows=tuple(rows),
-        notes=(f"{hidden:,} more times: -o json has all",) if hidden > 0 else (),
+        notes=(f"{hidden:,} more kinds: -o json has all",) if hidden > 0 else (),
     )

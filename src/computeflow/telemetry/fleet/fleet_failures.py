@@ -29,7 +29,7 @@ _DRAIN = "drain the node"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Failures:
+class FleetFailures:
     nodes: tuple[FailingNode, ...]
     losses: tuple[Loss, ...]
     unsure_gpu_seconds: float
@@ -49,7 +49,7 @@ def find_failures(
     reports: Sequence[SourceReport],
     logged: Sequence[tuple[int, Loss]],
     with_log: Iterable[int],
-) -> Failures:
+) -> FleetFailures:
     """`logged`: losses that logs show, by attempt; `with_log`: attempts of jobs that have one."""
     share = held.columns.share
     failed = np.flatnonzero(held.began & (share.failed | (share.unsure > 0)))
@@ -63,7 +63,7 @@ def find_failures(
         for node in dict.fromkeys(blame.node for blame in blames.values())
     ]
     rest = [loss for attempt, loss in losses if attempt not in blames and _size(loss) > 0]
-    return Failures(
+    return FleetFailures(
         nodes=tuple(sorted(nodes, key=lambda n: -n.lost_gpu_seconds - n.restart_gpu_seconds)),
         losses=tuple(sorted(rest, key=lambda loss: -_size(loss))),
         unsure_gpu_seconds=math.fsum(unsure.values()),
