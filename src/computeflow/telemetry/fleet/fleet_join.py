@@ -21,8 +21,8 @@ from computeflow.telemetry.accounting.attempts_by_node import short_name
 from computeflow.telemetry.accounting.queue_idle import split_idle
 from computeflow.telemetry.accounting.usage import Accounting
 from computeflow.telemetry.fleet.allocations import Allocations
-from computeflow.telemetry.fleet.fleet_failures import find_failures
 from computeflow.telemetry.fleet.fleet_facts import FleetFacts, Loss, Scheduler
+from computeflow.telemetry.fleet.fleet_failures import find_failures
 from computeflow.telemetry.fleet.held_idle import idle_jobs, slowed_gpus
 from computeflow.telemetry.fleet.job_logs import JobLog, match_logs, restart_losses
 from computeflow.telemetry.logs.log_facts import LoggedRun
