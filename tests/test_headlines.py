@@ -48,7 +48,7 @@ def test_a_redacted_headline_keeps_its_figures() -> None:
         ("memory/oom-too-big.pickle.gz", "GPU 0 ran out of memory: "),
         ("logs/megatron_restart.log", "71.9 % of this run's time is lost: restarts, "),
         ("logs/nccl_tests.txt", "nccl-tests measured all_reduce"),
-        ("accounting", "Jobs used "),
+        ("accounting", "of this fleet's time goes to 2 causes"),
     ],
 )
 def test_every_kind_of_recording_has_a_headline(name: str, words: str) -> None:

@@ -84,6 +84,20 @@ class AuditAnswer(Answer):
         redaction.value(report_tables(self.report, details=self.details))  # they count first
         return [redaction.value(part) for part in parts]
 
+    def _source_parts(self) -> Sequence[Part]:
+        """Tables, and a fleet's findings as cards before them."""
+        from computeflow.telemetry.fleet.fleet_join import KIND
+        from computeflow.views.cards import finding_cards
+
+        report, recordings = self.report, self.report.recordings
+        price = None if report.price is None else report.price.usd
+        cards = [
+            finding_cards(found, each.ledger, price)
+            for each, found in zip(recordings.observed, recordings.diagnoses, strict=True)
+            if each.kind == KIND and each.ledger is not None and found.findings
+        ]
+        return [*cards, *report_tables(report, details=self.details)]
+
     def _redaction(self) -> Redaction:
         request = self.report.request
         typed = dict.fromkeys((*request.paths, request.against, request.expect), "file")
@@ -94,7 +108,7 @@ class AuditAnswer(Answer):
     def _parts(self) -> Sequence[Part]:
         report, traces = self.report, self.report.traces
         if traces is None or report.diagnosis is None:
-            return report_tables(report, details=self.details)
+            return self._source_parts()
         from computeflow.telemetry.trace_formats import read_rank
         from computeflow.telemetry.traces.step_timelines import step_timeline
         from computeflow.views.audit_figures import audit_parts

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 from pathlib import Path
 
 from computeflow.auditing.audit_request import AuditRequest
@@ -12,6 +13,7 @@ from computeflow.diagnosis import Diagnosis, diagnose_source
 from computeflow.errors import InputError
 from computeflow.ledger import Gap, Ledger
 from computeflow.telemetry.correlation import CorrelatedEvents, correlate
+from computeflow.telemetry.fleet import join_fleet
 from computeflow.telemetry.source_registry import observe, sort_files
 from computeflow.telemetry.source_reports import SourceReport
 from computeflow.telemetry.trace_audit import TraceSettings, audit_files
@@ -26,22 +28,28 @@ class Recordings:
 
     traces: TracedJob | None
     observed: tuple[SourceReport, ...]
-    """Reports of sources other than traces."""
+    """Reports of sources other than traces; a fleet that some of them make up comes first."""
     diagnoses: tuple[Diagnosis, ...]
     """One diagnosis for each of these."""
     left_out: tuple[str, ...]
+    joined: tuple[bool, ...] = ()
+    """Whether each report is part of a fleet, which has its findings and its ledger."""
 
     @property
     def files(self) -> list[Path]:
         ranks = () if self.traces is None else self.traces.ranks
-        others = [path for each in self.observed for path in each.sources]
+        others = dict.fromkeys(path for each in self.observed for path in each.sources)
         return [Path(path) for path in (*(rank.source for rank in ranks), *others)]
 
     @property
     def ledgers(self) -> list[Ledger]:
-        """Traces first, then the sources in their order."""
+        """Traces first, then the sources in their order; parts of a fleet are in its ledger."""
         traced = [] if self.traces is None else [self.traces.job.ledger]
-        return traced + [each.ledger for each in self.observed if each.ledger is not None]
+        return traced + [
+            each.ledger
+            for each, joined in zip_longest(self.observed, self.joined)
+            if each.ledger is not None and not joined
+        ]
 
     @property
     def ledger(self) -> Ledger:
@@ -78,14 +86,30 @@ def read_recordings(
         left_out = []
     elif not observed:
         raise InputError("; ".join(left_out))
-    diagnoses = [diagnose_source(each) for each in observed]
+    observed, joined = _with_fleet(observed)
+    diagnoses = [
+        Diagnosis(findings=(), abstained=()) if ours else diagnose_source(each)
+        for each, ours in zip(observed, joined, strict=True)
+    ]
     noted = [
         replace(each, notes=(*each.notes, *found.notes))
         for each, found in zip(observed, diagnoses, strict=True)
     ]
     return Recordings(
-        traces=traces, observed=tuple(noted), diagnoses=tuple(diagnoses), left_out=tuple(left_out)
+        traces=traces,
+        observed=tuple(noted),
+        diagnoses=tuple(diagnoses),
+        left_out=tuple(left_out),
+        joined=joined,
     )
+
+
+def _with_fleet(observed: list[SourceReport]) -> tuple[list[SourceReport], tuple[bool, ...]]:
+    """The reports, before them the fleet that some make up; and which those are."""
+    fleet = join_fleet(observed)
+    if fleet is None:
+        return observed, (False,) * len(observed)
+    return [fleet.report, *observed], (False, *fleet.joined)
 
 
 def _settings(request: AuditRequest, say: Say | None) -> TraceSettings:

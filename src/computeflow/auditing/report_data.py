@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from computeflow import codec
 from computeflow.auditing.audit_report import AuditReport
 from computeflow.auditing.recordings import Recordings
 from computeflow.diagnosis import Diagnosis
-from computeflow.economics import finding_usd_per_hour
+from computeflow.economics import finding_usd_per_hour, usd_of
 from computeflow.ledger import Finding, Ledger, ledger_to_data
 from computeflow.telemetry.source_reports import SourceReport
 from computeflow.telemetry.traces.job_ledgers import TracedJob
@@ -56,7 +57,8 @@ def _recordings_data(recordings: Recordings) -> dict[str, Any]:
 
 
 def _source_data(observed: SourceReport, found: Diagnosis) -> dict[str, Any]:
-    data: dict[str, Any] = codec.encode(observed)
+    data: dict[str, Any] = codec.encode(replace(observed, columns=None))
+    del data["columns"]
     if observed.kind == "metrics":
         data["facts"]["abstained"] = codec.encode(found.abstained)
     return data | {"findings": codec.encode(found.findings)}
@@ -197,6 +199,7 @@ def _finding_data(
         "share": share,
         **_gains(finding, ledger, step_seconds),
         "usd_per_hour": finding_usd_per_hour(finding, ledger, usd_per_gpu_hour),
+        "usd": None if usd_per_gpu_hour is None else usd_of(finding.gpu_seconds, usd_per_gpu_hour),
         "joules": joules,
         "source": kind,
     }

@@ -30,8 +30,8 @@ _MUCH = 0.1
 """Share of the window from which unexplained waiting is noted."""
 _MUCH_OF_STEP = 0.05
 """The same of a replayed step: what the profiler added is not in it."""
-UNTIMED = ("failed-rank",)
-"""Rules that name what ended the job and claim no time of it."""
+UNTIMED = ("failed-rank", "failing-node")
+"""Rules that name what ended a job also where they claim no time of it."""
 _MOSTLY = 0.6
 """Share of all waits from which they are said to be for one rank."""
 WAITING = ("host", "input", "checkpoint", "copy", "unexplained")
@@ -141,11 +141,9 @@ def diagnose_source(observed: SourceReport) -> Diagnosis:
     )
     settled = sorted(findings, key=lambda finding: -finding.gpu_seconds)
     if observed.ledger is not None:
-        timed = [finding for finding in findings if finding.rule not in UNTIMED]
-        settled = [
-            *(finding for finding in findings if finding.rule in UNTIMED),
-            *settle(timed, lines_without_expectation(observed.ledger)),
-        ]
+        untimed = [f for f in findings if f.rule in UNTIMED and not f.gpu_seconds]
+        timed = [f for f in findings if f.rule not in UNTIMED or f.gpu_seconds]
+        settled = [*untimed, *settle(timed, lines_without_expectation(observed.ledger))]
     return Diagnosis(
         findings=tuple(settled),
         abstained=abstained,

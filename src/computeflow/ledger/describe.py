@@ -49,17 +49,21 @@ def lines(ledger: Ledger) -> list[tuple[str, str, float, float]]:
 
 
 def notes(ledger: Ledger) -> list[str]:
+    """The energy; accounts that a signal is missing for: for part of them, or for all."""
     energy = [] if ledger.joules is None else [f"energy: {format_si(ledger.joules, 'J')}"]
-    return energy + unavailable_notes(ledger.unavailable)
+    booked, needs = ledger.accounts, ledger.unavailable
+    part = {name: signal for name, signal in needs.items() if booked.get(name)}
+    rest = {name: signal for name, signal in needs.items() if name not in part}
+    return energy + unavailable_notes(part, "In part unavailable") + unavailable_notes(rest)
 
 
-def unavailable_notes(needs: Mapping[str, str]) -> list[str]:
+def unavailable_notes(needs: Mapping[str, str], head: str = "Unavailable") -> list[str]:
     """One note on all that a signal is missing for; `needs`: name to signal. Empty: no note."""
     by_signal: dict[str, list[str]] = {}
     for name, signal in needs.items():
         by_signal.setdefault(signal, []).append(name)
     parts = (f"{', '.join(names)} (needs {signal})" for signal, names in by_signal.items())
-    return [f"Unavailable: {'; '.join(parts)}"] if needs else []
+    return [f"{head}: {'; '.join(parts)}"] if needs else []
 
 
 def time_unit(total_gpu_seconds: float, *, on_host: bool = False) -> tuple[str, float]:

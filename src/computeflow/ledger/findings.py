@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from computeflow.errors import InputError, LedgerError
 from computeflow.ledger.accounts import account
-from computeflow.ledger.book import is_within
+from computeflow.ledger.book import Ledger, is_within
 from computeflow.ledger.gaps import Gap
 
 
@@ -87,6 +87,33 @@ class Finding:
     @property
     def gpu_seconds(self) -> float:
         return math.fsum(claim.gpu_seconds for claim in self.claims)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimedAccount:
+    """An account of a ledger, what findings claim of it, and the rest."""
+
+    account: str
+    gpu_seconds: float
+    claimed_gpu_seconds: float
+
+    @property
+    def rest_gpu_seconds(self) -> float:
+        return self.gpu_seconds - self.claimed_gpu_seconds
+
+
+def balance(ledger: Ledger, findings: Iterable[Finding]) -> list[ClaimedAccount]:
+    """What settled findings claim of each account of the ledger; a claim counts where it is booked."""
+    booked = ledger.accounts
+    claimed = dict.fromkeys(booked, 0.0)
+    for claim in (claim for finding in findings for claim in finding.claims):
+        name = next((name for name in booked if is_within(claim.account, name)), None)
+        if name is not None:
+            claimed[name] += claim.gpu_seconds
+    return [
+        ClaimedAccount(account=name, gpu_seconds=seconds, claimed_gpu_seconds=claimed[name])
+        for name, seconds in booked.items()
+    ]
 
 
 def check_claimed_seconds(findings: Iterable[Finding], lines: Sequence[Gap]) -> None:

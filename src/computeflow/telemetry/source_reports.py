@@ -49,6 +49,8 @@ class SourceReport:
     happenings: tuple[Event, ...] = ()
     left_out: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    columns: Any = None
+    """What sources are joined by, too large for JSON: the attempts of an accounting."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,9 +12,10 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from computeflow.auditing.equal_work import GPU_SECONDS
-from computeflow.economics import usd_per_hour
+from computeflow.economics import usd_of, usd_per_hour
 from computeflow.ledger import Finding, Ledger
-from computeflow.units import format_share
+from computeflow.telemetry.fleet.fleet_join import KIND as FLEET
+from computeflow.units import format_seconds, format_share
 from computeflow.views.as_it_runs import is_slowed, step_sentence
 from computeflow.views.sources import observed_headline
 
@@ -25,7 +26,10 @@ if TYPE_CHECKING:
     from computeflow.diagnosis import Diagnosis
 
 _ENDED = {"hang": "The job hangs", "failed-rank": "The job failed"}
-_WHOSE = {"log": "this run's time", "metrics": "these GPUs' time"}
+_WHOSE = {
+    "log": "this run's time",
+    "metrics": "these GPUs' time",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,8 +99,9 @@ def _timed(parts: Sequence[_Part], price: float | None) -> list[str]:
         return []
     first, *others = timed
     assert first.ledger is not None
+    tell = _of_fleet if first.kind == FLEET else _won_back
     return [
-        _won_back(first, first.ledger, price),
+        tell(first, first.ledger, price),
         *_more(sum(len(part.timed) for part in others)),
     ]
 
@@ -119,6 +124,24 @@ def _won_back(part: _Part, ledger: Ledger, price: float | None) -> str:
     return (
         f"{text}, {len(findings)} findings; the largest: {largest.rule} ({share}), "
         f"{_short_title(largest)}."
+    )
+
+
+def _of_fleet(part: _Part, ledger: Ledger, price: float | None) -> str:
+    """What the findings of a fleet cost in the period, and what to do first."""
+    findings = part.timed
+    seconds = math.fsum(finding.gpu_seconds for finding in findings)
+    money = ""
+    if price is not None:
+        usd, whole = usd_of(seconds, price), usd_of(ledger.gpu_seconds, price)
+        money = f" (${usd:,.2f} of ${whole:,.2f} in {format_seconds(ledger.wall_seconds)})"
+    causes = f"{len(findings)} causes, the largest" if len(findings) > 1 else "one cause"
+    remedy = findings[0].remedy
+    do = "" if remedy is None else f" Do first: {remedy.command or remedy.change}."
+    share = format_share(seconds / ledger.gpu_seconds)
+    return (
+        f"{share} of this fleet's time{money} goes to {causes}: {findings[0].rule}, "
+        f"{_short_title(findings[0])}.{do}"
     )
 
 

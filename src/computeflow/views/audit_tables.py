@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import zip_longest
 from typing import TYPE_CHECKING
 
+from computeflow.telemetry.fleet.fleet_join import KIND as FLEET
 from computeflow.views.audits import audit_tables, energy_table, hta_table
 from computeflow.views.findings import finding_tables, skipped_rules_table
 from computeflow.views.ledgers import finding_table, gap_table
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
 
 def report_tables(report: AuditReport, *, details: bool) -> list[Table]:
     usd = None if report.price is None else report.price.usd
-    stopped = hang_tables(report.recordings, usd)
+    stopped = [*hang_tables(report.recordings, usd), *fleet_parts(report.recordings, usd)]
     tables, last = _source_findings(report.recordings, usd), []
     if report.traces is not None and report.diagnosis is not None:
         ledger, *rest = audit_tables(report.traces, details=details, diagnosis=report.diagnosis)
@@ -73,8 +75,12 @@ def hang_tables(recordings: Recordings, usd: float | None) -> list[Table]:
 
 def _source_tables(recordings: Recordings, usd: float | None) -> list[Table]:
     """Tables of the sources, but those of a hang, which stand first."""
-    others = [each for each, found in _observed(recordings) if not _hangs(found)]
-    tables = [table for each in others for table in observed_tables(each, usd)]
+    tables = [
+        table
+        for (each, found), joined in zip_longest(_observed(recordings), recordings.joined)
+        if not _hangs(found) and each.kind != FLEET
+        for table in observed_tables(each, usd, joined=bool(joined))
+    ]
     correlated = recordings.correlated
     return [*tables, correlation_table(correlated)] if correlated else tables
 
@@ -83,10 +89,22 @@ def _source_findings(recordings: Recordings, usd: float | None) -> list[Table]:
     findings = [
         (finding, each.ledger)
         for each, diagnosis in _observed(recordings)
-        if not _hangs(diagnosis)
+        if not _hangs(diagnosis) and each.kind != FLEET
         for finding in diagnosis.findings
     ]
     return [finding_table(findings, usd)] if findings else []
+
+
+def fleet_parts(recordings: Recordings, usd: float | None) -> list[Table]:
+    """Findings and ledger of a fleet, which stand before all else; nothing without one."""
+    from computeflow.views.sources.fleet import fleet_tables
+
+    return [
+        table
+        for each, found in _observed(recordings)
+        if each.kind == FLEET
+        for table in fleet_tables(each, found, usd)
+    ]
 
 
 def _observed(recordings: Recordings) -> list[tuple[SourceReport, Diagnosis]]:

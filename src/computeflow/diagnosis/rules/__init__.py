@@ -4,9 +4,11 @@ from computeflow.diagnosis.rule import Rule, SourceRule
 from computeflow.diagnosis.rules import (
     device_work,
     fleet,
+    fleet_clocks,
     host,
     host_calls,
     host_line,
+    joined_fleet,
     kernels,
     links,
     memory,
@@ -21,6 +23,10 @@ _MODELLED = "operator shapes in a GPU trace of a job that the predictor understa
 _FLEETS = (
     "no wrong finding on the synthetic fleets of docs/sources/metrics.md; below 1, as no real fleet "
     "with known faults was available"
+)
+_JOINED = (
+    "no wrong finding on the made fleets of docs/sources/fleet.md, healthy ones included; below 1, as "
+    "no fleet with known faults was available that somebody else made"
 )
 _LOGS = "supported by synthetic logs; not yet measured on labelled ones"
 _TIMELINES = "a lower bound: all of 82 findings on published and synthetic timelines were right"
@@ -83,18 +89,23 @@ RULES = (
     Rule(id="idle-allocation", account="idle", order=3,
          needs="activity of GPUs over ten minutes, and who holds them",
          sources={"metrics": SourceRule(judge=fleet.idle_allocation, confidence=0.95,
-                                        because=_FLEETS)}),
+                                        because=_FLEETS),
+                  "fleet": SourceRule(judge=joined_fleet.idle_allocation, confidence=0.95,
+                                      because=_JOINED)}),
     Rule(id="clock-throttle", account="compute.clock", order=4,
          needs="clocks at work of several GPUs of one model, and the device's reasons",
          sources={"metrics": SourceRule(judge=fleet.clock_throttle, confidence=0.95,
-                                        because=_FLEETS)}),
+                                        because=_FLEETS),
+                  "fleet": SourceRule(judge=fleet_clocks.clock_throttle, confidence=0.95,
+                                      because=_JOINED)}),
     Rule(id="hang", account="idle", order=1, needs="flight-recorder dumps",
          sources={"flight-recorder": SourceRule(
              judge=runs.hang, confidence=0.98,
              because="share of named ranks that are right, on the labelled and synthetic cases of "
              "docs/sources/flight-recorder.md")}),
     Rule(id="restarts", account="restart", order=2, needs="a log with times",
-         sources={"log": SourceRule(judge=runs.restarts, confidence=0.9, because=_LOGS)}),
+         sources={"log": SourceRule(judge=runs.restarts, confidence=0.9, because=_LOGS),
+                  "fleet": SourceRule(judge=joined_fleet.restarts, confidence=0.9, because=_JOINED)}),
     Rule(id="failed-rank", account="restart", order=27, needs="a launcher's failure report in a log",
          sources={"log": SourceRule(
              judge=runs.failed_ranks, confidence=0.9,
@@ -103,6 +114,23 @@ RULES = (
     Rule(id="straggler-stage", account="straggler", order=24, needs="an op timeline",
          sources={"op-timeline": SourceRule(judge=timelines.slow_stage, confidence=0.95,
                                             because=_TIMELINES)}),
+    Rule(id="failing-node", account="lost", order=28,
+         needs="accounting with nodes and states of jobs; kernel logs name the fault",
+         sources={"fleet": SourceRule(judge=joined_fleet.failing_node, confidence=0.95,
+                                      because=_JOINED)}),
+    Rule(id="lost-work", account="lost", order=29, needs="accounting with states of jobs",
+         sources={"fleet": SourceRule(
+             judge=joined_fleet.lost_work, confidence=0.8,
+             because="a failed job of which nothing followed may have written what it was for")}),
+    Rule(id="fragmentation", account="idle", order=30,
+         needs="accounting with submissions and starts of jobs; the nodes tell why",
+         sources={"fleet": SourceRule(
+             judge=joined_fleet.fragmentation, confidence=0.8,
+             because="partitions, features and memory that jobs ask for are not read")}),
+    Rule(id="node-out", account="idle", order=31, needs="accounting with the list of nodes",
+         sources={"fleet": SourceRule(
+             judge=joined_fleet.node_out, confidence=0.95,
+             because="the scheduler lists them; since when is the time of the reason")}),
 )  # fmt: skip
 _BY_ID = {rule.id: rule for rule in RULES}
 

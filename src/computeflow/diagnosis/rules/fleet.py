@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from computeflow.diagnosis.robust import median_and_spread
 from computeflow.diagnosis.rule import Draft, Missing, Outcome, report, seconds_evidence
+from computeflow.diagnosis.scheduler_commands import drain_command, end_command, scheduler_of
 from computeflow.ledger import Evidence, Remedy
 from computeflow.telemetry.metrics.exporter_fields import BY_POWER, NEEDED
 from computeflow.telemetry.metrics.gpu_facts import IDLE_SECONDS
@@ -104,6 +105,7 @@ def _idle(node: str, holders: str, group: Sequence[_IdleGpu], where: str) -> lis
         ],
         Remedy(
             change="release the GPUs when their work ends, or give them work",
+            command=end_command(holders),
             gain_gpu_seconds=seconds,
             risk="a process that only waits (a debugger, a notebook) ends with the allocation",
         ),
@@ -131,15 +133,23 @@ class _Clocked:
 
 def clock_throttle(observed: SourceReport) -> Outcome:
     facts: MetricsFacts = observed.facts
-    if lacking := _lacking(facts.gpus):
+    found = find_slow(facts.gpus)
+    if isinstance(found, Missing):
+        return found
+    slow, unknown = found
+    return [*(draft for one in slow for draft in _throttled(one, _where(observed))), *unknown]
+
+
+def find_slow(gpus: Sequence[GpuFigures]) -> tuple[list[SlowGpu], list[Missing]] | Missing:
+    """GPUs that run below their peers for a reason that they give; and missing reasons of others."""
+    if lacking := _lacking(gpus):
         return Missing(", ".join(lacking))
-    clocked = [one for gpu in facts.gpus for one in _clocked(gpu)]
+    clocked = [one for gpu in gpus for one in _clocked(gpu)]
     cohorts = _cohorts(clocked)
-    if facts.gpus and not cohorts:
+    if gpus and not cohorts:
         return Missing(f"{_COHORT} busy GPUs of one model, with {_SAMPLES} timed samples each")
     slow = [one for peers in cohorts for one in _below(peers)]
-    drafts = [draft for one in slow for draft in _throttled(one, _where(observed))]
-    return [*drafts, *_unknown_reasons(clocked, slow)]
+    return [one for one in slow if _blamed(one)], _unknown_reasons(clocked, slow)
 
 
 def _lacking(gpus: Sequence[GpuFigures]) -> list[str]:
@@ -151,7 +161,7 @@ def _lacking(gpus: Sequence[GpuFigures]) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Slow:
+class SlowGpu:
     clocked: _Clocked
     usual: float
     peers: Sequence[_Clocked]
@@ -162,8 +172,19 @@ class _Slow:
         """How far below the usual clock, as a share of it."""
         return 1 - self.clocked.busy.clock_hertz / self.usual
 
+    @property
+    def lost_seconds(self) -> float:
+        return self.clocked.busy.seconds * self.lower
 
-def _unknown_reasons(clocked: Sequence[_Clocked], slow: Sequence[_Slow]) -> list[Missing]:
+    @property
+    def title(self) -> str:
+        return (
+            f"{self.clocked.gpu.label} runs {format_share(self.lower)} below the clock of "
+            f"{len(self.peers) - 1} peers: {', '.join(_blamed(self))}"
+        )
+
+
+def _unknown_reasons(clocked: Sequence[_Clocked], slow: Sequence[SlowGpu]) -> list[Missing]:
     """The missing reasons of GPUs that report none; slow ones are named."""
     silent = sum(one.busy.reasons is None for one in clocked)
     if not silent:
@@ -206,13 +227,13 @@ def stem(workload: str) -> str:
     return re.sub(r"(-[0-9]+|-(?=[a-z]*[0-9])[a-z0-9]{5,10})+$", "", workload)
 
 
-def _below(peers: Sequence[_Clocked]) -> list[_Slow]:
+def _below(peers: Sequence[_Clocked]) -> list[SlowGpu]:
     usual, spread = median_and_spread([one.busy.clock_hertz for one in peers])
     least = max(_LOWER * usual, FAR * max(spread, _MIN_SPREAD * usual))
-    return [_Slow(one, usual, peers) for one in peers if usual - one.busy.clock_hertz >= least]
+    return [SlowGpu(one, usual, peers) for one in peers if usual - one.busy.clock_hertz >= least]
 
 
-def _blamed(slow: _Slow) -> dict[str, float]:
+def _blamed(slow: SlowGpu) -> dict[str, float]:
     """The reported reasons, largest first: those its peers show less, else all; empty: no finding."""
     shown = {name: share for name, share in slow.clocked.reasons.items() if share >= _REASON}
     own = {
@@ -232,12 +253,17 @@ def _draws_no_more(one: _Clocked, peers: Sequence[_Clocked]) -> bool:
     return own is not None and bool(drawn) and own <= _MORE_POWER * statistics.median(drawn)
 
 
-def _throttled(slow: _Slow, where: str) -> list[Draft]:
-    reasons = _blamed(slow)
-    if not reasons:
-        return []
-    gpu, busy = slow.clocked.gpu, slow.clocked.busy
-    lost = busy.seconds * slow.lower
+def _throttled(slow: SlowGpu, where: str) -> list[Draft]:
+    return report(
+        slow.title,
+        [("compute.clock", slow.lost_seconds)],
+        slow_evidence(slow, where),
+        throttle_remedy(slow, slow.lost_seconds, scheduler_of(slow.clocked.gpu.workloads)),
+    )
+
+
+def slow_evidence(slow: SlowGpu, where: str) -> list[Evidence]:
+    reasons, gpu, busy = _blamed(slow), slow.clocked.gpu, slow.clocked.busy
     listed = ", ".join(
         f"{name} ({format_share(share)} of its busy time)" for name, share in reasons.items()
     )
@@ -260,12 +286,18 @@ def _throttled(slow: _Slow, where: str) -> list[Draft]:
         evidence.append(
             Evidence(what="highest temperature", where=where, value=gpu.temperature_most, unit="°C")
         )
-    return report(
-        f"{gpu.label} runs {format_share(slow.lower)} below the clock of {len(slow.peers) - 1} peers: "
-        f"{', '.join(reasons)}",
-        [("compute.clock", lost)],
-        evidence,
-        Remedy(change=_change(set(reasons)), gain_gpu_seconds=lost),
+    return evidence
+
+
+def throttle_remedy(slow: SlowGpu, gain: float, scheduler: str) -> Remedy:
+    reasons, gpu = _blamed(slow), slow.clocked.gpu
+    change = _change(set(reasons))
+    drains = bool(gpu.node) and "drain" in change
+    why = f"GPU {gpu.gpu or gpu.uuid}: {', '.join(reasons)}"
+    return Remedy(
+        change=change,
+        command=drain_command(gpu.node, why, scheduler) if drains else "",
+        gain_gpu_seconds=gain,
     )
 
 

@@ -19,7 +19,7 @@ from computeflow.telemetry.accounting.slurm_text import (
     read_sacct,
     read_scontrol,
 )
-from computeflow.telemetry.accounting.usage import Accounting
+from computeflow.telemetry.accounting.usage import Accounting, AttemptShares
 from computeflow.telemetry.opening import head_of
 from computeflow.telemetry.source_reports import Event, SourceReport, SourceRequest
 
@@ -35,6 +35,18 @@ class AccountingFiles:
     sources: tuple[str, ...]
     left_out: tuple[str, ...]
     notes: tuple[str, ...]
+    slurm: bool
+    """Whether Slurm wrote any of them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobColumns:
+    """Attempts and nodes behind the facts, by which other sources are joined."""
+
+    jobs: JobAttempts
+    nodes: tuple[NodeState, ...]
+    share: AttemptShares
+    slurm: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +78,9 @@ class AccountingSource:
                 happenings=tuple(happenings[:MAX_HAPPENINGS]),
                 left_out=read.left_out,
                 notes=tuple(notes),
+                columns=JobColumns(
+                    jobs=read.jobs, nodes=read.nodes, share=books.share, slurm=read.slurm
+                ),
             )
         ]
 
@@ -73,7 +88,7 @@ class AccountingSource:
 def read_jobs(paths: Sequence[Path]) -> AccountingFiles:
     """Read all files as one cluster; a file that cannot be read is named in `left_out`."""
     rows, nodes = AttemptRows(), dict[str, NodeState]()
-    sources, left_out, notes = [], [], []
+    sources, left_out, notes, slurm = [], [], [], False
     for path in paths:
         before = len(rows)
         try:
@@ -88,6 +103,7 @@ def read_jobs(paths: Sequence[Path]) -> AccountingFiles:
         sources.append(str(path))
         nodes.update((node.name, node) for node in file_nodes)
         notes += file_notes
+        slurm = slurm or not is_export(_head(path))
     if not sources:
         raise InputError("; ".join(left_out) or "no accounting to read")
     jobs, repeats = rows.finish()
@@ -104,11 +120,16 @@ def read_jobs(paths: Sequence[Path]) -> AccountingFiles:
         sources=tuple(sources),
         left_out=tuple(left_out),
         notes=tuple(notes),
+        slurm=slurm,
     )
 
 
+def _head(path: Path) -> str:
+    return head_of(path).decode("utf-8", "replace").lstrip("\ufeff\r\n\t ")
+
+
 def _read(path: Path, rows: AttemptRows) -> tuple[list[NodeState], list[str]]:
-    head = head_of(path).decode("utf-8", "replace").lstrip("\ufeff\r\n\t ")
+    head = _head(path)
     if is_sacct(head):
         read_sacct(path, rows)
         return [], []

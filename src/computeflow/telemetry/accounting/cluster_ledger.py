@@ -33,6 +33,7 @@ class ClusterUsage:
     ledger: Ledger | None
     reason: str
     notes: tuple[str, ...]
+    share: AttemptShares
 
 
 def account_usage(
@@ -56,7 +57,7 @@ def account_usage(
     else:
         ledger = _ledger(facts, jobs, share)
         notes += _notes(facts, jobs, share)
-    return ClusterUsage(facts=facts, ledger=ledger, reason=reason, notes=tuple(notes))
+    return ClusterUsage(facts=facts, ledger=ledger, reason=reason, notes=tuple(notes), share=share)
 
 
 def _period(

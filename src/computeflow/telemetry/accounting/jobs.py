@@ -73,7 +73,7 @@ class NameTable:
 
 
 _WORDS = ("job", "state", "user", "team", "name", "nodes")
-_NUMBERS = ("start", "end", "submit", "gpus", "joules", "took")
+_NUMBERS = ("start", "end", "submit", "eligible", "gpus", "joules", "took")
 
 
 @dataclass(slots=True)
@@ -115,6 +115,7 @@ class AttemptRows:
         start: float = NAN,
         end: float = NAN,
         submit: float = NAN,
+        eligible: float = NAN,
         joules: float = NAN,
         took: float = NAN,
         user: str = "",
@@ -130,7 +131,7 @@ class AttemptRows:
             self.indices[column].append(index)
         if outcome_of(state) == "waiting":
             start = end = NAN  # an expected start is not a start
-        values = (start, end, submit, gpus, joules, took)
+        values = (start, end, submit, eligible, gpus, joules, took)
         for column, value in zip(_NUMBERS, values, strict=True):
             self.numbers[column].append(value)
         self._reach, self._reach_failed = -math.inf, False
@@ -197,6 +198,8 @@ class JobAttempts:
     start: Floats
     end: Floats
     submit: Floats
+    eligible: Floats
+    """When it could have started: not held, its dependencies done."""
     gpus: Floats
     joules: Floats
     took: Floats

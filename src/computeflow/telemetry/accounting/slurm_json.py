@@ -126,6 +126,7 @@ def _job(data: dict[str, Any], rows: AttemptRows) -> None:
         start=_moment(time.get("start")),
         end=NAN if outcome_of(state) == "running" else _moment(time.get("end")),
         submit=_moment(time.get("submission")),
+        eligible=_moment(time.get("eligible")),
         took=_number(time.get("elapsed")),
         user=_text(data.get("user")) or _text(_inner(data, "association").get("user")),
         team=_text(data.get("account")),

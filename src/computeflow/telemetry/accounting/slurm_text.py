@@ -32,6 +32,7 @@ _READ = (
     "elapsed",
     "elapsedraw",
     "submit",
+    "eligible",
     *_TRES,
     "consumedenergy",
     "consumedenergyraw",
@@ -107,6 +108,7 @@ class _Columns:
         self.start, self.end = indices.get("start", -1), indices.get("end", -1)
         self.elapsed = indices.get("elapsedraw", indices.get("elapsed", -1))
         self.submit = indices.get("submit", -1)
+        self.eligible = indices.get("eligible", -1)
         self.tres = [indices[name] for name in _TRES if name in indices]
         self.joules = indices.get("consumedenergyraw", indices.get("consumedenergy", -1))
         self.user, self.team = indices.get("user", -1), indices.get("account", -1)
@@ -144,6 +146,7 @@ def _sacct_line(cells: list[str], columns: _Columns, rows: AttemptRows) -> None:
         took=took,
         joules=joules,
         submit=unix_seconds(cells[columns.submit]),
+        eligible=unix_seconds(cells[columns.eligible]),
         user=cells[columns.user],
         team=cells[columns.team],
         name=cells[columns.name],
@@ -209,6 +212,7 @@ def _job(fields: dict[str, str], rows: AttemptRows) -> None:
         start=unix_seconds(fields.get("StartTime", "")),
         end=NAN if is_running else unix_seconds(fields.get("EndTime", "")),
         submit=unix_seconds(fields.get("SubmitTime", "")),
+        eligible=unix_seconds(fields.get("EligibleTime", "")),
         took=duration_seconds(fields.get("RunTime", "")),
         user=user[1] if user else fields.get("UserId", ""),
         team=fields.get("Account", "").replace("(null)", ""),

@@ -6,19 +6,26 @@ than three of them away; what lies between is not observed. Samples without time
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from computeflow.catalog import Catalog
-from computeflow.telemetry.metrics.exporter_fields import ACTIVITY, NOT_SLOWING, reasons_of
+from computeflow.telemetry.metrics.exporter_fields import (
+    ACTIVITY,
+    NOT_SLOWING,
+    SETTINGS,
+    reasons_of,
+)
 from computeflow.telemetry.metrics.gpu_facts import (
     IDLE_SECONDS,
     ActivitySummary,
     Busy,
     GpuFigures,
     Idle,
+    IdleStretch,
     NodeFigures,
 )
 from computeflow.telemetry.metrics.samples import Floats, SampledDevice, SampledFleet, Series
@@ -223,27 +230,45 @@ def _activity_of(fleet: SampledFleet, line: ActivityTimeline) -> ActivitySummary
         holder_unknown=bool((~line.known & (line.active <= 0)).any()),
         idle=_idle(fleet, line) if line.timed else None,
         busy=_busy(line),
+        busy_by_holder=_busy_by_holder(fleet, line) if line.timed else {},
     )
 
 
 def _idle(fleet: SampledFleet, line: ActivityTimeline) -> Idle | None:
     shortest = max(IDLE_SECONDS, _IDLE_SAMPLES * line.step)
-    long = [seconds for _, seconds in stretches(line, line.idle) if seconds >= shortest]
+    long = [
+        IdleStretch(start=start, seconds=seconds, holder=fleet.workloads[holder])
+        for holder in np.unique(line.workload[line.idle])
+        for start, seconds in stretches(line, line.idle & (line.workload == holder))
+        if seconds >= shortest
+    ]
     if not long:
         return None
     memory, power = line.value("memory_used")[line.idle], line.value("power")[line.idle]
     return Idle(
-        seconds=sum(long),
-        longest_seconds=max(long),
+        seconds=sum(one.seconds for one in long),
+        longest_seconds=max(one.seconds for one in long),
+        stretches=tuple(sorted(long, key=lambda one: one.start)),
         holders=tuple(sorted(fleet.workloads[i] for i in np.unique(line.workload[line.idle]) if i)),
         memory_most_bytes=None if np.isnan(memory).all() else float(np.nanmax(memory)),
         power_watts=None if np.isnan(power).all() else float(np.nanmean(power)),
     )
 
 
-def _busy(line: ActivityTimeline) -> Busy | None:
-    """Busy time; None where no clock was sampled while busy."""
+def _busy_by_holder(fleet: SampledFleet, line: ActivityTimeline) -> dict[str, Busy]:
+    """Busy time under each holder; empty for fewer than two of them."""
+    holders = [int(holder) for holder in np.unique(line.workload) if holder]
+    if len(holders) < 2:
+        return {}
+    parts = {fleet.workloads[one]: _busy(line, line.workload == one) for one in holders}
+    return {name: busy for name, busy in parts.items() if busy is not None}
+
+
+def _busy(line: ActivityTimeline, among: Flags | None = None) -> Busy | None:
+    """Busy time, `among` these samples; None where no clock was sampled while busy."""
     clock, at_work = line.value("clock"), line.active >= BUSY
+    if among is not None:
+        at_work = at_work & among
     chosen = at_work & ~np.isnan(clock)
     seconds = np.where(chosen, line.seconds, 0.0)
     usual = mean(np.where(chosen, clock, np.nan), seconds)
@@ -258,7 +283,19 @@ def _busy(line: ActivityTimeline) -> Busy | None:
         reasons=None
         if flags is None
         else {name: mean(shown.astype(float), weights) or 0.0 for name, shown in flags.items()},
+        slowed=_slowed(line, at_work, flags or {}),
     )
+
+
+def _slowed(
+    line: ActivityTimeline, at_work: Flags, flags: Mapping[str, Flags]
+) -> tuple[tuple[float, float], ...]:
+    """Times at work at which the device gave a reason, settings aside."""
+    given = [shown for name, shown in flags.items() if name not in SETTINGS]
+    if not given or not line.timed:
+        return ()
+    shown = at_work & np.logical_or.reduce(given)
+    return tuple((start, start + seconds) for start, seconds in stretches(line, shown))
 
 
 def gpu_figures(

@@ -10,11 +10,20 @@ IDLE_SECONDS = 600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class IdleStretch:
+    start: float
+    seconds: float
+    holder: str
+    """The job or pod that a label names; empty where none does."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Idle:
     """Time in which a GPU was held and nothing ran, in stretches of at least `IDLE_SECONDS`."""
 
     seconds: float
     longest_seconds: float
+    stretches: tuple[IdleStretch, ...]
     holders: tuple[str, ...]
     memory_most_bytes: float | None
     power_watts: float | None
@@ -30,6 +39,8 @@ class Busy:
     power_watts: float | None
     reasons: Mapping[str, float] | None
     """Reasons for a low clock, each with its share of busy time; None without a signal."""
+    slowed: tuple[tuple[float, float], ...] = ()
+    """Start and end of the times at which a reason that is no setting was given."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +55,8 @@ class ActivitySummary:
     """Whether nothing ran at some time and it is unknown if somebody held the GPU."""
     idle: Idle | None
     busy: Busy | None
+    busy_by_holder: Mapping[str, Busy] = field(default_factory=dict)
+    """Busy time under each job or pod, where several held the GPU."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,6 +19,7 @@ __all__ = ["correlation_table", "observed_headline", "observed_tables"]
 
 _MODULES = {
     "accounting": "accounting",
+    "fleet": "fleet",
     "flight-recorder": "flight_recorder",
     "gpu-burn": "kernel_logs",
     "kernel-log": "kernel_logs",
@@ -31,15 +32,18 @@ _PRICED = ("accounting",)
 _MAX_ROWS = 12
 
 
-def observed_tables(observed: SourceReport, price: float | None = None) -> list[Table]:
+def observed_tables(
+    observed: SourceReport, price: float | None = None, *, joined: bool = False
+) -> list[Table]:
     """The source's ledger, then the tables of its kind; skipped input is noted under the last one.
 
-    `price`: dollars per GPU-hour, for kinds whose tables show costs.
+    `price`: dollars per GPU-hour, for kinds whose tables show costs. `joined`: its ledger is part of a
+    fleet's, and not shown.
     """
     module = import_module(f"computeflow.views.sources.{_MODULES[observed.kind]}")
     priced = {"price": price} if observed.kind in _PRICED else {}
     tables: list[Table] = module.tables(observed, **priced)
-    if observed.ledger is not None:
+    if observed.ledger is not None and not joined:
         tables.insert(0, ledger_table(observed.ledger))
     notes = [*observed.notes, *left_out_notes(observed.left_out)]
     if tables and notes:
@@ -56,24 +60,40 @@ def observed_headline(observed: SourceReport) -> str:
 
 
 def correlation_table(groups: Sequence[CorrelatedEvents]) -> Table:
-    """Events that several sources reported around the same time."""
+    """Events that several sources reported around the same time; the same again is counted."""
+    alike: dict[tuple[tuple[str, str, str], ...], list[CorrelatedEvents]] = {}
+    for group in groups:
+        key = dict.fromkeys((kind, event.node, event.what) for kind, event in group.parts)
+        alike.setdefault(tuple(key), []).append(group)
+    ordered = sorted(alike.items(), key=lambda item: -len(item[1]))
     rows = []
-    for group in groups[:_MAX_ROWS]:
-        for kind, event in group.parts[:_MAX_ROWS]:
-            later = (event.seconds or group.start) - group.start
+    for key, same in ordered[:_MAX_ROWS]:
+        for place, (kind, node, what) in enumerate(key[:_MAX_ROWS]):
+            parts = [
+                (group, event)
+                for group in same
+                for source, event in group.parts
+                if (source, event.node, event.what) == (kind, node, what)
+            ]
+            first, event = parts[0]
+            later = (event.seconds or first.start) - first.start
+            jobs = {event.job for _, event in parts if event.job}
             rows.append(
                 (
+                    f"{len(same):,}" if place == 0 else "",
                     f"+{later:,.0f} s",
                     kind,
-                    event.node or "-",
-                    event.what,
-                    event.job or "-",
+                    node or "-",
+                    what + (f", {len(parts):,} times" if len(parts) > len(same) else ""),
+                    next(iter(jobs), "-") if len(jobs) < 2 else f"{len(jobs):,} jobs",
                 )
             )
-    hidden = len(groups) - _MAX_ROWS
+    hidden = len(ordered) - _MAX_ROWS
     return Table(
         title="What several sources saw within ten minutes of each other",
-        columns=columns("after", "source", "node", "what", "job", right="after", wrap="what"),
+        columns=columns(
+            "times", "after", "source", "node", "what", "job", right="times,after", wrap="what"
+        ),
         rows=tuple(rows),
-        notes=(f"{hidden:,} more times: -o json has all",) if hidden > 0 else (),
+        notes=(f"{hidden:,} more kinds: -o json has all",) if hidden > 0 else (),
     )

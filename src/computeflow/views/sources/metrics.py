@@ -41,15 +41,21 @@ def _activity(facts: MetricsFacts) -> Table:
             _number(gpu.power_watts),
             _clock(gpu),
         )
-        for gpu in facts.gpus[:MAX_GPUS]
+        for gpu in sorted(facts.gpus, key=_badness)[:MAX_GPUS]
     )
     heads = ("node", "GPU", "util.", "SMs", "tensor", "idle", "W", "clock")
     return Table(
-        title=f"GPUs: means{_window(facts)}",
+        title=f"GPUs, worst first: means{_window(facts)}",
         columns=columns(*heads, right="GPU,util.,SMs,tensor,idle,W,clock", wrap="node"),
         rows=rows,
         notes=tuple(_activity_notes(facts)),
     )
+
+
+def _badness(gpu: GpuFigures) -> tuple[bool, float, float]:
+    """Order of GPUs: errors, then reasons for low clocks that are no settings, then idle while held."""
+    slowed = max((s for name, s in gpu.reasons.items() if name not in SETTINGS), default=0.0)
+    return not _troubles(gpu), -slowed, -(gpu.idle_share or 0.0)
 
 
 def _activity_notes(facts: MetricsFacts) -> Iterable[str]:
@@ -89,6 +95,7 @@ def _clock(gpu: GpuFigures) -> str:
 def _health(facts: MetricsFacts) -> Table:
     """GPUs with errors, or throttled for reasons that are no settings; the others are summed up."""
     chosen = [gpu for gpu in facts.gpus if _troubles(gpu) or set(gpu.reasons) - SETTINGS]
+    chosen.sort(key=_badness)
     rows = tuple(
         (
             gpu.node,
