@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from math import prod
 from typing import Any
 
@@ -17,7 +17,7 @@ from computeflow.files.parsing import parse_json, parse_toml, parse_yaml
 from computeflow.planning.exports.config_formats import ConfigReading, Setup
 from computeflow.planning.exports.frameworks import FRAMEWORKS
 from computeflow.planning.exports.frameworks.config_keys import bounded
-from computeflow.prediction.stack import DEFAULT, find_stack
+from computeflow.prediction.stack import DEFAULT, Stack, find_stack
 from computeflow.workload import Job, Layout
 
 
@@ -73,8 +73,15 @@ def setup_of(
         job=Job(model=_model(model, catalog, "model" in given), **_fields_of(Job, stated)),
         cluster=cluster,
         layout=Layout(gpus=gpus, **_fields_of(Layout, stated)),
-        stack=find_stack(given.get("stack") or reading.stack or DEFAULT),
+        stack=_stack(reading, given.get("stack")),
     )
+
+
+def _stack(reading: ConfigReading, given: str | None) -> Stack:
+    """The caller's stack as it is, or the framework's own with what the file switches."""
+    if given is not None:
+        return find_stack(given)
+    return replace(find_stack(reading.stack or DEFAULT), **reading.capabilities)
 
 
 def _global_batch(stated: Mapping[str, Any], gpus: int, accumulation: int | None) -> dict[str, int]:

@@ -5,12 +5,26 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, replace
 
 from computeflow.errors import InputError
+from computeflow.planning.explain import changed_fields
 from computeflow.planning.exports.config_formats import Setup
 from computeflow.planning.exports.frameworks import FRAMEWORKS
 from computeflow.planning.review import PROVEN
 from computeflow.planning.space import Space, space_of
+from computeflow.prediction.stack import Stack
 from computeflow.workload import Job, Layout
 from computeflow.workload.layout import CHOICES
+
+
+def allowed_shardings(framework: str) -> dict[str, tuple[str, ...]]:
+    """The names that a framework has for sharding: DeepSpeed's zero3 is no FSDP, nor the reverse."""
+    choices = FRAMEWORKS[framework].choices
+    return {"sharding": choices["sharding"]} if "sharding" in choices else {}
+
+
+def switched_on(framework: str, stack: Stack) -> Stack:
+    """The stack with everything that a file of the framework can switch at its fastest."""
+    known = FRAMEWORKS[framework].capabilities
+    return replace(stack, **{name: values[-1] for name, values in known.items()})
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +45,14 @@ class FrameworkSpace:
             if name in CHOICES
         }
         return space_of(job, layout.gpus, fixed, allowed)
+
+    def switches(self, stack: Stack) -> list[tuple[str, Stack]]:
+        """Capabilities that a file could still switch on, each with the stack it would make."""
+        faster = switched_on(self.framework, stack)
+        return [
+            (name, replace(stack, **{name: after}))
+            for name, (_, after) in changed_fields(stack, faster).items()
+        ]
 
     def can_express(self, layout: Layout) -> bool:
         try:

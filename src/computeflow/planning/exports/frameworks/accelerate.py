@@ -64,6 +64,7 @@ class Accelerate:
         "sharding": ("ddp", "zero1", "zero2", "zero3", "fsdp", "hsdp"),
         "precision": tuple(_PRECISIONS),
     }
+    capabilities: ClassVar[Choices] = {}
 
     def write(self, setup: Setup) -> WrittenConfig:
         engine = _engine(setup)

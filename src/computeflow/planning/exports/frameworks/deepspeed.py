@@ -82,6 +82,7 @@ class DeepSpeed:
         "optimizer": tuple(_OPTIMIZERS),
         "context": ("all-to-all",),
     }
+    capabilities: ClassVar[Choices] = {}
 
     def write(self, setup: Setup) -> WrittenConfig:
         _refuse(setup)

@@ -46,6 +46,7 @@ class Fsdp2:
         "precision": ("fp32", "tf32", "bf16"),
         "optimizer": ("adamw",),
     }
+    capabilities: ClassVar[Choices] = {}
 
     def write(self, setup: Setup) -> WrittenConfig:
         for name, size in cut_sizes(setup.layout).items():

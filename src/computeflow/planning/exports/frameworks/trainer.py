@@ -56,6 +56,7 @@ class HuggingFaceTrainer:
         "precision": ("fp32", "tf32", "fp16", "bf16"),
         "optimizer": tuple(_OPTIMIZERS),
     }
+    capabilities: ClassVar[Choices] = {}
 
     def write(self, setup: Setup) -> WrittenConfig:
         layout = setup.layout
