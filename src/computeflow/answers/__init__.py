@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from computeflow.answers.claim_checks import claims as claims
     from computeflow.answers.comparisons import CompareAnswer as CompareAnswer
     from computeflow.answers.comparisons import compare as compare
+    from computeflow.answers.improvements import ImproveAnswer as ImproveAnswer
+    from computeflow.answers.improvements import improve as improve
     from computeflow.answers.placements import PlaceAnswer as PlaceAnswer
     from computeflow.answers.placements import place as place
     from computeflow.answers.plans import BatchesAnswer as BatchesAnswer
@@ -59,6 +61,7 @@ _EXPORTS = {
     "ClaimsAnswer": "claim_checks",
     "CompareAnswer": "comparisons",
     "FrontAnswer": "plans",
+    "ImproveAnswer": "improvements",
     "PlaceAnswer": "placements",
     "PlanAnswer": "plans",
     "PoolsAnswer": "plans",
@@ -78,6 +81,7 @@ _EXPORTS = {
     "claims": "claim_checks",
     "compare": "comparisons",
     "compare_sites": "site_comparisons",
+    "improve": "improvements",
     "place": "placements",
     "plan": "plans",
     "predict": "predictions",

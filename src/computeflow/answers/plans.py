@@ -42,7 +42,7 @@ from computeflow.planning.explain import (
 )
 from computeflow.planning.exports.config_formats import Setup
 from computeflow.planning.exports.config_writer import Exported, export
-from computeflow.planning.exports.framework_space import allowed_shardings, switched_on
+from computeflow.planning.exports.framework_space import allowed_shardings, switchable
 from computeflow.planning.goals import (
     Goals,
     Search,
@@ -390,7 +390,7 @@ def _searched_stack(request: JobRequest, given: str | None) -> Stack | None:
     """The caller's stack; else the file's, with all that its framework can switch on."""
     if given is not None or request.reading is None or request.stack is None:
         return request.stack
-    return switched_on(request.reading.format, request.stack)
+    return replace(request.stack, **switchable(request.reading))
 
 
 def _check_modes(chosen: list[str], single_plan: Mapping[str, object]) -> None:

@@ -128,7 +128,11 @@ def _better(
     return remarks
 
 
-_SWITCHES = {"kernels": ("uncompiled", "kernels are not compiled")}
+_SWITCHES = {
+    "kernels": ("uncompiled", "kernels are not compiled"),
+    "dp_overlap": ("exposed-comm", "gradients are reduced after the backward pass, not behind it"),
+    "sequence_parallel": ("no-sequence-parallel", "norms are not split along the sequence"),
+}
 """Fields of a stack to the rule of leaving them off, and what it says."""
 
 

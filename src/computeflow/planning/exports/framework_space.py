@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
 
 from computeflow.errors import InputError
-from computeflow.planning.explain import changed_fields
-from computeflow.planning.exports.config_formats import Setup
+from computeflow.planning.exports.config_formats import ConfigReading, Setup
 from computeflow.planning.exports.frameworks import FRAMEWORKS
 from computeflow.planning.review import PROVEN
 from computeflow.planning.space import Space, space_of
@@ -21,10 +22,10 @@ def allowed_shardings(framework: str) -> dict[str, tuple[str, ...]]:
     return {"sharding": choices["sharding"]} if "sharding" in choices else {}
 
 
-def switched_on(framework: str, stack: Stack) -> Stack:
-    """The stack with everything that a file of the framework can switch at its fastest."""
-    known = FRAMEWORKS[framework].capabilities
-    return replace(stack, **{name: values[-1] for name, values in known.items()})
+def switchable(reading: ConfigReading) -> dict[str, Any]:
+    """Fields of a stack that the file's release can switch, each at its fastest."""
+    known = FRAMEWORKS[reading.format].capabilities
+    return {name: known[name][-1] for name in reading.capabilities if name in known}
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,7 @@ class FrameworkSpace:
 
     framework: str
     setup: Setup
+    switchable: Mapping[str, Any] = field(default_factory=dict)
 
     def space(self, job: Job, layout: Layout) -> Space:
         """The search space; fields that the framework does not know stay as they are."""
@@ -48,10 +50,10 @@ class FrameworkSpace:
 
     def switches(self, stack: Stack) -> list[tuple[str, Stack]]:
         """Capabilities that a file could still switch on, each with the stack it would make."""
-        faster = switched_on(self.framework, stack)
         return [
-            (name, replace(stack, **{name: after}))
-            for name, (_, after) in changed_fields(stack, faster).items()
+            (name, replace(stack, **{name: value}))
+            for name, value in self.switchable.items()
+            if getattr(stack, name) != value
         ]
 
     def can_express(self, layout: Layout) -> bool:

@@ -101,7 +101,8 @@ class Accelerate:
         meant = {theirs: ours for ours, theirs in _PRECISIONS.items()}
         job = stated(precision=_read_precision(settings, meant))
         _check_fsdp(settings, layout)
-        return reading(self.name, settings, job, layout, notes)
+        stack = "megatron" if engine == "MEGATRON_LM" else "accelerate"
+        return reading(self.name, settings, job, layout, notes, stack=stack)
 
 
 def _engine(setup: Setup) -> str:

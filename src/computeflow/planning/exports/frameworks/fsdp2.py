@@ -85,7 +85,7 @@ class Fsdp2:
         steps = settings.size("steps")
         if steps is not None and {"global_batch", "seq_len"} <= job.keys():
             job["tokens"] = float(steps * job["global_batch"] * job["seq_len"])
-        return reading(self.name, settings, job, layout, notes)
+        return reading(self.name, settings, job, layout, notes, stack="torch")
 
 
 def _template() -> str:

@@ -124,6 +124,10 @@ def _refuse(setup: Setup) -> None:
     if layout.offload == "parameters" and _replicated(setup):
         why = "weights on the host need fsdp or hsdp"
         raise contradiction("torchtitan", "offload = parameters", f"{setup.dp} whole copies", why)
+    chunks, layers = layout.pp * layout.vp, setup.job.model.layers
+    if chunks > layers:
+        why = "a part without a layer is no part"
+        raise contradiction("torchtitan", f"pp x vp = {chunks}", f"{layers} layers", why)
     group = setup.dp // layout.replicas * layout.cp * layout.tp
     if group % (layout.ep * layout.etp):
         raise contradiction(
@@ -183,7 +187,7 @@ def _sections(setup: Setup) -> dict[str, dict[str, Any]]:
         "training": training,
         "parallelism": _parallelism(setup),
         "activation_checkpoint": {"mode": layout.recompute},
-        "compile": {"enable": setup.stack.kernels in ("compiled", "graph")},
+        "compile": _compiling(setup),
     }
     if layout.recompute == "selective":
         sections["activation_checkpoint"]["selective_ac_option"] = "op"
@@ -196,6 +200,12 @@ def _sections(setup: Setup) -> dict[str, dict[str, Any]]:
         sections["model"]["converters"] = ["quantize.linear.mx"]
         sections["quantize"] = _quantized("mx", "mxfp8_cublas")
     return sections
+
+
+def _compiling(setup: Setup) -> dict[str, Any]:
+    if setup.stack.kernels not in ("compiled", "graph"):
+        return {"enable": False}
+    return {"enable": True, "components": ["model", *["loss"] * setup.stack.compiled_loss]}
 
 
 def _quantized(kind: str, recipe: str) -> dict[str, Any]:
