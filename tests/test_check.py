@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -125,3 +127,97 @@ def test_a_file_of_no_format_names_the_limit_that_it_breaks(
     file.write_text(text)
     assert run(["check", str(file), "--on", "h100-sxm:8"]) == 2
     assert said in capsys.readouterr().err
+
+
+def checked(file: Path | str, on: str, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    run(["check", str(file), "--on", on, "-o", "json"])
+    data: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return data
+
+
+def compiled_file(tmp_path: Path, text: str) -> Path:
+    file = tmp_path / "job.toml"
+    file.write_text((FIXTURES / "torchtitan_llama3_8b.toml").read_text() + text)
+    return file
+
+
+@pytest.mark.parametrize(
+    ("text", "kernels"),
+    [
+        ("[compile]\nenable = true", "compiled"),
+        ("[compile]\nenable = false", "eager"),
+        ('[compile]\nenable = true\ncomponents = ["loss"]', "eager"),
+        ("", "eager"),
+    ],
+)
+def test_torchtitan_compiles_where_its_file_says_so(
+    text: str, kernels: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = checked(compiled_file(tmp_path, text), "h100-sxm:64", capsys)
+    rules = {remark["rule"]: remark for remark in data["remarks"]}
+    assert ("uncompiled" in rules) == (kernels == "eager")
+    if kernels == "eager":
+        faster = checked(compiled_file(tmp_path, "[compile]\nenable = true"), "h100-sxm:64", capsys)
+        seconds = faster["prediction"]["step_seconds"] / data["prediction"]["step_seconds"]
+        assert rules["uncompiled"]["gain"] == pytest.approx(1 - seconds)
+        assert rules["uncompiled"]["gain"] > 0.05
+        assert rules["uncompiled"]["switch"] == {"kernels": "compiled"}
+
+
+def test_a_plan_from_a_file_says_that_it_compiles(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The export switches it on, so it stands among the changes."""
+    file = compiled_file(tmp_path, "[compile]\nenable = false")
+    folder = tmp_path / "exported"
+    plan = ["plan", "--from", str(file), "--on", "h100-sxm:64", "--export", str(folder)]
+    assert run([*plan, "-o", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["changes"]["kernels"] == ["eager", "compiled"]
+    assert "[compile]\nenable = true" in (folder / "torchtitan" / "torchtitan.toml").read_text()
+    assert run([*plan[:-2]]) == 0
+    assert re.search(r"kernels +eager +compiled", capsys.readouterr().out)
+
+
+@pytest.mark.parametrize("reshard", ["always", "default"])
+def test_torchtitan_shards_as_fsdp_here_and_there(
+    reshard: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = (FIXTURES / "torchtitan_llama3_8b.toml").read_text()
+    file = tmp_path / "job.toml"
+    key = "data_parallel_shard_degree = -1"
+    file.write_text(text.replace(key, f'{key}\nfsdp_reshard_after_forward = "{reshard}"'))
+    data = checked(file, "h100-sxm:64", capsys)
+    changed = [remark["change"] for remark in data["remarks"] if remark["change"]]
+    assert {layout["sharding"] for layout in (data["layout"], *changed)} == {"fsdp"}
+    run(["plan", "--from", str(file), "--on", "h100-sxm:64", "-o", "json"])
+    assert "sharding" not in json.loads(capsys.readouterr().out)["changes"]
+
+
+def test_a_plan_from_deepspeeds_file_shards_as_deepspeed_does(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    file = str(FIXTURES / "deepspeed_minicpm_v.json")
+    job = ["--on", "h100-sxm:8", "--global-batch", "64", "--seq-len", "2048"]
+    uncut = ["--fix", "tp=1", "--fix", "pp=1", "--fix", "cp=1"]
+    assert run(["plan", "llama-2-13b", "--from", file, *job, *uncut, "-o", "json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert {plan["layout"]["sharding"] for plan in data["plans"]} == {"zero3"}
+    assert "sharding" not in data["changes"]
+
+
+def test_the_step_stands_with_its_mfu(capsys: pytest.CaptureFixture[str]) -> None:
+    run(["check", str(FIXTURES / "torchtitan_llama3_8b.toml"), "--on", "h100-sxm:64"])
+    assert re.search(
+        r"^MFU +\d+\.\d % of 989 TFLOP/s dense bf16 \(PaLM", capsys.readouterr().out, re.M
+    )
+
+
+def test_nothing_is_gained_on_a_step_that_cannot_run(capsys: pytest.CaptureFixture[str]) -> None:
+    file = FIXTURES / "megatron_llama3_8b.sh"
+    data = checked(file, "h100-sxm:8", capsys)
+    assert not data["prediction"]["memory"]["fits"]
+    assert {remark["gain"] for remark in data["remarks"]} == {None}
+    run(["check", str(file), "--on", "h100-sxm:8"])
+    said = capsys.readouterr().out
+    assert "This layout fits: " in " ".join(said.split())
+    assert "%" not in said.partition("What the file says")[0].partition("remark")[2]

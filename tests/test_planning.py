@@ -26,7 +26,7 @@ from computeflow.planning.review import review
 from computeflow.planning.search import pessimistic, search
 from computeflow.planning.space import LayoutCounts, possible
 from computeflow.prediction import find_stack, load_parameters, predict
-from computeflow.prediction.published_runs import PACKAGED, best_mfu, read_cases
+from computeflow.prediction.published_runs import PACKAGED, best_mfu, device_cases, read_cases
 from computeflow.workload import Job, Layout, refusals
 from computeflow.workload.layout import RECOMPUTES, SHARDINGS
 
@@ -172,6 +172,18 @@ def test_a_plan_better_than_anybody_measured_says_so() -> None:
         assert mfu is not None
         assert bool(each.warnings) == (mfu > known)
     assert best_mfu(cases, "tpu-v5p", task) is None
+
+
+def test_a_dense_model_is_held_against_dense_ones_only() -> None:
+    """The one packaged bf16 run with experts on b200-sxm has 12 %; no dense plan is held against it."""
+    dense, experts = job("llama-3.1-8b", 64), job("mixtral-8x7b", 64)
+    cases = device_cases("b200-sxm", FACTS)
+    with_experts = [c for c in cases if any(block.experts for block in c.job.model.blocks)]
+    best = best_mfu(with_experts, "b200-sxm", experts)
+    assert best is not None
+    assert best < 0.2
+    assert best_mfu(with_experts, "b200-sxm", dense) is None
+    assert (best_mfu(cases, "b200-sxm", dense) or 0.0) > best
 
 
 def test_plans_are_unlike_each_other_and_the_first_is_the_plainest_of_a_tie() -> None:

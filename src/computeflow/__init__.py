@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from computeflow.answers import CompareSitesAnswer as CompareSitesAnswer
     from computeflow.answers import FrontAnswer as FrontAnswer
     from computeflow.answers import PlaceAnswer as PlaceAnswer
+    from computeflow.answers import ImproveAnswer as ImproveAnswer
     from computeflow.answers import PlanAnswer as PlanAnswer
     from computeflow.answers import PoolsAnswer as PoolsAnswer
     from computeflow.answers import PredictAnswer as PredictAnswer
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from computeflow.answers import claims as claims
     from computeflow.answers import compare as compare
     from computeflow.answers import compare_sites as compare_sites
+    from computeflow.answers import improve as improve
     from computeflow.answers import place as place
     from computeflow.answers import plan as plan
     from computeflow.answers import predict as predict

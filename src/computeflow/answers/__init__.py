@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from computeflow.answers.comparisons import compare as compare
     from computeflow.answers.decisions import DecideAnswer as DecideAnswer
     from computeflow.answers.decisions import decide as decide
+    from computeflow.answers.improvements import ImproveAnswer as ImproveAnswer
+    from computeflow.answers.improvements import improve as improve
     from computeflow.answers.placements import PlaceAnswer as PlaceAnswer
     from computeflow.answers.placements import place as place
     from computeflow.answers.plans import BatchesAnswer as BatchesAnswer
@@ -62,6 +64,7 @@ _EXPORTS = {
     "CompareAnswer": "comparisons",
     "DecideAnswer": "decisions",
     "FrontAnswer": "plans",
+    "ImproveAnswer": "improvements",
     "PlaceAnswer": "placements",
     "PlanAnswer": "plans",
     "PoolsAnswer": "plans",
@@ -82,6 +85,7 @@ _EXPORTS = {
     "compare": "comparisons",
     "compare_sites": "site_comparisons",
     "decide": "decisions",
+    "improve": "improvements",
     "place": "placements",
     "plan": "plans",
     "predict": "predictions",

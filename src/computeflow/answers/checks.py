@@ -11,7 +11,7 @@ from computeflow.answers.inputs import CatalogFiles, File, Quantity, open_catalo
 from computeflow.answers.predictions import prediction_data
 from computeflow.answers.requests import JobRequest, choose_cluster, read_request, reading_data
 from computeflow.planning.exports.config_formats import ConfigReading, Setup
-from computeflow.planning.exports.framework_space import FrameworkSpace
+from computeflow.planning.exports.framework_space import FrameworkSpace, switchable
 from computeflow.planning.review import Review, review
 from computeflow.views.reviews import review_headline, review_tables
 from computeflow.views.tables import Table
@@ -75,7 +75,7 @@ def check(
     reading, used = request.reading, request.stack
     assert reading is not None and used is not None
     setup = Setup(job=request.job, cluster=cluster, layout=request.layout, stack=used)
-    terms = FrameworkSpace(reading.format, setup)
+    terms = FrameworkSpace(reading.format, setup, {} if stack else switchable(reading))
     return CheckAnswer(
         request=request,
         reading=reading,

@@ -42,6 +42,7 @@ from computeflow.planning.explain import (
 )
 from computeflow.planning.exports.config_formats import Setup
 from computeflow.planning.exports.config_writer import Exported, export
+from computeflow.planning.exports.framework_space import allowed_shardings, switchable
 from computeflow.planning.goals import (
     Goals,
     Search,
@@ -55,7 +56,8 @@ from computeflow.planning.search import Objective, Progress
 from computeflow.planning.space import LayoutCounts
 from computeflow.prediction import Prediction, predict
 from computeflow.prediction.memory import HEADROOM
-from computeflow.prediction.published_runs import PACKAGED, best_mfu, read_cases
+from computeflow.prediction.published_runs import best_mfu, device_cases
+from computeflow.prediction.stack import Stack
 from computeflow.views.plans import (
     BatchRow,
     FrontRow,
@@ -99,7 +101,7 @@ class PlanAnswer(Answer):
     plans: Plans
     search_seconds: float
     now: Prediction | None = None
-    """The layout that a file states."""
+    """The layout and the stack that a file states."""
     reasons: Reasons | None = None
     folder: Path | None = None
     exports: tuple[Exported, ...] = ()
@@ -114,7 +116,10 @@ class PlanAnswer(Answer):
 
     @property
     def changes(self) -> dict[str, tuple[Any, Any]]:
-        return changed_fields(self.request.layout, self.best.layout)
+        """Fields of layout and stack that differ from the file's."""
+        best = self.best.prediction
+        stack = {} if self.now is None else changed_fields(self.now.stack, best.stack)
+        return changed_fields(self.request.layout, best.layout) | stack
 
     @property
     def title(self) -> str:
@@ -353,15 +358,17 @@ def plan(
         power_cap=read_quantity(power_cap, "watts"),
         headroom=headroom,
     )
-    published, _ = read_cases(PACKAGED.read_text(), facts)
+    reading = request.reading
+    device = cluster.accelerator.name
     search = Search(
         job=request.job,
         cluster=cluster,
-        stack=request.stack,
+        stack=_searched_stack(request, stack),
         fixed=fixed_fields(dict(fix)),
+        allowed={} if reading is None else allowed_shardings(reading.format),
         objective=objective,
         goals=goals,
-        best_mfu=best_mfu(published, cluster.accelerator.name, request.job),
+        best_mfu=best_mfu(device_cases(device, facts), device, request.job),
     )
     if pool is not None:
         return _plan_pools(search, find_cluster(pool, facts), (on, pool))
@@ -377,6 +384,13 @@ def plan(
         return best
     exported = _export(search, best.best, Path(export), command, force=force)
     return replace(best, folder=Path(export), exports=tuple(exported))
+
+
+def _searched_stack(request: JobRequest, given: str | None) -> Stack | None:
+    """The caller's stack; else the file's, with all that its framework can switch on."""
+    if given is not None or request.reading is None or request.stack is None:
+        return request.stack
+    return replace(request.stack, **switchable(request.reading))
 
 
 def _check_modes(chosen: list[str], single_plan: Mapping[str, object]) -> None:

@@ -22,6 +22,7 @@ GROUPS = {
     "Plan": {
         "plan": "The best layouts of a job on a cluster, with reasons.",
         "predict": "Step time, memory and power of one layout, with a range.",
+        "improve": "An ordered path of changes, each with gain and diff.",
         "check": "Mistakes and losses in a framework's configuration file.",
         "place": "Which rank should run on which node, as launcher files.",
         "cluster": "A cluster file, made from topology files.",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from computeflow.cluster import Cluster
 from computeflow.errors import ComputeFlowError
@@ -19,6 +19,7 @@ from computeflow.prediction.stack import Stack
 from computeflow.prediction.step_inputs import power_limit_known
 from computeflow.workload import Job, Layout
 
+T = TypeVar("T", Layout, Stack)
 LOWER_POWER, MORE_MEMORY = 0.8, 1.2
 
 
@@ -40,7 +41,7 @@ class ChangeEffect:
     note: str = ""
 
 
-def changed_fields(before: Layout, after: Layout) -> dict[str, tuple[Any, Any]]:
+def changed_fields(before: T, after: T) -> dict[str, tuple[Any, Any]]:
     """Fields that differ, each with what it was and what it is."""
     old, new = asdict(before), asdict(after)
     return {name: (old[name], new[name]) for name in old if old[name] != new[name]}

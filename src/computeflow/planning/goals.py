@@ -16,6 +16,7 @@ from computeflow.files.names import shown
 from computeflow.planning.limits import Limits
 from computeflow.planning.plans import Plan, Plans, nearest_that_fits, plan, why_no_plan
 from computeflow.planning.search import Objective, Progress
+from computeflow.planning.space import space_of
 from computeflow.prediction.memory import HEADROOM
 from computeflow.prediction.stack import Stack, usual_stack
 from computeflow.workload import Job, Layout
@@ -87,6 +88,8 @@ class Search:
     cluster: Cluster
     stack: Stack | None = None
     fixed: Mapping[str, Any] = field(default_factory=dict)
+    allowed: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Choices of a layout by name, where a framework has not all of them."""
     objective: Objective = "time"
     goals: Goals = field(default_factory=Goals)
     best_mfu: float | None = None
@@ -107,7 +110,7 @@ class Search:
             self.job,
             self.cluster,
             self.stack,
-            fixed=self.fixed,
+            space=space_of(self.job, self.cluster.gpus, self.fixed, self.allowed),
             objective=self.objective,
             top=top,
             limits=self.limits,

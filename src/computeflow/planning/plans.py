@@ -77,7 +77,7 @@ def plan(
     best_mfu: float | None = None,
     interruptible: bool = False,
 ) -> Plans:
-    """`best_mfu`: the highest that was published for the device and precision; above it, a warning."""
+    """`best_mfu`: the highest published for such a job on the device; above it, a warning."""
     used = stack or usual_stack(cluster.accelerator.vendor)
     result = search(
         job,
@@ -192,7 +192,7 @@ def _warnings(prediction: Prediction, best_mfu: float | None) -> tuple[str, ...]
     if best_mfu is None or mfu is None or mfu <= best_mfu:
         return ()
     return (
-        f"MFU {100 * mfu:.0f} % is above the highest published for this device and precision "
+        f"MFU {100 * mfu:.0f} % is above the highest published for such a job on this device "
         f"({100 * best_mfu:.0f} %)",
     )
 

@@ -7,8 +7,8 @@ schedule and context published runs test, without offload.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Protocol
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
 
 from computeflow.cluster import Cluster
 from computeflow.errors import InputError
@@ -31,8 +31,10 @@ class Remark:
     what: str
     change: Layout | None = None
     """The layout that would be better, where there is one."""
+    switch: dict[str, Any] = field(default_factory=dict)
+    """Fields of the stack that the file could switch, and their values."""
     gain: float | None = None
-    """Share of the step that it saves."""
+    """Share of the step that it saves; None where nothing is gained, or the step cannot run."""
     breaks: bool = False
     """The layout will not run as it is."""
 
@@ -51,6 +53,8 @@ class FrameworkChoices(Protocol):
     def space(self, job: Job, layout: Layout) -> Space: ...
 
     def can_express(self, layout: Layout) -> bool: ...
+
+    def switches(self, stack: Stack) -> list[tuple[str, Stack]]: ...
 
 
 def review(
@@ -105,18 +109,44 @@ def _better(
     job: Job, cluster: Cluster, stack: Stack, now: Prediction, framework: FrameworkChoices | None
 ) -> list[Remark]:
     """Single changes that fit and are faster by more than a tie, and the best plan."""
-    remarks = []
+    best = _best(job, cluster, now.layout, stack, framework)
+    if not now.fits:  # a step that cannot run has no time to gain on
+        what = "another layout fits"
+        found = [] if best is None else [best.layout]
+        return [Remark(rule="better-layout", what=what, change=layout) for layout in found]
+    remarks = _switches(job, cluster, stack, now, framework)
     for rule, what, change in _single_changes(now.layout, cluster):
         gain = _gain(job, cluster, change, stack, now)
         if gain > TIE / 3:
             remarks.append(Remark(rule=rule, what=what, change=change, gain=gain))
-    best = _best(job, cluster, now.layout, stack, framework)
     if best is None or any(remark.change == best.layout for remark in remarks):
         return remarks
     gain = 1 - best.step_seconds / now.step_seconds
-    if gain > TIE or not now.fits:
-        what = "another layout is better" if now.fits else "another layout fits"
+    if gain > TIE:
+        what = "another layout is better"
         remarks.append(Remark(rule="better-layout", what=what, change=best.layout, gain=gain))
+    return remarks
+
+
+_SWITCHES = {
+    "kernels": ("uncompiled", "kernels are not compiled"),
+    "dp_overlap": ("exposed-comm", "gradients are reduced after the backward pass, not behind it"),
+    "sequence_parallel": ("no-sequence-parallel", "norms are not split along the sequence"),
+}
+"""Fields of a stack to the rule of leaving them off, and what it says."""
+
+
+def _switches(
+    job: Job, cluster: Cluster, stack: Stack, now: Prediction, framework: FrameworkChoices | None
+) -> list[Remark]:
+    """What the file's framework could do, and the file does not switch on."""
+    remarks = []
+    for name, switched in [] if framework is None else framework.switches(stack):
+        gain = _gain(job, cluster, now.layout, switched, now)
+        if gain > TIE / 3:
+            rule, what = _SWITCHES[name]
+            switch = {name: getattr(switched, name)}
+            remarks.append(Remark(rule=rule, what=what, switch=switch, gain=gain))
     return remarks
 
 

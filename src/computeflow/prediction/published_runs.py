@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import get_args
@@ -20,6 +21,8 @@ from computeflow.cluster.machine import usual_cluster
 from computeflow.errors import ComputeFlowError, InputError
 from computeflow.files.limits import NAME_CHARACTERS
 from computeflow.files.parsing import parse_csv
+from computeflow.files.reading import read_text
+from computeflow.prediction.evidence.seen_runs import range_kind
 from computeflow.prediction.memory import HEADROOM, memory
 from computeflow.prediction.run_model import run_model
 from computeflow.prediction.run_sharding import run_sharding
@@ -310,15 +313,34 @@ def _network_speed(row: Row, per_node: int) -> float | None:
 
 
 def best_mfu(cases: Sequence[MeasuredRun], accelerator: str, job: Job) -> float | None:
-    """Highest MFU of the device's runs in the job's precision (or as low a one); None without any."""
-    low = job.precision in LOW_PRECISIONS
+    """Highest MFU of the device's runs that are like the job; None without any.
+
+    Alike: in kind (experts, low-rank, long context) and in how low the precision is. What experts
+    reach says nothing of a dense model.
+    """
+
+    def traits(task: Job) -> tuple[str, bool]:
+        return range_kind(task), task.precision in LOW_PRECISIONS
+
     mfus = [
         _mfu(case)
         for case in cases
-        if case.cluster.accelerator.name == accelerator
-        and (case.job.precision in LOW_PRECISIONS) == low
+        if case.clear
+        and case.cluster.accelerator.name == accelerator
+        and traits(case.job) == traits(job)
     ]
     return max(mfus, default=None)
+
+
+def device_cases(accelerator: str, catalog: Catalog) -> list[MeasuredRun]:
+    """Cases of one device in all packaged tables."""
+    rows = (row for table in TABLES for _, row in parse_csv(read_text(table), table.name))
+    cases = []
+    for row in rows:
+        with suppress(ComputeFlowError):  # a row that is no case says why in `read_cases`
+            if catalog.accelerators[row.get("gpu", "")].name == accelerator:
+                cases.append(case_of(row, catalog))
+    return cases
 
 
 def _mfu(case: MeasuredRun) -> float:

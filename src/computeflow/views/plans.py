@@ -126,6 +126,7 @@ def change_table(
     gain = 1 - best.step_seconds / now.step_seconds
     rows = [
         ("step", format_seconds(now.step_seconds), format_seconds(best.step_seconds)),
+        ("MFU", *(_mfu_share(prediction) for prediction in (now, best))),
         ("memory", format_si(now.memory_bytes, "B"), format_si(best.memory_bytes, "B")),
         *((name, str(before), str(after)) for name, (before, after) in changes.items()),
     ]
@@ -135,12 +136,17 @@ def change_table(
         title = "Nothing to change: the file's layout is the best of those predicted"
     elif gain > 0:
         worth = "" if price is None else f", ${gain * now.layout.gpus * price:,.0f}/h"
-        title = f"Changing the file's layout saves {100 * gain:.1f} % of the step{worth}"
+        title = f"Changing the file saves {100 * gain:.1f} % of the step{worth}"
     else:
         title = f"The file's layout is {-100 * gain:.1f} % faster, by our median"
     return Table(
         title=title, columns=columns("setting", "now", "best", right="now,best"), rows=tuple(rows)
     )
+
+
+def _mfu_share(prediction: Prediction) -> str:
+    mfu = prediction.ledger.mfu
+    return "-" if mfu is None else f"{100 * mfu:.1f} %"
 
 
 def account_table(plans: Sequence[Plan], names: Sequence[str]) -> Table:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from computeflow.ledger.describe import mfu_text
 from computeflow.units import format_seconds, format_share, format_si
 from computeflow.views.plans import layout_text
 from computeflow.views.tables import Table, columns
@@ -32,14 +33,25 @@ def review_headline(job: Job, layout: Layout, review: Review, price: float | Non
     ]
     if broken is not None and prediction.fits:
         sentences.append(f"It breaks: {broken.what}.")
-    best = max(review.remarks, key=lambda remark: remark.gain or 0.0, default=None)
-    if best is None or best.change is None or not best.gain or best.gain <= 0:
-        return " ".join((*sentences, "" if review.remarks else "Nothing to change.")).rstrip()
+    return " ".join([*sentences, *_best_change(layout, review, price)])
+
+
+def _best_change(layout: Layout, review: Review, price: float | None) -> list[str]:
+    changes = [remark for remark in review.remarks if remark.change or remark.switch]
+    if not changes:
+        return [] if review.remarks else ["Nothing to change."]
+    best = max(changes, key=lambda remark: remark.gain or 0.0)
+    if best.gain is None:
+        return [f"This layout fits: {_change_text(best)}."]
     worth = "" if price is None else f" (${best.gain * layout.gpus * price:,.0f}/h)"
-    sentences.append(
-        f"Best change: {layout_text(best.change)}, {format_share(best.gain)} less step time{worth}."
-    )
-    return " ".join(sentences)
+    share = format_share(best.gain)
+    return [f"Best change: {_change_text(best)}, {share} less step time{worth}."]
+
+
+def _change_text(remark: Remark) -> str:
+    if remark.change is not None:
+        return layout_text(remark.change)
+    return ", ".join(f"{name} {value}" for name, value in remark.switch.items()) or "-"
 
 
 def review_tables(
@@ -51,6 +63,7 @@ def review_tables(
         ("model", job.model.name),
         ("layout", f"{layout_text(layout)} on {layout.gpus:,} GPUs"),
         ("batch", f"{job.global_batch:,} x {job.seq_len:,} tokens, {job.precision}"),
+        *((name.replace("_", " "), str(said)) for name, said in reading.capabilities.items()),
     ]
     prediction = review.prediction
     if prediction is not None:
@@ -58,6 +71,7 @@ def review_tables(
         memory = format_si(prediction.memory_bytes, "B")
         facts += [
             ("step", f"{format_seconds(prediction.step_seconds)} ({low} to {high})"),
+            ("MFU", mfu_text(prediction.ledger).removeprefix("MFU ")),
             ("memory", f"{memory} of {format_si(prediction.memory_limit_bytes, 'B')}"),
         ]
     read = Table(
@@ -74,11 +88,11 @@ def review_tables(
         columns=columns(
             "rule",
             "remark",
-            "better layout",
+            "better",
             "gain",
             *priced,
             right="gain,$/h",
-            wrap="remark,better layout",
+            wrap="remark,better",
         ),
         rows=tuple(_row(remark, layout.gpus, price) for remark in review.remarks),
     )
@@ -102,7 +116,7 @@ def _row(remark: Remark, gpus: int, price: float | None) -> tuple[str, ...]:
     cells = (
         f"{remark.rule}{' (breaks)' if remark.breaks else ''}",
         remark.what,
-        "-" if remark.change is None else layout_text(remark.change),
+        _change_text(remark),
         "-" if gain is None else f"{100 * gain:+.1f} %",
     )
     if price is None:

@@ -67,6 +67,8 @@ class ConfigReading:
     accumulation: int | None = None
     """Micro-batches of a data-parallel rank in a step, where the global batch follows from the GPUs."""
     stack: str | None = None
+    capabilities: dict[str, Any] = field(default_factory=dict)
+    """Fields of `Stack` that the file states: whether kernels are compiled, what overlaps."""
     timeouts: dict[str, float] = field(default_factory=dict)
     """Seconds: "collective", after which a stuck one ends the job; "job", after which it ends."""
     unknown: tuple[str, ...] = ()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from math import prod
 from typing import Any
 
@@ -15,9 +15,9 @@ from computeflow.errors import InputError, UnknownNameError
 from computeflow.files.names import shown
 from computeflow.files.parsing import parse_json, parse_toml, parse_yaml
 from computeflow.planning.exports.config_formats import ConfigReading, Setup
-from computeflow.planning.exports.frameworks import FRAMEWORKS
+from computeflow.planning.exports.frameworks import FRAMEWORKS, Framework
 from computeflow.planning.exports.frameworks.config_keys import bounded
-from computeflow.prediction.stack import DEFAULT, find_stack
+from computeflow.prediction.stack import DEFAULT, Stack, find_stack
 from computeflow.workload import Job, Layout
 
 
@@ -25,9 +25,7 @@ def read_file(text: str, where: str, format_name: str | None = None) -> ConfigRe
     """Read a file in the format that its content shows; `format_name` where that leaves it open."""
     if format_name is not None:
         return FRAMEWORKS[format_name].read(text, where)
-    bounded(text, where)
-    code = "\n".join(line for line in text.split("\n") if not line.lstrip().startswith("#"))
-    formats = [known for known in FRAMEWORKS.values() if known.recognises(code, where)]
+    formats = recognised(text, where)
     if not formats:
         _check_language(text, where)
         raise InputError(f"{where}: none of {', '.join(FRAMEWORKS)} by its content; give --format")
@@ -35,6 +33,13 @@ def read_file(text: str, where: str, format_name: str | None = None) -> ConfigRe
         names = ", ".join(known.name for known in formats)
         raise InputError(f"{where}: could be {names}; give --format")
     return formats[0].read(text, where)
+
+
+def recognised(text: str, where: str) -> list[Framework]:
+    """The formats that a text may be of, by its content."""
+    bounded(text, where)
+    code = "\n".join(line for line in text.split("\n") if not line.lstrip().startswith("#"))
+    return [known for known in FRAMEWORKS.values() if known.recognises(code, where)]
 
 
 def _check_language(text: str, where: str) -> None:
@@ -73,8 +78,15 @@ def setup_of(
         job=Job(model=_model(model, catalog, "model" in given), **_fields_of(Job, stated)),
         cluster=cluster,
         layout=Layout(gpus=gpus, **_fields_of(Layout, stated)),
-        stack=find_stack(given.get("stack") or reading.stack or DEFAULT),
+        stack=_stack(reading, given.get("stack")),
     )
+
+
+def _stack(reading: ConfigReading, given: str | None) -> Stack:
+    """The caller's stack as it is, or the framework's own with what the file switches."""
+    if given is not None:
+        return find_stack(given)
+    return replace(find_stack(reading.stack or DEFAULT), **reading.capabilities)
 
 
 def _global_batch(stated: Mapping[str, Any], gpus: int, accumulation: int | None) -> dict[str, int]:

@@ -64,6 +64,7 @@ class Accelerate:
         "sharding": ("ddp", "zero1", "zero2", "zero3", "fsdp", "hsdp"),
         "precision": tuple(_PRECISIONS),
     }
+    capabilities: ClassVar[Choices] = {}
 
     def write(self, setup: Setup) -> WrittenConfig:
         engine = _engine(setup)
@@ -100,7 +101,8 @@ class Accelerate:
         meant = {theirs: ours for ours, theirs in _PRECISIONS.items()}
         job = stated(precision=_read_precision(settings, meant))
         _check_fsdp(settings, layout)
-        return reading(self.name, settings, job, layout, notes)
+        stack = "megatron" if engine == "MEGATRON_LM" else "accelerate"
+        return reading(self.name, settings, job, layout, notes, stack=stack)
 
 
 def _engine(setup: Setup) -> str:

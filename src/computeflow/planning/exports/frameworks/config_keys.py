@@ -71,6 +71,11 @@ class Framework(ConfigFormat, Protocol):
         """Values of a field that it can say, where that is not all of them."""
         ...
 
+    @property
+    def capabilities(self) -> Choices:
+        """Fields of `Stack` that a file can switch, each with its values, the fastest last."""
+        ...
+
 
 class ConfigKeys:
     """Keys of one file, dots between the levels; a key that is taken is removed."""
@@ -273,6 +278,7 @@ def reading(
     notes: Iterable[str] = (),
     stack: str | None = None,
     accumulation: int | None = None,
+    capabilities: dict[str, Any] | None = None,
 ) -> ConfigReading:
     """A reading whose sizes agree with each other, as far as the file states them."""
     gpus = layout.get("gpus")
@@ -289,5 +295,6 @@ def reading(
         unknown=settings.rest(),
         notes=tuple(notes),
         accumulation=accumulation,
+        capabilities=capabilities or {},
         timeouts=settings.timeouts,
     )

@@ -41,7 +41,7 @@ _MEANT = {
 }
 _IGNORED = (
     "gradient_clipping steps_per_print wall_clock_breakdown zero_allow_untested_optimizer "
-    "zero_optimization.overlap_comm zero_optimization.contiguous_gradients "
+    "zero_optimization.contiguous_gradients "
     "zero_optimization.reduce_scatter zero_optimization.allgather_partitions "
     "zero_optimization.reduce_bucket_size zero_optimization.allgather_bucket_size "
     "zero_optimization.offload_optimizer.pin_memory zero_optimization.offload_param.pin_memory "
@@ -82,6 +82,7 @@ class DeepSpeed:
         "optimizer": tuple(_OPTIMIZERS),
         "context": ("all-to-all",),
     }
+    capabilities: ClassVar[Choices] = {"dp_overlap": (False, True)}
 
     def write(self, setup: Setup) -> WrittenConfig:
         _refuse(setup)
@@ -233,9 +234,28 @@ def read_tree(settings: ConfigKeys, name: str) -> ConfigReading:
     if layout["sharding"] == "hsdp":
         notes.append("mics_shard_size: removed from DeepSpeed by 0.19.8; taken for hsdp")
     layout["offload"] = _offload(settings, layout["sharding"])
+    capabilities = _overlap(settings, layout["sharding"])
     settings.forget(_IGNORED_IN)
     steps = layout.pop("steps", None)
-    return reading(name, settings, job, layout, notes, accumulation=None if batch else steps)
+    return reading(
+        name,
+        settings,
+        job,
+        layout,
+        notes,
+        stack="deepspeed",
+        accumulation=None if batch else steps,
+        capabilities=capabilities,
+    )
+
+
+def _overlap(settings: ConfigKeys, sharding: str) -> dict[str, Any]:
+    """Whether gradients are reduced behind the backward pass; by default at stage 3 only."""
+    stated_here = settings.flag("zero_optimization.overlap_comm")
+    if sharding == "ddp":
+        return {}
+    default = sharding in ("zero3", "hsdp")
+    return {"dp_overlap": default if stated_here is None else stated_here}
 
 
 def _left_to_script(settings: ConfigKeys) -> list[str]:

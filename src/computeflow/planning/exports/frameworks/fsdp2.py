@@ -46,6 +46,7 @@ class Fsdp2:
         "precision": ("fp32", "tf32", "bf16"),
         "optimizer": ("adamw",),
     }
+    capabilities: ClassVar[Choices] = {}
 
     def write(self, setup: Setup) -> WrittenConfig:
         for name, size in cut_sizes(setup.layout).items():
@@ -84,7 +85,7 @@ class Fsdp2:
         steps = settings.size("steps")
         if steps is not None and {"global_batch", "seq_len"} <= job.keys():
             job["tokens"] = float(steps * job["global_batch"] * job["seq_len"])
-        return reading(self.name, settings, job, layout, notes)
+        return reading(self.name, settings, job, layout, notes, stack="torch")
 
 
 def _template() -> str:

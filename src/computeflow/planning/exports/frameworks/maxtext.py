@@ -57,6 +57,7 @@ class MaxText:
         "optimizer": ("adamw", "muon"),
         "model": tuple(_MODELS),
     }
+    capabilities: ClassVar[Choices] = {}
 
     def write(self, setup: Setup) -> WrittenConfig:
         _refuse(setup)

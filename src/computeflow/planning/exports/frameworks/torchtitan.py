@@ -42,6 +42,8 @@ _SCHEDULES = {
 }
 _MEANT = {name: ours for ours, name in _SCHEDULES.items()} | {"Interleaved1F1B": "1f1b"}
 _RESHARD = {"zero2": "never", "zero3": "always", "fsdp": "default", "hsdp": "default"}
+_SHARDINGS = ("ddp", "zero2", "fsdp", "hsdp")
+"""FSDP2 gathers a block at once, whenever it drops it again: fsdp, not zero3."""
 _FLOAT8 = {"fp8": "tensorwise", "fp8-rowwise": "rowwise"}
 _NO_PIPELINE = ("qwen3", "gpt_oss")
 _NO_CONTEXT = ("deepseek_v3", "gpt_oss")
@@ -49,7 +51,7 @@ _NO_CONTEXT = ("deepseek_v3", "gpt_oss")
 _OTHERS = (
     "job.", "profiling.", "metrics.", "validation.", "comm.", "lr_scheduler.", "optimizer.",
     "training.dataset", "training.max_norm", "training.seed", "checkpoint.", "model.hf_assets_path",
-    "model.tokenizer_path", "compile.components",
+    "model.tokenizer_path", "compile.backend",
 )  # fmt: skip
 """Beginnings of keys of learning, data and logging."""
 _FLOAT8_NAMES = {"float8", "quantize.linear.float8"}
@@ -64,12 +66,13 @@ class Torchtitan:
         "model global_batch seq_len precision optimizer checkpoint_steps".split()
     )
     choices: ClassVar[Choices] = {
-        "sharding": ("ddp", *_RESHARD),
+        "sharding": _SHARDINGS,
         "offload": ("none", "parameters"),
         "precision": ("fp32", "bf16", *_FLOAT8, "mxfp8"),
         "optimizer": ("adamw",),
         "model": tuple(_FLAVORS),
     }
+    capabilities: ClassVar[Choices] = {"kernels": ("eager", "compiled")}
 
     def write(self, setup: Setup) -> WrittenConfig:
         _refuse(setup)
@@ -96,9 +99,17 @@ class Torchtitan:
         else:
             layout["gpus"] = dp * layout["tp"] * layout["pp"] * layout["cp"]
         accumulation = _batches(settings, job, layout, dp, notes)
+        capabilities = _compiled(settings, notes)
         settings.forget(_OTHERS)
         return reading(
-            self.name, settings, job, layout, notes, stack="torchtitan", accumulation=accumulation
+            self.name,
+            settings,
+            job,
+            layout,
+            notes,
+            stack="torchtitan",
+            accumulation=accumulation,
+            capabilities=capabilities,
         )
 
 
@@ -113,6 +124,10 @@ def _refuse(setup: Setup) -> None:
     if layout.offload == "parameters" and _replicated(setup):
         why = "weights on the host need fsdp or hsdp"
         raise contradiction("torchtitan", "offload = parameters", f"{setup.dp} whole copies", why)
+    chunks, layers = layout.pp * layout.vp, setup.job.model.layers
+    if chunks > layers:
+        why = "a part without a layer is no part"
+        raise contradiction("torchtitan", f"pp x vp = {chunks}", f"{layers} layers", why)
     group = setup.dp // layout.replicas * layout.cp * layout.tp
     if group % (layout.ep * layout.etp):
         raise contradiction(
@@ -172,7 +187,7 @@ def _sections(setup: Setup) -> dict[str, dict[str, Any]]:
         "training": training,
         "parallelism": _parallelism(setup),
         "activation_checkpoint": {"mode": layout.recompute},
-        "compile": {"enable": setup.stack.kernels in ("compiled", "graph")},
+        "compile": _compiling(setup),
     }
     if layout.recompute == "selective":
         sections["activation_checkpoint"]["selective_ac_option"] = "op"
@@ -185,6 +200,12 @@ def _sections(setup: Setup) -> dict[str, dict[str, Any]]:
         sections["model"]["converters"] = ["quantize.linear.mx"]
         sections["quantize"] = _quantized("mx", "mxfp8_cublas")
     return sections
+
+
+def _compiling(setup: Setup) -> dict[str, Any]:
+    if setup.stack.kernels not in ("compiled", "graph"):
+        return {"enable": False}
+    return {"enable": True, "components": ["model", *["loss"] * setup.stack.compiled_loss]}
 
 
 def _quantized(kind: str, recipe: str) -> dict[str, Any]:
@@ -281,7 +302,6 @@ def _choices(settings: ConfigKeys) -> dict[str, Any]:
         "activation_checkpoint.mode", {m: m for m in ("none", "selective", "full", "memory_budget")}
     )
     settings.text("activation_checkpoint.selective_ac_option")
-    settings.flag("compile.enable")
     recompute = "selective" if mode in (None, "memory_budget") else mode
     return sharding | {"recompute": recompute, "offload": "parameters" if offload else "none"}
 
@@ -295,7 +315,7 @@ def _sharding(settings: ConfigKeys) -> dict[str, Any]:
     shards = shards or -1
     reshard = settings.choice(
         "parallelism.fsdp_reshard_after_forward",
-        {"default": "fsdp", "always": "zero3", "never": "zero2"},
+        {"default": "fsdp", "always": "fsdp", "never": "zero2"},
     )
     if shards == 1 and replicas > 1:
         return {"sharding": "ddp", "replicas": 1, "dp": replicas}
@@ -304,6 +324,18 @@ def _sharding(settings: ConfigKeys) -> dict[str, Any]:
         "replicas": replicas,
         "dp": replicas * shards if shards > 0 else None,
     }
+
+
+def _compiled(settings: ConfigKeys, notes: list[str]) -> dict[str, Any]:
+    """Kernels, and the loss with them; torchtitan compiles where it is told to only."""
+    enabled, older = settings.flag("compile.enable"), settings.flag("training.compile")
+    parts = settings.items("compile.components")
+    if enabled is None and older is None:
+        notes.append("compile.enable is not there: torchtitan does not compile then")
+    parts = ["model", "loss"] if parts is None else parts  # both are the default
+    if not (enabled or older) or "model" not in parts:
+        return {"kernels": "eager"}
+    return {"kernels": "compiled"} | ({} if "loss" in parts else {"compiled_loss": False})
 
 
 def _pipeline(settings: ConfigKeys, pp: int, notes: list[str]) -> dict[str, Any]:

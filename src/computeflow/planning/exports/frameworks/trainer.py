@@ -56,6 +56,7 @@ class HuggingFaceTrainer:
         "precision": ("fp32", "tf32", "fp16", "bf16"),
         "optimizer": tuple(_OPTIMIZERS),
     }
+    capabilities: ClassVar[Choices] = {"kernels": ("eager", "compiled")}
 
     def write(self, setup: Setup) -> WrittenConfig:
         layout = setup.layout
@@ -107,7 +108,16 @@ class HuggingFaceTrainer:
         if (settings.size("max_steps", least=-1) or 0) > 0:
             notes.append("max_steps: tokens follow from the GPUs")
         settings.forget(_OTHERS)
-        return reading(self.name, settings, job, layout, notes, accumulation=steps or 1)
+        return reading(
+            self.name,
+            settings,
+            job,
+            layout,
+            notes,
+            stack="huggingface",
+            accumulation=steps or 1,
+            capabilities=_read_compiling(settings),
+        )
 
 
 def _tree_of(text: str, where: str) -> Any:
@@ -142,6 +152,8 @@ def _tree(setup: Setup) -> dict[str, Any]:
         tree["save_steps"] = job.checkpoint_steps
     if setup.steps is not None:
         tree["max_steps"] = setup.steps
+    if setup.stack.kernels == "compiled":
+        tree["torch_compile"] = True
     full = layout.recompute == "full"
     if layout.sharding in ("fsdp", "hsdp"):
         tree["fsdp"] = True
@@ -241,6 +253,13 @@ def _read_precision(settings: ConfigKeys) -> str | None:
     if flags == [None, None, None]:
         return None
     return first_set("fp32", bf16=bf16, fp16=fp16, tf32=tf32)
+
+
+def _read_compiling(settings: ConfigKeys) -> dict[str, Any]:
+    """`torch_compile`; naming a backend or a mode switches it on too."""
+    flag = settings.flag("torch_compile")
+    named = [settings.text(f"torch_compile_{what}") for what in ("backend", "mode")]
+    return {"kernels": "compiled" if flag or any(named) else "eager"}
 
 
 def _read_length(settings: ConfigKeys) -> int | None:

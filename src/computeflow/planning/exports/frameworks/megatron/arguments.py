@@ -44,6 +44,10 @@ class Megatron:
         "precision": ("fp32", "fp16", "bf16", *FP8_RECIPES, "nvfp4"),
         "optimizer": ("adamw", "muon"),
     }
+    capabilities: ClassVar[Choices] = {
+        "dp_overlap": (False, True),
+        "sequence_parallel": (False, True),
+    }
 
     def write(self, setup: Setup) -> WrittenConfig:
         _refuse(setup)

@@ -110,6 +110,7 @@ class MegatronBridge:
         "precision": tuple(_PRECISIONS),
         "optimizer": ("adamw", "muon"),
     }
+    capabilities: ClassVar[Choices] = {}
 
     def write(self, setup: Setup) -> WrittenConfig:
         refuse(setup, "Megatron-Bridge")

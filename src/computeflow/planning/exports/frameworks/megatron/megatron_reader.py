@@ -58,8 +58,9 @@ _OTHERS = (
 )  # fmt: skip
 """Beginnings of flags of learning, data and logging."""
 _OLDER = ("checkpoint-activations", "activations-checkpoint-method", "DDP-impl")
-_KNOWN = ("sequence-parallel", "overlap-grad-reduce",
-          "overlap-param-gather", "use-precision-aware-optimizer", "moe-token-dispatcher-type", "save",
+_CAPABILITIES = {"dp_overlap": "overlap-grad-reduce", "sequence_parallel": "sequence-parallel"}
+"""Fields of a stack, and the flags that switch them."""
+_KNOWN = ("overlap-param-gather", "use-precision-aware-optimizer", "moe-token-dispatcher-type", "save",
           "load", "ckpt-format", "use-mcore-models", "DDP-impl", "deepspeed", "deepspeed-config",
           "deepspeed-activation-checkpointing", "optimizer-offload-fraction")  # fmt: skip
 """Known, and of no matter to a layout."""
@@ -82,6 +83,7 @@ def read_script(text: str, where: str, name: str) -> ConfigReading:
     settings.skip(_LAUNCHER)
     model = read_shape(settings, notes)
     layers = script.flags.get("num-layers")
+    switches = {key: settings.flag(flag) for key, flag in _CAPABILITIES.items()}
     layout = _layout(settings, layers if isinstance(layers, int) else None, notes)
     precision = _precision(settings)
     layout |= _sharding(settings, precision, notes)
@@ -98,7 +100,15 @@ def read_script(text: str, where: str, name: str) -> ConfigReading:
     _gpus(settings, layout, slurm(text), notes)
     notes += script.notes(settings)
     settings.forget(_OTHERS)
-    return reading(name, settings, job, layout, notes, stack=_stack(script.flags))
+    stack = _stack(script.flags)
+    capabilities = {} if script.open_words or stack != "megatron" else _switched(switches, layout)
+    return reading(name, settings, job, layout, notes, stack=stack, capabilities=capabilities)
+
+
+def _switched(switches: dict[str, bool | None], layout: dict[str, Any]) -> dict[str, Any]:
+    """What a launch of today's Megatron-LM switches; norms are split with tensors only."""
+    tensors = layout.get("tp", 1) > 1
+    return {key: bool(on) for key, on in switches.items() if key != "sequence_parallel" or tensors}
 
 
 def _tokens(settings: ConfigKeys, job: dict[str, Any]) -> dict[str, float]:

@@ -84,6 +84,7 @@ class Nemo:
         "optimizer": ("adamw",),
         "model": tuple(_RECIPES),
     }
+    capabilities: ClassVar[Choices] = {}
 
     def write(self, setup: Setup) -> WrittenConfig:
         refuse(setup, "NeMo")
