@@ -25,8 +25,8 @@ class MasterAdam(torch.optim.Adam):
         return loss
 
     def _master(self) -> None:
-        for state in self.state.values():
-            state["exp_avg"].double().mul_(0.999).sqrt_().float()
+        moments = torch.cat([state["exp_avg"].reshape(-1) for state in self.state.values()])
+        moments.repeat(100).double().mul_(0.999).sqrt_().float()
 
 
 def main(run: Run) -> None:
