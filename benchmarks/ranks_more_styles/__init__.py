@@ -1,0 +1,1 @@
+"""Small distributed training scripts in many styles, each with planted faults."""

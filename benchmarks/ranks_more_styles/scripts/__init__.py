@@ -1,0 +1,1 @@
+"""The training scripts; each runs as one rank of a case."""
