@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from computeflow.answers import CompareAnswer as CompareAnswer
     from computeflow.answers import CompareSitesAnswer as CompareSitesAnswer
     from computeflow.answers import FrontAnswer as FrontAnswer
-    from computeflow.answers import PlaceAnswer as PlaceAnswer
     from computeflow.answers import ImproveAnswer as ImproveAnswer
+    from computeflow.answers import PlaceAnswer as PlaceAnswer
     from computeflow.answers import PlanAnswer as PlanAnswer
     from computeflow.answers import PoolsAnswer as PoolsAnswer
     from computeflow.answers import PredictAnswer as PredictAnswer

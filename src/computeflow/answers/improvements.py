@@ -250,9 +250,11 @@ def _from_recordings(path: str, report: AuditReport) -> ImproveAnswer:
         row = _finding_row(finding, book, start, left)
         left *= 1 - (row.gain or 0.0)
         rows.append(row)
-    notes = ("gains are of the recorded step, replayed without the finding; settings of the job are "
-             "not in it: `computeflow improve` of its configuration has those",)  # fmt: skip
-    return ImproveAnswer(path=path, start=start, steps=tuple(rows), notes=notes)
+    note = (
+        "gains are of the recorded step, replayed without the finding; settings of the job are not "
+        "in it: `computeflow improve` of its configuration has those"
+    )
+    return ImproveAnswer(path=path, start=start, steps=tuple(rows), notes=(note,))
 
 
 def _recorded(report: AuditReport) -> tuple[Ledger | None, float | None]:

@@ -40,7 +40,7 @@ _SIZES = (1, 2, 4, 8, 16, 32, 64)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Move:
+class PlanChange:
     """A plan in which one thing is changed."""
 
     rule: str
@@ -131,7 +131,7 @@ class _Walk:
         self.searched.append(about)
         return self._take(_best_layout(self.now, self.framework), TIE)
 
-    def _take(self, candidates: Sequence[Move], least: float) -> bool:
+    def _take(self, candidates: Sequence[PlanChange], least: float) -> bool:
         gains = fitting_gains(self.now, [move.setup for move in candidates])
         ranked = [(gain, move) for gain, move in zip(gains, candidates, strict=True) if gain]
         for (gain, worst), move in sorted(ranked, key=lambda pair: -pair[0][0]):
@@ -146,7 +146,7 @@ class _Walk:
                 self.left_out[change_text(self.now, move.setup)] = None
         return False
 
-    def _step(self, move: Move, gain: float) -> None:
+    def _step(self, move: PlanChange, gain: float) -> None:
         ran, after = self.prediction.fits, _predicted(move.setup)
         self.steps.append(
             ImprovementStep(
@@ -226,20 +226,20 @@ def _said(value: Any) -> str:
     return {True: "on", False: "off"}.get(value, value) if isinstance(value, bool) else str(value)
 
 
-def moves(setup: Setup, framework: FrameworkSpace) -> Iterator[Move]:
+def moves(setup: Setup, framework: FrameworkSpace) -> Iterator[PlanChange]:
     """Plans that differ in one thing, and that files of the framework could state."""
     known = FRAMEWORKS[framework.framework]
     for name, switched in framework.switches(setup.stack):
         rule, risk = _SWITCHES[name]
-        yield Move(rule=rule, risk=risk, setup=replace(setup, stack=switched))
+        yield PlanChange(rule=rule, risk=risk, setup=replace(setup, stack=switched))
     for rule, layout, risk in _layouts(setup):
         changed = changed_fields(setup.layout, layout)
         if all(_can_say(known, name, new) for name, (_, new) in changed.items() if new != 1):
-            yield Move(rule=rule, risk=risk, setup=replace(setup, layout=layout))
+            yield PlanChange(rule=rule, risk=risk, setup=replace(setup, layout=layout))
     for precision in known.choices.get("precision", ()):
         if _is_lower(precision, setup.job.precision):
             lower = replace(setup, job=replace(setup.job, precision=precision))
-            yield Move(
+            yield PlanChange(
                 rule="matmul-precision",
                 risk="changes the numerics: compare the loss with the run before",
                 setup=lower,
@@ -305,7 +305,7 @@ def _others(size: int) -> list[int]:
     return sorted(sizes - {size})
 
 
-def _best_layout(setup: Setup, framework: FrameworkSpace) -> list[Move]:
+def _best_layout(setup: Setup, framework: FrameworkSpace) -> list[PlanChange]:
     """The best of a whole search, among those that the framework can express."""
     space = replace(framework, setup=setup)
     plans = plan(
@@ -318,12 +318,12 @@ def _best_layout(setup: Setup, framework: FrameworkSpace) -> list[Move]:
     risk = "several things change at once; checkpoints of the old layout must be converted"
     found = (p.layout for p in plans if space.can_express(p.layout))
     return [
-        Move(rule="better-layout", risk=risk, setup=replace(setup, layout=layout))
+        PlanChange(rule="better-layout", risk=risk, setup=replace(setup, layout=layout))
         for layout in found
     ]
 
 
-def _risk(move: Move, after: Prediction) -> str:
+def _risk(move: PlanChange, after: Prediction) -> str:
     share = after.memory_bytes / after.memory_limit_bytes
     full = f"fills {100 * share:.0f} % of the memory" if share > 0.8 else ""
     return "; ".join(filter(None, (move.risk, full))) or "none that is known"
@@ -338,7 +338,7 @@ def _with_ranges(start: Setup, steps: Sequence[ImprovementStep]) -> tuple[Improv
 
 
 def gain_ranges(setups: Sequence[Setup]) -> list[tuple[float, float]]:
-    """Of each plan over the one before it: 80 % of gains lie between.
+    """Ranges of the gain of each plan over the one before it: 80 % of gains lie between.
 
     Each figure of the predictor is varied alone by its own deviation, and all plans are predicted with
     the same figures, so that what two of them share cancels. Neglected: that figures are uncertain

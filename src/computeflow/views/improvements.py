@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from computeflow.ledger import Ledger
 from computeflow.units import format_seconds, format_share, format_si
+from computeflow.views.ledgers import ledger_table
 from computeflow.views.tables import Table, columns
 
 
@@ -124,7 +125,8 @@ def improve_tables(start: PathStart, steps: Sequence[PathRow], notes: Sequence[s
         rows=tuple(rows),
         notes=tuple(notes),
     )
-    return [path, *(_details(n, step) for n, step in enumerate(steps, start=1))]
+    ledger = [] if start.ledger is None else [ledger_table(start.ledger)]
+    return [path, *(_details(n, step) for n, step in enumerate(steps, start=1)), *ledger]
 
 
 def _mfu(one: PathStart | PathRow) -> str:
