@@ -441,7 +441,7 @@ def test_what_the_recommendation_rests_on_is_of_its_own_run() -> None:
     assert found.comparison.meeting[0].best is not cost, "the cheapest term is another one"
     assert best.run is cost.run and best.seconds == (cost.p50_seconds, cost.p90_seconds)
     assert best.meter != found.comparison.meeting[0].meter
-    rows = dict(detail_table(best).rows)
+    rows = {row[0]: row[1] for row in detail_table(best).rows}
     low, high = (end * cost.run.simulation.seconds.p50 / DAY for end in cost.run.slowness)
     assert rows["predicted range"].startswith(f"{low:.1f} to {high:.1f} days")
     assert rows["goodput"] == format_share(cost.run.simulation.goodput.p50)
