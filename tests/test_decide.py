@@ -30,7 +30,7 @@ from computeflow.comparison.results import Result
 
 TODAY = datetime.date(2026, 11, 15)
 DAY = 86400.0
-FEW = {"providers": ["crusoe", "nebius"], "devices": ["h100-sxm"]}
+FEW: dict[str, Any] = {"providers": ["crusoe", "nebius"], "devices": ["h100-sxm"]}
 COMMAND = ["decide", "llama-3.1-70b", "--tokens", "1T", "--today", "2026-11-15"]
 SMALL = ["--providers", "crusoe,nebius", "--devices", "h100-sxm", "--simulations", "10"]
 pytestmark = pytest.mark.usefixtures("kept_plans")

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from computeflow.answers import ClaimsAnswer as ClaimsAnswer
     from computeflow.answers import CompareAnswer as CompareAnswer
     from computeflow.answers import CompareSitesAnswer as CompareSitesAnswer
+    from computeflow.answers import DecideAnswer as DecideAnswer
     from computeflow.answers import FrontAnswer as FrontAnswer
     from computeflow.answers import ImproveAnswer as ImproveAnswer
     from computeflow.answers import PlaceAnswer as PlaceAnswer
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from computeflow.answers import claims as claims
     from computeflow.answers import compare as compare
     from computeflow.answers import compare_sites as compare_sites
+    from computeflow.answers import decide as decide
     from computeflow.answers import improve as improve
     from computeflow.answers import place as place
     from computeflow.answers import plan as plan

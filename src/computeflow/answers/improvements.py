@@ -119,7 +119,12 @@ def improve(
     if format is None and not _is_configuration(Path(path)):
         if measured_mfu is not None:
             raise InputError("--measured-mfu is for a configuration; a recording has its own")
-        known = {"on": on, "model": model, "global_batch": global_batch, "seq_len": seq_len}
+        known: dict[str, Any] = {
+            "on": on,
+            "model": model,
+            "global_batch": global_batch,
+            "seq_len": seq_len,
+        }
         given = {name: value for name, value in known.items() if value is not None}
         report = audit(
             path, step_seconds=step_seconds, catalog=catalog, progress=progress, **given

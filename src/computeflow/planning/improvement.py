@@ -223,7 +223,9 @@ _WORDS = {
 
 
 def _said(value: Any) -> str:
-    return {True: "on", False: "off"}.get(value, value) if isinstance(value, bool) else str(value)
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return str(value)
 
 
 def moves(setup: Setup, framework: FrameworkSpace) -> Iterator[PlanChange]:
@@ -293,7 +295,9 @@ def _cuts(layout: Layout) -> Iterator[tuple[str, Layout, str]]:
         yield "layout", replace(layout, tp=size, etp=etp), risk
     for name in ("pp", "cp", "ep"):
         for size in _others(getattr(layout, name)):
-            changes = {name: size} | ({"vp": 1} if name == "pp" and size == 1 else {})
+            changes: dict[str, Any] = {name: size}
+            if name == "pp" and size == 1:
+                changes["vp"] = 1
             yield "layout", replace(layout, **changes), risk
     for size in _others(layout.vp) if layout.pp > 1 else ():
         yield "bubble", replace(layout, vp=size), risk

@@ -7,7 +7,7 @@ the user's text. The edited text is read again, and counts only if it says the n
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -60,11 +60,11 @@ class ConfigFile:
 
     def diff(self, other: ConfigFile) -> str:
         """From this text to another, as `patch` takes it."""
-        texts = (each.text.splitlines(keepends=True) for each in (self, other))
-        return "".join(_ended(difflib.unified_diff(*texts, self.where, self.where, n=1)))
+        old, new = (each.text.splitlines(keepends=True) for each in (self, other))
+        return "".join(_ended(difflib.unified_diff(old, new, self.where, self.where, n=1)))
 
 
-def _ended(lines: Any) -> list[str]:
+def _ended(lines: Iterable[str]) -> list[str]:
     """Lines of a difference, also where the last one of a file has no end."""
     return [
         line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines

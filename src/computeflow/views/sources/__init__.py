@@ -63,8 +63,8 @@ def correlation_table(groups: Sequence[CorrelatedEvents]) -> Table:
     """Events that several sources reported around the same time; the same again is counted."""
     alike: dict[tuple[tuple[str, str, str], ...], list[CorrelatedEvents]] = {}
     for group in groups:
-        key = dict.fromkeys((kind, event.node, event.what) for kind, event in group.parts)
-        alike.setdefault(tuple(key), []).append(group)
+        said = dict.fromkeys((kind, event.node, event.what) for kind, event in group.parts)
+        alike.setdefault(tuple(said), []).append(group)
     ordered = sorted(alike.items(), key=lambda item: -len(item[1]))
     rows = []
     for key, same in ordered[:_MAX_ROWS]:
