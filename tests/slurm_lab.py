@@ -22,7 +22,7 @@ PROGRAMS = ("slurmctld", "slurmd", "slurmdbd", "sacct", "munged", "mariadbd", "m
 """Programs of the packages slurm-wlm, slurmdbd, munge and mariadb-server."""
 GPUS = 8
 USERS = ("root", "daemon", "nobody")
-_READY_SECONDS = 60.0
+_READY_SECONDS = 300
 _SLURM_CONF = """
 ClusterName=lab
 SlurmctldHost={host}(127.0.0.1)
@@ -106,7 +106,7 @@ class SlurmLab:
     def run(self, *command: str, check: bool = True) -> str:
         """The output of a command of Slurm."""
         done = subprocess.run(
-            command, env=self.environment, capture_output=True, text=True, timeout=60, check=False
+            command, env=self.environment, capture_output=True, text=True, timeout=300, check=False
         )
         if check and done.returncode:
             raise RuntimeError(f"{' '.join(command)}: {done.stderr.strip()}")

@@ -119,7 +119,6 @@ def test_a_command_prints_the_answer_that_it_got(
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"tokens": 1e12}, "missing --deadline"),
         ({"tokens": 1e12, "deadline": "30d", "users": "japan"}, "--users is not for"),
         (
             {"tokens": 1e12, "deadline": "30d", "data": "1TB"},

@@ -235,7 +235,7 @@ def test_every_pair_of_regions_has_a_round_trip_and_chains_are_calls_times_hops(
     one, many = chains("japan")[0], chains("japan", calls=10, hops=3, onramp_seconds=0.01)[0]
     assert many.network_seconds == pytest.approx(30 * (one.round_trip_seconds + 0.01))
     assert one.place == "japan" and len(chains("japan")) == len(names)
-    with pytest.raises(UnknownNameError, match="japan"):
+    with pytest.raises(InputError, match="nearest: japan"):
         chains("japn")
 
 

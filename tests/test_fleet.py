@@ -179,8 +179,8 @@ def test_an_account_that_is_booked_and_unavailable_in_part_says_so() -> None:
 
 
 @pytest.mark.shared
-def test_jobs_and_faults_of_different_clusters_are_judged_apart(data_folder: Path) -> None:
-    """Philly's jobs have no start times and no nodes; the fault trace is of another cluster."""
+def test_jobs_without_nodes_and_times_join_nothing(data_folder: Path) -> None:
+    """Philly's jobs have neither."""
     paths = [data_folder / "cluster" / "philly.csv.gz"]
     found = sort_files(paths)
     reports, _ = observe(found.files, (), SourceRequest(catalog=load_catalog(())))
@@ -188,12 +188,19 @@ def test_jobs_and_faults_of_different_clusters_are_judged_apart(data_folder: Pat
 
 
 @pytest.mark.live
-def test_a_fleet_made_on_a_real_slurm_has_its_planted_faults_first(tmp_path: Path) -> None:
-    """40 minutes in a minute: times are stretched, so Slurm's whole seconds are 40 s here."""
+def test_a_fleet_made_on_a_real_slurm_has_its_planted_faults(tmp_path: Path) -> None:
+    """40 minutes in a minute: a second of Slurm's is 40 s here, so a busy machine moves what the faults
+    cost. Costs are judged on the recordings that were made without stretching.
+    """
     if reason := why_not():
         pytest.skip(reason)
     truth = make_fleet(tmp_path / "sick", pace=1.5, sick=True)
-    check_truth(audited(tmp_path / "sick"), truth, 0.15)
+    answer = audited(tmp_path / "sick")
+    found = by_rule(answer)
+    assert {"failing-node", "idle-allocation"} <= found.keys() <= truth.keys()
+    ledger = answer["ledger"]
+    whole = ledger["gpus"] * ledger["wall_seconds"]
+    assert sum(ledger["accounts"].values()) == pytest.approx(whole)
 
 
 def test_the_command_line_shows_the_answer_within_a_screen() -> None:

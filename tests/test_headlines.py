@@ -58,7 +58,7 @@ def test_every_kind_of_recording_has_a_headline(name: str, words: str) -> None:
 def test_a_check_begins_with_fit_step_and_best_change() -> None:
     file = DATA / "exports" / "megatron_gpt3_175b.sh"
     checked = cf.check(file, on="a100-80-sxm:1024", model="gpt3-175b", price=2)
-    assert checked.headline.startswith("gpt3-175b fits: 33.8 GB of 85.9 GB; step 19.1 s, MFU ")
+    assert checked.headline.startswith("gpt3-175b fits: 50.7 GB of 85.9 GB; step 19.5 s, MFU ")
     assert "Best change: tp 4, pp 8, vp 6, zero1, micro-batch 2, 10.9 % less" in checked.headline
 
 

@@ -105,7 +105,7 @@ LABELLED = list(
 def test_the_first_change_of_a_recording_is_the_faults_remedy(one: Recording) -> None:
     first = cf.improve(one.path).to_dict()["steps"][0]
     assert first["rule"] == one.rule
-    assert first["diff"]
+    assert first["change"]
     assert first["same_mathematics"] == (one.rule != "matmul-precision")
 
 

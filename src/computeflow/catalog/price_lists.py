@@ -111,8 +111,13 @@ def _all_offers(
         try:
             offers += _offers(line, recogniser, left_out)
         except InputError as error:
-            left_out[str(error)] += 1
+            left_out[_reason(error)] += 1
     return offers
+
+
+def _reason(error: InputError) -> str:
+    """What is wrong, without the names that would do."""
+    return str(error).partition("; ")[0]
 
 
 def _offers(line: PriceLine, recogniser: Recogniser, left_out: Counter[str]) -> list[Offer]:
@@ -139,7 +144,7 @@ def _offers(line: PriceLine, recogniser: Recogniser, left_out: Counter[str]) -> 
                 raise InputError("spot price not below the on-demand price: taken as none given")
             offers.append(_offer(line, accelerator, count, term, usd, note))
         except InputError as error:
-            left_out[str(error)] += 1
+            left_out[_reason(error)] += 1
     return offers
 
 
