@@ -214,13 +214,21 @@ def choice_lines(cases: list[MeasuredRun], parameters: Parameters) -> list[str]:
     return lines
 
 
+CALLS = 20
+"""Calls of which the fastest counts: the first ones of a process wait for their memory."""
+
+
 def layouts_per_second(parameters: Parameters) -> float:
     job = Job(model=FACTS.models["llama-3.1-70b"], global_batch=1024, seq_len=8192)
     layouts = Layouts.of([Layout(gpus=512, tp=4, pp=4)] * 20_000)
     cluster, stack = find_cluster("h100-sxm:512", FACTS), find_stack("megatron")
-    began = time.process_time()
-    account_step(of_job(job, cluster, layouts, stack), parameters)
-    return len(layouts) / (time.process_time() - began)
+
+    def seconds() -> float:
+        began = time.process_time()
+        account_step(of_job(job, cluster, layouts, stack), parameters)
+        return time.process_time() - began
+
+    return len(layouts) / min(seconds() for _ in range(CALLS))
 
 
 def shared_cases(name: str) -> list[MeasuredRun]:
@@ -337,7 +345,8 @@ def page() -> str:
         "",
         "## Speed",
         "",
-        f"{layouts_per_second(parameters):,.0f} layouts per CPU-second in one call.",
+        f"{layouts_per_second(parameters):,.0f} layouts per CPU-second, 20,000 in a call, in "
+        f"the fastest of {CALLS} calls.",
         "",
         CLOSING,
     ]
