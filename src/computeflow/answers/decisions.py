@@ -94,9 +94,9 @@ class DecideAnswer(Answer):
         return tables
 
     def parts(self) -> Sequence[Part]:
-        first, *rest = self.tables()
-        figures = [views.options_figure(self.choice, _SHOWN)] if self.choice.way else []
-        return [first, *figures, *rest]
+        ways, *rest = self.tables()
+        first = views.options_figure(self.choice, _SHOWN) if self.choice.way else ways
+        return [first, *rest]  # the figure holds the table of the ways
 
     @property
     def title(self) -> str:
