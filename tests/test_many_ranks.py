@@ -317,6 +317,20 @@ def test_two_axes_of_groups_that_no_trace_names_are_told_apart_by_time(tmp_path:
     assert gain(found, finding) == pytest.approx(20 / 67, rel=0.15)
 
 
+def test_ranks_that_were_read_before_give_the_same_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    folder = tmp_path / "traces"
+    folder.mkdir()
+    data_parallel(folder, ranks(3), work=[[20.0, 20.0, 40.0]] * 6)
+    answers = [audit([folder], CATALOG, cache=True) for _ in range(2)]
+    assert list((tmp_path / "cache").rglob("*")), "nothing was kept"
+    first, again = (diagnose(answer, CATALOG) for answer in answers)
+    assert only(first).ranks == (2,)
+    assert first.findings == again.findings
+
+
 def test_scatters_whose_size_the_root_alone_records_are_matched_in_order(tmp_path: Path) -> None:
     """Every rank scatters in turn: in the trace, its own scatter alone has a size."""
     made = ranks(3)

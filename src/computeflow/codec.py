@@ -111,13 +111,13 @@ def refuse_repeats(text: str | bytes, where: str) -> None:
 
 
 def to_bytes(value: Any) -> bytes:
-    """A value as MessagePack, arrays of numpy as their type and bytes."""
+    """A value as MessagePack, arrays of numpy as their type, shape and bytes."""
     import msgspec
     import numpy as np
 
     def packed(part: Any) -> Any:
         if isinstance(part, np.ndarray):
-            return [part.dtype.str, part.tobytes()]
+            return [part.dtype.str, part.shape, part.tobytes()]
         raise NotImplementedError(f"{type(part).__name__} cannot be packed")
 
     return msgspec.msgpack.encode(value, enc_hook=packed)
@@ -129,10 +129,10 @@ def from_bytes(kind: type[T], data: bytes, where: str) -> T:
     import numpy as np
 
     def unpacked(_: type, part: Any) -> Any:
-        name, content = part
+        name, shape, content = part
         if np.dtype(name).hasobject:
             raise ValueError("arrays of objects are not read")
-        return np.frombuffer(content, name)
+        return np.frombuffer(content, name).reshape(shape)
 
     try:
         return msgspec.msgpack.decode(data, type=kind, dec_hook=unpacked)
