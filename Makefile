@@ -50,7 +50,7 @@ test: $(STAMP) lint  ## lint, types and the tests that start nothing big
 
 live: $(STAMP)  ## the tests with real servers, browsers, Ray and training
 	@echo "[live] pytest"
-	@$(BIN)/python -m pytest -n 2 --dist loadfile -m live -rs
+	@$(BIN)/python -m pytest -n 2 --dist loadfile -m 'live and not long' -rs
 
 lint: $(STAMP)
 	@echo "[test] ruff, mypy"
@@ -65,7 +65,9 @@ system:  ## install the Debian packages that the live tests need
 	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq $$missing; \
 	else echo "[system] nothing missing"; fi
 
-proofs: $(STAMP)  ## the long comparisons; writes benchmarks/reports
+proofs: $(STAMP)  ## the long comparisons and tests; writes benchmarks/reports
+	@$(PIP) -e '.[long]' $(TORCH)
+	@$(BIN)/python -m pytest -m long -rs
 	@for proof in benchmarks/prove_*.py; do name=$$(basename $$proof .py); echo "[proofs] $$name"; $(BIN)/python -m benchmarks.$$name || exit 1; done
 
 MINUTES ?= 60

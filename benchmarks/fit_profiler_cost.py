@@ -1,6 +1,8 @@
 """The constants of `replay/profiler_cost.py`, fitted: benchmarks/reports/profiler_cost.md.
 
     python -m benchmarks.fit_profiler_cost FOLDER...
+    python -m benchmarks.fit_profiler_cost FOLDER --by-host   the report's runs and those of the folder
+                                                              by host, printed
 
 Folders have the traces of `benchmarks.foreign.record_overhead` and `benchmarks.foreign.record` (xz or
 gzip); recordings of the judging half are left out. Our own recordings (tests/data) and, where they are
@@ -18,6 +20,7 @@ import csv
 import json
 import math
 import os
+import re
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -29,6 +32,7 @@ from numpy.typing import NDArray
 
 from benchmarks.corpus import ONE
 from benchmarks.foreign.unpack import traces_of, unpacked
+from benchmarks.prove_foreign import LOOKED_AT
 from computeflow.catalog import load_catalog
 from computeflow.replay.engine import recorded, run
 from computeflow.replay.profiler_cost import (
@@ -114,6 +118,59 @@ def sources(folders: Sequence[Path]) -> Iterator[Source]:
         last = row["summary"]["steps"][-1]["seconds"]
         yield Source(host="our own", job=name, path=ONE / f"{name}.json.gz", unprofiled=last)
     yield from given()
+
+
+def more_styles(folders: Sequence[Path]) -> Iterator[Source]:
+    """Recordings of benchmarks/foreign_more_styles that were opened after they had judged, without
+    those that wait for a loader: the window does not hold all of it.
+    """
+    paths, name = traces_of(folders), "foreign_more_styles"
+    for row in csv.DictReader((FOREIGN.with_name(name) / "truth.csv").open()):
+        opened = row["job"] in LOOKED_AT[name] and row["cause"] != "input-stall"
+        if opened and row["recording"] in paths:
+            yield Source(
+                host="more styles",
+                job=row["job"],
+                path=paths[row["recording"]],
+                unprofiled=float(row["step_seconds_unprofiled"]),
+            )
+
+
+_REPORTED = re.compile(
+    r"^\| (?P<name>\S+) \| (?P<host>[a-z ]+) \| (?P<launch>[\d.]+) \| (?P<stacks>yes)? ?\| "
+    r"(?P<recorded>[\d.]+) \| (?P<unprofiled>[\d.]+) \| (?P<needed>[\d.]+) \|",
+    re.MULTILINE,
+)
+
+
+def reported() -> list[Run]:
+    """The runs of the committed report; most of their traces are not in the repository."""
+    return [
+        Run(
+            name=row["name"],
+            host=row["host"],
+            job=row["name"],
+            launch=1e3 * float(row["launch"]),
+            has_stacks=bool(row["stacks"]),
+            recorded=float(row["recorded"]) / 1e3,
+            unprofiled=float(row["unprofiled"]) / 1e3,
+            needed=float(row["needed"]),
+        )
+        for row in _REPORTED.finditer(REPORT.read_text())
+    ]
+
+
+def print_by_host(runs: Sequence[Run]) -> None:
+    """The factor at the usual launch by host, every host alike, and what the code's range holds."""
+    means = {}
+    for host in dict.fromkeys(each.host for each in runs):
+        mine = [each for each in runs if each.host == host]
+        off = [math.log(each.needed / each.by_the_code) for each in mine]
+        means[host] = AT_USUAL * math.exp(sum(off) / len(off))
+        held = sum(abs(each) <= math.log(SPREAD) for each in off)
+        print(f"{host:20} {len(mine):3} runs, {means[host]:.3f}; {held} within {SPREAD}")
+    alike = math.exp(sum(map(math.log, means.values())) / len(means))
+    print(f"every host alike: {alike:.3f}; in the code: {AT_USUAL}")
 
 
 def given() -> Iterator[Source]:
@@ -263,7 +320,13 @@ limited by their host:"""
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folders", nargs="+", type=Path)
-    every = list(sources(parser.parse_args().folders))
+    parser.add_argument("--by-host", action="store_true")
+    arguments = parser.parse_args()
+    if arguments.by_host:
+        opened = (measure(source) for source in more_styles(arguments.folders))
+        print_by_host([*reported(), *(each for each in opened if each is not None)])
+        return 0
+    every = list(sources(arguments.folders))
     runs = []
     for source in every:
         measured = measure(source)

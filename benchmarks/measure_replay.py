@@ -1,6 +1,7 @@
 """What the replay costs: benchmarks/reports/replay_speed.md.
 
     python -m benchmarks.measure_replay FOLDER...
+    python -m benchmarks.measure_replay FOLDER... --recording NAME    another one, printed only
 
 CPU-seconds of `audit` and its findings on one recording (`gpt2_accumulate`), each in a process of its
 own and in turn: the code before the replay (from the repository's history), without replay and with
@@ -76,13 +77,13 @@ def measure(source: Path, trace: Path, kind: str) -> dict[str, float]:
     return answer
 
 
-def report(runs: dict[str, list[dict[str, float]]]) -> str:
+def report(runs: dict[str, list[dict[str, float]]], recording: str) -> str:
     events = next(iter(runs.values()))[0]["events"]
     lines = [
         "# What the replay costs",
         "",
         f"Made by `python -m benchmarks.measure_replay FOLDER...`: CPU-seconds of `audit` on "
-        f"`{RECORDING}` ({events:,.0f} events), {ROUNDS} rounds in turn, each in a process of its "
+        f"`{recording}` ({events:,.0f} events), {ROUNDS} rounds in turn, each in a process of its "
         "own; median of the rounds, and of their ratios. Before is commit "
         f"{BEFORE}. Asked for: without replay at most {MAX_RATIO} times the code before, with it at "
         f"most {MAX_SECONDS:g} CPU-s.",
@@ -105,7 +106,9 @@ def report(runs: dict[str, list[dict[str, float]]]) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folders", nargs="+", type=Path)
-    packed = traces_of(parser.parse_args().folders)[RECORDING]
+    parser.add_argument("--recording", default=RECORDING)
+    arguments = parser.parse_args()
+    packed = traces_of(arguments.folders)[arguments.recording]
     with tempfile.TemporaryDirectory() as folder, unpacked(packed) as trace:
         before = source_before(Path(folder))
         kinds = {"before": before} if before is not None else {}
@@ -114,8 +117,9 @@ def main() -> int:
         for _ in range(ROUNDS):
             for kind, source in kinds.items():
                 runs[kind].append(measure(source, trace, kind))
-    text = report(runs)
-    REPORT.write_text(text)
+    text = report(runs, arguments.recording)
+    if arguments.recording == RECORDING:
+        REPORT.write_text(text)
     print(text)
     return 0
 

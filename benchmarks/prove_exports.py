@@ -17,6 +17,7 @@ import sys
 import tempfile
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from benchmarks.parsers.answers import Answer, Asked
 from benchmarks.parsers.checks import CHECKS, Check
@@ -27,6 +28,7 @@ from computeflow.planning.exports.config_formats import Setup, WrittenConfig
 from computeflow.planning.exports.config_writer import Exported, export
 from computeflow.planning.exports.frameworks import FRAMEWORKS
 from computeflow.planning.exports.launchers import LAUNCHERS
+from computeflow.workload import Job
 
 ROOT = Path(__file__).parents[1]
 REPORT = ROOT / "benchmarks" / "reports" / "exports.md"
@@ -40,25 +42,28 @@ def formats() -> list[str]:
     return [*FRAMEWORKS, *LAUNCHERS]
 
 
+def described_job(job: Job) -> dict[str, Any]:
+    return {
+        "model": job.model.name,
+        "global_batch": job.global_batch,
+        "seq_len": job.seq_len,
+        "precision": job.precision,
+        "optimizer": job.optimizer,
+    }
+
+
 def ask(exported: Exported, plan: Setup, folder: Path) -> Asked:
     """Write the files of one format, and describe them."""
     assert exported.written is not None
     folder.mkdir(parents=True)
     for name, text in exported.written.files.items():
         (folder / name).write_text(text)
-    job = plan.job
     return Asked(
         folder=str(folder),
         dp=plan.dp,
         nodes=plan.nodes,
         layout=asdict(plan.layout),
-        job={
-            "model": job.model.name,
-            "global_batch": job.global_batch,
-            "seq_len": job.seq_len,
-            "precision": job.precision,
-            "optimizer": job.optimizer,
-        },
+        job=described_job(plan.job),
         left_out=exported.written.left_out,
     )
 
@@ -103,11 +108,13 @@ def collect(name: str, plans: dict[str, Setup], drawn: list[Setup], folder: Path
     return results
 
 
-def answered(name: str, requests: list[Asked], folder: Path, results: Results) -> list[Answer]:
-    if name not in CHECKS:
+def answered(
+    name: str, requests: list[Asked], folder: Path, results: Results, check: Check | None = None
+) -> list[Answer]:
+    check = check or CHECKS.get(name)
+    if check is None:
         results.missing = "no parser is known here"
         return []
-    check = CHECKS[name]
     source, target = folder / f"{name}.asked", folder / f"{name}.answers"
     source.write_text(json.dumps([asdict(one) for one in requests]))
     module = f"benchmarks.parsers.{check.module}"

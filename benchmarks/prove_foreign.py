@@ -4,6 +4,10 @@
     python -m benchmarks.prove_foreign FOLDER --half fit     only those of one half
     python -m benchmarks.prove_foreign                       the recordings that are in the repository
     python -m benchmarks.prove_foreign FOLDER... --write     the report, and the head of the page
+    python -m benchmarks.prove_foreign FOLDER --set foreign_more_styles [--write]
+                                                             recordings that only judge, by another hand
+    python -m benchmarks.prove_foreign FOLDER --set foreign_more_styles --write-after
+                                                             the same after repairs, added to the report
 
 A folder has traces as `benchmarks.foreign.record` packs them (xz) or as gzip; of two recordings of one
 name that of the first folder counts. What is judged against `benchmarks/foreign/truth.csv`: the step
@@ -26,6 +30,7 @@ from pathlib import Path
 from benchmarks.foreign.unpack import traces_of, unpacked
 from computeflow.catalog import load_catalog
 from computeflow.diagnosis import diagnose
+from computeflow.errors import ComputeFlowError
 from computeflow.telemetry.trace_audit import audit
 
 ROOT = Path(__file__).parents[1]
@@ -40,6 +45,10 @@ SCORED = "b5b5ff7"
 JUDGED = f"""The judging half ({{count}} recordings) was scored once, with the code of commit {SCORED}.
 No trace of it had been opened before. Its measured times (`truth.csv`) had been seen, and one of
 them (`qwen_tiny`) was in view when the factors of compiling (`COMPILED_HOST`) were first set."""
+LOOKED_AT = {"foreign_more_styles": ("nano", "dlrm", "swin", "vae", "clip", "opt")}
+"""Scripts of a set that was scored whose recordings were opened to repair what it showed; the traces of
+the others were not."""
+AFTER = "## After repairs (no longer judging)"
 COSTS = 0.02
 """Least gain of a mistake; a finding on less is as right as silence, if it is the planted one."""
 CLASSES = (
@@ -100,6 +109,35 @@ class Row:
 
 
 def judge(path: Path, truth: dict[str, str]) -> Row:
+    try:
+        return _judged(path, truth)
+    except ComputeFlowError as error:
+        print(error, flush=True)
+        return _refused(truth)
+
+
+def _refused(truth: dict[str, str]) -> Row:
+    """A recording that the audit refuses: no step, and no cause."""
+    unprofiled = float(truth["step_seconds_unprofiled"])
+    return Row(
+        recording=truth["recording"],
+        half=truth["half"],
+        cause=truth["cause"],
+        unprofiled=unprofiled,
+        recorded=None,
+        step=None,
+        low=None,
+        high=None,
+        rules=("refused",),
+        gained=1 - float(truth["step_seconds_fixed"] or unprofiled) / unprofiled,
+        claimed=None,
+        claimed_low=None,
+        claimed_high=None,
+        cpu_seconds=0.0,
+    )
+
+
+def _judged(path: Path, truth: dict[str, str]) -> Row:
     began = time.process_time()
     audited = audit([path], load_catalog(()), cache=False)
     found = diagnose(audited, load_catalog(()))
@@ -135,8 +173,8 @@ def judge(path: Path, truth: dict[str, str]) -> Row:
     )
 
 
-def read(folders: Sequence[Path], half: str | None) -> list[Row]:
-    truth = {row["recording"]: row for row in csv.DictReader(TRUTH.open())}
+def read(folders: Sequence[Path], half: str | None, truths: Path = TRUTH) -> list[Row]:
+    truth = {row["recording"]: row for row in csv.DictReader(truths.open())}
     rows = []
     for name, packed in traces_of(folders).items():
         if name in truth and half in (None, truth[name]["half"]):
@@ -232,13 +270,65 @@ def report(rows: Sequence[Row]) -> str:
         "",
         *table(rows),
         "",
+        *_recordings(rows),
+    ]
+    return "\n".join(lines)
+
+
+def report_of_judges(rows: Sequence[Row], name: str) -> str:
+    """The report of a set that only judges."""
+    lines = [
+        "# Diagnosis of code by another hand",
+        "",
+        f"Made by `python -m benchmarks.prove_foreign FOLDER --set {name} --write`; the recordings: "
+        f"[benchmarks/{name}](../{name}/README.md). {len(rows)} recordings, scored once with the code",
+        "that stood before any of them had been made; nothing was changed by what they showed.",
+        "",
+        "| | target | scored |",
+        "|---|---|---|",
+        *(f"| {what} | {target} | {value} |" for what, target, value in figures(rows)),
+        "",
+        *_recordings(rows),
+    ]
+    return "\n".join(lines)
+
+
+def after_repairs(rows: Sequence[Row], name: str) -> str:
+    """The section of a set that was scored before: what the repaired code gives, by what was seen."""
+    seen = [row.recording.partition("_")[0] in LOOKED_AT[name] for row in rows]
+    columns = [
+        figures([row for row, looked in zip(rows, seen, strict=True) if looked is which])
+        for which in (True, False)
+    ]
+    lines = [
+        AFTER,
+        "",
+        f"Made by `python -m benchmarks.prove_foreign FOLDER --set {name} --write-after`.",
+        f"Recordings of {', '.join(LOOKED_AT[name])}",
+        "were opened for the repairs; those of the other scripts were not.",
+        "",
+        "| | target | looked at | not looked at | all |",
+        "|---|---|---|---|---|",
+        *(
+            f"| {what} | {target} | {value} | {other} | {both} |"
+            for (what, target, value), (_, _, other), (_, _, both) in zip(
+                *columns, figures(rows), strict=True
+            )
+        ),
+        "",
+        *_recordings(rows),
+    ]
+    return "\n".join(lines)
+
+
+def _recordings(rows: Sequence[Row]) -> list[str]:
+    return [
         "| recording | half | unprofiled, ms | replayed, ms | range, ms | cause | gained | found | "
         "claimed |",
         "|---|---|---:|---:|---|---|---:|---|---:|",
         *(_row(row) for row in rows),
         "",
     ]
-    return "\n".join(lines)
 
 
 def _row(row: Row) -> str:
@@ -267,12 +357,37 @@ def write(rows: Sequence[Row]) -> None:
     PAGE.write_text(before + "\n".join((MARKS[0], "", *table(rows), "", MARKS[1])) + after)
 
 
+def judge_set(folders: Sequence[Path], name: str, *, write_report: bool, write_after: bool) -> int:
+    rows = read(folders, None, ROOT / "benchmarks" / name / "truth.csv")
+    for what, target, value in figures(rows):
+        print(f"{what:45} {target:18} {value}")
+    rows.sort(key=lambda row: row.recording)
+    report = REPORT.with_name(f"{name}.md")
+    if write_report:
+        report.write_text(report_of_judges(rows, name))
+    if write_after:
+        first = report.read_text().partition(AFTER)[0]
+        report.write_text(f"{first.rstrip()}\n\n{after_repairs(rows, name)}")
+    return 0
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folders", nargs="*", type=Path, default=[KEPT])
     parser.add_argument("--half", choices=("fit", "judge"))
     parser.add_argument("--write", action="store_true", help="write the report")
+    parser.add_argument("--set", choices=("foreign", "foreign_more_styles"), default="foreign")
+    parser.add_argument(
+        "--write-after", action="store_true", help="add what repaired code gives to the report"
+    )
     arguments = parser.parse_args()
+    if arguments.set != "foreign":
+        return judge_set(
+            arguments.folders,
+            arguments.set,
+            write_report=arguments.write,
+            write_after=arguments.write_after,
+        )
     if arguments.write and arguments.half:
         parser.error("--write needs both halves")
     rows = sorted(

@@ -339,6 +339,12 @@ def test_single_machines_of_a_provider_that_sells_clusters_have_no_assumed_netwo
     (lone,) = offerings(catalog(), load_terms(), providers=["lambda"], accelerators=["gh200"])
     (refused,) = compare(ask(), [lone], catalog()).refused
     assert refused.reason.endswith("its 1-Click Clusters are")
+    clusters = {
+        offer.instance: offer for offer in offerings(catalog(), load_terms(), providers=["lambda"])
+    }
+    for name in ("1-click-h100", "1-click-b200"):
+        assert clusters[name].joined and clusters[name].devices == 8
+        assert [price.term for price in clusters[name].prices] == ["reserved"]
     own = """
     [[network]]
     name = "ours"

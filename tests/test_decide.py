@@ -19,7 +19,7 @@ import computeflow as cf
 from computeflow.answers.decisions import DecideAnswer
 from computeflow.catalog import Catalog, find_model, load_catalog
 from computeflow.cli import run
-from computeflow.comparison.advice import advise
+from computeflow.comparison.advice import advise, is_networked
 from computeflow.comparison.choices import choose, paid, usd_range
 from computeflow.comparison.comparisons import compare
 from computeflow.comparison.offers import Offering, contract_offerings, offerings
@@ -27,6 +27,8 @@ from computeflow.comparison.planner import Planner, usual_job
 from computeflow.comparison.providers import load_terms
 from computeflow.comparison.request import ComparisonRequest
 from computeflow.comparison.results import Result
+from computeflow.simulation import simulate_many
+from computeflow.views.choices import options_table
 
 TODAY = datetime.date(2026, 11, 15)
 DAY = 86400.0
@@ -208,6 +210,40 @@ def test_a_year_of_contract_is_paid_whole() -> None:
     assert contract.best is not None
     hours = 365.25 * 24 * contract.simulation.run.allocated_gpus
     assert paid(contract) == pytest.approx(hours * contract.best.usd_per_device_hour, rel=1e-3)
+
+
+def test_spot_is_shown_as_compare_has_it_and_is_not_the_answer() -> None:
+    choice = choose(ask(20.0), few(), catalog(), planner=planner())
+    assert choice.spot is not None and choice.spot.result.best is not None
+    assert all(option.best and option.best.term != "spot" for option in choice.options)
+    compared = compare(ask(20.0), few(), catalog(), planner=planner())
+    spot = [
+        cost
+        for result in compared.meeting
+        for cost in result.costs
+        if cost.term == "spot"
+        and cost.meets
+        and not cost.doubtful
+        and is_networked(result.offering)
+    ]
+    assert paid(choice.spot.result) == min(cost.usd for cost in spot)
+    (row,) = (row for row in options_table(choice, 3).rows if row[0] == "spot")
+    assert choice.spot.result.offering.name in row[1]
+    assert any("may be taken back" in note for note in options_table(choice, 3).notes)
+
+
+def test_spot_pays_up_to_the_preemptions_that_are_said() -> None:
+    """A deadline a little after the run's own P90 is missed when machines are taken back more often."""
+    roomy = choose(ask(20.0), few(), catalog(), planner=planner())
+    assert roomy.spot is not None
+    days = 1.05 * roomy.spot.result.seconds[1] / DAY
+    spot = choose(ask(days), few(), catalog(), planner=planner()).spot
+    assert spot is not None and spot.pays_to is not None
+    assert spot.pays_to > spot.preemptions_per_node_day
+    run = spot.result.simulation.run
+    conditions = replace(run.conditions, preemptions_per_node_day=spot.pays_to)
+    (late,) = simulate_many([replace(run, conditions=conditions)], replicas=5, seed=0)
+    assert late.seconds.p90 > days * DAY
 
 
 def unproven_first(monkeypatch: pytest.MonkeyPatch, device: str) -> None:

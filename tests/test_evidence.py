@@ -123,6 +123,13 @@ def test_a_prediction_says_what_it_rests_on(
     assert found.nearest[0].startswith("b" if stack == "other" and device == "y" else "a")
 
 
+def test_a_run_larger_than_any_that_was_measured_says_so() -> None:
+    found = evidence_for(PLAIN, made("a", 0.1))
+    assert found.line_at(8) == found.line
+    assert found.line_at(16) == "rests on 8 measured runs of loop on x100, the largest on 8 GPUs"
+    assert evidence_for(replace(PLAIN, device="y"), made("a", 0.1)).largest_gpus == 0
+
+
 def test_the_range_grows_with_the_distance_to_evidence() -> None:
     maturity = learn(made("a", 0.0))
     spread = PredictionSpread(

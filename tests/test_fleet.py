@@ -6,20 +6,23 @@ written with planted faults (tests/slurm_fleet.py), so the truth is known.
 
 from __future__ import annotations
 
+import gzip
 import json
 import shutil
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import computeflow as cf
-from computeflow.catalog import load_catalog
 from computeflow.cli.app import app
 from computeflow.ledger import Entry, Ledger, Window, describe
-from computeflow.telemetry.fleet.fleet_join import join_fleet
-from computeflow.telemetry.source_registry import observe, sort_files
-from computeflow.telemetry.source_reports import SourceRequest
+from computeflow.telemetry.accounting.jobs import AttemptRows, JobAttempts
+from computeflow.telemetry.accounting.queue_idle import split_idle
+from computeflow.telemetry.accounting.slurm_text import NodeState
+from growing import growth
+from metrics_servers import Synthetic, prometheus
 from slurm_fleet import make_fleet
 from slurm_lab import why_not
 
@@ -178,13 +181,107 @@ def test_an_account_that_is_booked_and_unavailable_in_part_says_so() -> None:
     assert any(note.startswith("Unavailable: restart (needs job steps)") for note in notes)
 
 
-@pytest.mark.shared
-def test_jobs_without_nodes_and_times_join_nothing(data_folder: Path) -> None:
-    """Philly's jobs have neither."""
-    paths = [data_folder / "cluster" / "philly.csv.gz"]
-    found = sort_files(paths)
-    reports, _ = observe(found.files, (), SourceRequest(catalog=load_catalog(())))
-    assert join_fleet(reports) is None
+def test_a_node_out_of_service_is_claimed_from_the_time_of_its_reason(tmp_path: Path) -> None:
+    fleet = tmp_path / "fleet"
+    shutil.copytree(HEALTHY, fleet)
+    end = datetime.fromtimestamp(audited(HEALTHY)["observed"][0]["facts"]["end"], UTC)
+    since = (end - timedelta(seconds=600)).strftime("%Y-%m-%dT%H:%M:%S")
+    before, name, block = (fleet / "nodes.txt").read_text().partition("NodeName=n4 ")
+    block = block.replace("State=IDLE", "State=IDLE+DRAIN", 1)
+    block = block.replace("\n\n", f"\n   Reason=fan tray [root@{since}]\n\n", 1)
+    (fleet / "nodes.txt").write_text(before + name + block)
+    answer = audited(fleet)
+    (out,) = answer["findings"]
+    assert out["rule"] == "node-out" and "fan tray" in out["title"]
+    assert out["gpu_seconds"] == pytest.approx(8 * 600)
+    assert out["remedy"]["command"] == "scontrol update nodename=n4 state=resume"
+    assert sum(answer["ledger"]["accounts"].values()) == pytest.approx(
+        sum(audited(HEALTHY)["ledger"]["accounts"].values())
+    )
+
+
+def pods(tmp_path: Path, fleet: Synthetic) -> list[Path]:
+    """A fleet under Kubernetes: a table of jobs, and metrics whose labels name the pods."""
+    (tmp_path / "metrics.prom").write_text(fleet.history())
+    rows = ["job_id,user,gpus,start,end,status,nodes"]
+    for node in range(2):
+        held = f"8,{fleet.start:.0f},{fleet.end:.0f}"
+        rows.append(f"research/llama-worker-{node},ann,{held},succeeded,node-{node}")
+    for number in range(40):
+        begin = fleet.start + 80 * number
+        for node, status in ((2, "failed"), (3 + number % 5, "succeeded")):
+            rows.append(
+                f"pod-{node}-{number},u{number % 3},8,{begin:.0f},{begin + 60:.0f},{status},"
+            )
+            rows[-1] += f"node-{node}"
+    (tmp_path / "jobs.csv").write_text("\n".join(rows) + "\n")
+    return [tmp_path / "jobs.csv", tmp_path / "metrics.prom"]
+
+
+def test_a_fleet_of_pods_gets_the_commands_of_kubernetes(tmp_path: Path) -> None:
+    answer = audited(*pods(tmp_path, Synthetic(throttled=frozenset({5}), step=60.0)))
+    commands = {one["rule"]: one["remedy"]["command"] for one in answer["findings"]}
+    assert commands["clock-throttle"] == "kubectl cordon node-0"
+    assert commands["failing-node"] == "kubectl cordon node-2"
+
+
+@pytest.mark.live
+def test_a_prometheus_server_is_part_of_the_fleet(tmp_path: Path) -> None:
+    """The same list as with the exporter's text: the server holds the recorded samples."""
+    window = audited(SICK)["observed"][0]["facts"]
+    first, last = (datetime.fromtimestamp(window[name], UTC) for name in ("start", "end"))
+    files = [path for path in SICK.iterdir() if not path.name.startswith("metrics")]
+    with prometheus(tmp_path / "server", Recorded()) as address:
+        answer = cf.audit(
+            [*files, address],
+            price=PRICE,
+            period=f"{first:%Y-%m-%dT%H:%M:%S}:{last:%Y-%m-%dT%H:%M:%S}",
+        ).to_dict()
+    assert address in answer["observed"][0]["sources"]
+    check_truth(answer, TRUTH, 0.06)
+
+
+class Recorded(Synthetic):
+    def openmetrics(self) -> str:
+        """The recorded samples by metric, times in seconds."""
+        by_name: dict[str, list[str]] = {}
+        with gzip.open(SICK / "metrics.prom.gz", "rt") as file:
+            for line in file:
+                series, _, stamp = line.rstrip("\n").rpartition(" ")
+                name = series.partition("{")[0]
+                by_name.setdefault(name, []).append(f"{series} {int(stamp) / 1000:.3f}")
+        parts = [f"# TYPE {name} gauge\n" + "\n".join(rows) for name, rows in by_name.items()]
+        return "\n".join([*parts, "# EOF", ""])
+
+
+def queue_of(count: int) -> JobAttempts:
+    """Jobs of four GPUs, two thirds of which wait, spread over 60 nodes."""
+    rows = AttemptRows()
+    for number in range(count):
+        begin = 1e9 + 10.0 * number
+        rows.add(
+            str(number),
+            state="COMPLETED",
+            gpus=4.0,
+            start=begin + 600.0 * (number % 3),
+            end=begin + 600.0 * (number % 3) + 900.0,
+            submit=begin,
+            nodes=f"n{number % 60}",
+        )
+    return rows.finish()[0]
+
+
+@pytest.mark.parametrize("placed", [True, False])
+def test_the_sweep_over_the_queue_grows_with_the_jobs_not_their_square(placed: bool) -> None:
+    nodes = [NodeState(name=f"n{index}", gpus=8.0, state="IDLE") for index in range(60)]
+
+    def sweep(count: int) -> object:
+        jobs = queue[count]
+        last = 1e9 + 10.0 * count
+        return split_idle(jobs, nodes, 1e9, last, gpus=480, idle=1e12, placed=placed)
+
+    queue = {count: queue_of(count) for count in (1500, 6000)}
+    assert growth(sweep, 1500) < 8
 
 
 @pytest.mark.live

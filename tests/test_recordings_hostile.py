@@ -7,7 +7,6 @@ import json
 import math
 import os
 import sqlite3
-import time
 from collections.abc import Callable
 from contextlib import closing, suppress
 from pathlib import Path
@@ -46,26 +45,9 @@ from computeflow.telemetry.trace_audit import _key as measured_key
 from computeflow.telemetry.trace_audit import measure_cached
 from computeflow.telemetry.trace_formats import TraceFile
 from computeflow.telemetry.traces.rank_measurements import TraceOptions
+from growing import growth
 
 GOOD_JOB = '{"job_id": 1, "state": "COMPLETED", "time": {"start": 1, "end": 2}, "tres": {}}'
-
-
-def growth(work: Callable[[int], object], size: int) -> float:
-    """Ratio of least CPU times for four times the input: 4 if linear, 16 if quadratic. On a busy
-    machine a time can be several times too long, so it is measured until the ratio is near 4.
-    """
-
-    def seconds(size: int) -> float:
-        before = time.process_time()
-        work(size)
-        return time.process_time() - before
-
-    large = small = math.inf
-    for _ in range(30):
-        large, small = min(large, seconds(4 * size)), min(small, seconds(size))
-        if large < 6 * small:
-            break
-    return large / small
 
 
 def launches(monkeypatch: pytest.MonkeyPatch, count: int, job: Callable[[int], str]) -> Any:

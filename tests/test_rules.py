@@ -14,9 +14,10 @@ import pytest
 PACKAGE = Path(__file__).parents[1] / "src" / "computeflow"
 HOMES = {
     "click": ("cli/",),
-    "duckdb": ("telemetry/op_timelines/timeline_file.py",),
+    "duckdb": ("files/parquet.py",),
     "google": ("telemetry/xplane/protobuf.py",),  # protobuf
     "isal": ("telemetry/gzip_reader.py",),
+    "jax": ("recorder/jax_hooks.py",),
     "msgspec": (
         "codec.py", "telemetry/kineto/kineto_events.py", "telemetry/logs/mlperf_lines.py",
         "telemetry/logs/tables.py",  # decoding is the cost of traces and of logs in JSON
@@ -28,7 +29,7 @@ HOMES = {
     "ray": ("lab/probe/on_ray.py", "engines.py"),  # on each node; over files or replicas
     "rich": ("views/tables.py", "cli/output.py"),  # tables; the terminal that shows them
     "scipy": ("prediction/validation/fitting.py",),
-    "torch": ("lab/",),
+    "torch": ("lab/", "recorder/"),  # the recorder has it from the user's process alone
     "yaml": ("files/parsing.py",),
 }  # fmt: skip
 """Areas (with a slash) or modules in which each library may be imported."""
@@ -36,8 +37,9 @@ EAGER = {"click", "msgspec", "numpy", "torch"}
 """Libraries that modules may import at their top; all others are imported when they are used."""
 
 OPEN_FILES = (
-    "answers/", "cli/", "lab/", "telemetry/",
+    "answers/", "cli/", "collection/", "lab/", "recorder/", "telemetry/",
     "files/",
+    "collection/sealing.py",
     "auditing/baselines.py",  # what a later audit is compared with
     "catalog/loading.py", "catalog/huggingface.py",
     # These open packaged data by themselves; they are to call catalog.files.
@@ -48,8 +50,13 @@ WRITE_FILES = (
     "files/cache.py",
     "lab/probe/storage.py",  # measures a disk with a file of its own
     "lab/trainer/training_loop.py",  # folders for what torch writes
+    "recorder/",  # standard library only, and appends
+    "collection/",
 )
-READ_CLOCKS = ("answers/", "cli/", "lab/", "telemetry/metrics/prometheus_server.py")
+READ_CLOCKS = (
+    "answers/", "cli/", "collection/", "lab/", "recorder/",
+    "telemetry/metrics/prometheus_server.py",
+)  # fmt: skip
 """Modules that may read clocks: for the date, the time of a search, or a server's timeout."""
 PRINT = ("cli/", "lab/")
 FILE_CALLS = set(

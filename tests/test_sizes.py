@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+import computeflow as cf
 from computeflow.cli import run
 
 JOB = ["size", "qwen3-32b", "--tokens", "2T", "--devices", "h100-sxm"]
@@ -62,3 +63,9 @@ def test_a_number_that_does_not_divide_is_not_said_to_lack_memory(
     assert "has no plan on 300" in said
     assert "divide into no layout" in said
     assert "fits" not in said
+
+
+def test_every_device_is_named_while_it_is_planned() -> None:
+    said: list[str] = []
+    cf.size("llama-3.1-8b", tokens="1T", devices=["h100-sxm", "a100-80-sxm"], progress=said.append)
+    assert said == ["planning: h100-sxm, device 1 of 2", "planning: a100-80-sxm, device 2 of 2"]

@@ -12,8 +12,10 @@ from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from benchmarks.parsers.answers import Asked, answer, expect, same
+from benchmarks.parsers.megatron import a_gpu
 
 
 def take(request: Asked) -> None:
@@ -23,7 +25,7 @@ def take(request: Asked) -> None:
     options = {action.dest for action in parser._actions}
     defaults = launch.load_config_from_file(file)
     for section in ("fsdp_config", "deepspeed_config", "megatron_lm_config", "parallelism_config"):
-        unknown = set(getattr(defaults, section)) - options
+        unknown = set(getattr(defaults, section)) - options - set(request.own_keys)
         expect(not unknown, f"{section}: no options of the launch command: {sorted(unknown)}")
     given = parser.parse_args(
         [
@@ -68,10 +70,17 @@ def _build(engine: str, request: Asked) -> None:
     kinds = import_module("accelerate.utils.dataclasses")
     layout = request.layout
     if engine == "FSDP":
-        plugin = kinds.FullyShardedDataParallelPlugin()
-        on_host = type(plugin.cpu_offload).__name__ == "CPUOffloadPolicy"
+        with mock.patch.object(kinds, "is_cuda_available", lambda: True), a_gpu("bf16"):
+            plugin = kinds.FullyShardedDataParallelPlugin()
+        on_host = getattr(
+            plugin.cpu_offload,
+            "offload_params",
+            type(plugin.cpu_offload).__name__ == "CPUOffloadPolicy",
+        )
         same(on_host, layout["offload"] == "parameters", request, "offload")
         same(plugin.activation_checkpointing, layout["recompute"] == "full", request, "recompute")
+        if plugin.fsdp_version == 1:
+            return
         sizes = import_module("accelerate.parallelism_config").ParallelismConfig()
         same(sizes.total_size, request.gpus, request, "gpus")
         same((sizes.tp_size, sizes.cp_size), (layout["tp"], layout["cp"]), request, "tp")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import json
 import sys
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr
 from dataclasses import asdict, dataclass
 from importlib import import_module
 from importlib.abc import Loader, MetaPathFinder
@@ -28,6 +29,8 @@ class Asked:
     job: dict[str, Any]
     left_out: tuple[str, ...]
     """Fields that the format reports as left out."""
+    own_keys: tuple[str, ...] = ()
+    """Keys of a user's file for other programs, which the parser need not know."""
 
     @property
     def gpus(self) -> int:
@@ -57,10 +60,13 @@ def answer(take: Callable[[Asked], None]) -> None:
 
 
 def _answer_one(take: Callable[[Asked], None], request: Asked) -> Answer:
+    said = io.StringIO()
     try:
-        take(request)
+        with redirect_stderr(said):
+            take(request)
     except (Exception, SystemExit) as error:
-        words = " ".join(str(error).split()) or "no reason given"
+        usage = said.getvalue().rpartition("error: ")[2] if isinstance(error, SystemExit) else ""
+        words = " ".join((usage or str(error)).split()) or "no reason given"
         frames = traceback.extract_tb(error.__traceback__)[-3:]
         where = tuple(f"{frame.name}:{frame.lineno}" for frame in frames)
         return Answer(taken=False, said=f"{type(error).__name__}: {words}"[:400], frames=where)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import KeysView
 from importlib import import_module
+from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 from benchmarks.parsers.answers import Asked, answer, expect, ranks
 
@@ -47,16 +49,38 @@ class Pipeline:
 
 
 def take(request: Asked) -> None:
-    tree = Watched(json.loads(request.text("ds_config.json")))
+    tree = Watched(_filled(json.loads(request.text("ds_config.json")), request))
     with ranks(request.gpus):
         config = _configured(tree, request)
-    unread = set(tree) - tree.seen
+    unread = set(tree) - tree.seen - set(request.own_keys)
     expect(not unread, f"keys that nothing reads: {sorted(unread)}")
     names = import_module("deepspeed.runtime.config").DEEPSPEED_OPTIMIZERS
-    expect(config.optimizer_name in names, f"no optimizer {config.optimizer_name}")
+    known = config.optimizer_name in names or "optimizer" not in tree
+    expect(known, f"no optimizer {config.optimizer_name}")
     experts = config.expert_parallel_config
     if experts.enabled:
         _check_experts(experts, config.tensor_parallel_config.autotp_size, tree, request)
+
+
+def _filled(tree: dict[str, Any], request: Asked) -> dict[str, Any]:
+    """With what `auto` leaves to the Trainer, as transformers fills it from its arguments."""
+    if '"auto"' not in json.dumps(tree):
+        return tree
+    half = request.job["precision"] in ("bf16", "fp16") and request.job["precision"]
+    micro = request.layout["micro_batch"]
+    arguments = import_module("transformers").TrainingArguments(
+        use_cpu=True,
+        per_device_train_batch_size=micro,
+        gradient_accumulation_steps=request.job["global_batch"] // (micro * request.dp),
+        **({half: True} if half else {}),
+    )
+    arguments.use_cpu = False
+    filled = import_module("transformers.integrations.deepspeed").HfTrainerDeepSpeedConfig(tree)
+    with mock.patch.object(type(arguments), "world_size", request.gpus):
+        filled.trainer_config_process(arguments)
+    model = SimpleNamespace(config=SimpleNamespace(hidden_size=4096))
+    filled.trainer_config_finalize(arguments, model, num_training_steps=100)
+    return dict(filled.config)
 
 
 def _configured(tree: Watched, request: Asked) -> Any:

@@ -41,6 +41,13 @@ ENVIRONMENTS = {
     environment.name: environment
     for environment in (
         Environment(name="torchtitan", steps=(TORCH, ("torchtitan==0.2.2", TRITON))),
+        Environment(
+            name="torchtitan-0.1",
+            steps=(
+                TORCH,
+                ("torchtitan==0.1.0", "tyro==0.9.26", "torchdata", "tensorboard", TRITON),
+            ),
+        ),
         Environment(name="deepspeed", steps=(TORCH, ("deepspeed==0.19.8", "ninja"))),
         Environment(
             name="huggingface",

@@ -8,6 +8,7 @@ of `typing`, lent here to 3.11.
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 import typing
 from importlib import import_module
@@ -32,8 +33,9 @@ FIELDS = {
 
 def take(request: Asked) -> None:
     lines = request.text("megatron.args").splitlines()
-    words = [word for line in lines if not line.startswith("#") for word in line.split()]
-    users = USERS if "--train-iters" in words else [*USERS, "--train-iters", "10"]
+    words = [word for line in lines if not line.startswith("#") for word in shlex.split(line)]
+    ends = {"--train-iters", "--train-samples"} & set(words)
+    users = USERS if ends else [*USERS, "--train-iters", "10"]
     rank = {"RANK": "0", "WORLD_SIZE": str(request.gpus), "LOCAL_RANK": "0"}
     if request.layout["sharding"] not in SHARDED:
         rank["CUDA_DEVICE_MAX_CONNECTIONS"] = "1"  # as the launch files of such a plan have it
@@ -57,6 +59,8 @@ def parsed() -> Any:
 def compare(args: Any, request: Asked) -> None:
     for ours, theirs in FIELDS.items():
         same(getattr(args, theirs), request.layout[ours], request, ours)
+    chunks = args.virtual_pipeline_model_parallel_size or 1
+    same(chunks, request.layout["vp"], request, "vp")
     same(args.data_parallel_size, request.dp, request, "dp")
     same(args.global_batch_size, request.job["global_batch"], request, "global_batch")
     same(args.recompute_granularity or "none", request.layout["recompute"], request, "recompute")

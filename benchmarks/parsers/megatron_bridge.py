@@ -39,6 +39,8 @@ def take(request: Asked) -> None:
         rank["CUDA_DEVICE_MAX_CONNECTIONS"] = "1"  # as the launch files of such a plan have it
     with mock.patch.dict(os.environ, rank), a_gpu(request.job["precision"]):
         container = _recipe("multi_latent_attention: true" in file.read_text())
+        if request.own_keys:
+            _take_shape(container, request)
         _check_keys(import_module("yaml").safe_load(file.read_text()), container, "")
         config = overrides.process_config_with_overrides(container, config_filepath=str(file))
         import_module("megatron.bridge.training.config").runtime_config_update(config)
@@ -61,6 +63,16 @@ def _recipe(latent: bool) -> Any:
         provider = import_module("megatron.bridge.models.mla_provider").MLAModelProvider
         container.model = provider(num_layers=1, hidden_size=128, num_attention_heads=1)
     return container
+
+
+def _take_shape(container: Any, request: Asked) -> None:
+    """What a user's file leaves to the recipe of its model: sizes, and bf16."""
+    job, model = request.job, container.model
+    model.num_layers, model.hidden_size = job["layers"], job["hidden"]
+    model.num_attention_heads = job["heads"]
+    container.mixed_precision = import_module(
+        "megatron.bridge.training.mixed_precision"
+    ).bf16_mixed()
 
 
 def _compare(config: Any, request: Asked) -> None:

@@ -1,4 +1,4 @@
-"""Metrics, kernel logs, burn-in tests and accounting of clusters."""
+"""Metrics, kernel logs, burn-in tests, accounting and outages of clusters."""
 
 from __future__ import annotations
 
@@ -165,6 +165,14 @@ def _node(n: int) -> bytes:
     )
 
 
+_OUTAGES = b"node,event_time_days,event,class"
+
+
+def _outage(n: int, nodes: int = 100) -> bytes:
+    event = b"fault_end" if n // nodes % 2 else b"fault_start"
+    return b"n%d,%d.5,%s,GPU" % (n % nodes, n // nodes, event)
+
+
 def _lines(*texts: str) -> list[bytes]:
     return [text.encode() for text in texts]
 
@@ -260,6 +268,15 @@ def readers() -> list[Reader]:
                 "natural": records(_job, _JOBS + b"\n", b"\n"),
                 "users": records(partial(_job, users=10**9), _JOBS + b"\n", b"\n"),
                 **csv_shapes(_JOBS, _job(1)),
+            },
+        ),
+        audit_reader(
+            "outages-csv",
+            "outages.csv",
+            {
+                "natural": records(_outage, _OUTAGES + b"\n", b"\n"),
+                "nodes": records(partial(_outage, nodes=10**9), _OUTAGES + b"\n", b"\n"),
+                **csv_shapes(_OUTAGES, _outage(1)),
             },
         ),
     ]

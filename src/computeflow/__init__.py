@@ -16,6 +16,7 @@ from computeflow.answers.renames import FUNCTIONS as _RENAMED
 
 if TYPE_CHECKING:
     from computeflow.answers import Answer as Answer
+    from computeflow.answers import AttachAnswer as AttachAnswer
     from computeflow.answers import AuditAnswer as AuditAnswer
     from computeflow.answers import BatchesAnswer as BatchesAnswer
     from computeflow.answers import BuildAnswer as BuildAnswer
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     from computeflow.answers import PoolsAnswer as PoolsAnswer
     from computeflow.answers import PredictAnswer as PredictAnswer
     from computeflow.answers import ProbeAnswer as ProbeAnswer
+    from computeflow.answers import RecordAnswer as RecordAnswer
+    from computeflow.answers import RunsAnswer as RunsAnswer
     from computeflow.answers import ServingAnswer as ServingAnswer
     from computeflow.answers import SimulateAnswer as SimulateAnswer
     from computeflow.answers import SiteLimitsAnswer as SiteLimitsAnswer
@@ -52,6 +55,8 @@ if TYPE_CHECKING:
     from computeflow.answers import plan as plan
     from computeflow.answers import predict as predict
     from computeflow.answers import probe as probe
+    from computeflow.answers import record as record
+    from computeflow.answers import runs as runs
     from computeflow.answers import simulate as simulate
     from computeflow.answers import site_limits as site_limits
     from computeflow.answers import size as size

@@ -39,6 +39,11 @@ if TYPE_CHECKING:
     from computeflow.answers.predictions import predict as predict
     from computeflow.answers.probes import ProbeAnswer as ProbeAnswer
     from computeflow.answers.probes import probe as probe
+    from computeflow.answers.records import AttachAnswer as AttachAnswer
+    from computeflow.answers.records import RecordAnswer as RecordAnswer
+    from computeflow.answers.records import record as record
+    from computeflow.answers.run_histories import RunsAnswer as RunsAnswer
+    from computeflow.answers.run_histories import runs as runs
     from computeflow.answers.serving import ServingAnswer as ServingAnswer
     from computeflow.answers.simulations import SimulateAnswer as SimulateAnswer
     from computeflow.answers.simulations import simulate as simulate
@@ -54,6 +59,7 @@ if TYPE_CHECKING:
 
 _EXPORTS = {
     "Answer": "answer",
+    "AttachAnswer": "records",
     "AuditAnswer": "audits",
     "BatchesAnswer": "plans",
     "BuildAnswer": "builds",
@@ -70,6 +76,8 @@ _EXPORTS = {
     "PoolsAnswer": "plans",
     "PredictAnswer": "predictions",
     "ProbeAnswer": "probes",
+    "RecordAnswer": "records",
+    "RunsAnswer": "run_histories",
     "ServingAnswer": "serving",
     "SimulateAnswer": "simulations",
     "SiteLimitsAnswer": "site_capacity",
@@ -90,6 +98,8 @@ _EXPORTS = {
     "plan": "plans",
     "predict": "predictions",
     "probe": "probes",
+    "record": "records",
+    "runs": "run_histories",
     "simulate": "simulations",
     "site_limits": "site_capacity",
     "size": "sizes",

@@ -18,6 +18,7 @@ from computeflow.comparison.clusters import Progress, silent
 from computeflow.comparison.offers import gather_offers
 from computeflow.comparison.planner import shape_cluster
 from computeflow.comparison.results import Result
+from computeflow.comparison.spot import SpotOption
 from computeflow.simulation.budget import one_budget
 from computeflow.views import choices as views
 from computeflow.views.tables import Table, columns
@@ -54,6 +55,7 @@ class DecideAnswer(Answer):
             "usd": choice.usd,
             "usd_range": choice.usd_range,
             "options": [_option_data(option) for option in choice.options],
+            "spot": None if choice.spot is None else _spot_data(choice.spot),
             "build": None
             if build is None
             else {
@@ -106,6 +108,14 @@ class DecideAnswer(Answer):
     def exit_code(self) -> int:
         """3 where nothing meets deadline and budget."""
         return 0 if self.choice.way else PROBLEMS
+
+
+def _spot_data(spot: SpotOption) -> dict[str, Any]:
+    return {
+        **_option_data(spot.result),
+        "preemptions_per_node_day": spot.preemptions_per_node_day,
+        "pays_to_preemptions_per_node_day": spot.pays_to,
+    }
 
 
 def _option_data(option: Result) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from computeflow.answers.checking import checked
 from computeflow.answers.inputs import CatalogFiles, File, open_catalog
 from computeflow.answers.requests import (
     JobOnLayoutOptions,
+    JobOptions,
     JobRequest,
     choose_cluster,
     read_calibration,
@@ -23,6 +24,7 @@ from computeflow.prediction import predict as predict_step
 from computeflow.prediction.stack import usual_stack
 from computeflow.views.predictions import prediction_headline, prediction_tables
 from computeflow.views.tables import Table
+from computeflow.workload import Job
 
 if TYPE_CHECKING:
     from computeflow.views.html_report import Part
@@ -39,7 +41,8 @@ class PredictAnswer(Answer):
 
     def _data(self) -> dict[str, Any]:
         reading = self.request.reading
-        return prediction_data(self.prediction) | (reading_data(reading) if reading else {})
+        data = {**prediction_data(self.prediction), "job": _job_data(self.prediction.job)}
+        return data | (reading_data(reading) if reading else {})
 
     def tables(self) -> list[Table]:
         summary, ledger = prediction_tables(self.prediction)
@@ -103,6 +106,12 @@ def predict(
             request.job, request.cluster, request.layout, stack_used, calibration=given
         ),
     )
+
+
+def _job_data(job: Job) -> dict[str, Any]:
+    """The job as options state it, so that a saved prediction can be improved."""
+    options = {name: getattr(job, name) for name in JobOptions.__annotations__}
+    return {"model": job.model.name, **options}
 
 
 def prediction_data(prediction: Prediction) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from computeflow.answers.answer import Answer
 from computeflow.answers.checking import checked
 from computeflow.answers.inputs import CatalogFiles, Quantity, open_catalog, read_quantity, this_day
 from computeflow.catalog.lookup import find_typed_model
+from computeflow.comparison.clusters import Progress, silent
 from computeflow.comparison.planner import usual_job
 from computeflow.comparison.sizes import COUNTS, DEVICES, JobSize
 from computeflow.comparison.sizes import size as size_job
@@ -79,6 +80,7 @@ def size(
     precision: str = "bf16",
     today: datetime.date | None = None,
     catalog: CatalogFiles = (),
+    progress: Progress | None = None,
 ) -> SizeAnswer:
     """Size a training: FLOPs, GPUs x days by device, memory, network, power and dollars."""
     facts = open_catalog(catalog)
@@ -96,5 +98,6 @@ def size(
             today=this_day(today),
             devices=devices or DEVICES,
             counts=counts or COUNTS,
+            progress=progress or silent,
         )
     )

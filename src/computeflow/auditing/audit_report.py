@@ -188,7 +188,7 @@ def _diagnose(
     found = judge(step_seconds=request.step_seconds)
     if not request.trace.replay:
         found = replace(found, not_replayed="--no-replay was given")
-    unused = _unused_step(request.step_seconds, found)
+    unused = _unused_step(request.step_seconds, found, traces)
     if unused:
         found = found if found.as_it_runs is None else judge()
         found = replace(found, notes=(*found.notes, unused))
@@ -200,7 +200,7 @@ def _diagnose(
     return replace(found, findings=tuple(findings), combined_gain=gain or None)
 
 
-def _unused_step(measured: float | None, found: Diagnosis) -> str:
+def _unused_step(measured: float | None, found: Diagnosis, traces: TracedJob) -> str:
     """Why the user's own step time is not used: the recorded step cannot take it; "" where it can."""
     step = found.as_it_runs
     if measured is None or (step and abs(step.step_seconds / measured - 1) <= UNDERSTOOD):
@@ -210,6 +210,12 @@ def _unused_step(measured: float | None, found: Diagnosis) -> str:
     elif measured < step.step_seconds:
         least = format_seconds(step.step_seconds)
         reason = f"the recorded step takes at least {least} without the profiler"
+    elif (graph := traces.ranks[0].graph) is not None and graph.has_workers:
+        beyond = format_seconds(measured - step.step_seconds)
+        reason = (
+            f"at least {beyond} of it lie outside of the window, in waits for data that its steps do "
+            "not show; record more of them"
+        )
     else:
         most = format_seconds(step.step_seconds_recorded)
         reason = (

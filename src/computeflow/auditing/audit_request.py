@@ -17,9 +17,9 @@ from computeflow.telemetry.traces.rank_measurements import TraceOptions
 from computeflow.workload import flops_per_token
 
 _MAX_SIZE = 10**9
-_TIMED = frozenset({"accounting", "metrics", "kernel-log", "log"})
+_TIMED = frozenset({"accounting", "metrics", "kernel-log", "log", "outages"})
 _TRACED = frozenset(TRACES)
-_WORKING = frozenset({*TRACES, "log"})
+_WORKING = frozenset({*TRACES, "log", "recording"})
 _USERS: dict[str, frozenset[str]] = {
     "steps": _TRACED,
     "window": _TRACED,
@@ -33,7 +33,7 @@ _USERS: dict[str, frozenset[str]] = {
     "engine": _TRACED,
     "period": _TIMED,
     "model": _WORKING,
-    "on": _WORKING,
+    "on": _WORKING | {"outages"},
 }
 """Kinds of source that use an option; options that all kinds use are not listed."""
 

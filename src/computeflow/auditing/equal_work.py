@@ -15,6 +15,7 @@ from computeflow.auditing.audit_request import AuditRequest
 from computeflow.errors import InputError
 from computeflow.ledger import Gap, Ledger, gaps
 from computeflow.telemetry.logs.log_facts import LoggedRun
+from computeflow.telemetry.run_folders.run_facts import RecordedRun
 from computeflow.telemetry.source_reports import SourceReport
 from computeflow.telemetry.traces.job_ledgers import TracedJob
 
@@ -84,6 +85,9 @@ def work_of_traces(traces: TracedJob, request: AuditRequest) -> WorkDone:
 def work_of_log(log: SourceReport, request: AuditRequest) -> WorkDone:
     """Steps that were done again after a failure are counted once."""
     run = log.facts
+    if isinstance(run, RecordedRun) and log.ledger is not None:
+        kept = max(run.steps - run.redone_steps, 0)
+        return WorkDone(steps=kept, tokens=(_stated(request) or run.tokens_per_step or 0) * kept)
     if log.ledger is None or not isinstance(run, LoggedRun) or run.unit != "steps":
         return WorkDone()
     steps = max(run.steps - sum(restart.lost_steps or 0 for restart in run.restarts), 0)

@@ -13,7 +13,7 @@ from computeflow.diagnosis import Diagnosis, diagnose_source
 from computeflow.errors import InputError
 from computeflow.ledger import Gap, Ledger
 from computeflow.telemetry.correlation import CorrelatedEvents, correlate
-from computeflow.telemetry.fleet import join_fleet
+from computeflow.telemetry.fleet import join_fleet, why_not_joined
 from computeflow.telemetry.source_registry import observe, sort_files
 from computeflow.telemetry.source_reports import SourceReport
 from computeflow.telemetry.trace_audit import TraceSettings, audit_files
@@ -34,6 +34,8 @@ class Recordings:
     left_out: tuple[str, ...]
     joined: tuple[bool, ...] = ()
     """Whether each report is part of a fleet, which has its findings and its ledger."""
+    apart: tuple[str, ...] = ()
+    """Sources that could belong to the accounting's fleet and do not, and why."""
 
     @property
     def files(self) -> list[Path]:
@@ -86,7 +88,7 @@ def read_recordings(
         left_out = []
     elif not observed:
         raise InputError("; ".join(left_out))
-    observed, joined = _with_fleet(observed)
+    observed, joined, apart = _with_fleet(observed)
     diagnoses = [
         Diagnosis(findings=(), abstained=()) if ours else diagnose_source(each)
         for each, ours in zip(observed, joined, strict=True)
@@ -101,15 +103,18 @@ def read_recordings(
         diagnoses=tuple(diagnoses),
         left_out=tuple(left_out),
         joined=joined,
+        apart=apart,
     )
 
 
-def _with_fleet(observed: list[SourceReport]) -> tuple[list[SourceReport], tuple[bool, ...]]:
-    """The reports, before them the fleet that some make up; and which those are."""
+def _with_fleet(
+    observed: list[SourceReport],
+) -> tuple[list[SourceReport], tuple[bool, ...], tuple[str, ...]]:
+    """The reports, before them the fleet that some make up; which those are; which are apart."""
     fleet = join_fleet(observed)
     if fleet is None:
-        return observed, (False,) * len(observed)
-    return [fleet.report, *observed], (False, *fleet.joined)
+        return observed, (False,) * len(observed), why_not_joined(observed)
+    return [fleet.report, *observed], (False, *fleet.joined), fleet.report.facts.apart
 
 
 def _settings(request: AuditRequest, say: Say | None) -> TraceSettings:

@@ -15,6 +15,8 @@ from computeflow.errors import UnknownNameError
 GROUPS = {
     "Measure": {
         "audit": "Where a run's time and dollars went, and what to fix.",
+        "record": "A training command, every step of every rank recorded.",
+        "runs": "Recorded runs: step time, MFU, goodput, restarts, dollars.",
         "probe": "How fast this machine is, against what it should be.",
         "calibrate": "A correction factor for predictions, from measured steps.",
         "ledger": "One ledger file as a table, or two line by line.",

@@ -1,7 +1,7 @@
 """An ordered path of changes for a job, each with its gain, memory, risk and exact difference.
 
-PATH is a framework's configuration or a launch script (give --on), or a trace, a log or a folder of
-recordings.
+PATH is a framework's configuration, a launch script or a saved prediction (give --on), or a trace, a
+log or a folder of recordings.
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from computeflow.comparison.costs import TermCost
+from computeflow.comparison.offers import Offering
 from computeflow.comparison.results import Comparison, Result
 from computeflow.errors import UnknownNameError
 
@@ -58,10 +59,10 @@ def advise(comparison: Comparison, workload: str, *, unproven: bool = False) -> 
     )
 
 
-def _is_networked(result: Result) -> bool:
+def is_networked(offering: Offering) -> bool:
     """Whether the network is published and made for training."""
-    rate = result.offering.shape.nic_bytes_per_second or 0.0
-    return result.offering.network_known and result.offering.joined and rate >= _GOOD_NETWORK
+    rate = offering.shape.nic_bytes_per_second or 0.0
+    return offering.network_known and offering.joined and rate >= _GOOD_NETWORK
 
 
 def is_proven(cost: TermCost) -> bool:
@@ -80,7 +81,7 @@ def usable(result: Result, workload: str, *, unproven: bool = False) -> list[Ter
 def _has_network_for(result: Result, cost: TermCost) -> bool:
     """A run in one machine needs none."""
     alone = cost.run is not None and cost.run.gpus <= result.offering.devices
-    return alone or _is_networked(result)
+    return alone or is_networked(result.offering)
 
 
 def _steady(
@@ -117,11 +118,11 @@ def _exploration(comparison: Comparison, *, unproven: bool) -> Advice:
     if not allowed:
         return _nothing("exploration", "nothing that meets the request has measured runs")
     best = allowed[0]
-    networked = next((r for r in allowed if _is_networked(r)), None)
+    networked = next((r for r in allowed if is_networked(r.offering)), None)
     commodity = True
     if best.gpus <= best.offering.devices:
         reason = "commodity compute is fine for this: it runs in one machine, and needs no network"
-    elif not _is_networked(best):
+    elif not is_networked(best.offering):
         least = "no offer with a training network meets the request"
         if networked is not None and networked.best is not None and best.best is not None:
             more = networked.best.usd / best.best.usd - 1

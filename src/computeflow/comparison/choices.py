@@ -26,6 +26,7 @@ from computeflow.comparison.rents import contracts
 from computeflow.comparison.request import ComparisonRequest
 from computeflow.comparison.results import Comparison, Result
 from computeflow.comparison.risks import DollarRisk, FlipPoint, failure_flip, risks_of
+from computeflow.comparison.spot import SpotOption, cheapest_on_spot
 
 _USUAL_DEVICE = "h100-sxm"
 """Device to build with where no price of machines with the rented one is published."""
@@ -43,6 +44,9 @@ class Choice:
     build: OwnOption | None
     """None: no fleet that is built meets the request."""
     build_device: str
+    spot: SpotOption | None
+    """The cheapest run on machines that may be taken back, which is never the answer; None: none meets
+    the request, or it was not looked for."""
     long_use: Decision | None
     """Owning against renting as many GPUs for years; None where nothing can be rented."""
     unproven: tuple[Result, ...]
@@ -129,7 +133,11 @@ def choose(
     device = device if is_sold(device, catalog) else _USUAL_DEVICE
     progress("building instead")
     build = own_option(request, device, planner)
-    flips, risks, years = [], [], None
+    flips, risks, years, spot = [], [], None, None
+    if explain:
+        progress("on spot machines")
+        usd = paid(first) if first is not None else None
+        spot = cheapest_on_spot(request, offers, planner, usd, unproven=unproven, progress=progress)
     if first is not None and explain:
         progress("what would change the answer")
         sold = is_sold(first.offering.accelerator, catalog)
@@ -142,6 +150,7 @@ def choose(
         options=options,
         build=build,
         build_device=device,
+        spot=spot,
         long_use=years,
         unproven=() if unproven else _cheaper_unproven(compared, pairs, catalog),
         risks=tuple(risks),

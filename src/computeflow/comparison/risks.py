@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from computeflow.catalog import Catalog
@@ -152,13 +152,20 @@ def failure_flip(
         late = ran[0].seconds.p90 > request.seconds_left(first.offering.provider)
         return late or (second is not None and _bill(second, ran[1]) < _bill(first, ran[0]))
 
+    factor = first_factor(flips)
+    at = None if factor is None else now * factor
+    return FlipPoint(what="failure rate", unit="per node-day", now=now, at=at, then=second)
+
+
+def first_factor(flips: Callable[[float], bool], halvings: int = _HALVINGS) -> float | None:
+    """The factor on a rate from which something is so; None: not up to `MAX_FACTOR`."""
     low, high = 1.0, MAX_FACTOR
     if not flips(high):
-        return FlipPoint(what="failure rate", unit="per node-day", now=now, at=None, then=second)
-    for _ in range(_HALVINGS):
+        return None
+    for _ in range(halvings):
         middle = (low * high) ** 0.5
         low, high = (low, middle) if flips(middle) else (middle, high)
-    return FlipPoint(what="failure rate", unit="per node-day", now=now, at=now * high, then=second)
+    return high
 
 
 def _failing(run: RunInputs, factor: float) -> RunInputs:

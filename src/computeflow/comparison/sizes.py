@@ -15,6 +15,7 @@ import numpy as np
 from computeflow.catalog import Accelerator, Catalog
 from computeflow.catalog.parameters import count_parameters
 from computeflow.cluster import MAX_GPUS
+from computeflow.comparison.clusters import Progress, silent
 from computeflow.comparison.energy import host_watts
 from computeflow.comparison.offers import ODD, usual_prices
 from computeflow.comparison.planner import (
@@ -171,6 +172,7 @@ def size(
     today: datetime.date,
     devices: Sequence[str] = DEVICES,
     counts: Sequence[int] = COUNTS,
+    progress: Progress = silent,
 ) -> JobSize:
     check_tokens(tokens)
     counts, devices = tuple(dict.fromkeys(counts)), tuple(dict.fromkeys(devices))
@@ -183,6 +185,10 @@ def size(
     counted = count_parameters(job.model)
     accelerators = [catalog.accelerators[name] for name in devices]
     wired = next((d for d in accelerators if d.name == "h100-sxm"), accelerators[0])
+    sized = []
+    for number, device in enumerate(accelerators, 1):
+        progress(f"planning: {device.name}, device {number} of {len(accelerators)}")
+        sized.append(_device(device, counts, tokens, planner, today))
     return JobSize(
         job=job,
         tokens=tokens,
@@ -191,7 +197,7 @@ def size(
         active_parameters=counted.active,
         tokens_per_parameter=tokens / counted.total,
         state_bytes=_state_bytes(counted.total),
-        devices=tuple(_device(d, counts, tokens, planner, today) for d in accelerators),
+        devices=tuple(sized),
         network_device=wired.name,
         network=tuple(_need(wired, count, planner) for count in counts if count >= _WIRED),
     )

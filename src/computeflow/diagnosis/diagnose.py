@@ -25,13 +25,17 @@ from computeflow.ledger import Finding, Gap, gaps
 from computeflow.replay.replayed_step import ReplayedStep, replay_step
 from computeflow.telemetry.source_reports import SourceReport
 from computeflow.telemetry.traces.job_ledgers import TracedJob
+from computeflow.units import format_count
 
 _MUCH = 0.1
 """Share of the window from which unexplained waiting is noted."""
 _MUCH_OF_STEP = 0.05
 """The same of a replayed step: what the profiler added is not in it."""
-UNTIMED = ("failed-rank", "failing-node")
-"""Rules that name what ended a job also where they claim no time of it."""
+UNTIMED = ("failed-rank", "failing-node", "memory-pressure")
+"""Rules that name what ended a job, or will, also where they claim no time of it."""
+READY = 8
+"""Batches that four workers keep ready (torch's prefetch_factor is 2): a window of fewer steps may be
+served from them."""
 _MOSTLY = 0.6
 """Share of all waits from which they are said to be for one rank."""
 WAITING = ("host", "input", "checkpoint", "copy", "unexplained")
@@ -60,6 +64,8 @@ def diagnose(
     notes = _dropped(findings, settled, given=expected is not None)
     settled = sorted([*settled, *priced], key=lambda finding: -finding.gpu_seconds)
     notes += _unexplained(case, settled)
+    if step_seconds is None:
+        notes += _unseen_waits(case, settled)
     if case.not_together and case.audit.job.shared_collectives:
         notes.append(f"ranks were not replayed together: {case.not_together}")
     if expected is not None and expected.ledger.gpus != case.ledger.gpus:
@@ -308,6 +314,19 @@ def _unexplained_as_it_runs(
             more = "; record with_stack=True to see what the host does" * (name == "host")
             notes.append(f"{text} is not explained by a finding{more}")
     return notes
+
+
+def _unseen_waits(case: TraceCase, settled: Sequence[Finding]) -> list[str]:
+    """A note that a wait for data may lie outside of the window, where a few steps cannot show it."""
+    if case.step is None or any(finding.rule == "input-stall" for finding in settled):
+        return []
+    if not case.graph.has_workers or case.graph.steps > READY:
+        return []
+    return [
+        "workers of the data loader had batches ready when the recording began: in "
+        f"{format_count(case.graph.steps, 'step')} a wait for them need not show; --step-seconds with "
+        "the step that you measure without a profiler tells"
+    ]
 
 
 def _latency(case: TraceCase) -> float:

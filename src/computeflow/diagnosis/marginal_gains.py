@@ -23,9 +23,10 @@ LEAST_USUAL = 0.05
 """The same for what frameworks themselves do in every step, such as reading the loss."""
 NEGLIGIBLE = 0.002
 """Share of a step below which a remedy is not tried again after others."""
-NEAR = 0.8
+NEAR = 0.75
 """Gains above this share of the best are as good as equal: a cause and its effect (a stall, and the
-wait that keeps the host from hiding it) gain about the same."""
+wait that keeps the host from hiding it) gain about the same. The profiler's cost alone moves gains of
+the host by more."""
 _LEFT = ("host", "unexplained", "copy", "compute.kernel", "compute", "optimizer", "input")
 """Accounts that a claim falls back to where its own do not hold as much."""
 
@@ -49,7 +50,7 @@ def price(step: ReplayedStep, drafts: Sequence[Named], ledger: Ledger) -> list[N
         gains = [gain for gain in gains if gain >= NEGLIGIBLE * base]
         rule, draft = left.pop(_surest(left, gains))
         shares = _shares(step, draft, before)
-        if shares.low < (LEAST if draft.own else LEAST_USUAL):
+        if shares.low < max(LEAST if draft.own else LEAST_USUAL, draft.least_share):
             continue
         before = _both(before, draft.edit)
         priced.append((rule, _claimed(draft, shares, books, ledger.gpu_seconds)))

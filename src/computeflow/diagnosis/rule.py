@@ -36,6 +36,8 @@ class Draft:
     """The shortest step that the remedy allows: what it moves elsewhere is the limit then."""
     own: bool = True
     """Whether the cause is the user's own; what frameworks do by themselves must gain more."""
+    least_share: float = 0.0
+    """Share of the step that it must gain at least, where its name says more than that it gains."""
 
     def sign(self, rule: str, confidence: float) -> Finding:
         return Finding(
@@ -133,6 +135,7 @@ def draft(
     bounds: tuple[Edit, Edit] | None = None,
     least_seconds: float = 0.0,
     own: bool = True,
+    least_share: float = 0.0,
 ) -> list[Draft]:
     """A finding whose gain is still to be replayed; it claims these accounts, in this order."""
     return [
@@ -146,6 +149,7 @@ def draft(
             bounds=bounds,
             least_seconds=least_seconds,
             own=own,
+            least_share=least_share,
         )
     ]
 

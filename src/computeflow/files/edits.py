@@ -1,4 +1,4 @@
-"""One key of a TOML, YAML or JSON text set or taken out; every other character stays.
+"""One key of a TOML, YAML, JSON or Python text set or taken out; every other character stays.
 
 Keys have dots between their levels. What cannot be edited so (a table written inline, a key in a form
 that is not expected) is left as it is: who edits reads the text again and compares.
@@ -10,7 +10,7 @@ import json
 import re
 from typing import Any
 
-from computeflow.files.languages import to_toml, to_yaml
+from computeflow.files.languages import to_python, to_toml, to_yaml
 
 _TABLE = re.compile(r"^\s*\[([^\[\]]+)\]\s*(?:#.*)?$")
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
@@ -73,6 +73,12 @@ def _toml_value(lines: list[str], name: str, begin: int, end: int) -> tuple[int,
 def _depth(text: str) -> int:
     plain = re.sub(r"#.*", "", _STRING.sub("", text))
     return plain.count("[") - plain.count("]")
+
+
+def set_python(text: str, key: str, value: Any) -> str:
+    """The value of a quoted key that has a line of its own in a dictionary."""
+    line = re.compile(rf"(?m)^(\s*[\"']{re.escape(key)}[\"']\s*:\s*)[^,#\n]+")
+    return line.sub(lambda found: found[1] + to_python(value), text, count=1)
 
 
 def set_yaml(text: str, key: str, value: Any) -> str:

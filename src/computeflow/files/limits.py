@@ -179,3 +179,14 @@ LOG_LEARN_BYTES = MiB // 4
 it is learned from `LOG_HEAD_BYTES`."""
 BANDWIDTH_ROWS = 10_000
 """Rows kept of a bandwidth test."""
+
+# Run folders.
+RUN_BYTES = 1024 * MiB
+"""Files of the ranks of a run that are read, all together: a million and a half steps of 700 bytes.
+Columns of them take a third of that; of larger ones the end is read."""
+RUN_HEAD_BYTES = 1 * MiB
+"""Beginning of the file of a rank that is read where the rest is too large."""
+RUN_EVENTS = 10_000
+"""Events, and heart beats after the last step, that are kept of the file of a rank."""
+RUN_PHASE_NAMES = 256
+"""Names of a user's own phases, and places of errors, that are kept of the file of a rank."""

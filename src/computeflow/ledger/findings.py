@@ -99,7 +99,8 @@ class ClaimedAccount:
 
     @property
     def rest_gpu_seconds(self) -> float:
-        return self.gpu_seconds - self.claimed_gpu_seconds
+        """Never below zero: claims are settled, and sums of floats differ in the last digit."""
+        return max(self.gpu_seconds - self.claimed_gpu_seconds, 0.0)
 
 
 def balance(ledger: Ledger, findings: Iterable[Finding]) -> list[ClaimedAccount]:

@@ -33,9 +33,15 @@ MIN_GAIN = 0.02
 """Share of a step below which a change is not proposed: the floor that `audit` has for findings, and
 less than runs of one and the same layout differ by (`TIE`)."""
 MAX_STEPS = 12
+NO_RISK = "none that is known"
 _TRIED = 5
-_EIGHTY = 1.2816
+EIGHTY = 1.2816
 """Deviations of a normal distribution between which 80 % lie on either side."""
+UNDESCRIBED = 0.118
+"""Deviation of the logarithm of a change's effect that no figure of the predictor describes: with it,
+80 % of measured gains lie in their ranges (222 pairs of published runs that differ in one option, each
+of 14 sources weighing the same; benchmarks/reports/improve.md)."""
+_MAY_GAIN_NOTHING = "may gain nothing: measure before and after"
 _SIZES = (1, 2, 4, 8, 16, 32, 64)
 
 
@@ -56,7 +62,7 @@ class ImprovementStep:
     gain: float | None
     """Share of the step before it that it saves; None where that one could not run."""
     gain_range: tuple[float, float] | None
-    """80 %: every figure of the predictor as uncertain as it is."""
+    """80 %: by the predictor's figures, and by how far measured gains lie from predicted ones."""
     prediction: Prediction
     setup: Setup
     risk: str
@@ -93,9 +99,7 @@ def improve_plan(
     while len(walk.steps) < MAX_STEPS and walk.advance():
         if say is not None:
             say(f"{len(walk.steps)} changes, {walk.prediction.step_seconds:.3g} s a step")
-    steps = _with_ranges(setup, walk.steps)
-    while steps and steps[-1].gain_range is not None and steps[-1].gain_range[0] <= 0:
-        steps = steps[:-1]  # perhaps no gain at all, and nothing rests on it
+    steps = _with_ranges(setup, _without_idle_end(setup, walk.steps))
     return Improvement(start=start, steps=steps, left_out=tuple(walk.left_out))
 
 
@@ -254,8 +258,8 @@ _SWITCHES = {
         "uncompiled",
         "compiling takes minutes at the start; a graph break loses part of the gain",
     ),
-    "dp_overlap": ("exposed-comm", "none that is known"),
-    "sequence_parallel": ("no-sequence-parallel", "none that is known"),
+    "dp_overlap": ("exposed-comm", NO_RISK),
+    "sequence_parallel": ("no-sequence-parallel", NO_RISK),
 }
 """Fields of a stack to the rule of leaving them off, and the risk of the switch."""
 
@@ -330,24 +334,46 @@ def _best_layout(setup: Setup, framework: FrameworkSpace) -> list[PlanChange]:
 def _risk(move: PlanChange, after: Prediction) -> str:
     share = after.memory_bytes / after.memory_limit_bytes
     full = f"fills {100 * share:.0f} % of the memory" if share > 0.8 else ""
-    return "; ".join(filter(None, (move.risk, full))) or "none that is known"
+    return "; ".join(filter(None, (move.risk, full))) or NO_RISK
+
+
+def _without_idle_end(start: Setup, steps: Sequence[ImprovementStep]) -> Sequence[ImprovementStep]:
+    """Without last steps that by the figures alone perhaps gain nothing: nothing rests on them."""
+    ranges = gain_ranges([start, *(step.setup for step in steps)], undescribed=0.0)
+    last = len(steps)
+    while last and steps[last - 1].gain is not None and ranges[last - 1][0] <= 0:
+        last -= 1
+    return steps[:last]
 
 
 def _with_ranges(start: Setup, steps: Sequence[ImprovementStep]) -> tuple[ImprovementStep, ...]:
-    ranges = gain_ranges([start, *(step.setup for step in steps)]) if steps else []
+    ranges = gain_ranges([start, *(step.setup for step in steps)])
     return tuple(
-        step if step.gain is None else replace(step, gain_range=ends)
+        step
+        if step.gain is None
+        else replace(step, gain_range=ends, risk=_with_doubt(step.risk, ends[0]))
         for step, ends in zip(steps, ranges, strict=True)
     )
 
 
-def gain_ranges(setups: Sequence[Setup]) -> list[tuple[float, float]]:
+def _with_doubt(risk: str, low: float) -> str:
+    if low > 0:
+        return risk
+    return _MAY_GAIN_NOTHING if risk == NO_RISK else f"{risk}; {_MAY_GAIN_NOTHING}"
+
+
+def gain_ranges(
+    setups: Sequence[Setup], undescribed: float = UNDESCRIBED
+) -> list[tuple[float, float]]:
     """Ranges of the gain of each plan over the one before it: 80 % of gains lie between.
 
     Each figure of the predictor is varied alone by its own deviation, and all plans are predicted with
-    the same figures, so that what two of them share cancels. Neglected: that figures are uncertain
-    together, and what no figure describes.
+    the same figures, so that what two of them share cancels. What no figure describes (kernels for one
+    shape, how runs of one plan differ) is added as measured pairs have it. Neglected: that figures are
+    uncertain together.
     """
+    if len(setups) < 2:
+        return []
     rows, parameters = stack_rows([_inputs(setup) for setup in setups]), load_parameters()
 
     def gains(values: Floats) -> Floats:
@@ -355,13 +381,14 @@ def gain_ranges(setups: Sequence[Setup]) -> list[tuple[float, float]]:
         return np.asarray(1 - seconds[1:] / seconds[:-1])
 
     nominal = gains(parameters.values)
-    variance = np.zeros(len(nominal))
+    variance = ((1 - nominal) * undescribed) ** 2
     for index, deviation in enumerate(parameters.deviations):
         for sign in (1, -1):
             values = parameters.values.copy()
             values[index] *= np.exp(sign * deviation)
             variance += (gains(values) - nominal) ** 2 / 2
-    spread = _EIGHTY * np.sqrt(variance)
+    spread = EIGHTY * np.sqrt(variance)
     return [
-        (float(gain - more), float(gain + more)) for gain, more in zip(nominal, spread, strict=True)
+        (float(gain - more), float(min(gain + more, 1.0)))
+        for gain, more in zip(nominal, spread, strict=True)
     ]

@@ -17,10 +17,13 @@ Edit = Callable[[StepGraph, Durations], Durations]
 
 
 def without_host_time(removed: Floats) -> Edit:
-    """Host time before each call, in recorded nanoseconds, that is no longer spent."""
+    """Host time before each call, in recorded nanoseconds, that is no longer spent; or as much of the
+    gap as it had when recorded, where that is more.
+    """
 
     def edit(graph: StepGraph, now: Durations) -> Durations:
-        return replace(now, gap=np.maximum(now.gap - np.minimum(removed, now.gap), 0.0))
+        share = removed / np.maximum(graph.line.gap, 1)
+        return replace(now, gap=np.maximum(now.gap - np.maximum(removed, share * now.gap), 0.0))
 
     return edit
 

@@ -43,12 +43,16 @@ def sources() -> tuple[Source, ...]:
     from computeflow.telemetry.memory.memory_source import MemorySnapshots
     from computeflow.telemetry.metrics.metrics_source import MetricsSource
     from computeflow.telemetry.op_timelines.op_timeline_source import OpTimelines
+    from computeflow.telemetry.outages.outage_source import OutageTables
+    from computeflow.telemetry.run_folders.run_folder_source import RunFolders
 
     return (
+        RunFolders(),
         FlightRecorder(),
         MemorySnapshots(),
         OpTimelines(),
         AccountingSource(),
+        OutageTables(),
         KernelLogSource(),
         GpuBurnSource(),
         MetricsSource(),
@@ -100,9 +104,12 @@ def sort_files(paths: Sequence[Path], kind_of: _KindOf | None = None) -> SortedF
     notes += [*empty_files(empty), *other_kinds(others)]
     if not by_kind:
         raise InputError("; ".join(notes) or "no files to read")
-    return SortedFiles(
-        files={kind: tuple(files) for kind, files in by_kind.items()}, left_out=tuple(notes)
-    )
+    files_by_kind = {kind: tuple(files) for kind, files in by_kind.items()}
+    if "recording" in files_by_kind:
+        from computeflow.telemetry.run_folders.run_folder_source import join_traces
+
+        files_by_kind = join_traces(files_by_kind)
+    return SortedFiles(files=files_by_kind, left_out=tuple(notes))
 
 
 def _kind_as_named(

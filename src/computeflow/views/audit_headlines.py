@@ -15,6 +15,7 @@ from computeflow.auditing.equal_work import GPU_SECONDS
 from computeflow.economics import usd_of, usd_per_hour
 from computeflow.ledger import Finding, Ledger
 from computeflow.telemetry.fleet.fleet_join import KIND as FLEET
+from computeflow.telemetry.outages.outage_source import KIND as OUTAGES
 from computeflow.units import format_seconds, format_share
 from computeflow.views.as_it_runs import is_slowed, step_sentence
 from computeflow.views.sources import observed_headline
@@ -55,6 +56,7 @@ def audit_headline(report: AuditReport) -> str:
         shown = [observed_headline(each) for each in report.recordings.observed]
         sentences = [*_sound(parts), *shown]
     step = None if report.diagnosis is None else report.diagnosis.as_it_runs
+    sentences += _apart(report.recordings.apart)
     sentences += [] if step is None else [step_sentence(step)]
     sentences += [] if report.compared is None else [_compared(report, report.compared)]
     return " ".join([*filter(None, sentences), *_mfu(report)])
@@ -99,7 +101,7 @@ def _timed(parts: Sequence[_Part], price: float | None) -> list[str]:
         return []
     first, *others = timed
     assert first.ledger is not None
-    tell = _of_fleet if first.kind == FLEET else _won_back
+    tell = _of_fleet if first.kind in (FLEET, OUTAGES) else _won_back
     return [
         tell(first, first.ledger, price),
         *_more(sum(len(part.timed) for part in others)),
@@ -143,6 +145,11 @@ def _of_fleet(part: _Part, ledger: Ledger, price: float | None) -> str:
         f"{share} of this fleet's time{money} goes to {causes}: {findings[0].rule}, "
         f"{_short_title(findings[0])}.{do}"
     )
+
+
+def _apart(reasons: Sequence[str]) -> list[str]:
+    more = f" {len(reasons) - 1} more are apart, too." if len(reasons) > 1 else ""
+    return [f"{reasons[0]}.{more}"] if reasons else []
 
 
 def _more(count: int) -> list[str]:

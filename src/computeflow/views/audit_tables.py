@@ -7,6 +7,7 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 from computeflow.telemetry.fleet.fleet_join import KIND as FLEET
+from computeflow.telemetry.outages.outage_source import KIND as OUTAGES
 from computeflow.views.audits import audit_tables, energy_table, hta_table
 from computeflow.views.findings import finding_tables, skipped_rules_table
 from computeflow.views.ledgers import finding_table, gap_table
@@ -79,7 +80,7 @@ def _source_tables(recordings: Recordings, usd: float | None) -> list[Table]:
         table
         for (each, found), joined in zip_longest(_observed(recordings), recordings.joined)
         if not _hangs(found) and each.kind != FLEET
-        for table in observed_tables(each, usd, joined=bool(joined))
+        for table in observed_tables(each, usd, joined=bool(joined) or each.kind == OUTAGES)
     ]
     correlated = recordings.correlated
     return [*tables, correlation_table(correlated)] if correlated else tables
@@ -89,7 +90,7 @@ def _source_findings(recordings: Recordings, usd: float | None) -> list[Table]:
     findings = [
         (finding, each.ledger)
         for each, diagnosis in _observed(recordings)
-        if not _hangs(diagnosis) and each.kind != FLEET
+        if not _hangs(diagnosis) and each.kind not in (FLEET, OUTAGES)
         for finding in diagnosis.findings
     ]
     return [finding_table(findings, usd)] if findings else []
@@ -97,14 +98,16 @@ def _source_findings(recordings: Recordings, usd: float | None) -> list[Table]:
 
 def fleet_parts(recordings: Recordings, usd: float | None) -> list[Table]:
     """Findings and ledger of a fleet, which stand before all else; nothing without one."""
-    from computeflow.views.sources.fleet import fleet_tables
+    from computeflow.views.sources.fleet import fleet_tables, ranked_tables
 
-    return [
-        table
-        for each, found in _observed(recordings)
-        if each.kind == FLEET
-        for table in fleet_tables(each, found, usd)
+    parts = [each for each in _observed(recordings) if each[0].ledger is not None]
+    fleets = [
+        table for each in parts if each[0].kind == FLEET for table in fleet_tables(*each, usd)
     ]
+    nodes = [
+        table for each in parts if each[0].kind == OUTAGES for table in ranked_tables(*each, usd)
+    ]
+    return [*fleets, *nodes]
 
 
 def _observed(recordings: Recordings) -> list[tuple[SourceReport, Diagnosis]]:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from computeflow.comparison.choices import Choice
     from computeflow.comparison.results import Result
     from computeflow.comparison.risks import FlipPoint
+    from computeflow.comparison.spot import SpotOption
 
 _RISKS = 3
 
@@ -54,7 +55,7 @@ def _offer_words(option: Result) -> str:
 
 
 def _evidence(option: Result) -> str:
-    line = option.plan.prediction.evidence.line
+    line = option.plan.prediction.evidence.line_at(option.gpus)
     return line if line.startswith("rests") else f"is less certain: {line}"
 
 
@@ -79,10 +80,11 @@ def choice_tables(choice: Choice, top: int) -> list[Table]:
 
 
 def options_table(choice: Choice, top: int) -> Table:
-    """Products to rent, a contract, and building, in the order of their cost."""
+    """Products to rent, cheapest first; then the cheapest on spot, on a contract, and built."""
     listed = [o for o in choice.options if o.offering.provider != CONTRACT][:top]
     contracts = [o for o in choice.options if o.offering.provider == CONTRACT][:1]
-    rows = [_option_row(option) for option in [*listed, *contracts]]
+    spot = [] if choice.spot is None else [choice.spot.result]
+    rows = [_option_row(option) for option in [*listed, *spot, *contracts]]
     build = choice.build
     if build is None:
         reason = f"{choice.build_device}: not within deadline and budget"
@@ -110,6 +112,7 @@ def options_table(choice: Choice, top: int) -> Table:
     ]
     if contracts:
         notes.append("A contract is paid for its whole year")
+    notes.append(_spot_note(choice.spot))
     return Table(
         title="Ways to run it",
         columns=columns(
@@ -121,13 +124,26 @@ def options_table(choice: Choice, top: int) -> Table:
     )
 
 
+def _spot_note(spot: SpotOption | None) -> str:
+    """Why spot is not the answer."""
+    if spot is None:
+        return "Spot: no offer with a training network meets the request"
+    now = f"{spot.preemptions_per_node_day:.2g}"
+    pays = "" if spot.pays_to is None else f"; it pays and is in time below {spot.pays_to:.2g}"
+    return (
+        f"Spot is not planned with: its machines may be taken back, {now} times a machine-day is "
+        f"assumed for want of published rates{pays}; nobody promises so many at once"
+    )
+
+
 def _option_row(option: Result) -> tuple[str, ...]:
     low, high = usd_range(option)
     contract = option.offering.provider == CONTRACT
     name = "any provider" if contract else option.offering.name
     term = "for a year" if contract else option.best.term if option.best else "-"
+    spot = option.best is not None and option.best.term == "spot"
     return (
-        "contract" if contract else "rent",
+        "contract" if contract else "spot" if spot else "rent",
         f"{name}, {option.offering.accelerator}, {term}",
         f"{option.gpus:,}",
         f"{option.seconds[1] / DAY_SECONDS:.1f}",

@@ -47,7 +47,7 @@ def comparison_headline(comparison: Comparison, advice: Advice) -> str:
     cheapest = f"Cheapest of all: {_short(first)}{_proof(first)}."
     if result is None or cost is None or cost.run is None:
         return f"Nothing is recommended {goal}: {advice.reason}. {cheapest}"
-    evidence = cost.run.plan.prediction.evidence.line
+    evidence = cost.run.plan.prediction.evidence.line_at(cost.run.gpus)
     lead = f"For {advice.workload} {goal}: {_short(result, cost)}; it {evidence}."
     if not evidence.startswith("rests"):
         lead = f"For {advice.workload} {goal}: {_short(result, cost)}. Uncertain: {evidence}."
@@ -286,7 +286,7 @@ def detail_table(result: Result) -> Table:
     low, high = (seconds / DAY_SECONDS for seconds in result.seconds_range)
     quality, most = offering.quality, offering.most_gpus
     rows = [
-        ("evidence", result.plan.prediction.evidence.line),
+        ("evidence", result.plan.prediction.evidence.line_at(result.gpus)),
         (
             "predicted range",
             f"{low:.1f} to {high:.1f} days, with the step at the ends of its predicted range (80 % of "

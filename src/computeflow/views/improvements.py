@@ -68,7 +68,7 @@ def improve_headline(start: PathStart, steps: Sequence[PathRow]) -> str:
         return f"{_stands(start)}. Nothing to change that is worth more than 2 % of the step."
     last = steps[-1]
     plain = [step for step in steps if step.same_mathematics]
-    to = f"{_share(last.mfu)} MFU" if last.mfu is not None else "less"
+    to = f"{_mfu(last)} MFU" if last.mfu is not None else "less"
     parts = [f"{_stands(start)}"]
     if plain and plain[-1] is not last:
         parts.append(

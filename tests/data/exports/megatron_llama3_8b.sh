@@ -35,12 +35,12 @@ if [[ "$DTYPE" == "fp8" ]]; then
         "--fp8-format hybrid"
     )
 fi
+# --pipeline-model-parallel-size 2
 torchrun ${DISTRIBUTED_ARGS[@]} pretrain_gpt.py ${MODEL_ARGS[@]} ${DTYPE_ARGS[@]} \
     --micro-batch-size $MICRO_BATCH_SIZE \
     --global-batch-size $GLOBAL_BATCH_SIZE --bf16 \
     --tensor-model-parallel-size $TP_SIZE \
     --context-parallel-size 1 \
-    # --pipeline-model-parallel-size 2
     --sequence-parallel \
     --use-distributed-optimizer --overlap-grad-reduce --overlap-param-gather \
     --vocab-size 128256 --lr 0.00015 --save-interval 1000 --data-path $DATA_ARG

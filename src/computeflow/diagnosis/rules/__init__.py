@@ -1,6 +1,8 @@
 """The rule book: `RULES` lists every rule, in the order of docs/rules."""
 
-from computeflow.diagnosis.rule import Rule, SourceRule
+from collections.abc import Callable
+
+from computeflow.diagnosis.rule import Outcome, Rule, SourceRule
 from computeflow.diagnosis.rules import (
     device_work,
     fleet,
@@ -12,12 +14,15 @@ from computeflow.diagnosis.rules import (
     kernels,
     links,
     memory,
+    outages,
     ranks,
     ranks_together,
+    recordings,
     runs,
     timelines,
 )
 from computeflow.errors import UnknownNameError
+from computeflow.telemetry.source_reports import SourceReport
 
 _MODELLED = "operator shapes in a GPU trace of a job that the predictor understands"
 _FLEETS = (
@@ -29,22 +34,34 @@ _JOINED = (
     "no fleet with known faults was available that somebody else made"
 )
 _LOGS = "supported by synthetic logs; not yet measured on labelled ones"
+_RECORDED = (
+    "no wrong finding on made run folders, healthy ones included, and on those of two real ranks over "
+    "gloo (tests/test_recorded_findings.py); below 1, as they are few"
+)
 _TIMELINES = "a lower bound: all of 82 findings on published and synthetic timelines were right"
+
+
+def _recorded(judge: Callable[[SourceReport], Outcome]) -> dict[str, SourceRule]:
+    return {"recording": SourceRule(judge=judge, confidence=0.9, because=_RECORDED)}
+
 
 RULES = (
     Rule(id="input-stall", account="input", order=7, trace=host.input_stall, step=host_line.input_stall,
-         needs="marks of the data loader in a trace"),
+         needs="marks of the data loader in a trace, or a run folder",
+         sources=_recorded(recordings.input_stall)),
     Rule(id="host-sync", account="host", order=19, trace=host.host_sync, step=host_calls.host_sync,
          needs="runtime calls in a trace of a device"),
     Rule(id="launch-bound", account="host", order=22, trace=host.launch_bound,
          step=host_calls.launch_bound,
          needs="runtime calls and whole steps of kernels in a trace of a device"),
     Rule(id="gc-pause", account="host", order=9, trace=host.gc_pause, step=host_line.gc_pause,
-         needs="marks of Python's garbage collection in a trace"),
+         needs="marks of Python's garbage collection in a trace, or a run folder",
+         sources=_recorded(recordings.gc_pause)),
     Rule(id="memory-pressure", account="host", order=10, trace=host.memory_pressure,
          step=host_calls.memory_pressure,
-         needs="runtime calls in a trace of a device, or a memory snapshot",
-         sources={"memory": SourceRule(
+         needs="runtime calls in a trace of a device, a memory snapshot, or a run folder",
+         sources={**_recorded(recordings.memory_pressure),
+                  "memory": SourceRule(
              judge=memory.snapshot_pressure, confidence=0.95,
              because="findings on the recordings of docs/sources/memory.md that name the "
              "planted fault, less what so few can prove")}),
@@ -53,8 +70,9 @@ RULES = (
          needs="copies in a trace of a device"),
     Rule(id="checkpoint-stall", account="checkpoint", order=5, trace=host.checkpoint_stall,
          step=host_line.checkpoint_stall,
-         needs="marks of saving in a trace, or a log with times",
-         sources={"log": SourceRule(judge=runs.checkpoints, confidence=0.9, because=_LOGS)}),
+         needs="marks of saving in a trace, a log with times, or a run folder",
+         sources={"log": SourceRule(judge=runs.checkpoints, confidence=0.9, because=_LOGS),
+                  **_recorded(recordings.checkpoint_stall)}),
     Rule(id="unfused-attention", account="compute.kernel", order=16, needs=_MODELLED,
          trace=kernels.unfused_attention, step=device_work.unfused_attention),
     Rule(id="matmul-precision", account="compute.kernel", order=15, needs=_MODELLED,
@@ -71,21 +89,28 @@ RULES = (
     Rule(id="slow-link", account="comm", order=14, trace=links.slow_link,
          needs="traces of several process groups whose collectives record message sizes"),
     Rule(id="straggler-rank", account="straggler", order=12, trace=ranks.straggler_rank,
-         needs="traces of several ranks that share collectives, or an op timeline",
+         needs="traces or a run folder of several ranks that share collectives, or an op timeline",
          sources={"op-timeline": SourceRule(judge=timelines.slow_worker, confidence=0.95,
-                                            because=_TIMELINES)}),
+                                            because=_TIMELINES),
+                  **_recorded(recordings.straggler_rank)}),
     Rule(id="imbalance", account="imbalance", order=13, trace=ranks.imbalance,
-         needs="traces of several ranks that share collectives, with shapes of operators"),
+         needs="traces of several ranks that share collectives, with shapes of operators; or a run "
+         "folder with tokens",
+         sources=_recorded(recordings.imbalance)),
     Rule(id="repeated-reduction", account="comm", order=26, trace=ranks_together.repeated_reduction,
          needs="traces of several ranks that share collectives, with backward passes"),
     Rule(id="host-stall", account="host", order=11, step=host_line.host_stall,
-         needs="operators and runtime calls in a trace of a device"),
+         needs="operators and runtime calls in a trace of a device, or a run folder",
+         sources=_recorded(recordings.host_stall)),
     Rule(id="small-micro-batch", account="host", order=20, step=host_calls.small_micro_batch,
          needs="runtime calls and backward passes in a trace of a device"),
     Rule(id="evaluation", account="evaluation", order=6, step=device_work.evaluation,
-         needs="operators and runtime calls in a trace of a device"),
+         needs="operators and runtime calls in a trace of a device, or a run folder",
+         sources=_recorded(recordings.evaluation)),
     Rule(id="regression", account="", order=25,
-         needs="an earlier recording of the same job; applied by `regressions`, after all others"),
+         needs="an earlier recording of the same job (`regressions`, after all others), or a run "
+         "folder of many steps",
+         sources=_recorded(recordings.slower_steps)),
     Rule(id="idle-allocation", account="idle", order=3,
          needs="activity of GPUs over ten minutes, and who holds them",
          sources={"metrics": SourceRule(judge=fleet.idle_allocation, confidence=0.95,
@@ -98,13 +123,15 @@ RULES = (
                                         because=_FLEETS),
                   "fleet": SourceRule(judge=fleet_clocks.clock_throttle, confidence=0.95,
                                       because=_JOINED)}),
-    Rule(id="hang", account="idle", order=1, needs="flight-recorder dumps",
-         sources={"flight-recorder": SourceRule(
+    Rule(id="hang", account="idle", order=1, needs="flight-recorder dumps, or a run folder",
+         sources={**_recorded(recordings.stuck),
+                  "flight-recorder": SourceRule(
              judge=runs.hang, confidence=0.98,
              because="share of named ranks that are right, on the labelled and synthetic cases of "
              "docs/sources/flight-recorder.md")}),
-    Rule(id="restarts", account="restart", order=2, needs="a log with times",
+    Rule(id="restarts", account="restart", order=2, needs="a log with times, or a run folder",
          sources={"log": SourceRule(judge=runs.restarts, confidence=0.9, because=_LOGS),
+                  **_recorded(recordings.restarts),
                   "fleet": SourceRule(judge=joined_fleet.restarts, confidence=0.9, because=_JOINED)}),
     Rule(id="failed-rank", account="restart", order=27, needs="a launcher's failure report in a log",
          sources={"log": SourceRule(
@@ -127,10 +154,14 @@ RULES = (
          sources={"fleet": SourceRule(
              judge=joined_fleet.fragmentation, confidence=0.8,
              because="partitions, features and memory that jobs ask for are not read")}),
-    Rule(id="node-out", account="idle", order=31, needs="accounting with the list of nodes",
+    Rule(id="node-out", account="idle", order=31,
+         needs="accounting with the list of nodes, or a table of outages with the number of GPUs",
          sources={"fleet": SourceRule(
              judge=joined_fleet.node_out, confidence=0.95,
-             because="the scheduler lists them; since when is the time of the reason")}),
+             because="the scheduler lists them; since when is the time of the reason"),
+                  "outages": SourceRule(
+             judge=outages.node_out, confidence=0.95,
+             because="the table states them; that its cause is the cause is not checked")}),
 )  # fmt: skip
 _BY_ID = {rule.id: rule for rule in RULES}
 

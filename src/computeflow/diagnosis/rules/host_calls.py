@@ -12,7 +12,12 @@ import numpy as np
 from computeflow.diagnosis.remedies import command
 from computeflow.diagnosis.rule import Outcome, draft, seconds_evidence
 from computeflow.diagnosis.rules.host import MIN_KERNELS, TOO_SHORT
-from computeflow.diagnosis.rules.step_regions import passes_of, reading_runs, saving_calls
+from computeflow.diagnosis.rules.step_regions import (
+    passes_of,
+    reading_runs,
+    saving_calls,
+    within_passes,
+)
 from computeflow.diagnosis.trace_case import TraceCase
 from computeflow.ledger import Evidence, Remedy
 from computeflow.prediction.device_time import step_parts
@@ -24,7 +29,7 @@ from computeflow.replay.edits import (
     without_calls,
     without_waits,
 )
-from computeflow.telemetry.traces.event_names import Call
+from computeflow.telemetry.traces.event_names import ALLOCATOR, Call
 from computeflow.telemetry.traces.step_graph import StepGraph
 
 COMPILED_HOST = (0.8, 0.48, 0.3)
@@ -33,11 +38,17 @@ are compiled (benchmarks/reports/calibration.md), 0.43 where a whole model is (t
 to 0.52), 0.30 with CUDA graphs (benchmarks/foreign/truth.csv, `gpt2_tiny`)."""
 GRAPHED_HOST = (0.7, 0.4, 0.2)
 """The same for a compiled step that is launched as CUDA graphs: assumed, from the two above."""
+DECIDES = 0.5
+"""Part of what the host gains that the step must gain with it for the host to be its limit: nearly all
+where it is (0.75 to 1 in launch-bound recordings, and in one of anomaly mode), at most 0.4 in others,
+at the low end of the profiler's cost."""
 COMPILED = 0.5
 """Share of compiled kernels from which a step counts as compiled."""
 MANY_WAITS = 6
 """Waits in a step from which they are the user's own: the Trainer of transformers makes five by itself
 where it logs every step."""
+MANY_WITHIN = 2
+"""The same within passes: frameworks read values before and after them."""
 _FLOOR_NS = 2_000.0
 """Time that a kernel takes however little it does: the shortest of our recordings on an H200 take 1 to
 2 us."""
@@ -54,6 +65,7 @@ def host_sync(case: TraceCase) -> Outcome:
     reads = case.first.signals.reads
     named = [f"{name} {count / case.steps:.0f} times" for name, count in reads.items() if name]
     count = float((waiting & (graph.line.call == Call.SYNC)).sum()) / graph.steps
+    within = float(within_passes(graph, waiting).sum()) / graph.steps
     return draft(
         f"the host waits for the device {'once' if round(count) == 1 else f'{count:,.0f} times'} in a "
         "step, and then launches too late",
@@ -71,7 +83,7 @@ def host_sync(case: TraceCase) -> Outcome:
             change="do not read device values on the host during a step",
             command=command("sync", case.framework),
         ),
-        own=count >= MANY_WAITS,
+        own=count >= MANY_WAITS or within >= MANY_WITHIN,
     )
 
 
@@ -126,6 +138,7 @@ def launch_bound(case: TraceCase) -> Outcome:
             risk="the first step takes longer; new shapes compile again",
         ),
         bounds=(edits[0], edits[2]),
+        least_share=DECIDES * (1 - factors[0]),
     )
 
 
@@ -182,7 +195,7 @@ def _merged_share(case: TraceCase, count: int) -> float:
 
 def memory_pressure(case: TraceCase) -> Outcome:
     graph = case.graph
-    calls = (graph.line.call == Call.ALLOCATE) & ~saving_calls(graph)
+    calls = np.isin(graph.line.call, ALLOCATOR) & ~graph.line.growing & ~saving_calls(graph)
     steps = len(set(graph.line.step[calls].tolist()))
     if not calls.any() or 2 * steps <= graph.steps:
         return []

@@ -260,7 +260,7 @@ def _around(graph: StepGraph, calls: Rows, stalls: list[HostStall]) -> list[Host
 
 def _pinning_seconds(graph: StepGraph, calls: Rows) -> float:
     """Time that a loader's thread takes to pin a step's batches: as long as the copies take now."""
-    if "MultiProcessing" not in graph.loader:
+    if not graph.has_workers:
         return 0.0
     line = graph.line
     return float((line.end[calls] - line.start[calls]).sum()) / 1e9 / graph.steps

@@ -110,7 +110,7 @@ def lost_work(observed: SourceReport) -> Outcome:
     user = f" of {largest.user}" if largest.user else ""
     return report(
         f"{format_count(len(losses), 'attempt')} failed on sound nodes and nothing followed; the "
-        f"largest: job {largest.job}{user}",
+        f"largest is job {largest.job}{user}",
         [("lost", seconds)],
         [_loss_evidence(loss, _where(observed)) for loss in losses[:_SHOWN]],
         Remedy(

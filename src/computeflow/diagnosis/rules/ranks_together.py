@@ -32,7 +32,7 @@ _DOING = {
     "copy": "copies",
     "compute.recompute": "computes activations again",
 }
-_ADVICE = {
+ADVICE = {
     "checkpoint": "save asynchronously (torch.distributed.checkpoint.async_save), or let every rank "
     "save its part",
     "evaluation": "let all ranks evaluate a part each, or evaluate less often or in another job",
@@ -292,8 +292,8 @@ def _weighted(slower: Sequence[tuple[float, float]]) -> float:
 
 
 def _advice(case: TraceCase, together: RanksTogether, cause: str, who: str, doing: str) -> str:
-    if cause in _ADVICE:
-        return _ADVICE[cause].format(who=who)
+    if cause in ADVICE:
+        return ADVICE[cause].format(who=who)
     if doing.startswith("collects garbage"):
         return "collect garbage at the same step on all ranks (gc.disable, then gc.collect)"
     if cause == "host" or doing.startswith("runs operators"):

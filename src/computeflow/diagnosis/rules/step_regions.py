@@ -14,6 +14,9 @@ MIN_SAVED = 8
 MIN_SAVED_BYTES = 1 << 20
 _SMALL_BYTES = 1 << 16
 """A smaller copy to the host is a value that is read, not data that is moved."""
+_BEGINNING = 0.05
+"""Share of a pass's calls in which frameworks still prepare it: the Trainer and Accelerate count tokens
+in the first 2 %."""
 _NEAR = 12
 """Most calls between two values that are read for the reads to be one run."""
 _MIN_READS = 8
@@ -76,6 +79,17 @@ def reading_runs(graph: StepGraph, waiting: Rows) -> Rows:
         if len(run) >= _MIN_READS:
             calls[run[0] + 1 : run[-1] + 1] = True
     return calls & ~np.isin(graph.line.phase, (OPTIMIZER, BACKWARD))
+
+
+def within_passes(graph: StepGraph, calls: Rows) -> Rows:
+    """Those of the calls that lie within a pass, not at its beginning."""
+    passes = passes_of(graph)
+    found = np.zeros(len(graph.line), bool)
+    for step in range(graph.steps):
+        for number in range(int(passes.max(initial=-1)) + 1):
+            rows = np.flatnonzero((graph.line.step == step) & (passes == number))
+            found[rows[int(_BEGINNING * len(rows)) :]] = True
+    return found & calls
 
 
 def passes_of(graph: StepGraph) -> NDArray[np.int32]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import compress
 from typing import Any
 
 from computeflow.prediction.evidence.seen_runs import SeenRun, Traits, seen_runs
@@ -25,6 +26,9 @@ class RunEvidence:
     """Rows of the packaged tables that are most alike."""
     distance: str
     """One of `CLASSES`."""
+    largest_gpus: int
+    """GPUs of the largest run of device and stack, or of the device where there is none of both; 0
+    without a run of the device."""
 
     @property
     def proven(self) -> bool:
@@ -32,7 +36,7 @@ class RunEvidence:
         return self.same_device > 0
 
     def to_dict(self) -> dict[str, Any]:
-        counts = ("same_device_and_stack", "same_device", "same_stack")
+        counts = ("same_device_and_stack", "same_device", "same_stack", "largest_gpus")
         return {
             **{name: getattr(self, name) for name in counts},
             "nearest": list(self.nearest),
@@ -56,6 +60,11 @@ class RunEvidence:
             return f"no run of {device} is known: rests on {_runs(self.same_stack)} of {stack}"
         return f"no run of {device} or of {stack} is known: range from others like them"
 
+    def line_at(self, gpus: int) -> str:
+        """The line, with the size of the largest of these runs where `gpus` are more."""
+        beyond = 0 < self.largest_gpus < gpus
+        return f"{self.line}, the largest on {self.largest_gpus:,} GPUs" if beyond else self.line
+
 
 def _runs(count: int) -> str:
     return f"{count:,} measured run{'' if count == 1 else 's'}"
@@ -64,7 +73,8 @@ def _runs(count: int) -> str:
 def evidence_for(traits: Traits, runs: Sequence[SeenRun]) -> RunEvidence:
     device = [run.traits.device == traits.device for run in runs]
     stack = [run.traits.stack == traits.stack for run in runs]
-    both = sum(d and s for d, s in zip(device, stack, strict=True))
+    together = [d and s for d, s in zip(device, stack, strict=True)]
+    both = sum(together)
     seen = (any(device), any(stack))
     distance = CLASSES[0] if both else CLASSES[1 + sum(not found for found in seen)]
     return RunEvidence(
@@ -75,6 +85,7 @@ def evidence_for(traits: Traits, runs: Sequence[SeenRun]) -> RunEvidence:
         same_stack=sum(stack),
         nearest=tuple(run.row_id for run in _most_alike(traits, runs)[:_NEAREST]),
         distance=distance,
+        largest_gpus=max((r.gpus for r in compress(runs, together if both else device)), default=0),
     )
 
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import PurePath
 
 from computeflow.ledger import Entry, Ledger
 from computeflow.telemetry.accounting.attempts_by_node import short_name
@@ -27,6 +28,8 @@ from computeflow.telemetry.fleet.held_idle import idle_jobs, slowed_gpus
 from computeflow.telemetry.fleet.job_logs import JobLog, match_logs, restart_losses
 from computeflow.telemetry.logs.log_facts import LoggedRun
 from computeflow.telemetry.metrics.gpu_facts import MetricsFacts
+from computeflow.telemetry.outages.outage_source import KIND as OUTAGES
+from computeflow.telemetry.outages.outage_source import OutageFacts
 from computeflow.telemetry.source_reports import SourceReport
 
 KIND = "fleet"
@@ -54,7 +57,7 @@ def join_fleet(observed: Sequence[SourceReport]) -> Fleet | None:
     kept = [each is account or _belongs(each, held, logs) for each in observed]
     joined = [each for each, ours in zip(observed, kept, strict=True) if ours]
     apart = [
-        _why_apart(each)
+        _why_apart(each, held)
         for each, ours in zip(observed, kept, strict=True)
         if not ours and _could_belong(each)
     ]
@@ -196,8 +199,23 @@ def _scheduler(held: Allocations, metrics: Sequence[MetricsFacts]) -> Scheduler:
     return "kubernetes" if any("/" in name for name in holders) else ""
 
 
+def why_not_joined(observed: Sequence[SourceReport]) -> tuple[str, ...]:
+    """Sources beside accounting of which no fleet is made, and why each is judged apart."""
+    accounts = [each for each in observed if each.kind == "accounting"]
+    if not accounts:
+        return ()
+    reason = accounts[0].ledger_reason or "its jobs have neither nodes nor times"
+    return tuple(
+        f"{_named(each)}: judged apart from {_named(accounts[0])}, nothing shows that they are of one "
+        f"cluster and period ({reason})"
+        for each in observed
+        if _could_belong(each)
+    )
+
+
 def _could_belong(report: SourceReport) -> bool:
-    return report.kind in ("metrics", "kernel-log") or isinstance(report.facts, LoggedRun)
+    kinds = ("metrics", "kernel-log", OUTAGES)
+    return report.kind in kinds or isinstance(report.facts, LoggedRun)
 
 
 def _belongs(report: SourceReport, held: Allocations, logs: Sequence[JobLog]) -> bool:
@@ -220,8 +238,18 @@ def _overlaps(start: float | None, end: float | None, held: Allocations) -> bool
     return start is not None and end is not None and start < held.last and end > held.first
 
 
-def _why_apart(report: SourceReport) -> str:
-    named = ", ".join(report.sources[:2])
+def _why_apart(report: SourceReport, held: Allocations) -> str:
     if report.kind == "log":
-        return f"{named}: judged apart, its name has the ID of no job that ran at its time"
-    return f"{named}: judged apart, no node and time in common with the accounting"
+        return f"{_named(report)}: judged apart, its name has the ID of no job that ran at its time"
+    if report.kind == OUTAGES and _outages_are_ours(report.facts, held):
+        return f"{_named(report)}: judged apart, what its nodes idle is idle in the accounting, too"
+    return f"{_named(report)}: judged apart, no node and time in common with the accounting"
+
+
+def _outages_are_ours(facts: OutageFacts, held: Allocations) -> bool:
+    ours = any(short_name(node) in held.nodes for node in facts.node_names)
+    return ours and not facts.counted and _overlaps(facts.start, facts.end, held)
+
+
+def _named(report: SourceReport) -> str:
+    return ", ".join(PurePath(path).name or path for path in report.sources[:2])

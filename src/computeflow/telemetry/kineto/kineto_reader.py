@@ -604,16 +604,20 @@ def _steps(marks: Marks, names: list[str]) -> tuple[TraceStep, ...]:
 
 def _counted(products: Products, masks: set[int]) -> Products:
     """Drop products without FLOPs and those inside another one of their thread; products of masked
-    scores count half.
+    scores count half. The type is that of the innermost, which is computed: autocast casts between.
     """
     keep = products.flops > 0
+    kind = products.type.copy()
     for thread in distinct(products.thread):
         rows = np.flatnonzero(keep & (products.thread == thread))
         if len(rows):
             reach = np.maximum.accumulate(products.end[rows])
             inside = np.concatenate([[False], products.start[rows][1:] < reach[:-1]])
+            outer = np.flatnonzero(~inside)
+            last = np.append(outer[1:], len(rows)) - 1
+            kind[rows[outer]] = products.type[rows[last]]
             keep[rows[inside]] = False
-    columns = {name: getattr(products, name)[keep] for name in _PRODUCTS}
+    columns = {name: getattr(products, name)[keep] for name in _PRODUCTS} | {"type": kind[keep]}
     masked = np.isin(columns["scores"], np.array(sorted(masks - {0}), np.int64))
     columns["flops"] = np.where(masked, columns["flops"] / 2, columns["flops"])
     return Products(**columns)

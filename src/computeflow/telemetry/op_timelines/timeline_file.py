@@ -20,18 +20,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from computeflow.errors import InputError, UnavailableError
+from computeflow.errors import InputError
 from computeflow.files.limits import TIMELINE_ROWS
+from computeflow.files.parquet import parquet_engine
 from computeflow.telemetry.lines import check_columns, read_lines
 from computeflow.telemetry.opening import read_head
 
-_ENGINE: dict[str, Any] = {
-    "threads": 1,
-    "memory_limit": "2GB",
-    "autoinstall_known_extensions": False,
-    "autoload_known_extensions": False,
-}
-"""Settings of DuckDB, which by default fetches extensions that a file asks for."""
 Floats = NDArray[Any]
 Ints = NDArray[np.int64]
 _NAMES = {
@@ -117,14 +111,8 @@ def mentions_columns(text: bytes) -> bool:
 
 
 def _parquet(path: Path) -> dict[str, Any]:
-    try:
-        import duckdb
-    except ImportError:
-        raise UnavailableError(
-            "reading Parquet needs duckdb: pip install 'computeflow[store]'"
-        ) from None
     rows, name = "FROM read_parquet(?, hive_partitioning = false)", [glob.escape(str(path))]
-    with duckdb.connect(config=_ENGINE) as engine:
+    with parquet_engine("reading Parquet") as (engine, engine_error):
         try:
             description = engine.execute(f"DESCRIBE SELECT * {rows}", name)
             spelled = find_columns([row[0] for row in description.fetchall()])
@@ -133,7 +121,7 @@ def _parquet(path: Path) -> dict[str, Any]:
                 raise InputError(f"{path}: {count:,} rows; at most {TIMELINE_ROWS:,} are read")
             chosen = ", ".join(f'"{theirs}" AS "{ours}"' for ours, theirs in spelled.items())
             columns = engine.execute(f"SELECT {chosen or 1} {rows}", name).fetchnumpy()
-        except duckdb.Error as error:
+        except engine_error as error:
             text = str(error).splitlines()[0].replace(str(path), path.name)  # it names it, too
             text = text.replace(f'"{path.name}"', "it").replace(f"'{path.name}'", "it")
             raise InputError(f"{path}: {text[:300]}") from None

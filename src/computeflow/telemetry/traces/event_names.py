@@ -67,6 +67,11 @@ class Call(IntEnum):
     SYNC = 2
     ALLOCATE = 3
     COPY = 4
+    FREE = 5
+    """Memory is given back to the driver."""
+
+
+ALLOCATOR = (Call.ALLOCATE, Call.FREE)
 
 
 class Mark(IntEnum):
@@ -108,9 +113,8 @@ _FILL = re.compile(r"^memset|__amd_rocclr_fill", re.IGNORECASE)
 _LAUNCH = re.compile(r"launch|memset|graph", re.IGNORECASE)
 _COPYING = re.compile(r"memcpy", re.IGNORECASE)
 _SYNC = re.compile(r"synchronize|eventquery.{0,100}wait|devicesync|streamsync", re.IGNORECASE)
-_ALLOCATE = re.compile(
-    r"malloc|cudafree|hipfree|hostalloc|memcreate|memmap|memunmap|memaddress", re.IGNORECASE
-)
+_ALLOCATE = re.compile(r"malloc|hostalloc|memcreate|memmap|memaddress", re.IGNORECASE)
+_FREE = re.compile(r"cudafree|hipfree|memunmap|memrelease|memaddressfree", re.IGNORECASE)
 _STEP = re.compile(r"^ProfilerStep#?\s*(\d+)")
 _INPUT = re.compile(
     r"^enumerate\(DataLoader\)#|dataloader.{0,100}(__next__|_next$)|"
@@ -180,6 +184,8 @@ def call_of(name: str) -> Call:
     name = name[:MAX_READ]
     if _SYNC.search(name):
         return Call.SYNC
+    if _FREE.search(name):
+        return Call.FREE
     if _ALLOCATE.search(name):
         return Call.ALLOCATE
     if _COPYING.search(name):

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from computeflow.telemetry.traces.backward_passes import optimizer_ends
-from computeflow.telemetry.traces.event_names import Call, Mark
+from computeflow.telemetry.traces.event_names import ALLOCATOR, Call, Mark
 from computeflow.telemetry.traces.host_stalls import HostStall, find_stalls
 from computeflow.telemetry.traces.kernel_precision import full_precision_rows
 from computeflow.telemetry.traces.kernel_roles import (
@@ -339,7 +339,7 @@ def _waits(
     ordered = ends[by_end]
     last_of_call = np.full(len(call), -1, np.int64)
     last_of_call[rows.call[rows.call >= 0]] = np.flatnonzero(rows.call >= 0)
-    blocking = np.isin(call, (Call.SYNC, Call.ALLOCATE, Call.COPY))
+    blocking = np.isin(call, (Call.SYNC, Call.COPY, *ALLOCATOR))
     for row in np.flatnonzero(blocking).tolist():
         if call[row] == Call.COPY:
             found = int(last_of_call[row])
@@ -350,7 +350,7 @@ def _waits(
             if found < 0:
                 continue
         waits = ends[found] > start[row] + _TOLERANCE_NS
-        if call[row] == Call.ALLOCATE and not waits:
+        if call[row] in ALLOCATOR and not waits:
             continue
         waits_for[row], waited[row] = found, waits
         delay[row] = end[row] - ends[found] if waits else min(end[row] - start[row], 5_000)

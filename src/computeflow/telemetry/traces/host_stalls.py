@@ -18,7 +18,8 @@ MAX_STALLS = 10_000
 _LOOK_BACK = 32
 """Operators looked at for the one that a stall lies in."""
 _NEAR_CALLS = 8
-"""Stalls so few calls apart are at one place, from step to step."""
+"""Stalls so few calls apart may be at one place, from step to step."""
+_NODE = "autograd::engine::evaluate_function"
 _COVERED = 0.3
 """Least share of a stall that an annotation must cover to explain it."""
 _MARKS = {
@@ -91,24 +92,36 @@ def find_stalls(
 
 
 def _with_regularity(stalls: list[HostStall], calls: Ints, starts: Ints) -> tuple[HostStall, ...]:
-    """Tell stalls that come back at about the same call in most steps from others, which are hardly the
+    """Tell stalls that come back at one place in most steps from others, which are hardly the
     program's: threads of the loader and of the profiler hold the host up wherever it is just then.
     """
     first = np.searchsorted(calls, starts)
     near = max(_NEAR_CALLS, len(calls) // len(starts) // 100)
     places = np.array([stall.call - first[stall.step] for stall in stalls], np.int64)
-    steps = np.array([stall.step for stall in stalls], np.int64)
     order = np.argsort(places, kind="stable")
     low = np.searchsorted(places[order], places - near)
     high = np.searchsorted(places[order], places + near, side="right")
     regular = [
-        len(distinct(steps[order[one:other]])) * 2 > len(starts)
-        for one, other in zip(low.tolist(), high.tolist(), strict=True)
+        _comes_back(stall, [stalls[row] for row in order[one:other].tolist()], len(starts))
+        for stall, one, other in zip(stalls, low.tolist(), high.tolist(), strict=True)
     ]
     return tuple(
         replace(stall, is_regular=bool(stall.mark) or often)
         for stall, often in zip(stalls, regular, strict=True)
     )
+
+
+def _comes_back(stall: HostStall, others: list[HostStall], steps: int) -> bool:
+    """Whether stalls near its place in other steps lie between the same operators.
+
+    In most steps; inside of a backward pass, whose operators are all alike, in all of them.
+    """
+    seen = {
+        other.step for other in others if other.before == stall.before or other.after == stall.after
+    }
+    if stall.after.startswith(_NODE) or stall.operator.startswith(_NODE):
+        return len(seen) == steps
+    return len(seen) * 2 > steps
 
 
 def _optimizing(trace: Trace, threads: NDArray[np.int32]) -> Intervals:

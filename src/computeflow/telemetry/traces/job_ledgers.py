@@ -113,6 +113,10 @@ def job_ledger(
         ranks = [_with_work(rank, work, world) for rank in ranks]
     waits = find_waits(ranks)
     peak, why = _find_peak(ranks, accelerator)
+    if peak is not None and (faster := _faster_than(peak, ranks)):
+        if work is not None:
+            raise InputError(f"{faster}: wrong device or model")
+        peak, why = None, f"FLOPs that the device can compute: {faster}"
     causes = _WaitCauses(ranks, waits)
     window = _job_window(ranks)
     parts = [
@@ -242,6 +246,20 @@ def _find_peak(
     ), ""
 
 
+def _faster_than(peak: PeakFlops, ranks: Sequence[RankMeasurement]) -> str:
+    """The rank that computed faster than its device can, in words: its FLOPs or their type are
+    misread. "" where none did.
+    """
+    for rank in ranks:
+        busy = rank.accounts.get("compute", 0.0)
+        if rank.flops > peak.flops * busy:
+            return (
+                f"{rank.source}: {rank.flops:.4g} FLOPs in {busy:.4g} s are more than "
+                f"{peak.flops:.4g} FLOP/s dense {peak.precision}"
+            )
+    return ""
+
+
 def _main_type(ranks: Sequence[RankMeasurement]) -> str:
     """The type of most FLOPs; bf16 where the format does not state types."""
     types: dict[str, float] = {}
@@ -318,11 +336,6 @@ def _rank_ledger(
 
 def _split_compute(rank: RankMeasurement, busy: float, peak: PeakFlops) -> list[Entry]:
     model = rank.flops / peak.flops
-    if model > busy:
-        raise InputError(
-            f"{rank.source}: {rank.flops:.4g} FLOPs in {busy:.4g} s are more than "
-            f"{peak.flops:.4g} FLOP/s dense {peak.precision}: wrong device or model"
-        )
     return [
         Entry(account="compute.model", gpu_seconds=model),
         Entry(account="compute.kernel", gpu_seconds=busy - model),

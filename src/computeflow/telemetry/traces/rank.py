@@ -25,6 +25,7 @@ from computeflow.telemetry.traces.host_only import with_launches
 from computeflow.telemetry.traces.hta import hta_breakdown
 from computeflow.telemetry.traces.kernel_precision import precision_hint
 from computeflow.telemetry.traces.launches import BEFORE, Launches
+from computeflow.telemetry.traces.own_updates import with_own_updates
 from computeflow.telemetry.traces.process_groups import group_accounts
 from computeflow.telemetry.traces.rank_accounts import (
     Roles,
@@ -66,14 +67,15 @@ def cut_rank(trace: Trace, options: TraceOptions) -> WindowAccounts:
     """Split a trace's window into accounts, as sets of time."""
     trace, launches = with_launches(trace)
     _, edges, _ = find_window(trace, launches, options)
-    return cut(trace, launches, roles(trace, launches), int(edges[0]), int(edges[-1]))
+    role = with_own_updates(trace, launches, roles(trace, launches))
+    return cut(trace, launches, role, int(edges[0]), int(edges[-1]))
 
 
 def measure_trace(trace: Trace, options: TraceOptions) -> RankMeasurement:
     on_device = trace.on_device
     hta = hta_breakdown(trace) if on_device and trace.origin.kind == "kineto" else None
     trace, launches = with_launches(trace)
-    role = roles(trace, launches)
+    role = with_own_updates(trace, launches, roles(trace, launches))
     steps, edges, notes = find_window(trace, launches, options)
     parts = cut(trace, launches, role, int(edges[0]), int(edges[-1]))
     rank, rank_from = rank_of(trace, options)

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from computeflow.telemetry.intervals import EMPTY, Intervals, between, union
-from computeflow.telemetry.traces.event_names import Call, Mark, WorkKind
+from computeflow.telemetry.traces.event_names import ALLOCATOR, Call, Mark, WorkKind
 from computeflow.telemetry.traces.launches import Launches
 from computeflow.telemetry.traces.process_groups import group_accounts
 from computeflow.telemetry.traces.trace import Ints, Trace, distinct
@@ -23,6 +23,8 @@ _QUEUED_NS = 10_000
 few microseconds; beyond this, something else held it up."""
 
 ASIDE = {"checkpoint": Mark.CHECKPOINT, "evaluation": Mark.EVALUATION}
+_DERIVATIVE = "_backward"
+"""Ending of the operators of torch that compute derivatives alone."""
 AHEAD = 5
 """Launches queued on the device when the host has recovered from an empty queue."""
 
@@ -78,13 +80,19 @@ def roles(trace: Trace, launches: Launches) -> Roles:
 
 
 def find_recomputation(trace: Trace, thread: int) -> Intervals:
-    """Operators that autograd recorded while it ran backward: activations computed again."""
+    """Operators that autograd recorded while it ran backward: activations computed again.
+
+    None where it recorded derivatives, too: then gradients can be differentiated in turn (torch.func,
+    create_graph), and all of the backward pass is recorded.
+    """
     backward = intervals_of_mark(trace, Mark.BACKWARD, thread)
     if not len(backward):
         return EMPTY
     marks = trace.marks
     rows = (marks.mark == Mark.FORWARD_OP) & (marks.thread == thread)
     rows[rows] = backward.contains(marks.start[rows])
+    if any(trace.names[name].endswith(_DERIVATIVE) for name in distinct(marks.name[rows])):
+        return EMPTY
     return union(marks.start[rows], marks.end[rows])
 
 
@@ -162,7 +170,7 @@ def _idle(
     late, queued, synced = _gaps(trace, launches, idle) if trace.launched else (EMPTY, EMPTY, EMPTY)
     host = {"gc": late.both(intervals_of_mark(trace, Mark.COLLECT))}
     rest = late.minus(host["gc"])
-    host["allocator"] = rest.both(_calling(trace, Call.ALLOCATE))
+    host["allocator"] = rest.both(_calling(trace, *ALLOCATOR))
     rest = rest.minus(host["allocator"])
     host["sync"] = rest.both(synced)
     host["launch"] = rest.minus(synced)
@@ -172,8 +180,8 @@ def _idle(
     return accounts, host
 
 
-def _calling(trace: Trace, call: Call) -> Intervals:
-    rows = trace.calls.call == call
+def _calling(trace: Trace, *calls: Call) -> Intervals:
+    rows = np.isin(trace.calls.call, calls)
     return union(trace.calls.start[rows], trace.calls.end[rows])
 
 

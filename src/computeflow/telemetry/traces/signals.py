@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from computeflow.telemetry.intervals import EMPTY, union
-from computeflow.telemetry.traces.event_names import Call, Mark, WorkKind
+from computeflow.telemetry.traces.event_names import ALLOCATOR, Call, Mark, WorkKind
 from computeflow.telemetry.traces.host_delays import find_host_delays, loading, pageable_rows
 from computeflow.telemetry.traces.kernel_roles import single_tensor_optimizer_rows
 from computeflow.telemetry.traces.launches import Launches
@@ -49,7 +49,7 @@ def find_signals(
     single = updates & single_tensor_optimizer_rows(trace, launches, role)
     plain = busy & ~role.optimizer & (owner < 0)
     written = plain & _named(trace, ("triton",))
-    allocating = trace.calls.call == Call.ALLOCATE
+    allocating = np.isin(trace.calls.call, ALLOCATOR)
     allocating &= (trace.calls.start >= edges[0]) & (trace.calls.start < edges[-1])
     return Signals(
         setbacks=delays.seconds,

@@ -13,6 +13,7 @@ from enum import IntFlag
 import numpy as np
 from numpy.typing import NDArray
 
+from computeflow.telemetry.traces.event_names import Call
 from computeflow.telemetry.traces.host_stalls import HostStall
 from computeflow.telemetry.traces.trace import Ints
 
@@ -75,6 +76,14 @@ class HostLine:
     waited: NDArray[np.bool_]
     """Whether it did wait in the recording."""
 
+    @property
+    def growing(self) -> NDArray[np.bool_]:
+        """Calls that take memory from the driver where none is given back: once it has grown, steps
+        make no such calls.
+        """
+        taking = self.call == Call.ALLOCATE
+        return np.asarray(taking & ~(self.call == Call.FREE).any())
+
     def __len__(self) -> int:
         return len(self.start)
 
@@ -130,3 +139,8 @@ class StepGraph:
     """Annotation of the data loader; "" where there is none."""
     recorded_end: int
     """End of the last work that was launched in the window, after the window's start."""
+
+    @property
+    def has_workers(self) -> bool:
+        """Whether worker processes load the data, and keep batches ready."""
+        return "MultiProcessing" in self.loader

@@ -14,6 +14,7 @@ import numpy as np
 from computeflow.telemetry.intervals import Intervals
 from computeflow.telemetry.traces.event_names import WorkKind
 from computeflow.telemetry.traces.host_only import with_launches
+from computeflow.telemetry.traces.own_updates import with_own_updates
 from computeflow.telemetry.traces.rank_accounts import ASIDE, WindowAccounts, cut, roles
 from computeflow.telemetry.traces.rank_identity import rank_of
 from computeflow.telemetry.traces.rank_measurements import MAX_NAME, TraceOptions
@@ -80,7 +81,8 @@ def step_timeline(trace: Trace, options: TraceOptions, rank: int | None = None) 
         rank, _ = rank_of(trace, options)
     trace, launches = with_launches(trace)
     steps, edges, _ = find_window(trace, launches, options)
-    parts = cut(trace, launches, roles(trace, launches), int(edges[0]), int(edges[-1]))
+    role = with_own_updates(trace, launches, roles(trace, launches))
+    parts = cut(trace, launches, role, int(edges[0]), int(edges[-1]))
     lengths = np.diff(edges)
     index = int(np.argsort(lengths, kind="stable")[len(lengths) // 2])
     start, end = int(edges[index]), int(edges[index + 1])

@@ -27,6 +27,8 @@ _MODULES = {
     "memory": "memory",
     "metrics": "metrics",
     "op-timeline": "op_timelines",
+    "outages": "outages",
+    "recording": "recordings",
 }
 _PRICED = ("accounting",)
 _MAX_ROWS = 12
@@ -37,8 +39,8 @@ def observed_tables(
 ) -> list[Table]:
     """The source's ledger, then the tables of its kind; skipped input is noted under the last one.
 
-    `price`: dollars per GPU-hour, for kinds whose tables show costs. `joined`: its ledger is part of a
-    fleet's, and not shown.
+    `price`: dollars per GPU-hour, for kinds whose tables show costs. `joined`: its ledger is shown
+    elsewhere, and not here.
     """
     module = import_module(f"computeflow.views.sources.{_MODULES[observed.kind]}")
     priced = {"price": price} if observed.kind in _PRICED else {}

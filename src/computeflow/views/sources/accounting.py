@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from computeflow.economics import usd_of
 from computeflow.ledger import describe
 from computeflow.telemetry.accounting.fault_attribution import FaultAttribution
+from computeflow.telemetry.accounting.scheduler_values import outcome_of
 from computeflow.telemetry.accounting.suspect_nodes import SuspectNode
 from computeflow.telemetry.accounting.usage import Accounting, UsageRow
 from computeflow.telemetry.source_reports import SourceReport
@@ -43,7 +44,9 @@ def tables(observed: SourceReport, price: float | None = None) -> list[Table]:
 def headline(observed: SourceReport) -> str:
     facts: Accounting = observed.facts
     unit = _unit(facts)[0]
-    failed = f"{facts.jobs:,} jobs, {len(facts.failed):,} failed attempts."
+    known = _states_known(facts)
+    ended = f"{len(facts.failed):,} failed attempts" if known else "how they ended is unknown"
+    failed = f"{facts.jobs:,} jobs, {ended}."
     used = f"{_amount(facts, facts.used_gpu_seconds)} {unit}"
     if not facts.contracted_gpu_seconds:
         return f"Jobs used {used}: {failed}"
@@ -80,15 +83,15 @@ def rows_table(
     names = ["name", "attempts", "failed", unit, "share", "lost"]
     names += ["energy"] if energy else []
     names += ["$"] if price is not None else []
-    cells = []
+    known, cells = _states_known(facts), []
     for row in rows[:MAX_ROWS]:
         cell = [
             row.name,
             f"{row.attempts:,}",
-            f"{row.failed:,}",
+            f"{row.failed:,}" if known else "-",
             _amount(facts, row.gpu_seconds),
             format_share(row.gpu_seconds / whole),
-            _amount(facts, row.lost_gpu_seconds),
+            _amount(facts, row.lost_gpu_seconds) if known else "-",
         ]
         if energy:
             cell.append("-" if row.joules is None else format_si(row.joules, "J"))
@@ -112,7 +115,7 @@ def _sizes_table(facts: Accounting) -> Table:
             (
                 size.gpus,
                 f"{size.attempts:,}",
-                format_share(size.failed / size.attempts),
+                format_share(size.failed / size.attempts) if _states_known(facts) else "-",
                 _amount(facts, size.gpu_seconds),
                 "-" if waits is None else format_seconds(waits.median_seconds),
                 "-" if waits is None else format_seconds(waits.p90_seconds),
@@ -203,6 +206,10 @@ def attribution_table(attribution: FaultAttribution) -> Table:
         ),
         notes=tuple(notes),
     )
+
+
+def _states_known(facts: Accounting) -> bool:
+    return any(outcome_of(row.name) != "unknown" for row in facts.by_state)
 
 
 def _unit(facts: Accounting) -> tuple[str, float]:

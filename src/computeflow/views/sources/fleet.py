@@ -30,11 +30,15 @@ MAX_FINDINGS = 12
 
 def fleet_tables(observed: SourceReport, found: Diagnosis, usd: float | None) -> list[Table]:
     """Findings first, then what they add up to, then idle time by cause."""
+    return [*ranked_tables(observed, found, usd), *tables(observed)]
+
+
+def ranked_tables(observed: SourceReport, found: Diagnosis, usd: float | None) -> list[Table]:
+    """Findings, and what they add up to."""
     ledger = observed.ledger
     assert ledger is not None
     findings = [findings_table(found.findings, ledger, usd)] if found.findings else []
-    made = [*findings, balance_table(found.findings, ledger, usd, observed.notes)]
-    return [*made, *tables(observed)]
+    return [*findings, balance_table(found.findings, ledger, usd, observed.notes)]
 
 
 def findings_table(findings: Sequence[Finding], ledger: Ledger, usd: float | None) -> Table:

@@ -65,7 +65,7 @@ class Fsdp2:
         return "def parallelize(" in text and bool(_PLAN.search(text))
 
     def read(self, text: str, where: str) -> ConfigReading:
-        settings = ConfigKeys(_stated_plan(bounded(text, where), where), where)
+        settings = ConfigKeys(stated_plan(bounded(text, where), where), where)
         notes: list[str] = []
         layout: dict[str, Any] = {"tp": 1, "pp": 1, "cp": 1, "ep": 1}
         layout |= stated(
@@ -117,7 +117,8 @@ def _literal(plan: dict[str, Any]) -> str:
     return "\n".join(["PLAN = {", *lines, "}\n"])
 
 
-def _stated_plan(text: str, where: str) -> Any:
+def stated_plan(text: str, where: str) -> Any:
+    """What the file's PLAN says."""
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:

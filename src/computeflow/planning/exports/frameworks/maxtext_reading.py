@@ -97,8 +97,8 @@ def read_settings(settings: ConfigKeys, name: str) -> ConfigReading:
         checkpoint_steps=_saving(settings),
         loss_chunks=settings.size("num_vocab_tiling"),
     )
-    _batches(settings, job, layout, accumulation, notes)
-    return reading(name, settings, job, layout, notes, stack="jax")
+    rounds = _batches(settings, job, layout, accumulation, notes)
+    return reading(name, settings, job, layout, notes, stack="jax", accumulation=rounds)
 
 
 def _axes(settings: ConfigKeys) -> dict[str, int | None]:
@@ -210,22 +210,28 @@ def _batches(
     layout: dict[str, Any],
     accumulation: int,
     notes: list[str],
-) -> None:
-    """Into `job` and `layout`: per device they may be less than one sequence."""
+) -> int | None:
+    """Into `job` and `layout`: per device they may be less than one sequence.
+
+    What comes back is the number of micro-batches, where the global batch follows from the devices.
+    """
     local = settings.raw("per_device_batch_size")
     rounds = settings.size("num_pipeline_microbatches", least=-1)
     steps = settings.size("steps", least=-1)
     if local is None:
         notes.append("per_device_batch_size is not there: base.yml's 12 is not taken")
-        return
+        return None
     if isinstance(local, bool) or not isinstance(local, int | float) or not 0 < local <= MAX_SIZE:
         raise settings.wrong("per_device_batch_size", local, "a number above zero")
     layout["micro_batch"] = _micro_batch(settings, layout, local, rounds)
     if "gpus" not in layout:
         notes.append("the global batch follows from the devices")
-        return
+        devices: int = layout["tp"] * layout["cp"] * layout["pp"]
+        micro: int = layout["micro_batch"]
+        return int(local * devices) // micro * accumulation
     job["global_batch"] = int(local * layout["gpus"]) * accumulation
     job |= run_tokens(job, steps)
+    return None
 
 
 def _micro_batch(

@@ -54,6 +54,14 @@ _OTHERS = (
     "model.tokenizer_path", "compile.backend",
 )  # fmt: skip
 """Beginnings of keys of learning, data and logging."""
+OLDER_KEYS = {
+    "training.local_batch_size": "training.batch_size",
+    "compile.enable": "training.compile",
+    "compile.components": None,
+    "checkpoint.enable": "checkpoint.enable_checkpoint",
+    "model.converters": None,
+}
+"""Keys of today to those of releases before 0.2; None where our value has no key there."""
 _FLOAT8_NAMES = {"float8", "quantize.linear.float8"}
 _MX_NAMES = {"mx", "quantize.linear.mx"}
 

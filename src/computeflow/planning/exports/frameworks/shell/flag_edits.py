@@ -7,11 +7,19 @@ import re
 _VALUE = r"(?:[ \t]+|=)(\"[^\"\n]*\"|'[^'\n]*'|[^\s\\\"'()]+)"
 
 
-def set_flag(text: str, flag: str, value: str | None, beside: str) -> str:
-    """The flag with its value (None: it has none); a new one goes behind the flag `beside`."""
+def set_flag(
+    text: str, flag: str, value: str | None, beside: str, *, in_variables: bool = False
+) -> str:
+    """The flag with its value (None: it has none); a new one goes behind the flag `beside`.
+
+    `in_variables`: a value that is a variable is set where the script sets that, if at one place only.
+    """
     found = _flag(flag, value is not None).search(text)
+    if found is not None and value is not None:
+        start, end = (in_variables and _assigned(text, found[1])) or found.span(1)
+        return text[:start] + value + text[end:]
     if found is not None:
-        return text if value is None else text[: found.start(1)] + value + text[found.end(1) :]
+        return text
     anchor = _flag(beside, True).search(text)
     if anchor is None:
         return text
@@ -24,6 +32,22 @@ def set_flag(text: str, flag: str, value: str | None, beside: str) -> str:
         return f"{text[: anchor.end()]} {written}{text[anchor.end() :]}"
     own = f"\n{indent[0]}{written}{text[anchor.end() : rest.end()]}"
     return text[: rest.end()] + own + text[rest.end() :]
+
+
+def _assigned(text: str, value: str) -> tuple[int, int] | None:
+    """Where a script gives a variable the only literal that it has, as `A=1` or `A=${A:-1}`."""
+    variable = re.fullmatch(r"[\"']?\$\{?(\w+)\}?[\"']?", value)
+    if variable is None:
+        return None
+    name = variable[1]
+    places = re.findall(rf"(?m)^[ \t]*(?:export[ \t]+)?{name}\+?=", text)
+    literal = rf"(?m)^[ \t]*(?:export[ \t]+)?{name}=[\"']?(?:\$\{{{name}:-)?[\"']?([\w.]+)"
+    found = re.search(literal, text)
+    return found.span(1) if found is not None and len(places) == 1 else None
+
+
+def has_flag(text: str, flag: str) -> bool:
+    return _flag(flag, False).search(text) is not None
 
 
 def drop_flag(text: str, flag: str, *, has_value: bool) -> str:

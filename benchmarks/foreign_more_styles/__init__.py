@@ -1,0 +1,1 @@
+"""Training scripts in more styles, recorded to judge and for nothing else."""

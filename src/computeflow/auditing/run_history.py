@@ -1,0 +1,137 @@
+"""Recorded runs one below the other: `read_history`, and one run against another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from computeflow.economics import usd_of
+from computeflow.errors import ComputeFlowError, InputError, UnknownNameError
+from computeflow.telemetry.run_folders.run_facts import RecordedRun
+from computeflow.telemetry.run_folders.run_folder_source import find_run_folders, read_run_folder
+from computeflow.telemetry.source_reports import SourceReport, SourceRequest
+from computeflow.units import HOUR_SECONDS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRow:
+    """One recorded run in a history."""
+
+    name: str
+    folder: str
+    start: float
+    """Unix time."""
+    wall_seconds: float
+    state: str
+    ranks: int
+    steps: int
+    """Steps that were kept: those done again count once."""
+    step_seconds: float | None
+    tokens_per_second: float | None
+    mfu: float | None
+    """Over the whole run; None where the model's FLOPs or the device are not known."""
+    goodput: float | None
+    """Kept steps at the median speed, as a share of all GPU-seconds."""
+    restarts: int
+    gpu_hours: float
+    usd: float | None
+    step_ratio: float | None
+    """Median step over that of the run it is compared with."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunHistory:
+    rows: tuple[RunRow, ...]
+    """The latest first."""
+    against: RunRow | None
+    left_out: tuple[str, ...]
+
+
+def read_history(
+    folder: Path,
+    request: SourceRequest,
+    *,
+    usd_per_gpu_hour: float | None = None,
+    against: str | None = None,
+    say: Callable[[str], None] | None = None,
+) -> RunHistory:
+    """The runs in a folder; `against` is the name or the folder of an earlier one."""
+    folders = list(find_run_folders(folder))
+    if not folders:
+        raise InputError(f"{folder}: no recorded runs in it (computeflow record -- COMMAND)")
+    rows, left_out = [], list[str]()
+    for number, path in enumerate(folders, 1):
+        if say is not None:
+            say(f"{number:,} of {len(folders):,} runs read")
+        row = _read(path, request, usd_per_gpu_hour, left_out)
+        rows += [] if row is None else [row]
+    if not rows:
+        raise InputError("; ".join(left_out))
+    rows.sort(key=lambda row: -row.start)
+    other = None if against is None else _find(against, rows, request, usd_per_gpu_hour)
+    return RunHistory(
+        rows=tuple(_compared(row, other) for row in rows), against=other, left_out=tuple(left_out)
+    )
+
+
+def _read(
+    folder: Path, request: SourceRequest, usd: float | None, left_out: list[str]
+) -> RunRow | None:
+    try:
+        report = read_run_folder(folder, request)
+    except ComputeFlowError as error:
+        left_out.append(str(error))
+        return None
+    left_out += report.left_out
+    return _row(report, usd)
+
+
+def _row(report: SourceReport, usd: float | None) -> RunRow:
+    run: RecordedRun = report.facts
+    ledger = report.ledger
+    wall = run.end - run.start
+    gpu_seconds = wall * run.ranks
+    kept = max(run.steps - run.redone_steps, 0)
+    goodput = None
+    if run.step_seconds is not None and gpu_seconds > 0:
+        goodput = min(kept * run.step_seconds * run.ranks / gpu_seconds, 1.0)
+    return RunRow(
+        name=run.name,
+        folder=run.folder,
+        start=run.start,
+        wall_seconds=wall,
+        state=run.state,
+        ranks=run.ranks,
+        steps=kept,
+        step_seconds=run.step_seconds,
+        tokens_per_second=run.tokens_per_second,
+        mfu=None if ledger is None else ledger.mfu,
+        goodput=goodput,
+        restarts=len(run.attempts) - 1,
+        gpu_hours=gpu_seconds / HOUR_SECONDS,
+        usd=None if usd is None else usd_of(gpu_seconds, usd),
+        step_ratio=None,
+    )
+
+
+def _find(name: str, rows: Sequence[RunRow], request: SourceRequest, usd: float | None) -> RunRow:
+    """The run of this name, the latest of several, or in this folder."""
+    for row in rows:
+        if name in (row.name, row.folder, Path(row.folder).name):
+            return row
+    left_out: list[str] = []
+    try:
+        folders = list(find_run_folders(Path(name)))
+    except InputError:
+        raise UnknownNameError("run", name, [row.name for row in rows]) from None
+    found = _read(folders[0], request, usd, left_out) if len(folders) == 1 else None
+    if found is None:
+        raise InputError(f"--against {name}: {'; '.join(left_out) or 'not one recorded run'}")
+    return found
+
+
+def _compared(row: RunRow, other: RunRow | None) -> RunRow:
+    if other is None or not other.step_seconds or row.step_seconds is None:
+        return row
+    return replace(row, step_ratio=row.step_seconds / other.step_seconds)

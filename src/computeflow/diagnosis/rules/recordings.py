@@ -1,0 +1,511 @@
+"""Rules on run folders: what the recorder saw of every step of every rank.
+
+A cause costs its own time and what the other ranks waited for it meanwhile. It is a finding where the
+low end of its gain is above 2 % of the time in which the run trained. Start-up, restarts and what is
+done again are no part of that time.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+
+from computeflow.diagnosis.remedies import command
+from computeflow.diagnosis.rule import Missing, Outcome, report, seconds_evidence
+from computeflow.diagnosis.rules.host import DATA_REMEDIES
+from computeflow.diagnosis.rules.ranks_together import ADVICE, EVEN_WORK
+from computeflow.diagnosis.slow_ranks import LEAST, LEAST_OF_FEW
+from computeflow.diagnosis.trace_case import DEVIATIONS
+from computeflow.ledger import Evidence, Ledger, Remedy
+from computeflow.telemetry.run_folders.run_facts import (
+    HostPlace,
+    Pauses,
+    RecordedRank,
+    RecordedRun,
+)
+from computeflow.telemetry.source_reports import SourceReport
+from computeflow.units import format_count, format_seconds, format_share
+
+_SHORT_LOADING = 0.003
+"""Seconds of loading in a step up to which it is what an ordinary loader takes to index and collate:
+64 small samples take 1 ms. Up to there it must cost more."""
+_LEAST_SHORT = 0.05
+_MANY = 3
+"""Ranks beside a slow one that show what is usual."""
+_MOSTLY = 0.7
+"""Share of the waits that must be for slow ranks: equal ranks are late by turns."""
+_OWN = 2.0
+"""Times the median of the others from which on a cause is a rank's own."""
+_GROWN = 0.05
+"""Least growth of the step inside a run; steps of one host differ by up to 4 % (slow_ranks)."""
+_NOISE = 4.0
+_RETRIES = 0.01
+"""Allocator retries in a step from which on memory is too small; a few while it warms up are none."""
+_MIN_RETRIES = 3
+_COMPUTING = ("forward", "backward", "optimizer")
+_SHOWN = 5
+_IN_WORDS = {
+    "forward": "its forward pass",
+    "backward": "its backward pass",
+    "optimizer": "its optimizer",
+}
+_FRAMEWORKS = {
+    "transformers": "trainer",
+    "torchtitan": "torchtitan",
+    "megatron": "megatron",
+    "deepspeed": "deepspeed",
+}
+"""Frameworks of the recorder's list that have remedies of their own."""
+
+
+def _framework(run: RecordedRun) -> str:
+    return next((_FRAMEWORKS[name] for name in run.framework if name in _FRAMEWORKS), "torch")
+
+
+def _training(ledger: Ledger) -> float:
+    """GPU-seconds in which the run trained."""
+    beside = ("startup", "restart", "lost", "idle")
+    return ledger.gpu_seconds - sum(ledger.booked(name) for name in beside)
+
+
+def _waits(run: RecordedRun, *parts: str) -> float:
+    """Seconds that ranks waited for others that did this meanwhile."""
+    return sum(rank.waited_for.get(part, 0.0) for rank in run.per_rank for part in parts)
+
+
+def _to_blame(run: RecordedRun, part: str) -> list[RecordedRank]:
+    """Ranks that do this longer than the others and are waited for; none where all do it alike."""
+    if len(run.per_rank) < 2:
+        return []
+    share = _waits(run, part) / len(run.per_rank)
+    return [
+        rank
+        for rank in run.per_rank
+        if rank.waited_for.get(part, 0.0) > share
+        and rank.parts.get(part, 0.0) > _OWN * _usual(run, rank, part)
+    ]
+
+
+def _usual(run: RecordedRun, rank: RecordedRank, part: str) -> float:
+    """What the other ranks take in a step."""
+    return statistics.median(r.parts.get(part, 0.0) for r in run.per_rank if r is not rank)
+
+
+def _who(ranks: Sequence[RecordedRank]) -> str:
+    return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(str(rank.rank) for rank in ranks)}"
+
+
+def _per_step(run: RecordedRun, gpu_seconds: float) -> str:
+    steps = sum(rank.steps for rank in run.per_rank)
+    return format_seconds(gpu_seconds / max(steps, 1))
+
+
+def input_stall(observed: SourceReport) -> Outcome:
+    run, ledger = observed.facts, observed.ledger
+    if ledger is None:
+        return []
+    own, waits = ledger.booked("input"), _waits(run, "input")
+    slowest = max((rank.parts.get("input", 0.0) for rank in run.per_rank), default=0.0)
+    least = LEAST if slowest >= _SHORT_LOADING else _LEAST_SHORT
+    if 0.75 * (own + waits) < least * _training(ledger):
+        return []
+    ranks = _to_blame(run, "input")
+    title = f"the step waits for data: {_per_step(run, own + waits)} a step and rank"
+    change = DATA_REMEDIES["read and decode"]
+    if ranks:
+        title = f"{_who(ranks)} waits for data, and the others for it: {title.partition(': ')[2]}"
+        change = f"{ADVICE['input'].format(who=_who(ranks))}; {change}"
+    return report(
+        title,
+        [("input", own), ("straggler", waits)],
+        [
+            seconds_evidence("ranks waiting for a batch", "account input", own, 0.0),
+            seconds_evidence("others waiting for them meanwhile", "account straggler", waits, 0.0),
+        ],
+        _remedy(change, command("workers", _framework(run)), own + waits),
+        ranks=[rank.rank for rank in ranks],
+    )
+
+
+def _remedy(change: str, setting: str, gain: float, low: float = 0.75, risk: str = "") -> Remedy:
+    return Remedy(
+        change=change,
+        command=setting,
+        gain_gpu_seconds=gain,
+        gain_low=low * gain,
+        gain_high=gain,
+        risk=risk,
+    )
+
+
+def _paused(
+    observed: SourceReport, pauses: Pauses, part: str, account: str, low: float
+) -> tuple[float, float, list[RecordedRank]] | None:
+    """Own seconds, waits and ranks of pauses that cost enough; None of others."""
+    run, ledger = observed.facts, observed.ledger
+    waits = _waits(run, part)
+    if ledger is None or low * (pauses.seconds + waits) < LEAST * _training(ledger):
+        return None
+    return min(pauses.seconds, ledger.booked(account)), waits, _to_blame(run, part)
+
+
+def checkpoint_stall(observed: SourceReport) -> Outcome:
+    run: RecordedRun = observed.facts
+    found = _paused(observed, run.checkpoints, "checkpoint", "checkpoint", 0.5)
+    if found is None:
+        return []
+    own, waits, ranks = found
+    change = "write checkpoints in the background, from a copy in host memory"
+    who = f" on {_who(ranks)}, and the others wait" if ranks else ""
+    return report(
+        f"training stops while a checkpoint is written{who}: in {run.checkpoints.count:,} steps, "
+        f"up to {format_seconds(run.checkpoints.longest_seconds)}",
+        [("checkpoint", own), ("straggler", waits)],
+        [
+            seconds_evidence("ranks saving", "account checkpoint", own, 0.0),
+            seconds_evidence("others waiting for them meanwhile", "account straggler", waits, 0.0),
+        ],
+        _remedy(
+            f"{change}; {ADVICE['checkpoint']}" if ranks else change,
+            command("checkpoint", _framework(run)),
+            own + waits,
+            0.5,
+        ),
+        ranks=[rank.rank for rank in ranks],
+        steady=_often(run, run.checkpoints),
+    )
+
+
+def _often(run: RecordedRun, pauses: Pauses) -> bool:
+    """Whether it comes again and again: a run folder is the whole run, so its share is the run's."""
+    return pauses.count > len(pauses.by_rank)
+
+
+def evaluation(observed: SourceReport) -> Outcome:
+    run: RecordedRun = observed.facts
+    found = _paused(observed, run.evaluations, "evaluation", "evaluation", 0.5)
+    if found is None:
+        return []
+    own, waits, ranks = found
+    who = f" on {_who(ranks)}, and the others wait" if ranks else ""
+    return report(
+        f"training stops for an evaluation{who}: in {run.evaluations.count:,} steps, up to "
+        f"{format_seconds(run.evaluations.longest_seconds)}",
+        [("evaluation", own), ("straggler", waits)],
+        [seconds_evidence("ranks evaluating", "account evaluation", own, 0.0)],
+        _remedy(
+            ADVICE["evaluation"] if ranks else "evaluate less often, on fewer batches or elsewhere",
+            "",
+            own + waits,
+            0.5,
+        ),
+        ranks=[rank.rank for rank in ranks],
+        steady=_often(run, run.evaluations),
+    )
+
+
+def gc_pause(observed: SourceReport) -> Outcome:
+    run: RecordedRun = observed.facts
+    found = _paused(observed, run.collections, "gc", "host", 0.75)
+    if found is None:
+        return []
+    own, waits, ranks = found
+    who = f" on {_who(ranks)}, and the others wait" if ranks else ""
+    return report(
+        f"Python collects garbage{who} in {run.collections.count:,} steps, up to "
+        f"{format_seconds(run.collections.longest_seconds)}",
+        [("host", own), ("straggler", waits)],
+        [
+            seconds_evidence("garbage collections of 1 ms or more", "account host", own, 0.0),
+            seconds_evidence("others waiting for them meanwhile", "account straggler", waits, 0.0),
+        ],
+        _remedy(
+            "collect rarely, at a fixed step on all ranks, and create fewer reference cycles",
+            command("gc", _framework(run)),
+            own + waits,
+            risk="memory held by cycles is freed only at the next collection",
+        ),
+        ranks=[rank.rank for rank in ranks],
+    )
+
+
+def host_stall(observed: SourceReport) -> Outcome:
+    """Host time outside of known phases, in pieces of 3 ms or more."""
+    run, ledger = observed.facts, observed.ledger
+    if ledger is None:
+        return []
+    lost = {place.where: _beyond_usual(run, place) for place in run.places}
+    own = min(sum(lost.values()), ledger.booked("host"))
+    ranks = _to_blame(run, "host")
+    waits = sum(rank.waited_for.get("host", 0.0) for rank in ranks)
+    if 0.75 * (own + waits) < LEAST * _training(ledger) or not own:
+        return []
+    where = max(lost, key=lambda name: lost[name])
+    place = next(place for place in run.places if place.where == where)
+    who = f"the host of {_who(ranks)}" if ranks else "the host"
+    return report(
+        f"{who} does something that is no phase of a step, {where}: "
+        f"{format_count(place.count, 'time')}, up to {format_seconds(place.longest_seconds)}",
+        [("host", own), ("straggler", waits)],
+        [
+            *(
+                seconds_evidence(f"host time {name}", "account host", seconds)
+                for name, seconds in sorted(lost.items(), key=lambda item: -item[1])[:_SHOWN]
+                if seconds
+            ),
+            seconds_evidence("others waiting for it meanwhile", "account straggler", waits, 0.0),
+        ],
+        _remedy(
+            "find out what it is, and move it out of the step or to another thread: name parts of "
+            "the loop",
+            'with computeflow.recorder.phase("..."): ...',
+            own + waits,
+        ),
+        ranks=[rank.rank for rank in ranks],
+    )
+
+
+def _beyond_usual(run: RecordedRun, place: HostPlace) -> float:
+    """GPU-seconds at a place beyond what a rank that computes on its host needs there: a loss takes no
+    longer than the forward pass, clipping no longer than the optimizer.
+    """
+    usual = {"fb": "forward", "bo": "optimizer"}.get(place.before + place.after)
+    if run.device != "cpu" or usual is None:
+        return place.long_seconds
+    return max(place.long_seconds - place.count * run.parts.get(usual, 0.0), 0.0)
+
+
+def straggler_rank(observed: SourceReport) -> Outcome:
+    """Ranks that compute longer than the others in most steps, at equal work."""
+    run, ledger = observed.facts, observed.ledger
+    if ledger is None or run.world < 2:
+        return []
+    if run.waits_missing:
+        return Missing(run.waits_missing)
+    slow = [rank for rank in run.per_rank if _is_slow(run, rank)]
+    waits = sum(_computing_waits(rank) for rank in slow)
+    every = sum(_computing_waits(rank) for rank in run.per_rank)
+    if not slow or 2 * len(slow) > len(run.per_rank) or waits < _MOSTLY * every:
+        return []
+    most = max(slow, key=lambda rank: rank.waited_for_seconds)
+    assert most.excess is not None
+    part = next(name for name in most.excess.by_part if name in _COMPUTING)
+    usual = statistics.median(r.parts.get(part, 0.0) for r in run.per_rank if r not in slow)
+    own = sum(_computing_excess(rank) * rank.excess.steps for rank in slow if rank.excess)
+    account = "optimizer" if part == "optimizer" else "compute"
+    waiting = len(run.per_rank) - len(slow)
+    gained = waits + own
+    low = max(1 - DEVIATIONS * _error(most) / max(most.excess.seconds, 1e-9), 0.0)
+    return report(
+        f"{format_count(waiting, 'rank')} {'waits' if waiting == 1 else 'wait'} for {_who(slow)}, "
+        f"{format_seconds(most.excess.seconds)} a step: {_IN_WORDS[part]} takes "
+        f"{format_seconds(most.parts.get(part, 0.0))}, that of others {format_seconds(usual)}",
+        [("straggler", waits), (account, own)],
+        [
+            seconds_evidence(f"waits for {_who(slow)}", "account straggler", waits, 0.0),
+            *(
+                seconds_evidence(f"{_who([rank])} in a step", f"{rank.host} {name}", seconds)
+                for rank in slow[:_SHOWN]
+                if rank.excess is not None
+                for name, seconds in list(rank.excess.by_part.items())[:1]
+            ),
+        ],
+        _remedy(_advice(run, slow), "", gained, low),
+        ranks=[rank.rank for rank in slow],
+    )
+
+
+def _computing_waits(rank: RecordedRank) -> float:
+    return sum(rank.waited_for.get(part, 0.0) for part in _COMPUTING)
+
+
+def _computing_excess(rank: RecordedRank) -> float:
+    if rank.excess is None:
+        return 0.0
+    return max(sum(rank.excess.by_part.get(part, 0.0) for part in _COMPUTING), 0.0)
+
+
+def _error(rank: RecordedRank) -> float:
+    """Standard error of the median excess."""
+    return 0.0 if rank.excess is None else rank.excess.spread_seconds / rank.excess.steps**0.5
+
+
+def _is_slow(run: RecordedRun, rank: RecordedRank) -> bool:
+    """Whether a rank computes longer than the others by more than chance, in most steps."""
+    excess, step = rank.excess, run.step_seconds
+    if excess is None or not step or _has_more_work(run, rank):
+        return False
+    least = LEAST if len(run.per_rank) > _MANY else LEAST_OF_FEW
+    sure = min(excess.seconds, _computing_excess(rank)) - DEVIATIONS * _error(rank)
+    return sure >= least * step
+
+
+def _has_more_work(run: RecordedRun, rank: RecordedRank) -> bool:
+    others = [other.tokens for other in run.per_rank if other is not rank and other.tokens]
+    if rank.tokens is None or not others:
+        return False
+    return rank.tokens > 1.05 * statistics.median(others)
+
+
+def _advice(run: RecordedRun, slow: Sequence[RecordedRank]) -> str:
+    who = _who(slow)
+    if run.device == "cpu":
+        return f"check {who}'s host: other processes, CPU pinning, memory"
+    return f"check clocks, power and heat of {who}'s device; replace its node if they stay"
+
+
+def imbalance(observed: SourceReport) -> Outcome:
+    run, ledger = observed.facts, observed.ledger
+    if ledger is None or run.world < 2 or run.waits_missing:
+        return []
+    waits = ledger.booked("imbalance")
+    if 0.75 * waits < LEAST * _training(ledger):
+        return []
+    heavy = [rank for rank in run.per_rank if _has_more_work(run, rank)]
+    who = f"{_who(heavy)} has more tokens than the others" if heavy else "ranks' tokens differ"
+    return report(
+        f"{who}: ranks wait {_per_step(run, waits)} a step for unequal work",
+        [("imbalance", waits)],
+        [
+            seconds_evidence("waits that more tokens explain", "account imbalance", waits, 0.0),
+            *(
+                Evidence(what=f"tokens of rank {r.rank} in a step", where=r.host, value=r.tokens)
+                for r in run.per_rank[:_SHOWN]
+            ),
+        ],
+        _remedy(EVEN_WORK, command("packing", _framework(run)), waits),
+        ranks=[rank.rank for rank in heavy],
+    )
+
+
+def memory_pressure(observed: SourceReport) -> Outcome:
+    """Allocator retries, which the recorder counts and does not time."""
+    run: RecordedRun = observed.facts
+    tight = [
+        rank
+        for rank in run.per_rank
+        if rank.memory.get("ooms", 0)
+        or rank.memory.get("retries", 0) >= max(_MIN_RETRIES, _RETRIES * rank.steps)
+    ]
+    if not tight:
+        return []
+    retries = sum(rank.memory.get("retries", 0) for rank in tight)
+    failed = sum(rank.memory.get("ooms", 0) for rank in tight)
+    what = f"ran out {format_count(failed, 'time')}" if failed else "is too small"
+    return report(
+        f"device memory of {_who(tight)} {what}: its allocator freed and retried "
+        f"{format_count(retries, 'time')}",
+        [("host", 0.0)],
+        [
+            Evidence(
+                what=f"retries on rank {rank.rank}",
+                where=rank.host,
+                value=float(rank.memory.get("retries", 0)),
+                expected=0.0,
+            )
+            for rank in tight[:_SHOWN]
+        ],
+        Remedy(
+            change="let the allocator grow its segments; use a smaller micro-batch if it still "
+            "frees and retries",
+            command=command("allocator", _framework(run)),
+        ),
+        ranks=[rank.rank for rank in tight],
+    )
+
+
+def slower_steps(observed: SourceReport) -> Outcome:
+    """A step that grew inside the run."""
+    run, ledger = observed.facts, observed.ledger
+    growth = run.growth
+    if growth is None or ledger is None or not growth.apart:
+        return []
+    more = growth.late_seconds - growth.early_seconds
+    if more < max(_GROWN * growth.early_seconds, _NOISE * growth.noise_seconds):
+        return []
+    lost = min(growth.lost_seconds, ledger.booked(growth.account))
+    per = " for the same tokens" if growth.per_token else ""
+    return report(
+        f"steps grew by {format_share(more / growth.early_seconds)} inside the run{per}: from "
+        f"{format_seconds(growth.early_seconds)} to {format_seconds(growth.late_seconds)}, most of it "
+        f"in {growth.account}",
+        [(growth.account, lost)],
+        [
+            seconds_evidence(
+                "median step of the last third of the run",
+                "steady steps",
+                growth.late_seconds,
+                growth.early_seconds,
+            )
+        ],
+        _remedy(
+            "find what grows with the steps: lists that are kept, logs, fragmented memory, heat",
+            "",
+            lost,
+            0.5,
+        ),
+    )
+
+
+def stuck(observed: SourceReport) -> Outcome:
+    """Processes that live and do no steps."""
+    run, ledger = observed.facts, observed.ledger
+    found = run.stuck
+    if found is None:
+        return []
+    inside: dict[str, list[int]] = {}
+    for rank, phase in found.inside.items():
+        inside.setdefault(phase, []).append(rank)
+    doing = "; ".join(f"{phase}: {len(ranks)}" for phase, ranks in inside.items())
+    who = "no rank is behind in its collectives"
+    if found.missing:
+        names = ", ".join(map(str, found.missing))
+        who = f"rank{'s' if len(found.missing) > 1 else ''} {names} never arrived"
+    waiting = format_count(len(found.waiting), "rank")
+    lost = found.seconds * run.ranks
+    return report(
+        f"no step for {format_seconds(found.seconds)} after step {found.step:,}: {who}, "
+        f"{waiting} wait",
+        [("idle", min(lost, ledger.booked("idle")) if ledger else lost)],
+        [
+            seconds_evidence(
+                f"since the last step; ranks by phase: {doing}",
+                "heart beats",
+                found.seconds,
+                found.usual_seconds,
+            )
+        ],
+        Remedy(
+            change="check what the process does outside collectives (py-spy dump, last log lines) "
+            "and the health of its node; exclude the node if it happens again"
+        ),
+        ranks=list(found.missing),
+    )
+
+
+def restarts(observed: SourceReport) -> Outcome:
+    run, ledger = observed.facts, observed.ledger
+    count = len(run.attempts) - 1
+    if ledger is None or count < 1:
+        return []
+    restart, lost = ledger.booked("restart"), ledger.booked("lost")
+    again = f", repeating {run.redone_steps:,} steps" if run.redone_steps else ""
+    times = "once" if count == 1 else f"{count:,} times"
+    return report(
+        f"the run restarted {times}{again}",
+        [("restart", restart), *([("lost", lost)] if lost else [])],
+        [
+            seconds_evidence(
+                f"attempt {attempt.attempt} began after step {before.last_count}"
+                if before.last_count is not None
+                else f"attempt {attempt.attempt} began",
+                "processes",
+                max(attempt.start - before.end, 0.0),
+            )
+            for before, attempt in list(zip(run.attempts, run.attempts[1:], strict=False))[:_SHOWN]
+        ],
+        Remedy(
+            change="find the cause in the events before each restart; save more often to lose fewer "
+            "steps, keep spare nodes to restart sooner"
+        ),
+    )

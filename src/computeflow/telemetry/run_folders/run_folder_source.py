@@ -1,0 +1,235 @@
+"""`RunFolders`: the source of run folders, one report for each of them.
+
+A folder is one run: files of its ranks and attempts, `run.json`, and the traces of sampled windows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from computeflow.errors import ComputeFlowError, InputError
+from computeflow.files.limits import FILES, RUN_BYTES, RUN_HEAD_BYTES
+from computeflow.files.parsing import parse_json
+from computeflow.files.reading import read_text
+from computeflow.ledger import Ledger
+from computeflow.recorder.frames import MAGIC
+from computeflow.telemetry.run_folders.attempt_time import AttemptTime, measure_attempt
+from computeflow.telemetry.run_folders.model_work import model_work
+from computeflow.telemetry.run_folders.rank_file import RankFile, read_rank_file
+from computeflow.telemetry.run_folders.records import text
+from computeflow.telemetry.run_folders.run_facts import RecordedRun
+from computeflow.telemetry.run_folders.run_ledger import RunBooks, book_run, run_ledger
+from computeflow.telemetry.run_folders.run_summary import RunDescription, summarise
+from computeflow.telemetry.run_folders.window_split import WindowSplit, read_window
+from computeflow.telemetry.source_reports import Event, SourceReport, SourceRequest
+
+KIND = "recording"
+ENDING = ".cfr"
+_ABOUT = "run.json"
+_PARTS = ("kineto", "control")
+"""Folders inside a run folder."""
+SEALED = ("steps.parquet", "spans.parquet", "collectives.parquet", "events.parquet")
+"""What `collection.sealing` makes of the files of the ranks."""
+_COMMAND_CHARACTERS = 500
+
+
+class RunFolders:
+    kind = KIND
+
+    def recognises(self, path: Path, head: bytes) -> bool:
+        """Whether a file is that of a rank, by its first bytes, or lies beside one."""
+        return head[:5] == MAGIC[:5] or (
+            (path.name in (_ABOUT, *SEALED) or path.parent.name == "control")
+            and _is_run_folder(run_folder_of(path))
+        )
+
+    def observe(self, paths: Sequence[Path], request: SourceRequest) -> list[SourceReport]:
+        folders: dict[Path, list[Path]] = {}
+        for path in paths:
+            folders.setdefault(run_folder_of(path), []).append(path)
+        share = RUN_BYTES // max(sum(path.suffix == ENDING for path in paths), 1)
+        return [
+            _report(folder, files, request, max(share, 2 * RUN_HEAD_BYTES))
+            for folder, files in folders.items()
+        ]
+
+
+def run_folder_of(path: Path) -> Path:
+    return path.parent.parent if path.parent.name in _PARTS else path.parent
+
+
+def _is_run_folder(folder: Path) -> bool:
+    return next(folder.glob(f"*{ENDING}"), None) is not None
+
+
+def find_run_folders(folder: Path) -> Iterator[Path]:
+    """The folder itself if it is a run, else the runs in it, in the order of their names."""
+    if not folder.is_dir():
+        raise InputError(f"{folder}: there is no such folder")
+    if _is_run_folder(folder):
+        yield folder
+        return
+    for path in sorted(folder.iterdir())[:FILES]:
+        if path.is_dir() and _is_run_folder(path):
+            yield path
+
+
+def read_run_folder(folder: Path, request: SourceRequest) -> SourceReport:
+    """The report of one run, without the traces of its windows."""
+    files = sorted(folder.glob(f"*{ENDING}"))
+    share = max(RUN_BYTES // max(len(files), 1), 2 * RUN_HEAD_BYTES)
+    return _report(folder, files, request, share)
+
+
+def join_traces(files: Mapping[str, Sequence[Path]]) -> dict[str, tuple[Path, ...]]:
+    """Files by kind, with the traces of a run folder's windows beside the files of its ranks."""
+    folders = {run_folder_of(path) for path in files.get(KIND, ())}
+    joined: dict[str, tuple[Path, ...]] = {}
+    windows: list[Path] = []
+    for kind, paths in files.items():
+        ours = [p for p in paths if kind != KIND and _is_window(p) and run_folder_of(p) in folders]
+        windows += ours
+        if kept := tuple(path for path in paths if path not in ours):
+            joined[kind] = kept
+    if KIND in joined:
+        joined[KIND] = (*joined[KIND], *windows)
+    return joined
+
+
+def _is_window(path: Path) -> bool:
+    return path.parent.name == "kineto"
+
+
+def read_run(files: Sequence[Path], most: int, left_out: list[str]) -> list[AttemptTime]:
+    """The attempts of a run, from the files of its ranks."""
+    by_attempt: dict[int, dict[int, RankFile]] = {}
+    for path in sorted(files):
+        try:
+            file = read_rank_file(path, most)
+        except ComputeFlowError as error:
+            left_out.append(str(error))
+            continue
+        left_out += file.left_out
+        ranks = by_attempt.setdefault(file.start.attempt, {})
+        other = ranks.get(file.start.rank)
+        if other is not None:
+            fewer, file = sorted((other, file), key=lambda each: len(each.steps))
+            left_out.append(f"{fewer.path}: rank {file.start.rank} again, as in {file.path}")
+        ranks[file.start.rank] = file
+    if not by_attempt:
+        raise InputError("; ".join(left_out) or "no file of a rank")
+    return [
+        measure_attempt(number, list(ranks.values()))
+        for number, ranks in sorted(by_attempt.items())
+    ]
+
+
+def _report(folder: Path, paths: Sequence[Path], request: SourceRequest, most: int) -> SourceReport:
+    left_out: list[str] = []
+    files = [path for path in paths if path.suffix == ENDING or not _is_beside(path)]
+    about = describe(folder, left_out)
+    attempts = read_run(files, most, left_out)
+    books = book_run(attempts)
+    facts = summarise(attempts, books, about)
+    windows = [path for path in paths if _is_window(path)]
+    split = read_window(windows, request.catalog, left_out)
+    ledger, reason, notes = _ledger(books, attempts, facts, request, split)
+    return SourceReport(
+        kind=KIND,
+        sources=tuple(str(path) for path in paths),
+        facts=facts,
+        ledger=ledger,
+        ledger_reason=reason,
+        happenings=_events(attempts),
+        left_out=tuple(left_out),
+        notes=(*notes, *_notes(attempts, facts)),
+    )
+
+
+def _ledger(
+    books: RunBooks,
+    attempts: Sequence[AttemptTime],
+    facts: RecordedRun,
+    request: SourceRequest,
+    split: WindowSplit | None,
+) -> tuple[Ledger | None, str, list[str]]:
+    """The ledger; FLOPs of the model as the user states them, or as the recorder saw its shapes."""
+    first = attempts[-1].ranks[0].file
+    seen = model_work(first, facts.tokens_per_step, facts.samples_per_step)
+    if request.work is not None or seen is None:
+        return run_ledger(books, attempts, request, split)
+    try:
+        ledger, reason, notes = run_ledger(books, attempts, replace(request, work=seen), split)
+    except InputError as error:
+        ledger, reason, notes = run_ledger(books, attempts, request, split)
+        return ledger, reason, [*notes, f"FLOPs of the recorded shapes are not used: {error}"]
+    return ledger, reason, [*notes, "FLOPs are of the model's shapes, as the recorder saw them"]
+
+
+def _is_beside(path: Path) -> bool:
+    return path.name in (_ABOUT, *SEALED) or path.parent.name in _PARTS
+
+
+def describe(folder: Path, left_out: list[str]) -> RunDescription:
+    """What `run.json` says; nothing where there is none."""
+    path = folder / _ABOUT
+    data: Any = {}
+    if path.is_file():
+        try:
+            data = parse_json(read_text(path), str(path), finite=False)
+        except InputError as error:
+            left_out.append(str(error))
+    fields = data if isinstance(data, dict) else {}
+    command = fields.get("command")
+    words = " ".join(map(str, command)) if isinstance(command, list) else command
+    return RunDescription(
+        folder=str(folder),
+        name=text(fields.get("name")) or folder.resolve().name,
+        command=text(words, _COMMAND_CHARACTERS),
+        more=fields,
+    )
+
+
+def _events(attempts: Sequence[AttemptTime]) -> tuple[Event, ...]:
+    """Attempts after the first, and what the ranks noted."""
+    events = [
+        Event(seconds=attempt.begin / 1e6, what="restart", fault=True) for attempt in attempts[1:]
+    ]
+    for attempt in attempts:
+        for rank in attempt.ranks:
+            start = rank.file.start
+            events += [
+                Event(
+                    seconds=event.end / 1e6,
+                    what=event.what,
+                    node=start.host,
+                    rank=start.rank,
+                    gpu=start.gpu_uuid,
+                    detail=event.text,
+                )
+                for event in rank.file.events
+            ]
+    return tuple(events)
+
+
+def _notes(attempts: Sequence[AttemptTime], facts: RecordedRun) -> list[str]:
+    notes = [note for attempt in attempts for note in attempt.notes]
+    if facts.dropped:
+        notes.append(
+            f"the recorder dropped {facts.dropped:,} records: their steps are in unexplained"
+        )
+    if facts.profiled_steps:
+        notes.append(
+            f"{facts.profiled_steps:,} steps ran under a profiler: they are not in the step times; "
+            f"profiler windows cost {facts.profiler_seconds:.1f} s of a rank, booked on host"
+        )
+    if any(attempt.waits.sampled for attempt in attempts):
+        notes.append("not every collective was kept: waits are at least as long as shown")
+    led = [bool(len(rank.file.leads)) for each in attempts for rank in each.ranks]
+    on_device = [rank.file.start.device != "cpu" for each in attempts for rank in each.ranks]
+    if any(on_device) and not all(led):
+        notes.append("no times of the device were kept: the host's phases stand for it")
+    return list(dict.fromkeys(notes))

@@ -1,0 +1,325 @@
+"""`summarise`: the facts of a run, from what its ranks did."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from computeflow.telemetry.run_folders.attempt_time import AttemptTime, RankTime
+from computeflow.telemetry.run_folders.phases import (
+    EDGE,
+    LETTERS,
+    PARTS,
+    neighbours,
+    part_of_letter,
+    place_of,
+)
+from computeflow.telemetry.run_folders.rank_file import Floats
+from computeflow.telemetry.run_folders.run_facts import (
+    Excess,
+    HostPlace,
+    Pauses,
+    RecordedAttempt,
+    RecordedRank,
+    RecordedRun,
+    StuckRun,
+)
+from computeflow.telemetry.run_folders.run_ledger import RunBooks
+from computeflow.telemetry.run_folders.steady_steps import (
+    CommonSteps,
+    lengths,
+    part_medians,
+    spread_of,
+    steady_rows,
+)
+
+LONG_MICROS = 3_000
+"""Shortest piece of host time that counts as long: Python of an ordinary loop over all parameters takes
+1 to 2.6 ms (diagnosis.rules.host_line)."""
+_MAX_PLACES = 10
+_STUCK_TIMES, _STUCK_SECONDS = 10.0, 10.0
+"""Times the median step, and seconds, without a step from which on a run is stuck."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunDescription:
+    """What `run.json` says of the run."""
+
+    folder: str
+    name: str = ""
+    command: str = ""
+    more: dict[str, Any]
+
+
+def summarise(
+    attempts: Sequence[AttemptTime], books: RunBooks, about: RunDescription
+) -> RecordedRun:
+    ranks = [rank for attempt in attempts for rank in attempt.ranks]
+    first = ranks[0].file
+    whole = _lengths(ranks)
+    last = attempts[-1]
+    common = CommonSteps(last)
+    tokens = _mean_per_step(ranks, "tokens")
+    samples = _mean_per_step(ranks, "samples")
+    seconds = float(np.median(whole)) if len(whole) else None
+    losses = _losses(ranks)
+    tried = tuple(_attempt(attempt, books) for attempt in attempts)
+    world = max(max(rank.file.start.world for rank in ranks), len(books.ranks))
+    return RecordedRun(
+        name=about.name,
+        command=about.command,
+        folder=about.folder,
+        start=books.begin / 1e6,
+        end=books.end / 1e6,
+        state="ended" if all(rank.file.ended for rank in last.ranks) else "open",
+        device=first.start.device,
+        gpu=first.start.gpu,
+        framework=tuple(first.start.framework),
+        versions=first.start.versions,
+        parameters=next((r.file.parameters for r in ranks if r.file.parameters), None),
+        ranks=len(books.ranks),
+        world=world,
+        hosts=len({rank.file.start.host for rank in ranks}),
+        attempts=tried,
+        steps=sum(_most(len(rank.steps) for rank in attempt.ranks) for attempt in attempts),
+        redone_steps=sum(attempt.redone_steps for attempt in tried),
+        profiled_steps=_most(int(rank.steps.profiled.sum()) for rank in ranks),
+        profiler_seconds=max((_profiler_seconds(r, seconds) for r in ranks), default=0.0),
+        steady_steps=_most(int(steady_rows(rank).sum()) for rank in ranks),
+        step_seconds=seconds,
+        step_spread_seconds=spread_of(whole) if len(whole) else None,
+        tokens_per_step=None if tokens is None else tokens * world,
+        samples_per_step=None if samples is None else samples * world,
+        tokens_per_second=_rate(tokens, seconds, world),
+        samples_per_second=_rate(samples, seconds, world),
+        parts=part_medians(attempts),
+        accounts_by_rank={book.rank: _accounts(book.booked) for book in books.ranks},
+        per_rank=_per_rank(attempts, common.excess()),
+        places=_places(attempts, books),
+        checkpoints=_pauses(attempts, books, "checkpoint"),
+        evaluations=_pauses(attempts, books, "evaluation"),
+        collections=_pauses(attempts, books, "gc"),
+        growth=common.growth(),
+        stuck=_stuck(last, seconds),
+        dropped=sum(rank.file.dropped for rank in ranks),
+        waits_missing=next((each.waits_missing for each in attempts if each.waits_missing), ""),
+        first_loss=losses[0] if losses else None,
+        last_loss=losses[-1] if losses else None,
+    )
+
+
+def _profiler_seconds(rank: RankTime, usual_seconds: float | None) -> float:
+    """Starting, stopping and writing windows, and what their steps took beyond a usual one."""
+    calls = rank.parts[:, PARTS.index("profiler")] / 1e6
+    if usual_seconds is None:
+        return float(calls.sum())
+    profiled = rank.steps.profiled
+    longer = lengths(rank, profiled) - calls[profiled] - usual_seconds
+    return float(calls.sum() + np.maximum(longer, 0.0).sum())
+
+
+def _most(values: Iterable[int]) -> int:
+    return max(values, default=0)
+
+
+def _accounts(booked: dict[Any, float]) -> dict[str, float]:
+    total: dict[str, float] = {}
+    for (account, _), micros in booked.items():
+        total[account] = total.get(account, 0.0) + micros / 1e6
+    return total
+
+
+def _lengths(ranks: Sequence[RankTime]) -> Floats:
+    parts = [lengths(rank, steady_rows(rank)) for rank in ranks]
+    return np.concatenate(parts) if parts else np.zeros(0)
+
+
+def _mean_per_step(ranks: Sequence[RankTime], what: str) -> float | None:
+    """Mean tokens or samples of a steady step of one rank; None where they are not recorded."""
+    values = np.concatenate([getattr(rank.steps, what)[steady_rows(rank)] for rank in ranks])
+    known = values[values > 0]
+    return float(known.mean()) if len(known) else None
+
+
+def _rate(per_step: float | None, seconds: float | None, world: int) -> float | None:
+    return None if per_step is None or not seconds else per_step * world / seconds
+
+
+def _losses(ranks: Sequence[RankTime]) -> list[float]:
+    number = min(rank.rank for rank in ranks)
+    values = [rank.steps.loss for rank in ranks if rank.rank == number]
+    known = np.concatenate(values) if values else np.zeros(0)
+    known = known[np.isfinite(known)]
+    return [float(known[0]), float(known[-1])] if len(known) else []
+
+
+def _attempt(attempt: AttemptTime, books: RunBooks) -> RecordedAttempt:
+    ranks = attempt.ranks
+    counts = np.concatenate([rank.steps.own[rank.steps.own >= 0] for rank in ranks])
+    how = dict.fromkeys(rank.file.ended for rank in ranks if rank.file.ended)
+    return RecordedAttempt(
+        attempt=attempt.number,
+        start=attempt.begin / 1e6,
+        end=max(max(rank.last, rank.file.last) for rank in ranks) / 1e6,
+        ranks=len(ranks),
+        steps=_most(len(rank.steps) for rank in ranks),
+        first_count=int(counts.min()) if len(counts) else None,
+        last_count=int(counts.max()) if len(counts) else None,
+        redone_steps=_most(int(books.lost[attempt.number, rank.rank].sum()) for rank in ranks),
+        ended=", ".join(how) if all(rank.file.ended for rank in ranks) else "",
+    )
+
+
+def _per_rank(
+    attempts: Sequence[AttemptTime], excess: dict[int, Excess]
+) -> tuple[RecordedRank, ...]:
+    made = []
+    numbers = sorted({rank.rank for attempt in attempts for rank in attempt.ranks})
+    waited_for = _waited_for(attempts)
+    for number in numbers:
+        mine = [r for attempt in attempts for r in attempt.ranks if r.rank == number]
+        steps, own = _lengths(mine), _own(mine)
+        table = np.concatenate([rank.parts[steady_rows(rank)] for rank in mine])
+        tokens = np.concatenate([rank.steps.tokens[steady_rows(rank)] for rank in mine])
+        by_part = waited_for.get(number, {})
+        start = mine[-1].file.start
+        made.append(
+            RecordedRank(
+                rank=number,
+                host=start.host,
+                gpu=start.gpu,
+                steps=sum(len(rank.steps) for rank in mine),
+                step_seconds=float(np.median(steps)) if len(steps) else None,
+                own_seconds=float(np.median(own)) if len(own) else None,
+                parts={
+                    part: float(value) / 1e6
+                    for part, value in zip(PARTS, table.mean(axis=0), strict=True)
+                    if value > 0
+                }
+                if len(table)
+                else {},
+                wait_seconds=sum(float(rank.waits.micros.sum()) for rank in mine) / 1e6,
+                waited_for_seconds=sum(by_part.values()),
+                waited_for=dict(sorted(by_part.items(), key=lambda item: -item[1])),
+                came_last=_came_last(attempts[-1], number),
+                excess=excess.get(number),
+                tokens=float(tokens[tokens > 0].mean()) if (tokens > 0).any() else None,
+                collections=sum(int(rank.steps.collections.sum()) for rank in mine),
+                memory=mine[-1].file.memory,
+                dropped=sum(rank.file.dropped for rank in mine),
+                errors=mine[-1].file.errors,
+            )
+        )
+    return tuple(made)
+
+
+def _own(ranks: Sequence[RankTime]) -> Floats:
+    return np.concatenate([rank.own[steady_rows(rank)] for rank in ranks]) / 1e6
+
+
+def _waited_for(attempts: Sequence[AttemptTime]) -> dict[int, dict[str, float]]:
+    """Seconds that others waited for a rank, by what it did meanwhile."""
+    total: dict[int, dict[str, float]] = {}
+    for attempt in attempts:
+        for rank in attempt.ranks:
+            waits = rank.waits
+            later = waits.step > 0  # the first step is start-up
+            key = waits.culprit * len(PARTS) + waits.part
+            for value in np.unique(key[later]):
+                culprit, place = divmod(int(value), len(PARTS))
+                seconds = float(waits.micros[later & (key == value)].sum()) / 1e6
+                parts = total.setdefault(attempt.ranks[culprit].rank, {})
+                parts[PARTS[place]] = parts.get(PARTS[place], 0.0) + seconds
+    return total
+
+
+def _came_last(attempt: AttemptTime, number: int) -> float | None:
+    shared = sum(attempt.waits.came_last)
+    places = [index for index, rank in enumerate(attempt.ranks) if rank.rank == number]
+    return attempt.waits.came_last[places[0]] / shared if shared and places else None
+
+
+def _places(attempts: Sequence[AttemptTime], books: RunBooks) -> tuple[HostPlace, ...]:
+    """Host time outside of known phases, the most first."""
+    found: dict[tuple[str, int], list[Floats]] = {}
+    for attempt in attempts:
+        for rank in attempt.ranks:
+            idle = rank.idle
+            step = np.searchsorted(rank.steps.end, idle.start, side="right")
+            again = books.lost[attempt.number, rank.rank]
+            kept = (step > 0) & (step < len(rank.steps))
+            kept[kept] &= ~again[step[kept]]
+            for kind in np.unique(idle.kind[kept]):
+                mine = kept & (idle.kind == kind)
+                key = place_of(int(kind), rank.file.names), int(kind)
+                found.setdefault(key, []).append((idle.end - idle.start)[mine] / 1e6)
+    made = []
+    for (where, kind), parts in found.items():
+        seconds = np.concatenate(parts)
+        long = seconds[seconds >= LONG_MICROS / 1e6]
+        before, after = neighbours(kind)
+        made.append(
+            HostPlace(
+                where=where,
+                before="" if before == EDGE else LETTERS[before],
+                after="" if after == EDGE else LETTERS[after],
+                seconds=float(seconds.sum()),
+                long_seconds=float(long.sum()),
+                count=len(long),
+                longest_seconds=float(seconds.max(initial=0.0)),
+            )
+        )
+    return tuple(sorted(made, key=lambda place: -place.seconds)[:_MAX_PLACES])
+
+
+def _pauses(attempts: Sequence[AttemptTime], books: RunBooks, part: str) -> Pauses:
+    """Steps in which ranks paused, without the first of an attempt and those done again."""
+    place, by_rank = PARTS.index(part), dict[int, float]()
+    count, longest = 0, 0.0
+    for attempt in attempts:
+        for rank in attempt.ranks:
+            micros = rank.parts[:, place].copy()
+            micros[:1] = 0.0
+            micros[books.lost[attempt.number, rank.rank]] = 0.0
+            count += int((micros > 0).sum())
+            longest = max(longest, float(micros.max(initial=0.0)) / 1e6)
+            seconds = float(micros.sum()) / 1e6
+            if seconds:
+                by_rank[rank.rank] = by_rank.get(rank.rank, 0.0) + seconds
+    return Pauses(
+        count=count, seconds=sum(by_rank.values()), longest_seconds=longest, by_rank=by_rank
+    )
+
+
+def _stuck(attempt: AttemptTime, usual: float | None) -> StuckRun | None:
+    """Whether the last attempt lives and does no steps; who is missing, by the collectives."""
+    alive = [rank for rank in attempt.ranks if rank.file.ended is None and rank.file.beats]
+    if not alive or usual is None:
+        return None
+    quiet = max(rank.file.beats[-1].at for rank in alive) - max(r.last for r in attempt.ranks)
+    if quiet / 1e6 < max(_STUCK_TIMES * usual, _STUCK_SECONDS):
+        return None
+    missing: set[int] = set()
+    waiting: set[int] = set()
+    for sequence in attempt.waits.last_sequence.values():
+        furthest = max(sequence)
+        behind = {i for i, last in enumerate(sequence) if 0 <= last < furthest}
+        if behind:
+            missing |= {attempt.ranks[index].rank for index in behind}
+            waiting |= {
+                attempt.ranks[i].rank for i, last in enumerate(sequence) if last == furthest
+            }
+    return StuckRun(
+        seconds=quiet / 1e6,
+        usual_seconds=usual,
+        step=max(int(rank.steps.number.max(initial=0)) for rank in attempt.ranks),
+        missing=tuple(sorted(missing)),
+        waiting=tuple(sorted(waiting - missing)),
+        inside={
+            rank.rank: part_of_letter(rank.file.beats[-1].inside) or "no known phase"
+            for rank in alive
+        },
+    )
