@@ -16,7 +16,7 @@ from computeflow.errors import InputError
 from computeflow.ledger import Ledger
 from computeflow.recorder.frames import MAGIC, Record, packed, packed_all
 from computeflow.telemetry.run_folders.phases import CHECKPOINT, EVALUATION, FORWARD
-from computeflow.telemetry.run_folders.rank_file import read_rank_file
+from computeflow.telemetry.run_folders.rank_reading import read_rank_file
 from computeflow.telemetry.run_folders.run_facts import RecordedRun
 from computeflow.telemetry.run_folders.spans import Span, flatten
 from computeflow.telemetry.source_registry import observe, sort_files

@@ -23,7 +23,8 @@ from computeflow.files.parquet import parquet_engine
 from computeflow.files.writing import write_file
 from computeflow.telemetry.run_folders.arrivals import UNKNOWN
 from computeflow.telemetry.run_folders.phases import Ints, name_of, place_of
-from computeflow.telemetry.run_folders.rank_file import RankFile, read_rank_file
+from computeflow.telemetry.run_folders.rank_file import RankFile
+from computeflow.telemetry.run_folders.rank_reading import read_rank_file
 from computeflow.telemetry.run_folders.run_folder_source import ENDING
 
 _KEY = "rank INTEGER, attempt INTEGER"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -45,6 +45,42 @@ class Arrivals:
     def shifted(self, offsets: Ints) -> Arrivals:
         ends = np.where(self.end == UNKNOWN, UNKNOWN, self.end - offsets)
         return replace(self, at=self.at - offsets, end=ends)
+
+    def chosen(self, rows: NDArray[np.bool_]) -> Arrivals:
+        return replace(
+            self,
+            group=self.group[rows],
+            sequence=self.sequence[rows],
+            at=self.at[rows],
+            end=self.end[rows],
+            bytes=self.bytes[rows],
+            every=self.every[rows],
+        )
+
+
+def join_arrivals(parts: Sequence[Arrivals]) -> Arrivals:
+    """Arrivals of one rank that follow each other, as one."""
+    groups: dict[tuple[str, str], int] = {}
+    places, members = [], dict[str, tuple[int, ...]]()
+    for part in parts:
+        table = [groups.setdefault(key, len(groups)) for key in part.groups]
+        places.append(np.array(table, np.int64)[part.group] if len(part) else part.group)
+        members |= part.members
+    seen = [part for part in parts if len(part)]
+    group = np.concatenate(places)
+    at = np.concatenate([part.at for part in parts])
+    order = np.argsort(at, kind="stable")
+    return Arrivals(
+        group=group[order],
+        sequence=np.concatenate([part.sequence for part in parts])[order],
+        at=at[order],
+        end=np.concatenate([part.end for part in parts])[order],
+        bytes=np.concatenate([part.bytes for part in parts])[order],
+        every=np.concatenate([part.every for part in parts])[order],
+        groups=tuple(groups),
+        members=members,
+        timed=bool(seen) and all(part.timed for part in seen),
+    )
 
 
 @dataclass(slots=True)
@@ -103,7 +139,7 @@ class ArrivalColumns:
             bytes=size,
             every=every,
             groups=tuple(self.groups),
-            members=self.members,
+            members=dict(self.members),
             timed=self.timed and bool(self.parts),
         )
 

@@ -6,7 +6,7 @@ a phase that the user named.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -95,6 +95,26 @@ def gap_kinds(before: Ints, after: Ints) -> Ints:
 
 def named_kind(number: int) -> int:
     return _NAMED + number
+
+
+def renamed_kinds(kinds: Ints, names: Sequence[str], places: Mapping[str, int]) -> Ints:
+    """Kinds whose named phases have their place in another list; those without one have no name."""
+    if not len(names) or all(places.get(name) == place for place, name in enumerate(names)):
+        return kinds
+    table = np.array([_NAMED + places[name] if name in places else USER for name in names])
+    named = kinds >= _NAMED
+    moved = kinds.copy()
+    moved[named] = table[kinds[named] - _NAMED]
+    return moved
+
+
+def is_kind(kinds: Ints, names: int) -> NDArray[np.bool_]:
+    """Which numbers are kinds of pieces, where the user named so many phases."""
+    before, after = np.divmod(kinds - _GAPS, 16)
+    gap = (kinds >= _GAPS) & (kinds < _NAMED) & (before <= EDGE) & (after <= EDGE)
+    letter = (kinds >= 0) & (kinds <= USER)
+    named = (kinds >= _NAMED) & (kinds < _NAMED + names)
+    return np.asarray(letter | (kinds == HOLE) | gap | named)
 
 
 def is_gap(kinds: Ints) -> NDArray[np.bool_]:

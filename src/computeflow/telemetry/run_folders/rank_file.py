@@ -1,41 +1,22 @@
-"""The file of one rank and attempt, as columns: `read_rank_file`.
+"""What one rank kept of an attempt, as columns: `RankFile`, whole or a part of it.
 
-Read once, from its beginning to where it ends now; a file that is larger than its share of the memory
-is read from there on where the rest fits, and says so. Records with impossible values are counted.
+`join_parts` makes one of parts that follow each other, `cut` takes the steps of a window.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from computeflow.errors import InputError
-from computeflow.files.limits import RUN_EVENTS, RUN_HEAD_BYTES, RUN_PHASE_NAMES
-from computeflow.recorder.frames import MAGIC, DamagedError, FrameReader, Record
-from computeflow.telemetry.opening import open_plain
-from computeflow.telemetry.run_folders.arrivals import ArrivalColumns, Arrivals
-from computeflow.telemetry.run_folders.phases import (
-    EDGE,
-    HOLE,
-    LETTERS,
-    USER,
-    Ints,
-    gap_kinds,
-    named_kind,
-)
-from computeflow.telemetry.run_folders.records import numbers, real, text, texts, whole
-from computeflow.telemetry.run_folders.spans import Span, flatten
+from computeflow.files.limits import RUN_EVENTS, RUN_PHASE_NAMES
+from computeflow.telemetry.run_folders.arrivals import Arrivals, join_arrivals
+from computeflow.telemetry.run_folders.phases import HOLE, Ints, renamed_kinds
 
 Floats = NDArray[np.float64]
-_FLUSHED = 4096
-"""Steps that are held as Python values before they become columns."""
-_KINDS = {letter: place for place, letter in enumerate(LETTERS)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,436 +123,116 @@ class RankFile:
     left_out: tuple[str, ...]
 
 
-@dataclass(slots=True)
-class _Columns:
-    """What is kept while a file is read."""
-
-    rows: list[tuple[Any, ...]] = field(default_factory=list)
-    spans: list[tuple[int, int, int, int, int, int]] = field(default_factory=list)
-    """Row of the step, kind, start, end, lead, began."""
-    parts: list[tuple[Any, ...]] = field(default_factory=list)
-    names: dict[str, int] = field(default_factory=dict)
-    arrivals: ArrivalColumns = field(default_factory=ArrivalColumns)
-    events: list[RunEvent] = field(default_factory=list)
-    beats: list[Beat] = field(default_factory=list)
-    memory: dict[str, int] = field(default_factory=dict)
-    model: Record = field(default_factory=dict)
-    dropped: int = 0
-    errors: Counter[str] = field(default_factory=Counter)
-    ended: str | None = None
-    last: int = 0
-    invalid: Counter[str] = field(default_factory=Counter)
-    end_of_step: int | None = None
-    number: int = 0
-    """The last step."""
+def no_pieces() -> Pieces:
+    none = np.zeros(0, np.int64)
+    return Pieces(start=none, end=none, kind=none)
 
 
-def read_rank_file(path: Path, most: int) -> RankFile:
-    """Read a file; of more than `most` bytes, the head and the last `most`."""
-    columns, notes = _Columns(), list[str]()
-    start: RankStart | None = None
-    for record in _records(path, most, notes):
-        if start is None:
-            start = _start(record, path)
-        _TAKERS.get(record["k"] if isinstance(record["k"], str) else "", _unknown)(columns, record)
-        if len(columns.rows) >= _FLUSHED:
-            _flush(columns)
-    if start is None:
-        raise InputError(f"{path}: nothing was recorded yet")
-    _flush(columns)
-    if columns.invalid:
-        kinds = ", ".join(f"{count:,} {name}" for name, count in columns.invalid.most_common(5))
-        notes.append(f"{path}: records with impossible values: {kinds}")
-    return _finished(path, start, columns, notes)
-
-
-def _records(path: Path, most: int, notes: list[str]) -> Iterator[Record]:
-    """Records of the file; what cannot be read of it goes to the notes."""
-    with open_plain(path) as file:
-        size = file.seek(0, 2)
-        cut = max(size - most, RUN_HEAD_BYTES) if size > most else 0
-        if cut:
-            head = FrameReader(_Part(file, 0, cut))  # type: ignore[arg-type]
-            yield from _head(path, head)
-            notes.append(
-                f"{path}: {size >> 20:,} MiB; of the first {cut >> 20:,} only the beginning is read"
-            )
-        part = _Part(file, cut, None)
-        reader = FrameReader(part)  # type: ignore[arg-type]
-        try:
-            yield from reader.read()
-        except DamagedError as error:
-            raise InputError(f"{path}: {error}") from None
-        except (OSError, RecursionError) as error:
-            notes.append(f"{path}: the rest of it cannot be read: {error}")
-            return
-        damaged = reader.damaged_bytes if not cut else 0  # a cut is never between two records
-        left = file.seek(0, 2) - part.position
-    if damaged:
-        notes.append(f"{path}: {damaged:,} damaged bytes were skipped")
-    if left > 0:
-        notes.append(
-            f"{path}: its last {left:,} bytes are no whole record: still being written, or cut off"
-        )
-
-
-def _head(path: Path, reader: FrameReader) -> Iterator[Record]:
-    """What a process says of itself, which stands at the beginning of its file."""
-    try:
-        for count, record in enumerate(reader.read()):
-            if record["k"] in ("start", "model"):
-                yield record
-            if count > 64:
-                return
-    except DamagedError as error:
-        raise InputError(f"{path}: {error}") from None
-
-
-class _Part:
-    """The end of a file behind the mark that opens one: how a reader begins in the middle."""
-
-    def __init__(self, file: Any, skipped: int, end: int | None) -> None:
-        self._file, self._skipped, self._end = file, skipped, end
-        self._at = 0
-        self.position = 0
-        """Where in the file the reader last looked for a record."""
-
-    def seek(self, offset: int) -> None:
-        self._at = offset
-        if offset >= len(MAGIC):
-            self.position = self._place(offset)
-
-    def _place(self, offset: int) -> int:
-        return offset if not self._skipped else offset - len(MAGIC) + self._skipped
-
-    def read(self, size: int) -> bytes:
-        if self._skipped and self._at < len(MAGIC):
-            content = MAGIC[self._at : self._at + size]
-        else:
-            place = self._place(self._at)
-            self._file.seek(place)
-            left = size if self._end is None else max(min(size, self._end - place), 0)
-            content = self._file.read(left) or b""
-        self._at += len(content)
-        return bytes(content)
-
-
-def _start(record: Record, path: Path) -> RankStart:
-    epoch = whole(record.get("unix_ns"), high=2**63)
-    rank = whole(record.get("rank"), high=10**7)
-    if record.get("k") != "start" or epoch is None or rank is None:
-        raise InputError(f"{path}: does not begin with the record of a process")
-    world = whole(record.get("world"), low=1, high=10**7) or 1
-    return RankStart(
-        rank=rank,
-        world=max(world, rank + 1),
-        attempt=whole(record.get("attempt"), high=10**6) or 0,
-        host=text(record.get("host")),
-        device=text(record.get("device")) or "cpu",
-        gpu=text(record.get("gpu")),
-        gpu_uuid=text(record.get("gpu_uuid")),
-        framework=texts(record.get("framework")),
-        versions=texts(record.get("versions")),
-        epoch=epoch // 1000,
-        began=min(whole(record.get("began_us"), low=-(10**13)) or 0, 0),
+def join_parts(parts: Sequence[RankFile]) -> RankFile:
+    """One rank's parts that follow each other, as one."""
+    first, last = parts[0], parts[-1]
+    names: dict[str, int] = {}
+    for part in parts:
+        for name in part.names:
+            if len(names) < RUN_PHASE_NAMES:
+                names.setdefault(name, len(names))
+    models = [part for part in parts if part.parameters]
+    model = max(models, key=lambda part: part.parameters or 0, default=first)
+    return replace(
+        first,
+        steps=_joined_steps([part.steps for part in parts]),
+        pieces=fill_holes(_joined_pieces(parts, "pieces", names)),
+        leads=_joined_pieces(parts, "leads", names),
+        names=tuple(names),
+        arrivals=join_arrivals([part.arrivals for part in parts]),
+        events=tuple(event for part in parts for event in part.events)[-RUN_EVENTS:],
+        beats=_joined_beats(parts),
+        memory=_largest([part.memory for part in parts]),
+        parameters=model.parameters,
+        config=model.config,
+        dtype=model.dtype,
+        dropped=max(part.dropped for part in parts),
+        errors=_largest([part.errors for part in parts]),
+        ended=next((part.ended for part in reversed(parts) if part.ended), None),
+        last=max(part.last for part in parts),
+        left_out=tuple(dict.fromkeys(note for part in parts for note in part.left_out)),
+        path=last.path,
     )
 
 
-def _seen(columns: _Columns, at: int) -> None:
-    columns.last = max(columns.last, at)
-
-
-def _take_step(columns: _Columns, record: Record) -> None:
-    end, length = whole(record.get("t")), whole(record.get("d"))
-    number = whole(record.get("n"), low=1)
-    before = columns.end_of_step
-    if (
-        end is None
-        or length is None
-        or number is None
-        or number <= columns.number
-        or (before is not None and end <= before)
-    ):
-        columns.invalid["steps"] += 1
-        return
-    begin = end - length if before is None else max(end - length, before)
-    if end == begin:
-        columns.invalid["steps"] += 1
-        return
-    collected = numbers(record.get("gc")) or [0, 0]
-    row = (
-        number,
-        _or(whole(record.get("o")), -1),
-        begin,
-        end,
-        _or(whole(record.get("tok")), -1),
-        _or(whole(record.get("smp")), -1),
-        bool(record.get("w")),
-        _or_nan(real(record.get("loss"))),
-        *(collected[:2] if len(collected) > 1 else (0, 0)),
-    )
-    place = len(columns.rows)
-    columns.rows.append(row)
-    for span in _spans(columns, record, end - length, begin, end):
-        columns.spans.append((place, *span))
-    columns.end_of_step, columns.number = end, number
-    columns.beats.clear()
-    _seen(columns, end)
-
-
-def _or(value: int | None, otherwise: int) -> int:
-    return otherwise if value is None else value
-
-
-def _or_nan(value: float | None) -> float:
-    return float("nan") if value is None else value
-
-
-def _spans(columns: _Columns, record: Record, zero: int, begin: int, end: int) -> list[Span]:
-    """Spans of a step without overlap, in order, on the file's clock and within the step."""
-    spans, broken = _listed(columns, record, zero, begin, end)
-    flat = flatten(spans) if len(spans) > 1 else spans
-    now = flat[-1].end if flat else begin
-    more = record.get("more")
-    if isinstance(more, dict):  # spans that the record has no room for come behind those it lists
-        for letter in LETTERS:
-            pair = numbers(more.get(letter)) or []
-            length = min(pair[1] if len(pair) > 1 else 0, end - now)
-            if length > 0:
-                flat = [*flat, Span(_KINDS[letter], now, now + length)]
-                now += length
-    columns.invalid["spans"] += broken
-    if not columns.invalid["spans"]:
-        del columns.invalid["spans"]
-    return flat
-
-
-def _listed(
-    columns: _Columns, record: Record, zero: int, begin: int, end: int
-) -> tuple[list[Span], int]:
-    """Spans as they are listed, and how many are broken."""
-    listed, named = record.get("p"), record.get("u")
-    listed = listed if isinstance(listed, list) else []
-    names = iter(named if isinstance(named, list) else [])
-    leads = _leads(record.get("v"))
-    spans, broken = [], 0
-    for place in range(len(listed) // 3):
-        letter, start, length = listed[3 * place : 3 * place + 3]
-        kind = _KINDS.get(letter, -1) if isinstance(letter, str) else -1
-        low, long = whole(start), whole(length)
-        if kind < 0 or low is None or long is None:
-            broken += 1
-            continue
-        if kind == USER:
-            kind = _named(columns, next(names, ""))
-        first, last = max(zero + low, begin), min(zero + low + long, end)
-        if last > first:
-            spans.append(Span(kind, first, last, leads.get(place, -1), first))
-    return spans, broken
-
-
-def _leads(listed: Any) -> dict[int, int]:
-    pairs = numbers(listed) or []
-    return dict(zip(pairs[::2], pairs[1::2], strict=False))
-
-
-def _named(columns: _Columns, name: Any) -> int:
-    called = text(name)
-    if not called or (called not in columns.names and len(columns.names) >= RUN_PHASE_NAMES):
-        return USER
-    return named_kind(columns.names.setdefault(called, len(columns.names)))
-
-
-def _take_collectives(columns: _Columns, record: Record) -> None:
-    if not columns.arrivals.take(record):
-        columns.invalid["collectives"] += 1
-
-
-def _take_event(columns: _Columns, record: Record) -> None:
-    at, length = whole(record.get("t")), whole(record.get("d"))
-    if at is None:
-        columns.invalid["events"] += 1
-        return
-    _seen(columns, at + (length or 0))
-    if len(columns.events) >= RUN_EVENTS:
-        columns.invalid["events beyond the first"] += 1
-        return
-    columns.events.append(
-        RunEvent(
-            what=text(record.get("w")),
-            start=at,
-            end=at + (length or 0),
-            text=text(record.get("text")),
-            bytes=whole(record.get("bytes")),
-        )
+def _joined_steps(parts: Sequence[StepRows]) -> StepRows:
+    return StepRows(
+        **{
+            name: np.concatenate([getattr(part, name) for part in parts])
+            for name in StepRows.__dataclass_fields__
+        }
     )
 
 
-def _take_memory(columns: _Columns, record: Record) -> None:
-    for name in ("allocated", "reserved", "peak", "retries", "ooms", "host"):
-        value = whole(record.get(name), high=2**60)
-        if value is not None:
-            columns.memory[name] = max(columns.memory.get(name, 0), value)
-
-
-def _take_beat(columns: _Columns, record: Record) -> None:
-    at = whole(record.get("t"))
-    if at is None:
-        columns.invalid["heart beats"] += 1
-        return
-    _seen(columns, at)
-    if len(columns.beats) >= RUN_EVENTS:
-        del columns.beats[1]
-    since = at - min(_or(whole(record.get("for")), 0), at)
-    columns.beats.append(Beat(at=at, inside=text(record.get("in"), 1), since=since))
-
-
-def _take_loss(columns: _Columns, record: Record) -> None:
-    """Take what was lost so far: each record has the totals."""
-    columns.dropped = max(columns.dropped, _or(whole(record.get("dropped")), 0))
-    errors = record.get("errors")
-    for place, count in errors.items() if isinstance(errors, dict) else ():
-        number = whole(count[0]) if isinstance(count, list) and count else whole(count)
-        if len(columns.errors) < RUN_PHASE_NAMES:
-            columns.errors[text(place)] = max(columns.errors[text(place)], number or 1)
-
-
-def _take_end(columns: _Columns, record: Record) -> None:
-    columns.ended = text(record.get("how")) or "ended"
-
-
-def _take_model(columns: _Columns, record: Record) -> None:
-    """Keep the largest model: a run may have small ones beside it."""
-    size = whole(record.get("parameters"), high=2**60) or 0
-    if size >= (whole(columns.model.get("parameters"), high=2**60) or 0):
-        columns.model = record
-
-
-def _unknown(columns: _Columns, record: Record) -> None:
-    """Records of later versions are skipped."""
-
-
-_TAKERS = {
-    "s": _take_step,
-    "c": _take_collectives,
-    "e": _take_event,
-    "m": _take_memory,
-    "b": _take_beat,
-    "x": _take_loss,
-    "end": _take_end,
-    "model": _take_model,
-}
-
-
-def _flush(columns: _Columns) -> None:
-    """Turn the steps that were taken into columns."""
-    if not columns.rows:
-        return
-    rows = columns.rows
-    steps = np.array([row[:7] for row in rows], np.int64).T
-    loss = np.array([row[7] for row in rows])
-    collected = np.array([row[8:] for row in rows], np.int64).T
-    spans = np.array(columns.spans, np.int64).reshape(-1, 6).T
-    columns.parts.append((steps, loss, collected, _tiled(steps[2], steps[3], spans), spans))
-    columns.rows, columns.spans = [], []
-
-
-def _tiled(begin: Ints, end: Ints, spans: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Start, end and kind of pieces that fill the steps: spans, and the gaps around them."""
-    step, kind, start, stop = spans[:4]
-    named = np.where(kind > EDGE, USER, kind)
-    first = np.ones(len(step), bool)
-    first[1:] = step[1:] != step[:-1]
-    last = np.ones(len(step), bool)
-    last[:-1] = first[1:]
-    free = np.where(first, begin[step], np.concatenate([[0], stop[:-1]]))
-    before = np.where(first, EDGE, np.concatenate([[0], named[:-1]]))
-    empty = np.setdiff1d(np.arange(len(begin)), step)
-    edge = np.full(len(empty), EDGE)
-    starts = np.concatenate([start, free, stop[last], begin[empty]])
-    ends = np.concatenate([stop, start, end[step[last]], end[empty]])
-    kinds = np.concatenate(
-        [
-            kind,
-            gap_kinds(before, named),
-            gap_kinds(named[last], np.full(last.sum(), EDGE)),
-            gap_kinds(edge, edge),
-        ]
-    )
-    keep = ends > starts
-    order = np.argsort(starts[keep], kind="stable")
-    return np.array([starts[keep][order], ends[keep][order], kinds[keep][order]])
-
-
-def _finished(path: Path, start: RankStart, columns: _Columns, notes: list[str]) -> RankFile:
-    zero = start.epoch
-    none = np.zeros((7, 0), np.int64)
-    parts = columns.parts or [
-        (none, np.zeros(0), none[:2], none[:3], none[:6]),
-    ]
-    steps = np.concatenate([part[0] for part in parts], axis=1)
-    loss = np.concatenate([part[1] for part in parts])
-    collected = np.concatenate([part[2] for part in parts], axis=1)
-    spans = np.concatenate([part[4][1:] for part in parts], axis=1)
-    led = spans[3] >= 0
-    config = columns.model.get("config")
-    return RankFile(
-        path=str(path),
-        start=start,
-        steps=StepRows(
-            number=steps[0],
-            own=steps[1],
-            begin=steps[2] + zero,
-            end=steps[3] + zero,
-            tokens=steps[4],
-            samples=steps[5],
-            profiled=steps[6].astype(bool),
-            loss=loss,
-            collections=collected[0],
-            collecting=collected[1],
-        ),
-        pieces=_with_holes(np.concatenate([part[3] for part in parts], axis=1), zero),
-        leads=Pieces(
-            start=spans[4][led] + zero,
-            end=spans[2][led] + spans[3][led] + zero,
-            kind=spans[0][led],
-        ),
-        names=tuple(columns.names),
-        arrivals=columns.arrivals.finished(zero),
-        events=tuple(
-            RunEvent(
-                what=event.what,
-                start=event.start + zero,
-                end=event.end + zero,
-                text=event.text,
-                bytes=event.bytes,
-            )
-            for event in columns.events
-        ),
-        beats=tuple(
-            Beat(at=beat.at + zero, inside=beat.inside, since=beat.since + zero)
-            for beat in columns.beats
-        ),
-        memory=columns.memory,
-        parameters=whole(columns.model.get("parameters"), low=1),
-        config=config if isinstance(config, dict) else {},
-        dtype=text(columns.model.get("dtype")),
-        dropped=columns.dropped,
-        errors=dict(columns.errors),
-        ended=columns.ended,
-        last=columns.last + zero,
-        left_out=tuple(notes),
-    )
-
-
-def _with_holes(tiles: NDArray[np.int64], zero: int) -> Pieces:
-    """The pieces on the Unix clock, with holes where steps were lost between two."""
-    start, end, kind = tiles
-    holes = np.flatnonzero(start[1:] > end[:-1])
-    starts = np.concatenate([start, end[holes]]) + zero
-    order = np.argsort(starts, kind="stable")
+def _joined_pieces(parts: Sequence[RankFile], field: str, names: dict[str, int]) -> Pieces:
+    rows: list[Pieces] = [getattr(part, field) for part in parts]
     return Pieces(
-        start=starts[order],
-        end=np.concatenate([end, start[holes + 1]])[order] + zero,
-        kind=np.concatenate([kind, np.full(len(holes), HOLE)])[order],
+        start=np.concatenate([some.start for some in rows]),
+        end=np.concatenate([some.end for some in rows]),
+        kind=np.concatenate(
+            [
+                renamed_kinds(some.kind, part.names, names)
+                for some, part in zip(rows, parts, strict=True)
+            ]
+        ),
     )
+
+
+def _joined_beats(parts: Sequence[RankFile]) -> tuple[Beat, ...]:
+    """Beats after the last step."""
+    beats: tuple[Beat, ...] = ()
+    for part in parts:
+        beats = part.beats if len(part.steps) else (*beats, *part.beats)
+    return beats[:1] + beats[1:][-RUN_EVENTS:]
+
+
+def _largest(tables: Sequence[dict[str, int]]) -> dict[str, int]:
+    merged: dict[str, int] = {}
+    for table in tables:
+        for name, value in table.items():
+            merged[name] = max(merged.get(name, 0), value)
+    return merged
+
+
+def fill_holes(pieces: Pieces) -> Pieces:
+    """The pieces, with holes where steps were lost between two."""
+    holes = np.flatnonzero(pieces.start[1:] > pieces.end[:-1])
+    if not len(holes):
+        return pieces
+    starts = np.concatenate([pieces.start, pieces.end[holes]])
+    order = np.argsort(starts, kind="stable")
+    ends = np.concatenate([pieces.end, pieces.start[holes + 1]])
+    kinds = np.concatenate([pieces.kind, np.full(len(holes), HOLE)])
+    return Pieces(start=starts[order], end=ends[order], kind=kinds[order])
+
+
+def cut(file: RankFile, begin: int, end: int) -> RankFile:
+    """The steps that ended after `begin` and up to `end`, and what passed meanwhile."""
+    rows = (file.steps.end > begin) & (file.steps.end <= end)
+    chosen = _chosen_steps(file.steps, rows)
+    low = int(chosen.begin[0]) if len(chosen) else begin
+    high = int(chosen.end[-1]) if len(chosen) else begin
+    arrivals = file.arrivals
+    inside = (arrivals.at >= low) & (arrivals.at <= high)
+    return replace(
+        file,
+        steps=chosen,
+        pieces=_between(file.pieces, low, high),
+        leads=_between(file.leads, low, high),
+        arrivals=arrivals.chosen(inside),
+        events=tuple(event for event in file.events if low <= event.start and event.end <= end),
+    )
+
+
+def _chosen_steps(steps: StepRows, rows: NDArray[np.bool_]) -> StepRows:
+    return StepRows(**{name: getattr(steps, name)[rows] for name in StepRows.__dataclass_fields__})
+
+
+def _between(pieces: Pieces, low: int, high: int) -> Pieces:
+    rows = (pieces.start >= low) & (pieces.start < high)
+    return Pieces(start=pieces.start[rows], end=pieces.end[rows], kind=pieces.kind[rows])

@@ -5,7 +5,7 @@ A folder is one run: files of its ranks and attempts, `run.json`, and the traces
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,8 @@ from computeflow.ledger import Ledger
 from computeflow.recorder.frames import MAGIC
 from computeflow.telemetry.run_folders.attempt_time import AttemptTime, measure_attempt
 from computeflow.telemetry.run_folders.model_work import model_work
-from computeflow.telemetry.run_folders.rank_file import RankFile, read_rank_file
+from computeflow.telemetry.run_folders.rank_file import RankFile
+from computeflow.telemetry.run_folders.rank_reading import read_rank_file
 from computeflow.telemetry.run_folders.records import text
 from computeflow.telemetry.run_folders.run_facts import RecordedRun
 from computeflow.telemetry.run_folders.run_ledger import RunBooks, book_run, run_ledger
@@ -105,7 +106,7 @@ def _is_window(path: Path) -> bool:
 
 def read_run(files: Sequence[Path], most: int, left_out: list[str]) -> list[AttemptTime]:
     """The attempts of a run, from the files of its ranks."""
-    by_attempt: dict[int, dict[int, RankFile]] = {}
+    read: list[RankFile] = []
     for path in sorted(files):
         try:
             file = read_rank_file(path, most)
@@ -113,18 +114,51 @@ def read_run(files: Sequence[Path], most: int, left_out: list[str]) -> list[Atte
             left_out.append(str(error))
             continue
         left_out += file.left_out
+        read.append(file)
+    if not read:
+        raise InputError("; ".join(left_out) or "no file of a rank")
+    return measure_run(read, left_out)
+
+
+def measure_run(files: Iterable[RankFile], left_out: list[str]) -> list[AttemptTime]:
+    """The attempts of a run, in order."""
+    by_attempt: dict[int, dict[int, RankFile]] = {}
+    for file in files:
         ranks = by_attempt.setdefault(file.start.attempt, {})
         other = ranks.get(file.start.rank)
         if other is not None:
             fewer, file = sorted((other, file), key=lambda each: len(each.steps))
             left_out.append(f"{fewer.path}: rank {file.start.rank} again, as in {file.path}")
         ranks[file.start.rank] = file
-    if not by_attempt:
-        raise InputError("; ".join(left_out) or "no file of a rank")
     return [
         measure_attempt(number, list(ranks.values()))
         for number, ranks in sorted(by_attempt.items())
     ]
+
+
+def report_run(
+    attempts: Sequence[AttemptTime],
+    about: RunDescription,
+    request: SourceRequest,
+    *,
+    sources: Sequence[str] = (),
+    split: WindowSplit | None = None,
+    left_out: Sequence[str] = (),
+) -> SourceReport:
+    """The report of a run, or of a window of one that goes on."""
+    books = book_run(attempts)
+    facts = summarise(attempts, books, about)
+    ledger, reason, notes = _ledger(books, attempts, facts, request, split)
+    return SourceReport(
+        kind=KIND,
+        sources=tuple(sources),
+        facts=facts,
+        ledger=ledger,
+        ledger_reason=reason,
+        happenings=_events(attempts),
+        left_out=tuple(left_out),
+        notes=(*notes, *_notes(attempts, facts)),
+    )
 
 
 def _report(folder: Path, paths: Sequence[Path], request: SourceRequest, most: int) -> SourceReport:
@@ -132,20 +166,15 @@ def _report(folder: Path, paths: Sequence[Path], request: SourceRequest, most: i
     files = [path for path in paths if path.suffix == ENDING or not _is_beside(path)]
     about = describe(folder, left_out)
     attempts = read_run(files, most, left_out)
-    books = book_run(attempts)
-    facts = summarise(attempts, books, about)
     windows = [path for path in paths if _is_window(path)]
     split = read_window(windows, request.catalog, left_out)
-    ledger, reason, notes = _ledger(books, attempts, facts, request, split)
-    return SourceReport(
-        kind=KIND,
-        sources=tuple(str(path) for path in paths),
-        facts=facts,
-        ledger=ledger,
-        ledger_reason=reason,
-        happenings=_events(attempts),
-        left_out=tuple(left_out),
-        notes=(*notes, *_notes(attempts, facts)),
+    return report_run(
+        attempts,
+        about,
+        request,
+        sources=[str(path) for path in paths],
+        split=split,
+        left_out=left_out,
     )
 
 

@@ -1,0 +1,1 @@
+"""Findings while runs go on: windows of live runs, the rule book over them, and what is open."""

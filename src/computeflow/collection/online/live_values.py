@@ -1,0 +1,116 @@
+"""What a collector knows of a run at this moment: `LiveFinding`, `LiveRun`, `LiveNode`.
+
+They are what the store keeps, what `/metrics`, alerts, webhooks and `top` show, and JSON field for
+field. Times are Unix seconds.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from typing import Literal
+
+from computeflow.ledger import Evidence, Remedy
+
+RunState = Literal["running", "stuck", "silent", "ended"]
+
+
+def finding_key(run: str, rule: str, account: str, ranks: tuple[int, ...], onset: float) -> str:
+    """A short name that stays the same from the onset of a finding to its end."""
+    text = f"{run}\0{rule}\0{account}\0{ranks}\0{onset:.3f}"
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveFinding:
+    key: str
+    run: str
+    """"" for a finding on a node that has no run."""
+    rule: str
+    title: str
+    account: str
+    ranks: tuple[int, ...]
+    nodes: tuple[str, ...]
+    share: float
+    """Of the run's GPU-seconds, while it lasts."""
+    gpu_seconds: float
+    """Since its onset."""
+    usd_per_hour: float | None
+    usd: float | None
+    """Since its onset."""
+    confidence: float
+    evidence: tuple[Evidence, ...]
+    """With what the nodes said of themselves meanwhile."""
+    remedy: Remedy | None
+    onset: float
+    """When its cause began, as far as the records show."""
+    opened: float
+    """When it was first reported."""
+    seen: float
+    """When the rule last saw it."""
+    closed: float | None = None
+    why_closed: str = ""
+    silenced_until: float | None = None
+    """Until then it is kept and not reported."""
+
+    @property
+    def is_open(self) -> bool:
+        return self.closed is None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveRank:
+    rank: int
+    node: str
+    step: int
+    step_seconds: float | None
+    own_seconds: float | None
+    """Median time of a step without waits; None where waits are unknown."""
+    late_seconds: float | None
+    """Median seconds that it comes to collectives after the median of its peers."""
+    last_seen: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveRun:
+    run: str
+    name: str
+    command: str
+    state: RunState
+    world: int
+    ranks: int
+    """Ranks that were heard of."""
+    nodes: tuple[str, ...]
+    device: str
+    gpu: str
+    started: float
+    updated: float
+    attempt: int
+    step: int
+    step_seconds: float | None
+    """Median of the last window."""
+    tokens_per_second: float | None
+    mfu: float | None
+    accounts: dict[str, float]
+    """Shares of the last window by account; they add up to 1."""
+    goodput: float | None
+    """Kept steps at the median speed over all GPU-seconds since the run began."""
+    usd_per_gpu_hour: float | None
+    slowest: tuple[LiveRank, ...]
+    """The ranks that others wait for, first; at most 16."""
+    dropped: int = 0
+    """Records that recorders dropped."""
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveNode:
+    node: str
+    agent: str
+    last_seen: float
+    gpus: int
+    readings: dict[str, float] = field(default_factory=dict)
+    """The latest of each, summed up by name: the largest over its GPUs."""
+    missing: dict[str, str] = field(default_factory=dict)
+    signals: tuple[str, ...] = ()
+    """What it said of itself last, at most 8."""

@@ -1,0 +1,1 @@
+"""Batches between agents and collectors: `pack_batch`, `unpack_batch`."""
