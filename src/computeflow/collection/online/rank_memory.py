@@ -12,7 +12,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
+
 from computeflow.collection.wire.batches import Batch, RankRows, rank_part
+from computeflow.telemetry.run_folders.phases import CHECKPOINT, EVALUATION
 from computeflow.telemetry.run_folders.rank_file import RankFile, RankStart, cut, join_parts
 
 KEPT_RANKS = 64
@@ -20,6 +23,12 @@ RECENT_SECONDS = 45.0
 LONG_SECONDS = 1800.0
 _JOINED = 32
 """Parts that are joined to one, so that a long memory has few of them."""
+_TAIL = 16
+_ALL_ARRIVED = 0.8
+"""Share of the usual time from a step's begin to its last collective from which on an arrival is it."""
+_KEPT_PAUSES = 64
+WARM_STEPS = 3
+"""Steps of an attempt that are not looked at: they warm up and compile."""
 _KEPT_BYTES = 4 << 20
 """Memory of one rank; the oldest parts go first."""
 
@@ -36,10 +45,18 @@ class RankMemory:
     """Unix seconds at which something last came of it."""
     parts: deque[RankFile | tuple[Batch, int]] = field(default_factory=deque)
     first_end: int = 0
-    """End of its first step, Unix microseconds; 0 before."""
+    """End of the step that ends its warm-up, Unix microseconds; 0 before."""
     step: int = 0
     last: int = 0
     """Its last record, Unix microseconds."""
+    step_end: int = 0
+    """End of its last step."""
+    steps: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=_TAIL))
+    """Begin and end of its last steps."""
+    arrivals: deque[int] = field(default_factory=lambda: deque(maxlen=4 * _TAIL))
+    """Its last arrivals at collectives; empty where none are recorded."""
+    pauses: dict[int, dict[int, int]] = field(default_factory=dict)
+    """By kind: the last steps that had such a pause, with their ends."""
     ended: str | None = None
     alive: bool | None = None
     dropped: int = 0
@@ -52,12 +69,61 @@ class RankMemory:
             self.ended = rows.news.ended or self.ended
             self.dropped = max(self.dropped, rows.news.dropped)
         if rows.steps:
-            at = sum(before.steps for before in batch.ranks[:place])
-            self.step = int(batch.steps["number"][at + rows.steps - 1])
-            if not self.first_end:
-                self.first_end = int(batch.steps["end"][at])
-        self.parts.append(self._part(batch, place) if self.long else (batch, place))
+            self._take_steps(batch, place)
+        if rows.arrivals:
+            at = sum(before.arrivals for before in batch.ranks[:place])
+            self.arrivals.extend(batch.arrivals["at"][at : at + rows.arrivals].tolist())
+        if self.long:
+            part = self._part(batch, place)
+            self._take_pauses(part)
+            self.parts.append(part)
+        else:
+            self.parts.append((batch, place))
         self._forget()
+
+    def _take_steps(self, batch: Batch, place: int) -> None:
+        count = batch.ranks[place].steps
+        at = sum(before.steps for before in batch.ranks[:place])
+        rows = slice(at, at + count)
+        ends, numbers = batch.steps["end"][rows], batch.steps["number"][rows]
+        self.step, self.step_end = int(numbers[-1]), int(ends[-1])
+        begins = batch.steps["begin"][rows]
+        self.steps.extend(zip(begins.tolist(), ends.tolist(), strict=True))
+        warm = np.flatnonzero(numbers >= WARM_STEPS)
+        if not self.first_end and len(warm):
+            self.first_end = int(ends[warm[0]])
+
+    def _take_pauses(self, part: RankFile) -> None:
+        for kind in (CHECKPOINT, EVALUATION):
+            starts = part.pieces.start[part.pieces.kind == kind]
+            rows = np.unique(np.searchsorted(part.steps.end, starts, side="right"))
+            for row in rows[rows < len(part.steps)]:
+                seen = self.pauses.setdefault(kind, {})
+                seen[int(part.steps.number[row])] = int(part.steps.end[row])
+                if len(seen) > _KEPT_PAUSES:
+                    del seen[next(iter(seen))]
+
+    @property
+    def known_end(self) -> int:
+        """End of the last step of which all arrivals have come, as far as can be told.
+
+        They come later than their steps: the flight recorder is read now and then.
+        """
+        if not self.arrivals or not self.steps:
+            return self.step_end
+        arrived = max(self.arrivals)
+        for place in range(len(self.steps) - 1, -1, -1):
+            begin, end = self.steps[place]
+            if arrived >= end:
+                return end
+            if place and arrived > begin:
+                before, until = self.steps[place - 1]
+                usual = max(
+                    (at - before for at in self.arrivals if before <= at < until), default=0
+                )
+                if usual and arrived - begin >= _ALL_ARRIVED * usual:
+                    return end
+        return self.steps[0][0]
 
     def _part(self, batch: Batch, place: int) -> RankFile:
         key = self.start.rank, self.start.attempt
