@@ -70,6 +70,8 @@ class Cohort:
         self._lasted = np.zeros(self._world, np.int64)
         self._since = np.zeros(self._world, np.int64)
         """Begin of the first step since which a rank is late; 0 where it is not."""
+        self._unusual: list[int] = []
+        """Ranks that are late beyond chance, for however short a time."""
         self._suspects: dict[int, int] = {}
 
     def take(self, batch: Batch) -> None:
@@ -151,18 +153,17 @@ class Cohort:
 
     def _count(self, ranks: NDArray[np.bool_]) -> None:
         """Count how late ranks were, once and twice in a row, when it is known which of them are
-        suspects: a slow rank must not make its own lateness look usual.
+        late beyond chance: a slow rank must not make its own lateness look usual.
         """
         sound = ranks & (self._steps >= _LATE_STEPS)
-        sound[list(self._suspects)] = False
+        sound[self._unusual] = False
         self._steps[ranks] += 1
         self._rank_steps += int(sound.sum())
         self._once += _histogram(self._late[sound, -1])
         self._twice += _histogram(self._late[sound, -2:].min(axis=1))
 
     def _suspect(self) -> None:
-        lasted = self._lasted >= LEAST_SECONDS * 1e6
-        candidates = np.flatnonzero((self._late[:, :2] > 0).all(axis=1) & lasted)
+        candidates = np.flatnonzero((self._late[:, :2] > 0).all(axis=1))
         found: dict[int, tuple[float, int]] = {}
         least = np.minimum.accumulate(self._late[candidates], axis=1)
         for rank, lows in zip(candidates.tolist(), least, strict=True):
@@ -172,7 +173,9 @@ class Cohort:
                 if self._chance(float(lows[steps - 1]), steps) < _CHANCE:
                     found[rank] = float(lows[1]), steps
                     break
-        kept = sorted(found, key=lambda rank: -found[rank][0])[:_MAX_SUSPECTS]
+        self._unusual = list(found)
+        lasted = [rank for rank in found if self._lasted[rank] >= LEAST_SECONDS * 1e6]
+        kept = sorted(lasted, key=lambda rank: -found[rank][0])[:_MAX_SUSPECTS]
         self._suspects = {rank: found[rank][1] for rank in kept}
 
     def _chance(self, lateness: float, steps: int) -> float:
