@@ -16,6 +16,7 @@ from computeflow.files.names import shown
 _TIMEOUT_SECONDS = 10.0
 _MAX_ANSWER_BYTES = 4 << 20
 _MAX_WAIT_SECONDS = 60.0
+_MAX_TOKEN = 4096
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _FAILURES = (OSError, http.client.HTTPException)
 
@@ -122,11 +123,10 @@ def read_token(path: Path | None) -> str:
     if path is None:
         return ""
     try:
-        token = path.read_text(encoding="ascii").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "not a token"
-        raise InputError(f"--token-file {path}: {reason}") from None
-    if not token or not token.isprintable() or " " in token or len(token) > 4096:
+        token = path.read_bytes()[:_MAX_TOKEN].decode("ascii", "replace").strip()
+    except OSError as error:
+        raise InputError(f"--token-file {path}: {error.strerror or error}") from None
+    if not token or not token.isascii() or not token.isprintable() or " " in token:
         raise InputError(f"--token-file {path}: one line with the token, and nothing else")
     return token
 

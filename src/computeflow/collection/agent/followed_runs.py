@@ -42,6 +42,8 @@ class FollowedRun:
         """Whether the collector has said what it has of this run."""
         self.positions: dict[str, int] = {}
         """What the collector had of each rank when it was asked."""
+        self.signals: list[NodeSignal] = []
+        """What is to be said of its processes."""
         self._gone: set[str] = set()
         """Ranks of which it was said that their process is gone."""
         self.unread: dict[str, str] = {}
@@ -88,17 +90,15 @@ class FollowedRun:
         turn = self._turn % max(len(ready), 1)
         return ready[turn:] + ready[:turn]
 
-    def lost_processes(self, at: int) -> list[NodeSignal]:
-        """Processes that were there, are gone, and did not say that they end."""
-        signals = []
+    def note_lost_processes(self, at: int) -> None:
+        """Note processes that were there, are gone, and did not say that they end."""
         for key, tail in self.tails.items():
             if key in self._gone or tail.ended or tail.process is None or tail.has_news():
                 continue
             if tail.process.alive() is False:
                 self._gone.add(key)
                 detail = f"rank {key.partition('.')[0]} of {self.run}: process {tail.process.pid}"
-                signals.append(NodeSignal(at=at, what="training process gone", detail=detail))
-        return signals
+                self.signals.append(NodeSignal(at=at, what="training process gone", detail=detail))
 
     def _look_at_facts(self) -> None:
         changed = _changed(self.folder / "run.json")
@@ -115,7 +115,7 @@ class FollowedRun:
             if tail.refused or (
                 tail.ended and not tail.has_news() and now - _changed(tail.path) > _ENDED_SECONDS
             ):
-                tail.close()
+                tail.end()
                 del self.tails[key]
 
 
@@ -147,6 +147,7 @@ class FollowedRuns:
                 run = self.runs[folder] = FollowedRun(folder)
             run.look(names, self._hosts, _MAX_TAILS)
         for folder, run in list(self.runs.items()):
+            run.note_lost_processes(round(now * 1e6))
             run.close_ended(now)
             if run.unread:
                 example = next(iter(run.unread.values()))

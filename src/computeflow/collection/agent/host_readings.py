@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from computeflow.collection.agent.node_sources import NodeLook
+from computeflow.collection.agent.small_files import number_in, read_small
 from computeflow.collection.wire.batches import NodeReading
 
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -24,11 +25,16 @@ _PRESSURE = {
 }
 _VIRTUAL_DISKS = ("loop", "ram", "zram", "fd", "sr")
 _VIRTUAL_NICS = ("lo", "veth", "cali", "docker", "br-", "tunl", "cni", "flannel", "ifb")
-_NIC_COUNTERS = (
-    ("rx_bytes", "receive_bytes"), ("tx_bytes", "transmit_bytes"),
-    ("rx_errors", "receive_errs"), ("tx_errors", "transmit_errs"),
-    ("rx_dropped", "receive_drop"), ("tx_dropped", "transmit_drop"),
-)  # fmt: skip
+_NIC_FILES = {
+    "statistics/rx_bytes": "receive_bytes_total",
+    "statistics/tx_bytes": "transmit_bytes_total",
+    "statistics/rx_errors": "receive_errs_total",
+    "statistics/tx_errors": "transmit_errs_total",
+    "statistics/rx_dropped": "receive_drop_total",
+    "statistics/tx_dropped": "transmit_drop_total",
+    "carrier": "carrier",
+    "carrier_changes": "carrier_changes_total",
+}
 _MAX_DEVICES = 256
 Figures = Iterator[tuple[str, float, dict[str, str]]]
 
@@ -65,7 +71,7 @@ class HostReadings:
     def _cpu(self) -> Figures:
         """CPU time of all cores together by mode, and their number."""
         cores = 0
-        for line in (self._proc / "stat").read_text().splitlines():
+        for line in read_small(self._proc / "stat").splitlines():
             if line.startswith("cpu "):
                 values = line.split()[1:]
                 for mode, value in zip(_MODES, values, strict=False):
@@ -78,23 +84,23 @@ class HostReadings:
         yield "computeflow_node_cores", float(cores), {}
 
     def _load(self) -> Figures:
-        words = (self._proc / "loadavg").read_text().split()
+        words = read_small(self._proc / "loadavg").split()
         yield "node_load1", float(words[0]), {}
         yield "node_load5", float(words[1]), {}
 
     def _memory(self) -> Figures:
-        for line in (self._proc / "meminfo").read_text().splitlines():
+        for line in read_small(self._proc / "meminfo").splitlines():
             name, _, rest = line.partition(":")
             if name in _MEMORY:
                 yield f"node_memory_{name}_bytes", float(int(rest.split()[0]) * 1024), {}
-        for line in (self._proc / "vmstat").read_text().splitlines():
+        for line in read_small(self._proc / "vmstat").splitlines():
             name, _, value = line.partition(" ")
             if name in ("oom_kill", "pgmajfault"):
                 yield f"node_vmstat_{name}", float(value), {}
 
     def _pressure(self) -> Figures:
         for resource in ("cpu", "memory", "io"):
-            for line in (self._proc / "pressure" / resource).read_text().splitlines():
+            for line in read_small(self._proc / "pressure" / resource).splitlines():
                 kind, *words = line.split()
                 fields = dict(word.split("=", 1) for word in words)
                 name = _PRESSURE.get((resource, kind))
@@ -105,7 +111,7 @@ class HostReadings:
                 yield "computeflow_pressure_avg10_percent", float(fields["avg10"]), labels
 
     def _disks(self) -> Figures:
-        for line in (self._proc / "diskstats").read_text().splitlines()[:_MAX_DEVICES]:
+        for line in read_small(self._proc / "diskstats").splitlines()[:_MAX_DEVICES]:
             words = line.split()
             device = words[2]
             whole = (self._sys / "block" / device).exists()  # a disk, not a part of one
@@ -118,25 +124,11 @@ class HostReadings:
 
     def _network(self) -> Figures:
         folder = self._sys / "class" / "net"
-        for nic in sorted(entry.name for entry in folder.iterdir())[:_MAX_DEVICES]:
+        for nic in sorted(os.listdir(folder))[:_MAX_DEVICES]:  # noqa: PTH208
             if nic.startswith(_VIRTUAL_NICS):
                 continue
             labels = {"device": nic}
-            for file, name in _NIC_COUNTERS:
-                value = number_in(folder / nic / "statistics" / file)
+            for file, name in _NIC_FILES.items():
+                value = number_in(f"{folder}/{nic}/{file}")
                 if value is not None:
-                    yield f"node_network_{name}_total", value, labels
-            carrier = number_in(folder / nic / "carrier")
-            if carrier is not None:
-                yield "node_network_carrier", carrier, labels
-            changes = number_in(folder / nic / "carrier_changes")
-            if changes is not None:
-                yield "node_network_carrier_changes_total", changes, labels
-
-
-def number_in(path: Path) -> float | None:
-    """The number that a file of /sys holds; None where it cannot be read."""
-    try:
-        return float(path.read_text().split()[0])
-    except (OSError, ValueError, IndexError):
-        return None
+                    yield f"node_network_{name}", value, labels

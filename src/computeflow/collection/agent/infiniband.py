@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from computeflow.collection.agent.host_readings import number_in
 from computeflow.collection.agent.node_sources import NodeLook
+from computeflow.collection.agent.small_files import number_in, read_small
 from computeflow.collection.wire.batches import NodeReading, NodeSignal
 
 _WORD = 4
@@ -107,6 +107,6 @@ def _figures(port: Path) -> dict[str, float]:
 def _leading(path: Path, until: str) -> float | None:
     """The number before a word: `4: ACTIVE`, `400 Gb/sec (4X NDR)`."""
     try:
-        return float(path.read_text().partition(until)[0])
+        return float(read_small(path).partition(until)[0])
     except (OSError, ValueError):
         return None

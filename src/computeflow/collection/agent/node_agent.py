@@ -8,6 +8,7 @@ stamps.
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import signal
 import socket
@@ -256,7 +257,7 @@ class NodeAgent:
         if self._client is not None:
             self._client.close()
         for _, tail in self.runs.tails():
-            tail.close()
+            tail.end()
         self._state.close()
 
 
@@ -265,6 +266,7 @@ def run_agent(
 ) -> AgentReport:
     """Run until a signal asks to stop; with `once`, ship all that is there, and look once."""
     agent = NodeAgent(options, say)
+    gc.freeze()  # what was imported stays: collections need not look at it
     try:
         if once:
             _run_once(agent)

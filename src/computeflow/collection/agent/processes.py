@@ -6,16 +6,22 @@ stood ready to run without a core, is read here for the processes that train.
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Callable, Iterable
+import select
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from computeflow.collection.agent.node_sources import NodeLook
+from computeflow.collection.agent.small_files import read_small
 from computeflow.collection.wire.batches import NodeReading, NodeSignal
 
 _SLACK_SECONDS = 5.0
+"""By how much a file's time may lie before the start of the process that writes it."""
 _TICKS = os.sysconf("SC_CLK_TCK")
+_LOOK_AGAIN = 60_000_000
+"""Microseconds for which the control groups of a process are taken to be the same."""
 _THROTTLED = 0.1
 """Share of the time in which a quota holds a process back, from which on it is said."""
 
@@ -27,23 +33,39 @@ class ProcessWatch:
         """`changed`: when its file last changed, which is after the process began."""
         self.pid = pid
         self._proc = proc
-        self._born: int | None = None
-        born = _born(proc, pid)
-        boot = _boot_seconds(proc)
-        if born is not None and boot is not None and boot + born / _TICKS <= changed + 5.0:
+        self._handle: int | None = None
+        self._poll = select.poll()
+        self._seen = False
+        born, boot = _born(proc, pid), _boot_seconds(proc)
+        if (
+            born is not None
+            and boot is not None
+            and boot + born / _TICKS <= changed + _SLACK_SECONDS
+        ):
+            self._seen = True
+            with contextlib.suppress(OSError, AttributeError):  # Linux before 5.3
+                self._handle = os.pidfd_open(pid)
+                self._poll.register(self._handle, select.POLLIN)
             self._born = born
 
     def alive(self) -> bool | None:
         """None where the process was never seen: it may be in a container with its own numbers."""
-        if self._born is None:
+        if not self._seen:
             return None
+        if self._handle is not None:
+            return not self._poll.poll(0)
         return _born(self._proc, self.pid) == self._born
+
+    def close(self) -> None:
+        if self._handle is not None:
+            os.close(self._handle)
+        self._handle = None
 
 
 def _born(proc: Path, pid: int) -> int | None:
     """Clock ticks from boot to the start of a process; None without it, or where it is a zombie."""
     try:
-        fields = (proc / str(pid) / "stat").read_text().rpartition(")")[2].split()
+        fields = read_small(f"{proc}/{pid}/stat").rpartition(")")[2].split()
         return None if fields[0] in "ZX" else int(fields[19])
     except (OSError, ValueError, IndexError):
         return None
@@ -51,7 +73,7 @@ def _born(proc: Path, pid: int) -> int | None:
 
 def _boot_seconds(proc: Path) -> float | None:
     try:
-        for line in (proc / "stat").read_text().splitlines():
+        for line in read_small(proc / "stat").splitlines():
             if line.startswith("btime "):
                 return float(line.split()[1])
     except (OSError, ValueError, IndexError):
@@ -87,6 +109,16 @@ class RankProcesses:
     ) -> None:
         self._ranks, self._proc, self._cgroups = ranks, proc, cgroups
         self._before: dict[tuple[str, int], _Quota] = {}
+        self._groups: dict[int, tuple[Path, ...]] = {}
+        self._looked = 0
+
+    def _quota(self, pid: int, at: int) -> dict[str, float]:
+        """The figures of a process's groups, which are looked for anew once a minute."""
+        if at - self._looked >= _LOOK_AGAIN or at < self._looked:
+            self._groups, self._looked = {}, at
+        if pid not in self._groups:
+            self._groups[pid] = quota_groups(self._proc, self._cgroups, pid)
+        return quota_figures(self._groups[pid])
 
     def look(self, at: int) -> NodeLook:
         readings: list[NodeReading] = []
@@ -96,7 +128,7 @@ class RankProcesses:
         for rank in self._ranks():
             labels = {"run": rank.run, "rank": str(rank.rank)}
             figures = _cpu_figures(self._proc, rank.pid)
-            quota = quota_figures(self._proc, self._cgroups, rank.pid)
+            quota = self._quota(rank.pid, at)
             if not quota:
                 missing["cpu.stat"] = "no control group of a rank's process can be read"
             figures |= quota
@@ -142,35 +174,39 @@ def _cpu_figures(proc: Path, pid: int) -> dict[str, float]:
     """CPU time of a process, and how long its main thread was ready and had no core."""
     figures = {}
     try:
-        fields = (proc / str(pid) / "stat").read_text().rpartition(")")[2].split()
+        fields = read_small(f"{proc}/{pid}/stat").rpartition(")")[2].split()
         figures["rank_cpu_seconds_total"] = (int(fields[11]) + int(fields[12])) / _TICKS
         figures["rank_resident_bytes"] = float(int(fields[21]) * os.sysconf("SC_PAGE_SIZE"))
-        waited = (proc / str(pid) / "schedstat").read_text().split()
+        waited = read_small(f"{proc}/{pid}/schedstat").split()
         figures["rank_run_delay_seconds_total"] = int(waited[1]) / 1e9
     except (OSError, ValueError, IndexError):
         pass
     return figures
 
 
-def quota_figures(proc: Path, cgroups: Path, pid: int) -> dict[str, float]:
-    """Throttling of a process by the quotas of its control group and those above it.
+def quota_groups(proc: Path, cgroups: Path, pid: int) -> tuple[Path, ...]:
+    """Control groups of a process, from its own up, that count what they hold back."""
+    return tuple(
+        folder
+        for folder in _groups(proc, cgroups, pid)
+        if "nr_throttled" in _table(folder / "cpu.stat")
+    )
+
+
+def quota_figures(groups: Sequence[Path]) -> dict[str, float]:
+    """Throttling by the quotas of these groups.
 
     Each level counts by itself; a process is held back by all of them, so they are added up.
     """
-    folders = list(_groups(proc, cgroups, pid))
     periods = throttled = seconds = 0.0
     cores: list[float] = []
-    found = False
-    for folder in folders:
+    for folder in groups:
         stat = _table(folder / "cpu.stat")
-        if "nr_throttled" not in stat:
-            continue
-        found = True
         periods += stat.get("nr_periods", 0.0)
-        throttled += stat["nr_throttled"]
+        throttled += stat.get("nr_throttled", 0.0)
         seconds += stat.get("throttled_usec", 0.0) / 1e6 + stat.get("throttled_time", 0.0) / 1e9
         cores += _quota_cores(folder)
-    if not found:
+    if not groups:
         return {}
     figures = {
         "cgroup_periods_total": periods,
@@ -183,7 +219,7 @@ def quota_figures(proc: Path, cgroups: Path, pid: int) -> dict[str, float]:
 def _groups(proc: Path, cgroups: Path, pid: int) -> Iterable[Path]:
     """Folders of the CPU controller, from the process's own up to the root; version 2, else 1."""
     try:
-        lines = (proc / str(pid) / "cgroup").read_text().splitlines()
+        lines = read_small(f"{proc}/{pid}/cgroup").splitlines()
     except OSError:
         return
     for line in lines:
@@ -206,7 +242,7 @@ def _groups(proc: Path, cgroups: Path, pid: int) -> Iterable[Path]:
 def _table(path: Path) -> dict[str, float]:
     figures = {}
     try:
-        for line in path.read_text().splitlines():
+        for line in read_small(path).splitlines():
             name, _, value = line.partition(" ")
             figures[name] = float(value)
     except (OSError, ValueError):
@@ -216,11 +252,11 @@ def _table(path: Path) -> dict[str, float]:
 
 def _quota_cores(folder: Path) -> list[float]:
     try:
-        quota, period = (folder / "cpu.max").read_text().split()
+        quota, period = read_small(folder / "cpu.max").split()
     except (OSError, ValueError):
         try:
-            quota = (folder / "cpu.cfs_quota_us").read_text().strip()
-            period = (folder / "cpu.cfs_period_us").read_text().strip()
+            quota = read_small(folder / "cpu.cfs_quota_us").strip()
+            period = read_small(folder / "cpu.cfs_period_us").strip()
         except OSError:
             return []
     try:

@@ -104,9 +104,16 @@ class RankTail:
         self.size = -1
 
     def close(self) -> None:
+        """Let go of the file; reading opens it again."""
         if self._file is not None:
             self._file.close()
         self._file = self._reader = None
+
+    def end(self) -> None:
+        """Let go of the file and of the process."""
+        self.close()
+        if self.process is not None:
+            self.process.close()
 
     def _skip(self) -> None:
         """Pass over records up to the position: they have names and groups that later ones refer to."""

@@ -170,7 +170,7 @@ class Shipper:
                 parts.append(part)
                 ranks[key] = (part.first, part.first + part.records)
         about = run.about if run.about != run.about_sent else {}
-        signals = run.lost_processes(sent)
+        signals, run.signals = run.signals, []
         if not parts and not about and not signals:
             return None
         batch = make_batch(
