@@ -57,7 +57,7 @@ def test_a_scrape_gives_readings_that_the_reference_parser_reads(tmp_path: Path)
         agent.tick(0.0, time.time_ns() // 1000)
         assert agent.metrics_address
         page = fetch(agent.metrics_address, Accept=OPENMETRICS)
-        families = {family.name: family for family in text_string_to_metric_families(page)}
+        families = {family.name: family for family in text_string_to_metric_families(page)}  # type: ignore[no-untyped-call]
         plain = fetch(agent.metrics_address)
     finally:
         agent.close()
