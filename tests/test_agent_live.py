@@ -24,7 +24,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from agent_collector import CollectorDouble, _Handler, serving
-from computeflow.collection.agent.exposition import MetricsServer
+from computeflow.collection.agent.exposition import ReadingsServer
 from computeflow.collection.agent.node_agent import AgentOptions, NodeAgent
 from computeflow.collection.wire.batches import NodeReading
 
@@ -71,7 +71,7 @@ def test_a_scrape_gives_readings_that_the_reference_parser_reads(tmp_path: Path)
 
 
 def test_another_address_than_this_machine_wants_the_token() -> None:
-    server = MetricsServer("0.0.0.0:0", "secret")
+    server = ReadingsServer("0.0.0.0:0", "secret")
     try:
         server.show([NodeReading(at=0, name="x", value=1.0)])
         with pytest.raises(urllib.error.HTTPError, match="401"):

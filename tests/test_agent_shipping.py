@@ -427,7 +427,9 @@ def test_an_agent_that_is_killed_in_the_middle_loses_and_doubles_nothing(tmp_pat
             process.kill()
             process.wait()
         run.grow_all()
+        before = len(double.batches)
         process = agent_process(tmp_path, url)
+        wait_for(lambda: len(double.batches) > before)
         wait_for(lambda: len(double.steps(0)) >= 400 and len(double.steps(1)) >= 400)
         process.terminate()
         assert process.wait() == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import ssl
@@ -97,7 +98,9 @@ class CollectorClient:
         headers = {"Content-Type": "application/octet-stream"} if body is not None else {}
         if self._token:
             headers["Authorization"] = f"Bearer {self._token}"
-        self._connection.request(method, self._prefix + path, body, headers)
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            # a server that refuses a body before it has read it answers nevertheless
+            self._connection.request(method, self._prefix + path, body, headers)
         answer = self._connection.getresponse()
         content = answer.read(_MAX_ANSWER_BYTES)
         if answer.status in (401, 403):
@@ -160,8 +163,10 @@ def _next(content: bytes) -> dict[str, int]:
 
 
 def _said(content: bytes) -> str:
+    """The collector's own words: a line, or a field of its JSON."""
     data = _data(content)
-    return str(data.get("error") or data.get("detail") or "")
+    line = content[:300].decode("utf-8", "replace").partition("\n")[0]
+    return str(data.get("error") or data.get("detail") or ("" if data else line))
 
 
 def _wait(header: str | None) -> float | None:

@@ -1,4 +1,4 @@
-"""Readings for Prometheus to scrape: `MetricsServer` serves the last look as OpenMetrics or text."""
+"""Readings for Prometheus to scrape: `ReadingsServer` serves the last look as OpenMetrics or text."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def address_of(listen: str) -> tuple[str, int]:
     return host, int(port)
 
 
-class MetricsServer:
+class ReadingsServer:
     """One thread that answers one scrape after the other: a slow reader costs five seconds at most."""
 
     def __init__(self, listen: str, token: str = "") -> None:
@@ -103,7 +103,7 @@ def is_counter(name: str) -> bool:
 
 
 class _Handler(BaseHTTPRequestHandler):
-    owner: MetricsServer
+    owner: ReadingsServer
     token: str
     timeout = _TIMEOUT_SECONDS
     server_version = "computeflow-agent"

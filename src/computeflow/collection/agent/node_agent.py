@@ -23,7 +23,7 @@ from typing import Any
 from computeflow.collection.agent.agent_state import AgentState, default_runs, default_state
 from computeflow.collection.agent.amd_readings import AmdReadings
 from computeflow.collection.agent.collector_client import CollectorClient, read_token
-from computeflow.collection.agent.exposition import MetricsServer
+from computeflow.collection.agent.exposition import ReadingsServer
 from computeflow.collection.agent.followed_runs import FollowedRun, FollowedRuns
 from computeflow.collection.agent.host_readings import HostReadings
 from computeflow.collection.agent.infiniband import InfinibandReadings
@@ -111,7 +111,7 @@ class NodeAgent:
         self.shipper: Shipper | None = None
         if client is not None:
             self.shipper = Shipper(client, agent=self._state.agent, node=self.node, say=say)
-        self._server: MetricsServer | None = None
+        self._server: ReadingsServer | None = None
         self._otlp: OtlpPush | None = None
         self._due = {"find": 0.0, "look": 0.0, "beat": 0.0}
         self._last = NodeLook()
@@ -123,7 +123,7 @@ class NodeAgent:
     def _open_outputs(self, options: AgentOptions) -> None:
         try:
             if options.listen is not None:
-                self._server = MetricsServer(options.listen, read_token(options.token_file))
+                self._server = ReadingsServer(options.listen, read_token(options.token_file))
             if options.otlp is not None:
                 self._otlp = OtlpPush(options.otlp, self.node, self._say)
         except Exception:
