@@ -16,7 +16,7 @@ from typing import Any
 from computeflow.collection.agent.processes import ProcessWatch, TrainingProcess
 from computeflow.collection.agent.rank_tails import RankTail
 from computeflow.collection.agent.run_ids import facts_to_send, read_facts, run_id
-from computeflow.collection.wire.batches import NodeSignal
+from computeflow.collection.wire.batches import PROCESS_GONE, NodeSignal
 from computeflow.files.limits import FILES
 
 _RANK = re.compile(r"rank-\d{1,7}\.attempt-\d{1,6}\.cfr")
@@ -97,8 +97,9 @@ class FollowedRun:
                 continue
             if tail.process.alive() is False:
                 self._gone.add(key)
-                detail = f"rank {key.partition('.')[0]} of {self.run}: process {tail.process.pid}"
-                self.signals.append(NodeSignal(at=at, what="training process gone", detail=detail))
+                rank = int(key.partition(".")[0])
+                detail = f"rank {rank} of {self.run}: process {tail.process.pid}"
+                self.signals.append(NodeSignal(at=at, what=PROCESS_GONE, detail=detail, rank=rank))
 
     def _look_at_facts(self) -> None:
         changed = _changed(self.folder / "run.json")

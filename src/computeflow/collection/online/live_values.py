@@ -32,7 +32,7 @@ class LiveFinding:
     ranks: tuple[int, ...]
     nodes: tuple[str, ...]
     share: float
-    """Of the run's GPU-seconds, while it lasts."""
+    """Share of the run's GPU-seconds, while it lasts."""
     gpu_seconds: float
     """Since its onset."""
     usd_per_hour: float | None

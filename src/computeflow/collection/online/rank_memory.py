@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from computeflow.collection.wire.batches import Batch, RankRows, rank_part
+from computeflow.collection.wire.batches import PROCESS_GONE, Batch, RankRows, rank_part
 from computeflow.telemetry.run_folders.phases import CHECKPOINT, EVALUATION
 from computeflow.telemetry.run_folders.rank_file import RankFile, RankStart, cut, join_parts
 
@@ -202,6 +202,9 @@ class RunMemory:
         self.heard = heard
         self.nodes[batch.node] = heard
         self.about |= batch.about
+        for signal in batch.signals:
+            if signal.what == PROCESS_GONE and signal.rank in self._latest:
+                self._latest[signal.rank].alive = False
         steps = arrivals = 0
         for place, rows in enumerate(batch.ranks):
             memory = self.ranks.get((rows.rank, rows.attempt)) or self._begin(batch, rows, heard)

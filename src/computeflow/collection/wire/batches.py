@@ -131,6 +131,12 @@ class NodeSignal:
     gpu: str = ""
     """UUID or PCI address; "" where it is of no one GPU."""
     fault: bool = True
+    rank: int | None = None
+    """The rank of the batch's run that it is about."""
+
+
+PROCESS_GONE = "training process gone"
+"""The signal of a rank whose process is no longer there and did not say that it ends."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
