@@ -1,6 +1,16 @@
-"""Findings while runs go on: windows of live runs, the rule book over them, and what is open."""
+"""Findings while runs go on: windows of live runs, the rule book over them, and what is open.
 
-from computeflow.collection.online.live_values import LiveFinding, LiveNode, LiveRun
-from computeflow.collection.online.watcher import Watcher, WatchOptions
+Start with `Watcher`.
+"""
 
-__all__ = ["LiveFinding", "LiveNode", "LiveRun", "WatchOptions", "Watcher"]
+from computeflow._lazy import lazy_exports
+
+_EXPORTS = {
+    "LiveFinding": "live_values",
+    "LiveNode": "live_values",
+    "LiveRun": "live_values",
+    "WatchOptions": "watcher",
+    "Watcher": "watcher",
+}
+__all__ = [*_EXPORTS]
+__getattr__, __dir__ = lazy_exports(__name__, _EXPORTS)

@@ -18,7 +18,7 @@ RunState = Literal["running", "stuck", "silent", "ended"]
 def finding_key(run: str, rule: str, account: str, ranks: tuple[int, ...], onset: float) -> str:
     """A short name that stays the same from the onset of a finding to its end."""
     text = f"{run}\0{rule}\0{account}\0{ranks}\0{onset:.3f}"
-    return hashlib.sha256(text.encode()).hexdigest()[:12]
+    return hashlib.sha256(text.encode(errors="replace")).hexdigest()[:12]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

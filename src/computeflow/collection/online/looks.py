@@ -72,7 +72,7 @@ class Sighting:
     """Unix seconds."""
     end: float
     share: float
-    """Of the GPU-seconds in which the run trained."""
+    """Share of the GPU-seconds in which the run trained."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

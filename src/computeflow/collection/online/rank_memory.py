@@ -33,7 +33,7 @@ _KEPT_BYTES = 4 << 20
 """Memory of one rank; the oldest parts go first."""
 
 
-class Places(NamedTuple):
+class BatchRows(NamedTuple):
     """Rows in the tables of a batch."""
 
     steps: int
@@ -68,7 +68,7 @@ class RankMemory:
     alive: bool | None = None
     dropped: int = 0
 
-    def take(self, batch: Batch, place: int, rows: RankRows, at: Places, heard: float) -> None:
+    def take(self, batch: Batch, place: int, rows: RankRows, at: BatchRows, heard: float) -> None:
         """Take one rank of a batch; `at` has the first of its rows in each table."""
         self.heard, self.last = heard, max(self.last, rows.last)
         self.alive = rows.alive
@@ -209,7 +209,7 @@ class RunMemory:
         for place, rows in enumerate(batch.ranks):
             memory = self.ranks.get((rows.rank, rows.attempt)) or self._begin(batch, rows, heard)
             if memory is not None:
-                memory.take(batch, place, rows, Places(steps, arrivals), heard)
+                memory.take(batch, place, rows, BatchRows(steps, arrivals), heard)
             steps += rows.steps
             arrivals += rows.arrivals
 

@@ -1,5 +1,7 @@
 """Batches between agents and collectors: `pack_batch`, `unpack_batch`."""
 
-from computeflow.collection.wire.batches import Batch, make_batch, pack_batch, unpack_batch
+from computeflow._lazy import lazy_exports
 
-__all__ = ["Batch", "make_batch", "pack_batch", "unpack_batch"]
+_EXPORTS = dict.fromkeys(("Batch", "make_batch", "pack_batch", "unpack_batch"), "batches")
+__all__ = [*_EXPORTS]
+__getattr__, __dir__ = lazy_exports(__name__, _EXPORTS)
