@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import sqlite3
+from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
+from computeflow import codec
 from computeflow.collection.online.live_values import (
     LiveFinding,
     LiveNode,
@@ -136,3 +142,119 @@ def hostile_values() -> tuple[list[LiveRun], list[LiveFinding], list[LiveNode]]:
         signals=(HOSTILE,) * 8,
     )
     return [replace(run, slowest=slow)], [finding], [node]
+
+
+def write_store(
+    folder: Path,
+    runs: Sequence[LiveRun] = (),
+    findings: Sequence[LiveFinding] = (),
+    nodes: Sequence[LiveNode] = (),
+) -> Path:
+    """A collector's `state.sqlite` as its store writes it; what is in it already is replaced."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with closing(sqlite3.connect(folder / "state.sqlite")) as database, database:
+        database.execute("PRAGMA journal_mode=WAL")
+        for statement in (
+            "runs (run TEXT PRIMARY KEY, data TEXT, updated REAL)",
+            "nodes (node TEXT PRIMARY KEY, data TEXT, updated REAL)",
+            "findings (key TEXT PRIMARY KEY, run TEXT, rule TEXT, opened REAL, closed REAL, data TEXT)",
+        ):
+            database.execute(f"CREATE TABLE IF NOT EXISTS {statement}")
+        for table in ("runs", "nodes", "findings"):
+            database.execute(f"DELETE FROM {table}")
+        for number, run in enumerate(runs):
+            row = (f"{number}", _text(run), run.updated)
+            database.execute("INSERT INTO runs VALUES (?, ?, ?)", row)
+        for number, node in enumerate(nodes):
+            row = (f"{number}", _text(node), node.last_seen)
+            database.execute("INSERT INTO nodes VALUES (?, ?, ?)", row)
+        for f in findings:
+            values = (f.key, "", f.rule, f.opened, f.closed, _text(f))
+            database.execute("INSERT INTO findings VALUES (?, ?, ?, ?, ?, ?)", values)
+    return folder
+
+
+def _text(value: Any) -> str:
+    """JSON as the store has it: a half surrogate is no UTF-8 and never gets there."""
+    return json.dumps(codec.encode(value)).replace("\\ud800", "")
+
+
+def busy_fleet(now: float = NOW) -> tuple[list[LiveRun], list[LiveFinding], list[LiveNode]]:
+    """Three runs with four open findings and one that closed."""
+    late = now - NOW
+    runs = [
+        live_run(updated=now - 1, started=now - 7200),
+        live_run(
+            run="70b-a",
+            name="llama-70b-sft",
+            state="stuck",
+            world=1024,
+            ranks=1023,
+            step=812,
+            step_seconds=14.2,
+            mfu=None,
+            goodput=0.71,
+            accounts={"compute": 0.3, "idle": 0.65, "host": 0.05},
+            slowest=(),
+            updated=now - 1,
+        ),
+        live_run(
+            run="eval-1",
+            name="ablation-41",
+            world=8,
+            ranks=8,
+            step=120_044,
+            step_seconds=0.184,
+            mfu=0.236,
+            accounts={
+                "compute.model": 0.236,
+                "compute.kernel": 0.41,
+                "input": 0.3,
+                "comm.dp": 0.054,
+            },
+            slowest=live_run().slowest[:1],
+            updated=now - 1,
+        ),
+    ]
+    shift = {"onset": NOW - 120 + late, "opened": NOW - 110 + late, "seen": now - 1}
+    findings = [
+        live_finding(**shift),
+        live_finding(
+            run="70b-a",
+            rule="hang",
+            account="idle",
+            title="rank 511 did not arrive at all_reduce 90,211 of group dp",
+            ranks=(511,),
+            nodes=("node-63",),
+            share=0.65,
+            usd_per_hour=1_664.0,
+            usd=42.1,
+            **shift,
+        ),
+        live_finding(
+            run="eval-1",
+            rule="input-stall",
+            account="input",
+            title="the step waits for data: 55 ms a step and rank",
+            ranks=tuple(range(8)),
+            share=0.3,
+            usd_per_hour=6.0,
+            usd=0.2,
+            **(shift | {"onset": now - 5_000}),
+        ),
+        live_finding(
+            rule="clock-throttle",
+            account="compute.clock",
+            title="GPU 3 of node-00 runs at 1,260 MHz, its peers at 1,755",
+            share=0.02,
+            usd_per_hour=12.8,
+            silenced_until=now + 1800,
+            **shift,
+        ),
+        live_finding(rule="gc-pause", account="host", closed=now - 30, **shift),
+    ]
+    return (
+        runs,
+        findings,
+        [live_node(last_seen=now - 2), live_node(node="node-63", last_seen=now - 90)],
+    )

@@ -50,7 +50,7 @@ class Received:
 @contextmanager
 def receiver(received: Received) -> Iterator[str]:
     class Taker(Quiet):
-        def do_POST(self) -> None:
+        def do_POST(self) -> None:  # noqa: N802  # http.server's name
             body = self.rfile.read(int(self.headers["Content-Length"]))
             received.free.wait(WAIT_SECONDS)
             status = received.statuses.pop(0) if received.statuses else 200

@@ -24,10 +24,15 @@ HOMES = {
     ),
     "numpy": ("",),
     "plotly": ("views/html_report.py",),
-    "prometheus_client": ("telemetry/metrics/prometheus_text.py",),
+    "prometheus_client": (
+        "telemetry/metrics/prometheus_text.py", "collection/outputs/metrics.py",  # in; out
+    ),
     "pynvml": ("lab/sensors.py",),
     "ray": ("lab/probe/on_ray.py", "engines.py"),  # on each node; over files or replicas
-    "rich": ("views/tables.py", "cli/output.py"),  # tables; the terminal that shows them
+    "rich": (
+        "views/tables.py", "cli/output.py",  # tables; the terminal that shows them
+        "cli/live_view.py",  # the terminal that `top` draws on
+    ),
     "scipy": ("prediction/validation/fitting.py",),
     "torch": ("lab/", "recorder/"),  # the recorder has it from the user's process alone
     "yaml": ("files/parsing.py",),

@@ -26,8 +26,12 @@ if TYPE_CHECKING:
     from computeflow.answers.comparisons import compare as compare
     from computeflow.answers.decisions import DecideAnswer as DecideAnswer
     from computeflow.answers.decisions import decide as decide
+    from computeflow.answers.exports import ExportAnswer as ExportAnswer
+    from computeflow.answers.exports import export as export
     from computeflow.answers.improvements import ImproveAnswer as ImproveAnswer
     from computeflow.answers.improvements import improve as improve
+    from computeflow.answers.live_tops import TopAnswer as TopAnswer
+    from computeflow.answers.live_tops import top as top
     from computeflow.answers.placements import PlaceAnswer as PlaceAnswer
     from computeflow.answers.placements import place as place
     from computeflow.answers.plans import BatchesAnswer as BatchesAnswer
@@ -69,6 +73,7 @@ _EXPORTS = {
     "ClaimsAnswer": "claim_checks",
     "CompareAnswer": "comparisons",
     "DecideAnswer": "decisions",
+    "ExportAnswer": "exports",
     "FrontAnswer": "plans",
     "ImproveAnswer": "improvements",
     "PlaceAnswer": "placements",
@@ -83,6 +88,7 @@ _EXPORTS = {
     "SiteLimitsAnswer": "site_capacity",
     "CompareSitesAnswer": "site_comparisons",
     "SizeAnswer": "sizes",
+    "TopAnswer": "live_tops",
     "ValidateAnswer": "validations",
     "ValidateRunsAnswer": "validations",
     "audit": "audits",
@@ -93,6 +99,7 @@ _EXPORTS = {
     "compare": "comparisons",
     "compare_sites": "site_comparisons",
     "decide": "decisions",
+    "export": "exports",
     "improve": "improvements",
     "place": "placements",
     "plan": "plans",
@@ -103,6 +110,7 @@ _EXPORTS = {
     "simulate": "simulations",
     "site_limits": "site_capacity",
     "size": "sizes",
+    "top": "live_tops",
     "validate": "validations",
 }
 __all__ = [*_EXPORTS]

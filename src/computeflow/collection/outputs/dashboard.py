@@ -32,7 +32,7 @@ def dashboard() -> Json:
     for row in rows:
         below = max((p["gridPos"]["y"] + p["gridPos"]["h"] for p in panels), default=0)
         for panel in row:
-            panel["gridPos"]["y"] = below
+            panel["gridPos"]["y"] = below + panel["gridPos"].pop("down")
             panel["id"] = len(panels) + 1
             panels.append(panel)
     return {
@@ -85,7 +85,7 @@ def _annotation() -> Json:
 def _panel(
     kind: str,
     title: str,
-    at: tuple[int, int, int],
+    at: tuple[int, int, int] | tuple[int, int, int, int],
     queries: list[Json],
     *,
     unit: str = "short",
@@ -94,7 +94,8 @@ def _panel(
     options: Json | None = None,
     **more: Any,
 ) -> Json:
-    """A panel; `at` has its column of 24, its width and its height."""
+    """A panel; `at` has its column of 24, its width, its height, and how far below its row it is."""
+    column, width, height, *down = at
     defaults: Json = {"unit": unit, **({"custom": custom} if custom else {})}
     defaults |= more.pop("defaults", {})
     return {
@@ -102,7 +103,7 @@ def _panel(
         "title": title,
         **({"description": doc} if doc else {}),
         "datasource": _SOURCE,
-        "gridPos": {"x": at[0], "w": at[1], "h": at[2]},
+        "gridPos": {"x": column, "w": width, "h": height, "down": sum(down)},
         "targets": [{**query, "refId": chr(65 + number)} for number, query in enumerate(queries)],
         "fieldConfig": {"defaults": defaults, "overrides": more.pop("overrides", [])},
         **({"options": options} if options else {}),
@@ -165,7 +166,7 @@ def _flow() -> list[Json]:
         _panel(
             "timeseries",
             "MFU and goodput",
-            (12, 12, 5),
+            (12, 12, 5, 5),
             [
                 _series(f"computeflow_mfu_ratio{_RUN}", "MFU {{run}}"),
                 _series(f"computeflow_goodput_ratio{_RUN}", "goodput {{run}}"),

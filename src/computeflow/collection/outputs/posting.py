@@ -91,7 +91,7 @@ def post(
     sent = {"Content-Type": kind, "User-Agent": "computeflow", **(headers or {})}
     if address.token:
         sent["Authorization"] = f"Bearer {address.token}"
-    connection = _connection(address, seconds)
+    connection = connection_to(address, seconds)
     try:
         connection.request("POST", address.path, body=body, headers=sent)
         response = connection.getresponse()
@@ -108,7 +108,7 @@ def post(
     return Posted(status=response.status, error=said, wait_seconds=wait)
 
 
-def _connection(address: Address, seconds: float) -> http.client.HTTPConnection:
+def connection_to(address: Address, seconds: float) -> http.client.HTTPConnection:
     if address.scheme == "https":
         return http.client.HTTPSConnection(
             address.host, address.port, timeout=seconds, context=ssl.create_default_context()
