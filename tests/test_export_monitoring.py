@@ -82,7 +82,7 @@ def test_a_field_that_grafana_does_not_know_would_be_seen() -> None:
 
 
 def test_panels_do_not_overlap_and_stay_on_the_grid() -> None:
-    taken = set()
+    taken: set[tuple[int, int]] = set()
     for panel in dashboard()["panels"]:
         at = panel["gridPos"]
         cells = {

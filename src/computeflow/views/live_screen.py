@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from computeflow.collection.online.live_values import LiveFinding, LiveRun
-from computeflow.collection.outputs.sinks import ranks_label, run_name
+from computeflow.collection.outputs.sinks import ranks_label, run_name, run_usd_per_hour
 from computeflow.collection.outputs.snapshots import LiveSnapshot
 from computeflow.files.names import shown
 from computeflow.ledger import ACCOUNTS
@@ -280,15 +280,14 @@ def _finding_detail(finding: LiveFinding, snapshot: LiveSnapshot, width: int) ->
 
 
 def _run_detail(run: LiveRun, width: int, now: float) -> list[ScreenLine]:
-    cost = "-"
-    if run.usd_per_gpu_hour is not None:
-        cost = f"${run.usd_per_gpu_hour * run.world:,.2f} an hour"
+    usd = run_usd_per_hour(run)
+    cost = "unknown" if usd is None else f"${usd:,.2f} an hour"
     facts = [
         ("command", run.command or "-"),
         ("state", f"{run.state}, updated {format_seconds(max(now - run.updated, 0.0))} ago"),
         ("ranks", f"{run.ranks:,} of {run.world:,} on {len(run.nodes):,} nodes, {run.gpu or '-'}"),
         ("speed", f"{seconds_text(run.step_seconds)} a step, {_tokens(run)}"),
-        ("goodput", f"{format_share(run.goodput)}; MFU {format_share(run.mfu)}; costs {cost}"),
+        ("goodput", f"{format_share(run.goodput)}; MFU {format_share(run.mfu)}; cost {cost}"),
     ]
     lines = [_text(shown(run.name or run.run, width), "bold"), ()]
     for label, text in facts:

@@ -14,7 +14,12 @@ from dataclasses import dataclass, field
 from typing import Any, get_args
 
 from computeflow.collection.online.live_values import LiveFinding, LiveNode, LiveRun, RunState
-from computeflow.collection.outputs.sinks import label, nodes_label, ranks_label
+from computeflow.collection.outputs.sinks import (
+    label,
+    nodes_label,
+    ranks_label,
+    run_usd_per_hour,
+)
 from computeflow.errors import UnavailableError
 from computeflow.ledger import ACCOUNTS
 
@@ -25,6 +30,8 @@ MAX_FINDINGS = 1_000
 MAX_RANKS_PER_RUN = 16
 MAX_NODES = 4_096
 MAX_READING_NAMES = 128
+MAX_READINGS = 20_000
+"""Series of readings, a third of a second to write: beyond them scrape the agents themselves."""
 _OWN = "computeflow_"
 _READING_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
 _SUFFIXES = ("_total", "_created", "_bucket", "_count", "_sum", "_info")
@@ -129,9 +136,7 @@ def _run_figures(
 
 
 def _hourly(run: LiveRun) -> float | None:
-    if run.usd_per_gpu_hour is None:
-        return None
-    return 0.0 if run.state == "ended" else run.usd_per_gpu_hour * run.world
+    return None if run.state == "ended" else run_usd_per_hour(run)
 
 
 def _rank_families(runs: Sequence[LiveRun]) -> list[_Family]:
@@ -200,18 +205,20 @@ def _node_families(nodes: Sequence[LiveNode]) -> list[_Family]:
 def _readings(nodes: Sequence[LiveNode]) -> tuple[list[_Family], int]:
     """Readings by the exporters' names, and how many have a name that cannot be one."""
     families: dict[str, _Family] = {}
-    lost = 0
+    taken = lost = 0
     for node in nodes:
+        host = label(node.node)
         for name, value in node.readings.items():
             known = name in families
-            if not known and (not _is_reading(name) or len(families) >= MAX_READING_NAMES):
+            new = not known and _is_reading(name) and len(families) < MAX_READING_NAMES
+            if not (known or new) or taken >= MAX_READINGS:
                 lost += 1
                 continue
-            family = families.setdefault(
-                name,
-                _Family(name=name, doc="Largest over the GPUs of a node, latest.", kind="unknown"),
-            )
-            family.add(value, Hostname=label(node.node), over="max")
+            if new:
+                doc = "Largest over the GPUs of a node, latest."
+                families[name] = _Family(name=name, doc=doc, kind="unknown")
+            families[name].add(value, Hostname=host, over="max")
+            taken += 1
     return [families[name] for name in sorted(families)], lost
 
 

@@ -11,6 +11,7 @@ from itertools import pairwise
 from typing import Protocol
 
 from computeflow.collection.online.live_values import LiveFinding, LiveRun
+from computeflow.economics import usd_per_hour
 from computeflow.files.names import shown
 
 LABEL_CHARACTERS = 200
@@ -77,3 +78,10 @@ def severity(finding: LiveFinding) -> str:
 def run_name(run: str, runs: Sequence[LiveRun]) -> str:
     """What people call the run; its id where it has no name."""
     return next((each.name for each in runs if each.run == run and each.name), run)
+
+
+def run_usd_per_hour(run: LiveRun) -> float | None:
+    """What its GPUs cost an hour; None without a price."""
+    if run.usd_per_gpu_hour is None:
+        return None
+    return usd_per_hour(run.world, 1.0, run.usd_per_gpu_hour)
