@@ -14,8 +14,8 @@ from urllib.request import urlopen
 import pytest
 
 import computeflow as cf
-from computeflow.collection.outputs import AlertmanagerSink, MetricsPush, render_metrics
-from computeflow.collection.outputs.metrics import CONTENT_TYPE
+from computeflow.collection.outputs import AlertmanagerSink, MetricsPush
+from computeflow.collection.outputs.metrics import CONTENT_TYPE, render_metrics
 from computeflow.collection.outputs.posting import post, read_address
 from computeflow.telemetry.metrics.prometheus_json import rows
 from computeflow.telemetry.metrics.prometheus_server import connect
