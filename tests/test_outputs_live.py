@@ -127,7 +127,7 @@ def test_alerts_of_a_collector_that_died_resolve_by_themselves(tmp_path: Path) -
 
 
 @contextmanager
-def exporter(values: Callable[[], tuple[Any, ...]]) -> Iterator[str]:
+def exporter(values: Callable[[], tuple[list[Any], list[Any], list[Any]]]) -> Iterator[str]:
     class Metrics(Quiet):
         def answer(self) -> None:
             service = {"records_total": 5.0, "refused_total": 0.0, "tick_seconds": 0.01}
