@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import computeflow as cf
 from computeflow.simulation.simulate import play_many
 from test_probe import PROGRAM, probe
 from test_simulation import a_run, by_time
+
+RUN_FOLDERS = Path(__file__).parent / "data" / "run_folders"
 
 
 @pytest.mark.live
@@ -23,6 +27,23 @@ def test_ray_gives_the_same_bytes() -> None:
     for name, values in here.accounts.items():
         assert values.tobytes() == there.accounts[name].tobytes()
     assert here.causes.tobytes() == there.causes.tobytes()
+
+
+@pytest.mark.live
+def test_recorded_runs_are_audited_by_ray_workers_with_the_same_result(tmp_path: Path) -> None:
+    """One folder with several runs, each read by a worker; one that is damaged costs no other."""
+    pytest.importorskip("ray")
+    shutil.copytree(RUN_FOLDERS, tmp_path / "runs")
+    here = cf.audit(tmp_path / "runs").to_dict()
+    there = cf.audit(tmp_path / "runs", engine="ray").to_dict()
+    assert there == here
+    assert len({Path(source["path"]).parent for source in there["sources"]}) == 7
+    broken = tmp_path / "runs" / "broken"
+    broken.mkdir()
+    (broken / "rank-00000.attempt-0.cfr").write_bytes(b"CFREC\x01\r\n" + b"x" * 100)
+    damaged = cf.audit(tmp_path / "runs", engine="ray").to_dict()
+    assert damaged["findings"] == here["findings"]
+    assert any("broken" in text for text in damaged["left_out"])
 
 
 @pytest.mark.live

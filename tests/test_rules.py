@@ -26,12 +26,16 @@ HOMES = {
     "numpy": ("",),
     "opentelemetry": ("collection/agent/otlp_push.py",),
     "plotly": ("views/html_report.py",),
-    "prometheus_client": (  # what exporters wrote is read; what the agent reads is written
+    "prometheus_client": (  # what exporters wrote is read; what agents and collectors know is written
         "telemetry/metrics/prometheus_text.py", "collection/agent/exposition.py",
+        "collection/outputs/metrics.py",
     ),
     "pynvml": ("collection/agent/nvml_library.py",),
     "ray": ("lab/probe/on_ray.py", "engines.py"),  # on each node; over files or replicas
-    "rich": ("views/tables.py", "cli/output.py"),  # tables; the terminal that shows them
+    "rich": (
+        "views/tables.py", "cli/output.py",  # tables; the terminal that shows them
+        "cli/live_view.py",  # the terminal that `top` draws on
+    ),
     "scipy": ("prediction/validation/fitting.py",),
     "torch": ("lab/", "recorder/"),  # the recorder has it from the user's process alone
     "yaml": ("files/parsing.py",),

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from computeflow.answers import CompareAnswer as CompareAnswer
     from computeflow.answers import CompareSitesAnswer as CompareSitesAnswer
     from computeflow.answers import DecideAnswer as DecideAnswer
+    from computeflow.answers import ExportAnswer as ExportAnswer
     from computeflow.answers import FrontAnswer as FrontAnswer
     from computeflow.answers import ImproveAnswer as ImproveAnswer
     from computeflow.answers import ManifestAnswer as ManifestAnswer
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from computeflow.answers import SimulateAnswer as SimulateAnswer
     from computeflow.answers import SiteLimitsAnswer as SiteLimitsAnswer
     from computeflow.answers import SizeAnswer as SizeAnswer
+    from computeflow.answers import TopAnswer as TopAnswer
     from computeflow.answers import ValidateAnswer as ValidateAnswer
     from computeflow.answers import ValidateRunsAnswer as ValidateRunsAnswer
     from computeflow.answers import agent as agent
@@ -53,6 +55,7 @@ if TYPE_CHECKING:
     from computeflow.answers import compare as compare
     from computeflow.answers import compare_sites as compare_sites
     from computeflow.answers import decide as decide
+    from computeflow.answers import export as export
     from computeflow.answers import improve as improve
     from computeflow.answers import place as place
     from computeflow.answers import plan as plan
@@ -63,6 +66,7 @@ if TYPE_CHECKING:
     from computeflow.answers import simulate as simulate
     from computeflow.answers import site_limits as site_limits
     from computeflow.answers import size as size
+    from computeflow.answers import top as top
     from computeflow.answers import validate as validate
     from computeflow.catalog import Catalog as Catalog
     from computeflow.catalog import find_model as find_model

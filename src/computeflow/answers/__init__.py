@@ -29,8 +29,12 @@ if TYPE_CHECKING:
     from computeflow.answers.comparisons import compare as compare
     from computeflow.answers.decisions import DecideAnswer as DecideAnswer
     from computeflow.answers.decisions import decide as decide
+    from computeflow.answers.exports import ExportAnswer as ExportAnswer
+    from computeflow.answers.exports import export as export
     from computeflow.answers.improvements import ImproveAnswer as ImproveAnswer
     from computeflow.answers.improvements import improve as improve
+    from computeflow.answers.live_tops import TopAnswer as TopAnswer
+    from computeflow.answers.live_tops import top as top
     from computeflow.answers.placements import PlaceAnswer as PlaceAnswer
     from computeflow.answers.placements import place as place
     from computeflow.answers.plans import BatchesAnswer as BatchesAnswer
@@ -73,6 +77,7 @@ _EXPORTS = {
     "ClaimsAnswer": "claim_checks",
     "CompareAnswer": "comparisons",
     "DecideAnswer": "decisions",
+    "ExportAnswer": "exports",
     "FrontAnswer": "plans",
     "ImproveAnswer": "improvements",
     "ManifestAnswer": "agents",
@@ -88,6 +93,7 @@ _EXPORTS = {
     "SiteLimitsAnswer": "site_capacity",
     "CompareSitesAnswer": "site_comparisons",
     "SizeAnswer": "sizes",
+    "TopAnswer": "live_tops",
     "ValidateAnswer": "validations",
     "ValidateRunsAnswer": "validations",
     "agent": "agents",
@@ -99,6 +105,7 @@ _EXPORTS = {
     "compare": "comparisons",
     "compare_sites": "site_comparisons",
     "decide": "decisions",
+    "export": "exports",
     "improve": "improvements",
     "place": "placements",
     "plan": "plans",
@@ -109,6 +116,7 @@ _EXPORTS = {
     "simulate": "simulations",
     "site_limits": "site_capacity",
     "size": "sizes",
+    "top": "live_tops",
     "validate": "validations",
 }
 __all__ = [*_EXPORTS]

@@ -30,7 +30,7 @@ _USERS: dict[str, frozenset[str]] = {
     "perfetto": _TRACED,
     "calibrate": _TRACED,
     "details": _TRACED,
-    "engine": _TRACED,
+    "engine": _TRACED | {"recording"},
     "period": _TIMED,
     "model": _WORKING,
     "on": _WORKING | {"outages"},
@@ -121,6 +121,7 @@ class AuditRequest:
             work=self.work,
             accelerator=self.accelerator,
             gpus=self.gpus,
+            engine=self.engine,
         )
 
     def refuse_unused(self, kinds: Collection[str]) -> None:

@@ -118,7 +118,10 @@ OPTIONS = [
         "ticket.",
     ),
     choice(
-        "--engine", ENGINES, "local", "Where traces are read: on this machine or on a Ray cluster."
+        "--engine",
+        ENGINES,
+        "local",
+        "Where traces and recorded runs are read: on this machine or on a Ray cluster.",
     ),
     flag("--no-cache", help="Do not read or write the cache."),
 ]

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from computeflow.catalog import Accelerator, Catalog
+from computeflow.engines import Engine
 from computeflow.ledger import Ledger
 
 
@@ -75,6 +76,8 @@ class SourceRequest:
     """The device as the user names it, where a source does not."""
     gpus: int | None = None
     """The number of GPUs as the user states it, where a source does not."""
+    engine: Engine = "local"
+    """Where recorded runs are read, each by itself."""
 
     def covers(self, seconds: float) -> bool:
         """Whether a moment lies in the requested period."""

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from computeflow.engines import each
 from computeflow.errors import ComputeFlowError, InputError
 from computeflow.files.limits import FILES, RUN_BYTES, RUN_HEAD_BYTES
 from computeflow.files.parsing import parse_json
@@ -51,11 +53,35 @@ class RunFolders:
         folders: dict[Path, list[Path]] = {}
         for path in paths:
             folders.setdefault(run_folder_of(path), []).append(path)
-        share = RUN_BYTES // max(sum(path.suffix == ENDING for path in paths), 1)
-        return [
-            _report(folder, files, request, max(share, 2 * RUN_HEAD_BYTES))
-            for folder, files in folders.items()
-        ]
+        if request.engine == "ray" and len(folders) > 1:
+            return _observe_apart(folders, request)
+        share = _share(paths)
+        return [_report(folder, files, request, share) for folder, files in folders.items()]
+
+
+def _observe_apart(
+    folders: Mapping[Path, Sequence[Path]], request: SourceRequest
+) -> list[SourceReport]:
+    """Each run by a worker of its own; one that cannot be read is left out with its reason."""
+    read = partial(_read_item, request=replace(request, engine="local"))
+    results = each(read, [*folders.items()], request.engine)
+    reports = [result for result in results if isinstance(result, SourceReport)]
+    failed = [result for result in results if isinstance(result, ComputeFlowError)]
+    if not reports:
+        raise failed[0]
+    first = replace(reports[0], left_out=(*reports[0].left_out, *map(str, failed)))
+    return [first, *reports[1:]]
+
+
+def _read_item(item: tuple[Path, Sequence[Path]], request: SourceRequest) -> SourceReport:
+    folder, files = item
+    return _report(folder, files, request, _share(files))
+
+
+def _share(paths: Sequence[Path]) -> int:
+    """Bytes that are read of each file, where all of them have to fit into the limit of a run."""
+    share = RUN_BYTES // max(sum(path.suffix == ENDING for path in paths), 1)
+    return max(share, 2 * RUN_HEAD_BYTES)
 
 
 def run_folder_of(path: Path) -> Path:
@@ -81,8 +107,7 @@ def find_run_folders(folder: Path) -> Iterator[Path]:
 def read_run_folder(folder: Path, request: SourceRequest) -> SourceReport:
     """The report of one run, without the traces of its windows."""
     files = sorted(folder.glob(f"*{ENDING}"))
-    share = max(RUN_BYTES // max(len(files), 1), 2 * RUN_HEAD_BYTES)
-    return _report(folder, files, request, share)
+    return _report(folder, files, request, _share(files))
 
 
 def join_traces(files: Mapping[str, Sequence[Path]]) -> dict[str, tuple[Path, ...]]:

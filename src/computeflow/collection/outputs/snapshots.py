@@ -1,0 +1,185 @@
+"""`LiveSnapshot`: runs, findings and nodes at one moment, from a collector's store or its address.
+
+    read_store(Path("store"))                       its state.sqlite, opened to read only
+    read_collector("http://127.0.0.1:8471", token)  GET /v1/runs, /v1/findings, /v1/nodes
+
+A row that cannot be read is left out with its reason; the others are shown.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import ipaddress
+import os
+import sqlite3
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.parse import quote
+
+from computeflow import codec
+from computeflow.collection.online.live_values import LiveFinding, LiveNode, LiveRun
+from computeflow.collection.outputs.posting import Address, connection_to, read_address
+from computeflow.errors import InputError
+from computeflow.files.names import shown
+
+STATE_FILE = "state.sqlite"
+TOKEN = "COMPUTEFLOW_TOKEN"
+_MAX_ROWS = 5_000
+_MAX_CLOSED = 50
+_MAX_ANSWER_BYTES = 64 << 20
+_SECONDS = 10.0
+_MAX_LEFT_OUT = 5
+_QUERIES = {
+    "runs": "SELECT data FROM runs ORDER BY updated DESC LIMIT ?",
+    "nodes": "SELECT data FROM nodes ORDER BY updated DESC LIMIT ?",
+    "findings": "SELECT data FROM findings WHERE closed IS NULL ORDER BY opened DESC LIMIT ?",
+    "closed": "SELECT data FROM findings WHERE closed IS NOT NULL ORDER BY closed DESC LIMIT ?",
+}
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveSnapshot:
+    source: str
+    taken: float
+    runs: tuple[LiveRun, ...] = ()
+    findings: tuple[LiveFinding, ...] = ()
+    """Open ones, and those that closed last."""
+    nodes: tuple[LiveNode, ...] = ()
+    left_out: tuple[str, ...] = ()
+
+    @property
+    def open_findings(self) -> tuple[LiveFinding, ...]:
+        return tuple(finding for finding in self.findings if finding.is_open)
+
+
+def read_store(folder: Path) -> LiveSnapshot:
+    path = folder / STATE_FILE
+    if not path.is_file():
+        raise InputError(
+            f"--store {shown(str(folder))}: no {STATE_FILE} in it: not a collector's store "
+            "(computeflow collect --store DIR)"
+        )
+    left_out: list[str] = []
+    try:
+        with _opened(path) as database:
+            texts = {
+                name: [row[0] for row in database.execute(query, (_most(name),))]
+                for name, query in _QUERIES.items()
+            }
+    except sqlite3.Error as error:
+        raise InputError(f"--store {shown(str(folder))}: {STATE_FILE}: {error}") from None
+    parsed = {
+        name: [_json(text, f"{STATE_FILE}: {name}", left_out) for text in rows]
+        for name, rows in texts.items()
+    }
+    findings = [*parsed["findings"], *parsed["closed"]]
+    return _snapshot(str(folder), parsed["runs"], findings, parsed["nodes"], left_out)
+
+
+def _most(name: str) -> int:
+    return _MAX_CLOSED if name == "closed" else _MAX_ROWS
+
+
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[sqlite3.Connection]:
+    """The database, read only; one on a disk that cannot be written is read as it lies there."""
+    database = sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True, timeout=_SECONDS)
+    try:
+        try:
+            database.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        except sqlite3.OperationalError:
+            if os.access(path.parent, os.W_OK):
+                raise
+            database.close()
+            database = sqlite3.connect(f"file:{quote(str(path))}?immutable=1", uri=True)
+        yield database
+    finally:
+        database.close()
+
+
+def read_collector(url: str, token: str = "") -> LiveSnapshot:
+    address = read_address(url, "--collector", token=token)
+    if token and address.scheme == "http" and not _is_local(address.host):
+        raise InputError(f"--collector {address}: {TOKEN} is not sent in the clear; write https://")
+    left_out: list[str] = []
+    parts = {name: _get(address, name) for name in ("runs", "findings", "nodes")}
+    source = str(address)
+    return _snapshot(source, parts["runs"], parts["findings"], parts["nodes"], left_out)
+
+
+def _get(address: Address, name: str) -> list[Any]:
+    headers = {"Accept": "application/json", "User-Agent": "computeflow"}
+    if address.token:
+        headers["Authorization"] = f"Bearer {address.token}"
+    connection = connection_to(address, _SECONDS)
+    try:
+        connection.request("GET", f"{address.path.rstrip('/')}/v1/{name}", headers=headers)
+        response = connection.getresponse()
+        body = response.read(_MAX_ANSWER_BYTES + 1)
+    except (OSError, http.client.HTTPException) as error:
+        words = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        raise InputError(f"--collector {address}: {shown(str(words))}") from None
+    finally:
+        connection.close()
+    if response.status in (401, 403):
+        raise InputError(
+            f"--collector {address}: refused with {response.status}; set {TOKEN} to its token"
+        )
+    if response.status != 200:
+        raise InputError(f"--collector {address}: answered {response.status}; is it a collector?")
+    if len(body) > _MAX_ANSWER_BYTES:
+        raise InputError(f"--collector {address}: more than {_MAX_ANSWER_BYTES >> 20} MiB")
+    answer = codec.from_json(body, f"--collector {address}")
+    rows = answer.get(name) if isinstance(answer, dict) else None
+    if not isinstance(rows, list):
+        raise InputError(f"--collector {address}: no list of {name}; is it a collector?")
+    return rows
+
+
+def _is_local(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _snapshot(
+    source: str,
+    runs: Iterable[Any],
+    findings: Iterable[Any],
+    nodes: Iterable[Any],
+    left_out: list[str],
+) -> LiveSnapshot:
+    return LiveSnapshot(
+        source=source,
+        taken=time.time(),
+        runs=_values(LiveRun, runs, left_out),
+        findings=_values(LiveFinding, findings, left_out),
+        nodes=_values(LiveNode, nodes, left_out),
+        left_out=tuple(left_out[:_MAX_LEFT_OUT]),
+    )
+
+
+def _json(text: Any, where: str, left_out: list[str]) -> Any:
+    try:
+        return codec.from_json(text if isinstance(text, str | bytes) else "", where)
+    except InputError as error:
+        left_out.append(str(error))
+        return None
+
+
+def _values(kind: type[T], rows: Iterable[Any], left_out: list[str]) -> tuple[T, ...]:
+    values = []
+    for row in rows:
+        if row is None:
+            continue
+        try:
+            values.append(codec.decode(kind, row, kind.__name__))
+        except InputError as error:
+            left_out.append(str(error))
+    return tuple(values)
