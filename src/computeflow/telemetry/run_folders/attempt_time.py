@@ -174,7 +174,20 @@ def _on_clock(file: RankFile, offset: ClockOffset) -> RankFile:
         pieces=shift(file.pieces, offset),
         leads=shift(file.leads, offset),
         arrivals=file.arrivals.shifted(offset.ahead_at(file.arrivals.at)),
+        events=tuple(
+            replace(event, start=_moment(event.start, offset), end=_moment(event.end, offset))
+            for event in file.events
+        ),
+        beats=tuple(
+            replace(beat, at=_moment(beat.at, offset), since=_moment(beat.since, offset))
+            for beat in file.beats
+        ),
+        last=_moment(file.last, offset),
     )
+
+
+def _moment(at: int, offset: ClockOffset) -> int:
+    return at - int(offset.ahead_at(np.array([at]))[0])
 
 
 def _measure(file: RankFile, waits: Waits) -> RankTime:

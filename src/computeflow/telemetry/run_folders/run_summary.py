@@ -14,7 +14,6 @@ from computeflow.telemetry.run_folders.phases import (
     LETTERS,
     PARTS,
     neighbours,
-    part_of_letter,
     place_of,
 )
 from computeflow.telemetry.run_folders.rank_file import Floats
@@ -25,9 +24,10 @@ from computeflow.telemetry.run_folders.run_facts import (
     RecordedAttempt,
     RecordedRank,
     RecordedRun,
-    StuckRun,
 )
 from computeflow.telemetry.run_folders.run_ledger import RunBooks
+from computeflow.telemetry.run_folders.save_times import find_saves
+from computeflow.telemetry.run_folders.silent_ranks import find_silent
 from computeflow.telemetry.run_folders.steady_steps import (
     CommonSteps,
     lengths,
@@ -35,13 +35,12 @@ from computeflow.telemetry.run_folders.steady_steps import (
     spread_of,
     steady_rows,
 )
+from computeflow.telemetry.run_folders.stuck_ranks import find_stuck
 
 LONG_MICROS = 3_000
 """Shortest piece of host time that counts as long: Python of an ordinary loop over all parameters takes
 1 to 2.6 ms (diagnosis.rules.host_line)."""
 _MAX_PLACES = 10
-_STUCK_TIMES, _STUCK_SECONDS = 10.0, 10.0
-"""Times the median step, and seconds, without a step from which on a run is stuck."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +102,9 @@ def summarise(
         evaluations=_pauses(attempts, books, "evaluation"),
         collections=_pauses(attempts, books, "gc"),
         growth=common.growth(),
-        stuck=_stuck(last, seconds),
+        saves=find_saves(attempts),
+        stuck=find_stuck(attempts, seconds),
+        silent=find_silent(attempts),
         dropped=sum(rank.file.dropped for rank in ranks),
         waits_missing=next((each.waits_missing for each in attempts if each.waits_missing), ""),
         first_loss=losses[0] if losses else None,
@@ -291,35 +292,4 @@ def _pauses(attempts: Sequence[AttemptTime], books: RunBooks, part: str) -> Paus
                 by_rank[rank.rank] = by_rank.get(rank.rank, 0.0) + seconds
     return Pauses(
         count=count, seconds=sum(by_rank.values()), longest_seconds=longest, by_rank=by_rank
-    )
-
-
-def _stuck(attempt: AttemptTime, usual: float | None) -> StuckRun | None:
-    """Whether the last attempt lives and does no steps; who is missing, by the collectives."""
-    alive = [rank for rank in attempt.ranks if rank.file.ended is None and rank.file.beats]
-    if not alive or usual is None:
-        return None
-    quiet = max(rank.file.beats[-1].at for rank in alive) - max(r.last for r in attempt.ranks)
-    if quiet / 1e6 < max(_STUCK_TIMES * usual, _STUCK_SECONDS):
-        return None
-    missing: set[int] = set()
-    waiting: set[int] = set()
-    for sequence in attempt.waits.last_sequence.values():
-        furthest = max(sequence)
-        behind = {i for i, last in enumerate(sequence) if 0 <= last < furthest}
-        if behind:
-            missing |= {attempt.ranks[index].rank for index in behind}
-            waiting |= {
-                attempt.ranks[i].rank for i, last in enumerate(sequence) if last == furthest
-            }
-    return StuckRun(
-        seconds=quiet / 1e6,
-        usual_seconds=usual,
-        step=max(int(rank.steps.number.max(initial=0)) for rank in attempt.ranks),
-        missing=tuple(sorted(missing)),
-        waiting=tuple(sorted(waiting - missing)),
-        inside={
-            rank.rank: part_of_letter(rank.file.beats[-1].inside) or "no known phase"
-            for rank in alive
-        },
     )
