@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from computeflow.catalog import load_catalog
 from computeflow.diagnosis import Diagnosis, diagnose_source
+from computeflow.diagnosis.rules.recordings import OthersMedian
 from computeflow.economics.checkpoint_intervals import poisson_range, saving_cost, young_seconds
 from computeflow.ledger import Ledger
 from computeflow.recorder.frames import MAGIC, Record, packed_all
@@ -528,3 +532,13 @@ def test_slow_ranks_of_two_hosts_are_no_slow_node(tmp_path: Path) -> None:
     )
     found = judge(training.write(tmp_path)).findings[0]
     assert found.ranks == (5, 9) and "node" not in found.title
+
+
+@given(st.lists(st.sampled_from([0.0, 1.0, 1.5, 2.0, 7.0]), min_size=2, max_size=9), st.data())
+def test_the_median_without_one_is_that_of_the_others(
+    values: list[float], data: st.DataObject
+) -> None:
+    """A rank is slow against the others: a rule takes their medians from one sort."""
+    place = data.draw(st.integers(0, len(values) - 1))
+    others = [value for index, value in enumerate(values) if index != place]
+    assert OthersMedian(values).without(values[place]) == statistics.median(others)

@@ -1,4 +1,4 @@
-"""Ranks that average their gradients; after 60 steps rank 1 sleeps, is killed or raises, or all save."""
+"""Ranks that average their gradients; rank 1 sleeps, is killed or raises, or all save."""
 
 import os
 import signal

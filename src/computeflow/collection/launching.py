@@ -278,7 +278,8 @@ def _seal(folder: Path, size: int) -> str:
     except _StoppedError:
         return "not sealed as Parquet: a signal came meanwhile"
     except Exception as error:
-        return f"not sealed as Parquet: {str(error).splitlines()[0] if str(error) else error!r}"
+        lines = str(error).splitlines() or [type(error).__name__]
+        return f"not sealed as Parquet: {lines[0]}"
     if not sealed.rows:
         return f"not sealed as Parquet: {'; '.join(sealed.left_out)}"
     return f"sealed as Parquet: {', '.join(sealed.rows)}"

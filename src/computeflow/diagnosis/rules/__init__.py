@@ -78,7 +78,7 @@ RULES = (
          needs="a run folder with three failures or more, and a save in a step",
          sources={"recording": SourceRule(
              judge=recorded_failures.checkpoint_interval, confidence=0.8,
-             because="right on made run folders; failures of a run are few, and come at no constant rate "
+             because="right on made run folders; failures are few, and come at no constant rate "
              "where one cause is behind them")}),
     Rule(id="unfused-attention", account="compute.kernel", order=18, needs=_MODELLED,
          trace=kernels.unfused_attention, step=device_work.unfused_attention),

@@ -8,6 +8,7 @@ done again are no part of that time.
 from __future__ import annotations
 
 import statistics
+from bisect import bisect_left
 from collections.abc import Sequence
 
 from computeflow.diagnosis.remedies import command
@@ -17,6 +18,7 @@ from computeflow.diagnosis.rules.ranks_together import ADVICE, EVEN_WORK
 from computeflow.diagnosis.slow_ranks import LEAST, LEAST_OF_FEW
 from computeflow.diagnosis.trace_case import DEVIATIONS
 from computeflow.ledger import Evidence, Ledger, Remedy
+from computeflow.telemetry.run_folders.attempt_time import UNEQUAL
 from computeflow.telemetry.run_folders.run_facts import (
     HostPlace,
     Pauses,
@@ -78,17 +80,27 @@ def _to_blame(run: RecordedRun, part: str) -> list[RecordedRank]:
     if len(run.per_rank) < 2:
         return []
     share = _waits(run, part) / len(run.per_rank)
+    usual = OthersMedian([rank.parts.get(part, 0.0) for rank in run.per_rank])
     return [
         rank
         for rank in run.per_rank
         if rank.waited_for.get(part, 0.0) > share
-        and rank.parts.get(part, 0.0) > _OWN * _usual(run, rank, part)
+        and rank.parts.get(part, 0.0) > _OWN * usual.without(rank.parts.get(part, 0.0))
     ]
 
 
-def _usual(run: RecordedRun, rank: RecordedRank, part: str) -> float:
-    """What the other ranks take in a step."""
-    return statistics.median(r.parts.get(part, 0.0) for r in run.per_rank if r is not rank)
+class OthersMedian:
+    """The median of all values but one, for each of them, from one sort."""
+
+    def __init__(self, values: Sequence[float]) -> None:
+        self._ordered = sorted(values)
+
+    def without(self, value: float) -> float:
+        """The median without one of these values."""
+        ordered, place = self._ordered, bisect_left(self._ordered, value)
+        left = len(ordered) - 1
+        low, high = (ordered[index + (index >= place)] for index in ((left - 1) // 2, left // 2))
+        return (low + high) / 2
 
 
 def _who(ranks: Sequence[RecordedRank]) -> str:
@@ -282,7 +294,8 @@ def straggler_rank(observed: SourceReport) -> Outcome:
         return []
     if run.waits_missing:
         return Missing(run.waits_missing)
-    slow = [rank for rank in run.per_rank if _is_slow(run, rank)]
+    heavy = {rank.rank for rank in _with_more_work(run)}
+    slow = [rank for rank in run.per_rank if rank.rank not in heavy and _is_slow(run, rank)]
     waits = sum(_computing_waits(rank) for rank in slow)
     every = sum(_computing_waits(rank) for rank in run.per_rank)
     if not slow or 2 * len(slow) > len(run.per_rank) or waits < _MOSTLY * every:
@@ -290,7 +303,8 @@ def straggler_rank(observed: SourceReport) -> Outcome:
     most = max(slow, key=lambda rank: rank.waited_for_seconds)
     assert most.excess is not None
     part = next(name for name in most.excess.by_part if name in _COMPUTING)
-    usual = statistics.median(r.parts.get(part, 0.0) for r in run.per_rank if not _is_in(r, slow))
+    names = {rank.rank for rank in slow}
+    usual = statistics.median(r.parts.get(part, 0.0) for r in run.per_rank if r.rank not in names)
     own = sum(_computing_excess(rank) * rank.excess.steps for rank in slow if rank.excess)
     account = "optimizer" if part == "optimizer" else "compute"
     waiting = len(run.per_rank) - len(slow)
@@ -316,10 +330,6 @@ def straggler_rank(observed: SourceReport) -> Outcome:
         _remedy(_advice(run, slow, node), "", gained, low),
         ranks=[rank.rank for rank in slow],
     )
-
-
-def _is_in(rank: RecordedRank, ranks: Sequence[RecordedRank]) -> bool:
-    return any(rank is other for other in ranks)
 
 
 def _slow_node(run: RecordedRun, slow: Sequence[RecordedRank]) -> str:
@@ -367,18 +377,23 @@ def _error(rank: RecordedRank) -> float:
 def _is_slow(run: RecordedRun, rank: RecordedRank) -> bool:
     """Whether a rank computes longer than the others by more than chance, in most steps."""
     excess, step = rank.excess, run.step_seconds
-    if excess is None or not step or _has_more_work(run, rank):
+    if excess is None or not step:
         return False
     least = LEAST if len(run.per_rank) > _MANY else LEAST_OF_FEW
     sure = min(excess.seconds, _computing_excess(rank)) - DEVIATIONS * _error(rank)
     return sure >= least * step
 
 
-def _has_more_work(run: RecordedRun, rank: RecordedRank) -> bool:
-    others = [other.tokens for other in run.per_rank if other is not rank and other.tokens]
-    if rank.tokens is None or not others:
-        return False
-    return rank.tokens > 1.05 * statistics.median(others)
+def _with_more_work(run: RecordedRun) -> list[RecordedRank]:
+    known = [rank.tokens for rank in run.per_rank if rank.tokens]
+    if len(known) < 2:
+        return []
+    usual = OthersMedian(known)
+    return [
+        rank
+        for rank in run.per_rank
+        if rank.tokens and rank.tokens > UNEQUAL * usual.without(rank.tokens)
+    ]
 
 
 def _advice(run: RecordedRun, slow: Sequence[RecordedRank], node: str) -> str:
@@ -400,7 +415,7 @@ def imbalance(observed: SourceReport) -> Outcome:
     waits = ledger.booked("imbalance")
     if 0.75 * waits < LEAST * training_seconds(ledger):
         return []
-    heavy = [rank for rank in run.per_rank if _has_more_work(run, rank)]
+    heavy = _with_more_work(run)
     who = f"{_who(heavy)} has more tokens than the others" if heavy else "ranks' tokens differ"
     return report(
         f"{who}: ranks wait {_per_step(run, waits)} a step for unequal work",

@@ -101,10 +101,12 @@ def measure_attempt(number: int, files: Sequence[RankFile]) -> AttemptTime:
         for file, some in zip(files, waits.ranks, strict=True)
     ]
     ranks = [_measure(file, some) for file, some in zip(files, exposed, strict=True)]
-    ranks = [
-        replace(rank, waits=_causes(rank, ranks, some))
-        for rank, some in zip(ranks, exposed, strict=True)
-    ]
+    if any(len(some) for some in exposed):
+        table = _step_table(ranks)
+        ranks = [
+            replace(rank, waits=_causes(index, rank, table, some))
+            for index, (rank, some) in enumerate(zip(ranks, exposed, strict=True))
+        ]
     return AttemptTime(
         number=number,
         ranks=tuple(ranks),
@@ -232,51 +234,68 @@ def _within(pieces: Pieces, start: Ints, end: Ints) -> Floats:
     return Intervals(start, end).within(pieces.start, pieces.end).astype(np.float64)
 
 
-def _causes(rank: RankTime, ranks: Sequence[RankTime], waits: Waits) -> WaitRows:
-    """Who made a rank wait in each of its steps, and by what."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _StepTable:
+    """Steps of all ranks of an attempt, one rank after the other."""
+
+    first: Ints
+    """Row of the first step of each rank."""
+    number: Ints
+    key: Ints
+    """Index of the rank and number of the step as one number, ascending."""
+    numbers: int
+    """What the index of the rank is multiplied by in it."""
+    since: Floats
+    """What a rank did between the reductions of two steps: the optimizer before, the rest after."""
+    work: Ints
+    busy: Floats
+    """Microseconds of computing."""
+
+
+def _step_table(ranks: Sequence[RankTime]) -> _StepTable:
+    counts = [len(rank.steps) for rank in ranks]
+    first = np.cumsum([0, *counts[:-1]])
+    number = np.concatenate([rank.steps.number for rank in ranks])
+    numbers = int(number.max(initial=0)) + 1
+    parts = np.concatenate([rank.parts for rank in ranks])
+    since = parts.copy()
+    since[1:, _OPTIMIZER] = parts[:-1, _OPTIMIZER]
+    begun = first[np.array(counts) > 0]
+    since[begun, _OPTIMIZER] = parts[begun, _OPTIMIZER]
+    return _StepTable(
+        first=first,
+        number=number,
+        key=np.repeat(np.arange(len(ranks)), counts) * numbers + number,
+        numbers=numbers,
+        since=since,
+        work=np.concatenate([_work(rank.steps) for rank in ranks]),
+        busy=parts[:, _COMPUTING].sum(axis=1),
+    )
+
+
+def _causes(index: int, rank: RankTime, table: _StepTable, waits: Waits) -> WaitRows:
+    """Who made a rank wait in each of its steps, by what the culprit did longer in the same step, and
+    the share that more tokens explain.
+    """
     steps = rank.steps
     if not len(steps) or not len(waits):
         return _no_causes()
     culprit, micros = waits.culprit, (waits.end - waits.start).astype(np.float64)
     row = np.searchsorted(steps.end, waits.start, side="right")
     in_step = np.bincount(row, micros, len(steps)).astype(np.float64)
-    part = np.full(len(row), UNKNOWN_PART)
-    unequal = np.zeros(len(row))
-    for index in np.unique(culprit):
-        mine = culprit == index
-        part[mine], unequal[mine] = _longer(rank, ranks[index], row[mine], in_step)
-    return WaitRows(step=row, culprit=culprit, part=part, micros=micros, unequal=unequal)
-
-
-def _longer(
-    rank: RankTime, culprit: RankTime, row: Ints, in_step: Floats
-) -> tuple[Ints, NDArray[np.float64]]:
-    """What the culprit did longer in the same steps, and the share that more tokens explain."""
-    if not len(culprit.steps):
-        return np.full(len(row), UNKNOWN_PART), np.zeros(len(row))
-    there, known = _same_steps(rank.steps, culprit.steps, row)
-    excess = _since(culprit)[there] - _since(rank)[row]
-    most = np.argmax(excess, axis=1)
+    mine = table.first[index] + row
+    same = culprit * table.numbers + table.number[mine]
+    there = np.minimum(np.searchsorted(table.key, same), len(table.key) - 1)
+    known = table.key[there] == same
+    excess = table.since[there] - table.since[mine]
     longer = excess.sum(axis=1) > 0
-    part = np.where(known & longer, most, UNKNOWN_PART)
-    own, less = _work(culprit.steps)[there], _work(rank.steps)[row]
-    more = known & (less > 0) & (own > UNEQUAL * less) & np.isin(part, _COMPUTING)
-    busy = culprit.parts[there][:, _COMPUTING].sum(axis=1)
-    share = busy * (1 - less / np.maximum(own, 1)) / np.maximum(in_step[row], 1.0)
-    return part, np.where(more, np.minimum(share, 1.0), 0.0)
-
-
-def _since(rank: RankTime) -> Floats:
-    """What a rank did between the reductions of two steps: the optimizer before, the rest after."""
-    parts = rank.parts.copy()
-    parts[1:, _OPTIMIZER] = rank.parts[:-1, _OPTIMIZER]
-    return parts
-
-
-def _same_steps(mine: StepRows, theirs: StepRows, row: Ints) -> tuple[Ints, NDArray[np.bool_]]:
-    """Rows of the same steps on another rank, and which are there."""
-    there = np.minimum(np.searchsorted(theirs.number, mine.number[row]), len(theirs) - 1)
-    return there, theirs.number[there] == mine.number[row]
+    part = np.where(known & longer, np.argmax(excess, axis=1), UNKNOWN_PART)
+    own, less = table.work[there], table.work[mine]
+    computing = (part == _COMPUTING[0]) | (part == _COMPUTING[1])
+    more = known & (less > 0) & (own > UNEQUAL * less) & computing
+    share = table.busy[there] * (1 - less / np.maximum(own, 1)) / np.maximum(in_step[row], 1.0)
+    unequal = np.where(more, np.minimum(share, 1.0), 0.0)
+    return WaitRows(step=row, culprit=culprit, part=part, micros=micros, unequal=unequal)
 
 
 def _work(steps: StepRows) -> Ints:

@@ -135,23 +135,26 @@ def _book_waits(
 ) -> None:
     waits = rank.waits
     chosen = kept[waits.step] if len(waits.step) else np.zeros(0, bool)
-    key = waits.culprit * len(PARTS) + waits.part
-    for value in np.unique(key[chosen]):
-        culprit, place = divmod(int(value), len(PARTS))
-        mine = chosen & (key == value)
-        micros, unequal = waits.micros[mine], waits.unequal[mine]
+    if not chosen.any():
+        return
+    key = (waits.culprit * len(PARTS) + waits.part)[chosen]
+    micros, unequal = waits.micros[chosen], waits.unequal[chosen]
+    values, place = np.unique(key, return_inverse=True)
+    slower = np.bincount(place, micros * (1 - unequal), len(values))
+    uneven = np.bincount(place, micros * unequal, len(values))
+    for value, slow, more in zip(values.tolist(), slower.tolist(), uneven.tolist(), strict=True):
+        culprit, part = divmod(value, len(PARTS))
         number = attempt.ranks[culprit].rank
-        slower = Cause(rank=number, account=account_of(PARTS[place]))
-        book.add("straggler", float((micros * (1 - unequal)).sum()), slower)
-        book.add(
-            "imbalance", float((micros * unequal).sum()), Cause(rank=number, account="compute")
-        )
+        book.add("straggler", slow, Cause(rank=number, account=account_of(PARTS[part])))
+        book.add("imbalance", more, Cause(rank=number, account="compute"))
 
 
 def _book_tail(book: RankBook, index: int, attempt: AttemptTime) -> None:
     """What a rank did after its last step: saves and evaluations, and waits for those of others."""
     rank = attempt.ranks[index]
-    pauses = [(event.start, event.end, event.what, None) for event in _last_pauses(rank)]
+    pauses: list[tuple[int, int, str, Cause | None]] = [
+        (event.start, event.end, event.what, None) for event in _last_pauses(rank)
+    ]
     pauses += [
         (start, end, "straggler", cause) for start, end, cause in _last_waits(index, attempt)
     ]
