@@ -2,9 +2,9 @@
 
     python -m benchmarks.measure_run_folders
 
-makes run folders (healthy, one slow rank, all ranks late by turns, a slow loader on one, a slow node of
-many, a hang), reads them, and prints CPU-seconds of aligning ranks (`measure_run`), of booking
-(`book_run`), of the facts (`summarise`) and of all rules (`diagnose_source`), the least of three.
+makes run folders (healthy, one slow rank, ranks late by turns, a slow loader on one, a slow node of
+many), reads them, and prints CPU time of aligning ranks (`measure_run`), of booking (`book_run`), of
+the facts (`summarise`) and of all rules (`diagnose_source`), the least of three; then that of sealing.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from computeflow.catalog import load_catalog
+from computeflow.collection.sealing import seal
 from computeflow.diagnosis import diagnose_source
 from computeflow.telemetry.run_folders.rank_reading import read_rank_file
 from computeflow.telemetry.run_folders.run_folder_source import describe, measure_run, report_run
@@ -66,6 +67,14 @@ def measure(training: Training) -> tuple[dict[str, float], str]:
     }, findings[0].rule if findings else "none"
 
 
+def measure_sealing() -> str:
+    with tempfile.TemporaryDirectory() as made:
+        folder = Training(ranks=2, steps=20_000).write(Path(made))
+        size = sum(path.stat().st_size for path in folder.glob("*.cfr"))
+        seconds = least_cpu_seconds(lambda: seal(folder))
+    return f"sealing {size / 1e6:.1f} MB of records: {seconds:.2f} CPU-s"
+
+
 def main() -> None:
     for ranks, steps in SIZES:
         for name, extra in CASES.items():
@@ -79,6 +88,7 @@ def main() -> None:
             seconds, first = measure(training)
             figures = ", ".join(f"{part} {1e3 * value:.0f} ms" for part, value in seconds.items())
             print(f"{ranks:,} ranks x {steps} steps, {name}: {figures}; first finding: {first}")
+    print(measure_sealing())
 
 
 if __name__ == "__main__":
