@@ -32,7 +32,7 @@ _TICK_SECONDS = 0.5
 _TAIL_BYTES = 4 << 20
 """How much of a rank's file is read when the command has ended: weeks of steps are gigabytes."""
 MAX_SEALED_BYTES = 64 << 20
-"""Largest recording that is sealed at once: some 15 s of one core, while the job holds its nodes."""
+"""Largest recording that is sealed at once: some 17 s of one core, while the job holds its nodes."""
 _FORWARDED = (
     signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2,
     signal.SIGCONT, signal.SIGWINCH,
