@@ -49,6 +49,7 @@ class Training:
     """Microseconds after the epoch at which the processes begin."""
     clock_ahead: Mapping[int, int] = field(default_factory=dict)
     """Microseconds that a rank's clock is ahead; such a rank is on another host."""
+    host: Callable[[int], str] = lambda rank: "host"
     timed: bool = False
     """Whether starts and ends of collectives are known."""
     ends: bool = True
@@ -79,7 +80,7 @@ class Training:
                 "world": self.ranks,
                 "local_rank": rank,
                 "attempt": self.attempt,
-                "host": f"host{rank}" if ahead else "host",
+                "host": f"host{rank}" if ahead else self.host(rank),
                 "pid": 100 + rank,
                 "unix_ns": EPOCH_NS + 1000 * (self._zero() + ahead),
                 "began_us": -(self.startup // 2),

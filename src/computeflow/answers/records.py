@@ -110,8 +110,10 @@ def record(
     kineto: Quantity | None = None,
     attach: int | None = None,
     seconds: float | None = None,
+    no_seal: bool = False,
 ) -> RecordAnswer | AttachAnswer:
     """Run a command and record all that it trains; `kineto` is the time between profiler windows.
+    When it has ended, its run folder is sealed as Parquet, unless `no_seal`.
 
     With `attach`, the id of a process that runs already, look at that for some `seconds` instead.
     """
@@ -120,7 +122,7 @@ def record(
         return _attach(words, out, kineto, attach, seconds)
     if seconds is not None:
         raise InputError("--seconds belongs to --attach: a command is recorded until it ends")
-    return _launch(words, out, name, kineto)
+    return _launch(words, out, name, kineto, seal=not no_seal)
 
 
 def _attach(
@@ -142,7 +144,12 @@ def _attach(
 
 
 def _launch(
-    words: list[str], out: str | Path | None, name: str | None, kineto: Quantity | None
+    words: list[str],
+    out: str | Path | None,
+    name: str | None,
+    kineto: Quantity | None,
+    *,
+    seal: bool,
 ) -> RecordAnswer:
     if not words:
         raise InputError("record needs a command: computeflow record -- torchrun ... train.py")
@@ -151,4 +158,5 @@ def _launch(
         raise InputError(f"--kineto {seconds:g} s: at least {_LEAST_WINDOW_SECONDS:g} s apart")
     label = name or Path(words[0]).name
     folder = new_folder(None if out is None else Path(out), label)
-    return RecordAnswer(launched=launch(words, folder, label, window_seconds=seconds))
+    launched = launch(words, folder, label, window_seconds=seconds, seal=seal)
+    return RecordAnswer(launched=launched)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import click
 
-from computeflow.cli.command import AnswerCommand, option
+from computeflow.cli.command import AnswerCommand, flag, option
 from computeflow.cli.output import show
 from computeflow.cli.types import DURATION, FILE, CountType, Number
 
@@ -54,6 +54,7 @@ record = _Recording(
         option(
             "--seconds", type=Number(), metavar="N", help="How long --attach looks; 10 by default."
         ),
+        flag("--no-seal", help="Write no Parquet tables beside the files of the ranks at the end."),
     ],
     help=__doc__ or "",
     html=False,

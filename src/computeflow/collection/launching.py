@@ -10,6 +10,7 @@ import json
 import os
 import secrets
 import signal
+import socket
 import subprocess
 import tempfile
 import time
@@ -30,6 +31,8 @@ _LEAD_SECONDS = 3.0
 _TICK_SECONDS = 0.5
 _TAIL_BYTES = 4 << 20
 """How much of a rank's file is read when the command has ended: weeks of steps are gigabytes."""
+MAX_SEALED_BYTES = 64 << 20
+"""Largest recording that is sealed at once: some 17 s of one core, while the job holds its nodes."""
 _FORWARDED = (
     signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2,
     signal.SIGCONT, signal.SIGWINCH,
@@ -69,8 +72,14 @@ def new_folder(out: Path | None, name: str) -> Path:
 
 
 def launch(
-    command: Sequence[str], folder: Path, name: str, *, window_seconds: float | None = None
+    command: Sequence[str],
+    folder: Path,
+    name: str,
+    *,
+    window_seconds: float | None = None,
+    seal: bool = True,
 ) -> Launched:
+    """Run a command to its end; `seal` writes the tables of its run folder then, if it is not huge."""
     environment = dict(os.environ)
     started = time.time()
     facts = start_facts(command, name, started, environment)
@@ -87,6 +96,8 @@ def launch(
     seconds = time.monotonic() - began
     _write_facts(folder, facts | {"ended": time.time(), "exit_code": code})
     ranks, steps, size, notes = _recorded(folder)
+    if seal and ranks:
+        notes.append(_seal(folder, size))
     return Launched(
         folder=str(folder),
         exit_code=code if code >= 0 else 128 - code,
@@ -246,6 +257,60 @@ def _recorded(folder: Path) -> tuple[int, int, int, list[str]]:
             f"write to {folder}"
         )
     return len(ranks), most, size, notes
+
+
+class _StoppedError(Exception):
+    """A signal came while the folder was being sealed."""
+
+
+def _seal(folder: Path, size: int) -> str:
+    """Seal a run folder; what came of it. Nothing that goes wrong here changes how the run ended."""
+    if size > MAX_SEALED_BYTES:
+        return f"not sealed as Parquet: more than {MAX_SEALED_BYTES >> 20} MiB of records"
+    host = _first_host(folder)
+    if host != socket.gethostname():
+        return f"not sealed as Parquet: that is left to {host or 'the host'} of the first rank"
+    try:
+        with _stopping():
+            from computeflow.collection.sealing import seal
+
+            sealed = seal(folder)
+    except _StoppedError:
+        return "not sealed as Parquet: a signal came meanwhile"
+    except Exception as error:
+        lines = str(error).splitlines() or [type(error).__name__]
+        return f"not sealed as Parquet: {lines[0]}"
+    if not sealed.rows:
+        return f"not sealed as Parquet: {'; '.join(sealed.left_out)}"
+    return f"sealed as Parquet: {', '.join(sealed.rows)}"
+
+
+def _first_host(folder: Path) -> str:
+    """Host of the lowest rank: one of several `record`s that share a folder seals it."""
+    for path in sorted(folder.glob("rank-*.cfr")):
+        with contextlib.suppress(OSError, DamagedError), path.open("rb") as file:
+            for record in FrameReader(file).read():
+                return str(record.get("host", ""))
+    return ""
+
+
+@contextlib.contextmanager
+def _stopping() -> Iterator[None]:
+    """Signals that would end this process end what it does instead."""
+
+    def stop(number: int, _: FrameType | None) -> None:
+        raise _StoppedError(signal.Signals(number).name)
+
+    before: dict[int, Any] = {}
+    for number in map(int, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)):
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            with contextlib.suppress(ValueError, OSError):  # not on this thread
+                before[number] = signal.signal(number, stop)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _count(value: Any) -> int:

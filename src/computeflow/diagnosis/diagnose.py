@@ -31,7 +31,7 @@ _MUCH = 0.1
 """Share of the window from which unexplained waiting is noted."""
 _MUCH_OF_STEP = 0.05
 """The same of a replayed step: what the profiler added is not in it."""
-UNTIMED = ("failed-rank", "failing-node", "memory-pressure")
+UNTIMED = ("failed-rank", "failing-node", "memory-pressure", "silent-rank")
 """Rules that name what ended a job, or will, also where they claim no time of it."""
 READY = 8
 """Batches that four workers keep ready (torch's prefetch_factor is 2): a window of fewer steps may be

@@ -4,7 +4,8 @@ Start with `Policy`. A policy is a frozen value; its methods take numbers or arr
 answer with numbers or truths. None knows a clock, a scheduler or a file.
 """
 
-from computeflow.scheduling.checkpoints import Checkpoints, daly_seconds, young_seconds
+from computeflow.economics.checkpoint_intervals import daly_seconds, young_seconds
+from computeflow.scheduling.checkpoints import Checkpoints
 from computeflow.scheduling.policy import Eviction, Policy, Shrinking
 from computeflow.scheduling.spares import Spares, spares_for
 

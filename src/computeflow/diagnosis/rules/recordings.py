@@ -8,6 +8,7 @@ done again are no part of that time.
 from __future__ import annotations
 
 import statistics
+from bisect import bisect_left
 from collections.abc import Sequence
 
 from computeflow.diagnosis.remedies import command
@@ -17,6 +18,7 @@ from computeflow.diagnosis.rules.ranks_together import ADVICE, EVEN_WORK
 from computeflow.diagnosis.slow_ranks import LEAST, LEAST_OF_FEW
 from computeflow.diagnosis.trace_case import DEVIATIONS
 from computeflow.ledger import Evidence, Ledger, Remedy
+from computeflow.telemetry.run_folders.attempt_time import UNEQUAL
 from computeflow.telemetry.run_folders.run_facts import (
     HostPlace,
     Pauses,
@@ -58,11 +60,11 @@ _FRAMEWORKS = {
 """Frameworks of the recorder's list that have remedies of their own."""
 
 
-def _framework(run: RecordedRun) -> str:
+def framework_in(run: RecordedRun) -> str:
     return next((_FRAMEWORKS[name] for name in run.framework if name in _FRAMEWORKS), "torch")
 
 
-def _training(ledger: Ledger) -> float:
+def training_seconds(ledger: Ledger) -> float:
     """GPU-seconds in which the run trained."""
     beside = ("startup", "restart", "lost", "idle")
     return ledger.gpu_seconds - sum(ledger.booked(name) for name in beside)
@@ -78,17 +80,27 @@ def _to_blame(run: RecordedRun, part: str) -> list[RecordedRank]:
     if len(run.per_rank) < 2:
         return []
     share = _waits(run, part) / len(run.per_rank)
+    usual = OthersMedian([rank.parts.get(part, 0.0) for rank in run.per_rank])
     return [
         rank
         for rank in run.per_rank
         if rank.waited_for.get(part, 0.0) > share
-        and rank.parts.get(part, 0.0) > _OWN * _usual(run, rank, part)
+        and rank.parts.get(part, 0.0) > _OWN * usual.without(rank.parts.get(part, 0.0))
     ]
 
 
-def _usual(run: RecordedRun, rank: RecordedRank, part: str) -> float:
-    """What the other ranks take in a step."""
-    return statistics.median(r.parts.get(part, 0.0) for r in run.per_rank if r is not rank)
+class OthersMedian:
+    """The median of all values but one, for each of them, from one sort."""
+
+    def __init__(self, values: Sequence[float]) -> None:
+        self._ordered = sorted(values)
+
+    def without(self, value: float) -> float:
+        """The median without one of these values."""
+        ordered, place = self._ordered, bisect_left(self._ordered, value)
+        left = len(ordered) - 1
+        low, high = (ordered[index + (index >= place)] for index in ((left - 1) // 2, left // 2))
+        return (low + high) / 2
 
 
 def _who(ranks: Sequence[RecordedRank]) -> str:
@@ -107,7 +119,7 @@ def input_stall(observed: SourceReport) -> Outcome:
     own, waits = ledger.booked("input"), _waits(run, "input")
     slowest = max((rank.parts.get("input", 0.0) for rank in run.per_rank), default=0.0)
     least = LEAST if slowest >= _SHORT_LOADING else _LEAST_SHORT
-    if 0.75 * (own + waits) < least * _training(ledger):
+    if 0.75 * (own + waits) < least * training_seconds(ledger):
         return []
     ranks = _to_blame(run, "input")
     title = f"the step waits for data: {_per_step(run, own + waits)} a step and rank"
@@ -122,7 +134,7 @@ def input_stall(observed: SourceReport) -> Outcome:
             seconds_evidence("ranks waiting for a batch", "account input", own, 0.0),
             seconds_evidence("others waiting for them meanwhile", "account straggler", waits, 0.0),
         ],
-        _remedy(change, command("workers", _framework(run)), own + waits),
+        _remedy(change, command("workers", framework_in(run)), own + waits),
         ranks=[rank.rank for rank in ranks],
     )
 
@@ -144,7 +156,7 @@ def _paused(
     """Own seconds, waits and ranks of pauses that cost enough; None of others."""
     run, ledger = observed.facts, observed.ledger
     waits = _waits(run, part)
-    if ledger is None or low * (pauses.seconds + waits) < LEAST * _training(ledger):
+    if ledger is None or low * (pauses.seconds + waits) < LEAST * training_seconds(ledger):
         return None
     return min(pauses.seconds, ledger.booked(account)), waits, _to_blame(run, part)
 
@@ -167,7 +179,7 @@ def checkpoint_stall(observed: SourceReport) -> Outcome:
         ],
         _remedy(
             f"{change}; {ADVICE['checkpoint']}" if ranks else change,
-            command("checkpoint", _framework(run)),
+            command("checkpoint", framework_in(run)),
             own + waits,
             0.5,
         ),
@@ -221,7 +233,7 @@ def gc_pause(observed: SourceReport) -> Outcome:
         ],
         _remedy(
             "collect rarely, at a fixed step on all ranks, and create fewer reference cycles",
-            command("gc", _framework(run)),
+            command("gc", framework_in(run)),
             own + waits,
             risk="memory held by cycles is freed only at the next collection",
         ),
@@ -238,7 +250,7 @@ def host_stall(observed: SourceReport) -> Outcome:
     own = min(sum(lost.values()), ledger.booked("host"))
     ranks = _to_blame(run, "host")
     waits = sum(rank.waited_for.get("host", 0.0) for rank in ranks)
-    if 0.75 * (own + waits) < LEAST * _training(ledger) or not own:
+    if 0.75 * (own + waits) < LEAST * training_seconds(ledger) or not own:
         return []
     where = max(lost, key=lambda name: lost[name])
     place = next(place for place in run.places if place.where == where)
@@ -282,7 +294,8 @@ def straggler_rank(observed: SourceReport) -> Outcome:
         return []
     if run.waits_missing:
         return Missing(run.waits_missing)
-    slow = [rank for rank in run.per_rank if _is_slow(run, rank)]
+    heavy = {rank.rank for rank in _with_more_work(run)}
+    slow = [rank for rank in run.per_rank if rank.rank not in heavy and _is_slow(run, rank)]
     waits = sum(_computing_waits(rank) for rank in slow)
     every = sum(_computing_waits(rank) for rank in run.per_rank)
     if not slow or 2 * len(slow) > len(run.per_rank) or waits < _MOSTLY * every:
@@ -290,19 +303,23 @@ def straggler_rank(observed: SourceReport) -> Outcome:
     most = max(slow, key=lambda rank: rank.waited_for_seconds)
     assert most.excess is not None
     part = next(name for name in most.excess.by_part if name in _COMPUTING)
-    usual = statistics.median(r.parts.get(part, 0.0) for r in run.per_rank if r not in slow)
+    names = {rank.rank for rank in slow}
+    usual = statistics.median(r.parts.get(part, 0.0) for r in run.per_rank if r.rank not in names)
     own = sum(_computing_excess(rank) * rank.excess.steps for rank in slow if rank.excess)
     account = "optimizer" if part == "optimizer" else "compute"
     waiting = len(run.per_rank) - len(slow)
     gained = waits + own
     low = max(1 - DEVIATIONS * _error(most) / max(most.excess.seconds, 1e-9), 0.0)
+    node = _slow_node(run, slow)
+    who = f"node {node} ({_who(slow)})" if node else _who(slow)
     return report(
-        f"{format_count(waiting, 'rank')} {'waits' if waiting == 1 else 'wait'} for {_who(slow)}, "
+        f"{format_count(waiting, 'rank')} {'waits' if waiting == 1 else 'wait'} for {who}, "
         f"{format_seconds(most.excess.seconds)} a step: {_IN_WORDS[part]} takes "
         f"{format_seconds(most.parts.get(part, 0.0))}, that of others {format_seconds(usual)}",
         [("straggler", waits), (account, own)],
         [
-            seconds_evidence(f"waits for {_who(slow)}", "account straggler", waits, 0.0),
+            seconds_evidence(f"waits for {who}", "account straggler", waits, 0.0),
+            *_node_evidence(run, node),
             *(
                 seconds_evidence(f"{_who([rank])} in a step", f"{rank.host} {name}", seconds)
                 for rank in slow[:_SHOWN]
@@ -310,9 +327,36 @@ def straggler_rank(observed: SourceReport) -> Outcome:
                 for name, seconds in list(rank.excess.by_part.items())[:1]
             ),
         ],
-        _remedy(_advice(run, slow), "", gained, low),
+        _remedy(_advice(run, slow, node), "", gained, low),
         ranks=[rank.rank for rank in slow],
     )
+
+
+def _slow_node(run: RecordedRun, slow: Sequence[RecordedRank]) -> str:
+    """The host of several slow ranks, where they are all of one and its other ranks are slower than
+    the median, too; "" else.
+    """
+    hosts = {rank.host for rank in slow}
+    if len(slow) < 2 or len(hosts) > 1 or run.hosts < 2:
+        return ""
+    (host,) = hosts
+    there = [rank for rank in run.per_rank if rank.host == host]
+    late = [rank for rank in there if rank.excess is not None and rank.excess.seconds > 0]
+    return host if len(late) == len(there) and 2 * len(slow) >= len(there) else ""
+
+
+def _node_evidence(run: RecordedRun, node: str) -> list[Evidence]:
+    """Own time of a step on the slow node, against the other nodes."""
+    if not node:
+        return []
+    own: dict[bool, list[float]] = {True: [], False: []}
+    for rank in run.per_rank:
+        if rank.own_seconds is not None:
+            own[rank.host == node].append(rank.own_seconds)
+    here, elsewhere = (
+        statistics.median(own[side]) if own[side] else None for side in (True, False)
+    )
+    return [seconds_evidence("own time of its ranks in a step", f"node {node}", here, elsewhere)]
 
 
 def _computing_waits(rank: RecordedRank) -> float:
@@ -333,21 +377,31 @@ def _error(rank: RecordedRank) -> float:
 def _is_slow(run: RecordedRun, rank: RecordedRank) -> bool:
     """Whether a rank computes longer than the others by more than chance, in most steps."""
     excess, step = rank.excess, run.step_seconds
-    if excess is None or not step or _has_more_work(run, rank):
+    if excess is None or not step:
         return False
     least = LEAST if len(run.per_rank) > _MANY else LEAST_OF_FEW
     sure = min(excess.seconds, _computing_excess(rank)) - DEVIATIONS * _error(rank)
     return sure >= least * step
 
 
-def _has_more_work(run: RecordedRun, rank: RecordedRank) -> bool:
-    others = [other.tokens for other in run.per_rank if other is not rank and other.tokens]
-    if rank.tokens is None or not others:
-        return False
-    return rank.tokens > 1.05 * statistics.median(others)
+def _with_more_work(run: RecordedRun) -> list[RecordedRank]:
+    known = [rank.tokens for rank in run.per_rank if rank.tokens]
+    if len(known) < 2:
+        return []
+    usual = OthersMedian(known)
+    return [
+        rank
+        for rank in run.per_rank
+        if rank.tokens and rank.tokens > UNEQUAL * usual.without(rank.tokens)
+    ]
 
 
-def _advice(run: RecordedRun, slow: Sequence[RecordedRank]) -> str:
+def _advice(run: RecordedRun, slow: Sequence[RecordedRank], node: str) -> str:
+    if node:
+        return (
+            f"check node {node}: clocks, power and heat of its devices, other processes, memory and "
+            "links; replace it if it stays slow"
+        )
     who = _who(slow)
     if run.device == "cpu":
         return f"check {who}'s host: other processes, CPU pinning, memory"
@@ -359,9 +413,9 @@ def imbalance(observed: SourceReport) -> Outcome:
     if ledger is None or run.world < 2 or run.waits_missing:
         return []
     waits = ledger.booked("imbalance")
-    if 0.75 * waits < LEAST * _training(ledger):
+    if 0.75 * waits < LEAST * training_seconds(ledger):
         return []
-    heavy = [rank for rank in run.per_rank if _has_more_work(run, rank)]
+    heavy = _with_more_work(run)
     who = f"{_who(heavy)} has more tokens than the others" if heavy else "ranks' tokens differ"
     return report(
         f"{who}: ranks wait {_per_step(run, waits)} a step for unequal work",
@@ -373,7 +427,7 @@ def imbalance(observed: SourceReport) -> Outcome:
                 for r in run.per_rank[:_SHOWN]
             ),
         ],
-        _remedy(EVEN_WORK, command("packing", _framework(run)), waits),
+        _remedy(EVEN_WORK, command("packing", framework_in(run)), waits),
         ranks=[rank.rank for rank in heavy],
     )
 
@@ -408,7 +462,7 @@ def memory_pressure(observed: SourceReport) -> Outcome:
         Remedy(
             change="let the allocator grow its segments; use a smaller micro-batch if it still "
             "frees and retries",
-            command=command("allocator", _framework(run)),
+            command=command("allocator", framework_in(run)),
         ),
         ranks=[rank.rank for rank in tight],
     )
@@ -443,69 +497,5 @@ def slower_steps(observed: SourceReport) -> Outcome:
             "",
             lost,
             0.5,
-        ),
-    )
-
-
-def stuck(observed: SourceReport) -> Outcome:
-    """Processes that live and do no steps."""
-    run, ledger = observed.facts, observed.ledger
-    found = run.stuck
-    if found is None:
-        return []
-    inside: dict[str, list[int]] = {}
-    for rank, phase in found.inside.items():
-        inside.setdefault(phase, []).append(rank)
-    doing = "; ".join(f"{phase}: {len(ranks)}" for phase, ranks in inside.items())
-    who = "no rank is behind in its collectives"
-    if found.missing:
-        names = ", ".join(map(str, found.missing))
-        who = f"rank{'s' if len(found.missing) > 1 else ''} {names} never arrived"
-    waiting = format_count(len(found.waiting), "rank")
-    lost = found.seconds * run.ranks
-    return report(
-        f"no step for {format_seconds(found.seconds)} after step {found.step:,}: {who}, "
-        f"{waiting} wait",
-        [("idle", min(lost, ledger.booked("idle")) if ledger else lost)],
-        [
-            seconds_evidence(
-                f"since the last step; ranks by phase: {doing}",
-                "heart beats",
-                found.seconds,
-                found.usual_seconds,
-            )
-        ],
-        Remedy(
-            change="check what the process does outside collectives (py-spy dump, last log lines) "
-            "and the health of its node; exclude the node if it happens again"
-        ),
-        ranks=list(found.missing),
-    )
-
-
-def restarts(observed: SourceReport) -> Outcome:
-    run, ledger = observed.facts, observed.ledger
-    count = len(run.attempts) - 1
-    if ledger is None or count < 1:
-        return []
-    restart, lost = ledger.booked("restart"), ledger.booked("lost")
-    again = f", repeating {run.redone_steps:,} steps" if run.redone_steps else ""
-    times = "once" if count == 1 else f"{count:,} times"
-    return report(
-        f"the run restarted {times}{again}",
-        [("restart", restart), *([("lost", lost)] if lost else [])],
-        [
-            seconds_evidence(
-                f"attempt {attempt.attempt} began after step {before.last_count}"
-                if before.last_count is not None
-                else f"attempt {attempt.attempt} began",
-                "processes",
-                max(attempt.start - before.end, 0.0),
-            )
-            for before, attempt in list(zip(run.attempts, run.attempts[1:], strict=False))[:_SHOWN]
-        ],
-        Remedy(
-            change="find the cause in the events before each restart; save more often to lose fewer "
-            "steps, keep spare nodes to restart sooner"
         ),
     )

@@ -23,7 +23,6 @@ from computeflow.telemetry.run_folders.rank_waits import RunWaits, Waits, find_w
 UNEQUAL = 1.05
 """Ratio of tokens from which on a longer computation is more work, as of FLOPs in traces."""
 _COMPUTING = [PARTS.index("forward"), PARTS.index("backward")]
-_IS_COMPUTING = np.isin(np.arange(len(PARTS)), _COMPUTING)
 _OPTIMIZER = PARTS.index("optimizer")
 UNKNOWN_PART = PARTS.index("unexplained")
 
@@ -102,11 +101,12 @@ def measure_attempt(number: int, files: Sequence[RankFile]) -> AttemptTime:
         for file, some in zip(files, waits.ranks, strict=True)
     ]
     ranks = [_measure(file, some) for file, some in zip(files, exposed, strict=True)]
-    table = _StepTable.of(ranks)
-    ranks = [
-        replace(rank, waits=_causes(place, rank, table, some))
-        for place, (rank, some) in enumerate(zip(ranks, exposed, strict=True))
-    ]
+    if any(len(some) for some in exposed):
+        table = _step_table(ranks)
+        ranks = [
+            replace(rank, waits=_causes(index, rank, table, some))
+            for index, (rank, some) in enumerate(zip(ranks, exposed, strict=True))
+        ]
     return AttemptTime(
         number=number,
         ranks=tuple(ranks),
@@ -176,7 +176,20 @@ def _on_clock(file: RankFile, offset: ClockOffset) -> RankFile:
         pieces=shift(file.pieces, offset),
         leads=shift(file.leads, offset),
         arrivals=file.arrivals.shifted(offset.ahead_at(file.arrivals.at)),
+        events=tuple(
+            replace(event, start=_moment(event.start, offset), end=_moment(event.end, offset))
+            for event in file.events
+        ),
+        beats=tuple(
+            replace(beat, at=_moment(beat.at, offset), since=_moment(beat.since, offset))
+            for beat in file.beats
+        ),
+        last=_moment(file.last, offset),
     )
+
+
+def _moment(at: int, offset: ClockOffset) -> int:
+    return at - int(offset.ahead_at(np.array([at]))[0])
 
 
 def _measure(file: RankFile, waits: Waits) -> RankTime:
@@ -223,42 +236,46 @@ def _within(pieces: Pieces, start: Ints, end: Ints) -> Floats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _StepTable:
-    """Steps of all ranks below each other, to be looked up by rank and number."""
+    """Steps of all ranks of an attempt, one rank after the other."""
 
-    key: Ints
-    """Goes up: the rank's index times `span`, and the step's number."""
-    span: int
     first: Ints
-    """Row of each rank's first step."""
+    """Row of the first step of each rank."""
+    number: Ints
+    key: Ints
+    """Index of the rank and number of the step as one number, ascending."""
+    numbers: int
+    """What the index of the rank is multiplied by in it."""
     since: Floats
-    busy: Floats
+    """What a rank did between the reductions of two steps: the optimizer before, the rest after."""
     work: Ints
-
-    @classmethod
-    def of(cls, ranks: Sequence[RankTime]) -> _StepTable:
-        span = 1 + max((int(rank.steps.number.max(initial=0)) for rank in ranks), default=0)
-        counts = [len(rank.steps) for rank in ranks]
-        return cls(
-            key=np.concatenate(
-                [place * span + rank.steps.number for place, rank in enumerate(ranks)]
-            ),
-            span=span,
-            first=np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
-            since=np.concatenate([_since(rank) for rank in ranks]),
-            busy=np.concatenate([rank.parts[:, _COMPUTING].sum(axis=1) for rank in ranks]),
-            work=np.concatenate([_work(rank.steps) for rank in ranks]),
-        )
-
-    def rows(self, rank: Ints, number: Ints) -> tuple[Ints, NDArray[np.bool_]]:
-        """Rows of steps of ranks, and which are there."""
-        wanted = rank * self.span + number
-        row = np.minimum(np.searchsorted(self.key, wanted), len(self.key) - 1)
-        return row, self.key[row] == wanted
+    busy: Floats
+    """Microseconds of computing."""
 
 
-def _causes(place: int, rank: RankTime, table: _StepTable, waits: Waits) -> WaitRows:
-    """Who made a rank wait in each of its steps, and by what it did longer in the same step; of that
-    the share which more tokens explain.
+def _step_table(ranks: Sequence[RankTime]) -> _StepTable:
+    counts = [len(rank.steps) for rank in ranks]
+    first = np.cumsum([0, *counts[:-1]])
+    number = np.concatenate([rank.steps.number for rank in ranks])
+    numbers = int(number.max(initial=0)) + 1
+    parts = np.concatenate([rank.parts for rank in ranks])
+    since = parts.copy()
+    since[1:, _OPTIMIZER] = parts[:-1, _OPTIMIZER]
+    begun = first[np.array(counts) > 0]
+    since[begun, _OPTIMIZER] = parts[begun, _OPTIMIZER]
+    return _StepTable(
+        first=first,
+        number=number,
+        key=np.repeat(np.arange(len(ranks)), counts) * numbers + number,
+        numbers=numbers,
+        since=since,
+        work=np.concatenate([_work(rank.steps) for rank in ranks]),
+        busy=parts[:, _COMPUTING].sum(axis=1),
+    )
+
+
+def _causes(index: int, rank: RankTime, table: _StepTable, waits: Waits) -> WaitRows:
+    """Who made a rank wait in each of its steps, by what the culprit did longer in the same step, and
+    the share that more tokens explain.
     """
     steps = rank.steps
     if not len(steps) or not len(waits):
@@ -266,23 +283,19 @@ def _causes(place: int, rank: RankTime, table: _StepTable, waits: Waits) -> Wait
     culprit, micros = waits.culprit, (waits.end - waits.start).astype(np.float64)
     row = np.searchsorted(steps.end, waits.start, side="right")
     in_step = np.bincount(row, micros, len(steps)).astype(np.float64)
-    there, known = table.rows(culprit, steps.number[row])
-    mine = table.first[place] + row
+    mine = table.first[index] + row
+    same = culprit * table.numbers + table.number[mine]
+    there = np.minimum(np.searchsorted(table.key, same), len(table.key) - 1)
+    known = table.key[there] == same
     excess = table.since[there] - table.since[mine]
     longer = excess.sum(axis=1) > 0
     part = np.where(known & longer, np.argmax(excess, axis=1), UNKNOWN_PART)
     own, less = table.work[there], table.work[mine]
-    more = known & (less > 0) & (own > UNEQUAL * less) & _IS_COMPUTING[part]
+    computing = (part == _COMPUTING[0]) | (part == _COMPUTING[1])
+    more = known & (less > 0) & (own > UNEQUAL * less) & computing
     share = table.busy[there] * (1 - less / np.maximum(own, 1)) / np.maximum(in_step[row], 1.0)
     unequal = np.where(more, np.minimum(share, 1.0), 0.0)
     return WaitRows(step=row, culprit=culprit, part=part, micros=micros, unequal=unequal)
-
-
-def _since(rank: RankTime) -> Floats:
-    """What a rank did between the reductions of two steps: the optimizer before, the rest after."""
-    parts = rank.parts.copy()
-    parts[1:, _OPTIMIZER] = rank.parts[:-1, _OPTIMIZER]
-    return parts
 
 
 def _work(steps: StepRows) -> Ints:

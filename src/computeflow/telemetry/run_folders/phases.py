@@ -122,6 +122,10 @@ def is_gap(kinds: Ints) -> NDArray[np.bool_]:
     return np.asarray((kinds >= _GAPS) | (kinds == USER))
 
 
+def is_user_phase(kinds: Ints) -> NDArray[np.bool_]:
+    return np.asarray((kinds == USER) | (kinds >= _NAMED))
+
+
 def parts_of(kinds: Ints, names: Sequence[str]) -> Ints:
     """Places in `PARTS` of kinds; `names` are those of the user's phases."""
     table = np.full(_NAMED + len(names), PARTS.index("host"), np.int64)

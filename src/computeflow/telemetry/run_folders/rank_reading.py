@@ -23,10 +23,12 @@ from computeflow.telemetry.run_folders.arrivals import ArrivalColumns
 from computeflow.telemetry.run_folders.phases import (
     EDGE,
     LETTERS,
+    PARTS,
     USER,
     Ints,
     gap_kinds,
     named_kind,
+    parts_of,
 )
 from computeflow.telemetry.run_folders.rank_file import (
     Beat,
@@ -43,6 +45,8 @@ from computeflow.telemetry.run_folders.spans import Span, flatten
 _FLUSHED = 4096
 """Steps that are held as Python values before they become columns."""
 _KINDS = {letter: place for place, letter in enumerate(LETTERS)}
+_PAUSES = ("checkpoint", "evaluation")
+"""What is kept of the time after the last step."""
 
 
 @dataclass(slots=True)
@@ -67,6 +71,8 @@ class RankColumns:
     end_of_step: int | None = None
     number: int = 0
     """The last step."""
+    paused_until: dict[str, int] = field(default_factory=dict)
+    """End of the last event, by what it is."""
     start: RankStart | None = None
 
     def take(self, record: Record, path: Path) -> None:
@@ -349,15 +355,39 @@ def _take_event(columns: RankColumns, record: Record) -> None:
     if len(columns.events) >= RUN_EVENTS:
         columns.invalid["events beyond the first"] += 1
         return
-    columns.events.append(
-        RunEvent(
-            what=text(record.get("w")),
-            start=at,
-            end=at + (length or 0),
-            text=text(record.get("text")),
-            bytes=whole(record.get("bytes")),
-        )
+    event = RunEvent(
+        what=text(record.get("w")),
+        start=at,
+        end=at + (length or 0),
+        text=text(record.get("text")),
+        bytes=whole(record.get("bytes")),
     )
+    columns.events.append(event)
+    if event.what in _PAUSES:
+        columns.paused_until[event.what] = max(columns.paused_until.get(event.what, 0), event.end)
+
+
+def _take_rest(columns: RankColumns, record: Record) -> None:
+    """Saves and evaluations after the last step, as events; saves that are events already are not
+    taken again.
+    """
+    end, length = whole(record.get("t")), whole(record.get("d"))
+    if end is None or length is None:
+        columns.invalid["rests"] += 1
+        return
+    begin = max(end - length, columns.end_of_step or 0)
+    spans = _spans(columns, record, end - length, begin, max(end, begin))
+    kinds = np.array([span.kind for span in spans], np.int64)
+    for span, part in zip(spans, parts_of(kinds, tuple(columns.names)), strict=True):
+        what = PARTS[part]
+        start = max(span.start, columns.paused_until.get(what, 0))
+        if what not in _PAUSES or span.end <= start or len(columns.events) >= RUN_EVENTS:
+            continue
+        columns.events.append(
+            RunEvent(what=what, start=start, end=span.end, text="after the last step")
+        )
+        columns.paused_until[what] = span.end
+        _seen(columns, span.end)
 
 
 def _take_memory(columns: RankColumns, record: Record) -> None:
@@ -411,6 +441,7 @@ _TAKERS = {
     "m": _take_memory,
     "b": _take_beat,
     "x": _take_loss,
+    "rest": _take_rest,
     "end": _take_end,
     "model": _take_model,
 }

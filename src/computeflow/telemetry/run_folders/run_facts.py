@@ -95,6 +95,18 @@ class Pauses:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SaveTimes:
+    """How often the run saves, and how long a save blocks it."""
+
+    count: int
+    """Steps in which a rank saved, those of short saves left out."""
+    seconds: float
+    """Median time that a save blocks the rank that takes longest."""
+    interval_seconds: float
+    """Median time between two saves, without their own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StepGrowth:
     """Step time of the first third of steady steps against the last."""
 
@@ -126,6 +138,33 @@ class StuckRun:
     waiting: tuple[int, ...]
     inside: dict[int, str]
     """What each rank is in, in words."""
+    inside_seconds: dict[int, float]
+    """For how long."""
+    wait_seconds: float | None
+    """How long ranks have waited in a collective; None where none does, as far as is known."""
+    operations: dict[int, str]
+    """What ranks came to under one number of a collective, where they disagree."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SilentRank:
+    """A rank whose file ends without a last record, while other ranks of its attempt lived on."""
+
+    rank: int
+    host: str
+    attempt: int
+    last_attempt: bool
+    """Whether no other attempt followed."""
+    step: int
+    """Its last one; 0 for none."""
+    last_seen: float
+    """Unix time of its last record."""
+    wait_seconds: float
+    """How long the rank that waited longest for it did so."""
+    lost_seconds: float
+    """GPU-seconds of all ranks that waited, and of its own device meanwhile."""
+    others: str
+    """What became of the others, in words."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,7 +211,10 @@ class RecordedRun:
     evaluations: Pauses
     collections: Pauses
     growth: StepGrowth | None
+    saves: SaveTimes | None
+    """None where fewer than two saves were seen in steps."""
     stuck: StuckRun | None
+    silent: tuple[SilentRank, ...]
     dropped: int
     """Records that the recorder dropped."""
     waits_missing: str

@@ -19,7 +19,7 @@ from computeflow.errors import InputError, LedgerError
 from computeflow.ledger import Cause, Entry, Ledger, PeakFlops, Window
 from computeflow.telemetry.run_folders.attempt_time import AttemptTime, RankTime
 from computeflow.telemetry.run_folders.phases import PARTS, account_of, part_of_letter
-from computeflow.telemetry.run_folders.rank_file import RankFile
+from computeflow.telemetry.run_folders.rank_file import Beat, RankFile, RunEvent
 from computeflow.telemetry.run_folders.window_split import WindowSplit, split_entries
 from computeflow.telemetry.source_reports import SourceRequest
 
@@ -48,9 +48,9 @@ class RankBook:
         if micros > 0:
             self.booked[account, cause] = self.booked.get((account, cause), 0.0) + micros
 
-    def fill(self, account: str, until: int) -> None:
+    def fill(self, account: str, until: int, cause: Cause | None = None) -> None:
         """Book all up to a moment."""
-        self.add(account, until - self.cursor)
+        self.add(account, until - self.cursor, cause)
         self.cursor = max(self.cursor, until)
 
 
@@ -68,22 +68,22 @@ def book_run(attempts: Sequence[AttemptTime]) -> RunBooks:
     begin = min(attempt.begin for attempt in attempts)
     end = max(_rank_end(rank) for attempt in attempts for rank in attempt.ranks)
     numbers = sorted({rank.rank for attempt in attempts for rank in attempt.ranks})
+    places = [{rank.rank: index for index, rank in enumerate(each.ranks)} for each in attempts]
     lost: dict[tuple[int, int], NDArray[np.bool_]] = {}
     books = []
     for number in numbers:
         book = RankBook(rank=number, cursor=begin)
         done = -1
-        last: RankTime | None = None
-        for attempt in attempts:
-            found = [rank for rank in attempt.ranks if rank.rank == number]
-            for rank in found:
-                again = (rank.steps.own >= 0) & (rank.steps.own <= done)
-                lost[attempt.number, number] = again
-                _book_attempt(book, rank, attempt, again, first=attempt is attempts[0])
-                done = max(done, int(rank.steps.own.max(initial=-1)))
-                last = rank if attempt is attempts[-1] else None
-        if last is not None:
-            _book_tail(book, last)
+        for attempt, place in zip(attempts, places, strict=True):
+            if number not in place:
+                continue
+            rank = attempt.ranks[place[number]]
+            again = (rank.steps.own >= 0) & (rank.steps.own <= done)
+            lost[attempt.number, number] = again
+            _book_attempt(book, rank, attempt, again, first=attempt is attempts[0])
+            done = max(done, int(rank.steps.own.max(initial=-1)))
+        if number in places[-1]:
+            _book_tail(book, places[-1][number], attempts[-1])
         book.fill("idle", end)
         books.append(book)
     return RunBooks(ranks=tuple(books), begin=begin, end=end, lost=lost)
@@ -92,8 +92,13 @@ def book_run(attempts: Sequence[AttemptTime]) -> RunBooks:
 def _rank_end(rank: RankTime) -> int:
     """When a rank was last seen at work, or stuck; how long its process takes to end is not counted."""
     pauses = [event.end for event in rank.file.events if event.what in _PAUSES]
-    beats = [beat.at for beat in rank.file.beats] if rank.file.ended is None else []
+    beats = [beat.at for beat in _waiting_beats(rank)]
     return max(rank.last, *pauses, *beats, rank.began)
+
+
+def _waiting_beats(rank: RankTime) -> Sequence[Beat]:
+    """Heart beats after the last step of a rank that had more to do: it waited, or was stuck."""
+    return () if rank.file.ended not in (None, "exception") else rank.file.beats
 
 
 def _book_attempt(
@@ -130,31 +135,59 @@ def _book_waits(
 ) -> None:
     waits = rank.waits
     chosen = kept[waits.step] if len(waits.step) else np.zeros(0, bool)
-    key = waits.culprit * len(PARTS) + waits.part
-    for value in np.unique(key[chosen]):
-        culprit, place = divmod(int(value), len(PARTS))
-        mine = chosen & (key == value)
-        micros, unequal = waits.micros[mine], waits.unequal[mine]
+    if not chosen.any():
+        return
+    key = (waits.culprit * len(PARTS) + waits.part)[chosen]
+    micros, unequal = waits.micros[chosen], waits.unequal[chosen]
+    values, place = np.unique(key, return_inverse=True)
+    slower = np.bincount(place, micros * (1 - unequal), len(values))
+    uneven = np.bincount(place, micros * unequal, len(values))
+    for value, slow, more in zip(values.tolist(), slower.tolist(), uneven.tolist(), strict=True):
+        culprit, part = divmod(value, len(PARTS))
         number = attempt.ranks[culprit].rank
-        slower = Cause(rank=number, account=account_of(PARTS[place]))
-        book.add("straggler", float((micros * (1 - unequal)).sum()), slower)
-        book.add(
-            "imbalance", float((micros * unequal).sum()), Cause(rank=number, account="compute")
-        )
+        book.add("straggler", slow, Cause(rank=number, account=account_of(PARTS[part])))
+        book.add("imbalance", more, Cause(rank=number, account="compute"))
 
 
-def _book_tail(book: RankBook, rank: RankTime) -> None:
-    """What a rank did after its last step."""
-    for event in sorted(rank.file.events, key=lambda event: event.start):
-        if event.what in _PAUSES and event.end > book.cursor:
-            book.fill("idle", event.start)
-            book.fill(event.what, event.end)
-    if rank.file.ended is None:
-        for beat in rank.file.beats:
-            part = part_of_letter(beat.inside)
-            stuck = part if part in ("input", *_PAUSES) else "idle"
-            book.fill("idle", min(beat.since, beat.at))
-            book.fill(stuck, beat.at)
+def _book_tail(book: RankBook, index: int, attempt: AttemptTime) -> None:
+    """What a rank did after its last step: saves and evaluations, and waits for those of others."""
+    rank = attempt.ranks[index]
+    pauses: list[tuple[int, int, str, Cause | None]] = [
+        (event.start, event.end, event.what, None) for event in _last_pauses(rank)
+    ]
+    pauses += [
+        (start, end, "straggler", cause) for start, end, cause in _last_waits(index, attempt)
+    ]
+    for start, end, account, cause in sorted(pauses, key=lambda pause: pause[:2]):
+        if end > book.cursor:
+            book.fill("idle", start)
+            book.fill(account, end, cause)
+    for beat in _waiting_beats(rank):
+        part = part_of_letter(beat.inside)
+        stuck = part if part in ("input", *_PAUSES) else "idle"
+        book.fill("idle", min(beat.since, beat.at))
+        book.fill(stuck, beat.at)
+
+
+def _last_pauses(rank: RankTime) -> list[RunEvent]:
+    return [event for event in rank.file.events if event.what in _PAUSES and event.end > rank.last]
+
+
+def _last_waits(index: int, attempt: AttemptTime) -> list[tuple[int, int, Cause]]:
+    """Waits after the last step for ranks that save or evaluate meanwhile."""
+    rank, waits = attempt.ranks[index], attempt.waits.ranks[index]
+    found: list[tuple[int, int, Cause]] = []
+    if attempt.waits_missing:
+        return found
+    for row in np.flatnonzero(waits.start >= rank.last):
+        start, end = int(waits.start[row]), int(waits.end[row])
+        culprit = attempt.ranks[int(waits.culprit[row])]
+        for event in _last_pauses(culprit):
+            low, high = max(start, event.start), min(end, event.end)
+            if high > low:
+                cause = Cause(rank=culprit.rank, account=event.what)
+                found.append((low, high, cause))
+    return found
 
 
 def run_ledger(

@@ -13,8 +13,8 @@ from computeflow.telemetry.run_folders.phases import (
     EDGE,
     LETTERS,
     PARTS,
+    Ints,
     neighbours,
-    part_of_letter,
     place_of,
 )
 from computeflow.telemetry.run_folders.rank_file import Floats
@@ -25,23 +25,25 @@ from computeflow.telemetry.run_folders.run_facts import (
     RecordedAttempt,
     RecordedRank,
     RecordedRun,
-    StuckRun,
 )
 from computeflow.telemetry.run_folders.run_ledger import RunBooks
+from computeflow.telemetry.run_folders.save_times import find_saves
+from computeflow.telemetry.run_folders.silent_ranks import find_silent
 from computeflow.telemetry.run_folders.steady_steps import (
     CommonSteps,
+    SteadyRank,
     lengths,
+    median_of,
     part_medians,
     spread_of,
-    steady_rows,
+    steady_ranks,
 )
+from computeflow.telemetry.run_folders.stuck_ranks import find_stuck
 
 LONG_MICROS = 3_000
 """Shortest piece of host time that counts as long: Python of an ordinary loop over all parameters takes
 1 to 2.6 ms (diagnosis.rules.host_line)."""
 _MAX_PLACES = 10
-_STUCK_TIMES, _STUCK_SECONDS = 10.0, 10.0
-"""Times the median step, and seconds, without a step from which on a run is stuck."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,13 +59,15 @@ class RunDescription:
 def summarise(
     attempts: Sequence[AttemptTime], books: RunBooks, about: RunDescription
 ) -> RecordedRun:
-    ranks = [rank for attempt in attempts for rank in attempt.ranks]
+    by_attempt = [steady_ranks(attempt) for attempt in attempts]
+    steady = [rank for some in by_attempt for rank in some]
+    ranks = [rank.time for rank in steady]
     first = ranks[0].file
-    whole = _lengths(ranks)
+    whole = _lengths(steady)
     last = attempts[-1]
-    common = CommonSteps(last)
-    tokens = _mean_per_step(ranks, "tokens")
-    samples = _mean_per_step(ranks, "samples")
+    common = CommonSteps(by_attempt[-1])
+    tokens = _mean(np.concatenate([rank.tokens for rank in steady]))
+    samples = _mean(np.concatenate([rank.time.steps.samples[rank.rows] for rank in steady]))
     seconds = float(np.median(whole)) if len(whole) else None
     losses = _losses(ranks)
     tried = tuple(_attempt(attempt, books) for attempt in attempts)
@@ -88,22 +92,24 @@ def summarise(
         redone_steps=sum(attempt.redone_steps for attempt in tried),
         profiled_steps=_most(int(rank.steps.profiled.sum()) for rank in ranks),
         profiler_seconds=max((_profiler_seconds(r, seconds) for r in ranks), default=0.0),
-        steady_steps=_most(int(steady_rows(rank).sum()) for rank in ranks),
+        steady_steps=_most(len(rank.lengths) for rank in steady),
         step_seconds=seconds,
         step_spread_seconds=spread_of(whole) if len(whole) else None,
         tokens_per_step=None if tokens is None else tokens * world,
         samples_per_step=None if samples is None else samples * world,
         tokens_per_second=_rate(tokens, seconds, world),
         samples_per_second=_rate(samples, seconds, world),
-        parts=part_medians(attempts),
+        parts=part_medians(steady),
         accounts_by_rank={book.rank: _accounts(book.booked) for book in books.ranks},
-        per_rank=_per_rank(attempts, common.excess()),
+        per_rank=_per_rank(attempts, steady, common.excess()),
         places=_places(attempts, books),
         checkpoints=_pauses(attempts, books, "checkpoint"),
         evaluations=_pauses(attempts, books, "evaluation"),
         collections=_pauses(attempts, books, "gc"),
         growth=common.growth(),
-        stuck=_stuck(last, seconds),
+        saves=find_saves(attempts),
+        stuck=find_stuck(attempts, seconds),
+        silent=find_silent(attempts),
         dropped=sum(rank.file.dropped for rank in ranks),
         waits_missing=next((each.waits_missing for each in attempts if each.waits_missing), ""),
         first_loss=losses[0] if losses else None,
@@ -132,14 +138,12 @@ def _accounts(booked: dict[Any, float]) -> dict[str, float]:
     return total
 
 
-def _lengths(ranks: Sequence[RankTime]) -> Floats:
-    parts = [lengths(rank, steady_rows(rank)) for rank in ranks]
-    return np.concatenate(parts) if parts else np.zeros(0)
+def _lengths(ranks: Sequence[SteadyRank]) -> Floats:
+    return np.concatenate([rank.lengths for rank in ranks])
 
 
-def _mean_per_step(ranks: Sequence[RankTime], what: str) -> float | None:
-    """Mean tokens or samples of a steady step of one rank; None where they are not recorded."""
-    values = np.concatenate([getattr(rank.steps, what)[steady_rows(rank)] for rank in ranks])
+def _mean(values: Ints) -> float | None:
+    """Mean tokens or samples of a step; None where they are not recorded."""
     known = values[values > 0]
     return float(known.mean()) if len(known) else None
 
@@ -174,72 +178,83 @@ def _attempt(attempt: AttemptTime, books: RunBooks) -> RecordedAttempt:
 
 
 def _per_rank(
-    attempts: Sequence[AttemptTime], excess: dict[int, Excess]
+    attempts: Sequence[AttemptTime], steady: Sequence[SteadyRank], excess: dict[int, Excess]
 ) -> tuple[RecordedRank, ...]:
-    made = []
-    numbers = sorted({rank.rank for attempt in attempts for rank in attempt.ranks})
-    waited_for = _waited_for(attempts)
-    for number in numbers:
-        mine = [r for attempt in attempts for r in attempt.ranks if r.rank == number]
-        steps, own = _lengths(mine), _own(mine)
-        table = np.concatenate([rank.parts[steady_rows(rank)] for rank in mine])
-        tokens = np.concatenate([rank.steps.tokens[steady_rows(rank)] for rank in mine])
-        by_part = waited_for.get(number, {})
-        start = mine[-1].file.start
-        made.append(
-            RecordedRank(
-                rank=number,
-                host=start.host,
-                gpu=start.gpu,
-                steps=sum(len(rank.steps) for rank in mine),
-                step_seconds=float(np.median(steps)) if len(steps) else None,
-                own_seconds=float(np.median(own)) if len(own) else None,
-                parts={
-                    part: float(value) / 1e6
-                    for part, value in zip(PARTS, table.mean(axis=0), strict=True)
-                    if value > 0
-                }
-                if len(table)
-                else {},
-                wait_seconds=sum(float(rank.waits.micros.sum()) for rank in mine) / 1e6,
-                waited_for_seconds=sum(by_part.values()),
-                waited_for=dict(sorted(by_part.items(), key=lambda item: -item[1])),
-                came_last=_came_last(attempts[-1], number),
-                excess=excess.get(number),
-                tokens=float(tokens[tokens > 0].mean()) if (tokens > 0).any() else None,
-                collections=sum(int(rank.steps.collections.sum()) for rank in mine),
-                memory=mine[-1].file.memory,
-                dropped=sum(rank.file.dropped for rank in mine),
-                errors=mine[-1].file.errors,
-            )
+    by_rank: dict[int, list[SteadyRank]] = {}
+    for rank in steady:
+        by_rank.setdefault(rank.time.rank, []).append(rank)
+    waited_for, came_last = _waited_for(attempts), _came_last(attempts[-1])
+    return tuple(
+        _rank(
+            mine,
+            waited_for=waited_for.get(number, {}),
+            came_last=came_last.get(number),
+            excess=excess.get(number),
         )
-    return tuple(made)
+        for number, mine in sorted(by_rank.items())
+    )
 
 
-def _own(ranks: Sequence[RankTime]) -> Floats:
-    return np.concatenate([rank.own[steady_rows(rank)] for rank in ranks]) / 1e6
+def _rank(
+    mine: Sequence[SteadyRank],
+    *,
+    waited_for: dict[str, float],
+    came_last: float | None,
+    excess: Excess | None,
+) -> RecordedRank:
+    """A rank in all its attempts."""
+    times = [rank.time for rank in mine]
+    steps = _lengths(mine)
+    own = np.concatenate([rank.parts.sum(axis=1) for rank in mine]) / 1e6
+    table = np.concatenate([rank.parts for rank in mine])
+    file = times[-1].file
+    means = table.mean(axis=0).tolist() if len(table) else [0.0] * len(PARTS)
+    return RecordedRank(
+        rank=file.start.rank,
+        host=file.start.host,
+        gpu=file.start.gpu,
+        steps=sum(len(rank.steps) for rank in times),
+        step_seconds=median_of(steps) if len(steps) else None,
+        own_seconds=median_of(own) if len(own) else None,
+        parts={part: value / 1e6 for part, value in zip(PARTS, means, strict=True) if value > 0},
+        wait_seconds=sum(float(rank.waits.micros.sum()) for rank in times) / 1e6,
+        waited_for_seconds=sum(waited_for.values()),
+        waited_for=dict(sorted(waited_for.items(), key=lambda item: -item[1])),
+        came_last=came_last,
+        excess=excess,
+        tokens=_mean(np.concatenate([rank.tokens for rank in mine])),
+        collections=sum(int(rank.steps.collections.sum()) for rank in times),
+        memory=file.memory,
+        dropped=sum(rank.file.dropped for rank in times),
+        errors=file.errors,
+    )
 
 
 def _waited_for(attempts: Sequence[AttemptTime]) -> dict[int, dict[str, float]]:
     """Seconds that others waited for a rank, by what it did meanwhile."""
     total: dict[int, dict[str, float]] = {}
     for attempt in attempts:
-        for rank in attempt.ranks:
-            waits = rank.waits
-            later = waits.step > 0  # the first step is start-up
-            key = waits.culprit * len(PARTS) + waits.part
-            for value in np.unique(key[later]):
-                culprit, place = divmod(int(value), len(PARTS))
-                seconds = float(waits.micros[later & (key == value)].sum()) / 1e6
-                parts = total.setdefault(attempt.ranks[culprit].rank, {})
-                parts[PARTS[place]] = parts.get(PARTS[place], 0.0) + seconds
+        waits = [rank.waits for rank in attempt.ranks]
+        later = np.concatenate([some.step for some in waits]) > 0  # the first step is start-up
+        culprit = np.concatenate([some.culprit for some in waits])[later]
+        part = np.concatenate([some.part for some in waits])[later]
+        micros = np.concatenate([some.micros for some in waits])[later]
+        values, place = np.unique(culprit * len(PARTS) + part, return_inverse=True)
+        sums = np.bincount(place, micros, len(values))
+        for value, waited in zip(values.tolist(), sums.tolist(), strict=True):
+            index, what = divmod(value, len(PARTS))
+            parts = total.setdefault(attempt.ranks[index].rank, {})
+            parts[PARTS[what]] = parts.get(PARTS[what], 0.0) + waited / 1e6
     return total
 
 
-def _came_last(attempt: AttemptTime, number: int) -> float | None:
+def _came_last(attempt: AttemptTime) -> dict[int, float]:
+    """Share of shared collectives that each rank came last to."""
     shared = sum(attempt.waits.came_last)
-    places = [index for index, rank in enumerate(attempt.ranks) if rank.rank == number]
-    return attempt.waits.came_last[places[0]] / shared if shared and places else None
+    if not shared:
+        return {}
+    counts = zip(attempt.ranks, attempt.waits.came_last, strict=True)
+    return {rank.rank: count / shared for rank, count in counts}
 
 
 def _places(attempts: Sequence[AttemptTime], books: RunBooks) -> tuple[HostPlace, ...]:
@@ -291,35 +306,4 @@ def _pauses(attempts: Sequence[AttemptTime], books: RunBooks, part: str) -> Paus
                 by_rank[rank.rank] = by_rank.get(rank.rank, 0.0) + seconds
     return Pauses(
         count=count, seconds=sum(by_rank.values()), longest_seconds=longest, by_rank=by_rank
-    )
-
-
-def _stuck(attempt: AttemptTime, usual: float | None) -> StuckRun | None:
-    """Whether the last attempt lives and does no steps; who is missing, by the collectives."""
-    alive = [rank for rank in attempt.ranks if rank.file.ended is None and rank.file.beats]
-    if not alive or usual is None:
-        return None
-    quiet = max(rank.file.beats[-1].at for rank in alive) - max(r.last for r in attempt.ranks)
-    if quiet / 1e6 < max(_STUCK_TIMES * usual, _STUCK_SECONDS):
-        return None
-    missing: set[int] = set()
-    waiting: set[int] = set()
-    for sequence in attempt.waits.last_sequence.values():
-        furthest = max(sequence)
-        behind = {i for i, last in enumerate(sequence) if 0 <= last < furthest}
-        if behind:
-            missing |= {attempt.ranks[index].rank for index in behind}
-            waiting |= {
-                attempt.ranks[i].rank for i, last in enumerate(sequence) if last == furthest
-            }
-    return StuckRun(
-        seconds=quiet / 1e6,
-        usual_seconds=usual,
-        step=max(int(rank.steps.number.max(initial=0)) for rank in attempt.ranks),
-        missing=tuple(sorted(missing)),
-        waiting=tuple(sorted(waiting - missing)),
-        inside={
-            rank.rank: part_of_letter(rank.file.beats[-1].inside) or "no known phase"
-            for rank in alive
-        },
     )
