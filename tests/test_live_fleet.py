@@ -1,0 +1,134 @@
+"""Made runs: what the house's own pipeline finds in them is what was planted, and nothing else."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from benchmarks.live_batches import deliveries
+from benchmarks.live_fleet import Fault, Fleet, MadeRun, make_run
+from benchmarks.step_noise import PHASES, draw, load_noise
+
+from computeflow.catalog import load_catalog
+from computeflow.collection.wire.batches import Batch, pack_batch, rank_files, unpack_batch
+from computeflow.diagnosis import Diagnosis, diagnose_source
+from computeflow.telemetry.run_folders.rank_file import RankFile, RankStart, join_parts
+from computeflow.telemetry.run_folders.run_folder_source import measure_run, report_run
+from computeflow.telemetry.run_folders.run_summary import RunDescription
+from computeflow.telemetry.source_reports import SourceRequest
+
+REQUEST = SourceRequest(catalog=load_catalog(()))
+FLEET = Fleet(ranks=4, steps=240, step_seconds=0.2)
+
+
+def received(run: MadeRun) -> list[Batch]:
+    return [unpack_batch(pack_batch(batch)) for _, batch in deliveries(run)]
+
+
+def files_of(run: MadeRun) -> list[RankFile]:
+    starts: dict[tuple[int, int], RankStart] = {}
+    parts: dict[int, list[RankFile]] = {}
+    for batch in received(run):
+        for part in rank_files(batch, starts):
+            starts[part.file.start.rank, 0] = part.file.start
+            parts.setdefault(part.file.start.rank, []).append(part.file)
+    return [join_parts(parts[rank]) for rank in sorted(parts)]
+
+
+def judged(run: MadeRun) -> Diagnosis:
+    attempts = measure_run(files_of(run), [])
+    about = RunDescription(folder="", name="made", command="", more={})
+    return diagnose_source(report_run(attempts, about, REQUEST))
+
+
+@pytest.mark.parametrize(
+    ("fault", "rule", "ranks"),
+    [
+        (Fault(kind="slow-rank", severity=1.5, rank=2), "straggler-rank", (2,)),
+        (Fault(kind="slow-loader", severity=1.3, rank=1), "input-stall", (1,)),
+        (Fault(kind="slow-loader-all", severity=1.3), "input-stall", ()),
+        (Fault(kind="gc", severity=1.3, rank=3), "gc-pause", (3,)),
+        (Fault(kind="host-stall", severity=1.3, rank=0), "host-stall", (0,)),
+        (Fault(kind="checkpoint", severity=1.3), "checkpoint-stall", ()),
+        (Fault(kind="evaluation", severity=1.4), "evaluation", ()),
+        (Fault(kind="memory-pressure", severity=1.0, rank=1), "memory-pressure", (1,)),
+        (Fault(kind="regression", severity=1.5, begin=120), "regression", ()),
+        (Fault(kind="killed", severity=1.0, rank=1, begin=100), "hang", (1,)),
+    ],
+    ids=lambda value: value.kind if isinstance(value, Fault) else "",
+)
+@pytest.mark.parametrize("noise", [None, "production-ST"])
+def test_audit_finds_what_was_planted(
+    fault: Fault, rule: str, ranks: tuple[int, ...], noise: str | None
+) -> None:
+    model = load_noise()[noise] if noise else None
+    findings = judged(make_run(replace(FLEET, faults=(fault,), noise=model))).findings
+    assert findings and (findings[0].rule, findings[0].ranks) == (rule, ranks)
+
+
+@pytest.mark.parametrize("noise", [None, "production-ST", "h200-a"])
+def test_audit_finds_nothing_in_a_healthy_run(noise: str | None) -> None:
+    model = load_noise()[noise] if noise else None
+    assert judged(make_run(replace(FLEET, noise=model))).findings == ()
+
+
+@pytest.mark.parametrize("kind", ["hang", "killed", "slow-rank"])
+def test_every_record_is_sent_once_and_in_order(kind: str) -> None:
+    fault = Fault(kind=kind, severity=20.0 if kind == "hang" else 1.5, rank=5, begin=50)  # type: ignore[arg-type]
+    run = make_run(Fleet(ranks=16, steps=80, step_seconds=0.3, faults=(fault,)))
+    rows: dict[int, list[tuple[int, int]]] = {}
+    for batch in received(run):
+        for part in batch.ranks:
+            rows.setdefault(part.rank, []).append((part.first, part.records))
+    assert sorted(rows) == list(range(16))
+    for sent in rows.values():
+        assert sent[0][0] == 0
+        assert all(first + count == later for (first, count), (later, _) in pairwise(sent))
+
+
+def test_a_made_run_has_every_step_and_every_arrival_once() -> None:
+    fault = Fault(kind="hang", severity=15.0, rank=1, begin=30)
+    run = make_run(replace(FLEET, steps=60, faults=(fault,)))
+    for rank, file in enumerate(files_of(run)):
+        assert (file.steps.end == run.end[rank]).all()
+        assert (np.sort(file.arrivals.at) == np.sort(run.arrivals[rank].ravel())).all()
+        assert len(set(file.arrivals.sequence)) == len(file.arrivals)
+
+
+def test_ranks_that_wait_tell_where_they_are() -> None:
+    fault = Fault(kind="hang", severity=15.0, rank=1, begin=30)
+    run = make_run(replace(FLEET, steps=60, faults=(fault,)))
+    inside: dict[int, set[str]] = {}
+    for batch in received(run):
+        for rows in batch.ranks:
+            for beat in rows.news.beats if rows.news else ():
+                inside.setdefault(rows.rank, set()).add(beat.inside)
+    assert inside == {0: {"b"}, 1: {"f"}, 2: {"b"}, 3: {"b"}}
+
+
+def test_a_step_of_all_ranks_ends_with_its_last_one() -> None:
+    fault = Fault(kind="slow-rank", severity=2.0, rank=3, begin=10, end=20)
+    run = make_run(replace(FLEET, steps=40, faults=(fault,)))
+    length = np.diff(run.end.max(axis=0))
+    assert length[10:18] == pytest.approx(0.2e6 * 1.87, rel=0.01)
+    assert length[25:] == pytest.approx(0.2e6, rel=0.01)
+
+
+@pytest.mark.parametrize("name", load_noise())
+def test_drawn_noise_is_that_of_its_source(name: str) -> None:
+    noise = load_noise()[name]
+    step = 1 + draw(noise, 8, 4000, 1.0, np.random.default_rng(1)).sum(axis=2)
+    spread = 1.4826 * np.median(np.abs(step - np.median(step)))
+    assert spread == pytest.approx(noise.measured["spread"], rel=0.6, abs=0.01)
+    for limit, share in noise.measured["over"].items():
+        drawn = float((step > float(limit[:-1])).mean())
+        assert drawn == pytest.approx(share, rel=1.0, abs=0.05)
+
+
+def test_the_same_seed_makes_the_same_run() -> None:
+    noise = load_noise()["h200-a"]
+    one, other = (make_run(replace(FLEET, noise=noise, seed=7)) for _ in range(2))
+    assert (one.end == other.end).all()
+    assert len(PHASES) == len(noise.quantiles)
