@@ -35,6 +35,8 @@ WINDOW = 101
 _FIRST = 20
 """Steps at the beginning that are left out: caches fill, memory is allocated."""
 _MIN_STEPS = 60
+_PERIODIC = 0.2
+"""Correlation, above that of the periods beside it, from which on long steps are periodic."""
 _SHARED = Path(os.environ.get("COMPUTEFLOW_DATA", ROOT.parent / "shared" / "data"))
 _PRODUCTION = _SHARED / "recordings" / "bytedance_straggler"
 _JUDGING = (
@@ -215,15 +217,19 @@ def _across_phases(scores: Floats, deviation: Floats) -> float:
 
 
 def _pauses(step: Floats) -> dict[str, float]:
-    """The period at which long steps come back most often, and how much more than by chance."""
+    """The period at which long steps come back, where they do so more than beside it; else nothing."""
     long = (step > 1.2).mean(axis=0)
     if long.std() == 0 or len(long) < 400:
         return {}
     centred = long - long.mean()
-    lags = range(5, 200)
-    again = [float(np.mean(centred[lag:] * centred[:-lag]) / centred.var()) for lag in lags]
-    best = int(np.argmax(again))
-    return {"period_steps": lags[best], "correlation": round(again[best], 4)}
+    again = np.array(
+        [np.mean(centred[lag:] * centred[:-lag]) / centred.var() for lag in range(1, 200)]
+    )
+    beside = median_filter(again, size=21, mode="nearest")
+    best = int(np.argmax(again[9:] - beside[9:])) + 9
+    if again[best] - beside[best] < _PERIODIC:
+        return {}
+    return {"period_steps": best + 1, "correlation": round(float(again[best]), 4)}
 
 
 def sources(folder: Path) -> Iterator[Measurement]:
