@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -259,8 +260,8 @@ def dynamo_counters(run: Recorded) -> Any:
 @pytest.mark.parametrize(
     ("script", "arguments", "saved"),
     [
-        ("hf_trainer.py", ("callback",), "out/checkpoint-10"),
-        ("lightning_fit.py", ("1", "callback"), "saved/step-10.ckpt"),
+        ("hf_trainer.py", ("callback",), "out/checkpoint-*"),
+        ("lightning_fit.py", ("1", "callback"), "saved/step-*.ckpt"),
     ],
 )
 def test_a_callback_numbers_steps_and_saves_on_command(
@@ -276,4 +277,6 @@ def test_a_callback_numbers_steps_and_saves_on_command(
     assert [each["o"] for each in run.steps(0)] == [each["n"] for each in run.steps(0)]
     (answer,) = run.events(0, "command")
     assert answer["text"] == "1.json: done"
-    assert (tmp_path / saved).exists()
+    # the command is read within half a second, in which a short step may be done more than ten times
+    steps = [int(re.findall(r"[0-9]+", path.name)[-1]) for path in tmp_path.glob(saved)]
+    assert any(step >= 10 for step in steps)

@@ -47,7 +47,7 @@ record = _Recording(
         ),
         option(
             "--attach",
-            type=CountType(),
+            type=CountType(0),
             metavar="PID",
             help="Look at a process that runs already, by samples (py-spy) and /proc.",
         ),

@@ -14,7 +14,6 @@ from __future__ import annotations
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -398,26 +397,26 @@ def _check_steps(batch: Batch) -> None:
 
 def rank_files(batch: Batch, starts: Mapping[tuple[int, int], RankStart]) -> list[RankPart]:
     """The ranks of a batch; `starts` has those that came with an earlier one, by rank and attempt."""
-    offsets = {
-        name: [0, *accumulate(getattr(rows, name) for rows in batch.ranks)]
-        for name in ("steps", "pieces", "leads", "arrivals")
-    }
-    parts = []
-    for place, rows in enumerate(batch.ranks):
-        news = rows.news or RankNews()
-        start = news.start or starts.get((rows.rank, rows.attempt))
-        if start is None:
-            raise InputError(f"batch: rank {rows.rank} without its beginning")
-        spans = {name: slice(at[place], at[place + 1]) for name, at in offsets.items()}
-        parts.append(
-            RankPart(
-                first=rows.first,
-                records=rows.records,
-                alive=rows.alive,
-                file=_rank_file(batch, rows, news, start, spans),
-            )
-        )
-    return parts
+    return [rank_part(batch, place, starts) for place in range(len(batch.ranks))]
+
+
+def rank_part(batch: Batch, place: int, starts: Mapping[tuple[int, int], RankStart]) -> RankPart:
+    """One rank of a batch, by its place in it."""
+    rows = batch.ranks[place]
+    news = rows.news or RankNews()
+    start = news.start or starts.get((rows.rank, rows.attempt))
+    if start is None:
+        raise InputError(f"batch: rank {rows.rank} without its beginning")
+    spans = {}
+    for name in ("steps", "pieces", "leads", "arrivals"):
+        at = sum(getattr(before, name) for before in batch.ranks[:place])
+        spans[name] = slice(at, at + getattr(rows, name))
+    return RankPart(
+        first=rows.first,
+        records=rows.records,
+        alive=rows.alive,
+        file=_rank_file(batch, rows, news, start, spans),
+    )
 
 
 def _rank_file(

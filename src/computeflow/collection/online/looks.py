@@ -1,0 +1,219 @@
+"""A look at a run that goes on: the rule book over windows of its last steps.
+
+A window is judged as `audit` judges a whole run folder, by the same rules; which rules, depends on the
+window (`docs/online.md`):
+
+- stalls and slow ranks in windows of 3, 10 and 60 seconds: what lasts shows in one after the other;
+- checkpoints and evaluations from the end of one to the end of another, so that a pause is weighed
+  against the time between two;
+- what is rare or slow (growth of steps, restarts, memory) over all that is remembered;
+- hangs and ranks that fell silent by the heart beats since the last step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from computeflow.collection.online.rank_memory import RankMemory, RunMemory
+from computeflow.diagnosis import diagnose_source
+from computeflow.ledger import Finding, Ledger
+from computeflow.telemetry.run_folders.phases import CHECKPOINT, EVALUATION
+from computeflow.telemetry.run_folders.rank_file import RankFile
+from computeflow.telemetry.run_folders.run_folder_source import measure_run, report_run
+from computeflow.telemetry.run_folders.run_summary import RunDescription
+from computeflow.telemetry.source_reports import SourceReport, SourceRequest
+
+LEVELS = (3.0, 10.0, 60.0)
+"""Seconds of the windows in which something that lasts is looked for."""
+MIN_STEPS = 4
+"""Fewest steps of a window: the first one only begins it."""
+_LASTING = frozenset({"input-stall", "host-stall", "straggler-rank", "imbalance", "gc-pause"})
+_PAUSING = {"checkpoint-stall": CHECKPOINT, "evaluation": EVALUATION}
+_RARE = frozenset({"regression", "restarts", "memory-pressure", "checkpoint-interval"})
+_STOPPED = frozenset({"hang", "silent-rank"})
+_LONG_EVERY_SECONDS = 15.0
+_PERIODS = 3
+"""Pauses that a window for them reaches back over."""
+_TAIL_SECONDS = 10.0
+LASTING, PAUSING, RARE, STOPPED = "lasting", "pausing", "rare", "stopped"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sighting:
+    """A finding in one window."""
+
+    finding: Finding
+    kind: str
+    level: float
+    """Seconds of the window's level; 0 where windows have none."""
+    begin: float
+    """Unix seconds."""
+    end: float
+    share: float
+    """Of the GPU-seconds in which the run trained."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """A window that was judged, with or without findings."""
+
+    kind: str
+    level: float
+    rules: frozenset[str]
+    begin: float
+    end: float
+    sightings: tuple[Sighting, ...]
+    report: SourceReport | None = None
+
+
+class RunLooks:
+    """Looks at one run, each window no more often than it can change."""
+
+    def __init__(self, request: SourceRequest) -> None:
+        self._request = request
+        self._done: dict[float, float] = {}
+        """End of the last window of each level."""
+        self._pauses: dict[str, float] = {}
+        self._long = 0.0
+
+    def look(self, memory: RunMemory, ranks: Sequence[RankMemory], now: float) -> list[Judged]:
+        """Judge the windows that are due; `ranks` are those to compare with each other."""
+        begun = [rank for rank in ranks if rank.first_end]
+        judged: list[Judged] = []
+        edge = _edge(begun, now)
+        if edge is not None and begun:
+            step = step_seconds(begun)
+            for level in LEVELS:
+                judged += self._level(memory, begun, level, edge, step)
+            judged += self._paused(memory, begun, edge)
+            judged += self._rare(memory, edge)
+        judged += self._stopped(memory, ranks, now)
+        return judged
+
+    def _level(
+        self,
+        memory: RunMemory,
+        ranks: Sequence[RankMemory],
+        level: float,
+        edge: float,
+        step: float,
+    ) -> list[Judged]:
+        length = max(level, (MIN_STEPS + 0.5) * step)
+        if edge - self._done.get(level, 0.0) < length / 3:
+            return []
+        begin = edge - length
+        oldest = min(rank.first_end for rank in ranks) / 1e6
+        if begin < oldest:
+            return []
+        self._done[level] = edge
+        return [
+            self._judge(memory, _files(ranks, begin, edge), LASTING, _LASTING, begin, edge, level)
+        ]
+
+    def _paused(self, memory: RunMemory, ranks: Sequence[RankMemory], edge: float) -> list[Judged]:
+        judged = []
+        kept = [rank for rank in ranks if rank.long]
+        for rule, kind in _PAUSING.items():
+            ends = [end for end in _pause_ends(kept, kind) if end <= edge]
+            if len(ends) < 2 or ends[-1] == self._pauses.get(rule):
+                continue
+            self._pauses[rule] = ends[-1]
+            first = max(len(ends) - 1 - _PERIODS, 0)
+            while first > 0 and ends[-1] - ends[first] < LEVELS[0]:
+                first -= 1
+            begin = ends[first]
+            files = _files(kept, begin - 1e-6, ends[-1])
+            judged.append(
+                self._judge(
+                    memory, files, PAUSING, frozenset({rule}), begin, ends[-1], ends[-1] - begin
+                )
+            )
+        return judged
+
+    def _rare(self, memory: RunMemory, edge: float) -> list[Judged]:
+        if edge - self._long < _LONG_EVERY_SECONDS:
+            return []
+        self._long = edge
+        kept = [rank for rank in memory.ranks.values() if rank.long and rank.first_end]
+        begin = min((rank.first_end for rank in kept), default=0) / 1e6
+        if not kept or begin >= edge:
+            return []
+        return [self._judge(memory, _files(kept, 0.0, edge), RARE, _RARE, begin, edge, 0.0)]
+
+    def _stopped(self, memory: RunMemory, ranks: Sequence[RankMemory], now: float) -> list[Judged]:
+        """Judge what happened since the last step: heart beats, and who has none."""
+        last = max((rank.last for rank in ranks), default=0) / 1e6
+        if not last or not any(rank.first_end for rank in ranks):
+            return []
+        files = _files(ranks, last - max(_TAIL_SECONDS, 20 * step_seconds(ranks)), now)
+        return [self._judge(memory, files, STOPPED, _STOPPED, last - _TAIL_SECONDS, now, 0.0)]
+
+    def _judge(
+        self,
+        memory: RunMemory,
+        files: Sequence[RankFile],
+        kind: str,
+        rules: frozenset[str],
+        begin: float,
+        end: float,
+        level: float,
+    ) -> Judged:
+        about = RunDescription(folder="", name=str(memory.about.get("name", "")), more={})
+        report = report_run(measure_run(files, []), about, self._request)
+        findings = diagnose_source(report).findings
+        return Judged(
+            kind=kind,
+            level=level,
+            rules=rules,
+            begin=begin,
+            end=end,
+            report=report,
+            sightings=tuple(
+                Sighting(
+                    finding=finding,
+                    kind=kind,
+                    level=level,
+                    begin=begin,
+                    end=end,
+                    share=share_of(finding, report.ledger),
+                )
+                for finding in findings
+                if finding.rule in rules
+            ),
+        )
+
+
+def share_of(finding: Finding, ledger: Ledger | None) -> float:
+    """The finding's share of the GPU-seconds in which the run trained."""
+    if ledger is None:
+        return 1.0 if finding.account == "idle" else 0.0
+    beside = sum(ledger.booked(name) for name in ("startup", "restart", "lost"))
+    trained = ledger.gpu_seconds - beside
+    return min(finding.gpu_seconds / trained, 1.0) if trained > 0 else 0.0
+
+
+def _files(ranks: Sequence[RankMemory], begin: float, end: float) -> list[RankFile]:
+    return [rank.window(round(begin * 1e6), round(end * 1e6)) for rank in ranks]
+
+
+def _edge(ranks: Sequence[RankMemory], now: float) -> float | None:
+    """The moment up to which steps and arrivals of all ranks are known, Unix seconds."""
+    return min(min(rank.known_end for rank in ranks) / 1e6, now) if ranks else None
+
+
+def step_seconds(ranks: Sequence[RankMemory]) -> float:
+    """The usual step of the last ones."""
+    micros = [end - begin for rank in ranks for begin, end in rank.steps]
+    return float(np.median(micros)) / 1e6 if micros else 0.0
+
+
+def _pause_ends(ranks: Sequence[RankMemory], kind: int) -> list[float]:
+    """Ends of the steps in which any rank paused so, in order."""
+    ends: dict[int, int] = {}
+    for rank in ranks:
+        for step, end in rank.pauses.get(kind, {}).items():
+            ends[step] = max(ends.get(step, 0), end)
+    return [end / 1e6 for _, end in sorted(ends.items())]

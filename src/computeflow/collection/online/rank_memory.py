@@ -1,0 +1,227 @@
+"""What a collector remembers of a run: the last records of every rank, bounded.
+
+Every rank is remembered for `RECENT_SECONDS`; the ranks of the first nodes (`KEPT_RANKS` of them) for
+`LONG_SECONDS`, for what is rare: checkpoints, evaluations, slow growth. Records stay in the columns of
+their batches until a look needs them.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from computeflow.collection.wire.batches import Batch, RankRows, rank_part
+from computeflow.telemetry.run_folders.phases import CHECKPOINT, EVALUATION
+from computeflow.telemetry.run_folders.rank_file import RankFile, RankStart, cut, join_parts
+
+KEPT_RANKS = 64
+RECENT_SECONDS = 45.0
+LONG_SECONDS = 1800.0
+_JOINED = 32
+"""Parts that are joined to one, so that a long memory has few of them."""
+_TAIL = 16
+_ALL_ARRIVED = 0.8
+"""Share of the usual time from a step's begin to its last collective from which on an arrival is it."""
+_KEPT_PAUSES = 64
+WARM_STEPS = 3
+"""Steps of an attempt that are not looked at: they warm up and compile."""
+_KEPT_BYTES = 4 << 20
+"""Memory of one rank; the oldest parts go first."""
+
+
+@dataclass(slots=True)
+class RankMemory:
+    """The last parts of one rank and attempt."""
+
+    start: RankStart
+    node: str
+    long: bool
+    """Whether it is remembered for long."""
+    heard: float
+    """Unix seconds at which something last came of it."""
+    parts: deque[RankFile | tuple[Batch, int]] = field(default_factory=deque)
+    first_end: int = 0
+    """End of the step that ends its warm-up, Unix microseconds; 0 before."""
+    step: int = 0
+    last: int = 0
+    """Its last record, Unix microseconds."""
+    step_end: int = 0
+    """End of its last step."""
+    steps: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=_TAIL))
+    """Begin and end of its last steps."""
+    arrivals: deque[int] = field(default_factory=lambda: deque(maxlen=4 * _TAIL))
+    """Its last arrivals at collectives; empty where none are recorded."""
+    pauses: dict[int, dict[int, int]] = field(default_factory=dict)
+    """By kind: the last steps that had such a pause, with their ends."""
+    ended: str | None = None
+    alive: bool | None = None
+    dropped: int = 0
+
+    def take(self, batch: Batch, place: int, heard: float) -> None:
+        rows = batch.ranks[place]
+        self.heard, self.last = heard, max(self.last, rows.last)
+        self.alive = rows.alive
+        if rows.news is not None:
+            self.ended = rows.news.ended or self.ended
+            self.dropped = max(self.dropped, rows.news.dropped)
+        if rows.steps:
+            self._take_steps(batch, place)
+        if rows.arrivals:
+            at = sum(before.arrivals for before in batch.ranks[:place])
+            self.arrivals.extend(batch.arrivals["at"][at : at + rows.arrivals].tolist())
+        if self.long:
+            part = self._part(batch, place)
+            self._take_pauses(part)
+            self.parts.append(part)
+        else:
+            self.parts.append((batch, place))
+        self._forget()
+
+    def _take_steps(self, batch: Batch, place: int) -> None:
+        count = batch.ranks[place].steps
+        at = sum(before.steps for before in batch.ranks[:place])
+        rows = slice(at, at + count)
+        ends, numbers = batch.steps["end"][rows], batch.steps["number"][rows]
+        self.step, self.step_end = int(numbers[-1]), int(ends[-1])
+        begins = batch.steps["begin"][rows]
+        self.steps.extend(zip(begins.tolist(), ends.tolist(), strict=True))
+        warm = np.flatnonzero(numbers >= WARM_STEPS)
+        if not self.first_end and len(warm):
+            self.first_end = int(ends[warm[0]])
+
+    def _take_pauses(self, part: RankFile) -> None:
+        for kind in (CHECKPOINT, EVALUATION):
+            starts = part.pieces.start[part.pieces.kind == kind]
+            rows = np.unique(np.searchsorted(part.steps.end, starts, side="right"))
+            for row in rows[rows < len(part.steps)]:
+                seen = self.pauses.setdefault(kind, {})
+                seen[int(part.steps.number[row])] = int(part.steps.end[row])
+                if len(seen) > _KEPT_PAUSES:
+                    del seen[next(iter(seen))]
+
+    @property
+    def known_end(self) -> int:
+        """End of the last step of which all arrivals have come, as far as can be told.
+
+        They come later than their steps: the flight recorder is read now and then.
+        """
+        if not self.arrivals or not self.steps:
+            return self.step_end
+        arrived = max(self.arrivals)
+        for place in range(len(self.steps) - 1, -1, -1):
+            begin, end = self.steps[place]
+            if arrived >= end:
+                return end
+            if place and arrived > begin:
+                before, until = self.steps[place - 1]
+                usual = max(
+                    (at - before for at in self.arrivals if before <= at < until), default=0
+                )
+                if usual and arrived - begin >= _ALL_ARRIVED * usual:
+                    return end
+        return self.steps[0][0]
+
+    def _part(self, batch: Batch, place: int) -> RankFile:
+        key = self.start.rank, self.start.attempt
+        return rank_part(batch, place, {key: self.start}).file
+
+    def _forget(self) -> None:
+        kept = LONG_SECONDS if self.long else RECENT_SECONDS
+        while len(self.parts) > 2 and self.last - _last_of(self.parts[1]) > kept * 1e6:
+            self.parts.popleft()
+        if self.long and len(self.parts) > 2 * _JOINED:
+            self._join()
+
+    def _join(self) -> None:
+        """Join the oldest small parts; beyond its bytes, forget the oldest."""
+        whole = [part for part in self.parts if isinstance(part, RankFile)]
+        large = [part for part in whole if len(part.steps) >= _LARGE]
+        small = whole[len(large) :]
+        joined = [*large, join_parts(small[:_JOINED]), *small[_JOINED:]]
+        while len(joined) > 2 and sum(map(_bytes_of, joined)) > _KEPT_BYTES:
+            del joined[0]
+        self.parts = deque(joined)
+
+    def window(self, begin: int, end: int) -> RankFile:
+        """The steps that ended in a window, as if the process had begun with it."""
+        parts = [
+            part if isinstance(part, RankFile) else self._part(*part)
+            for part in self.parts
+            if _last_of(part) > begin
+        ]
+        if not parts:
+            parts = [
+                part if isinstance(part, RankFile) else self._part(*part)
+                for part in (self.parts[-1],)
+            ]
+        file = cut(join_parts(parts), max(begin, self.first_end), end)
+        at = int(file.steps.begin[0]) if len(file.steps) else min(begin, self.last)
+        return replace(file, start=replace(self.start, epoch=at, began=0))
+
+
+_LARGE = 256
+"""Steps of a part that is not joined again."""
+
+
+def _last_of(part: RankFile | tuple[Batch, int]) -> int:
+    return part.last if isinstance(part, RankFile) else part[0].ranks[part[1]].last
+
+
+def _bytes_of(part: RankFile) -> int:
+    return (
+        90 * len(part.steps) + 24 * (len(part.pieces) + len(part.leads)) + 48 * len(part.arrivals)
+    )
+
+
+@dataclass(slots=True)
+class RunMemory:
+    """All ranks of a run, by rank and attempt; ranks of an attempt before the last are forgotten."""
+
+    run: str
+    began: float
+    about: dict[str, Any] = field(default_factory=dict)
+    ranks: dict[tuple[int, int], RankMemory] = field(default_factory=dict)
+    heard: float = 0.0
+    nodes: dict[str, float] = field(default_factory=dict)
+    """When each node was last heard of."""
+    attempt: int = 0
+    starts: dict[tuple[int, int], RankStart] = field(default_factory=dict)
+
+    def take(self, batch: Batch, heard: float) -> None:
+        self.heard = heard
+        self.nodes[batch.node] = heard
+        self.about |= batch.about
+        for place, rows in enumerate(batch.ranks):
+            memory = self._rank(batch, rows, heard)
+            if memory is not None:
+                memory.take(batch, place, heard)
+
+    def _rank(self, batch: Batch, rows: RankRows, heard: float) -> RankMemory | None:
+        key = rows.rank, rows.attempt
+        memory = self.ranks.get(key)
+        if memory is None:
+            start = (rows.news.start if rows.news else None) or self.starts.get(key)
+            if start is None:
+                return None  # its beginning was not acknowledged here: nothing to place it by
+            kept = sum(1 for each in self.ranks.values() if each.long)
+            memory = RankMemory(start=start, node=batch.node, long=kept < KEPT_RANKS, heard=heard)
+            self.ranks[key] = memory
+            self.attempt = max(self.attempt, rows.attempt)
+        return memory
+
+    def latest(self) -> Mapping[int, RankMemory]:
+        """Ranks of the last attempt."""
+        return {
+            rank: memory
+            for (rank, attempt), memory in self.ranks.items()
+            if attempt == self.attempt
+        }
+
+    @property
+    def world(self) -> int:
+        latest = self.latest().values()
+        return max((memory.start.world for memory in latest), default=0)

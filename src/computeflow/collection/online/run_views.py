@@ -1,0 +1,108 @@
+"""How a run is at this moment, from the last window that was judged: `view_run`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from computeflow.collection.online.cohorts import Cohort
+from computeflow.collection.online.live_values import LiveFinding, LiveRank, LiveRun, RunState
+from computeflow.collection.online.looks import Judged, step_seconds
+from computeflow.collection.online.rank_memory import RankMemory, RunMemory
+from computeflow.telemetry.run_folders.run_facts import RecordedRun
+
+_SHOWN_RANKS = 16
+
+
+def view_run(
+    memory: RunMemory,
+    window: Judged | None,
+    cohort: Cohort | None,
+    *,
+    findings: Sequence[LiveFinding],
+    ended: bool,
+    usd_per_gpu_hour: float | None,
+) -> LiveRun:
+    latest = memory.latest()
+    first = next(iter(latest.values()))
+    report = None if window is None else window.report
+    facts: RecordedRun | None = None if report is None else report.facts
+    ledger = None if report is None else report.ledger
+    accounts: dict[str, float] = {}
+    if ledger is not None:
+        booked = {name: seconds for name, seconds in ledger.accounts.items() if name != "startup"}
+        total = sum(booked.values())
+        accounts = {name: seconds / total for name, seconds in booked.items()} if total else {}
+    return LiveRun(
+        run=memory.run,
+        name=str(memory.about.get("name") or memory.run),
+        command=_command(memory),
+        state=_state(findings, ended),
+        world=memory.world,
+        ranks=len(latest),
+        nodes=tuple(sorted({each.node for each in latest.values()})),
+        device=first.start.device,
+        gpu=first.start.gpu,
+        started=min(each.start.epoch + each.start.began for each in memory.ranks.values()) / 1e6,
+        updated=memory.heard,
+        attempt=memory.attempt,
+        step=max(each.step for each in latest.values()),
+        step_seconds=step_seconds(list(latest.values())[:64]) or None,
+        tokens_per_second=None if facts is None else facts.tokens_per_second,
+        mfu=None if ledger is None else ledger.mfu,
+        accounts=accounts,
+        goodput=_goodput(latest),
+        usd_per_gpu_hour=usd_per_gpu_hour,
+        slowest=_slowest(latest, facts, cohort),
+        dropped=sum(each.dropped for each in latest.values()),
+        notes=() if report is None else report.notes[:4],
+    )
+
+
+def _command(memory: RunMemory) -> str:
+    command = memory.about.get("command")
+    return " ".join(map(str, command)) if isinstance(command, list) else str(command or "")
+
+
+def _state(findings: Sequence[LiveFinding], ended: bool) -> RunState:
+    if ended:
+        return "ended"
+    rules = {each.rule for each in findings}
+    return "stuck" if "hang" in rules else "silent" if "silent-rank" in rules else "running"
+
+
+def _goodput(latest: Mapping[int, RankMemory]) -> float | None:
+    """Steps at their usual speed over the time since the first process of the attempt began."""
+    ranks = list(latest.values())
+    usual = step_seconds(ranks[:64])
+    if not ranks or not usual:
+        return None
+    first = ranks[0]
+    began = first.start.epoch + first.start.began
+    wall = (first.last - began) / 1e6
+    return min(first.step * usual / wall, 1.0) if wall > 0 else None
+
+
+def _slowest(
+    latest: Mapping[int, RankMemory], facts: RecordedRun | None, cohort: Cohort | None
+) -> tuple[LiveRank, ...]:
+    """The ranks that others wait for, first."""
+    known = {} if facts is None else {each.rank: each for each in facts.per_rank}
+    order = sorted(known, key=lambda rank: -known[rank].waited_for_seconds) or sorted(latest)
+    made = []
+    for rank in [rank for rank in order if rank in latest][:_SHOWN_RANKS]:
+        memory, fact = latest[rank], known.get(rank)
+        late = None if cohort is None else cohort.late_seconds(rank)
+        if late is None and fact is not None and fact.excess is not None:
+            late = fact.excess.seconds
+        made.append(
+            LiveRank(
+                rank=rank,
+                node=memory.node,
+                step=memory.step,
+                step_seconds=None if fact is None else fact.step_seconds,
+                own_seconds=None if fact is None else fact.own_seconds,
+                late_seconds=late,
+                last_seen=memory.heard,
+            )
+        )
+    return tuple(made)

@@ -1,0 +1,269 @@
+"""From sightings to findings: what lasts is opened once, kept up to date, and closed when it is gone.
+
+Something that lasts is opened when two windows of one level that have no step in common both show it,
+or at once where a rank is slow by a tenth of the step and more, which a median of steps shows. A pause
+is opened when it was seen to come again. Hangs, silent ranks and restarts are opened at once. A finding
+is closed when two windows in a row of its level do not show it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from computeflow.collection.online.live_values import LiveFinding, finding_key
+from computeflow.collection.online.looks import (
+    LASTING,
+    PAUSING,
+    RARE,
+    Judged,
+    Sighting,
+)
+from computeflow.errors import InputError
+
+_STRONG = 0.10
+"""Share of the time from which on a slow rank is opened at the first window that shows it."""
+_STRONG_RULES = ("straggler-rank",)
+_GROWTH = "regression"
+_GONE = 2.0
+"""Windows without a sighting after which a finding is closed."""
+_RARE_SECONDS = 60.0
+_STOPPED_SECONDS = 3.0
+_EXPIRES_SECONDS = 900.0
+"""Seconds after which a finding of a run that nothing is heard of is closed."""
+_NO_PAUSE = 3.0
+"""Times the usual distance of pauses without one after which they are over."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Changes:
+    """What a tick changed."""
+
+    opened: tuple[LiveFinding, ...] = ()
+    updated: tuple[LiveFinding, ...] = ()
+    closed: tuple[LiveFinding, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.opened or self.updated or self.closed)
+
+
+@dataclass(slots=True)
+class _Open:
+    finding: LiveFinding
+    kind: str
+    level: float
+    shown_until: float
+    """End of the last window that showed it, Unix seconds of the run's clock."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Costs:
+    """What a share of a run costs."""
+
+    world: int
+    usd_per_gpu_hour: float | None
+
+    def usd_per_hour(self, share: float) -> float | None:
+        if self.usd_per_gpu_hour is None:
+            return None
+        return share * self.world * self.usd_per_gpu_hour
+
+
+class FindingBook:
+    """Findings of one run, open and lately closed."""
+
+    def __init__(self, run: str, findings: Iterable[LiveFinding] = ()) -> None:
+        self._run = run
+        self._open = [
+            _Open(finding=each, kind=LASTING, level=10.0, shown_until=each.seen)
+            for each in findings
+            if each.is_open
+        ]
+        self._candidates: list[Sighting] = []
+        self._over: dict[tuple[str, frozenset[int]], float] = {}
+        """Until when a closed finding was shown: windows that begin before do not open it again."""
+
+    def findings(self) -> list[LiveFinding]:
+        return [each.finding for each in self._open]
+
+    def update(
+        self, judged: Sequence[Judged], nodes: dict[int, str], costs: Costs, now: float
+    ) -> Changes:
+        """Take what windows showed; `nodes` has the node of each rank."""
+        opened: list[LiveFinding] = []
+        updated: dict[str, LiveFinding] = {}
+        for window in judged:
+            for sighting in window.sightings:
+                known = self._known(sighting)
+                if known is not None:
+                    if self._show(known, sighting, nodes, costs, now):
+                        updated[known.finding.key] = known.finding
+                elif self._lasts(sighting):
+                    opened.append(self._opened(sighting, nodes, costs, now))
+        closed = [each for window in judged for each in self._gone(window, now)]
+        shut = {each.key for each in closed}
+        return Changes(
+            opened=tuple(opened),
+            updated=tuple(each for key, each in updated.items() if key not in shut),
+            closed=tuple(closed),
+        )
+
+    def _known(self, sighting: Sighting) -> _Open | None:
+        """The open finding that a sighting is of: the same rule on some of its ranks, or on all."""
+        ranks = set(sighting.finding.ranks)
+        for each in self._open:
+            mine = set(each.finding.ranks)
+            if each.finding.rule == sighting.finding.rule and (
+                ranks & mine or not ranks or not mine
+            ):
+                return each
+        return None
+
+    def _lasts(self, sighting: Sighting) -> bool:
+        if sighting.finding.rule == _GROWTH:
+            return self._is_unexplained(sighting)
+        if sighting.kind != LASTING:
+            return True
+        begun_after = self._over.get(_of(sighting), 0.0)
+        if sighting.begin < begun_after:
+            return False
+        if sighting.finding.rule in _STRONG_RULES and sighting.share >= _STRONG:
+            return True
+        before = [each for each in self._candidates if _same(each, sighting)]
+        apart = any(each.end <= sighting.begin + 1e-6 for each in before)
+        self._candidates = [
+            each
+            for each in self._candidates
+            if sighting.end - each.end < 3 * max(each.level, each.end - each.begin)
+        ]
+        self._candidates.append(sighting)
+        return apart
+
+    def _is_unexplained(self, sighting: Sighting) -> bool:
+        """Whether steps grew while nothing else was found: a slow rank makes steps longer, too."""
+        early = sighting.begin + (sighting.end - sighting.begin) / 3
+        others = [each.shown_until for each in self._open if each.finding.rule != _GROWTH]
+        return max([*others, *self._over.values()], default=0.0) < early
+
+    def _opened(
+        self, sighting: Sighting, nodes: dict[int, str], costs: Costs, now: float
+    ) -> LiveFinding:
+        finding = sighting.finding
+        before = [each for each in self._candidates if _same(each, sighting)]
+        onset = min(each.begin for each in [*before, sighting])
+        made = LiveFinding(
+            key=finding_key(self._run, finding.rule, finding.account, finding.ranks, onset),
+            run=self._run,
+            rule=finding.rule,
+            title=finding.title,
+            account=finding.account,
+            ranks=finding.ranks,
+            nodes=(),
+            share=sighting.share,
+            gpu_seconds=0.0,
+            usd_per_hour=None,
+            usd=None,
+            confidence=finding.confidence,
+            evidence=finding.evidence,
+            remedy=finding.remedy,
+            onset=onset,
+            opened=now,
+            seen=now,
+        )
+        opened = _Open(
+            finding=made, kind=sighting.kind, level=sighting.level, shown_until=sighting.end
+        )
+        self._open.append(opened)
+        self._show(opened, sighting, nodes, costs, now)
+        self._candidates = [each for each in self._candidates if not _same(each, sighting)]
+        return opened.finding
+
+    def _show(
+        self, known: _Open, sighting: Sighting, nodes: dict[int, str], costs: Costs, now: float
+    ) -> bool:
+        """Bring an open finding up to date; larger windows than its own do not."""
+        if sighting.level > known.level and known.kind == LASTING:
+            return False
+        known.shown_until = max(known.shown_until, sighting.end)
+        old, seen = known.finding, sighting.finding
+        lasted = max(sighting.end - old.onset, 0.0)
+        rate = costs.usd_per_hour(sighting.share)
+        gpu_seconds = sighting.share * costs.world * lasted
+        known.finding = replace(
+            old,
+            title=seen.title,
+            ranks=seen.ranks,
+            nodes=tuple(sorted({nodes[rank] for rank in seen.ranks if rank in nodes})),
+            share=sighting.share,
+            gpu_seconds=gpu_seconds,
+            usd_per_hour=rate,
+            usd=None if rate is None else rate * lasted / 3600,
+            evidence=seen.evidence,
+            remedy=seen.remedy,
+            seen=now,
+        )
+        return True
+
+    def _gone(self, window: Judged, now: float) -> list[LiveFinding]:
+        """Close what this window should show and does not."""
+        shown = {id(known) for each in window.sightings if (known := self._known(each)) is not None}
+        closed = []
+        for each in list(self._open):
+            if id(each) in shown or each.finding.rule not in window.rules:
+                continue
+            if self._is_gone(each, window):
+                closed.append(self._close(each, now, "no longer seen"))
+        return closed
+
+    def _is_gone(self, each: _Open, window: Judged) -> bool:
+        if each.kind != window.kind:
+            return False
+        if each.kind == LASTING:
+            length = window.end - window.begin
+            return window.level == each.level and window.end - each.shown_until >= _GONE * length
+        if each.kind == PAUSING:
+            return True
+        least = _RARE_SECONDS if each.kind == RARE else _STOPPED_SECONDS
+        return window.end - each.shown_until >= least
+
+    def _close(self, each: _Open, now: float, why: str) -> LiveFinding:
+        self._open.remove(each)
+        key = each.finding.rule, frozenset(each.finding.ranks)
+        self._over[key] = max(each.shown_until, self._over.get(key, 0.0))
+        return replace(each.finding, closed=now, why_closed=why)
+
+    def close_pauses(self, edge: float, now: float) -> tuple[LiveFinding, ...]:
+        """Close findings on pauses that no longer come."""
+        over = [
+            each
+            for each in self._open
+            if each.kind == PAUSING and edge - each.shown_until > _NO_PAUSE * max(each.level, 1.0)
+        ]
+        return tuple(self._close(each, now, "it did not happen again") for each in over)
+
+    def close_all(self, now: float, why: str) -> tuple[LiveFinding, ...]:
+        return tuple(self._close(each, now, why) for each in list(self._open))
+
+    def expire(self, heard: float, now: float) -> tuple[LiveFinding, ...]:
+        """Close findings of a run that nothing is heard of."""
+        if now - heard < _EXPIRES_SECONDS:
+            return ()
+        return self.close_all(now, "expired: nothing is heard of the run")
+
+    def silence(self, key: str, until: float) -> LiveFinding:
+        for each in self._open:
+            if each.finding.key == key:
+                each.finding = replace(each.finding, silenced_until=until)
+                return each.finding
+        raise InputError(f"finding '{key}': none is open under this key")
+
+    def has(self, key: str) -> bool:
+        return any(each.finding.key == key for each in self._open)
+
+
+def _of(sighting: Sighting) -> tuple[str, frozenset[int]]:
+    return sighting.finding.rule, frozenset(sighting.finding.ranks)
+
+
+def _same(one: Sighting, other: Sighting) -> bool:
+    return _of(one) == _of(other) and one.level == other.level

@@ -1,0 +1,188 @@
+"""`Watcher`: the rule book over all runs that batches come of, tick by tick.
+
+The clock is passed in, so that a recorded hour is watched as fast as it is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from computeflow.catalog import Catalog, load_catalog
+from computeflow.collection.online.cohorts import Cohort
+from computeflow.collection.online.live_values import LiveFinding, LiveNode, LiveRun
+from computeflow.collection.online.looks import Judged, RunLooks
+from computeflow.collection.online.node_watch import NodeWatch
+from computeflow.collection.online.rank_memory import KEPT_RANKS, RankMemory, RunMemory
+from computeflow.collection.online.run_views import view_run
+from computeflow.collection.online.tracking import Changes, Costs, FindingBook
+from computeflow.collection.wire.batches import Batch
+from computeflow.errors import InputError
+from computeflow.telemetry.source_reports import SourceRequest
+
+_SILENT_SECONDS = 15.0
+"""Seconds without a batch of a node after which it is silent: agents send one every five."""
+_FORGOTTEN_SECONDS = 1800.0
+"""Seconds after the end of a run in which it is still shown."""
+_RUNS_PER_TICK = 32
+MAX_RUNS = 4096
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchOptions:
+    price_usd_per_gpu_hour: float | None = None
+    catalog: Catalog = field(default_factory=load_catalog)
+
+
+@dataclass(slots=True)
+class _Run:
+    memory: RunMemory
+    looks: RunLooks
+    book: FindingBook
+    cohort: Cohort | None = None
+    looked: float = 0.0
+    window: Judged | None = None
+    """The last window that shows how the run is."""
+    ended: float | None = None
+
+
+class Watcher:
+    """`findings`: those that were open before a restart."""
+
+    def __init__(self, options: WatchOptions, findings: Sequence[LiveFinding] = ()) -> None:
+        self._options = options
+        self._request = SourceRequest(catalog=options.catalog)
+        self._runs: dict[str, _Run] = {}
+        self._nodes = NodeWatch()
+        self._before: dict[str, list[LiveFinding]] = {}
+        for finding in findings:
+            self._before.setdefault(finding.run, []).append(finding)
+
+    def take(self, batch: Batch, received: float) -> None:
+        """Take a batch whose records are new."""
+        self._nodes.take(batch, received)
+        if not batch.run:
+            return
+        run = self._runs.get(batch.run)
+        if run is None:
+            if len(self._runs) >= MAX_RUNS:
+                self._forget_one()
+            run = self._runs[batch.run] = _Run(
+                memory=RunMemory(run=batch.run, began=received),
+                looks=RunLooks(self._request),
+                book=FindingBook(batch.run, self._before.pop(batch.run, [])),
+            )
+        attempt = run.memory.attempt
+        run.memory.take(batch, received)
+        run.ended = None
+        world = run.memory.world
+        if world > KEPT_RANKS:
+            if run.cohort is None or attempt != run.memory.attempt:
+                run.cohort = Cohort(world)
+            run.cohort.take(batch)
+
+    def _forget_one(self) -> None:
+        oldest = min(self._runs, key=lambda name: self._runs[name].memory.heard)
+        del self._runs[oldest]
+
+    def tick(self, now: float) -> Changes:
+        """Look at the runs that were not looked at for longest; at most 32 of them."""
+        opened: list[LiveFinding] = []
+        updated: list[LiveFinding] = []
+        closed: list[LiveFinding] = []
+        due = sorted(self._runs.values(), key=lambda run: run.looked)[:_RUNS_PER_TICK]
+        for run in due:
+            run.looked = now
+            changes = self._look(run, now)
+            opened += changes.opened
+            updated += changes.updated
+            closed += changes.closed
+        self._forget(now)
+        return Changes(
+            opened=tuple(map(self._explained, opened)),
+            updated=tuple(map(self._explained, updated)),
+            closed=tuple(map(self._explained, closed)),
+        )
+
+    def _look(self, run: _Run, now: float) -> Changes:
+        memory, book = run.memory, run.book
+        if run.ended is not None:
+            return Changes()
+        if _has_ended(memory):
+            run.ended = now
+            return Changes(closed=book.close_all(now, "the run ended"))
+        if run.cohort is not None:
+            run.cohort.tick()
+        ranks = self._chosen(run)
+        judged = run.looks.look(memory, ranks, now)
+        lasting = [each for each in judged if each.kind == "lasting"]
+        run.window = lasting[-1] if lasting else run.window
+        nodes = {rank: each.node for rank, each in memory.latest().items()}
+        changes = book.update(judged, nodes, self._costs(memory), now)
+        edge = max((each.step_end for each in ranks), default=0) / 1e6
+        gone = (*book.close_pauses(edge, now), *book.expire(memory.heard, now))
+        return replace(changes, closed=(*changes.closed, *gone))
+
+    def _chosen(self, run: _Run) -> list[RankMemory]:
+        """All ranks of a small run; of a large one those that are kept, and the suspects."""
+        latest = run.memory.latest()
+        if run.cohort is None:
+            return list(latest.values())
+        suspects = run.cohort.suspects()
+        kept = [rank for rank, each in latest.items() if each.long]
+        chosen = dict.fromkeys([*suspects, *kept])
+        return [latest[rank] for rank in list(chosen)[:KEPT_RANKS] if rank in latest]
+
+    def _costs(self, memory: RunMemory) -> Costs:
+        return Costs(world=memory.world, usd_per_gpu_hour=self._options.price_usd_per_gpu_hour)
+
+    def _explained(self, finding: LiveFinding) -> LiveFinding:
+        """The finding with what its nodes said of themselves."""
+        said = self._nodes.evidence(finding.nodes, finding.onset)
+        return replace(finding, evidence=(*finding.evidence, *said)) if said else finding
+
+    def _forget(self, now: float) -> None:
+        self._nodes.forget(now - _FORGOTTEN_SECONDS)
+        over = [
+            name
+            for name, run in self._runs.items()
+            if now - max(run.memory.heard, run.ended or 0.0) > _FORGOTTEN_SECONDS
+        ]
+        for name in over:
+            del self._runs[name]
+
+    def silence(self, key: str, until: float) -> LiveFinding:
+        """Keep a finding without reporting it until then."""
+        for run in self._runs.values():
+            if run.book.has(key):
+                return run.book.silence(key, until)
+        raise InputError(f"finding '{key}': none is open under this key")
+
+    def findings(self) -> tuple[LiveFinding, ...]:
+        """Open findings, the most expensive first."""
+        found = [
+            self._explained(each) for run in self._runs.values() for each in run.book.findings()
+        ]
+        return tuple(sorted(found, key=lambda each: -(each.usd_per_hour or each.share)))
+
+    def runs(self) -> tuple[LiveRun, ...]:
+        return tuple(
+            view_run(
+                run.memory,
+                run.window,
+                run.cohort,
+                findings=run.book.findings(),
+                ended=run.ended is not None,
+                usd_per_gpu_hour=self._options.price_usd_per_gpu_hour,
+            )
+            for run in self._runs.values()
+            if run.memory.ranks
+        )
+
+    def nodes(self) -> tuple[LiveNode, ...]:
+        return self._nodes.views()
+
+
+def _has_ended(memory: RunMemory) -> bool:
+    latest = memory.latest().values()
+    return bool(latest) and all(each.ended for each in latest)

@@ -1,0 +1,157 @@
+"""Findings while a run goes on: named within seconds, closed when they are gone, none on sound runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+
+from computeflow.answers.audits import audit
+from computeflow.collection.online.watcher import Watcher, WatchOptions
+from computeflow.collection.wire.batches import NodeSignal, make_batch
+from computeflow.errors import InputError
+from live_stream import Told, records_of, watch
+from run_folder_maker import MS, Training
+
+DATA = Path(__file__).parent / "data" / "run_folders"
+STEP_SECONDS = 0.1
+Fault = Callable[[int, int], Mapping[str, int]]
+
+
+def between(first: int, last: int, fault: Mapping[str, int], ranks: tuple[int, ...] = ()) -> Fault:
+    def extra(rank: int, step: int) -> Mapping[str, int]:
+        return fault if first <= step < last and (not ranks or rank in ranks) else {}
+
+    return extra
+
+
+def training(extra: Fault, ranks: int = 4, steps: int = 600) -> Training:
+    return Training(ranks=ranks, steps=steps, jitter=0.03, extra=extra, ends=False)
+
+
+def told(extra: Fault, ranks: int = 4, steps: int = 600) -> Told:
+    return watch(training(extra, ranks, steps).records(), after=3.0)
+
+
+@pytest.mark.parametrize(
+    ("fault", "ranks", "rule"),
+    [
+        ({"f": 40 * MS}, (2,), "straggler-rank"),
+        ({"b": 15 * MS}, (1,), "straggler-rank"),
+        ({"d": 60 * MS}, (), "input-stall"),
+        ({"d": 60 * MS}, (3,), "input-stall"),
+        ({"g": 50 * MS}, (0,), "gc-pause"),
+        ({"gap": 80 * MS}, (), "host-stall"),
+    ],
+)
+def test_a_fault_is_named_in_ten_seconds_and_closed_when_it_is_gone(
+    fault: Mapping[str, int], ranks: tuple[int, ...], rule: str
+) -> None:
+    begins, ends = 150, 350
+    heard = told(between(begins, ends, fault, ranks))
+    assert heard.rules() == [rule]
+    ((at, finding),) = heard.opened
+    onset = 2.0 + begins * STEP_SECONDS  # start-up, then steps
+    assert onset < at < onset + 10
+    assert finding.ranks == ranks
+    assert finding.onset == pytest.approx(1_790_000_000 + onset, abs=4.0)
+    assert [closed.key for _, closed in heard.closed] == [finding.key]
+    assert heard.closed[0][1].usd is not None
+
+
+def test_a_slow_rank_names_its_node_and_its_cost() -> None:
+    watcher = Watcher(WatchOptions(price_usd_per_gpu_hour=3.6))
+    records = training(between(100, 10_000, {"f": 50 * MS}, (3,)), steps=400).records()
+    heard = watch(records, nodes={2: "b", 3: "b"}, watcher=watcher, after=1.0)
+    ((_, finding),) = heard.opened
+    assert finding.nodes == ("b",)
+    (now,) = watcher.findings()
+    assert now.usd_per_hour == pytest.approx(now.share * 4 * 3.6)
+    assert now.usd == pytest.approx(now.gpu_seconds * 3.6 / 3600)
+    assert 0.25 < now.share < 0.4  # of a step of 150 ms, 50 ms of three ranks and the own
+    (run,) = watcher.runs()
+    assert run.slowest[0].rank == 3
+    assert sum(run.accounts.values()) == pytest.approx(1.0)
+
+
+def test_sound_runs_get_no_finding() -> None:
+    heard = told(between(0, 0, {}), steps=1_500)
+    assert heard.opened == []
+
+
+def test_one_long_step_is_no_finding() -> None:
+    assert told(between(200, 201, {"d": 900 * MS})).opened == []
+    assert told(between(200, 201, {"f": 900 * MS}, (1,))).opened == []
+
+
+def test_a_blip_of_one_second_is_no_finding() -> None:
+    assert told(between(200, 207, {"f": 60 * MS}, (1,))).opened == []
+
+
+def checkpoints(every: int, fault: Mapping[str, int]) -> Fault:
+    return lambda rank, step: fault if step % every == 0 else {}
+
+
+def test_a_checkpoint_is_weighed_against_the_time_between_two() -> None:
+    slow = told(checkpoints(60, {"c": 900 * MS}))
+    assert slow.rules() == ["checkpoint-stall"]
+    assert slow.opened[0][0] < 2 + 2 * (60 * STEP_SECONDS + 0.9) + 4  # the second one
+    rare = told(checkpoints(400, {"c": 700 * MS}), steps=1_300)
+    assert rare.opened == []
+
+
+@pytest.mark.parametrize("name", ["clean", "eval", "gc", "loader", "save", "slow"])
+def test_what_audit_finds_first_is_found_while_the_run_goes_on(name: str) -> None:
+    folder = DATA / name
+    heard = watch([records_of(path) for path in sorted(folder.glob("*.cfr"))], after=1.0)
+    audited = audit(folder, no_cache=True).to_dict()["findings"]
+    if not audited:
+        assert heard.opened == []
+        return
+    named = {(finding.rule, finding.ranks) for _, finding in heard.opened}
+    assert (audited[0]["rule"], tuple(audited[0]["ranks"])) in named
+
+
+def test_a_nodes_own_signal_is_evidence_of_its_finding() -> None:
+    watcher = Watcher(WatchOptions())
+    records = training(between(100, 10_000, {"f": 50 * MS}, (3,)), steps=400).records()
+    said = NodeSignal(at=1_790_000_014_000_000, what="xid 79", detail="fallen off the bus")
+    watcher.take(
+        make_batch([], agent="b", number=1, node="b", sent=1_790_000_014_000_000, signals=[said]),
+        1_790_000_014.0,
+    )
+    heard = watch(records, nodes={3: "b"}, watcher=watcher, after=1.0)
+    assert "xid 79" in " ".join(each.what for each in heard.opened[0][1].evidence)
+
+
+def test_a_silenced_finding_is_kept_and_an_unknown_one_refused() -> None:
+    watcher = Watcher(WatchOptions())
+    records = training(between(100, 10_000, {"d": 50 * MS}), steps=300).records()
+    heard = watch(records, watcher=watcher, after=1.0)
+    key = heard.opened[0][1].key
+    assert watcher.silence(key, 1e12).silenced_until == 1e12
+    assert watcher.findings()[0].silenced_until == 1e12
+    with pytest.raises(InputError, match="none is open"):
+        watcher.silence("nope", 0.0)
+
+
+def test_an_open_finding_outlives_the_watcher() -> None:
+    records = training(between(100, 10_000, {"d": 50 * MS}), steps=600).records()
+    half = [[r for r in rank if r.get("n", r.get("q", 0) // 3) < 300] for rank in records]
+    before = Watcher(WatchOptions())
+    first = watch(half, watcher=before, after=1.0)
+    after = Watcher(WatchOptions(), before.findings())
+    heard = watch(records, watcher=after, after=1.0)
+    assert [finding.key for finding in after.findings()] == [first.opened[0][1].key]
+    assert heard.opened == []
+
+
+def test_a_large_run_is_watched_rank_by_rank() -> None:
+    made = training(between(60, 10_000, {"f": 30 * MS}, (157,)), ranks=160, steps=120)
+    heard = watch(
+        made.records(), nodes={rank: f"n{rank // 8:02d}" for rank in range(160)}, after=1.0
+    )
+    assert [(f.rule, f.ranks, f.nodes) for _, f in heard.opened] == [
+        ("straggler-rank", (157,), ("n19",))
+    ]
