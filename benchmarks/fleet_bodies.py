@@ -32,7 +32,7 @@ from computeflow.telemetry.run_folders.rank_file import RankStart
 Ints = NDArray[np.int64]
 Bytes = NDArray[np.uint8]
 _MARK = 1 << 44
-"""Numbers from here on are marks; MessagePack writes each in nine bytes, whatever comes in its place."""
+"""Numbers from here on are marks; MessagePack writes each in nine bytes, as it may any number."""
 _TEMPLATES = 32
 """Steps of noise that are made ahead and used in turn."""
 _EPOCH_SECONDS = 10.0

@@ -35,13 +35,15 @@ WINDOW = 101
 _FIRST = 20
 """Steps at the beginning that are left out: caches fill, memory is allocated."""
 _MIN_STEPS = 60
+_SMALL_TOKENS = 4096
+"""Tokens of a micro-batch below which the H200 waited for its host."""
 _PERIODIC = 0.2
 """Correlation, above that of the periods beside it, from which on long steps are periodic."""
 _SHARED = Path(os.environ.get("COMPUTEFLOW_DATA", ROOT.parent / "shared" / "data"))
 _PRODUCTION = _SHARED / "recordings" / "bytedance_straggler"
 _JUDGING = (
     "mlp-4", "transformer-2-busy", "trainer-2", "transformer-4", "clean", "production-AR",
-    "h200-b",
+    "h200-b", "h200-small",
 )  # fmt: skip
 """Sources that only judge, fixed before any rule was tried on them."""
 _HELD = {"forward": "forward", "backward": "backward", "optimizer": "optimizer", "input": "input"}
@@ -77,31 +79,34 @@ def recorded(folder: Path) -> Measurement:
     )
 
 
-def of_h200(path: Path, odd: bool) -> Measurement:
-    """Single steps of the trainings measured on the H200; each is scaled to its own median."""
-    rows = [json.loads(line) for line in path.read_text().splitlines()]
-    scaled = []
-    for row in rows[1::2] if odd else rows[::2]:
-        phases = np.array(
-            [
-                [
-                    step["phases"]["input"],
-                    step["phases"]["forward"],
-                    step["phases"]["backward"],
-                    step["phases"]["optimizer"],
-                    max(step["seconds"] - sum(step["phases"].values()), 0.0),
-                ]
-                for step in row["steps"]
-            ]
+def of_h200(path: Path) -> Iterator[Measurement]:
+    """Single steps of the trainings measured on the H200, each scaled to its own median.
+
+    Small micro-batches are launched as fast as the host can, and have the host's noise: a source of
+    their own. Of the others every second one is in each of two sources.
+    """
+    groups: dict[str, list[Floats]] = {"h200-a": [], "h200-b": [], "h200-small": []}
+    for number, line in enumerate(path.read_text().splitlines()):
+        row = json.loads(line)
+        settings = row["settings"]
+        tokens = settings["seq_len"] * settings["micro_batch"]
+        name = "h200-small" if tokens < _SMALL_TOKENS else "h200-b" if number % 2 else "h200-a"
+        phases = np.array([_h200_phases(step) for step in row["steps"]])
+        groups[name].append(phases / np.median(phases.sum(axis=1)))
+    for name, scaled in groups.items():
+        usual = np.median(np.concatenate(scaled), axis=0)  # phases as in a training between them
+        yield Measurement(
+            name=name,
+            source=f"{len(scaled)} trainings on one H200, data/h200/steps.jsonl, unprofiled",
+            seconds=np.concatenate([part - np.median(part, axis=0) + usual for part in scaled])[
+                None
+            ],
         )
-        scaled.append(phases / np.median(phases.sum(axis=1)))
-    usual = np.median(np.concatenate(scaled), axis=0)  # phases as in a training between them
-    scaled = [part - np.median(part, axis=0) + usual for part in scaled]
-    return Measurement(
-        name="h200-b" if odd else "h200-a",
-        source=f"{len(scaled)} trainings on one H200, data/h200/steps.jsonl, unprofiled",
-        seconds=np.concatenate(scaled)[None],
-    )
+
+
+def _h200_phases(step: Mapping[str, Any]) -> list[float]:
+    named = [step["phases"][name] for name in ("input", "forward", "backward", "optimizer")]
+    return [*named, max(step["seconds"] - sum(step["phases"].values()), 0.0)]
 
 
 def production(path: Path) -> Measurement:
@@ -240,8 +245,7 @@ def sources(folder: Path) -> Iterator[Measurement]:
             if found.seconds.shape[1] >= _MIN_STEPS:
                 yield found
     steps = ROOT / "benchmarks" / "data" / "h200" / "steps.jsonl"
-    for odd in (False, True):
-        yield of_h200(steps, odd)
+    yield from of_h200(steps)
     for name in ("AR", "ST"):
         path = _PRODUCTION / f"trace-{name}.parquet"
         if path.is_file():
