@@ -38,6 +38,7 @@ _LONG_EVERY_SECONDS = 15.0
 _PERIODS = 3
 """Pauses that a window for them reaches back over."""
 _TAIL_SECONDS = 10.0
+_PATIENCE_SECONDS = 2.5
 LASTING, PAUSING, RARE, STOPPED = "lasting", "pausing", "rare", "stopped"
 
 
@@ -78,6 +79,8 @@ class RunLooks:
         """End of the last window of each level."""
         self._pauses: dict[str, float] = {}
         self._long = 0.0
+        self._was_stopped = True
+        """Whether the last look showed, or may have shown, a run that does not go on."""
 
     def look(self, memory: RunMemory, ranks: Sequence[RankMemory], now: float) -> list[Judged]:
         """Judge the windows that are due; `ranks` are those to compare with each other."""
@@ -145,11 +148,15 @@ class RunLooks:
 
     def _stopped(self, memory: RunMemory, ranks: Sequence[RankMemory], now: float) -> list[Judged]:
         """Judge what happened since the last step: heart beats, and who has none."""
+        begun = [rank for rank in ranks if rank.step]
         last = max((rank.last for rank in ranks), default=0) / 1e6
-        if not last or not any(rank.first_end for rank in ranks):
+        usual = step_seconds(ranks)
+        if not begun or not (self._was_stopped or _seems_stopped(ranks, usual)):
             return []
-        files = _files(ranks, last - max(_TAIL_SECONDS, 20 * step_seconds(ranks)), now)
-        return [self._judge(memory, files, STOPPED, _STOPPED, last - _TAIL_SECONDS, now, 0.0)]
+        files = _files(ranks, last - max(_TAIL_SECONDS, 20 * usual), now)
+        judged = self._judge(memory, files, STOPPED, _STOPPED, last - _TAIL_SECONDS, last, 0.0)
+        self._was_stopped = bool(judged.sightings) or _seems_stopped(ranks, usual)
+        return [judged]
 
     def _judge(
         self,
@@ -184,6 +191,15 @@ class RunLooks:
                 if finding.rule in rules
             ),
         )
+
+
+def _seems_stopped(ranks: Sequence[RankMemory], usual: float) -> bool:
+    """Whether a step takes much longer than usual, or a rank says nothing while others do."""
+    last = max(rank.last for rank in ranks)
+    patience = max(_PATIENCE_SECONDS, 5 * usual) * 1e6
+    quiet = last - max(rank.step_end for rank in ranks) > patience
+    behind = any(rank.ended is None and last - rank.last > patience for rank in ranks)
+    return quiet or behind or any(rank.alive is False for rank in ranks)
 
 
 def share_of(finding: Finding, ledger: Ledger | None) -> float:

@@ -23,6 +23,7 @@ from computeflow.telemetry.run_folders.rank_waits import RunWaits, Waits, find_w
 UNEQUAL = 1.05
 """Ratio of tokens from which on a longer computation is more work, as of FLOPs in traces."""
 _COMPUTING = [PARTS.index("forward"), PARTS.index("backward")]
+_IS_COMPUTING = np.isin(np.arange(len(PARTS)), _COMPUTING)
 _OPTIMIZER = PARTS.index("optimizer")
 UNKNOWN_PART = PARTS.index("unexplained")
 
@@ -101,9 +102,10 @@ def measure_attempt(number: int, files: Sequence[RankFile]) -> AttemptTime:
         for file, some in zip(files, waits.ranks, strict=True)
     ]
     ranks = [_measure(file, some) for file, some in zip(files, exposed, strict=True)]
+    table = _StepTable.of(ranks)
     ranks = [
-        replace(rank, waits=_causes(rank, ranks, some))
-        for rank, some in zip(ranks, exposed, strict=True)
+        replace(rank, waits=_causes(place, rank, table, some))
+        for place, (rank, some) in enumerate(zip(ranks, exposed, strict=True))
     ]
     return AttemptTime(
         number=number,
@@ -219,38 +221,61 @@ def _within(pieces: Pieces, start: Ints, end: Ints) -> Floats:
     return Intervals(start, end).within(pieces.start, pieces.end).astype(np.float64)
 
 
-def _causes(rank: RankTime, ranks: Sequence[RankTime], waits: Waits) -> WaitRows:
-    """Who made a rank wait in each of its steps, and by what."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _StepTable:
+    """Steps of all ranks below each other, to be looked up by rank and number."""
+
+    key: Ints
+    """Goes up: the rank's index times `span`, and the step's number."""
+    span: int
+    first: Ints
+    """Row of each rank's first step."""
+    since: Floats
+    busy: Floats
+    work: Ints
+
+    @classmethod
+    def of(cls, ranks: Sequence[RankTime]) -> _StepTable:
+        span = 1 + max((int(rank.steps.number.max(initial=0)) for rank in ranks), default=0)
+        counts = [len(rank.steps) for rank in ranks]
+        return cls(
+            key=np.concatenate(
+                [place * span + rank.steps.number for place, rank in enumerate(ranks)]
+            ),
+            span=span,
+            first=np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
+            since=np.concatenate([_since(rank) for rank in ranks]),
+            busy=np.concatenate([rank.parts[:, _COMPUTING].sum(axis=1) for rank in ranks]),
+            work=np.concatenate([_work(rank.steps) for rank in ranks]),
+        )
+
+    def rows(self, rank: Ints, number: Ints) -> tuple[Ints, NDArray[np.bool_]]:
+        """Rows of steps of ranks, and which are there."""
+        wanted = rank * self.span + number
+        row = np.minimum(np.searchsorted(self.key, wanted), len(self.key) - 1)
+        return row, self.key[row] == wanted
+
+
+def _causes(place: int, rank: RankTime, table: _StepTable, waits: Waits) -> WaitRows:
+    """Who made a rank wait in each of its steps, and by what it did longer in the same step; of that
+    the share which more tokens explain.
+    """
     steps = rank.steps
     if not len(steps) or not len(waits):
         return _no_causes()
     culprit, micros = waits.culprit, (waits.end - waits.start).astype(np.float64)
     row = np.searchsorted(steps.end, waits.start, side="right")
     in_step = np.bincount(row, micros, len(steps)).astype(np.float64)
-    part = np.full(len(row), UNKNOWN_PART)
-    unequal = np.zeros(len(row))
-    for index in np.unique(culprit):
-        mine = culprit == index
-        part[mine], unequal[mine] = _longer(rank, ranks[index], row[mine], in_step)
-    return WaitRows(step=row, culprit=culprit, part=part, micros=micros, unequal=unequal)
-
-
-def _longer(
-    rank: RankTime, culprit: RankTime, row: Ints, in_step: Floats
-) -> tuple[Ints, NDArray[np.float64]]:
-    """What the culprit did longer in the same steps, and the share that more tokens explain."""
-    if not len(culprit.steps):
-        return np.full(len(row), UNKNOWN_PART), np.zeros(len(row))
-    there, known = _same_steps(rank.steps, culprit.steps, row)
-    excess = _since(culprit)[there] - _since(rank)[row]
-    most = np.argmax(excess, axis=1)
+    there, known = table.rows(culprit, steps.number[row])
+    mine = table.first[place] + row
+    excess = table.since[there] - table.since[mine]
     longer = excess.sum(axis=1) > 0
-    part = np.where(known & longer, most, UNKNOWN_PART)
-    own, less = _work(culprit.steps)[there], _work(rank.steps)[row]
-    more = known & (less > 0) & (own > UNEQUAL * less) & np.isin(part, _COMPUTING)
-    busy = culprit.parts[there][:, _COMPUTING].sum(axis=1)
-    share = busy * (1 - less / np.maximum(own, 1)) / np.maximum(in_step[row], 1.0)
-    return part, np.where(more, np.minimum(share, 1.0), 0.0)
+    part = np.where(known & longer, np.argmax(excess, axis=1), UNKNOWN_PART)
+    own, less = table.work[there], table.work[mine]
+    more = known & (less > 0) & (own > UNEQUAL * less) & _IS_COMPUTING[part]
+    share = table.busy[there] * (1 - less / np.maximum(own, 1)) / np.maximum(in_step[row], 1.0)
+    unequal = np.where(more, np.minimum(share, 1.0), 0.0)
+    return WaitRows(step=row, culprit=culprit, part=part, micros=micros, unequal=unequal)
 
 
 def _since(rank: RankTime) -> Floats:
@@ -258,12 +283,6 @@ def _since(rank: RankTime) -> Floats:
     parts = rank.parts.copy()
     parts[1:, _OPTIMIZER] = rank.parts[:-1, _OPTIMIZER]
     return parts
-
-
-def _same_steps(mine: StepRows, theirs: StepRows, row: Ints) -> tuple[Ints, NDArray[np.bool_]]:
-    """Rows of the same steps on another rank, and which are there."""
-    there = np.minimum(np.searchsorted(theirs.number, mine.number[row]), len(theirs) - 1)
-    return there, theirs.number[there] == mine.number[row]
 
 
 def _work(steps: StepRows) -> Ints:
