@@ -38,7 +38,7 @@ from benchmarks.collector_process import (
     stored_findings,
 )
 from benchmarks.fleet_bodies import Plant
-from benchmarks.fleet_load import Load, LoadResult
+from benchmarks.fleet_load import Load, LoadResult, running_load
 
 ROOT = Path(__file__).parents[1]
 REPORT = ROOT / "benchmarks" / "reports" / "collector.md"
@@ -80,17 +80,19 @@ def plants_of(steps: int, ranks: int) -> tuple[Plant, ...]:
     )
 
 
-def _watched(
-    collector: CollectorProcess, load: Load
-) -> tuple[LoadResult, list[Cost], dict[str, float]]:
+Costs = tuple[list[Cost], dict[str, float]]
+"""What a collector used over time, and the memory of its processes at the end."""
+
+
+def _watched(collector: CollectorProcess, load: Load) -> tuple[LoadResult, Costs]:
     """Send a load, and look at what the collector costs meanwhile."""
-    process = start_load(load)
     costs, parts = [collector.cost()], collector.parts()
-    while process.poll() is None:
-        time.sleep(_SAMPLE_SECONDS if process.stdout else 0)
-        costs.append(collector.cost())
-        parts = collector.parts()
-    return result_of(process), costs, parts
+    with running_load(load) as sending:
+        while sending.process.poll() is None:
+            time.sleep(_SAMPLE_SECONDS)
+            costs.append(collector.cost())
+            parts = collector.parts()
+        return sending.result(), (costs, parts)
 
 
 def _part(
