@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import pairwise
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import count, pairwise
+from threading import Thread
 
 import numpy as np
 import pytest
+from benchmarks.fleet_bodies import FleetBodies, Plant
+from benchmarks.fleet_load import Load, running_load
 from benchmarks.live_batches import deliveries
-from benchmarks.live_fleet import Fault, Fleet, MadeRun, make_run
+from benchmarks.live_fleet import KINDS, Fault, Fleet, MadeRun, make_run
+from benchmarks.online_cases import OnlineCase, faulty_cases, healthy_cases, judge_case
 from benchmarks.step_noise import PHASES, draw, load_noise
 
 from computeflow.catalog import load_catalog
@@ -132,3 +137,92 @@ def test_the_same_seed_makes_the_same_run() -> None:
     one, other = (make_run(replace(FLEET, noise=noise, seed=7)) for _ in range(2))
     assert (one.end == other.end).all()
     assert len(PHASES) == len(noise.quantiles)
+
+
+def test_packed_bodies_of_a_fleet_are_batches_with_every_record_once() -> None:
+    plant = Plant(rank=11, begin=2, end=4)
+    fleet = FleetBodies(
+        24, run="fleet", start=1.79e9, noise=load_noise()["production-ST"], plants=(plant,)
+    )
+    taken: dict[int, int] = {}
+    for number in range(5):
+        times = fleet.times() if number else None
+        bodies = fleet.bodies(times, times.over / 1e6) if times else fleet.opening()
+        for body in bodies:
+            batch = unpack_batch(body)
+            assert batch.number == number
+            for place, rows in enumerate(batch.ranks):
+                assert rows.first == taken.get(rows.rank, 0)
+                taken[rows.rank] = rows.first + rows.records
+                assert batch.node == f"node{rows.rank // 8:05d}"
+                if times:
+                    assert batch.steps["end"][place] == times.end[rows.rank, 0] == rows.last
+    assert taken == dict.fromkeys(range(24), fleet.records_per_rank)
+
+
+def test_bodies_of_several_steps_are_those_of_the_steps_one_by_one() -> None:
+    noise = load_noise()["production-ST"]
+    one, many = (
+        FleetBodies(16, run="r", start=1.79e9, noise=noise, steps_per_body=steps)
+        for steps in (1, 4)
+    )
+    assert (many.times().end[:, :1] == one.times().end).all()
+
+
+@pytest.mark.live
+def test_a_fleet_sends_everything_though_the_collector_has_no_room_at_times() -> None:
+    """A stand-in for the collector that refuses every fifth batch at first."""
+    taken: dict[int, int] = {}
+    asked = count()
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            is_full = next(asked) % 5 == 0
+            for rows in () if is_full else unpack_batch(body).ranks:
+                taken[rows.rank] = max(taken.get(rows.rank, 0), rows.first + rows.records)
+            self.send_response(503 if is_full else 200)
+            self.send_header("Content-Length", "2")
+            self.send_header("Retry-After", "0.01")
+            self.end_headers()
+            self.wfile.write(b"{}")
+
+        def log_message(self, *words: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        load = Load(port=server.server_port, ranks=64, steps=4, real_time=False, connections=4)
+        with running_load(load) as sending:
+            result = sending.result()
+        server.shutdown()
+    assert result.statuses["503"] > 0 and result.rank_steps == 256
+    assert taken == dict.fromkeys(range(64), result.records_per_rank)
+
+
+def test_a_fault_that_the_watcher_finds_is_judged_as_found_and_a_healthy_run_as_silent() -> None:
+    case = OnlineCase(
+        noise="production-ST", level=1.0, ranks=2, steps=150, step_seconds=0.2, seed=1,
+        fault=Fault(kind="slow-rank", severity=2.0, rank=1, begin=60, end=110),
+    )  # fmt: skip
+    result = judge_case(case)
+    assert result.found and result.right == 1 and not result.wrong
+    healthy = judge_case(replace(case, fault=None))
+    assert not healthy.found and not healthy.wrong
+
+
+@pytest.mark.parametrize("judging", [False, True])
+def test_there_are_at_least_two_hundred_faulty_runs_of_every_kind(judging: bool) -> None:
+    cases = list(faulty_cases(judging))
+    assert len(cases) >= 200
+    assert {case.fault.kind for case in cases if case.fault} == set(KINDS)
+    assert {case.ranks for case in cases} == {2, 8, 64, 1024}
+
+
+def test_what_judges_and_what_develops_have_no_noise_and_no_seed_in_common() -> None:
+    halves = [[*faulty_cases(judging), *healthy_cases(judging, 100)] for judging in (False, True)]
+    for field in ("noise", "seed"):
+        one, other = ({getattr(case, field) for case in half} for half in halves)
+        assert not one & other
