@@ -234,11 +234,18 @@ class FleetBodies:
 
         rows = tuple(
             RankRows(
-                rank=next(marks), attempt=0, first=next(marks), records=2 * steps, last=next(marks),
-                alive=True, steps=steps, pieces=_PIECES * steps, arrivals=BUCKETS * steps,
+                rank=next(marks),
+                attempt=0,
+                first=next(marks),
+                records=2 * steps,
+                last=next(marks),
+                alive=True,
+                steps=steps,
+                pieces=_PIECES * steps,
+                arrivals=BUCKETS * steps,
             )
             for _ in range(group)
-        )  # fmt: skip
+        )
         return Batch(
             agent="agent-node#####",
             number=next(marks),

@@ -44,18 +44,17 @@ class Load:
 class LoadResult:
     seconds: float
     cpu_seconds: float
-    """Of the generator."""
+    """Processor time of the fleet itself."""
     rank_steps: int
     records_per_rank: int
     bytes_sent: int
     statuses: dict[str, int]
-    waited_seconds: float
     behind_seconds: float
     """The longest time after which a step was sent later than it should have been."""
     step_ends: list[float] = field(default_factory=list)
     """Unix seconds at which the last rank ended each step."""
     ack_seconds: list[float] = field(default_factory=list)
-    """For each step, how long it took until the last body was acknowledged, from when it was sent."""
+    """Median, 99 % and longest time from when a body was due to its acknowledgement."""
 
 
 async def _drive(load: Load) -> LoadResult:
@@ -74,7 +73,9 @@ async def _drive(load: Load) -> LoadResult:
     await sender.open()
     began, cpu = time.monotonic(), time.process_time()
     await sender.send_all(fleet.opening())
-    behind, ends, acks = 0.0, list[float](), list[float]()
+    await sender.drain()
+    sender.ack_seconds.clear()
+    behind, ends = 0.0, list[float]()
     for _ in range(calls):
         times = fleet.times()
         over = times.over / 1e6
@@ -83,11 +84,11 @@ async def _drive(load: Load) -> LoadResult:
         if load.real_time:
             behind = max(behind, time.time() - due)
             await asyncio.sleep(max(due - time.time(), 0.0))
-        sent = time.monotonic()
         await sender.send_all(content, over_seconds=_SPREAD_SECONDS if load.real_time else 0.0)
-        acks.append(round(time.monotonic() - sent, 4))
         ends += (times.end.max(axis=0) / 1e6).tolist()
+    await sender.drain()
     await sender.close()
+    acks = sorted(sender.ack_seconds)
     return LoadResult(
         seconds=time.monotonic() - began,
         cpu_seconds=time.process_time() - cpu,
@@ -95,10 +96,9 @@ async def _drive(load: Load) -> LoadResult:
         records_per_rank=fleet.records_per_rank,
         bytes_sent=sender.bytes_sent,
         statuses={str(status): count for status, count in sender.statuses.items()},
-        waited_seconds=sender.waited_seconds,
         behind_seconds=behind,
         step_ends=ends,
-        ack_seconds=acks,
+        ack_seconds=[round(acks[int(share * (len(acks) - 1))], 4) for share in (0.5, 0.99, 1.0)],
     )
 
 

@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 
 _MAX_HEAD_BYTES = 1 << 16
 _BUSY = (429, 503)
+_WAITING = 256
+"""Bodies that may wait for a connection: some seconds of its nodes."""
 
 
 class RefusedError(Exception):
@@ -24,11 +26,19 @@ class RefusedError(Exception):
 class _Connection:
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
+    waiting: asyncio.Queue[tuple[bytes, float]] = field(
+        default_factory=lambda: asyncio.Queue(_WAITING)
+    )
+    """Bodies, and when each should have been sent."""
 
 
 @dataclass(slots=True)
 class FleetSender:
-    """Connections to one collector; use it inside of one event loop."""
+    """Connections to one collector; use it inside of one event loop.
+
+    Each node has one connection, on which its bodies follow each other; the next step does not wait for
+    the answers to the one before.
+    """
 
     host: str
     port: int
@@ -36,48 +46,63 @@ class FleetSender:
     token: str = ""
     statuses: Counter[int] = field(default_factory=Counter)
     bytes_sent: int = 0
-    waited_seconds: float = 0.0
-    """How long bodies waited because the collector asked for it, all together."""
-    _free: asyncio.Queue[_Connection] = field(default_factory=asyncio.Queue)
+    ack_seconds: list[float] = field(default_factory=list)
+    """From the moment at which a body was due to its acknowledgement, each of them."""
+    _open: list[_Connection] = field(default_factory=list)
+    _tasks: list[asyncio.Task[None]] = field(default_factory=list)
 
     async def open(self) -> None:
         for _ in range(self.connections):
             reader, writer = await asyncio.open_connection(self.host, self.port)
-            self._free.put_nowait(_Connection(reader, writer))
+            connection = _Connection(reader, writer)
+            self._open.append(connection)
+            self._tasks.append(asyncio.create_task(self._work(connection)))
 
     async def close(self) -> None:
-        while not self._free.empty():
-            connection = self._free.get_nowait()
+        for task in self._tasks:
+            task.cancel()
+        for connection in self._open:
             connection.writer.close()
 
     async def send_all(self, bodies: Iterable[bytes], *, over_seconds: float = 0.0) -> None:
-        """Send bodies side by side, spread over a time; returns when all of them were taken."""
+        """Hand over a body of each node, spread over a time; waits only where too many wait."""
         loop = asyncio.get_running_loop()
         content = list(bodies)
         began = loop.time()
-        tasks = []
         for place, body in enumerate(content):
             due = began + over_seconds * place / len(content)
             if due - loop.time() > 0.002:
                 await asyncio.sleep(due - loop.time())
-            connection = await self._free.get()
-            tasks.append(asyncio.create_task(self._send(connection, body)))
-        await asyncio.gather(*tasks)
+            self._raise_failures()
+            await self._open[place % self.connections].waiting.put((body, due))
 
-    async def _send(self, connection: _Connection, body: bytes) -> None:
-        try:
+    async def drain(self) -> None:
+        """Wait until all that was handed over is acknowledged."""
+        waiting = asyncio.gather(*(connection.waiting.join() for connection in self._open))
+        while not waiting.done():
+            await asyncio.wait([waiting], timeout=1.0)
+            self._raise_failures()
+
+    def _raise_failures(self) -> None:
+        for task in self._tasks:
+            if task.done():
+                task.result()
+
+    async def _work(self, connection: _Connection) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            body, due = await connection.waiting.get()
             while True:
                 status, wait, text = await self._ask(connection, body)
                 self.statuses[status] += 1
                 if status not in _BUSY:
                     break
-                self.waited_seconds += wait
                 await asyncio.sleep(wait)
-        finally:
-            self._free.put_nowait(connection)
-        if status != 200:
-            raise RefusedError(f"{status}: {text[:300]!r}")
-        self.bytes_sent += len(body)
+            if status != 200:
+                raise RefusedError(f"{status}: {text[:300]!r}")
+            self.bytes_sent += len(body)
+            self.ack_seconds.append(loop.time() - due)
+            connection.waiting.task_done()
 
     async def _ask(self, connection: _Connection, body: bytes) -> tuple[int, float, bytes]:
         token = f"Authorization: Bearer {self.token}\r\n" if self.token else ""

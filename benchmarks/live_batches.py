@@ -103,12 +103,20 @@ def _batch(run: MadeRun, sender: _Sender, now: float) -> Batch | None:
             continue
         rows.append(
             RankRows(
-                rank=rank, attempt=0, first=int(sender.records[place]), records=records,
+                rank=rank,
+                attempt=0,
+                first=int(sender.records[place]),
+                records=records,
                 last=int(ends[place, upto - 1]) if extra is None and upto else micros,
-                alive=not gone, steps=upto - sender.steps, pieces=int(pieces[place]), leads=0,
-                arrivals=int(arrived[place]) + BUCKETS * (rank in late), timed=False, news=extra,
+                alive=not gone,
+                steps=upto - sender.steps,
+                pieces=int(pieces[place]),
+                leads=0,
+                arrivals=int(arrived[place]) + BUCKETS * (rank in late),
+                timed=False,
+                news=extra,
             )
-        )  # fmt: skip
+        )
         sender.records[place] += records
     if not rows:
         return None

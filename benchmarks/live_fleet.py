@@ -33,7 +33,7 @@ Kind = Literal[
 ]  # fmt: skip
 KINDS: tuple[Kind, ...] = get_args(Kind)
 SHARES = {"input": 0.01, "forward": 0.28, "backward": 0.59, "optimizer": 0.09, "host": 0.02}
-"""Of a step; the transfer of the last bucket takes the rest."""
+"""Shares of a step; the transfer of the last bucket takes the rest."""
 TRANSFER = 0.01
 BUCKETS = 3
 SAVE_EVERY = 20
@@ -205,9 +205,14 @@ def _kinds(lengths: Ints) -> NDArray[np.int32]:
     """Kinds of the pieces; gaps are known by their neighbours."""
     kinds = np.empty(lengths.shape, np.int32)
     letters = {
-        _SAVE: CHECKPOINT, _EVAL: EVALUATION, _INPUT: DATA, _FWD: FORWARD, _GC: COLLECTION,
-        _BWD: BACKWARD, _OPT: OPTIMIZER,
-    }  # fmt: skip
+        _SAVE: CHECKPOINT,
+        _EVAL: EVALUATION,
+        _INPUT: DATA,
+        _FWD: FORWARD,
+        _GC: COLLECTION,
+        _BWD: BACKWARD,
+        _OPT: OPTIMIZER,
+    }
     for piece, letter in letters.items():
         kinds[:, :, piece] = letter
     after = np.where(

@@ -163,10 +163,15 @@ def healthy_cases(judging: bool, runs: int, steps: int = 10_000) -> Iterator[Onl
 def judge_case(case: OnlineCase) -> CaseResult:
     """Watch a case from its beginning to its end, a tick a second."""
     fleet = Fleet(
-        run="made", ranks=case.ranks, steps=case.steps, step_seconds=case.step_seconds,
-        noise=load_noise()[case.noise], level=case.level, seed=case.seed,
+        run="made",
+        ranks=case.ranks,
+        steps=case.steps,
+        step_seconds=case.step_seconds,
+        noise=load_noise()[case.noise],
+        level=case.level,
+        seed=case.seed,
         faults=() if case.fault is None else (case.fault,),
-    )  # fmt: skip
+    )
     run = make_run(fleet)
     watcher = Watcher(WatchOptions(price_usd_per_gpu_hour=2.5))
     opened: list[LiveFinding] = []

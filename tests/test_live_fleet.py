@@ -204,9 +204,14 @@ def test_a_fleet_sends_everything_though_the_collector_has_no_room_at_times() ->
 
 def test_a_fault_that_the_watcher_finds_is_judged_as_found_and_a_healthy_run_as_silent() -> None:
     case = OnlineCase(
-        noise="production-ST", level=1.0, ranks=2, steps=150, step_seconds=0.2, seed=1,
+        noise="production-ST",
+        level=1.0,
+        ranks=2,
+        steps=150,
+        step_seconds=0.2,
+        seed=1,
         fault=Fault(kind="slow-rank", severity=2.0, rank=1, begin=60, end=110),
-    )  # fmt: skip
+    )
     result = judge_case(case)
     assert result.found and result.right == 1 and not result.wrong
     healthy = judge_case(replace(case, fault=None))
