@@ -56,6 +56,8 @@ class Measurement:
     name: str
     source: str
     seconds: Floats
+    step_seconds: float | None = None
+    """Median step, where `seconds` are scaled to it."""
     roles: tuple[int, ...] = ()
     """Ranks of one number do the same work; () where all of them do."""
     facts: dict[str, Any] = field(default_factory=dict)
@@ -86,6 +88,7 @@ def of_h200(path: Path) -> Iterator[Measurement]:
     their own. Of the others every second one is in each of two sources.
     """
     groups: dict[str, list[Floats]] = {"h200-a": [], "h200-b": [], "h200-small": []}
+    medians: dict[str, list[float]] = {name: [] for name in groups}
     for number, line in enumerate(path.read_text().splitlines()):
         row = json.loads(line)
         settings = row["settings"]
@@ -93,11 +96,13 @@ def of_h200(path: Path) -> Iterator[Measurement]:
         name = "h200-small" if tokens < _SMALL_TOKENS else "h200-b" if number % 2 else "h200-a"
         phases = np.array([_h200_phases(step) for step in row["steps"]])
         groups[name].append(phases / np.median(phases.sum(axis=1)))
+        medians[name].append(float(np.median(phases.sum(axis=1))))
     for name, scaled in groups.items():
         usual = np.median(np.concatenate(scaled), axis=0)  # phases as in a training between them
         yield Measurement(
             name=name,
             source=f"{len(scaled)} trainings on one H200, data/h200/steps.jsonl, unprofiled",
+            step_seconds=float(np.median(medians[name])),
             seconds=np.concatenate([part - np.median(part, axis=0) + usual for part in scaled])[
                 None
             ],
@@ -156,7 +161,7 @@ def analyse(found: Measurement) -> StepNoise:
         judging=found.name in _JUDGING,
         ranks=len(seconds),
         steps=seconds.shape[1],
-        step_seconds=float(np.median(medians)),
+        step_seconds=found.step_seconds or float(np.median(medians)),
         phases=_named(np.median(usual[:, 0], axis=0)),
         quantiles={
             name: [round(float(v), 6) for v in np.quantile(deviation[:, :, place], LEVELS)]
