@@ -24,7 +24,7 @@ from scipy.ndimage import median_filter
 from scipy.special import ndtri
 
 from benchmarks.record_noise import FACTS
-from benchmarks.step_noise import DATA, LEVELS, PHASES, SLOW, Floats, StepNoise
+from benchmarks.step_noise import DATA, LEVELS, PHASES, SLOW, Floats, StepNoise, apart
 from computeflow import codec
 from computeflow.telemetry.run_folders.phases import PARTS
 from computeflow.telemetry.run_folders.run_folder_source import read_run
@@ -176,6 +176,11 @@ def analyse(found: Measurement) -> StepNoise:
             "over": {f"{x}x": round(float((step > x).mean()), 6) for x in (1.1, 1.2, 1.5, 2.0)},
             "spread": round(float(1.4826 * np.median(np.abs(step - np.median(step)))), 5),
             "autocorrelation": {str(lag): round(value, 4) for lag, value in lags.items()},
+            "apart": {
+                str(window): round(apart(step, window), 5)
+                for window in (20, 60)
+                if len(step) > 1 and step.shape[1] >= 4 * window
+            },
             "drift": round(float(np.ptp(drift.sum(axis=1))), 5),
             "pauses": _pauses(step),
             **({"recorded": found.facts} if found.facts else {}),

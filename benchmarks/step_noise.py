@@ -87,6 +87,16 @@ def draw(
     return np.asarray(level * deviation)
 
 
+def apart(step: Floats, window: int) -> float:
+    """How far the median step of a rank lies from that of all, as a deviation over windows.
+
+    This is what a rule sees that compares ranks: it is measured, and holds for what is drawn.
+    """
+    count = step.shape[1] // window
+    medians = np.median(step[:, : count * window].reshape(len(step), count, window), axis=2)
+    return float(np.std(medians - np.mean(medians, axis=0)))
+
+
 def _in_time(noise: StepNoise, shape: tuple[int, ...], random: np.random.Generator) -> Floats:
     """Standard normal numbers that are correlated over the second axis as the source's steps are."""
     parts = ((noise.slow_share, SLOW), (1 - noise.slow_share, noise.fast))

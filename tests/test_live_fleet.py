@@ -14,7 +14,7 @@ from benchmarks.fleet_load import Load, running_load
 from benchmarks.live_batches import deliveries
 from benchmarks.live_fleet import KINDS, Fault, Fleet, MadeRun, make_run
 from benchmarks.online_cases import OnlineCase, faulty_cases, healthy_cases, judge_case
-from benchmarks.step_noise import PHASES, draw, load_noise
+from benchmarks.step_noise import PHASES, apart, draw, load_noise
 
 from computeflow.catalog import load_catalog
 from computeflow.collection.wire.batches import Batch, pack_batch, rank_files, unpack_batch
@@ -130,6 +130,15 @@ def test_drawn_noise_is_that_of_its_source(name: str) -> None:
     for limit, share in noise.measured["over"].items():
         drawn = float((step > float(limit[:-1])).mean())
         assert drawn == pytest.approx(share, rel=1.0, abs=0.05)
+
+
+@pytest.mark.parametrize("name", [n.name for n in load_noise().values() if n.ranks > 1])
+def test_ranks_are_as_far_apart_in_made_runs_as_in_real_ones(name: str) -> None:
+    """Within a factor of 2.5, both ways: windows of real runs are few."""
+    noise = load_noise()[name]
+    step = 1 + draw(noise, noise.ranks, 6000, 1.0, np.random.default_rng(2)).sum(axis=2)
+    for window, measured in noise.measured["apart"].items():
+        assert 0.4 < apart(step, int(window)) / measured < 2.5
 
 
 def test_the_same_seed_makes_the_same_run() -> None:
