@@ -150,7 +150,7 @@ def real_time(folder: Path, minutes: float, ranks: int = RANKS) -> PartResult:
         time.sleep(10.0)  # for the finding on the last plant to close
         problems = _positions(collector, load, result)
     problems += _lost(seal_all(store, result.rank_steps), result)
-    latency, wrong = _latencies(stored_findings(store), plants, result.step_ends)
+    latency, wrong = find_latencies(stored_findings(store), plants, result.step_ends)
     missed = sum(value is None for value in latency)
     found = sorted(value for value in latency if value is not None)
     if missed:
@@ -181,7 +181,7 @@ def _lost(counted: tuple[int, int, int], result: LoadResult) -> list[str]:
     return problems
 
 
-def _latencies(
+def find_latencies(
     findings: Sequence[dict[str, Any]], plants: Sequence[Plant], ends: Sequence[float]
 ) -> tuple[list[float | None], list[str]]:
     """Seconds to the finding of each plant, None where there is none; and findings on nothing."""

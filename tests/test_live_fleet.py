@@ -6,6 +6,7 @@ from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import count, pairwise
 from threading import Thread
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +14,15 @@ from benchmarks.fleet_bodies import FleetBodies, Plant
 from benchmarks.fleet_load import Load, running_load
 from benchmarks.live_batches import deliveries
 from benchmarks.live_fleet import KINDS, Fault, Fleet, MadeRun, make_run
-from benchmarks.online_cases import OnlineCase, faulty_cases, healthy_cases, judge_case
+from benchmarks.online_cases import (
+    CaseResult,
+    OnlineCase,
+    faulty_cases,
+    healthy_cases,
+    judge_case,
+)
+from benchmarks.prove_collector import find_latencies
+from benchmarks.prove_online import report
 from benchmarks.step_noise import PHASES, apart, draw, load_noise
 
 from computeflow.catalog import load_catalog
@@ -240,3 +249,27 @@ def test_what_judges_and_what_develops_have_no_noise_and_no_seed_in_common() -> 
     for field in ("noise", "seed"):
         one, other = ({getattr(case, field) for case in half} for half in halves)
         assert not one & other
+
+
+def test_latency_counts_from_the_end_of_the_first_slow_step_and_other_findings_are_wrong() -> None:
+    plants = (Plant(rank=5, begin=10, end=20), Plant(rank=9, begin=40, end=50))
+    ends = [1000.0 + step for step in range(60)]
+    found = {"rule": "straggler-rank", "title": "slow"}
+    findings: list[dict[str, Any]] = [
+        found | {"key": "a", "ranks": [5], "opened": 1012.5},
+        found | {"key": "b", "ranks": [8], "opened": 1042.0},
+    ]
+    latency, wrong = find_latencies(findings, plants, ends)
+    assert latency == [2.5, None]
+    assert wrong == ["straggler-rank [8]: slow"]
+
+
+def test_the_report_of_the_online_rules_names_what_was_missed_and_what_was_wrong() -> None:
+    cases = list(faulty_cases(False))[:2]
+    results = [
+        CaseResult(case=cases[0], opened_seconds=2.0, opened_steps=4, closed_seconds=5.0, right=1),
+        CaseResult(case=cases[1], wrong=("gc-pause (3,) at 9 s: rank 3 collects",)),
+    ]
+    text = report(results, judging=False)
+    assert "- faults found: 1 of 2 (50.0%)" in text
+    assert "## Missed: 1" in text and "gc-pause (3,) at 9 s" in text
