@@ -69,6 +69,8 @@ def _seconds(values: Iterable[float | None]) -> str:
 
 
 def _row(name: str, rows: Sequence[CaseResult]) -> str:
+    if not rows:
+        return f"| {name} | 0 |" + " - |" * 7
     found = [row for row in rows if row.found]
     right, wrong = sum(row.right for row in rows), sum(len(row.wrong) for row in rows)
     precision = f"{right / (right + wrong):.2f}" if right + wrong else "-"
@@ -98,7 +100,8 @@ def _tables(faulty: Sequence[CaseResult]) -> list[str]:
         return row.case.fault.kind, row.case.fault.severity
 
     lines = ["## By kind", "", _HEAD.format("kind")]
-    lines += [_row(kind, [r for r in faulty if of(r)[0] == kind]) for kind in SEVERITIES]
+    for kind in SEVERITIES:
+        lines.append(_row(kind, [row for row in faulty if of(row)[0] == kind]))
     lines += ["", "## By kind and severity", "", _HEAD.format("kind, severity")]
     for kind, severity in sorted({of(row) for row in faulty}):
         rows = [row for row in faulty if of(row) == (kind, severity)]
@@ -136,7 +139,8 @@ def summarise(results: Sequence[CaseResult]) -> str:
     )
 
 
-def report(results: Sequence[CaseResult], judging: bool) -> str:
+def report(results: Sequence[CaseResult], judging: bool, options: Sequence[str] = ()) -> str:
+    command = " ".join(["python -m benchmarks.prove_online", *options])
     faulty = [row for row in results if row.case.fault is not None]
     healthy = [row for row in results if row.case.fault is None]
     half = "judges" if judging else "develops"
@@ -144,7 +148,7 @@ def report(results: Sequence[CaseResult], judging: bool) -> str:
     lines = [
         "# Online rules on made runs",
         "",
-        f"Written by `python -m benchmarks.prove_online{' --judge' if judging else ''}`: the half that "
+        f"Written by `{command}`: the half that "
         f"{half} (noise of {names}; [step_noise.json](../data/step_noise.json)). Seconds and steps "
         "are median / 90 % / worst, counted from the end of the first faulty step to the finding, and "
         "from the last to its closing. Wrong: findings of another rule, on other ranks, or at "
@@ -203,7 +207,7 @@ def main() -> None:
     cases += healthy_cases(options.judge, options.healthy)
     cases.sort(key=lambda case: -case.ranks)
     results = run_cases(cases, options.jobs)
-    REPORT.write_text(report(results, options.judge))
+    REPORT.write_text(report(results, options.judge, sys.argv[1:]))
     print(summarise(results))
     healthy = [row for row in results if row.case.fault is None]
     if healthy and sum(not row.wrong for row in healthy) < SILENT * len(healthy):
