@@ -103,9 +103,9 @@ def _tables(faulty: Sequence[CaseResult]) -> list[str]:
     for kind in SEVERITIES:
         lines.append(_row(kind, [row for row in faulty if of(row)[0] == kind]))
     lines += ["", "## By kind and severity", "", _HEAD.format("kind, severity")]
-    for kind, severity in sorted({of(row) for row in faulty}):
-        rows = [row for row in faulty if of(row) == (kind, severity)]
-        lines.append(_row(f"{kind} {severity:g}", rows))
+    for pair in sorted({of(row) for row in faulty}):
+        rows = [row for row in faulty if of(row) == pair]
+        lines.append(_row(f"{pair[0]} {pair[1]:g}", rows))
     lines += ["", "## By ranks", "", _HEAD.format("ranks")]
     for ranks in sorted({row.case.ranks for row in faulty}):
         lines.append(_row(f"{ranks:,}", [row for row in faulty if row.case.ranks == ranks]))
