@@ -13,6 +13,8 @@ the tick that opens the finding, with the recorder's flush (0.4 s), the agent's 
 from __future__ import annotations
 
 import argparse
+import math
+import random
 import statistics
 import sys
 from collections.abc import Iterable, Sequence
@@ -64,7 +66,7 @@ def _seconds(values: Iterable[float | None]) -> str:
     known = sorted(value for value in values if value is not None)
     if not known:
         return "-"
-    most = known[int(0.9 * (len(known) - 1))]
+    most = known[math.ceil(0.9 * len(known)) - 1]
     return f"{statistics.median(known):.1f} / {most:.1f} / {known[-1]:.1f}"
 
 
@@ -196,13 +198,14 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="a few cases, no report")
     parser.add_argument("--healthy", type=int, default=HEALTHY_RUNS, help="healthy runs")
     parser.add_argument("--max-ranks", type=int, default=1024, help="leave out larger runs")
-    parser.add_argument("--every", type=int, default=1, help="take only every N-th faulty case")
+    parser.add_argument("--every", type=int, default=1, help="take a faulty case in N, by chance")
     parser.add_argument("--jobs", type=int, default=2, help="processes")
     options = parser.parse_args()
     if options.quick:
         print(summarise(run_cases(quick_cases(options.judge), options.jobs)))
         return
     cases = [case for case in faulty_cases(options.judge) if case.ranks <= options.max_ranks]
+    random.Random(0).shuffle(cases)
     cases = cases[:: options.every]
     cases += healthy_cases(options.judge, options.healthy)
     cases.sort(key=lambda case: -case.ranks)
