@@ -40,7 +40,7 @@ SAVE_EVERY = 20
 """Steps between two checkpoints or evaluations, where they are the fault."""
 NODE_RANKS = 8
 MAX_STALL_NOISE = 0.005
-"""Mean share of a step that the noise may add to waiting for data, or to host time; 2 % is a finding."""
+"""Mean share of a step that noise may add to waiting for data or to host time; 2 % is a finding."""
 MAX_RANK_SPREAD = 0.004
 """Production jobs show 0.32 and 0.35 %; ranks that differ by more for good are what is looked for."""
 _NEVER_MICROS = 10**12

@@ -13,6 +13,7 @@ import pytest
 
 PACKAGE = Path(__file__).parents[1] / "src" / "computeflow"
 HOMES = {
+    "amdsmi": ("collection/agent/amd_readings.py",),
     "click": ("cli/",),
     "duckdb": ("files/parquet.py",),
     "google": ("telemetry/xplane/protobuf.py",),  # protobuf
@@ -23,9 +24,12 @@ HOMES = {
         "telemetry/logs/tables.py",  # decoding is the cost of traces and of logs in JSON
     ),
     "numpy": ("",),
+    "opentelemetry": ("collection/agent/otlp_push.py",),
     "plotly": ("views/html_report.py",),
-    "prometheus_client": ("telemetry/metrics/prometheus_text.py",),
-    "pynvml": ("lab/sensors.py",),
+    "prometheus_client": (  # what exporters wrote is read; what the agent reads is written
+        "telemetry/metrics/prometheus_text.py", "collection/agent/exposition.py",
+    ),
+    "pynvml": ("collection/agent/nvml_library.py",),
     "ray": ("lab/probe/on_ray.py", "engines.py"),  # on each node; over files or replicas
     "rich": ("views/tables.py", "cli/output.py"),  # tables; the terminal that shows them
     "scipy": ("prediction/validation/fitting.py",),

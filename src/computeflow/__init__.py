@@ -15,6 +15,7 @@ from computeflow.answers import __all__ as _answers
 from computeflow.answers.renames import FUNCTIONS as _RENAMED
 
 if TYPE_CHECKING:
+    from computeflow.answers import AgentAnswer as AgentAnswer
     from computeflow.answers import Answer as Answer
     from computeflow.answers import AttachAnswer as AttachAnswer
     from computeflow.answers import AuditAnswer as AuditAnswer
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from computeflow.answers import DecideAnswer as DecideAnswer
     from computeflow.answers import FrontAnswer as FrontAnswer
     from computeflow.answers import ImproveAnswer as ImproveAnswer
+    from computeflow.answers import ManifestAnswer as ManifestAnswer
     from computeflow.answers import PlaceAnswer as PlaceAnswer
     from computeflow.answers import PlanAnswer as PlanAnswer
     from computeflow.answers import PoolsAnswer as PoolsAnswer
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
     from computeflow.answers import SizeAnswer as SizeAnswer
     from computeflow.answers import ValidateAnswer as ValidateAnswer
     from computeflow.answers import ValidateRunsAnswer as ValidateRunsAnswer
+    from computeflow.answers import agent as agent
     from computeflow.answers import audit as audit
     from computeflow.answers import build as build
     from computeflow.answers import calibrate as calibrate

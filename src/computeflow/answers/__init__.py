@@ -10,6 +10,9 @@ from computeflow._lazy import lazy_exports
 from computeflow.answers.renames import FUNCTIONS
 
 if TYPE_CHECKING:
+    from computeflow.answers.agents import AgentAnswer as AgentAnswer
+    from computeflow.answers.agents import ManifestAnswer as ManifestAnswer
+    from computeflow.answers.agents import agent as agent
     from computeflow.answers.answer import Answer as Answer
     from computeflow.answers.audits import AuditAnswer as AuditAnswer
     from computeflow.answers.audits import audit as audit
@@ -58,6 +61,7 @@ if TYPE_CHECKING:
     from computeflow.answers.validations import validate as validate
 
 _EXPORTS = {
+    "AgentAnswer": "agents",
     "Answer": "answer",
     "AttachAnswer": "records",
     "AuditAnswer": "audits",
@@ -71,6 +75,7 @@ _EXPORTS = {
     "DecideAnswer": "decisions",
     "FrontAnswer": "plans",
     "ImproveAnswer": "improvements",
+    "ManifestAnswer": "agents",
     "PlaceAnswer": "placements",
     "PlanAnswer": "plans",
     "PoolsAnswer": "plans",
@@ -85,6 +90,7 @@ _EXPORTS = {
     "SizeAnswer": "sizes",
     "ValidateAnswer": "validations",
     "ValidateRunsAnswer": "validations",
+    "agent": "agents",
     "audit": "audits",
     "build": "builds",
     "calibrate": "calibrations",

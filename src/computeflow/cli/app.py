@@ -16,6 +16,7 @@ GROUPS = {
     "Measure": {
         "audit": "Where a run's time and dollars went, and what to fix.",
         "record": "A training command, every step of every rank recorded.",
+        "agent": "What this node and its ranks say, shipped to a collector.",
         "runs": "Recorded runs: step time, MFU, goodput, restarts, dollars.",
         "probe": "How fast this machine is, against what it should be.",
         "calibrate": "A correction factor for predictions, from measured steps.",

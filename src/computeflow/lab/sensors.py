@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from computeflow.collection.agent.nvml_library import NvmlMissingError, nvml_module
+
 _THROTTLES = {
     0x4: "power cap",
     0x8: "hardware slowdown",
@@ -121,14 +123,14 @@ class Sensors:
 def _open(index: int) -> tuple[Any, Any, str]:
     """The NVML module and a device handle, or why not."""
     try:
-        import pynvml
-    except ImportError:
-        return None, None, "nvidia-ml-py: pip install nvidia-ml-py"
+        nvml = nvml_module()
+    except NvmlMissingError as missing:
+        return None, None, str(missing)
     try:
-        pynvml.nvmlInit()
-        return pynvml, pynvml.nvmlDeviceGetHandleByIndex(index), ""
-    except pynvml.NVMLError as error:
-        return pynvml, None, f"an NVIDIA driver ({error})"
+        nvml.nvmlInit()
+        return nvml, nvml.nvmlDeviceGetHandleByIndex(index), ""
+    except nvml.NVMLError as error:
+        return nvml, None, f"an NVIDIA driver ({error})"
 
 
 def describe_device(index: int = 0) -> dict[str, Any]:

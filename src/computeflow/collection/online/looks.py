@@ -12,25 +12,34 @@ window (`docs/online.md`):
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from computeflow.collection.online.cohorts import LEAST_SECONDS
 from computeflow.collection.online.rank_memory import RankMemory, RunMemory
 from computeflow.diagnosis import diagnose_source
 from computeflow.ledger import Finding, Ledger
-from computeflow.telemetry.run_folders.phases import CHECKPOINT, EVALUATION
+from computeflow.telemetry.run_folders.attempt_time import AttemptTime
+from computeflow.telemetry.run_folders.phases import CHECKPOINT, EVALUATION, PARTS
 from computeflow.telemetry.run_folders.rank_file import RankFile
+from computeflow.telemetry.run_folders.run_facts import RecordedRun
 from computeflow.telemetry.run_folders.run_folder_source import measure_run, report_run
 from computeflow.telemetry.run_folders.run_summary import RunDescription
 from computeflow.telemetry.source_reports import SourceReport, SourceRequest
 
 LEVELS = (3.0, 10.0, 60.0)
 """Seconds of the windows in which something that lasts is looked for."""
-MIN_STEPS = 4
+MIN_STEPS = 9
 """Fewest steps of a window: the first one only begins it."""
 _LASTING = frozenset({"input-stall", "host-stall", "straggler-rank", "imbalance", "gc-pause"})
+_STALLING = {"input-stall": "input", "host-stall": "host", "gc-pause": "gc"}
+"""Rules on what a rank does longer than it should, by the part of a step."""
+_MOSTLY = 0.5
+"""Median over mean of a stall from which on it is in most steps."""
+_LEAST_IRREGULAR = 0.05
+"""Least share of a stall that is in some steps alone."""
 _PAUSING = {"checkpoint-stall": CHECKPOINT, "evaluation": EVALUATION}
 _RARE = frozenset({"regression", "restarts", "memory-pressure", "checkpoint-interval"})
 _STOPPED = frozenset({"hang", "silent-rank"})
@@ -40,6 +49,15 @@ _PERIODS = 3
 _TAIL_SECONDS = 10.0
 _PATIENCE_SECONDS = 2.5
 LASTING, PAUSING, RARE, STOPPED = "lasting", "pausing", "rare", "stopped"
+SUSPECTED = "suspected"
+"""The last steps of ranks that are late beyond chance."""
+
+
+def kind_of(rule: str) -> str:
+    """The kind of windows that a rule is judged in."""
+    if rule in _PAUSING:
+        return PAUSING
+    return LASTING if rule in _LASTING else RARE if rule in _RARE else STOPPED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,22 +97,69 @@ class RunLooks:
         """End of the last window of each level."""
         self._pauses: dict[str, float] = {}
         self._long = 0.0
+        self._suspected_until = 0.0
         self._was_stopped = True
         """Whether the last look showed, or may have shown, a run that does not go on."""
 
-    def look(self, memory: RunMemory, ranks: Sequence[RankMemory], now: float) -> list[Judged]:
-        """Judge the windows that are due; `ranks` are those to compare with each other."""
+    def look(
+        self,
+        memory: RunMemory,
+        ranks: Sequence[RankMemory],
+        suspects: Mapping[int, int],
+        now: float,
+    ) -> list[Judged]:
+        """Judge the windows that are due; `ranks` are those to compare with each other, `suspects`
+        those that are late beyond chance, with the steps that show it.
+        """
         begun = [rank for rank in ranks if rank.first_end]
         judged: list[Judged] = []
         edge = _edge(begun, now)
         if edge is not None and begun:
             step = step_seconds(begun)
+            judged += self._suspected(memory, begun, suspects)
             for level in LEVELS:
                 judged += self._level(memory, begun, level, edge, step)
             judged += self._paused(memory, begun, edge)
             judged += self._rare(memory, edge)
         judged += self._stopped(memory, ranks, now)
         return judged
+
+    def _suspected(
+        self,
+        memory: RunMemory,
+        ranks: Sequence[RankMemory],
+        suspects: Mapping[int, int],
+    ) -> list[Judged]:
+        """Judge the steps in which suspects were late. So few steps show other ranks late by chance:
+        those are left out, and the rest is judged again.
+        """
+        mine = [rank for rank in ranks if rank.start.rank in suspects]
+        if not mine:
+            return []
+        edge = min(rank.known_end for rank in mine) / 1e6
+        if edge == self._suspected_until:
+            return []
+        self._suspected_until = edge
+        ranks = [rank for rank in ranks if rank.known_end >= edge * 1e6 - 1]
+        steps = max(suspects.values()) + 2
+        begin = min(rank.steps[max(len(rank.steps) - steps, 0)][0] for rank in ranks) / 1e6
+        begin = min(begin, edge - LEAST_SECONDS)
+        for _ in range(2):
+            judged = self._judge(
+                memory,
+                _files(ranks, begin + 1e-6, edge),
+                SUSPECTED,
+                frozenset({"straggler-rank"}),
+                begin,
+                edge,
+                LEVELS[0],
+            )
+            named = {rank for each in judged.sightings for rank in each.finding.ranks}
+            if named <= suspects.keys():
+                return [judged]
+            chance = named - suspects.keys()
+            ranks = [rank for rank in ranks if rank.start.rank not in chance]
+        return []
 
     def _level(
         self,
@@ -169,8 +234,13 @@ class RunLooks:
         level: float,
     ) -> Judged:
         about = RunDescription(folder="", name=str(memory.about.get("name", "")), more={})
-        report = report_run(measure_run(files, []), about, self._request)
-        findings = diagnose_source(report).findings
+        attempts = measure_run(files, [])
+        report = report_run(attempts, about, self._request)
+        findings = [each for each in diagnose_source(report).findings if each.rule in rules]
+        if kind == LASTING:
+            findings = [
+                each for each in findings if _lasts(each, attempts[-1], report.ledger, level)
+            ]
         return Judged(
             kind=kind,
             level=level,
@@ -188,7 +258,6 @@ class RunLooks:
                     share=share_of(finding, report.ledger),
                 )
                 for finding in findings
-                if finding.rule in rules
             ),
         )
 
@@ -200,6 +269,43 @@ def _seems_stopped(ranks: Sequence[RankMemory], usual: float) -> bool:
     quiet = last - max(rank.step_end for rank in ranks) > patience
     behind = any(rank.ended is None and last - rank.last > patience for rank in ranks)
     return quiet or behind or any(rank.alive is False for rank in ranks)
+
+
+def _lasts(finding: Finding, attempt: AttemptTime, ledger: Ledger | None, level: float) -> bool:
+    """Whether a stall is in most steps; what is not must cost more, and shows in long windows only."""
+    part = _STALLING.get(finding.rule)
+    if part is None:
+        return True
+    column = PARTS.index(part)
+    stalled = [
+        rank.parts[1:, column]
+        for rank in attempt.ranks
+        if not finding.ranks or rank.rank in finding.ranks
+    ]
+    micros = np.concatenate(stalled) if stalled else np.zeros(0)
+    if len(micros) and np.median(micros) >= _MOSTLY * micros.mean():
+        return True
+    return level == LEVELS[-1] and share_of(finding, ledger) >= _LEAST_IRREGULAR
+
+
+def strength(rule: str, ranks: Sequence[int], report: SourceReport) -> float:
+    """How much of a finding there is in a window, as a share of the time, whatever the rule says."""
+    facts: RecordedRun = report.facts
+    if rule == "straggler-rank":
+        late = [
+            each.excess.seconds for each in facts.per_rank if each.rank in ranks and each.excess
+        ]
+        return max(sum(late) / facts.step_seconds, 0.0) if facts.step_seconds else 0.0
+    ledger = report.ledger
+    if ledger is None:
+        return 0.0
+    trained = ledger.gpu_seconds - ledger.booked("startup")
+    if rule == "imbalance":
+        return ledger.booked("imbalance") / trained if trained > 0 else 0.0
+    part = _STALLING.get(rule, "")
+    own = facts.collections.seconds if part == "gc" else ledger.booked(part) if part else 0.0
+    waits = sum(each.waited_for.get(part, 0.0) for each in facts.per_rank)
+    return (own + waits) / trained if trained > 0 else 0.0
 
 
 def share_of(finding: Finding, ledger: Ledger | None) -> float:

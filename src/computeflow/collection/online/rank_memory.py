@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -31,6 +31,13 @@ WARM_STEPS = 3
 """Steps of an attempt that are not looked at: they warm up and compile."""
 _KEPT_BYTES = 4 << 20
 """Memory of one rank; the oldest parts go first."""
+
+
+class Places(NamedTuple):
+    """Rows in the tables of a batch."""
+
+    steps: int
+    arrivals: int
 
 
 @dataclass(slots=True)
@@ -61,18 +68,18 @@ class RankMemory:
     alive: bool | None = None
     dropped: int = 0
 
-    def take(self, batch: Batch, place: int, heard: float) -> None:
-        rows = batch.ranks[place]
+    def take(self, batch: Batch, place: int, rows: RankRows, at: Places, heard: float) -> None:
+        """Take one rank of a batch; `at` has the first of its rows in each table."""
         self.heard, self.last = heard, max(self.last, rows.last)
         self.alive = rows.alive
         if rows.news is not None:
             self.ended = rows.news.ended or self.ended
             self.dropped = max(self.dropped, rows.news.dropped)
         if rows.steps:
-            self._take_steps(batch, place)
+            self._take_steps(batch, slice(at.steps, at.steps + rows.steps))
         if rows.arrivals:
-            at = sum(before.arrivals for before in batch.ranks[:place])
-            self.arrivals.extend(batch.arrivals["at"][at : at + rows.arrivals].tolist())
+            arrived = batch.arrivals["at"][at.arrivals : at.arrivals + rows.arrivals]
+            self.arrivals.extend(arrived[-4 * _TAIL :].tolist())
         if self.long:
             part = self._part(batch, place)
             self._take_pauses(part)
@@ -81,17 +88,13 @@ class RankMemory:
             self.parts.append((batch, place))
         self._forget()
 
-    def _take_steps(self, batch: Batch, place: int) -> None:
-        count = batch.ranks[place].steps
-        at = sum(before.steps for before in batch.ranks[:place])
-        rows = slice(at, at + count)
+    def _take_steps(self, batch: Batch, rows: slice) -> None:
         ends, numbers = batch.steps["end"][rows], batch.steps["number"][rows]
         self.step, self.step_end = int(numbers[-1]), int(ends[-1])
         begins = batch.steps["begin"][rows]
         self.steps.extend(zip(begins.tolist(), ends.tolist(), strict=True))
-        warm = np.flatnonzero(numbers >= WARM_STEPS)
-        if not self.first_end and len(warm):
-            self.first_end = int(ends[warm[0]])
+        if not self.first_end and self.step >= WARM_STEPS:
+            self.first_end = int(ends[np.flatnonzero(numbers >= WARM_STEPS)[0]])
 
     def _take_pauses(self, part: RankFile) -> None:
         for kind in (CHECKPOINT, EVALUATION):
@@ -189,39 +192,39 @@ class RunMemory:
     nodes: dict[str, float] = field(default_factory=dict)
     """When each node was last heard of."""
     attempt: int = 0
+    world: int = 0
     starts: dict[tuple[int, int], RankStart] = field(default_factory=dict)
+    """Those that came before this memory began, by rank and attempt."""
+    _latest: dict[int, RankMemory] = field(default_factory=dict)
+    _kept: int = 0
 
     def take(self, batch: Batch, heard: float) -> None:
         self.heard = heard
         self.nodes[batch.node] = heard
         self.about |= batch.about
+        steps = arrivals = 0
         for place, rows in enumerate(batch.ranks):
-            memory = self._rank(batch, rows, heard)
+            memory = self.ranks.get((rows.rank, rows.attempt)) or self._begin(batch, rows, heard)
             if memory is not None:
-                memory.take(batch, place, heard)
+                memory.take(batch, place, rows, Places(steps, arrivals), heard)
+            steps += rows.steps
+            arrivals += rows.arrivals
 
-    def _rank(self, batch: Batch, rows: RankRows, heard: float) -> RankMemory | None:
-        key = rows.rank, rows.attempt
-        memory = self.ranks.get(key)
-        if memory is None:
-            start = (rows.news.start if rows.news else None) or self.starts.get(key)
-            if start is None:
-                return None  # its beginning was not acknowledged here: nothing to place it by
-            kept = sum(1 for each in self.ranks.values() if each.long)
-            memory = RankMemory(start=start, node=batch.node, long=kept < KEPT_RANKS, heard=heard)
-            self.ranks[key] = memory
-            self.attempt = max(self.attempt, rows.attempt)
+    def _begin(self, batch: Batch, rows: RankRows, heard: float) -> RankMemory | None:
+        start = None if rows.news is None else rows.news.start
+        start = start or self.starts.get((rows.rank, rows.attempt))
+        if start is None:
+            return None  # its beginning did not come here: nothing to place it by
+        memory = RankMemory(start=start, node=batch.node, long=self._kept < KEPT_RANKS, heard=heard)
+        self._kept += memory.long
+        self.ranks[rows.rank, rows.attempt] = memory
+        if rows.attempt > self.attempt or not self._latest:
+            self.attempt, self._latest, self.world = rows.attempt, {}, 0
+        if rows.attempt == self.attempt:
+            self._latest[rows.rank] = memory
+            self.world = max(self.world, start.world)
         return memory
 
     def latest(self) -> Mapping[int, RankMemory]:
         """Ranks of the last attempt."""
-        return {
-            rank: memory
-            for (rank, attempt), memory in self.ranks.items()
-            if attempt == self.attempt
-        }
-
-    @property
-    def world(self) -> int:
-        latest = self.latest().values()
-        return max((memory.start.world for memory in latest), default=0)
+        return self._latest

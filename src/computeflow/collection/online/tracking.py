@@ -1,9 +1,9 @@
 """From sightings to findings: what lasts is opened once, kept up to date, and closed when it is gone.
 
-Something that lasts is opened when two windows of one level that have no step in common both show it,
-or at once where a rank is slow by a tenth of the step and more, which a median of steps shows. A pause
-is opened when it was seen to come again. Hangs, silent ranks and restarts are opened at once. A finding
-is closed when two windows in a row of its level do not show it.
+Something that lasts is opened when two windows of one level that have no step in common both show it;
+a rank that is late beyond chance at once. A pause is opened when it was seen to come again. Hangs,
+silent ranks and restarts are opened at once. A finding is closed when windows in a row of its level do
+not show it, nor half as much of it as there was when it was opened.
 """
 
 from __future__ import annotations
@@ -14,16 +14,19 @@ from dataclasses import dataclass, replace
 from computeflow.collection.online.live_values import LiveFinding, finding_key
 from computeflow.collection.online.looks import (
     LASTING,
+    LEVELS,
     PAUSING,
     RARE,
+    SUSPECTED,
     Judged,
     Sighting,
+    kind_of,
+    strength,
 )
 from computeflow.errors import InputError
 
-_STRONG = 0.10
-"""Share of the time from which on a slow rank is opened at the first window that shows it."""
-_STRONG_RULES = ("straggler-rank",)
+_REMAINS = 0.5
+"""Share of what a finding was at first that keeps it open where its rule no longer names it."""
 _GROWTH = "regression"
 _GONE = 2.0
 """Windows without a sighting after which a finding is closed."""
@@ -54,6 +57,8 @@ class _Open:
     level: float
     shown_until: float
     """End of the last window that showed it, Unix seconds of the run's clock."""
+    strength: float = 0.0
+    """How much of it there was when it was opened."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +80,7 @@ class FindingBook:
     def __init__(self, run: str, findings: Iterable[LiveFinding] = ()) -> None:
         self._run = run
         self._open = [
-            _Open(finding=each, kind=LASTING, level=10.0, shown_until=each.seen)
+            _Open(finding=each, kind=kind_of(each.rule), level=LEVELS[0], shown_until=each.seen)
             for each in findings
             if each.is_open
         ]
@@ -99,7 +104,7 @@ class FindingBook:
                     if self._show(known, sighting, nodes, costs, now):
                         updated[known.finding.key] = known.finding
                 elif self._lasts(sighting):
-                    opened.append(self._opened(sighting, nodes, costs, now))
+                    opened.append(self._opened(sighting, window, nodes, costs, now))
         closed = [each for window in judged for each in self._gone(window, now)]
         shut = {each.key for each in closed}
         return Changes(
@@ -127,8 +132,6 @@ class FindingBook:
         begun_after = self._over.get(_of(sighting), 0.0)
         if sighting.begin < begun_after:
             return False
-        if sighting.finding.rule in _STRONG_RULES and sighting.share >= _STRONG:
-            return True
         before = [each for each in self._candidates if _same(each, sighting)]
         apart = any(each.end <= sighting.begin + 1e-6 for each in before)
         self._candidates = [
@@ -146,7 +149,12 @@ class FindingBook:
         return max([*others, *self._over.values()], default=0.0) < early
 
     def _opened(
-        self, sighting: Sighting, nodes: dict[int, str], costs: Costs, now: float
+        self,
+        sighting: Sighting,
+        window: Judged,
+        nodes: dict[int, str],
+        costs: Costs,
+        now: float,
     ) -> LiveFinding:
         finding = sighting.finding
         before = [each for each in self._candidates if _same(each, sighting)]
@@ -171,7 +179,11 @@ class FindingBook:
             seen=now,
         )
         opened = _Open(
-            finding=made, kind=sighting.kind, level=sighting.level, shown_until=sighting.end
+            finding=made,
+            kind=LASTING if sighting.kind == SUSPECTED else sighting.kind,
+            level=sighting.level,
+            shown_until=sighting.end,
+            strength=strength(finding.rule, finding.ranks, window.report) if window.report else 0.0,
         )
         self._open.append(opened)
         self._show(opened, sighting, nodes, costs, now)
@@ -211,9 +223,18 @@ class FindingBook:
         for each in list(self._open):
             if id(each) in shown or each.finding.rule not in window.rules:
                 continue
-            if self._is_gone(each, window):
+            if self._remains(each, window):
+                each.shown_until = max(each.shown_until, window.end)
+            elif self._is_gone(each, window):
                 closed.append(self._close(each, now, "no longer seen"))
         return closed
+
+    def _remains(self, each: _Open, window: Judged) -> bool:
+        """Whether half of what lasts is still there, though its rule does not name it here."""
+        if each.kind != LASTING or window.level != each.level or window.report is None:
+            return False
+        found = strength(each.finding.rule, each.finding.ranks, window.report)
+        return each.strength > 0 and found >= _REMAINS * each.strength
 
     def _is_gone(self, each: _Open, window: Judged) -> bool:
         if each.kind != window.kind:

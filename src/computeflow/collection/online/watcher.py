@@ -18,6 +18,7 @@ from computeflow.collection.online.run_views import view_run
 from computeflow.collection.online.tracking import Changes, Costs, FindingBook
 from computeflow.collection.wire.batches import Batch
 from computeflow.errors import InputError
+from computeflow.telemetry.run_folders.rank_file import RankStart
 from computeflow.telemetry.source_reports import SourceRequest
 
 _SILENT_SECONDS = 15.0
@@ -63,23 +64,30 @@ class Watcher:
         self._nodes.take(batch, received)
         if not batch.run:
             return
-        run = self._runs.get(batch.run)
-        if run is None:
-            if len(self._runs) >= MAX_RUNS:
-                self._forget_one()
-            run = self._runs[batch.run] = _Run(
-                memory=RunMemory(run=batch.run, began=received),
-                looks=RunLooks(self._request),
-                book=FindingBook(batch.run, self._before.pop(batch.run, [])),
-            )
+        run = self._run(batch.run, received)
         attempt = run.memory.attempt
         run.memory.take(batch, received)
         run.ended = None
         world = run.memory.world
-        if world > KEPT_RANKS:
-            if run.cohort is None or attempt != run.memory.attempt:
-                run.cohort = Cohort(world)
-            run.cohort.take(batch)
+        if run.cohort is None or attempt != run.memory.attempt or run.cohort.world != world:
+            run.cohort = Cohort(world)
+        run.cohort.take(batch)
+
+    def know(self, run: str, start: RankStart, now: float) -> None:
+        """Know the beginning of a rank that came before this watcher was there."""
+        self._run(run, now).memory.starts[start.rank, start.attempt] = start
+
+    def _run(self, name: str, now: float) -> _Run:
+        run = self._runs.get(name)
+        if run is None:
+            if len(self._runs) >= MAX_RUNS:
+                self._forget_one()
+            run = self._runs[name] = _Run(
+                memory=RunMemory(run=name, began=now, heard=now),
+                looks=RunLooks(self._request),
+                book=FindingBook(name, self._before.pop(name, [])),
+            )
+        return run
 
     def _forget_one(self) -> None:
         oldest = min(self._runs, key=lambda name: self._runs[name].memory.heard)
@@ -114,7 +122,8 @@ class Watcher:
         if run.cohort is not None:
             run.cohort.tick()
         ranks = self._chosen(run)
-        judged = run.looks.look(memory, ranks, now)
+        suspects = {} if run.cohort is None else run.cohort.suspects()
+        judged = run.looks.look(memory, ranks, suspects, now)
         lasting = [each for each in judged if each.kind == "lasting"]
         run.window = lasting[-1] if lasting else run.window
         nodes = {rank: each.node for rank, each in memory.latest().items()}
@@ -126,7 +135,7 @@ class Watcher:
     def _chosen(self, run: _Run) -> list[RankMemory]:
         """All ranks of a small run; of a large one those that are kept, and the suspects."""
         latest = run.memory.latest()
-        if run.cohort is None:
+        if run.cohort is None or len(latest) <= KEPT_RANKS:
             return list(latest.values())
         suspects = run.cohort.suspects()
         kept = [rank for rank, each in latest.items() if each.long]

@@ -36,6 +36,8 @@ class RankStart:
     """Unix time in microseconds that all times of the file are counted from."""
     began: int
     """Start of the process, in microseconds before the epoch; not positive."""
+    pid: int = 0
+    """Its number on its host; 0 where the file does not say."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

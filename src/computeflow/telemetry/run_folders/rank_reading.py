@@ -226,6 +226,7 @@ def _start(record: Record, path: Path) -> RankStart:
         versions=texts(record.get("versions")),
         epoch=epoch // 1000,
         began=min(whole(record.get("began_us"), low=-(10**13)) or 0, 0),
+        pid=whole(record.get("pid"), high=2**31) or 0,
     )
 
 
