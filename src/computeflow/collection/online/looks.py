@@ -213,13 +213,13 @@ class RunLooks:
 
     def _stopped(self, memory: RunMemory, ranks: Sequence[RankMemory], now: float) -> list[Judged]:
         """Judge what happened since the last step: heart beats, and who has none."""
-        begun = [rank for rank in ranks if rank.step]
-        last = max((rank.last for rank in ranks), default=0) / 1e6
         usual = step_seconds(ranks)
-        if not begun or not (self._was_stopped or _seems_stopped(ranks, usual)):
+        stepped = max((rank.step_end for rank in ranks), default=0) / 1e6
+        if not stepped or not (self._was_stopped or _seems_stopped(ranks, usual)):
             return []
-        files = _files(ranks, last - max(_TAIL_SECONDS, 20 * usual), now)
-        judged = self._judge(memory, files, STOPPED, _STOPPED, last - _TAIL_SECONDS, last, 0.0)
+        last = max(rank.last for rank in ranks) / 1e6
+        files = _files(ranks, stepped - max(_TAIL_SECONDS, 20 * usual), max(last, now))
+        judged = self._judge(memory, files, STOPPED, _STOPPED, stepped, last, 0.0)
         self._was_stopped = bool(judged.sightings) or _seems_stopped(ranks, usual)
         return [judged]
 

@@ -214,13 +214,15 @@ def fill_holes(pieces: Pieces) -> Pieces:
 
 
 def cut(file: RankFile, begin: int, end: int) -> RankFile:
-    """The steps that ended after `begin` and up to `end`, and what passed meanwhile."""
+    """The steps that ended after `begin` and up to `end`, and what passed meanwhile; arrivals at the
+    collectives of a step that has not ended, too.
+    """
     rows = (file.steps.end > begin) & (file.steps.end <= end)
     chosen = _chosen_steps(file.steps, rows)
     low = int(chosen.begin[0]) if len(chosen) else begin
     high = int(chosen.end[-1]) if len(chosen) else begin
     arrivals = file.arrivals
-    inside = (arrivals.at >= low) & (arrivals.at <= high)
+    inside = (arrivals.at >= low) & (arrivals.at <= max(high, end))
     return replace(
         file,
         steps=chosen,
