@@ -29,7 +29,9 @@ HOMES = {
     "ray": ("lab/probe/on_ray.py", "engines.py"),  # on each node; over files or replicas
     "rich": ("views/tables.py", "cli/output.py"),  # tables; the terminal that shows them
     "scipy": ("prediction/validation/fitting.py",),
+    "starlette": ("collection/collector/service.py",),
     "torch": ("lab/", "recorder/"),  # the recorder has it from the user's process alone
+    "uvicorn": ("collection/collector/http_server.py",),
     "yaml": ("files/parsing.py",),
 }  # fmt: skip
 """Areas (with a slash) or modules in which each library may be imported."""

@@ -21,6 +21,9 @@ GROUPS = {
         "calibrate": "A correction factor for predictions, from measured steps.",
         "ledger": "One ledger file as a table, or two line by line.",
     },
+    "Watch": {
+        "collect": "A collector: takes what agents send, watches it, keeps it.",
+    },
     "Plan": {
         "plan": "The best layouts of a job on a cluster, with reasons.",
         "predict": "Step time, memory and power of one layout, with a range.",
