@@ -118,20 +118,20 @@ class FolderFollower:
                 self._send(folder, host, ranks[start : start + _RANKS])
 
     def _read(self, folder: _Folder, rank: _Rank) -> None:
-        if rank.waiting is not None:
-            return
-        if not rank.is_placed and not self._place(folder, rank):
+        if rank.waiting is None and not rank.is_placed:
+            self._place(folder, rank)
+        if rank.waiting is not None or not rank.is_placed:
             return
         first = rank.reader.records
         part = rank.reader.read(_RECORDS)
         if part is not None:
             rank.waiting = (first, rank.reader.records - first, part)
 
-    def _place(self, folder: _Folder, rank: _Rank) -> bool:
-        """Pass over records that the store has; False where the file has none of its own yet."""
+    def _place(self, folder: _Folder, rank: _Rank) -> None:
+        """Pass over records that the store has; nothing where the file has none of its own yet."""
         part = rank.reader.read(1)
         if part is None:
-            return False
+            return
         start = part.start
         if not folder.run:
             folder.run = run_name(folder.path, folder.about)
@@ -142,7 +142,6 @@ class FolderFollower:
         while rank.reader.records < known:
             if rank.reader.read(known - rank.reader.records) is None:
                 raise InputError(f"{rank.path}: has fewer records than the store: written anew?")
-        return True
 
     def _send(self, folder: _Folder, host: str, ranks: Sequence[_Rank]) -> None:
         parts = [
@@ -159,24 +158,29 @@ class FolderFollower:
             run=folder.run,
             about=folder.about,
         )
-        if self._commit(batch):
-            for rank in ranks:
-                rank.waiting = None
+        is_taken = self._commit(batch)
+        if is_taken is None:
+            return
+        for rank in ranks:
+            rank.waiting = None
+            if not is_taken:  # an agent sends of this run, too: on from where the store is
+                rank.reader.close()
+                rank.reader, rank.is_placed = RankFollower(rank.path), False
 
-    def _commit(self, batch: Batch) -> bool:
-        """Bring a batch to the disk; False where there is no room: it is sent again later."""
+    def _commit(self, batch: Batch) -> bool | None:
+        """Bring a batch to the disk; False where it does not follow what the store has, None where
+        there is no room now.
+        """
         done = threading.Event()
         try:
             is_taken, ticket = self._intake.submit(batch, pack_batch(batch), done)
         except RefusedError:
-            return False
+            return None
         if ticket is not None:
             done.wait()
             if ticket.error is not None:
-                return False
-        if not is_taken:
-            raise InputError(f"{batch.run}: another sender has records of it: follow or an agent")
-        return True
+                return None
+        return is_taken
 
 
 def run_name(folder: Path, about: dict[str, Any]) -> str:
