@@ -78,7 +78,7 @@ class Site:
 
     def post(self, batch: Batch | bytes, **headers: str) -> Reply:
         body = batch if isinstance(batch, bytes) else pack_batch(batch)
-        return self.ask("POST", "/v1/batches", body, **headers)
+        return self.ask("POST", "/v1/batches", body, None, **headers)
 
     async def _ask(
         self,
@@ -87,7 +87,6 @@ class Site:
         parts: Sequence[bytes],
         length: bytes | None,
         headers: MutableMapping[str, str],
-        ends: bool = True,
     ) -> Reply:
         path, _, query = path.partition("?")
         size = str(sum(map(len, parts))).encode() if length is None else length
@@ -106,7 +105,7 @@ class Site:
             + [(name.lower().encode(), text.encode()) for name, text in headers.items()],
         }
         waiting = [
-            {"type": "http.request", "body": part, "more_body": not ends or place < len(parts) - 1}
+            {"type": "http.request", "body": part, "more_body": place < len(parts) - 1}
             for place, part in enumerate(parts)
         ]
         sent: list[Any] = []
@@ -217,16 +216,6 @@ def test_bodies_without_a_length_or_too_long_are_not_read(site: Site) -> None:
     assert site.ask("POST", "/v1/batches", b"x", length=b"99999999").status == 413
     assert site.ask("POST", "/v1/batches", b"xy", length=b"1").status == 400
     assert site.ask("GET", "/v1/batches").status == 405
-
-
-def test_a_body_that_does_not_come_is_given_up(tmp_path: Path) -> None:
-    site = Site(tmp_path / "store", limits=ClientLimits(body_seconds=0.05))
-
-    async def slow() -> Reply:
-        return await site._ask("POST", "/v1/batches", [b"x"], b"100", {}, ends=False)
-
-    assert asyncio.run(slow()).status == 408
-    site.close()
 
 
 @settings(

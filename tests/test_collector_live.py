@@ -116,7 +116,7 @@ def test_others_reach_it_with_a_token_over_tls_alone(
 def test_clients_that_send_a_head_slowly_lose_their_connection(tmp_path: Path) -> None:
     from computeflow.collection.collector.collector_options import ClientLimits
 
-    assert ClientLimits().body_seconds <= 60
+    assert ClientLimits().request_seconds <= 60
     with collector(tmp_path / "store") as running:
         host, _, port = running.address.removeprefix("http://").partition(":")
         with socket.create_connection((host, int(port)), timeout=300) as slow:
@@ -198,3 +198,11 @@ def test_a_collector_killed_again_and_again_has_every_step_once(tmp_path: Path, 
             running.stop(signal.SIGKILL)
     counts = steps_in(tmp_path / "store")
     assert len(counts) >= 4 * (3 * done - 2) // 2 - 8 and set(counts.values()) == {1}
+
+
+def test_faults_at_random_points_lose_and_double_nothing() -> None:
+    from benchmarks.prove_collector_faults import prove
+
+    proof = prove(10, seed=3)
+    assert proof.holds, proof
+    assert proof.acknowledged > 0 and proof.stored >= proof.acknowledged

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import resource
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -61,7 +62,13 @@ def run(tmp_path: Path) -> Path:
 
 
 def keeper(store: StoreFolder, now: float = NOW, **options: Any) -> Keeper:
-    return Keeper(store, KeepOptions(store=str(store.path), **options), (lambda: now, lambda: now))
+    """A keeper that has run for two days by `now`."""
+    clock = [now - 2 * DAY]
+    made = Keeper(
+        store, KeepOptions(store=str(store.path), **options), (lambda: clock[0], lambda: clock[0])
+    )
+    clock[0] = now
+    return made
 
 
 def ask(store: StoreFolder, query: str) -> list[tuple[Any, ...]]:
@@ -160,16 +167,16 @@ def test_a_file_that_is_no_journal_is_refused(tmp_path: Path) -> None:
 def test_a_batch_is_new_known_or_refused(run: Path) -> None:
     first, second, third, *_ = batches_of(run)
     positions = Positions(load=lambda run: {})
-    assert positions.judge(second) == "refused"
-    assert positions.judge(first) == "new"
+    assert positions.judge(second)[0] == "refused"
+    assert positions.judge(first)[0] == "new"
     positions.take(first, 1)
-    assert positions.judge(first) == "known" and positions.judge(second) == "new"
+    assert positions.judge(first)[0] == "known" and positions.judge(second)[0] == "new"
     positions.take(second, 1)
     positions.take(third, 1)
     overlap = replace(third, ranks=(replace(third.ranks[0], records=99), *third.ranks[1:]))
-    assert positions.judge(overlap) == "refused"
+    assert positions.judge(overlap)[0] == "refused"
     positions.take_back([third, second])
-    assert positions.judge(second) == "new" and positions.judge(third) == "refused"
+    assert positions.judge(second)[0] == "new" and positions.judge(third)[0] == "refused"
     assert positions.next_of(second) == {"0.0": 10, "1.0": 10, "2.0": 10}
 
 
@@ -184,8 +191,8 @@ def test_batches_without_ranks_are_known_by_their_number() -> None:
     batch = Batch(agent="a", number=4, node="n", sent=9)
     positions = Positions(load=lambda run: {})
     positions.take(batch, 1)
-    assert positions.judge(batch) == "known"
-    assert positions.judge(replace(batch, number=1, sent=10)) == "new"
+    assert positions.judge(batch)[0] == "known"
+    assert positions.judge(replace(batch, number=1, sent=10))[0] == "new"
 
 
 @settings(deadline=None, max_examples=25)
@@ -201,7 +208,7 @@ def test_whatever_is_sent_again_every_record_is_taken_once(
     for _ in range(400):
         size = chance.choice(list(sizes))
         batch = chance.choice(sizes[size])
-        if positions.judge(batch) == "new":
+        if positions.judge(batch)[0] == "new":
             positions.take(batch, 1)
             for rows in batch.ranks:
                 new = {(rows.rank, n) for n in range(rows.first, rows.first + rows.records)}
@@ -246,17 +253,28 @@ def test_steps_of_ranks_without_spans_do_not_move_the_spans_of_others(store: Sto
             rank=rank, attempt=0, first=0, records=2, last=1, steps=2, pieces=3 if pieces else 0
         )
         return Batch(
-            agent="a", number=1, node="n", sent=1, run="r", ranks=(rows,), steps=steps,
+            agent="a",
+            number=1,
+            node="n",
+            sent=1,
+            run="r",
+            ranks=(rows,),
+            steps=steps,
             pieces=table if pieces else {},
-        )  # fmt: skip
+        )
 
     many = [batch(0, 10**6, False, 1), batch(1, 5, True, 7), batch(2, 10**5, False, 1)]
     written(store, [*many, batch(3, 10**4, True, 11)])
     keeper(store).seal()
     query = "SELECT rank, step, epoch_us(start) FROM spans ORDER BY rank, start"
     assert ask(store, query) == [
-        (1, 7, 5), (1, 7, 35), (1, 8, 55), (3, 11, 10_000), (3, 11, 10_030), (3, 12, 10_050),
-    ]  # fmt: skip
+        (1, 7, 5),
+        (1, 7, 35),
+        (1, 8, 55),
+        (3, 11, 10_000),
+        (3, 11, 10_030),
+        (3, 12, 10_050),
+    ]
 
 
 def test_readings_signals_and_rare_records_are_rows(store: StoreFolder, run: Path) -> None:
@@ -362,8 +380,12 @@ def sealed_days(store: StoreFolder, run: Path, days: int = 3, files: int = 4) ->
         for file in range(files):
             part = batches[number * size : (number + 1) * size]
             number += 1
-            written(store, part or [Batch(agent="x", number=number, node="n", sent=number)],
-                    number, NOW + day * DAY + file)  # fmt: skip
+            written(
+                store,
+                part or [Batch(agent="x", number=number, node="n", sent=number)],
+                number,
+                NOW + day * DAY + file,
+            )
     assert keeper(store).seal() == number
 
 
@@ -387,14 +409,10 @@ def test_small_files_of_a_finished_day_become_one_sorted_one(store: StoreFolder,
 def test_a_merge_that_is_cut_off_anywhere_leaves_every_row_once(
     store: StoreFolder, run: Path, point: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from computeflow.collection.store import segments
-
     sealed_days(store, run)
     before = ask(store, "SELECT * FROM steps ORDER BY ALL")
     name, _, which = point.partition("-")
-    place: Any = {"rename": Path, "rmtree": segments.shutil, "replace_segments": StateDatabase}[
-        name
-    ]
+    place: Any = {"rename": Path, "rmtree": shutil, "replace_segments": StateDatabase}[name]
     real, calls = getattr(place, name), list[int]()
     fails_at = int(which or (3 if name == "rmtree" else 1))
     merging = keeper(store, NOW + 3 * DAY)
@@ -438,10 +456,27 @@ def test_what_is_too_much_goes_oldest_first(store: StoreFolder, run: Path) -> No
 
 def test_a_clock_that_jumps_deletes_nothing(store: StoreFolder, run: Path) -> None:
     sealed_days(store, run)
-    wall = [NOW]
-    kept = Keeper(store, KeepOptions(store=str(store.path)), (lambda: wall[0], lambda: 0.0))
-    wall[0] = NOW + 1000 * DAY
-    assert kept.retain() == []
+    wall, steady = [NOW + 1000 * DAY], [0.0]
+    clocks = (lambda: wall[0], lambda: steady[0])
+    kept = Keeper(store, KeepOptions(store=str(store.path)), clocks)
+    assert kept.retain() == []  # started with a wrong clock
+    steady[0] += 10 * DAY
+    wall[0] += 1000 * DAY
+    assert kept.retain() == []  # set while it runs
+    wall[0], steady[0] = wall[0] + DAY, steady[0] + DAY
+    assert kept.retain()  # a clock that goes on for a day is believed
+
+
+def test_a_journal_with_values_that_fit_no_column_is_kept_and_not_tried_forever(
+    store: StoreFolder, run: Path
+) -> None:
+    batch = batches_of(run)[0]
+    odd = replace(batch, ranks=tuple(replace(rows, rank=2**40 + rows.rank) for rows in batch.ranks))
+    written(store, [odd])
+    written(store, batches_of(run), 2)
+    assert keeper(store).seal() == 2
+    assert [p.name for p in store.journal.glob("*.damaged")] == ["000001.damaged"]
+    assert ask(store, "SELECT count(*) FROM steps") == [(120,)]
 
 
 # The folder and the state

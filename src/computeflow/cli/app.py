@@ -16,13 +16,11 @@ GROUPS = {
     "Measure": {
         "audit": "Where a run's time and dollars went, and what to fix.",
         "record": "A training command, every step of every rank recorded.",
+        "collect": "A collector: takes what agents send, watches it, keeps it.",
         "runs": "Recorded runs: step time, MFU, goodput, restarts, dollars.",
         "probe": "How fast this machine is, against what it should be.",
         "calibrate": "A correction factor for predictions, from measured steps.",
         "ledger": "One ledger file as a table, or two line by line.",
-    },
-    "Watch": {
-        "collect": "A collector: takes what agents send, watches it, keeps it.",
     },
     "Plan": {
         "plan": "The best layouts of a job on a cluster, with reasons.",

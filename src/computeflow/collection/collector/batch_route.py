@@ -8,10 +8,11 @@ import time
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
+from computeflow.collection.collector.batch_bounds import read_batch
 from computeflow.collection.collector.clients import Clients, RefusedError
 from computeflow.collection.collector.collector_options import ClientLimits
 from computeflow.collection.collector.intake import Intake
-from computeflow.collection.wire.batches import Batch, unpack_batch
+from computeflow.collection.wire.batches import Batch
 from computeflow.errors import InputError
 
 Scope = MutableMapping[str, Any]
@@ -44,21 +45,24 @@ class BatchRoute:
         client = self._clients.admit(token, address, time.monotonic())
         body = await self._body(headers, receive)
         batch = await self._unpacked(body)
-        loop = asyncio.get_running_loop()
-        if batch.ranks:
-            new = self._intake.new_ranks(batch)
-            self._clients.count(client, batch.run, new, time.monotonic())
+        done = asyncio.get_running_loop().create_future()
+
+        def count(new_ranks: int) -> None:
+            self._clients.count(client, batch.run, new_ranks, time.monotonic())
+
         try:
-            is_taken, ticket = self._intake.submit(batch, body, loop.create_future())
+            verdict, ticket = self._intake.submit(batch, body, done, count)
         except InputError as error:
             raise RefusedError(400, str(error)) from None
         if ticket is not None:
-            assert isinstance(ticket.done, asyncio.Future)
-            await ticket.done
+            await done
             if ticket.error is not None:
                 raise ticket.error
+        if verdict == "new":  # nobody can have moved these since
+            rows = [f'"{r.rank}.{r.attempt}": {r.first + r.records}' for r in batch.ranks]
+            return 200, f'{{"next": {{{", ".join(rows)}}}}}'.encode()
         answer = {"next": self._intake.next_of(batch)} if batch.ranks else {"next": {}}
-        return (200 if is_taken else 409), json.dumps(answer).encode()
+        return (200 if verdict == "known" else 409), json.dumps(answer).encode()
 
     async def _body(self, headers: dict[bytes, bytes], receive: Receive) -> bytes:
         size = headers.get(b"content-length", b"")
@@ -72,30 +76,17 @@ class BatchRoute:
         self._intake.check_room(length + self._reading)
         self._reading += length
         try:
-            async with asyncio.timeout(self._limits.body_seconds):
-                return await _received(length, receive)
-        except TimeoutError:
-            raise RefusedError(408, f"no whole batch in {self._limits.body_seconds:g} s") from None
+            return await _received(length, receive)
         finally:
             self._reading -= length
 
     async def _unpacked(self, body: bytes) -> Batch:
         try:
             if len(body) < _LARGE_BYTES:
-                return unpack_batch(body)
-            return await asyncio.to_thread(unpack_batch, body)
+                return read_batch(body)
+            return await asyncio.to_thread(read_batch, body)
         except InputError as error:
             raise RefusedError(400, str(error)) from None
-        except (
-            ArithmeticError,
-            LookupError,
-            MemoryError,
-            SyntaxError,
-            TypeError,
-            ValueError,
-        ) as error:
-            # of numpy, for a type or a shape that nobody writes
-            raise RefusedError(400, f"batch: not readable: {type(error).__name__}") from None
 
 
 async def _received(length: int, receive: Receive) -> bytes:
@@ -136,7 +127,7 @@ async def send_refusal(send: Send, error: RefusedError) -> None:
         headers.append((b"retry-after", str(max(round(error.retry_seconds), 1)).encode()))
     if error.status == 401:
         headers.append((b"www-authenticate", b"Bearer"))
-    if error.status in (408, 411, 413):
+    if error.status in (411, 413):
         headers.append((b"connection", b"close"))
     await send({"type": "http.response.start", "status": error.status, "headers": headers})
     await send({"type": "http.response.body", "body": content})

@@ -26,8 +26,8 @@ class ClientLimits:
     ranks: int = 200_000
     queue_bytes: int = 64 << 20
     """Bodies that are read or wait for the disk, of all clients together."""
-    body_seconds: float = 30.0
-    """Time for the head of a request, and again for its body."""
+    request_seconds: float = 30.0
+    """Time for a whole request; then the connection is closed."""
     clients: int = 20_000
     """Clients that are told apart at once."""
     connections: int = 20_000

@@ -17,6 +17,7 @@ from typing import Any
 
 from computeflow.collection.collector.clients import RefusedError
 from computeflow.collection.collector.intake import Intake
+from computeflow.collection.store.positions import Verdict
 from computeflow.collection.store.processes import say_line
 from computeflow.collection.wire.batches import Batch, RankPart, make_batch, pack_batch
 from computeflow.errors import ComputeFlowError, InputError
@@ -52,6 +53,8 @@ class _Rank:
 class _Folder:
     path: Path
     run: str = ""
+    facts: dict[str, Any] = field(default_factory=dict)
+    """All of `run.json`."""
     about: dict[str, Any] = field(default_factory=dict)
     stamp: float = 0.0
     ranks: dict[str, _Rank] = field(default_factory=dict)
@@ -134,7 +137,7 @@ class FolderFollower:
             return
         start = part.start
         if not folder.run:
-            folder.run = run_name(folder.path, folder.about)
+            folder.run = run_name(folder.path, folder.facts)
         known = self._intake.next_of_run(folder.run).get(f"{start.rank}.{start.attempt}", 0)
         rank.is_placed = True
         if not known:
@@ -158,42 +161,40 @@ class FolderFollower:
             run=folder.run,
             about=folder.about,
         )
-        is_taken = self._commit(batch)
-        if is_taken is None:
+        verdict = self._commit(batch)
+        if verdict is None:
             return
         for rank in ranks:
             rank.waiting = None
-            if not is_taken:  # an agent sends of this run, too: on from where the store is
+            if verdict == "refused":  # an agent sends of this run, too: on from where the store is
                 rank.reader.close()
                 rank.reader, rank.is_placed = RankFollower(rank.path), False
 
-    def _commit(self, batch: Batch) -> bool | None:
-        """Bring a batch to the disk; False where it does not follow what the store has, None where
-        there is no room now.
-        """
+    def _commit(self, batch: Batch) -> Verdict | None:
+        """Bring a batch to the disk; None where there is no room now."""
         done = threading.Event()
         try:
-            is_taken, ticket = self._intake.submit(batch, pack_batch(batch), done)
+            verdict, ticket = self._intake.submit(batch, pack_batch(batch), done)
         except RefusedError:
             return None
         if ticket is not None:
             done.wait()
             if ticket.error is not None:
                 return None
-        return is_taken
+        return verdict
 
 
-def run_name(folder: Path, about: dict[str, Any]) -> str:
+def run_name(folder: Path, facts: dict[str, Any]) -> str:
     """The id of a run: the agent's where that part is installed, else name and folder."""
     try:
         from computeflow.collection.agent.run_ids import (  # type: ignore[import-not-found,import-untyped,unused-ignore]
             run_id,
         )
     except ImportError:
-        name = str(about.get("name") or folder.name)
-        mark = hashlib.sha256(f"{folder.resolve()}\0{about.get('started')}".encode()).hexdigest()
+        name = str(facts.get("name") or folder.name)
+        mark = hashlib.sha256(f"{folder.resolve()}\0{facts.get('started')}".encode()).hexdigest()
         return f"{name[: NAME_CHARACTERS - 9]}-{mark[:8]}"
-    return str(run_id(about))[:NAME_CHARACTERS]
+    return str(run_id(facts, folder))[:NAME_CHARACTERS]
 
 
 def _run_folders(roots: Sequence[Path]) -> Iterator[Path]:
@@ -223,4 +224,5 @@ def _read_about(folder: _Folder) -> None:
         return
     folder.stamp = stamp
     if isinstance(facts, dict):
+        folder.facts = facts
         folder.about = {name: value for name, value in facts.items() if name != "environment"}

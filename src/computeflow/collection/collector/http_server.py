@@ -1,6 +1,6 @@
 """`serve`: an application behind uvicorn, its one home, until a signal or a given time.
 
-Connections whose client does not send the head of a request in time are closed.
+Connections whose client does not send a whole request in time are closed.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def _configured(application: Application, options: CollectorOptions) -> tuple[An
         ) from None
     config = uvicorn.Config(
         application,
-        http=_connection_class(options.limits.body_seconds),
+        http=_connection_class(options.limits.request_seconds),
         lifespan="off",
         ws="none",
         access_log=False,
@@ -108,8 +108,8 @@ def _configured(application: Application, options: CollectorOptions) -> tuple[An
     return uvicorn, config
 
 
-def _connection_class(head_seconds: float) -> type[Any]:
-    """uvicorn's connection, closed where a request's head takes longer."""
+def _connection_class(request_seconds: float) -> type[Any]:
+    """uvicorn's connection, closed where a request takes longer to come."""
     try:
         from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
     except ImportError:
@@ -118,32 +118,34 @@ def _connection_class(head_seconds: float) -> type[Any]:
         ) from None
 
     class BoundedConnection(HttpToolsProtocol):
-        _head_timer: asyncio.TimerHandle | None = None
+        """One timer looks at the connection now and then: one for each request costs more."""
+
+        _began: float | None = None
+        _timer: asyncio.TimerHandle | None = None
 
         def connection_made(self, transport: Any) -> None:
             super().connection_made(transport)
-            self._watch_head()
+            self._began = self.loop.time()
+            self._timer = self.loop.call_later(request_seconds / 2, self._look)
 
         def connection_lost(self, exc: Exception | None) -> None:
-            self._forget_head()
+            if self._timer is not None:
+                self._timer.cancel()
             super().connection_lost(exc)
 
         def on_message_begin(self) -> None:
-            if self._head_timer is None:
-                self._watch_head()
+            self._began = self.loop.time()
             super().on_message_begin()
 
-        def on_headers_complete(self) -> None:
-            self._forget_head()
-            super().on_headers_complete()
+        def on_message_complete(self) -> None:
+            self._began = None
+            super().on_message_complete()
 
-        def _watch_head(self) -> None:
-            self._head_timer = self.loop.call_later(head_seconds, self.transport.close)
-
-        def _forget_head(self) -> None:
-            if self._head_timer is not None:
-                self._head_timer.cancel()
-                self._head_timer = None
+        def _look(self) -> None:
+            if self._began is not None and self.loop.time() - self._began >= request_seconds:
+                self.transport.abort()
+                return
+            self._timer = self.loop.call_later(request_seconds / 2, self._look)
 
     return BoundedConnection
 

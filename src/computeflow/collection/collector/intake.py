@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 
 from computeflow.collection.collector.clients import RefusedError
 from computeflow.collection.store.journal import JOURNAL_BYTES, JOURNAL_SECONDS, JournalWriter
-from computeflow.collection.store.positions import Positions
+from computeflow.collection.store.positions import Positions, Verdict
 from computeflow.collection.store.store_folder import StoreFolder
 from computeflow.collection.wire.batches import Batch
 
@@ -97,24 +97,31 @@ class Intake:
         self._writer.close()
 
     def submit(
-        self, batch: Batch, body: bytes, done: asyncio.Future[None] | threading.Event
-    ) -> tuple[bool, Ticket | None]:
-        """Take a batch; whether it may be acknowledged once its ticket is done (None: at once).
+        self,
+        batch: Batch,
+        body: bytes,
+        done: asyncio.Future[None] | threading.Event,
+        count: Callable[[int], None] | None = None,
+    ) -> tuple[Verdict, Ticket | None]:
+        """Take a batch that is new; answer when its ticket is done (None: at once).
 
-        False where it leaves a gap or overlaps: answer with `next_of`, also after the ticket.
+        One that leaves a gap or overlaps is refused: answer with `next_of`, also after the ticket.
+        `count` is told how many of its ranks are new, and may refuse them.
         """
         with self._lock:
-            verdict = self.positions.judge(batch)
+            verdict, new_ranks = self.positions.judge(batch)
             if verdict != "new":
                 self.counts.known += verdict == "known"
                 self.counts.refused += verdict == "refused"
-                return verdict == "known", self._barrier(done)
+                return verdict, self._barrier(done)
             self._check_room(len(body))
+            if count is not None and batch.ranks:
+                count(new_ranks)
             # a file that is full may be left before this batch is written
             self.positions.take(batch, self._writer.number + 1)
             ticket = Ticket(batch, body, int(self._clock() * 1e6), done)
             self._put(ticket)
-            return True, ticket
+            return "new", ticket
 
     def barrier(self, done: asyncio.Future[None] | threading.Event) -> Ticket | None:
         """A ticket for all that was taken so far; None where it is on the disk."""
@@ -146,10 +153,6 @@ class Intake:
         if self.counts.queue_bytes + size > self._most:
             self.counts.refused += 1
             raise RefusedError(503, "the collector is behind with its disk", 1.0)
-
-    def new_ranks(self, batch: Batch) -> int:
-        with self._lock:
-            return self.positions.new_ranks(batch)
 
     def next_of(self, batch: Batch) -> dict[str, int]:
         with self._lock:

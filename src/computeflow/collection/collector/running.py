@@ -110,7 +110,7 @@ def recover(store: StoreFolder, state: StateDatabase) -> tuple[Positions, int]:
         with path.open("rb") as file:
             for frame in read_frames(file):
                 batch = read_checked(frame.body)
-                if positions.judge(batch) != "known":
+                if positions.judge(batch)[0] != "known":
                     positions.take(batch, number)
     return positions, max([state.last_journal(), *numbers], default=0) + 1
 

@@ -32,7 +32,9 @@ _LOOK_SECONDS = 0.5
 _TIDY_SECONDS = 30.0
 _LOCK_SECONDS = 600.0
 _JUMP_SECONDS = 300.0
-"""A wall clock that moved so far against the one that only counts was set: ages mean nothing then."""
+"""A wall clock that moved so far against the one that only counts was set."""
+_TRUST_SECONDS = DAY_SECONDS
+"""How long a clock must not be set before ages count: a start may be with a wrong one, too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +60,8 @@ class Keeper:
         self._store, self._options = store, options
         self._state = StateDatabase(store.state)
         self._wall, self._steady = clocks
-        self._began = self._wall() - self._steady()
+        self._offset = self._wall() - self._steady()
+        self._trusted = self._steady()
         mend(store)
         known = {segment.path: segment for segment in self._state.segments()}
         there = found_segments(store, known, self._state.last_journal())
@@ -105,7 +108,7 @@ class Keeper:
         """Delete what is older or more than is kept, oldest first; return what was deleted."""
         options, segments = self._options, self._state.segments()
         gone: list[Segment] = []
-        if abs(self._wall() - self._steady() - self._began) <= _JUMP_SECONDS:
+        if self._trusts_clock():
             oldest = self._wall() - options.keep_seconds
             gone = [segment for segment in segments if segment.last < oldest * 1e6]
             self._state.forget(oldest)
@@ -125,6 +128,14 @@ class Keeper:
             self._state.count("deleted rows", sum(segment.rows for segment in gone))
             self._state.count("deleted bytes", sum(segment.bytes for segment in gone))
         return gone
+
+    def _trusts_clock(self) -> bool:
+        offset = self._wall() - self._steady()
+        if abs(offset - self._offset) > _JUMP_SECONDS:
+            self._trusted = self._steady()
+        self._offset = offset
+        needed = min(_TRUST_SECONDS, self._options.keep_seconds)
+        return self._steady() - self._trusted >= needed
 
     def close(self) -> None:
         self._state.close()

@@ -37,25 +37,26 @@ class Positions:
         """Next records of a run; a name that nobody sent yet takes no memory."""
         return self._runs[run].next if run in self._runs else self.load(run)
 
-    def judge(self, batch: Batch) -> Verdict:
+    def judge(self, batch: Batch) -> tuple[Verdict, int]:
+        """What a batch is, and how many of its ranks were never heard of."""
         if not batch.ranks:
             same = self.last.get((batch.agent, batch.run)) == (batch.number, batch.sent)
-            return "known" if same else "new"
+            return ("known" if same else "new"), 0
         known = self._run(batch.run).next
-        keys = {(rows.rank, rows.attempt) for rows in batch.ranks}
-        if len(keys) < len(batch.ranks):
+        keys = [(rows.rank, rows.attempt) for rows in batch.ranks]
+        if len(set(keys)) < len(keys):
             raise InputError("batch: a rank twice")
-        new = past = 0
-        for rows in batch.ranks:
-            following = known.get((rows.rank, rows.attempt), 0)
-            new += rows.first == following
+        follows = past = unheard = 0
+        for key, rows in zip(keys, batch.ranks, strict=True):
+            following = known.get(key, -1)
+            if following < 0:
+                unheard += 1
+                following = 0
+            follows += rows.first == following
             past += rows.first + rows.records <= following
-        count = len(batch.ranks)
-        return "new" if new == count else "known" if past == count else "refused"
-
-    def new_ranks(self, batch: Batch) -> int:
-        known = self._run(batch.run).next
-        return sum((rows.rank, rows.attempt) not in known for rows in batch.ranks)
+        count = len(keys)
+        verdict: Verdict = "new" if follows == count else "known" if past == count else "refused"
+        return verdict, unheard
 
     def take(self, batch: Batch, journal: int) -> None:
         """Count a new batch as taken."""

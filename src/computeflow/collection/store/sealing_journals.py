@@ -18,6 +18,7 @@ from computeflow.collection.store.journal import (
     sync_folder,
 )
 from computeflow.collection.store.positions import Positions
+from computeflow.collection.store.processes import say_line
 from computeflow.collection.store.segment_tables import SegmentTables
 from computeflow.collection.store.segments import day_of, write_segments
 from computeflow.collection.store.state_database import (
@@ -27,6 +28,7 @@ from computeflow.collection.store.state_database import (
 )
 from computeflow.collection.store.store_folder import StoreFolder
 from computeflow.collection.wire.batches import MAGIC, MAX_BATCH_BYTES, Batch
+from computeflow.errors import InputError
 
 
 def read_checked(body: bytes) -> Batch:
@@ -56,9 +58,13 @@ def seal_journal(store: StoreFolder, state: StateDatabase, number: int) -> Journ
             _take(frame, number, positions, tables, summary)
     summary.agents = dict(positions.last)
     summary.damaged_bytes = summary.bytes - end if end else 0
-    segments = write_segments(store, tables, number, day_of(first), last) if first else []
+    try:
+        segments = write_segments(store, tables, number, day_of(first), last) if first else []
+    except (InputError, ArithmeticError, ValueError) as error:
+        segments, summary.damaged_bytes = [], summary.bytes
+        say_line(f"{path.name} cannot be sealed and is kept as it is: {error}")
     state.add_journal(number, summary, segments)
-    if summary.damaged_bytes:  # whoever mends the disk may want it
+    if summary.damaged_bytes:  # whoever mends it may want it
         path.rename(path.with_suffix(".damaged"))
     else:
         delete_journal(path)
@@ -78,7 +84,7 @@ def _take(
     summary: JournalSummary,
 ) -> None:
     batch = read_checked(frame.body)
-    if positions.judge(batch) == "known":
+    if positions.judge(batch)[0] == "known":
         summary.repeated += 1
         return
     positions.take(batch, number)

@@ -27,9 +27,10 @@ from computeflow.collection.store.segment_tables import (
 )
 from computeflow.collection.store.state_database import Segment
 from computeflow.collection.store.store_folder import StoreFolder
-from computeflow.errors import OutputError
+from computeflow.errors import InputError, OutputError
 from computeflow.files.parquet import parquet_engine
 
+_UNWRITABLE = ("ConversionException", "InvalidInputException", "OutOfRangeException")
 _MOMENTS = ("start", "arrival", "finish", "time")
 _OPTIONS = "FORMAT parquet, COMPRESSION zstd, ROW_GROUP_SIZE 122880"
 
@@ -41,7 +42,9 @@ def day_of(micros: int) -> str:
 def write_segments(
     store: StoreFolder, tables: SegmentTables, number: int, day: str, last: int
 ) -> list[Segment]:
-    """Write the tables of a journal, over those of an earlier try."""
+    """Write the tables of a journal, over those of an earlier try; `InputError` where its values do
+    not fit their columns, which no later try would change.
+    """
     columns = tables.tables()
     made = []
     with parquet_engine("sealing a journal") as (engine, engine_error):
@@ -59,7 +62,10 @@ def write_segments(
                     )
                 )
         except engine_error as error:
-            raise OutputError(f"{store.parquet}: {str(error).splitlines()[0][:300]}") from None
+            text = f"{store.parquet}: {str(error).splitlines()[0][:300]}"
+            if type(error).__name__ in _UNWRITABLE:
+                raise InputError(text) from None
+            raise OutputError(text) from None
         except OSError as error:
             raise OutputError(f"{store.parquet}: {error.strerror or error}") from None
     return made
