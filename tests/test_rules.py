@@ -37,7 +37,9 @@ HOMES = {
         "cli/live_view.py",  # the terminal that `top` draws on
     ),
     "scipy": ("prediction/validation/fitting.py",),
+    "starlette": ("collection/collector/service.py",),
     "torch": ("lab/", "recorder/"),  # the recorder has it from the user's process alone
+    "uvicorn": ("collection/collector/http_server.py",),
     "yaml": ("files/parsing.py",),
 }  # fmt: skip
 """Areas (with a slash) or modules in which each library may be imported."""

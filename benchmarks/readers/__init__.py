@@ -1,6 +1,7 @@
 """Every reader of ComputeFlow, with its inputs: `all_readers`."""
 
 from benchmarks.readers import (
+    batches,
     fleets,
     kineto,
     logs,
@@ -16,7 +17,20 @@ from benchmarks.readers import (
 from benchmarks.readers.reader import Reader
 
 __all__ = ["Reader", "all_readers"]
-_KINDS = (kineto, nsys, xplane, pickles, logs, fleets, topologies, tables, sites, plans, typed)
+_KINDS = (
+    kineto,
+    nsys,
+    xplane,
+    pickles,
+    logs,
+    fleets,
+    topologies,
+    tables,
+    sites,
+    plans,
+    typed,
+    batches,
+)
 
 
 def all_readers() -> list[Reader]:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from computeflow.answers import CalibrateAnswer as CalibrateAnswer
     from computeflow.answers import CheckAnswer as CheckAnswer
     from computeflow.answers import ClaimsAnswer as ClaimsAnswer
+    from computeflow.answers import CollectAnswer as CollectAnswer
     from computeflow.answers import CompareAnswer as CompareAnswer
     from computeflow.answers import CompareSitesAnswer as CompareSitesAnswer
     from computeflow.answers import DecideAnswer as DecideAnswer
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
     from computeflow.answers import calibrate as calibrate
     from computeflow.answers import check as check
     from computeflow.answers import claims as claims
+    from computeflow.answers import collect as collect
     from computeflow.answers import compare as compare
     from computeflow.answers import compare_sites as compare_sites
     from computeflow.answers import decide as decide

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from computeflow.answers.checks import check as check
     from computeflow.answers.claim_checks import ClaimsAnswer as ClaimsAnswer
     from computeflow.answers.claim_checks import claims as claims
+    from computeflow.answers.collectors import CollectAnswer as CollectAnswer
+    from computeflow.answers.collectors import collect as collect
     from computeflow.answers.comparisons import CompareAnswer as CompareAnswer
     from computeflow.answers.comparisons import compare as compare
     from computeflow.answers.decisions import DecideAnswer as DecideAnswer
@@ -75,6 +77,7 @@ _EXPORTS = {
     "CalibrateAnswer": "calibrations",
     "CheckAnswer": "checks",
     "ClaimsAnswer": "claim_checks",
+    "CollectAnswer": "collectors",
     "CompareAnswer": "comparisons",
     "DecideAnswer": "decisions",
     "ExportAnswer": "exports",
@@ -102,6 +105,7 @@ _EXPORTS = {
     "calibrate": "calibrations",
     "check": "checks",
     "claims": "claim_checks",
+    "collect": "collectors",
     "compare": "comparisons",
     "compare_sites": "site_comparisons",
     "decide": "decisions",

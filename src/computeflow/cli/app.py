@@ -17,6 +17,7 @@ GROUPS = {
         "audit": "Where a run's time and dollars went, and what to fix.",
         "record": "A training command, every step of every rank recorded.",
         "agent": "What this node and its ranks say, shipped to a collector.",
+        "collect": "A collector: takes what agents send, watches it, keeps it.",
         "runs": "Recorded runs: step time, MFU, goodput, restarts, dollars.",
         "top": "Runs that go on: flow, slowest ranks, findings by cost.",
         "probe": "How fast this machine is, against what it should be.",

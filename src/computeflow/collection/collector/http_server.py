@@ -1,0 +1,165 @@
+"""`serve`: an application behind uvicorn, its one home, until a signal or a given time.
+
+Connections whose client does not send a whole request in time are closed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from computeflow.collection.collector.collector_options import CollectorOptions
+from computeflow.errors import InputError, UnavailableError
+
+_KEEP_ALIVE_SECONDS = 75
+_SHUTDOWN_SECONDS = 10
+_BACKLOG = 4096
+_CARE_SECONDS = 5.0
+Application = Callable[..., Any]
+
+
+def bind(options: CollectorOptions) -> socket.socket:
+    host, port = options.address
+    bound = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        bound.bind((host, port))
+    except OSError as error:
+        bound.close()
+        raise InputError(f"--listen {options.listen}: {error.strerror or error}") from None
+    return bound
+
+
+def address_of(options: CollectorOptions, bound: socket.socket) -> str:
+    host, _ = options.address
+    shown = f"[{host}]" if ":" in host else host
+    kind = "https" if options.cert is not None else "http"
+    return f"{kind}://{shown}:{bound.getsockname()[1]}"
+
+
+def serve(
+    application: Application,
+    bound: socket.socket,
+    options: CollectorOptions,
+    ready: Callable[[], None],
+    care: Callable[[], None],
+) -> None:
+    """Serve until told to stop; `care` is called every few seconds."""
+    uvicorn, config = _configured(application, options)
+    server = uvicorn.Server(config)
+
+    async def run() -> None:
+        serving = asyncio.create_task(server.serve(sockets=[bound]))
+        while not server.started and not serving.done():
+            await asyncio.sleep(0.01)
+        ready()
+        ends = None if options.seconds is None else time.monotonic() + options.seconds
+        cared = time.monotonic()
+        while not serving.done():
+            await asyncio.wait([serving], timeout=0.1)
+            if ends is not None and time.monotonic() >= ends:
+                server.should_exit = True
+            if time.monotonic() - cared >= _CARE_SECONDS:
+                cared = time.monotonic()
+                care()
+        await serving
+
+    with (
+        _no_second_signal(),
+        suppress(KeyboardInterrupt),
+        asyncio.Runner(loop_factory=config.get_loop_factory()) as runner,
+    ):
+        runner.run(run())
+
+
+def _configured(application: Application, options: CollectorOptions) -> tuple[Any, Any]:
+    try:
+        import uvicorn
+    except ImportError:
+        raise UnavailableError(
+            "collect needs starlette and uvicorn: pip install 'computeflow[collect]'"
+        ) from None
+    config = uvicorn.Config(
+        application,
+        http=_connection_class(options.limits.request_seconds),
+        lifespan="off",
+        ws="none",
+        access_log=False,
+        log_level="error",
+        proxy_headers=options.behind_proxy,
+        server_header=False,
+        limit_concurrency=options.limits.connections,
+        timeout_keep_alive=_KEEP_ALIVE_SECONDS,
+        timeout_graceful_shutdown=_SHUTDOWN_SECONDS,
+        backlog=_BACKLOG,
+        ssl_certfile=options.cert,
+        ssl_keyfile=options.key,
+    )
+    try:
+        config.load()
+    except OSError as error:
+        raise InputError(f"--cert {options.cert} --key {options.key}: {error}") from None
+    return uvicorn, config
+
+
+def _connection_class(request_seconds: float) -> type[Any]:
+    """uvicorn's connection, closed where a request takes longer to come."""
+    try:
+        from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+    except ImportError:
+        raise UnavailableError(
+            "collect needs httptools: pip install 'computeflow[collect]'"
+        ) from None
+
+    class BoundedConnection(HttpToolsProtocol):
+        """One timer looks at the connection now and then: one for each request costs more."""
+
+        _began: float | None = None
+        _timer: asyncio.TimerHandle | None = None
+
+        def connection_made(self, transport: Any) -> None:
+            super().connection_made(transport)
+            self._began = self.loop.time()
+            self._timer = self.loop.call_later(request_seconds / 2, self._look)
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            if self._timer is not None:
+                self._timer.cancel()
+            super().connection_lost(exc)
+
+        def on_message_begin(self) -> None:
+            self._began = self.loop.time()
+            super().on_message_begin()
+
+        def on_message_complete(self) -> None:
+            self._began = None
+            super().on_message_complete()
+
+        def _look(self) -> None:
+            if self._began is not None and self.loop.time() - self._began >= request_seconds:
+                self.transport.abort()
+                return
+            self._timer = self.loop.call_later(request_seconds / 2, self._look)
+
+    return BoundedConnection
+
+
+@contextmanager
+def _no_second_signal() -> Iterator[None]:
+    """uvicorn raises the signals that ended it again once it has ended: here they have done it."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    numbers = (signal.SIGTERM, signal.SIGINT)
+    before = {number: signal.signal(number, lambda *_: None) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,155 @@
+"""`WatchLoop`: what the journal gets goes to the watcher; its findings go to SQLite and to sinks.
+
+It reads the journal as it grows, in a process of its own, so that taking batches never waits for a rule
+and no queue grows between them. After a restart it gives the watcher the open findings, what ranks said
+of themselves, and the journal that is not sealed yet.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from computeflow import codec
+from computeflow.collection.collector.sinks import LiveWatcher, Sink
+from computeflow.collection.online.live_values import LiveFinding, LiveNode, LiveRun
+from computeflow.collection.store.journal import JournalFollower
+from computeflow.collection.store.processes import say_line
+from computeflow.collection.store.sealing_journals import read_checked
+from computeflow.collection.store.state_database import StateDatabase
+from computeflow.collection.store.store_folder import StoreFolder
+from computeflow.collection.wire.batches import Batch, RankNews, RankRows
+from computeflow.errors import ComputeFlowError
+from computeflow.telemetry.run_folders.rank_file import RankStart
+from computeflow.units import DAY_SECONDS
+
+_FRAMES = 512
+"""Batches that are read between two looks at the clock."""
+_NODES_SECONDS = 5.0
+_SAID_SECONDS = 60.0
+MakeWatcher = Callable[[Sequence[LiveFinding]], LiveWatcher]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveView:
+    """What is known of all runs at one moment."""
+
+    at: float
+    runs: tuple[LiveRun, ...] = ()
+    findings: tuple[LiveFinding, ...] = ()
+    nodes: tuple[LiveNode, ...] = ()
+    batches: int = 0
+    tick_seconds: float = 0.0
+    skipped_files: int = 0
+    """Journal files that were sealed before they could be watched."""
+    failures: int = 0
+
+
+class WatchLoop:
+    def __init__(
+        self, store: StoreFolder, make_watcher: MakeWatcher, sinks: Sequence[Sink], now: float
+    ) -> None:
+        self._state = StateDatabase(store.state)
+        self._follower = JournalFollower(store.journal)
+        self._follower.look()  # before the keeper seals and deletes them
+        self.watcher = make_watcher(self._state.open_findings())
+        self._sinks = sinks
+        self._batches = self._failures = 0
+        self._nodes_saved = self._said = float("-inf")
+        for batch in introductions(self._state, now - DAY_SECONDS):
+            self._take(batch, batch.sent / 1e6)
+
+    def read(self) -> int:
+        """Give the watcher what has come since; return how many batches, a bounded number."""
+        frames = self._follower.read(_FRAMES)
+        for frame in frames:
+            self._take(read_checked(frame.body), frame.received / 1e6)
+        self._batches += len(frames)
+        return len(frames)
+
+    def tick(self, now: float) -> LiveView:
+        """Let the watcher judge, keep what it found and pass it on."""
+        self._silence()
+        changes = self.watcher.tick(now)
+        runs, nodes = self.watcher.runs(), self.watcher.nodes()
+        due = now - self._nodes_saved >= _NODES_SECONDS or now < self._nodes_saved
+        try:
+            self._state.save_view(
+                (*changes.opened, *changes.updated, *changes.closed), runs, nodes if due else ()
+            )
+            self._nodes_saved = now if due else self._nodes_saved
+        except sqlite3.Error as error:  # a full disk: the next tick has what changed since, too
+            self._fail(f"findings are not kept: {error}", now)
+        for sink in self._sinks:
+            try:
+                sink.publish(changes, runs)
+            except Exception as error:  # a sink of ours or of others must not end the watch
+                self._fail(f"{type(sink).__name__}: {error}", now)
+        return LiveView(
+            at=now,
+            runs=runs,
+            findings=self.watcher.findings(),
+            nodes=nodes,
+            batches=self._batches,
+            skipped_files=self._follower.skipped,
+            failures=self._failures,
+        )
+
+    def close(self) -> None:
+        self._follower.close()
+        self._state.close()
+
+    def _take(self, batch: Batch, received: float) -> None:
+        try:
+            self.watcher.take(batch, received)
+        except Exception as error:  # one batch of a stranger must not end the watch of all
+            self._fail(f"a batch of {batch.node} is not watched: {error!r}", received)
+
+    def _silence(self) -> None:
+        try:
+            silences = self._state.new_silences()
+            for _, key, until in silences:
+                try:
+                    self.watcher.silence(key, until)
+                except ComputeFlowError:
+                    continue  # closed meanwhile
+            if silences:
+                self._state.mark_silences(number for number, _, _ in silences)
+        except sqlite3.Error as error:
+            self._fail(f"silences are not read: {error}", self._said + _SAID_SECONDS)
+
+    def _fail(self, text: str, now: float) -> None:
+        self._failures += 1
+        if not self._said <= now < self._said + _SAID_SECONDS:
+            self._said = now
+            say_line(text[:300])
+
+
+def introductions(state: StateDatabase, since: float) -> list[Batch]:
+    """What ranks said of themselves in batches that are sealed, as batches of record 0 alone."""
+    groups: dict[tuple[str, str], list[tuple[RankRows, int]]] = {}
+    for run, rank, attempt, node, start, seen in state.starts_since(int(since * 1e6)):
+        said = codec.decode(RankStart, json.loads(start), "state.sqlite")
+        rows = RankRows(
+            rank=rank,
+            attempt=attempt,
+            first=0,
+            records=1,
+            last=said.epoch,
+            news=RankNews(start=said),
+        )
+        groups.setdefault((run, node), []).append((rows, seen))
+    return [
+        Batch(
+            agent="collector",
+            number=0,
+            node=node,
+            sent=max(seen for _, seen in members),
+            run=run,
+            about=state.about(run),
+            ranks=tuple(rows for rows, _ in members),
+        )
+        for (run, node), members in groups.items()
+    ]
