@@ -268,7 +268,8 @@ def _seems_stopped(ranks: Sequence[RankMemory], usual: float) -> bool:
     patience = max(_PATIENCE_SECONDS, 5 * usual) * 1e6
     quiet = last - max(rank.step_end for rank in ranks) > patience
     behind = any(rank.ended is None and last - rank.last > patience for rank in ranks)
-    return quiet or behind or any(rank.alive is False for rank in ranks)
+    some_ended = len({rank.ended is None for rank in ranks}) > 1
+    return quiet or behind or some_ended or any(rank.alive is False for rank in ranks)
 
 
 def _lasts(finding: Finding, attempt: AttemptTime, ledger: Ledger | None, level: float) -> bool:

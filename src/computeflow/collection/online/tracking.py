@@ -1,9 +1,9 @@
 """From sightings to findings: what lasts is opened once, kept up to date, and closed when it is gone.
 
 Something that lasts is opened when two windows of one level that have no step in common both show it;
-a rank that is late beyond chance at once. A pause is opened when it was seen to come again. Hangs,
-silent ranks and restarts are opened at once. A finding is closed when windows in a row of its level do
-not show it, nor half as much of it as there was when it was opened.
+a rank that is late beyond chance at once. A pause is opened when it was seen to come again. Hangs and
+silent ranks are opened when they are seen for more than a second, restarts at once. A finding is closed
+when windows in a row of its level do not show it, nor half as much of it as there was at first.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from computeflow.collection.online.looks import (
     LEVELS,
     PAUSING,
     RARE,
+    STOPPED,
     SUSPECTED,
     Judged,
     Sighting,
@@ -32,6 +33,8 @@ _GONE = 2.0
 """Windows without a sighting after which a finding is closed."""
 _RARE_SECONDS = 60.0
 _STOPPED_SECONDS = 3.0
+_SURE_SECONDS = 1.5
+"""How long a hang or a silent rank is seen before it is told: what others wrote may be on its way."""
 _EXPIRES_SECONDS = 900.0
 """Seconds after which a finding of a run that nothing is heard of is closed."""
 _NO_PAUSE = 3.0
@@ -85,6 +88,7 @@ class FindingBook:
             if each.is_open
         ]
         self._candidates: list[Sighting] = []
+        self._stopped: dict[tuple[str, frozenset[int]], float] = {}
         self._over: dict[tuple[str, frozenset[int]], float] = {}
         """Until when a closed finding was shown: windows that begin before do not open it again."""
 
@@ -97,13 +101,14 @@ class FindingBook:
         """Take what windows showed; `nodes` has the node of each rank."""
         opened: list[LiveFinding] = []
         updated: dict[str, LiveFinding] = {}
+        self._note_stopped(judged, now)
         for window in judged:
             for sighting in window.sightings:
                 known = self._known(sighting)
                 if known is not None:
                     if self._show(known, sighting, nodes, costs, now):
                         updated[known.finding.key] = known.finding
-                elif self._lasts(sighting):
+                elif self._lasts(sighting, now):
                     opened.append(self._opened(sighting, window, nodes, costs, now))
         closed = [each for window in judged for each in self._gone(window, now)]
         shut = {each.key for each in closed}
@@ -124,7 +129,16 @@ class FindingBook:
                 return each
         return None
 
-    def _lasts(self, sighting: Sighting) -> bool:
+    def _note_stopped(self, judged: Sequence[Judged], now: float) -> None:
+        """Note since when each hang and each silent rank is seen."""
+        for window in judged:
+            if window.kind == STOPPED:
+                seen = {_of(each) for each in window.sightings}
+                self._stopped = {key: self._stopped.get(key, now) for key in seen}
+
+    def _lasts(self, sighting: Sighting, now: float) -> bool:
+        if sighting.kind == STOPPED:
+            return now - self._stopped[_of(sighting)] >= _SURE_SECONDS
         if sighting.finding.rule == _GROWTH:
             return self._is_unexplained(sighting)
         if sighting.kind != LASTING:
