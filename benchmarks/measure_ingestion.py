@@ -26,7 +26,7 @@ import numpy as np
 
 from computeflow.collection.store.state_database import StateDatabase
 from computeflow.collection.store.store_folder import open_store
-from computeflow.collection.wire.batches import Batch, RankNews, RankRows, pack_batch
+from computeflow.collection.wire.batches import Batch, RankNews, RankRows, pack_batch, unpack_batch
 from computeflow.telemetry.run_folders.rank_file import RankStart
 
 ROOT = Path(__file__).parents[1]
@@ -52,6 +52,8 @@ class Measured:
     parquet_bytes: float
     """Bytes on disk of a rank-step."""
     rows: int
+    unpack_us: float
+    """CPU of `unpack_batch` alone on one batch, on this machine at this moment."""
 
 
 def make_bodies(nodes: int, second: int, noise: np.random.Generator) -> list[bytes]:
@@ -209,7 +211,8 @@ def resident(pid: int) -> int:
 
 
 def children(pid: int) -> list[int]:
-    return [int(x) for x in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    texts = [path.read_text() for path in Path(f"/proc/{pid}/task").glob("*/children")]
+    return [int(word) for text in texts for word in text.split()]
 
 
 def measure(nodes: int, seconds: int, connections: int, full_speed: bool) -> Measured:
@@ -230,6 +233,7 @@ def measure(nodes: int, seconds: int, connections: int, full_speed: bool) -> Mea
         helpers = children(process.pid)
         before = cpu_of(process.pid), sum(map(cpu_of, helpers))
         took, latencies, refused = asyncio.run(send(port, rounds, connections, full_speed))
+        alone = unpack_us(rounds[-1])
         after = cpu_of(process.pid), sum(map(cpu_of, helpers))
         memory = resident(process.pid)
     finally:
@@ -250,7 +254,15 @@ def measure(nodes: int, seconds: int, connections: int, full_speed: bool) -> Mea
         journal_bytes=journal,
         parquet_bytes=parquet,
         rows=rows,
+        unpack_us=alone,
     )
+
+
+def unpack_us(bodies: Sequence[bytes]) -> float:
+    began = time.process_time()
+    for body in bodies[:500]:
+        unpack_batch(body)
+    return 1e6 * (time.process_time() - began) / len(bodies[:500])
 
 
 def _disk(path: Path, rank_steps: int) -> tuple[float, float, int]:
@@ -281,6 +293,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=int, default=20)
     parser.add_argument("--connections", type=int, default=256)
     parser.add_argument("--full-speed", action="store_true")
+    parser.add_argument("--print", action="store_true", dest="only_print")
     arguments = parser.parse_args()
     (ROOT / "build").mkdir(exist_ok=True)
     measured = measure(
@@ -288,6 +301,18 @@ def main() -> int:
     )
     lines = _lines(arguments, measured)
     print("\n".join(lines))
+    if not arguments.only_print:
+        words = " --full-speed" * arguments.full_speed
+        head = [
+            "# Taking batches",
+            "",
+            f"`python -m benchmarks.measure_ingestion --nodes {arguments.nodes} --seconds "
+            f"{arguments.seconds}{words}` on {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f} "
+            "(others work on this machine, which inflates CPU times).",
+            "",
+        ]
+        text = "\n".join([*head, *(f"- {line}." for line in lines)])
+        REPORT.write_text(text + "\n", encoding="utf-8")
     return 0 if measured.rows == arguments.nodes * RANKS * arguments.seconds else 1
 
 
@@ -299,6 +324,7 @@ def _lines(arguments: argparse.Namespace, m: Measured) -> list[str]:
         f"service: {m.service_cpu:.1f} s of CPU ({100 * m.service_cpu / m.seconds:.0f} % of a core), "
         f"{1e6 * per_batch:.0f} us a batch, {1 / per_batch:,.0f} batches and {RANKS / per_batch:,.0f} "
         "rank-steps a second and core",
+        f"unpack_batch alone: {m.unpack_us:.0f} us a batch, measured right after it",
         f"helpers: {m.helpers_cpu:.1f} s of CPU; memory of the service {m.service_bytes >> 20} MiB",
         "acknowledged after (median, 99 %, longest): "
         + ", ".join(f"{value:.0f} ms" for value in m.latency_ms),
