@@ -52,6 +52,8 @@ class Measured:
     parquet_bytes: float
     """Bytes on disk of a rank-step."""
     rows: int
+    sealing_cpu: float
+    """CPU-seconds of sealing all of it."""
     unpack_us: float
     """CPU of `unpack_batch` alone on one batch, on this machine at this moment."""
 
@@ -240,7 +242,7 @@ def measure(nodes: int, seconds: int, connections: int, full_speed: bool) -> Mea
         process.send_signal(signal.SIGTERM)
         process.wait(300)
     rank_steps = nodes * RANKS * seconds
-    journal, parquet, rows = _disk(place / "store", rank_steps)
+    journal, parquet, rows, sealing = _disk(place / "store", rank_steps)
     shutil.rmtree(place)
     middle, late = np.percentile(latencies, [50, 99])
     return Measured(
@@ -254,6 +256,7 @@ def measure(nodes: int, seconds: int, connections: int, full_speed: bool) -> Mea
         journal_bytes=journal,
         parquet_bytes=parquet,
         rows=rows,
+        sealing_cpu=sealing,
         unpack_us=alone,
     )
 
@@ -265,8 +268,8 @@ def unpack_us(bodies: Sequence[bytes]) -> float:
     return 1e6 * (time.process_time() - began) / len(bodies[:500])
 
 
-def _disk(path: Path, rank_steps: int) -> tuple[float, float, int]:
-    """Bytes of a rank-step in the journal and, sealed and merged, in Parquet; rows of steps."""
+def _disk(path: Path, rank_steps: int) -> tuple[float, float, int, float]:
+    """Bytes of a rank-step in the journal and in Parquet, rows of steps, CPU-seconds of sealing."""
     from computeflow.collection.store.journal import JournalWriter, journal_numbers
     from computeflow.collection.store.keeper import Keeper, KeepOptions
 
@@ -275,14 +278,16 @@ def _disk(path: Path, rank_steps: int) -> tuple[float, float, int]:
     writer.open()
     writer.close()
     keeper = Keeper(store, KeepOptions(store=str(path), merge_files=2))
+    began = time.process_time()
     keeper.seal()
+    sealing = time.process_time() - began
     keeper.merge()
     keeper.close()
     state = StateDatabase(store.state)
     segments = state.segments()
     (journal,) = state._base.execute("SELECT sum(bytes) FROM journals").fetchone()
     rows = sum(segment.rows for segment in segments if segment.name == "steps")
-    return journal / rank_steps, sum(s.bytes for s in segments) / rank_steps, rows
+    return journal / rank_steps, sum(s.bytes for s in segments) / rank_steps, rows, sealing
 
 
 def main() -> int:
@@ -329,6 +334,8 @@ def _lines(arguments: argparse.Namespace, m: Measured) -> list[str]:
         "acknowledged after (median, 99 %, longest): "
         + ", ".join(f"{value:.0f} ms" for value in m.latency_ms),
         f"bytes a rank-step: {m.journal_bytes:.1f} in the journal, {m.parquet_bytes:.1f} in Parquet",
+        f"sealing: {m.sealing_cpu:.1f} s of CPU, {m.rows / m.sealing_cpu:,.0f} rank-steps a second "
+        "and core",
         f"rows of steps: {m.rows:,}",
     ]
 
