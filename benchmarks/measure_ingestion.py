@@ -26,7 +26,7 @@ import numpy as np
 
 from computeflow.collection.store.state_database import StateDatabase
 from computeflow.collection.store.store_folder import open_store
-from computeflow.collection.wire.batches import Batch, RankNews, RankRows, pack_batch
+from computeflow.collection.wire.batches import Batch, RankNews, RankRows, pack_batch, unpack_batch
 from computeflow.telemetry.run_folders.rank_file import RankStart
 
 ROOT = Path(__file__).parents[1]
@@ -52,6 +52,10 @@ class Measured:
     parquet_bytes: float
     """Bytes on disk of a rank-step."""
     rows: int
+    sealing_cpu: float
+    """CPU-seconds of sealing all of it."""
+    unpack_us: float
+    """CPU of `unpack_batch` alone on one batch, on this machine at this moment."""
 
 
 def make_bodies(nodes: int, second: int, noise: np.random.Generator) -> list[bytes]:
@@ -209,7 +213,8 @@ def resident(pid: int) -> int:
 
 
 def children(pid: int) -> list[int]:
-    return [int(x) for x in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    texts = [path.read_text() for path in Path(f"/proc/{pid}/task").glob("*/children")]
+    return [int(word) for text in texts for word in text.split()]
 
 
 def measure(nodes: int, seconds: int, connections: int, full_speed: bool) -> Measured:
@@ -230,13 +235,14 @@ def measure(nodes: int, seconds: int, connections: int, full_speed: bool) -> Mea
         helpers = children(process.pid)
         before = cpu_of(process.pid), sum(map(cpu_of, helpers))
         took, latencies, refused = asyncio.run(send(port, rounds, connections, full_speed))
+        alone = unpack_us(rounds[-1])
         after = cpu_of(process.pid), sum(map(cpu_of, helpers))
         memory = resident(process.pid)
     finally:
         process.send_signal(signal.SIGTERM)
         process.wait(300)
     rank_steps = nodes * RANKS * seconds
-    journal, parquet, rows = _disk(place / "store", rank_steps)
+    journal, parquet, rows, sealing = _disk(place / "store", rank_steps)
     shutil.rmtree(place)
     middle, late = np.percentile(latencies, [50, 99])
     return Measured(
@@ -250,11 +256,20 @@ def measure(nodes: int, seconds: int, connections: int, full_speed: bool) -> Mea
         journal_bytes=journal,
         parquet_bytes=parquet,
         rows=rows,
+        sealing_cpu=sealing,
+        unpack_us=alone,
     )
 
 
-def _disk(path: Path, rank_steps: int) -> tuple[float, float, int]:
-    """Bytes of a rank-step in the journal and, sealed and merged, in Parquet; rows of steps."""
+def unpack_us(bodies: Sequence[bytes]) -> float:
+    began = time.process_time()
+    for body in bodies[:500]:
+        unpack_batch(body)
+    return 1e6 * (time.process_time() - began) / len(bodies[:500])
+
+
+def _disk(path: Path, rank_steps: int) -> tuple[float, float, int, float]:
+    """Bytes of a rank-step in the journal and in Parquet, rows of steps, CPU-seconds of sealing."""
     from computeflow.collection.store.journal import JournalWriter, journal_numbers
     from computeflow.collection.store.keeper import Keeper, KeepOptions
 
@@ -263,14 +278,16 @@ def _disk(path: Path, rank_steps: int) -> tuple[float, float, int]:
     writer.open()
     writer.close()
     keeper = Keeper(store, KeepOptions(store=str(path), merge_files=2))
+    began = time.process_time()
     keeper.seal()
+    sealing = time.process_time() - began
     keeper.merge()
     keeper.close()
     state = StateDatabase(store.state)
     segments = state.segments()
     (journal,) = state._base.execute("SELECT sum(bytes) FROM journals").fetchone()
     rows = sum(segment.rows for segment in segments if segment.name == "steps")
-    return journal / rank_steps, sum(s.bytes for s in segments) / rank_steps, rows
+    return journal / rank_steps, sum(s.bytes for s in segments) / rank_steps, rows, sealing
 
 
 def main() -> int:
@@ -281,6 +298,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=int, default=20)
     parser.add_argument("--connections", type=int, default=256)
     parser.add_argument("--full-speed", action="store_true")
+    parser.add_argument("--print", action="store_true", dest="only_print")
     arguments = parser.parse_args()
     (ROOT / "build").mkdir(exist_ok=True)
     measured = measure(
@@ -288,6 +306,18 @@ def main() -> int:
     )
     lines = _lines(arguments, measured)
     print("\n".join(lines))
+    if not arguments.only_print:
+        words = " --full-speed" * arguments.full_speed
+        head = [
+            "# Taking batches",
+            "",
+            f"`python -m benchmarks.measure_ingestion --nodes {arguments.nodes} --seconds "
+            f"{arguments.seconds}{words}` on {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f} "
+            "(others work on this machine, which inflates CPU times).",
+            "",
+        ]
+        text = "\n".join([*head, *(f"- {line}." for line in lines)])
+        REPORT.write_text(text + "\n", encoding="utf-8")
     return 0 if measured.rows == arguments.nodes * RANKS * arguments.seconds else 1
 
 
@@ -299,10 +329,13 @@ def _lines(arguments: argparse.Namespace, m: Measured) -> list[str]:
         f"service: {m.service_cpu:.1f} s of CPU ({100 * m.service_cpu / m.seconds:.0f} % of a core), "
         f"{1e6 * per_batch:.0f} us a batch, {1 / per_batch:,.0f} batches and {RANKS / per_batch:,.0f} "
         "rank-steps a second and core",
+        f"unpack_batch alone: {m.unpack_us:.0f} us a batch, measured right after it",
         f"helpers: {m.helpers_cpu:.1f} s of CPU; memory of the service {m.service_bytes >> 20} MiB",
         "acknowledged after (median, 99 %, longest): "
         + ", ".join(f"{value:.0f} ms" for value in m.latency_ms),
         f"bytes a rank-step: {m.journal_bytes:.1f} in the journal, {m.parquet_bytes:.1f} in Parquet",
+        f"sealing: {m.sealing_cpu:.1f} s of CPU, {m.rows / m.sealing_cpu:,.0f} rank-steps a second "
+        "and core",
         f"rows of steps: {m.rows:,}",
     ]
 

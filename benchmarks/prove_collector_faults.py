@@ -104,9 +104,10 @@ class Proxy:
             pairs, self._pairs = self._pairs, []
             self.cut_after = None
         for pair in pairs:
-            for end in pair:
+            for end in pair:  # closing alone does not wake who waits for its bytes
                 with suppress(OSError):
-                    end.close()
+                    end.shutdown(socket.SHUT_RDWR)
+                end.close()
 
     def close(self) -> None:
         self._listener.close()

@@ -13,6 +13,7 @@ from computeflow.collection.online.live_values import (
 )
 from computeflow.collection.wire.batches import Batch
 from computeflow.errors import InputError
+from computeflow.telemetry.run_folders.rank_file import RankStart
 
 SLOW_MICROS = 1_000_000
 
@@ -55,6 +56,9 @@ class Watcher:
             at += rows.steps
         if batch.run:
             self._runs[batch.run] = _run(batch.run, received)
+
+    def know(self, run: str, start: RankStart, now: float) -> None:
+        self.starts.add((run, start.rank))
 
     def _judge(self, batch: Batch, rank: int, is_slow: bool, now: float) -> None:
         known = self.open.get((batch.run, rank))

@@ -395,7 +395,7 @@ def looped(store: StoreFolder, sinks: Sequence[Any] = ()) -> tuple[WatchLoop, Wa
         watchers.append(Watcher(WatchOptions(), findings))
         return watchers[-1]
 
-    loop = WatchLoop(store, make, sinks, 1e9)
+    loop = WatchLoop(store, make, sinks)
     return loop, watchers[0]
 
 

@@ -31,8 +31,8 @@ def run(tmp_path: Path) -> Path:
 
 
 def children(pid: int) -> list[int]:
-    text = Path(f"/proc/{pid}/task/{pid}/children").read_text()
-    return [int(word) for word in text.split()]
+    texts = [path.read_text() for path in Path(f"/proc/{pid}/task").glob("*/children")]
+    return [int(word) for text in texts for word in text.split()]
 
 
 def test_it_says_its_address_and_stops_cleanly(tmp_path: Path, run: Path) -> None:

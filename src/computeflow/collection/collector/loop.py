@@ -10,20 +10,19 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from computeflow import codec
-from computeflow.collection.collector.sinks import LiveWatcher, Sink
+from computeflow.collection.collector.sinks import ChangeSink, LiveWatcher
 from computeflow.collection.online.live_values import LiveFinding, LiveNode, LiveRun
 from computeflow.collection.store.journal import JournalFollower
 from computeflow.collection.store.processes import say_line
 from computeflow.collection.store.sealing_journals import read_checked
 from computeflow.collection.store.state_database import StateDatabase
 from computeflow.collection.store.store_folder import StoreFolder
-from computeflow.collection.wire.batches import Batch, RankNews, RankRows
+from computeflow.collection.wire.batches import Batch
 from computeflow.errors import ComputeFlowError
 from computeflow.telemetry.run_folders.rank_file import RankStart
-from computeflow.units import DAY_SECONDS
 
 _FRAMES = 512
 """Batches that are read between two looks at the clock."""
@@ -49,7 +48,7 @@ class LiveView:
 
 class WatchLoop:
     def __init__(
-        self, store: StoreFolder, make_watcher: MakeWatcher, sinks: Sequence[Sink], now: float
+        self, store: StoreFolder, make_watcher: MakeWatcher, sinks: Sequence[ChangeSink] = ()
     ) -> None:
         self._state = StateDatabase(store.state)
         self._follower = JournalFollower(store.journal)
@@ -58,8 +57,7 @@ class WatchLoop:
         self._sinks = sinks
         self._batches = self._failures = 0
         self._nodes_saved = self._said = float("-inf")
-        for batch in introductions(self._state, now - DAY_SECONDS):
-            self._take(batch, batch.sent / 1e6)
+        self._introduced: set[str] = set()
 
     def read(self) -> int:
         """Give the watcher what has come since; return how many batches, a bounded number."""
@@ -103,9 +101,19 @@ class WatchLoop:
 
     def _take(self, batch: Batch, received: float) -> None:
         try:
+            if batch.run and batch.run not in self._introduced:
+                self._introduced.add(batch.run)
+                batch = self._introduce(batch, received)
             self.watcher.take(batch, received)
         except Exception as error:  # one batch of a stranger must not end the watch of all
             self._fail(f"a batch of {batch.node} is not watched: {error!r}", received)
+
+    def _introduce(self, batch: Batch, received: float) -> Batch:
+        """Tell the watcher what is sealed of a run that goes on: starts of ranks, and its facts."""
+        for text in self._state.starts(batch.run):
+            start = codec.decode(RankStart, json.loads(text), "state.sqlite")
+            self.watcher.know(batch.run, start, received)
+        return replace(batch, about=self._state.about(batch.run) | batch.about)
 
     def _silence(self) -> None:
         try:
@@ -125,31 +133,3 @@ class WatchLoop:
         if not self._said <= now < self._said + _SAID_SECONDS:
             self._said = now
             say_line(text[:300])
-
-
-def introductions(state: StateDatabase, since: float) -> list[Batch]:
-    """What ranks said of themselves in batches that are sealed, as batches of record 0 alone."""
-    groups: dict[tuple[str, str], list[tuple[RankRows, int]]] = {}
-    for run, rank, attempt, node, start, seen in state.starts_since(int(since * 1e6)):
-        said = codec.decode(RankStart, json.loads(start), "state.sqlite")
-        rows = RankRows(
-            rank=rank,
-            attempt=attempt,
-            first=0,
-            records=1,
-            last=said.epoch,
-            news=RankNews(start=said),
-        )
-        groups.setdefault((run, node), []).append((rows, seen))
-    return [
-        Batch(
-            agent="collector",
-            number=0,
-            node=node,
-            sent=max(seen for _, seen in members),
-            run=run,
-            about=state.about(run),
-            ranks=tuple(rows for rows, _ in members),
-        )
-        for (run, node), members in groups.items()
-    ]

@@ -1,4 +1,4 @@
-"""`Sink`: where changes of findings go, beside the store; `LiveChanges`: what changed in a tick."""
+"""`ChangeSink`: where changes of findings go beside the store; `LiveChanges`: those of one tick."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Protocol
 
 from computeflow.collection.online.live_values import LiveFinding, LiveNode, LiveRun
 from computeflow.collection.wire.batches import Batch
+from computeflow.telemetry.run_folders.rank_file import RankStart
 
 
 class LiveChanges(Protocol):
@@ -18,7 +19,7 @@ class LiveChanges(Protocol):
     def closed(self) -> tuple[LiveFinding, ...]: ...
 
 
-class Sink(Protocol):
+class ChangeSink(Protocol):
     def publish(self, changes: LiveChanges, runs: Sequence[LiveRun]) -> None:
         """Pass changes on; called about once a second, also without any, and must not wait."""
 
@@ -27,6 +28,7 @@ class LiveWatcher(Protocol):
     """The part of `online.watcher.Watcher` that a collector uses."""
 
     def take(self, batch: Batch, received: float) -> None: ...
+    def know(self, run: str, start: RankStart, now: float) -> None: ...
     def tick(self, now: float) -> LiveChanges: ...
     def silence(self, key: str, until: float) -> LiveFinding: ...
     def findings(self) -> tuple[LiveFinding, ...]: ...

@@ -19,7 +19,7 @@ from typing import Any
 
 from computeflow import codec
 from computeflow.collection.collector.loop import LiveView, MakeWatcher, WatchLoop
-from computeflow.collection.collector.sinks import LiveWatcher, Sink
+from computeflow.collection.collector.sinks import ChangeSink, LiveWatcher
 from computeflow.collection.online.live_values import LiveFinding
 from computeflow.collection.store.processes import parent_gone, say_line
 from computeflow.collection.store.store_folder import open_store
@@ -53,7 +53,7 @@ def watcher_maker(settings: WatchSettings) -> MakeWatcher:
     return make
 
 
-def make_sinks(_: WatchSettings) -> tuple[Sink, ...]:
+def make_sinks(_: WatchSettings) -> tuple[ChangeSink, ...]:
     """Where findings go beside the store and `/metrics`; none yet."""
     return ()
 
@@ -90,7 +90,7 @@ def main() -> int:
     except UnavailableError as error:
         say_line(str(error))
         return 1
-    loop = WatchLoop(store, maker, make_sinks(settings), time.time())
+    loop = WatchLoop(store, maker, make_sinks(settings))
     with suppress(BrokenPipeError):  # the service has gone
         run_watch(loop, _show, is_over)
     loop.close()

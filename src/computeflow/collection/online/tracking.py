@@ -1,9 +1,10 @@
 """From sightings to findings: what lasts is opened once, kept up to date, and closed when it is gone.
 
-Something that lasts is opened when two windows of one level that have no step in common both show it;
-a rank that is late beyond chance at once. A pause is opened when it was seen to come again. Hangs and
-silent ranks are opened when they are seen for more than a second, restarts at once. A finding is closed
-when windows in a row of its level do not show it, nor half as much of it as there was at first.
+Something that lasts is opened when all windows of one level show it, from one to the next that has no
+step in common with it; a rank that is late beyond chance at once. A pause is opened when it was seen to
+come again. Hangs and silent ranks are opened when they are seen for more than a second, restarts at
+once. A finding is closed when windows in a row of its level do not show it, nor half as much of it as
+there was at first.
 """
 
 from __future__ import annotations
@@ -87,7 +88,8 @@ class FindingBook:
             for each in findings
             if each.is_open
         ]
-        self._candidates: list[Sighting] = []
+        self._chains: dict[float, list[tuple[Sighting, Sighting]]] = {}
+        """The first and the last window of each row that shows something, by level."""
         self._stopped: dict[tuple[str, frozenset[int]], float] = {}
         self._over: dict[tuple[str, frozenset[int]], float] = {}
         """Until when a closed finding was shown: windows that begin before do not open it again."""
@@ -102,6 +104,7 @@ class FindingBook:
         opened: list[LiveFinding] = []
         updated: dict[str, LiveFinding] = {}
         self._note_stopped(judged, now)
+        self._follow_chains(judged)
         for window in judged:
             for sighting in window.sightings:
                 known = self._known(sighting)
@@ -146,15 +149,21 @@ class FindingBook:
         begun_after = self._over.get(_of(sighting), 0.0)
         if sighting.begin < begun_after:
             return False
-        before = [each for each in self._candidates if _same(each, sighting)]
-        apart = any(each.end <= sighting.begin + 1e-6 for each in before)
-        self._candidates = [
-            each
-            for each in self._candidates
-            if sighting.end - each.end < 3 * max(each.level, each.end - each.begin)
-        ]
-        self._candidates.append(sighting)
-        return apart
+        chain = self._chain(sighting)
+        return chain is not None and chain.end <= sighting.begin + 1e-6
+
+    def _chain(self, sighting: Sighting) -> Sighting | None:
+        """The first of the windows in a row that show the same."""
+        chains = self._chains.get(sighting.level, [])
+        return next((first for first, last in chains if _is_same(last, sighting)), None)
+
+    def _follow_chains(self, judged: Sequence[Judged]) -> None:
+        """Keep the first and the last of windows in a row; one that does not show it ends the row."""
+        for window in judged:
+            if window.kind == LASTING:
+                self._chains[window.level] = [
+                    (self._chain(each) or each, each) for each in window.sightings
+                ]
 
     def _is_unexplained(self, sighting: Sighting) -> bool:
         """Whether steps grew while nothing else was found: a slow rank makes steps longer, too."""
@@ -171,8 +180,7 @@ class FindingBook:
         now: float,
     ) -> LiveFinding:
         finding = sighting.finding
-        before = [each for each in self._candidates if _same(each, sighting)]
-        onset = min(each.begin for each in [*before, sighting])
+        onset = min((self._chain(sighting) or sighting).begin, sighting.begin)
         made = LiveFinding(
             key=finding_key(self._run, finding.rule, finding.account, finding.ranks, onset),
             run=self._run,
@@ -201,7 +209,6 @@ class FindingBook:
         )
         self._open.append(opened)
         self._show(opened, sighting, nodes, costs, now)
-        self._candidates = [each for each in self._candidates if not _same(each, sighting)]
         return opened.finding
 
     def _show(
@@ -300,5 +307,7 @@ def _of(sighting: Sighting) -> tuple[str, frozenset[int]]:
     return sighting.finding.rule, frozenset(sighting.finding.ranks)
 
 
-def _same(one: Sighting, other: Sighting) -> bool:
-    return _of(one) == _of(other) and one.level == other.level
+def _is_same(one: Sighting, other: Sighting) -> bool:
+    """Whether two sightings are of one thing: the same rule on some of the same ranks, or on all."""
+    mine, theirs = set(one.finding.ranks), set(other.finding.ranks)
+    return one.finding.rule == other.finding.rule and bool(mine & theirs or not mine or not theirs)

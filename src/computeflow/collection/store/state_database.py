@@ -139,13 +139,12 @@ class StateDatabase:
         row = self._base.execute("SELECT 1 FROM journals WHERE number = ?", (number,)).fetchone()
         return row is not None
 
-    def starts_since(self, moment: int) -> list[tuple[str, int, int, str, str, int]]:
-        """Run, rank, attempt, node, start as JSON and time of ranks that were heard of since then."""
-        return self._base.execute(
-            "SELECT run, rank, attempt, node, start, seen FROM ranks "
-            "WHERE seen >= ? AND start IS NOT NULL ORDER BY run, node",
-            (moment,),
-        ).fetchall()
+    def starts(self, run: str) -> list[str]:
+        """What the ranks of a run said of themselves, as JSON."""
+        rows = self._base.execute(
+            "SELECT start FROM ranks WHERE run = ? AND start IS NOT NULL", (run,)
+        )
+        return [text for (text,) in rows]
 
     def about(self, run: str) -> dict[str, Any]:
         row = self._base.execute("SELECT about FROM run_facts WHERE run = ?", (run,)).fetchone()
