@@ -411,6 +411,11 @@ class Broken:
     def publish(self, changes: Any, runs: Sequence[LiveRun]) -> None:
         raise RuntimeError("the webhook is down")
 
+    def counts(self) -> dict[str, float]:
+        return {}
+
+    def close(self, seconds: float = 5.0) -> None: ...
+
 
 def slow_rank(tmp_path: Path, until: int) -> list[Batch]:
     """Rank 1's steps take two seconds up to one of them."""

@@ -66,6 +66,18 @@ collect = _Collecting(
         option("--cert", type=FILE, metavar="FILE", help="TLS certificate chain (PEM)."),
         option("--key", type=FILE, metavar="FILE", help="TLS private key (PEM)."),
         flag("--behind-proxy", help="A proxy does TLS: trust its X-Forwarded headers."),
+        option("--alertmanager", metavar="URL", help="Send findings to this Alertmanager."),
+        option(
+            "--webhook-file",
+            type=FILE,
+            metavar="FILE",
+            help="File with the address of a Slack webhook for findings.",
+        ),
+        option(
+            "--push-metrics",
+            metavar="URL",
+            help="Push metrics to this VictoriaMetrics, beside /metrics.",
+        ),
         option(
             "--keep", type=DURATION, metavar="TIME", help="Delete what is older; 30d by default."
         ),

@@ -6,6 +6,8 @@ import ipaddress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from computeflow.collection.outputs.posting import read_address
+from computeflow.collection.outputs.webhook import read_webhook
 from computeflow.collection.store.journal import JOURNAL_BYTES, JOURNAL_SECONDS
 from computeflow.collection.wire.batches import MAX_BODY_BYTES
 from computeflow.errors import InputError
@@ -44,6 +46,10 @@ class CollectorOptions:
     cert: Path | None = None
     key: Path | None = None
     behind_proxy: bool = False
+    alertmanager: str | None = None
+    webhook_file: Path | None = None
+    """A file with the address of a Slack webhook, which is a secret."""
+    push_metrics: str | None = None
     keep_seconds: float = 30 * DAY_SECONDS
     keep_bytes: float | None = None
     seconds: float | None = None
@@ -54,6 +60,12 @@ class CollectorOptions:
 
     def __post_init__(self) -> None:
         host, _ = self.address
+        if self.alertmanager is not None:
+            read_address(self.alertmanager, "--alertmanager")
+        if self.push_metrics is not None:
+            read_address(self.push_metrics, "--push-metrics")
+        if self.webhook_file is not None:
+            read_webhook(self.webhook_file)
         if (self.cert is None) != (self.key is None):
             raise InputError("--cert and --key belong together: both files of a TLS server")
         if is_loopback(host):

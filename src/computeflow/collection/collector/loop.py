@@ -10,11 +10,12 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from computeflow import codec
-from computeflow.collection.collector.sinks import ChangeSink, LiveWatcher
+from computeflow.collection.collector.live_watcher import LiveWatcher
 from computeflow.collection.online.live_values import LiveFinding, LiveNode, LiveRun
+from computeflow.collection.outputs.sinks import Sink
 from computeflow.collection.store.journal import JournalFollower
 from computeflow.collection.store.processes import say_line
 from computeflow.collection.store.sealing_journals import read_checked
@@ -44,17 +45,19 @@ class LiveView:
     skipped_files: int = 0
     """Journal files that were sealed before they could be watched."""
     failures: int = 0
+    sent: dict[str, float] = field(default_factory=dict)
+    """What went out to Alertmanager, a webhook or a metrics server, and what was dropped."""
 
 
 class WatchLoop:
     def __init__(
-        self, store: StoreFolder, make_watcher: MakeWatcher, sinks: Sequence[ChangeSink] = ()
+        self, store: StoreFolder, make_watcher: MakeWatcher, sinks: Sequence[Sink] = ()
     ) -> None:
         self._state = StateDatabase(store.state)
         self._follower = JournalFollower(store.journal)
         self._follower.look()  # before the keeper seals and deletes them
         self.watcher = make_watcher(self._state.open_findings())
-        self._sinks = sinks
+        self.sinks = list(sinks)
         self._batches = self._failures = 0
         self._nodes_saved = self._said = float("-inf")
         self._introduced: set[str] = set()
@@ -80,7 +83,7 @@ class WatchLoop:
             self._nodes_saved = now if due else self._nodes_saved
         except sqlite3.Error as error:  # a full disk: the next tick has what changed since, too
             self._fail(f"findings are not kept: {error}", now)
-        for sink in self._sinks:
+        for sink in self.sinks:
             try:
                 sink.publish(changes, runs)
             except Exception as error:  # a sink of ours or of others must not end the watch
@@ -93,9 +96,12 @@ class WatchLoop:
             batches=self._batches,
             skipped_files=self._follower.skipped,
             failures=self._failures,
+            sent={name: count for sink in self.sinks for name, count in sink.counts().items()},
         )
 
     def close(self) -> None:
+        for sink in self.sinks:
+            sink.close()
         self._follower.close()
         self._state.close()
 

@@ -151,6 +151,9 @@ def _watch_settings(options: CollectorOptions, watcher: str) -> WatchSettings:
         store=str(options.store.resolve()),
         shared=_text(options.shared),
         price_usd_per_gpu_hour=options.price_usd_per_gpu_hour,
+        alertmanager=options.alertmanager,
+        webhook_file=None if options.webhook_file is None else str(options.webhook_file.resolve()),
+        push_metrics=options.push_metrics,
         watcher=watcher,
     )
 

@@ -26,6 +26,7 @@ from computeflow.collection.collector.collector_options import ClientLimits
 from computeflow.collection.collector.intake import Intake
 from computeflow.collection.collector.loop import LiveView
 from computeflow.collection.collector.watching import LiveWatch
+from computeflow.collection.outputs.metrics import CONTENT_TYPE, render_metrics
 from computeflow.collection.store.state_database import StateDatabase
 from computeflow.errors import InputError, UnavailableError
 from computeflow.units import WEEK_SECONDS
@@ -119,13 +120,10 @@ class CollectorService:
         view = self.watch.view() if self.watch is not None else LiveView(at=0.0)
         figures = self.figures()
         try:
-            from computeflow.collection.outputs.metrics import (  # type: ignore[import-not-found,import-untyped,unused-ignore]
-                render_metrics,
-            )
-        except ImportError:
+            content = render_metrics(view.runs, view.findings, view.nodes, figures | view.sent)
+        except UnavailableError:
             return plain_metrics(figures), "text/plain; version=0.0.4"
-        content: bytes = render_metrics(view.runs, view.findings, view.nodes, figures)
-        return content, "application/openmetrics-text; version=1.0.0; charset=utf-8"
+        return content, CONTENT_TYPE
 
     def _view(self) -> LiveView:
         if self.watch is None:

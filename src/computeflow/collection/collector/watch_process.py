@@ -18,12 +18,17 @@ from pathlib import Path
 from typing import Any
 
 from computeflow import codec
+from computeflow.collection.collector.live_watcher import LiveWatcher
 from computeflow.collection.collector.loop import LiveView, MakeWatcher, WatchLoop
-from computeflow.collection.collector.sinks import ChangeSink, LiveWatcher
 from computeflow.collection.online.live_values import LiveFinding
+from computeflow.collection.outputs.alertmanager import AlertmanagerSink
+from computeflow.collection.outputs.metrics import render_metrics
+from computeflow.collection.outputs.remote_write import MetricsPush
+from computeflow.collection.outputs.sinks import Sink
+from computeflow.collection.outputs.webhook import WebhookSink, read_webhook
 from computeflow.collection.store.processes import parent_gone, say_line
 from computeflow.collection.store.store_folder import open_store
-from computeflow.errors import UnavailableError
+from computeflow.errors import InputError, UnavailableError
 
 TICK_SECONDS = 1.0
 _PAUSE_SECONDS = 0.05
@@ -35,6 +40,9 @@ class WatchSettings:
     store: str
     shared: str | None = None
     price_usd_per_gpu_hour: float | None = None
+    alertmanager: str | None = None
+    webhook_file: str | None = None
+    push_metrics: str | None = None
     watcher: str = WATCHER
     """Module that has `Watcher` and `WatchOptions`."""
 
@@ -53,9 +61,34 @@ def watcher_maker(settings: WatchSettings) -> MakeWatcher:
     return make
 
 
-def make_sinks(_: WatchSettings) -> tuple[ChangeSink, ...]:
-    """Where findings go beside the store and `/metrics`; none yet."""
-    return ()
+def make_sinks(settings: WatchSettings, findings: Sequence[LiveFinding]) -> list[Sink]:
+    """Where findings go beside the store; `findings` were told before a restart."""
+    sinks: list[Sink] = []
+    if settings.alertmanager is not None:
+        sinks.append(AlertmanagerSink(settings.alertmanager, findings))
+    if settings.webhook_file is not None:
+        sinks.append(WebhookSink(read_webhook(Path(settings.webhook_file)), findings))
+    return sinks
+
+
+class _MetricsOut:
+    """Pushes the figures of the last view, where an address for them is given."""
+
+    def __init__(self, address: str | None) -> None:
+        self._view = LiveView(at=0.0)
+        self._push = None if address is None else MetricsPush(address, self._render)
+
+    def show(self, view: LiveView) -> None:
+        self._view = view
+
+    def _render(self) -> bytes:
+        view = self._view
+        figures = {"tick_seconds": view.tick_seconds, "batches_total": float(view.batches)}
+        return render_metrics(view.runs, view.findings, view.nodes, figures, text=True)
+
+    def close(self) -> None:
+        if self._push is not None:
+            self._push.close()
 
 
 def run_watch(
@@ -90,9 +123,21 @@ def main() -> int:
     except UnavailableError as error:
         say_line(str(error))
         return 1
-    loop = WatchLoop(store, maker, make_sinks(settings))
+    loop = WatchLoop(store, maker)
+    try:
+        loop.sinks += make_sinks(settings, loop.watcher.findings())
+        out = _MetricsOut(settings.push_metrics)
+    except InputError as error:
+        say_line(str(error))
+        return 1
+
+    def show(view: LiveView) -> None:
+        out.show(view)
+        _show(view)
+
     with suppress(BrokenPipeError):  # the service has gone
-        run_watch(loop, _show, is_over)
+        run_watch(loop, show, is_over)
+    out.close()
     loop.close()
     return 0
 

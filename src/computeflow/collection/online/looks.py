@@ -289,6 +289,13 @@ def _lasts(finding: Finding, attempt: AttemptTime, ledger: Ledger | None, level:
     return level == LEVELS[-1] and share_of(finding, ledger) >= _LEAST_IRREGULAR
 
 
+def lateness(report: SourceReport) -> float:
+    """How much longer than others the latest rank of a window worked, as a share of the step."""
+    facts: RecordedRun = report.facts
+    late = [each.excess.seconds for each in facts.per_rank if each.excess is not None]
+    return max(late) / facts.step_seconds if late and facts.step_seconds else 0.0
+
+
 def strength(rule: str, ranks: Sequence[int], report: SourceReport) -> float:
     """How much of a finding there is in a window, as a share of the time, whatever the rule says."""
     facts: RecordedRun = report.facts

@@ -9,6 +9,7 @@ there was at first.
 
 from __future__ import annotations
 
+from collections import defaultdict, deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
@@ -23,6 +24,7 @@ from computeflow.collection.online.looks import (
     Judged,
     Sighting,
     kind_of,
+    lateness,
     strength,
 )
 from computeflow.errors import InputError
@@ -30,6 +32,13 @@ from computeflow.errors import InputError
 _REMAINS = 0.5
 """Share of what a finding was at first that keeps it open where its rule no longer names it."""
 _GROWTH = "regression"
+_SLOW = "straggler-rank"
+_WINDOWS = 200
+"""Windows by which it is known how late ranks are in a run."""
+_FEW_WINDOWS, _LONGER = 8, 3.0
+"""With fewer windows, what lasts must last so many windows."""
+_UNUSUAL = 1.25
+"""Times the latest rank of these windows that a slow rank is late."""
 _GONE = 2.0
 """Windows without a sighting after which a finding is closed."""
 _RARE_SECONDS = 60.0
@@ -90,6 +99,10 @@ class FindingBook:
         ]
         self._chains: dict[float, list[tuple[Sighting, Sighting]]] = {}
         """The first and the last window of each row that shows something, by level."""
+        self._usual: defaultdict[float, deque[tuple[float, float]]] = defaultdict(
+            lambda: deque(maxlen=_WINDOWS)
+        )
+        """By level: ends of windows, and how late the latest rank was in each."""
         self._stopped: dict[tuple[str, frozenset[int]], float] = {}
         self._over: dict[tuple[str, frozenset[int]], float] = {}
         """Until when a closed finding was shown: windows that begin before do not open it again."""
@@ -111,8 +124,9 @@ class FindingBook:
                 if known is not None:
                     if self._show(known, sighting, nodes, costs, now):
                         updated[known.finding.key] = known.finding
-                elif self._lasts(sighting, now):
+                elif self._lasts(sighting, window, now):
                     opened.append(self._opened(sighting, window, nodes, costs, now))
+        self._note_usual(judged)
         closed = [each for window in judged for each in self._gone(window, now)]
         shut = {each.key for each in closed}
         return Changes(
@@ -139,7 +153,7 @@ class FindingBook:
                 seen = {_of(each) for each in window.sightings}
                 self._stopped = {key: self._stopped.get(key, now) for key in seen}
 
-    def _lasts(self, sighting: Sighting, now: float) -> bool:
+    def _lasts(self, sighting: Sighting, window: Judged, now: float) -> bool:
         if sighting.kind == STOPPED:
             return now - self._stopped[_of(sighting)] >= _SURE_SECONDS
         if sighting.finding.rule == _GROWTH:
@@ -150,7 +164,23 @@ class FindingBook:
         if sighting.begin < begun_after:
             return False
         chain = self._chain(sighting)
-        return chain is not None and chain.end <= sighting.begin + 1e-6
+        if chain is None or chain.end > sighting.begin + 1e-6:
+            return False
+        return sighting.finding.rule != _SLOW or self._is_unusual(sighting, window, chain)
+
+    def _is_unusual(self, sighting: Sighting, window: Judged, chain: Sighting) -> bool:
+        """Whether a rank is later than any was in this run before; a young run must show it longer."""
+        before = [late for end, late in self._usual[sighting.level] if end <= chain.begin]
+        if len(before) < _FEW_WINDOWS:
+            return sighting.begin - chain.begin >= _LONGER * (sighting.end - sighting.begin)
+        return window.report is not None and lateness(window.report) >= _UNUSUAL * max(before)
+
+    def _note_usual(self, judged: Sequence[Judged]) -> None:
+        """Note how late ranks are while none is known to be slow."""
+        slow = any(each.finding.rule == _SLOW for each in self._open)
+        for window in judged:
+            if window.kind == LASTING and window.report is not None and not slow:
+                self._usual[window.level].append((window.end, lateness(window.report)))
 
     def _chain(self, sighting: Sighting) -> Sighting | None:
         """The first of the windows in a row that show the same."""

@@ -13,6 +13,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from computeflow.collection.online.live_values import LiveFinding, LiveRun
@@ -28,11 +29,13 @@ from computeflow.collection.outputs.sinks import (
     run_name,
     severity,
 )
+from computeflow.errors import InputError
 
 EVERY_SECONDS = 2.0
 MAX_WAITING = 1_000
 _MAX_TOLD = 20_000
 _SHOWN = 8
+_MAX_ADDRESS_BYTES = 4096
 """Findings in one message: Slack takes 50 blocks, a reader takes fewer."""
 _TITLE = 300
 _LONGER = 600
@@ -48,6 +51,17 @@ class _News:
     @property
     def cost(self) -> tuple[float, float]:
         return (self.finding.usd_per_hour or 0.0, self.finding.share)
+
+
+def read_webhook(path: Path) -> str:
+    """The address in a file: whoever knows it can write to the channel, so it is not an option."""
+    try:
+        with path.open("rb") as file:
+            text = file.read(_MAX_ADDRESS_BYTES).decode("ascii", "replace").strip()
+    except OSError as error:
+        raise InputError(f"--webhook-file {path}: {error.strerror}") from None
+    read_address(text, "--webhook-file")
+    return text
 
 
 class WebhookSink:
