@@ -399,7 +399,16 @@ def looped(store: StoreFolder, sinks: Sequence[Any] = ()) -> tuple[WatchLoop, Wa
     return loop, watchers[0]
 
 
-class Kept:
+class Quiet:
+    """A sink that counts nothing and has nothing to close."""
+
+    def counts(self) -> dict[str, float]:
+        return {}
+
+    def close(self, seconds: float = 5.0) -> None: ...
+
+
+class Kept(Quiet):
     def __init__(self) -> None:
         self.seen: list[tuple[int, int, int]] = []
 
@@ -407,14 +416,9 @@ class Kept:
         self.seen.append((len(changes.opened), len(changes.updated), len(changes.closed)))
 
 
-class Broken:
+class Broken(Quiet):
     def publish(self, changes: Any, runs: Sequence[LiveRun]) -> None:
         raise RuntimeError("the webhook is down")
-
-    def counts(self) -> dict[str, float]:
-        return {}
-
-    def close(self, seconds: float = 5.0) -> None: ...
 
 
 def slow_rank(tmp_path: Path, until: int) -> list[Batch]:
@@ -486,13 +490,15 @@ def test_a_silence_without_its_seconds_is_refused(site: Site, body: bytes) -> No
 def test_run_folders_are_followed_and_taken_once(site: Site, tmp_path: Path) -> None:
     root = tmp_path / "runs"
     (root / "a").mkdir(parents=True)
+    about = {"name": "a", "started": 1.0}
+    (root / "a" / "run.json").write_text(json.dumps(about))
     Training(ranks=2, steps=30).write(root / "a")
     follower = FolderFollower([root], site.intake, "collector-x")
     follower.start()
     wait_for(lambda: site.intake.counts.records == 2 * 62)
     (root / "deep" / "b").mkdir(parents=True)
     Training(ranks=1, steps=5).write(root / "deep" / "b")
-    (root / "a" / "run.json").write_text(json.dumps({"name": "a", "environment": {"X": "secret"}}))
+    (root / "a" / "run.json").write_text(json.dumps(about | {"environment": {"X": "secret"}}))
     wait_for(lambda: site.intake.counts.records == 2 * 62 + 12)
     follower.stop()
     again = FolderFollower([root], site.intake, "collector-x")

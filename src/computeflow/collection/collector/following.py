@@ -6,7 +6,6 @@ read again from its beginning, and what is known already is passed over.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import threading
 import time
@@ -15,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from computeflow.collection.agent.run_ids import facts_to_send, run_id
 from computeflow.collection.collector.clients import RefusedError
 from computeflow.collection.collector.intake import Intake
 from computeflow.collection.store.positions import Verdict
@@ -137,7 +137,7 @@ class FolderFollower:
             return
         start = part.start
         if not folder.run:
-            folder.run = run_name(folder.path, folder.facts)
+            folder.run = run_id(folder.facts, folder.path)[:NAME_CHARACTERS]
         known = self._intake.next_of_run(folder.run).get(f"{start.rank}.{start.attempt}", 0)
         rank.is_placed = True
         if not known:
@@ -184,19 +184,6 @@ class FolderFollower:
         return verdict
 
 
-def run_name(folder: Path, facts: dict[str, Any]) -> str:
-    """The id of a run: the agent's where that part is installed, else name and folder."""
-    try:
-        from computeflow.collection.agent.run_ids import (  # type: ignore[import-not-found,import-untyped,unused-ignore]
-            run_id,
-        )
-    except ImportError:
-        name = str(facts.get("name") or folder.name)
-        mark = hashlib.sha256(f"{folder.resolve()}\0{facts.get('started')}".encode()).hexdigest()
-        return f"{name[: NAME_CHARACTERS - 9]}-{mark[:8]}"
-    return str(run_id(facts, folder))[:NAME_CHARACTERS]
-
-
 def _run_folders(roots: Sequence[Path]) -> Iterator[Path]:
     """Folders that hold files of ranks, down to some levels."""
     seen = 0
@@ -225,4 +212,4 @@ def _read_about(folder: _Folder) -> None:
     folder.stamp = stamp
     if isinstance(facts, dict):
         folder.facts = facts
-        folder.about = {name: value for name, value in facts.items() if name != "environment"}
+        folder.about = facts_to_send(facts)

@@ -36,6 +36,7 @@ MIN_STEPS = 9
 _LASTING = frozenset({"input-stall", "host-stall", "straggler-rank", "imbalance", "gc-pause"})
 _STALLING = {"input-stall": "input", "host-stall": "host", "gc-pause": "gc"}
 """Rules on what a rank does longer than it should, by the part of a step."""
+_COMPUTING = ("forward", "backward", "optimizer")
 _MOSTLY = 0.5
 """Median over mean of a stall from which on it is in most steps."""
 _LEAST_IRREGULAR = 0.05
@@ -156,7 +157,7 @@ class RunLooks:
             )
             named = {rank for each in judged.sightings for rank in each.finding.ranks}
             if named <= suspects.keys():
-                return [judged]
+                return [judged] if _by_computing(named, judged.report) else []
             chance = named - suspects.keys()
             ranks = [rank for rank in ranks if rank.start.rank not in chance]
         return []
@@ -287,6 +288,16 @@ def _lasts(finding: Finding, attempt: AttemptTime, ledger: Ledger | None, level:
     if len(micros) and np.median(micros) >= _MOSTLY * micros.mean():
         return True
     return level == LEVELS[-1] and share_of(finding, ledger) >= _LEAST_IRREGULAR
+
+
+def _by_computing(ranks: set[int], report: SourceReport | None) -> bool:
+    """Whether ranks are late by what they compute, and not by waiting for data or by their host."""
+    if report is None:
+        return False
+    facts: RecordedRun = report.facts
+    late = [each.excess for each in facts.per_rank if each.rank in ranks and each.excess]
+    computing = sum(each.by_part.get(part, 0.0) for each in late for part in _COMPUTING)
+    return computing >= _MOSTLY * sum(each.mean_seconds for each in late)
 
 
 def lateness(report: SourceReport) -> float:

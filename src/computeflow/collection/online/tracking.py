@@ -104,8 +104,8 @@ class FindingBook:
         )
         """By level: ends of windows, and how late the latest rank was in each."""
         self._stopped: dict[tuple[str, frozenset[int]], float] = {}
-        self._over: dict[tuple[str, frozenset[int]], float] = {}
-        """Until when a closed finding was shown: windows that begin before do not open it again."""
+        self._over: dict[str, float] = {}
+        """Until when closed findings of a rule were shown: windows that begin before open none."""
 
     def findings(self) -> list[LiveFinding]:
         return [each.finding for each in self._open]
@@ -160,7 +160,7 @@ class FindingBook:
             return self._is_unexplained(sighting)
         if sighting.kind != LASTING:
             return True
-        begun_after = self._over.get(_of(sighting), 0.0)
+        begun_after = self._over.get(sighting.finding.rule, 0.0)
         if sighting.begin < begun_after:
             return False
         chain = self._chain(sighting)
@@ -300,8 +300,8 @@ class FindingBook:
 
     def _close(self, each: _Open, now: float, why: str) -> LiveFinding:
         self._open.remove(each)
-        key = each.finding.rule, frozenset(each.finding.ranks)
-        self._over[key] = max(each.shown_until, self._over.get(key, 0.0))
+        rule = each.finding.rule
+        self._over[rule] = max(each.shown_until, self._over.get(rule, 0.0))
         return replace(each.finding, closed=now, why_closed=why)
 
     def close_pauses(self, edge: float, now: float) -> tuple[LiveFinding, ...]:
