@@ -13,9 +13,10 @@ from computeflow.recorder.process_recorder import Recorder
 
 _ENTRIES = "512"
 """Entries of the ring, which is empty by default: a dump of so many takes a millisecond."""
-_LEAST_SECONDS = 0.4
+_LEAST_SECONDS, _MOST_SECONDS = 0.4, 3.0
 _COST = 2000
-"""A dump is made at most every `_COST` times what the last one took: 0.05 % of one core."""
+"""A dump is made every `_COST` times what the last one took, 0.05 % of one core; on a host so slow that
+it would be old news by then, every three seconds."""
 _MAX_RANKS = 1024
 _MAX_ARRIVALS = 512
 """Arrivals in one record; of more, every second, third, ... sequence number is kept."""
@@ -48,7 +49,8 @@ class FlightReader:
             return []
         began = time.thread_time()
         records = self.read_now()
-        self._next = now + max(_LEAST_SECONDS, _COST * (time.thread_time() - began))
+        pause = _COST * (time.thread_time() - began)
+        self._next = now + min(max(_LEAST_SECONDS, pause), _MOST_SECONDS)
         return records
 
     def read_now(self) -> list[Record]:

@@ -3,7 +3,7 @@
 A window is judged as `audit` judges a whole run folder, by the same rules; which rules, depends on the
 window (`docs/online.md`):
 
-- stalls and slow ranks in windows of 3, 10 and 60 seconds: what lasts shows in one after the other;
+- stalls and slow ranks in windows of 2, 10 and 60 seconds: what lasts shows in one after the other;
 - checkpoints and evaluations from the end of one to the end of another, so that a pause is weighed
   against the time between two;
 - what is rare or slow (growth of steps, restarts, memory) over all that is remembered;
@@ -29,7 +29,7 @@ from computeflow.telemetry.run_folders.run_folder_source import measure_run, rep
 from computeflow.telemetry.run_folders.run_summary import RunDescription
 from computeflow.telemetry.source_reports import SourceReport, SourceRequest
 
-LEVELS = (3.0, 10.0, 60.0)
+LEVELS = (2.0, 10.0, 60.0)
 """Seconds of the windows in which something that lasts is looked for."""
 MIN_STEPS = 9
 """Fewest steps of a window: the first one only begins it."""

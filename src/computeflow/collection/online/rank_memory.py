@@ -126,7 +126,7 @@ class RankMemory:
                 )
                 if usual and arrived - begin >= _ALL_ARRIVED * usual:
                     return end
-        return self.steps[0][0]
+        return arrived  # all that is at hand of its steps came later
 
     def _part(self, batch: Batch, place: int) -> RankFile:
         key = self.start.rank, self.start.attempt
