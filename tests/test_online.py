@@ -155,3 +155,32 @@ def test_a_large_run_is_watched_rank_by_rank() -> None:
     assert [(f.rule, f.ranks, f.nodes) for _, f in heard.opened] == [
         ("straggler-rank", (157,), ("n19",))
     ]
+
+
+def hanging(rank: int, step: int, seconds: int) -> Fault:
+    return lambda r, s: {"f": seconds * 1000 * MS} if (r, s) == (rank, step) else {}
+
+
+def test_a_hang_is_named_by_heart_beats_and_closed_when_steps_go_on() -> None:
+    records = training(hanging(2, 200, 30), steps=400).records()
+    for rank, mine in enumerate(records):
+        at = next(i for i, record in enumerate(mine) if record.get("n") == 200)
+        began = mine[at]["t"] - mine[at]["d"]
+        waits = "f" if rank == 2 else "b"
+        beats = [
+            {
+                "k": "b",
+                "t": began + second * 1_000_000,
+                "n": 199,
+                "in": waits,
+                "for": second * 10**6,
+            }
+            for second in range(1, 30)
+        ]
+        early = [mine[at + 1]] if rank != 2 else []  # arrivals at the collective that never ends
+        rest = mine[at : at + 1] + (mine[at + 2 :] if early else mine[at + 1 :])
+        mine[:] = [*mine[:at], *early, *beats, *rest]
+    heard = watch(records, after=2.0)
+    assert [(f.rule, f.ranks) for _, f in heard.opened] == [("hang", (2,))]
+    assert heard.opened[0][0] < 2 + 20 + 10
+    assert [f.why_closed for _, f in heard.closed] == ["no longer seen"]

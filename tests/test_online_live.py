@@ -7,7 +7,6 @@ rank, and closed when it is gone.
 from __future__ import annotations
 
 import json
-import os
 import sqlite3
 import subprocess
 import sys
@@ -21,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from recorded_runs import ROOT, environment, record_words
+from recorded_runs import environment, record_words
 
 pytestmark = pytest.mark.live
 SCRIPT = Path(__file__).parent / "record_scripts" / "faults_by_command.py"
@@ -53,10 +52,24 @@ def collecting(tmp_path: Path) -> Iterator[Collector]:
     runs = tmp_path / "runs"
     runs.mkdir()
     process = subprocess.Popen(
-        [sys.executable, "-m", "computeflow", "collect", "--store", str(tmp_path / "store"),
-         "--listen", "127.0.0.1:0", "--follow", str(runs), "--price", "2"],
-        env=environment(), stdout=subprocess.PIPE, text=True,
-    )  # fmt: skip
+        [
+            sys.executable,
+            "-m",
+            "computeflow",
+            "collect",
+            "--store",
+            str(tmp_path / "store"),
+            "--listen",
+            "127.0.0.1:0",
+            "--follow",
+            str(runs),
+            "--price",
+            "2",
+        ],
+        env=environment(),
+        stdout=subprocess.PIPE,
+        text=True,
+    )
     try:
         assert process.stdout is not None
         line = process.stdout.readline()
@@ -161,9 +174,21 @@ def test_faults_are_named_on_their_rank_and_closed(tmp_path: Path, ranks: int) -
     rules = [each["rule"] for each in collector.all_findings()]
     assert set(rules) == {rule for _, rule in CASES}
     audited = subprocess.run(
-        [sys.executable, "-m", "computeflow", "audit", str(tmp_path / "runs" / "run"), "-o", "json"],
-        env=environment(), capture_output=True, text=True, timeout=300, check=True,
-    )  # fmt: skip
+        [
+            sys.executable,
+            "-m",
+            "computeflow",
+            "audit",
+            str(tmp_path / "runs" / "run"),
+            "-o",
+            "json",
+        ],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=True,
+    )
     found = {each["rule"] for each in json.loads(audited.stdout)["findings"]}
     assert found <= set(rules) | {"regression"}
 
@@ -178,7 +203,3 @@ def test_a_killed_rank_is_named(tmp_path: Path) -> None:
             "silent-rank",
         )[0]
         assert finding["ranks"] == [3]
-
-
-if __name__ == "__main__":
-    os.chdir(ROOT)

@@ -42,7 +42,6 @@ _UNUSUAL = 1.25
 _GONE = 2.0
 """Windows without a sighting after which a finding is closed."""
 _RARE_SECONDS = 60.0
-_STOPPED_SECONDS = 3.0
 _SURE_SECONDS = 1.5
 """How long a hang or a silent rank is seen before it is told: what others wrote may be on its way."""
 _EXPIRES_SECONDS = 900.0
@@ -293,10 +292,7 @@ class FindingBook:
         if each.kind == LASTING:
             length = window.end - window.begin
             return window.level == each.level and window.end - each.shown_until >= _GONE * length
-        if each.kind == PAUSING:
-            return True
-        least = _RARE_SECONDS if each.kind == RARE else _STOPPED_SECONDS
-        return window.end - each.shown_until >= least
+        return each.kind != RARE or window.end - each.shown_until >= _RARE_SECONDS
 
     def _close(self, each: _Open, now: float, why: str) -> LiveFinding:
         self._open.remove(each)
