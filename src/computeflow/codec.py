@@ -136,7 +136,7 @@ def from_bytes(kind: type[T], data: bytes, where: str) -> T:
 
     try:
         return msgspec.msgpack.decode(data, type=kind, dec_hook=unpacked)
-    except (msgspec.DecodeError, ValueError, TypeError, RecursionError) as error:
+    except (msgspec.DecodeError, ValueError, TypeError, SyntaxError, RecursionError) as error:
         raise InputError(f"{where}: not a packed {kind.__name__}: {error}") from None
 
 

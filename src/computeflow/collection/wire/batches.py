@@ -68,7 +68,6 @@ _ARRIVALS = {
     "bytes": "<i8",
     "every": "<i4",
 }
-_TIMES = ("begin", "end", "start", "at", "length")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -351,6 +350,8 @@ def _check(batch: Batch) -> None:
         group = batch.arrivals["group"]
         if group.min() < 0 or group.max() >= len(batch.groups):
             raise InputError("batch: an arrival at no known group")
+    _check_times(batch.leads, ("start", "end"), "leads")
+    _check_times(batch.arrivals, ("at", "end"), "arrivals")
     for rows in batch.ranks:
         _check_rank(rows)
     _check_steps(batch)
@@ -365,7 +366,12 @@ def _check_table(table: Table, types: Mapping[str, str], count: int, name: str) 
         values = table[column]
         if values.ndim != 1 or values.dtype.str != kind or len(values) != count:
             raise InputError(f"batch: {name}.{column} is no column of {count:,} {kind}")
-        if column in _TIMES and count and (values.min() < -1 or values.max() > _MAX_MICROS):
+
+
+def _check_times(table: Table, columns: Sequence[str], name: str) -> None:
+    for column in columns if table else ():
+        values = table[column]
+        if len(values) and (values.min() < -1 or values.max() > _MAX_MICROS):
             raise InputError(f"batch: {name}.{column} has impossible times")
 
 
@@ -383,22 +389,23 @@ def _check_rank(rows: RankRows) -> None:
 
 def _check_steps(batch: Batch) -> None:
     """Steps of a rank end one after the other, and its pieces fill no more than they take."""
-    at = piece = 0
-    for rows in batch.ranks:
-        begin, end = (
-            (batch.steps[name][at : at + rows.steps] for name in ("begin", "end"))
-            if (rows.steps)
-            else (np.zeros(0, np.int64),) * 2
-        )
-        if rows.steps and ((end <= begin).any() or (begin[1:] < end[:-1]).any()):
-            raise InputError(f"batch: steps of rank {rows.rank} overlap")
-        if rows.pieces:
-            lengths = batch.pieces["length"][piece : piece + rows.pieces]
-            taken = int(end[-1] - begin[0]) if rows.steps else 0
-            if lengths.min() <= 0 or int(lengths.sum()) != taken:
-                raise InputError(f"batch: pieces of rank {rows.rank} do not fill its steps")
-        at += rows.steps
-        piece += rows.pieces
+    steps = np.array([rows.steps for rows in batch.ranks], np.int64)
+    pieces = np.array([rows.pieces for rows in batch.ranks], np.int64)
+    taken = np.zeros(len(steps))
+    if batch.steps and len(batch.steps["begin"]):
+        begin, end = batch.steps["begin"], batch.steps["end"]
+        rank = np.repeat(np.arange(len(steps)), steps)
+        after = (rank[1:] == rank[:-1]) & (begin[1:] < end[:-1])
+        if begin.min() < -1 or end.max() > _MAX_MICROS or (end <= begin).any() or after.any():
+            raise InputError("batch: steps of a rank overlap, or have impossible times")
+        last = np.cumsum(steps)
+        some = steps > 0
+        taken[some] = end[last[some] - 1] - begin[(last - steps)[some]]
+    if batch.pieces and len(batch.pieces["length"]):
+        lengths = batch.pieces["length"]
+        filled = np.bincount(np.repeat(np.arange(len(pieces)), pieces), lengths, len(pieces))
+        if lengths.min() <= 0 or lengths.max() > _MAX_MICROS or (filled != taken)[pieces > 0].any():
+            raise InputError("batch: pieces of a rank do not fill its steps")
 
 
 def rank_files(batch: Batch, starts: Mapping[tuple[int, int], RankStart]) -> list[RankPart]:
