@@ -8,7 +8,7 @@ their batches until a look needs them.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -33,11 +33,27 @@ _KEPT_BYTES = 4 << 20
 """Memory of one rank; the oldest parts go first."""
 
 
-class BatchRows(NamedTuple):
-    """Rows in the tables of a batch."""
+class RecentRows(NamedTuple):
+    """Steps and arrivals of one rank in a batch, as Python's numbers: arrays of one row are slow."""
 
-    steps: int
-    arrivals: int
+    numbers: list[int]
+    begins: list[int]
+    ends: list[int]
+    arrivals: list[int]
+
+
+def _tails(batch: Batch) -> Iterator[RecentRows]:
+    """The tails of all ranks of a batch, in their order."""
+    columns = [
+        batch.steps[name].tolist() if batch.steps else [] for name in ("number", "begin", "end")
+    ]
+    arrived = batch.arrivals["at"].tolist() if batch.arrivals else []
+    step = arrival = 0
+    for rows in batch.ranks:
+        steps = slice(step, step + rows.steps)
+        numbers, begins, ends = (column[steps] for column in columns)
+        yield RecentRows(numbers, begins, ends, arrived[arrival : arrival + rows.arrivals])
+        step, arrival = step + rows.steps, arrival + rows.arrivals
 
 
 @dataclass(slots=True)
@@ -68,18 +84,23 @@ class RankMemory:
     alive: bool | None = None
     dropped: int = 0
 
-    def take(self, batch: Batch, place: int, rows: RankRows, at: BatchRows, heard: float) -> None:
-        """Take one rank of a batch; `at` has the first of its rows in each table."""
+    def take(self, batch: Batch, place: int, tail: RecentRows, heard: float) -> None:
+        rows = batch.ranks[place]
         self.heard, self.last = heard, max(self.last, rows.last)
         self.alive = rows.alive
         if rows.news is not None:
             self.ended = rows.news.ended or self.ended
             self.dropped = max(self.dropped, rows.news.dropped)
-        if rows.steps:
-            self._take_steps(batch, slice(at.steps, at.steps + rows.steps))
-        if rows.arrivals:
-            arrived = batch.arrivals["at"][at.arrivals : at.arrivals + rows.arrivals]
-            self.arrivals.extend(arrived[-4 * _TAIL :].tolist())
+        if tail.ends:
+            self.step, self.step_end = tail.numbers[-1], tail.ends[-1]
+            self.steps.extend(zip(tail.begins, tail.ends, strict=True))
+            if not self.first_end and self.step >= WARM_STEPS:
+                self.first_end = next(
+                    end
+                    for number, end in zip(tail.numbers, tail.ends, strict=True)
+                    if number >= WARM_STEPS
+                )
+        self.arrivals.extend(tail.arrivals[-4 * _TAIL :])
         if self.long:
             part = self._part(batch, place)
             self._take_pauses(part)
@@ -87,14 +108,6 @@ class RankMemory:
         else:
             self.parts.append((batch, place))
         self._forget()
-
-    def _take_steps(self, batch: Batch, rows: slice) -> None:
-        ends, numbers = batch.steps["end"][rows], batch.steps["number"][rows]
-        self.step, self.step_end = int(numbers[-1]), int(ends[-1])
-        begins = batch.steps["begin"][rows]
-        self.steps.extend(zip(begins.tolist(), ends.tolist(), strict=True))
-        if not self.first_end and self.step >= WARM_STEPS:
-            self.first_end = int(ends[np.flatnonzero(numbers >= WARM_STEPS)[0]])
 
     def _take_pauses(self, part: RankFile) -> None:
         for kind in (CHECKPOINT, EVALUATION):
@@ -205,13 +218,10 @@ class RunMemory:
         for signal in batch.signals:
             if signal.what == PROCESS_GONE and signal.rank in self._latest:
                 self._latest[signal.rank].alive = False
-        steps = arrivals = 0
-        for place, rows in enumerate(batch.ranks):
+        for place, (rows, tail) in enumerate(zip(batch.ranks, _tails(batch), strict=True)):
             memory = self.ranks.get((rows.rank, rows.attempt)) or self._begin(batch, rows, heard)
             if memory is not None:
-                memory.take(batch, place, rows, BatchRows(steps, arrivals), heard)
-            steps += rows.steps
-            arrivals += rows.arrivals
+                memory.take(batch, place, tail, heard)
 
     def _begin(self, batch: Batch, rows: RankRows, heard: float) -> RankMemory | None:
         start = None if rows.news is None else rows.news.start
