@@ -114,17 +114,17 @@ def test_dashboard_and_alerts_ask_for_metrics_that_there_are() -> None:
 
 
 def test_promtool_takes_the_rules_and_their_test(tmp_path: Path) -> None:
-    cf.export("alerts", out=tmp_path / "computeflow-alerts.yml")
+    cf.export("alerts", to=tmp_path / "computeflow-alerts.yml")
     (tmp_path / "alerts_test.yml").write_text(RULE_TESTS.read_text())
     assert "10 rules found" in promtool("check", "rules", "computeflow-alerts.yml", cwd=tmp_path)
     promtool("test", "rules", "alerts_test.yml", cwd=tmp_path)
 
 
 def test_promtool_takes_the_configuration(tmp_path: Path) -> None:
-    cf.export("alerts", out=tmp_path / "computeflow-alerts.yml")
+    cf.export("alerts", to=tmp_path / "computeflow-alerts.yml")
     cf.export(
         "prometheus",
-        out=tmp_path / "prometheus.yml",
+        to=tmp_path / "prometheus.yml",
         collector=["10.0.0.1:8471", "[::1]:8471"],
         remote_write='http://h:8428/api/v1/write?x="{:[',
     )
@@ -136,7 +136,7 @@ def test_a_file_is_printed_written_or_json(tmp_path: Path, capsys: Capture) -> N
     printed = capsys.readouterr().out
     assert printed == cf.export("alerts").text
     out = tmp_path / "rules.yml"
-    assert run(["export", "alerts", "--out", str(out)]) == 0
+    assert run(["export", "alerts", "--to", str(out)]) == 0
     assert out.read_text() == printed
     assert "rule_files" in capsys.readouterr().err
     assert run(["export", "grafana", "-o", "json"]) == 0

@@ -69,7 +69,7 @@ def judged(run: MadeRun) -> Diagnosis:
         (Fault(kind="evaluation", severity=1.4), "evaluation", ()),
         (Fault(kind="memory-pressure", severity=1.0, rank=1), "memory-pressure", (1,)),
         (Fault(kind="regression", severity=1.5, begin=120), "regression", ()),
-        (Fault(kind="killed", severity=1.0, rank=1, begin=100), "hang", (1,)),
+        (Fault(kind="killed", severity=1.0, rank=1, begin=100), "silent-rank", (1,)),
     ],
     ids=lambda value: value.kind if isinstance(value, Fault) else "",
 )

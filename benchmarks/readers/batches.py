@@ -12,7 +12,10 @@ from computeflow.collection.collector.batch_bounds import read_batch
 from computeflow.collection.store.journal import MAGIC as JOURNAL
 from computeflow.collection.store.journal import read_frames
 from computeflow.collection.store.segment_tables import SegmentTables
-from computeflow.collection.wire.batches import MAGIC, pack_batch
+from computeflow.collection.wire.batches import MAGIC, MAX_RANKS, pack_batch
+
+_RANK_BYTES = 600
+"""A rank with one step, unpacked."""
 
 
 def _batch(content: bytes, _: Path) -> object:
@@ -45,7 +48,6 @@ def _plain() -> list[bytes]:
 
 def _grown(pack: Callable[[bytes], bytes]) -> dict[str, Build]:
     shapes = {
-        "natural": b"\x81\xa1k\x01",
         "nested": b"\x91",
         "maps": b"\x81",
         "arrays": b"\xdc\xff",
@@ -54,7 +56,21 @@ def _grown(pack: Callable[[bytes], bytes]) -> dict[str, Build]:
     def build(piece: bytes) -> Build:
         return lambda size: pack(piece * (size // len(piece)))
 
-    return {name: build(piece) for name, piece in shapes.items()}
+    def natural(size: int) -> bytes:
+        return pack(_sized(size))
+
+    return {"natural": natural} | {name: build(piece) for name, piece in shapes.items()}
+
+
+def _sized(size: int) -> bytes:
+    """A batch of about so many bytes before it is compressed."""
+    import numpy as np
+
+    from benchmarks.measure_ingestion import make_batch_of
+
+    ranks = min(max(size // _RANK_BYTES, 1), MAX_RANKS)
+    body = pack_batch(make_batch_of(0, 1, ranks, np.random.default_rng(size)))
+    return zlib.decompress(body[len(MAGIC) :])
 
 
 def readers() -> list[Reader]:

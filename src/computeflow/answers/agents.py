@@ -14,11 +14,12 @@ from computeflow.collection.agent.kernel_signals import KMSG
 from computeflow.collection.agent.manifests import ManifestKind, manifest
 from computeflow.collection.agent.node_agent import AgentOptions, AgentReport, run_agent
 from computeflow.errors import InputError
+from computeflow.units import HOUR_SECONDS
 from computeflow.views.agents import agent_headline, agent_tables
 from computeflow.views.tables import Table, columns
 
 _LISTEN = "127.0.0.1:9471"
-_MIN_SECONDS, _MAX_SECONDS = 1.0, 3600.0
+_MIN_SECONDS, _MAX_SECONDS = 1.0, HOUR_SECONDS
 Files = Sequence[str | Path]
 
 

@@ -32,7 +32,7 @@ _USES = {
 class ExportAnswer(Answer):
     what: MonitoringFile
     text: str
-    out: str | None = None
+    to: str | None = None
 
     @property
     def title(self) -> str:
@@ -40,7 +40,7 @@ class ExportAnswer(Answer):
 
     @property
     def headline(self) -> str:
-        return "" if self.out is None else f"Wrote {self.out} for {_USES[self.what]}."
+        return "" if self.to is None else f"Wrote {self.to} for {_USES[self.what]}."
 
     def tables(self) -> list[Table]:
         lines = format_count(self.text.count("\n"), "line")
@@ -48,7 +48,7 @@ class ExportAnswer(Answer):
             Table(
                 title=self.title,
                 columns=columns("file", "size", "for", wrap="file,for"),
-                rows=((self.out or "-", lines, _USES[self.what]),),
+                rows=((self.to or "-", lines, _USES[self.what]),),
             )
         ]
 
@@ -56,7 +56,7 @@ class ExportAnswer(Answer):
         return {
             "schema": "computeflow.export/1",
             "what": self.what,
-            "out": self.out,
+            "to": self.to,
             "text": self.text,
         }
 
@@ -65,12 +65,12 @@ class ExportAnswer(Answer):
 def export(
     what: MonitoringFile,
     *,
-    out: NewFile | None = None,
+    to: NewFile | None = None,
     collector: Sequence[str] = (),
     remote_write: str | None = None,
     force: bool = False,
 ) -> ExportAnswer:
-    """A Grafana dashboard, alert rules, or a Prometheus configuration; written where `out` says.
+    """A Grafana dashboard, alert rules, or a Prometheus configuration; written where `to` says.
 
     `collector` (host:port) and `remote_write` are for `prometheus`: what it scrapes, and where it
     writes on to.
@@ -83,6 +83,6 @@ def export(
         text = alert_rules()
     else:
         text = prometheus_configuration(tuple(collector) or (DEFAULT_COLLECTOR,), remote_write)
-    if out is not None:
-        write_file(out, text, "--out", force=force)
-    return ExportAnswer(what=what, text=text, out=None if out is None else str(out))
+    if to is not None:
+        write_file(to, text, "--to", force=force)
+    return ExportAnswer(what=what, text=text, to=None if to is None else str(to))

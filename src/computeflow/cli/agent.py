@@ -14,6 +14,7 @@ from computeflow.cli.command import AnswerCommand, choice, flag, option
 from computeflow.cli.output import show
 from computeflow.cli.streams import say
 from computeflow.cli.types import FILE, Number
+from computeflow.units import HOUR_SECONDS
 
 
 class _Agent(AnswerCommand):
@@ -63,7 +64,7 @@ agent = _Agent(
         option("--otlp", metavar="URL", help="Push readings to OpenTelemetry (http://HOST:4318)."),
         option(
             "--every",
-            type=Number(1, 3600),
+            type=Number(1, HOUR_SECONDS),
             default=5.0,
             metavar="SECONDS",
             help="Time between readings of the node; records are shipped each second.",

@@ -1,6 +1,6 @@
 """Print files for your monitoring: a Grafana dashboard, alert rules, a Prometheus configuration.
 
-They are over the metrics that `computeflow collect` serves under /metrics. Without --out the file is
+They are over the metrics that `computeflow collect` serves under /metrics. Without --to the file is
 printed, so that it can go through a pipe.
 """
 
@@ -26,7 +26,7 @@ class _Printing(AnswerCommand):
         answer = self.library_function()(**options)
         if output == "json":
             show(answer, output)
-        elif "out" not in options:
+        elif "to" not in options:
             sys.stdout.write(answer.to_dict()["text"])
         elif not quiet:
             click.echo(f"[computeflow] {answer.headline}", err=True)
@@ -38,7 +38,7 @@ export = _Printing(
     "exports:export",
     [
         click.Argument(["what"], type=click.Choice(get_args(MonitoringFile))),
-        option("--out", type=FILE, metavar="FILE", help="Write to this file instead of printing."),
+        option("--to", type=FILE, metavar="FILE", help="Write to this file instead of printing."),
         option(
             "--collector",
             multiple=True,

@@ -18,9 +18,10 @@ from computeflow.collection.agent.rank_tails import RankTail
 from computeflow.collection.agent.run_ids import facts_to_send, read_facts, run_id
 from computeflow.collection.wire.batches import PROCESS_GONE, NodeSignal
 from computeflow.files.limits import FILES
+from computeflow.units import DAY_SECONDS
 
 _RANK = re.compile(r"rank-\d{1,7}\.attempt-\d{1,6}\.cfr")
-RECENT_SECONDS = 24 * 3600.0
+RECENT_SECONDS = DAY_SECONDS
 _ENDED_SECONDS = 60.0
 """How long the file of a process that ended is kept open."""
 _MAX_TAILS = 4096

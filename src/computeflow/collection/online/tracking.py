@@ -28,6 +28,7 @@ from computeflow.collection.online.looks import (
     strength,
 )
 from computeflow.errors import InputError
+from computeflow.units import HOUR_SECONDS
 
 _REMAINS = 0.5
 """Share of what a finding was at first that keeps it open where its rule no longer names it."""
@@ -259,7 +260,7 @@ class FindingBook:
             share=sighting.share,
             gpu_seconds=gpu_seconds,
             usd_per_hour=rate,
-            usd=None if rate is None else rate * lasted / 3600,
+            usd=None if rate is None else rate * lasted / HOUR_SECONDS,
             evidence=seen.evidence,
             remedy=seen.remedy,
             seen=now,

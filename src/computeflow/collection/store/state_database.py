@@ -17,9 +17,10 @@ from typing import Any
 from computeflow import codec
 from computeflow.collection.online.live_values import LiveFinding, LiveNode, LiveRun
 from computeflow.errors import InputError, OutputError
+from computeflow.units import DAY_SECONDS
 
 VERSION = 1
-_RANK_SECONDS = 180 * 86_400.0
+_RANK_SECONDS = 180 * DAY_SECONDS
 """How long after the rest a rank's position is kept: an agent may still have its file."""
 _BUSY_SECONDS = 30.0
 _TABLES = """
