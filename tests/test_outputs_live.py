@@ -142,10 +142,10 @@ def test_prometheus_scrapes_alerts_and_writes_on_to_victoriametrics(tmp_path: Pa
     with victoria_metrics(tmp_path / "far") as far, exporter(now_fleet) as collector:
         near = tmp_path / "near"
         near.mkdir()
-        cf.export("alerts", out=near / "computeflow-alerts.yml")
+        cf.export("alerts", to=near / "computeflow-alerts.yml")
         cf.export(
             "prometheus",
-            out=near / "prometheus.yml",
+            to=near / "prometheus.yml",
             collector=[collector],
             remote_write=f"{far}/api/v1/write",
         )
