@@ -75,6 +75,16 @@ def test_a_slow_rank_names_its_node_and_its_cost() -> None:
     assert sum(run.accounts.values()) == pytest.approx(1.0)
 
 
+def test_a_rank_of_two_that_is_slow_from_the_start_is_named() -> None:
+    watcher = Watcher(WatchOptions())
+    slow = training(between(0, 10_000, {"f": 40 * MS}, (1,)), ranks=2, steps=200)
+    heard = watch(slow.records(), watcher=watcher, after=1.0)
+    assert [(f.rule, f.ranks) for _, f in heard.opened] == [("straggler-rank", (1,))]
+    (run,) = watcher.runs()
+    late = {each.rank: each.late_seconds for each in run.slowest}
+    assert late[1] is not None and late[1] > 0.03
+
+
 def test_sound_runs_get_no_finding() -> None:
     heard = told(between(0, 0, {}), steps=1_500)
     assert heard.opened == []

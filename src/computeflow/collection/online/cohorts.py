@@ -102,8 +102,9 @@ class Cohort:
         return self._suspects
 
     def late_seconds(self, rank: int) -> float | None:
-        """Seconds that a rank was late in the last step; None of ranks beyond the world."""
-        return float(self._late_seconds[rank]) if rank < self._world else None
+        """Seconds that a rank was late in the last step; None where it was never compared."""
+        compared = rank < self._world and self._steps[rank]
+        return float(self._late_seconds[rank]) if compared else None
 
     def _settle(self) -> None:
         if not self._pending:

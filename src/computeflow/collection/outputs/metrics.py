@@ -31,7 +31,7 @@ MAX_RANKS_PER_RUN = 16
 MAX_NODES = 4_096
 MAX_READING_NAMES = 128
 MAX_READINGS = 20_000
-"""Series of readings, a third of a second to write: beyond them scrape the agents themselves."""
+"""Series of readings that one answer has: beyond them scrape the agents themselves."""
 _OWN = "computeflow_"
 _READING_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
 _SUFFIXES = ("_total", "_created", "_bucket", "_count", "_sum", "_info")
