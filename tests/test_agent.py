@@ -97,6 +97,22 @@ def test_a_throttle_that_begins_and_errors_that_grow_are_signals_of_their_gpu() 
     }
 
 
+def test_a_real_h200_is_read_while_it_trains() -> None:
+    """Forty looks, five seconds apart, at the driver of a GPU that trained under its power limit."""
+    source = NvmlReadings(RecordedNvml.load(NVML.with_name("h200.json")), "n1")
+    looks = [source.look(5 * number) for number in range(40)]
+    first, last = figures(looks[0], gpu="0"), figures(looks[-1], gpu="0")
+    assert first["DCGM_FI_DEV_POWER_USAGE"] < 100 < 650 < last["DCGM_FI_DEV_POWER_USAGE"] < 710
+    spent = (
+        last["DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION"] - first["DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION"]
+    )
+    mean = sum(figures(look, gpu="0")["DCGM_FI_DEV_POWER_USAGE"] for look in looks) / 40
+    assert spent / 1e3 / 195 == pytest.approx(mean, rel=0.2)
+    assert 0 < last["DCGM_FI_DEV_POWER_VIOLATION"] / 1e6 < 195
+    assert last["DCGM_FI_DEV_ECC_DBE_VOL_TOTAL"] == 0
+    assert not [signal for look in looks for signal in look.signals]
+
+
 def test_processes_on_gpus_are_told_by_their_number() -> None:
     look = NvmlReadings(RecordedNvml.load(NVML), "n1").look(0)
     pids = {
