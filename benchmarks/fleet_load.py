@@ -35,7 +35,8 @@ class Load:
     real_time: bool = True
     ranks_per_body: int = 8
     steps_per_body: int = 1
-    connections: int = 64
+    connections: int | None = None
+    """None: one for each body of a step, as each node has its own."""
     run: str = "fleet"
     plants: tuple[Plant, ...] = ()
 
@@ -69,7 +70,8 @@ async def _drive(load: Load) -> LoadResult:
         ranks_per_body=load.ranks_per_body,
         steps_per_body=load.steps_per_body,
     )
-    sender = FleetSender(host="127.0.0.1", port=load.port, connections=load.connections)
+    nodes = -(-load.ranks // load.ranks_per_body)
+    sender = FleetSender(host="127.0.0.1", port=load.port, connections=load.connections or nodes)
     await sender.open()
     began, cpu = time.monotonic(), time.process_time()
     await sender.send_all(fleet.opening())
