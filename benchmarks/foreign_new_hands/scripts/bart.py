@@ -57,6 +57,7 @@ def make_model(fault):
     )
     with torch.device(device()):
         model = BartForConditionalGeneration(config)
+    model.generation_config.min_length = pick(12, 4)
     if "eager" in fault:
         model.set_attn_implementation("eager")
     return model
