@@ -4,6 +4,7 @@
 
 OUT gets `truth.csv` and archives of traces (xz inside tar). A case that fails says so and is left out.
 Where time ends, what is left is listed. `--tiny` only proves that all scripts run, without a device.
+Other packages of scripts are recorded by `main` with a `Collection` of their own.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import time
 import warnings
 from collections import Counter
 from concurrent.futures import Future, ProcessPoolExecutor
+from dataclasses import dataclass, field
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -38,28 +40,54 @@ from benchmarks.foreign_more_styles.common import (
     watched,
 )
 
-SCRIPTS = {
-    "nano": ("plain", "decoder"),
-    "gemma": ("trainer", "decoder"),
-    "dlrm": ("plain", "recommender"),
-    "diffusion": ("plain, fp16 scaler", "diffusion"),
-    "swin": ("lightning", "vision"),
-    "moe": ("plain", "experts"),
-    "opt": ("accelerate", "decoder"),
-    "gan": ("lightning by hand", "gan"),
-    "distil": ("trainer", "encoder"),
-    "clip": ("plain class", "contrastive"),
-    "vae": ("torch.func", "autoencoder"),
-    "whisper": ("accelerate", "speech"),
-    "lstm": ("plain", "speech"),
-    "segment": ("plain", "segmentation"),
-    "neox": ("plain, graphs", "decoder"),
-}
-"""Each script: how its loop is written and what it trains."""
+
+@dataclass(frozen=True, kw_only=True)
+class Collection:
+    """The scripts of one package."""
+
+    package: str
+    archive: str
+    scripts: dict[str, tuple[str, str]]
+    """Each script: how its loop is written and what it trains."""
+    models: str
+    """Models of transformers to import before the first fork."""
+    fitted: frozenset[str] = field(default_factory=frozenset)
+    """Scripts to whose recordings something may be fitted; all others judge."""
+    together: int = 60_000_000
+    """Bytes of all traces in one folder."""
+
+    def script(self, name: str) -> Any:
+        return import_module(f"{self.package}.scripts.{name}")
+
+    def half(self, script: str) -> str:
+        return "fit" if script in self.fitted else "judge"
+
+
+MORE_STYLES = Collection(
+    package="benchmarks.foreign_more_styles",
+    archive="more-styles",
+    scripts={
+        "nano": ("plain", "decoder"),
+        "gemma": ("trainer", "decoder"),
+        "dlrm": ("plain", "recommender"),
+        "diffusion": ("plain, fp16 scaler", "diffusion"),
+        "swin": ("lightning", "vision"),
+        "moe": ("plain", "experts"),
+        "opt": ("accelerate", "decoder"),
+        "gan": ("lightning by hand", "gan"),
+        "distil": ("trainer", "encoder"),
+        "clip": ("plain class", "contrastive"),
+        "vae": ("torch.func", "autoencoder"),
+        "whisper": ("accelerate", "speech"),
+        "lstm": ("plain", "speech"),
+        "segment": ("plain", "segmentation"),
+        "neox": ("plain, graphs", "decoder"),
+    },
+    models="Gemma OPT DistilBert Swin CLIP Whisper GPTNeoX",
+)
 _ENDING_SECONDS = 25
 """The last traces are packed and archived in this time."""
 _LARGEST = 4_500_000
-_TOGETHER = 60_000_000
 
 
 def in_order(cases: list[tuple[str, Case]]) -> list[tuple[str, Case]]:
@@ -84,10 +112,12 @@ def in_order(cases: list[tuple[str, Case]]) -> list[tuple[str, Case]]:
     return ordered
 
 
-def record(script: str, case: Case, folder: Path, shapes: bool) -> dict[str, object]:
-    train = import_module(f"benchmarks.foreign_more_styles.scripts.{script}").train
+def record(
+    collection: Collection, script: str, case: Case, folder: Path, shapes: bool
+) -> dict[str, object]:
+    train = collection.script(script).train
     watch = HostWatch if is_tiny() else CyclicWatch
-    profiling = Profiling(shapes=shapes, stack=case.stack)
+    profiling = Profiling(shapes=shapes, stack=case.stack, steps=max(3, case.cycle))
     right: list[float] = []
     quiet = io.StringIO()
     with contextlib.redirect_stdout(quiet), contextlib.redirect_stderr(quiet):
@@ -96,13 +126,13 @@ def record(script: str, case: Case, folder: Path, shapes: bool) -> dict[str, obj
             _free()
         trace = str(folder / f"{case.name}.json")
         seen = watched(train, case.wrong, watch(trace, case.cycle, profiling))
-    loop, kind = SCRIPTS[script]
+    loop, kind = collection.scripts[script]
     return dict(
         recording=case.name,
         job=script,
         loop=loop,
         kind=kind,
-        half="judge",
+        half=collection.half(script),
         mistake=case.name.partition("_")[2],
         cause=case.cause,
         shapes=shapes,
@@ -118,7 +148,7 @@ def _free() -> None:
         torch.cuda.empty_cache()
 
 
-def load() -> dict[str, Any]:
+def load(collection: Collection) -> dict[str, Any]:
     """Import libraries and scripts before the first fork; the device is touched in children alone."""
     for name in ("accelerate", "pytorch_lightning", "torchvision.models.segmentation"):
         try:
@@ -126,21 +156,18 @@ def load() -> dict[str, Any]:
         except Exception as error:
             print(f"{name} is not there: {error}"[:300], flush=True)
     transformers = import_module("transformers")
-    models = "Gemma OPT DistilBert Swin CLIP Whisper GPTNeoX".split()
-    for name in ("Trainer", *(f"{model}Model" for model in models)):
+    for name in ("Trainer", *(f"{model}Model" for model in collection.models.split())):
         getattr(transformers, name)
-    return {
-        name: import_module(f"benchmarks.foreign_more_styles.scripts.{name}") for name in SCRIPTS
-    }
+    return {name: collection.script(name) for name in collection.scripts}
 
 
-def kept(packed: list[Path], rows: list[dict[str, Any]]) -> list[Path]:
+def kept(packed: list[Path], rows: list[dict[str, Any]], together: int) -> list[Path]:
     """Traces small enough to keep, the largest left out until all fit together."""
     fit = sorted(
         (path for path in packed if path.stat().st_size <= _LARGEST),
         key=lambda path: path.stat().st_size,
     )
-    while sum(path.stat().st_size for path in fit) > _TOGETHER:
+    while sum(path.stat().st_size for path in fit) > together:
         fit.pop()
     for path in packed:
         if path not in fit:
@@ -160,7 +187,11 @@ def say(number: int, row: dict[str, Any], seconds: float) -> None:
 
 
 def record_all(
-    cases: list[tuple[str, Case]], until: float, work: Path, pool: ProcessPoolExecutor
+    collection: Collection,
+    cases: list[tuple[str, Case]],
+    until: float,
+    work: Path,
+    pool: ProcessPoolExecutor,
 ) -> tuple[list[dict[str, Any]], list[Future[Path]]]:
     rows: list[dict[str, Any]] = []
     packing: list[Future[Path]] = []
@@ -169,7 +200,7 @@ def record_all(
         if until - start < 8:
             print("no time for", [case.name for _, case in cases[number:]], flush=True)
             break
-        make_row = partial(record, script, case, work, number % 2 == 0)
+        make_row = partial(record, collection, script, case, work, number % 2 == 0)
         limit = min(case.limit_seconds, until - start)
         row = in_a_process(case.name, make_row, work, limit)
         if row is None:
@@ -180,9 +211,29 @@ def record_all(
     return rows, packing
 
 
-def main() -> int:
+def chosen_cases(collection: Collection, arguments: argparse.Namespace) -> list[tuple[str, Case]]:
+    cases = [
+        (name, case)
+        for name, module in load(collection).items()
+        for case in module.CASES
+        if arguments.half in ("both", collection.half(name))
+    ]
+    if arguments.only:
+        cases = [c for c in cases if {c[0], c[1].name} & set(arguments.only)]
+    return [c for c in in_order(cases) if not {c[0], c[1].name} & set(arguments.skip)]
+
+
+def write_truth(path: Path, rows: list[dict[str, Any]]) -> None:
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, FIELDS)
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def main(collection: Collection = MORE_STYLES) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("out", type=Path)
+    parser.add_argument("--half", choices=("fit", "judge", "both"), default="both")
     parser.add_argument("--seconds", type=float, default=540.0)
     parser.add_argument("--only", nargs="*", default=[], help="recordings or scripts")
     parser.add_argument("--skip", nargs="*", default=[], help="recordings or scripts")
@@ -198,19 +249,14 @@ def main() -> int:
     work = Path(tempfile.mkdtemp())
     with ProcessPoolExecutor(4) as pool:
         list(pool.map(abs, range(4)))  # its processes, before the libraries
-        cases = in_order([(name, case) for name, module in load().items() for case in module.CASES])
-        if arguments.only:
-            cases = [c for c in cases if {c[0], c[1].name} & set(arguments.only)]
-        cases = [c for c in cases if not {c[0], c[1].name} & set(arguments.skip)]
+        cases = chosen_cases(collection, arguments)
         gc.collect()
         gc.freeze()  # a collection in a script looks at what the script made
-        rows, packing = record_all(cases, until, work, pool)
-        packed = kept([future.result() for future in packing], rows)
-    archive(packed, arguments.out, "more-styles")
-    with (arguments.out / "truth.csv").open("w", newline="") as file:
-        writer = csv.DictWriter(file, FIELDS)
-        writer.writeheader()
-        writer.writerows(rows)
+        rows, packing = record_all(collection, cases, until, work, pool)
+        packed = kept([future.result() for future in packing], rows, collection.together)
+    ending = "" if arguments.half == "both" else f"-{arguments.half}"
+    archive(packed, arguments.out, collection.archive + ending)
+    write_truth(arguments.out / f"truth{ending}.csv", rows)
     print(torch.__version__, len(rows), "recorded of", len(cases), flush=True)
     return 0
 
