@@ -33,7 +33,6 @@ from pathlib import Path
 import numpy as np
 
 from computeflow.collection.store.journal import journal_numbers, journal_path, read_frames
-from computeflow.collection.store.sealing_journals import read_checked
 from computeflow.collection.store.state_database import StateDatabase
 from computeflow.collection.store.store_folder import StoreFolder, open_store
 from computeflow.collection.wire.batches import (
@@ -42,6 +41,7 @@ from computeflow.collection.wire.batches import (
     RankNews,
     RankRows,
     pack_batch,
+    unpack_known,
 )
 from computeflow.telemetry.run_folders.rank_file import RankStart
 
@@ -335,7 +335,7 @@ def steps_of(store: StoreFolder) -> Counter[tuple[str, int, int]]:
             continue
         with journal_path(store.journal, number).open("rb") as file:
             for frame in read_frames(file):
-                counts.update(_steps(read_checked(frame.body)))
+                counts.update(_steps(unpack_known(frame.body)))
     state.close()
     return counts
 

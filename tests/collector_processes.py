@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from computeflow.collection.store.journal import journal_numbers, journal_path, read_frames
-from computeflow.collection.store.sealing_journals import read_checked
 from computeflow.collection.store.state_database import StateDatabase
 from computeflow.collection.store.store_folder import open_store
+from computeflow.collection.wire.batches import unpack_known
 
 ROOT = Path(__file__).parents[1]
 
@@ -71,7 +71,7 @@ def steps_in(store: Path) -> dict[tuple[str, int, int, int], int]:
             continue
         with journal_path(folder.journal, number).open("rb") as file:
             for frame in read_frames(file):
-                for key in _steps(read_checked(frame.body)):
+                for key in _steps(unpack_known(frame.body)):
                     counts[key] = counts.get(key, 0) + 1
     state.close()
     return counts

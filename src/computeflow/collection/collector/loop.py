@@ -18,10 +18,9 @@ from computeflow.collection.online.live_values import LiveFinding, LiveNode, Liv
 from computeflow.collection.outputs.sinks import Sink
 from computeflow.collection.store.journal import JournalFollower
 from computeflow.collection.store.processes import say_line
-from computeflow.collection.store.sealing_journals import read_checked
 from computeflow.collection.store.state_database import StateDatabase
 from computeflow.collection.store.store_folder import StoreFolder
-from computeflow.collection.wire.batches import Batch
+from computeflow.collection.wire.batches import Batch, unpack_known
 from computeflow.errors import ComputeFlowError
 from computeflow.telemetry.run_folders.rank_file import RankStart
 
@@ -66,7 +65,7 @@ class WatchLoop:
         """Give the watcher what has come since; return how many batches, a bounded number."""
         frames = self._follower.read(_FRAMES)
         for frame in frames:
-            self._take(read_checked(frame.body), frame.received / 1e6)
+            self._take(unpack_known(frame.body), frame.received / 1e6, frame.body)
         self._batches += len(frames)
         return len(frames)
 
@@ -105,12 +104,12 @@ class WatchLoop:
         self._follower.close()
         self._state.close()
 
-    def _take(self, batch: Batch, received: float) -> None:
+    def _take(self, batch: Batch, received: float, body: bytes) -> None:
         try:
             if batch.run and batch.run not in self._introduced:
                 self._introduced.add(batch.run)
                 batch = self._introduce(batch, received)
-            self.watcher.take(batch, received)
+            self.watcher.take(batch, received, body)
         except Exception as error:  # one batch of a stranger must not end the watch of all
             self._fail(f"a batch of {batch.node} is not watched: {error!r}", received)
 

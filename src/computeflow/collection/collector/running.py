@@ -24,9 +24,9 @@ from computeflow.collection.store.journal import (
 from computeflow.collection.store.keeper import KeepOptions
 from computeflow.collection.store.positions import Positions
 from computeflow.collection.store.processes import HelperProcess, say_line
-from computeflow.collection.store.sealing_journals import read_checked
 from computeflow.collection.store.state_database import StateDatabase
 from computeflow.collection.store.store_folder import StoreFolder, lock_store, open_store
+from computeflow.collection.wire.batches import unpack_known
 
 _KEEPER = "computeflow.collection.store.keeper"
 _LOCK_SECONDS = 60.0
@@ -109,7 +109,7 @@ def recover(store: StoreFolder, state: StateDatabase) -> tuple[Positions, int]:
             say_line(f"{path.name}: cut {torn:,} bytes that were never acknowledged")
         with path.open("rb") as file:
             for frame in read_frames(file):
-                batch = read_checked(frame.body)
+                batch = unpack_known(frame.body)
                 if positions.judge(batch)[0] != "known":
                     positions.take(batch, number)
     return positions, max([state.last_journal(), *numbers], default=0) + 1

@@ -69,7 +69,9 @@ class NodeWatch:
         self._nodes: dict[str, _Node] = {}
 
     def take(self, batch: Batch, received: float) -> None:
-        node = self._nodes.setdefault(batch.node, _Node(agent=batch.agent, heard=received))
+        node = self._nodes.get(batch.node)
+        if node is None:
+            node = self._nodes[batch.node] = _Node(agent=batch.agent, heard=received)
         node.agent, node.heard = batch.agent, received
         if batch.missing:
             node.missing = dict(list(batch.missing.items())[:_MAX_SIGNALS])

@@ -1,8 +1,8 @@
 """What a collector remembers of a run: the last records of every rank, bounded.
 
 Every rank is remembered for `RECENT_SECONDS`; the ranks of the first nodes (`KEPT_RANKS` of them) for
-`LONG_SECONDS`, for what is rare: checkpoints, evaluations, slow growth. Records stay in the columns of
-their batches until a look needs them.
+`LONG_SECONDS`, for what is rare: checkpoints, evaluations, slow growth. Records of the others stay in
+the bodies of their batches until a look needs them: unpacked they take ten times as much.
 """
 
 from __future__ import annotations
@@ -14,7 +14,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from computeflow.collection.wire.batches import PROCESS_GONE, Batch, RankRows, rank_part
+from computeflow.collection.wire.batches import (
+    PROCESS_GONE,
+    Batch,
+    RankRows,
+    pack_batch,
+    rank_part,
+    unpack_known,
+)
 from computeflow.telemetry.run_folders.phases import CHECKPOINT, EVALUATION
 from computeflow.telemetry.run_folders.rank_file import RankFile, RankStart, cut, join_parts
 
@@ -56,6 +63,15 @@ def _tails(batch: Batch) -> Iterator[RecentRows]:
         step, arrival = step + rows.steps, arrival + rows.arrivals
 
 
+class PackedPart(NamedTuple):
+    """The records of one rank in the body of a batch."""
+
+    last: int
+    """Unix microseconds of the last one."""
+    body: bytes
+    place: int
+
+
 @dataclass(slots=True)
 class RankMemory:
     """The last parts of one rank and attempt."""
@@ -66,7 +82,7 @@ class RankMemory:
     """Whether it is remembered for long."""
     heard: float
     """Unix seconds at which something last came of it."""
-    parts: deque[RankFile | tuple[Batch, int]] = field(default_factory=deque)
+    parts: deque[RankFile | PackedPart] = field(default_factory=deque)
     first_end: int = 0
     """End of the step that ends its warm-up, Unix microseconds; 0 before."""
     step: int = 0
@@ -84,7 +100,7 @@ class RankMemory:
     alive: bool | None = None
     dropped: int = 0
 
-    def take(self, batch: Batch, place: int, tail: RecentRows, heard: float) -> None:
+    def take(self, batch: Batch, body: bytes, place: int, tail: RecentRows, heard: float) -> None:
         rows = batch.ranks[place]
         self.heard, self.last = heard, max(self.last, rows.last)
         self.alive = rows.alive
@@ -106,7 +122,7 @@ class RankMemory:
             self._take_pauses(part)
             self.parts.append(part)
         else:
-            self.parts.append((batch, place))
+            self.parts.append(PackedPart(rows.last, body, place))
         self._forget()
 
     def _take_pauses(self, part: RankFile) -> None:
@@ -145,9 +161,12 @@ class RankMemory:
         key = self.start.rank, self.start.attempt
         return rank_part(batch, place, {key: self.start}).file
 
+    def _unpacked(self, part: PackedPart) -> RankFile:
+        return self._part(unpack_known(part.body), part.place)
+
     def _forget(self) -> None:
         kept = LONG_SECONDS if self.long else RECENT_SECONDS
-        while len(self.parts) > 2 and self.last - _last_of(self.parts[1]) > kept * 1e6:
+        while len(self.parts) > 2 and self.last - self.parts[1].last > kept * 1e6:
             self.parts.popleft()
         if self.long and len(self.parts) > 2 * _JOINED:
             self._join()
@@ -164,16 +183,8 @@ class RankMemory:
 
     def window(self, begin: int, end: int) -> RankFile:
         """The steps that ended in a window, as if the process had begun with it."""
-        parts = [
-            part if isinstance(part, RankFile) else self._part(*part)
-            for part in self.parts
-            if _last_of(part) > begin
-        ]
-        if not parts:
-            parts = [
-                part if isinstance(part, RankFile) else self._part(*part)
-                for part in (self.parts[-1],)
-            ]
+        chosen = [part for part in self.parts if part.last > begin] or [self.parts[-1]]
+        parts = [part if isinstance(part, RankFile) else self._unpacked(part) for part in chosen]
         file = cut(join_parts(parts), max(begin, self.first_end), end)
         at = int(file.steps.begin[0]) if len(file.steps) else min(begin, self.last)
         return replace(file, start=replace(self.start, epoch=at, began=0))
@@ -181,10 +192,6 @@ class RankMemory:
 
 _LARGE = 256
 """Steps of a part that is not joined again."""
-
-
-def _last_of(part: RankFile | tuple[Batch, int]) -> int:
-    return part.last if isinstance(part, RankFile) else part[0].ranks[part[1]].last
 
 
 def _bytes_of(part: RankFile) -> int:
@@ -211,7 +218,9 @@ class RunMemory:
     _latest: dict[int, RankMemory] = field(default_factory=dict)
     _kept: int = 0
 
-    def take(self, batch: Batch, heard: float) -> None:
+    def take(self, batch: Batch, heard: float, body: bytes | None = None) -> None:
+        """Take a batch; `body` is what it was unpacked from, where it came packed."""
+        body = pack_batch(batch) if body is None else body
         self.heard = heard
         self.nodes[batch.node] = heard
         self.about |= batch.about
@@ -221,7 +230,7 @@ class RunMemory:
         for place, (rows, tail) in enumerate(zip(batch.ranks, _tails(batch), strict=True)):
             memory = self.ranks.get((rows.rank, rows.attempt)) or self._begin(batch, rows, heard)
             if memory is not None:
-                memory.take(batch, place, tail, heard)
+                memory.take(batch, body, place, tail, heard)
 
     def _begin(self, batch: Batch, rows: RankRows, heard: float) -> RankMemory | None:
         start = None if rows.news is None else rows.news.start

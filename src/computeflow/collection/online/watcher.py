@@ -59,14 +59,14 @@ class Watcher:
         for finding in findings:
             self._before.setdefault(finding.run, []).append(finding)
 
-    def take(self, batch: Batch, received: float) -> None:
-        """Take a batch whose records are new."""
+    def take(self, batch: Batch, received: float, body: bytes | None = None) -> None:
+        """Take a batch whose records are new; `body` is what it was unpacked from."""
         self._nodes.take(batch, received)
         if not batch.run:
             return
         run = self._run(batch.run, received)
         attempt = run.memory.attempt
-        run.memory.take(batch, received)
+        run.memory.take(batch, received, body)
         run.ended = None
         world = run.memory.world
         if run.cohort is None or attempt != run.memory.attempt or run.cohort.world != world:

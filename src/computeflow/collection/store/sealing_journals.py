@@ -6,7 +6,6 @@ that an earlier journal had is left out by the positions that were marked with t
 
 from __future__ import annotations
 
-import zlib
 from pathlib import Path
 
 from computeflow import codec
@@ -27,15 +26,8 @@ from computeflow.collection.store.state_database import (
     StateDatabase,
 )
 from computeflow.collection.store.store_folder import StoreFolder
-from computeflow.collection.wire.batches import MAGIC, MAX_BATCH_BYTES, Batch
+from computeflow.collection.wire.batches import unpack_known
 from computeflow.errors import InputError
-
-
-def read_checked(body: bytes) -> Batch:
-    """The batch of a journal's frame, which was checked when it came."""
-    unpacker = zlib.decompressobj()
-    data = unpacker.decompress(body[len(MAGIC) :], MAX_BATCH_BYTES)
-    return codec.from_bytes(Batch, data, "journal")
 
 
 def closed_journals(store: StoreFolder) -> list[int]:
@@ -83,7 +75,7 @@ def _take(
     tables: SegmentTables,
     summary: JournalSummary,
 ) -> None:
-    batch = read_checked(frame.body)
+    batch = unpack_known(frame.body)
     if positions.judge(batch)[0] == "known":
         summary.repeated += 1
         return
