@@ -41,7 +41,7 @@ class Watcher:
         self._runs: dict[str, LiveRun] = {}
         self._nodes: dict[str, LiveNode] = {}
 
-    def take(self, batch: Batch, received: float) -> None:
+    def take(self, batch: Batch, received: float, body: bytes | None = None) -> None:
         self.taken.append((batch, received))
         self._nodes[batch.node] = LiveNode(
             node=batch.node, agent=batch.agent, last_seen=received, gpus=0

@@ -28,7 +28,7 @@ _BLOCK = 1 << 20
 _MAX_VECTORS = 512
 """Pieces that one `writev` takes; the kernel's limit is 1024."""
 _MAX_OPEN = 64
-JOURNAL_BYTES = 64 << 20
+JOURNAL_BYTES = 24 << 20
 JOURNAL_SECONDS = 300.0
 """A file is closed, and then sealed, when it has so many bytes or is so old."""
 

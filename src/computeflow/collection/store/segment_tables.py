@@ -58,6 +58,8 @@ WORDS = {
 }
 """Columns that are numbers of words until they are written."""
 _TABLES = ("steps", "pieces", "leads", "arrivals")
+_GATHERED = 1024
+"""Batches whose columns are joined at a time: many small ones take three times as much memory."""
 
 
 @dataclass(slots=True)
@@ -71,15 +73,35 @@ class _Words:
 
 
 @dataclass(slots=True)
+class _Pile:
+    """Columns that come in small parts, and are joined now and then."""
+
+    joined: list[Columns] = field(default_factory=list)
+    loose: list[Columns] = field(default_factory=list)
+
+    def add(self, part: Columns) -> None:
+        self.loose.append(part)
+        if len(self.loose) >= _GATHERED:
+            self.joined.append(_joined(self.loose))
+            self.loose = []
+
+    def columns(self) -> Columns:
+        return _joined([*self.joined, *self.loose])
+
+
+def _joined(parts: Sequence[Columns]) -> Columns:
+    names = parts[0] if parts else ()
+    return {name: np.concatenate([part[name] for part in parts]) for name in names}
+
+
+@dataclass(slots=True)
 class SegmentTables:
     words: _Words = field(default_factory=_Words)
     _phases: dict[str, int] = field(default_factory=dict)
-    _rows: list[tuple[int, ...]] = field(default_factory=list)
+    _rows: _Pile = field(default_factory=_Pile)
     """Run, node, rank, attempt, then rows in each of the four tables."""
-    _parts: dict[str, list[dict[str, Column]]] = field(
-        default_factory=lambda: {name: [] for name in _TABLES}
-    )
-    _groups: list[Column] = field(default_factory=list)
+    _parts: dict[str, _Pile] = field(default_factory=lambda: {name: _Pile() for name in _TABLES})
+    _groups: _Pile = field(default_factory=_Pile)
     _events: list[tuple[Any, ...]] = field(default_factory=list)
     _readings: list[tuple[Any, ...]] = field(default_factory=list)
     _signals: list[tuple[Any, ...]] = field(default_factory=list)
@@ -87,22 +109,21 @@ class SegmentTables:
     def take(self, batch: Batch) -> None:
         place = self.words.place
         run, node = place(batch.run), place(batch.node)
+        keys = [
+            (run, node, r.rank, r.attempt, r.steps, r.pieces, r.leads, r.arrivals)
+            for r in batch.ranks
+        ]
+        self._rows.add({"key": np.array(keys, np.int64).reshape(-1, 8)})
         for rows in batch.ranks:
-            self._rows.append(
-                (
-                    *(run, node, rows.rank, rows.attempt),
-                    *(rows.steps, rows.pieces, rows.leads, rows.arrivals),
-                )
-            )
             if rows.news is not None:
                 self._take_news(run, node, rows)
         for name in _TABLES:
             table = getattr(batch, name)
             if table:
-                self._parts[name].append(self._renamed(batch, table))
+                self._parts[name].add(self._renamed(batch, table))
         if batch.arrivals and len(batch.arrivals["at"]):
             pairs = [[place(label), place(operation)] for label, operation in batch.groups]
-            self._groups.append(np.array(pairs, np.int64)[batch.arrivals["group"]])
+            self._groups.add({"pair": np.array(pairs, np.int64)[batch.arrivals["group"]]})
         for reading in batch.readings:
             labels = json.dumps(reading.labels, sort_keys=True) if reading.labels else "{}"
             self._readings.append(
@@ -158,8 +179,8 @@ class SegmentTables:
 
     def tables(self) -> dict[str, Columns]:
         """Columns by table; those without a row are left out."""
-        rows = np.array(self._rows, np.int64).reshape(-1, 8).T
-        steps, pieces, leads, arrivals = (self._joined(name) for name in _TABLES)
+        rows = self._rows.columns().get("key", np.zeros((0, 8), np.int64)).T
+        steps, pieces, leads, arrivals = (self._parts[name].columns() for name in _TABLES)
         made: dict[str, Columns] = {}
         if steps:
             made["steps"] = _keys(rows, 4) | _step_columns(steps)
@@ -172,15 +193,11 @@ class SegmentTables:
                 "seconds": (leads["end"] - leads["start"]) / 1e6,
             }
         if arrivals:
-            made["collectives"] = _keys(rows, 7) | _arrival_columns(arrivals, self._groups)
+            made["collectives"] = _keys(rows, 7) | _arrival_columns(
+                arrivals, self._groups.columns().get("pair", np.zeros((0, 2), np.int64))
+            )
         made |= self._rare()
         return {name: table for name, table in made.items() if len(next(iter(table.values())))}
-
-    def _joined(self, name: str) -> Columns:
-        parts = self._parts[name]
-        if not parts:
-            return {}
-        return {column: np.concatenate([part[column] for part in parts]) for column in parts[0]}
 
     def _span_columns(self, rows: Column, steps: Columns, pieces: Columns) -> Columns:
         """Starts and steps of pieces; lengths of all ranks, one after the other, are one axis."""
@@ -270,8 +287,7 @@ def _step_columns(steps: Columns) -> Columns:
     }
 
 
-def _arrival_columns(arrivals: Columns, groups: Sequence[Column]) -> Columns:
-    pairs = np.concatenate(groups) if groups else np.zeros((0, 2), np.int64)
+def _arrival_columns(arrivals: Columns, pairs: Column) -> Columns:
     return {
         "process_group": pairs[:, 0],
         "operation": pairs[:, 1],

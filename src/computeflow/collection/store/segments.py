@@ -52,7 +52,8 @@ def write_segments(
             words = np.array([*tables.words.places, ""], object)
             engine.register("new_words", {"n": np.arange(len(words)), "word": words})
             engine.execute("CREATE TABLE words AS SELECT * FROM new_words")
-            for name, table in columns.items():
+            for name in list(columns):
+                table = columns.pop(name)  # one after the other goes from memory
                 target = Path(name) / day / f"segment-{number:06d}.parquet"
                 rows = _write_table(engine, name, table, store.work / f"{name}-{number}.partial")
                 size = _publish(store.work / f"{name}-{number}.partial", store.parquet / target)
@@ -74,24 +75,19 @@ def write_segments(
 def _write_table(engine: Any, name: str, columns: Columns, made: Path) -> int:
     engine.register("new_rows", columns)
     picks, joins = [], []
-    for column in [part.split()[0] for part in SCHEMAS[name].split(", ")]:
+    for column, kind in (part.split() for part in SCHEMAS[name].split(", ")):
+        value = f"r.{column}"
         if column in WORDS[name]:
-            picks.append(f"w_{column}.word AS {column}")
+            value = f"w_{column}.word"
             joins.append(f"JOIN words w_{column} ON w_{column}.n = r.{column}")
         elif column in _MOMENTS:
-            picks.append(f"make_timestamp(r.{column}::BIGINT) AS {column}")
+            value = f"make_timestamp(r.{column}::BIGINT)"
         elif column == "fault":
-            picks.append("r.fault <> 0 AS fault")
-        else:
-            picks.append(f"r.{column} AS {column}")
-    engine.execute(f"CREATE OR REPLACE TABLE made ({SCHEMAS[name]})")
-    engine.execute(
-        f"INSERT INTO made BY NAME SELECT {', '.join(picks)} FROM new_rows r {' '.join(joins)}"
-    )
+            value = "r.fault <> 0"
+        picks.append(f"({value})::{kind} AS {column}")
+    rows = f"SELECT {', '.join(picks)} FROM new_rows r {' '.join(joins)} ORDER BY {ORDERS[name]}"
+    engine.execute(f"COPY ({rows}) TO {_quoted(made)} ({_OPTIONS})")
     engine.unregister("new_rows")
-    target = _quoted(made)
-    engine.execute(f"COPY (SELECT * FROM made ORDER BY {ORDERS[name]}) TO {target} ({_OPTIONS})")
-    engine.execute("DROP TABLE made")
     return len(next(iter(columns.values())))
 
 
