@@ -177,6 +177,7 @@ def test_a_job_that_cannot_save_waits_for_its_next_checkpoint_where_that_is_near
     chosen = decide(near, [slow()]).chosen
     assert chosen.action == "restart-after-checkpoint"
     assert chosen.not_before_seconds == 130.0
+    assert chosen.lasting_net_seconds == pytest.approx((60_000 - 130) / 3 - 270)
     far = state(can_checkpoint=False, checkpoint_age_seconds=10.0)
     chosen = decide(far, [slow()]).chosen
     assert (chosen.action, chosen.price.save_seconds) == ("restart-on-spare", 0.0)
