@@ -3,6 +3,8 @@
     python -m benchmarks.prove_online              the half for development
     python -m benchmarks.prove_online --judge      the half of noise sources and seeds that only judges
     python -m benchmarks.prove_online --quick      a few cases, no report
+    python -m benchmarks.prove_online --clean-minutes 5   real training without a fault: silent
+    python -m benchmarks.prove_online --repeat 5          real training, each fault so many times
 
 Every case is a run with the step-time noise of real runs (`data/step_noise.json`) and one fault, or
 none. A finding is right where its rule and exactly its ranks are those of the fault, and it is opened
@@ -19,6 +21,7 @@ import statistics
 import sys
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from pathlib import Path
 
 from benchmarks.online_cases import (
@@ -31,10 +34,19 @@ from benchmarks.online_cases import (
     judge_case,
     noise_sources,
 )
+from benchmarks.online_live import (
+    clean_run,
+    clean_section,
+    faults_section,
+    repeat_faults,
+)
 
 ROOT = Path(__file__).parents[1]
 REPORT = ROOT / "benchmarks" / "reports" / "online.md"
 HEALTHY_RUNS = 100
+LIVE = "## Real training"
+"""Head of the parts of the report that real training makes; each part is kept until it runs again."""
+_PARTS = ("### Without a fault", "### Faults again and again")
 SILENT = 0.99
 """Least share of healthy runs without any finding."""
 
@@ -190,6 +202,47 @@ def report(results: Sequence[CaseResult], judging: bool, options: Sequence[str] 
     return "\n".join(lines) + "\n"
 
 
+def _live_parts() -> dict[str, list[str]]:
+    """The parts of the report on real training, as they are in the file."""
+    parts: dict[str, list[str]] = {}
+    lines: list[str] = []
+    text = REPORT.read_text().partition(LIVE)[2] if REPORT.exists() else ""
+    for line in text.splitlines():
+        if line in _PARTS:
+            lines = parts[line] = []
+        elif line.strip():
+            lines.append(line)
+    return parts
+
+
+def write_report(made: str | None = None, live: dict[str, list[str]] | None = None) -> None:
+    """Write what was run anew, beside what was not."""
+    before = REPORT.read_text().partition(LIVE)[0] if REPORT.exists() else ""
+    parts = _live_parts() | (live or {})
+    lines = [(made or before).rstrip("\n")]
+    if parts:
+        lines += ["", LIVE]
+        for head in _PARTS:
+            lines += ["", head, "", *parts[head]] if head in parts else []
+    REPORT.write_text("\n".join(lines) + "\n")
+
+
+def run_live(clean_minutes: float, times: int, ranks: Sequence[int]) -> None:
+    """Real training: so many minutes without a fault, and each fault so many times."""
+    if clean_minutes:
+        run = clean_run(clean_minutes)
+        lines = clean_section(run)
+        print("\n".join(lines))
+        write_report(live={_PARTS[0]: lines})
+        if run.findings:
+            sys.exit("a run without a fault was not silent")
+    if times:
+        say = partial(print, file=sys.stderr, flush=True)
+        lines = faults_section([each for some in ranks for each in repeat_faults(some, times, say)])
+        print("\n".join(lines))
+        write_report(live={_PARTS[1]: lines})
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
@@ -200,7 +253,13 @@ def main() -> None:
     parser.add_argument("--max-ranks", type=int, default=1024, help="leave out larger runs")
     parser.add_argument("--every", type=int, default=1, help="take a faulty case in N, by chance")
     parser.add_argument("--jobs", type=int, default=2, help="processes")
+    parser.add_argument("--clean-minutes", type=float, default=0.0, help="real training, no fault")
+    parser.add_argument("--repeat", type=int, default=0, help="real training, times of each fault")
+    parser.add_argument("--ranks", type=int, nargs="*", default=[2, 4], help="ranks with --repeat")
     options = parser.parse_args()
+    if options.clean_minutes or options.repeat:
+        run_live(options.clean_minutes, options.repeat, options.ranks)
+        return
     if options.quick:
         print(summarise(run_cases(quick_cases(options.judge), options.jobs)))
         return
@@ -210,7 +269,7 @@ def main() -> None:
     cases += healthy_cases(options.judge, options.healthy)
     cases.sort(key=lambda case: -case.ranks)
     results = run_cases(cases, options.jobs)
-    REPORT.write_text(report(results, options.judge, sys.argv[1:]))
+    write_report(report(results, options.judge, sys.argv[1:]))
     print(summarise(results))
     healthy = [row for row in results if row.case.fault is None]
     if healthy and sum(not row.wrong for row in healthy) < SILENT * len(healthy):

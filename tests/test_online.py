@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -11,6 +11,7 @@ from computeflow.answers.audits import audit
 from computeflow.collection.online.watcher import Watcher, WatchOptions
 from computeflow.collection.wire.batches import NodeSignal, make_batch
 from computeflow.errors import InputError
+from computeflow.recorder.frames import Record
 from live_stream import Told, records_of, watch
 from run_folder_maker import MS, Training
 
@@ -83,6 +84,45 @@ def test_a_rank_of_two_that_is_slow_from_the_start_is_named() -> None:
     (run,) = watcher.runs()
     late = {each.rank: each.late_seconds for each in run.slowest}
     assert late[1] is not None and late[1] > 0.03
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_a_slow_rank_is_named_every_time_that_it_is_slow(ranks: int) -> None:
+    begins = [150, 450, 750]
+
+    def extra(rank: int, step: int) -> Mapping[str, int]:
+        slow = rank == 1 and any(begin <= step < begin + 150 for begin in begins)
+        return {"f": 30 * MS} if slow else {}
+
+    heard = told(extra, ranks, steps=1_050)
+    assert [(f.rule, f.ranks) for _, f in heard.opened] == 3 * [("straggler-rank", (1,))]
+    assert len(heard.closed) == 3
+    onsets = [2.0 + begin * STEP_SECONDS + 4.5 * number for number, begin in enumerate(begins)]
+    late = [at - onset for (at, _), onset in zip(heard.opened, onsets, strict=True)]
+    assert all(0 < each < 10 for each in late)
+
+
+def test_windows_that_come_at_once_are_all_judged() -> None:
+    slow = training(between(150, 10_000, {"d": 60 * MS}, (1,)), ranks=2, steps=260)
+    records = [with_late_collectives(rank, 3.0) for rank in slow.records()]
+    ((at, finding),) = watch(records, after=1.0).opened
+    assert finding.rule == "input-stall" and at < 2 + 150 * STEP_SECONDS + 10
+
+
+def with_late_collectives(records: Sequence[Record], seconds: float) -> list[Record]:
+    """Records as a recorder writes them that reads collectives every few seconds."""
+    made: list[Record] = []
+    held: list[Record] = []
+    due = 0.0
+    for record in records:
+        if record["k"] == "c":
+            held.append(record)
+            continue
+        made.append(record)
+        if record["k"] == "s" and record["t"] >= due:
+            made += held
+            held, due = [], record["t"] + seconds * 1e6
+    return made + held
 
 
 def test_sound_runs_get_no_finding() -> None:

@@ -29,6 +29,7 @@ from computeflow.ledger import (
     check_claimed_seconds,
 )
 from computeflow.telemetry.fleet.fleet_join import KIND as FLEET
+from computeflow.telemetry.live.live_states import JOB, NODE
 from computeflow.telemetry.source_registry import observe, sort_files, sources
 from computeflow.telemetry.source_reports import SourceReport, SourceRequest
 from metrics_servers import Synthetic
@@ -69,7 +70,7 @@ def test_the_pages_list_every_rule_and_no_other() -> None:
 
 
 def test_rules_look_at_kinds_that_there_are() -> None:
-    kinds = {TRACE, FLEET} | {source.kind for source in sources()}
+    kinds = {TRACE, FLEET, NODE, JOB} | {source.kind for source in sources()}
     assert {kind for rule in RULES for kind in rule.kinds} <= kinds
 
 

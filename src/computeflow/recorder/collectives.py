@@ -13,10 +13,10 @@ from computeflow.recorder.process_recorder import Recorder
 
 _ENTRIES = "512"
 """Entries of the ring, which is empty by default: a dump of so many takes a millisecond."""
-_LEAST_SECONDS, _MOST_SECONDS = 0.4, 3.0
+_LEAST_SECONDS, _MOST_SECONDS = 0.4, 2.0
 _COST = 2000
 """A dump is made every `_COST` times what the last one took, 0.05 % of one core; on a host so slow that
-it would be old news by then, every three seconds."""
+it would be old news by then, every two seconds (3.6 ms a dump on two slow cores: 0.2 %)."""
 _MAX_RANKS = 1024
 _MAX_ARRIVALS = 512
 """Arrivals in one record; of more, every second, third, ... sequence number is kept."""

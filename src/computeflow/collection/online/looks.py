@@ -31,9 +31,9 @@ from computeflow.telemetry.source_reports import SourceReport, SourceRequest
 
 LEVELS = (2.0, 10.0, 60.0)
 """Seconds of the windows in which something that lasts is looked for."""
-MIN_STEPS = 9
+MIN_STEPS = 7
 """Fewest steps of a window: the first one only begins it."""
-_LASTING = frozenset({"input-stall", "host-stall", "straggler-rank", "imbalance", "gc-pause"})
+LASTING_RULES = frozenset({"input-stall", "host-stall", "straggler-rank", "imbalance", "gc-pause"})
 _STALLING = {"input-stall": "input", "host-stall": "host", "gc-pause": "gc"}
 """Rules on what a rank does longer than it should, by the part of a step."""
 _COMPUTING = ("forward", "backward", "optimizer")
@@ -58,7 +58,7 @@ def kind_of(rule: str) -> str:
     """The kind of windows that a rule is judged in."""
     if rule in _PAUSING:
         return PAUSING
-    return LASTING if rule in _LASTING else RARE if rule in _RARE else STOPPED
+    return LASTING if rule in LASTING_RULES else RARE if rule in _RARE else STOPPED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,17 +170,21 @@ class RunLooks:
         edge: float,
         step: float,
     ) -> list[Judged]:
+        """Judge the last window; and the one before it, where steps of more than one came at once."""
         length = max(level, (MIN_STEPS + 0.5) * step)
-        if edge - self._done.get(level, 0.0) < length / 3:
+        done = self._done.get(level, 0.0)
+        if edge - done < length / 3:
             return []
-        begin = edge - length
         oldest = min(rank.first_end for rank in ranks) / 1e6
-        if begin < oldest:
-            return []
-        self._done[level] = edge
-        return [
-            self._judge(memory, _files(ranks, begin, edge), LASTING, _LASTING, begin, edge, level)
-        ]
+        ends = [edge - length] if edge - done >= 4 / 3 * length else []
+        judged = []
+        for end in [*ends, edge]:
+            begin = end - length
+            if begin >= oldest:
+                files = _files(ranks, begin, end)
+                judged.append(self._judge(memory, files, LASTING, LASTING_RULES, begin, end, level))
+                self._done[level] = end
+        return judged
 
     def _paused(self, memory: RunMemory, ranks: Sequence[RankMemory], edge: float) -> list[Judged]:
         judged = []

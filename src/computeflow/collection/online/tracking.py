@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from computeflow.collection.online.live_values import LiveFinding, finding_key
 from computeflow.collection.online.looks import (
     LASTING,
+    LASTING_RULES,
     LEVELS,
     PAUSING,
     RARE,
@@ -75,6 +76,16 @@ class _Open:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class _Row:
+    """Windows in a row that show the same."""
+
+    first: Sighting
+    last: Sighting
+    lateness: float
+    """How late the latest rank was, in the window where it was least."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Costs:
     """What a share of a run costs."""
 
@@ -97,8 +108,8 @@ class FindingBook:
             for each in findings
             if each.is_open
         ]
-        self._chains: dict[float, list[tuple[Sighting, Sighting]]] = {}
-        """The first and the last window of each row that shows something, by level."""
+        self._rows: dict[float, list[_Row]] = {}
+        """By level: windows in a row that show the same."""
         self._usual: defaultdict[float, deque[tuple[float, float]]] = defaultdict(
             lambda: deque(maxlen=_WINDOWS)
         )
@@ -117,7 +128,7 @@ class FindingBook:
         opened: list[LiveFinding] = []
         updated: dict[str, LiveFinding] = {}
         self._note_stopped(judged, now)
-        self._follow_chains(judged)
+        self._follow_rows(judged)
         for window in judged:
             for sighting in window.sightings:
                 known = self._known(sighting)
@@ -163,36 +174,51 @@ class FindingBook:
         begun_after = self._over.get(sighting.finding.rule, 0.0)
         if sighting.begin < begun_after:
             return False
-        chain = self._chain(sighting)
-        if chain is None or chain.end > sighting.begin + 1e-6:
+        row = self._row(sighting)
+        if row is None or row.first.end > sighting.begin + 1e-6:
             return False
-        return sighting.finding.rule != _SLOW or self._is_unusual(sighting, window, chain)
+        return sighting.finding.rule != _SLOW or self._is_unusual(sighting, window, row)
 
-    def _is_unusual(self, sighting: Sighting, window: Judged, chain: Sighting) -> bool:
-        """Whether a rank is later than any was in this run before; a young run must show it longer."""
-        before = [late for end, late in self._usual[sighting.level] if end <= chain.begin]
+    def _is_unusual(self, sighting: Sighting, window: Judged, row: _Row) -> bool:
+        """Whether a rank is later than any was in this run before, in all windows of the row or by
+        much in the last; a young run must show it longer.
+        """
+        begin = row.first.begin
+        before = [late for end, late in self._usual[sighting.level] if end <= begin]
         if len(before) < _FEW_WINDOWS:
-            return sighting.begin - chain.begin >= _LONGER * (sighting.end - sighting.begin)
-        return window.report is not None and lateness(window.report) >= _UNUSUAL * max(before)
+            return sighting.begin - begin >= _LONGER * (sighting.end - sighting.begin)
+        late = 0.0 if window.report is None else lateness(window.report)
+        return row.lateness > max(before) or late >= _UNUSUAL * max(before)
 
     def _note_usual(self, judged: Sequence[Judged]) -> None:
-        """Note how late ranks are while none is known to be slow."""
-        slow = any(each.finding.rule == _SLOW for each in self._open)
+        """Note how late ranks are while nothing makes any of them late."""
+        if any(each.kind == LASTING for each in self._open):
+            return
+        over = max((self._over.get(rule, 0.0) for rule in LASTING_RULES), default=0.0)
         for window in judged:
-            if window.kind == LASTING and window.report is not None and not slow:
+            if window.kind == LASTING and window.report is not None and window.begin >= over:
                 self._usual[window.level].append((window.end, lateness(window.report)))
 
-    def _chain(self, sighting: Sighting) -> Sighting | None:
-        """The first of the windows in a row that show the same."""
-        chains = self._chains.get(sighting.level, [])
-        return next((first for first, last in chains if _is_same(last, sighting)), None)
+    def _forget_usual(self, onset: float) -> None:
+        """Forget how late ranks were since the onset of a finding: that was not usual."""
+        for level, windows in self._usual.items():
+            kept = [window for window in windows if window[0] <= onset]
+            self._usual[level] = deque(kept, maxlen=_WINDOWS)
 
-    def _follow_chains(self, judged: Sequence[Judged]) -> None:
-        """Keep the first and the last of windows in a row; one that does not show it ends the row."""
+    def _row(self, sighting: Sighting) -> _Row | None:
+        rows = self._rows.get(sighting.level, [])
+        return next((row for row in rows if _is_same(row.last, sighting)), None)
+
+    def _follow_rows(self, judged: Sequence[Judged]) -> None:
+        """A window that does not show the same ends its row."""
         for window in judged:
             if window.kind == LASTING:
-                self._chains[window.level] = [
-                    (self._chain(each) or each, each) for each in window.sightings
+                late = 0.0 if window.report is None else lateness(window.report)
+                self._rows[window.level] = [
+                    _Row(first=each, last=each, lateness=late)
+                    if (row := self._row(each)) is None
+                    else _Row(first=row.first, last=each, lateness=min(row.lateness, late))
+                    for each in window.sightings
                 ]
 
     def _is_unexplained(self, sighting: Sighting) -> bool:
@@ -210,7 +236,8 @@ class FindingBook:
         now: float,
     ) -> LiveFinding:
         finding = sighting.finding
-        onset = min((self._chain(sighting) or sighting).begin, sighting.begin)
+        row = self._row(sighting)
+        onset = sighting.begin if row is None else min(row.first.begin, sighting.begin)
         made = LiveFinding(
             key=finding_key(self._run, finding.rule, finding.account, finding.ranks, onset),
             run=self._run,
@@ -238,6 +265,8 @@ class FindingBook:
             strength=strength(finding.rule, finding.ranks, window.report) if window.report else 0.0,
         )
         self._open.append(opened)
+        if opened.kind == LASTING:
+            self._forget_usual(onset)
         self._show(opened, sighting, nodes, costs, now)
         return opened.finding
 

@@ -15,14 +15,13 @@ from computeflow.collection.online.looks import Judged, RunLooks
 from computeflow.collection.online.node_watch import NodeWatch
 from computeflow.collection.online.rank_memory import KEPT_RANKS, RankMemory, RunMemory
 from computeflow.collection.online.run_views import view_run
+from computeflow.collection.online.state_findings import STATE_RULES, StateFindings, WatchedRun
 from computeflow.collection.online.tracking import Changes, Costs, FindingBook
 from computeflow.collection.wire.batches import Batch
 from computeflow.errors import InputError
 from computeflow.telemetry.run_folders.rank_file import RankStart
 from computeflow.telemetry.source_reports import SourceRequest
 
-_SILENT_SECONDS = 15.0
-"""Seconds without a batch of a node after which it is silent: agents send one every five."""
 _FORGOTTEN_SECONDS = 1800.0
 """Seconds after the end of a run in which it is still shown."""
 _RUNS_PER_TICK = 32
@@ -55,13 +54,17 @@ class Watcher:
         self._request = SourceRequest(catalog=options.catalog)
         self._runs: dict[str, _Run] = {}
         self._nodes = NodeWatch()
+        self._states = StateFindings(self._nodes, options.price_usd_per_gpu_hour)
+        self._states.know(each for each in findings if each.rule in STATE_RULES)
         self._before: dict[str, list[LiveFinding]] = {}
         for finding in findings:
-            self._before.setdefault(finding.run, []).append(finding)
+            if finding.rule not in STATE_RULES:
+                self._before.setdefault(finding.run, []).append(finding)
 
     def take(self, batch: Batch, received: float, body: bytes | None = None) -> None:
         """Take a batch whose records are new; `body` is what it was unpacked from."""
         self._nodes.take(batch, received)
+        self._states.take(batch, received)
         if not batch.run:
             return
         run = self._run(batch.run, received)
@@ -105,12 +108,21 @@ class Watcher:
             opened += changes.opened
             updated += changes.updated
             closed += changes.closed
+        states = self._states.update(self._watched(), now)
         self._forget(now)
         return Changes(
-            opened=tuple(map(self._explained, opened)),
-            updated=tuple(map(self._explained, updated)),
-            closed=tuple(map(self._explained, closed)),
+            opened=(*map(self._explained, opened), *states.opened),
+            updated=(*map(self._explained, updated), *states.updated),
+            closed=(*map(self._explained, closed), *states.closed),
         )
+
+    def _watched(self) -> list[WatchedRun]:
+        """Runs that go on."""
+        return [
+            WatchedRun(run.memory, run.book.findings())
+            for run in self._runs.values()
+            if run.ended is None
+        ]
 
     def _look(self, run: _Run, now: float) -> Changes:
         memory, book = run.memory, run.book
@@ -124,6 +136,7 @@ class Watcher:
         ranks = self._chosen(run)
         suspects = {} if run.cohort is None else run.cohort.suspects()
         judged = run.looks.look(memory, ranks, suspects, now)
+        judged = self._states.without_unseen(judged, memory, now)
         lasting = [each for each in judged if each.kind == "lasting"]
         run.window = lasting[-1] if lasting else run.window
         nodes = {rank: each.node for rank, each in memory.latest().items()}
@@ -165,6 +178,8 @@ class Watcher:
         for run in self._runs.values():
             if run.book.has(key):
                 return run.book.silence(key, until)
+        if (silenced := self._states.silence(key, until)) is not None:
+            return silenced
         raise InputError(f"finding '{key}': none is open under this key")
 
     def findings(self) -> tuple[LiveFinding, ...]:
@@ -172,6 +187,7 @@ class Watcher:
         found = [
             self._explained(each) for run in self._runs.values() for each in run.book.findings()
         ]
+        found += self._states.findings()
         return tuple(sorted(found, key=lambda each: -(each.usd_per_hour or each.share)))
 
     def runs(self) -> tuple[LiveRun, ...]:

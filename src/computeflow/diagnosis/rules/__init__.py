@@ -13,6 +13,7 @@ from computeflow.diagnosis.rules import (
     joined_fleet,
     kernels,
     links,
+    live_states,
     memory,
     outages,
     ranks,
@@ -23,6 +24,7 @@ from computeflow.diagnosis.rules import (
     timelines,
 )
 from computeflow.errors import UnknownNameError
+from computeflow.telemetry.live.live_states import JOB, NODE
 from computeflow.telemetry.source_reports import SourceReport
 
 _MODELLED = "operator shapes in a GPU trace of a job that the predictor understands"
@@ -39,11 +41,19 @@ _RECORDED = (
     "no wrong finding on made run folders, healthy ones included, and on those of two real ranks over "
     "gloo (tests/test_recorded_findings.py); below 1, as they are few"
 )
+_LIVE = (
+    "the device, the driver or the agent states it; right on made nodes and jobs "
+    "(tests/test_live_states.py), of which no real ones with known faults were available"
+)
 _TIMELINES = "a lower bound: all of 82 findings on published and synthetic timelines were right"
 
 
 def _recorded(judge: Callable[[SourceReport], Outcome]) -> dict[str, SourceRule]:
     return {"recording": SourceRule(judge=judge, confidence=0.9, because=_RECORDED)}
+
+
+def _live(kind: str, judge: Callable[[SourceReport], Outcome]) -> dict[str, SourceRule]:
+    return {kind: SourceRule(judge=judge, confidence=0.9, because=_LIVE)}
 
 
 RULES = (
@@ -94,7 +104,9 @@ RULES = (
          needs="traces of several ranks that share collectives, of a job that the predictor "
          "understands"),
     Rule(id="slow-link", account="comm", order=16, trace=links.slow_link,
-         needs="traces of several process groups whose collectives record message sizes"),
+         needs="traces of several process groups whose collectives record message sizes; or counters "
+         "of a node's links, while a job runs",
+         sources=_live(NODE, live_states.link_errors)),
     Rule(id="straggler-rank", account="straggler", order=14, trace=ranks.straggler_rank,
          needs="traces or a run folder of several ranks that share collectives, or an op timeline",
          sources={"op-timeline": SourceRule(judge=timelines.slow_worker, confidence=0.95,
@@ -120,13 +132,15 @@ RULES = (
          sources=_recorded(recordings.slower_steps)),
     Rule(id="idle-allocation", account="idle", order=5,
          needs="activity of GPUs over ten minutes, and who holds them",
-         sources={"metrics": SourceRule(judge=fleet.idle_allocation, confidence=0.95,
+         sources={**_live(JOB, live_states.idle_allocation),
+                  "metrics": SourceRule(judge=fleet.idle_allocation, confidence=0.95,
                                         because=_FLEETS),
                   "fleet": SourceRule(judge=joined_fleet.idle_allocation, confidence=0.95,
                                       because=_JOINED)}),
     Rule(id="clock-throttle", account="compute.clock", order=6,
          needs="clocks at work of several GPUs of one model, and the device's reasons",
-         sources={"metrics": SourceRule(judge=fleet.clock_throttle, confidence=0.95,
+         sources={**_live(NODE, live_states.clock_throttle),
+                  "metrics": SourceRule(judge=fleet.clock_throttle, confidence=0.95,
                                         because=_FLEETS),
                   "fleet": SourceRule(judge=fleet_clocks.clock_throttle, confidence=0.95,
                                       because=_JOINED)}),
@@ -154,8 +168,10 @@ RULES = (
          sources={"op-timeline": SourceRule(judge=timelines.slow_stage, confidence=0.95,
                                             because=_TIMELINES)}),
     Rule(id="failing-node", account="lost", order=30,
-         needs="accounting with nodes and states of jobs; kernel logs name the fault",
-         sources={"fleet": SourceRule(judge=joined_fleet.failing_node, confidence=0.95,
+         needs="accounting with nodes and states of jobs; kernel logs name the fault, and are enough "
+         "while a collector watches",
+         sources={**_live(NODE, live_states.failing_node),
+                  "fleet": SourceRule(judge=joined_fleet.failing_node, confidence=0.95,
                                       because=_JOINED)}),
     Rule(id="lost-work", account="lost", order=31, needs="accounting with states of jobs",
          sources={"fleet": SourceRule(
@@ -174,6 +190,9 @@ RULES = (
                   "outages": SourceRule(
              judge=outages.node_out, confidence=0.95,
              because="the table states them; that its cause is the cause is not checked")}),
+    Rule(id="silent-agent", account="idle", order=34,
+         needs="a collector that watches, and an agent on the node",
+         sources=_live(NODE, live_states.silent_agent)),
 )  # fmt: skip
 _BY_ID = {rule.id: rule for rule in RULES}
 
