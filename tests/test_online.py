@@ -211,6 +211,20 @@ def hanging(rank: int, step: int, seconds: int) -> Fault:
     return lambda r, s: {"f": seconds * 1000 * MS} if (r, s) == (rank, step) else {}
 
 
+def test_a_slow_rank_of_many_does_not_hide_the_next_one() -> None:
+    """Lateness of a rank that was slow is no measure of what is usual in a sound run."""
+    slow = [between(60, 110, {"b": 45 * MS}, (77,)), between(180, 230, {"b": 45 * MS}, (81,))]
+
+    def extra(rank: int, step: int) -> Mapping[str, int]:
+        return {**slow[0](rank, step), **slow[1](rank, step)}
+
+    heard = told(extra, ranks=90, steps=240)
+    assert [(f.rule, f.ranks) for _, f in heard.opened] == [
+        ("straggler-rank", (77,)),
+        ("straggler-rank", (81,)),
+    ]
+
+
 def test_a_hang_is_named_by_heart_beats_and_closed_when_steps_go_on() -> None:
     records = training(hanging(2, 200, 30), steps=400).records()
     for rank, mine in enumerate(records):

@@ -60,6 +60,8 @@ class Cohort:
         self._pending: list[tuple[Ints, Ints, Ints]] = []
         self._late = np.zeros((self._world, _LATE_STEPS))
         """Lateness of the last steps, the newest first."""
+        self._beyond = np.zeros((self._world, _LATE_STEPS), bool)
+        """Which of these steps were late beyond chance: they say nothing of a sound run."""
         self._late_seconds = np.zeros(self._world)
         self._compared = np.zeros(shape, bool)
         self._steps = np.zeros(self._world, np.int64)
@@ -146,6 +148,8 @@ class Cohort:
         self._count(new)
         self._late[new, 1:] = self._late[new, :-1]
         self._late[new, 0] = late[new]
+        self._beyond[new, 1:] = self._beyond[new, :-1]
+        self._beyond[new, 0] = False
         begins = new & (late > 0) & (self._since == 0)
         self._since[begins] = self._begin[begins, slot]
         self._since[new & (late == 0)] = 0
@@ -156,7 +160,7 @@ class Cohort:
         """Count how late ranks were, once and twice in a row, when it is known which of them are
         late beyond chance: a slow rank must not make its own lateness look usual.
         """
-        sound = ranks & (self._steps >= _LATE_STEPS)
+        sound = ranks & (self._steps >= _LATE_STEPS) & ~self._beyond[:, -2:].any(axis=1)
         sound[self._unusual] = False
         self._steps[ranks] += 1
         self._rank_steps += int(sound.sum())
@@ -175,6 +179,7 @@ class Cohort:
                     found[rank] = float(lows[1]), steps
                     break
         self._unusual = list(found)
+        self._beyond[self._unusual] |= self._late[self._unusual] > 0
         lasted = [rank for rank in found if self._lasted[rank] >= LEAST_SECONDS * 1e6]
         kept = sorted(lasted, key=lambda rank: -found[rank][0])[:_MAX_SUSPECTS]
         self._suspects = {rank: found[rank][1] for rank in kept}

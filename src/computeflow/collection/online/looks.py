@@ -142,7 +142,7 @@ class RunLooks:
             return []
         self._suspected_until = edge
         ranks = [rank for rank in ranks if rank.known_end >= edge * 1e6 - 1]
-        steps = max(suspects.values()) + 2
+        steps = max(suspects.values()) + 1
         begin = min(rank.steps[max(len(rank.steps) - steps, 0)][0] for rank in ranks) / 1e6
         begin = min(begin, edge - LEAST_SECONDS)
         for _ in range(2):

@@ -30,6 +30,8 @@ from computeflow.collection.store.store_folder import StoreFolder
 from computeflow.errors import InputError, OutputError
 from computeflow.files.parquet import parquet_engine
 
+_SPILL = "spill"
+"""Where DuckDB puts what its memory does not hold."""
 _UNWRITABLE = ("ConversionException", "InvalidInputException", "OutOfRangeException")
 _MOMENTS = ("start", "arrival", "finish", "time")
 _OPTIONS = "FORMAT parquet, COMPRESSION zstd, ROW_GROUP_SIZE 122880"
@@ -47,7 +49,7 @@ def write_segments(
     """
     columns = tables.tables()
     made = []
-    with parquet_engine("sealing a journal") as (engine, engine_error):
+    with parquet_engine("sealing a journal", spill=store.work / _SPILL) as (engine, engine_error):
         try:
             words = np.array([*tables.words.places, ""], object)
             engine.register("new_words", {"n": np.arange(len(words)), "word": words})
@@ -106,7 +108,7 @@ def merge_day(
         shutil.rmtree(left, ignore_errors=True)
     fresh.mkdir()
     target = fresh / f"segment-{number:06d}.parquet"
-    with parquet_engine("merging segments") as (engine, engine_error):
+    with parquet_engine("merging segments", spill=store.work / _SPILL) as (engine, engine_error):
         try:
             files = ", ".join(_quoted(store.parquet / part.path) for part in parts)
             ((rows,),) = engine.execute(
@@ -150,6 +152,7 @@ def mend(store: StoreFolder) -> None:
             old.rename(store.parquet / name / day)
         else:
             shutil.rmtree(old, ignore_errors=True)
+    shutil.rmtree(store.work / _SPILL, ignore_errors=True)
     for partial in store.work.glob("*.partial"):
         partial.unlink(missing_ok=True)
 
