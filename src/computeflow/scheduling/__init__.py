@@ -8,8 +8,9 @@ from computeflow.economics.checkpoint_intervals import daly_seconds, young_secon
 from computeflow.scheduling.checkpoints import Checkpoints
 from computeflow.scheduling.deciding import decide
 from computeflow.scheduling.job_state import ExcludedNode, JobState, PastMove
-from computeflow.scheduling.move_policy import MovePolicy, Persistence
+from computeflow.scheduling.move_policy import MovePolicy
 from computeflow.scheduling.options import JobDecision, MovePrice, PricedOption
+from computeflow.scheduling.persistence import Persistence
 from computeflow.scheduling.policy import Eviction, Policy, Shrinking
 from computeflow.scheduling.spares import Spares, spares_for
 from computeflow.scheduling.troubles import Trouble, trouble_from

@@ -67,6 +67,10 @@ class PricedOption:
     gain_seconds: float = 0.0
     """Expected: what the job will not lose."""
     gain_range: tuple[float, float] = (0.0, 0.0)
+    """With the cause lasting as its 10th or its 90th percentile, as little or as much as it slows."""
+    lasting_gain_seconds: float = 0.0
+    """What is gained if the cause would have lasted to the end of the job: what can be measured
+    afterwards as (step before - step after) x remaining steps."""
     usd: float | None = None
     """Net gain in dollars of the job's GPUs, energy included; None without a price."""
     nodes_out: tuple[str, ...] = ()
@@ -95,6 +99,11 @@ class PricedOption:
     @property
     def net_seconds(self) -> float:
         return self.gain_seconds - self.price.seconds
+
+    @property
+    def lasting_net_seconds(self) -> float:
+        """To be set beside what is measured afterwards, less the seconds spent on the move."""
+        return self.lasting_gain_seconds - self.price.seconds
 
     @property
     def net_range(self) -> tuple[float, float]:

@@ -58,10 +58,13 @@ class Trouble:
     """Nodes that cause it."""
     ranks: tuple[int, ...] = ()
     slowdown: float = 0.0
-    """By which it lengthens every step: 0.1 is a step of 1.1 times the healthy one. For
-    `off-critical-path`: by which the named ranks could be slower without anybody noticing."""
+    """By which it lengthens every step: 0.1 is a step of 1.1 times the healthy one."""
     slowdown_range: tuple[float, float] | None = None
     """None: `slowdown` alone."""
+    swapped_slowdown: float | None = None
+    """Predicted slowdown with its ranks elsewhere in the order; None: unknown."""
+    watts_saved: float | None = None
+    """For `off-critical-path`: per GPU, within what the others wait anyway; None: unknown."""
     since: float
     """When its cause began; Unix seconds."""
     seen: float
