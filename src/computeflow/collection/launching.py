@@ -207,11 +207,11 @@ def _write_facts(folder: Path, facts: Mapping[str, Any]) -> None:
         part.replace(folder / "run.json")
 
 
-def write_command(folder: Path, command: Mapping[str, Any]) -> Path:
+def write_command(folder: Path, command: Mapping[str, Any], name: str = "") -> Path:
     """Put a command into a run's `control` folder, whole or not at all."""
     control = folder / "control"
     control.mkdir(exist_ok=True)
-    name = f"{time.time_ns()}-{command.get('do', 'command')}.json"
+    name = name or f"{time.time_ns()}-{command.get('do', 'command')}.json"
     part = control / f".{name}"
     part.write_text(json.dumps(dict(command)))
     part.replace(control / name)

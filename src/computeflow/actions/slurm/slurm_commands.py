@@ -94,7 +94,14 @@ def submit(step: Submit, key: str) -> Words:
         options.append("--hold")
     if step.node_order:
         options.append("--distribution=arbitrary")
-    return ("sbatch", "--parsable", f"--comment={mark(key)}", *options, step.script, *step.arguments)
+    return (
+        "sbatch",
+        "--parsable",
+        f"--comment={mark(key)}",
+        *options,
+        step.script,
+        *step.arguments,
+    )
 
 
 def _switches(step: Submit) -> str:
@@ -113,7 +120,9 @@ def resubmit(row: Mapping[str, Any], script: str, excluded: Sequence[str], key: 
     options = [
         *_given("nodes", f"{nodes:.0f}" if nodes else ""),
         *_given("ntasks-per-node", f"{tasks:.0f}" if tasks else ""),
-        *_given("gres", str(row.get("tres_per_node") or "").removeprefix("gres:").replace("gres/", "")),
+        *_given(
+            "gres", str(row.get("tres_per_node") or "").removeprefix("gres:").replace("gres/", "")
+        ),
         *_given("time", f"{minutes:.0f}" if minutes else ""),
         *_given("partition", row.get("partition")),
         *_given("account", row.get("account")),
@@ -126,7 +135,15 @@ def resubmit(row: Mapping[str, Any], script: str, excluded: Sequence[str], key: 
     ]
     options.append("--requeue" if row.get("requeue") is not False else "--no-requeue")
     arguments = str(row.get("command") or "").split()[1:]
-    return ("sbatch", "--parsable", "--open-mode=append", f"--comment={comment}", *options, script, *arguments)
+    return (
+        "sbatch",
+        "--parsable",
+        "--open-mode=append",
+        f"--comment={comment}",
+        *options,
+        script,
+        *arguments,
+    )
 
 
 def _given(option: str, value: Any) -> list[str]:

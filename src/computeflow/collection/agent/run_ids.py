@@ -20,7 +20,8 @@ from computeflow.telemetry.opening import open_plain
 
 _KEPT = (
     "schema", "name", "command", "folder", "started", "host", "user", "python", "system", "ids",
-    "git", "ended", "exit_code", "first_started", "first_host", "run_folder", "total_steps", "checkpoints",
+    "git", "ended", "exit_code", "first_started", "first_host", "run_folder", "total_steps",
+    "checkpoints",
 )  # fmt: skip
 MAX_FACTS_BYTES = 1 << 20
 _MAX_TEXT = 4000
