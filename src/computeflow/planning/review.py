@@ -14,6 +14,7 @@ from computeflow.cluster import Cluster
 from computeflow.errors import InputError
 from computeflow.planning.plans import TIE, plan
 from computeflow.planning.space import Space
+from computeflow.planning.timeouts import contradictions
 from computeflow.prediction import Prediction, predict
 from computeflow.prediction.memory import HEADROOM
 from computeflow.prediction.stack import Stack
@@ -65,8 +66,8 @@ def review(
     framework: FrameworkChoices | None = None,
     timeouts: Mapping[str, float] | None = None,
 ) -> Review:
-    """`framework`: better layouts are those that it can run; None: any. `timeouts`: seconds of a
-    collective and of the job, as the configuration states them.
+    """`framework`: better layouts are those that it can run; None: any. `timeouts`: seconds by the
+    names of `timeouts.NAMES`, as the configuration states them.
     """
     if reasons := refusals(job, Layouts.of([layout])):
         wrong = tuple(Remark(rule="impossible", what=reason, breaks=True) for reason in reasons)
@@ -90,19 +91,14 @@ def _memory(now: Prediction) -> list[Remark]:
 
 
 def _timeouts(now: Prediction, timeouts: Mapping[str, float]) -> list[Remark]:
-    """They must nest: a step, a stuck collective, the job."""
-    stuck, whole = timeouts.get("collective"), timeouts.get("job")
-    slow = now.step_seconds_range[1]
-    if stuck is not None and stuck < slow:
-        what = (
-            f"a collective may take {stuck:,.0f} s, a healthy step up to {slow:,.0f} s: ranks that "
-            "wait for a slow one would be killed"
-        )
-        return [Remark(rule="timeout-order", what=what, breaks=True)]
-    if stuck is not None and whole is not None and stuck >= whole:
-        what = f"a hang is noticed after {stuck:,.0f} s, the job ends after {whole:,.0f} s"
-        return [Remark(rule="timeout-order", what=what)]
-    return []
+    """They must nest; a step may take as long as the slow end of its range."""
+    if not timeouts:
+        return []
+    known = {"step": now.step_seconds_range[1], **timeouts}
+    return [
+        Remark(rule="timeout-order", what=pair.what, breaks=pair.order.breaks)
+        for pair in contradictions(known)
+    ]
 
 
 def _better(

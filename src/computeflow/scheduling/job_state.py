@@ -44,7 +44,7 @@ class PastMove:
     at: float
     nodes: tuple[str, ...] = ()
     predicted_seconds: float | None = None
-    """Net gain that was claimed, `PricedOption.lasting_net_seconds`; None for a move that claims none."""
+    """Net gain that was claimed, `PricedOption.lasting_net_seconds`; None: it claimed none."""
     measured_seconds: float | None = None
     """Net gain that was measured; None: not known yet."""
 

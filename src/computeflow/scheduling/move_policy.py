@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from computeflow.errors import InputError
 from computeflow.scheduling.job_state import PastMove
+from computeflow.scheduling.options import RESTARTS
 from computeflow.scheduling.persistence import COMMUNICATION, COMPUTATION, Persistence
 from computeflow.scheduling.pricing import Numbers, patience_seconds, worth_moving
 from computeflow.units import DAY_SECONDS
@@ -115,12 +116,18 @@ class MovePolicy:
         mean = (self.prior_moves + math.fsum(ratios)) / (self.prior_moves + len(ratios))
         return min(mean, 1.0)
 
-    def too_soon(self, job: str, now: float, past: Iterable[PastMove], *, dead: bool) -> str:
-        """Why the job may not be moved again yet; "" where it may."""
-        mine = [move.at for move in past if move.job == job and move.at <= now]
+    def too_soon(
+        self, job: str, action: str, now: float, past: Iterable[PastMove], *, dead: bool = False
+    ) -> str:
+        """Why the job may not be moved again yet; "" where it may. Restarts of any kind count together,
+        other actions each by itself.
+        """
+        like = RESTARTS if action in RESTARTS else frozenset({action})
+        mine = [move.at for move in past if move.job == job and move.action in like]
+        mine = [at for at in mine if at <= now]
         today = sum(at > now - DAY_SECONDS for at in mine)
         most = self.max_moves_per_day * (2 if dead else 1)
-        if today >= most:
+        if action in RESTARTS and today >= most:
             return f"{today} moves of this job in 24 h, at most {most}"
         since = now - max(mine, default=-math.inf)
         if not dead and since < self.min_between_seconds:

@@ -129,7 +129,7 @@ class JobDecision:
     rests_on: tuple[str, ...] = ()
     """Every figure that was used: "measured: ..." or "assumed: ..."."""
     held: str = ""
-    """Why a move that would pay is not made yet: too early, or too soon after the last one."""
+    """Why a better move than the chosen one is not made yet: too early, or too soon after the last."""
 
     def __post_init__(self) -> None:
         if self.chosen not in self.options:

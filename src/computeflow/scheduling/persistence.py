@@ -51,7 +51,7 @@ class Persistence:
     def quantile(self, share: float, lasted: float) -> float:
         """Seconds that it goes on for in this share of the cases, at most."""
         age = self.scale_seconds + lasted
-        return age * ((1 - share) ** (-1 / self.shape) - 1)
+        return float(age * ((1 - share) ** (-1 / self.shape) - 1))
 
 
 COMPUTATION = Persistence(

@@ -15,18 +15,23 @@ from numpy.typing import NDArray
 
 from computeflow.errors import InputError, UnknownNameError
 from computeflow.scheduling.checkpoints import Checkpoints
+from computeflow.scheduling.move_policy import MovePolicy
+from computeflow.scheduling.pricing import slow_cost
 from computeflow.scheduling.spares import Spares
 
-Rule = Literal["auto", "always", "never"]
+Rule = Literal["auto", "always", "never", "priced"]
 RULES: tuple[str, ...] = get_args(Rule)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Eviction:
     stragglers: Rule = "auto"
-    """auto: where the slow steps to come cost more than the restart."""
+    """auto: where the slow steps to come cost more than the restart, knowing how long they will come;
+    priced: as a live controller decides, which does not know that (`moves`)."""
     lemon_failures: int | None = None
     """Failures of one node after which it is not taken back; None: it always is."""
+    moves: MovePolicy | None = None
+    """What decides where stragglers are `priced`; None: the usual one."""
 
     def __post_init__(self) -> None:
         if self.stragglers not in RULES:
@@ -39,12 +44,34 @@ class Eviction:
         slowdown: NDArray[np.float64],
         remaining_seconds: NDArray[np.float64],
         restart_seconds: NDArray[np.float64],
+        lasted_seconds: NDArray[np.float64] | float = 0.0,
     ) -> NDArray[np.bool_]:
-        """Whether to evict stragglers that lengthen a step by `slowdown` for `remaining_seconds`."""
+        """Whether to evict stragglers that lengthen a step by `slowdown` and that have done so for
+        `lasted_seconds`. `remaining_seconds`: for `auto` the time that they stay slow, for `priced` the
+        time that is left of the run if they do.
+        """
         if self.stragglers == "auto":
-            wasted = remaining_seconds * slowdown / (1 + slowdown)
-            return np.asarray(wasted > restart_seconds)
+            return np.asarray(slow_cost(slowdown, remaining_seconds) > restart_seconds)
+        if self.stragglers == "priced":
+            return self._moves.moves_now(
+                slowdown, lasted_seconds, remaining_seconds, restart_seconds
+            )
         return np.full(np.shape(slowdown), self.stragglers == "always")
+
+    def evicts_after(
+        self,
+        slowdown: NDArray[np.float64],
+        left_seconds: NDArray[np.float64],
+        restart_seconds: NDArray[np.float64],
+    ) -> NDArray[np.float64]:
+        """Seconds after its onset at which a straggler that is looked at all the time is first evicted,
+        with so much time left at the onset; infinite: never. For `priced` alone.
+        """
+        return self._moves.earliest_move(slowdown, left_seconds, restart_seconds)
+
+    @property
+    def _moves(self) -> MovePolicy:
+        return self.moves or MovePolicy()
 
     def drops(self, failures: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Which nodes, having failed so often, are not taken back."""

@@ -81,6 +81,7 @@ class Conditions:
     stragglers_per_node_day: float
     straggler_slowdown: float
     straggler_seconds: float
+    straggler_spread: float
     notice_seconds: float
     outages_per_year: float
     outage_seconds: float

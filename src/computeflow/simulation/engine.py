@@ -53,6 +53,7 @@ _OF_FAILURES = (
 _OF_STRAGGLERS = (
     "straggler_slowdown",
     "straggler_seconds",
+    "straggler_spread",
     "notice_seconds",
     "stall_seconds",
     "persist_seconds",
@@ -270,25 +271,34 @@ class _World:
         self.state.stop_planned(at, 0.0, swap + self._restart[at])
 
     def _slow_down(self, at: Ints) -> None:
+        marks = self._marks[STRAGGLER, at].copy()
         self._schedule(STRAGGLER, at)
         conditions = self._conditions(at, _OF_STRAGGLERS)
         state, now = self.state, self.state.now[at]
-        left = (self.lanes.work[at] - state.position[at]) * (1 + conditions["straggler_slowdown"])
-        remaining = np.minimum(conditions["straggler_seconds"] - conditions["notice_seconds"], left)
-        cost = self._restart[at] + conditions["stall_seconds"] + conditions["persist_seconds"]
-        evicts = np.zeros(at.size, dtype=np.bool_)
-        for eviction, part in self._by_eviction(at):
-            evicts[part] = eviction.evicts(
-                conditions["straggler_slowdown"][part], remaining[part], cost[part]
-            )
-        evicts &= conditions["notice_seconds"] < conditions["straggler_seconds"]
-        until = now + np.where(
-            evicts, conditions["notice_seconds"], conditions["straggler_seconds"]
+        lasts = conditions["straggler_seconds"] * np.exp(
+            conditions["straggler_spread"] * marks[:, NORMAL]
         )
+        evicted = np.full(at.size, np.inf)
+        for eviction, part in self._by_eviction(at):
+            evicted[part] = self._evicted_after(eviction, at[part], lasts[part])
+        evicts = evicted < lasts
+        until = now + np.where(evicts, evicted, lasts)
         before = np.where(state.slow[at], self.next[RECOVERED, at], 0.0)
         self._evicting[at] = np.where(until >= before, evicts, self._evicting[at])
         self.next[RECOVERED, at] = np.maximum(before, until)
         state.slow[at] = True
+
+    def _evicted_after(self, eviction: Eviction, at: Ints, lasts: Floats) -> Floats:
+        """Seconds after its onset at which the policy takes a straggler out; infinite: it does not."""
+        conditions = self._conditions(at, _OF_STRAGGLERS)
+        slowdown, notice = conditions["straggler_slowdown"], conditions["notice_seconds"]
+        left = (self.lanes.work[at] - self.state.position[at]) * (1 + slowdown)
+        cost = self._restart[at] + conditions["stall_seconds"] + conditions["persist_seconds"]
+        if eviction.stragglers == "priced":
+            left = np.minimum(left, self.lanes.horizon[at] - self.state.now[at])
+            return np.maximum(eviction.evicts_after(slowdown, left, cost), notice)
+        evicts = eviction.evicts(slowdown, np.minimum(lasts - notice, left), cost)
+        return np.where(evicts, notice, np.inf)
 
     def _recover(self, at: Ints) -> None:
         """The slow node is taken out, or is fast again."""

@@ -70,7 +70,7 @@ class ConfigReading:
     capabilities: dict[str, Any] = field(default_factory=dict)
     """Fields of `Stack` that the file states: whether kernels are compiled, what overlaps."""
     timeouts: dict[str, float] = field(default_factory=dict)
-    """Seconds: "collective", after which a stuck one ends the job; "job", after which it ends."""
+    """Seconds, by the names of `planning.timeouts.NAMES`."""
     unknown: tuple[str, ...] = ()
     """Keys that were not understood: kept here, not lost."""
     notes: tuple[str, ...] = ()

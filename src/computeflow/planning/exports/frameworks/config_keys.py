@@ -16,6 +16,7 @@ from computeflow.errors import InputError
 from computeflow.files.limits import CONFIG_BYTES, DEPTH
 from computeflow.files.names import shown
 from computeflow.planning.exports.config_formats import ConfigFormat, ConfigReading, Setup
+from computeflow.planning.timeouts import plain_seconds
 from computeflow.workload import Layout, check_layout
 from computeflow.workload.job import MAX_SIZE
 
@@ -43,6 +44,8 @@ _PLAIN: dict[str, Any] = {
 
 _TIMEOUTS = {
     "comm.train_timeout_seconds": ("collective", 1.0),
+    "comm.init_timeout_seconds": ("first-collective", 1.0),
+    "fault_tolerance.process_group_timeout_ms": ("replica-collective", 1e-3),
     "ddp_timeout": ("collective", 1.0),
     "distributed-timeout-minutes": ("collective", 60.0),
     "dist.distributed_timeout_minutes": ("collective", 60.0),
@@ -50,14 +53,6 @@ _TIMEOUTS = {
     "train.exit_duration_in_mins": ("job", 60.0),
 }
 """Keys of torchtitan, TrainingArguments, Megatron-LM and -Bridge, and their units in seconds."""
-
-
-def _seconds(value: Any, unit: float) -> float | None:
-    try:
-        seconds = float(value) * unit
-    except (TypeError, ValueError):
-        return None
-    return seconds if 0 < seconds < 1e9 else None
 
 
 class Framework(ConfigFormat, Protocol):
@@ -91,7 +86,7 @@ class ConfigKeys:
         self.timeouts = {
             what: seconds
             for key, (what, unit) in _TIMEOUTS.items()
-            if (seconds := _seconds(self._left.get(key), unit)) is not None
+            if (seconds := plain_seconds(self._left.get(key), unit)) is not None
         }
 
     def _flatten(self, tree: dict[Any, Any], above: str, depth: int = 0) -> None:

@@ -28,7 +28,8 @@ from computeflow.planning.exports.frameworks.megatron.layout import (
     sharding_of,
 )
 from computeflow.planning.exports.frameworks.megatron.shape import read_shape
-from computeflow.planning.exports.frameworks.shell.script import launch_words, slurm
+from computeflow.planning.exports.frameworks.shell.script import read_launch, slurm
+from computeflow.planning.timeouts import script_timeouts
 
 SIZES = {
     "tp": "tensor-model-parallel-size",
@@ -78,8 +79,10 @@ _SWITCHES = frozenset(
 
 def read_script(text: str, where: str, name: str) -> ConfigReading:
     notes: list[str] = []
-    script = _Script(launch_words(bounded(text, where), where))
+    words, variables = read_launch(bounded(text, where), where)
+    script = _Script(words)
     settings = ConfigKeys(script.flags, where)
+    settings.timeouts = {**script_timeouts(text, variables), **settings.timeouts}
     settings.skip(_LAUNCHER)
     model = read_shape(settings, notes)
     layers = script.flags.get("num-layers")

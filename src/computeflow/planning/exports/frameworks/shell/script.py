@@ -38,15 +38,21 @@ _SLURM = {
 
 def launch_words(text: str, where: str) -> list[str]:
     """Words of the command that is given most flags; in an argument file, all words."""
+    return read_launch(text, where)[0]
+
+
+def read_launch(text: str, where: str) -> tuple[list[str], dict[str, str]]:
+    """The same words, and the variables that the script sets."""
     lines = [line.strip() for line in text.splitlines()]
     lines = [line for line in lines if line and not line.startswith("#")]
     if all(line.startswith("--") for line in lines):
-        return " ".join(re.sub(r"\s#.*$|[\"'\\]", " ", line) for line in lines).split()
+        words = " ".join(re.sub(r"\s#.*$|[\"'\\]", " ", line) for line in lines).split()
+        return words, {}
     script = Script(where)
     for name, number in slurm(text).items():
         script.values.known |= dict.fromkeys(_SLURM[name], str(number))
     script.follow(text)
-    return script.launch()
+    return script.launch(), script.values.known
 
 
 def slurm(text: str) -> dict[str, int]:
