@@ -22,7 +22,6 @@ from computeflow.actions.steps import (
     step_from,
     step_name,
 )
-from computeflow.errors import ComputeFlowError
 
 _OF_THE_RUN = (CheckpointNow, SetInterval, OpenWindow, CheckSaved)
 Say = Callable[[str], None]
@@ -34,11 +33,12 @@ class ActionRunner:
         engine: Engine,
         journal: ActionJournal,
         *,
+        store: str,
         now: Callable[[], float],
         say: Say,
         max_step_seconds: float,
     ) -> None:
-        self._engine, self._journal = engine, journal
+        self._engine, self._journal, self._store = engine, journal, store
         self._now, self._say, self._max_step_seconds = now, say, max_step_seconds
 
     def advance(self, action: ActionRecord) -> ActionRecord:
@@ -62,7 +62,7 @@ class ActionRunner:
         if record.state == "waiting":
             record = replace(record, state="started", found=self._find(step), began=self._now())
             action = self._keep(action, place, record)
-        progress = self._progress(step, step_key(action, place), record.found)
+        progress = self._progress(step, self.key(action, place), record.found)
         if progress.done or progress.commands or progress.note != record.note:
             record = _after(record, progress, self._now())
             action = self._keep(action, place, record)
@@ -117,15 +117,20 @@ class ActionRunner:
                 continue
             if isinstance(step, _OF_THE_RUN):
                 continue
-            progress = self._engine.undo(step, step_key(action, place), record.found)
+            progress = self._engine.undo(step, self.key(action, place), record.found)
             record = replace(_after(record, progress, self._now()), state="undone")
             action = self._keep(action, place, record)
         return action
 
-    def preview(self, step: Step, key: str) -> Preview:
+    def preview(self, action: ActionRecord, place: int) -> Preview:
+        step = step_from(action.steps[place].step)
         if isinstance(step, _OF_THE_RUN):
             return preview_run_step(step)
-        return self._engine.preview(step, key)
+        return self._engine.preview(step, self.key(action, place))
+
+    def key(self, action: ActionRecord, place: int) -> str:
+        """What marks a step's work at the engine: the store, the action's number, the step's."""
+        return f"{self._store}-{action.id}.{place}"
 
 
 def next_step(action: ActionRecord) -> int | None:
@@ -134,11 +139,6 @@ def next_step(action: ActionRecord) -> int | None:
         if record.state in ("waiting", "started"):
             return place
     return None
-
-
-def step_key(action: ActionRecord, place: int) -> str:
-    """What marks a step's work at the engine: the action's number, and the step's within it."""
-    return f"{action.key}.{place}"
 
 
 def with_step(action: ActionRecord, place: int, record: StepRecord) -> ActionRecord:
@@ -155,8 +155,3 @@ def _after(record: StepRecord, progress: Progress, now: float) -> StepRecord:
         note=progress.note,
         result={**record.result, **progress.result},
     )
-
-
-def is_retried(error: ComputeFlowError) -> bool:
-    """Whether an engine that fails like this is asked again later."""
-    return not isinstance(error, RefusedStepError)

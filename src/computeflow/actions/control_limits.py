@@ -1,4 +1,4 @@
-"""`ControlLimits`: what a controller may do by itself, from a TOML file; `refusal` says what it may not.
+"""`ControlLimits`: what a controller may do by itself, from TOML; `refusal` says what it may not.
 
 max_drains_per_day = 2
 min_healthy_nodes = 14

@@ -19,7 +19,8 @@ from computeflow.actions.slurm.command_line import CommandLine
 from computeflow.actions.slurm.slurm_engine import SlurmEngine
 from computeflow.collection.outputs.snapshots import read_store
 from computeflow.collection.store.state_database import StateDatabase
-from computeflow.errors import OutputError
+from computeflow.collection.store.store_folder import store_id
+from computeflow.errors import ComputeFlowError, OutputError
 
 _IDLE_SECONDS, _BUSY_SECONDS = 5.0, 0.5
 """Between two looks: where nothing is under way, and where something is. A look costs the engine two
@@ -35,7 +36,7 @@ class ControlReport:
     seconds: float
     looks: int
     failed_looks: int
-    """Looks at which the engine did not answer."""
+    """Looks that came to nothing: the engine did not answer."""
     actions: dict[str, int]
     """Actions of the journal by state, at the end."""
 
@@ -59,7 +60,13 @@ def run_controller(
         journal = ActionJournal(state)
         engine = SlurmEngine(CommandLine(lock=lock), _folder(store), time.time)
         controller = Controller(
-            engine, journal, options, read=lambda: read_store(store), now=time.time, say=say
+            engine,
+            journal,
+            options,
+            store=store_id(store),
+            read=lambda: read_store(store),
+            now=time.time,
+            say=say,
         )
         said = ""
         while not stopped.is_set():
@@ -68,12 +75,13 @@ def run_controller(
             try:
                 busy = controller.tick()
                 said = ""
-            except EngineError as error:
+            except ComputeFlowError as error:
                 failed += 1
                 if once:
                     raise
                 if str(error) != said:
-                    say(f"slurm does not answer: {error}; nothing is done until it does")
+                    silent = isinstance(error, EngineError)
+                    say(f"{'slurm does not answer: ' * silent}{error}; it is tried again")
                 said = str(error)
             over = seconds is not None and time.monotonic() - began >= seconds
             if (once and not busy) or over:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 from computeflow.actions.action_plans import plan_steps
-from computeflow.actions.action_runner import ActionRunner, next_step, step_key
+from computeflow.actions.action_runner import ActionRunner, next_step
 from computeflow.actions.control_limits import ControlLimits, refusal
 from computeflow.actions.engine import ClusterState, Engine
 from computeflow.actions.job_states import VALID_SECONDS, LiveJob, live_job
@@ -50,12 +50,15 @@ class ControlOptions:
 
 
 class Controller:
+    """`store` is the id of its store: with an action's number it marks what is the controller's."""
+
     def __init__(
         self,
         engine: Engine,
         journal: ActionJournal,
         options: ControlOptions,
         *,
+        store: str,
         read: Callable[[], LiveSnapshot],
         now: Callable[[], float],
         say: Callable[[str], None],
@@ -66,6 +69,7 @@ class Controller:
         self._runner = ActionRunner(
             engine,
             journal,
+            store=store,
             now=now,
             say=say,
             max_step_seconds=1800.0 if limits is None else limits.max_step_seconds,
@@ -139,6 +143,7 @@ class Controller:
         records = self._journal.all()
         if not run.job or any(each.run == run.run and each.state in ACTIVE for each in records):
             return
+        run = replace(run, job=_present_job(run, records))
         findings = _new_findings(run, snapshot, records)
         live = live_job(run, findings, cluster, _excluded(records, cluster))
         if live is None or not live.troubles:
@@ -171,8 +176,8 @@ class Controller:
             self._say(f"run {action.run}: nothing is done: {action.reason}")
             return
         lines = [f"action {action.id} {action.state}: {action.title}", f"  {action.reason}"]
-        for place, record in enumerate(action.steps):
-            shown = self._runner.preview(step_from(record.step), step_key(action, place))
+        for place in range(len(action.steps)):
+            shown = self._runner.preview(action, place)
             lines.append(f"  {shown.changes} (rights: {shown.rights})")
             lines += [f"    {_quoted(words)}" for words in shown.commands]
         if action.state == "proposed" and self._options.mode == "ask":
@@ -227,6 +232,15 @@ def _new_findings(
         if each.run == run.run
         and (each.opened > after or (not pending and each.seen > after + 5.0))
     ]
+
+
+def _present_job(run: LiveRun, records: Sequence[ActionRecord]) -> str:
+    """The job that runs it now: the store hears of a new one only with its first steps."""
+    job = run.job
+    for action in records:
+        if action.run == run.run and action.job == job:
+            job = action.new_job
+    return job
 
 
 def _excluded(records: Sequence[ActionRecord], cluster: ClusterState) -> list[ExcludedNode]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from computeflow.actions.engine import ClusterState, EngineJob
 from computeflow.actions.recorded_steps import (
     WARM_STEPS,
-    RecordedAttempt,
+    AttemptSteps,
     node_of_rank,
     read_attempts,
 )
@@ -38,7 +38,7 @@ class LiveJob:
     run: LiveRun
     job: EngineJob
     findings: tuple[LiveFinding, ...]
-    attempts: tuple[RecordedAttempt, ...]
+    attempts: tuple[AttemptSteps, ...]
     saved: SavedCheckpoint | None
     state: JobState
     troubles: tuple[Trouble, ...]
@@ -81,7 +81,7 @@ def _job_state(
     job: EngineJob,
     findings: Sequence[LiveFinding],
     cluster: ClusterState,
-    attempts: Sequence[RecordedAttempt],
+    attempts: Sequence[AttemptSteps],
     saved: SavedCheckpoint | None,
     excluded: Sequence[ExcludedNode],
 ) -> JobState:
@@ -117,8 +117,8 @@ def _job_state(
 
 def _step_times(
     run: LiveRun,
-    latest: RecordedAttempt | None,
-    attempts: Sequence[RecordedAttempt],
+    latest: AttemptSteps | None,
+    attempts: Sequence[AttemptSteps],
     onset: float | None,
     now: float,
 ) -> tuple[float | None, float | None]:
@@ -133,7 +133,7 @@ def _step_times(
     return present, next((each for each in before if each is not None), None)
 
 
-def _restart_seconds(job: EngineJob, latest: RecordedAttempt | None) -> float | None:
+def _restart_seconds(job: EngineJob, latest: AttemptSteps | None) -> float | None:
     """From the job's start to steady steps, as it was the last time."""
     if latest is None or job.started is None or len(latest.steps) <= WARM_STEPS:
         return None
@@ -148,7 +148,7 @@ def _interval(run: LiveRun) -> float | None:
     return statistics.median(positive) if positive else None
 
 
-def _save_seconds(latest: RecordedAttempt | None) -> float:
+def _save_seconds(latest: AttemptSteps | None) -> float:
     return statistics.median([s for _, s in latest.saves]) if latest and latest.saves else 0.0
 
 
@@ -191,7 +191,7 @@ def _is_degraded(finding: LiveFinding) -> bool:
 
 
 def _dead_nodes(
-    state: JobState, cluster: ClusterState, attempts: Sequence[RecordedAttempt]
+    state: JobState, cluster: ClusterState, attempts: Sequence[AttemptSteps]
 ) -> list[Trouble]:
     """Nodes of the job that the engine itself holds for dead."""
     gone = tuple(n for n in state.nodes if n in cluster.nodes and not cluster.nodes[n].is_up)

@@ -116,11 +116,6 @@ class ActionRecord:
     outcome: ActionOutcome | None = None
 
     @property
-    def key(self) -> str:
-        """What marks its work at the engine."""
-        return str(self.id)
-
-    @property
     def new_job(self) -> str:
         """The job that goes on with the run: a new one where it was submitted again."""
         made = [str(step.result["job"]) for step in self.steps if step.result.get("job")]

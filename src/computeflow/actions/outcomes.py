@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from computeflow.actions.journal import ActionOutcome, ActionRecord
-from computeflow.actions.recorded_steps import WARM_STEPS, RecordedAttempt, RecordedStep
+from computeflow.actions.recorded_steps import WARM_STEPS, AttemptSteps, RecordedStep
 
 MEASURED_STEPS = 20
 """Steps after the warm-up that the new step time is the median of."""
@@ -20,7 +20,7 @@ _BEFORE_SECONDS = 60.0
 
 
 def measure(
-    action: ActionRecord, attempts: Sequence[RecordedAttempt], now: float
+    action: ActionRecord, attempts: Sequence[AttemptSteps], now: float
 ) -> ActionOutcome | None:
     """The outcome of a restart; None while there are too few steps to tell."""
     old = [each for each in attempts if each.attempt == action.attempt and each.steps]
@@ -63,7 +63,7 @@ def _gain(
     return (slow - fast) * remaining - move
 
 
-def _last_kept(before: RecordedAttempt, after: RecordedAttempt) -> RecordedStep | None:
+def _last_kept(before: AttemptSteps, after: AttemptSteps) -> RecordedStep | None:
     """The last step of the old attempt that the new one did not do again."""
     first = after.steps[0].own
     if first is None:
@@ -72,12 +72,12 @@ def _last_kept(before: RecordedAttempt, after: RecordedAttempt) -> RecordedStep 
     return kept[-1] if kept else None
 
 
-def _move_seconds(kept: RecordedStep, after: RecordedAttempt, usual: float) -> float:
+def _move_seconds(kept: RecordedStep, after: AttemptSteps, usual: float) -> float:
     place = min(WARM_STEPS, len(after.steps) - 1)
     return max(after.steps[place].end - kept.end - (place + 1) * usual, 0.0)
 
 
-def _downtime(before: RecordedAttempt, after: RecordedAttempt) -> tuple[float | None, float]:
+def _downtime(before: AttemptSteps, after: AttemptSteps) -> tuple[float | None, float]:
     """Seconds of steps done again, None while they go on; and from the last step to the first."""
     last, first = before.steps[-1], after.steps[0]
     restart = max(first.end - last.end, 0.0)

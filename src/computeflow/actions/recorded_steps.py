@@ -33,7 +33,7 @@ class RecordedStep:
 
 
 @dataclass(slots=True, kw_only=True)
-class RecordedAttempt:
+class AttemptSteps:
     """The lowest rank of one attempt."""
 
     attempt: int
@@ -77,7 +77,7 @@ class RecordedAttempt:
 _MIN_STEPS = 5
 
 
-def read_attempts(folder: Path) -> list[RecordedAttempt]:
+def read_attempts(folder: Path) -> list[AttemptSteps]:
     """All attempts, the first one first; none where there are no files that can be read."""
     paths: dict[int, tuple[int, Path]] = {}
     for path in _files(folder):
@@ -109,7 +109,7 @@ def node_of_rank(folder: Path, rank: int) -> str:
     return str(start.get("node") or start.get("host") or "")
 
 
-def _read(path: Path) -> RecordedAttempt | None:
+def _read(path: Path) -> AttemptSteps | None:
     try:
         size = path.stat().st_size
     except OSError:
@@ -121,7 +121,7 @@ def _read(path: Path) -> RecordedAttempt | None:
     if size > _HEAD_BYTES + _TAIL_BYTES:
         records = [*head, *_records(path, size - _TAIL_BYTES, _TAIL_BYTES)]
     epoch = float(start["unix_ns"]) / 1e9
-    attempt = RecordedAttempt(
+    attempt = AttemptSteps(
         attempt=int(start.get("attempt", 0)),
         rank=int(start.get("rank", 0)),
         node=str(start.get("node") or ""),
@@ -151,7 +151,7 @@ def _step(record: dict[str, Any], epoch: float, base: int | None) -> RecordedSte
     )
 
 
-def _take_event(attempt: RecordedAttempt, record: dict[str, Any], epoch: float) -> None:
+def _take_event(attempt: AttemptSteps, record: dict[str, Any], epoch: float) -> None:
     what, text = record.get("w"), str(record.get("text", ""))
     if what == "command":
         name, _, answer = text.partition(": ")

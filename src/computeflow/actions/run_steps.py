@@ -19,7 +19,11 @@ _LEAD_SECONDS = 3.0
 """How far ahead a step is that all ranks must have heard of: recorders look every 0.4 s, and a shared
 disk may show a file a second or two late."""
 _DONE = ("done", "started")
-_WORDS: dict[type[Any], str] = {CheckpointNow: "checkpoint", SetInterval: "interval", OpenWindow: "window"}
+_WORDS: dict[type[Any], str] = {
+    CheckpointNow: "checkpoint",
+    SetInterval: "interval",
+    OpenWindow: "window",
+}
 
 
 def find_run_step(step: RunStep) -> dict[str, Any]:

@@ -123,7 +123,8 @@ def launch(
         forward_to(child.pid)
         code = _wait(child, windows)
     seconds = time.monotonic() - began
-    _write_facts(folder, facts | {"ended": time.time(), "exit_code": code})
+    if read_facts(folder / "run.json").get("started", started) == started:
+        _write_facts(folder, facts | {"ended": time.time(), "exit_code": code})
     ranks, steps, size, notes = _recorded(folder)
     if seal and ranks:
         notes.append(_seal(folder, size))

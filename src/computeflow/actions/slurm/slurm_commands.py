@@ -113,7 +113,7 @@ def _switches(step: Submit) -> str:
 
 
 def resubmit(row: Mapping[str, Any], script: str, excluded: Sequence[str], key: str) -> Words:
-    """The job of a row of `squeue --json` again; what its script's own `#SBATCH` lines say holds, too."""
+    """The job of a row of `squeue --json` again; its script's own `#SBATCH` lines hold, too."""
     nodes, tasks = number(row.get("node_count")), number(row.get("tasks_per_node"))
     minutes = number(row.get("time_limit"))
     comment = f"{row.get('comment') or ''} {mark(key)}".strip()

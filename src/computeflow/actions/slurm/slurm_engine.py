@@ -33,7 +33,7 @@ from computeflow.actions.steps import (
     Signal,
     Submit,
 )
-from computeflow.files.writing import write_file
+from computeflow.errors import OutputError
 
 OPERATOR = "an operator of Slurm (AdminLevel=Operator)"
 OWNER = "the job's user, or an operator of Slurm"
@@ -157,7 +157,7 @@ class SlurmEngine:
             return self._end(step.job)
         script = self._folder / f"job-{step.job}.sh"
         text = self._line.run(commands.batch_script(step.job))
-        write_file(script, text, "--store", force=True)
+        _write(script, text)
         words = commands.resubmit(row, str(script), step.exclude, key)
         job = self._line.run(words).strip().partition(";")[0]
         return Progress(
@@ -185,7 +185,7 @@ class SlurmEngine:
         """A line for each rank, in their order: `--distribution=arbitrary` follows it."""
         path = self._folder / f"hosts-{key}"
         lines = [name for name in step.node_order for _ in range(step.tasks_per_node)]
-        write_file(path, "\n".join(lines) + "\n", "--store", force=True)
+        _write(path, "\n".join(lines) + "\n")
         return path
 
     def _release(self, step: Release) -> Progress:
@@ -243,6 +243,16 @@ class SlurmEngine:
 
     def preview(self, step: EngineStep, key: str) -> Preview:
         return _PREVIEWS[type(step)](step, key)
+
+
+def _write(path: Path, text: str) -> None:
+    """A file whole or not at all, whatever was there: what a controller wrote before it was killed."""
+    part = path.with_name(f".{path.name}")
+    try:
+        part.write_text(text)
+        part.replace(path)
+    except OSError as error:
+        raise OutputError(f"{path}: {error.strerror or error}") from None
 
 
 def _job(state: ClusterState, name: str) -> EngineJob:
