@@ -59,7 +59,8 @@ POLICY = [
         "--evict",
         RULES,
         "auto",
-        "Whether slow nodes are taken out; auto: where keeping them costs more than a restart.",
+        "Whether slow nodes are taken out; auto: where keeping them costs more than a restart, knowing "
+        "how long they stay slow; priced: as a controller would, which does not.",
         renamed=VALUES["simulate"]["evict"],
     ),
     option(
