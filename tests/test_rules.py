@@ -62,7 +62,8 @@ WRITE_FILES = (
     "lab/trainer/training_loop.py",  # folders for what torch writes
     "recorder/",  # standard library only, and appends
     "collection/",
-    "actions/control_loop.py", "actions/slurm/slurm_engine.py",  # scripts of jobs, lists of hosts
+    "actions/control_loop.py",
+    "actions/slurm/slurm_engine.py",  # scripts of jobs, lists of hosts
 )
 READ_CLOCKS = (
     "actions/control_loop.py", "actions/controller_lock.py", "answers/", "cli/", "collection/",

@@ -11,7 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
-from computeflow.actions.controller import Controller, ControlOptions
+from computeflow.actions.controller import (
+    BUSY_SECONDS,
+    IDLE_SECONDS,
+    Controller,
+    ControlOptions,
+)
 from computeflow.actions.controller_lock import controller_lock
 from computeflow.actions.engine import EngineError
 from computeflow.actions.journal import ActionJournal
@@ -21,10 +26,6 @@ from computeflow.collection.outputs.snapshots import read_store
 from computeflow.collection.store.state_database import StateDatabase
 from computeflow.collection.store.store_folder import store_id
 from computeflow.errors import ComputeFlowError, OutputError
-
-_IDLE_SECONDS, _BUSY_SECONDS = 5.0, 0.5
-"""Between two looks: where nothing is under way, and where something is. A look costs the engine two
-questions, 0.1 s of 16 nodes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,9 +72,9 @@ def run_controller(
         said = ""
         while not stopped.is_set():
             looks += 1
-            busy = True
+            wait = IDLE_SECONDS
             try:
-                busy = controller.tick()
+                wait = controller.tick()
                 said = ""
             except ComputeFlowError as error:
                 failed += 1
@@ -84,9 +85,9 @@ def run_controller(
                     say(f"{'slurm does not answer: ' * silent}{error}; it is tried again")
                 said = str(error)
             over = seconds is not None and time.monotonic() - began >= seconds
-            if (once and not busy) or over:
+            if (once and wait > BUSY_SECONDS) or over:
                 break
-            stopped.wait(_BUSY_SECONDS if busy else _IDLE_SECONDS)
+            stopped.wait(wait)
         counts: dict[str, int] = {}
         for action in journal.all():
             counts[action.state] = counts.get(action.state, 0) + 1

@@ -34,6 +34,9 @@ from computeflow.scheduling import ExcludedNode, JobDecision, MovePolicy, PastMo
 from computeflow.scheduling.options import RESTARTS
 
 Mode = Literal["advise", "ask", "auto"]
+BUSY_SECONDS, HELD_SECONDS, IDLE_SECONDS = 0.5, 1.0, 5.0
+"""Between two looks: while something is under way, while a job is in trouble, and else. A look costs
+the engine two questions, 0.1 s of 16 nodes."""
 _OUTCOME_SECONDS = 1800.0
 """How long after an action its outcome is waited for."""
 
@@ -75,17 +78,18 @@ class Controller:
             max_step_seconds=1800.0 if limits is None else limits.max_step_seconds,
         )
 
-    def tick(self) -> bool:
-        """Look once; whether something is under way."""
+    def tick(self) -> float:
+        """Look once; the seconds until the next look."""
         snapshot, cluster = self._read(), self._engine.observe()
         for action in self._journal.all(*ACTIVE):
             if action.mode != "advise":
                 self._go_on(action, snapshot, cluster)
         for action in self._journal.all("done"):
             self._measure(action)
-        for run in snapshot.runs:
-            self._decide(run, snapshot, cluster)
-        return bool(self._journal.all("approved", "started", "undoing"))
+        held = [self._decide(run, snapshot, cluster) for run in snapshot.runs]
+        if self._journal.all("approved", "started", "undoing"):
+            return BUSY_SECONDS
+        return HELD_SECONDS if any(held) else IDLE_SECONDS
 
     # Actions that are under way
 
@@ -139,15 +143,16 @@ class Controller:
 
     # Decisions
 
-    def _decide(self, run: LiveRun, snapshot: LiveSnapshot, cluster: ClusterState) -> None:
+    def _decide(self, run: LiveRun, snapshot: LiveSnapshot, cluster: ClusterState) -> bool:
+        """Decide on a run, if it is in trouble; whether it is."""
         records = self._journal.all()
         if not run.job or any(each.run == run.run and each.state in ACTIVE for each in records):
-            return
+            return False
         run = replace(run, job=_present_job(run, records))
         findings = _new_findings(run, snapshot, records)
         live = live_job(run, findings, cluster, _excluded(records, cluster))
         if live is None or not live.troubles:
-            return
+            return False
         decision = decide(
             live.state,
             live.troubles,
@@ -155,6 +160,7 @@ class Controller:
             past=_past_moves(records, live.job.job),
         )
         self._take(decision, live, records)
+        return True
 
     def _take(self, decision: JobDecision, live: LiveJob, records: Sequence[ActionRecord]) -> None:
         action = _record(decision, live, self._options.mode)

@@ -87,7 +87,8 @@ def _job_state(
 ) -> JobState:
     now = cluster.at
     latest = attempts[-1] if attempts else None
-    onset = min((each.onset for each in findings if each.is_open), default=None)
+    parts = [each for each in findings if each.is_open and 0 < len(each.ranks) < run.world]
+    onset = min((each.onset for each in parts), default=None)
     present, healthy = _step_times(run, latest, attempts, onset, now)
     done = latest.done if latest is not None else run.step
     restart = _restart_seconds(job, latest)
