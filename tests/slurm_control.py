@@ -201,9 +201,9 @@ class ControlLab:
                 (group / "cgroup.procs").write_text(str(pid))
             yield
         finally:
-            for pid in (group / "cgroup.procs").read_text().split():
+            for left in (group / "cgroup.procs").read_text().split():
                 try:
-                    (root / "cgroup.procs").write_text(pid)
+                    (root / "cgroup.procs").write_text(left)
                 except OSError:  # it has ended
                     continue
             wait_for(lambda: _removed(group), "the quota to be lifted")

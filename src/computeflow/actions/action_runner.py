@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from computeflow.actions.engine import Engine, Preview, Progress, RefusedStepError
+from computeflow.actions.engine import Engine, Preview, RefusedStepError, StepProgress
 from computeflow.actions.journal import ActionJournal, ActionRecord, StepRecord
 from computeflow.actions.run_steps import advance_run_step, find_run_step, preview_run_step
 from computeflow.actions.steps import (
@@ -77,7 +77,7 @@ class ActionRunner:
             return find_run_step(step)
         return self._engine.find(step)
 
-    def _progress(self, step: Step, key: str, found: dict[str, Any]) -> Progress:
+    def _progress(self, step: Step, key: str, found: dict[str, Any]) -> StepProgress:
         if isinstance(step, _OF_THE_RUN):
             return advance_run_step(step, key, found)
         return self._engine.advance(step, key, found)
@@ -146,7 +146,7 @@ def with_step(action: ActionRecord, place: int, record: StepRecord) -> ActionRec
     return replace(action, steps=steps)
 
 
-def _after(record: StepRecord, progress: Progress, now: float) -> StepRecord:
+def _after(record: StepRecord, progress: StepProgress, now: float) -> StepRecord:
     return replace(
         record,
         state="done" if progress.done else record.state,

@@ -298,7 +298,7 @@ def _record(decision: JobDecision, live: LiveJob, mode: Mode) -> ActionRecord:
         nodes_out=option.nodes_out,
         nodes_in=option.nodes_in,
         title=_title(decision, rules),
-        reason=f"{decision.reason}{'; ' + decision.held if decision.held else ''}",
+        reason=decision.reason,
         evidence=tuple(_evidence(each) for each in live.findings),
         rests_on=decision.rests_on,
         options=tuple(

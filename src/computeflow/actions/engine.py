@@ -105,7 +105,7 @@ class Preview:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
+class StepProgress:
     """How far a step is after one look."""
 
     done: bool
@@ -129,6 +129,6 @@ class Engine(Protocol):
     def find(self, step: EngineStep) -> dict[str, Any]:
         """What is there before the step; kept in the journal before anything is done."""
 
-    def advance(self, step: EngineStep, key: str, found: Found) -> Progress: ...
+    def advance(self, step: EngineStep, key: str, found: Found) -> StepProgress: ...
 
-    def undo(self, step: EngineStep, key: str, found: Found) -> Progress: ...
+    def undo(self, step: EngineStep, key: str, found: Found) -> StepProgress: ...

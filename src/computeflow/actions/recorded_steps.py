@@ -24,7 +24,7 @@ _FILE = re.compile(r"rank-(\d+)\.attempt-(\d+)\.cfr")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedStep:
     number: int
-    """Of its attempt, from 1 on."""
+    """Counted in its attempt, from 1 on."""
     own: int | None
     """The optimizer's own count, which goes on over restarts; None where it is unknown."""
     end: float

@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from computeflow.actions.engine import Found, Preview, Progress, RefusedStepError
+from computeflow.actions.engine import Found, Preview, RefusedStepError, StepProgress
 from computeflow.actions.recorded_steps import read_attempts
 from computeflow.actions.saved_checkpoints import latest_checkpoint
 from computeflow.actions.steps import CheckpointNow, CheckSaved, OpenWindow, RunStep, SetInterval
@@ -40,7 +40,7 @@ def find_run_step(step: RunStep) -> dict[str, Any]:
     return {"attempt": last.attempt, "step": max(wanted, last.steps[-1].number + ahead)}
 
 
-def advance_run_step(step: RunStep, key: str, found: Found) -> Progress:
+def advance_run_step(step: RunStep, key: str, found: Found) -> StepProgress:
     if isinstance(step, CheckSaved):
         return _check_saved(step)
     do = _WORDS[type(step)]
@@ -54,28 +54,30 @@ def advance_run_step(step: RunStep, key: str, found: Found) -> Progress:
             write_command(folder, command, name)
         except OSError as error:
             raise RefusedStepError(f"{folder}: {error.strerror or error}") from None
-        return Progress(done=False, note=f"asked for {do} after step {found['step']}")
+        return StepProgress(done=False, note=f"asked for {do} after step {found['step']}")
     return _answer(folder, name, do, found)
 
 
-def _answer(folder: Path, name: str, do: str, found: Found) -> Progress:
+def _answer(folder: Path, name: str, do: str, found: Found) -> StepProgress:
     attempts = [each for each in read_attempts(folder) if each.attempt == found["attempt"]]
     answer = attempts[-1].answers.get(name, "") if attempts else ""
     if answer in _DONE:
-        return Progress(done=True, note=f"{do}: {answer}")
+        return StepProgress(done=True, note=f"{do}: {answer}")
     if answer:
         raise RefusedStepError(f"{do}: the run says: {answer}")
     if attempts and attempts[-1].ended is not None:
         raise RefusedStepError(f"{do}: the run ended before it came to it")
-    return Progress(done=False, note=f"waits for {do}")
+    return StepProgress(done=False, note=f"waits for {do}")
 
 
-def _check_saved(step: CheckSaved) -> Progress:
+def _check_saved(step: CheckSaved) -> StepProgress:
     saved = latest_checkpoint(Path(step.folder))
     if saved is not None and not saved.fault and saved.saved >= step.since:
-        return Progress(done=True, note=f"{saved.path} is whole", result={"checkpoint": saved.path})
+        return StepProgress(
+            done=True, note=f"{saved.path} is whole", result={"checkpoint": saved.path}
+        )
     if step.since:
-        return Progress(done=False, note="waits for a checkpoint that is whole and newer")
+        return StepProgress(done=False, note="waits for a checkpoint that is whole and newer")
     why = "none is there" if saved is None else saved.fault
     raise RefusedStepError(f"{step.folder}: no checkpoint to go on from: {why}")
 

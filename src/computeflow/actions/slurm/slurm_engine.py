@@ -15,8 +15,8 @@ from computeflow.actions.engine import (
     EngineJob,
     Found,
     Preview,
-    Progress,
     RefusedStepError,
+    StepProgress,
 )
 from computeflow.actions.slurm import slurm_commands as commands
 from computeflow.actions.slurm.command_line import CommandLine
@@ -73,7 +73,7 @@ class SlurmEngine:
 
     # Bringing it about
 
-    def advance(self, step: EngineStep, key: str, found: Found) -> Progress:
+    def advance(self, step: EngineStep, key: str, found: Found) -> StepProgress:
         match step:
             case Drain():
                 return self._drain(step, key)
@@ -92,26 +92,26 @@ class SlurmEngine:
             case Signal():
                 return self._done(commands.send_signal(step.job, step.signal))
 
-    def _done(self, *words: Words, note: str = "") -> Progress:
+    def _done(self, *words: Words, note: str = "") -> StepProgress:
         for each in words:
             self._line.run(each)
-        return Progress(done=True, commands=words, note=note)
+        return StepProgress(done=True, commands=words, note=note)
 
-    def _drain(self, step: Drain, key: str) -> Progress:
+    def _drain(self, step: Drain, key: str) -> StepProgress:
         node = self.observe().nodes.get(step.node)
         if node is None:
             raise RefusedStepError(f"node {step.node}: Slurm knows none of this name")
         if node.drained:
-            return Progress(done=True, note=f"{step.node} is drained: {node.reason}")
+            return StepProgress(done=True, note=f"{step.node} is drained: {node.reason}")
         return self._done(commands.drain(step.node, step.reason, key))
 
-    def _resume(self, step: Resume) -> Progress:
+    def _resume(self, step: Resume) -> StepProgress:
         node = self.observe().nodes.get(step.node)
         if node is not None and node.is_healthy:
-            return Progress(done=True, note=f"{step.node} is in service")
+            return StepProgress(done=True, note=f"{step.node} is in service")
         return self._done(commands.resume(step.node))
 
-    def _requeue(self, step: Requeue, key: str, found: Found) -> Progress:
+    def _requeue(self, step: Requeue, key: str, found: Found) -> StepProgress:
         """Stopped and held; kept off nodes; let go: whichever comes next."""
         job = _job(self.observe(), step.job)
         missing = [node for node in step.exclude if node not in job.excluded]
@@ -121,7 +121,7 @@ class SlurmEngine:
         if not requeued:
             return self._wait(commands.requeue_held(step.job), note="requeued")
         if job.phase == "ending":
-            return Progress(done=False, note="its processes end")
+            return StepProgress(done=False, note="its processes end")
         if job.phase != "pending":
             return self._running_again(job, step)
         if missing or mark(key) not in job.comment:
@@ -130,25 +130,25 @@ class SlurmEngine:
             return self._wait(commands.exclude(step.job, everything, comment), note="excluded")
         if job.held:
             return self._done(commands.release(step.job), note="released")
-        return Progress(done=True, note=f"job {step.job} waits for nodes")
+        return StepProgress(done=True, note=f"job {step.job} waits for nodes")
 
-    def _running_again(self, job: EngineJob, step: Requeue) -> Progress:
+    def _running_again(self, job: EngineJob, step: Requeue) -> StepProgress:
         """Slurm itself may have requeued it, after a node had failed."""
         on = [node for node in step.exclude if node in job.nodes]
         if on:
             return self._wait(
                 commands.requeue_held(step.job), note=f"again: it came back on {', '.join(on)}"
             )
-        return Progress(done=True, note=f"job {step.job} runs on {', '.join(job.nodes)}")
+        return StepProgress(done=True, note=f"job {step.job} runs on {', '.join(job.nodes)}")
 
-    def _wait(self, words: Words, note: str) -> Progress:
+    def _wait(self, words: Words, note: str) -> StepProgress:
         self._line.run(words)
-        return Progress(done=False, commands=(words,), note=note)
+        return StepProgress(done=False, commands=(words,), note=note)
 
-    def _resubmit(self, step: Resubmit, key: str) -> Progress:
+    def _resubmit(self, step: Resubmit, key: str) -> StepProgress:
         rows = read_jobs(self._line.run(commands.SHOW_JOBS))
         if (made := _marked(rows, key, other_than=step.job)) is not None:
-            return Progress(done=True, note=f"submitted as job {made}", result={"job": made})
+            return StepProgress(done=True, note=f"submitted as job {made}", result={"job": made})
         row = next((row for row in rows if job_name(row) == step.job), None)
         if row is None:
             raise RefusedStepError(f"job {step.job}: Slurm no longer knows it")
@@ -160,24 +160,24 @@ class SlurmEngine:
         _write(script, text)
         words = commands.resubmit(row, str(script), step.exclude, key)
         job = self._line.run(words).strip().partition(";")[0]
-        return Progress(
+        return StepProgress(
             done=True, commands=(words,), note=f"submitted as job {job}", result={"job": job}
         )
 
-    def _end(self, job: str) -> Progress:
+    def _end(self, job: str) -> StepProgress:
         words = commands.kill(job), commands.cancel(job)
         for each in words:
             self._line.run(each)
-        return Progress(done=False, commands=words, note="ended")
+        return StepProgress(done=False, commands=words, note="ended")
 
-    def _submit(self, step: Submit, key: str) -> Progress:
+    def _submit(self, step: Submit, key: str) -> StepProgress:
         rows = read_jobs(self._line.run(commands.SHOW_JOBS))
         if (made := _marked(rows, key)) is not None:
-            return Progress(done=True, note=f"submitted as job {made}", result={"job": made})
+            return StepProgress(done=True, note=f"submitted as job {made}", result={"job": made})
         words = commands.submit(step, key)
         more = {"SLURM_HOSTFILE": str(self._hostfile(step, key))} if step.node_order else None
         job = self._line.run(words, more).strip().partition(";")[0]
-        return Progress(
+        return StepProgress(
             done=True, commands=(words,), note=f"submitted as job {job}", result={"job": job}
         )
 
@@ -188,22 +188,22 @@ class SlurmEngine:
         _write(path, "\n".join(lines) + "\n")
         return path
 
-    def _release(self, step: Release) -> Progress:
+    def _release(self, step: Release) -> StepProgress:
         job = _job(self.observe(), step.job)
         if job.phase != "pending" or not job.held:
-            return Progress(done=True, note=f"job {step.job} is not held")
+            return StepProgress(done=True, note=f"job {step.job} is not held")
         placed = [commands.place(step.job, step.nodes)] if step.nodes else []
         return self._done(*placed, commands.release(step.job))
 
-    def _shrink(self, step: Shrink) -> Progress:
+    def _shrink(self, step: Shrink) -> StepProgress:
         job = _job(self.observe(), step.job)
         if set(job.nodes) <= set(step.keep):
-            return Progress(done=True, note=f"job {step.job} has {len(job.nodes)} nodes")
+            return StepProgress(done=True, note=f"job {step.job} has {len(job.nodes)} nodes")
         return self._done(commands.shrink(step.job, step.keep))
 
     # Undoing it
 
-    def undo(self, step: EngineStep, key: str, found: Found) -> Progress:
+    def undo(self, step: EngineStep, key: str, found: Found) -> StepProgress:
         match step:
             case Drain():
                 return self._undrain(step, key, found)
@@ -214,29 +214,29 @@ class SlurmEngine:
             case Submit() | Resubmit():
                 return self._unsubmit(key)
             case _:
-                return Progress(done=True, note=f"{type(step).__name__} cannot be undone")
+                return StepProgress(done=True, note=f"{type(step).__name__} cannot be undone")
 
-    def _undrain(self, step: Drain, key: str, found: Found) -> Progress:
+    def _undrain(self, step: Drain, key: str, found: Found) -> StepProgress:
         """Take a node back that this action drained; one that was drained before stays so."""
         node = self.observe().nodes.get(step.node)
         if found.get("drained") or node is None or mark(key) not in node.reason.split():
-            return Progress(done=True, note=f"{step.node}: not drained by this action")
+            return StepProgress(done=True, note=f"{step.node}: not drained by this action")
         return self._done(commands.resume(step.node))
 
-    def _allow_again(self, step: Requeue, found: Found) -> Progress:
+    def _allow_again(self, step: Requeue, found: Found) -> StepProgress:
         """The job goes on where it is; while it waits, the nodes are allowed to it again."""
         job = _job(self.observe(), step.job)
         before = list(found.get("excluded", ()))
         if job.phase != "pending" or sorted(job.excluded) == sorted(before):
-            return Progress(done=True, note="its restart cannot be undone")
+            return StepProgress(done=True, note="its restart cannot be undone")
         return self._done(commands.exclude(step.job, before, str(found.get("comment", ""))))
 
-    def _unsubmit(self, key: str) -> Progress:
+    def _unsubmit(self, key: str) -> StepProgress:
         made = _marked(read_jobs(self._line.run(commands.SHOW_JOBS)), key)
         if made is None:
-            return Progress(done=True, note="no such job is there")
+            return StepProgress(done=True, note="no such job is there")
         if _job(self.observe(), made).phase in ("done", "failed", "ending"):
-            return Progress(done=True, note=f"job {made} has ended")
+            return StepProgress(done=True, note=f"job {made} has ended")
         return self._done(commands.cancel(made))
 
     # Saying what it would do
