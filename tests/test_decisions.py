@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import replace
 from typing import Any
@@ -21,12 +22,15 @@ from computeflow.scheduling import (
     MovePrice,
     PastMove,
     Persistence,
+    Policy,
     PricedOption,
     Trouble,
     decide,
     trouble_from,
 )
 from computeflow.scheduling.persistence import COMMUNICATION, COMPUTATION
+from computeflow.simulation import RunInputs, find_failures, usual_conditions
+from computeflow.simulation.engine import RECOVERED, STRAGGLER, play
 from computeflow.units import DAY_SECONDS, HOUR_SECONDS
 
 NOW = 1_000_000.0
@@ -173,6 +177,7 @@ def test_a_job_that_cannot_save_waits_for_its_next_checkpoint_where_that_is_near
     chosen = decide(near, [slow()]).chosen
     assert chosen.action == "restart-after-checkpoint"
     assert chosen.not_before_seconds == 130.0
+    assert chosen.lasting_net_seconds == pytest.approx((60_000 - 130) / 3 - 270)
     far = state(can_checkpoint=False, checkpoint_age_seconds=10.0)
     chosen = decide(far, [slow()]).chosen
     assert (chosen.action, chosen.price.save_seconds) == ("restart-on-spare", 0.0)
@@ -528,3 +533,52 @@ def test_a_policy_that_looks_again_and_again_moves_when_it_says_it_would(
         assert first <= when + 2 * step or not moves.any()
     else:
         assert not moves.any()
+
+
+def test_a_simulated_run_takes_a_node_out_when_the_live_policy_would() -> None:
+    """A lane of the engine, event by event, against `decide` on the same state a second before and
+    after.
+    """
+    slowdown, work = 0.5, 10 * DAY_SECONDS
+    calm = replace(find_failures("stepfun"), per_node_day=0.0)
+    conditions = usual_conditions(
+        calm,
+        stragglers_per_node_day=0.02,
+        straggler_slowdown=slowdown,
+        straggler_seconds=2 * DAY_SECONDS,
+        notice_seconds=60.0,
+        outages_per_year=0.0,
+        startup_seconds=0.0,
+    )
+    run = RunInputs(
+        label="calm",
+        gpus=256,
+        node_gpus=8,
+        work_seconds=work,
+        conditions=conditions,
+        policy=Policy(eviction=Eviction(stragglers="priced")),
+    )
+    _, stretches = play((run,), 1, 3, watch=0)
+    pairs = [
+        (slows, out)
+        for slows, out in itertools.pairwise(stretches)
+        if (slows.event, out.event) == (STRAGGLER, RECOVERED)
+    ]
+    assert len(pairs) >= 3
+    for slows, out in pairs:
+        lasted = out.end - slows.end
+        assert 60.0 < lasted < conditions.straggler_seconds
+        left = work - out.position
+        for seconds, moves in ((lasted - 1, False), (lasted + 1, True)):
+            job = state(
+                remaining_steps=round(left),
+                healthy_step_seconds=1.0,
+                checkpoint_age_seconds=1e9,
+                checkpoint_interval_seconds=None,
+                save_seconds=conditions.stall_seconds,
+                persist_seconds=conditions.persist_seconds,
+                restart_seconds=conditions.restart_seconds,
+                failures_per_node_day=0.0,
+            )
+            decision = decide(job, [slow(seconds, slowdown=slowdown)])
+            assert (decision.chosen.action == "restart-on-spare") == moves

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,13 +14,17 @@ from computeflow.errors import InputError
 from computeflow.scheduling import (
     Checkpoints,
     Eviction,
+    Policy,
     Shrinking,
     Spares,
     daly_seconds,
     spares_for,
     young_seconds,
 )
+from computeflow.simulation import RunInputs, find_failures, usual_conditions
 from computeflow.simulation.closed_form import exact_ettr, meta_ettr
+from computeflow.simulation.simulate import play_many
+from computeflow.units import DAY_SECONDS
 
 
 def test_young_and_daly_give_what_their_papers_say() -> None:
@@ -123,3 +128,60 @@ def test_policies_that_cannot_be_are_refused(wrong: object) -> None:
     assert callable(wrong)
     with pytest.raises(InputError):
         wrong()
+
+
+def test_a_priced_policy_leaves_blips_alone_and_takes_sick_nodes_out() -> None:
+    """Against never and always acting, on the same random numbers."""
+
+    def seconds(rule: str, **changes: float) -> tuple[float, float]:
+        calm = replace(find_failures("stepfun"), per_node_day=0.0)
+        conditions = usual_conditions(
+            calm,
+            stragglers_per_node_day=0.02,
+            notice_seconds=60.0,
+            outages_per_year=0.0,
+            **changes,
+        )
+        run = RunInputs(
+            label="calm",
+            gpus=256,
+            node_gpus=8,
+            work_seconds=10 * DAY_SECONDS,
+            conditions=conditions,
+            policy=Policy(eviction=Eviction(stragglers=rule)),  # type: ignore[arg-type]
+        )
+        (totals,) = play_many([run], replicas=50, seed=1)
+        return float(totals.seconds.mean()), float(totals.planned.mean())
+
+    blips = {"straggler_seconds": 180.0, "straggler_slowdown": 0.5}
+    assert seconds("priced", **blips) == seconds("never", **blips)
+    assert seconds("priced", **blips)[0] < seconds("always", **blips)[0]
+    sick = {"straggler_seconds": 3 * DAY_SECONDS, "straggler_slowdown": 0.5}
+    assert seconds("priced", **sick)[0] < 0.9 * seconds("never", **sick)[0]
+    assert seconds("priced", **sick)[0] < 1.01 * seconds("always", **sick)[0]
+
+
+def test_slow_nodes_stay_slow_for_unequal_times_around_their_median() -> None:
+    calm = replace(find_failures("stepfun"), per_node_day=0.0)
+
+    def slow_seconds(spread: float) -> float:
+        conditions = usual_conditions(
+            calm,
+            stragglers_per_node_day=0.005,
+            straggler_seconds=3600.0,
+            straggler_spread=spread,
+            straggler_slowdown=0.5,
+            outages_per_year=0.0,
+        )
+        run = RunInputs(
+            label="calm",
+            gpus=64,
+            node_gpus=8,
+            work_seconds=20 * DAY_SECONDS,
+            conditions=conditions,
+            policy=Policy(eviction=Eviction(stragglers="never")),
+        )
+        (totals,) = play_many([run], replicas=2000, seed=1)
+        return float(totals.accounts["straggler"].mean())
+
+    assert slow_seconds(1.0) / slow_seconds(0.0) == pytest.approx(math.exp(0.5), rel=0.1)

@@ -120,3 +120,16 @@ def test_check_names_what_a_launch_script_gets_wrong(
         "the time to write down a hang (15 s) is not shorter than the heart beat of NCCL's watchdog "
         "(10 s): the rank is killed while it writes down what hung"
     ]
+
+
+def test_check_names_what_a_configuration_gets_wrong(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = (FIXTURES / "torchtitan_deepseek_16b.toml").read_text()
+    file = tmp_path / "train.toml"
+    file.write_text(f"{text}\n[comm]\ntrain_timeout_seconds = 400\ninit_timeout_seconds = 300\n")
+    assert run(["check", str(file), "--on", "h100-sxm:64", "-o", "json"]) == 3
+    remarks = json.loads(capsys.readouterr().out)["remarks"]
+    said = [remark["what"] for remark in remarks if remark["rule"] == "timeout-order"]
+    assert len(said) == 1
+    assert "(6.67 min) is not shorter than the timeout of collectives during start-up" in said[0]

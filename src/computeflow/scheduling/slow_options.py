@@ -13,7 +13,7 @@ from dataclasses import replace
 from computeflow.economics.checkpoint_intervals import daly_seconds, saving_cost
 from computeflow.scheduling.cases import LEMON_FACTOR, Case, Gains
 from computeflow.scheduling.options import ActionKind, MovePrice, PricedOption
-from computeflow.scheduling.pricing import expected_cost
+from computeflow.scheduling.pricing import expected_cost, slow_cost
 from computeflow.units import DAY_SECONDS, KWH_JOULES
 
 _UNKNOWN = "the remaining steps or the healthy step time are not known"
@@ -50,10 +50,15 @@ def _leaving(
         queue_seconds=weight * state.queue_seconds,
         neighbour_seconds=weight * state.neighbour_gpu_seconds / state.gpus,
     )
+    gains = case.gains().plus(case.trust * _risk_seconds(case))
+    if wait:  # a cause that lasts is paid for whole: the slow steps of the wait, and the move
+        waited = float(slow_cost(case.trouble.slowdown, wait))
+        later = (price.seconds - price.wait_seconds) / weight if weight else 0.0
+        gains = replace(gains, lasting=gains.lasting - waited - later + price.seconds)
     return case.option(
         action,
         price,
-        case.gains().plus(case.trust * _risk_seconds(case)),
+        gains,
         nodes_out=case.nodes_out,
         nodes_in=state.usable_spares[: len(case.nodes_out)],
         not_before_seconds=wait,
