@@ -30,7 +30,7 @@ class FaultyControl:
 
     def job(self, *options: str) -> str:
         """A job of one node that sleeps, once it runs."""
-        job = self.lab.submit("-N1", "--gpus-per-node=1", *options, str(self.script))
+        job = self.lab.submit("-N1", "--exclusive", *options, str(self.script))
         wait_for(lambda: self.jobs(job)[0][1] == "RUNNING", f"job {job} runs")
         return job
 

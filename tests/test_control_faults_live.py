@@ -79,7 +79,7 @@ def test_an_action_that_is_refused_fails_and_its_drain_is_taken_back(faulty: Fau
     assert record.state == "failed"
     assert "requeuehold" in record.note
     assert faulty.jobs(job)[0][1] == "RUNNING"
-    assert faulty.lab.slurm.run("sinfo", "-h", "-n", node, "-o", "%T").strip() == "mixed"
+    assert faulty.lab.slurm.run("sinfo", "-h", "-n", node, "-o", "%T").strip() == "allocated"
 
 
 def test_a_node_that_dies_during_the_action_does_not_stop_it(faulty: FaultyControl) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import pwd
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from computeflow.actions.engine import ClusterState, EngineJob
@@ -61,6 +62,8 @@ def live_job(
     if job.phase == "failed" and job.state not in _CRASHED:
         return None
     own = tuple(each for each in findings if each.run == run.run)
+    if run.run_folder and not _belongs_to(Path(run.run_folder), job.user):
+        run = replace(run, run_folder="", checkpoints="")
     attempts = tuple(read_attempts(Path(run.run_folder))) if run.run_folder else ()
     saved = latest_checkpoint(Path(run.checkpoints)) if run.checkpoints else None
     state = _job_state(run, job, own, cluster, attempts, saved, excluded)
@@ -74,6 +77,14 @@ def live_job(
         state=state,
         troubles=tuple(troubles),
     )
+
+
+def _belongs_to(folder: Path, user: str) -> bool:
+    """Whether a folder that was named over the wire is the job's user's: nobody else's is touched."""
+    try:
+        return pwd.getpwuid(folder.stat().st_uid).pw_name == user
+    except (OSError, KeyError):
+        return False
 
 
 def _job_state(
