@@ -14,6 +14,7 @@ from computeflow.actions.engine import ClusterState, EngineError, EngineJob, Eng
 from computeflow.cluster.topology.hostlist import expand
 from computeflow.codec import from_json
 from computeflow.errors import InputError
+from computeflow.files.names import shown
 
 _PHASES: dict[str, JobPhase] = {
     "PENDING": "pending",
@@ -37,10 +38,13 @@ _GPUS = re.compile(r"gres/gpu(?::[^=,]+)?=(\d+)")
 
 
 def read_state(jobs: str, nodes: str, at: float) -> ClusterState:
+    listed = [_node(row) for row in _rows(nodes, "nodes", "sinfo --json")]
+    if not listed:  # sinfo of 22.05 says so, and nothing else, where slurmctld is dead
+        raise EngineError("sinfo --json: no nodes: slurmctld does not answer")
     return ClusterState(
         at=at,
         jobs={job.job: job for job in map(_job, _rows(jobs, "jobs", "squeue --json"))},
-        nodes={node.name: node for node in map(_node, _rows(nodes, "nodes", "sinfo --json"))},
+        nodes={node.name: node for node in listed},
     )
 
 
@@ -54,6 +58,8 @@ def _rows(text: str, name: str, where: str) -> list[dict[str, Any]]:
         data = from_json(text, where)
     except InputError as error:
         raise EngineError(str(error)) from None
+    if isinstance(data, dict) and data.get("errors"):  # with exit code 0, where slurmctld is dead
+        raise EngineError(f"{where}: {shown(str(data['errors']), 300)}")
     rows = data.get(name) if isinstance(data, dict) else None
     if isinstance(rows, dict):  # newer ones nest them
         rows = rows.get(name)
