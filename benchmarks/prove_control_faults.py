@@ -80,7 +80,7 @@ def report(kills: int, seed: int, actions: int, hit: int, faults: list[str], sec
         "# A controller that is killed",
         "",
         "Written by `python -m benchmarks.prove_control_faults`: a real Slurm, actions of two steps",
-        "(drain a node; requeue its job, or submit it again), a controller killed -9 at random moments.",
+        "(drain a node; requeue its job or submit it again), a controller killed -9 at random moments.",
         "",
         "| kills | during an action | actions | done twice, or not at all | seconds | seed |",
         "|---|---|---|---|---|---|",

@@ -143,9 +143,8 @@ class ActingMachine(RuleBasedStateMachine):
         engine, name = self.world.engine, f"n{node}"
         chosen = sorted(engine.jobs)[job % len(engine.jobs)]
         restart = Resubmit if new else Requeue
-        steps: list[EngineStep] = [
-            Drain(node=name, reason="slow"), restart(job=chosen, exclude=(name,)),
-        ]  # fmt: skip
+        again = restart(job=chosen, exclude=(name,))
+        steps: list[EngineStep] = [Drain(node=name, reason="slow"), again]
         active = self.world.journal.all("proposed", "approved", "started", "undoing")
         if not any(each.job == chosen for each in active):
             self.world.journal.add(action(chosen, steps, engine.at, (name,)))

@@ -55,7 +55,7 @@ def test_an_engine_that_is_dead_is_waited_for(faulty: FaultyControl) -> None:
     job = faulty.job()
     node = faulty.jobs(job)[0][2]
     slurm = faulty.lab.slurm
-    os.killpg(slurm.daemons["slurmctld"].pid, signal.SIGKILL)
+    os.killpg(slurm.daemons["slurmctld"].pid, signal.SIGTERM)  # -9 loses jobs of the last seconds
     slurm.daemons["slurmctld"].wait()
     action = faulty.restart(job, node, new=False)
     process = faulty.controller()
