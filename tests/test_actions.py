@@ -5,6 +5,7 @@ The fake is `actions.fake_engine`; what a real Slurm does is in test_control_liv
 
 from __future__ import annotations
 
+import json
 import tempfile
 from dataclasses import replace
 from itertools import pairwise
@@ -18,12 +19,15 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from computeflow.actions.control_limits import ControlLimits
 from computeflow.actions.controller import Controller, ControlOptions
+from computeflow.actions.controller_lock import controller_lock
 from computeflow.actions.engine import EngineError
 from computeflow.actions.fake_engine import FakeEngine
 from computeflow.actions.journal import ActionJournal, ActionRecord, StepRecord
 from computeflow.actions.steps import Drain, EngineStep, Requeue, Resubmit, step_data
+from computeflow.cli import run as command_line
 from computeflow.collection.outputs.snapshots import LiveSnapshot
 from computeflow.collection.store.state_database import StateDatabase
+from computeflow.collection.store.store_folder import open_store
 from computeflow.errors import InputError
 from computeflow.units import DAY_SECONDS
 
@@ -326,3 +330,82 @@ def test_a_name_that_is_none_reaches_no_command_line(name: str) -> None:
         Drain(node=name, reason="slow")
     with pytest.raises(InputError):
         Requeue(job=name)
+
+
+def cli(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
+    code = command_line([*words])
+    said = capsys.readouterr()
+    return code, said.out, said.err
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Any:
+    folder = tmp_path / "store"
+    open_store(folder)
+    state = StateDatabase(folder / "state.sqlite")
+    journal = ActionJournal(state)
+    journal.add(action("7", [Drain(node="n1", reason="slow")], 1000.0, ("n1",)))
+    yield folder
+    state.close()
+
+
+def test_auto_does_not_start_without_limits(
+    store: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, _, err = cli(capsys, "control", "--store", str(store), "--mode", "auto")
+    assert code == 2
+    assert "--mode auto needs --limits FILE.toml" in err
+
+
+def test_limits_with_a_wrong_key_are_refused(
+    store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "limits.toml"
+    path.write_text(
+        "max_drains_per_day = 1\nmin_healthy_nodes = 1\nmin_seconds_between_actions = 1\n"
+        'partitions = ["a"]\naccounts = ["b"]\nmax_drain = 2\n'
+    )
+    code, _, err = cli(capsys, "control", "--store", str(store), "--limits", str(path))
+    assert code == 2
+    assert "unknown field 'max_drain'" in err
+
+
+def test_an_action_is_approved_once_and_by_somebody(
+    store: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, _ = cli(capsys, "actions", "approve", "1", "--store", str(store), "-o", "json")
+    assert code == 0
+    approved = json.loads(out)
+    assert (approved["state"], approved["approved_by"] != "") == ("approved", True)
+    code, _, err = cli(capsys, "actions", "approve", "1", "--store", str(store))
+    assert (code, "action 1 is approved: only proposed can become approved" in err) == (2, True)
+    code, _, err = cli(capsys, "actions", "undo", "1", "--store", str(store))
+    assert (code, "only done can become undoing" in err) == (2, True)
+    assert cli(capsys, "actions", "dismiss", "1", "--store", str(store))[0] == 0
+
+
+@pytest.mark.parametrize("words", [("list",), ("show", "1"), ("report",)])
+def test_the_journal_is_shown(
+    store: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...]
+) -> None:
+    code, out, _ = cli(capsys, "actions", *words, "--store", str(store))
+    assert code == 0
+    assert out.strip()
+
+
+def test_an_action_that_is_not_there_is_said(
+    store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli(capsys, "actions", "show", "9", "--store", str(store))[0] == 2
+    assert cli(capsys, "actions", "list", "--store", str(tmp_path / "none"))[0] == 2
+
+
+def test_one_controller_has_the_lock_and_a_dead_one_gives_it_up(store: Path) -> None:
+    with (
+        controller_lock(store),
+        pytest.raises(InputError, match="a controller runs already"),
+        controller_lock(store),
+    ):
+        pass
+    with controller_lock(store):
+        pass
