@@ -196,7 +196,11 @@ def find_latencies(
             and list(finding["ranks"]) == [plant.rank]
             and begin - 1 <= finding["opened"] <= end + 10
         ]
-        right |= {finding["key"] for finding in mine}
+        right |= {
+            finding["key"]
+            for finding in findings
+            if list(finding["ranks"]) == [plant.rank] and begin - 10 <= finding["onset"] <= end
+        }
         latency.append(min((finding["opened"] for finding in mine), default=None))
         if latency[-1] is not None:
             latency[-1] -= begin

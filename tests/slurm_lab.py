@@ -98,6 +98,8 @@ class SlurmLab:
     folder: Path
     nodes: int
     processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    daemons: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    """The last process of each name."""
 
     @property
     def environment(self) -> dict[str, str]:
@@ -124,7 +126,16 @@ class SlurmLab:
                 command, env=self.environment, stdout=log, stderr=log, start_new_session=True
             )
         self.processes.append(process)
+        self.daemons[name] = process
         return process
+
+    def start_controller(self) -> None:
+        config = f"SLURM_CONF={self.folder}/etc/slurm.conf"
+        self.start("slurmctld", "runuser", "-u", "slurm", "--", "env", config, "slurmctld", "-D")
+
+    def start_node(self, name: str) -> None:
+        conf = f"{self.folder}/etc/slurm.conf"
+        self.start(f"slurmd-{name}", "slurmd", "-D", "-N", name, "-f", conf)
 
     def until(self, what: str, *command: str, says: str = "") -> None:
         """Wait for a command to succeed, and to say something."""
@@ -168,7 +179,7 @@ def _own(user: str, *paths: Path) -> None:
         shutil.chown(path, user)
 
 
-def _write_files(lab: SlurmLab, port: int) -> None:
+def _write_files(lab: SlurmLab, port: int, more: str, topology: str) -> None:
     folder = lab.folder
     for name in ("etc", "munge", "ctld", "log", "mysql", "dev"):
         (folder / name).mkdir(parents=True)
@@ -194,7 +205,10 @@ def _write_files(lab: SlurmLab, port: int) -> None:
         "first_port": port + 3,
         "last_port": port + 2 + lab.nodes,
     }
-    (folder / "etc/slurm.conf").write_text(_SLURM_CONF.format(**values))
+    if topology:
+        more += "\nTopologyPlugin=topology/tree\n"
+        (folder / "etc/topology.conf").write_text(topology)
+    (folder / "etc/slurm.conf").write_text(_SLURM_CONF.format(**values) + more)
     (folder / "etc/slurmdbd.conf").write_text(_DBD_CONF.format(**values))
     (folder / "etc/slurmdbd.conf").chmod(0o600)
     _own("slurm", folder / "etc/slurmdbd.conf")
@@ -241,21 +255,21 @@ def _start(lab: SlurmLab, port: int) -> None:
     lab.run("sacctmgr", "-i", "add", "account", "research")
     for user in USERS:
         lab.run("sacctmgr", "-i", "add", "user", user, "account=research")
-    lab.start("slurmctld", "runuser", "-u", "slurm", "--", "env", config, "slurmctld", "-D", "-c")
+    lab.start_controller()
     lab.until("slurmctld", "sinfo", "-h")
     for node in range(lab.nodes):
-        lab.start(
-            f"slurmd-n{node}", "slurmd", "-D", "-N", f"n{node}", "-f", f"{folder}/etc/slurm.conf"
-        )
+        lab.start_node(f"n{node}")
     lab.until("nodes", "sinfo", "-h", "-o", "%T=%D", says=f"idle={lab.nodes}")
 
 
 @contextmanager
-def slurm_lab(folder: Path, nodes: int) -> Iterator[SlurmLab]:
-    """A Slurm with so many nodes until the end of the block. `folder` must be open to all users."""
+def slurm_lab(folder: Path, nodes: int, more: str = "", topology: str = "") -> Iterator[SlurmLab]:
+    """A Slurm with so many nodes until the end of the block. `folder` must be open to all users.
+    `more` are lines of slurm.conf, `topology` is topology.conf.
+    """
     lab = SlurmLab(folder, nodes)
     port = free_ports(nodes + 4)
-    _write_files(lab, port)
+    _write_files(lab, port, more, topology)
     try:
         _start(lab, port)
         yield lab

@@ -47,7 +47,7 @@ EAGER = {"click", "msgspec", "numpy", "torch"}
 """Libraries that modules may import at their top; all others are imported when they are used."""
 
 OPEN_FILES = (
-    "answers/", "cli/", "collection/", "lab/", "recorder/", "telemetry/",
+    "actions/", "answers/", "cli/", "collection/", "lab/", "recorder/", "telemetry/",
     "files/",
     "collection/sealing.py",
     "auditing/baselines.py",  # what a later audit is compared with
@@ -62,9 +62,12 @@ WRITE_FILES = (
     "lab/trainer/training_loop.py",  # folders for what torch writes
     "recorder/",  # standard library only, and appends
     "collection/",
+    "actions/control_loop.py",
+    "actions/slurm/slurm_engine.py",  # scripts of jobs, lists of hosts
 )
 READ_CLOCKS = (
-    "answers/", "cli/", "collection/", "lab/", "recorder/",
+    "actions/control_loop.py", "actions/controller_lock.py", "answers/", "cli/", "collection/",
+    "lab/", "recorder/",
     "telemetry/metrics/prometheus_server.py",
 )  # fmt: skip
 """Modules that may read clocks: for the date, the time of a search, or a server's timeout."""

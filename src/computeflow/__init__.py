@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from computeflow.answers import CollectAnswer as CollectAnswer
     from computeflow.answers import CompareAnswer as CompareAnswer
     from computeflow.answers import CompareSitesAnswer as CompareSitesAnswer
+    from computeflow.answers import ControlAnswer as ControlAnswer
     from computeflow.answers import DecideAnswer as DecideAnswer
     from computeflow.answers import ExportAnswer as ExportAnswer
     from computeflow.answers import FrontAnswer as FrontAnswer
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
     from computeflow.answers import collect as collect
     from computeflow.answers import compare as compare
     from computeflow.answers import compare_sites as compare_sites
+    from computeflow.answers import control as control
     from computeflow.answers import decide as decide
     from computeflow.answers import export as export
     from computeflow.answers import improve as improve
@@ -91,6 +93,7 @@ _EXPORTS = dict.fromkeys(_answers, "answers") | {
     "InputError": "errors",
     "Ledger": "ledger",
     "Window": "ledger",
+    "actions": "",
     "catalog": "",
     "cluster": "",
     "find_model": "catalog",

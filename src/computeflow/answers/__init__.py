@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from computeflow.answers.collectors import collect as collect
     from computeflow.answers.comparisons import CompareAnswer as CompareAnswer
     from computeflow.answers.comparisons import compare as compare
+    from computeflow.answers.controls import ControlAnswer as ControlAnswer
+    from computeflow.answers.controls import control as control
     from computeflow.answers.decisions import DecideAnswer as DecideAnswer
     from computeflow.answers.decisions import decide as decide
     from computeflow.answers.exports import ExportAnswer as ExportAnswer
@@ -79,6 +81,7 @@ _EXPORTS = {
     "ClaimsAnswer": "claim_checks",
     "CollectAnswer": "collectors",
     "CompareAnswer": "comparisons",
+    "ControlAnswer": "controls",
     "DecideAnswer": "decisions",
     "ExportAnswer": "exports",
     "FrontAnswer": "plans",
@@ -108,6 +111,7 @@ _EXPORTS = {
     "collect": "collectors",
     "compare": "comparisons",
     "compare_sites": "site_comparisons",
+    "control": "controls",
     "decide": "decisions",
     "export": "exports",
     "improve": "improvements",

@@ -12,7 +12,7 @@ from computeflow.answers.answer import Answer
 from computeflow.answers.checking import checked
 from computeflow.answers.inputs import Quantity, read_quantity
 from computeflow.collection.attaching import Attached, attach
-from computeflow.collection.launching import Launched, launch, new_folder
+from computeflow.collection.launching import Launched, RunTarget, launch, new_folder
 from computeflow.errors import InputError
 from computeflow.units import HOUR_SECONDS, format_si
 from computeflow.views.tables import Table, columns
@@ -111,9 +111,12 @@ def record(
     attach: int | None = None,
     seconds: float | None = None,
     no_seal: bool = False,
+    total_steps: int | None = None,
+    checkpoints: str | Path | None = None,
 ) -> RecordAnswer | AttachAnswer:
     """Run a command and record all that it trains; `kineto` is the time between profiler windows.
-    When it has ended, its run folder is sealed as Parquet, unless `no_seal`.
+    When it has ended, its run folder is sealed as Parquet, unless `no_seal`. `total_steps` and
+    `checkpoints`, the folder it saves to, are for `control`.
 
     With `attach`, the id of a process that runs already, look at that for some `seconds` instead.
     """
@@ -122,7 +125,12 @@ def record(
         return _attach(words, out, kineto, attach, seconds)
     if seconds is not None:
         raise InputError("--seconds belongs to --attach: a command is recorded until it ends")
-    return _launch(words, out, name, kineto, seal=not no_seal)
+    if total_steps is not None and total_steps < 1:
+        raise InputError(f"--total-steps {total_steps}: one or more")
+    target = RunTarget(
+        total_steps=total_steps, checkpoints="" if checkpoints is None else str(checkpoints)
+    )
+    return _launch(words, out, name, kineto, seal=not no_seal, target=target)
 
 
 def _attach(
@@ -150,6 +158,7 @@ def _launch(
     kineto: Quantity | None,
     *,
     seal: bool,
+    target: RunTarget,
 ) -> RecordAnswer:
     if not words:
         raise InputError("record needs a command: computeflow record -- torchrun ... train.py")
@@ -158,5 +167,5 @@ def _launch(
         raise InputError(f"--kineto {seconds:g} s: at least {_LEAST_WINDOW_SECONDS:g} s apart")
     label = name or Path(words[0]).name
     folder = new_folder(None if out is None else Path(out), label)
-    launched = launch(words, folder, label, window_seconds=seconds, seal=seal)
+    launched = launch(words, folder, label, window_seconds=seconds, seal=seal, target=target)
     return RecordAnswer(launched=launched)

@@ -20,6 +20,8 @@ GROUPS = {
         "collect": "A collector: takes what agents send, watches it, keeps it.",
         "runs": "Recorded runs: step time, MFU, goodput, restarts, dollars.",
         "top": "Runs that go on: flow, slowest ranks, findings by cost.",
+        "control": "Decisions on jobs in trouble, priced, carried out by Slurm.",
+        "actions": "Those decisions: why, at what price, what they gained.",
         "probe": "How fast this machine is, against what it should be.",
         "calibrate": "A correction factor for predictions, from measured steps.",
         "ledger": "One ledger file as a table, or two line by line.",

@@ -54,6 +54,18 @@ record = _Recording(
         option(
             "--seconds", type=Number(), metavar="N", help="How long --attach looks; 10 by default."
         ),
+        option(
+            "--total-steps",
+            type=CountType(1),
+            metavar="N",
+            help="Steps that the run is to do, for `control`.",
+        ),
+        option(
+            "--checkpoints",
+            type=FILE,
+            metavar="DIR",
+            help="Folder that the run saves checkpoints to, for `control`.",
+        ),
         flag("--no-seal", help="Write no Parquet tables beside the files of the ranks at the end."),
     ],
     help=__doc__ or "",

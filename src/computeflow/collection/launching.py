@@ -20,6 +20,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from computeflow.collection.agent.run_ids import read_facts
 from computeflow.collection.run_facts import start_facts
 from computeflow.errors import InputError
 from computeflow.files.names import shown
@@ -54,6 +55,30 @@ class Launched:
     notes: tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunTarget:
+    """What a run is to reach and where it saves: `control` prices its actions by it."""
+
+    total_steps: int | None = None
+    checkpoints: str = ""
+
+
+def _continued(folder: Path, target: RunTarget | None) -> dict[str, Any]:
+    """The run's folder, its target, and when and where its first attempt began."""
+    before = read_facts(folder / "run.json")
+    kept = {name: before[name] for name in ("total_steps", "checkpoints") if before.get(name)}
+    first = {
+        f"first_{name}": before.get(f"first_{name}") or before[name]
+        for name in ("started", "host")
+        if before.get(name)
+    }
+    if target is not None and target.total_steps is not None:
+        kept["total_steps"] = target.total_steps
+    if target is not None and target.checkpoints:
+        kept["checkpoints"] = str(Path(target.checkpoints).resolve())
+    return {"run_folder": str(folder), **first, **kept}
+
+
 def new_folder(out: Path | None, name: str) -> Path:
     """A new run folder: the named one, or one in the user's state."""
     if out is None:
@@ -78,11 +103,15 @@ def launch(
     *,
     window_seconds: float | None = None,
     seal: bool = True,
+    target: RunTarget | None = None,
 ) -> Launched:
-    """Run a command to its end; `seal` writes the tables of its run folder then, if it is not huge."""
+    """Run a command to its end; `seal` writes the tables of its run folder then, if it is not huge.
+
+    A folder that has a `run.json` holds earlier attempts of the run: it stays the same run.
+    """
     environment = dict(os.environ)
     started = time.time()
-    facts = start_facts(command, name, started, environment)
+    facts = start_facts(command, name, started, environment) | _continued(folder, target)
     _write_facts(folder, facts)
     windows = None if window_seconds is None else WindowCommands(folder, window_seconds)
     began = time.monotonic()
@@ -94,7 +123,8 @@ def launch(
         forward_to(child.pid)
         code = _wait(child, windows)
     seconds = time.monotonic() - began
-    _write_facts(folder, facts | {"ended": time.time(), "exit_code": code})
+    if read_facts(folder / "run.json").get("started", started) == started:
+        _write_facts(folder, facts | {"ended": time.time(), "exit_code": code})
     ranks, steps, size, notes = _recorded(folder)
     if seal and ranks:
         notes.append(_seal(folder, size))
@@ -178,11 +208,11 @@ def _write_facts(folder: Path, facts: Mapping[str, Any]) -> None:
         part.replace(folder / "run.json")
 
 
-def write_command(folder: Path, command: Mapping[str, Any]) -> Path:
+def write_command(folder: Path, command: Mapping[str, Any], name: str = "") -> Path:
     """Put a command into a run's `control` folder, whole or not at all."""
     control = folder / "control"
     control.mkdir(exist_ok=True)
-    name = f"{time.time_ns()}-{command.get('do', 'command')}.json"
+    name = name or f"{time.time_ns()}-{command.get('do', 'command')}.json"
     part = control / f".{name}"
     part.write_text(json.dumps(dict(command)))
     part.replace(control / name)

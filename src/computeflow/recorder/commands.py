@@ -97,6 +97,12 @@ def on_stop(stop: Callable[[], object]) -> Callable[[], object]:
     return stop
 
 
+def taken() -> str:
+    """Commands that the training code registered for, as words."""
+    known = {"checkpoint": _CHECKPOINT, "interval": _INTERVAL, "stop": _STOP}
+    return " ".join(name for name, registered in known.items() if registered)
+
+
 def carry_out(command: Command) -> str:
     """Do what a command asks of the training code; the answer says how that went."""
     do = command.get("do")

@@ -49,6 +49,7 @@ def start_record(rank: int, world: int, local_rank: int, attempt: int) -> dict[s
         "local_rank": local_rank,
         "attempt": attempt,
         "host": socket.gethostname(),
+        "node": os.environ.get("SLURMD_NODENAME", ""),
         "pid": os.getpid(),
         "unix_ns": time.time_ns(),
         "began_us": -round(_age_seconds() * 1e6),

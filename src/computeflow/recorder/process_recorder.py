@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from computeflow.recorder import identity
-from computeflow.recorder.commands import Command, Commands, carry_out
+from computeflow.recorder.commands import Command, Commands, carry_out, taken
 from computeflow.recorder.frames import Record
 from computeflow.recorder.steps import CHECKPOINT, Span, Step, StepWatch
 from computeflow.recorder.tape import Tape, described
@@ -58,6 +58,7 @@ class Recorder:
         self._last_step = time.perf_counter()
         self._beaten = 0.0
         self._memory_at = 0.0
+        self._taken = ""
         self._collection = 0
         gc.callbacks.append(self._collected)
         os.register_at_fork(after_in_child=lambda: self.guarded("fork", self._forked))
@@ -215,6 +216,11 @@ class Recorder:
         now = time.perf_counter()
         records: list[Record] = []
         self.guarded("commands", self.commands.look)
+        if taken() != self._taken:
+            self._taken = taken()
+            records.append(
+                {"k": "e", "t": self.since_now(), "w": "takes", "d": 0, "text": self._taken}
+            )
         quiet = now - self._last_step
         if quiet > _BEAT_SECONDS and now - self._beaten > _BEAT_SECONDS:
             self._beaten = now

@@ -20,7 +20,8 @@ from computeflow.telemetry.opening import open_plain
 
 _KEPT = (
     "schema", "name", "command", "folder", "started", "host", "user", "python", "system", "ids",
-    "git", "ended", "exit_code",
+    "git", "ended", "exit_code", "first_started", "first_host", "run_folder", "total_steps",
+    "checkpoints",
 )  # fmt: skip
 MAX_FACTS_BYTES = 1 << 20
 _MAX_TEXT = 4000
@@ -59,7 +60,8 @@ def _identity(facts: Mapping[str, Any], folder: Path) -> tuple[str, tuple[str, .
         return "ray", (ids["ray_job"], address, name)
     if ids.get("pod") and address:
         return "pods", (_POD.sub("", ids["pod"]), address, name)
-    return "run", (name, str(facts.get("started", "")), str(facts.get("host", "")))
+    started = facts.get("first_started") or facts.get("started", "")
+    return "run", (name, str(started), str(facts.get("first_host") or facts.get("host", "")))
 
 
 def _texts(table: Any) -> dict[str, str]:

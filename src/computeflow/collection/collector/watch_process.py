@@ -30,7 +30,8 @@ from computeflow.collection.store.processes import parent_gone, say_line
 from computeflow.collection.store.store_folder import open_store
 from computeflow.errors import InputError, UnavailableError
 
-TICK_SECONDS = 1.0
+TICK_SECONDS = 0.5
+"""A tick over 16,384 ranks takes 0.1 s of CPU, over one run of some ranks milliseconds."""
 _PAUSE_SECONDS = 0.05
 WATCHER = "computeflow.collection.online.watcher"
 
@@ -94,7 +95,7 @@ class _MetricsOut:
 def run_watch(
     loop: WatchLoop, show: Callable[[LiveView], None], is_over: Callable[[], bool]
 ) -> None:
-    """Read the journal and tick once a second, until it is over."""
+    """Read the journal and tick twice a second, until it is over."""
     show(LiveView(at=time.time()))
     ticked = time.monotonic()
     while not is_over():

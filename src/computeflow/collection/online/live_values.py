@@ -101,6 +101,13 @@ class LiveRun:
     dropped: int = 0
     """Records that recorders dropped."""
     notes: tuple[str, ...] = ()
+    job: str = ""
+    """The scheduler's number of the job that runs it; "" where none is known."""
+    run_folder: str = ""
+    total_steps: int | None = None
+    """What `record --total-steps` said; None where it did not."""
+    checkpoints: str = ""
+    """The folder that it saves to, by `record --checkpoints`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from computeflow.collection.online.cohorts import Cohort
 from computeflow.collection.online.live_values import LiveFinding, LiveRank, LiveRun, RunState
@@ -55,7 +56,20 @@ def view_run(
         slowest=_slowest(latest, facts, cohort),
         dropped=sum(each.dropped for each in latest.values()),
         notes=() if report is None else report.notes[:4],
+        job=_text(memory.about.get("ids"), "slurm_job"),
+        run_folder=_text(memory.about, "run_folder"),
+        total_steps=_whole(memory.about.get("total_steps")),
+        checkpoints=_text(memory.about, "checkpoints"),
     )
+
+
+def _text(facts: Any, name: str) -> str:
+    value = facts.get(name) if isinstance(facts, dict) else None
+    return value if isinstance(value, str) else ""
+
+
+def _whole(value: Any) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 def _command(memory: RunMemory) -> str:

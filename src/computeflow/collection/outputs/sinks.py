@@ -1,6 +1,6 @@
 """`Sink`: where findings go when they open, change and close.
 
-The collector calls `publish` about once a second and must never wait for anybody: a sink hands over to
+The collector calls `publish` about twice a second and must never wait for anybody: a sink hands over to
 a thread of its own, keeps a bounded amount, and counts what it had to drop.
 """
 

@@ -275,6 +275,35 @@ class StateDatabase:
                 "UPDATE silences SET applied = 1 WHERE id = ?", [(number,) for number in ids]
             )
 
+    # What a controller does
+
+    def add_action(
+        self, at: float, run: str, finding: str, kind: str, state: str, data: str
+    ) -> int:
+        with self.transaction():
+            cursor = self._base.execute(
+                "INSERT INTO actions (at, run, finding, kind, state, data) VALUES (?, ?, ?, ?, ?, ?)",
+                (at, run, finding, kind, state, data),
+            )
+        return int(cursor.lastrowid or 0)
+
+    def actions(self, only: Sequence[str] = ()) -> list[tuple[int, str, str]]:
+        """Number, state and data, the oldest first; all, or those in these states."""
+        marks = ", ".join("?" * len(only))
+        where = f"WHERE state IN ({marks})" if only else ""
+        return self._base.execute(
+            f"SELECT id, state, data FROM actions {where} ORDER BY id", tuple(only)
+        ).fetchall()
+
+    def change_action(self, number: int, before: str, state: str, data: str) -> bool:
+        """Give an action another state; False where it is no longer in the one `before`."""
+        with self.transaction():
+            changed = self._base.execute(
+                "UPDATE actions SET state = ?, data = ? WHERE id = ? AND state = ?",
+                (state, data, number, before),
+            ).rowcount
+        return bool(changed)
+
     def forget(self, before: float) -> Mapping[str, int]:
         """Drop what was last heard of before that moment; return how many rows by table."""
         conditions = {

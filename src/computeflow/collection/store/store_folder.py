@@ -75,6 +75,11 @@ def open_store(path: Path, shared: Path | None = None) -> StoreFolder:
     return folder
 
 
+def store_id(path: Path) -> str:
+    """The id of the collector that a store is of: the same as long as there is the store."""
+    return _owner(path / "collector.json")
+
+
 def _owner(about: Path) -> str:
     data = parse_json(read_text(about), str(about))
     schema, collector = (

@@ -74,6 +74,8 @@ class RankColumns:
     paused_until: dict[str, int] = field(default_factory=dict)
     """End of the last event, by what it is."""
     start: RankStart | None = None
+    ahead: int | None = None
+    """How far the optimizer's own count is ahead of the recorder's; it is written at first only."""
 
     def take(self, record: Record, path: Path) -> None:
         if self.start is None:
@@ -260,7 +262,7 @@ def _take_step(columns: RankColumns, record: Record) -> None:
     collected = numbers(record.get("gc")) or [0, 0]
     row = (
         number,
-        _or(whole(record.get("o")), -1),
+        _own_count(columns, record, number),
         begin,
         end,
         _or(whole(record.get("tok")), -1),
@@ -276,6 +278,14 @@ def _take_step(columns: RankColumns, record: Record) -> None:
     columns.end_of_step, columns.number = end, number
     columns.beats.clear()
     _seen(columns, end)
+
+
+def _own_count(columns: RankColumns, record: Record, number: int) -> int:
+    """The optimizer's own count, counted on from where it was written; -1 before."""
+    own = whole(record.get("o"))
+    if own is not None:
+        columns.ahead = own - number
+    return -1 if columns.ahead is None else max(number + columns.ahead, -1)
 
 
 def _or(value: int | None, otherwise: int) -> int:

@@ -1,0 +1,150 @@
+"""The command lines of Slurm for each step, as lists of words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from computeflow.actions.slurm.slurm_state import names, number
+from computeflow.actions.steps import Submit
+from computeflow.units import HOUR_SECONDS
+
+Words = tuple[str, ...]
+MARK = "computeflow:"
+"""Before the key of an action, in comments of jobs and reasons of nodes."""
+SHOW_JOBS: Words = ("squeue", "--json")
+SHOW_NODES: Words = ("sinfo", "--json")
+_MINUTE = 60
+
+
+def mark(key: str) -> str:
+    return f"{MARK}{key}"
+
+
+def drain(node: str, reason: str, key: str) -> Words:
+    return _update(f"NodeName={node}", "State=DRAIN", f"Reason={mark(key)} {reason}".strip())
+
+
+def resume(node: str) -> Words:
+    return _update(f"NodeName={node}", "State=RESUME")
+
+
+def down(node: str, reason: str) -> Words:
+    return _update(f"NodeName={node}", "State=DOWN", f"Reason={reason}")
+
+
+def requeue_held(job: str) -> Words:
+    return ("scontrol", "requeuehold", job)
+
+
+def exclude(job: str, nodes: Sequence[str], comment: str) -> Words:
+    """Also starts it at once: a requeued job waits two minutes otherwise."""
+    return _update(
+        f"JobId={job}", f"ExcNodeList={','.join(nodes)}", "StartTime=now", f"Comment={comment}"
+    )
+
+
+def place(job: str, nodes: Sequence[str]) -> Words:
+    return _update(f"JobId={job}", f"ReqNodeList={','.join(nodes)}")
+
+
+def release(job: str) -> Words:
+    return ("scontrol", "release", job)
+
+
+def shrink(job: str, keep: Sequence[str]) -> Words:
+    return _update(f"JobId={job}", f"NodeList={','.join(keep)}")
+
+
+def cancel(job: str) -> Words:
+    return ("scancel", job)
+
+
+def kill(job: str) -> Words:
+    return ("scancel", "--signal=KILL", job)
+
+
+def send_signal(job: str, name: str) -> Words:
+    return ("scancel", f"--signal={name}", job)
+
+
+def batch_script(job: str) -> Words:
+    return ("scontrol", "write", "batch_script", job, "-")
+
+
+def _update(*fields: str) -> Words:
+    return ("scontrol", "update", *fields)
+
+
+def submit(step: Submit, key: str) -> Words:
+    options = [
+        f"--nodes={step.nodes}",
+        f"--ntasks-per-node={step.tasks_per_node}",
+        *_given("gpus-per-node", step.gpus_per_node or ""),
+        *_given("nodelist", ",".join(sorted(set(step.node_order)))),
+        *_given("exclude", ",".join(step.exclude)),
+        *_given("switches", _switches(step)),
+        *_given("job-name", step.name),
+        *_given("partition", step.partition),
+        *_given("account", step.account),
+        *_given("chdir", step.folder),
+        *_given("output", f"{step.folder}/slurm-%j.out" if step.folder else ""),
+    ]
+    if step.hold:
+        options.append("--hold")
+    if step.node_order:
+        options.append("--distribution=arbitrary")
+    return (
+        "sbatch",
+        "--parsable",
+        f"--comment={mark(key)}",
+        *options,
+        step.script,
+        *step.arguments,
+    )
+
+
+def _switches(step: Submit) -> str:
+    if step.max_switches is None:
+        return ""
+    minutes = round(step.switch_wait_seconds / _MINUTE)
+    hours, minutes = divmod(minutes, round(HOUR_SECONDS / _MINUTE))
+    return f"{step.max_switches}@{hours:02d}:{minutes:02d}:00"
+
+
+def resubmit(row: Mapping[str, Any], script: str, excluded: Sequence[str], key: str) -> Words:
+    """The job of a row of `squeue --json` again; its script's own `#SBATCH` lines hold, too."""
+    nodes, tasks = number(row.get("node_count")), number(row.get("tasks_per_node"))
+    minutes = number(row.get("time_limit"))
+    comment = f"{row.get('comment') or ''} {mark(key)}".strip()
+    options = [
+        *_given("nodes", f"{nodes:.0f}" if nodes else ""),
+        *_given("ntasks-per-node", f"{tasks:.0f}" if tasks else ""),
+        *_given(
+            "gres", str(row.get("tres_per_node") or "").removeprefix("gres:").replace("gres/", "")
+        ),
+        *_given("time", f"{minutes:.0f}" if minutes else ""),
+        *_given("partition", row.get("partition")),
+        *_given("account", row.get("account")),
+        *_given("qos", row.get("qos")),
+        *_given("job-name", row.get("name")),
+        *_given("chdir", row.get("current_working_directory")),
+        *_given("output", row.get("standard_output")),
+        *_given("error", row.get("standard_error")),
+        *_given("exclude", ",".join(sorted({*names(row.get("excluded_nodes")), *excluded}))),
+    ]
+    options.append("--requeue" if row.get("requeue") is not False else "--no-requeue")
+    arguments = str(row.get("command") or "").split()[1:]
+    return (
+        "sbatch",
+        "--parsable",
+        "--open-mode=append",
+        f"--comment={comment}",
+        *options,
+        script,
+        *arguments,
+    )
+
+
+def _given(option: str, value: Any) -> list[str]:
+    return [f"--{option}={value}"] if value else []

@@ -1,0 +1,120 @@
+"""Actions on a real Slurm whose controller is killed -9 at random moments: `FaultyControl`.
+
+The actions are written into the journal as approved, so that no training is needed: jobs sleep. After
+each kill another controller goes on; in the end every action is done once.
+"""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import time
+from pathlib import Path
+
+from computeflow.actions.journal import ActionJournal, ActionRecord, StepRecord
+from computeflow.actions.steps import Drain, Requeue, Resubmit, Step, Submit, step_data
+from computeflow.collection.store.state_database import StateDatabase
+from computeflow.collection.store.store_folder import open_store, store_id
+from slurm_control import ControlLab, wait_for
+
+
+class FaultyControl:
+    def __init__(self, lab: ControlLab) -> None:
+        self.lab = lab
+        open_store(lab.store)
+        self.state = StateDatabase(lab.store / "state.sqlite")
+        self.journal = ActionJournal(self.state)
+        self.script = lab.folder / "sleep.sh"
+        self.script.write_text("#!/bin/sh\nsleep 3600\n")
+        self.kills = 0
+
+    def job(self, *options: str) -> str:
+        """A job of one node that sleeps, once it runs."""
+        job = self.lab.submit("-N1", "--exclusive", *options, str(self.script))
+        wait_for(lambda: self.jobs(job)[0][1] == "RUNNING", f"job {job} runs")
+        return job
+
+    def jobs(self, job: str = "") -> list[tuple[str, str, str, str, str]]:
+        """Number, state, node, restarts and comment of jobs, those that ended included."""
+        chosen = [f"--jobs={job}"] if job else []
+        text = self.lab.slurm.run("squeue", "-h", "-t", "all", "-O", _FIELDS, *chosen)
+        rows = [line.split("|") for line in text.splitlines()]
+        return [(r[0], r[1], r[2], r[3], r[4].strip()) for r in rows]
+
+    def approve(self, job: str, *steps: Step) -> ActionRecord:
+        return self.journal.add(
+            ActionRecord(
+                at=time.time(),
+                kind="restart-on-spare",
+                state="approved",
+                mode="ask",
+                run=f"run of job {job}",
+                job=job,
+                title=f"job {job}",
+                approved_by="test",
+                steps=tuple(StepRecord(step=step_data(step)) for step in steps),
+            )
+        )
+
+    def state_of(self, action: ActionRecord) -> str:
+        return self.journal.get(action.id).state
+
+    def mark(self, action: ActionRecord, place: int) -> str:
+        return f"computeflow:{store_id(self.lab.store)}-{action.id}.{place}"
+
+    def marked(self, action: ActionRecord, place: int) -> list[str]:
+        """Jobs that carry the mark of a step."""
+        return [row[0] for row in self.jobs() if self.mark(action, place) in row[4].split()]
+
+    def controller(self) -> subprocess.Popen[bytes]:
+        return self.lab._start(
+            "control", "--store", str(self.lab.store), "--mode", "ask", log="control"
+        )
+
+    def kill_within(self, seconds: tuple[float, float], draws: random.Random) -> None:
+        """Start a controller and kill it at a random moment."""
+        process = self.controller()
+        time.sleep(draws.uniform(*seconds))
+        process.kill()
+        process.wait()
+        self.kills += 1
+
+    def until_done(self, *actions: ActionRecord) -> None:
+        process = self.controller()
+        try:
+            wait_for(
+                lambda: all(self.state_of(each) in ("done", "failed") for each in actions),
+                "all actions to end",
+            )
+        finally:
+            process.terminate()
+            process.wait(60)
+
+    def restart(self, job: str, node: str, *, new: bool) -> ActionRecord:
+        last: Step = (Resubmit if new else Requeue)(job=job, exclude=(node,))
+        return self.approve(job, Drain(node=node, reason="test"), last)
+
+    def submission(self, folder: Path) -> ActionRecord:
+        step = Submit(script=str(self.script), name="again", account="research", folder=str(folder))
+        return self.approve("0", step)
+
+    def faults_of(self, action: ActionRecord, *, new: bool) -> list[str]:
+        """What is wrong with an action that should have been done once."""
+        faults = []
+        if self.state_of(action) != "done":
+            faults.append(f"action {action.id} is {self.state_of(action)}")
+        rows = {row[0]: row for row in self.jobs()}
+        if new:
+            if len(made := self.marked(action, 1)) != 1:
+                faults.append(f"action {action.id}: submitted {len(made)} times")
+        elif rows[action.job][3] != "1":
+            faults.append(
+                f"action {action.id}: job {action.job} restarted {rows[action.job][3]} times"
+            )
+        node = self.lab.slurm.run("sinfo", "-h", "-N", "-o", "%N|%E")
+        if sum(self.mark(action, 0) in line for line in node.splitlines()) != 1:
+            faults.append(f"action {action.id}: its node is not drained by it")
+        return faults
+
+
+_FIELDS = "JobID:|,State:|,NodeList:|,RestartCnt:|,Comment:200"

@@ -1,0 +1,126 @@
+"""Real torch training on a real Slurm, steered by `computeflow control --mode auto`.
+
+A slow node is left, a lost one replaced, a blip ignored; what was gained and lost is in the journal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slurm_control import (
+    LIMITS,
+    ControlLab,
+    control_lab,
+    slurm_for_control,
+    wait_for,
+    why_no_quota,
+)
+from slurm_lab import SlurmLab, why_not
+
+pytestmark = [pytest.mark.live, pytest.mark.skipif(bool(why_not()), reason=why_not())]
+QUOTA = 0.1
+"""Share of a core for the slow node: its steps take three times as long or more."""
+
+
+@pytest.fixture(scope="module")
+def slurm() -> Iterator[SlurmLab]:
+    with slurm_for_control() as lab:
+        yield lab
+
+
+@pytest.fixture
+def lab(slurm: SlurmLab, tmp_path: Path) -> Iterator[ControlLab]:
+    with control_lab(slurm, tmp_path) as lab:
+        yield lab
+
+
+def limits(lab: ControlLab, *, debounce: float, drains: int = 2, healthy: int = 3) -> str:
+    stop = lab.folder / "stop"
+    return LIMITS.format(debounce=debounce, drains=drains, healthy=healthy, stop=stop)
+
+
+def measured(lab: ControlLab) -> Any:
+    return wait_for(
+        lambda: [each for each in lab.actions("done") if each["outcome"]], "a measured outcome"
+    )[-1]
+
+
+def slow_ranks(lab: ControlLab) -> list[Any]:
+    findings = lab.cli("top", "--store", str(lab.store))["findings"]
+    return [each for each in findings if each["rule"] == "straggler-rank"]
+
+
+@pytest.mark.skipif(bool(why_no_quota()), reason=why_no_quota())
+def test_a_slow_node_is_left_and_a_blip_moves_nothing(lab: ControlLab) -> None:
+    lab.collect()
+    job = lab.train()
+    before = lab.placed()[f"{job}.0"]
+    controller = lab.control(limits(lab, debounce=3))
+    with lab.slow(before[1], QUOTA):
+        action = measured(lab)
+    assert action["kind"] == "restart-on-spare"
+    assert action["nodes_out"] == [before[1]]
+    done = [step["step"]["do"] for step in action["steps"]]
+    assert done == ["checkpoint-now", "check-saved", "drain", "requeue"]
+    assert action["approved_by"] == "limits limits.toml"
+    assert action["evidence"] and any(each["action"] == "nothing" for each in action["options"])
+
+    after = lab.placed()[f"{job}.1"]
+    assert before[1] not in after
+    state = lab.slurm.run("sinfo", "-h", "-n", before[1], "-o", "%T %E")
+    assert state.startswith("drain") and "computeflow:" in state
+    assert_loss_goes_on(lab, f"{job}.0", f"{job}.1")
+
+    outcome = action["outcome"]
+    gained, predicted = outcome["measured_gain_seconds"], action["predicted_gain_seconds"]
+    steps = outcome["step_seconds_before"] - outcome["step_seconds_after"]
+    formula = steps * outcome["remaining_steps"] - outcome["move_seconds"]
+    assert gained == pytest.approx(formula)
+    assert gained == pytest.approx(predicted, rel=0.3), action
+    report = lab.cli("actions", "report", "--store", str(lab.store))
+    assert report["measured"] == 1
+
+    controller.terminate()
+    assert controller.wait(60) == 0
+    lab.control(limits(lab, debounce=300))
+    with lab.slow(after[1], QUOTA):
+        wait_for(lambda: any("blip" in each["reason"] for each in lab.actions("nothing")), "a blip")
+    wait_for(lambda: not slow_ranks(lab), "the blip is over")
+    states = [each["state"] for each in lab.actions()]
+    assert [state for state in states if state != "nothing"] == ["done"]
+
+
+def assert_loss_goes_on(lab: ControlLab, first: str, second: str) -> None:
+    """The second attempt begins behind a checkpoint of the first, and repeats its losses from there."""
+    losses = {name: {} for name in (first, second)}  # type: dict[str, dict[int, float]]
+    for name, step, loss in lab.steps():
+        losses[name][step] = loss
+    begin = min(losses[second])
+    assert begin > 1
+    assert begin - 1 in losses[first]
+    both = sorted(losses[first].keys() & losses[second].keys())
+    assert both[0] == begin
+    assert [losses[first][n] for n in both] == pytest.approx([losses[second][n] for n in both])
+
+
+def test_a_lost_node_is_replaced_by_a_new_submission(lab: ControlLab) -> None:
+    lab.collect()
+    job = lab.train("--no-requeue")
+    before = lab.placed()[f"{job}.0"]
+    lab.control(limits(lab, debounce=12))
+    lab.lose(before[1])
+    action = measured(lab)
+    assert [step["step"]["do"] for step in action["steps"]] == ["check-saved", "drain", "resubmit"]
+    new = action["steps"][-1]["result"]["job"]
+    assert new != job
+    assert before[1] not in lab.placed()[f"{new}.0"]
+    assert_loss_goes_on(lab, f"{job}.0", f"{new}.0")
+    outcome = action["outcome"]
+    ledger = lab.cli("audit", str(lab.run_folder))["ledger"]
+    booked = (ledger["accounts"]["lost"] + ledger["accounts"]["restart"]) / ledger["gpus"]
+    assert outcome["lost_seconds"] + outcome["restart_seconds"] == pytest.approx(booked, rel=0.1)
+    assert len([each for each in lab.actions() if each["state"] == "done"]) == 1
