@@ -20,7 +20,7 @@ from computeflow.telemetry.opening import open_plain
 
 _KEPT = (
     "schema", "name", "command", "folder", "started", "host", "user", "python", "system", "ids",
-    "git", "ended", "exit_code",
+    "git", "ended", "exit_code", "expected",
 )  # fmt: skip
 MAX_FACTS_BYTES = 1 << 20
 _MAX_TEXT = 4000
