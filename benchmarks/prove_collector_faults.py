@@ -3,10 +3,12 @@
     python -m benchmarks.prove_collector_faults                 300 points
     python -m benchmarks.prove_collector_faults --points 10 --seed 7
 
-A point is one of: kill -9 of the collector; its network cut in the middle of what passes; its disk full
-(a small tmpfs); its clock set hours ahead or back (clock_shift.c). Senders behave as an agent does:
+A point is one of: kill -9 of the collector; kill -9 of an agent; its network cut in the middle of what
+passes; the collector's disk full (a small tmpfs); its clock set hours ahead or back (clock_shift.c).
+The agent ships what two real ranks record that train meanwhile. Other senders behave as an agent does:
 they ask for positions, send, rewind when told to, and wait when refused. In the end every step that was
-acknowledged must be in the store, none of them twice, and every file must be readable.
+acknowledged, and every step that the ranks recorded, must be in the store, none of them twice; every
+file must be readable, and the training must have ended by itself.
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.agent_faults import TrainedNode, training_node
 from computeflow.collection.store.journal import journal_numbers, journal_path, read_frames
 from computeflow.collection.store.state_database import StateDatabase
 from computeflow.collection.store.store_folder import StoreFolder, open_store
@@ -51,7 +54,7 @@ RANKS = 4
 DISK_BYTES = 48 << 20
 EPOCH = 1_795_000_000_000_000
 _WAIT_SECONDS = 300.0
-KINDS = {"kill": 0.45, "cut": 0.3, "full": 0.15, "clock": 0.1}
+KINDS = {"kill": 0.3, "agent": 0.25, "cut": 0.25, "full": 0.1, "clock": 0.1}
 
 
 class Proxy:
@@ -360,6 +363,9 @@ class Proof:
     twice: int
     files: int
     answers: Counter[str]
+    trained: int
+    """Steps that the ranks recorded, each of which an agent shipped."""
+    agent_starts: int
     failures: tuple[str, ...]
     left_out: tuple[str, ...]
 
@@ -373,6 +379,7 @@ def prove(points: int, seed: int) -> Proof:
     with (
         tempfile.TemporaryDirectory(prefix="collector-faults-") as name,
         small_disk(Path(name)) as has_disk,
+        training_node(Path(name), chance) as node,
     ):
         site = Site(Path(name), chance)
         left_out = [] if has_disk else ["full disk: no right to mount one"]
@@ -387,8 +394,10 @@ def prove(points: int, seed: int) -> Proof:
         senders = [Sender(f"run-{n}", site.proxy.port, seed + n) for n in range(3)]
         for sender in senders:
             sender.start()
+        node.start_agent(site.proxy.port)
         done: Counter[str] = Counter()
-        actions = {"kill": site.kill, "cut": site.cut, "full": site.full, "clock": site.jump}
+        actions = {"kill": site.kill, "agent": node.kill_agent, "cut": site.cut}
+        actions |= {"full": site.full, "clock": site.jump}
         for point in range(points):
             time.sleep(chance.random() * 0.6)
             (kind,) = chance.choices(list(kinds), list(kinds.values()))
@@ -396,11 +405,16 @@ def prove(points: int, seed: int) -> Proof:
             done[kind] += 1
             if point % 20 == 19:
                 print(f"{point + 1} points, {time.monotonic() - began:.0f} s", file=sys.stderr)
-        return _finished(site, senders, done, time.monotonic() - began, tuple(left_out))
+        return _finished(site, senders, node, done, time.monotonic() - began, tuple(left_out))
 
 
 def _finished(
-    site: Site, senders: list[Sender], done: Counter[str], seconds: float, left_out: tuple[str, ...]
+    site: Site,
+    senders: list[Sender],
+    node: TrainedNode,
+    done: Counter[str],
+    seconds: float,
+    left_out: tuple[str, ...],
 ) -> Proof:
     before = [sender.acknowledged for sender in senders]
     ends = time.monotonic() + _WAIT_SECONDS
@@ -412,6 +426,8 @@ def _finished(
     for sender in senders:
         sender.stopping.set()
         sender.join(60)
+    unsound = node.end_training()
+    shipped = node.wait_shipped(_WAIT_SECONDS)
     code = site.stop()
     site.proxy.close()
     store = open_store(site.disk / "store")
@@ -422,7 +438,13 @@ def _finished(
         for rank in range(RANKS)
         for number in range(1, sender.acknowledged)
     )
+    recorded = node.recorded_steps()
+    mine = {sender.run_id for sender in senders}
+    held = {key[1:] for key in counts if key[0] not in mine}
+    lost += sum(key not in held for key in recorded)
     failures = [sender.failure for sender in senders if sender.failure]
+    failures += unsound
+    failures += [] if shipped else ["the agent did not ship all within five minutes"]
     failures += [f"{run} did not go on after the last fault" for run in stuck]
     failures += [f"the collector ended with {code}"] if code else []
     log = site.log.read_text()
@@ -442,6 +464,8 @@ def _finished(
         twice=sum(count > 1 for count in counts.values()),
         files=len(list(store.parquet.glob("*/*/*.parquet"))),
         answers=answers,
+        trained=len(recorded),
+        agent_starts=node.agent_starts,
         failures=tuple(failures),
         left_out=left_out,
     )
@@ -449,6 +473,7 @@ def _finished(
 
 _WORDS = {
     "kill": "kill -9 of the collector",
+    "agent": "kill -9 of the agent",
     "cut": "network cut",
     "full": "disk full",
     "clock": "clock set",
@@ -464,7 +489,8 @@ def report(proof: Proof, seed: int) -> str:
             "",
             f"`python -m benchmarks.prove_collector_faults` (seed {seed}): "
             f"{sum(proof.points.values())} points in {proof.seconds / 60:.0f} minutes, three "
-            f"senders of {RANKS} ranks, a disk of {DISK_BYTES >> 20} MiB.",
+            f"senders of {RANKS} ranks, a disk of {DISK_BYTES >> 20} MiB; meanwhile two real ranks "
+            "train over gloo, and an agent ships what they record.",
             "",
             "| fault | points |",
             "|---|--:|",
@@ -472,8 +498,12 @@ def report(proof: Proof, seed: int) -> str:
             "",
             f"- {proof.acknowledged:,} steps acknowledged, {proof.stored:,} in the store: "
             f"**{proof.lost} lost, {proof.twice} twice**.",
-            f"- {proof.starts} starts of the collector; {proof.files} Parquet files at the end, "
-            "all of them read.",
+            f"- The two ranks recorded {proof.trained:,} steps, which are among those in the store; "
+            "their training ended by itself, its files have no damage and no gap."
+            if proof.holds
+            else f"- The two ranks recorded {proof.trained:,} steps.",
+            f"- {proof.starts} starts of the collector, {proof.agent_starts} of the agent; "
+            f"{proof.files} Parquet files at the end, all of them read.",
             f"- Answers and errors that the senders saw: {answers}.",
             *(f"- Failed: {text}." for text in proof.failures),
             *(f"- Left out: {text}." for text in proof.left_out),

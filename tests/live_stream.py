@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from computeflow.collection.online.live_values import LiveFinding
 from computeflow.collection.online.watcher import Watcher, WatchOptions
@@ -78,6 +79,7 @@ def watch(
     lag: float = 1.0,
     after: float = 30.0,
     run: str = "run",
+    about: Mapping[str, Any] | None = None,
 ) -> Told:
     """Send all records in their own time, a batch and a tick each second."""
     files = [
@@ -98,6 +100,7 @@ def watch(
                 node=node,
                 sent=round(now * 1e6),
                 run=run,
+                about=dict(about or {}),
             )
             watcher.take(over_the_wire(batch), now)
         changes = watcher.tick(now)

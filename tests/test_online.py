@@ -151,6 +151,31 @@ def test_a_checkpoint_is_weighed_against_the_time_between_two() -> None:
     assert rare.opened == []
 
 
+@pytest.mark.parametrize(
+    ("every", "save", "lost", "word"), [(150, 100, 50, "rarely"), (5, 300, 2, "often")]
+)
+def test_saves_that_do_not_fit_the_failures_are_named_while_the_run_goes_on(
+    every: int, save: int, lost: int, word: str
+) -> None:
+    records: list[list[Record]] = []
+    begins, first = 0, 1
+    for attempt in range(7):
+        records += Training(
+            ranks=2,
+            steps=200,
+            attempt=attempt,
+            begins=begins,
+            first_count=first,
+            ends=False,
+            extra=lambda rank, step: {"c": save * MS} if step % every == 0 else {},
+        ).records()
+        begins += 4_000 * MS + 200 * 102 * MS + 200 // every * save * MS
+        first += 200 - lost
+    heard = watch(records, after=1.0)
+    found = [f for _, f in heard.opened if f.rule == "checkpoint-interval"]
+    assert [f"too {word}" in finding.title for finding in found] == [True]
+
+
 @pytest.mark.parametrize("name", ["clean", "eval", "gc", "loader", "save", "slow"])
 def test_what_audit_finds_first_is_found_while_the_run_goes_on(name: str) -> None:
     folder = DATA / name

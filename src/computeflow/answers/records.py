@@ -13,6 +13,7 @@ from computeflow.answers.checking import checked
 from computeflow.answers.inputs import Quantity, read_quantity
 from computeflow.collection.attaching import Attached, attach
 from computeflow.collection.launching import Launched, RunTarget, launch, new_folder
+from computeflow.collection.run_facts import read_plan
 from computeflow.errors import InputError
 from computeflow.units import HOUR_SECONDS, format_si
 from computeflow.views.tables import Table, columns
@@ -107,6 +108,7 @@ def record(
     *,
     out: str | Path | None = None,
     name: str | None = None,
+    expect: str | Path | None = None,
     kineto: Quantity | None = None,
     attach: int | None = None,
     seconds: float | None = None,
@@ -115,6 +117,7 @@ def record(
     checkpoints: str | Path | None = None,
 ) -> RecordAnswer | AttachAnswer:
     """Run a command and record all that it trains; `kineto` is the time between profiler windows.
+    `expect` is a file with the plan that the run is started for.
     When it has ended, its run folder is sealed as Parquet, unless `no_seal`. `total_steps` and
     `checkpoints`, the folder it saves to, are for `control`.
 
@@ -122,6 +125,8 @@ def record(
     """
     words = [str(word) for word in command]
     if attach is not None:
+        if expect is not None:
+            raise InputError("--attach joins a process that runs: it takes no --expect")
         return _attach(words, out, kineto, attach, seconds)
     if seconds is not None:
         raise InputError("--seconds belongs to --attach: a command is recorded until it ends")
@@ -130,7 +135,7 @@ def record(
     target = RunTarget(
         total_steps=total_steps, checkpoints="" if checkpoints is None else str(checkpoints)
     )
-    return _launch(words, out, name, kineto, seal=not no_seal, target=target)
+    return _launch(words, out, name, kineto, expect, seal=not no_seal, target=target)
 
 
 def _attach(
@@ -156,6 +161,7 @@ def _launch(
     out: str | Path | None,
     name: str | None,
     kineto: Quantity | None,
+    expect: str | Path | None,
     *,
     seal: bool,
     target: RunTarget,
@@ -166,6 +172,15 @@ def _launch(
     if seconds is not None and seconds < _LEAST_WINDOW_SECONDS:
         raise InputError(f"--kineto {seconds:g} s: at least {_LEAST_WINDOW_SECONDS:g} s apart")
     label = name or Path(words[0]).name
+    expected = None if expect is None else read_plan(Path(expect))
     folder = new_folder(None if out is None else Path(out), label)
-    launched = launch(words, folder, label, window_seconds=seconds, seal=seal, target=target)
+    launched = launch(
+        words,
+        folder,
+        label,
+        window_seconds=seconds,
+        seal=seal,
+        target=target,
+        expected=expected,
+    )
     return RecordAnswer(launched=launched)

@@ -40,6 +40,12 @@ record = _Recording(
         ),
         option("--name", metavar="NAME", help="Name of the run; by default the command's."),
         option(
+            "--expect",
+            type=FILE,
+            metavar="FILE",
+            help="Plan of this run (`plan -o json`, `predict -o json`): longer steps are a finding.",
+        ),
+        option(
             "--kineto",
             type=DURATION,
             metavar="TIME",

@@ -26,6 +26,7 @@ from computeflow.errors import InputError
 from computeflow.files.names import shown
 from computeflow.recorder.frames import DamagedError, FrameReader
 from computeflow.recorder.starting import recording_environment
+from computeflow.telemetry.run_folders.run_facts import PlannedStep
 
 _LEAD_SECONDS = 3.0
 """How far ahead a window is announced, so that all ranks have read it before its step."""
@@ -104,6 +105,7 @@ def launch(
     window_seconds: float | None = None,
     seal: bool = True,
     target: RunTarget | None = None,
+    expected: PlannedStep | None = None,
 ) -> Launched:
     """Run a command to its end; `seal` writes the tables of its run folder then, if it is not huge.
 
@@ -111,7 +113,7 @@ def launch(
     """
     environment = dict(os.environ)
     started = time.time()
-    facts = start_facts(command, name, started, environment) | _continued(folder, target)
+    facts = start_facts(command, name, started, environment, expected) | _continued(folder, target)
     _write_facts(folder, facts)
     windows = None if window_seconds is None else WindowCommands(folder, window_seconds)
     began = time.monotonic()

@@ -10,7 +10,14 @@ import re
 import socket
 import subprocess
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
+
+from computeflow import codec
+from computeflow.files.parsing import parse_json
+from computeflow.files.reading import read_text
+from computeflow.ledger import ledger_from_data
+from computeflow.telemetry.run_folders.run_facts import PlannedStep
 
 _SECRET = re.compile(
     r"(?i)key|token|secret|passw|passphrase|credential|creds|auth|cookie|private|dsn|jwt|webhook"
@@ -56,9 +63,13 @@ _GIT_SECONDS = 5.0
 
 
 def start_facts(
-    command: Sequence[str], name: str, started: float, environment: Mapping[str, str]
+    command: Sequence[str],
+    name: str,
+    started: float,
+    environment: Mapping[str, str],
+    expected: PlannedStep | None = None,
 ) -> dict[str, Any]:
-    return {
+    facts = {
         "schema": "computeflow.run/1",
         "name": name,
         "command": without_secrets(command),
@@ -72,6 +83,27 @@ def start_facts(
         "ids": {key: environment[of] for key, of in _JOB_IDS.items() if environment.get(of)},
         "git": _git(),
     }
+    return facts if expected is None else facts | {"expected": codec.encode(expected)}
+
+
+def read_plan(path: Path) -> PlannedStep:
+    """The step in a file of `plan -o json` (its first), of `predict -o json`, or of a ledger."""
+    data = parse_json(read_text(path), str(path))
+    if isinstance(data, dict) and isinstance(data.get("plans"), list) and data["plans"]:
+        data = data["plans"][0]
+    about = data if isinstance(data, dict) and isinstance(data.get("ledger"), dict) else {}
+    ledger = ledger_from_data(about.get("ledger", data), str(path))
+    step, span = about.get("step_seconds"), about.get("step_seconds_range")
+    seconds = step if isinstance(step, float) and step > 0 else ledger.wall_seconds
+    high = span[-1] if isinstance(span, list) and span and isinstance(span[-1], float) else seconds
+    scale = seconds / ledger.wall_seconds if ledger.wall_seconds > 0 else 1.0
+    return PlannedStep(
+        source=path.name,
+        gpus=ledger.gpus,
+        step_seconds=seconds,
+        high_seconds=max(high, seconds),
+        accounts={name: scale * each for name, each in ledger.accounts.items()},
+    )
 
 
 def kept_environment(environment: Mapping[str, str]) -> dict[str, str]:

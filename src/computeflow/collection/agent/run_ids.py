@@ -21,7 +21,7 @@ from computeflow.telemetry.opening import open_plain
 _KEPT = (
     "schema", "name", "command", "folder", "started", "host", "user", "python", "system", "ids",
     "git", "ended", "exit_code", "first_started", "first_host", "run_folder", "total_steps",
-    "checkpoints",
+    "checkpoints", "expected",
 )  # fmt: skip
 MAX_FACTS_BYTES = 1 << 20
 _MAX_TEXT = 4000

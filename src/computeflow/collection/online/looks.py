@@ -238,7 +238,11 @@ class RunLooks:
         end: float,
         level: float,
     ) -> Judged:
-        about = RunDescription(folder="", name=str(memory.about.get("name", "")), more={})
+        about = RunDescription(
+            folder="",
+            name=str(memory.about.get("name", "")),
+            more={"expected": memory.about.get("expected")},
+        )
         attempts = measure_run(files, [])
         report = report_run(attempts, about, self._request)
         findings = [each for each in diagnose_source(report).findings if each.rule in rules]

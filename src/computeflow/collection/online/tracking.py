@@ -41,6 +41,10 @@ _FEW_WINDOWS, _LONGER = 8, 3.0
 """With fewer windows, what lasts must last so many windows."""
 _UNUSUAL = 1.25
 """Times the latest rank of these windows that a slow rank is late."""
+_YOUNG_SECONDS, _MUCH = 40.0, 2.5
+"""The same where windows of less time are known: half a minute of two noisy ranks has shown 2.2."""
+_GROWTH_SECONDS = 60.0
+"""Least time in which steps grow: a run that has just begun finds its pace."""
 _GONE = 2.0
 """Windows without a sighting after which a finding is closed."""
 _RARE_SECONDS = 60.0
@@ -81,8 +85,6 @@ class _Row:
 
     first: Sighting
     last: Sighting
-    lateness: float
-    """How late the latest rank was, in the window where it was least."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,15 +182,17 @@ class FindingBook:
         return sighting.finding.rule != _SLOW or self._is_unusual(sighting, window, row)
 
     def _is_unusual(self, sighting: Sighting, window: Judged, row: _Row) -> bool:
-        """Whether a rank is later than any was in this run before, in all windows of the row or by
-        much in the last; a young run must show it longer.
+        """Whether a rank is later than any was in this run before; a young run must show it longer,
+        or more of it.
         """
         begin = row.first.begin
-        before = [late for end, late in self._usual[sighting.level] if end <= begin]
+        before = [(end, late) for end, late in self._usual[sighting.level] if end <= begin]
+        lasts = sighting.begin - begin >= _LONGER * (sighting.end - sighting.begin)
         if len(before) < _FEW_WINDOWS:
-            return sighting.begin - begin >= _LONGER * (sighting.end - sighting.begin)
+            return lasts
+        is_young = before[-1][0] - before[0][0] < _YOUNG_SECONDS and not lasts
         late = 0.0 if window.report is None else lateness(window.report)
-        return row.lateness > max(before) or late >= _UNUSUAL * max(before)
+        return late >= (_MUCH if is_young else _UNUSUAL) * max(late for _, late in before)
 
     def _note_usual(self, judged: Sequence[Judged]) -> None:
         """Note how late ranks are while nothing makes any of them late."""
@@ -213,16 +217,15 @@ class FindingBook:
         """A window that does not show the same ends its row."""
         for window in judged:
             if window.kind == LASTING:
-                late = 0.0 if window.report is None else lateness(window.report)
                 self._rows[window.level] = [
-                    _Row(first=each, last=each, lateness=late)
-                    if (row := self._row(each)) is None
-                    else _Row(first=row.first, last=each, lateness=min(row.lateness, late))
+                    _Row(first=each if (row := self._row(each)) is None else row.first, last=each)
                     for each in window.sightings
                 ]
 
     def _is_unexplained(self, sighting: Sighting) -> bool:
         """Whether steps grew while nothing else was found: a slow rank makes steps longer, too."""
+        if sighting.end - sighting.begin < _GROWTH_SECONDS:
+            return False
         early = sighting.begin + (sighting.end - sighting.begin) / 3
         others = [each.shown_until for each in self._open if each.finding.rule != _GROWTH]
         return max([*others, *self._over.values()], default=0.0) < early

@@ -19,6 +19,7 @@ from computeflow.diagnosis.rules import (
     ranks,
     ranks_together,
     recorded_failures,
+    recorded_growth,
     recordings,
     runs,
     timelines,
@@ -129,7 +130,7 @@ RULES = (
     Rule(id="regression", account="", order=27,
          needs="an earlier recording of the same job (`regressions`, after all others), or a run "
          "folder of many steps",
-         sources=_recorded(recordings.slower_steps)),
+         sources=_recorded(recorded_growth.slower_steps)),
     Rule(id="idle-allocation", account="idle", order=5,
          needs="activity of GPUs over ten minutes, and who holds them",
          sources={**_live(JOB, live_states.idle_allocation),

@@ -26,7 +26,7 @@ from computeflow.telemetry.run_folders.run_facts import (
     RecordedRun,
 )
 from computeflow.telemetry.source_reports import SourceReport
-from computeflow.units import format_count, format_seconds, format_share
+from computeflow.units import format_count, format_seconds
 
 _SHORT_LOADING = 0.003
 """Seconds of loading in a step up to which it is what an ordinary loader takes to index and collate:
@@ -38,9 +38,6 @@ _MOSTLY = 0.7
 """Share of the waits that must be for slow ranks: equal ranks are late by turns."""
 _OWN = 2.0
 """Times the median of the others from which on a cause is a rank's own."""
-_GROWN = 0.05
-"""Least growth of the step inside a run; steps of one host differ by up to 4 % (slow_ranks)."""
-_NOISE = 4.0
 _RETRIES = 0.01
 """Allocator retries in a step from which on memory is too small; a few while it warms up are none."""
 _MIN_RETRIES = 3
@@ -465,37 +462,4 @@ def memory_pressure(observed: SourceReport) -> Outcome:
             command=command("allocator", framework_in(run)),
         ),
         ranks=[rank.rank for rank in tight],
-    )
-
-
-def slower_steps(observed: SourceReport) -> Outcome:
-    """A step that grew inside the run."""
-    run, ledger = observed.facts, observed.ledger
-    growth = run.growth
-    if growth is None or ledger is None or not growth.apart:
-        return []
-    more = growth.late_seconds - growth.early_seconds
-    if more < max(_GROWN * growth.early_seconds, _NOISE * growth.noise_seconds):
-        return []
-    lost = min(growth.lost_seconds, ledger.booked(growth.account))
-    per = " for the same tokens" if growth.per_token else ""
-    return report(
-        f"steps grew by {format_share(more / growth.early_seconds)} inside the run{per}: from "
-        f"{format_seconds(growth.early_seconds)} to {format_seconds(growth.late_seconds)}, most of it "
-        f"in {growth.account}",
-        [(growth.account, lost)],
-        [
-            seconds_evidence(
-                "median step of the last third of the run",
-                "steady steps",
-                growth.late_seconds,
-                growth.early_seconds,
-            )
-        ],
-        _remedy(
-            "find what grows with the steps: lists that are kept, logs, fragmented memory, heat",
-            "",
-            lost,
-            0.5,
-        ),
     )

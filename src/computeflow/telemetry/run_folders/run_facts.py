@@ -125,6 +125,19 @@ class StepGrowth:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedStep:
+    """The step that the run was started for (`record --expect`)."""
+
+    source: str
+    gpus: int
+    step_seconds: float
+    high_seconds: float
+    """The slow end of its range; the step itself where the plan has none."""
+    accounts: dict[str, float]
+    """GPU-seconds of one step."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StuckRun:
     """No step since then, though processes live."""
 
@@ -220,3 +233,4 @@ class RecordedRun:
     waits_missing: str
     first_loss: float | None
     last_loss: float | None
+    planned: PlannedStep | None = None

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from computeflow import codec
+from computeflow.errors import InputError
 from computeflow.telemetry.run_folders.attempt_time import AttemptTime, RankTime
 from computeflow.telemetry.run_folders.phases import (
     EDGE,
@@ -22,6 +25,7 @@ from computeflow.telemetry.run_folders.run_facts import (
     Excess,
     HostPlace,
     Pauses,
+    PlannedStep,
     RecordedAttempt,
     RecordedRank,
     RecordedRun,
@@ -114,7 +118,19 @@ def summarise(
         waits_missing=next((each.waits_missing for each in attempts if each.waits_missing), ""),
         first_loss=losses[0] if losses else None,
         last_loss=losses[-1] if losses else None,
+        planned=_planned(about.more.get("expected")),
     )
+
+
+def _planned(stated: Any) -> PlannedStep | None:
+    """The plan in `run.json`; None where there is none, or it makes no sense."""
+    try:
+        plan = codec.decode(PlannedStep, stated, "run.json")
+    except InputError:
+        return None
+    numbers = (plan.step_seconds, plan.high_seconds, *plan.accounts.values())
+    is_sane = all(math.isfinite(number) and number >= 0 for number in numbers)
+    return plan if is_sane and plan.step_seconds > 0 else None
 
 
 def _profiler_seconds(rank: RankTime, usual_seconds: float | None) -> float:
