@@ -14,6 +14,7 @@ from computeflow.diagnosis.predicted_gains import Change
 from computeflow.diagnosis.remedies import command
 from computeflow.diagnosis.rule import Outcome, draft
 from computeflow.diagnosis.rules.kernels import ROOM
+from computeflow.diagnosis.rules.step_regions import frozen_passes
 from computeflow.diagnosis.trace_case import TraceCase
 from computeflow.ledger import Evidence, Remedy
 from computeflow.replay.edits import (
@@ -215,6 +216,10 @@ def evaluation(case: TraceCase) -> Outcome:
     if not rows.any():
         return []
     calls = _calls_of(graph, rows)
+    calls &= ~frozen_passes(graph, calls)
+    if not calls.any():
+        return []
+    rows &= calls[np.maximum(device.call, 0)]
     steps = len(set(graph.line.step[calls].tolist()))
     often = "in every step" if steps == graph.steps else f"in {steps} of {graph.steps} steps"
     return draft(

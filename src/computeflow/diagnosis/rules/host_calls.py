@@ -15,7 +15,6 @@ from computeflow.diagnosis.rules.host import MIN_KERNELS, TOO_SHORT
 from computeflow.diagnosis.rules.step_regions import (
     passes_of,
     reading_runs,
-    saving_calls,
     within_passes,
 )
 from computeflow.diagnosis.trace_case import TraceCase
@@ -29,6 +28,7 @@ from computeflow.replay.edits import (
     without_calls,
     without_waits,
 )
+from computeflow.replay.saving import saving_calls
 from computeflow.telemetry.traces.event_names import ALLOCATOR, Call
 from computeflow.telemetry.traces.step_graph import StepGraph
 
