@@ -32,15 +32,27 @@ def reading_runs(graph: StepGraph, waiting: Rows) -> Rows:
     """Calls inside of long runs of values that are read one after the other: what is computed there is
     computed to be read.
     """
-    rows = np.flatnonzero(waiting)
     calls = np.zeros(len(graph.line), bool)
-    if len(rows) < _MIN_READS:
-        return calls
-    breaks = np.flatnonzero(np.diff(rows) > _NEAR)
-    for run in np.split(rows, breaks + 1):
+    for run in places_of(waiting):
         if len(run) >= _MIN_READS:
             calls[run[0] + 1 : run[-1] + 1] = True
     return calls & ~np.isin(graph.line.phase, (OPTIMIZER, BACKWARD))
+
+
+def places_of(calls: Rows) -> list[NDArray[np.int64]]:
+    """Calls that lie near each other, as one place each."""
+    rows = np.flatnonzero(calls)
+    if not len(rows):
+        return []
+    return np.split(rows, np.flatnonzero(np.diff(rows) > _NEAR) + 1)
+
+
+def in_long_runs(graph: StepGraph, calls: Rows) -> Rows:
+    """Those of the calls that are one of many at their place."""
+    found = np.zeros(len(graph.line), bool)
+    for run in places_of(calls):
+        found[run] = len(run) >= _MIN_READS
+    return found
 
 
 def frozen_passes(graph: StepGraph, calls: Rows) -> Rows:
