@@ -50,6 +50,8 @@ _USUAL_RELEASE_NS = 1_500
 _MAX_RELEASE_NS = 50_000
 _OVERLAP = 0.02
 """Largest share of a thread's calls that may run beside the line's for the thread to belong to it."""
+_STAGED_BYTES = 1 << 16
+"""A copy from pageable memory up to this size is staged, and its call returns before it is made."""
 _LOOK_BACK = 64
 """Rows looked at for the work that a call waited for."""
 
@@ -278,7 +280,8 @@ def _line(
     before = np.maximum.accumulate(np.concatenate([[window[0]], end[:-1]]))
     gap = np.maximum(start - before, 0)
     operators, free = _inside_gaps(trace, before, start, thread)
-    waits_for, delay, waited = _waits(rows, call, start - window[0], end - window[0])
+    blocking = _blocking_copies(trace, rows)
+    waits_for, delay, waited = _waits(rows, blocking, call, start - window[0], end - window[0])
     cost = end - start
     own = (call == Call.SYNC) & ~waited
     usual = int(np.median(cost[own])) if own.any() else 5_000
@@ -335,8 +338,23 @@ LONG_NS = 1_000_000
 """A stretch of host time without any event that is no overhead of a profiler: real work, or waiting."""
 
 
+def _blocking_copies(trace: Trace, rows: DeviceRows) -> NDArray[np.bool_]:
+    """Copies whose call always waits for them: to pageable memory, and large ones from it (CUDA's "API
+    synchronization behavior"). Others may end within their call by chance, on an idle device.
+    """
+    kinds = {code: trace.names[code] for code in distinct(rows.name).tolist()}
+    pageable = [code for code, name in kinds.items() if "ageable" in name]
+    upward = [code for code, name in kinds.items() if "DtoH" in name]
+    large = (rows.bytes > _STAGED_BYTES) | np.isin(rows.name, upward)
+    return np.asarray(np.isin(rows.name, pageable) & large)
+
+
 def _waits(
-    rows: DeviceRows, call: NDArray[np.int8], start: Ints, end: Ints
+    rows: DeviceRows,
+    blocking_copies: NDArray[np.bool_],
+    call: NDArray[np.int8],
+    start: Ints,
+    end: Ints,
 ) -> tuple[Ints, Ints, NDArray[np.bool_]]:
     """For each call: the work it waits for (-1: none), the delay of its return, whether it waited."""
     waits_for = np.full(len(call), -1, np.int64)
@@ -352,6 +370,9 @@ def _waits(
         if call[row] == Call.COPY:
             found = int(last_of_call[row])
             if found < 0 or ends[found] > end[row] + _copy_tolerance(end[row] - start[row]):
+                continue
+            queued = found > 0 and ends[found - 1] > start[row] + _TOLERANCE_NS
+            if not (blocking_copies[found] or queued):
                 continue
         else:
             found = _awaited(by_end, ordered, rows.call, row, int(end[row]))
