@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from computeflow.replay.engine import Durations, Floats
-from computeflow.replay.saving import saving_calls
+from computeflow.replay.saving import saving_gaps
 from computeflow.telemetry.traces.graph_builder import LONG_NS
 from computeflow.telemetry.traces.step_graph import StepGraph
 
@@ -82,7 +82,7 @@ def without_profiler(
     line = graph.line
     slowed = _slowed(graph, durations)
     # a checkpoint in one of the steps is no accident, nor is the writing around its copies
-    accidental = np.where(saving_calls(graph), 0, np.minimum(line.irregular, line.free))
+    accidental = np.where(saving_gaps(graph), 0, np.minimum(line.irregular, line.free))
     gone = (1 - irregular) * accidental
     gone += (1 - stalls) * (np.maximum(line.free, line.loading) - accidental)
     cost = durations.cost - (1 - factor) * np.minimum(durations.cost, _LONG * graph.launch)

@@ -1,4 +1,4 @@
-"""Calls of the host while it saves a checkpoint: `saving_calls`."""
+"""Calls of the host while it saves a checkpoint: `saving_calls`, `saving_gaps`."""
 
 from __future__ import annotations
 
@@ -46,4 +46,13 @@ def saving_calls(graph: StepGraph) -> NDArray[np.bool_]:
         following = mine[-1] + 1
         if following < len(calls):
             calls[following] = False
+    return calls
+
+
+def saving_gaps(graph: StepGraph) -> NDArray[np.bool_]:
+    """Calls before which the host saves: those of saving, and the one after them, before which it still
+    writes.
+    """
+    calls = saving_calls(graph)
+    calls[1:] |= calls[:-1].copy()
     return calls

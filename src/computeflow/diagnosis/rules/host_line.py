@@ -29,7 +29,7 @@ from computeflow.replay.edits import (
     without_host_time,
     without_waits,
 )
-from computeflow.replay.saving import saving_calls
+from computeflow.replay.saving import saving_calls, saving_gaps
 from computeflow.telemetry.traces.event_names import Call
 from computeflow.telemetry.traces.host_stalls import HostStall
 from computeflow.telemetry.traces.step_graph import BACKWARD, OPTIMIZER, StepGraph
@@ -72,7 +72,7 @@ def input_stall(case: TraceCase) -> Outcome:
 def _stalls(case: TraceCase, marks: tuple[str, ...]) -> list[HostStall]:
     """Stalls with one of these marks, outside of saving."""
     graph = case.graph
-    saving = saving_calls(graph)
+    saving = saving_gaps(graph)
     return [
         stall
         for stall in graph.stalls
@@ -258,9 +258,7 @@ def _around(graph: StepGraph, calls: Rows, stalls: list[HostStall]) -> list[Host
         near = np.arange(max(stall.call - 2, 0), min(stall.call + 1, len(line)))
         near = near[calls[near]]
         made = stall.call < len(line) and calls[stall.call] and stall.operator.startswith("aten::")
-        if made:
-            kept.append(stall)
-        elif len(near) and stall.length <= (line.end[near] - line.start[near]).max():
+        if made or (len(near) and stall.length <= (line.end[near] - line.start[near]).max()):
             kept.append(stall)
     return kept
 
@@ -279,11 +277,12 @@ def checkpoint_stall(case: TraceCase) -> Outcome:
     marked = [stall for stall in graph.stalls if stall.mark == "checkpoint"]
     if not calls.any() and not marked:
         return []
+    saving = saving_gaps(graph)
     mine = [
         stall
         for stall in graph.stalls
         if stall.mark == "checkpoint"
-        or (stall.call < len(calls) and calls[stall.call])
+        or (stall.call < len(calls) and saving[stall.call])
         or (stall.call >= len(calls) and len(calls) and calls[-1])
     ]
     edit = all_of((without_calls(calls), _without(graph, mine)))
