@@ -8,11 +8,16 @@
                                                              recordings that only judge, by another hand
     python -m benchmarks.prove_foreign FOLDER --set foreign_more_styles --write-after
                                                              the same after repairs, added to the report
+    python -m benchmarks.prove_foreign FOLDER --set foreign_new_hands --half fit [--write]
+    python -m benchmarks.prove_foreign FOLDER --set foreign_new_hands --half judge [--write]
+                                                             one half of a set whose truth is in halves
 
-A folder has traces as `benchmarks.foreign.record` packs them (xz) or as gzip; of two recordings of one
-name that of the first folder counts. What is judged against `benchmarks/foreign/truth.csv`: the step
-without its profiler, the first cause, what its remedy gains. The committed report is of the code that
-scored the judging half first (`SCORED`); write another one only for a new judging half.
+A folder has traces as `benchmarks.foreign.record` packs them (xz) or as gzip, or the archives (tar) of
+them; the truth of a half (`truth-fit.csv`) may lie beside them, or in the folder of the set. Of two
+recordings of one name that of the first folder counts. What is judged against
+`benchmarks/foreign/truth.csv`: the step without its profiler, the first cause, what its remedy gains.
+The committed report is of the code that scored the judging half first (`SCORED`); write another one
+only for a new judging half.
 """
 
 from __future__ import annotations
@@ -27,7 +32,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from benchmarks.foreign.unpack import traces_of, unpacked
+from benchmarks.foreign.unpack import traces_of, unpacked, without_archives
 from computeflow.catalog import load_catalog
 from computeflow.diagnosis import diagnose
 from computeflow.errors import ComputeFlowError
@@ -45,6 +50,8 @@ SCORED = "b5b5ff7"
 JUDGED = f"""The judging half ({{count}} recordings) was scored once, with the code of commit {SCORED}.
 No trace of it had been opened before. Its measured times (`truth.csv`) had been seen, and one of
 them (`qwen_tiny`) was in view when the factors of compiling (`COMPILED_HOST`) were first set."""
+HALVES = ("foreign_new_hands",)
+"""Sets whose truth is in halves."""
 LOOKED_AT = {"foreign_more_styles": ("nano", "dlrm", "swin", "vae", "clip", "opt")}
 """Scripts of a set that was scored whose recordings were opened to repair what it showed; the traces of
 the others were not."""
@@ -275,14 +282,24 @@ def report(rows: Sequence[Row]) -> str:
     return "\n".join(lines)
 
 
-def report_of_judges(rows: Sequence[Row], name: str) -> str:
-    """The report of a set that only judges."""
+JUDGES = """{count} recordings, scored once with the code
+that stood before any of them had been made; nothing was changed by what they showed."""
+HALF = {
+    "fit": "{count} recordings of the half to learn from, with the code as it is.",
+    "judge": """{count} recordings of the judging half, scored once. No trace of it had been opened
+before; the other half was learnt from.""",
+}
+
+
+def report_of_judges(rows: Sequence[Row], name: str, half: str | None = None) -> str:
+    """The report of a set that only judges, or of one half of a set."""
+    what = f"--set {name} --half {half}" if half else f"--set {name}"
+    text = HALF[half] if half else JUDGES
     lines = [
         "# Diagnosis of code by another hand",
         "",
-        f"Made by `python -m benchmarks.prove_foreign FOLDER --set {name} --write`; the recordings: "
-        f"[benchmarks/{name}](../{name}/README.md). {len(rows)} recordings, scored once with the code",
-        "that stood before any of them had been made; nothing was changed by what they showed.",
+        f"Made by `python -m benchmarks.prove_foreign FOLDER {what} --write`; the recordings: "
+        f"[benchmarks/{name}](../{name}/README.md). {text.format(count=len(rows))}",
         "",
         "| | target | scored |",
         "|---|---|---|",
@@ -357,14 +374,24 @@ def write(rows: Sequence[Row]) -> None:
     PAGE.write_text(before + "\n".join((MARKS[0], "", *table(rows), "", MARKS[1])) + after)
 
 
-def judge_set(folders: Sequence[Path], name: str, *, write_report: bool, write_after: bool) -> int:
-    rows = read(folders, None, ROOT / "benchmarks" / name / "truth.csv")
+def truth_of(folders: Sequence[Path], name: str, half: str | None) -> Path:
+    """The truth of a set, or of its half: beside the traces, or in the folder of the set."""
+    file = f"truth-{half}.csv" if half else "truth.csv"
+    places = [folder / file for folder in (*folders, ROOT / "benchmarks" / name)]
+    return next((place for place in places if place.exists()), places[-1])
+
+
+def judge_set(
+    folders: Sequence[Path], name: str, half: str | None, *, write_report: bool, write_after: bool
+) -> int:
+    with without_archives(folders) as opened:
+        rows = read(opened, half, truth_of(folders, name, half))
     for what, target, value in figures(rows):
         print(f"{what:45} {target:18} {value}")
     rows.sort(key=lambda row: row.recording)
-    report = REPORT.with_name(f"{name}.md")
+    report = REPORT.with_name(f"{name}_fit.md" if half == "fit" else f"{name}.md")
     if write_report:
-        report.write_text(report_of_judges(rows, name))
+        report.write_text(report_of_judges(rows, name, half))
     if write_after:
         first = report.read_text().partition(AFTER)[0]
         report.write_text(f"{first.rstrip()}\n\n{after_repairs(rows, name)}")
@@ -376,15 +403,20 @@ def main() -> int:
     parser.add_argument("folders", nargs="*", type=Path, default=[KEPT])
     parser.add_argument("--half", choices=("fit", "judge"))
     parser.add_argument("--write", action="store_true", help="write the report")
-    parser.add_argument("--set", choices=("foreign", "foreign_more_styles"), default="foreign")
+    parser.add_argument(
+        "--set", choices=("foreign", "foreign_more_styles", *HALVES), default="foreign"
+    )
     parser.add_argument(
         "--write-after", action="store_true", help="add what repaired code gives to the report"
     )
     arguments = parser.parse_args()
+    if arguments.set in HALVES and (arguments.half is None or arguments.write_after):
+        parser.error(f"{arguments.set} is scored by half: --half, without --write-after")
     if arguments.set != "foreign":
         return judge_set(
             arguments.folders,
             arguments.set,
+            arguments.half if arguments.set in HALVES else None,
             write_report=arguments.write,
             write_after=arguments.write_after,
         )

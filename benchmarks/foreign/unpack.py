@@ -1,8 +1,11 @@
-"""Recordings in folders, as `benchmarks.foreign.record` packs them: `traces_of` and `unpacked`."""
+"""Recordings in folders, as `benchmarks.foreign.record` packs them: `traces_of`, `unpacked` and
+`without_archives`.
+"""
 
 from __future__ import annotations
 
 import lzma
+import tarfile
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -28,3 +31,15 @@ def unpacked(path: Path) -> Iterator[Path]:
         opened = Path(work) / path.stem
         opened.write_bytes(lzma.decompress(path.read_bytes()))
         yield opened
+
+
+@contextmanager
+def without_archives(folders: Sequence[Path]) -> Iterator[list[Path]]:
+    """The folders, and those into which their archives (tar) are unpacked for the while."""
+    with tempfile.TemporaryDirectory() as work:
+        for number, path in enumerate(
+            each for some in folders for each in sorted(some.glob("*.tar"))
+        ):
+            with tarfile.open(path) as archive:
+                archive.extractall(Path(work) / str(number), filter="data")
+        yield [*folders, *sorted(Path(work).iterdir())]

@@ -33,6 +33,8 @@ _MUCH_OF_STEP = 0.05
 """The same of a replayed step: what the profiler added is not in it."""
 UNTIMED = ("failed-rank", "failing-node", "memory-pressure", "silent-rank")
 """Rules that name what ended a job, or will, also where they claim no time of it."""
+LEFT_BY_OTHERS = "launch-bound"
+"""The rule of a host that is slow for no cause that has another name."""
 READY = 8
 """Batches that four workers keep ready (torch's prefetch_factor is 2): a window of fewer steps may be
 served from them."""
@@ -62,7 +64,7 @@ def diagnose(
         findings, priced = [*findings, *priced], []
     settled = settle(findings, _left(lines, priced))
     notes = _dropped(findings, settled, given=expected is not None)
-    settled = sorted([*settled, *priced], key=lambda finding: -finding.gpu_seconds)
+    settled = sorted([*settled, *priced], key=_rank)
     notes += _unexplained(case, settled)
     if step_seconds is None:
         notes += _unseen_waits(case, settled)
@@ -86,6 +88,14 @@ def diagnose(
         combined_gain=_combined(settled),
         notes=tuple(notes),
     )
+
+
+def _rank(finding: Finding) -> float:
+    """The most expensive first; what other causes leave, by the least that it gains."""
+    remedy = finding.remedy
+    if finding.rule == LEFT_BY_OTHERS and remedy is not None and remedy.gain_low is not None:
+        return -min(remedy.gain_low, finding.gpu_seconds)
+    return -finding.gpu_seconds
 
 
 def _left(lines: Sequence[Gap], taken: Sequence[Finding]) -> list[Gap]:

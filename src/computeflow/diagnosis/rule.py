@@ -38,6 +38,9 @@ class Draft:
     """Whether the cause is the user's own; what frameworks do by themselves must gain more."""
     least_share: float = 0.0
     """Share of the step that it must gain at least, where its name says more than that it gains."""
+    max_busy: float | None = None
+    """For a cause that is what others leave: it is tried after them, and only where the device is busy
+    for at most this share of the step that they leave."""
 
     def sign(self, rule: str, confidence: float) -> Finding:
         return Finding(
@@ -136,6 +139,7 @@ def draft(
     least_seconds: float = 0.0,
     own: bool = True,
     least_share: float = 0.0,
+    max_busy: float | None = None,
 ) -> list[Draft]:
     """A finding whose gain is still to be replayed; it claims these accounts, in this order."""
     return [
@@ -150,6 +154,7 @@ def draft(
             least_seconds=least_seconds,
             own=own,
             least_share=least_share,
+            max_busy=max_busy,
         )
     ]
 

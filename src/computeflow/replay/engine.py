@@ -15,8 +15,6 @@ from numpy.typing import NDArray
 from computeflow.telemetry.traces.step_graph import QUEUE, StepGraph
 
 Floats = NDArray[np.float64]
-_AFTER_OTHER_NS = 1_500.0
-"""From the end of another stream's work to the start of what waited for it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,9 +67,10 @@ def run(graph: StepGraph, durations: Durations, windows: int = 2) -> Replayed:
         for gap, cost, release, target, delay, work in calls:
             time += gap
             if work:
-                if len(starts) >= QUEUE and starts[-QUEUE] > time:
-                    time = starts[-QUEUE]
-                _launch(work, time + release, free, end, starts)
+                queue = starts.setdefault(work[0][1], [])
+                if len(queue) >= QUEUE and queue[-QUEUE] > time:
+                    time = queue[-QUEUE]
+                _launch(work, time + release, free, end, queue)
             time += cost
             if target >= 0 and end[target] + delay > time:
                 time = end[target] + delay
@@ -136,26 +135,28 @@ def _launch(
 ) -> None:
     """Put a call's work on its streams: the first when it is ready, the others after it."""
     for row, stream, gap, length, after in work:
-        begin = free.get(stream, 0.0) + gap
+        begin = free.get(stream, 0.0)
+        if after < 0:
+            begin += gap
+        elif end[after] + gap > begin:
+            begin = end[after] + gap
         if ready > begin:
             begin = ready
-        if after >= 0 and end[after] + _AFTER_OTHER_NS > begin:
-            begin = end[after] + _AFTER_OTHER_NS
         end[row] = free[stream] = begin + length
         starts.append(begin)
 
 
 def _backlog(
     graph: StepGraph, durations: Durations
-) -> tuple[dict[int, float], list[float], list[float]]:
+) -> tuple[dict[int, float], list[float], dict[int, list[float]]]:
     """When each stream is free and each earlier work ends, and the starts of what was queued."""
     device = graph.device
     free: dict[int, float] = {}
     end = [0.0] * len(device)
-    starts: list[float] = []
+    starts: dict[int, list[float]] = {}
     for row in np.flatnonzero(device.call < 0).tolist():
         end[row] = float(device.start[row] + durations.device[row])
         number = int(device.stream[row])
         free[number] = max(free.get(number, 0.0), end[row])
-        starts.append(float(device.start[row]))
-    return free, end, sorted(starts)
+        starts.setdefault(number, []).append(float(device.start[row]))
+    return free, end, {number: sorted(some) for number, some in starts.items()}

@@ -6,7 +6,9 @@ otherwise is measured on recordings of other code (benchmarks/foreign), or the r
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 
@@ -14,6 +16,7 @@ from computeflow.diagnosis.predicted_gains import Change
 from computeflow.diagnosis.remedies import command
 from computeflow.diagnosis.rule import Outcome, draft
 from computeflow.diagnosis.rules.kernels import ROOM
+from computeflow.diagnosis.rules.step_regions import frozen_passes
 from computeflow.diagnosis.trace_case import TraceCase
 from computeflow.ledger import Evidence, Remedy
 from computeflow.replay.edits import (
@@ -23,11 +26,12 @@ from computeflow.replay.edits import (
     with_device_times,
     with_merged_work,
     without_calls,
+    without_host_time,
 )
 from computeflow.telemetry.traces.event_names import WorkKind
 from computeflow.telemetry.traces.kernel_precision import has_pattern
 from computeflow.telemetry.traces.own_updates import ROOT
-from computeflow.telemetry.traces.step_graph import Role, StepGraph
+from computeflow.telemetry.traces.step_graph import BACKWARD, Role, StepGraph
 
 FUSED_ATTENTION = (1.2, 0.6, 0.43)
 """Time of a fused attention kernel over that of the batched products it replaces, least gain first:
@@ -44,6 +48,9 @@ too; 0.70 without it."""
 UNALIGNED = 0.17
 """Products in bf16 over float32 where a large one has a side that is no multiple of 8 (`gpt2`, a
 vocabulary of 50,257); 0.07, the ratio of peaks, where none has (`llama`)."""
+_BETWEEN = 2
+"""Most calls between two that are known to be recomputed that are so, too: kernels that the forward
+pass has under another name."""
 USUAL_UPDATE = 8
 """Kernels for each tensor of torch's Adam with one tensor at a time: seven, and one for the decay of
 weights. An update written out in more of them passes memory more often, a fused one as before."""
@@ -161,7 +168,7 @@ def recompute_excess(case: TraceCase) -> Outcome:
     return draft(
         "activations are recomputed" + (" although memory has room for them" if memory else ""),
         ("compute.recompute", "host"),
-        without_calls(_calls_of(graph, rows)),
+        without_recomputation(graph, _calls_of(graph, rows)),
         [_evidence(case, "kernels that compute activations again, in a step", _share(graph, rows))],
         Remedy(
             change="keep the activations instead of recomputing them"
@@ -170,6 +177,23 @@ def recompute_excess(case: TraceCase) -> Outcome:
             risk=memory or "needs more memory; how much is not known from this recording",
         ),
     )
+
+
+def without_recomputation(graph: StepGraph, calls: Rows) -> Edit:
+    """Recomputed calls and the few between them are gone, and so is the host's time to begin a backward
+    pass of its own after each run of them.
+    """
+    line = graph.line
+    rows = np.flatnonzero(calls)
+    calls = calls.copy()
+    for before, after in pairwise(rows.tolist()):
+        calls[before:after] |= after - before <= _BETWEEN + 1
+    ends = np.flatnonzero(calls[:-1] & ~calls[1:]) + 1
+    plain = (line.phase == BACKWARD) & ~calls
+    usual = float(np.median(line.gap[plain])) if plain.any() else math.inf
+    removed = np.zeros(len(line))
+    removed[ends] = np.maximum(line.gap[ends] - usual, 0.0)
+    return all_of((without_calls(calls), without_host_time(removed)))
 
 
 def _memory_without(case: TraceCase) -> tuple[str, bool]:
@@ -215,6 +239,10 @@ def evaluation(case: TraceCase) -> Outcome:
     if not rows.any():
         return []
     calls = _calls_of(graph, rows)
+    calls &= ~frozen_passes(graph, calls)
+    if not calls.any():
+        return []
+    rows &= calls[np.maximum(device.call, 0)]
     steps = len(set(graph.line.step[calls].tolist()))
     often = "in every step" if steps == graph.steps else f"in {steps} of {graph.steps} steps"
     return draft(

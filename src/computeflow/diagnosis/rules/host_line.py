@@ -16,7 +16,6 @@ from computeflow.diagnosis.remedies import command
 from computeflow.diagnosis.rule import Draft, Missing, Outcome, draft, seconds_evidence
 from computeflow.diagnosis.rules.host import DATA_REMEDIES, MIN_KERNELS, STAGES, TOO_SHORT
 from computeflow.diagnosis.rules.step_regions import (
-    saving_calls,
     uploads,
 )
 from computeflow.diagnosis.trace_case import TraceCase
@@ -30,6 +29,7 @@ from computeflow.replay.edits import (
     without_host_time,
     without_waits,
 )
+from computeflow.replay.saving import saving_calls, saving_gaps
 from computeflow.telemetry.traces.event_names import Call
 from computeflow.telemetry.traces.host_stalls import HostStall
 from computeflow.telemetry.traces.step_graph import BACKWARD, OPTIMIZER, StepGraph
@@ -65,13 +65,14 @@ def input_stall(case: TraceCase) -> Outcome:
             change=DATA_REMEDIES[most],
             command=command("workers", case.framework),
         ),
+        own=False,
     )
 
 
 def _stalls(case: TraceCase, marks: tuple[str, ...]) -> list[HostStall]:
     """Stalls with one of these marks, outside of saving."""
     graph = case.graph
-    saving = saving_calls(graph)
+    saving = saving_gaps(graph)
     return [
         stall
         for stall in graph.stalls
@@ -162,6 +163,7 @@ def host_stall(case: TraceCase) -> Outcome:
             ),
         ],
         _after_stall(graph, known=bool(functions)),
+        steady=2 * len({stall.step for stall in chosen}) > graph.steps,
     )
 
 
@@ -247,13 +249,16 @@ def pageable_copy(case: TraceCase) -> Outcome:
 
 
 def _around(graph: StepGraph, calls: Rows, stalls: list[HostStall]) -> list[HostStall]:
-    """Stalls right before or after an upload, no longer than it: memory that is got and given back."""
+    """Stalls right before or after an upload that are there for it: no longer than it (memory that is
+    got and given back), or an operator on the host that puts together what is copied next.
+    """
     line = graph.line
     kept = []
     for stall in stalls:
         near = np.arange(max(stall.call - 2, 0), min(stall.call + 1, len(line)))
         near = near[calls[near]]
-        if len(near) and stall.length <= (line.end[near] - line.start[near]).max():
+        made = stall.call < len(line) and calls[stall.call] and stall.operator.startswith("aten::")
+        if made or (len(near) and stall.length <= (line.end[near] - line.start[near]).max()):
             kept.append(stall)
     return kept
 
@@ -272,11 +277,12 @@ def checkpoint_stall(case: TraceCase) -> Outcome:
     marked = [stall for stall in graph.stalls if stall.mark == "checkpoint"]
     if not calls.any() and not marked:
         return []
+    saving = saving_gaps(graph)
     mine = [
         stall
         for stall in graph.stalls
         if stall.mark == "checkpoint"
-        or (stall.call < len(calls) and calls[stall.call])
+        or (stall.call < len(calls) and saving[stall.call])
         or (stall.call >= len(calls) and len(calls) and calls[-1])
     ]
     edit = all_of((without_calls(calls), _without(graph, mine)))

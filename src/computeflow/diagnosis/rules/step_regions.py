@@ -1,4 +1,4 @@
-"""Parts of a step graph that rules look for: saving, uploads, reading of values, passes."""
+"""Parts of a step graph that rules look for: uploads, reading of values, passes."""
 
 from __future__ import annotations
 
@@ -6,12 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from computeflow.replay.edits import Rows
-from computeflow.telemetry.traces.event_names import WorkKind
+from computeflow.replay.saving import rows_named
 from computeflow.telemetry.traces.step_graph import BACKWARD, OPTIMIZER, StepGraph
 
-MIN_SAVED = 8
-"""Fewest copies to pageable memory in a row that are a checkpoint."""
-MIN_SAVED_BYTES = 1 << 20
 _SMALL_BYTES = 1 << 16
 """A smaller copy to the host is a value that is read, not data that is moved."""
 _BEGINNING = 0.05
@@ -23,45 +20,10 @@ _MIN_READS = 8
 """Fewest reads of a run whose computation is for them alone."""
 
 
-def _named(graph: StepGraph, *texts: str) -> Rows:
-    chosen = np.array([all(text in name for text in texts) for name in graph.names] or [False])
-    return np.asarray(chosen[graph.device.name])
-
-
-def saving_calls(graph: StepGraph) -> Rows:
-    """Calls of the host while it saves: from the first of many copies to pageable memory to the next
-    launch of a kernel after the last.
-    """
-    line, device = graph.line, graph.device
-    calls = np.zeros(len(line), bool)
-    rows = _named(graph, "DtoH", "ageable") & (device.call >= 0)
-    moved = np.maximum(device.bytes[rows], 0)
-    sizes = np.bincount(device.call[rows], weights=moved, minlength=len(line))
-    copying = np.zeros(len(line), bool)
-    copying[device.call[rows]] = True
-    kernels = np.zeros(len(line), bool)
-    kernels[device.call[(device.call >= 0) & (device.work == WorkKind.COMPUTE)]] = True
-    # between two kernels, everything is one region
-    region = np.cumsum(kernels)
-    count = np.bincount(region[copying], minlength=int(region[-1]) + 1 if len(region) else 1)
-    size = np.bincount(region, weights=sizes, minlength=len(count))
-    saved = (count >= MIN_SAVED) & (size >= MIN_SAVED_BYTES)
-    if not saved.any():
-        return calls
-    for number in np.flatnonzero(saved).tolist():
-        mine = np.flatnonzero((region == number) & ~kernels)
-        first = mine[np.argmax(copying[mine])]
-        calls[first : mine[-1] + 1] = True
-        following = mine[-1] + 1
-        if following < len(calls):
-            calls[following] = False
-    return calls
-
-
 def uploads(graph: StepGraph) -> Rows:
     """Device rows of blocking copies from pageable memory, without small values."""
     line, device = graph.line, graph.device
-    rows = _named(graph, "HtoD", "ageable") & (device.call >= 0)
+    rows = rows_named(graph, "HtoD", "ageable") & (device.call >= 0)
     rows &= device.bytes >= _SMALL_BYTES
     return np.asarray(rows & line.waited[np.maximum(device.call, 0)])
 
@@ -70,15 +32,46 @@ def reading_runs(graph: StepGraph, waiting: Rows) -> Rows:
     """Calls inside of long runs of values that are read one after the other: what is computed there is
     computed to be read.
     """
-    rows = np.flatnonzero(waiting)
     calls = np.zeros(len(graph.line), bool)
-    if len(rows) < _MIN_READS:
-        return calls
-    breaks = np.flatnonzero(np.diff(rows) > _NEAR)
-    for run in np.split(rows, breaks + 1):
+    for run in places_of(waiting):
         if len(run) >= _MIN_READS:
             calls[run[0] + 1 : run[-1] + 1] = True
     return calls & ~np.isin(graph.line.phase, (OPTIMIZER, BACKWARD))
+
+
+def places_of(calls: Rows) -> list[NDArray[np.int64]]:
+    """Calls that lie near each other, as one place each."""
+    rows = np.flatnonzero(calls)
+    if not len(rows):
+        return []
+    return np.split(rows, np.flatnonzero(np.diff(rows) > _NEAR) + 1)
+
+
+def in_long_runs(graph: StepGraph, calls: Rows) -> Rows:
+    """Those of the calls that are one of many at their place."""
+    found = np.zeros(len(graph.line), bool)
+    for run in places_of(calls):
+        found[run] = len(run) >= _MIN_READS
+    return found
+
+
+def frozen_passes(graph: StepGraph, calls: Rows) -> Rows:
+    """Those of the calls of forward passes without autograd that lie before the backward pass of their
+    step, in most steps: a teacher or a reference model, whose output the loss needs. Evaluation comes
+    after the optimizer, or in few steps.
+    """
+    line = graph.line
+    found = np.zeros(len(line), bool)
+    steps = set()
+    for step in range(graph.steps):
+        rows = np.flatnonzero(line.step == step)
+        back = rows[line.phase[rows] == BACKWARD]
+        updated = rows[line.phase[rows] == OPTIMIZER]
+        before = rows[calls[rows] & (rows < back.max(initial=-1))]
+        before = before[before < updated.min(initial=len(line))]
+        found[before] = True
+        steps |= {step} if len(before) else set()
+    return found if 2 * len(steps) > graph.steps else np.zeros_like(found)
 
 
 def within_passes(graph: StepGraph, calls: Rows) -> Rows:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from computeflow.telemetry.traces.backward_passes import optimizer_ends
-from computeflow.telemetry.traces.event_names import ALLOCATOR, Call, Mark
+from computeflow.telemetry.traces.event_names import ALLOCATOR, Call, Mark, WorkKind
 from computeflow.telemetry.traces.host_stalls import HostStall, find_stalls
 from computeflow.telemetry.traces.kernel_precision import full_precision_rows
 from computeflow.telemetry.traces.kernel_roles import (
@@ -39,12 +39,19 @@ _TOLERANCE_NS = 2_000
 """Clocks of host and device agree to about this."""
 _MAX_GAP_NS = 10_000
 """Longest gap that a device itself leaves between two kernels that are queued."""
+_MAX_LAG_NS = 1_000_000
+"""Longest wait before work for a reason that is not recorded. Work that is set free at once by another
+stream shares the device, so some of it starts late (cuDNN's own streams, up to 0.7 ms); a copy may find
+its engine busy (up to 0.97 ms in a recording that gives all memory back in every step)."""
+_NEVER = int(np.iinfo(np.int64).min) // 4
 _USUAL_GAP_NS = 1_200
 _USUAL_RELEASE_NS = 1_500
 """From the end of a launch to the start of its kernel on an idle device (1.1 to 1.5 us on an H200)."""
 _MAX_RELEASE_NS = 50_000
 _OVERLAP = 0.02
 """Largest share of a thread's calls that may run beside the line's for the thread to belong to it."""
+_STAGED_BYTES = 1 << 16
+"""A copy from pageable memory up to this size is staged, and its call returns before it is made."""
 _LOOK_BACK = 64
 """Rows looked at for the work that a call waited for."""
 
@@ -181,9 +188,12 @@ def _device_rows(
     head = np.maximum.accumulate(np.where(first, np.arange(len(order)), 0))
     previous = _previous_on_stream(stream, begin, device.end[order])
     launched = np.where(call >= 0, trace.calls.start[on_line[np.maximum(call, 0)]], start)
-    gap = np.clip(begin - previous, 0, _MAX_GAP_NS)
-    gap[(launched > previous) | (previous < 0)] = _USUAL_GAP_NS
+    copies = device.work[order] == WorkKind.COPY
+    gap = np.clip(begin - previous, 0, np.where(copies, _MAX_LAG_NS, _MAX_GAP_NS))
+    gap[(launched > previous) | (previous == _NEVER)] = _USUAL_GAP_NS
     after = _cross_waits(begin, device.end[order], launched, previous, stream)
+    late = np.clip(begin - device.end[order][after], 0, _MAX_LAG_NS)
+    gap = np.where(after >= 0, late, gap)
     return DeviceRows(
         start=begin - start,
         seconds=(device.end[order] - begin) / 1e9,
@@ -223,8 +233,8 @@ def _roles(trace: Trace, launches: Launches, role: Roles) -> NDArray[np.int16]:
 
 
 def _previous_on_stream(stream: NDArray[np.int32], start: Ints, end: Ints) -> Ints:
-    """End of the work before each on its stream; -1 for the first."""
-    previous = np.full(len(start), -1, np.int64)
+    """End of the work before each on its stream; `_NEVER` for the first (times may be negative)."""
+    previous = np.full(len(start), _NEVER, np.int64)
     for number in distinct(stream):
         rows = np.flatnonzero(stream == number)
         rows = rows[np.argsort(start[rows], kind="stable")]
@@ -248,7 +258,7 @@ def _cross_waits(
         at = int(np.searchsorted(ends, start[row], side="right")) - 1
         for place in range(at, max(at - _LOOK_BACK, -1), -1):
             other = by_end[place]
-            if start[row] - ends[place] > _MAX_GAP_NS:
+            if start[row] - ends[place] > _MAX_LAG_NS:
                 break
             if stream[other] != stream[row] and launched[other] <= launched[row]:
                 after[row] = other
@@ -270,7 +280,8 @@ def _line(
     before = np.maximum.accumulate(np.concatenate([[window[0]], end[:-1]]))
     gap = np.maximum(start - before, 0)
     operators, free = _inside_gaps(trace, before, start, thread)
-    waits_for, delay, waited = _waits(rows, call, start - window[0], end - window[0])
+    blocking = _blocking_copies(trace, rows)
+    waits_for, delay, waited = _waits(rows, blocking, call, start - window[0], end - window[0])
     cost = end - start
     own = (call == Call.SYNC) & ~waited
     usual = int(np.median(cost[own])) if own.any() else 5_000
@@ -290,7 +301,7 @@ def _line(
         thread=thread,
         phase=_phases(trace, thread, start),
         step=np.searchsorted(edges, start, side="right").astype(np.int32),
-        release=_releases(rows, start - window[0], cost, waited & (call == Call.COPY)),
+        release=_releases(rows, start - window[0], cost, call == Call.COPY, waited),
         waits_for=waits_for,
         delay=delay,
         waited=waited,
@@ -327,8 +338,23 @@ LONG_NS = 1_000_000
 """A stretch of host time without any event that is no overhead of a profiler: real work, or waiting."""
 
 
+def _blocking_copies(trace: Trace, rows: DeviceRows) -> NDArray[np.bool_]:
+    """Copies whose call always waits for them: to pageable memory, and large ones from it (CUDA's "API
+    synchronization behavior"). Others may end within their call by chance, on an idle device.
+    """
+    kinds = {code: trace.names[code] for code in distinct(rows.name).tolist()}
+    pageable = [code for code, name in kinds.items() if "ageable" in name]
+    upward = [code for code, name in kinds.items() if "DtoH" in name]
+    large = (rows.bytes > _STAGED_BYTES) | np.isin(rows.name, upward)
+    return np.asarray(np.isin(rows.name, pageable) & large)
+
+
 def _waits(
-    rows: DeviceRows, call: NDArray[np.int8], start: Ints, end: Ints
+    rows: DeviceRows,
+    blocking_copies: NDArray[np.bool_],
+    call: NDArray[np.int8],
+    start: Ints,
+    end: Ints,
 ) -> tuple[Ints, Ints, NDArray[np.bool_]]:
     """For each call: the work it waits for (-1: none), the delay of its return, whether it waited."""
     waits_for = np.full(len(call), -1, np.int64)
@@ -344,6 +370,9 @@ def _waits(
         if call[row] == Call.COPY:
             found = int(last_of_call[row])
             if found < 0 or ends[found] > end[row] + _copy_tolerance(end[row] - start[row]):
+                continue
+            queued = found > 0 and ends[found - 1] > start[row] + _TOLERANCE_NS
+            if not (blocking_copies[found] or queued):
                 continue
         else:
             found = _awaited(by_end, ordered, rows.call, row, int(end[row]))
@@ -389,7 +418,13 @@ def _unblocked(
     return kept
 
 
-def _releases(rows: DeviceRows, start: Ints, cost: Ints, copies: NDArray[np.bool_]) -> Ints:
+def _releases(
+    rows: DeviceRows,
+    start: Ints,
+    cost: Ints,
+    copies: NDArray[np.bool_],
+    waited: NDArray[np.bool_],
+) -> Ints:
     """From each call's start to the earliest start of its work; observed where the device was idle."""
     release = cost + _USUAL_RELEASE_NS
     first = np.searchsorted(rows.call, np.arange(len(start)))
@@ -400,10 +435,11 @@ def _releases(rows: DeviceRows, start: Ints, cost: Ints, copies: NDArray[np.bool
     idle = there & (first > 0)
     idle &= ends[np.maximum(first - 1, 0)] < start
     seen = rows.start[first] - start
-    release = np.where(idle, np.clip(seen, 500, cost + _MAX_RELEASE_NS), release)
+    longest = np.where(copies, _MAX_LAG_NS, _MAX_RELEASE_NS)
+    release = np.where(idle, np.clip(seen, 500, cost + longest), release)
     # a copy that blocks: what the host does for it before it starts
     busy = np.maximum(ends[np.maximum(first - 1, 0)], start)
-    moving = there & copies
+    moving = there & copies & waited
     return np.asarray(np.where(moving, np.maximum(rows.start[first] - busy, 500), release))
 
 

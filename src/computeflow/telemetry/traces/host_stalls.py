@@ -19,6 +19,9 @@ _LOOK_BACK = 32
 """Operators looked at for the one that a stall lies in."""
 _NEAR_CALLS = 8
 """Stalls so few calls apart may be at one place, from step to step."""
+LONE_NS = 50_000_000
+"""A stall so long is the program's own, also where it comes once: those that come at no one place in
+ordinary recordings last 1 to 20 ms."""
 _NODE = "autograd::engine::evaluate_function"
 _COVERED = 0.3
 """Least share of a stall that an annotation must cover to explain it."""
@@ -46,7 +49,8 @@ class HostStall:
     operator: str
     """The operator that ran all the time, without another inside of it; "" where none did."""
     is_regular: bool
-    """Whether one comes back at the same place in most steps, or an annotation explains it."""
+    """Whether one comes back at the same place in most steps, it is too long for an accident, or an
+    annotation explains it."""
     before: str
     """The operator that began last before it; "" at the start of the recording."""
     after: str
@@ -106,7 +110,7 @@ def _with_regularity(stalls: list[HostStall], calls: Ints, starts: Ints) -> tupl
         for stall, one, other in zip(stalls, low.tolist(), high.tolist(), strict=True)
     ]
     return tuple(
-        replace(stall, is_regular=bool(stall.mark) or often)
+        replace(stall, is_regular=bool(stall.mark) or often or stall.length >= LONE_NS)
         for stall, often in zip(stalls, regular, strict=True)
     )
 

@@ -101,7 +101,8 @@ class DeviceRows:
     """Start after that of the first work of the same call."""
     stream: NDArray[np.int32]
     gap: Ints
-    """Time that the device leaves before it when it is queued."""
+    """Time that the device leaves before it when it is queued, after its stream's work or after the row
+    of another stream that it waits for."""
     after: Ints
     """Row on another stream that it waits for; -1 for none."""
     name: NDArray[np.int32]
