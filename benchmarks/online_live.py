@@ -9,6 +9,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -72,8 +73,8 @@ def repeat_faults(ranks: int, times: int, say: Callable[[str], None]) -> list[Re
             collecting(folder) as collector,
             training(folder, ranks, nodes=True) as (command, processes),
             agents(folder, collector),
+            closing(CpuQuota(processes[-1].pid)) as quota,
         ):
-            quota = CpuQuota(processes[-1].pid)
             wait_for(lambda: collector.steps() > _WARM_STEPS, "the first steps")
             for fault, rule in FAULTS.items():
                 opened, closed = [], []
@@ -106,7 +107,6 @@ def repeat_faults(ranks: int, times: int, say: Callable[[str], None]) -> list[Re
                         real_quota=quota.is_real,
                     )
                 )
-            quota.close()
     return results
 
 

@@ -35,6 +35,7 @@ from benchmarks.online_cases import (
     noise_sources,
 )
 from benchmarks.online_live import (
+    Repeated,
     clean_run,
     clean_section,
     faults_section,
@@ -238,9 +239,11 @@ def run_live(clean_minutes: float, times: int, ranks: Sequence[int]) -> None:
             sys.exit("a run without a fault was not silent")
     if times:
         say = partial(print, file=sys.stderr, flush=True)
-        lines = faults_section([each for some in ranks for each in repeat_faults(some, times, say)])
-        print("\n".join(lines))
-        write_report(live={_PARTS[1]: lines})
+        results: list[Repeated] = []
+        for some in ranks:
+            results += repeat_faults(some, times, say)
+            write_report(live={_PARTS[1]: faults_section(results)})
+        print("\n".join(faults_section(results)))
 
 
 def main() -> None:

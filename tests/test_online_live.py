@@ -11,6 +11,7 @@ import json
 import subprocess
 import sys
 import time
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -44,8 +45,8 @@ def test_faults_are_named_on_their_rank_and_closed(tmp_path: Path, ranks: int) -
         collecting(tmp_path) as collector,
         training(tmp_path, ranks, nodes=True) as (command, processes),
         agents(tmp_path, collector),
+        closing(CpuQuota(processes[-1].pid)) as quota,
     ):
-        quota = CpuQuota(processes[-1].pid)
         wait_for(lambda: collector.steps() > 100, "the first steps")
         assert collector.open_findings() == []
         late: dict[str, float] = {}
@@ -63,7 +64,6 @@ def test_faults_are_named_on_their_rank_and_closed(tmp_path: Path, ranks: int) -
             quota.release()
             command.write_text("")
             wait_for(lambda: collector.open_findings() == [], f"{fault} is over")
-        quota.close()
         print({fault: round(seconds, 1) for fault, seconds in late.items()})
     rules = [each["rule"] for each in collector.all_findings()]
     assert set(rules) == {rule for _, rule in CASES}
