@@ -136,6 +136,19 @@ def more_styles(folders: Sequence[Path]) -> Iterator[Source]:
             )
 
 
+def new_hands(folders: Sequence[Path]) -> Iterator[Source]:
+    """The same of the half of benchmarks/foreign_new_hands that is learnt from."""
+    paths = traces_of(folders)
+    for row in csv.DictReader((FOREIGN.with_name("foreign_new_hands") / "truth-fit.csv").open()):
+        if row["cause"] not in ("input-stall", "checkpoint-stall") and row["recording"] in paths:
+            yield Source(
+                host="new hands",
+                job=row["job"],
+                path=paths[row["recording"]],
+                unprofiled=float(row["step_seconds_unprofiled"]),
+            )
+
+
 _REPORTED = re.compile(
     r"^\| (?P<name>\S+) \| (?P<host>[a-z ]+) \| (?P<launch>[\d.]+) \| (?P<stacks>yes)? ?\| "
     r"(?P<recorded>[\d.]+) \| (?P<unprofiled>[\d.]+) \| (?P<needed>[\d.]+) \|",
@@ -323,7 +336,8 @@ def main() -> int:
     parser.add_argument("--by-host", action="store_true")
     arguments = parser.parse_args()
     if arguments.by_host:
-        opened = (measure(source) for source in more_styles(arguments.folders))
+        folders = arguments.folders
+        opened = (measure(each) for each in (*more_styles(folders), *new_hands(folders)))
         print_by_host([*reported(), *(each for each in opened if each is not None)])
         return 0
     every = list(sources(arguments.folders))

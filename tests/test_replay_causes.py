@@ -44,11 +44,16 @@ def copy(maker: Maker, name: str, size: int, length: float) -> None:
     maker.span("cuda_runtime", "cudaMemcpyAsync", maker.host, length + 10.0, correlation=number)
     maker.events.append(
         {
-            "ph": "X", "cat": "gpu_memcpy", "name": name, "pid": 0, "tid": 7,
-            "ts": maker.host + 4.0 + maker.clock, "dur": length,
+            "ph": "X",
+            "cat": "gpu_memcpy",
+            "name": name,
+            "pid": 0,
+            "tid": 7,
+            "ts": maker.host + 4.0 + maker.clock,
+            "dur": length,
             "args": {"correlation": number, "stream": 7, "device": 0, "bytes": size},
         }
-    )  # fmt: skip
+    )
     maker.device = maker.host + 4.0 + length
     maker.host += length + 11.0
 

@@ -38,7 +38,7 @@ from computeflow.telemetry.traces.rank_measurements import (
 from computeflow.telemetry.traces.shared_steps import SharedSteps, shared_steps
 
 _CACHE = Cache("traces")
-_VERSION = 14
+_VERSION = 15
 """Version of the cache entries: a new number invalidates old ones."""
 
 
