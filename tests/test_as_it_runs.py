@@ -127,7 +127,7 @@ def test_the_headline_has_both_steps_and_the_mfu_as_it_runs() -> None:
 
 def test_the_headline_of_a_step_that_the_profiler_does_not_slow_has_one_time() -> None:
     text = audited(HEALTHY).headline
-    assert "A step takes 52.2 ms; the profiler does not slow it down." in text
+    assert "A step takes 52.4 ms; the profiler does not slow it down." in text
     assert text.endswith("MFU 43.6 %.")
 
 

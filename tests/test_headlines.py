@@ -18,7 +18,7 @@ def test_an_audit_begins_with_what_can_be_won_back_and_for_how_much() -> None:
     audited = cf.audit(LOADER, price=2.5, no_cache=True)
     first, step, mfu, _ = re.split(r"(?<=[a-z%])\. ?", audited.headline)
     assert first == (
-        "66.3 % of this job's time ($1.66/h of $2.50) can be won back: input-stall, the step waits "
+        "66.2 % of this job's time ($1.65/h of $2.50) can be won back: input-stall, the step waits "
         "for data"
     )
     assert re.fullmatch(

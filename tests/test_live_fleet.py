@@ -256,8 +256,8 @@ def test_latency_counts_from_the_end_of_the_first_slow_step_and_other_findings_a
     ends = [1000.0 + step for step in range(60)]
     found = {"rule": "straggler-rank", "title": "slow"}
     findings: list[dict[str, Any]] = [
-        found | {"key": "a", "ranks": [5], "opened": 1012.5},
-        found | {"key": "b", "ranks": [8], "opened": 1042.0},
+        found | {"key": "a", "ranks": [5], "opened": 1012.5, "onset": 1009.0},
+        found | {"key": "b", "ranks": [8], "opened": 1042.0, "onset": 1039.0},
     ]
     latency, wrong = find_latencies(findings, plants, ends)
     assert latency == [2.5, None]
