@@ -82,7 +82,9 @@ def repeat_faults(ranks: int, times: int, say: Callable[[str], None]) -> list[Re
                 for _ in range(times):
                     time.sleep(_BETWEEN_SECONDS)
                     began = time.time()
-                    quota.hold() if fault == "quota" else command.write_text(fault)
+                    command.write_text(fault)
+                    if fault == "quota":
+                        quota.hold()
                     named = partial(collector.named, rule, [ranks - 1])
                     finding = wait_for(named, f"{fault} is named")
                     opened.append(finding["opened"] - began)
@@ -121,7 +123,7 @@ def clean_section(run: CleanRun) -> list[str]:
 
 _WORDS = {
     "compute": "40 ms more in the forward pass of the last rank",
-    "quota": "a CPU quota of a tenth of a core on the last rank's control group",
+    "quota": "10 ms of CPU in every forward pass, and a quota of a tenth of a core on the last rank",
     "loader": "60 ms of waiting for data on the last rank",
 }
 _STANDS_FOR = "the last rank stopped by signals for nine tenths of the time, for a CPU quota"

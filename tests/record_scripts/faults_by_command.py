@@ -42,6 +42,10 @@ class Slower(Net):
             end = time.perf_counter() + 0.04
             while time.perf_counter() < end:
                 x = x + 0.0
+        if now == "quota":  # work of all ranks, of which a quota from outside holds one back
+            end = time.thread_time() + 0.01
+            while time.thread_time() < end:
+                x = x + 0.0
         if now == "hang" and last:
             while fault() == "hang":
                 time.sleep(0.1)
