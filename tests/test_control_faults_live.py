@@ -79,7 +79,10 @@ def test_an_action_that_is_refused_fails_and_its_drain_is_taken_back(faulty: Fau
     assert record.state == "failed"
     assert "requeuehold" in record.note
     assert faulty.jobs(job)[0][1] == "RUNNING"
-    assert faulty.lab.slurm.run("sinfo", "-h", "-n", node, "-o", "%T").strip() == "allocated"
+    assert (
+        faulty.lab.slurm.run("sinfo", "-h", "-n", node, "-o", "%T").strip().rstrip("*")
+        == "allocated"
+    )
 
 
 def test_a_node_that_dies_during_the_action_does_not_stop_it(faulty: FaultyControl) -> None:
@@ -104,7 +107,7 @@ def test_an_approved_drain_is_undone(faulty: FaultyControl) -> None:
     finally:
         process.terminate()
         process.wait(60)
-    assert faulty.lab.slurm.run("sinfo", "-h", "-n", "n5", "-o", "%T").strip() == "idle"
+    assert faulty.lab.slurm.run("sinfo", "-h", "-n", "n5", "-o", "%T").strip().rstrip("*") == "idle"
 
 
 def test_ranks_run_in_the_order_of_the_plan(faulty: FaultyControl) -> None:
