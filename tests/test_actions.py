@@ -17,7 +17,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from computeflow.actions.control_limits import ControlLimits, refusal
+from computeflow.actions.control_limits import ControlLimits, read_limits, refusal
 from computeflow.actions.controller import Controller, ControlOptions
 from computeflow.actions.controller_lock import controller_lock
 from computeflow.actions.engine import EngineError
@@ -337,6 +337,13 @@ def test_a_drain_counts_from_when_it_is_done_and_while_it_is_under_way(tmp_path:
         )
         assert "drains of a day" in why
     world.close()
+
+
+def test_a_misspelt_limit_is_named_with_the_nearest(tmp_path: Path) -> None:
+    file = tmp_path / "limits.toml"
+    file.write_text("max_drains_per_dya = 2\n")
+    with pytest.raises(InputError, match="unknown field 'max_drains_per_dya'; nearest: max_drains"):
+        read_limits(file)
 
 
 def test_a_decision_on_a_closed_finding_is_void(world: World) -> None:

@@ -29,6 +29,7 @@ def decode(kind: type[T], data: Any, where: str) -> T:
     except InputError as error:  # from the value's own __post_init__
         raise InputError(f"{where}: {error}") from None
     except msgspec.ValidationError as error:
+        _refuse_unknown(data, getattr(kind, "__dataclass_fields__", None), where)
         raise InputError(f"{where}: {shown(_worded(str(error)), 300)}") from None
     _refuse_unread(data, value, where)
     return value
@@ -144,15 +145,21 @@ def _refuse_unread(data: Any, value: Any, where: str) -> None:
     """A field that no dataclass took is a misspelling, at any depth."""
     fields = getattr(value, "__dataclass_fields__", None)
     if fields is not None:
+        _refuse_unknown(data, fields, where)
         for key, part in data.items():
-            if key not in fields:
-                near = nearest(key, fields)
-                hint = f"; nearest: {', '.join(near)}" if near else ""
-                raise InputError(f"{where}: unknown field '{shown(key)}'{hint}")
             _refuse_unread(part, getattr(value, key), where)
     elif isinstance(value, tuple | list):
         for part, item in zip(data, value, strict=True):
             _refuse_unread(part, item, where)
+
+
+def _refuse_unknown(data: Any, fields: Any, where: str) -> None:
+    """A misspelt field is named before the one that is missing for it."""
+    for key in data if isinstance(data, dict) and fields is not None else ():
+        if key not in fields:
+            near = nearest(key, fields)
+            hint = f"; nearest: {', '.join(near)}" if near else ""
+            raise InputError(f"{where}: unknown field '{shown(key)}'{hint}")
 
 
 def _worded(message: str) -> str:

@@ -10,7 +10,7 @@ import hashlib
 from dataclasses import dataclass, field
 from typing import Literal
 
-from computeflow.ledger import Evidence, Remedy
+from computeflow.ledger import Evidence, Finding, Remedy
 
 RunState = Literal["running", "stuck", "silent", "ended"]
 
@@ -56,6 +56,39 @@ class LiveFinding:
     @property
     def is_open(self) -> bool:
         return self.closed is None
+
+
+def open_finding(
+    finding: Finding,
+    key: str,
+    run: str,
+    *,
+    ranks: tuple[int, ...] = (),
+    nodes: tuple[str, ...] = (),
+    share: float = 0.0,
+    onset: float,
+    now: float,
+) -> LiveFinding:
+    """What a rule found as a finding that is reported now; nothing of it is priced yet."""
+    return LiveFinding(
+        key=key,
+        run=run,
+        rule=finding.rule,
+        title=finding.title,
+        account=finding.account,
+        ranks=ranks,
+        nodes=nodes,
+        share=share,
+        gpu_seconds=0.0,
+        usd_per_hour=None,
+        usd=None,
+        confidence=finding.confidence,
+        evidence=finding.evidence,
+        remedy=finding.remedy,
+        onset=onset,
+        opened=now,
+        seen=now,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

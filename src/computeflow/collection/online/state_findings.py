@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from computeflow.collection.online.live_values import LiveFinding, finding_key
+from computeflow.collection.online.live_values import LiveFinding, finding_key, open_finding
 from computeflow.collection.online.looks import STOPPED, Judged
 from computeflow.collection.online.node_watch import NodeWatch
 from computeflow.collection.online.rank_memory import RankMemory, RunMemory
@@ -167,25 +167,8 @@ class StateFindings:
 
     def _made(self, finding: Finding, subject: _Subject, now: float) -> LiveFinding:
         onset = now - finding.gpu_seconds / max(subject.gpus, 1)
-        made = LiveFinding(
-            key=finding_key(f"{subject.run} {subject.node}", finding.rule, "", (), onset),
-            run=subject.run,
-            rule=finding.rule,
-            title=finding.title,
-            account=finding.account,
-            ranks=(),
-            nodes=subject.nodes,
-            share=0.0,
-            gpu_seconds=0.0,
-            usd_per_hour=None,
-            usd=None,
-            confidence=finding.confidence,
-            evidence=finding.evidence,
-            remedy=finding.remedy,
-            onset=onset,
-            opened=now,
-            seen=now,
-        )
+        key = finding_key(f"{subject.run} {subject.node}", finding.rule, "", (), onset)
+        made = open_finding(finding, key, subject.run, nodes=subject.nodes, onset=onset, now=now)
         return self._current(made, finding, subject, now)
 
     def _current(

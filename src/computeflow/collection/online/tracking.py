@@ -13,7 +13,7 @@ from collections import defaultdict, deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from computeflow.collection.online.live_values import LiveFinding, finding_key
+from computeflow.collection.online.live_values import LiveFinding, finding_key, open_finding
 from computeflow.collection.online.looks import (
     LASTING,
     LASTING_RULES,
@@ -241,24 +241,14 @@ class FindingBook:
         finding = sighting.finding
         row = self._row(sighting)
         onset = sighting.begin if row is None else min(row.first.begin, sighting.begin)
-        made = LiveFinding(
-            key=finding_key(self._run, finding.rule, finding.account, finding.ranks, onset),
-            run=self._run,
-            rule=finding.rule,
-            title=finding.title,
-            account=finding.account,
+        made = open_finding(
+            finding,
+            finding_key(self._run, finding.rule, finding.account, finding.ranks, onset),
+            self._run,
             ranks=finding.ranks,
-            nodes=(),
             share=sighting.share,
-            gpu_seconds=0.0,
-            usd_per_hour=None,
-            usd=None,
-            confidence=finding.confidence,
-            evidence=finding.evidence,
-            remedy=finding.remedy,
             onset=onset,
-            opened=now,
-            seen=now,
+            now=now,
         )
         opened = _Open(
             finding=made,
