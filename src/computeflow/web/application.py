@@ -1,0 +1,187 @@
+"""`PageServer`: pages, session, actions, events and static files (FastAPI), behind the guard."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Callable
+from functools import wraps
+from importlib.resources import files
+from typing import Annotated, Any
+
+from fastapi import FastAPI, Query, Request
+from fastapi.middleware.gzip import GZipMiddleware
+from fastapi.responses import JSONResponse, RedirectResponse, Response, StreamingResponse
+from fastapi.staticfiles import StaticFiles
+
+from computeflow import __version__
+from computeflow.collection.collector.clients import RefusedError
+from computeflow.errors import ComputeFlowError, OutputError, UnavailableError, UnknownNameError
+from computeflow.views.html_report import plotly_script
+from computeflow.web.acting import add_acting
+from computeflow.web.events import MAX_ADDRESSES, Broadcaster, tag_of
+from computeflow.web.guard import Guard, Scope
+from computeflow.web.opening import Opening
+from computeflow.web.page_answers import Asking, Opened
+from computeflow.web.page_list import PAGES, Page, is_page
+from computeflow.web.security import Doorkeeper, Viewer
+
+_STATIC = files("computeflow.web") / "static"
+_GZIP_BYTES = 4_096
+_YEAR = "private, max-age=86400"
+_CONTENT: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": "The page's content: an answer of the library in `result`, or `empty`.",
+        "content": {"application/json": {"schema": {"type": "object"}}},
+    },
+    400: {"description": "A value that cannot be; the text says which."},
+    404: {"description": "A name that is not there, with the nearest that are."},
+}
+
+
+class PageServer:
+    """The guarded ASGI application, and its events."""
+
+    def __init__(self, opening: Opening, doorkeeper: Doorkeeper) -> None:
+        self._routes = _make_routes(opening, doorkeeper)
+        self.events = Broadcaster(self._fetch, opening.revision)
+        self._routes.state.events = self.events
+        shell = (_STATIC / "index.html").read_bytes()
+        self.application = Guard(self._routes, doorkeeper, is_page, shell)
+
+    async def _fetch(self, address: str) -> bytes | None:
+        """The JSON of an address, as a reader gets it; None where it is refused."""
+        path, _, query = address.partition("?")
+        scope: Scope = {
+            "type": "http",
+            "asgi": {"version": "3.0"},
+            "http_version": "1.1",
+            "method": "GET",
+            "scheme": "http",
+            "path": path,
+            "raw_path": None,
+            "root_path": "",
+            "query_string": query.encode("latin-1", "replace"),
+            "headers": [],
+            "state": {"viewer": Viewer(role="reader", name="reader")},
+        }
+        status, parts = 500, list[bytes]()
+
+        async def receive() -> dict[str, Any]:
+            return {"type": "http.request", "body": b"", "more_body": False}
+
+        async def send(message: Any) -> None:
+            nonlocal status
+            status = message.get("status", status)
+            parts.append(message.get("body", b""))
+
+        await self._routes(scope, receive, send)
+        return b"".join(parts) if status == 200 else None
+
+
+def _make_routes(opening: Opening, doorkeeper: Doorkeeper) -> FastAPI:
+    application = FastAPI(
+        title="ComputeFlow",
+        version=__version__,
+        description="The pages of `computeflow serve` as JSON, at the same addresses.",
+        docs_url=None,
+        redoc_url=None,
+    )
+    application.state.opening, application.state.doorkeeper = opening, doorkeeper
+    application.add_middleware(GZipMiddleware, minimum_size=_GZIP_BYTES, compresslevel=5)
+    application.add_exception_handler(ComputeFlowError, _say_error)
+    application.add_exception_handler(RefusedError, _say_refusal)
+    for page in PAGES:
+        _add_page(application, page)
+    application.add_api_route("/", _start, include_in_schema=False)
+    application.add_api_route("/session", _session, summary="Who you are, and the pages.")
+    application.add_api_route("/events", _events, summary="Pages as they change.")
+    application.add_api_route("/static/plotly.min.js", _plotly, include_in_schema=False)
+    add_acting(application)
+    application.mount("/static", StaticFiles(packages=[("computeflow.web", "static")]))
+    return application
+
+
+def _add_page(application: FastAPI, page: Page) -> None:
+    application.add_api_route(
+        page.address,
+        _as_json(page.function),
+        response_class=JSONResponse,
+        response_model=None,
+        summary=(inspect.getdoc(page.function) or page.title).splitlines()[0],
+        responses=_CONTENT,
+    )
+
+
+def _as_json(function: Callable[..., Any]) -> Callable[..., Response]:
+    """The function with its content as bytes: FastAPI's own encoder would walk through it again."""
+
+    @wraps(function)
+    def answer(**parameters: Any) -> Response:
+        content = function(**parameters)
+        if isinstance(content, Response):
+            return content
+        body = json.dumps(content, allow_nan=False, separators=(",", ":")).encode()
+        return Response(body, media_type="application/json", headers={"etag": f'"{tag_of(body)}"'})
+
+    signature = inspect.signature(function, eval_str=True)
+    answer.__signature__ = signature.replace(return_annotation=Response)  # type: ignore[attr-defined]
+    return answer
+
+
+def _start() -> Response:
+    return RedirectResponse("/flow", status_code=303)
+
+
+def _session(opening: Opened, viewer: Asking, request: Request) -> dict[str, Any]:
+    """Who asks, what is open, and the pages there are."""
+    keeper: Doorkeeper = request.app.state.doorkeeper
+    return {
+        "role": viewer.role,
+        "name": viewer.name,
+        "operators": bool(keeper.operators),
+        "kind": opening.kind,
+        "source": str(opening.path),
+        "version": __version__,
+        "pages": [
+            {
+                "address": page.address,
+                "pattern": page.pattern,
+                "title": page.title,
+                "script": page.script,
+                "menu": page.menu,
+            }
+            for page in PAGES
+        ],
+    }
+
+
+def _events(
+    request: Request,
+    of: Annotated[list[str], Query(min_length=1, max_length=MAX_ADDRESSES)],
+    known: Annotated[list[str], Query(max_length=MAX_ADDRESSES)] = [],  # noqa: B006
+) -> Response:
+    """Server-sent events: the content of each address whenever it changes."""
+    events: Broadcaster = request.app.state.events
+    wrong = [address for address in of if not is_page(address.partition("?")[0])]
+    if wrong:
+        raise UnknownNameError("page", wrong[0], [page.address for page in PAGES])
+    return StreamingResponse(events.stream(of, known), media_type="text/event-stream")
+
+
+def _plotly() -> Response:
+    return Response(plotly_script(), media_type="text/javascript", headers={"cache-control": _YEAR})
+
+
+def _say_error(_: Request, error: Exception) -> Response:
+    status = 400
+    if isinstance(error, UnknownNameError):
+        status = 404
+    elif isinstance(error, UnavailableError | OutputError):
+        status = 503
+    return JSONResponse({"error": str(error)}, status)
+
+
+def _say_refusal(_: Request, error: Exception) -> Response:
+    assert isinstance(error, RefusedError)
+    return JSONResponse({"error": error.text}, error.status)

@@ -1,0 +1,51 @@
+"""The pages, each with its one address: a page that is added is a line here.
+
+Beside the line it is a function in `pages/`, whose parameters are those of its address, and an ES
+module in `static/pages/`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from computeflow.web.pages.findings import findings_page
+from computeflow.web.pages.flow import flow_page
+from computeflow.web.pages.single_run import run_page, runs_page
+
+_PART = re.compile(r"\{(\w+)(:path)?\}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    address: str
+    """As FastAPI writes it; a run's id may have slashes: {run:path}."""
+    title: str
+    script: str
+    """Its module below `static/pages`, without `.js`."""
+    function: Callable[..., Any]
+    menu: bool = True
+    """Whether it is in the menu: pages of one thing are not."""
+
+    @property
+    def pattern(self) -> str:
+        """A regular expression of its addresses, for Python and for JavaScript."""
+        return f"^{_PART.sub(_group, self.address)}$"
+
+
+def _group(match: re.Match[str]) -> str:
+    return "(.+)" if match[2] else "([^/]+)"
+
+
+PAGES = (
+    Page(address="/flow", title="Flow", script="flow", function=flow_page),
+    Page(address="/findings", title="Findings", script="findings", function=findings_page),
+    Page(address="/runs", title="Runs", script="runs", function=runs_page),
+    Page(address="/runs/{run:path}", title="Run", script="run", function=run_page, menu=False),
+)
+
+
+def is_page(path: str) -> bool:
+    return path == "/" or any(re.match(page.pattern, path) for page in PAGES)

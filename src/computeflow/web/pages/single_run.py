@@ -1,0 +1,46 @@
+"""`/runs` and `/runs/{run}`: all runs in one table; one run step by step and rank by rank."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from fastapi import Query
+
+from computeflow import codec
+from computeflow.web.opening import find_run
+from computeflow.web.page_answers import Content, Opened, page_content
+from computeflow.web.pages.flow import no_runs
+
+_POINTS = 800
+"""Points of a curve, and columns of a heat map: no screen shows more."""
+_ROWS = 256
+
+
+def runs_page(opening: Opened) -> Content:
+    """All runs, the latest first."""
+    lines = opening.runs()
+    if not lines:
+        return no_runs("Runs", opening)
+    return page_content("Runs", opening.runs_answer(), runs=codec.encode(lines))
+
+
+def run_page(
+    opening: Opened,
+    run: str,
+    of: Annotated[
+        Literal["seconds", "own"], Query(description="What the heat map shows.")
+    ] = "seconds",
+) -> Content:
+    """One run: step times, MFU, goodput, restarts, a heat map of rank and step, memory, power."""
+    line = find_run(opening, run)
+    assert line is not None
+    answer = opening.audit(line.id) or opening.top()
+    steps = opening.steps(line.id)
+    return page_content(
+        line.name,
+        answer,
+        run=codec.encode(line),
+        curve=None if steps is None else steps.curve(_POINTS),
+        heat=None if steps is None else steps.picture(of, _ROWS, _POINTS),
+        steps_missing="" if steps is not None else "no step of this run is sealed yet",
+    )

@@ -1,0 +1,25 @@
+// One run: its numbers, step times over the run, rank by step as a heat map.
+
+import { heatMap, lineChart } from "../charts.js";
+import { el, heading, section, stats } from "../dom.js";
+import { number, seconds, share, usd, when, whole } from "../format.js";
+
+export function render(content) {
+  const { run, curve, heat } = content;
+  return [
+    heading(run.name, el("a", { href: `/flow?${new URLSearchParams({ run: run.id })}` }, "Flow"), el("a", { href: `/findings?${new URLSearchParams({ run: run.id })}` }, "Findings")),
+    el("p", { class: "quiet small" }, [run.state, `started ${when(run.started)}`, run.device].filter(Boolean).join(" · ")),
+    content.headline ? el("p", { class: "lead" }, content.headline) : null,
+    stats([
+      { label: "Step", value: seconds(run.step_seconds), note: "median" },
+      { label: "MFU", value: run.mfu === null ? null : share(run.mfu), note: run.mfu === null ? "needs the model's FLOPs" : null },
+      { label: "Goodput", value: run.goodput === null ? null : share(run.goodput) },
+      { label: "Throughput", value: number(run.tokens_per_second), unit: "tokens/s" },
+      { label: "Steps", value: whole(run.step), note: `on ${whole(run.gpus)} ranks` },
+      { label: "Restarts", value: whole(run.restarts) },
+      run.usd_per_hour === null ? null : { label: "Cost", value: usd(run.usd_per_hour), unit: "/ h" },
+    ]),
+    curve ? section("Step time over the run (s)", lineChart(curve)) : el("p", { class: "quiet" }, content.steps_missing),
+    heat ? section("Rank by step (step time)", heatMap(heat)) : null,
+  ].filter(Boolean);
+}
