@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from computeflow.answers.action_lists import ActionsAnswer
 from computeflow.answers.audits import AuditAnswer
@@ -17,7 +17,6 @@ from computeflow.answers.live_tops import TopAnswer
 from computeflow.answers.run_histories import RunsAnswer
 from computeflow.collection.outputs.snapshots import STATE_FILE
 from computeflow.errors import InputError
-from computeflow.web.step_table import StepTable
 
 Kind = Literal["recording", "store"]
 
@@ -53,6 +52,16 @@ class RunLine:
     usd_per_hour: float | None
 
 
+class StepPictures(Protocol):
+    """Step times of a run, made small for a screen."""
+
+    def picture(self, which: str, rows: int, columns: int) -> dict[str, Any]:
+        """A heat map of rank and step: the longest step of each cell."""
+
+    def curve(self, points: int) -> dict[str, Any]:
+        """The median over ranks and the slowest rank, step by step."""
+
+
 class Opening(Protocol):
     @property
     def kind(self) -> Kind: ...
@@ -78,8 +87,8 @@ class Opening(Protocol):
     def actions(self) -> ActionsAnswer | None:
         """Decisions of a controller; None for recordings."""
 
-    def steps(self, run: str) -> StepTable | None:
-        """Seconds of every step of every rank; None where no step is known."""
+    def steps(self, run: str) -> StepPictures | None:
+        """Step times of all ranks; None where no step is known."""
 
 
 def open_directory(path: Path, options: AuditOptions) -> Opening:

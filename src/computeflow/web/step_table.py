@@ -47,9 +47,7 @@ class StepTable:
             "micros": [
                 [round(v * 1e6) if v >= 0 else None for v in row] for row in filled.tolist()
             ],
-            "low_seconds": _quantile(known, 0.01),
-            "middle_seconds": _quantile(known, 0.5),
-            "high_seconds": _quantile(known, 0.99),
+            **quantiles(known),
         }
 
     def curve(self, points: int) -> dict[str, Any]:
@@ -89,5 +87,9 @@ def _means(values: Matrix, edges: NDArray[np.int64]) -> list[float]:
     return means
 
 
-def _quantile(values: Matrix, share: float) -> float | None:
-    return float(np.quantile(values, share)) if len(values) else None
+def quantiles(known: Matrix) -> dict[str, float | None]:
+    """What the colours of a heat map go from and to."""
+    if not len(known):
+        return {"low_seconds": None, "middle_seconds": None, "high_seconds": None}
+    low, middle, high = np.quantile(known, (0.01, 0.5, 0.99)).tolist()
+    return {"low_seconds": low, "middle_seconds": middle, "high_seconds": high}
