@@ -111,7 +111,12 @@ class FleetSender:
             f"Content-Type: application/octet-stream\r\nContent-Length: {len(body)}\r\n\r\n"
         )
         connection.writer.write(head.encode() + body)
-        answer = await connection.reader.readuntil(b"\r\n\r\n")
+        try:
+            answer = await connection.reader.readuntil(b"\r\n\r\n")
+        except (asyncio.IncompleteReadError, ConnectionError):  # closed while nothing was sent
+            await self._reopen(connection)
+            connection.writer.write(head.encode() + body)
+            answer = await connection.reader.readuntil(b"\r\n\r\n")
         lines = answer.decode("latin-1").split("\r\n")
         fields = {
             name.strip().lower(): value.strip()
@@ -120,8 +125,11 @@ class FleetSender:
         text = await connection.reader.readexactly(int(fields.get("content-length", "0")))
         wait = float(fields.get("retry-after", "0.2"))
         if fields.get("connection", "").lower() == "close":
-            connection.writer.close()
-            connection.reader, connection.writer = await asyncio.open_connection(
-                self.host, self.port, limit=_MAX_HEAD_BYTES
-            )
+            await self._reopen(connection)
         return int(lines[0].split()[1]), wait, text
+
+    async def _reopen(self, connection: _Connection) -> None:
+        connection.writer.close()
+        connection.reader, connection.writer = await asyncio.open_connection(
+            self.host, self.port, limit=_MAX_HEAD_BYTES
+        )

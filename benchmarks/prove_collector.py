@@ -264,7 +264,11 @@ def curve(folder: Path, seconds: int = 45, sizes: Sequence[int] = _SIZES) -> lis
     return results
 
 
-def report(results: Sequence[PartResult]) -> str:
+def report(results: Sequence[PartResult], before: str = "") -> str:
+    """The report; parts of an earlier one that were not run again stay as they are."""
+    rows, sections = _kept_parts(before)
+    for part in results:
+        rows[part.name], sections[part.name] = _table_row(part), _section(part)
     head = (
         "| part | ranks | rank-steps | cores of the collector | of the fleet | memory, MB (peak) |"
     )
@@ -278,23 +282,44 @@ def report(results: Sequence[PartResult]) -> str:
         head,
         "|---|---|---|---|---|---|",
     ]
-    for part in results:
-        lines.append(
-            f"| {part.name} | {part.ranks:,} | {part.load['rank_steps']:,} | "
-            f"{part.collector_cores:.2f} | {part.generator_cores:.2f} | "
-            f"{part.rss_mb:.0f} ({part.peak_rss_mb:.0f}) |"
-        )
-    for part in results:
-        lines += ["", f"## {part.name}", ""]
-        lines += [f"- {name}: {_worded(value)}" for name, value in part.figures.items()]
-        lines.append(f"- memory by process, MB: {_worded(part.rss_parts_mb)}")
-        lines.append(
-            "- memory, bytes a minute of data after the warm-up: "
-            f"{part.rss_slope_bytes_per_minute:,.0f}"
-        )
-        lines.append(f"- answers other than 200: {part.load['refused'] or 'none'}")
-        lines.append(f"- not as it must be: {'; '.join(part.problems) or 'nothing'}")
+    lines += rows.values()
+    for name, section in sections.items():
+        lines += ["", f"## {name}", "", *section]
     return "\n".join(lines) + "\n"
+
+
+def _kept_parts(text: str) -> tuple[dict[str, str], dict[str, list[str]]]:
+    """Rows of the table and sections of a report, by the name of their part."""
+    rows: dict[str, str] = {}
+    sections: dict[str, list[str]] = {}
+    name = ""
+    for line in text.splitlines():
+        if line.startswith("## "):
+            name = line.removeprefix("## ")
+            sections[name] = []
+        elif name and line:
+            sections[name].append(line)
+        elif line.startswith("| ") and not line.startswith("| part"):
+            rows[line.split("|")[1].strip()] = line
+    return rows, sections
+
+
+def _table_row(part: PartResult) -> str:
+    return (
+        f"| {part.name} | {part.ranks:,} | {part.load['rank_steps']:,} | "
+        f"{part.collector_cores:.2f} | {part.generator_cores:.2f} | "
+        f"{part.rss_mb:.0f} ({part.peak_rss_mb:.0f}) |"
+    )
+
+
+def _section(part: PartResult) -> list[str]:
+    return [
+        *(f"- {name}: {_worded(value)}" for name, value in part.figures.items()),
+        f"- memory by process, MB: {_worded(part.rss_parts_mb)}",
+        f"- memory, bytes a minute of data after the warm-up: {part.rss_slope_bytes_per_minute:,.0f}",
+        f"- answers other than 200: {part.load['refused'] or 'none'}",
+        f"- not as it must be: {'; '.join(part.problems) or 'nothing'}",
+    ]
 
 
 def _worded(value: Any) -> str:
@@ -331,7 +356,7 @@ def main() -> None:
             done = parts[part](Path(name))
             results += done if isinstance(done, list) else [done]
             print(json.dumps([asdict(each) for each in results[-1:]], indent=1), file=sys.stderr)
-    text = report(results)
+    text = report(results, REPORT.read_text() if REPORT.exists() else "")
     if not options.no_report:
         REPORT.write_text(text)
     print(text)

@@ -269,6 +269,20 @@ def test_runs_and_ranks_of_a_client_are_limited(run: Path) -> None:
     clients.count(client, "c", 4, 4000.0)  # `a` was silent for an hour
 
 
+def test_batches_wait_with_their_sender_while_sealing_is_far_behind(
+    site: Site, run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("computeflow.collection.store.journal.JOURNAL_RECORDS", 10)
+    monkeypatch.setattr("computeflow.collection.collector.intake._MAX_UNSEALED", 1)
+    first, second, *_ = batches_of(run)
+    assert site.post(first).status == 200  # 20 records: its file is full
+    wait_for(lambda: len(journal_numbers(site.store.journal)) == 2)
+    behind = site.post(second)
+    assert (behind.status, b"sealing" in behind.body) == (503, True)
+    site.intake.forget_sealed(1)
+    assert site.post(second).status == 200
+
+
 def test_a_queue_that_is_full_refuses_and_takes_nothing(tmp_path: Path, run: Path) -> None:
     batch = batches_of(run)[0]
     site = Site(tmp_path / "store", limits=ClientLimits(queue_bytes=10))

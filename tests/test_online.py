@@ -222,6 +222,23 @@ def test_an_open_finding_outlives_the_watcher() -> None:
     assert heard.opened == []
 
 
+@pytest.mark.parametrize("ranks", [4, 90])
+def test_a_finding_that_was_closed_is_not_told_again_after_a_restart(ranks: int) -> None:
+    """The journal that is not sealed is read again; what comes later is told."""
+
+    def extra(rank: int, step: int) -> Mapping[str, int]:
+        again = between(300, 350, {"b": 45 * MS}, (2,))(rank, step)
+        return {**between(80, 130, {"b": 45 * MS}, (1,))(rank, step), **again}
+
+    records = training(extra, ranks, steps=360).records()
+    half = [[r for r in rank if r.get("n", r.get("q", 0) // 3) < 240] for rank in records]
+    first = watch(half, after=1.0)
+    assert [f.ranks for _, f in first.closed] == [(1,)]
+    after = Watcher(WatchOptions(), [f for _, f in first.closed])
+    heard = watch(records, watcher=after, after=1.0)
+    assert [f.ranks for _, f in heard.opened] == [(2,)]
+
+
 def test_a_large_run_is_watched_rank_by_rank() -> None:
     made = training(between(60, 10_000, {"f": 30 * MS}, (157,)), ranks=160, steps=120)
     heard = watch(

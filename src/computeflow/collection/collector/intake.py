@@ -28,6 +28,10 @@ _RESERVE_BYTES = 128 << 20
 _RESERVE_SHARE = 0.05
 """Room that is left on the disk for sealing, which makes room: the smaller of both."""
 _RETRY_SECONDS = 2.0
+_MAX_UNSEALED = 48
+"""Files that wait to be sealed: beyond them the disk would fill with what nobody can ask for, and who
+watches would lose its place (`JournalFollower` follows 64).
+"""
 
 
 @dataclass(slots=True, eq=False)
@@ -81,6 +85,7 @@ class Intake:
         self._queue = _Queue()
         self._stopping = False
         self._is_full = False
+        self._sealed = first_journal - 1
         self._thread = threading.Thread(target=self._run, name="journal", daemon=True)
 
     def start(self) -> None:
@@ -150,6 +155,9 @@ class Intake:
             raise RefusedError(503, "the collector is stopping", _RETRY_SECONDS)
         if self._is_full:
             raise RefusedError(503, "the collector's disk is full", _RETRY_SECONDS)
+        if self._writer.number - self._sealed > _MAX_UNSEALED:
+            self.counts.refused += 1
+            raise RefusedError(503, "the collector is behind with sealing", _RETRY_SECONDS)
         if self.counts.queue_bytes + size > self._most:
             self.counts.refused += 1
             raise RefusedError(503, "the collector is behind with its disk", 1.0)
@@ -165,6 +173,7 @@ class Intake:
 
     def forget_sealed(self, sealed: int) -> None:
         with self._lock:
+            self._sealed = sealed
             if not self.counts.queue_bytes:
                 self.positions.forget(sealed)
 
@@ -195,11 +204,13 @@ class Intake:
         return free < min(_RESERVE_BYTES, _RESERVE_SHARE * disk.f_blocks * disk.f_frsize)
 
     def _commit(self, tickets: list[Ticket]) -> None:
-        frames = [(ticket.received, ticket.body) for ticket in tickets if ticket.batch is not None]
+        new = [(ticket, ticket.batch) for ticket in tickets if ticket.batch is not None]
+        frames = [(ticket.received, ticket.body) for ticket, _ in new]
+        records = sum(rows.records for _, batch in new for rows in batch.ranks)
         error = None
         try:
             if frames:
-                self._writer.append(frames)
+                self._writer.append(frames, records)
         except OSError as failure:
             text = f"the collector cannot write: {failure.strerror or failure}"
             error = RefusedError(503, text, _RETRY_SECONDS)
@@ -211,17 +222,15 @@ class Intake:
                 self.counts.failed_syncs += 1
             self.counts.queue_bytes -= sum(len(ticket.body) for ticket in tickets)
             if error is None:
-                self._count(frames, tickets)
+                self._count(frames, records)
         _finish(tickets, error)
 
-    def _count(self, frames: Sequence[tuple[int, bytes]], tickets: Sequence[Ticket]) -> None:
+    def _count(self, frames: Sequence[tuple[int, bytes]], records: int) -> None:
         counts = self.counts
         counts.syncs += bool(frames)
         counts.batches += len(frames)
         counts.bytes += sum(len(body) for _, body in frames)
-        counts.records += sum(
-            rows.records for t in tickets if t.batch is not None for rows in t.batch.ranks
-        )
+        counts.records += records
 
 
 def _finish(tickets: Sequence[Ticket], error: RefusedError | None) -> None:

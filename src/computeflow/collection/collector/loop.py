@@ -2,13 +2,14 @@
 
 It reads the journal as it grows, in a process of its own, so that taking batches never waits for a rule
 and no queue grows between them. After a restart it gives the watcher the open findings, what ranks said
-of themselves, and the journal that is not sealed yet.
+of themselves, and the journal that is not sealed yet; what was told and closed is not told again.
 """
 
 from __future__ import annotations
 
 import json
 import sqlite3
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -16,7 +17,7 @@ from computeflow import codec
 from computeflow.collection.collector.live_watcher import LiveWatcher
 from computeflow.collection.online.live_values import LiveFinding, LiveNode, LiveRun
 from computeflow.collection.outputs.sinks import Sink
-from computeflow.collection.store.journal import JournalFollower
+from computeflow.collection.store.journal import JOURNAL_SECONDS, JournalFollower
 from computeflow.collection.store.processes import say_line
 from computeflow.collection.store.state_database import StateDatabase
 from computeflow.collection.store.store_folder import StoreFolder
@@ -28,6 +29,8 @@ _FRAMES = 512
 """Batches that are read between two looks at the clock."""
 _NODES_SECONDS = 5.0
 _SAID_SECONDS = 60.0
+_TOLD_SECONDS = 2 * JOURNAL_SECONDS
+"""A finding that was closed so long ago is not in the journal that is read again after a restart."""
 MakeWatcher = Callable[[Sequence[LiveFinding]], LiveWatcher]
 
 
@@ -55,7 +58,7 @@ class WatchLoop:
         self._state = StateDatabase(store.state)
         self._follower = JournalFollower(store.journal)
         self._follower.look()  # before the keeper seals and deletes them
-        self.watcher = make_watcher(self._state.open_findings())
+        self.watcher = make_watcher(self._state.told_findings(time.time() - _TOLD_SECONDS))
         self.sinks = list(sinks)
         self._batches = self._failures = 0
         self._nodes_saved = self._said = float("-inf")

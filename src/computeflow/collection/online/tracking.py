@@ -103,13 +103,14 @@ class Costs:
 class FindingBook:
     """Findings of one run, open and lately closed."""
 
-    def __init__(self, run: str, findings: Iterable[LiveFinding] = ()) -> None:
+    def __init__(self, run: str, findings: Sequence[LiveFinding] = ()) -> None:
         self._run = run
         self._open = [
             _Open(finding=each, kind=kind_of(each.rule), level=LEVELS[0], shown_until=each.seen)
             for each in findings
             if each.is_open
         ]
+        self._told = [each for each in findings if not each.is_open]
         self._rows: dict[float, list[_Row]] = {}
         """By level: windows in a row that show the same."""
         self._usual: defaultdict[float, deque[tuple[float, float]]] = defaultdict(
@@ -150,14 +151,8 @@ class FindingBook:
 
     def _known(self, sighting: Sighting) -> _Open | None:
         """The open finding that a sighting is of: the same rule on some of its ranks, or on all."""
-        ranks = set(sighting.finding.ranks)
-        for each in self._open:
-            mine = set(each.finding.ranks)
-            if each.finding.rule == sighting.finding.rule and (
-                ranks & mine or not ranks or not mine
-            ):
-                return each
-        return None
+        found = (e for e in self._open if _is_of(e.finding.rule, e.finding.ranks, sighting))
+        return next(found, None)
 
     def _note_stopped(self, judged: Sequence[Judged], now: float) -> None:
         """Note since when each hang and each silent rank is seen."""
@@ -166,7 +161,18 @@ class FindingBook:
                 seen = {_of(each) for each in window.sightings}
                 self._stopped = {key: self._stopped.get(key, now) for key in seen}
 
+    def _was_told(self, sighting: Sighting) -> bool:
+        """Whether a finding on it was closed before a restart: the journal is read again."""
+        return any(
+            each.closed is not None
+            and sighting.begin < each.closed
+            and _is_of(each.rule, each.ranks, sighting)
+            for each in self._told
+        )
+
     def _lasts(self, sighting: Sighting, window: Judged, now: float) -> bool:
+        if self._was_told(sighting):
+            return False
         if sighting.kind == STOPPED:
             return now - self._stopped[_of(sighting)] >= _SURE_SECONDS
         if sighting.finding.rule == _GROWTH:
@@ -357,6 +363,10 @@ def _of(sighting: Sighting) -> tuple[str, frozenset[int]]:
 
 
 def _is_same(one: Sighting, other: Sighting) -> bool:
-    """Whether two sightings are of one thing: the same rule on some of the same ranks, or on all."""
-    mine, theirs = set(one.finding.ranks), set(other.finding.ranks)
-    return one.finding.rule == other.finding.rule and bool(mine & theirs or not mine or not theirs)
+    return _is_of(one.finding.rule, one.finding.ranks, other)
+
+
+def _is_of(rule: str, ranks: Iterable[int], sighting: Sighting) -> bool:
+    """Whether a sighting is of the same thing: the same rule on some of the same ranks, or on all."""
+    mine, theirs = set(ranks), set(sighting.finding.ranks)
+    return rule == sighting.finding.rule and bool(mine & theirs or not mine or not theirs)

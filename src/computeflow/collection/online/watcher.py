@@ -47,7 +47,7 @@ class _Run:
 
 
 class Watcher:
-    """`findings`: those that were open before a restart."""
+    """`findings`: those that were told before a restart, open or lately closed."""
 
     def __init__(self, options: WatchOptions, findings: Sequence[LiveFinding] = ()) -> None:
         self._options = options
@@ -55,7 +55,7 @@ class Watcher:
         self._runs: dict[str, _Run] = {}
         self._nodes = NodeWatch()
         self._states = StateFindings(self._nodes, options.price_usd_per_gpu_hour)
-        self._states.know(each for each in findings if each.rule in STATE_RULES)
+        self._states.know(each for each in findings if each.rule in STATE_RULES and each.is_open)
         self._before: dict[str, list[LiveFinding]] = {}
         for finding in findings:
             if finding.rule not in STATE_RULES:

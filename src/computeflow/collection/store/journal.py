@@ -30,7 +30,10 @@ _MAX_VECTORS = 512
 _MAX_OPEN = 64
 JOURNAL_BYTES = 24 << 20
 JOURNAL_SECONDS = 300.0
-"""A file is closed, and then sealed, when it has so many bytes or is so old."""
+JOURNAL_RECORDS = 250_000
+"""A file is closed, and then sealed, when it has so many bytes or records, or is so old: packed well, a
+few bytes are a step, and sealing takes memory by the step.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,12 +51,12 @@ class JournalWriter:
     def __init__(self, folder: Path, number: int) -> None:
         self._folder = folder
         self.number = number
-        self.size = 0
+        self.size = self.records = 0
         self._file = -1
         self._opened = 0.0
         self._torn = False
 
-    def append(self, frames: Sequence[tuple[int, bytes]]) -> None:
+    def append(self, frames: Sequence[tuple[int, bytes]], records: int = 0) -> None:
         """Write and sync; `OSError` where that failed, and then nothing of it is in the file.
 
         A tail that cannot be cut off blocks every later call: what stands in it was not acknowledged,
@@ -77,12 +80,14 @@ class JournalWriter:
             raise
         self._torn = False
         self.size += written
+        self.records += records
 
     def is_due(self, most_bytes: int = JOURNAL_BYTES, seconds: float = JOURNAL_SECONDS) -> bool:
         """Whether the file is full or old enough to be closed; never one without a batch."""
         if self._file < 0 or self.size <= len(MAGIC) or self._torn:
             return False
-        return self.size >= most_bytes or time.monotonic() - self._opened >= seconds
+        is_full = self.size >= most_bytes or self.records >= JOURNAL_RECORDS
+        return is_full or time.monotonic() - self._opened >= seconds
 
     def roll(self) -> None:
         """Close the file and open the next one, or leave that to the next batch."""
@@ -107,7 +112,8 @@ class JournalWriter:
         except OSError:
             os.close(descriptor)
             raise
-        self._file, self.size, self._opened = descriptor, len(MAGIC), time.monotonic()
+        self._file, self.size, self.records = descriptor, len(MAGIC), 0
+        self._opened = time.monotonic()
 
     def _cut(self) -> None:
         os.ftruncate(self._file, self.size)

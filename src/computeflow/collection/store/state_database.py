@@ -241,7 +241,16 @@ class StateDatabase:
     # What the watch sees
 
     def open_findings(self) -> list[LiveFinding]:
-        rows = self._base.execute("SELECT data FROM findings WHERE closed IS NULL ORDER BY opened")
+        return self._findings("closed IS NULL")
+
+    def told_findings(self, since: float) -> list[LiveFinding]:
+        """Findings that are open, and those that were closed since then."""
+        return self._findings("closed IS NULL OR closed >= ?", since)
+
+    def _findings(self, condition: str, *values: float) -> list[LiveFinding]:
+        rows = self._base.execute(
+            f"SELECT data FROM findings WHERE {condition} ORDER BY opened", values
+        )
         return [codec.decode(LiveFinding, json.loads(data), "finding") for (data,) in rows]
 
     def has_finding(self, key: str) -> bool:
