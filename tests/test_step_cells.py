@@ -12,9 +12,10 @@ from batch_maker import batches_of
 from computeflow.collection.store.journal import JournalWriter
 from computeflow.collection.store.sealing_journals import seal_journal
 from computeflow.collection.store.state_database import StateDatabase
-from computeflow.collection.store.step_cells import read_step_cells
 from computeflow.collection.store.store_folder import StoreFolder, open_store
 from computeflow.collection.wire.batches import Batch, pack_batch
+from computeflow.web.journal_rows import JournalRows
+from computeflow.web.step_cells import StepCells, read_cells
 from run_folder_maker import MS, Training
 
 pytest.importorskip("duckdb")
@@ -37,6 +38,12 @@ def write(store: StoreFolder, number: int, batches: list[Batch]) -> None:
     writer.close()
 
 
+def cells_of(store: StoreFolder, run: str, rows: int, columns: int) -> StepCells | None:
+    unsealed = JournalRows(store.journal).rows("steps", run)
+    files = [str(path) for path in store.parquet.glob("steps/*/*.parquet")]
+    return read_cells(run, files, unsealed, rows, columns)
+
+
 @pytest.mark.parametrize("sealed", [0, 1, 2])
 def test_cells_are_the_same_sealed_or_not(
     tmp_path: Path, batches: list[Batch], sealed: int
@@ -47,7 +54,7 @@ def test_cells_are_the_same_sealed_or_not(
     state = StateDatabase(store.state)
     for number in range(1, sealed + 1):
         seal_journal(store, state, number)
-    cells = read_step_cells(store.path, "run-1", 256, 800)
+    cells = cells_of(store, "run-1", 256, 800)
     assert cells is not None
     assert (cells.ranks, len(cells.steps)) == ((0, 1, 2, 3), 40)
     assert (cells.ranks_per_row, cells.steps_per_column) == (1, 1)
@@ -60,7 +67,7 @@ def test_cells_are_the_same_sealed_or_not(
 def test_a_small_picture_keeps_the_longest_step(tmp_path: Path, batches: list[Batch]) -> None:
     store = open_store(tmp_path / "store")
     write(store, 1, batches)
-    cells = read_step_cells(store.path, "run-1", 2, 8)
+    cells = cells_of(store, "run-1", 2, 8)
     assert cells is not None
     assert cells.longest.shape == (2, 8)
     assert (cells.ranks, cells.ranks_per_row, cells.steps_per_column) == ((0, 2), 2, 5)
@@ -70,6 +77,6 @@ def test_a_small_picture_keeps_the_longest_step(tmp_path: Path, batches: list[Ba
 
 def test_a_run_without_steps_has_no_picture(tmp_path: Path, batches: list[Batch]) -> None:
     store = open_store(tmp_path / "store")
-    assert read_step_cells(store.path, "run-1", 2, 8) is None
+    assert cells_of(store, "run-1", 2, 8) is None
     write(store, 1, batches)
-    assert read_step_cells(store.path, "another'; DROP", 2, 8) is None
+    assert cells_of(store, "another'; DROP", 2, 8) is None

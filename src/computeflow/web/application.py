@@ -17,18 +17,20 @@ from fastapi.staticfiles import StaticFiles
 from computeflow import __version__
 from computeflow.collection.collector.clients import RefusedError
 from computeflow.errors import ComputeFlowError, OutputError, UnavailableError, UnknownNameError
-from computeflow.views.html_report import plotly_script
+from computeflow.units import DAY_SECONDS
 from computeflow.web.acting import add_acting
 from computeflow.web.events import MAX_ADDRESSES, Broadcaster, tag_of
 from computeflow.web.guard import Guard, Scope
 from computeflow.web.opening import Opening
 from computeflow.web.page_answers import Asking, Opened
 from computeflow.web.page_list import PAGES, Page, is_page
+from computeflow.web.pages.timeline import trace_file
+from computeflow.web.plotly_files import marks_module, plotly_bytes
 from computeflow.web.security import Doorkeeper, Viewer
 
 _STATIC = files("computeflow.web") / "static"
 _GZIP_BYTES = 4_096
-_YEAR = "private, max-age=86400"
+_DAY = {"cache-control": f"private, max-age={DAY_SECONDS:.0f}"}
 _CONTENT: dict[int | str, dict[str, Any]] = {
     200: {
         "description": "The page's content: an answer of the library in `result`, or `empty`.",
@@ -96,7 +98,11 @@ def _make_routes(opening: Opening, doorkeeper: Doorkeeper) -> FastAPI:
     application.add_api_route("/", _start, include_in_schema=False)
     application.add_api_route("/session", _session, summary="Who you are, and the pages.")
     application.add_api_route("/events", _events, summary="Pages as they change.")
-    application.add_api_route("/static/plotly.min.js", _plotly, include_in_schema=False)
+    for name, function in (("plotly.min.js", _plotly), ("plotly_marks.js", _plotly_marks)):
+        application.add_api_route(f"/static/{name}", function, include_in_schema=False)
+    application.add_api_route(
+        "/trace/{run:path}", trace_file, response_model=None, responses=_CONTENT
+    )
     add_acting(application)
     application.mount("/static", StaticFiles(packages=[("computeflow.web", "static")]))
     return application
@@ -170,7 +176,11 @@ def _events(
 
 
 def _plotly() -> Response:
-    return Response(plotly_script(), media_type="text/javascript", headers={"cache-control": _YEAR})
+    return Response(plotly_bytes(), media_type="text/javascript", headers=_DAY)
+
+
+def _plotly_marks() -> Response:
+    return Response(marks_module(), media_type="text/javascript", headers=_DAY)
 
 
 def _say_error(_: Request, error: Exception) -> Response:

@@ -14,6 +14,7 @@ from typing import Any
 from computeflow.web.pages.findings import findings_page
 from computeflow.web.pages.flow import flow_page
 from computeflow.web.pages.single_run import run_page, runs_page
+from computeflow.web.pages.timeline import timeline_page
 
 _PART = re.compile(r"\{(\w+)(:path)?\}")
 
@@ -44,6 +45,13 @@ PAGES = (
     Page(address="/findings", title="Findings", script="findings", function=findings_page),
     Page(address="/runs", title="Runs", script="runs", function=runs_page),
     Page(address="/runs/{run:path}", title="Run", script="run", function=run_page, menu=False),
+    Page(
+        address="/timeline/{run:path}",
+        title="Timeline",
+        script="timeline",
+        function=timeline_page,
+        menu=False,
+    ),
 )
 
 

@@ -10,11 +10,13 @@ from computeflow.answers.audits import AuditAnswer
 from computeflow.answers.live_tops import TopAnswer, top
 from computeflow.collection.online.live_values import LiveRun
 from computeflow.collection.outputs.snapshots import STATE_FILE
-from computeflow.collection.store.step_cells import read_step_cells, step_files
 from computeflow.economics import usd_per_hour
+from computeflow.web.journal_rows import JournalRows
 from computeflow.web.opening import AuditOptions, Kind, RunLine
 from computeflow.web.remembered import Remembered
-from computeflow.web.stored_steps import COLUMNS, ROWS, StoredSteps
+from computeflow.web.step_cells import StepCells, read_cells
+from computeflow.web.step_spans import StepSpans
+from computeflow.web.stored_steps import SPAN_COLUMNS, make_spans, sealed_spans
 
 _FILES = (STATE_FILE, f"{STATE_FILE}-wal")
 
@@ -25,6 +27,7 @@ class StoreOpening:
     def __init__(self, path: Path, options: AuditOptions) -> None:
         self.path, self._options = path, options
         self._remembered = Remembered()
+        self._journal = JournalRows(path / "journal")
 
     def revision(self) -> Hashable:
         return tuple(_stamp(self.path / name) for name in _FILES)
@@ -47,13 +50,28 @@ class StoreOpening:
             "actions", self.revision(), lambda: list_actions(store=self.path)
         )
 
-    def steps(self, run: str) -> StoredSteps | None:
-        revision = tuple((str(path), _stamp(path)) for path in step_files(self.path))
-        return self._remembered.get(("steps", run), revision, lambda: self._steps(run))
+    def steps(self, run: str) -> StepCells | None:
+        return self._remembered.get(("steps", run), self._taken(), lambda: self._steps(run))
 
-    def _steps(self, run: str) -> StoredSteps | None:
-        cells = read_step_cells(self.path, run, ROWS, COLUMNS)
-        return None if cells is None else StoredSteps(cells)
+    def spans(self, run: str, step: int, most: int) -> StepSpans | None:
+        files = self._segments("spans")
+        parts = [sealed_spans(run, step, files)] if files else []
+        for rows in self._journal.rows("spans", run):
+            kept = rows["step"] == step
+            parts.append({name: rows[name][kept] for name in SPAN_COLUMNS})
+        return make_spans(parts, step, most)
+
+    def _steps(self, run: str) -> StepCells | None:
+        unsealed = self._journal.rows("steps", run)  # first: sealed meanwhile it is there twice
+        return read_cells(run, self._segments("steps"), unsealed)
+
+    def _taken(self) -> Hashable:
+        """Sealed files and how long the journal is."""
+        journals = sorted((self.path / "journal").glob("*.cfj"))
+        return (*self._segments("steps"), *((path.name, *_stamp(path)) for path in journals))
+
+    def _segments(self, table: str) -> list[str]:
+        return sorted(map(str, self.path.glob(f"parquet/*/{table}/*/segment-*.parquet")))
 
     def _line(self, run: LiveRun) -> RunLine:
         price = run.usd_per_gpu_hour or self._options.price

@@ -10,6 +10,7 @@ _EXPORTS = {
     "flow_page": "flow",
     "run_page": "single_run",
     "runs_page": "single_run",
+    "timeline_page": "timeline",
 }
 __all__ = [*_EXPORTS]
 __getattr__, __dir__ = lazy_exports(__name__, _EXPORTS)

@@ -1,28 +1,26 @@
-"""`read_step_cells`: the step times of one run in a store as a small picture, rank by step.
+"""`read_cells`: the step times of one run in a store as a small picture, rank by step.
 
 The cells are made where the rows are, in one pass of DuckDB: ten million steps are half a second and a
-few hundred thousand numbers. What is in the journal and not sealed yet is among them.
+few hundred thousand numbers.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from computeflow.collection.store.journal import journal_numbers, journal_path, read_frames
-from computeflow.collection.wire.batches import unpack_known
 from computeflow.errors import InputError
 from computeflow.files.parquet import parquet_engine
+from computeflow.web.step_table import Matrix, quantiles
 
-Matrix = NDArray[np.float64]
-_MAX_JOURNALS = 3
-"""Files that are not sealed yet and are read; a collector that keeps up has one or two."""
-_COLUMNS = "rank, attempt, step, seconds"
-_UNSEALED = {"rank": np.int64, "attempt": np.int64, "step": np.int64, "seconds": np.float64}
+ROWS, COLUMNS = 256, 800
+"""Cells of a picture: no screen shows more."""
+_NAMES = {"rank": np.int64, "attempt": np.int64, "step": np.int64, "seconds": np.float64}
+_PICKED = ", ".join(_NAMES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +38,31 @@ class StepCells:
     attempts: tuple[int, ...]
     """Columns in which an attempt begins."""
 
+    def picture(self, which: str, rows: int, columns: int) -> dict[str, Any]:
+        """The cells as they were read; time without waits is not in a store."""
+        micros = np.where(np.isnan(self.longest), -1.0, np.round(self.longest * 1e6))
+        return {
+            "of": "seconds",
+            "ranks": list(self.ranks),
+            "steps": list(self.steps),
+            "ranks_per_row": self.ranks_per_row,
+            "steps_per_column": self.steps_per_column,
+            "micros": [
+                [None if v < 0 else v for v in row] for row in micros.astype(np.int64).tolist()
+            ],
+            **quantiles(self.longest[~np.isnan(self.longest)]),
+        }
+
+    def curve(self, points: int) -> dict[str, Any]:
+        """Step times over the run: median over rows of ranks, and the slowest rank."""
+        there = np.flatnonzero(~np.isnan(self.longest).all(axis=0))
+        return {
+            "steps": [self.steps[column] for column in there],
+            "steps_per_point": self.steps_per_column,
+            "middle_seconds": np.nanmedian(self.mean[:, there], axis=0).tolist(),
+            "slowest_seconds": np.nanmax(self.longest[:, there], axis=0).tolist(),
+        }
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Attempt:
@@ -50,26 +73,24 @@ class _Attempt:
     columns: int
 
 
-def step_files(store: Path) -> list[Path]:
-    """What the steps of a store are read from, sealed or not."""
-    sealed = sorted(store.glob("parquet/*/steps/*/segment-*.parquet"))
-    numbers = journal_numbers(store / "journal")[-_MAX_JOURNALS:]
-    return [*sealed, *(journal_path(store / "journal", number) for number in numbers)]
+def read_cells(
+    run: str,
+    files: Sequence[str],
+    unsealed: Sequence[dict[str, NDArray[Any]]],
+    rows: int = ROWS,
+    columns: int = COLUMNS,
+) -> StepCells | None:
+    """At most so many rows, and about so many columns; None where there is no step of this run.
 
-
-def read_step_cells(store: Path, run: str, rows: int, columns: int) -> StepCells | None:
-    """At most so many rows, and about so many columns; None where there is no step of this run."""
-    unsealed = _unsealed_steps(
-        store, run
-    )  # first: what is sealed meanwhile is there twice, not never
-    files = [str(path) for path in step_files(store) if path.suffix == ".parquet"]
+    `unsealed` are columns of steps that are not in the files yet, or not all of them.
+    """
     with parquet_engine("reading steps") as (engine, engine_error):
         try:
-            engine.register("unsealed", unsealed)
-            sources = [f"SELECT {_COLUMNS} FROM unsealed"]
+            engine.register("unsealed", _joined(unsealed))
+            sources = [f"SELECT {_PICKED} FROM unsealed"]
             if files:
                 names = ", ".join("'" + name.replace("'", "''") + "'" for name in files)
-                sources.append(f"SELECT {_COLUMNS} FROM read_parquet([{names}]) WHERE run = $run")
+                sources.append(f"SELECT {_PICKED} FROM read_parquet([{names}]) WHERE run = $run")
             union = " UNION ALL ".join(sources)
             values = {"run": run} if files else {}
             found = engine.execute(
@@ -83,6 +104,13 @@ def read_step_cells(store: Path, run: str, rows: int, columns: int) -> StepCells
         except engine_error as error:
             text = str(error).splitlines()[0][:300]
             raise InputError(f"steps of {run}: {text}; ask again") from None
+
+
+def _joined(parts: Sequence[dict[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:
+    return {
+        name: np.concatenate([np.zeros(0, kind), *(part[name] for part in parts)]).astype(kind)
+        for name, kind in _NAMES.items()
+    }
 
 
 def _cells(
@@ -111,9 +139,8 @@ def _cells(
     longest[cells["row"], cells["place"]] = cells["longest"]
     mean[cells["row"], cells["place"]] = cells["mean"]
     kept = ~np.isnan(longest).all(axis=1)  # rows of ranks that were never heard of
-    firsts = lowest + per_row * np.flatnonzero(kept)
     return StepCells(
-        ranks=tuple(firsts.tolist()),
+        ranks=tuple((lowest + per_row * np.flatnonzero(kept)).tolist()),
         steps=tuple(
             each.first + per_column * place for each in attempts for place in range(each.columns)
         ),
@@ -123,31 +150,3 @@ def _cells(
         mean=mean[kept],
         attempts=tuple(each.column for each in attempts),
     )
-
-
-def _unsealed_steps(store: Path, run: str) -> dict[str, NDArray[Any]]:
-    """Steps of a run that are in the journal; a file that was sealed meanwhile is left out."""
-    parts: dict[str, list[NDArray[Any]]] = {name: [] for name in _UNSEALED}
-    for path in step_files(store):
-        if path.suffix == ".parquet":
-            continue
-        try:
-            with path.open("rb") as file:
-                for frame in read_frames(file):
-                    _add_steps(parts, unpack_known(frame.body), run)
-        except FileNotFoundError:
-            continue
-    return {
-        name: np.concatenate([np.zeros(0, kind), *parts[name]]).astype(kind)
-        for name, kind in _UNSEALED.items()
-    }
-
-
-def _add_steps(parts: dict[str, list[NDArray[Any]]], batch: Any, run: str) -> None:
-    if batch.run != run or not batch.steps:
-        return
-    counts = [rows.steps for rows in batch.ranks]
-    parts["rank"].append(np.repeat([rows.rank for rows in batch.ranks], counts))
-    parts["attempt"].append(np.repeat([rows.attempt for rows in batch.ranks], counts))
-    parts["step"].append(batch.steps["number"])
-    parts["seconds"].append((batch.steps["end"] - batch.steps["begin"]) / 1e6)
