@@ -56,6 +56,10 @@ class RunLine:
 class StepPictures(Protocol):
     """Step times of a run, made small for a screen."""
 
+    @property
+    def steps(self) -> tuple[int, ...]:
+        """Numbers of steps in the order of their columns."""
+
     def picture(self, which: str, rows: int, columns: int) -> dict[str, Any]:
         """A heat map of rank and step: the longest step of each cell."""
 
