@@ -125,7 +125,7 @@ def serve(
             listening,
             lambda: ready(f"{address}/open?token={token}"),
             lambda: None,
-            server.events.close,
+            server.close,
         )
     finally:
         bound.close()
