@@ -45,9 +45,12 @@ def flow_bands(
 ) -> tuple[FlowBand, ...]:
     """Bands by owner, useful first; `lines` compare the ledger with what was expected."""
     booked = {name: seconds for name, seconds in ledger.accounts.items() if seconds > 0}
-    expected = {line.accounts[0]: line for line in lines if len(line.accounts) == 1}
+    expected = {name: line for line in lines if (name := _only_booked(line, booked))}
     joined = {
-        name: line.accounts for line in lines if len(line.accounts) > 1 for name in line.accounts
+        name: line.accounts
+        for line in lines
+        for name in line.accounts
+        if len(line.accounts) > 1 and name not in expected
     }
     extra = [
         name
@@ -82,6 +85,12 @@ def share_bands(shares: Mapping[str, float]) -> tuple[FlowBand, ...]:
         )
         for name in _in_order([*known], known)
     )
+
+
+def _only_booked(line: Gap, booked: Mapping[str, float]) -> str:
+    """The account that a line is of: its only one, or the only one that has seconds."""
+    found = [name for name in line.accounts if name in booked]
+    return line.accounts[0] if len(line.accounts) == 1 else found[0] if len(found) == 1 else ""
 
 
 def _in_order(names: Sequence[str], sizes: Mapping[str, float]) -> list[str]:

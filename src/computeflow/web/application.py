@@ -25,6 +25,7 @@ from computeflow.web.guard import Guard, Scope
 from computeflow.web.opening import Opening
 from computeflow.web.page_answers import Asking, Opened
 from computeflow.web.page_list import PAGES, Page, is_page
+from computeflow.web.pages.timeline import trace_file
 from computeflow.web.plotly_files import marks_module, plotly_bytes
 from computeflow.web.security import Doorkeeper, Viewer
 from computeflow.web.workbench import Workbench
@@ -113,6 +114,9 @@ def _make_routes(opening: Opening, doorkeeper: Doorkeeper) -> FastAPI:
     for name, function in (("plotly.min.js", _plotly), ("plotly_marks.js", _plotly_marks)):
         application.add_api_route(f"/static/{name}", function, include_in_schema=False)
     add_computing(application, _CONTENT)
+    application.add_api_route(
+        "/trace/{run:path}", trace_file, response_model=None, responses=_CONTENT
+    )
     add_acting(application)
     application.mount("/static", StaticFiles(packages=[("computeflow.web", "static")]))
     return application

@@ -17,6 +17,7 @@ from computeflow.answers.live_tops import TopAnswer
 from computeflow.answers.run_histories import RunsAnswer
 from computeflow.collection.outputs.snapshots import STATE_FILE
 from computeflow.errors import InputError
+from computeflow.web.step_spans import StepSpans
 from computeflow.web.step_table import StepTable
 
 Kind = Literal["recording", "store"]
@@ -80,6 +81,9 @@ class Opening(Protocol):
 
     def steps(self, run: str) -> StepTable | None:
         """Seconds of every step of every rank; None where no step is known."""
+
+    def spans(self, run: str, step: int, most: int) -> StepSpans | None:
+        """One step along time, of at most so many ranks; None where that is not kept."""
 
 
 def open_directory(path: Path, options: AuditOptions) -> Opening:

@@ -20,6 +20,7 @@ from computeflow.web.pages.flow import flow_page
 from computeflow.web.pages.plan import plan_page
 from computeflow.web.pages.simulate import simulate_page
 from computeflow.web.pages.single_run import run_page, runs_page
+from computeflow.web.pages.timeline import timeline_page
 
 _PART = re.compile(r"\{(\w+)(:path)?\}")
 
@@ -70,6 +71,13 @@ PAGES = (
         menu=False,
     ),
     Page(address="/accuracy", title="Accuracy", script="accuracy", function=accuracy_page),
+    Page(
+        address="/timeline/{run:path}",
+        title="Timeline",
+        script="timeline",
+        function=timeline_page,
+        menu=False,
+    ),
 )
 
 

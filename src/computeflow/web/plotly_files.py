@@ -1,8 +1,8 @@
 """Plotly's JavaScript, from its Python package, as files of the page.
 
 The bundle adds a `<style>` of a map library, which the content policy forbids and no figure of ours
-needs. It does not where an element of that style's id is there already; `marks_module` lists the ids, so
-that the page can put empty ones there.
+needs. It does not where an element of that style's id is there already; `marks_module` lists the ids,
+so that the page can put empty ones there.
 """
 
 from __future__ import annotations

@@ -19,6 +19,7 @@ from computeflow.telemetry.run_folders.run_folder_source import ENDING, find_run
 from computeflow.telemetry.traces.job_ledgers import TracedJob
 from computeflow.web.opening import AuditOptions, Kind, RunLine
 from computeflow.web.remembered import Remembered
+from computeflow.web.step_spans import StepSpans, recorded_spans
 from computeflow.web.step_table import StepTable
 
 _ABOUT = "run.json"
@@ -68,13 +69,15 @@ class RecordingOpening:
         path = self._find(run)
         return self._remembered.get(("steps", path), _revision(path), lambda: self._steps(path))
 
-    def attempts(self, run: str) -> list[AttemptTime]:
+    def spans(self, run: str, step: int, most: int) -> StepSpans | None:
+        return recorded_spans(self._attempts(self._find(run)), step, most)
+
+    def _attempts(self, path: Path) -> list[AttemptTime]:
         """What every rank did, step by step; nothing where the source is not a run folder."""
-        path = self._find(run)
         return self._remembered.get(("attempts", path), _revision(path), lambda: _attempts(path))
 
     def _steps(self, path: Path) -> StepTable | None:
-        attempts = _attempts(path)
+        attempts = self._attempts(path)
         if attempts:
             return _recorded_steps(attempts)
         answer = self._audit(path)

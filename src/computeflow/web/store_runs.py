@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from pathlib import Path
-from typing import Any
-
-import numpy as np
 
 from computeflow.answers.action_lists import ActionsAnswer, list_actions
 from computeflow.answers.audits import AuditAnswer
@@ -14,15 +11,20 @@ from computeflow.answers.live_tops import TopAnswer, top
 from computeflow.collection.online.live_values import LiveRun
 from computeflow.collection.outputs.snapshots import STATE_FILE
 from computeflow.economics import usd_per_hour
-from computeflow.errors import InputError
-from computeflow.files.parquet import parquet_engine
+from computeflow.web.journal_rows import JournalRows
 from computeflow.web.opening import AuditOptions, Kind, RunLine
 from computeflow.web.remembered import Remembered
+from computeflow.web.step_spans import StepSpans
 from computeflow.web.step_table import StepTable
+from computeflow.web.stored_steps import (
+    SPAN_COLUMNS,
+    make_spans,
+    make_steps,
+    sealed_spans,
+    sealed_steps,
+)
 
 _FILES = (STATE_FILE, f"{STATE_FILE}-wal")
-_MAX_ROWS = 20_000_000
-"""Steps of all ranks of a run that are read at once: 1,024 ranks and 10,000 steps are 10 million."""
 
 
 class StoreOpening:
@@ -31,6 +33,7 @@ class StoreOpening:
     def __init__(self, path: Path, options: AuditOptions) -> None:
         self.path, self._options = path, options
         self._remembered = Remembered()
+        self._journal = JournalRows(path / "journal")
 
     def revision(self) -> Hashable:
         return tuple(_stamp(self.path / name) for name in _FILES)
@@ -54,8 +57,33 @@ class StoreOpening:
         )
 
     def steps(self, run: str) -> StepTable | None:
-        files = sorted(map(str, self.path.glob("parquet/*/steps/*/segment-*.parquet")))
-        return self._remembered.get(("steps", run), tuple(files), lambda: read_steps(run, files))
+        return self._remembered.get(("steps", run), self._taken(), lambda: self._steps(run))
+
+    def spans(self, run: str, step: int, most: int) -> StepSpans | None:
+        files = self._segments("spans")
+        parts = [sealed_spans(run, step, files)] if files else []
+        for rows in self._journal.rows("spans", run):
+            kept = rows["step"] == step
+            parts.append({name: rows[name][kept] for name in SPAN_COLUMNS})
+        return make_spans(parts, step, most)
+
+    def _steps(self, run: str) -> StepTable | None:
+        files = self._segments("steps")
+        parts = self._journal.rows("steps", run)
+        if files:
+            sealed = self._remembered.get(
+                ("sealed", run), tuple(files), lambda: sealed_steps(run, files)
+            )
+            parts = [sealed, *parts]
+        return make_steps(parts)
+
+    def _taken(self) -> Hashable:
+        """Sealed files and how long the journal is."""
+        journals = sorted((self.path / "journal").glob("*.cfj"))
+        return (*self._segments("steps"), *((path.name, *_stamp(path)) for path in journals))
+
+    def _segments(self, table: str) -> list[str]:
+        return sorted(map(str, self.path.glob(f"parquet/*/{table}/*/segment-*.parquet")))
 
     def _line(self, run: LiveRun) -> RunLine:
         price = run.usd_per_gpu_hour or self._options.price
@@ -75,36 +103,6 @@ class StoreOpening:
             restarts=run.attempt,
             usd_per_hour=None if price is None else usd_per_hour(run.world, 1.0, price),
         )
-
-
-def read_steps(run: str, files: list[str]) -> StepTable | None:
-    """Steps of one run in sealed Parquet; what is in the journal yet is not among them."""
-    if not files:
-        return None
-    with parquet_engine("reading steps") as (engine, engine_error):
-        try:
-            found: dict[str, Any] = engine.execute(
-                "SELECT rank, attempt, step, seconds FROM read_parquet(?) WHERE run = ? "
-                f"ORDER BY attempt, step LIMIT {_MAX_ROWS}",
-                [files, run],
-            ).fetchnumpy()
-        except engine_error as error:
-            raise InputError(f"steps of {run}: {error}") from None
-    if not len(found["rank"]):
-        return None
-    attempt = found["attempt"].astype(np.int64)
-    keys, column = np.unique((attempt << 40) | found["step"].astype(np.int64), return_inverse=True)
-    ranks, row = np.unique(found["rank"], return_inverse=True)
-    table = np.full((len(ranks), len(keys)), np.nan)
-    table[row, column] = found["seconds"]
-    starts = np.flatnonzero(np.diff(keys >> 40, prepend=-1))
-    return StepTable(
-        ranks=tuple(ranks.tolist()),
-        steps=tuple((keys & ((1 << 40) - 1)).tolist()),
-        seconds=table,
-        waits_missing="waits are in the audit of the run's own folder",
-        attempts=tuple(starts.tolist()),
-    )
 
 
 def _stamp(path: Path) -> tuple[int, int]:

@@ -1,7 +1,7 @@
 """`WorkerProcess`: a process that answers one question after the other, over its pipes.
 
 It starts with the first question, ends with the server (its input ends then), and is ended where one
-question takes longer than it may; the next one starts another. `run_here` is the same without a process.
+question takes longer than it may; the next one starts another. `RunHere` is the same without a process.
 """
 
 from __future__ import annotations

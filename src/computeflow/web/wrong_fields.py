@@ -1,4 +1,4 @@
-"""`WrongFieldError`: a refusal that says which field of a form is wrong, so that it is shown beside it."""
+"""`WrongFieldError`: a refusal that says which field of a form is wrong, to be shown beside it."""
 
 from __future__ import annotations
 

@@ -18,6 +18,7 @@ _EXPORTS = {
     "run_page": "single_run",
     "runs_page": "single_run",
     "simulate_page": "simulate",
+    "timeline_page": "timeline",
 }
 __all__ = [*_EXPORTS]
 __getattr__, __dir__ = lazy_exports(__name__, _EXPORTS)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from fastapi import Query
 
 from computeflow import codec
+from computeflow.answers.answer import Answer
+from computeflow.answers.audits import AuditAnswer
 from computeflow.web.opening import find_run
 from computeflow.web.page_answers import Content, Opened, page_content
+from computeflow.web.page_figures import figures_of
 from computeflow.web.pages.flow import no_runs
 
 _POINTS = 800
@@ -42,5 +45,13 @@ def run_page(
         run=codec.encode(line),
         curve=None if steps is None else steps.curve(_POINTS),
         heat=None if steps is None else steps.picture(of, _ROWS, _POINTS),
+        figures=[] if answer is None else _figures(answer),
         steps_missing="" if steps is not None else "no step of this run is sealed yet",
     )
+
+
+def _figures(answer: Answer) -> list[dict[str, Any]]:
+    """Figures of the report but the flow, which has a page."""
+    if not isinstance(answer, AuditAnswer) or answer.report.traces is None:
+        return []
+    return figures_of(answer.parts())[1:]

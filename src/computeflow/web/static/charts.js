@@ -64,7 +64,7 @@ function scale(parts) {
 /** A cell for each rank and step: the longest step in it. */
 export function heatMap(heat, { choose } = {}) {
   const { ranks, steps, micros } = heat;
-  const low = 1e6 * (heat.low_seconds ?? 0), high = Math.max(1e6 * (heat.high_seconds ?? 1), low + 1);
+  const low = 1e6 * (heat.middle_seconds ?? 0), high = Math.max(1e6 * (heat.high_seconds ?? 1), 1.25 * low);
   const place = fitted((target, width) => {
     const inner = width - LEFT - RIGHT;
     const tall = Math.max(3, Math.min(24, Math.floor(360 / ranks.length))) * ranks.length;
@@ -98,7 +98,7 @@ export function heatMap(heat, { choose } = {}) {
     if (choose) canvas.onclick = event => { const at = cell(event); if (at) choose(steps[at.column], ranks[at.row]); };
   });
   return el("div", null, place, el("div", { class: "legend" },
-    el("span", null, `${seconds(heat.low_seconds)} (light) to ${seconds(heat.high_seconds)} (strong)`),
+    el("span", null, `${seconds(low / 1e6)}, the median, or less (light) to ${seconds(high / 1e6)} (strong)`),
     heat.ranks_per_row > 1 || heat.steps_per_column > 1 ? el("span", null, `a cell is the longest step of ${whole(heat.ranks_per_row)} ranks and ${whole(heat.steps_per_column)} steps`) : null,
     el("span", null, "y: rank, x: step")));
 }

@@ -2,6 +2,8 @@
 
 import { heatMap, lineChart } from "../charts.js";
 import { el, heading, section, stats } from "../dom.js";
+import { navigate } from "../router.js";
+import { plot } from "../plot.js";
 import { number, seconds, share, usd, when, whole } from "../format.js";
 
 export function render(content) {
@@ -20,6 +22,8 @@ export function render(content) {
       run.usd_per_hour === null ? null : { label: "Cost", value: usd(run.usd_per_hour), unit: "/ h" },
     ]),
     curve ? section("Step time over the run (s)", lineChart(curve)) : el("p", { class: "quiet" }, content.steps_missing),
-    heat ? section("Rank by step (step time)", heatMap(heat)) : null,
-  ].filter(Boolean);
+    heat ? section("Rank by step (step time)", heatMap(heat, { choose: step => navigate(`/timeline/${encodeURIComponent(run.id)}?${new URLSearchParams({ step })}`) }),
+      el("p", { class: "quiet small" }, "Click a step to see it along time.")) : null,
+    content.figures.map(plot),
+  ].flat().filter(Boolean);
 }
