@@ -15,6 +15,7 @@ from fastapi.responses import JSONResponse, RedirectResponse, Response, Streamin
 from fastapi.staticfiles import StaticFiles
 
 from computeflow import __version__
+from computeflow.cluster.topology import Topology
 from computeflow.collection.collector.clients import RefusedError
 from computeflow.errors import ComputeFlowError, UnknownNameError
 from computeflow.units import DAY_SECONDS
@@ -50,10 +51,15 @@ class PageServer:
     """The guarded ASGI application, and its events."""
 
     def __init__(
-        self, opening: Opening, doorkeeper: Doorkeeper, workbench: Workbench | None = None
+        self,
+        opening: Opening,
+        doorkeeper: Doorkeeper,
+        workbench: Workbench | None = None,
+        topology: Topology | None = None,
     ) -> None:
         self._routes = _make_routes(opening, doorkeeper)
         self._workbench = self._routes.state.workbench = workbench or Workbench()
+        self._routes.state.topology = topology
         self.events = Broadcaster(self._fetch, opening.revision)
         self._routes.state.events = self.events
         shell = (_STATIC / "index.html").read_bytes()

@@ -12,6 +12,7 @@ from computeflow.cluster.machine import usual_cluster
 from computeflow.errors import InputError
 from computeflow.simulation.failures import failure_models
 from computeflow.web.page_answers import SCHEMA, Content
+from computeflow.web.pages.asking import Bench
 from computeflow.web.pages.plan import plan_file, plan_files, plan_front
 from computeflow.web.tasks.packaged_catalog import shared_catalog
 from computeflow.workload.job import PRECISIONS
@@ -28,10 +29,11 @@ def add_computing(application: FastAPI, responses: dict[int | str, dict[str, Any
     add("/choices", choices, "What forms can choose from: models, devices, precisions.")
     add("/plan/front", plan_front, "Time against cost by number of GPUs.")
     add("/plan/files", plan_files, "The best plan as files.")
-    add("/plan/files/{framework}/{file:path}", plan_file, "One file of the best plan.")
+    add("/plan/file", plan_file, "One file of the best plan.")
 
 
-def choices() -> Content:
+def choices(bench: Bench) -> Content:
+    bench.start("quick")
     return _choices()
 
 

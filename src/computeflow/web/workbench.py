@@ -40,6 +40,9 @@ class Runner(Protocol):
 
     def close(self) -> None: ...
 
+    def start(self) -> None:
+        """Get ready before the first question."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Working:
@@ -108,16 +111,21 @@ class Lane:
             question.asked = time.monotonic()
             question.waiters += 1
             self._known.move_to_end(key)
+        self.start()
+        return question
+
+    def start(self) -> None:
+        with self._changed:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._work, daemon=True)
                 self._thread.start()
-            return question
 
     def _drop_abandoned(self) -> None:
         for key in [key for key, question in self._waiting.items() if not question.wanted]:
             del self._waiting[key], self._known[key]
 
     def _work(self) -> None:
+        self._runner.start()
         while True:
             with self._changed:
                 self._drop_abandoned()
@@ -160,6 +168,10 @@ class Workbench:
     ) -> bytes | Working:
         """The answer's JSON, or how far it is after so long."""
         return self._lanes[lane].ask(task, parameters, wait_seconds)
+
+    def start(self, lane: LaneName) -> None:
+        """Get a lane ready: somebody looks at a form."""
+        self._lanes[lane].start()
 
     def close(self) -> None:
         for lane in self._lanes.values():

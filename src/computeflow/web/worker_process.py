@@ -16,7 +16,7 @@ from typing import IO, Any
 
 from computeflow.collection.collector.clients import RefusedError
 from computeflow.errors import ComputeFlowError, OutputError, UnavailableError, UnknownNameError
-from computeflow.web.tasks import answer_task
+from computeflow.web.tasks import answer_task, prepare
 from computeflow.web.wrong_fields import WrongFieldError, field_of
 
 _MODULE = "computeflow.web.worker_process"
@@ -57,6 +57,9 @@ class WorkerProcess:
         finally:
             timer.cancel()
 
+    def start(self) -> None:
+        self._started()
+
     def close(self) -> None:
         if self._process is not None:
             self._process.kill()
@@ -70,6 +73,8 @@ class WorkerProcess:
                 stdout=subprocess.PIPE,
                 env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
             )
+            assert self._process.stdout is not None
+            self._process.stdout.readline()  # it has imported what it needs: that is no one's time
         return self._process
 
 
@@ -83,6 +88,9 @@ class RunHere:
         self, task: str, parameters: Mapping[str, Any], progress: Callable[[str], None]
     ) -> bytes:
         return _taken(*_answer(task, parameters, progress))
+
+    def start(self) -> None:
+        pass
 
     def close(self) -> None:
         pass
@@ -133,6 +141,8 @@ def main() -> None:
         out.write(kind.encode() + body + b"\n")
         out.flush()
 
+    prepare()
+    send("p", b'"ready"')
     for line in sys.stdin.buffer:
         task, parameters = json.loads(line)
         send(*_answer(task, parameters, lambda text: send("p", json.dumps(text).encode())))

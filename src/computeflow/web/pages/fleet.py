@@ -10,6 +10,7 @@ from computeflow import codec
 from computeflow.cluster.topology import Topology
 from computeflow.collection.outputs.rank_places import read_rank_places
 from computeflow.telemetry.run_folders.run_facts import RecordedRun
+from computeflow.units import format_count
 from computeflow.views.fleet_maps import HEALTH, FleetMap, FleetRun, fleet_map
 from computeflow.views.recorded_fleets import recorded_map
 from computeflow.web.opening import Opening, find_run
@@ -53,7 +54,7 @@ def _recorded(opening: Opening, run: str | None) -> Content:
     if line is None or answer is None:
         return no_runs(_TITLE, opening)
     facts = [each.facts for each in answer.report.recordings.observed]
-    ranks = next((each.ranks for each in facts if isinstance(each, RecordedRun)), ())
+    ranks = next((each.per_rank for each in facts if isinstance(each, RecordedRun)), ())
     if not ranks:
         text = (
             f"{line.name} is a trace: it does not say which rank was on which node. Record a run:"
@@ -69,7 +70,7 @@ def _content(found: FleetMap) -> Content:
     return {
         "schema": SCHEMA,
         "title": _TITLE,
-        "headline": f"{gpus:,} GPUs on {len(found.nodes):,} nodes.{lost}",
+        "headline": f"{format_count(gpus, 'GPU')} on {format_count(len(found.nodes), 'node')}.{lost}",
         "result": codec.encode(found),
         "health": list(HEALTH),
     }

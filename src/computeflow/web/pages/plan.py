@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Annotated, Any, Literal
 
-from fastapi import Depends, Path, Query
+from fastapi import Depends, Query
 from fastapi.responses import Response
 
 from computeflow.errors import UnknownNameError
@@ -77,8 +77,8 @@ def plan_files(bench: Bench, sliders: Sliders, search: Search = "quick") -> Resp
 def plan_file(
     bench: Bench,
     sliders: Sliders,
-    framework: Annotated[str, Path(max_length=80)],
-    file: Annotated[str, Path(max_length=200)],
+    framework: Annotated[str, Query(max_length=80)],
+    file: Annotated[str, Query(max_length=200)],
     search: Search = "quick",
 ) -> Response:
     """One file of the best plan, to download."""

@@ -27,3 +27,8 @@ def answer_task(
     function = getattr(import_module(f"computeflow.web.tasks.{_TASKS[task]}"), f"{task}_content")
     content: dict[str, Any] = function(progress=progress, **parameters)
     return content
+
+
+def prepare() -> None:
+    """Import what the first question would wait for."""
+    import_module("computeflow.web.tasks.plans").warm_up()

@@ -36,6 +36,19 @@ class Sliders(TypedDict):
     """$ per GPU-hour."""
 
 
+_USUAL: Sliders = {
+    "model": "llama-3.1-8b",
+    "device": "h100-sxm",
+    "gpus": 8,
+    "sequence": 8192,
+    "batch": 64,
+    "precision": "bf16",
+    "tokens": None,
+    "deadline": None,
+    "price": None,
+}
+
+
 def plan_content(
     *, progress: Callable[[str], None], search: str, **sliders: Unpack[Sliders]
 ) -> dict[str, Any]:
@@ -98,6 +111,11 @@ def files_content(
             for each in export(setup, list(_COMMAND))
         ],
     )
+
+
+def warm_up() -> None:
+    """Read catalog, parameters and published runs of the usual device."""
+    plan_content(progress=lambda _: None, search="quick", **_USUAL)
 
 
 def _plan(sliders: Sliders, *, quick: bool, progress: Callable[[str], None]) -> PlanAnswer:
