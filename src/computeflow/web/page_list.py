@@ -29,6 +29,8 @@ class Page:
     function: Callable[..., Any]
     menu: bool = True
     """Whether it is in the menu: pages of one thing are not."""
+    under: str = ""
+    """The page of the menu that it belongs to."""
 
     @property
     def pattern(self) -> str:
@@ -44,13 +46,21 @@ PAGES = (
     Page(address="/flow", title="Flow", script="flow", function=flow_page),
     Page(address="/findings", title="Findings", script="findings", function=findings_page),
     Page(address="/runs", title="Runs", script="runs", function=runs_page),
-    Page(address="/runs/{run:path}", title="Run", script="run", function=run_page, menu=False),
+    Page(
+        address="/runs/{run:path}",
+        title="Run",
+        script="run",
+        function=run_page,
+        menu=False,
+        under="/runs",
+    ),
     Page(
         address="/timeline/{run:path}",
         title="Timeline",
         script="timeline",
         function=timeline_page,
         menu=False,
+        under="/runs",
     ),
 )
 
