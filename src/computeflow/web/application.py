@@ -27,7 +27,7 @@ from computeflow.web.opening import Opening
 from computeflow.web.page_answers import Asking, Opened
 from computeflow.web.page_list import PAGES, Page, is_page
 from computeflow.web.pages.timeline import trace_file
-from computeflow.web.plotly_files import marks_module, plotly_bytes
+from computeflow.web.plotly_files import marks_module, plotly_bytes, plotly_packed
 from computeflow.web.security import Doorkeeper, Viewer
 from computeflow.web.workbench import Workbench
 from computeflow.web.worker_process import status_of
@@ -176,6 +176,7 @@ def _session(opening: Opened, viewer: Asking, request: Request) -> dict[str, Any
                 "title": page.title,
                 "script": page.script,
                 "menu": page.menu,
+                "under": page.under or page.address,
             }
             for page in PAGES
         ],
@@ -195,7 +196,10 @@ def _events(
     return StreamingResponse(events.stream(of, known), media_type="text/event-stream")
 
 
-def _plotly() -> Response:
+def _plotly(request: Request) -> Response:
+    if "gzip" in request.headers.get("accept-encoding", ""):
+        packed = _DAY | {"content-encoding": "gzip", "vary": "Accept-Encoding"}
+        return Response(plotly_packed(), media_type="text/javascript", headers=packed)
     return Response(plotly_bytes(), media_type="text/javascript", headers=_DAY)
 
 

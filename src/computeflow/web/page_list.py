@@ -35,6 +35,8 @@ class Page:
     function: Callable[..., Any]
     menu: bool = True
     """Whether it is in the menu: pages of one thing are not."""
+    under: str = ""
+    """The page of the menu that it belongs to."""
 
     @property
     def pattern(self) -> str:
@@ -50,7 +52,22 @@ PAGES = (
     Page(address="/flow", title="Flow", script="flow", function=flow_page),
     Page(address="/findings", title="Findings", script="findings", function=findings_page),
     Page(address="/runs", title="Runs", script="runs", function=runs_page),
-    Page(address="/runs/{run:path}", title="Run", script="run", function=run_page, menu=False),
+    Page(
+        address="/runs/{run:path}",
+        title="Run",
+        script="run",
+        function=run_page,
+        menu=False,
+        under="/runs",
+    ),
+    Page(
+        address="/timeline/{run:path}",
+        title="Timeline",
+        script="timeline",
+        function=timeline_page,
+        menu=False,
+        under="/runs",
+    ),
     Page(address="/fleet", title="Fleet", script="fleet", function=fleet_page),
     Page(address="/plan", title="Plan", script="plan", function=plan_page),
     Page(address="/decide", title="Decide", script="decide", function=decide_page),
@@ -62,6 +79,7 @@ PAGES = (
         script="catalog",
         function=kind_page,
         menu=False,
+        under="/catalog",
     ),
     Page(
         address="/catalog/{kind}/{name:path}",
@@ -69,15 +87,9 @@ PAGES = (
         script="catalog",
         function=row_page,
         menu=False,
+        under="/catalog",
     ),
     Page(address="/accuracy", title="Accuracy", script="accuracy", function=accuracy_page),
-    Page(
-        address="/timeline/{run:path}",
-        title="Timeline",
-        script="timeline",
-        function=timeline_page,
-        menu=False,
-    ),
 )
 
 
