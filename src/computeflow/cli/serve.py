@@ -78,6 +78,12 @@ serve = _Serving(
             metavar="FILE",
             help="Prediction to compare with: predict or plan -o json.",
         ),
+        option(
+            "--topology",
+            type=FILE,
+            metavar="FILE",
+            help="Topology file, to group the fleet by switch.",
+        ),
         option("--seconds", type=Number(), metavar="N", help="Stop after so long."),
     ],
     help=__doc__ or "",

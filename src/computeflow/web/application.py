@@ -15,18 +15,23 @@ from fastapi.responses import JSONResponse, RedirectResponse, Response, Streamin
 from fastapi.staticfiles import StaticFiles
 
 from computeflow import __version__
+from computeflow.cluster.topology import Topology
 from computeflow.collection.collector.clients import RefusedError
-from computeflow.errors import ComputeFlowError, OutputError, UnavailableError, UnknownNameError
+from computeflow.errors import ComputeFlowError, UnknownNameError
 from computeflow.units import DAY_SECONDS
 from computeflow.web.acting import add_acting
+from computeflow.web.computing import add_computing
 from computeflow.web.events import MAX_ADDRESSES, Broadcaster, tag_of
 from computeflow.web.guard import Guard, Scope
 from computeflow.web.opening import Opening
 from computeflow.web.page_answers import Asking, Opened
 from computeflow.web.page_list import PAGES, Page, is_page
 from computeflow.web.pages.timeline import trace_file
-from computeflow.web.plotly_files import marks_module, plotly_bytes
+from computeflow.web.plotly_files import marks_module, plotly_bytes, plotly_packed
 from computeflow.web.security import Doorkeeper, Viewer
+from computeflow.web.workbench import Workbench
+from computeflow.web.worker_process import status_of
+from computeflow.web.wrong_fields import WrongFieldError, field_of
 
 _STATIC = files("computeflow.web") / "static"
 _GZIP_BYTES = 4_096
@@ -36,6 +41,7 @@ _CONTENT: dict[int | str, dict[str, Any]] = {
         "description": "The page's content: an answer of the library in `result`, or `empty`.",
         "content": {"application/json": {"schema": {"type": "object"}}},
     },
+    202: {"description": "It is being computed: `working` says how far it is; ask again."},
     400: {"description": "A value that cannot be; the text says which."},
     404: {"description": "A name that is not there, with the nearest that are."},
 }
@@ -44,12 +50,25 @@ _CONTENT: dict[int | str, dict[str, Any]] = {
 class PageServer:
     """The guarded ASGI application, and its events."""
 
-    def __init__(self, opening: Opening, doorkeeper: Doorkeeper) -> None:
+    def __init__(
+        self,
+        opening: Opening,
+        doorkeeper: Doorkeeper,
+        workbench: Workbench | None = None,
+        topology: Topology | None = None,
+    ) -> None:
         self._routes = _make_routes(opening, doorkeeper)
+        self._workbench = self._routes.state.workbench = workbench or Workbench()
+        self._routes.state.topology = topology
         self.events = Broadcaster(self._fetch, opening.revision)
         self._routes.state.events = self.events
         shell = (_STATIC / "index.html").read_bytes()
         self.application = Guard(self._routes, doorkeeper, is_page, shell)
+
+    def close(self) -> None:
+        """End all streams, and what is being computed."""
+        self.events.close()
+        self._workbench.close()
 
     async def _fetch(self, address: str) -> bytes | None:
         """The JSON of an address, as a reader gets it; None where it is refused."""
@@ -100,6 +119,7 @@ def _make_routes(opening: Opening, doorkeeper: Doorkeeper) -> FastAPI:
     application.add_api_route("/events", _events, summary="Pages as they change.")
     for name, function in (("plotly.min.js", _plotly), ("plotly_marks.js", _plotly_marks)):
         application.add_api_route(f"/static/{name}", function, include_in_schema=False)
+    add_computing(application, _CONTENT)
     application.add_api_route(
         "/trace/{run:path}", trace_file, response_model=None, responses=_CONTENT
     )
@@ -156,6 +176,7 @@ def _session(opening: Opened, viewer: Asking, request: Request) -> dict[str, Any
                 "title": page.title,
                 "script": page.script,
                 "menu": page.menu,
+                "under": page.under or page.address,
             }
             for page in PAGES
         ],
@@ -175,7 +196,10 @@ def _events(
     return StreamingResponse(events.stream(of, known), media_type="text/event-stream")
 
 
-def _plotly() -> Response:
+def _plotly(request: Request) -> Response:
+    if "gzip" in request.headers.get("accept-encoding", ""):
+        packed = _DAY | {"content-encoding": "gzip", "vary": "Accept-Encoding"}
+        return Response(plotly_packed(), media_type="text/javascript", headers=packed)
     return Response(plotly_bytes(), media_type="text/javascript", headers=_DAY)
 
 
@@ -184,14 +208,15 @@ def _plotly_marks() -> Response:
 
 
 def _say_error(_: Request, error: Exception) -> Response:
-    status = 400
-    if isinstance(error, UnknownNameError):
-        status = 404
-    elif isinstance(error, UnavailableError | OutputError):
-        status = 503
-    return JSONResponse({"error": str(error)}, status)
+    assert isinstance(error, ComputeFlowError)
+    return JSONResponse({"error": str(error), "field": field_of(error)}, status_of(error))
 
 
 def _say_refusal(_: Request, error: Exception) -> Response:
     assert isinstance(error, RefusedError)
-    return JSONResponse({"error": error.text}, error.status)
+    wait = error.retry_seconds
+    return JSONResponse(
+        {"error": error.text, "field": error.field if isinstance(error, WrongFieldError) else ""},
+        error.status,
+        headers={} if wait is None else {"retry-after": str(max(round(wait), 1))},
+    )

@@ -57,8 +57,13 @@ class _Topic:
 
 
 class Broadcaster:
-    def __init__(self, fetch: Fetch, revision: Callable[[], Hashable]) -> None:
-        self._fetch, self._revision = fetch, revision
+    def __init__(
+        self,
+        fetch: Fetch,
+        revision: Callable[[], Hashable],
+        look_seconds: float = LOOK_SECONDS,
+    ) -> None:
+        self._fetch, self._revision, self._look_seconds = fetch, revision, look_seconds
         self._topics: dict[str, _Topic] = {}
         self._viewings: set[_Viewing] = set()
         self._task: asyncio.Task[None] | None = None
@@ -122,12 +127,12 @@ class Broadcaster:
             try:
                 revision = await asyncio.to_thread(self._revision)
             except ComputeFlowError:  # moved away, or not readable for a moment
-                await asyncio.sleep(LOOK_SECONDS)
+                await asyncio.sleep(self._look_seconds)
                 continue
             for address, topic in list(self._topics.items()):
                 if topic.revision != revision and time.monotonic() >= topic.due:
                     await self._look(address, topic, revision)
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(self._look_seconds)
 
     async def _look(self, address: str, topic: _Topic, revision: Hashable) -> None:
         began = time.monotonic()

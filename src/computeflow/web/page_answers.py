@@ -36,10 +36,11 @@ Asking = Annotated[Viewer, Depends(_viewer)]
 
 
 def page_content(title: str, answer: Answer | None, **more: Any) -> Content:
-    """The library's answer, and beside it what only a page shows."""
+    """The library's answer, and beside it what only a page shows; its headline unless one is given."""
     result = None if answer is None else answer.to_dict()
-    headline = "" if answer is None else answer.headline
-    return {"schema": SCHEMA, "title": title, "headline": headline, "result": result, **more}
+    if "headline" not in more:
+        more = {"headline": "" if answer is None else answer.headline, **more}
+    return {"schema": SCHEMA, "title": title, "result": result, **more}
 
 
 def empty_content(title: str, text: str, commands: Sequence[str]) -> Content:

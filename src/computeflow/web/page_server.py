@@ -14,10 +14,12 @@ from computeflow.answers.answer import Answer
 from computeflow.answers.checking import checked
 from computeflow.answers.inputs import File
 from computeflow.answers.run_histories import own_runs
+from computeflow.cluster.topology import read_topology
 from computeflow.collection.collector.http_server import address_of, bind
 from computeflow.collection.collector.http_server import serve as serve_application
 from computeflow.collection.collector.listening import Listening, read_named_tokens
 from computeflow.errors import InputError, UnavailableError
+from computeflow.files.reading import read_text
 from computeflow.units import format_seconds
 from computeflow.views.tables import Table, columns
 from computeflow.web.opening import AuditOptions, open_directory
@@ -75,6 +77,7 @@ def serve(
     on: str | None = None,
     model: str | None = None,
     expect: File | None = None,
+    topology: File | None = None,
     seconds: float | None = None,
     ready: Callable[[str], None] = _ignore,
 ) -> ServeAnswer:
@@ -106,6 +109,9 @@ def serve(
         if operator_token_file is None
         else read_named_tokens(Path(operator_token_file), "--operator-token-file")
     )
+    cabling = None
+    if topology is not None:
+        cabling = read_topology(read_text(Path(topology)), str(topology))
     make_server = _server_class()
     began = time.monotonic()
     bound = bind(listening)
@@ -118,14 +124,14 @@ def serve(
             cookie=f"computeflow-{bound.getsockname()[1]}",
             scheme="https" if cert is not None or behind_proxy else "http",
         )
-        server = make_server(opening, doorkeeper)
+        server = make_server(opening, doorkeeper, topology=cabling)
         serve_application(
             server.application,
             bound,
             listening,
             lambda: ready(f"{address}/open?token={token}"),
             lambda: None,
-            server.events.close,
+            server.close,
         )
     finally:
         bound.close()

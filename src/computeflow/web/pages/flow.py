@@ -10,6 +10,7 @@ from computeflow.answers.audits import AuditAnswer
 from computeflow.errors import LedgerError
 from computeflow.ledger import Entry, Gap, Ledger, Window, gaps
 from computeflow.telemetry.run_folders.run_facts import PlannedStep, RecordedRun
+from computeflow.units import format_share
 from computeflow.views.flow_bands import flow_bands, share_bands
 from computeflow.web.opening import Opening, RunLine, find_run
 from computeflow.web.page_answers import Content, Opened, empty_content, page_content
@@ -122,6 +123,7 @@ def _live_flow(opening: Opening, line: RunLine) -> Content:
     return page_content(
         _TITLE,
         top,
+        headline=_live_headline(line.name, findings),
         **_which(opening, line),
         basis="the last window of steps",
         gpus=run.world,
@@ -132,4 +134,17 @@ def _live_flow(opening: Opening, line: RunLine) -> Content:
         expected_from="",
         unavailable={} if run.mfu is not None else {"compute.model": "the model's FLOPs"},
         findings=findings,
+    )
+
+
+def _live_headline(name: str, findings: Sequence[Mapping[str, Any]]) -> str:
+    if not findings:
+        return f"{name}: no finding is open."
+    worst = max(findings, key=lambda each: each["share"])
+    words = f"{format_share(worst['share'])} of {name}'s time can be won back: {worst['title']}."
+    more = len(findings) - 1
+    return (
+        f"{words} {more} more {'finding is' if more == 1 else 'findings are'} open."
+        if more
+        else words
     )

@@ -1,7 +1,7 @@
 // JSON of our own addresses, actions, and what changes (server-sent events). Nothing else is asked for.
 
 export class Refused extends Error {
-  constructor(status, text) { super(text); this.status = status; }
+  constructor(status, text, field = "") { super(text); this.status = status; this.field = field; }
 }
 
 function jsonAddress(address) {
@@ -14,8 +14,9 @@ async function answerOf(response) {
   let content = null;
   try { content = JSON.parse(text); } catch { /* a refusal in plain text */ }
   if (!response.ok) {
-    const said = content?.error ?? content?.detail?.[0]?.msg ?? text.trim();
-    throw new Refused(response.status, said || `${response.status}`);
+    const wrong = content?.detail?.[0];
+    const said = content?.error ?? wrong?.msg ?? text.trim();
+    throw new Refused(response.status, said || `${response.status}`, content?.field ?? wrong?.loc?.at(-1));
   }
   return content;
 }

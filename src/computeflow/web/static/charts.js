@@ -2,7 +2,7 @@
 
 import { el, svg } from "./dom.js";
 import { colour, fitted, tip } from "./fitted.js";
-import { number, seconds, whole } from "./format.js";
+import { number, seconds, share, whole } from "./format.js";
 
 const LEFT = 52, RIGHT = 8, TOP = 8, BOTTOM = 26;
 
@@ -20,8 +20,8 @@ function path(xs, ys) {
   return xs.map((x, index) => `${index ? "L" : "M"}${x.toFixed(1)},${ys[index].toFixed(1)}`).join("");
 }
 
-/** Step times: the median over ranks, and the slowest rank. */
-export function lineChart(curve, height = 200) {
+/** Step times: the median over ranks, the slowest rank, and what the model's FLOPs take at the peak (`ideal`). */
+export function lineChart(curve, { ideal = null, height = 200 } = {}) {
   const { steps, middle_seconds: middle, slowest_seconds: slowest } = curve;
   const sorted = [...slowest].sort((a, b) => a - b);
   const high = 1.05 * (sorted[Math.floor(0.99 * (sorted.length - 1))] || 1);
@@ -38,7 +38,8 @@ export function lineChart(curve, height = 200) {
     const cursor = svg("line", { class: "grid", y1: TOP, y2: height - BOTTOM, visibility: "hidden" });
     target.replaceChildren(svg("svg", { viewBox: `0 0 ${width} ${height}`, height, role: "img", "aria-label": "Step time over the run: median over ranks, and the slowest rank" },
       ...marks, ...labels, cursor,
-      svg("path", { class: "line second", d: path(xs, slowest.map(y)) }), svg("path", { class: "line", d: path(xs, middle.map(y)) })));
+      svg("path", { class: "line second", d: path(xs, slowest.map(y)) }), svg("path", { class: "line", d: path(xs, middle.map(y)) }),
+      ideal === null ? null : svg("path", { class: "line third", d: `M${LEFT},${y(ideal)}H${width - RIGHT}` })));
     const tell = tip(target);
     target.onpointermove = event => {
       const left = event.clientX - target.getBoundingClientRect().left;
@@ -46,11 +47,12 @@ export function lineChart(curve, height = 200) {
       cursor.setAttribute("x1", x(index));
       cursor.setAttribute("x2", x(index));
       cursor.setAttribute("visibility", "visible");
-      tell.show(x(index), y(middle[index]), `step ${whole(steps[index])}\nmedian ${seconds(middle[index])}\nslowest ${seconds(slowest[index])}`);
+      tell.show(x(index), y(middle[index]), `step ${whole(steps[index])}\nmedian ${seconds(middle[index])}\nslowest ${seconds(slowest[index])}${ideal === null ? "" : `\nMFU ${share(ideal / middle[index])}`}`);
     };
     target.onpointerleave = () => { tell.hide(); cursor.setAttribute("visibility", "hidden"); };
   });
-  return el("div", null, place, el("div", { class: "legend" }, el("span", null, "— median over ranks"), el("span", null, "— slowest rank"), el("span", null, "x: step")));
+  return el("div", null, place, el("div", { class: "legend" }, el("span", null, el("i"), "median over ranks"), el("span", null, el("i", { class: "second" }), "slowest rank"),
+    ideal === null ? null : el("span", null, el("i", { class: "third" }), `model FLOPs at the peak, ${seconds(ideal)}: MFU is this over the step`), el("span", null, "x: step")));
 }
 
 /** Colours from the page to the accent: more is stronger, on light and on dark. */

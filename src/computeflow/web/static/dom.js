@@ -38,7 +38,7 @@ export function stats(items) {
 export function table(columns, rows, options = {}) {
   const kind = column => [column.number ? "number" : "", column.wide ? "wide" : ""].join(" ").trim() || null;
   const heads = columns.map(column => el("th", { scope: "col", class: kind(column) }, column.title,
-    column.unit ? [" ", el("span", { class: "unit" }, column.unit)] : null));
+    column.unit ? el("span", { class: "unit" }, `, ${column.unit}`) : null));
   const lines = rows.map(row => el("tr", { "aria-selected": options.selected?.(row) ? "true" : null },
     columns.map(column => el("td", { class: kind(column) }, column.cell(row) ?? "–"))));
   if (options.total) lines.push(el("tr", { class: "total" },

@@ -68,7 +68,7 @@ async function leave() {
 
 function markMenu(page) {
   for (const link of document.querySelectorAll("nav a")) {
-    const here = link.pathname === location.pathname || (page && !page.menu && page.address.startsWith(`${link.pathname}/`));
+    const here = link.pathname === page?.under;
     if (here) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
     if (here) link.scrollIntoView({ block: "nearest", inline: "nearest" });
@@ -94,7 +94,7 @@ async function show(quietly) {
   markMenu(found?.page);
   if (!found) return place.replaceChildren(el("h1", null, "No such page"), el("p", null, el("a", { href: "/flow" }, "Flow")));
   place.setAttribute("aria-busy", "true");
-  const context = { parts: found.parts, query: new URLSearchParams(location.search), session, state: {}, navigate, refresh: () => show(true) };
+  const context = { parts: found.parts, query: new URLSearchParams(location.search), session, state: {}, navigate, signIn: askToken, refresh: () => show(true) };
   try {
     const module = await import(`./pages/${found.page.script}.js`);
     const address = module.address?.(context) ?? path + location.search;

@@ -12,7 +12,9 @@ function buttons(action, context) {
   const verbs = VERBS[action.state] ?? [];
   if (!verbs.length) return null;
   if (context.session.role !== "operator") {
-    return el("span", { class: "quiet small" }, context.session.operators ? "sign in to act" : `computeflow actions ${verbs[0]} ${action.id}`);
+    return context.session.operators
+      ? el("button", { class: "button", type: "button", "data-key": `sign in ${action.id}`, on: { click: context.signIn } }, "Sign in to act")
+      : el("code", { class: "quiet" }, `computeflow actions ${verbs[0]} ${action.id} --store ${context.session.source}`);
   }
   return el("div", { class: "row" }, verbs.map(verb => el("button", {
     class: `button ${verb === "approve" ? "main" : ""}`, type: "button", "data-key": `${verb} ${action.id}`,

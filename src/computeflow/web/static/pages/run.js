@@ -4,7 +4,8 @@ import { heatMap, lineChart } from "../charts.js";
 import { el, heading, section, stats } from "../dom.js";
 import { navigate } from "../router.js";
 import { plot } from "../plot.js";
-import { number, seconds, share, usd, when, whole } from "../format.js";
+import { runDetails } from "../run_details.js";
+import { number, plural, seconds, share, usd, when, whole } from "../format.js";
 
 export function render(content) {
   const { run, curve, heat } = content;
@@ -16,14 +17,15 @@ export function render(content) {
       { label: "Step", value: seconds(run.step_seconds), note: "median" },
       { label: "MFU", value: run.mfu === null ? null : share(run.mfu), note: run.mfu === null ? "needs the model's FLOPs" : null },
       { label: "Goodput", value: run.goodput === null ? null : share(run.goodput) },
-      { label: "Throughput", value: number(run.tokens_per_second), unit: "tokens/s" },
-      { label: "Steps", value: whole(run.step), note: `on ${whole(run.gpus)} ranks` },
+      { label: "Throughput", value: run.tokens_per_second === null ? null : number(run.tokens_per_second), unit: run.tokens_per_second === null ? null : "tokens/s" },
+      { label: "Steps", value: whole(run.step), note: `on ${plural(run.gpus, "rank")}` },
       { label: "Restarts", value: whole(run.restarts) },
       run.usd_per_hour === null ? null : { label: "Cost", value: usd(run.usd_per_hour), unit: "/ h" },
     ]),
-    curve ? section("Step time over the run (s)", lineChart(curve)) : el("p", { class: "quiet" }, content.steps_missing),
-    heat ? section("Rank by step (step time)", heatMap(heat, { choose: step => navigate(`/timeline/${encodeURIComponent(run.id)}?${new URLSearchParams({ step })}`) }),
+    curve ? section("Step time over the run", lineChart(curve, { ideal: content.ideal_step_seconds })) : el("p", { class: "quiet" }, content.steps_missing),
+    heat ? section("Rank by step, longest step", heatMap(heat, { choose: step => navigate(`/timeline/${encodeURIComponent(run.id)}?${new URLSearchParams({ step })}`) }),
       el("p", { class: "quiet small" }, "Click a step to see it along time.")) : null,
+    runDetails(content),
     content.figures.map(plot),
   ].flat().filter(Boolean);
 }

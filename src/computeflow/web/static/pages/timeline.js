@@ -8,6 +8,11 @@ import { navigate, withQuery } from "../router.js";
 
 const LABEL = 72, ROW = 18, AXIS = 22;
 
+/** Phases of one owner that must be told apart have a class of their own. */
+function looks(name) {
+  return ["forward", "backward", "gap"].includes(name) ? name : "";
+}
+
 function drawing(timeline) {
   const height = timeline.ranks.length * ROW + AXIS;
   return fitted((place, width) => {
@@ -23,7 +28,7 @@ function drawing(timeline) {
         line.spans.map(span => {
           const wait = span.name === "wait";
           const rect = svg("rect", {
-            class: `span ${span.owner} ${["forward", "backward"].includes(span.name) ? span.name : ""}`, x: x(span.start_seconds), y: top + (wait ? 10 : 2),
+            class: `span ${span.owner} ${looks(span.name)}`, x: x(span.start_seconds), y: top + (wait ? 10 : 2),
             width: Math.max(inner * span.seconds / timeline.seconds, 0.6), height: wait ? 6 : 14,
           });
           rect.addEventListener("pointermove", event => {
@@ -76,9 +81,9 @@ export function render(content) {
       { label: "Ranks", value: timeline.ranks_total },
       { label: "Attempt", value: timeline.attempt },
     ]),
-    section("Ranks along time", drawing(timeline), el("div", { class: "legend" }, sums.map(sum => el("span", null, swatch(sum.owner), sum.name)))),
+    section("Ranks along time", drawing(timeline), el("div", { class: "legend" }, sums.map(sum => el("span", null, swatch(`${sum.owner} ${looks(sum.name)}`), sum.name)))),
     section("What they did", table([
-      { title: "phase", cell: sum => [swatch(sum.owner), sum.name] },
+      { title: "phase", cell: sum => [swatch(`${sum.owner} ${looks(sum.name)}`), sum.name] },
       { title: "account", cell: sum => sum.account },
       { title: "time of all ranks", number: true, cell: sum => seconds(sum.seconds) },
       { title: "share", number: true, cell: sum => share(sum.seconds / all) },
