@@ -1,7 +1,7 @@
 """The page at the size of a fleet; benchmarks/reports/page.md.
 
     python -m benchmarks.prove_page                    all parts, about ten minutes
-    python -m benchmarks.prove_page --part viewers     one part: first-view, viewers
+    python -m benchmarks.prove_page --part viewers     one part: first-view, map, viewers
 
 - first-view: a store of 1,024 ranks x 10,000 steps; milliseconds in Chromium from asking for a page to
   its content on the screen, from a server that has just started, and again.
@@ -39,6 +39,22 @@ _FIRST_VIEW_MS, _FRAME_MS, _P95_SECONDS = 1_000.0, 50.0, 2.0
 _SLOPE_BYTES_PER_MINUTE = 1e6
 _WARM = 0.25
 _DRAWN = "() => !document.querySelector('main [aria-busy]') && document.querySelector('main h1')"
+
+_MOVES = 60
+_REDRAW = """moves => {
+  const canvas = document.querySelector('main canvas'), times = [];
+  const box = canvas.getBoundingClientRect();
+  for (let move = 0; move < moves; move += 1) {
+    const began = performance.now();
+    canvas.dispatchEvent(new PointerEvent('pointermove', {
+      clientX: box.left + box.width * ((move * 37) % 97) / 97,
+      clientY: box.top + box.height * ((move * 53) % 89) / 89,
+    }));
+    canvas.getContext('2d').getImageData(0, 0, 1, 1);  // until it is drawn
+    times.push(performance.now() - began);
+  }
+  return times;
+}"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,6 +152,35 @@ def first_view(folder: Path) -> PartResult:
     )
 
 
+def fleet_map(folder: Path) -> PartResult:
+    """The pointer goes from GPU to GPU; each move draws the whole map again."""
+    store = folder / "map"
+    with CollectorProcess(store) as collector:
+        load = Load(port=collector.port, ranks=MAP_GPUS, steps=5)
+        with running_load(load) as sending:
+            sending.result()
+        time.sleep(5.0)  # until the watch has told of it
+        with PageProcess(store) as server, browser_page() as page:
+            page.request.get(server.opening)
+            page.goto(f"{server.address}/fleet")
+            page.wait_for_function(
+                "() => document.querySelector('main canvas')?.dataset.milliseconds"
+            )
+            label = page.eval_on_selector("main canvas", "canvas => canvas.ariaLabel")
+            frames = page.evaluate(_REDRAW, _MOVES)
+    problems = [] if f"{MAP_GPUS:,}" in label else [f"on the map: {label}"]
+    if max(frames) > _FRAME_MS:
+        problems.append(f"a frame took {max(frames):.0f} ms, asked for {_FRAME_MS:g}")
+    return PartResult(
+        name=f"map of {MAP_GPUS:,} GPUs",
+        figures={
+            "drawn again": f"{len(frames)} times",
+            "a frame, median / longest, ms": f"{statistics.median(frames):.1f} / {max(frames):.1f}",
+        },
+        problems=tuple(problems),
+    )
+
+
 def viewers(folder: Path) -> PartResult:
     store = folder / "viewers"
     sizes: list[tuple[float, int]] = []
@@ -206,7 +251,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parts = {"first-view": first_view, "viewers": viewers}
+    parts = {"first-view": first_view, "map": fleet_map, "viewers": viewers}
     parser.add_argument("--part", choices=parts)
     options = parser.parse_args()
     results = []
