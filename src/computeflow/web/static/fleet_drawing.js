@@ -3,7 +3,8 @@
 const NODE_COLUMNS = 4;
 const LABEL = 16;
 const SIZES = [14, 12, 10, 8, 7, 6, 5, 4, 3, 2];
-const TALLEST = 640;
+const TALLEST = 660;
+const BETWEEN = 12;
 const SHADES = 48;
 
 /** Places of all cells: nodes as small blocks, in rows, below the name of their group. */
@@ -15,22 +16,31 @@ export function layOut(map, cells, width) {
 }
 
 function place(map, cells, width, size) {
-  const step = size > 3 ? size + 1 : size, gap = Math.max(2, Math.round(size / 2));
+  const step = size > 3 ? size + 1 : size, gap = Math.max(2, Math.round(size / 2)), named = map.groups.length > 1;
   const xs = new Float32Array(cells.count), ys = new Float32Array(cells.count), labels = [];
-  let y = 0, node = 0, cell = 0;
+  let left = 0, top = 0, tall = 0, node = 0, cell = 0, above = null;
+  const newLine = () => { left = 0; top += tall + (tall ? BETWEEN : 0); tall = 0; };
   for (const group of map.groups) {
-    const named = map.groups.length > 1;
-    if (named) { labels.push({ x: 0, y: y + LABEL - 5, text: group.above ? `${group.above} / ${group.name}` : group.name }); y += LABEL; }
-    let x = 0, row = 0;
-    for (let end = node + group.nodes; node < end; node += 1) {
-      const count = map.cells[node], columns = Math.min(count, NODE_COLUMNS), rows = Math.ceil(count / NODE_COLUMNS);
-      if (x > 0 && x + columns * step > width) { x = 0; y += row + gap; row = 0; }
-      for (let at = 0; at < count; at += 1, cell += 1) { xs[cell] = x + (at % NODE_COLUMNS) * step; ys[cell] = y + Math.floor(at / NODE_COLUMNS) * step; }
-      x += columns * step + gap;
-      row = Math.max(row, rows * step);
+    const widest = Math.min(NODE_COLUMNS, Math.max(...map.cells.slice(node, node + group.nodes))) * step + gap;
+    const across = named ? Math.max(1, Math.min(Math.round(Math.sqrt(group.nodes / 2)), Math.floor(width / widest))) : Math.max(1, Math.floor(width / widest));
+    if (named && group.above !== above) {
+      newLine();
+      above = group.above;
+      if (above) { labels.push({ x: 0, y: top + LABEL - 4, text: above, strong: true }); top += LABEL; }
     }
-    y += row + (named ? 8 : gap);
+    if (left > 0 && left + across * widest > width) newLine();
+    if (named) labels.push({ x: left, y: top + LABEL - 5, text: group.name, width: across * widest });
+    let y = top + (named ? LABEL : 0), row = 0;
+    for (let at = 0; at < group.nodes; at += 1, node += 1) {
+      if (at && at % across === 0) { y += row + gap; row = 0; }
+      const x = left + (at % across) * widest, count = map.cells[node];
+      for (let local = 0; local < count; local += 1, cell += 1) { xs[cell] = x + (local % NODE_COLUMNS) * step; ys[cell] = y + Math.floor(local / NODE_COLUMNS) * step; }
+      row = Math.max(row, Math.ceil(count / NODE_COLUMNS) * step);
+    }
+    tall = Math.max(tall, y + row - top);
+    left += across * widest + BETWEEN;
   }
+  const y = top + tall + 2;
   return {
     xs, ys, size, step, labels, width, height: Math.ceil(y), count: cells.count,
     at(left, top) {
@@ -56,7 +66,7 @@ function shadesOf({ categories, better, colour }) {
 /** Fill all cells, shade by shade, so that the colour changes few times; outlines where nothing is known. */
 export function drawCells(canvas, placed, values, options) {
   const began = performance.now();
-  const { low, high, categories, chosen, colour } = options, ratio = devicePixelRatio || 1;
+  const { low, high, categories, colour } = options, ratio = devicePixelRatio || 1;
   canvas.width = Math.round(placed.width * ratio);
   canvas.height = Math.round(placed.height * ratio);
   canvas.style.width = `${placed.width}px`;
@@ -81,13 +91,10 @@ export function drawCells(canvas, placed, values, options) {
       drawing.stroke();
     }
   });
-  drawing.fillStyle = colour("quiet");
   drawing.font = "11px system-ui, sans-serif";
-  for (const label of placed.labels) drawing.fillText(label.text, label.x, label.y);
-  if (chosen !== null && chosen < placed.count) {
-    drawing.strokeStyle = colour("text");
-    drawing.lineWidth = 2;
-    drawing.strokeRect(xs[chosen] - 1, ys[chosen] - 1, size + 2, size + 2);
+  for (const label of placed.labels) {
+    drawing.fillStyle = colour(label.strong ? "text" : "quiet");
+    drawing.fillText(label.text, label.x, label.y, label.width);
   }
   canvas.dataset.milliseconds = (performance.now() - began).toFixed(2);
   return { of: value => shades[shade(value)] };

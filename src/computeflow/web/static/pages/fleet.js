@@ -82,8 +82,14 @@ export function render(content, context) {
   const key = el("div");
   const place = fitted((target, width) => {
     const placed = layOut(map, cells, width), canvas = el("canvas", { tabindex: "0", "data-key": "fleet", role: "img", "aria-label": `${whole(cells.count)} GPUs coloured by ${measure.title.toLowerCase()}` });
-    const paint = () => { const palette = drawCells(canvas, placed, values, { low, high, categories: measure.name === "health", better: measure.better, chosen: context.state.cell ?? null, colour }); key.replaceChildren(legend(measure, low, high, health, palette)); };
-    const choose = cell => { if (cell === null || cell === context.state.cell) return; context.state.cell = cell; facts.replaceChildren(...tell(content, cells, all, cell)); paint(); };
+    const mark = el("div", { class: "mark", hidden: true, style: { width: `${placed.size + 4}px`, height: `${placed.size + 4}px` } });
+    const show = cell => {
+      mark.hidden = false;
+      mark.style.left = `${placed.xs[cell] - 2}px`;
+      mark.style.top = `${placed.ys[cell] - 2}px`;
+      facts.replaceChildren(...tell(content, cells, all, cell));
+    };
+    const choose = cell => { if (cell === null || cell === context.state.cell) return; context.state.cell = cell; show(cell); };
     const open = () => { const run = map.runs[map.run_of[cells.nodeOf[context.state.cell]]]; if (run) navigate(`/runs/${encodeURIComponent(run.id)}`); };
     canvas.onpointermove = event => { const box = canvas.getBoundingClientRect(); choose(placed.at(event.clientX - box.left, event.clientY - box.top)); };
     canvas.onclick = () => { if (context.state.cell !== undefined) open(); };
@@ -94,9 +100,10 @@ export function render(content, context) {
       event.preventDefault();
       choose(next);
     };
-    target.replaceChildren(canvas);
-    paint();
-    if (context.state.cell < cells.count) facts.replaceChildren(...tell(content, cells, all, context.state.cell));
+    const palette = drawCells(canvas, placed, values, { low, high, categories: measure.name === "health", better: measure.better, colour });
+    key.replaceChildren(legend(measure, low, high, health, palette));
+    target.replaceChildren(canvas, mark);
+    if (context.state.cell < cells.count) show(context.state.cell);
   }, { class: "drawing fleet" });
   const tabs = el("div", { class: "tabs", role: "group", "aria-label": "Coloured by" }, map.measures.map(each =>
     el("button", { class: "button", type: "button", "data-key": each.name, "aria-pressed": String(each === measure), on: { click: () => navigate(withQuery({ by: each.name }), { replace: true }) } }, each.title)));
