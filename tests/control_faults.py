@@ -94,9 +94,18 @@ class FaultyControl:
         last: Step = (Resubmit if new else Requeue)(job=job, exclude=(node,))
         return self.approve(job, Drain(node=node, reason="test"), last)
 
-    def submission(self, folder: Path) -> ActionRecord:
-        step = Submit(script=str(self.script), name="again", account="research", folder=str(folder))
-        return self.approve("0", step)
+    def submit_in_order(self, script: Path, order: tuple[str, ...]) -> str:
+        """The number of a job with a rank on each of these nodes, in this order."""
+        step = Submit(
+            script=str(script),
+            nodes=len(order),
+            node_order=order,
+            account="research",
+            folder=str(self.lab.folder),
+        )
+        action = self.approve("0", step)
+        self.until_done(action)
+        return self.journal.get(action.id).new_job
 
     def faults_of(self, action: ActionRecord, *, new: bool) -> list[str]:
         """What is wrong with an action that should have been done once."""

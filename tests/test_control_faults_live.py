@@ -8,16 +8,28 @@ import signal
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from computeflow.actions.steps import Drain, Requeue, Submit
+from computeflow.actions.steps import Drain, Requeue
+from computeflow.cluster.collectives import bus_factor
+from computeflow.cluster.placement import Placement
+from computeflow.cluster.topology import read_topology
+from computeflow.cluster.wiring import wiring_of
+from computeflow.planning.placement import Flow, Traffic, crossing, place, total
 from control_faults import FaultyControl
+from rank_traffic import RankTraffic
 from slurm_control import control_lab, slurm_for_control, wait_for
 from slurm_lab import SlurmLab, why_not
 
 pytestmark = [pytest.mark.live, pytest.mark.skipif(bool(why_not()), reason=why_not())]
 MOMENTS = (0.3, 2.5)
 """Seconds after its start at which a controller is killed: it takes some 0.7 s to its first look."""
+
+INTERLEAVED = ("n0", "n3", "n1", "n4")
+"""Every rank's neighbours are on the other leaf."""
+GRADIENT_BYTES = 4 * (6 * (512 * 512 + 512) + 512 * 10 + 10)
+"""fp32 gradients of `record_scripts/small.py`: six layers of 512 x 512, a head of 10, their biases."""
 
 
 @pytest.fixture(scope="module")
@@ -110,32 +122,37 @@ def test_an_approved_drain_is_undone(faulty: FaultyControl) -> None:
     assert faulty.lab.slurm.run("sinfo", "-h", "-n", "n5", "-o", "%T").strip().rstrip("*") == "idle"
 
 
-def test_ranks_run_in_the_order_of_the_plan(faulty: FaultyControl) -> None:
-    """The order of nodes is read back from the ranks of the running job."""
-    folder = faulty.lab.folder
-    said = folder / "order.txt"
-    script = folder / "order.sh"
-    say = "echo $SLURM_PROCID $SLURMD_NODENAME"
-    script.write_text(f"#!/bin/sh\nsrun --mpi=none sh -c '{say}' > {said}\nsleep 60\n")
-    order = ("n4", "n0", "n3")
-    step = Submit(
-        script=str(script),
-        nodes=3,
-        tasks_per_node=2,
-        node_order=order,
-        account="research",
-        folder=str(folder),
+def test_ranks_run_in_the_order_of_the_plan_and_its_bytes_cross_leaves(
+    faulty: FaultyControl,
+) -> None:
+    """Predicted from topology.conf and the size of the model; counted on the sockets of the ranks."""
+    config = (faulty.lab.slurm.folder / "etc/topology.conf").read_text()
+    wiring = wiring_of(read_topology(config, "topology.conf"), devices=1)
+    ring = Flow(
+        account="comm.dp",
+        ranks=4,
+        stride=1,
+        pattern="ring",
+        bytes=bus_factor("all-reduce", 4) * GRADIENT_BYTES,
     )
-    action = faulty.approve("0", step)
-    faulty.until_done(action)
-    lines = wait_for(lambda: _lines(said, 6), "the ranks")
-    ranks = dict(line.split() for line in lines)
-    assert [ranks[str(rank)] for rank in range(6)] == [n for n in order for _ in range(2)]
-
-
-def _lines(path: Path, count: int) -> list[str]:
-    lines = path.read_text().splitlines() if path.exists() else []
-    return lines if len(lines) == count else []
+    sent = Traffic(gpus=4, flows=(ring,))
+    allocation = np.array([wiring.names.index(name) for name in INTERLEAVED])
+    planned = place(sent, wiring, allocation)
+    counted = {}
+    for placement in (planned, Placement.of_nodes(allocation, devices=1, ranks=4)):
+        order = tuple(wiring.names[node] for node in placement.node_order)
+        ranks = RankTraffic(faulty.lab.folder, 4, steps=10)
+        job = faulty.submit_in_order(ranks.write_script(), order)
+        where = ranks.where(job)
+        assert tuple(where[rank].node for rank in range(4)) == order
+        crossed = sum(
+            size for (a, b), size in ranks.step_bytes(job).items() if where[a].leaf != where[b].leaf
+        )
+        predicted = total(crossing(placement, wiring, sent), wiring).between_leaves
+        assert crossed == pytest.approx(predicted, rel=0.02)
+        counted[order] = crossed
+    ours, interleaved = counted.values()
+    assert ours == pytest.approx(interleaved / 2, rel=0.02)
 
 
 def test_a_requeue_of_an_unknown_job_fails_with_a_reason(faulty: FaultyControl) -> None:
