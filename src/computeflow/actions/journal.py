@@ -20,6 +20,7 @@ from typing import Any, Literal
 from computeflow import codec
 from computeflow.collection.store.state_database import StateDatabase
 from computeflow.errors import InputError
+from computeflow.scheduling import DecisionBasis
 
 ActionState = Literal[
     "advised", "proposed", "approved", "started", "done", "failed", "void", "dismissed", "undoing",
@@ -97,6 +98,8 @@ class ActionRecord:
     """Why it was chosen, with the numbers that decided."""
     evidence: tuple[str, ...] = ()
     rests_on: tuple[str, ...] = ()
+    basis: DecisionBasis | None = None
+    """What it was decided from: the policy gives the same decision on it again."""
     options: tuple[OptionRecord, ...] = ()
     predicted_gain_seconds: float | None = None
     """Net of the move's price, if the cause would have lasted: what can be measured."""
