@@ -21,7 +21,8 @@ from computeflow.actions.control_limits import ControlLimits, read_limits, refus
 from computeflow.actions.controller import Controller, ControlOptions
 from computeflow.actions.controller_lock import controller_lock
 from computeflow.actions.engine import EngineError
-from computeflow.actions.journal import ActionJournal, ActionRecord, StepRecord
+from computeflow.actions.journal import RETURN_NODE, ActionJournal, ActionRecord, StepRecord
+from computeflow.actions.node_returns import approved_return
 from computeflow.actions.steps import Drain, EngineStep, Requeue, Resubmit, step_data
 from computeflow.cli import run as command_line
 from computeflow.collection.outputs.snapshots import LiveSnapshot
@@ -292,6 +293,34 @@ def test_a_node_that_was_drained_before_stays_so_after_undoing(world: World) -> 
     world.journal.move(done.id, ("done",), "undoing")
     world.tick()
     assert world.journal.get(done.id).state == "undone"
+    assert world.engine.nodes["n5"].reason == "repair"
+
+
+def test_a_drained_node_returns_when_a_probe_accepts_it(tmp_path: Path) -> None:
+    world = World(tmp_path, replace(LIMITS, return_after_seconds=600.0))
+    job = world.engine.add_job(1)
+    drained = run(world, action(job.job, [Drain(node="n5", reason="slow")], 0.0, ("n5",)))
+    world.engine.bad_nodes = frozenset({"n5"})
+    for moment, states in ((599.0, []), (600.0, ["failed"]), (1199.0, ["failed"])):
+        world.engine.at = moment
+        world.tick()
+        world.tick()
+        assert [each.state for each in world.journal.all() if each.kind == RETURN_NODE] == states
+    assert world.engine.nodes["n5"].reason == f"store-{drained.id}.0"
+    world.engine.bad_nodes, world.engine.at = frozenset(), 1200.0
+    world.tick()
+    world.tick()
+    assert world.journal.all()[-1].state == "done"
+    assert world.engine.nodes["n5"].is_spare
+    world.close()
+
+
+def test_a_return_is_undone_by_draining_the_node_as_it_was(world: World) -> None:
+    world.engine.nodes["n5"] = replace(world.engine.nodes["n5"], drained=True, reason="repair")
+    done = run(world, approved_return("n5", at=0.0, by="somebody"))
+    assert (done.state, world.engine.nodes["n5"].drained) == ("done", False)
+    world.journal.move(done.id, ("done",), "undoing")
+    world.tick()
     assert world.engine.nodes["n5"].reason == "repair"
 
 

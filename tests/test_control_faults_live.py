@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,12 +21,10 @@ from computeflow.cluster.wiring import wiring_of
 from computeflow.planning.placement import Flow, Traffic, crossing, place, total
 from control_faults import FaultyControl
 from rank_traffic import RankTraffic
-from slurm_control import control_lab, slurm_for_control, wait_for
+from slurm_control import LIMITS, control_lab, slurm_for_control, wait_for, why_no_quota
 from slurm_lab import SlurmLab, why_not
 
 pytestmark = [pytest.mark.live, pytest.mark.skipif(bool(why_not()), reason=why_not())]
-MOMENTS = (0.3, 2.5)
-"""Seconds after its start at which a controller is killed: it takes some 0.7 s to its first look."""
 
 INTERLEAVED = ("n0", "n3", "n1", "n4")
 """Every rank's neighbours are on the other leaf."""
@@ -54,8 +54,8 @@ def test_a_controller_that_is_killed_does_nothing_twice_and_forgets_nothing(
         faulty.restart(job, faulty.jobs(job)[0][2], new=new)
         for new, job in ((False, faulty.job()), (True, faulty.job("--no-requeue")))
     ]
-    for _ in range(4):
-        faulty.kill_within(MOMENTS, draws)
+    for action in (*actions, *actions):
+        faulty.kill_at_random(action, draws)
     faulty.until_done(*actions)
     faults = [
         faulty.faults_of(each, new=new) for each, new in zip(actions, (False, True), strict=True)
@@ -113,13 +113,35 @@ def test_an_approved_drain_is_undone(faulty: FaultyControl) -> None:
     action = faulty.approve(job, Drain(node="n5", reason="test"))
     faulty.until_done(action)
     faulty.lab.cli("actions", "undo", str(action.id), "--store", str(faulty.lab.store))
-    process = faulty.controller()
-    try:
-        wait_for(lambda: faulty.state_of(action) == "undone", "the undoing")
-    finally:
-        process.terminate()
-        process.wait(60)
-    assert faulty.lab.slurm.run("sinfo", "-h", "-n", "n5", "-o", "%T").strip().rstrip("*") == "idle"
+    faulty.until("undone", action)
+    assert faulty.node("n5")[0] == "idle"
+
+
+@pytest.mark.skipif(bool(why_no_quota()), reason=why_no_quota())
+def test_a_drained_node_returns_only_when_a_probe_accepts_it(faulty: FaultyControl) -> None:
+    """Two nodes, one with a CPU quota; `probe --accept` on both, each the only job of its node."""
+    lab, probe = faulty.lab, [sys.executable, "-m", "computeflow", "probe", "--accept"]
+    lab.slurm.run("scontrol", "update", "NodeName=n[4-5]", "State=DRAIN", "Reason=was slow")
+    command = json.dumps([*probe, "--quick", "--device", "cpu"])
+    path = lab.folder / "limits.toml"
+    stop = lab.folder / "stop"
+    limits = LIMITS.format(debounce=3, drains=2, healthy=0, stop=stop)
+    path.write_text(f"probe = {command}\n{limits}")
+    asked = [lab.cli("actions", "return", node, "--store", str(lab.store)) for node in ("n4", "n5")]
+    good, bad = faulty.journal.all()[-2:]
+    assert [each["nodes_in"] for each in asked] == [["n4"], ["n5"]]
+    with lab.slow("n5", 1.0):
+        faulty.until_done(good, bad, options=("--limits", str(path)))
+    assert faulty.state_of(good) == "done", faulty.journal.get(good.id)
+    assert faulty.node("n4") == ("idle", "none")
+    refused = faulty.journal.get(bad.id)
+    assert (refused.state, "n5 stays drained: refused by probe" in refused.note) == ("failed", True)
+    state, reason = faulty.node("n5")
+    assert (state, "host quota is low" in reason) == ("drained", True)
+    assert "computeflow-" not in lab.slurm.run("scontrol", "-o", "show", "reservation")
+    lab.cli("actions", "undo", str(good.id), "--store", str(lab.store))
+    faulty.until("undone", good)
+    assert faulty.node("n4") == ("drained", "was slow")
 
 
 def test_ranks_run_in_the_order_of_the_plan_and_its_bytes_cross_leaves(

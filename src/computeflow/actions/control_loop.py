@@ -21,7 +21,7 @@ from computeflow.actions.controller_lock import controller_lock
 from computeflow.actions.engine import EngineError
 from computeflow.actions.journal import ActionJournal
 from computeflow.actions.slurm.command_line import CommandLine
-from computeflow.actions.slurm.slurm_engine import SlurmEngine
+from computeflow.actions.slurm.slurm_engine import PROBE, SlurmEngine
 from computeflow.collection.outputs.snapshots import read_store
 from computeflow.collection.store.state_database import StateDatabase
 from computeflow.collection.store.store_folder import store_id
@@ -59,7 +59,8 @@ def run_controller(
         stack.callback(state.close)
         stack.callback(_stopping(stopped))
         journal = ActionJournal(state)
-        engine = SlurmEngine(CommandLine(lock=lock), _folder(store), time.time)
+        probe = PROBE if options.limits is None else options.limits.probe
+        engine = SlurmEngine(CommandLine(lock=lock), _folder(store), time.time, probe=probe)
         controller = Controller(
             engine,
             journal,

@@ -17,6 +17,7 @@ from computeflow.actions.decision_records import decision_record, gain_text
 from computeflow.actions.engine import ClusterState, Engine
 from computeflow.actions.job_states import VALID_SECONDS, LiveJob, live_job
 from computeflow.actions.journal import ACTIVE, ActionJournal, ActionOutcome, ActionRecord
+from computeflow.actions.node_returns import due_returns
 from computeflow.actions.outcomes import measure
 from computeflow.actions.past_actions import (
     excluded_nodes,
@@ -91,6 +92,7 @@ class Controller:
         for action in self._journal.all("done"):
             self._measure(action)
         held = [self._decide(run, snapshot, cluster) for run in snapshot.runs]
+        self._return_nodes(cluster)
         if self._journal.all("approved", "started", "undoing"):
             return BUSY_SECONDS
         return HELD_SECONDS if any(held) else IDLE_SECONDS
@@ -165,6 +167,14 @@ class Controller:
         )
         self._take(decision_record(basis.decide(), basis, live, self._options.mode), records)
         return True
+
+    def _return_nodes(self, cluster: ClusterState) -> None:
+        limits, records = self._options.limits, self._journal.all()
+        if limits is None or limits.return_after_seconds is None:
+            return
+        after, mode = limits.return_after_seconds, self._options.mode
+        for action in due_returns(records, cluster, after=after, now=self._now(), mode=mode):
+            self._tell(self._journal.add(action))
 
     def _take(self, action: ActionRecord, records: Sequence[ActionRecord]) -> None:
         known = [

@@ -32,6 +32,9 @@ ACTIVE: tuple[ActionState, ...] = ("proposed", "approved", "started", "undoing")
 ACTED: tuple[ActionState, ...] = ("started", "done", "failed", "undoing", "undone")
 """States of actions of which something was done."""
 
+RETURN_NODE = "return-node"
+"""The kind of an action that probes a drained node and takes it back."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepRecord:
@@ -85,7 +88,7 @@ class ActionRecord:
     id: int = 0
     at: float
     kind: str
-    """The kind of option, as `scheduling` names it."""
+    """The kind of option, as `scheduling` names it; or `RETURN_NODE`."""
     state: ActionState
     mode: str
     run: str

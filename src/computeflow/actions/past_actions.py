@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from computeflow.actions.engine import ClusterState
-from computeflow.actions.journal import ACTED, ActionRecord
+from computeflow.actions.journal import ACTED, RETURN_NODE, ActionRecord
 from computeflow.collection.online.live_values import LiveFinding, LiveRun
 from computeflow.collection.outputs.snapshots import LiveSnapshot
 from computeflow.scheduling import ExcludedNode, PastMove
@@ -37,13 +37,20 @@ def present_job(run: LiveRun, records: Sequence[ActionRecord]) -> str:
 
 
 def excluded_nodes(records: Sequence[ActionRecord], cluster: ClusterState) -> list[ExcludedNode]:
-    """Nodes that actions took out and that nobody took back."""
+    """Nodes that actions took out and that nobody took back, those that are probed included."""
+    probed = {
+        node
+        for action in records
+        if action.kind == RETURN_NODE and action.state == "started"
+        for node in action.nodes_in
+    }
     rows = {}
     for action in records:
         for node in action.nodes_out if action.state in ("started", "done") else ():
             known = cluster.nodes.get(node)
-            if known is not None and known.drained:
-                rows[node] = ExcludedNode(node=node, since=action.at, why=f"action {action.id}")
+            if known is not None and (known.drained or node in probed):
+                since = action.acted_at or action.at
+                rows[node] = ExcludedNode(node=node, since=since, why=f"action {action.id}")
     return list(rows.values())
 
 

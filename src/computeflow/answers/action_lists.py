@@ -1,4 +1,4 @@
-"""`actions list|show|approve|dismiss|undo|report`: the journal of a controller, and words to it."""
+"""`actions list|show|approve|dismiss|undo|return|report`: a controller's journal, and words to it."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from typing import Any
 
 from computeflow import codec
 from computeflow.actions.journal import ActionJournal, ActionRecord
+from computeflow.actions.node_returns import approved_return
 from computeflow.answers.answer import Answer
 from computeflow.answers.checking import checked
 from computeflow.answers.inputs import File
@@ -135,6 +136,15 @@ def undo_action(number: int, *, store: File) -> ActionAnswer:
     with _journal(store) as journal:
         action = journal.move(number, ("done",), "undoing", note=f"undone for {_user()}")
     text = f"Action {number} is undone by the controller of this store when it next looks."
+    return ActionAnswer(action=action, headline_text=text)
+
+
+@checked
+def return_node(node: str, *, store: File) -> ActionAnswer:
+    """Ask the controller to probe a drained node, and to take it back if it is accepted."""
+    with _journal(store) as journal:
+        action = journal.add(approved_return(node, at=time.time(), by=_user()))
+    text = f"Action {action.id}: the controller of this store probes {node} when it next looks."
     return ActionAnswer(action=action, headline_text=text)
 
 

@@ -14,6 +14,7 @@ MARK = "computeflow:"
 """Before the key of an action, in comments of jobs and reasons of nodes."""
 SHOW_JOBS: Words = ("squeue", "--json")
 SHOW_NODES: Words = ("sinfo", "--json")
+SHOW_RESERVATIONS: Words = ("scontrol", "-o", "show", "reservation")
 _MINUTE = 60
 
 
@@ -25,12 +26,48 @@ def drain(node: str, reason: str, key: str) -> Words:
     return _update(f"NodeName={node}", "State=DRAIN", f"Reason={mark(key)} {reason}".strip())
 
 
+def drain_again(node: str, reason: str) -> Words:
+    """Drained with the reason that it had before."""
+    return _update(f"NodeName={node}", "State=DRAIN", f"Reason={reason}")
+
+
 def resume(node: str) -> Words:
     return _update(f"NodeName={node}", "State=RESUME")
 
 
-def down(node: str, reason: str) -> Words:
-    return _update(f"NodeName={node}", "State=DOWN", f"Reason={reason}")
+def reservation(key: str) -> str:
+    """The name of an action's reservation."""
+    return f"computeflow-{key}"
+
+
+def reserve(node: str, name: str, user: str = "USER") -> Words:
+    """Without an end: a node that nobody goes on with is kept, not given to jobs."""
+    fields = ("StartTime=now", "Duration=infinite", "Flags=MAINT,IGNORE_JOBS")
+    create = ("scontrol", "create", "reservation", f"ReservationName={name}")
+    return (*create, f"Nodes={node}", f"Users={user}", *fields)
+
+
+def unreserve(name: str) -> Words:
+    return ("scontrol", "delete", f"ReservationName={name}")
+
+
+def submit_probe(
+    node: str, name: str, script: str, probe: Sequence[str], key: str, output: str = ""
+) -> Words:
+    return (
+        "sbatch",
+        "--parsable",
+        f"--comment={mark(key)}",
+        f"--reservation={name}",
+        f"--nodelist={node}",
+        "--nodes=1",
+        "--exclusive",
+        "--no-requeue",
+        "--job-name=computeflow-probe",
+        *_given("output", output),
+        script,
+        *probe,
+    )
 
 
 def requeue_held(job: str) -> Words:
