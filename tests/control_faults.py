@@ -48,20 +48,23 @@ class FaultyControl:
         rows = [line.split("|") for line in text.splitlines()]
         return [(r[0], r[1], r[2], r[3], r[4].strip()) for r in rows]
 
-    def approve(self, job: str, *steps: Step) -> ActionRecord:
+    def propose(self, job: str, *steps: Step) -> ActionRecord:
         return self.journal.add(
             ActionRecord(
                 at=time.time(),
                 kind="restart-on-spare",
-                state="approved",
+                state="proposed",
                 mode="ask",
                 run=f"run of job {job}",
                 job=job,
                 title=f"job {job}",
-                approved_by="test",
                 steps=tuple(StepRecord(step=step_data(step)) for step in steps),
             )
         )
+
+    def approve(self, job: str, *steps: Step) -> ActionRecord:
+        proposed = self.propose(job, *steps)
+        return self.journal.move(proposed.id, ("proposed",), "approved", approved_by="test")
 
     def state_of(self, action: ActionRecord) -> str:
         return self.journal.get(action.id).state

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
@@ -23,7 +23,15 @@ from computeflow.actions.controller_lock import controller_lock
 from computeflow.actions.engine import EngineError
 from computeflow.actions.journal import RETURN_NODE, ActionJournal, ActionRecord, StepRecord
 from computeflow.actions.node_returns import approved_return
-from computeflow.actions.steps import Drain, EngineStep, Requeue, Resubmit, step_data
+from computeflow.actions.steps import (
+    Drain,
+    EngineStep,
+    ProbeNode,
+    Requeue,
+    Resubmit,
+    Submit,
+    step_data,
+)
 from computeflow.cli import run as command_line
 from computeflow.collection.outputs.snapshots import LiveSnapshot
 from computeflow.collection.store.state_database import StateDatabase
@@ -109,6 +117,9 @@ class World:
         assert record.steps[int(place)].state in ("started", "done", "failed")
         if record.state == "started" and isinstance(step, Drain):
             self.drained.append((self.engine.at, step.node))
+            left = self.engine.observe().healthy_nodes - self.engine.nodes[step.node].is_healthy
+            healthy = self.engine.nodes[step.node].is_healthy
+            assert not healthy or left >= self.limits.min_healthy_nodes
         if self.kill_in is not None:
             self.kill_in -= 1
             if self.kill_in < 0:
@@ -153,6 +164,13 @@ class ActingMachine(RuleBasedStateMachine):
         active = self.world.journal.all("proposed", "approved", "started", "undoing")
         if not any(each.job == chosen for each in active):
             self.world.journal.add(action(chosen, steps, engine.at, (name,)))
+
+    @rule(node=st.integers(0, NODES - 1), bad=st.booleans())
+    def return_node(self, node: int, bad: bool) -> None:
+        name, journal = f"n{node}", self.world.journal
+        self.world.engine.bad_nodes = frozenset({name} if bad else ())
+        if not any(each.nodes_in == (name,) for each in journal.all("approved", "started")):
+            journal.add(approved_return(name, at=self.world.engine.at, by="somebody"))
 
     @rule(seconds=st.sampled_from([1.0, 60.0, 150.0, DAY_SECONDS]))
     def wait(self, seconds: float) -> None:
@@ -215,6 +233,15 @@ class ActingMachine(RuleBasedStateMachine):
             assert len(today) <= world.limits.max_drains_per_day
 
     @invariant()
+    def what_is_done_is_done_to_the_end(self) -> None:
+        if not hasattr(self, "world"):
+            return
+        for record in self.world.journal.all("done"):
+            assert {step.state for step in record.steps} == {"done"}
+        for record in self.world.journal.all("failed"):
+            assert "failed" in {step.state for step in record.steps}
+
+    @invariant()
     def no_node_has_two_jobs(self) -> None:
         if not hasattr(self, "world"):
             return
@@ -235,7 +262,7 @@ class ActingMachine(RuleBasedStateMachine):
             return
         begun: dict[str, list[float]] = {}
         for record in self.world.journal.all():
-            if record.acted_at is not None:
+            if record.acted_at is not None and record.job:
                 begun.setdefault(record.job, []).append(record.acted_at)
         for moments in begun.values():
             ordered = sorted(moments)
@@ -259,6 +286,43 @@ def run(world: World, record: ActionRecord) -> ActionRecord:
     for _ in range(20):
         world.tick()
     return world.journal.get(added.id)
+
+
+@given(
+    before=st.sets(st.integers(0, NODES - 1)),
+    drains=st.lists(st.integers(0, NODES - 1), min_size=1, max_size=3, unique=True),
+    returns=st.booleans(),
+    submits=st.booleans(),
+)
+def test_undoing_restores_the_state_that_was_found(
+    before: set[int], drains: list[int], returns: bool, submits: bool
+) -> None:
+    """Nodes with their reasons; a job that was submitted is ended."""
+    free = replace(LIMITS, max_drains_per_day=9, min_healthy_nodes=0)
+    with tempfile.TemporaryDirectory() as scratch:
+        world = World(Path(scratch), free)
+        job = world.engine.add_job(1)
+        for node in before:
+            name = f"n{node}"
+            world.engine.nodes[name] = replace(
+                world.engine.nodes[name], drained=True, reason="repair"
+            )
+        found = dict(world.engine.nodes)
+        steps: list[EngineStep] = [Drain(node=f"n{node}", reason="slow") for node in drains]
+        if returns:
+            steps = [ProbeNode(node=f"n{node}") for node in drains]
+        if submits:
+            steps.append(Submit(script="job.sh", nodes=1))
+        done = run(world, action(job.job, steps, 0.0))
+        assert done.state == "done"
+        world.journal.move(done.id, ("done",), "undoing")
+        world.tick()
+        assert world.journal.get(done.id).state == "undone"
+        assert world.engine.nodes == found
+        assert [each.job for each in world.engine.jobs.values() if each.phase == "running"] == [
+            job.job
+        ]
+        world.close()
 
 
 def test_an_action_is_carried_out_step_by_step(world: World) -> None:

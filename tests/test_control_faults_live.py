@@ -13,14 +13,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from computeflow.actions.steps import Drain, Requeue
+from computeflow import codec
+from computeflow.actions.steps import Drain, Release, Requeue, Resubmit, Shrink, Signal, Submit
 from computeflow.cluster.collectives import bus_factor
 from computeflow.cluster.placement import Placement
 from computeflow.cluster.topology import read_topology
+from computeflow.cluster.topology.hostlist import expand
 from computeflow.cluster.wiring import wiring_of
+from computeflow.collection.submissions import read_submission
 from computeflow.planning.placement import Flow, Traffic, crossing, place, total
 from control_faults import FaultyControl
 from rank_traffic import RankTraffic
+from recorded_runs import ROOT
 from slurm_control import LIMITS, control_lab, slurm_for_control, wait_for, why_no_quota
 from slurm_lab import SlurmLab, why_not
 
@@ -142,6 +146,86 @@ def test_a_drained_node_returns_only_when_a_probe_accepts_it(faulty: FaultyContr
     lab.cli("actions", "undo", str(good.id), "--store", str(lab.store))
     faulty.until("undone", good)
     assert faulty.node("n4") == ("drained", "was slow")
+
+
+def test_a_job_is_held_released_signalled_and_shrunk_as_a_person_approves(
+    faulty: FaultyControl,
+) -> None:
+    lab = faulty.lab
+    script = lab.folder / "signalled.sh"
+    rank = lab.folder / "rank.sh"
+    rank.write_text(
+        f"trap 'touch {lab.folder}/saved-$SLURM_PROCID' USR1\n"
+        f"touch {lab.folder}/listens-$SLURM_PROCID\nwhile :; do sleep 0.1; done\n"
+    )
+    script.write_text(f"#!/bin/sh\nsrun --mpi=none --no-kill sh {rank}\nsleep 3600\n")
+    step = Submit(
+        script=str(script),
+        nodes=2,
+        max_switches=1,
+        switch_wait_seconds=60.0,
+        hold=True,
+        account="research",
+        folder=str(lab.folder),
+    )
+    submitted = faulty.approve("0", step)
+    faulty.until_done(submitted)
+    job = faulty.journal.get(submitted.id).new_job
+    shown = lab.slurm.run("scontrol", "show", "job", job)
+    assert "Reason=JobHeldUser" in shown and "Switches=1@00:01:00" in shown
+
+    release = faulty.propose(job, Release(job=job))
+    asked = lab.cli(
+        "actions", "approve", str(release.id), "--store", str(lab.store), SUDO_USER="ann"
+    )
+    assert asked["approved_by"] == "root (sudo by ann)"
+    faulty.until_done(release)
+    wait_for(lambda: faulty.jobs(job)[0][1] == "RUNNING", "the job runs")
+    nodes = expand(faulty.jobs(job)[0][2])
+    assert (
+        len(nodes) == 2 and len({number // 3 for number in map(int, (n[1:] for n in nodes))}) == 1
+    )
+    wait_for(lambda: len(list(lab.folder.glob("listens-*"))) == 2, "both ranks listen")
+
+    saved = faulty.approve(job, Signal(job=job, signal="USR1"))
+    faulty.until_done(saved)
+    wait_for(lambda: len(list(lab.folder.glob("saved-*"))) == 2, "both ranks save")
+    smaller = faulty.approve(job, Shrink(job=job, keep=(nodes[0],)))
+    faulty.until_done(smaller)
+    assert faulty.jobs(job)[0][1:3] == ("RUNNING", nodes[0])
+
+
+def test_a_job_is_submitted_again_with_its_arguments_and_its_environment(
+    faulty: FaultyControl,
+) -> None:
+    lab = faulty.lab
+    run, saved = lab.folder / "run", lab.folder / "saved"
+    script = lab.folder / "again.sh"
+    record = f"{sys.executable} -m computeflow record --quiet --no-seal --out {run}"
+    script.write_text(
+        f'#!/bin/sh\nprintf "%s|" "$@" "$MODEL" "$HF_TOKEN" > {lab.folder}/said-$SLURM_JOB_ID\n'
+        f"{record} --total-steps 9 --checkpoints {saved} -- sleep 3600\n"
+    )
+    path = f"{ROOT / 'src'}"
+    secret = "hf_abcdefghijklmnop1234"
+    words = ("two words", 'a "quoted" $HOME', f"--token={secret}")
+    job = lab.submit(
+        "-N1", "--no-requeue", str(script), *words, MODEL="a b\nc", HF_TOKEN=secret, PYTHONPATH=path
+    )
+    kept = wait_for(lambda: read_submission(run, os.getuid()), "what it was submitted with")
+    assert kept is not None
+    assert (kept.job, kept.arguments) == (job, words)
+    assert (run / "submission.json").stat().st_mode & 0o777 == 0o600
+
+    action = faulty.approve(job, Resubmit(job=job, folder=str(run)))
+    faulty.until_done(action)
+    new = faulty.journal.get(action.id).new_job
+    first = (lab.folder / f"said-{job}").read_text()
+    assert first == "|".join([*words, "a b\nc", secret, ""])
+    again = lab.folder / f"said-{new}"
+    assert wait_for(lambda: again.exists() and again.read_text(), "the new job") == first
+    assert secret not in json.dumps(codec.encode(faulty.journal.get(action.id)))
+    assert list((lab.store / "actions").glob("environment-*")) == []
 
 
 def test_ranks_run_in_the_order_of_the_plan_and_its_bytes_cross_leaves(

@@ -23,6 +23,7 @@ from computeflow.actions.steps import (
     step_from,
     step_name,
 )
+from computeflow.collection.run_facts import without_secrets
 
 _OF_THE_RUN = (CheckpointNow, SetInterval, OpenWindow, CheckSaved)
 Say = Callable[[str], None]
@@ -93,6 +94,11 @@ class ActionRunner:
             )
         return action
 
+    def fail(self, action: ActionRecord, why: str) -> ActionRecord:
+        """Give up an action that is started, at the step that it has come to."""
+        place = next_step(action)
+        return action if place is None else self._fail(action, place, why)
+
     def _fail(self, action: ActionRecord, place: int, why: str) -> ActionRecord:
         record = replace(action.steps[place], state="failed", ended=self._now(), note=why)
         return self._give_up(self._keep(action, place, record), why)
@@ -125,7 +131,7 @@ class ActionRunner:
                 continue
             progress = self._engine.undo(step, self.key(action, place), record.found)
             if record.state == "failed":
-                record = replace(record, commands=(*record.commands, *progress.commands))
+                record = replace(record, commands=(*record.commands, *_masked(progress)))
             else:
                 record = replace(_after(record, progress, self._now()), state="undone")
             action = self._keep(action, place, record)
@@ -159,12 +165,17 @@ def with_step(action: ActionRecord, place: int, record: StepRecord) -> ActionRec
     return replace(action, steps=steps)
 
 
+def _masked(progress: StepProgress) -> tuple[tuple[str, ...], ...]:
+    """The commands that were given, without what looks like a secret: people read the journal."""
+    return tuple(tuple(without_secrets(words)) for words in progress.commands)
+
+
 def _after(record: StepRecord, progress: StepProgress, now: float) -> StepRecord:
     return replace(
         record,
         state="done" if progress.done else record.state,
         ended=now if progress.done else None,
-        commands=(*record.commands, *progress.commands),
+        commands=(*record.commands, *_masked(progress)),
         note=progress.note,
         result={**record.result, **progress.result},
     )

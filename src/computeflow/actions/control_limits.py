@@ -96,7 +96,7 @@ def refusal(
             f"job {action.job}: {now - latest:.0f} s after its last action; at least "
             f"{limits.min_seconds_between_actions:.0f} s lie between two"
         )
-    return _drain_refusal(limits, action, state=state, acted=acted, now=now)
+    return drain_refusal(limits, action, state=state, past=past, now=now)
 
 
 def _outside(limits: ControlLimits, action: ActionRecord, state: ClusterState) -> str:
@@ -116,14 +116,16 @@ def _outside(limits: ControlLimits, action: ActionRecord, state: ClusterState) -
     return ""
 
 
-def _drain_refusal(
+def drain_refusal(
     limits: ControlLimits,
     action: ActionRecord,
     *,
     state: ClusterState,
-    acted: Sequence[ActionRecord],
+    past: Sequence[ActionRecord],
     now: float,
 ) -> str:
+    """Why the nodes that an action has yet to drain may not be drained now."""
+    acted = [each for each in past if each.id != action.id and each.state in ACTED]
     wanted = [node for node in drained_nodes(action) if not _is_drained(state, node)]
     if not wanted:
         return ""

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 from computeflow.actions.action_runner import ActionRunner, next_step
-from computeflow.actions.control_limits import ControlLimits, refusal
+from computeflow.actions.control_limits import ControlLimits, drain_refusal, refusal
 from computeflow.actions.decision_records import decision_record, gain_text
 from computeflow.actions.engine import ClusterState, Engine
 from computeflow.actions.job_states import VALID_SECONDS, LiveJob, live_job
@@ -26,7 +26,7 @@ from computeflow.actions.past_actions import (
     present_job,
 )
 from computeflow.actions.recorded_steps import read_attempts
-from computeflow.actions.steps import CheckpointNow, CheckSaved, step_from
+from computeflow.actions.steps import CheckpointNow, CheckSaved, Drain, step_from
 from computeflow.collection.online.live_values import LiveFinding, LiveRun
 from computeflow.collection.outputs.snapshots import LiveSnapshot
 from computeflow.scheduling import DecisionBasis, ExcludedNode, MovePolicy
@@ -116,6 +116,9 @@ class Controller:
                 return
             if action.state == "proposed":
                 action = self._approve(action)
+        elif refused := self._late_refusal(action, cluster):
+            self._runner.fail(action, refused)
+            return
         self._runner.advance(action)
 
     def _approve(self, action: ActionRecord) -> ActionRecord:
@@ -134,6 +137,16 @@ class Controller:
             return ""
         past = self._journal.all()
         return refusal(limits, action, state=cluster, past=past, now=self._now())
+
+    def _late_refusal(self, action: ActionRecord, cluster: ClusterState) -> str:
+        """Whether a node may still be drained: others may have failed since the action began."""
+        limits, place = self._options.limits, next_step(action)
+        if limits is None or place is None:
+            return ""
+        if not isinstance(step_from(action.steps[place].step), Drain):
+            return ""
+        past = self._journal.all()
+        return drain_refusal(limits, action, state=cluster, past=past, now=self._now())
 
     def _measure(self, action: ActionRecord) -> None:
         """Set what was gained beside what was predicted, once the run has steps enough."""

@@ -94,6 +94,8 @@ class Resubmit:
 
     job: str
     exclude: tuple[str, ...] = ()
+    folder: str = ""
+    """The run folder, where `record` keeps what the job was submitted with."""
 
     def __post_init__(self) -> None:
         check_job(self.job)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import getpass
 import os
+import pwd
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -158,8 +158,8 @@ def report_actions(*, store: File) -> ActionsReportAnswer:
 def _user() -> str:
     """Who typed it: the user of the process, and who became that by sudo."""
     try:
-        name = getpass.getuser()
-    except (KeyError, OSError):
+        name = pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
         name = str(os.getuid())
     before = os.environ.get("SUDO_USER", "")
     return f"{name} (sudo by {before})" if before and before != name else name

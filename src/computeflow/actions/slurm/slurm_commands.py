@@ -149,12 +149,25 @@ def _switches(step: Submit) -> str:
     return f"{step.max_switches}@{hours:02d}:{minutes:02d}:00"
 
 
-def resubmit(row: Mapping[str, Any], script: str, excluded: Sequence[str], key: str) -> Words:
-    """The job of a row of `squeue --json` again; its script's own `#SBATCH` lines hold, too."""
+def resubmit(
+    row: Mapping[str, Any],
+    script: str,
+    excluded: Sequence[str],
+    key: str,
+    *,
+    user: str = "",
+    arguments: Sequence[str] | None = None,
+) -> Words:
+    """The job of a row of `squeue --json` again; its script's own `#SBATCH` lines hold, too.
+
+    `user`: in whose name, if not the caller's. Without `arguments` those that Slurm shows are taken,
+    which it joins with spaces.
+    """
     nodes, tasks = number(row.get("node_count")), number(row.get("tasks_per_node"))
     minutes = number(row.get("time_limit"))
     comment = f"{row.get('comment') or ''} {mark(key)}".strip()
     options = [
+        *_given("uid", user),
         *_given("nodes", f"{nodes:.0f}" if nodes else ""),
         *_given("ntasks-per-node", f"{tasks:.0f}" if tasks else ""),
         *_given(
@@ -171,7 +184,8 @@ def resubmit(row: Mapping[str, Any], script: str, excluded: Sequence[str], key: 
         *_given("exclude", ",".join(sorted({*names(row.get("excluded_nodes")), *excluded}))),
     ]
     options.append("--requeue" if row.get("requeue") is not False else "--no-requeue")
-    arguments = str(row.get("command") or "").split()[1:]
+    if arguments is None:
+        arguments = str(row.get("command") or "").split()[1:]
     return (
         "sbatch",
         "--parsable",

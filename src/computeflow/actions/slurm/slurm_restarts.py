@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import pwd
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
 from computeflow.actions.engine import EngineJob, Found, RefusedStepError, StepProgress
 from computeflow.actions.slurm import slurm_commands as commands
 from computeflow.actions.slurm.slurm_commands import mark
 from computeflow.actions.slurm.slurm_session import SlurmSession, find_job, marked_job
 from computeflow.actions.slurm.slurm_state import job_name
 from computeflow.actions.steps import Requeue, Resubmit
+from computeflow.collection.submissions import Submission, read_submission
 
 
 def advance_requeue(session: SlurmSession, step: Requeue, key: str, found: Found) -> StepProgress:
@@ -61,11 +68,48 @@ def advance_resubmit(session: SlurmSession, step: Resubmit, key: str) -> StepPro
         return session.wait(commands.kill(step.job), commands.cancel(step.job), note="ended")
     text = session.line.run(commands.batch_script(step.job))
     script = session.keep(f"job-{step.job}.sh", text)
-    words = commands.resubmit(row, str(script), step.exclude, key)
-    job = session.submit(words)
-    return StepProgress(
-        done=True, commands=(words,), note=f"submitted as job {job}", result={"job": job}
+    return _submit_again(session, step, key, row, str(script))
+
+
+def _submit_again(
+    session: SlurmSession, step: Resubmit, key: str, row: Mapping[str, Any], script: str
+) -> StepProgress:
+    """In the name of its user, with its own arguments and environment as far as they are known."""
+    user = str(row.get("user_name") or "")
+    before = _submission(step, user)
+    words = commands.resubmit(
+        row,
+        script,
+        step.exclude,
+        key,
+        user="" if user == pwd.getpwuid(os.geteuid()).pw_name else user,
+        arguments=None if before is None else before.arguments,
     )
+    if before is None:
+        job, unknown = session.submit(words), "; its environment is not known"
+    else:
+        pairs = [f"{name}={value}" for name, value in before.environment.items()]
+        data = "\0".join(pairs).encode(errors="surrogateescape")
+        with session.secret(f"environment-{key}", data) as path:
+            words = (words[0], f"--export-file={path}", *words[1:])
+            job, unknown = session.submit(words), ""
+    return StepProgress(
+        done=True,
+        commands=(words,),
+        note=f"submitted as job {job}{unknown}",
+        result={"job": job},
+    )
+
+
+def _submission(step: Resubmit, user: str) -> Submission | None:
+    """What `record` kept of this job's submission."""
+    if not step.folder:
+        return None
+    try:
+        found = read_submission(Path(step.folder), pwd.getpwnam(user).pw_uid)
+    except KeyError:
+        return None
+    return found if found is not None and found.job == step.job else None
 
 
 def unsubmit(session: SlurmSession, key: str) -> StepProgress:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -73,6 +75,21 @@ class SlurmSession:
         except OSError as error:
             raise OutputError(f"{path}: {error.strerror or error}") from None
         return path
+
+    @contextmanager
+    def secret(self, name: str, data: bytes) -> Iterator[Path]:
+        """A file that nobody else can read, until the end of the block."""
+        path = self.folder / name
+        try:
+            path.unlink(missing_ok=True)  # of a controller that was killed
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+            with os.fdopen(os.open(path, flags, 0o600), "wb") as file:
+                file.write(data)
+            yield path
+        except OSError as error:
+            raise OutputError(f"{path}: {error.strerror or error}") from None
+        finally:
+            path.unlink(missing_ok=True)
 
 
 def find_job(state: ClusterState, name: str) -> EngineJob:
