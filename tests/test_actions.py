@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import tempfile
+from contextlib import ExitStack
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -17,9 +18,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from computeflow.actions import controller_lock as controller_locks
 from computeflow.actions.control_limits import ControlLimits, read_limits, refusal
 from computeflow.actions.controller import Controller, ControlOptions
-from computeflow.actions.controller_lock import controller_lock
+from computeflow.actions.controller_lock import ClusterLock, controller_lock
 from computeflow.actions.engine import EngineError
 from computeflow.actions.journal import RETURN_NODE, ActionJournal, ActionRecord, StepRecord
 from computeflow.actions.node_returns import approved_return
@@ -531,3 +533,27 @@ def test_one_controller_has_the_lock_and_a_dead_one_gives_it_up(store: Path) -> 
         pass
     with controller_lock(store):
         pass
+
+
+def test_one_controller_acts_on_a_cluster_and_asks_for_its_name_once(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Whatever their stores; its name may be known only when the engine answers."""
+    monkeypatch.setattr(controller_locks, "_FOLDERS", (str(tmp_path),))
+    names: list[str] = []
+
+    def lab() -> str:
+        names.append("lab vm(127.0.0.1) 20000")
+        return names[-1]
+
+    held: list[int] = []
+    with ExitStack() as first, ExitStack() as second:
+        lock = ClusterLock(lab, held, first)
+        lock.take()
+        lock.take()
+        with pytest.raises(InputError, match=r"cluster lab-vm-127\.0\.0\.1-20000: a controller"):
+            ClusterLock(lab, [], second).take()
+        ClusterLock(lambda: "another", [], second).take()
+    assert (len(held), len(names)) == (1, 2)
+    with ExitStack() as third:
+        ClusterLock(lab, [], third).take()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import signal
 import sys
 from collections.abc import Iterator
@@ -14,6 +15,11 @@ import numpy as np
 import pytest
 
 from computeflow import codec
+from computeflow.actions.engine import EngineError
+from computeflow.actions.slurm.command_line import CommandLine
+from computeflow.actions.slurm.slurm_rest import RestReader
+from computeflow.actions.slurm.slurm_session import CommandLineReader
+from computeflow.actions.slurm.slurm_state import read_state
 from computeflow.actions.steps import Drain, Release, Requeue, Resubmit, Shrink, Signal, Submit
 from computeflow.cluster.collectives import bus_factor
 from computeflow.cluster.placement import Placement
@@ -259,6 +265,31 @@ def test_ranks_run_in_the_order_of_the_plan_and_its_bytes_cross_leaves(
         counted[order] = crossed
     ours, interleaved = counted.values()
     assert ours == pytest.approx(interleaved / 2, rel=0.02)
+
+
+@pytest.mark.skipif(shutil.which("slurmrestd") is None, reason="slurmrestd is not installed")
+def test_slurmrestd_says_what_the_command_line_says(faulty: FaultyControl) -> None:
+    lab = faulty.lab.slurm
+    job = faulty.job("--comment=two words")
+    path = lab.folder / "rest" / "socket"
+    path.parent.mkdir(mode=0o777)
+    path.parent.chmod(0o777)
+    config = f"SLURM_CONF={lab.folder}/etc/slurm.conf"
+    serve = ("slurmrestd", "-a", "rest_auth/local", "-s", "openapi/v0.0.38", f"unix:{path}")
+    lab.start("slurmrestd", "runuser", "-u", "nobody", "--", "env", config, *serve)
+    wait_for(path.exists, "slurmrestd")
+    reader = RestReader(address=f"unix:{path}")
+    line = CommandLineReader(line=CommandLine(environment=lab.environment))
+    said, other = (read_state(each.jobs(), each.nodes(), at=0.0) for each in (reader, line))
+    assert said.jobs[job] == other.jobs[job]
+    assert said.nodes == other.nodes
+    action = faulty.restart(job, said.jobs[job].nodes[0], new=False)
+    faulty.until_done(action, options=("--slurmrestd", f"unix:{path}"))
+    assert faulty.faults_of(action, new=False) == []
+    os.killpg(lab.daemons["slurmrestd"].pid, signal.SIGTERM)
+    lab.daemons["slurmrestd"].wait()
+    with pytest.raises(EngineError, match="slurmrestd"):
+        reader.jobs()
 
 
 def test_a_requeue_of_an_unknown_job_fails_with_a_reason(faulty: FaultyControl) -> None:

@@ -102,20 +102,20 @@ def test_a_slow_node_is_left_and_a_blip_moves_nothing(lab: ControlLab) -> None:
 
 def assert_simulated_policy_agrees(lab: ControlLab) -> None:
     """The states of the journal, in the hands of the policy that a simulated run has."""
-    records = [each for each in lab.actions() if each.basis is not None]
+    records = [each for each in lab.actions() if each.inputs is not None]
     simulated = []
     for record in records:
-        assert record.basis is not None
-        again = record.basis.decide()
+        assert record.inputs is not None
+        again = record.inputs.decide()
         assert (again.chosen.action, again.reason) == (record.kind, record.reason)
         assert [each.net_seconds for each in again.options] == [
             each.net_seconds for each in record.options
         ]
-        if record.basis.past:  # a simulated run has no distance between two moves
+        if record.inputs.past:  # a simulated run has no distance between two moves
             continue
-        (trouble,), job = record.basis.troubles, record.basis.state
+        (trouble,), job = record.inputs.troubles, record.inputs.state
         restart = next(each for each in record.options if each.action == "restart-on-spare")
-        eviction = Eviction(stragglers="priced", moves=record.basis.policy)
+        eviction = Eviction(stragglers="priced", moves=record.inputs.policy)
         evicts = eviction.evicts(
             np.array([trouble.slowdown]),
             np.array([(job.left_seconds or 0.0) * (1 + trouble.slowdown)]),
@@ -129,8 +129,8 @@ def assert_simulated_policy_agrees(lab: ControlLab) -> None:
 
 def gain_figures(action: ActionRecord) -> str:
     """What a gain was predicted from, and what was measured of it."""
-    assert action.basis is not None
-    state, outcome = action.basis.state, action.outcome
+    assert action.inputs is not None
+    state, outcome = action.inputs.state, action.outcome
     price = next(each.price_seconds for each in action.options if each.action == action.kind)
     return (
         f"predicted {action.predicted_gain_seconds:.1f} s from steps of {state.step_seconds:.4f} and "

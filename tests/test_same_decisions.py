@@ -158,8 +158,8 @@ def decides(tmp_path: Path, policy: MovePolicy) -> Decides:
         controller.tick()
         (action,) = journal.all()
         state.close()
-        assert action.basis is not None
-        again = action.basis.decide()
+        assert action.inputs is not None
+        again = action.inputs.decide()
         assert (again.chosen.action, again.reason) == (action.kind, action.reason)
         return action.kind
 

@@ -29,7 +29,7 @@ from computeflow.actions.recorded_steps import read_attempts
 from computeflow.actions.steps import CheckpointNow, CheckSaved, Drain, step_from
 from computeflow.collection.online.live_values import LiveFinding, LiveRun
 from computeflow.collection.outputs.snapshots import LiveSnapshot
-from computeflow.scheduling import DecisionBasis, ExcludedNode, MovePolicy
+from computeflow.scheduling import DecisionInputs, ExcludedNode, MovePolicy
 from computeflow.scheduling.options import RESTARTS
 
 Mode = Literal["advise", "ask", "auto"]
@@ -172,13 +172,13 @@ class Controller:
         live = self._look(run, findings, cluster, excluded_nodes(records, cluster))
         if live is None or not live.troubles:
             return False
-        basis = DecisionBasis(
+        inputs = DecisionInputs(
             state=live.state,
             troubles=live.troubles,
             policy=self._options.policy,
             past=tuple(past_moves(records, live.job.job)),
         )
-        self._take(decision_record(basis.decide(), basis, live, self._options.mode), records)
+        self._take(decision_record(inputs.decide(), inputs, live, self._options.mode), records)
         return True
 
     def _return_nodes(self, cluster: ClusterState) -> None:

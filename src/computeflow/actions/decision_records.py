@@ -7,11 +7,11 @@ from computeflow.actions.job_states import LiveJob
 from computeflow.actions.journal import ActionRecord, OptionRecord, StepRecord
 from computeflow.actions.steps import step_data
 from computeflow.collection.online.live_values import LiveFinding
-from computeflow.scheduling import DecisionBasis, JobDecision
+from computeflow.scheduling import DecisionInputs, JobDecision
 
 
 def decision_record(
-    decision: JobDecision, basis: DecisionBasis, live: LiveJob, mode: str
+    decision: JobDecision, inputs: DecisionInputs, live: LiveJob, mode: str
 ) -> ActionRecord:
     """A decision with its evidence, its prices, and the steps that would carry it out."""
     option, state = decision.chosen, live.state
@@ -32,7 +32,7 @@ def decision_record(
         reason=decision.reason,
         evidence=tuple(_evidence(each) for each in live.findings),
         rests_on=decision.rests_on,
-        basis=basis,
+        inputs=inputs,
         options=tuple(
             OptionRecord(
                 action=each.action,

@@ -20,7 +20,7 @@ from typing import Any, Literal
 from computeflow import codec
 from computeflow.collection.store.state_database import StateDatabase
 from computeflow.errors import InputError
-from computeflow.scheduling import DecisionBasis
+from computeflow.scheduling import DecisionInputs
 
 ActionState = Literal[
     "advised", "proposed", "approved", "started", "done", "failed", "void", "dismissed", "undoing",
@@ -101,7 +101,7 @@ class ActionRecord:
     """Why it was chosen, with the numbers that decided."""
     evidence: tuple[str, ...] = ()
     rests_on: tuple[str, ...] = ()
-    basis: DecisionBasis | None = None
+    inputs: DecisionInputs | None = None
     """What it was decided from: the policy gives the same decision on it again."""
     options: tuple[OptionRecord, ...] = ()
     predicted_gain_seconds: float | None = None

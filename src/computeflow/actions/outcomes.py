@@ -53,9 +53,9 @@ def measure(
 
 def _remaining(action: ActionRecord, kept: RecordedStep | None) -> int | None:
     """Steps that were left when the move began: those until then were slow in any case."""
-    if action.remaining_steps is None or action.basis is None or kept is None or kept.own is None:
+    if action.remaining_steps is None or action.inputs is None or kept is None or kept.own is None:
         return action.remaining_steps
-    return max(action.remaining_steps - max(kept.own - action.basis.state.done_steps, 0), 0)
+    return max(action.remaining_steps - max(kept.own - action.inputs.state.done_steps, 0), 0)
 
 
 def _gain(

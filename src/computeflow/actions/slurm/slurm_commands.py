@@ -14,6 +14,7 @@ MARK = "computeflow:"
 """Before the key of an action, in comments of jobs and reasons of nodes."""
 SHOW_JOBS: Words = ("squeue", "--json")
 SHOW_NODES: Words = ("sinfo", "--json")
+SHOW_CONFIG: Words = ("scontrol", "show", "config")
 SHOW_RESERVATIONS: Words = ("scontrol", "-o", "show", "reservation")
 _MINUTE = 60
 

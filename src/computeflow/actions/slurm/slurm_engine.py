@@ -72,6 +72,14 @@ class SlurmEngine:
         self._session = SlurmSession(line=line, reader=reader, folder=folder, now=now)
         self._probe = probe
 
+    def cluster_name(self) -> str:
+        """The cluster with its controller's address: two clusters may have one name."""
+        text = self._session.line.run(commands.SHOW_CONFIG)
+        facts = dict(line.partition("=")[::2] for line in text.splitlines() if "=" in line)
+        named = {name.strip(): value.strip() for name, value in facts.items()}
+        wanted = ("ClusterName", "SlurmctldHost[0]", "SlurmctldPort")
+        return "-".join(named.get(name, "") for name in wanted)
+
     def observe(self) -> ClusterState:
         return self._session.observe()
 

@@ -8,12 +8,14 @@ reservation has no end: where the controller dies, the node stays reserved until
 
 from __future__ import annotations
 
-import os
-import pwd
-
 from computeflow.actions.engine import EngineNode, Found, RefusedStepError, StepProgress
 from computeflow.actions.slurm import slurm_commands as commands
-from computeflow.actions.slurm.slurm_session import SlurmSession, find_job, marked_job
+from computeflow.actions.slurm.slurm_session import (
+    SlurmSession,
+    find_job,
+    marked_job,
+    this_user,
+)
 from computeflow.actions.steps import ProbeNode
 from computeflow.files.names import shown
 
@@ -72,7 +74,7 @@ def _begin(
             raise RefusedStepError(f"{step.node} does not answer")
         if node.busy:
             return StepProgress(done=False, note=f"waits for what runs on {step.node}")
-        words = commands.reserve(step.node, name, pwd.getpwuid(os.geteuid()).pw_name)
+        words = commands.reserve(step.node, name, this_user())
         return session.wait(words, note="reserved for the probe")
     script = session.keep("probe.sh", _SCRIPT)
     output = session.folder / f"probe-{key}.txt"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import pwd
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,7 +10,12 @@ from typing import Any
 from computeflow.actions.engine import EngineJob, Found, RefusedStepError, StepProgress
 from computeflow.actions.slurm import slurm_commands as commands
 from computeflow.actions.slurm.slurm_commands import mark
-from computeflow.actions.slurm.slurm_session import SlurmSession, find_job, marked_job
+from computeflow.actions.slurm.slurm_session import (
+    SlurmSession,
+    find_job,
+    marked_job,
+    this_user,
+)
 from computeflow.actions.slurm.slurm_state import job_name
 from computeflow.actions.steps import Requeue, Resubmit
 from computeflow.collection.submissions import Submission, read_submission
@@ -82,7 +86,7 @@ def _submit_again(
         script,
         step.exclude,
         key,
-        user="" if user == pwd.getpwuid(os.geteuid()).pw_name else user,
+        user="" if user == this_user() else user,
         arguments=None if before is None else before.arguments,
     )
     if before is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -90,6 +91,11 @@ class SlurmSession:
             raise OutputError(f"{path}: {error.strerror or error}") from None
         finally:
             path.unlink(missing_ok=True)
+
+
+def this_user() -> str:
+    """Who Slurm takes this process for."""
+    return pwd.getpwuid(os.geteuid()).pw_name
 
 
 def find_job(state: ClusterState, name: str) -> EngineJob:

@@ -1,4 +1,4 @@
-"""`DecisionBasis`: all that a decision is made from, as plain values that a journal can keep."""
+"""`DecisionInputs`: all that a decision is made from, as plain values that a journal can keep."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from computeflow.scheduling.troubles import Trouble
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DecisionBasis:
+class DecisionInputs:
     state: JobState
     troubles: tuple[Trouble, ...]
     policy: MovePolicy = field(default_factory=MovePolicy)
