@@ -22,6 +22,8 @@ _SOCKET = re.compile(
     r"bytes_acked:(?P<bytes>\d+)"
 )
 
+_READINGS = 5
+
 
 @dataclass(frozen=True)
 class Rank:
@@ -61,7 +63,7 @@ class RankTraffic:
         self._all(job, "done")
         after = _sent(ranks)
         (self.folder / f"done-{job}").touch()
-        return {pair: (after[pair] - before[pair]) / self.steps for pair in after}
+        return {pair: (after[pair] - before.get(pair, 0)) / self.steps for pair in after}
 
     def _all(self, job: str, name: str) -> None:
         paths = [self.folder / f"{name}-{job}-{rank}" for rank in range(self.ranks)]
@@ -69,7 +71,13 @@ class RankTraffic:
 
 
 def _sent(ranks: dict[int, int]) -> dict[tuple[int, int], int]:
-    """Bytes from rank to rank over all of their sockets so far."""
+    """Bytes from rank to rank so far. A list of sockets may lack one while others come and go."""
+    readings = [_read(ranks) for _ in range(_READINGS)]
+    pairs = {pair for reading in readings for pair in reading}
+    return {pair: max(reading.get(pair, 0) for reading in readings) for pair in pairs}
+
+
+def _read(ranks: dict[int, int]) -> dict[tuple[int, int], int]:
     text = subprocess.run(
         ["ss", "-tniHOp"], capture_output=True, text=True, timeout=60, check=True
     ).stdout
