@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 # Debian packages that the live tests need; `make system` installs them, `make live` skips without.
 SYSTEM_PACKAGES := chromium e2fsprogs iproute2 mariadb-server munge prometheus prometheus-alertmanager slurm-wlm \
-	slurmdbd strace tmux util-linux victoria-metrics
+	slurmdbd slurmrestd strace tmux util-linux victoria-metrics
 # The trainer and the probe are tested on CPUs; any torch from 2.6 on will do.
 TORCH ?= torch==2.13.0
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --progress-bar off

@@ -23,6 +23,7 @@ from computeflow.actions.engine import (
 from computeflow.actions.steps import (
     Drain,
     EngineStep,
+    ProbeNode,
     Release,
     Requeue,
     Resubmit,
@@ -48,6 +49,8 @@ class FakeEngine:
     """It does not answer."""
     refuses: frozenset[str] = frozenset()
     """Names of steps that it refuses."""
+    bad_nodes: frozenset[str] = frozenset()
+    """Nodes that a probe refuses."""
     on_change: Callable[[str, EngineStep], None] = _ignore
     """Called before each change with the mark of its step."""
     changes: list[tuple[str, str]] = field(default_factory=list)
@@ -106,8 +109,9 @@ class FakeEngine:
 
     def find(self, step: EngineStep) -> dict[str, Any]:
         state = self.observe()
-        if isinstance(step, Drain | Resume):
-            return {"drained": state.nodes[step.node].drained}
+        if isinstance(step, Drain | Resume | ProbeNode):
+            node = state.nodes[step.node]
+            return {"drained": node.drained, "reason": node.reason}
         if isinstance(step, Submit):
             return {}
         return {"restarts": self._job(step.job).restarts}
@@ -130,6 +134,10 @@ class FakeEngine:
                 self._set_drained(step, key, drained=True)
             case Resume():
                 self._set_drained(step, key, drained=False)
+            case ProbeNode():
+                if step.node in self.bad_nodes:
+                    raise RefusedStepError(f"{step.node} stays drained: refused by the probe")
+                self._set_drained(Resume(node=step.node), key, drained=False)
             case Requeue():
                 return self._requeue(step, key, found)
             case Resubmit():
@@ -204,6 +212,11 @@ class FakeEngine:
         if isinstance(step, Drain) and not found.get("drained"):
             if self.nodes[step.node].reason == key:
                 self._set_drained(Resume(node=step.node), key, drained=False)
+        elif isinstance(step, ProbeNode) and found.get("drained"):
+            if not self.nodes[step.node].drained:
+                why = str(found["reason"])
+                self._change(key, step, "drain")
+                self.nodes[step.node] = replace(self.nodes[step.node], drained=True, reason=why)
         elif isinstance(step, Submit | Resubmit) and (made := self._marked(key)) is not None:
             job = self.jobs[made]
             if job.phase in ("pending", "running"):

@@ -19,6 +19,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
+from computeflow.actions.journal import ActionJournal, ActionRecord, ActionState
+from computeflow.collection.store.state_database import StateDatabase
 from recorded_runs import ROOT, environment
 from slurm_lab import SlurmLab, slurm_lab
 
@@ -108,11 +110,11 @@ class ControlLab:
     def environment(self) -> dict[str, str]:
         return environment(SLURM_CONF=self.slurm.environment["SLURM_CONF"], TZ="UTC")
 
-    def cli(self, *words: str) -> dict[str, Any]:
+    def cli(self, *words: str, **variables: str) -> dict[str, Any]:
         """The JSON that a command prints."""
         done = subprocess.run(
             [sys.executable, "-m", "computeflow", *words, "-o", "json"],
-            env=self.environment,
+            env={**self.environment, **variables},
             capture_output=True,
             text=True,
             timeout=300,
@@ -136,10 +138,11 @@ class ControlLab:
         wait_for(lambda: len(self.steps()) > 120, "the first steps")
         return job
 
-    def submit(self, *words: str) -> str:
+    def submit(self, *words: str, **variables: str) -> str:
+        """The number of a new job, whose environment has these variables, too."""
         out = f"--output={self.folder}/job.out"
         account = ("--account=research", "--chdir=/tmp", out)
-        return self.slurm.run("sbatch", "--parsable", *account, *words).strip()
+        return self.slurm.run("sbatch", "--parsable", *account, *words, more=variables).strip()
 
     def steps(self) -> list[tuple[str, int, float]]:
         """Attempt, step and loss, as the first rank wrote them."""
@@ -155,9 +158,13 @@ class ControlLab:
             found.setdefault(f"{job}.{attempt}", {})[int(rank)] = node
         return {key: [nodes[rank] for rank in sorted(nodes)] for key, nodes in found.items()}
 
-    def actions(self, *states: str) -> list[dict[str, Any]]:
-        listed = self.cli("actions", "list", "--store", str(self.store))["actions"]
-        return [each for each in reversed(listed) if not states or each["state"] in states]
+    def actions(self, *states: ActionState) -> list[ActionRecord]:
+        """Read here: a command that is asked again and again would slow the run that it asks about."""
+        state = StateDatabase(self.store / "state.sqlite")
+        try:
+            return ActionJournal(state).all(*states)
+        finally:
+            state.close()
 
     def log(self) -> str:
         return (self.folder / "control.log").read_text()
@@ -187,26 +194,50 @@ class ControlLab:
     @contextmanager
     def slow(self, node: str, share: float) -> Iterator[None]:
         """A CPU quota on a node: this share of one core for all of it."""
-        root = next(root for root in _CGROUPS if (root / "cgroup.procs").exists())
-        group = root / f"computeflow-{os.getpid()}-{node}"
-        group.mkdir()
-        try:
+        with control_group(node, lambda: self.processes(node)) as group:
             quota = round(share * _PERIOD_MICROS)
             if (group / "cpu.cfs_quota_us").exists():
                 (group / "cpu.cfs_period_us").write_text(str(_PERIOD_MICROS))
                 (group / "cpu.cfs_quota_us").write_text(str(quota))
             else:
                 (group / "cpu.max").write_text(f"{quota} {_PERIOD_MICROS}")
-            for pid in self.processes(node):
-                (group / "cgroup.procs").write_text(str(pid))
             yield
-        finally:
-            for left in (group / "cgroup.procs").read_text().split():
-                try:
-                    (root / "cgroup.procs").write_text(left)
-                except OSError:  # it has ended
-                    continue
-            wait_for(lambda: _removed(group), "the quota to be lifted")
+
+
+@contextmanager
+def control_group(name: str, processes: Callable[[], list[int]]) -> Iterator[Path]:
+    """A cgroup with these processes, which goes before other work of the machine; they go back to
+    where the first of them was.
+    """
+    root = next(root for root in _CGROUPS if (root / "cgroup.procs").exists())
+    group = root / f"computeflow-{os.getpid()}-{name}"
+    group.mkdir()
+    for weight, value in (("cpu.shares", "50000"), ("cpu.weight", "5000")):
+        if (group / weight).exists():
+            (group / weight).write_text(value)
+    pids = processes()
+    before = _group_of(pids[0], root)
+    try:
+        _move(pids, group)
+        yield group
+    finally:
+        wait_for(lambda: _left(group, before), f"control group {name} to be left")
+
+
+def _group_of(pid: int, root: Path) -> Path:
+    """Where a process is now: one of ours, or the root."""
+    for group in root.glob(f"computeflow-{os.getpid()}-*"):
+        if str(pid) in (group / "cgroup.procs").read_text().split():
+            return group
+    return root
+
+
+def _move(pids: list[int], group: Path) -> None:
+    for pid in pids:
+        try:
+            (group / "cgroup.procs").write_text(str(pid))
+        except OSError:  # it has ended
+            continue
 
 
 def why_no_quota() -> str:
@@ -225,8 +256,10 @@ def why_no_quota() -> str:
     return "no cgroup with a CPU quota can be made here"
 
 
-def _removed(group: Path) -> bool:
+def _left(group: Path, other: Path) -> bool:
+    """Move what is in a group, and remove it; False while processes come up in it."""
     try:
+        _move([int(pid) for pid in (group / "cgroup.procs").read_text().split()], other)
         group.rmdir()
     except OSError:
         return False
@@ -253,7 +286,10 @@ def slurm_for_control(nodes: int = NODES) -> Iterator[SlurmLab]:
     with tempfile.TemporaryDirectory(prefix="slurm-control-") as scratch:
         Path(scratch).chmod(0o755)
         more = "\nSlurmdTimeout=10\nSlurmctldTimeout=10\nMessageTimeout=5\n"
-        with slurm_lab(Path(scratch) / "lab", nodes, more, TOPOLOGY) as lab:
+        with slurm_lab(Path(scratch) / "lab", nodes, more, TOPOLOGY) as lab, ExitStack() as stack:
+            if not why_no_quota():  # step times are compared: other work must not decide them
+                pids = [process.pid for process in lab.daemons.values()]
+                stack.enter_context(control_group("lab", lambda: pids))
             yield lab
 
 

@@ -13,7 +13,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -105,10 +105,15 @@ class SlurmLab:
     def environment(self) -> dict[str, str]:
         return {**os.environ, "SLURM_CONF": str(self.folder / "etc/slurm.conf"), "TZ": "UTC"}
 
-    def run(self, *command: str, check: bool = True) -> str:
-        """The output of a command of Slurm."""
+    def run(self, *command: str, check: bool = True, more: Mapping[str, str] | None = None) -> str:
+        """The output of a command of Slurm; `more` are variables of its environment."""
         done = subprocess.run(
-            command, env=self.environment, capture_output=True, text=True, timeout=300, check=False
+            command,
+            env={**self.environment, **(more or {})},
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
         )
         if check and done.returncode:
             raise RuntimeError(f"{' '.join(command)}: {done.stderr.strip()}")
@@ -162,8 +167,13 @@ class SlurmLab:
 
 
 def free_ports(count: int) -> int:
-    """The first of `count` ports in a row that nothing listens on."""
-    for first in range(20_000, 30_000, count):
+    """The first of `count` ports in a row that nothing listens on; processes begin at other places, as
+    a lab takes seconds until it listens on all of its own.
+    """
+    firsts = range(20_000, 30_000, count)
+    begin = os.getpid() % len(firsts)
+    places: list[int] = [*firsts[begin:], *firsts[:begin]]
+    for first in places:
         try:
             for port in range(first, first + count):
                 with socket.socket() as probe:

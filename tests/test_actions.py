@@ -7,22 +7,33 @@ from __future__ import annotations
 
 import json
 import tempfile
+from contextlib import ExitStack
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from computeflow.actions import controller_lock as controller_locks
 from computeflow.actions.control_limits import ControlLimits, read_limits, refusal
 from computeflow.actions.controller import Controller, ControlOptions
-from computeflow.actions.controller_lock import controller_lock
+from computeflow.actions.controller_lock import ClusterLock, controller_lock
 from computeflow.actions.engine import EngineError
-from computeflow.actions.journal import ActionJournal, ActionRecord, StepRecord
-from computeflow.actions.steps import Drain, EngineStep, Requeue, Resubmit, step_data
+from computeflow.actions.journal import RETURN_NODE, ActionJournal, ActionRecord, StepRecord
+from computeflow.actions.node_returns import approved_return
+from computeflow.actions.steps import (
+    Drain,
+    EngineStep,
+    ProbeNode,
+    Requeue,
+    Resubmit,
+    Submit,
+    step_data,
+)
 from computeflow.cli import run as command_line
 from computeflow.collection.outputs.snapshots import LiveSnapshot
 from computeflow.collection.store.state_database import StateDatabase
@@ -108,6 +119,9 @@ class World:
         assert record.steps[int(place)].state in ("started", "done", "failed")
         if record.state == "started" and isinstance(step, Drain):
             self.drained.append((self.engine.at, step.node))
+            left = self.engine.observe().healthy_nodes - self.engine.nodes[step.node].is_healthy
+            healthy = self.engine.nodes[step.node].is_healthy
+            assert not healthy or left >= self.limits.min_healthy_nodes
         if self.kill_in is not None:
             self.kill_in -= 1
             if self.kill_in < 0:
@@ -152,6 +166,13 @@ class ActingMachine(RuleBasedStateMachine):
         active = self.world.journal.all("proposed", "approved", "started", "undoing")
         if not any(each.job == chosen for each in active):
             self.world.journal.add(action(chosen, steps, engine.at, (name,)))
+
+    @rule(node=st.integers(0, NODES - 1), bad=st.booleans())
+    def return_node(self, node: int, bad: bool) -> None:
+        name, journal = f"n{node}", self.world.journal
+        self.world.engine.bad_nodes = frozenset({name} if bad else ())
+        if not any(each.nodes_in == (name,) for each in journal.all("approved", "started")):
+            journal.add(approved_return(name, at=self.world.engine.at, by="somebody"))
 
     @rule(seconds=st.sampled_from([1.0, 60.0, 150.0, DAY_SECONDS]))
     def wait(self, seconds: float) -> None:
@@ -214,6 +235,15 @@ class ActingMachine(RuleBasedStateMachine):
             assert len(today) <= world.limits.max_drains_per_day
 
     @invariant()
+    def what_is_done_is_done_to_the_end(self) -> None:
+        if not hasattr(self, "world"):
+            return
+        for record in self.world.journal.all("done"):
+            assert {step.state for step in record.steps} == {"done"}
+        for record in self.world.journal.all("failed"):
+            assert "failed" in {step.state for step in record.steps}
+
+    @invariant()
     def no_node_has_two_jobs(self) -> None:
         if not hasattr(self, "world"):
             return
@@ -234,7 +264,7 @@ class ActingMachine(RuleBasedStateMachine):
             return
         begun: dict[str, list[float]] = {}
         for record in self.world.journal.all():
-            if record.acted_at is not None:
+            if record.acted_at is not None and record.job:
                 begun.setdefault(record.job, []).append(record.acted_at)
         for moments in begun.values():
             ordered = sorted(moments)
@@ -258,6 +288,43 @@ def run(world: World, record: ActionRecord) -> ActionRecord:
     for _ in range(20):
         world.tick()
     return world.journal.get(added.id)
+
+
+@given(
+    before=st.sets(st.integers(0, NODES - 1)),
+    drains=st.lists(st.integers(0, NODES - 1), min_size=1, max_size=3, unique=True),
+    returns=st.booleans(),
+    submits=st.booleans(),
+)
+def test_undoing_restores_the_state_that_was_found(
+    before: set[int], drains: list[int], returns: bool, submits: bool
+) -> None:
+    """Nodes with their reasons; a job that was submitted is ended."""
+    free = replace(LIMITS, max_drains_per_day=9, min_healthy_nodes=0)
+    with tempfile.TemporaryDirectory() as scratch:
+        world = World(Path(scratch), free)
+        job = world.engine.add_job(1)
+        for node in before:
+            name = f"n{node}"
+            world.engine.nodes[name] = replace(
+                world.engine.nodes[name], drained=True, reason="repair"
+            )
+        found = dict(world.engine.nodes)
+        steps: list[EngineStep] = [Drain(node=f"n{node}", reason="slow") for node in drains]
+        if returns:
+            steps = [ProbeNode(node=f"n{node}") for node in drains]
+        if submits:
+            steps.append(Submit(script="job.sh", nodes=1))
+        done = run(world, action(job.job, steps, 0.0))
+        assert done.state == "done"
+        world.journal.move(done.id, ("done",), "undoing")
+        world.tick()
+        assert world.journal.get(done.id).state == "undone"
+        assert world.engine.nodes == found
+        assert [each.job for each in world.engine.jobs.values() if each.phase == "running"] == [
+            job.job
+        ]
+        world.close()
 
 
 def test_an_action_is_carried_out_step_by_step(world: World) -> None:
@@ -292,6 +359,34 @@ def test_a_node_that_was_drained_before_stays_so_after_undoing(world: World) -> 
     world.journal.move(done.id, ("done",), "undoing")
     world.tick()
     assert world.journal.get(done.id).state == "undone"
+    assert world.engine.nodes["n5"].reason == "repair"
+
+
+def test_a_drained_node_returns_when_a_probe_accepts_it(tmp_path: Path) -> None:
+    world = World(tmp_path, replace(LIMITS, return_after_seconds=600.0))
+    job = world.engine.add_job(1)
+    drained = run(world, action(job.job, [Drain(node="n5", reason="slow")], 0.0, ("n5",)))
+    world.engine.bad_nodes = frozenset({"n5"})
+    for moment, states in ((599.0, []), (600.0, ["failed"]), (1199.0, ["failed"])):
+        world.engine.at = moment
+        world.tick()
+        world.tick()
+        assert [each.state for each in world.journal.all() if each.kind == RETURN_NODE] == states
+    assert world.engine.nodes["n5"].reason == f"store-{drained.id}.0"
+    world.engine.bad_nodes, world.engine.at = frozenset(), 1200.0
+    world.tick()
+    world.tick()
+    assert world.journal.all()[-1].state == "done"
+    assert world.engine.nodes["n5"].is_spare
+    world.close()
+
+
+def test_a_return_is_undone_by_draining_the_node_as_it_was(world: World) -> None:
+    world.engine.nodes["n5"] = replace(world.engine.nodes["n5"], drained=True, reason="repair")
+    done = run(world, approved_return("n5", at=0.0, by="somebody"))
+    assert (done.state, world.engine.nodes["n5"].drained) == ("done", False)
+    world.journal.move(done.id, ("done",), "undoing")
+    world.tick()
     assert world.engine.nodes["n5"].reason == "repair"
 
 
@@ -438,3 +533,27 @@ def test_one_controller_has_the_lock_and_a_dead_one_gives_it_up(store: Path) -> 
         pass
     with controller_lock(store):
         pass
+
+
+def test_one_controller_acts_on_a_cluster_and_asks_for_its_name_once(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Whatever their stores; its name may be known only when the engine answers."""
+    monkeypatch.setattr(controller_locks, "_FOLDERS", (str(tmp_path),))
+    names: list[str] = []
+
+    def lab() -> str:
+        names.append("lab vm(127.0.0.1) 20000")
+        return names[-1]
+
+    held: list[int] = []
+    with ExitStack() as first, ExitStack() as second:
+        lock = ClusterLock(lab, held, first)
+        lock.take()
+        lock.take()
+        with pytest.raises(InputError, match=r"cluster lab-vm-127\.0\.0\.1-20000: a controller"):
+            ClusterLock(lab, [], second).take()
+        ClusterLock(lambda: "another", [], second).take()
+    assert (len(held), len(names)) == (1, 2)
+    with ExitStack() as third:
+        ClusterLock(lab, [], third).take()

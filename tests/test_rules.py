@@ -64,7 +64,7 @@ WRITE_FILES = (
     "recorder/",  # standard library only, and appends
     "collection/",
     "actions/control_loop.py",
-    "actions/slurm/slurm_engine.py",  # scripts of jobs, lists of hosts
+    "actions/slurm/slurm_session.py",  # scripts of jobs, lists of hosts
 )
 READ_CLOCKS = (
     "actions/control_loop.py", "actions/controller_lock.py", "answers/", "cli/", "collection/",

@@ -533,3 +533,20 @@ def test_a_state_that_is_no_database_is_said_in_one_line(store: StoreFolder) -> 
     store.state.write_bytes(b"not a database at all, but long enough" * 100)
     with pytest.raises(OutputError, match="not a database"):
         StateDatabase(store.state)
+
+
+def test_a_keeper_that_is_told_to_stop_seals_no_further_journal(
+    store: StoreFolder, run: Path
+) -> None:
+    batches = batches_of(run)
+    for number, batch in enumerate(batches[:3], 1):
+        written(store, [batch], number)
+    kept, asked = keeper(store), list[int]()
+
+    def is_over() -> bool:
+        asked.append(1)
+        return len(asked) > 1
+
+    assert kept.seal(is_over) == 1
+    assert kept.seal() == 2
+    kept.close()

@@ -2,7 +2,8 @@
 
     srun python on_slurm.py FOLDER TOTAL_STEPS SAVE_EVERY
 
-Each rank works with its CPU, so that a quota on its node makes it slow. What it says of its steps is a
+Each rank works with its CPU for a stretch that it measures by its own CPU time, so that a quota on its
+node makes it slow, and other work on the machine does so little. What it says of its steps is a
 line of `FOLDER/steps.txt`: attempt, step, loss; `FOLDER/ranks.txt` says which rank ran on which node.
 """
 
@@ -45,7 +46,7 @@ class Working(Net):
         return super().forward(x)
 
 
-model = DistributedDataParallel(Working())
+model = DistributedDataParallel(Working(layers=1))
 optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
 with (FOLDER / "ranks.txt").open("a") as file:
     file.write(f"{job} {attempt} {rank} {os.environ['SLURMD_NODENAME']}\n")

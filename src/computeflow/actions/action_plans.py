@@ -67,7 +67,7 @@ def _restart(option: PricedOption, live: LiveJob) -> Step:
     exclude = tuple(dict.fromkeys([*option.nodes_out, *held]))
     if live.job.can_requeue and live.job.phase == "running":
         return Requeue(job=live.job.job, exclude=exclude)
-    return Resubmit(job=live.job.job, exclude=exclude)
+    return Resubmit(job=live.job.job, exclude=exclude, folder=live.run.run_folder)
 
 
 def is_dead(live: LiveJob) -> bool:

@@ -17,11 +17,13 @@ from computeflow.actions.steps import (
     CheckSaved,
     Drain,
     OpenWindow,
+    ProbeNode,
     SetInterval,
     Step,
     step_from,
     step_name,
 )
+from computeflow.collection.run_facts import without_secrets
 
 _OF_THE_RUN = (CheckpointNow, SetInterval, OpenWindow, CheckSaved)
 Say = Callable[[str], None]
@@ -46,6 +48,8 @@ class ActionRunner:
         if action.state == "approved":
             action = self._journal.save(replace(action, state="started"), before="approved")
             self._say(f"action {action.id} begins: {action.title}")
+        if (failed := _failed_step(action)) is not None:  # killed while it gave up
+            return self._give_up(action, failed.note)
         while (place := next_step(action)) is not None:
             try:
                 action, done = self._advance_step(action, place)
@@ -90,18 +94,25 @@ class ActionRunner:
             )
         return action
 
+    def fail(self, action: ActionRecord, why: str) -> ActionRecord:
+        """Give up an action that is started, at the step that it has come to."""
+        place = next_step(action)
+        return action if place is None else self._fail(action, place, why)
+
     def _fail(self, action: ActionRecord, place: int, why: str) -> ActionRecord:
-        """Give up, and undo the drains that are done: the node goes on as it was."""
         record = replace(action.steps[place], state="failed", ended=self._now(), note=why)
-        action = self._keep(action, place, record)
-        undone = self._undo_steps(action, only=Drain)
+        return self._give_up(self._keep(action, place, record), why)
+
+    def _give_up(self, action: ActionRecord, why: str) -> ActionRecord:
+        """Undo what keeps a node out or lets it in: it goes on as it was."""
+        undone = self._undo_steps(action, only=(Drain, ProbeNode))
         self._say(f"action {action.id} failed: {why}")
         return self._journal.save(replace(undone, state="failed", note=why), before="started")
 
     def undo(self, action: ActionRecord) -> ActionRecord:
         """Undo an action whose undoing was asked for."""
         try:
-            undone = self._undo_steps(action, only=object)
+            undone = self._undo_steps(action, only=(object,))
         except RefusedStepError as error:
             self._say(f"action {action.id} cannot be undone: {error}")
             failed = replace(action, state="done", note=f"not undone: {error}")
@@ -109,16 +120,20 @@ class ActionRunner:
         self._say(f"action {action.id} is undone")
         return self._journal.save(replace(undone, state="undone"), before="undoing")
 
-    def _undo_steps(self, action: ActionRecord, only: type[Any]) -> ActionRecord:
+    def _undo_steps(self, action: ActionRecord, only: tuple[type[Any], ...]) -> ActionRecord:
+        """Undo steps of these kinds, the last one first; one that failed keeps its state and note."""
         for place in reversed(range(len(action.steps))):
             record = action.steps[place]
             step = step_from(record.step)
-            if record.state not in ("started", "done") or not isinstance(step, only):
+            if record.state in ("waiting", "undone") or not isinstance(step, only):
                 continue
             if isinstance(step, _OF_THE_RUN):
                 continue
             progress = self._engine.undo(step, self.key(action, place), record.found)
-            record = replace(_after(record, progress, self._now()), state="undone")
+            if record.state == "failed":
+                record = replace(record, commands=(*record.commands, *_masked(progress)))
+            else:
+                record = replace(_after(record, progress, self._now()), state="undone")
             action = self._keep(action, place, record)
         return action
 
@@ -141,9 +156,18 @@ def next_step(action: ActionRecord) -> int | None:
     return None
 
 
+def _failed_step(action: ActionRecord) -> StepRecord | None:
+    return next((record for record in action.steps if record.state == "failed"), None)
+
+
 def with_step(action: ActionRecord, place: int, record: StepRecord) -> ActionRecord:
     steps = (*action.steps[:place], record, *action.steps[place + 1 :])
     return replace(action, steps=steps)
+
+
+def _masked(progress: StepProgress) -> tuple[tuple[str, ...], ...]:
+    """The commands that were given, without what looks like a secret: people read the journal."""
+    return tuple(tuple(without_secrets(words)) for words in progress.commands)
 
 
 def _after(record: StepRecord, progress: StepProgress, now: float) -> StepRecord:
@@ -151,7 +175,7 @@ def _after(record: StepRecord, progress: StepProgress, now: float) -> StepRecord
         record,
         state="done" if progress.done else record.state,
         ended=now if progress.done else None,
-        commands=(*record.commands, *progress.commands),
+        commands=(*record.commands, *_masked(progress)),
         note=progress.note,
         result={**record.result, **progress.result},
     )

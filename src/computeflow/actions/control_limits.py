@@ -19,7 +19,13 @@ from pathlib import Path
 
 from computeflow import codec
 from computeflow.actions.engine import ClusterState
-from computeflow.actions.journal import ACTED, ACTIVE, ActionRecord, StepRecord
+from computeflow.actions.journal import (
+    ACTED,
+    ACTIVE,
+    RETURN_NODE,
+    ActionRecord,
+    StepRecord,
+)
 from computeflow.actions.steps import Drain, step_from
 from computeflow.errors import InputError
 from computeflow.files.parsing import parse_toml
@@ -41,6 +47,10 @@ class ControlLimits:
     """While it exists, nothing is begun."""
     max_step_seconds: float = 1800.0
     """A step that takes longer has failed: a checkpoint of a large model takes minutes."""
+    return_after_seconds: float | None = None
+    """How long after a drain of its own, or a refusal, a node is probed; None: when a person asks."""
+    probe: tuple[str, ...] = ("computeflow", "probe", "--accept")
+    """What probes a node, by itself on it; another exit code than 0 refuses the node."""
     policy: MovePolicy = field(default_factory=MovePolicy)
 
     def __post_init__(self) -> None:
@@ -50,6 +60,10 @@ class ControlLimits:
             raise InputError(
                 "min_seconds_between_actions, max_step_seconds: zero or more, above it"
             )
+        if self.return_after_seconds is not None and not self.return_after_seconds >= 0:
+            raise InputError(f"return_after_seconds = {self.return_after_seconds:g}: zero or more")
+        if not self.probe:
+            raise InputError("probe: a command, as a list of words")
         if not self.partitions or not self.accounts:
             raise InputError(
                 "partitions and accounts name at least one each: no others are touched"
@@ -71,6 +85,27 @@ def refusal(
     """Why an action may not begin now; "" where it may."""
     if limits.stop_file and Path(limits.stop_file).exists():
         return f"stopped: {limits.stop_file} exists"
+    if why := _outside(limits, action, state):
+        return why
+    acted = [each for each in past if each.id != action.id and each.state in ACTED]
+    jobs = _jobs_of(action, past) if action.job else set()
+    since = [each.acted_at for each in acted if each.job in jobs]
+    latest = max((at for at in since if at is not None), default=None)
+    if latest is not None and now - latest < limits.min_seconds_between_actions:
+        return (
+            f"job {action.job}: {now - latest:.0f} s after its last action; at least "
+            f"{limits.min_seconds_between_actions:.0f} s lie between two"
+        )
+    return drain_refusal(limits, action, state=state, past=past, now=now)
+
+
+def _outside(limits: ControlLimits, action: ActionRecord, state: ClusterState) -> str:
+    """Whether an action is on jobs or nodes that are not its to touch."""
+    if action.kind == RETURN_NODE:
+        nodes = [state.nodes[name] for name in action.nodes_in if name in state.nodes]
+        if all(set(node.partitions) & set(limits.partitions) for node in nodes):
+            return ""
+        return f"{', '.join(action.nodes_in)}: only nodes of {', '.join(limits.partitions)}"
     job = state.jobs.get(action.job)
     if job is None:
         return f"job {action.job} is not known to the engine"
@@ -78,25 +113,19 @@ def refusal(
         return f"partition {job.partition}: only {', '.join(limits.partitions)} are allowed"
     if job.account not in limits.accounts:
         return f"account {job.account}: only {', '.join(limits.accounts)} are allowed"
-    acted = [each for each in past if each.id != action.id and each.state in ACTED]
-    since = [each.acted_at for each in acted if each.job in _jobs_of(action, past)]
-    latest = max((at for at in since if at is not None), default=None)
-    if latest is not None and now - latest < limits.min_seconds_between_actions:
-        return (
-            f"job {action.job}: {now - latest:.0f} s after its last action; at least "
-            f"{limits.min_seconds_between_actions:.0f} s lie between two"
-        )
-    return _drain_refusal(limits, action, state=state, acted=acted, now=now)
+    return ""
 
 
-def _drain_refusal(
+def drain_refusal(
     limits: ControlLimits,
     action: ActionRecord,
     *,
     state: ClusterState,
-    acted: Sequence[ActionRecord],
+    past: Sequence[ActionRecord],
     now: float,
 ) -> str:
+    """Why the nodes that an action has yet to drain may not be drained now."""
+    acted = [each for each in past if each.id != action.id and each.state in ACTED]
     wanted = [node for node in drained_nodes(action) if not _is_drained(state, node)]
     if not wanted:
         return ""

@@ -17,11 +17,16 @@ from computeflow.actions.controller import (
     Controller,
     ControlOptions,
 )
-from computeflow.actions.controller_lock import controller_lock
+from computeflow.actions.controller_lock import (
+    ClusterLock,
+    SecondControllerError,
+    controller_lock,
+)
 from computeflow.actions.engine import EngineError
 from computeflow.actions.journal import ActionJournal
 from computeflow.actions.slurm.command_line import CommandLine
-from computeflow.actions.slurm.slurm_engine import SlurmEngine
+from computeflow.actions.slurm.slurm_engine import PROBE, SlurmEngine
+from computeflow.actions.slurm.slurm_session import StateReader
 from computeflow.collection.outputs.snapshots import read_store
 from computeflow.collection.store.state_database import StateDatabase
 from computeflow.collection.store.store_folder import store_id
@@ -49,17 +54,22 @@ def run_controller(
     say: Callable[[str], None],
     once: bool = False,
     seconds: float | None = None,
+    reader: StateReader | None = None,
 ) -> ControlReport:
+    """`reader`: where the state of Slurm is read; None: its command line."""
     read_store(store)  # says what is wrong with it
     began, looks, failed = time.monotonic(), 0, 0
     stopped = threading.Event()
     with ExitStack() as stack:
-        lock = stack.enter_context(controller_lock(store))
+        locks = [stack.enter_context(controller_lock(store))]
         state = StateDatabase(store / "state.sqlite")
         stack.callback(state.close)
         stack.callback(_stopping(stopped))
         journal = ActionJournal(state)
-        engine = SlurmEngine(CommandLine(lock=lock), _folder(store), time.time)
+        probe = PROBE if options.limits is None else options.limits.probe
+        line, folder = CommandLine(locks=locks), _folder(store)
+        engine = SlurmEngine(line, folder, time.time, reader=reader, probe=probe)
+        cluster = ClusterLock(engine.cluster_name, locks, stack)
         controller = Controller(
             engine,
             journal,
@@ -74,8 +84,12 @@ def run_controller(
             looks += 1
             wait = IDLE_SECONDS
             try:
+                if options.mode != "advise":
+                    cluster.take()
                 wait = controller.tick()
                 said = ""
+            except SecondControllerError:
+                raise
             except ComputeFlowError as error:
                 failed += 1
                 if once:

@@ -11,29 +11,31 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from computeflow.actions.action_plans import plan_steps
 from computeflow.actions.action_runner import ActionRunner, next_step
-from computeflow.actions.control_limits import ControlLimits, refusal
+from computeflow.actions.control_limits import ControlLimits, drain_refusal, refusal
+from computeflow.actions.decision_records import decision_record, gain_text
 from computeflow.actions.engine import ClusterState, Engine
 from computeflow.actions.job_states import VALID_SECONDS, LiveJob, live_job
-from computeflow.actions.journal import (
-    ACTED,
-    ACTIVE,
-    ActionJournal,
-    ActionOutcome,
-    ActionRecord,
-    OptionRecord,
-    StepRecord,
-)
+from computeflow.actions.journal import ACTIVE, ActionJournal, ActionOutcome, ActionRecord
+from computeflow.actions.node_returns import due_returns
 from computeflow.actions.outcomes import measure
+from computeflow.actions.past_actions import (
+    excluded_nodes,
+    new_findings,
+    past_moves,
+    present_job,
+)
 from computeflow.actions.recorded_steps import read_attempts
-from computeflow.actions.steps import CheckpointNow, CheckSaved, step_data, step_from
+from computeflow.actions.steps import CheckpointNow, CheckSaved, Drain, step_from
 from computeflow.collection.online.live_values import LiveFinding, LiveRun
 from computeflow.collection.outputs.snapshots import LiveSnapshot
-from computeflow.scheduling import ExcludedNode, JobDecision, MovePolicy, PastMove, decide
+from computeflow.scheduling import DecisionInputs, ExcludedNode, MovePolicy
 from computeflow.scheduling.options import RESTARTS
 
 Mode = Literal["advise", "ask", "auto"]
+LookAtJob = Callable[
+    [LiveRun, Sequence[LiveFinding], ClusterState, Sequence[ExcludedNode]], LiveJob | None
+]
 BUSY_SECONDS, HELD_SECONDS, IDLE_SECONDS = 0.5, 1.0, 5.0
 """Between two looks: while something is under way, while a job is in trouble, and else. A look costs
 the engine two questions, 0.1 s of 16 nodes."""
@@ -53,7 +55,9 @@ class ControlOptions:
 
 
 class Controller:
-    """`store` is the id of its store: with an action's number it marks what is the controller's."""
+    """`store` is the id of its store: with an action's number it marks what is the controller's.
+    `look` gives the state of a job, `read` what the collector found.
+    """
 
     def __init__(
         self,
@@ -65,9 +69,10 @@ class Controller:
         read: Callable[[], LiveSnapshot],
         now: Callable[[], float],
         say: Callable[[str], None],
+        look: LookAtJob = live_job,
     ) -> None:
         self._engine, self._journal, self._options = engine, journal, options
-        self._read, self._now, self._say = read, now, say
+        self._read, self._now, self._say, self._look = read, now, say, look
         limits = options.limits
         self._runner = ActionRunner(
             engine,
@@ -87,6 +92,7 @@ class Controller:
         for action in self._journal.all("done"):
             self._measure(action)
         held = [self._decide(run, snapshot, cluster) for run in snapshot.runs]
+        self._return_nodes(cluster)
         if self._journal.all("approved", "started", "undoing"):
             return BUSY_SECONDS
         return HELD_SECONDS if any(held) else IDLE_SECONDS
@@ -110,6 +116,9 @@ class Controller:
                 return
             if action.state == "proposed":
                 action = self._approve(action)
+        elif refused := self._late_refusal(action, cluster):
+            self._runner.fail(action, refused)
+            return
         self._runner.advance(action)
 
     def _approve(self, action: ActionRecord) -> ActionRecord:
@@ -128,6 +137,16 @@ class Controller:
             return ""
         past = self._journal.all()
         return refusal(limits, action, state=cluster, past=past, now=self._now())
+
+    def _late_refusal(self, action: ActionRecord, cluster: ClusterState) -> str:
+        """Whether a node may still be drained: others may have failed since the action began."""
+        limits, place = self._options.limits, next_step(action)
+        if limits is None or place is None:
+            return ""
+        if not isinstance(step_from(action.steps[place].step), Drain):
+            return ""
+        past = self._journal.all()
+        return drain_refusal(limits, action, state=cluster, past=past, now=self._now())
 
     def _measure(self, action: ActionRecord) -> None:
         """Set what was gained beside what was predicted, once the run has steps enough."""
@@ -148,22 +167,29 @@ class Controller:
         records = self._journal.all()
         if not run.job or any(each.run == run.run and each.state in ACTIVE for each in records):
             return False
-        run = replace(run, job=_present_job(run, records))
-        findings = _new_findings(run, snapshot, records)
-        live = live_job(run, findings, cluster, _excluded(records, cluster))
+        run = replace(run, job=present_job(run, records))
+        findings = new_findings(run, snapshot, records)
+        live = self._look(run, findings, cluster, excluded_nodes(records, cluster))
         if live is None or not live.troubles:
             return False
-        decision = decide(
-            live.state,
-            live.troubles,
+        inputs = DecisionInputs(
+            state=live.state,
+            troubles=live.troubles,
             policy=self._options.policy,
-            past=_past_moves(records, live.job.job),
+            past=tuple(past_moves(records, live.job.job)),
         )
-        self._take(decision, live, records)
+        self._take(decision_record(inputs.decide(), inputs, live, self._options.mode), records)
         return True
 
-    def _take(self, decision: JobDecision, live: LiveJob, records: Sequence[ActionRecord]) -> None:
-        action = _record(decision, live, self._options.mode)
+    def _return_nodes(self, cluster: ClusterState) -> None:
+        limits, records = self._options.limits, self._journal.all()
+        if limits is None or limits.return_after_seconds is None:
+            return
+        after, mode = limits.return_after_seconds, self._options.mode
+        for action in due_returns(records, cluster, after=after, now=self._now(), mode=mode):
+            self._tell(self._journal.add(action))
+
+    def _take(self, action: ActionRecord, records: Sequence[ActionRecord]) -> None:
         known = [
             each
             for each in records
@@ -222,139 +248,6 @@ def _has_acted(action: ActionRecord) -> bool:
     kinds = [step_from(record.step) for record in begun]
     harmless = all(isinstance(step, CheckpointNow | CheckSaved) for step in kinds)
     return place is None or not harmless
-
-
-def _new_findings(
-    run: LiveRun, snapshot: LiveSnapshot, records: Sequence[ActionRecord]
-) -> list[LiveFinding]:
-    """Open findings that are not of the time before the run's last action."""
-    acted = [each for each in records if each.run == run.run and each.state in ACTED]
-    ends = [each.ended_at for each in acted if each.ended_at is not None]
-    pending = any(each.state == "done" and each.outcome is None for each in acted)
-    after = max(ends, default=0.0)
-    return [
-        each
-        for each in snapshot.open_findings
-        if each.run == run.run
-        and (each.opened > after or (not pending and each.seen > after + 5.0))
-    ]
-
-
-def _present_job(run: LiveRun, records: Sequence[ActionRecord]) -> str:
-    """The job that runs it now: the store hears of a new one only with its first steps."""
-    job = run.job
-    for action in records:
-        if action.run == run.run and action.job == job:
-            job = action.new_job
-    return job
-
-
-def _excluded(records: Sequence[ActionRecord], cluster: ClusterState) -> list[ExcludedNode]:
-    """Nodes that actions took out and that nobody took back."""
-    rows = {}
-    for action in records:
-        for node in action.nodes_out if action.state in ("started", "done") else ():
-            known = cluster.nodes.get(node)
-            if known is not None and known.drained:
-                rows[node] = ExcludedNode(node=node, since=action.at, why=f"action {action.id}")
-    return list(rows.values())
-
-
-def _past_moves(records: Sequence[ActionRecord], job: str) -> list[PastMove]:
-    """Moves that were made; those of a job that was submitted again count for the new one."""
-    jobs = {job}
-    for action in reversed(records):
-        if action.new_job in jobs:
-            jobs.add(action.job)
-    return [
-        PastMove(
-            job=job if action.job in jobs else action.job,
-            action=action.kind,
-            at=action.acted_at or action.at,
-            nodes=action.nodes_out,
-            predicted_seconds=action.predicted_gain_seconds,
-            measured_seconds=None
-            if action.outcome is None
-            else action.outcome.measured_gain_seconds,
-        )
-        for action in records
-        if action.state in ACTED
-    ]
-
-
-def _record(decision: JobDecision, live: LiveJob, mode: Mode) -> ActionRecord:
-    option, state = decision.chosen, live.state
-    rules = ", ".join(dict.fromkeys(each.rule for each in live.troubles))
-    steps = plan_steps(option, live, rules) if decision.acts else ()
-    carried = bool(steps) and mode != "advise"
-    return ActionRecord(
-        at=decision.at,
-        kind=option.action,
-        state="nothing" if not decision.acts else "proposed" if carried else "advised",
-        mode=mode,
-        run=decision.run,
-        job=decision.job,
-        findings=tuple(sorted(decision.troubles or [each.key for each in live.troubles])),
-        nodes_out=option.nodes_out,
-        nodes_in=option.nodes_in,
-        title=_title(decision, rules),
-        reason=decision.reason,
-        evidence=tuple(_evidence(each) for each in live.findings),
-        rests_on=decision.rests_on,
-        options=tuple(
-            OptionRecord(
-                action=each.action,
-                gain_seconds=each.gain_seconds,
-                price_seconds=each.price.seconds,
-                net_seconds=each.net_seconds,
-                prices={name: value for name, value in each.price.parts.items() if value},
-                usd=each.usd,
-                impossible=each.impossible,
-            )
-            for each in decision.options
-        ),
-        predicted_gain_seconds=option.lasting_net_seconds if decision.acts else None,
-        expected_gain_seconds=option.net_seconds if decision.acts else None,
-        remaining_steps=state.remaining_steps,
-        step_seconds=None if any(each.is_dead for each in live.troubles) else state.step_seconds,
-        valid_until=decision.valid_until if decision.valid_until < float("inf") else None,
-        run_folder=live.run.run_folder,
-        attempt=live.attempt,
-        steps=tuple(StepRecord(step=step_data(step)) for step in steps),
-        note="" if steps or not decision.acts else "no engine can do it: a person has to",
-    )
-
-
-def _title(decision: JobDecision, rules: str) -> str:
-    option = decision.chosen
-    text = f"{option.action}, job {decision.job}"
-    if option.nodes_out:
-        text += f", off {', '.join(option.nodes_out)}"
-    if option.nodes_in:
-        text += f", to {', '.join(option.nodes_in)}"
-    return f"{text} ({rules})"
-
-
-def _evidence(finding: LiveFinding) -> str:
-    parts = [
-        each.what if each.value is None else f"{each.what}: {each.value:.4g} {each.unit}".strip()
-        for each in finding.evidence
-    ]
-    return f"{finding.key} {finding.rule}: {'; '.join(parts)}"
-
-
-def gain_text(action: ActionRecord) -> str:
-    """Predicted gain beside measured gain, in words."""
-    outcome, predicted = action.outcome, action.predicted_gain_seconds
-    if outcome is None:
-        return "not measured yet"
-    if outcome.measured_gain_seconds is None:
-        lost, restart = outcome.lost_seconds, outcome.restart_seconds
-        if lost is None or restart is None:
-            return outcome.note
-        return f"{lost:.1f} s of steps were done again, {restart:.1f} s went by until then"
-    text = f"gained {outcome.measured_gain_seconds:.1f} s"
-    return text if predicted is None else f"{text}, {predicted:.1f} s were predicted"
 
 
 def _quoted(words: Sequence[str]) -> str:

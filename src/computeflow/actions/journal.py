@@ -20,6 +20,7 @@ from typing import Any, Literal
 from computeflow import codec
 from computeflow.collection.store.state_database import StateDatabase
 from computeflow.errors import InputError
+from computeflow.scheduling import DecisionInputs
 
 ActionState = Literal[
     "advised", "proposed", "approved", "started", "done", "failed", "void", "dismissed", "undoing",
@@ -30,6 +31,9 @@ ACTIVE: tuple[ActionState, ...] = ("proposed", "approved", "started", "undoing")
 """States from which an action goes on."""
 ACTED: tuple[ActionState, ...] = ("started", "done", "failed", "undoing", "undone")
 """States of actions of which something was done."""
+
+RETURN_NODE = "return-node"
+"""The kind of an action that probes a drained node and takes it back."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +88,7 @@ class ActionRecord:
     id: int = 0
     at: float
     kind: str
-    """The kind of option, as `scheduling` names it."""
+    """The kind of option, as `scheduling` names it; or `RETURN_NODE`."""
     state: ActionState
     mode: str
     run: str
@@ -97,6 +101,8 @@ class ActionRecord:
     """Why it was chosen, with the numbers that decided."""
     evidence: tuple[str, ...] = ()
     rests_on: tuple[str, ...] = ()
+    inputs: DecisionInputs | None = None
+    """What it was decided from: the policy gives the same decision on it again."""
     options: tuple[OptionRecord, ...] = ()
     predicted_gain_seconds: float | None = None
     """Net of the move's price, if the cause would have lasted: what can be measured."""

@@ -37,17 +37,25 @@ def measure(
         return None
     kept = _last_kept(before, after)
     move = None if kept is None or fast is None else _move_seconds(kept, after, fast)
-    gain = _gain(slow, fast, action.remaining_steps, move, dead=action.step_seconds is None)
+    remaining = _remaining(action, kept)
+    gain = _gain(slow, fast, remaining, move, dead=action.step_seconds is None)
     return ActionOutcome(
         at=now,
         step_seconds_before=slow,
         step_seconds_after=fast,
-        remaining_steps=action.remaining_steps,
+        remaining_steps=remaining,
         move_seconds=move,
         lost_seconds=lost,
         restart_seconds=restart,
         measured_gain_seconds=gain,
     )
+
+
+def _remaining(action: ActionRecord, kept: RecordedStep | None) -> int | None:
+    """Steps that were left when the move began: those until then were slow in any case."""
+    if action.remaining_steps is None or action.inputs is None or kept is None or kept.own is None:
+        return action.remaining_steps
+    return max(action.remaining_steps - max(kept.own - action.inputs.state.done_steps, 0), 0)
 
 
 def _gain(

@@ -65,6 +65,18 @@ class Resume:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ProbeNode:
+    """Probe a drained node while no other job can start on it; take it back if it is accepted."""
+
+    node: str
+    command: tuple[str, ...] = ()
+    """What probes it; empty: what the engine was given. Other than 0 as exit code refuses the node."""
+
+    def __post_init__(self) -> None:
+        check_node(self.node)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Requeue:
     """Stop a job and start the same job again, on other nodes than these."""
 
@@ -82,6 +94,8 @@ class Resubmit:
 
     job: str
     exclude: tuple[str, ...] = ()
+    folder: str = ""
+    """The run folder, where `record` keeps what the job was submitted with."""
 
     def __post_init__(self) -> None:
         check_job(self.job)
@@ -202,13 +216,14 @@ class CheckSaved:
     """Unix seconds."""
 
 
-EngineStep = Drain | Resume | Requeue | Resubmit | Submit | Release | Shrink | Signal
+EngineStep = Drain | Resume | ProbeNode | Requeue | Resubmit | Submit | Release | Shrink | Signal
 RunStep = CheckpointNow | SetInterval | OpenWindow | CheckSaved
 """Steps that need no engine: they reach the run itself."""
 Step = EngineStep | RunStep
 KINDS: dict[str, type[Any]] = {
     "drain": Drain,
     "resume": Resume,
+    "probe": ProbeNode,
     "requeue": Requeue,
     "resubmit": Resubmit,
     "submit": Submit,

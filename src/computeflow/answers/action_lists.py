@@ -1,9 +1,9 @@
-"""`actions list|show|approve|dismiss|undo|report`: the journal of a controller, and words to it."""
+"""`actions list|show|approve|dismiss|undo|return|report`: a controller's journal, and words to it."""
 
 from __future__ import annotations
 
-import getpass
 import os
+import pwd
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,6 +13,7 @@ from typing import Any
 
 from computeflow import codec
 from computeflow.actions.journal import ActionJournal, ActionRecord
+from computeflow.actions.node_returns import approved_return
 from computeflow.answers.answer import Answer
 from computeflow.answers.checking import checked
 from computeflow.answers.inputs import File
@@ -147,6 +148,15 @@ def undo_action(number: int, *, store: File, by: str | None = None) -> ActionAns
 
 
 @checked
+def return_node(node: str, *, store: File) -> ActionAnswer:
+    """Ask the controller to probe a drained node, and to take it back if it is accepted."""
+    with _journal(store) as journal:
+        action = journal.add(approved_return(node, at=time.time(), by=_user()))
+    text = f"Action {action.id}: the controller of this store probes {node} when it next looks."
+    return ActionAnswer(action=action, headline_text=text)
+
+
+@checked
 def report_actions(*, store: File) -> ActionsReportAnswer:
     """Predicted gain beside measured gain, action by action and in all."""
     with _journal(store, read_only=True) as journal:
@@ -156,8 +166,8 @@ def report_actions(*, store: File) -> ActionsReportAnswer:
 def _user() -> str:
     """Who typed it: the user of the process, and who became that by sudo."""
     try:
-        name = getpass.getuser()
-    except (KeyError, OSError):
+        name = pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
         name = str(os.getuid())
     before = os.environ.get("SUDO_USER", "")
     return f"{name} (sudo by {before})" if before and before != name else name

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +12,8 @@ from computeflow import codec
 from computeflow.actions.control_limits import read_limits
 from computeflow.actions.control_loop import ControlReport, run_controller
 from computeflow.actions.controller import ControlOptions, Mode
+from computeflow.actions.slurm.slurm_rest import RestReader
+from computeflow.actions.slurm.slurm_session import this_user
 from computeflow.answers.answer import Answer
 from computeflow.answers.checking import checked
 from computeflow.answers.inputs import File
@@ -59,11 +62,13 @@ def control(
     limits: File | None = None,
     once: bool = False,
     seconds: float | None = None,
+    slurmrestd: str | None = None,
     say: Callable[[str], None] = _ignore,
 ) -> ControlAnswer:
     """Decide on the jobs of a collector's store, and act as far as `mode` allows.
 
-    `say` gets each line of what is decided and done.
+    `slurmrestd` is its address, by default that of SLURM_REST_URL; without one, Slurm's programs are
+    asked. `say` gets each line of what is decided and done.
     """
     if mode == "auto" and limits is None:
         raise InputError(
@@ -76,6 +81,14 @@ def control(
         limits=None if limits is None else read_limits(Path(limits)),
         limits_name="" if limits is None else Path(limits).name,
     )
-    return ControlAnswer(
-        report=run_controller(Path(store), options, say=say, once=once, seconds=seconds)
+    report = run_controller(
+        Path(store), options, say=say, once=once, seconds=seconds, reader=_rest_reader(slurmrestd)
     )
+    return ControlAnswer(report=report)
+
+
+def _rest_reader(address: str | None) -> RestReader | None:
+    address = address or os.environ.get("SLURM_REST_URL", "")
+    if not address:
+        return None
+    return RestReader(address=address, user=this_user(), token=os.environ.get("SLURM_JWT", ""))

@@ -50,6 +50,14 @@ actions.add_command(
 )
 actions.add_command(
     _command(
+        "return",
+        "return_node",
+        "Have the controller probe a drained node, and take it back if it is accepted.",
+        click.Argument(["node"], metavar="NODE"),
+    )
+)
+actions.add_command(
+    _command(
         "report", "report_actions", "Predicted gain beside measured gain, one by one and in all."
     )
 )

@@ -51,6 +51,11 @@ control = _Controlling(
             metavar="FILE",
             help="TOML file with the limits of its actions; auto does not start without.",
         ),
+        option(
+            "--slurmrestd",
+            metavar="URL",
+            help="Address of slurmrestd (unix:/PATH or http://HOST:PORT) to read jobs and nodes from.",
+        ),
         flag("--once", help="Stop when nothing is under way."),
         option("--seconds", type=Number(), metavar="N", help="Stop after so long."),
     ],

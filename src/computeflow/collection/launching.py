@@ -22,6 +22,7 @@ from typing import Any
 
 from computeflow.collection.agent.run_ids import read_facts
 from computeflow.collection.run_facts import start_facts
+from computeflow.collection.submissions import keep_submission
 from computeflow.errors import InputError
 from computeflow.files.names import shown
 from computeflow.recorder.frames import DamagedError, FrameReader
@@ -115,6 +116,8 @@ def launch(
     started = time.time()
     facts = start_facts(command, name, started, environment, expected) | _continued(folder, target)
     _write_facts(folder, facts)
+    if target is not None and target.checkpoints:  # it can be submitted again, and go on
+        keep_submission(folder, environment)
     windows = None if window_seconds is None else WindowCommands(folder, window_seconds)
     began = time.monotonic()
     with _forwarding() as forward_to:

@@ -11,6 +11,7 @@ from computeflow._lazy import lazy_exports
 from computeflow.economics.checkpoint_intervals import daly_seconds, young_seconds
 from computeflow.scheduling.checkpoints import Checkpoints
 from computeflow.scheduling.deciding import decide
+from computeflow.scheduling.decision_inputs import DecisionInputs
 from computeflow.scheduling.job_state import ExcludedNode, JobState, PastMove
 from computeflow.scheduling.move_policy import MovePolicy
 from computeflow.scheduling.options import JobDecision, MovePrice, PricedOption
@@ -29,6 +30,7 @@ __getattr__, __dir__ = lazy_exports(
 
 __all__ = [
     "Checkpoints",
+    "DecisionInputs",
     "Eviction",
     "ExcludedNode",
     "JobDecision",

@@ -28,9 +28,9 @@ _UNREACHABLE = (
 class CommandLine:
     environment: Mapping[str, str] | None = None
     """None: that of this process."""
-    lock: int | None = None
-    """A descriptor that every program inherits: a lock on it is held until the last of them ends, so
-    that whoever takes the lock next finds what they did."""
+    locks: Sequence[int] = ()
+    """Descriptors that every program inherits: locks on them are held until the last of them ends, so
+    that whoever takes a lock next finds what they did."""
     seconds: float = field(default=_SECONDS)
 
     def run(self, words: Sequence[str], more: Mapping[str, str] | None = None) -> str:
@@ -50,7 +50,7 @@ class CommandLine:
                 errors="replace",
                 timeout=self.seconds,
                 check=False,
-                pass_fds=() if self.lock is None else (self.lock,),
+                pass_fds=tuple(self.locks),
             )
         except FileNotFoundError:
             raise UnavailableError(

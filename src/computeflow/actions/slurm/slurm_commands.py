@@ -14,6 +14,8 @@ MARK = "computeflow:"
 """Before the key of an action, in comments of jobs and reasons of nodes."""
 SHOW_JOBS: Words = ("squeue", "--json")
 SHOW_NODES: Words = ("sinfo", "--json")
+SHOW_CONFIG: Words = ("scontrol", "show", "config")
+SHOW_RESERVATIONS: Words = ("scontrol", "-o", "show", "reservation")
 _MINUTE = 60
 
 
@@ -25,12 +27,48 @@ def drain(node: str, reason: str, key: str) -> Words:
     return _update(f"NodeName={node}", "State=DRAIN", f"Reason={mark(key)} {reason}".strip())
 
 
+def drain_again(node: str, reason: str) -> Words:
+    """Drained with the reason that it had before."""
+    return _update(f"NodeName={node}", "State=DRAIN", f"Reason={reason}")
+
+
 def resume(node: str) -> Words:
     return _update(f"NodeName={node}", "State=RESUME")
 
 
-def down(node: str, reason: str) -> Words:
-    return _update(f"NodeName={node}", "State=DOWN", f"Reason={reason}")
+def reservation(key: str) -> str:
+    """The name of an action's reservation."""
+    return f"computeflow-{key}"
+
+
+def reserve(node: str, name: str, user: str = "USER") -> Words:
+    """Without an end: a node that nobody goes on with is kept, not given to jobs."""
+    fields = ("StartTime=now", "Duration=infinite", "Flags=MAINT,IGNORE_JOBS")
+    create = ("scontrol", "create", "reservation", f"ReservationName={name}")
+    return (*create, f"Nodes={node}", f"Users={user}", *fields)
+
+
+def unreserve(name: str) -> Words:
+    return ("scontrol", "delete", f"ReservationName={name}")
+
+
+def submit_probe(
+    node: str, name: str, script: str, probe: Sequence[str], key: str, output: str = ""
+) -> Words:
+    return (
+        "sbatch",
+        "--parsable",
+        f"--comment={mark(key)}",
+        f"--reservation={name}",
+        f"--nodelist={node}",
+        "--nodes=1",
+        "--exclusive",
+        "--no-requeue",
+        "--job-name=computeflow-probe",
+        *_given("output", output),
+        script,
+        *probe,
+    )
 
 
 def requeue_held(job: str) -> Words:
@@ -112,12 +150,25 @@ def _switches(step: Submit) -> str:
     return f"{step.max_switches}@{hours:02d}:{minutes:02d}:00"
 
 
-def resubmit(row: Mapping[str, Any], script: str, excluded: Sequence[str], key: str) -> Words:
-    """The job of a row of `squeue --json` again; its script's own `#SBATCH` lines hold, too."""
+def resubmit(
+    row: Mapping[str, Any],
+    script: str,
+    excluded: Sequence[str],
+    key: str,
+    *,
+    user: str = "",
+    arguments: Sequence[str] | None = None,
+) -> Words:
+    """The job of a row of `squeue --json` again; its script's own `#SBATCH` lines hold, too.
+
+    `user`: in whose name, if not the caller's. Without `arguments` those that Slurm shows are taken,
+    which it joins with spaces.
+    """
     nodes, tasks = number(row.get("node_count")), number(row.get("tasks_per_node"))
     minutes = number(row.get("time_limit"))
     comment = f"{row.get('comment') or ''} {mark(key)}".strip()
     options = [
+        *_given("uid", user),
         *_given("nodes", f"{nodes:.0f}" if nodes else ""),
         *_given("ntasks-per-node", f"{tasks:.0f}" if tasks else ""),
         *_given(
@@ -134,7 +185,8 @@ def resubmit(row: Mapping[str, Any], script: str, excluded: Sequence[str], key: 
         *_given("exclude", ",".join(sorted({*names(row.get("excluded_nodes")), *excluded}))),
     ]
     options.append("--requeue" if row.get("requeue") is not False else "--no-requeue")
-    arguments = str(row.get("command") or "").split()[1:]
+    if arguments is None:
+        arguments = str(row.get("command") or "").split()[1:]
     return (
         "sbatch",
         "--parsable",

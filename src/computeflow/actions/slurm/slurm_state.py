@@ -33,7 +33,7 @@ _PHASES: dict[str, JobPhase] = {
 }
 """Any other state is of a job that failed: FAILED, NODE_FAIL, TIMEOUT, CANCELLED, ..."""
 _AWAY = ("DOWN", "NOT_RESPONDING", "FAIL", "POWERED_DOWN", "POWERING_DOWN", "REBOOT", "UNKNOWN")
-_DRAINED = ("DRAIN", "MAINT", "RESERVED", "PLANNED")
+_DRAINED = ("DRAIN", "MAINT", "MAINTENANCE", "RESERVED", "PLANNED")
 _GPUS = re.compile(r"gres/gpu(?::[^=,]+)?=(\d+)")
 
 

@@ -68,14 +68,17 @@ class Keeper:
         gone = known.keys() - {segment.path for segment in there}
         self._state.replace_segments(gone, [s for s in there if s.path not in known])
 
-    def seal(self) -> int:
-        """Seal all journals that the writer has left; return how many."""
-        numbers = closed_journals(self._store)
-        for number in numbers:
+    def seal(self, is_over: Callable[[], bool] = lambda: False) -> int:
+        """Seal all journals that the writer has left, until it is over; return how many."""
+        sealed = 0
+        for number in closed_journals(self._store):
+            if is_over():
+                break
             seal_journal(self._store, self._state, number)
-        return len(numbers)
+            sealed += 1
+        return sealed
 
-    def merge(self) -> int:
+    def merge(self, is_over: Callable[[], bool] = lambda: False) -> int:
         """Merge small files, of finished days all of them; return how many were merged."""
         groups: dict[tuple[str, str], list[Segment]] = {}
         for segment in self._state.segments():
@@ -84,6 +87,8 @@ class Keeper:
         merged = 0
         for (name, day), segments in groups.items():
             parts = self._small(segments)
+            if is_over():
+                break
             if len(parts) < (2 if day < today else self._options.merge_files):
                 continue
             kept = [segment for segment in segments if segment not in parts]
@@ -149,10 +154,10 @@ def run_keeper(options: KeepOptions, is_over: Callable[[], bool]) -> None:
         tidied = said = -_TIDY_SECONDS
         while not is_over():
             try:
-                keeper.seal()
+                keeper.seal(is_over)
                 if time.monotonic() - tidied >= _TIDY_SECONDS:
                     tidied = time.monotonic()
-                    keeper.merge()
+                    keeper.merge(is_over)
                     for segment in keeper.retain():
                         say_line(f"deleted {segment.path}: {segment.rows:,} rows, by --keep")
             except (ComputeFlowError, OSError, sqlite3.Error) as error:
