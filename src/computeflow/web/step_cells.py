@@ -84,7 +84,7 @@ def read_cells(
 
     `unsealed` are columns of steps that are not in the files yet, or not all of them.
     """
-    with parquet_engine("reading steps") as (engine, engine_error):
+    with parquet_engine("reading steps", threads=2) as (engine, engine_error):
         try:
             engine.register("unsealed", _joined(unsealed))
             sources = [f"SELECT {_PICKED} FROM unsealed"]
