@@ -11,6 +11,7 @@ import json
 import re
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
@@ -39,12 +40,12 @@ def run_viewers(
     """So many viewers in a process of their own; `sample` is called every two seconds."""
     words = json.dumps({"address": address, "token": token, "count": count, "seconds": seconds})
     command = [sys.executable, "-m", "benchmarks.page_viewers", words]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    with tempfile.TemporaryFile() as output, subprocess.Popen(command, stdout=output) as process:
         while process.poll() is None:
             sample()
             time.sleep(_SAMPLE_SECONDS)
-        assert process.stdout is not None
-        return Viewing(**json.loads(process.stdout.read()))
+        output.seek(0)
+        return Viewing(**json.loads(output.read()))
 
 
 @dataclass(slots=True)
