@@ -28,6 +28,7 @@ from computeflow.web.page_answers import Asking, Opened
 from computeflow.web.page_list import PAGES, Page, is_page
 from computeflow.web.pages.timeline import trace_file
 from computeflow.web.plotly_files import marks_module, plotly_bytes, plotly_packed
+from computeflow.web.remembered import Remembered
 from computeflow.web.security import Doorkeeper, Viewer
 from computeflow.web.workbench import Workbench
 from computeflow.web.worker_process import status_of
@@ -109,6 +110,7 @@ def _make_routes(opening: Opening, doorkeeper: Doorkeeper) -> FastAPI:
         redoc_url=None,
     )
     application.state.opening, application.state.doorkeeper = opening, doorkeeper
+    application.state.made = Remembered()
     application.add_middleware(GZipMiddleware, minimum_size=_GZIP_BYTES, compresslevel=5)
     application.add_exception_handler(ComputeFlowError, _say_error)
     application.add_exception_handler(RefusedError, _say_refusal)
@@ -140,19 +142,28 @@ def _add_page(application: FastAPI, page: Page) -> None:
 
 
 def _as_json(function: Callable[..., Any]) -> Callable[..., Response]:
-    """The function with its content as bytes: FastAPI's own encoder would walk through it again."""
+    """The function with its content as bytes, made once for each address until the source changes."""
+    signature = inspect.signature(function, eval_str=True)
+    asked = inspect.Parameter("asked", inspect.Parameter.KEYWORD_ONLY, annotation=Request)
 
     @wraps(function)
-    def answer(**parameters: Any) -> Response:
-        content = function(**parameters)
-        if isinstance(content, Response):
-            return content
-        body = json.dumps(content, allow_nan=False, separators=(",", ":")).encode()
-        return Response(body, media_type="application/json", headers={"etag": f'"{tag_of(body)}"'})
+    def answer(asked: Request, **parameters: Any) -> Response:
+        opening: Opening = asked.app.state.opening
+        made: Remembered = asked.app.state.made
+        key = (asked.url.path, asked.url.query)
+        body = made.get(key, opening.revision(), lambda: _encoded(function(**parameters)))
+        tag = {"etag": f'"{tag_of(body)}"'}
+        return Response(body, media_type="application/json", headers=tag)
 
-    signature = inspect.signature(function, eval_str=True)
-    answer.__signature__ = signature.replace(return_annotation=Response)  # type: ignore[attr-defined]
+    answer.__signature__ = signature.replace(  # type: ignore[attr-defined]
+        parameters=[*signature.parameters.values(), asked], return_annotation=Response
+    )
     return answer
+
+
+def _encoded(content: dict[str, Any]) -> bytes:
+    """Encoded here: FastAPI's own encoder would walk through it again."""
+    return json.dumps(content, allow_nan=False, separators=(",", ":")).encode()
 
 
 def _start() -> Response:

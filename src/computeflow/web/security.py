@@ -30,8 +30,6 @@ ACTING_HEADER = b"x-computeflow"
 MAX_BODY_BYTES = 64 << 10
 MAX_SESSIONS = 10_000
 SESSION_SECONDS = 7 * DAY_SECONDS
-_REQUESTS_PER_SECOND = 100.0
-"""A first view asks for about twenty small files at once."""
 _UNKNOWN_PER_SECOND = 10.0
 """Requests of one address that carry no token: guessing one of 192 bits is hopeless all the same."""
 POLICY = (
@@ -72,12 +70,14 @@ class Doorkeeper:
     """Names that browsers may ask for; addresses in digits are always taken."""
     cookie: str
     scheme: Literal["http", "https"] = "http"
+    requests_per_second: float = 100.0
+    """Requests of one session; a first view asks for about twenty small files at once."""
     _sessions: OrderedDict[str, tuple[Viewer, float]] = field(default_factory=OrderedDict)
     _known: Clients = field(init=False)
     _unknown: Clients = field(init=False)
 
     def __post_init__(self) -> None:
-        fast = ClientLimits(batches_per_second=_REQUESTS_PER_SECOND)
+        fast = ClientLimits(batches_per_second=self.requests_per_second)
         slow = ClientLimits(batches_per_second=_UNKNOWN_PER_SECOND)
         self._known, self._unknown = Clients((), fast, "requests"), Clients((), slow, "requests")
 

@@ -25,7 +25,7 @@ WAIT = "wait"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Span:
+class PhaseSpan:
     name: str
     account: str
     owner: str
@@ -41,7 +41,7 @@ class RankSpans:
     node: str
     start_seconds: float
     seconds: float
-    spans: tuple[Span, ...]
+    spans: tuple[PhaseSpan, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,9 +56,9 @@ class StepSpans:
     ranks_total: int
 
 
-def make_span(name: str, account: str, start: float, seconds: float, detail: str = "") -> Span:
+def make_span(name: str, account: str, start: float, seconds: float, detail: str = "") -> PhaseSpan:
     known = account if account in ACCOUNTS else "host"
-    return Span(
+    return PhaseSpan(
         name=name,
         account=known,
         owner=ACCOUNTS[known].owner,
@@ -116,7 +116,7 @@ def _rank_spans(
     )
 
 
-def _phases(rank: RankTime, first: int, last: int, begin: int) -> Iterator[Span]:
+def _phases(rank: RankTime, first: int, last: int, begin: int) -> Iterator[PhaseSpan]:
     pieces, names = rank.file.pieces, rank.file.names
     inside = np.flatnonzero((pieces.end > first) & (pieces.start < last))
     parts = parts_of(pieces.kind[inside], names)
@@ -132,7 +132,9 @@ def _phases(rank: RankTime, first: int, last: int, begin: int) -> Iterator[Span]
         )
 
 
-def _waits(attempt: AttemptTime, index: int, first: int, last: int, begin: int) -> Iterator[Span]:
+def _waits(
+    attempt: AttemptTime, index: int, first: int, last: int, begin: int
+) -> Iterator[PhaseSpan]:
     if attempt.waits_missing:
         return
     waits = attempt.waits.ranks[index]

@@ -48,6 +48,7 @@ def run_page(
         run=codec.encode(line),
         curve=None if steps is None else steps.curve(_POINTS),
         heat=None if steps is None else steps.picture(of, _ROWS, _POINTS),
+        own_known=getattr(steps, "own_seconds", None) is not None,
         ideal_step_seconds=_ideal_step_seconds(answer, line),
         figures=[] if answer is None else _figures(answer),
         steps_missing="" if steps is not None else "no step of this run is sealed yet",

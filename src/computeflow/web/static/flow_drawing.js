@@ -1,7 +1,7 @@
 // A ledger as a flow: contracted on the left, owners in the middle, accounts on the right. Own SVG, so that
 // bands can be focused and pressed, and colours follow the theme.
 
-import { svg } from "./dom.js";
+import { el, svg, swatch } from "./dom.js";
 import { share } from "./format.js";
 
 const NODE = 10, SLOT = 20, GAP = 8, LABEL = 190, LEFT = 0;
@@ -72,6 +72,21 @@ export function flowDrawing(bands, width, { whole, chosen, choose }) {
       svg("text", { class: "strong", x: xs[1] + NODE + 6, y: owner.y + Math.max(owner.height / 2, 2) + 4 }, `${owner.name} ${share(owner.share)}`));
   }
   return svg("svg", { class: "flow", viewBox: `0 -4 ${width} ${height + 4}`, height: height + 4, role: "group", "aria-label": "Flow of GPU time by owner and account" }, ...parts);
+}
+
+/** The same for a narrow screen: one bar, split by owner. */
+export function ownerBar(bands, width) {
+  const shares = new Map();
+  for (const band of bands) if (band.share > 0) shares.set(band.owner, (shares.get(band.owner) ?? 0) + band.share);
+  let left = 0;
+  const parts = [...shares].map(([owner, size]) => {
+    const rect = svg("rect", { class: `node ${owner}`, x: left, y: 0, width: Math.max(size * width - 1, 1), height: 28 });
+    left += size * width;
+    return rect;
+  });
+  const words = [...shares].map(([owner, size]) => `${owner} ${share(size)}`);
+  return [svg("svg", { class: "flow", viewBox: `0 0 ${width} 28`, height: 28, role: "img", "aria-label": `GPU time by owner: ${words.join(", ")}` }, ...parts),
+    el("div", { class: "legend" }, [...shares].map(([owner], at) => el("span", null, swatch(owner), words[at])))];
 }
 
 function accountBand(account, owner, xs, scale, { chosen, choose }) {

@@ -12,6 +12,13 @@ export function number(value, digits = 3) {
   return Number(value.toPrecision(digits)).toLocaleString("en-US", { maximumSignificantDigits: digits });
 }
 
+/** A part of a total, with as many decimals as the total's three digits have: parts can be added by eye. */
+export function fixed(value, total) {
+  if (!known(value)) return NONE;
+  const decimals = Math.max(0, Math.min(6, 2 - Math.floor(Math.log10(Math.abs(total) || 1))));
+  return value.toLocaleString("en-US", { minimumFractionDigits: decimals, maximumFractionDigits: decimals });
+}
+
 export function whole(value) {
   return known(value) ? Math.round(value).toLocaleString("en-US") : NONE;
 }

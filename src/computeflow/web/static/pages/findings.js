@@ -55,6 +55,13 @@ function pastTable(actions, context) {
   ], actions, { label: "Actions" });
 }
 
+function runPicker(content, context) {
+  const asked = context.query.get("run") ?? "";
+  const select = el("select", { "aria-label": "Run", "data-key": "run", on: { change: () => context.navigate(select.value ? `/findings?${new URLSearchParams({ run: select.value })}` : "/findings") } },
+    [["", "All runs"], ...Object.entries(content.names)].map(([id, name]) => el("option", { value: id, selected: id === asked }, name)));
+  return select;
+}
+
 export function render(content, context) {
   const { findings, closed, actions, skipped, names } = content;
   const several = Object.keys(names).length > 1;
@@ -66,7 +73,7 @@ export function render(content, context) {
     extra: actions.filter(action => action.findings.includes(finding.key)).map(action => actionLine(action, context)),
   }));
   return [
-    heading("Findings"),
+    heading("Findings", runPicker(content, context)),
     content.headline ? el("p", { class: "lead" }, content.headline) : null,
     stats([
       { label: "Open findings", value: findings.length },

@@ -2,8 +2,8 @@
 
 import { bar, el, heading, section, stats, swatch, table } from "../dom.js";
 import { fitted } from "../fitted.js";
-import { flowDrawing } from "../flow_drawing.js";
-import { gpuUnit, number, plural, seconds, share, usd, whole } from "../format.js";
+import { flowDrawing, ownerBar } from "../flow_drawing.js";
+import { fixed, gpuUnit, number, plural, seconds, share, usd, whole } from "../format.js";
 import { findingCard } from "../finding_card.js";
 import { navigate, withQuery } from "../router.js";
 
@@ -35,7 +35,8 @@ function headStats(content) {
 function bandTable(content, chosen, choose) {
   const total = content.wall_seconds === null ? null : content.gpus * content.wall_seconds;
   const [unit, size] = total === null ? [content.on_host ? "ranks" : "GPUs", null] : gpuUnit(total, content.on_host);
-  const amount = band => number(size === null ? band.share * content.gpus : band.gpu_seconds / size);
+  const all = size === null ? content.gpus : total / size;
+  const amount = band => fixed(band.share * all, all);
   const expected = band => band.expected_gpu_seconds === null || total === null ? null : band.expected_gpu_seconds / total;
   const predicted = content.expected_from !== "";
   const usdPerHour = content.run.usd_per_hour;
@@ -63,7 +64,7 @@ function details(content, band) {
       : el("p", { class: "quiet" }, "No rule found a remedy for this account.")),
     band.ranks.length ? section("Ranks with most of it", table([
       { title: "rank", number: true, cell: part => part.rank },
-      { title: "time", cell: part => seconds(part.gpu_seconds), number: true },
+      { title: "time", number: true, cell: part => seconds(part.gpu_seconds) },
       { title: "", cell: part => bar(part.gpu_seconds, band.owner, null, most) },
     ], band.ranks, { label: "Ranks" })) : null);
 }
@@ -76,7 +77,7 @@ export function render(content, context) {
   const [unit, size] = gpuUnit(total ?? 0, content.on_host);
   const contracted = total === null ? plural(content.gpus, content.on_host ? "rank" : "GPU") : `${number(total / size)} ${unit}`;
   const drawing = fitted((place, width) => {
-    if (width < DRAWING_PIXELS) return place.replaceChildren();
+    if (width < DRAWING_PIXELS) return place.replaceChildren(...ownerBar(content.bands, width));
     place.replaceChildren(flowDrawing(content.bands, width, { whole: `contracted ${contracted}`, chosen: asked, choose }));
   });
   const flow = section(null, drawing, bandTable(content, asked, choose),

@@ -84,7 +84,7 @@ export function render(content) {
     section("Ranks along time", drawing(timeline), el("div", { class: "legend" }, sums.map(sum => el("span", null, swatch(`${sum.owner} ${looks(sum.name)}`), sum.name)))),
     section("What they did", table([
       { title: "phase", cell: sum => [swatch(`${sum.owner} ${looks(sum.name)}`), sum.name] },
-      { title: "account", cell: sum => sum.account },
+      { title: "account", wide: true, cell: sum => sum.account },
       { title: "time of all ranks", number: true, cell: sum => seconds(sum.seconds) },
       { title: "share", number: true, cell: sum => share(sum.seconds / all) },
       { title: "most", number: true, wide: true, cell: sum => `${seconds(sum.most)}, rank ${sum.rank}` },
