@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from pathlib import Path
 from typing import Any
@@ -14,11 +15,28 @@ from computeflow.collection.store.state_database import StateDatabase
 from computeflow.collection.store.store_folder import open_store
 from computeflow.web.opening import AuditOptions, open_directory
 from computeflow.web.security import Doorkeeper
+from computeflow.web.workbench import Workbench
+from computeflow.web.worker_process import RunHere
 from live_value_maker import live_finding, live_run
+
+class Unasked(RunHere):
+    """Computes nothing: tests/test_web_pages.py asks for what is computed."""
+
+    def run(self, *_: Any) -> bytes:
+        return b"{}"
+
 
 RUNS = Path(__file__).parent / "data" / "run_folders"
 READER, OPERATOR = "reader-token-0123456789", "operator-token-0123456789"
 ACTING = {"x-computeflow": "1", "origin": "http://localhost", "sec-fetch-site": "same-origin"}
+
+
+_EXAMPLES = {"run": "slow", "kind": "accelerators", "name": "h100-sxm"}
+
+
+def example_address(address: str) -> str:
+    """An address of a page that is there: of one of the recordings, of a row of the catalog."""
+    return re.sub(r"\{(\w+)[^}]*\}", lambda part: _EXAMPLES[part[1]], address)
 
 
 def doorkeeper(**more: Any) -> Doorkeeper:
@@ -35,7 +53,8 @@ def page_client(path: Path, token: str | None = READER, **options: Any) -> TestC
     """A client of the page of this folder; it has opened a session unless `token` is None."""
     from computeflow.web.application import PageServer
 
-    server = PageServer(open_directory(path, AuditOptions(**options)), doorkeeper())
+    opening = open_directory(path, AuditOptions(**options))
+    server = PageServer(opening, doorkeeper(), Workbench(Unasked))
     client = TestClient(server.application, base_url="http://localhost")
     client.headers["accept"] = "application/json"
     if token is not None:

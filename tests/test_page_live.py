@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -19,6 +18,7 @@ from benchmarks.live_training import collecting, environment, training, wait_for
 from computeflow.actions.journal import ActionJournal, ActionOutcome, ActionRecord
 from computeflow.collection.store.state_database import StateDatabase
 from computeflow.web.page_list import PAGES
+from page_client import example_address
 
 pytestmark = pytest.mark.live
 ROOT = Path(__file__).parents[1]
@@ -116,7 +116,7 @@ def violations(page: Any) -> list[str]:
 
 
 def addresses(run: str) -> list[str]:
-    return [re.sub(r"\{[^}]+\}", run, page.address) for page in PAGES]
+    return [example_address(page.address).replace("slow", run) for page in PAGES]
 
 
 @pytest.mark.parametrize("screen", SCREENS)

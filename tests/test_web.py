@@ -20,13 +20,23 @@ from computeflow.web.events import Broadcaster
 from computeflow.web.opening import AuditOptions, open_directory
 from computeflow.web.page_list import PAGES, is_page
 from computeflow.web.security import MAX_BODY_BYTES
-from page_client import ACTING, OPERATOR, READER, RUNS, doorkeeper, made_store, page_client
+from page_client import (
+    ACTING,
+    OPERATOR,
+    READER,
+    RUNS,
+    doorkeeper,
+    example_address,
+    made_store,
+    page_client,
+)
 
 STATIC = Path(cf.__file__).parent / "web" / "static"
 HTML = {"accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
 SCRIPT = "<script>document.title='run'</script><img src=x onerror=alert(1)>"
 ROUTES = [
-    *(re.sub(r"\{[^}]+\}", "slow", page.address) for page in PAGES),
+    *(example_address(page.address) for page in PAGES),
+    *("/choices", "/plan/front", "/plan/files", "/plan/file?framework=slurm&file=job.sbatch"),
     *("/", "/session", "/events?of=/runs", "/trace/slow", "/openapi.json"),
     *("/static/shell.js", "/static/plotly.min.js", "/static/index.html", "/nothing"),
 ]

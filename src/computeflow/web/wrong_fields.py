@@ -30,4 +30,7 @@ def field_of(error: ComputeFlowError) -> str:
     if named is not None:
         option = _OPTIONS.get(named[1], named[1])
         return option if option in (*_FIELDS, *_OPTIONS.values()) else ""
-    return next((field for word, field in _WORDS.items() if word in text.split()[:4]), "")
+    words = text.split()
+    if "unit of tokens" in text:
+        return "tokens"
+    return next((field for word, field in _WORDS.items() if word in words[:4]), "")

@@ -21,13 +21,13 @@ export function form(fields, changed) {
     const id = `field-${++identity}`;
     const { node, read } = control(field, id, tell);
     readers.set(field.name, read);
-    const problem = el("p", { class: "error small", role: "alert", id: `${id}-problem` });
+    const problem = el("p", { class: "problem small", role: "alert", id: `${id}-problem` });
     problems.set(field.name, problem);
     return el("div", { class: `field ${field.kind}` },
       el("label", { for: id }, field.label, field.unit ? el("span", { class: "unit" }, field.unit) : null),
       node, field.hint ? el("p", { class: "quiet small hint" }, field.hint) : null, problem);
   });
-  const general = el("p", { class: "error", role: "alert" });
+  const general = el("p", { class: "problem", role: "alert" });
   const node = el("form", { class: "fields", on: { submit: event => { event.preventDefault(); tell(0); } } }, rows, general);
   return {
     node, values, tell,
@@ -35,7 +35,7 @@ export function form(fields, changed) {
     say(error) {
       for (const each of problems.values()) each.textContent = "";
       general.textContent = "";
-      if (error) (problems.get(error.field) ?? general).textContent = error.message;
+      if (error) (problems.get(error.field) ?? problems.get(`${error.field}s`) ?? general).textContent = error.message.replaceAll(/--([a-z-]+)/g, "$1");
     },
   };
 }

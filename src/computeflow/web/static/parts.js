@@ -23,6 +23,10 @@ export function partFigure(part) {
     el("details", null, el("summary", { class: "small quiet" }, `The numbers${long ? ` (${part.numbers.rows.length} rows)` : ""}`), partTable(part.numbers, { caption: false })));
 }
 
+function folded(part) {
+  return el("details", { class: "part figure" }, el("summary", null, `${part.title} (${part.rows.length} rows)`), partTable(part, { caption: false }));
+}
+
 export function partNodes(parts) {
-  return parts.map(part => part.kind === "figure" ? partFigure(part) : partTable(part));
+  return parts.map(part => part.kind === "figure" ? partFigure(part) : part.rows.length > OPEN_ROWS ? folded(part) : partTable(part));
 }

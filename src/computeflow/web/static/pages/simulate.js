@@ -2,7 +2,7 @@
 
 import { el, heading, stats } from "../dom.js";
 import { answer, form, keepAddress, queryOf, sameCommand, workingLine } from "../forms.js";
-import { seconds, share, usd, whole } from "../format.js";
+import { number, seconds, share, usd, whole } from "../format.js";
 import { partNodes } from "../parts.js";
 import { fieldsOf as jobFields } from "./plan.js";
 
@@ -28,7 +28,7 @@ function numbers(result) {
   return stats([
     { label: "Finished after", value: seconds(result.seconds.p50), note: `P10 to P90: ${spread(result.seconds, seconds)}` },
     { label: "Goodput", value: share(result.goodput.p50), note: spread(result.goodput, share) },
-    { label: "Interruptions", value: whole(result.interruptions.p50), note: `one every ${seconds(result.mtbi_seconds)}` },
+    { label: "Interruptions", value: number(result.interruptions.p50), note: `one every ${seconds(result.mtbi_seconds)}` },
     { label: "Checkpoint every", value: seconds(result.interval_seconds), note: "of work" },
     { label: "GPUs", value: whole(result.gpus), note: `${whole(result.allocated_gpus)} with spares` },
     result.usd === null ? null : { label: "Cost", value: usd(result.usd.p50), note: spread(result.usd, usd) },
