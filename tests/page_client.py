@@ -19,11 +19,12 @@ from computeflow.web.workbench import Workbench
 from computeflow.web.worker_process import RunHere
 from live_value_maker import live_finding, live_run
 
+
 class Unasked(RunHere):
     """Computes nothing: tests/test_web_pages.py asks for what is computed."""
 
     def run(self, *_: Any) -> bytes:
-        return b"{}"
+        return b'{"exports":[]}'
 
 
 RUNS = Path(__file__).parent / "data" / "run_folders"

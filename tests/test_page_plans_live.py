@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from benchmarks.made_fleet import write_fleet
+
 from test_page_live import BOUND, Served, browser, opened, served, visit
 
 __all__ = ["browser"]

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
 from computeflow.web.opening import AuditOptions, open_directory
-from page_client import ACTING, OPERATOR, RUNS, doorkeeper, made_store
+from computeflow.web.workbench import Workbench
+from page_client import ACTING, OPERATOR, RUNS, Unasked, doorkeeper, made_store
 
 EXAMPLES = 8
 """For each route; what fails is shrunk by Hypothesis."""
@@ -23,7 +24,8 @@ def test_no_request_gets_a_server_error(source: str, tmp_path: Path) -> None:
 
     path = RUNS / "slow" if source == "recording" else made_store(tmp_path)[0]
     keeper = doorkeeper(requests_per_second=1e9)
-    server = PageServer(open_directory(path, AuditOptions(price=2.5)), keeper)
+    opening = open_directory(path, AuditOptions(price=2.5))
+    server = PageServer(opening, keeper, Workbench(Unasked))
     schema = schemathesis.openapi.from_asgi("/openapi.json", server.application, headers=HEADERS)
     asked = 0
     for result in schema.exclude(path="/events").get_all_operations():  # events never end

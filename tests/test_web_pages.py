@@ -364,9 +364,13 @@ def test_more_questions_than_can_wait_are_refused() -> None:
 
 def test_a_worker_process_answers_refuses_and_is_ended_where_it_takes_too_long() -> None:
     worker, said = WorkerProcess(LONGEST), list[str]()
-    sliders: dict[str, Any] = dict(
-        model="llama-3.1-8b", device="h100-sxm", gpus=8, sequence=8192, batch=64
-    ) | dict(precision="bf16", tokens=None, deadline=None, price=None, search="quick")
+    sliders: dict[str, Any] = {
+        "model": "llama-3.1-8b",
+        "device": "h100-sxm",
+        "gpus": 8,
+        "sequence": 8192,
+        "batch": 64,
+    } | {"precision": "bf16", "tokens": None, "deadline": None, "price": None, "search": "quick"}
     assert worker.run("plan", sliders, said.append).startswith(b"{")
     with pytest.raises(WrongFieldError) as wrong:
         worker.run("plan", sliders | {"model": "llama-9"}, said.append)

@@ -1,8 +1,8 @@
-"""`FleetMap`: every GPU of a fleet with what is known of it, in columns: 16,384 of them are one picture.
+"""`FleetMap`: every GPU of a fleet with what is known of it, in columns, so that all are one picture.
 
-A cell is a GPU; where a run is on its node, it is a rank of that run. What a collector knows of a node
-(the largest reading of its GPUs, the MFU of its run) holds for all of its cells; what it knows of a rank
-holds for one. None is unknown.
+A cell is a GPU; where a run is on its node, it is a rank of that run. What a collector knows of a
+node (the largest reading of its GPUs, the MFU of its run) holds for all of its cells; what it knows of
+a rank holds for one. None is unknown.
 """
 
 from __future__ import annotations
@@ -202,7 +202,8 @@ def _cell_numbers(
     ranks: Sequence[Sequence[int]],
 ) -> dict[tuple[str, int], int]:
     """The cell of each run's rank."""
-    cells, first = {}, 0
+    cells: dict[tuple[str, int], int] = {}
+    first = 0
     for name, count, mine in zip(order, counts, ranks, strict=True):
         if name in run_index:
             run = runs[run_index[name]].run

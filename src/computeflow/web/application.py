@@ -142,8 +142,13 @@ def _add_page(application: FastAPI, page: Page) -> None:
 
 
 def _as_json(function: Callable[..., Any]) -> Callable[..., Response]:
-    """The function with its content as bytes, made once for each address until the source changes."""
+    """The function with its content as bytes, made once for each address until the source changes.
+
+    One that answers for itself (of the workbench, which remembers) is taken as it is.
+    """
     signature = inspect.signature(function, eval_str=True)
+    if signature.return_annotation is Response:
+        return function
     asked = inspect.Parameter("asked", inspect.Parameter.KEYWORD_ONLY, annotation=Request)
 
     @wraps(function)

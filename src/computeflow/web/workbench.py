@@ -29,7 +29,7 @@ MAX_WAITING = 8
 _MAX_KEPT = 128
 _MAX_KEPT_BYTES = 64 << 20
 _ABANDONED_SECONDS = 5.0
-"""A question that waits and that nobody has asked for so long; the page asks again every half second."""
+"""A question that waits is dropped where nobody asks for so long; the page asks every half second."""
 _BUSY_SECONDS = 2.0
 Progress = Callable[[str], None]
 

@@ -10,10 +10,11 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any
 
+__all__ = ["answer_task", "prepare"]
 _TASKS = {
-    "plan": "plans",
-    "front": "plans",
-    "files": "plans",
+    "plan": "slider_plans",
+    "front": "slider_plans",
+    "files": "slider_plans",
     "decide": "decisions",
     "compare": "decisions",
     "simulate": "simulations",
@@ -31,4 +32,4 @@ def answer_task(
 
 def prepare() -> None:
     """Import what the first question would wait for."""
-    import_module("computeflow.web.tasks.plans").warm_up()
+    import_module("computeflow.web.tasks.slider_plans").warm_up()

@@ -1,6 +1,6 @@
 """The catalog that all tasks of a worker share, read once; and the model by name alone.
 
-A page names rows of the catalog: what could be the name of a file is refused, so that no page reads one.
+A page names rows of the catalog: what could be the name of a file is refused, so that none is read.
 """
 
 from __future__ import annotations
