@@ -38,7 +38,9 @@ _PAGE_SIZE = os.sysconf("SC_PAGE_SIZE")
 _FIRST_VIEW_MS, _FRAME_MS, _P95_SECONDS = 1_000.0, 50.0, 2.0
 _SLOPE_BYTES_PER_MINUTE = 1e6
 _WARM = 0.25
-_DRAWN = "() => !document.querySelector('[aria-busy]') && Boolean(document.querySelector('main h1'))"
+_DRAWN = (
+    "() => !document.querySelector('[aria-busy]') && Boolean(document.querySelector('main h1'))"
+)
 _MAP_DRAWN = "() => Boolean(document.querySelector('main canvas')?.dataset.milliseconds)"
 _WAIT_SECONDS = 300.0
 

@@ -1,50 +1,51 @@
 """`JournalRows`: steps and phases that a collector has taken and not sealed yet, from its journal.
 
-The journal is read as it grows, each frame once; a file that is sealed and gone is forgotten.
+The journal is read as it grows, each frame once, and of its steps only what a picture needs is kept, in
+20 bytes a step; a file that is sealed and gone is forgotten. Phases are many more and rarely asked for:
+they are read anew.
 """
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from computeflow.collection.store.journal import journal_numbers, journal_path, read_frames
-from computeflow.collection.store.segment_tables import WORDS, Columns, SegmentTables
-from computeflow.collection.wire.batches import unpack_known
+from computeflow.collection.store.segment_tables import WORDS, SegmentTables
+from computeflow.collection.wire.batches import Batch, unpack_known
 
-_TABLES = ("steps", "spans")
-_FRAMES = 2_048
-"""Frames whose rows are joined at a time."""
+Columns = dict[str, NDArray[Any]]
+_KINDS = {"rank": np.int32, "attempt": np.int32, "step": np.int64, "seconds": np.float32}
+_PARTS = 64
+"""Parts of a run's steps that are joined at a time: small ones take more than their rows."""
 
 
 @dataclass(slots=True)
-class _Part:
-    """Rows of some frames, with their own list of words."""
+class _Steps:
+    """Steps of one run in one file."""
 
-    words: dict[str, int]
-    tables: dict[str, Columns]
+    joined: list[Columns] = field(default_factory=list)
+    loose: list[Columns] = field(default_factory=list)
 
-    def rows(self, table: str, run: str) -> Columns | None:
-        columns = self.tables.get(table)
-        number = self.words.get(run)
-        if columns is None or number is None:
-            return None
-        kept = columns["run"] == number
-        texts = np.array([*self.words, ""], object)
-        return {
-            name: texts[values[kept]] if name in WORDS[table] else values[kept]
-            for name, values in columns.items()
-        }
+    def add(self, part: Columns) -> None:
+        self.loose.append(part)
+        if len(self.loose) >= _PARTS:
+            self.joined.append(_joined(self.loose))
+            self.loose = []
+        if len(self.joined) >= _PARTS:
+            self.joined = [_joined(self.joined)]
 
 
 @dataclass(slots=True)
 class _File:
     at: int = 0
-    parts: list[_Part] = field(default_factory=list)
+    runs: dict[str, _Steps] = field(default_factory=dict)
 
 
 class JournalRows:
@@ -53,36 +54,60 @@ class JournalRows:
         self._files: dict[int, _File] = {}
         self._lock = threading.Lock()
 
-    def rows(self, table: str, run: str) -> list[Columns]:
-        """Columns of a run's rows in parts, oldest first; moments are Unix microseconds."""
+    def steps(self, run: str) -> list[Columns]:
+        """Rank, attempt, step and seconds of a run's steps, in parts, oldest first."""
         with self._lock:
             self._read()
-            parts = [part for file in self._files.values() for part in file.parts]
-        return [rows for part in parts if (rows := part.rows(table, run)) is not None]
+            found = [file.runs[run] for file in self._files.values() if run in file.runs]
+            return [part for steps in found for part in (*steps.joined, *steps.loose)]
+
+    def spans(self, run: str, step: int) -> Columns | None:
+        """Phases of one step of a run; moments are Unix microseconds."""
+        gathered = SegmentTables()
+        for number in journal_numbers(self._folder):
+            for _, batch in _batches(journal_path(self._folder, number), 0):
+                if batch.run == run and batch.steps and (batch.steps["number"] == step).any():
+                    gathered.take(batch)
+        columns = gathered.tables().get("spans")
+        if columns is None:
+            return None
+        kept = columns["step"] == step
+        texts = np.array([*gathered.words.places, ""], object)
+        return {
+            name: texts[values[kept]] if name in WORDS["spans"] else values[kept]
+            for name, values in columns.items()
+        }
 
     def _read(self) -> None:
         numbers = journal_numbers(self._folder)
         self._files = {number: self._files.get(number) or _File() for number in numbers}
         for number, file in self._files.items():
-            try:
-                with journal_path(self._folder, number).open("rb") as opened:
-                    self._read_file(opened, file)
-            except FileNotFoundError:  # sealed meanwhile: its rows are in Parquet
-                continue
-
-    def _read_file(self, opened: Any, file: _File) -> None:
-        gathered, count = SegmentTables(), 0
-        for frame in read_frames(opened, file.at):
-            gathered.take(unpack_known(frame.body))
-            file.at, count = frame.end, count + 1
-            if count >= _FRAMES:
-                file.parts.append(_part(gathered))
-                gathered, count = SegmentTables(), 0
-        if count:
-            file.parts.append(_part(gathered))
+            for end, batch in _batches(journal_path(self._folder, number), file.at):
+                file.at = end
+                if batch.run and batch.steps:
+                    file.runs.setdefault(batch.run, _Steps()).add(_steps_of(batch))
 
 
-def _part(gathered: SegmentTables) -> _Part:
-    tables = gathered.tables()
-    kept = {name: tables[name] for name in _TABLES if name in tables}
-    return _Part(words=gathered.words.places, tables=kept)
+def _batches(path: Path, start: int) -> Iterator[tuple[int, Batch]]:
+    """Batches of a file from a place on, each with where the next one begins."""
+    try:
+        with path.open("rb") as opened:
+            for frame in read_frames(opened, start):
+                yield frame.end, unpack_known(frame.body)
+    except FileNotFoundError:  # sealed meanwhile: its rows are in Parquet
+        return
+
+
+def _steps_of(batch: Batch) -> Columns:
+    counts = [rows.steps for rows in batch.ranks]
+    columns: Columns = {
+        "rank": np.repeat([rows.rank for rows in batch.ranks], counts),
+        "attempt": np.repeat([rows.attempt for rows in batch.ranks], counts),
+        "step": batch.steps["number"],
+        "seconds": (batch.steps["end"] - batch.steps["begin"]) / 1e6,
+    }
+    return {name: columns[name].astype(kind) for name, kind in _KINDS.items()}
+
+
+def _joined(parts: list[Columns]) -> Columns:
+    return {name: np.concatenate([part[name] for part in parts]) for name in _KINDS}

@@ -56,13 +56,13 @@ class StoreOpening:
     def spans(self, run: str, step: int, most: int) -> StepSpans | None:
         files = self._segments("spans")
         parts = [sealed_spans(run, step, files)] if files else []
-        for rows in self._journal.rows("spans", run):
-            kept = rows["step"] == step
-            parts.append({name: rows[name][kept] for name in SPAN_COLUMNS})
+        unsealed = self._journal.spans(run, step)
+        if unsealed is not None:
+            parts.append({name: unsealed[name] for name in SPAN_COLUMNS})
         return make_spans(parts, step, most)
 
     def _steps(self, run: str) -> StepCells | None:
-        unsealed = self._journal.rows("steps", run)  # first: sealed meanwhile it is there twice
+        unsealed = self._journal.steps(run)  # first: sealed meanwhile it is there twice
         return read_cells(run, self._segments("steps"), unsealed)
 
     def _taken(self) -> Hashable:
