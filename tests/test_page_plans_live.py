@@ -38,9 +38,8 @@ def test_sliders_change_the_plan_and_a_link_restores_it(browser: Any, fleet: Ser
     assert slider.get_attribute("aria-valuetext") == "64"
     slider.press("ArrowRight")
     page.wait_for_url(re.compile("gpus=128"))
-    page.wait_for_function(
-        "before => document.querySelector('.stats dd').textContent !== before", arg=before[0]
-    )
+    changed = page.locator(".stats > div", has_text="Step").filter(has_not_text=before[0])
+    changed.wait_for()
     page.wait_for_selector("[data-search=full]")
     after = number_of(page, "Step"), number_of(page, "Training"), number_of(page, "Cost")
     assert all(one != other for one, other in zip(before, after, strict=True))

@@ -25,9 +25,10 @@ function draw(content) {
 }
 
 export function render() {
-  const place = el("div", { class: "answered" });
+  const place = el("div", { class: "answered", "aria-busy": "true" });
   answer("/accuracy", new AbortController().signal, working => place.replaceChildren(workingLine(working)))
     .then(content => place.replaceChildren(...draw(content)))
-    .catch(error => { place.replaceChildren(el("p", { class: "error", role: "alert" }, error.message)); });
+    .catch(error => place.replaceChildren(el("p", { class: "error", role: "alert" }, error.message)))
+    .finally(() => place.removeAttribute("aria-busy"));
   return [heading("Accuracy"), place];
 }

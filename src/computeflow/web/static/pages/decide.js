@@ -39,7 +39,7 @@ function numbers(content) {
 }
 
 export function render(choices, context) {
-  const place = el("div", { class: "answered" });
+  const place = el("div", { class: "answered", "aria-busy": "true" });
   let current = new AbortController();
   let show = context.query.get("show") ?? USUAL.show;
   const tabs = el("div", { class: "tabs", role: "group", "aria-label": "What is shown" }, [["decision", "Decision"], ["offers", "Every offer"]].map(([value, title]) =>

@@ -83,7 +83,7 @@ function filesList(content, query) {
 }
 
 export function render(choices, context) {
-  const place = el("div", { class: "answered" });
+  const place = el("div", { class: "answered", "aria-busy": "true" });
   const front = el("div"), files = el("div");
   let current = new AbortController();
   const asking = form(fieldsOf(choices, context.query), async values => {

@@ -36,7 +36,7 @@ function numbers(result) {
 }
 
 export function render(choices, context) {
-  const place = el("div", { class: "answered" });
+  const place = el("div", { class: "answered", "aria-busy": "true" });
   let current = new AbortController();
   const asking = form(fieldsOf(choices, context.query), async values => {
     current.abort();
