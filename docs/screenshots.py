@@ -38,7 +38,7 @@ MODES: dict[str, tuple[str, int, int]] = {
     "phone": ("light", 390, 844),
 }
 _WAIT_SECONDS = 300.0
-_DRAWN = (
+_DRAWN = "() => !document.querySelector('[aria-busy], .working') && Boolean(document.querySelector('main h1'))"
     "() => !document.querySelector('[aria-busy]') && Boolean(document.querySelector('main h1'))"
 )
 
