@@ -38,8 +38,9 @@ MODES: dict[str, tuple[str, int, int]] = {
     "phone": ("light", 390, 844),
 }
 _WAIT_SECONDS = 300.0
-_DRAWN = "() => !document.querySelector('[aria-busy], .working') && Boolean(document.querySelector('main h1'))"
-    "() => !document.querySelector('[aria-busy]') && Boolean(document.querySelector('main h1'))"
+_DRAWN = (
+    "() => !document.querySelector('[aria-busy], .working') "
+    "&& Boolean(document.querySelector('main h1'))"
 )
 
 
