@@ -16,13 +16,10 @@ from batch_maker import Reply, batches_of, wait_for
 from collector_processes import steps_in
 from computeflow import cli
 from computeflow.collection.collector.clients import Clients, RefusedError
-from computeflow.collection.collector.collector_options import (
-    ClientLimits,
-    CollectorOptions,
-    read_tokens,
-)
+from computeflow.collection.collector.collector_options import ClientLimits, CollectorOptions
 from computeflow.collection.collector.following import FolderFollower
 from computeflow.collection.collector.intake import Intake
+from computeflow.collection.collector.listening import read_tokens
 from computeflow.collection.collector.loop import LiveView, WatchLoop
 from computeflow.collection.collector.running import recover
 from computeflow.collection.collector.service import CollectorService, make_application

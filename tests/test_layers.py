@@ -30,7 +30,8 @@ LAYERS = [
     {"lab"},
     {"views"},
     {"answers"},
-    {"web", "cli"},
+    {"web"},
+    {"cli"},
     {"__main__"},
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}

@@ -16,6 +16,7 @@ HOMES = {
     "amdsmi": ("collection/agent/amd_readings.py",),
     "click": ("cli/",),
     "duckdb": ("files/parquet.py",),
+    "fastapi": ("web/",),
     "google": ("telemetry/xplane/protobuf.py",),  # protobuf
     "isal": ("telemetry/gzip_reader.py",),
     "jax": ("recorder/jax_hooks.py",),
@@ -43,12 +44,12 @@ HOMES = {
     "yaml": ("files/parsing.py",),
 }  # fmt: skip
 """Areas (with a slash) or modules in which each library may be imported."""
-EAGER = {"click", "msgspec", "numpy", "torch"}
+EAGER = {"click", "fastapi", "msgspec", "numpy", "torch"}
 """Libraries that modules may import at their top; all others are imported when they are used."""
 
 OPEN_FILES = (
     "actions/", "answers/", "cli/", "collection/", "lab/", "recorder/", "telemetry/",
-    "files/",
+    "web/", "files/",
     "collection/sealing.py",
     "auditing/baselines.py",  # what a later audit is compared with
     "catalog/loading.py", "catalog/huggingface.py",
@@ -67,7 +68,7 @@ WRITE_FILES = (
 )
 READ_CLOCKS = (
     "actions/control_loop.py", "actions/controller_lock.py", "answers/", "cli/", "collection/",
-    "lab/", "recorder/",
+    "lab/", "recorder/", "web/",
     "telemetry/metrics/prometheus_server.py",
 )  # fmt: skip
 """Modules that may read clocks: for the date, the time of a search, or a server's timeout."""

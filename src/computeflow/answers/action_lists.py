@@ -86,9 +86,9 @@ def _gains(action: ActionRecord) -> tuple[float, float] | None:
 
 
 @contextmanager
-def _journal(store: File) -> Iterator[ActionJournal]:
+def _journal(store: File, *, read_only: bool = False) -> Iterator[ActionJournal]:
     read_store(Path(store))  # says what is wrong with it
-    state = StateDatabase(Path(store) / "state.sqlite")
+    state = StateDatabase(Path(store) / "state.sqlite", read_only=read_only)
     try:
         yield ActionJournal(state)
     finally:
@@ -98,43 +98,51 @@ def _journal(store: File) -> Iterator[ActionJournal]:
 @checked
 def list_actions(*, store: File) -> ActionsAnswer:
     """All actions of a store's journal, the newest first."""
-    with _journal(store) as journal:
+    with _journal(store, read_only=True) as journal:
         return ActionsAnswer(store=str(store), actions=tuple(reversed(journal.all())))
 
 
 @checked
 def show_action(number: int, *, store: File) -> ActionAnswer:
     """One action: its evidence, prices, steps and outcome."""
-    with _journal(store) as journal:
+    with _journal(store, read_only=True) as journal:
         return ActionAnswer(action=journal.get(number))
 
 
 @checked
-def approve_action(number: int, *, store: File) -> ActionAnswer:
-    """Let a controller carry out a proposed action; who approved it is kept."""
+def approve_action(number: int, *, store: File, by: str | None = None) -> ActionAnswer:
+    """Let a controller carry out a proposed action; who approved it is kept.
+
+    `by` names a person whom the caller knows; by default it is the user of this process.
+    """
     with _journal(store) as journal:
         action = journal.move(
-            number, ("proposed",), "approved", approved_by=_user(), approved_at=time.time(), note=""
+            number,
+            ("proposed",),
+            "approved",
+            approved_by=by or _user(),
+            approved_at=time.time(),
+            note="",
         )
     text = f"Action {number} is approved: the controller of this store carries it out."
     return ActionAnswer(action=action, headline_text=text)
 
 
 @checked
-def dismiss_action(number: int, *, store: File) -> ActionAnswer:
+def dismiss_action(number: int, *, store: File, by: str | None = None) -> ActionAnswer:
     """Say no to a proposed action."""
     with _journal(store) as journal:
         action = journal.move(
-            number, ("proposed", "approved"), "dismissed", note=f"dismissed by {_user()}"
+            number, ("proposed", "approved"), "dismissed", note=f"dismissed by {by or _user()}"
         )
     return ActionAnswer(action=action, headline_text=f"Action {number} is dismissed.")
 
 
 @checked
-def undo_action(number: int, *, store: File) -> ActionAnswer:
+def undo_action(number: int, *, store: File, by: str | None = None) -> ActionAnswer:
     """Ask the controller to undo an action that is done, as far as that is possible."""
     with _journal(store) as journal:
-        action = journal.move(number, ("done",), "undoing", note=f"undone for {_user()}")
+        action = journal.move(number, ("done",), "undoing", note=f"undone for {by or _user()}")
     text = f"Action {number} is undone by the controller of this store when it next looks."
     return ActionAnswer(action=action, headline_text=text)
 
@@ -151,7 +159,7 @@ def return_node(node: str, *, store: File) -> ActionAnswer:
 @checked
 def report_actions(*, store: File) -> ActionsReportAnswer:
     """Predicted gain beside measured gain, action by action and in all."""
-    with _journal(store) as journal:
+    with _journal(store, read_only=True) as journal:
         return ActionsReportAnswer(store=str(store), actions=tuple(journal.all()))
 
 

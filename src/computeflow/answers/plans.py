@@ -331,6 +331,7 @@ def plan(
     force: bool = False,
     command: str = "python train.py",
     explain: bool = False,
+    quick: bool = False,
     stack: str | None = None,
     catalog: CatalogFiles = (),
     progress: Callable[[str], None] | None = None,
@@ -369,6 +370,7 @@ def plan(
         objective=objective,
         goals=goals,
         best_mfu=best_mfu(device_cases(device, facts), device, request.job),
+        quick=quick,
     )
     if pool is not None:
         return _plan_pools(search, find_cluster(pool, facts), (on, pool))

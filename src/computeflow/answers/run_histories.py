@@ -62,7 +62,7 @@ def runs(
     facts = open_catalog(catalog)
     device = None if on is None else facts.accelerators[on]
     found = None if price is None else find_price(price, facts, on)
-    place = _own_runs() if folder is None else Path(folder)
+    place = own_runs() if folder is None else Path(folder)
     history = read_history(
         place,
         SourceRequest(catalog=facts, accelerator=device),
@@ -73,7 +73,7 @@ def runs(
     return RunsAnswer(folder=str(place), history=history, price=found)
 
 
-def _own_runs() -> Path:
+def own_runs() -> Path:
     """Where `record` keeps runs that are given no folder."""
     state = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
     return Path(state) / "computeflow" / "runs"

@@ -20,6 +20,7 @@ GROUPS = {
         "collect": "A collector: takes what agents send, watches it, keeps it.",
         "runs": "Recorded runs: step time, MFU, goodput, restarts, dollars.",
         "top": "Runs that go on: flow, slowest ranks, findings by cost.",
+        "serve": "One page: flow, runs, findings, plans, live in a browser.",
         "control": "Decisions on jobs in trouble, priced, carried out by Slurm.",
         "actions": "Those decisions: why, at what price, what they gained.",
         "probe": "How fast this machine is, against what it should be.",

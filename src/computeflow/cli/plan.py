@@ -92,6 +92,7 @@ OPTIONS = [
     ),
     option("--command", default="python train.py", help="Command that the launch files start."),
     flag("--explain", help="Also explain why the first plan is best, and what would help."),
+    flag("--quick", help="Search only layouts that rest on what published runs tested."),
 ]
 
 plan = AnswerCommand(

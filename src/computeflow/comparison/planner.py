@@ -1,10 +1,4 @@
-"""Plans in milliseconds, for hundreds of clusters: only mechanisms that published runs tested.
-
-The planner's whole space takes a second; this one has a thousandth of it: 1F1B pipelines, a split
-optimizer or FSDP, tensor and context parallelism up to eight, no offload. On fast networks it finds the
-same plan; on slow ones it may miss one that relies on unmeasured mechanisms
-(benchmarks/reports/comparison.md compares both).
-"""
+"""Plans in milliseconds, for hundreds of clusters: those of `quick_space`."""
 
 from __future__ import annotations
 
@@ -16,7 +10,7 @@ from computeflow.cluster import Cluster
 from computeflow.cluster.machine import usual_cluster
 from computeflow.errors import InputError
 from computeflow.planning import Plan, plan
-from computeflow.planning.space import Space, space_of
+from computeflow.planning.quick_spaces import quick_space
 from computeflow.prediction import Parameters, load_parameters
 from computeflow.workload import Job
 
@@ -27,8 +21,6 @@ SEQ_LEN = 8192
 """Tokens of a sequence, from the same source."""
 _MAX_TOKENS = 1e18
 """Far beyond all text there is; products of larger ones leave the range of floats."""
-_CHUNKS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 16)
-_MAX_SIZES = {"tp": 8, "cp": 8, "micro_batch": 4}
 
 
 def usual_job(
@@ -71,20 +63,6 @@ def shape_cluster(shape: MachineShape, gpus: int, catalog: Catalog) -> Cluster:
         nic_bytes_per_second=shape.nic_bytes_per_second,
     )
     return replace(cluster, node_devices=min(shape.devices, gpus))
-
-
-def quick_space(job: Job, gpus: int) -> Space:
-    space = space_of(
-        job,
-        gpus,
-        fixed={"schedule": "1f1b", "offload": "none", "context": "ring", "replicas": 1},
-        allowed={"sharding": ("zero1", "fsdp")},
-    )
-    values = dict(space.values)
-    values["vp"] = [chunks for chunks in values["vp"] if chunks in _CHUNKS]
-    for name, most in _MAX_SIZES.items():
-        values[name] = [size for size in values[name] if size <= most]
-    return Space(values)
 
 
 @dataclass(slots=True)

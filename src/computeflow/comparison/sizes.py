@@ -22,12 +22,12 @@ from computeflow.comparison.planner import (
     MachineShape,
     Planner,
     check_tokens,
-    quick_space,
     shape_cluster,
 )
 from computeflow.economics import is_stale, usd_of
 from computeflow.errors import InputError
 from computeflow.planning import Plan, plan, why_no_plan
+from computeflow.planning.quick_spaces import quick_space
 from computeflow.prediction import Prediction
 from computeflow.prediction.stack import DEFAULT, find_stack
 from computeflow.units import DAY_SECONDS, HOUR_SECONDS

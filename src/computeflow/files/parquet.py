@@ -10,7 +10,6 @@ from typing import Any
 from computeflow.errors import UnavailableError
 
 _SETTINGS: dict[str, Any] = {
-    "threads": 1,
     "memory_limit": "2GB",
     "autoinstall_known_extensions": False,
     "autoload_known_extensions": False,
@@ -20,7 +19,7 @@ _SETTINGS: dict[str, Any] = {
 
 @contextmanager
 def parquet_engine(
-    doing: str, database: str = ":memory:", *, spill: Path | None = None
+    doing: str, database: str = ":memory:", *, spill: Path | None = None, threads: int = 1
 ) -> Iterator[tuple[Any, type[Exception]]]:
     """A connection, and the class of its errors; `doing` opens the message where DuckDB is absent.
 
@@ -30,6 +29,8 @@ def parquet_engine(
         import duckdb
     except ImportError:
         raise UnavailableError(f"{doing} needs duckdb: pip install 'computeflow[store]'") from None
-    less = {} if spill is None else {"memory_limit": "512MB", "temp_directory": str(spill)}
-    with duckdb.connect(database, config=_SETTINGS | less) as engine:
+    less: dict[str, Any] = (
+        {} if spill is None else {"memory_limit": "512MB", "temp_directory": str(spill)}
+    )
+    with duckdb.connect(database, config=_SETTINGS | less | {"threads": threads}) as engine:
         yield engine, duckdb.Error

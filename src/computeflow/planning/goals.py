@@ -15,8 +15,9 @@ from computeflow.errors import InputError, UnknownNameError
 from computeflow.files.names import shown
 from computeflow.planning.limits import Limits
 from computeflow.planning.plans import Plan, Plans, nearest_that_fits, plan, why_no_plan
+from computeflow.planning.quick_spaces import quick_space
 from computeflow.planning.search import Objective, Progress
-from computeflow.planning.space import space_of
+from computeflow.planning.space import Space, space_of
 from computeflow.prediction.memory import HEADROOM
 from computeflow.prediction.stack import Stack, usual_stack
 from computeflow.workload import Job, Layout
@@ -94,6 +95,12 @@ class Search:
     goals: Goals = field(default_factory=Goals)
     best_mfu: float | None = None
     """The highest that was published for such a job on such devices."""
+    quick: bool = False
+    """Look only among layouts that rest on what published runs tested."""
+
+    def __post_init__(self) -> None:
+        if self.quick and (self.fixed or self.allowed):
+            raise InputError("--quick cannot be combined with --fix or --from")
 
     @property
     def used_stack(self) -> Stack:
@@ -103,6 +110,12 @@ class Search:
     def limits(self) -> Limits:
         return self.goals.limits(self.job, self.cluster.gpus)
 
+    @property
+    def _space(self) -> Space:
+        if self.quick:
+            return quick_space(self.job, self.cluster.gpus)
+        return space_of(self.job, self.cluster.gpus, self.fixed, self.allowed)
+
     def run(
         self, top: int = 1, progress: Progress | None = None, *, interruptible: bool = False
     ) -> Plans:
@@ -110,7 +123,7 @@ class Search:
             self.job,
             self.cluster,
             self.stack,
-            space=space_of(self.job, self.cluster.gpus, self.fixed, self.allowed),
+            space=self._space,
             objective=self.objective,
             top=top,
             limits=self.limits,
@@ -129,8 +142,8 @@ class Search:
         return f"nothing fits: {why_no_plan(answer, self.job, self.cluster, self.limits)}"
 
     def larger(self) -> tuple[int, Layout] | None:
-        """The least number of GPUs, doubling, on which the job fits; None if layouts are fixed."""
-        if self.fixed:
+        """The least number of GPUs, doubling, on which the job fits; None if layouts are narrowed."""
+        if self.fixed or self.quick:
             return None
         return nearest_that_fits(self.job, self.cluster, self.used_stack, limits=self.limits)
 

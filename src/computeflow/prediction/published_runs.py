@@ -12,6 +12,7 @@ import re
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import get_args
 
@@ -332,7 +333,8 @@ def best_mfu(cases: Sequence[MeasuredRun], accelerator: str, job: Job) -> float 
     return max(mfus, default=None)
 
 
-def device_cases(accelerator: str, catalog: Catalog) -> list[MeasuredRun]:
+@lru_cache(maxsize=64)
+def device_cases(accelerator: str, catalog: Catalog) -> tuple[MeasuredRun, ...]:
     """Cases of one device in all packaged tables."""
     rows = (row for table in TABLES for _, row in parse_csv(read_text(table), table.name))
     cases = []
@@ -340,7 +342,7 @@ def device_cases(accelerator: str, catalog: Catalog) -> list[MeasuredRun]:
         with suppress(ComputeFlowError):  # a row that is no case says why in `read_cases`
             if catalog.accelerators[row.get("gpu", "")].name == accelerator:
                 cases.append(case_of(row, catalog))
-    return cases
+    return tuple(cases)
 
 
 def _mfu(case: MeasuredRun) -> float:

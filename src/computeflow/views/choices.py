@@ -207,8 +207,9 @@ def _then_words(option: Result) -> str:
 def options_figure(choice: Choice, top: int) -> Figure:
     """Dollars of the ways to run it, each with its range."""
     bars: list[tuple[str, float, tuple[float, float]]] = [
-        (f"{o.offering.provider}, {o.gpus:,} {o.offering.accelerator}", paid(o), usd_range(o))
-        for o in choice.options[:top]
+        # numbered: two products of a provider may have as many GPUs, and a bar has one name
+        (f"{n}  {o.offering.provider}, {o.gpus:,} {o.offering.accelerator}", paid(o), usd_range(o))
+        for n, o in enumerate(choice.options[:top], start=1)
     ]
     if choice.build is not None:
         low, middle, high = choice.build.usd

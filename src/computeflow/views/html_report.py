@@ -51,7 +51,7 @@ def report_html(title: str, parts: Sequence[Part], *, lead: str = "") -> str:
         title=escape(title),
         body="\n".join([lead_html(lead), *body]),
         version=__version__,
-        plotly=_packed(_plotly_js()) if figures else "",
+        plotly=_packed(plotly_script()) if figures else "",
         figures=_script_json([{"data": f.data, "layout": f.layout} for f in figures]),
     )
     return text.translate(_CONTROLS)
@@ -63,7 +63,8 @@ def require_plotly() -> None:
         raise UnavailableError("figures need plotly: pip install 'computeflow[plot]'")
 
 
-def _plotly_js() -> str:
+def plotly_script() -> str:
+    """Plotly's JavaScript, from its Python package."""
     require_plotly()
     from plotly.offline import get_plotlyjs
 

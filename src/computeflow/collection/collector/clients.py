@@ -33,8 +33,10 @@ class Client:
 class Clients:
     """Times are those of a clock that only counts."""
 
-    def __init__(self, tokens: Sequence[bytes], limits: ClientLimits) -> None:
-        self._tokens, self._limits = tokens, limits
+    def __init__(
+        self, tokens: Sequence[bytes], limits: ClientLimits, sends: str = "batches"
+    ) -> None:
+        self._tokens, self._limits, self._sends = tokens, limits, sends
         self._clients: OrderedDict[tuple[int, str], Client] = OrderedDict()
 
     def authorise(self, header: bytes | None) -> int:
@@ -67,7 +69,7 @@ class Clients:
         if client.allowance < 1.0:
             raise RefusedError(
                 429,
-                f"more than {limits.batches_per_second:g} batches a second from one client",
+                f"more than {limits.batches_per_second:g} {self._sends} a second from one client",
                 1.0,
             )
         client.allowance -= 1.0

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import ipaddress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from computeflow.collection.collector.listening import (
+    Listening,
+    is_loopback,
+    split_address,
+)
 from computeflow.collection.outputs.posting import read_address
 from computeflow.collection.outputs.webhook import read_webhook
 from computeflow.collection.store.journal import JOURNAL_BYTES, JOURNAL_SECONDS
 from computeflow.collection.wire.batches import MAX_BODY_BYTES
 from computeflow.errors import InputError
 from computeflow.units import DAY_SECONDS
-
-MIN_TOKEN_CHARACTERS = 16
-_MAX_TOKEN_BYTES = 1 << 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,59 +60,26 @@ class CollectorOptions:
     limits: ClientLimits = field(default_factory=ClientLimits)
 
     def __post_init__(self) -> None:
-        host, _ = self.address
         if self.alertmanager is not None:
             read_address(self.alertmanager, "--alertmanager")
         if self.push_metrics is not None:
             read_address(self.push_metrics, "--push-metrics")
         if self.webhook_file is not None:
             read_webhook(self.webhook_file)
-        if (self.cert is None) != (self.key is None):
-            raise InputError("--cert and --key belong together: both files of a TLS server")
-        if is_loopback(host):
-            return
-        if self.token_file is None:
+        if self.token_file is None and not is_loopback(split_address(self.listen)[0]):
             raise InputError(
                 f"--listen {self.listen}: others can reach it: --token-file FILE says who may"
             )
-        if self.cert is None and not self.behind_proxy:
-            raise InputError(
-                f"--listen {self.listen}: tokens must not travel in the clear: --cert and --key, or "
-                "--behind-proxy where a proxy does TLS"
-            )
+        assert self.listening  # raises where the rest of it does not hold together
 
     @property
-    def address(self) -> tuple[str, int]:
-        host, colon, port = self.listen.rpartition(":")
-        host = host.removeprefix("[").removesuffix("]")
-        if not colon or not host or not port.isascii() or not port.isdigit() or int(port) > 65_535:
-            raise InputError(f"--listen {self.listen}: HOST:PORT, as in 127.0.0.1:8471")
-        return host, int(port)
-
-
-def is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
-
-
-def read_tokens(path: Path) -> tuple[bytes, ...]:
-    """Tokens of a file, one in a line; lines that begin with # are notes."""
-    try:
-        if path.stat().st_mode & 0o007:
-            raise InputError(f"--token-file {path}: all users can read it: chmod 600 {path}")
-        with path.open("rb") as file:
-            content = file.read(_MAX_TOKEN_BYTES)
-    except OSError as error:
-        raise InputError(f"--token-file {path}: {error.strerror}") from None
-    lines = [line.strip() for line in content.splitlines()]
-    tokens = tuple(line for line in lines if line and not line.startswith(b"#"))
-    if not tokens:
-        raise InputError(f"--token-file {path}: no token in it: one in a line")
-    if any(len(token) < MIN_TOKEN_CHARACTERS for token in tokens):
-        raise InputError(
-            f"--token-file {path}: a token of less than {MIN_TOKEN_CHARACTERS} characters: "
-            "openssl rand -hex 32"
+    def listening(self) -> Listening:
+        return Listening(
+            listen=self.listen,
+            cert=self.cert,
+            key=self.key,
+            behind_proxy=self.behind_proxy,
+            seconds=self.seconds,
+            request_seconds=self.limits.request_seconds,
+            connections=self.limits.connections,
         )
-    return tokens

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from computeflow.collection.collector.collector_options import CollectorOptions
+from computeflow.collection.collector.listening import Listening
 from computeflow.errors import InputError, UnavailableError
 
 _KEEP_ALIVE_SECONDS = 75
@@ -24,7 +24,7 @@ _CARE_SECONDS = 5.0
 Application = Callable[..., Any]
 
 
-def bind(options: CollectorOptions) -> socket.socket:
+def bind(options: Listening) -> socket.socket:
     host, port = options.address
     bound = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -36,7 +36,7 @@ def bind(options: CollectorOptions) -> socket.socket:
     return bound
 
 
-def address_of(options: CollectorOptions, bound: socket.socket) -> str:
+def address_of(options: Listening, bound: socket.socket) -> str:
     host, _ = options.address
     shown = f"[{host}]" if ":" in host else host
     kind = "https" if options.cert is not None else "http"
@@ -46,11 +46,15 @@ def address_of(options: CollectorOptions, bound: socket.socket) -> str:
 def serve(
     application: Application,
     bound: socket.socket,
-    options: CollectorOptions,
+    options: Listening,
     ready: Callable[[], None],
     care: Callable[[], None],
+    stopping: Callable[[], None] = lambda: None,
 ) -> None:
-    """Serve until told to stop; `care` is called every few seconds."""
+    """Serve until told to stop; `care` is called every few seconds, `stopping` once before the end.
+
+    Answers that never end by themselves have to be ended by `stopping`.
+    """
     uvicorn, config = _configured(application, options)
     server = uvicorn.Server(config)
 
@@ -60,11 +64,14 @@ def serve(
             await asyncio.sleep(0.01)
         ready()
         ends = None if options.seconds is None else time.monotonic() + options.seconds
-        cared = time.monotonic()
+        cared, told = time.monotonic(), False
         while not serving.done():
             await asyncio.wait([serving], timeout=0.1)
             if ends is not None and time.monotonic() >= ends:
                 server.should_exit = True
+            if server.should_exit and not told:
+                told = True
+                stopping()
             if time.monotonic() - cared >= _CARE_SECONDS:
                 cared = time.monotonic()
                 care()
@@ -78,23 +85,23 @@ def serve(
         runner.run(run())
 
 
-def _configured(application: Application, options: CollectorOptions) -> tuple[Any, Any]:
+def _configured(application: Application, options: Listening) -> tuple[Any, Any]:
     try:
         import uvicorn
     except ImportError:
         raise UnavailableError(
-            "collect needs starlette and uvicorn: pip install 'computeflow[collect]'"
+            f"{options.command} needs uvicorn: pip install 'computeflow[{options.command}]'"
         ) from None
     config = uvicorn.Config(
         application,
-        http=_connection_class(options.limits.request_seconds),
+        http=_connection_class(options.request_seconds),
         lifespan="off",
         ws="none",
         access_log=False,
         log_level="error",
         proxy_headers=options.behind_proxy,
         server_header=False,
-        limit_concurrency=options.limits.connections,
+        limit_concurrency=options.connections,
         timeout_keep_alive=_KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=_SHUTDOWN_SECONDS,
         backlog=_BACKLOG,
@@ -114,7 +121,7 @@ def _connection_class(request_seconds: float) -> type[Any]:
         from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
     except ImportError:
         raise UnavailableError(
-            "collect needs httptools: pip install 'computeflow[collect]'"
+            "a server needs httptools: pip install 'uvicorn[standard]'"
         ) from None
 
     class BoundedConnection(HttpToolsProtocol):

@@ -8,10 +8,11 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from computeflow.collection.collector.collector_options import CollectorOptions, read_tokens
+from computeflow.collection.collector.collector_options import CollectorOptions
 from computeflow.collection.collector.following import FolderFollower
 from computeflow.collection.collector.http_server import address_of, bind, serve
 from computeflow.collection.collector.intake import Intake
+from computeflow.collection.collector.listening import read_tokens
 from computeflow.collection.collector.service import CollectorService, make_application
 from computeflow.collection.collector.watch_process import WATCHER, WatchSettings
 from computeflow.collection.collector.watching import LiveWatch
@@ -60,7 +61,7 @@ def run_collector(
             state = StateDatabase(store.state)
             stack.callback(state.close)
             positions, number = recover(store, state)
-        bound = bind(options)
+        bound = bind(options.listening)
         stack.callback(bound.close)
         watch = LiveWatch(_watch_settings(options, watcher))
         watch.start()
@@ -74,13 +75,14 @@ def run_collector(
             follower.start()
             stack.callback(follower.stop)
         service = CollectorService(intake, state, watch, tokens, options.limits)
-        address = address_of(options, bound)
+        address = address_of(options.listening, bound)
 
         def care() -> None:
             keeper.care()
             intake.forget_sealed(state.last_journal())
 
-        serve(make_application(service), bound, options, lambda: ready(address), care)
+        listening = options.listening
+        serve(make_application(service), bound, listening, lambda: ready(address), care)
         stack.callback(say_line, "stopping: what was acknowledged is on the disk")
         view = watch.view()
     counts = intake.counts

@@ -66,7 +66,7 @@ def read_store(folder: Path) -> LiveSnapshot:
         )
     left_out: list[str] = []
     try:
-        with _opened(path) as database:
+        with open_state(path) as database:
             texts = {
                 name: [row[0] for row in database.execute(query, (_most(name),))]
                 for name, query in _QUERIES.items()
@@ -86,7 +86,7 @@ def _most(name: str) -> int:
 
 
 @contextlib.contextmanager
-def _opened(path: Path) -> Iterator[sqlite3.Connection]:
+def open_state(path: Path) -> Iterator[sqlite3.Connection]:
     """The database, read only; one on a disk that cannot be written is read as it lies there."""
     database = sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True, timeout=_SECONDS)
     try:

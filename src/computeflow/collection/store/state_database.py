@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from computeflow import codec
 from computeflow.collection.online.live_values import LiveFinding, LiveNode, LiveRun
@@ -91,23 +92,37 @@ class JournalSummary:
 
 
 class StateDatabase:
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, read_only: bool = False) -> None:
+        name = f"file:{quote(str(path))}?mode={'ro' if read_only else 'rwc'}"
         try:
             self._base = sqlite3.connect(
-                path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False
+                name,
+                uri=True,
+                timeout=_BUSY_SECONDS,
+                isolation_level=None,
+                check_same_thread=False,
             )
-            self._base.execute("PRAGMA journal_mode = WAL")
-            self._base.execute("PRAGMA synchronous = FULL")
-            with self.transaction():
-                (version,) = self._base.execute("PRAGMA user_version").fetchone()
-                if version == 0:
-                    for statement in _TABLES.split(";"):
-                        self._base.execute(statement)
-                    self._base.execute(f"PRAGMA user_version = {VERSION}")
+            version = self._version() if read_only else self._prepare()
         except sqlite3.Error as error:
             raise OutputError(f"{path}: {error}") from None
         if version not in (0, VERSION):
             raise InputError(f"{path}: version {version}: this one knows {VERSION}")
+
+    def _version(self) -> int:
+        (version,) = self._base.execute("PRAGMA user_version").fetchone()
+        return int(version)
+
+    def _prepare(self) -> int:
+        """Make the tables of a new database; return the version that was there."""
+        self._base.execute("PRAGMA journal_mode = WAL")
+        self._base.execute("PRAGMA synchronous = FULL")
+        with self.transaction():
+            version = self._version()
+            if version == 0:
+                for statement in _TABLES.split(";"):
+                    self._base.execute(statement)
+                self._base.execute(f"PRAGMA user_version = {VERSION}")
+        return version
 
     def close(self) -> None:
         self._base.close()

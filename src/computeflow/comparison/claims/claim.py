@@ -16,9 +16,9 @@ from computeflow.catalog.rows import CatalogRow, check_date
 from computeflow.cluster.machine import usual_cluster
 from computeflow.comparison import DATA
 from computeflow.comparison.build_or_rent import Decision, RunNeed, decide, load_cases, need_of
-from computeflow.comparison.planner import quick_space
 from computeflow.errors import InputError
 from computeflow.planning import plan
+from computeflow.planning.quick_spaces import quick_space
 from computeflow.prediction import Prediction
 from computeflow.workload import Job
 

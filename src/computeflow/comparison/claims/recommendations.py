@@ -14,8 +14,8 @@ from computeflow.comparison.claims.claim import (
     percent,
     verdict_of_facts,
 )
-from computeflow.comparison.planner import quick_space
 from computeflow.planning import plan
+from computeflow.planning.quick_spaces import quick_space
 from computeflow.planning.space import Space
 from computeflow.prediction import find_stack
 from computeflow.workload import Job

@@ -16,8 +16,8 @@ from computeflow.comparison.claims.claim import (
     verdict_of_facts,
 )
 from computeflow.comparison.claims.path import mfu_path
-from computeflow.comparison.planner import quick_space
 from computeflow.planning import plan
+from computeflow.planning.quick_spaces import quick_space
 from computeflow.prediction import find_stack, predict
 from computeflow.workload import Job, Layout
 from computeflow.workload.flops import flops_per_token

@@ -1,0 +1,282 @@
+"""The page at the size of a fleet; benchmarks/reports/page.md.
+
+    python -m benchmarks.prove_page                    all parts, about ten minutes
+    python -m benchmarks.prove_page --part viewers     one part: first-view, map, viewers
+
+- first-view: a store of 1,024 ranks x 10,000 steps; milliseconds in Chromium from asking for a page to
+  its content on the screen, from a server that has just started, and again.
+- map: 16,384 GPUs in a store; milliseconds of a frame in which the whole map is drawn again.
+- viewers: 200 viewers for two minutes while a collector on the same machine takes 1,024 ranks with a
+  step a second: seconds from the collector's newest news to the viewer, and the server's memory.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.collector_process import CollectorProcess, seal_all
+from benchmarks.fleet_load import Load, running_load
+from benchmarks.page_viewers import Viewing, run_viewers
+
+ROOT = Path(__file__).parents[1]
+REPORT = ROOT / "benchmarks" / "reports" / "page.md"
+RANKS, STEPS = 1_024, 10_000
+MAP_GPUS = 16_384
+VIEWERS, VIEW_SECONDS = 200, 120
+_PAGE_SIZE = os.sysconf("SC_PAGE_SIZE")
+_FIRST_VIEW_MS, _FRAME_MS, _P95_SECONDS = 1_000.0, 50.0, 2.0
+_SLOPE_BYTES_PER_MINUTE = 1e6
+_WARM = 0.25
+_DRAWN = (
+    "() => !document.querySelector('[aria-busy]') && Boolean(document.querySelector('main h1'))"
+)
+_MAP_DRAWN = "() => Boolean(document.querySelector('main canvas')?.dataset.milliseconds)"
+_WAIT_SECONDS = 300.0
+
+_TIMES = 6
+_REDRAW = """async times => {
+  const frames = [], tabs = document.querySelectorAll('main .tabs button').length;
+  for (let turn = 0; turn < times * tabs; turn += 1) {
+    const before = document.querySelector('main canvas');
+    document.querySelectorAll('main .tabs button')[(turn + 1) % tabs].click();
+    const drawn = () => {
+      const canvas = document.querySelector('main canvas');
+      return canvas !== before && canvas?.dataset.milliseconds ? canvas : null;
+    };
+    while (!drawn()) await new Promise(requestAnimationFrame);
+    const began = performance.now();
+    drawn().getContext('2d').getImageData(0, 0, 1, 1);  // until it is on the canvas
+    frames.push(Number(drawn().dataset.milliseconds) + performance.now() - began);
+  }
+  return frames;
+}"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartResult:
+    name: str
+    figures: dict[str, str]
+    problems: tuple[str, ...] = ()
+
+
+class PageProcess:
+    """A real `computeflow serve` in a process of its own; use it in a `with`."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self.address = self.token = ""
+
+    def __enter__(self) -> PageProcess:
+        command = [sys.executable, "-m", "computeflow", "serve", str(self._directory)]
+        self.process = subprocess.Popen(
+            [*command, "--listen", "127.0.0.1:0"], stdout=subprocess.PIPE, text=True
+        )
+        assert self.process.stdout is not None
+        opened = self.process.stdout.readline().split()[-1]
+        self.address, _, self.token = opened.partition("/open?token=")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.terminate()
+        self.process.wait(60)
+
+    @property
+    def opening(self) -> str:
+        return f"{self.address}/open?token={self.token}"
+
+    def rss_bytes(self) -> int:
+        return int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1]) * _PAGE_SIZE
+
+    def cpu_seconds(self) -> float:
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK")
+
+
+def fill_store(store: Path, ranks: int, steps: int) -> str:
+    """A collector takes so many steps as fast as it can; return the id of their run."""
+    with CollectorProcess(store, "--price", "2.5") as collector:
+        load = Load(
+            port=collector.port, ranks=ranks, steps=steps, real_time=False, steps_per_body=50
+        )
+        with running_load(load) as sending:
+            result = sending.result()
+    seal_all(store, result.rank_steps)
+    return load.run
+
+
+@contextmanager
+def browser_page() -> Iterator[Any]:
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path="/usr/bin/chromium", args=["--no-sandbox"]
+        )
+        page = browser.new_context(viewport={"width": 1280, "height": 800}).new_page()
+        page.set_default_timeout(300_000)
+        yield page
+        browser.close()
+
+
+def milliseconds_to(page: Any, address: str) -> float:
+    """From asking for an address to its content on the screen."""
+    began = time.perf_counter()
+    page.goto(address)
+    wait_until(page, _DRAWN)
+    return (time.perf_counter() - began) * 1e3
+
+
+def wait_until(page: Any, condition: str) -> None:
+    """Playwright's own way evaluates text in the page, which its policy forbids."""
+    ends = time.monotonic() + _WAIT_SECONDS
+    while not page.evaluate(condition):
+        if time.monotonic() > ends:
+            raise TimeoutError(condition)
+        time.sleep(0.005)
+
+
+def first_view(folder: Path) -> PartResult:
+    store = folder / "first-view"
+    run = fill_store(store, RANKS, STEPS)
+    times: dict[str, list[float]] = {}
+    with browser_page() as page:
+        for path in ("/flow", f"/runs/{run}", "/findings"):
+            with PageProcess(store) as server:
+                page.context.clear_cookies()
+                page.request.get(server.opening)  # the session alone
+                times[path] = [milliseconds_to(page, server.address + path) for _ in range(4)]
+    figures = {
+        f"{path}, first / again, ms": f"{first:,.0f} / {statistics.median(again):,.0f}"
+        for path, (first, *again) in times.items()
+    }
+    slow = [f"{path} {ms[0]:,.0f} ms" for path, ms in times.items() if ms[0] > _FIRST_VIEW_MS]
+    problems = (f"first views over a second: {', '.join(slow)}",) if slow else ()
+    return PartResult(
+        name=f"first view, {RANKS:,} ranks x {STEPS:,} steps", figures=figures, problems=problems
+    )
+
+
+def fleet_map(folder: Path) -> PartResult:
+    """The map is coloured by one measure after the other, which draws all of it again."""
+    store = folder / "map"
+    with CollectorProcess(store) as collector:
+        load = Load(port=collector.port, ranks=MAP_GPUS, steps=5)
+        with running_load(load) as sending:
+            sending.result()
+        time.sleep(5.0)  # until the watch has told of it
+        with PageProcess(store) as server, browser_page() as page:
+            page.request.get(server.opening)
+            page.goto(f"{server.address}/fleet")
+            wait_until(page, _MAP_DRAWN)
+            label = page.eval_on_selector("main canvas", "canvas => canvas.ariaLabel")
+            frames = page.evaluate(_REDRAW, _TIMES)
+    problems = [] if f"{MAP_GPUS:,}" in label else [f"on the map: {label}"]
+    if max(frames) > _FRAME_MS:
+        problems.append(f"a frame took {max(frames):.0f} ms, asked for {_FRAME_MS:g}")
+    return PartResult(
+        name=f"map of {MAP_GPUS:,} GPUs",
+        figures={
+            "drawn again": f"{len(frames)} times",
+            "a frame, median / longest, ms": f"{statistics.median(frames):.1f} / {max(frames):.1f}",
+        },
+        problems=tuple(problems),
+    )
+
+
+def viewers(folder: Path) -> PartResult:
+    store = folder / "viewers"
+    sizes: list[tuple[float, int]] = []
+    with CollectorProcess(store, "--price", "2.5") as collector:
+        load = Load(port=collector.port, ranks=RANKS, steps=VIEW_SECONDS + 30)
+        with running_load(load) as sending, PageProcess(store) as server:
+            time.sleep(15.0)  # until the run is there
+            cpu, began = server.cpu_seconds(), time.monotonic()
+
+            def sample() -> None:
+                sizes.append((time.monotonic(), server.rss_bytes()))
+
+            seen = run_viewers(server.address, server.token, VIEWERS, VIEW_SECONDS, sample)
+            cores = (server.cpu_seconds() - cpu) / (time.monotonic() - began)
+            result = sending.result()
+        known = collector.ask(f"/v1/positions?run={load.run}")["next"]
+    lost = sum(count != result.records_per_rank for count in known.values())
+    return _viewers_part(seen, sizes, cores, lost)
+
+
+def _viewers_part(
+    seen: Viewing, sizes: Sequence[tuple[float, int]], cores: float, lost: int
+) -> PartResult:
+    late = sorted(seen.late_seconds)
+    p95 = late[int(0.95 * (len(late) - 1))] if late else float("inf")
+    warm = sizes[int(_WARM * len(sizes)) :]
+    slope = statistics.linear_regression([at / 60 for at, _ in warm], [size for _, size in warm])
+    problems = []
+    if seen.ended or lost:
+        problems.append(f"{seen.ended} viewers were dropped, {lost} ranks lost records")
+    if p95 > _P95_SECONDS:
+        problems.append(f"p95 is {p95:.2f} s, asked for {_P95_SECONDS:g}")
+    if slope.slope > _SLOPE_BYTES_PER_MINUTE:
+        problems.append("the server's memory grows by more than 1 MB a minute")
+    return PartResult(
+        name=f"{VIEWERS} viewers for {VIEW_SECONDS} s, {RANKS:,} ranks collected meanwhile",
+        figures={
+            "events": f"{len(late):,}, {seen.least:,} to {seen.most:,} a viewer",
+            "seconds from the news to the viewer, median / 95 % / longest": " / ".join(
+                f"{late[int(share * (len(late) - 1))]:.2f}" for share in (0.5, 0.95, 1.0)
+            )
+            if late
+            else "none came",
+            "viewers that were dropped": str(seen.ended),
+            "ranks with other records than were sent": str(lost),
+            "cores of the server": f"{cores:.2f}",
+            "memory of the server, MB": f"{warm[-1][1] / 1e6:,.0f}, {slope.slope / 1e6:+.2f} a minute",
+        },
+        problems=tuple(problems),
+    )
+
+
+def report(results: Sequence[PartResult]) -> str:
+    lines = [
+        "# The page at the size of a fleet",
+        "",
+        f"Written by `python -m benchmarks.prove_page` on {os.cpu_count()} cores, which server, "
+        "collector, fleet, viewers and Chromium share.",
+    ]
+    for part in results:
+        lines += ["", f"## {part.name}", ""]
+        lines += [f"- {name}: {value}" for name, value in part.figures.items()]
+        lines.append(f"- not as it must be: {'; '.join(part.problems) or 'nothing'}")
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parts = {"first-view": first_view, "map": fleet_map, "viewers": viewers}
+    parser.add_argument("--part", choices=parts)
+    options = parser.parse_args()
+    results = []
+    with tempfile.TemporaryDirectory(prefix="computeflow-page-") as name:
+        for part in [options.part] if options.part else parts:
+            results.append(parts[part](Path(name)))
+            print(report(results[-1:]), file=sys.stderr)
+    if not options.part:
+        REPORT.write_text(report(results))
+    if any(part.problems for part in results):
+        sys.exit("not everything is as it must be")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,31 @@
+"""`read_rank_places`: on which node each rank of a run was last heard, from a collector's store."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable
+from pathlib import Path
+
+from computeflow.collection.outputs.snapshots import STATE_FILE, open_state
+from computeflow.errors import InputError
+from computeflow.files.names import shown
+
+_MAX_RANKS = 65_536
+_QUERY = """
+SELECT rank, node, max(attempt) FROM ranks WHERE run = ? GROUP BY rank ORDER BY rank LIMIT ?
+"""
+
+
+def read_rank_places(folder: Path, runs: Iterable[str]) -> dict[str, dict[int, str]]:
+    """Rank to node, by run; a run whose ranks are not known yet is not among them."""
+    places: dict[str, dict[int, str]] = {}
+    try:
+        with open_state(folder / STATE_FILE) as database:
+            for run in runs:
+                rows = database.execute(_QUERY, (run, _MAX_RANKS))
+                places[run] = {rank: node for rank, node, _ in rows}
+    except sqlite3.OperationalError as error:
+        if "no such table" in str(error):
+            return {}
+        raise InputError(f"{shown(str(folder))}: {STATE_FILE}: {error}") from None
+    return {run: found for run, found in places.items() if found}

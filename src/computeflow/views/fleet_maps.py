@@ -1,0 +1,332 @@
+"""`FleetMap`: every GPU of a fleet with what is known of it, in columns, so that all are one picture.
+
+A cell is a GPU; where a run is on its node, it is a rank of that run. What a collector knows of a
+node (the largest reading of its GPUs, the MFU of its run) holds for all of its cells; what it knows of
+a rank holds for one. None is unknown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import TYPE_CHECKING, Literal
+
+from computeflow.diagnosis.rules.live_states import SILENT_SECONDS
+
+if TYPE_CHECKING:
+    from computeflow.cluster.topology import Topology
+    from computeflow.collection.online.live_values import LiveFinding, LiveNode, LiveRun
+    from computeflow.collection.outputs.snapshots import LiveSnapshot
+
+HEALTH = ("nothing wrong", "reports a fault", "open finding", "silent")
+_POWER = ("DCGM_FI_DEV_POWER_USAGE", "gpu_package_power", "gpu_average_package_power")
+_TEMPERATURE = ("DCGM_FI_DEV_GPU_TEMP", "gpu_junction_temperature")
+MAX_CELLS = 65_536
+Places = Mapping[str, Mapping[int, str]]
+"""Rank to node, by run."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetMeasure:
+    name: str
+    title: str
+    unit: str
+    by_node: tuple[float | None, ...] = ()
+    by_cell: dict[int, float] = field(default_factory=dict)
+    """Where a single GPU is known: it goes before the value of its node."""
+    missing: str = ""
+    """Why nothing is known; "" where something is."""
+    better: Literal["more", "less"] = "less"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetGroup:
+    """Nodes of one switch."""
+
+    name: str
+    above: str
+    """The switch or rack above it; "" where it is not known."""
+    nodes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetRun:
+    id: str
+    name: str
+    state: str
+    mfu: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetMap:
+    schema: str = "computeflow.fleet-map/1"
+    grouped_by: str
+    groups: tuple[FleetGroup, ...]
+    """In the order of the nodes."""
+    nodes: tuple[str, ...]
+    cells: tuple[int, ...]
+    """GPUs of each node."""
+    ranks: tuple[tuple[int, ...], ...]
+    """Ranks of each node's run, as first and last of every row of them."""
+    runs: tuple[FleetRun, ...]
+    run_of: tuple[int | None, ...]
+    """The run of each node by its place among the runs."""
+    measures: tuple[FleetMeasure, ...]
+    notes: dict[int, str]
+    """What a node says of itself, or what was found on it."""
+    left_out: int = 0
+    """GPUs beyond the most that are shown."""
+
+
+def fleet_map(snapshot: LiveSnapshot, places: Places, topology: Topology | None = None) -> FleetMap:
+    """What a collector knows of all nodes at one moment."""
+    runs = [run for run in snapshot.runs if run.state != "ended"]
+    found = {node.node: node for node in snapshot.nodes}
+    names = list(dict.fromkeys([*found, *(node for run in runs for node in run.nodes)]))
+    groups, order = _grouped(names, topology)
+    of_node = _ranks_by_node(places, runs)
+    counts = [_cells(name, found.get(name), runs, of_node) for name in order]
+    shown = _shown(counts)
+    order, kept = order[:shown], counts[:shown]
+    run_index = {node: number for number, run in enumerate(runs) for node in run.nodes}
+    ranks = [of_node.get(name, (None, ()))[1] for name in order]
+    cell_of = _cell_numbers(order, kept, run_index, runs, ranks)
+    return FleetMap(
+        grouped_by="switch" if topology is not None else "node",
+        groups=_cut(groups, shown),
+        nodes=tuple(order),
+        cells=tuple(kept),
+        ranks=tuple(_spans(each) for each in ranks),
+        runs=tuple(
+            FleetRun(id=r.run, name=r.name or r.run, state=r.state, mfu=r.mfu) for r in runs
+        ),
+        run_of=tuple(run_index.get(name) for name in order),
+        measures=(
+            _mfu(order, runs, run_index),
+            _lateness(order, runs, run_index, cell_of),
+            _reading("power", "Power", "W", _POWER, order, found),
+            _reading("temperature", "Temperature", "°C", _TEMPERATURE, order, found),
+            _health(order, found, snapshot, cell_of),
+        ),
+        notes=_notes(order, found, snapshot.open_findings),
+        left_out=sum(counts[shown:]),
+    )
+
+
+def _grouped(names: Sequence[str], topology: Topology | None) -> tuple[list[FleetGroup], list[str]]:
+    """Groups in order, and the nodes in the order of their groups."""
+    if topology is None:
+        return [FleetGroup(name="all nodes", above="", nodes=len(names))], sorted(
+            names, key=_natural
+        )
+    leaves = {
+        node.name: node.rails[0].switch if node.rails else node.block or ""
+        for node in topology.nodes
+    }
+    above = {
+        switch.name: switch.uplinks[0].switch if switch.uplinks else ""
+        for switch in topology.switches
+    }
+
+    def key(name: str) -> tuple[str, str]:
+        leaf = leaves.get(name, "")
+        return above.get(leaf, ""), leaf
+
+    order = sorted(names, key=lambda name: (*map(_natural, key(name)), _natural(name)))
+    groups = [
+        FleetGroup(name=leaf or "not in the topology", above=parent, nodes=len(list(nodes)))
+        for (parent, leaf), nodes in groupby(order, key=key)
+    ]
+    return groups, order
+
+
+def _natural(name: str) -> list[tuple[int, int, str]]:
+    """A sorting key that puts node-2 before node-10."""
+    parts: list[tuple[int, int, str]] = []
+    for digits, letters in groupby(name, key=str.isdecimal):
+        text = "".join(letters)
+        parts.append((0, int(text[:18]), "") if digits else (1, 0, text))
+    return parts
+
+
+def _cut(groups: Sequence[FleetGroup], nodes: int) -> tuple[FleetGroup, ...]:
+    kept, left = [], nodes
+    for group in groups:
+        if left > 0:
+            kept.append(
+                FleetGroup(name=group.name, above=group.above, nodes=min(group.nodes, left))
+            )
+        left -= group.nodes
+    return tuple(kept)
+
+
+def _shown(counts: Sequence[int]) -> int:
+    total = 0
+    for number, count in enumerate(counts):
+        total += count
+        if total > MAX_CELLS:
+            return number
+    return len(counts)
+
+
+NodeRanks = dict[str, tuple[str | None, tuple[int, ...]]]
+"""The run of a node, and its ranks there."""
+
+
+def _ranks_by_node(places: Places, runs: Sequence[LiveRun]) -> NodeRanks:
+    found: dict[str, tuple[str | None, tuple[int, ...]]] = {}
+    for run in runs:
+        by_node: dict[str, list[int]] = {}
+        for rank, node in sorted(places.get(run.run, {}).items()):
+            by_node.setdefault(node, []).append(rank)
+        found |= {node: (run.run, tuple(ranks)) for node, ranks in by_node.items()}
+    return found
+
+
+def _cells(name: str, node: LiveNode | None, runs: Sequence[LiveRun], of_node: NodeRanks) -> int:
+    """GPUs that a node tells of; else ranks on it; else an equal part of its run."""
+    if node is not None and node.gpus:
+        return node.gpus
+    if name in of_node:
+        return len(of_node[name][1])
+    mine = [run for run in runs if name in run.nodes]
+    return max(mine[0].world // len(mine[0].nodes), 1) if mine else 1
+
+
+def _cell_numbers(
+    order: Sequence[str],
+    counts: Sequence[int],
+    run_index: Mapping[str, int],
+    runs: Sequence[LiveRun],
+    ranks: Sequence[Sequence[int]],
+) -> dict[tuple[str, int], int]:
+    """The cell of each run's rank."""
+    cells: dict[tuple[str, int], int] = {}
+    first = 0
+    for name, count, mine in zip(order, counts, ranks, strict=True):
+        if name in run_index:
+            run = runs[run_index[name]].run
+            cells |= {(run, rank): first + at for at, rank in enumerate(mine[:count])}
+        first += count
+    return cells
+
+
+def _spans(ranks: Sequence[int]) -> tuple[int, ...]:
+    """First and last of every row of consecutive ranks."""
+    spans: list[int] = []
+    for rank in ranks:
+        if spans and rank == spans[-1] + 1:
+            spans[-1] = rank
+        else:
+            spans += [rank, rank]
+    return tuple(spans)
+
+
+def _mfu(
+    order: Sequence[str], runs: Sequence[LiveRun], run_index: Mapping[str, int]
+) -> FleetMeasure:
+    values = [runs[run_index[name]].mfu if name in run_index else None for name in order]
+    missing = "no run here tells the FLOPs of its model"
+    return _measure("mfu", "MFU", "%", values, missing, better="more")
+
+
+def _lateness(
+    order: Sequence[str],
+    runs: Sequence[LiveRun],
+    run_index: Mapping[str, int],
+    cell_of: Mapping[tuple[str, int], int],
+) -> FleetMeasure:
+    """Seconds that a rank comes after its peers: of a run's slowest ranks; the others come earlier."""
+    known = {run.run for run in runs if any(r.late_seconds is not None for r in run.slowest)}
+    values = [
+        0.0 if name in run_index and runs[run_index[name]].run in known else None for name in order
+    ]
+    by_cell = {
+        cell_of[run.run, rank.rank]: max(rank.late_seconds, 0.0)
+        for run in runs
+        for rank in run.slowest
+        if rank.late_seconds is not None and (run.run, rank.rank) in cell_of
+    }
+    missing = "no run here has collectives that others wait in"
+    return _measure("wait", "Wait caused", "s a step", values, missing, by_cell=by_cell)
+
+
+def _reading(
+    name: str,
+    title: str,
+    unit: str,
+    readings: Sequence[str],
+    order: Sequence[str],
+    found: Mapping[str, LiveNode],
+) -> FleetMeasure:
+    values = [
+        next((node.readings[r] for r in readings if r in node.readings), None)
+        if (node := found.get(each)) is not None
+        else None
+        for each in order
+    ]
+    return _measure(name, title, unit, values, f"no agent here reads {readings[0]}")
+
+
+def _health(
+    order: Sequence[str],
+    found: Mapping[str, LiveNode],
+    snapshot: LiveSnapshot,
+    cell_of: Mapping[tuple[str, int], int],
+) -> FleetMeasure:
+    """A place in `HEALTH`."""
+    whole, by_cell = set[str](), dict[int, float]()
+    for finding in snapshot.open_findings:
+        cells = [cell_of[finding.run, r] for r in finding.ranks if (finding.run, r) in cell_of]
+        by_cell |= dict.fromkeys(cells, float(HEALTH.index("open finding")))
+        if not cells:
+            whole |= {*finding.nodes}
+    values: list[float | None] = []
+    for name in order:
+        node = found.get(name)
+        if node is not None and snapshot.taken - node.last_seen > SILENT_SECONDS:
+            values.append(HEALTH.index("silent"))
+        elif name in whole:
+            values.append(HEALTH.index("open finding"))
+        elif node is not None:
+            values.append(HEALTH.index("reports a fault") if node.signals else 0.0)
+        else:
+            values.append(None)
+    return _measure("health", "Health", "", values, "no agent runs on these nodes", by_cell=by_cell)
+
+
+def _measure(
+    name: str,
+    title: str,
+    unit: str,
+    values: Sequence[float | None],
+    missing: str,
+    *,
+    by_cell: dict[int, float] | None = None,
+    better: Literal["more", "less"] = "less",
+) -> FleetMeasure:
+    known = bool(by_cell) or any(value is not None for value in values)
+    return FleetMeasure(
+        name=name,
+        title=title,
+        unit=unit,
+        by_node=tuple(values),
+        by_cell=by_cell or {},
+        missing="" if known else missing,
+        better=better,
+    )
+
+
+def _notes(
+    order: Sequence[str], found: Mapping[str, LiveNode], findings: Sequence[LiveFinding]
+) -> dict[int, str]:
+    texts: dict[str, list[str]] = {}
+    for finding in findings:
+        for name in finding.nodes:
+            texts.setdefault(name, []).append(finding.title)
+    for name, node in found.items():
+        texts.setdefault(name, []).extend(node.signals[-1:])
+    return {
+        number: "; ".join(texts[name][:2]) for number, name in enumerate(order) if texts.get(name)
+    }

@@ -1,0 +1,109 @@
+"""`flow_bands`: a ledger as the bands of a flow, from what was contracted to the model's FLOPs.
+
+The page draws them; the report draws the same numbers by `flows.flow_figure`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from computeflow.ledger import ACCOUNTS, Gap, Ledger
+from computeflow.views.figures import OWNERS
+
+MAX_RANKS = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BandRank:
+    """What one rank has in an account."""
+
+    rank: int
+    gpu_seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlowBand:
+    account: str
+    owner: str
+    doc: str
+    share: float
+    gpu_seconds: float | None
+    """None where only shares are known: a run that goes on."""
+    expected_gpu_seconds: float | None = None
+    """For the same work; None where nothing is expected, or not of this account alone."""
+    expected_with: tuple[str, ...] = ()
+    """Accounts that can only be compared together with it."""
+    ranks: tuple[BandRank, ...] = ()
+    """Those that have most of it; empty where ranks are not told apart."""
+
+
+def flow_bands(
+    ledger: Ledger,
+    lines: Sequence[Gap] = (),
+    by_rank: Mapping[int, Mapping[str, float]] | None = None,
+) -> tuple[FlowBand, ...]:
+    """Bands by owner, useful first; `lines` compare the ledger with what was expected."""
+    booked = {name: seconds for name, seconds in ledger.accounts.items() if seconds > 0}
+    expected = {name: line for line in lines if (name := _only_booked(line, booked))}
+    joined = {
+        name: line.accounts
+        for line in lines
+        for name in line.accounts
+        if len(line.accounts) > 1 and name not in expected
+    }
+    extra = [
+        name
+        for name, line in expected.items()
+        if name not in booked and line.expected > 0 and name in ACCOUNTS
+    ]
+    return tuple(
+        FlowBand(
+            account=name,
+            owner=ACCOUNTS[name].owner,
+            doc=ACCOUNTS[name].doc,
+            share=booked.get(name, 0.0) / ledger.gpu_seconds,
+            gpu_seconds=booked.get(name, 0.0),
+            expected_gpu_seconds=expected[name].expected if name in expected else None,
+            expected_with=joined.get(name, ()),
+            ranks=_ranks(name, by_rank or {}),
+        )
+        for name in _in_order([*booked, *extra], booked)
+    )
+
+
+def share_bands(shares: Mapping[str, float]) -> tuple[FlowBand, ...]:
+    """Bands of a window of which shares by account are known."""
+    known = {name: share for name, share in shares.items() if name in ACCOUNTS and share > 0}
+    return tuple(
+        FlowBand(
+            account=name,
+            owner=ACCOUNTS[name].owner,
+            doc=ACCOUNTS[name].doc,
+            share=known[name],
+            gpu_seconds=None,
+        )
+        for name in _in_order([*known], known)
+    )
+
+
+def _only_booked(line: Gap, booked: Mapping[str, float]) -> str:
+    """The account that a line is of: its only one, or the only one that has seconds."""
+    found = [name for name in line.accounts if name in booked]
+    return line.accounts[0] if len(line.accounts) == 1 else found[0] if len(found) == 1 else ""
+
+
+def _in_order(names: Sequence[str], sizes: Mapping[str, float]) -> list[str]:
+    owners = list(OWNERS)
+    return sorted(
+        names, key=lambda name: (owners.index(ACCOUNTS[name].owner), -sizes.get(name, 0.0))
+    )
+
+
+def _ranks(account: str, by_rank: Mapping[int, Mapping[str, float]]) -> tuple[BandRank, ...]:
+    parts = [
+        BandRank(rank=rank, gpu_seconds=accounts[account])
+        for rank, accounts in by_rank.items()
+        if accounts.get(account, 0.0) > 0
+    ]
+    return tuple(sorted(parts, key=lambda part: (-part.gpu_seconds, part.rank))[:MAX_RANKS])

@@ -1,0 +1,10 @@
+"""The page: the answers of the library over HTTP, as JSON and as one page that shows them.
+
+`serve` is the command's function; `application.make_application` is the ASGI application behind it.
+"""
+
+from computeflow._lazy import lazy_exports
+
+_EXPORTS = {"ServeAnswer": "page_server", "serve": "page_server"}
+__all__ = [*_EXPORTS]
+__getattr__, __dir__ = lazy_exports(__name__, _EXPORTS)

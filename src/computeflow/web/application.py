@@ -1,0 +1,238 @@
+"""`PageServer`: pages, session, actions, events and static files (FastAPI), behind the guard."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Callable
+from functools import wraps
+from importlib.resources import files
+from typing import Annotated, Any
+
+from fastapi import FastAPI, Query, Request
+from fastapi.middleware.gzip import GZipMiddleware
+from fastapi.responses import JSONResponse, RedirectResponse, Response, StreamingResponse
+from fastapi.staticfiles import StaticFiles
+
+from computeflow import __version__
+from computeflow.cluster.topology import Topology
+from computeflow.collection.collector.clients import RefusedError
+from computeflow.errors import ComputeFlowError, UnknownNameError
+from computeflow.units import DAY_SECONDS
+from computeflow.web.acting import add_acting
+from computeflow.web.computing import add_computing
+from computeflow.web.events import MAX_ADDRESSES, Broadcaster, tag_of
+from computeflow.web.guard import Guard, Scope
+from computeflow.web.opening import Opening
+from computeflow.web.page_answers import Asking, Opened
+from computeflow.web.page_list import PAGES, Page, is_page
+from computeflow.web.pages.timeline import trace_file
+from computeflow.web.plotly_files import marks_module, plotly_bytes, plotly_packed
+from computeflow.web.remembered import Remembered
+from computeflow.web.security import Doorkeeper, Viewer
+from computeflow.web.workbench import Workbench
+from computeflow.web.worker_process import status_of
+from computeflow.web.wrong_fields import WrongFieldError, field_of
+
+_STATIC = files("computeflow.web") / "static"
+_GZIP_BYTES = 4_096
+_DAY = {"cache-control": f"private, max-age={DAY_SECONDS:.0f}"}
+_CONTENT: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": "The page's content: an answer of the library in `result`, or `empty`.",
+        "content": {"application/json": {"schema": {"type": "object"}}},
+    },
+    202: {"description": "It is being computed: `working` says how far it is; ask again."},
+    400: {"description": "A value that cannot be; the text says which."},
+    404: {"description": "A name that is not there, with the nearest that are."},
+}
+
+
+class PageServer:
+    """The guarded ASGI application, and its events."""
+
+    def __init__(
+        self,
+        opening: Opening,
+        doorkeeper: Doorkeeper,
+        workbench: Workbench | None = None,
+        topology: Topology | None = None,
+    ) -> None:
+        self._routes = _make_routes(opening, doorkeeper)
+        self._workbench = self._routes.state.workbench = workbench or Workbench()
+        self._routes.state.topology = topology
+        self.events = Broadcaster(self._fetch, opening.revision)
+        self._routes.state.events = self.events
+        shell = (_STATIC / "index.html").read_bytes()
+        self.application = Guard(self._routes, doorkeeper, is_page, shell)
+
+    def close(self) -> None:
+        """End all streams, and what is being computed."""
+        self.events.close()
+        self._workbench.close()
+
+    async def _fetch(self, address: str) -> bytes | None:
+        """The JSON of an address, as a reader gets it; None where it is refused."""
+        path, _, query = address.partition("?")
+        scope: Scope = {
+            "type": "http",
+            "asgi": {"version": "3.0"},
+            "http_version": "1.1",
+            "method": "GET",
+            "scheme": "http",
+            "path": path,
+            "raw_path": None,
+            "root_path": "",
+            "query_string": query.encode("latin-1", "replace"),
+            "headers": [],
+            "state": {"viewer": Viewer(role="reader", name="reader")},
+        }
+        status, parts = 500, list[bytes]()
+
+        async def receive() -> dict[str, Any]:
+            return {"type": "http.request", "body": b"", "more_body": False}
+
+        async def send(message: Any) -> None:
+            nonlocal status
+            status = message.get("status", status)
+            parts.append(message.get("body", b""))
+
+        await self._routes(scope, receive, send)
+        return b"".join(parts) if status == 200 else None
+
+
+def _make_routes(opening: Opening, doorkeeper: Doorkeeper) -> FastAPI:
+    application = FastAPI(
+        title="ComputeFlow",
+        version=__version__,
+        description="The pages of `computeflow serve` as JSON, at the same addresses.",
+        docs_url=None,
+        redoc_url=None,
+    )
+    application.state.opening, application.state.doorkeeper = opening, doorkeeper
+    application.state.made = Remembered()
+    application.add_middleware(GZipMiddleware, minimum_size=_GZIP_BYTES, compresslevel=5)
+    application.add_exception_handler(ComputeFlowError, _say_error)
+    application.add_exception_handler(RefusedError, _say_refusal)
+    for page in PAGES:
+        _add_page(application, page)
+    application.add_api_route("/", _start, include_in_schema=False)
+    application.add_api_route("/session", _session, summary="Who you are, and the pages.")
+    application.add_api_route("/events", _events, summary="Pages as they change.")
+    for name, function in (("plotly.min.js", _plotly), ("plotly_marks.js", _plotly_marks)):
+        application.add_api_route(f"/static/{name}", function, include_in_schema=False)
+    add_computing(application, _CONTENT)
+    application.add_api_route(
+        "/trace/{run:path}", trace_file, response_model=None, responses=_CONTENT
+    )
+    add_acting(application)
+    application.mount("/static", StaticFiles(packages=[("computeflow.web", "static")]))
+    return application
+
+
+def _add_page(application: FastAPI, page: Page) -> None:
+    application.add_api_route(
+        page.address,
+        _as_json(page.function),
+        response_class=JSONResponse,
+        response_model=None,
+        summary=(inspect.getdoc(page.function) or page.title).splitlines()[0],
+        responses=_CONTENT,
+    )
+
+
+def _as_json(function: Callable[..., Any]) -> Callable[..., Response]:
+    """The function with its content as bytes, made once for each address until the source changes.
+
+    One that answers for itself (of the workbench, which remembers) is taken as it is.
+    """
+    signature = inspect.signature(function, eval_str=True)
+    if signature.return_annotation is Response:
+        return function
+    asked = inspect.Parameter("asked", inspect.Parameter.KEYWORD_ONLY, annotation=Request)
+
+    @wraps(function)
+    def answer(asked: Request, **parameters: Any) -> Response:
+        opening: Opening = asked.app.state.opening
+        made: Remembered = asked.app.state.made
+        key = (asked.url.path, asked.url.query)
+        body = made.get(key, opening.revision(), lambda: _encoded(function(**parameters)))
+        tag = {"etag": f'"{tag_of(body)}"'}
+        return Response(body, media_type="application/json", headers=tag)
+
+    answer.__signature__ = signature.replace(  # type: ignore[attr-defined]
+        parameters=[*signature.parameters.values(), asked], return_annotation=Response
+    )
+    return answer
+
+
+def _encoded(content: dict[str, Any]) -> bytes:
+    """Encoded here: FastAPI's own encoder would walk through it again."""
+    return json.dumps(content, allow_nan=False, separators=(",", ":")).encode()
+
+
+def _start() -> Response:
+    return RedirectResponse("/flow", status_code=303)
+
+
+def _session(opening: Opened, viewer: Asking, request: Request) -> dict[str, Any]:
+    """Who asks, what is open, and the pages there are."""
+    keeper: Doorkeeper = request.app.state.doorkeeper
+    return {
+        "role": viewer.role,
+        "name": viewer.name,
+        "operators": bool(keeper.operators),
+        "kind": opening.kind,
+        "source": str(opening.path),
+        "version": __version__,
+        "pages": [
+            {
+                "address": page.address,
+                "pattern": page.pattern,
+                "title": page.title,
+                "script": page.script,
+                "menu": page.menu,
+                "under": page.under or page.address,
+            }
+            for page in PAGES
+        ],
+    }
+
+
+def _events(
+    request: Request,
+    of: Annotated[list[str], Query(min_length=1, max_length=MAX_ADDRESSES)],
+    known: Annotated[list[str], Query(max_length=MAX_ADDRESSES)] = [],  # noqa: B006
+) -> Response:
+    """Server-sent events: the content of each address whenever it changes."""
+    events: Broadcaster = request.app.state.events
+    wrong = [address for address in of if not is_page(address.partition("?")[0])]
+    if wrong:
+        raise UnknownNameError("page", wrong[0], [page.address for page in PAGES])
+    return StreamingResponse(events.stream(of, known), media_type="text/event-stream")
+
+
+def _plotly(request: Request) -> Response:
+    if "gzip" in request.headers.get("accept-encoding", ""):
+        packed = _DAY | {"content-encoding": "gzip", "vary": "Accept-Encoding"}
+        return Response(plotly_packed(), media_type="text/javascript", headers=packed)
+    return Response(plotly_bytes(), media_type="text/javascript", headers=_DAY)
+
+
+def _plotly_marks() -> Response:
+    return Response(marks_module(), media_type="text/javascript", headers=_DAY)
+
+
+def _say_error(_: Request, error: Exception) -> Response:
+    assert isinstance(error, ComputeFlowError)
+    return JSONResponse({"error": str(error), "field": field_of(error)}, status_of(error))
+
+
+def _say_refusal(_: Request, error: Exception) -> Response:
+    assert isinstance(error, RefusedError)
+    wait = error.retry_seconds
+    return JSONResponse(
+        {"error": error.text, "field": error.field if isinstance(error, WrongFieldError) else ""},
+        error.status,
+        headers={} if wait is None else {"retry-after": str(max(round(wait), 1))},
+    )

@@ -1,0 +1,149 @@
+"""`Broadcaster`: what changed, to all who look, by server-sent events.
+
+A viewer subscribes to addresses of pages. Each address is asked for once, however many look at it, when
+the source has changed; its JSON goes out if it differs from what was sent before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Sequence
+from dataclasses import dataclass, field
+
+from computeflow.collection.collector.clients import RefusedError
+from computeflow.errors import ComputeFlowError
+
+LOOK_SECONDS = 1.0
+MAX_VIEWERS = 2_000
+MAX_ADDRESSES = 8
+"""Addresses of one viewer."""
+_BEAT_SECONDS = 15.0
+_PATIENCE = 10
+"""An address is asked for again after so many times what its answer takes to compute."""
+Fetch = Callable[[str], Awaitable[bytes | None]]
+
+
+def tag_of(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:16]
+
+
+@dataclass(slots=True, eq=False)
+class _Viewing:
+    """One viewer: the events that wait for it, the latest of each address."""
+
+    known: set[str]
+    """Tags of contents that it has."""
+    waiting: dict[str, bytes] = field(default_factory=dict)
+    woken: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def give(self, address: str, topic: _Topic) -> None:
+        if topic.tag in self.known:
+            self.known.discard(topic.tag)  # it may come again after another one
+            return
+        self.waiting[address] = topic.event
+        self.woken.set()
+
+
+@dataclass(slots=True)
+class _Topic:
+    viewings: set[_Viewing] = field(default_factory=set)
+    revision: Hashable = None
+    tag: str = ""
+    event: bytes = b""
+    due: float = 0.0
+
+
+class Broadcaster:
+    def __init__(
+        self,
+        fetch: Fetch,
+        revision: Callable[[], Hashable],
+        look_seconds: float = LOOK_SECONDS,
+    ) -> None:
+        self._fetch, self._revision, self._look_seconds = fetch, revision, look_seconds
+        self._topics: dict[str, _Topic] = {}
+        self._viewings: set[_Viewing] = set()
+        self._task: asyncio.Task[None] | None = None
+        self._closed = False
+
+    @property
+    def viewers(self) -> int:
+        return len(self._viewings)
+
+    def close(self) -> None:
+        """End all streams."""
+        self._closed = True
+        for viewing in self._viewings:
+            viewing.woken.set()
+        if self._task is not None:
+            self._task.cancel()
+
+    async def stream(self, addresses: Sequence[str], known: Sequence[str]) -> AsyncIterator[bytes]:
+        """Events of these addresses; `known` are tags of contents that the viewer has."""
+        viewing = self._subscribe(addresses, set(known))
+        try:
+            yield b"retry: 2000\n\n"
+            while not self._closed:
+                try:
+                    await asyncio.wait_for(viewing.woken.wait(), _BEAT_SECONDS)
+                except TimeoutError:
+                    yield b": beat\n\n"
+                    continue
+                viewing.woken.clear()
+                waiting, viewing.waiting = viewing.waiting, {}
+                for event in waiting.values():
+                    yield event
+        finally:
+            self._unsubscribe(viewing, addresses)
+
+    def _subscribe(self, addresses: Sequence[str], known: set[str]) -> _Viewing:
+        if len(self._viewings) >= MAX_VIEWERS:
+            raise RefusedError(503, f"more than {MAX_VIEWERS:,} viewers", 10.0)
+        viewing = _Viewing(known)
+        self._viewings.add(viewing)
+        for address in addresses:
+            topic = self._topics.setdefault(address, _Topic())
+            topic.viewings.add(viewing)
+            if topic.tag:
+                viewing.give(address, topic)
+        if self._task is None or self._task.done():
+            self._task = asyncio.get_running_loop().create_task(self._run())
+        return viewing
+
+    def _unsubscribe(self, viewing: _Viewing, addresses: Sequence[str]) -> None:
+        self._viewings.discard(viewing)
+        for address in addresses:
+            topic = self._topics.get(address)
+            if topic is not None:
+                topic.viewings.discard(viewing)
+                if not topic.viewings:
+                    del self._topics[address]
+
+    async def _run(self) -> None:
+        while self._viewings and not self._closed:
+            try:
+                revision = await asyncio.to_thread(self._revision)
+            except ComputeFlowError:  # moved away, or not readable for a moment
+                await asyncio.sleep(self._look_seconds)
+                continue
+            for address, topic in list(self._topics.items()):
+                if topic.revision != revision and time.monotonic() >= topic.due:
+                    await self._look(address, topic, revision)
+            await asyncio.sleep(self._look_seconds)
+
+    async def _look(self, address: str, topic: _Topic, revision: Hashable) -> None:
+        began = time.monotonic()
+        content = await self._fetch(address)
+        now = time.monotonic()
+        topic.due = now + _PATIENCE * (now - began)
+        topic.revision = revision
+        if content is None or tag_of(content) == topic.tag:
+            return
+        topic.tag = tag_of(content)
+        head = json.dumps({"address": address, "tag": topic.tag}).encode()
+        topic.event = b"event: page\ndata: " + head[:-1] + b', "content": ' + content + b"}\n\n"
+        for viewing in topic.viewings:
+            viewing.give(address, topic)

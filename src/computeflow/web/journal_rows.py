@@ -1,0 +1,113 @@
+"""`JournalRows`: steps and phases that a collector has taken and not sealed yet, from its journal.
+
+The journal is read as it grows, each frame once, and of its steps only what a picture needs is kept, in
+20 bytes a step; a file that is sealed and gone is forgotten. Phases are many more and rarely asked for:
+they are read anew.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from computeflow.collection.store.journal import journal_numbers, journal_path, read_frames
+from computeflow.collection.store.segment_tables import WORDS, SegmentTables
+from computeflow.collection.wire.batches import Batch, unpack_known
+
+Columns = dict[str, NDArray[Any]]
+_KINDS = {"rank": np.int32, "attempt": np.int32, "step": np.int64, "seconds": np.float32}
+_PARTS = 64
+"""Parts of a run's steps that are joined at a time: small ones take more than their rows."""
+
+
+@dataclass(slots=True)
+class _Steps:
+    """Steps of one run in one file."""
+
+    joined: list[Columns] = field(default_factory=list)
+    loose: list[Columns] = field(default_factory=list)
+
+    def add(self, part: Columns) -> None:
+        self.loose.append(part)
+        if len(self.loose) >= _PARTS:
+            self.joined.append(_joined(self.loose))
+            self.loose = []
+        if len(self.joined) >= _PARTS:
+            self.joined = [_joined(self.joined)]
+
+
+@dataclass(slots=True)
+class _File:
+    at: int = 0
+    runs: dict[str, _Steps] = field(default_factory=dict)
+
+
+class JournalRows:
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._files: dict[int, _File] = {}
+        self._lock = threading.Lock()
+
+    def steps(self, run: str) -> list[Columns]:
+        """Rank, attempt, step and seconds of a run's steps, in parts, oldest first."""
+        with self._lock:
+            self._read()
+            found = [file.runs[run] for file in self._files.values() if run in file.runs]
+            return [part for steps in found for part in (*steps.joined, *steps.loose)]
+
+    def spans(self, run: str, step: int) -> Columns | None:
+        """Phases of one step of a run; moments are Unix microseconds."""
+        gathered = SegmentTables()
+        for number in journal_numbers(self._folder):
+            for _, batch in _batches(journal_path(self._folder, number), 0):
+                if batch.run == run and batch.steps and (batch.steps["number"] == step).any():
+                    gathered.take(batch)
+        columns = gathered.tables().get("spans")
+        if columns is None:
+            return None
+        kept = columns["step"] == step
+        texts = np.array([*gathered.words.places, ""], object)
+        return {
+            name: texts[values[kept]] if name in WORDS["spans"] else values[kept]
+            for name, values in columns.items()
+        }
+
+    def _read(self) -> None:
+        numbers = journal_numbers(self._folder)
+        self._files = {number: self._files.get(number) or _File() for number in numbers}
+        for number, file in self._files.items():
+            for end, batch in _batches(journal_path(self._folder, number), file.at):
+                file.at = end
+                if batch.run and batch.steps:
+                    file.runs.setdefault(batch.run, _Steps()).add(_steps_of(batch))
+
+
+def _batches(path: Path, start: int) -> Iterator[tuple[int, Batch]]:
+    """Batches of a file from a place on, each with where the next one begins."""
+    try:
+        with path.open("rb") as opened:
+            for frame in read_frames(opened, start):
+                yield frame.end, unpack_known(frame.body)
+    except FileNotFoundError:  # sealed meanwhile: its rows are in Parquet
+        return
+
+
+def _steps_of(batch: Batch) -> Columns:
+    counts = [rows.steps for rows in batch.ranks]
+    columns: Columns = {
+        "rank": np.repeat([rows.rank for rows in batch.ranks], counts),
+        "attempt": np.repeat([rows.attempt for rows in batch.ranks], counts),
+        "step": batch.steps["number"],
+        "seconds": (batch.steps["end"] - batch.steps["begin"]) / 1e6,
+    }
+    return {name: columns[name].astype(kind) for name, kind in _KINDS.items()}
+
+
+def _joined(parts: list[Columns]) -> Columns:
+    return {name: np.concatenate([part[name] for part in parts]) for name in _KINDS}

@@ -1,0 +1,125 @@
+"""`open_directory`: what a page is asked about: a collector's store, or recordings.
+
+Pages ask an `Opening` and do not care which it is; nothing is written to either. An answer is the
+library's; None means that such a source does not know it, and the page says what to run instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+from computeflow.answers.action_lists import ActionsAnswer
+from computeflow.answers.audits import AuditAnswer
+from computeflow.answers.live_tops import TopAnswer
+from computeflow.answers.run_histories import RunsAnswer
+from computeflow.collection.outputs.snapshots import STATE_FILE
+from computeflow.errors import InputError
+from computeflow.web.step_spans import StepSpans
+
+Kind = Literal["recording", "store"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditOptions:
+    """What `serve` was told of the job, for the audits that it shows."""
+
+    price: float | None = None
+    on: str | None = None
+    model: str | None = None
+    expect: Path | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunLine:
+    """A run as every page lists it; None is not known."""
+
+    id: str
+    name: str
+    state: str
+    gpus: int
+    device: str
+    started: float
+    """Unix time."""
+    updated: float
+    step: int
+    step_seconds: float | None
+    tokens_per_second: float | None
+    mfu: float | None
+    goodput: float | None
+    restarts: int
+    usd_per_hour: float | None
+
+
+class StepPictures(Protocol):
+    """Step times of a run, made small for a screen."""
+
+    @property
+    def steps(self) -> tuple[int, ...]:
+        """Numbers of steps in the order of their columns."""
+
+    def picture(self, which: str, rows: int, columns: int) -> dict[str, Any]:
+        """A heat map of rank and step: the longest step of each cell."""
+
+    def curve(self, points: int) -> dict[str, Any]:
+        """The median over ranks and the slowest rank, step by step."""
+
+
+class Opening(Protocol):
+    @property
+    def kind(self) -> Kind: ...
+
+    @property
+    def path(self) -> Path: ...
+
+    def revision(self) -> Hashable:
+        """A value that differs once something has changed."""
+
+    def runs(self) -> list[RunLine]:
+        """The latest first."""
+
+    def runs_answer(self) -> RunsAnswer | TopAnswer | None:
+        """The library's list of runs; None where the source is not one of runs."""
+
+    def audit(self, run: str) -> AuditAnswer | None:
+        """The audit of one run; None where its recording is not here."""
+
+    def top(self) -> TopAnswer | None:
+        """Runs, findings and nodes at this moment; None for recordings."""
+
+    def actions(self) -> ActionsAnswer | None:
+        """Decisions of a controller; None for recordings."""
+
+    def steps(self, run: str) -> StepPictures | None:
+        """Step times of all ranks; None where no step is known."""
+
+    def spans(self, run: str, step: int, most: int) -> StepSpans | None:
+        """One step along time, of at most so many ranks; None where that is not kept."""
+
+
+def open_directory(path: Path, options: AuditOptions) -> Opening:
+    from computeflow.web.recorded_runs import RecordingOpening
+    from computeflow.web.store_runs import StoreOpening
+
+    if not path.exists():
+        raise InputError(
+            f"{path}: there is no such folder (computeflow record -- COMMAND makes one)"
+        )
+    if (path / STATE_FILE).is_file():
+        return StoreOpening(path, options)
+    return RecordingOpening(path, options)
+
+
+def find_run(opening: Opening, run: str | None) -> RunLine | None:
+    """The run of this id; without one, the one that was heard of last. None where there is none."""
+    lines = opening.runs()
+    if run is None:
+        return lines[0] if lines else None
+    found = [line for line in lines if line.id == run]
+    if not found:
+        from computeflow.errors import UnknownNameError
+
+        raise UnknownNameError("run", run, [line.id for line in lines])
+    return found[0]

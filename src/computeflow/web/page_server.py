@@ -1,0 +1,150 @@
+"""`serve`: the page of a folder of recordings or of a collector's store, until it is told to stop."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from computeflow import codec
+from computeflow.answers.answer import Answer
+from computeflow.answers.checking import checked
+from computeflow.answers.inputs import File
+from computeflow.answers.run_histories import own_runs
+from computeflow.cluster.topology import read_topology
+from computeflow.collection.collector.http_server import address_of, bind
+from computeflow.collection.collector.http_server import serve as serve_application
+from computeflow.collection.collector.listening import Listening, read_named_tokens
+from computeflow.errors import InputError, UnavailableError
+from computeflow.files.reading import read_text
+from computeflow.units import format_seconds
+from computeflow.views.tables import Table, columns
+from computeflow.web.opening import AuditOptions, open_directory
+from computeflow.web.security import Doorkeeper
+
+_CONNECTIONS = 4_096
+_LOCAL_NAMES = ("localhost",)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class ServeAnswer(Answer):
+    """What was served, and for how long."""
+
+    address: str
+    directory: str
+    seconds: float
+
+    def _data(self) -> dict[str, Any]:
+        return {
+            "schema": "computeflow.serve/1",
+            "address": self.address,
+            "directory": self.directory,
+            "seconds": codec.encode(self.seconds),
+        }
+
+    @property
+    def headline(self) -> str:
+        return f"Served {self.directory} for {format_seconds(self.seconds)}."
+
+    def tables(self) -> list[Table]:
+        return [
+            Table(
+                title="served",
+                columns=columns("folder", "address", "time"),
+                rows=((self.directory, self.address, format_seconds(self.seconds)),),
+            )
+        ]
+
+
+def _ignore(_: str) -> None:
+    pass
+
+
+@checked
+def serve(
+    directory: File | None = None,
+    *,
+    listen: str = "127.0.0.1:8470",
+    operator_token_file: File | None = None,
+    host: Sequence[str] = (),
+    cert: File | None = None,
+    key: File | None = None,
+    behind_proxy: bool = False,
+    price: float | None = None,
+    on: str | None = None,
+    model: str | None = None,
+    expect: File | None = None,
+    topology: File | None = None,
+    seconds: float | None = None,
+    ready: Callable[[str], None] = _ignore,
+) -> ServeAnswer:
+    """Serve the page of recordings or of a collector's store, until a signal or for so many seconds.
+
+    `ready` is called once with the address to open, which holds the reader's token.
+    """
+    if seconds is not None and seconds <= 0:
+        raise InputError(f"--seconds {seconds:g}: more than 0")
+    if price is not None and price < 0:
+        raise InputError(f"--price {price:g}: dollars per GPU and hour, not below 0")
+    listening = Listening(
+        listen=listen,
+        command="serve",
+        cert=_path(cert),
+        key=_path(key),
+        behind_proxy=behind_proxy,
+        seconds=seconds,
+        connections=_CONNECTIONS,
+    )
+    if behind_proxy and not host:
+        raise InputError("--behind-proxy needs --host NAME: the name that browsers ask for")
+    place = own_runs() if directory is None else Path(directory)
+    opening = open_directory(
+        place, AuditOptions(price=price, on=on, model=model, expect=_path(expect))
+    )
+    operators = (
+        {}
+        if operator_token_file is None
+        else read_named_tokens(Path(operator_token_file), "--operator-token-file")
+    )
+    cabling = None
+    if topology is not None:
+        cabling = read_topology(read_text(Path(topology)), str(topology))
+    make_server = _server_class()
+    began = time.monotonic()
+    bound = bind(listening)
+    try:
+        address, token = address_of(listening, bound), secrets.token_urlsafe(24)
+        doorkeeper = Doorkeeper(
+            reader=token.encode(),
+            operators=operators,
+            hosts=frozenset(name.lower() for name in (*_LOCAL_NAMES, *host, listening.address[0])),
+            cookie=f"computeflow-{bound.getsockname()[1]}",
+            scheme="https" if cert is not None or behind_proxy else "http",
+        )
+        server = make_server(opening, doorkeeper, topology=cabling)
+        serve_application(
+            server.application,
+            bound,
+            listening,
+            lambda: ready(f"{address}/open?token={token}"),
+            lambda: None,
+            server.close,
+        )
+    finally:
+        bound.close()
+    return ServeAnswer(address=address, directory=str(place), seconds=time.monotonic() - began)
+
+
+def _server_class() -> Any:
+    try:
+        from computeflow.web.application import PageServer
+    except ImportError as error:
+        raise UnavailableError(f"serve: {error}: pip install 'computeflow[serve]'") from None
+    return PageServer
+
+
+def _path(value: File | None) -> Path | None:
+    return None if value is None else Path(value)

@@ -1,0 +1,12 @@
+"""`/accuracy`: how far predictions are from measured runs."""
+
+from __future__ import annotations
+
+from fastapi.responses import Response
+
+from computeflow.web.pages.asking import Bench, ask
+
+
+def accuracy_page(bench: Bench) -> Response:
+    """Predicted against measured steps of published runs, those outside of the range included."""
+    return ask(bench, "long", "accuracy", {})

@@ -1,0 +1,69 @@
+"""Pages whose answer is computed when they are asked: the workbench's answer, or how far it is."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from fastapi import Depends, Query, Request
+from fastapi.responses import Response
+
+from computeflow.web.events import tag_of
+from computeflow.web.page_answers import SCHEMA
+from computeflow.web.workbench import LaneName, Workbench, Working
+
+_WAIT_SECONDS: dict[LaneName, float] = {"quick": 30.0, "long": 0.4}
+"""A quick answer is waited for; of a long one a viewer is told how far it is, and asks again."""
+_NAME = 80
+_LISTED = 12
+
+MAX_GPUS = 16_384
+MAX_SEQUENCE = 1 << 20
+MAX_BATCH = 1 << 16
+
+Model = Annotated[str, Query(max_length=_NAME, description="A model of the catalog.")]
+Device = Annotated[str, Query(max_length=_NAME, description="An accelerator of the catalog.")]
+Gpus = Annotated[int, Query(ge=1, le=MAX_GPUS)]
+Sequence = Annotated[int, Query(ge=16, le=MAX_SEQUENCE, description="Tokens of a sequence.")]
+Batch = Annotated[int, Query(ge=1, le=MAX_BATCH, description="Sequences of a step.")]
+Precision = Annotated[str, Query(max_length=_NAME)]
+Tokens = Annotated[str, Query(min_length=1, max_length=32, description="Tokens to train on: 2T.")]
+OptionalTokens = Annotated[
+    str | None, Query(min_length=1, max_length=32, description="Tokens to train on: 2T.")
+]
+Days = Annotated[float | None, Query(gt=0, le=36_500, allow_inf_nan=False, description="Days.")]
+Price = Annotated[
+    float | None, Query(gt=0, le=10_000, allow_inf_nan=False, description="$ per GPU-hour.")
+]
+Names = Annotated[str, Query(max_length=300, description="Names with commas between them.")]
+
+
+def _workbench(request: Request) -> Workbench:
+    bench: Workbench = request.app.state.workbench
+    return bench
+
+
+Bench = Annotated[Workbench, Depends(_workbench)]
+"""A parameter of a page: where it has its answer computed."""
+
+
+def ask(bench: Workbench, lane: LaneName, task: str, parameters: Mapping[str, Any]) -> Response:
+    """The page's content; 202 and how far it is where it takes longer."""
+    answer = bench.ask(lane, task, parameters, _WAIT_SECONDS[lane])
+    if isinstance(answer, Working):
+        working = {"progress": answer.progress, "seconds": round(answer.seconds, 1)}
+        body = json.dumps({"schema": SCHEMA, "working": working}).encode()
+        return Response(body, status_code=202, media_type="application/json")
+    return Response(answer, media_type="application/json", headers={"etag": f'"{tag_of(answer)}"'})
+
+
+def names(text: str) -> list[str]:
+    """The names of a list, each once."""
+    found = [part.strip() for part in text.split(",") if part.strip()]
+    return [*dict.fromkeys(found)][:_LISTED]
+
+
+def this_date() -> str:
+    return datetime.datetime.now(tz=datetime.UTC).date().isoformat()

@@ -1,0 +1,61 @@
+"""`/findings`: what costs most an hour, why, what to do, and what was done about it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from computeflow.answers.answer import Answer
+from computeflow.web.opening import Opening
+from computeflow.web.page_answers import Content, Opened, empty_content, page_content
+from computeflow.web.pages.flow import RECORD, no_runs
+
+_TITLE = "Findings"
+_MAX_RUNS = 50
+"""Runs whose recordings are audited for one list, the latest of them."""
+
+
+def findings_page(opening: Opened, run: str | None = None) -> Content:
+    """Findings by dollars an hour, with evidence, remedy, and the actions on them."""
+    lines = opening.runs()
+    if not lines:
+        return no_runs(_TITLE, opening)
+    top = opening.top()
+    if top is not None:
+        data = top.to_dict()
+        found = [each for each in data["findings"] if run in (None, each["run"])]
+        actions = opening.actions()
+        return page_content(
+            _TITLE,
+            top,
+            findings=found,
+            closed=[each for each in data["closed"] if run in (None, each["run"])],
+            actions=[] if actions is None else actions.to_dict()["actions"],
+            skipped=[],
+            names={line.id: line.name for line in lines},
+        )
+    return _recorded(opening, [line.id for line in lines if run in (None, line.id)][:_MAX_RUNS])
+
+
+def _recorded(opening: Opening, ids: list[str]) -> Content:
+    answers = {each: answer for each in ids if (answer := opening.audit(each)) is not None}
+    if not answers:
+        return empty_content(_TITLE, "No recording of this run is here.", [RECORD])
+    findings: list[dict[str, Any]] = []
+    skipped: list[dict[str, Any]] = []
+    for name, answer in answers.items():
+        data = answer.to_dict()
+        findings += [
+            {**each, "run": name, "key": f"{name}:{i}"} for i, each in enumerate(data["findings"])
+        ]
+        skipped += [{**each, "run": name} for each in data["abstained"]]
+    findings.sort(key=lambda each: (-(each["usd_per_hour"] or 0.0), -(each["share"] or 0.0)))
+    only: Answer | None = next(iter(answers.values())) if len(answers) == 1 else None
+    return page_content(
+        _TITLE,
+        only,
+        findings=findings,
+        closed=[],
+        actions=[],
+        skipped=skipped,
+        names={line.id: line.name for line in opening.runs()},
+    )

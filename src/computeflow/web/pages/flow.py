@@ -1,0 +1,150 @@
+"""`/flow`: where the GPU-hours of one run go, from what was contracted to the model's FLOPs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from computeflow import codec
+from computeflow.answers.audits import AuditAnswer
+from computeflow.errors import LedgerError
+from computeflow.ledger import Entry, Gap, Ledger, Window, gaps
+from computeflow.telemetry.run_folders.run_facts import PlannedStep, RecordedRun
+from computeflow.units import format_share
+from computeflow.views.flow_bands import flow_bands, share_bands
+from computeflow.web.opening import Opening, RunLine, find_run
+from computeflow.web.page_answers import Content, Opened, empty_content, page_content
+
+_TITLE = "Flow"
+RECORD = "computeflow record -- torchrun --nproc-per-node 8 train.py"
+COLLECT = "computeflow collect --store store --follow runs"
+
+
+def flow_page(opening: Opened, run: str | None = None) -> Content:
+    """The ledger of a run as a flow, predicted beside measured."""
+    line = find_run(opening, run)
+    if line is None:
+        return no_runs(_TITLE, opening)
+    if opening.kind == "store":
+        return _live_flow(opening, line)
+    answer = opening.audit(line.id)
+    assert answer is not None
+    ledgers = answer.report.recordings.ledgers
+    if not ledgers:
+        reasons = answer.to_dict()["ledger_reason"]
+        return empty_content(_TITLE, f"{line.name} has no ledger: {reasons}", [RECORD])
+    ledger, basis = _ledger(answer)
+    lines, source = _expected(answer, ledger)
+    return page_content(
+        _TITLE,
+        answer,
+        **_which(opening, line),
+        basis=basis,
+        gpus=ledger.gpus,
+        wall_seconds=ledger.wall_seconds,
+        on_host=ledger.on_host,
+        bands=codec.encode(flow_bands(ledger, lines, _by_rank(answer))),
+        lines=codec.encode(lines),
+        expected_from=source,
+        unavailable=ledger.unavailable,
+        findings=answer.to_dict()["findings"],
+    )
+
+
+def no_runs(title: str, opening: Opening) -> Content:
+    """The empty state of every page that is about runs."""
+    if opening.kind == "store":
+        text = f"{opening.path} has heard of no run yet. Record one below a folder that it follows:"
+        return empty_content(title, text, [COLLECT, RECORD])
+    return empty_content(title, f"{opening.path} holds no recording. Record a run:", [RECORD])
+
+
+def _which(opening: Opening, line: RunLine) -> Content:
+    return {"run": codec.encode(line), "runs": codec.encode(opening.runs())}
+
+
+def _ledger(answer: AuditAnswer) -> tuple[Ledger, str]:
+    """The ledger that is shown, and what it is of: the step as it runs, where that is known."""
+    report = answer.report
+    recorded = report.recordings.ledgers[0]
+    if report.diagnosis is not None and report.diagnosis.as_it_runs is not None:
+        return report.diagnosis.as_it_runs.ledger, f"{recorded.window.label}, without the profiler"
+    return recorded, recorded.window.label
+
+
+def _expected(answer: AuditAnswer, ledger: Ledger) -> tuple[Sequence[Gap], str]:
+    """Lines against what was expected for the same work, and where that is from."""
+    report = answer.report
+    found = report.diagnosis
+    if report.compared is not None:
+        return report.compared.lines, report.compared.source
+    if found is not None and found.expected is not None:
+        try:
+            return gaps(ledger, found.expected.ledger), found.expected.source
+        except LedgerError:
+            return found.gaps, found.expected.source
+    facts = [each.facts for each in report.recordings.observed]
+    runs = [each for each in facts if isinstance(each, RecordedRun)]
+    if runs and runs[0].planned is not None and (kept := runs[0].steps - runs[0].redone_steps):
+        planned = runs[0].planned
+        return gaps(ledger, _planned(planned), work_ratio=float(kept)), planned.source
+    return (), ""
+
+
+def _planned(step: PlannedStep) -> Ledger:
+    entries = [Entry(account=name, gpu_seconds=s) for name, s in step.accounts.items() if s > 0]
+    return Ledger.closed(
+        gpus=step.gpus,
+        wall_seconds=step.step_seconds,
+        entries=entries,
+        window=Window(label="one planned step"),
+        basis="predicted",
+    )
+
+
+def _by_rank(answer: AuditAnswer) -> Mapping[int, Mapping[str, float]]:
+    report = answer.report
+    if report.traces is not None:
+        return {part.rank: part.ledger.accounts for part in report.traces.job.ranks}
+    for each in report.recordings.observed:
+        if isinstance(each.facts, RecordedRun):
+            return each.facts.accounts_by_rank
+    return {}
+
+
+def _live_flow(opening: Opening, line: RunLine) -> Content:
+    top = opening.top()
+    assert top is not None
+    run = next(run for run in top.snapshot.runs if run.run == line.id)
+    findings: Any = [each for each in top.to_dict()["findings"] if each["run"] == line.id]
+    if not run.accounts:
+        text = f"{line.name}: no window of seven steps has been judged yet."
+        return empty_content(_TITLE, text, ["computeflow top --store " + str(opening.path)])
+    return page_content(
+        _TITLE,
+        top,
+        headline=_live_headline(line.name, findings),
+        **_which(opening, line),
+        basis="the last window of steps",
+        gpus=run.world,
+        wall_seconds=None,
+        on_host=run.device == "cpu",
+        bands=codec.encode(share_bands(run.accounts)),
+        lines=[],
+        expected_from="",
+        unavailable={} if run.mfu is not None else {"compute.model": "the model's FLOPs"},
+        findings=findings,
+    )
+
+
+def _live_headline(name: str, findings: Sequence[Mapping[str, Any]]) -> str:
+    if not findings:
+        return f"{name}: no finding is open."
+    worst = max(findings, key=lambda each: each["share"])
+    words = f"{format_share(worst['share'])} of {name}'s time can be won back: {worst['title']}."
+    more = len(findings) - 1
+    return (
+        f"{words} {more} more {'finding is' if more == 1 else 'findings are'} open."
+        if more
+        else words
+    )

@@ -1,0 +1,75 @@
+"""`/runs` and `/runs/{run}`: all runs in one table; one run step by step and rank by rank."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from fastapi import Query
+
+from computeflow import codec
+from computeflow.answers.answer import Answer
+from computeflow.answers.audits import AuditAnswer
+from computeflow.ledger import Ledger
+from computeflow.web.opening import RunLine, find_run
+from computeflow.web.page_answers import Content, Opened, page_content
+from computeflow.web.page_figures import figures_of
+from computeflow.web.pages.flow import no_runs
+
+_POINTS = 800
+"""Points of a curve, and columns of a heat map: no screen shows more."""
+_ROWS = 256
+
+
+def runs_page(opening: Opened) -> Content:
+    """All runs, the latest first."""
+    lines = opening.runs()
+    if not lines:
+        return no_runs("Runs", opening)
+    return page_content("Runs", opening.runs_answer(), runs=codec.encode(lines))
+
+
+def run_page(
+    opening: Opened,
+    run: str,
+    of: Annotated[
+        Literal["seconds", "own"], Query(description="What the heat map shows.")
+    ] = "seconds",
+) -> Content:
+    """One run: step times, MFU, goodput, restarts, a heat map of rank and step, memory, power."""
+    line = find_run(opening, run)
+    assert line is not None
+    answer: Answer | None = opening.audit(line.id) or opening.top()
+    steps = opening.steps(line.id)
+    is_live = opening.kind == "store"
+    return page_content(
+        line.name,
+        answer,
+        headline="" if answer is None or is_live else answer.headline,
+        run=codec.encode(line),
+        curve=None if steps is None else steps.curve(_POINTS),
+        heat=None if steps is None else steps.picture(of, _ROWS, _POINTS),
+        own_known=getattr(steps, "own_seconds", None) is not None,
+        ideal_step_seconds=_ideal_step_seconds(answer, line),
+        figures=[] if answer is None else _figures(answer),
+        steps_missing="" if steps is not None else "no step of this run is sealed yet",
+    )
+
+
+def _ideal_step_seconds(answer: Answer | None, line: RunLine) -> float | None:
+    """Time of one step's model FLOPs at the device's peak; its MFU is this over its time."""
+    if not isinstance(answer, AuditAnswer):
+        if line.mfu is None or line.step_seconds is None:
+            return None
+        return line.mfu * line.step_seconds
+    ledgers = answer.report.recordings.ledgers
+    if not ledgers or ledgers[0].mfu is None or not line.step:
+        return None
+    ledger: Ledger = ledgers[0]
+    return ledger.booked("compute.model") / ledger.gpus / line.step
+
+
+def _figures(answer: Answer) -> list[dict[str, Any]]:
+    """Figures of the report but the flow, which has a page."""
+    if not isinstance(answer, AuditAnswer) or answer.report.traces is None:
+        return []
+    return figures_of(answer.parts())[1:]

@@ -1,0 +1,241 @@
+"""`RecordingOpening`: run folders of `computeflow record`, or anything else that `audit` reads."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from computeflow.answers.audits import AuditAnswer, audit
+from computeflow.answers.run_histories import RunsAnswer, runs
+from computeflow.auditing.run_history import RunHistory, RunRow
+from computeflow.economics import usd_per_hour
+from computeflow.errors import ComputeFlowError, InputError, UnknownNameError
+from computeflow.files.limits import FILES, RUN_BYTES
+from computeflow.telemetry.run_folders.attempt_time import AttemptTime
+from computeflow.telemetry.run_folders.run_folder_source import ENDING, find_run_folders, read_run
+from computeflow.telemetry.traces.job_ledgers import TracedJob
+from computeflow.web.opening import AuditOptions, Kind, RunLine
+from computeflow.web.remembered import Remembered
+from computeflow.web.step_spans import StepSpans, recorded_spans
+from computeflow.web.step_table import StepTable
+
+_ABOUT = "run.json"
+_Row = tuple[RunRow | None, tuple[str, ...]]
+"""A run in the history, and what of it was left out."""
+
+
+class RecordingOpening:
+    kind: Kind = "recording"
+
+    def __init__(self, path: Path, options: AuditOptions) -> None:
+        self.path, self._options = path, options
+        self._remembered = Remembered()
+
+    def revision(self) -> Hashable:
+        folders = self._folders()
+        return tuple(map(_revision, folders)) if folders else _revision(self.path)
+
+    def runs(self) -> list[RunLine]:
+        folders = self._folders()
+        if not folders:
+            answer = self._audit(self.path)
+            return [] if answer is None else [self._traced_line(answer)]
+        rows = [row for row, _ in map(self._row, folders) if row is not None]
+        return [self._line(row) for row in sorted(rows, key=lambda row: -row.start)]
+
+    def runs_answer(self) -> RunsAnswer | None:
+        folders = self._folders()
+        if not folders:
+            return None
+        rows = [self._row(folder) for folder in folders]
+        found = sorted((row for row, _ in rows if row is not None), key=lambda row: -row.start)
+        left_out = tuple(note for _, notes in rows for note in notes)
+        history = RunHistory(rows=tuple(found), against=None, left_out=left_out)
+        return RunsAnswer(folder=str(self.path), history=history, price=self._price())
+
+    def audit(self, run: str) -> AuditAnswer | None:
+        return self._audit(self._find(run))
+
+    def top(self) -> None:
+        return None
+
+    def actions(self) -> None:
+        return None
+
+    def steps(self, run: str) -> StepTable | None:
+        path = self._find(run)
+        return self._remembered.get(("steps", path), _revision(path), lambda: self._steps(path))
+
+    def spans(self, run: str, step: int, most: int) -> StepSpans | None:
+        return recorded_spans(self._attempts(self._find(run)), step, most)
+
+    def _attempts(self, path: Path) -> list[AttemptTime]:
+        """What every rank did, step by step; nothing where the source is not a run folder."""
+        return self._remembered.get(("attempts", path), _revision(path), lambda: _attempts(path))
+
+    def _steps(self, path: Path) -> StepTable | None:
+        attempts = self._attempts(path)
+        if attempts:
+            return _recorded_steps(attempts)
+        answer = self._audit(path)
+        traces = None if answer is None else answer.report.traces
+        return None if traces is None else _traced_steps(traces)
+
+    def _folders(self) -> list[Path]:
+        if not self.path.is_dir():
+            return []
+        return list(find_run_folders(self.path))
+
+    def _find(self, run: str) -> Path:
+        paths = {_id(path): path for path in self._folders() or [self.path]}
+        if run not in paths:
+            raise UnknownNameError("run", run, paths)
+        return paths[run]
+
+    def _audit(self, path: Path) -> AuditAnswer | None:
+        options = {
+            "price": self._options.price,
+            "on": self._options.on,
+            "model": self._options.model,
+            "expect": self._options.expect,
+        }
+        given: dict[str, Any] = {
+            name: value for name, value in options.items() if value is not None
+        }
+        if path.is_dir() and not any(path.iterdir()):
+            return None
+        return self._remembered.get(("audit", path), _revision(path), lambda: audit(path, **given))
+
+    def _row(self, folder: Path) -> _Row:
+        return self._remembered.get(
+            ("row", folder), _revision(folder), lambda: self._read_row(folder)
+        )
+
+    def _read_row(self, folder: Path) -> _Row:
+        options = self._options
+        try:
+            history = runs(folder, price=options.price, on=options.on).history
+        except ComputeFlowError as error:
+            return None, (str(error),)
+        return history.rows[0], history.left_out
+
+    def _price(self) -> Any:
+        folders = self._folders()
+        return runs(folders[0], price=self._options.price, on=self._options.on).price
+
+    def _line(self, row: RunRow) -> RunLine:
+        return RunLine(
+            id=_id(Path(row.folder)),
+            name=row.name,
+            state=row.state,
+            gpus=row.ranks,
+            device="",
+            started=row.start,
+            updated=row.start + row.wall_seconds,
+            step=row.steps,
+            step_seconds=row.step_seconds,
+            tokens_per_second=row.tokens_per_second,
+            mfu=row.mfu,
+            goodput=row.goodput,
+            restarts=row.restarts,
+            usd_per_hour=self._usd(row.ranks),
+        )
+
+    def _traced_line(self, answer: AuditAnswer) -> RunLine:
+        ledgers = answer.report.recordings.ledgers
+        ledger = ledgers[0] if ledgers else None
+        traces = answer.report.traces
+        rank = traces.ranks[0] if traces is not None else None
+        return RunLine(
+            id=_id(self.path),
+            name=self.path.name,
+            state="recorded",
+            gpus=ledger.gpus if ledger is not None else 0,
+            device=rank.device if rank is not None else "",
+            started=self.path.stat().st_mtime,
+            updated=self.path.stat().st_mtime,
+            step=len(rank.steps) if rank is not None else 0,
+            step_seconds=float(np.median(rank.step_seconds))
+            if rank and rank.step_seconds
+            else None,
+            tokens_per_second=None,
+            mfu=None if ledger is None else ledger.mfu,
+            goodput=None,
+            restarts=0,
+            usd_per_hour=None if ledger is None else self._usd(ledger.gpus),
+        )
+
+    def _usd(self, gpus: int) -> float | None:
+        price = self._options.price
+        return None if price is None else usd_per_hour(gpus, 1.0, price)
+
+
+def _id(path: Path) -> str:
+    return path.resolve().name
+
+
+def _revision(path: Path) -> Hashable:
+    """Names, sizes and times of the files of one recording."""
+    try:
+        files: Iterable[Path] = [path]
+        if path.is_dir():
+            files = sorted(path.iterdir())[:FILES]
+        return tuple((file.name, *_stamp(file)) for file in files)
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror or error}") from None
+
+
+def _stamp(file: Path) -> tuple[int, int]:
+    stat = file.stat()
+    return stat.st_size, stat.st_mtime_ns
+
+
+def _attempts(path: Path) -> list[AttemptTime]:
+    files = sorted(path.glob(f"*{ENDING}")) if path.is_dir() else []
+    return read_run(files, max(RUN_BYTES // len(files), 1), []) if files else []
+
+
+def _recorded_steps(attempts: list[AttemptTime]) -> StepTable:
+    ranks = sorted({rank.rank for attempt in attempts for rank in attempt.ranks})
+    row = {rank: index for index, rank in enumerate(ranks)}
+    numbers: list[int] = []
+    begins: list[int] = []
+    parts: list[Any] = []
+    for attempt in attempts:
+        found = np.unique(np.concatenate([each.steps.number for each in attempt.ranks]))
+        table = np.full((2, len(ranks), len(found)), np.nan)
+        for each in attempt.ranks:
+            columns = np.searchsorted(found, each.steps.number)
+            table[0, row[each.rank], columns] = (each.steps.end - each.steps.begin) / 1e6
+            table[1, row[each.rank], columns] = each.own / 1e6
+        begins.append(len(numbers))
+        numbers += found.tolist()
+        parts.append(table)
+    joined = np.concatenate(parts, axis=2)
+    missing = next((each.waits_missing for each in attempts if each.waits_missing), "")
+    return StepTable(
+        ranks=tuple(ranks),
+        steps=tuple(numbers),
+        seconds=joined[0],
+        own_seconds=None if missing else joined[1],
+        waits_missing=missing,
+        attempts=tuple(begins),
+    )
+
+
+def _traced_steps(traces: TracedJob) -> StepTable | None:
+    steps = sorted({step for rank in traces.ranks for step in rank.steps})
+    if not steps:
+        return None
+    table = np.full((len(traces.ranks), len(steps)), np.nan)
+    for row, rank in enumerate(traces.ranks):
+        table[row, np.searchsorted(steps, rank.steps)] = rank.step_seconds
+    return StepTable(
+        ranks=tuple(rank.rank for rank in traces.ranks),
+        steps=tuple(steps),
+        seconds=table,
+        waits_missing="a trace shows steps with their waits",
+    )

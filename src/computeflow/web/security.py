@@ -1,0 +1,177 @@
+"""Who may look and who may act: `Doorkeeper` knows tokens, sessions, hosts and origins.
+
+    reader      the token that is printed at the start; sees everything, changes nothing
+    operator    a token of --operator-token-file; approves, dismisses, undoes, under its name
+
+A browser gives its token once (`/open?token=...`) and gets a session: a random number in a cookie that
+scripts cannot read and other sites cannot send. Tokens are kept in no browser. Programs send
+`Authorization: Bearer TOKEN` instead.
+"""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+import secrets
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from http.cookies import CookieError, SimpleCookie
+from typing import Literal
+
+from computeflow.collection.collector.clients import Clients, RefusedError
+from computeflow.collection.collector.collector_options import ClientLimits
+from computeflow.units import DAY_SECONDS
+
+Role = Literal["reader", "operator"]
+Headers = Mapping[bytes, bytes]
+ACTING_HEADER = b"x-computeflow"
+"""A header that no form and no other site can send without asking first (CORS)."""
+MAX_BODY_BYTES = 64 << 10
+MAX_SESSIONS = 10_000
+SESSION_SECONDS = 7 * DAY_SECONDS
+_UNKNOWN_PER_SECOND = 10.0
+"""Requests of one address that carry no token: guessing one of 192 bits is hopeless all the same."""
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; "
+    "font-src 'self'; connect-src 'self'; manifest-src 'self'; base-uri 'none'; form-action 'self'; "
+    "frame-ancestors 'none'"
+)
+RESPONSE_HEADERS = (
+    (b"content-security-policy", POLICY.encode()),
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cross-origin-opener-policy", b"same-origin"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+    (b"permissions-policy", b"camera=(), geolocation=(), microphone=()"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Viewer:
+    role: Role
+    name: str
+    session: str = ""
+    """"" for a program that sends its token with every request."""
+
+    @property
+    def may_act(self) -> bool:
+        return self.role == "operator"
+
+
+@dataclass(slots=True, kw_only=True)
+class Doorkeeper:
+    """Times are those of a clock that only counts."""
+
+    reader: bytes
+    operators: Mapping[bytes, str]
+    hosts: frozenset[str]
+    """Names that browsers may ask for; addresses in digits are always taken."""
+    cookie: str
+    scheme: Literal["http", "https"] = "http"
+    requests_per_second: float = 100.0
+    """Requests of one session; a first view asks for about twenty small files at once."""
+    _sessions: OrderedDict[str, tuple[Viewer, float]] = field(default_factory=OrderedDict)
+    _known: Clients = field(init=False)
+    _unknown: Clients = field(init=False)
+
+    def __post_init__(self) -> None:
+        fast = ClientLimits(batches_per_second=self.requests_per_second)
+        slow = ClientLimits(batches_per_second=_UNKNOWN_PER_SECOND)
+        self._known, self._unknown = Clients((), fast, "requests"), Clients((), slow, "requests")
+
+    def check_host(self, headers: Headers) -> None:
+        """Refuse a name that is not ours: a foreign page that made its name point to us sends it."""
+        name = host_name(headers.get(b"host", b"").decode("latin-1"))
+        if name not in self.hosts and not _is_address(name):
+            raise RefusedError(421, "this host name is not served here: --host NAME allows it")
+
+    def viewer(self, headers: Headers, address: str, now: float) -> Viewer:
+        """Who asks; 401 where nobody is known, 429 for one who asks too often."""
+        viewer = self._by_cookie(headers, now) or self._by_token(headers)
+        if viewer is None:
+            self._unknown.admit(-1, address, now)
+            raise RefusedError(401, "a token is needed: open the address that serve printed")
+        self._known.admit(-1, viewer.session or address, now)
+        return viewer
+
+    def look_up(self, token: str) -> Viewer | None:
+        """The viewer whose token this is; every comparison takes the same time."""
+        given = token.encode("utf-8", "replace")
+        found = Viewer(role="reader", name="reader") if _equal(given, self.reader) else None
+        for known, name in self.operators.items():
+            if _equal(given, known):
+                found = Viewer(role="operator", name=name)
+        return found
+
+    def open_session(self, token: str, address: str, now: float) -> str:
+        """The value of a new session's cookie; 403 for a token that is not known."""
+        self._unknown.admit(-1, address, now)
+        viewer = self.look_up(token)
+        if viewer is None:
+            raise RefusedError(403, "no such token")
+        session = secrets.token_urlsafe(24)
+        while len(self._sessions) >= MAX_SESSIONS:
+            self._sessions.popitem(last=False)
+        known = Viewer(role=viewer.role, name=viewer.name, session=session)
+        self._sessions[session] = (known, now + SESSION_SECONDS)
+        return session
+
+    def close_session(self, viewer: Viewer) -> None:
+        self._sessions.pop(viewer.session, None)
+
+    def cookie_line(self, session: str) -> str:
+        secure = "; Secure" if self.scheme == "https" else ""
+        age = "" if session else "; Max-Age=0"
+        return f"{self.cookie}={session}; Path=/; HttpOnly; SameSite=Strict{secure}{age}"
+
+    def check_acting(self, headers: Headers) -> None:
+        """Refuse a request that changes something unless our own page, or a program, sent it."""
+        if ACTING_HEADER not in headers:
+            raise RefusedError(403, "an action needs the header X-ComputeFlow: 1")
+        if headers.get(b"sec-fetch-site", b"same-origin") not in (b"same-origin", b"none"):
+            raise RefusedError(403, "an action of another site")
+        origin = headers.get(b"origin")
+        own = self.scheme.encode() + b"://" + headers.get(b"host", b"")
+        if origin is not None and origin.lower() != own.lower():
+            raise RefusedError(403, "an action of another origin")
+        size = headers.get(b"content-length", b"")
+        if not size.isdigit():
+            raise RefusedError(411, "an action needs its Content-Length")
+        if len(size) > 9 or int(size) > MAX_BODY_BYTES:
+            raise RefusedError(413, f"more than {MAX_BODY_BYTES:,} bytes")
+
+    def _by_cookie(self, headers: Headers, now: float) -> Viewer | None:
+        try:
+            cookies = SimpleCookie(headers.get(b"cookie", b"").decode("latin-1"))
+        except CookieError:
+            return None
+        morsel = cookies.get(self.cookie)
+        viewer, until = self._sessions.get(morsel.value if morsel else "", (None, 0.0))
+        return viewer if now < until else None
+
+    def _by_token(self, headers: Headers) -> Viewer | None:
+        kind, _, given = headers.get(b"authorization", b"").partition(b" ")
+        if kind.lower() != b"bearer":
+            return None
+        return self.look_up(given.strip().decode("latin-1"))
+
+
+def _equal(given: bytes, known: bytes) -> bool:
+    return hmac.compare_digest(given, known)
+
+
+def host_name(host: str) -> str:
+    """The name or address in a Host header, without its port and in small letters."""
+    if host.startswith("["):
+        return host[1:].partition("]")[0].lower()
+    return host.partition(":")[0].lower()
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,49 @@
+// JSON of our own addresses, actions, and what changes (server-sent events). Nothing else is asked for.
+
+export class Refused extends Error {
+  constructor(status, text, field = "") { super(text); this.status = status; this.field = field; }
+}
+
+function jsonAddress(address) {
+  const [path, query] = address.split("?");
+  return `${path}.json${query ? `?${query}` : ""}`;
+}
+
+async function answerOf(response) {
+  const text = await response.text();
+  let content = null;
+  try { content = JSON.parse(text); } catch { /* a refusal in plain text */ }
+  if (!response.ok) {
+    const wrong = content?.detail?.[0];
+    const said = content?.error ?? wrong?.msg ?? text.trim();
+    throw new Refused(response.status, said || `${response.status}`, content?.field ?? wrong?.loc?.at(-1));
+  }
+  return content;
+}
+
+/** The content of an address, and its tag. */
+export async function get(address, signal) {
+  const response = await fetch(jsonAddress(address), { headers: { accept: "application/json" }, signal });
+  const content = await answerOf(response);
+  return { content, tag: (response.headers.get("etag") ?? "").replaceAll(/W\/|"/g, "") };
+}
+
+/** An action; the header is one that no other site can send. */
+export async function post(address, body = {}) {
+  return answerOf(await fetch(address, {
+    method: "POST",
+    headers: { "content-type": "application/json", "x-computeflow": "1" },
+    body: JSON.stringify(body),
+  }));
+}
+
+/** Call `changed(content)` whenever an address has other content; `state(on)` as the stream comes and goes. */
+export function live(address, tag, changed, state = () => {}) {
+  const query = new URLSearchParams({ of: address });
+  if (tag) query.append("known", tag);
+  const source = new EventSource(`/events?${query}`);
+  source.addEventListener("open", () => state(true));
+  source.addEventListener("error", () => state(false));
+  source.addEventListener("page", event => changed(JSON.parse(event.data).content));
+  return () => source.close();
+}

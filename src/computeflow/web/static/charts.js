@@ -1,0 +1,106 @@
+// A line chart (SVG) and a heat map (canvas), drawn by hand: they are redrawn live, with thousands of cells.
+
+import { el, svg } from "./dom.js";
+import { colour, fitted, tip } from "./fitted.js";
+import { number, seconds, share, whole } from "./format.js";
+
+const LEFT = 52, RIGHT = 8, TOP = 8, BOTTOM = 26;
+
+/** Round numbers from low to high, about so many. */
+export function ticks(low, high, count = 5) {
+  if (!(high > low)) return [low];
+  const rough = (high - low) / count, size = 10 ** Math.floor(Math.log10(rough));
+  const step = [1, 2, 5, 10].map(times => times * size).find(each => each >= rough);
+  const found = [];
+  for (let at = Math.ceil(low / step); at * step <= high + step * 1e-9; at += 1) found.push(at * step);
+  return found;
+}
+
+function path(xs, ys) {
+  return xs.map((x, index) => `${index ? "L" : "M"}${x.toFixed(1)},${ys[index].toFixed(1)}`).join("");
+}
+
+/** Step times: the median over ranks, the slowest rank, and what the model's FLOPs take at the peak (`ideal`). */
+export function lineChart(curve, { ideal = null, height = 200 } = {}) {
+  const { steps, middle_seconds: middle, slowest_seconds: slowest } = curve;
+  const sorted = [...slowest].sort((a, b) => a - b);
+  const high = 1.05 * (sorted[Math.floor(0.99 * (sorted.length - 1))] || 1);
+  const place = fitted((target, width) => {
+    const x = index => LEFT + (width - LEFT - RIGHT) * (steps.length > 1 ? index / (steps.length - 1) : 0.5);
+    const y = value => TOP + (height - TOP - BOTTOM) * (1 - Math.min(value, high) / high);
+    const xs = steps.map((_, index) => x(index));
+    const [size, unit] = high < 1 ? [1e3, "ms"] : [1, "s"];
+    const marks = ticks(0, high * size, 4).map(value => svg("g", { class: "axis" },
+      svg("line", { x1: LEFT, x2: width - RIGHT, y1: y(value / size), y2: y(value / size) }),
+      svg("text", { class: "quiet", x: LEFT - 6, y: y(value / size) + 4, "text-anchor": "end" }, `${number(value)} ${unit}`)));
+    const places = ticks(0, steps.length - 1, Math.max(2, width / 160)).filter(Number.isInteger);
+    const labels = places.map(index => svg("text", { class: "quiet", x: x(index), y: height - 8, "text-anchor": index === 0 ? "start" : "middle" }, whole(steps[index])));
+    const cursor = svg("line", { class: "grid", y1: TOP, y2: height - BOTTOM, visibility: "hidden" });
+    target.replaceChildren(svg("svg", { viewBox: `0 0 ${width} ${height}`, height, role: "img", "aria-label": "Step time over the run: median over ranks, and the slowest rank" },
+      ...marks, ...labels, cursor,
+      svg("path", { class: "line second", d: path(xs, slowest.map(y)) }), svg("path", { class: "line", d: path(xs, middle.map(y)) }),
+      ideal === null ? null : svg("path", { class: "line third", d: `M${LEFT},${y(ideal)}H${width - RIGHT}` })));
+    const tell = tip(target);
+    target.onpointermove = event => {
+      const left = event.clientX - target.getBoundingClientRect().left;
+      const index = Math.max(0, Math.min(steps.length - 1, Math.round((left - LEFT) / (width - LEFT - RIGHT) * (steps.length - 1))));
+      cursor.setAttribute("x1", x(index));
+      cursor.setAttribute("x2", x(index));
+      cursor.setAttribute("visibility", "visible");
+      tell.show(x(index), y(middle[index]), `step ${whole(steps[index])}\nmedian ${seconds(middle[index])}\nslowest ${seconds(slowest[index])}${ideal === null ? "" : `\nMFU ${share(ideal / middle[index])}`}`);
+    };
+    target.onpointerleave = () => { tell.hide(); cursor.setAttribute("visibility", "hidden"); };
+  });
+  return el("div", null, place, el("div", { class: "legend" }, el("span", null, el("i"), "median over ranks"), el("span", null, el("i", { class: "second" }), "slowest rank"),
+    ideal === null ? null : el("span", null, el("i", { class: "third" }), `model FLOPs at the peak, ${seconds(ideal)}: MFU is this over the step`), el("span", null, "x: step")));
+}
+
+/** Colours from the page to the accent: more is stronger, on light and on dark. */
+function scale(parts) {
+  const probe = el("canvas").getContext("2d", { willReadFrequently: true });
+  const rgb = name => { probe.fillStyle = colour(name); probe.fillRect(0, 0, 1, 1); return probe.getImageData(0, 0, 1, 1).data; };
+  const low = rgb("raised"), high = rgb("design");
+  return Array.from({ length: parts }, (_, index) => [0, 1, 2].map(at => Math.round(low[at] + (high[at] - low[at]) * index / (parts - 1))));
+}
+
+/** A cell for each rank and step: the longest step in it. */
+export function heatMap(heat, { choose } = {}) {
+  const { ranks, steps, micros } = heat;
+  const low = 1e6 * (heat.middle_seconds ?? 0), high = Math.max(1e6 * (heat.high_seconds ?? 1), 1.25 * low);
+  const place = fitted((target, width) => {
+    const inner = width - LEFT - RIGHT;
+    const tall = Math.max(3, Math.min(24, Math.floor(360 / ranks.length))) * ranks.length;
+    const colours = scale(64);
+    const canvas = el("canvas", { width: steps.length, height: ranks.length, role: "img", "aria-label": `Step time of ${whole(ranks.length)} ranks over ${whole(steps.length)} steps`, style: { width: `${inner}px`, height: `${tall}px`, "margin-left": `${LEFT}px`, "image-rendering": "pixelated" } });
+    const drawing = canvas.getContext("2d"), image = drawing.createImageData(steps.length, ranks.length);
+    micros.forEach((row, at) => row.forEach((value, column) => {
+      if (value === null) return;
+      const [red, green, blue] = colours[Math.max(0, Math.min(63, Math.round(63 * (value - low) / (high - low))))];
+      image.data.set([red, green, blue, 255], 4 * (at * steps.length + column));
+    }));
+    drawing.putImageData(image, 0, 0);
+    const names = svg("svg", { viewBox: `0 0 ${width} ${tall + BOTTOM}`, height: tall + BOTTOM, "aria-hidden": "true", style: { position: "absolute", inset: "0", "pointer-events": "none" } },
+      ticks(0, ranks.length - 1, Math.min(ranks.length, 8)).filter(Number.isInteger).map(at => svg("text", { class: "quiet", x: LEFT - 6, y: (at + 0.5) * tall / ranks.length + 4, "text-anchor": "end" }, whole(ranks[at]))),
+      ticks(0, steps.length - 1, Math.max(2, width / 160)).filter(Number.isInteger).map(at => svg("text", { class: "quiet", x: LEFT + (at + 0.5) * inner / steps.length, y: tall + 16, "text-anchor": at === 0 ? "start" : "middle" }, whole(steps[at]))));
+    target.replaceChildren(canvas, names);
+    target.style.paddingBottom = `${BOTTOM}px`;
+    const tell = tip(target);
+    const cell = event => {
+      const box = canvas.getBoundingClientRect();
+      const column = Math.floor((event.clientX - box.left) / box.width * steps.length), row = Math.floor((event.clientY - box.top) / box.height * ranks.length);
+      return column >= 0 && row >= 0 && column < steps.length && row < ranks.length ? { column, row, left: event.clientX - box.left + LEFT, top: event.clientY - box.top } : null;
+    };
+    canvas.onpointermove = event => {
+      const at = cell(event);
+      if (!at) return tell.hide();
+      const value = micros[at.row][at.column];
+      tell.show(at.left, at.top, `rank ${whole(ranks[at.row])}, step ${whole(steps[at.column])}\n${value === null ? "no step" : seconds(value / 1e6)}`);
+    };
+    canvas.onpointerleave = () => tell.hide();
+    if (choose) canvas.onclick = event => { const at = cell(event); if (at) choose(steps[at.column], ranks[at.row]); };
+  });
+  return el("div", null, place, el("div", { class: "legend" },
+    el("span", null, `${seconds(low / 1e6)}, the median, or less (light) to ${seconds(high / 1e6)} (strong)`),
+    heat.ranks_per_row > 1 || heat.steps_per_column > 1 ? el("span", null, `a cell is the longest step of ${whole(heat.ranks_per_row)} ranks and ${whole(heat.steps_per_column)} steps`) : null,
+    el("span", null, "y: rank, x: step")));
+}

@@ -1,0 +1,94 @@
+// Elements from values. Text only ever becomes a text node: no string is read as HTML anywhere.
+
+const SVG = "http://www.w3.org/2000/svg";
+
+function fill(node, properties, children) {
+  for (const [name, value] of Object.entries(properties ?? {})) {
+    if (value === null || value === undefined || value === false) continue;
+    if (name === "on") for (const [event, handler] of Object.entries(value)) node.addEventListener(event, handler);
+    else if (name === "style") for (const [key, to] of Object.entries(value)) node.style.setProperty(key, to);
+    else node.setAttribute(name, value === true ? "" : String(value));
+  }
+  node.append(...children.flat(Infinity).filter(child => child !== null && child !== undefined && child !== false)
+    .map(child => child instanceof Node ? child : document.createTextNode(String(child))));
+  return node;
+}
+
+/** An element: el("td", { class: "number", on: { click } }, "12", el("small", null, "GPU-h")). */
+export function el(tag, properties, ...children) {
+  return fill(document.createElement(tag), properties, children);
+}
+
+export function svg(tag, properties, ...children) {
+  return fill(document.createElementNS(SVG, tag), properties, children);
+}
+
+/** Numbers first: [{ label, value, unit, note }]. */
+export function stats(items) {
+  return el("dl", { class: "stats" }, items.filter(Boolean).map(item => el("div", null,
+    el("dt", null, item.label),
+    el("dd", null, item.value ?? "–", item.unit ? el("small", null, ` ${item.unit}`) : null),
+    item.note ? el("dd", { class: "note" }, item.note) : null)));
+}
+
+/**
+ * A table. columns: [{ title, unit, number, cell: row => Node or text, wide }]; `wide` columns are left out
+ * on a phone. Options: caption, total (a last row of cells), selected: row => bool.
+ */
+export function table(columns, rows, options = {}) {
+  const kind = column => [column.number ? "number" : "", column.wide ? "wide" : ""].join(" ").trim() || null;
+  const heads = columns.map(column => el("th", { scope: "col", class: kind(column) }, column.title,
+    column.unit ? el("span", { class: "unit" }, `, ${column.unit}`) : null));
+  const lines = rows.map(row => el("tr", { "aria-selected": options.selected?.(row) ? "true" : null },
+    columns.map(column => el("td", { class: kind(column) }, column.cell(row) ?? "–"))));
+  if (options.total) lines.push(el("tr", { class: "total" },
+    columns.map((column, number) => el("td", { class: kind(column) }, options.total[number] ?? ""))));
+  return el("div", { class: "table", tabindex: "0", role: "region", "aria-label": options.caption ?? options.label ?? "table" },
+    el("table", null, options.caption ? el("caption", null, options.caption) : null,
+      el("thead", null, el("tr", null, heads)), el("tbody", null, lines)));
+}
+
+/** A bar of a share from 0 to 1 in an owner's colour, with a mark where it was expected. */
+export function bar(share, owner, mark = null, most = 1) {
+  const percent = value => `${Math.min(100, 100 * value / (most || 1))}%`;
+  return el("div", { class: "bar", "aria-hidden": "true" }, el("i", { class: owner, style: { width: percent(share) } }),
+    mark === null || mark === undefined ? null : el("b", { style: { left: percent(mark) } }));
+}
+
+export function swatch(owner) {
+  return el("span", { class: `swatch ${owner}`, "aria-hidden": "true" });
+}
+
+/** A command to copy. */
+export function command(text) {
+  const button = el("button", { class: "button", type: "button", "aria-label": `Copy: ${text}` }, "Copy");
+  button.addEventListener("click", async () => {
+    await navigator.clipboard.writeText(text);
+    button.textContent = "Copied";
+    setTimeout(() => { button.textContent = "Copy"; }, 1500);
+  });
+  return el("div", { class: "command" }, el("pre", { tabindex: "0" }, text), button);
+}
+
+/** What a page shows that has nothing to show: what to run. */
+export function empty(state) {
+  return el("div", { class: "empty" }, el("p", null, state.text), state.commands.map(command));
+}
+
+export function section(title, ...children) {
+  return el("section", null, title ? el("h2", null, title) : null, ...children);
+}
+
+/** The head of a page: its title, and controls at the right. */
+export function heading(title, ...controls) {
+  return el("div", { class: "head" }, el("h1", null, title), controls.length ? el("div", { class: "row" }, ...controls) : null);
+}
+
+let sayTimer = 0;
+/** A short message at the foot of the page, read aloud by screen readers. */
+export function say(text) {
+  const place = document.getElementById("said");
+  place.textContent = text;
+  clearTimeout(sayTimer);
+  sayTimer = setTimeout(() => { place.textContent = ""; }, 6000);
+}

@@ -1,0 +1,51 @@
+// One finding: what it costs, what shows it, what to do about it.
+
+import { command, el, swatch } from "./dom.js";
+import { number, share, usd } from "./format.js";
+
+export const OWNERS = {
+  "compute.model": "useful", "compute.clock": "site", straggler: "site", restart: "site", lost: "site", idle: "site",
+  "compute.kernel": "tuning", "compute.recompute": "tuning", optimizer: "tuning", copy: "tuning", host: "tuning",
+  compute: "mixed", unexplained: "unknown",
+};
+
+export function ownerOf(account) {
+  return OWNERS[account] ?? "design";
+}
+
+export function ranksText(ranks) {
+  if (!ranks?.length) return "all ranks";
+  const shown = ranks.slice(0, 8).join(", ");
+  return `${ranks.length === 1 ? "rank" : "ranks"} ${shown}${ranks.length > 8 ? ` and ${ranks.length - 8} more` : ""}`;
+}
+
+function cost(finding) {
+  return finding.usd_per_hour === null || finding.usd_per_hour === undefined ? share(finding.share) : `${usd(finding.usd_per_hour)} / h`;
+}
+
+function evidence(finding) {
+  return el("ul", null, finding.evidence.map(each => el("li", null,
+    [each.what, `${number(each.value)} ${each.unit}`].filter(Boolean).join(": "),
+    each.expected === null || each.expected === undefined ? "" : ` (expected ${number(each.expected)} ${each.unit})`,
+    each.where ? el("span", { class: "quiet" }, ` ${each.where}`) : null)));
+}
+
+function remedy(finding) {
+  if (!finding.remedy) return el("p", { class: "quiet" }, "No remedy is known.");
+  return [el("p", null, finding.remedy.change), finding.remedy.command ? command(finding.remedy.command) : null,
+    finding.remedy.risk ? el("p", { class: "quiet" }, `Risk: ${finding.remedy.risk}`) : null];
+}
+
+/** A finding as a card; `compact` folds evidence and remedy, `extra` nodes stand at its end. */
+export function findingCard(finding, { compact = false, run = "", extra = [] } = {}) {
+  const facts = [finding.account, ranksText(finding.ranks), finding.nodes?.length ? finding.nodes.slice(0, 4).join(", ") : null,
+    `${share(finding.share)} of the run`, `confidence ${number(finding.confidence, 2)}`];
+  const body = [el("h4", null, "Evidence"), evidence(finding), el("h4", null, "Remedy"), remedy(finding)].flat();
+  return el("article", { class: "finding" },
+    el("div", { class: "cost" }, cost(finding)),
+    el("div", null,
+      el("h3", null, swatch(ownerOf(finding.account)), finding.rule, run ? el("span", { class: "quiet" }, ` ${run}`) : null),
+      el("p", null, finding.title),
+      el("p", { class: "quiet small" }, facts.filter(Boolean).join(" · ")),
+      compact ? el("details", null, el("summary", null, "Evidence and remedy"), body) : body, extra));
+}

@@ -1,0 +1,112 @@
+// Forms whose values are the address's query: a link restores them; what is wrong is said beside its field.
+
+import { get, Refused } from "./api.js";
+import { command, el } from "./dom.js";
+
+const DEBOUNCE_MS = 60;
+const AGAIN_MS = 500;
+
+let identity = 0;
+
+/**
+ * Fields: { name, label, value, unit, kind: "range" | "number" | "text" | "select" | "check", options, stops, hint }.
+ * A range moves over `stops` and has its exact number beside it. `changed(values)` is told of every change.
+ */
+export function form(fields, changed) {
+  const problems = new Map(), readers = new Map();
+  let timer = 0;
+  const tell = (delay = DEBOUNCE_MS) => { clearTimeout(timer); timer = setTimeout(() => changed(values()), delay); };
+  const values = () => Object.fromEntries([...readers].map(([name, read]) => [name, read()]));
+  const rows = fields.map(field => {
+    const id = `field-${++identity}`;
+    const { node, read } = control(field, id, tell);
+    readers.set(field.name, read);
+    const problem = el("p", { class: "problem small", role: "alert", id: `${id}-problem` });
+    problems.set(field.name, problem);
+    return el("div", { class: `field ${field.kind}` },
+      el("label", { for: id }, field.label, field.unit ? el("span", { class: "unit" }, field.unit) : null),
+      node, field.hint ? el("p", { class: "quiet small hint" }, field.hint) : null, problem);
+  });
+  const general = el("p", { class: "problem", role: "alert" });
+  const node = el("form", { class: "fields", on: { submit: event => { event.preventDefault(); tell(0); } } }, rows, general);
+  return {
+    node, values, tell,
+    /** Say an error beside its field, or below all of them; null takes it away. */
+    say(error) {
+      for (const each of problems.values()) each.textContent = "";
+      general.textContent = "";
+      if (error) (problems.get(error.field) ?? problems.get(`${error.field}s`) ?? general).textContent = error.message.replaceAll(/--([a-z-]+)/g, "$1");
+    },
+  };
+}
+
+function control(field, id, tell) {
+  if (field.kind === "select") {
+    const node = el("select", { id, name: field.name, on: { change: () => tell(0) } },
+      field.options.map(option => el("option", { value: option.value ?? option, selected: (option.value ?? option) === field.value }, option.label ?? option)));
+    return { node, read: () => node.value };
+  }
+  if (field.kind === "check") {
+    const node = el("input", { id, name: field.name, type: "checkbox", checked: field.value === field.on, on: { change: () => tell(0) } });
+    return { node, read: () => node.checked ? field.on : "" };
+  }
+  if (field.kind === "range") return slider(field, id, tell);
+  const list = field.options ? el("datalist", { id: `${id}-list` }, field.options.map(option => el("option", { value: option }))) : null;
+  const node = el("input", { id, name: field.name, type: "text", inputmode: field.kind === "number" ? "decimal" : null, value: field.value ?? "", list: list ? `${id}-list` : null, autocomplete: "off", spellcheck: "false", placeholder: field.placeholder, on: { input: () => tell(300), change: () => tell(0) } });
+  return { node: list ? el("span", { class: "combo" }, node, list) : node, read: () => node.value.trim() };
+}
+
+function slider(field, id, tell) {
+  const nearest = value => field.stops.reduce((best, stop, at) => Math.abs(Math.log(stop / value)) < Math.abs(Math.log(field.stops[best] / value)) ? at : best, 0);
+  const exact = el("input", { id, name: field.name, type: "text", inputmode: "numeric", value: field.value, autocomplete: "off", class: "exact" });
+  const range = el("input", { type: "range", min: 0, max: field.stops.length - 1, step: 1, value: nearest(Number(field.value) || field.stops[0]), "aria-label": `${field.label}, slider` });
+  range.setAttribute("aria-valuetext", field.value);
+  range.addEventListener("input", () => {
+    exact.value = field.stops[range.value];
+    range.setAttribute("aria-valuetext", exact.value);
+    tell();
+  });
+  exact.addEventListener("input", () => { if (Number(exact.value) > 0) range.value = nearest(Number(exact.value)); tell(300); });
+  return { node: el("span", { class: "slider" }, range, exact), read: () => exact.value.trim() };
+}
+
+/** The query of those values that differ from the usual ones; empty ones are left out. */
+export function queryOf(values, usual) {
+  const query = new URLSearchParams();
+  for (const [name, value] of Object.entries(values)) {
+    if (value !== "" && value !== null && String(value) !== String(usual[name] ?? "")) query.set(name, value);
+  }
+  return query.toString();
+}
+
+/** Keep the address in step with the form, without another page. */
+export function keepAddress(query) {
+  history.replaceState(null, "", location.pathname + (query ? `?${query}` : ""));
+}
+
+/** The content of an address, however long it takes; `progress(working)` is told how far it is. */
+export async function answer(address, signal, progress = () => {}) {
+  for (;;) {
+    try {
+      const { content } = await get(address, signal);
+      if (!content.working) return content;
+      progress(content.working);
+    } catch (error) {
+      if (!(error instanceof Refused) || error.status !== 429) throw error;
+      progress({ progress: error.message, seconds: 0 });
+    }
+    await new Promise(resolve => setTimeout(resolve, AGAIN_MS));
+    if (signal.aborted) throw new DOMException("aborted", "AbortError");
+  }
+}
+
+/** The same question on a command line, folded. */
+export function sameCommand(text) {
+  return text ? el("details", { class: "same" }, el("summary", { class: "small quiet" }, "The same on a command line"), command(text)) : null;
+}
+
+/** What a form's answer waits for. */
+export function workingLine(working) {
+  const seconds = working.seconds ? `, ${Math.round(working.seconds)} s` : "";
+  return el("p", { class: "quiet working", role: "status" }, `${working.progress || "waiting for its turn"}${seconds}`);
+}

@@ -1,0 +1,123 @@
+// Fleet: every GPU on one canvas, by switch and node; hover or arrow keys tell of one, Enter opens its run.
+
+import { el, heading, stats, table } from "../dom.js";
+import { colour, fitted } from "../fitted.js";
+import { drawCells, layOut, neighbour } from "../fleet_drawing.js";
+import { seconds, share, whole } from "../format.js";
+import { navigate, withQuery } from "../router.js";
+
+const WORST = 10;
+const WRITE = { mfu: share, wait: seconds, power: value => `${whole(value)} W`, temperature: value => `${whole(value)} °C` };
+
+/** The map's columns as cells: the node of each, and its values. */
+function cellsOf(map) {
+  const nodeOf = [], rankOf = [], localOf = [];
+  map.cells.forEach((count, node) => {
+    const ranks = [], spans = map.ranks[node];
+    for (let at = 0; at < spans.length; at += 2) for (let rank = spans[at]; rank <= spans[at + 1]; rank += 1) ranks.push(rank);
+    for (let local = 0; local < count; local += 1) { nodeOf.push(node); rankOf.push(ranks[local] ?? null); localOf.push(local); }
+  });
+  return { nodeOf, rankOf, localOf, count: nodeOf.length };
+}
+
+function valuesOf(measure, cells) {
+  return cells.nodeOf.map((node, cell) => measure.by_cell[cell] ?? measure.by_node[node] ?? null);
+}
+
+function written(measure, value, health) {
+  if (value === null) return "unknown";
+  return measure.name === "health" ? health[value] : WRITE[measure.name](value);
+}
+
+function ends(measure, values, health) {
+  if (measure.name === "health") return [0, health.length - 1];
+  const known = values.filter(value => value !== null);
+  const high = known.reduce((most, value) => Math.max(most, value), 0), low = known.reduce((least, value) => Math.min(least, value), Infinity);
+  return measure.name === "wait" || !(low < high) ? [0, high || 1] : [low, high];
+}
+
+function tell(content, cells, all, cell) {
+  const { result: map, health } = content, node = cells.nodeOf[cell], run = map.runs[map.run_of[node]];
+  const facts = map.measures.map((measure, at) => `${measure.title.toLowerCase()} ${written(measure, all[at][cell], health)}`);
+  const rank = cells.rankOf[cell] === null ? `GPU ${cells.localOf[cell]}` : `rank ${whole(cells.rankOf[cell])}`;
+  return [
+    el("strong", null, `${rank} on ${map.nodes[node]}`), `: ${facts.join(", ")}. `,
+    run ? el("a", { href: `/runs/${encodeURIComponent(run.id)}` }, `Run ${run.name}`) : "No run.",
+    map.notes[node] ? el("span", { class: "quiet" }, ` ${map.notes[node]}`) : null,
+  ].filter(Boolean);
+}
+
+function worst(content, cells, measure, values) {
+  const { result: map, health } = content, best = measure.better === "more" ? 1 : -1;
+  const cellsByNode = new Map();
+  values.forEach((value, cell) => {
+    if (value === null) return;
+    const node = cells.nodeOf[cell], known = cellsByNode.get(node);
+    if (known === undefined || best * (values[known] - value) > 0) cellsByNode.set(node, cell);
+  });
+  const rows = [...cellsByNode.entries()].sort(([, a], [, b]) => best * (values[a] - values[b])).slice(0, WORST);
+  return table([
+    { title: "node", cell: ([node]) => map.nodes[node] },
+    { title: "rank", number: true, cell: ([, cell]) => measure.by_cell[cell] === undefined ? "all" : cells.rankOf[cell] === null ? null : whole(cells.rankOf[cell]) },
+    { title: measure.title, unit: measure.name === "health" ? "" : "worst GPU", number: measure.name !== "health", cell: ([, cell]) => written(measure, values[cell], health) },
+    { title: "run", cell: ([node]) => { const run = map.runs[map.run_of[node]]; return run ? el("a", { href: `/runs/${encodeURIComponent(run.id)}` }, run.name) : null; } },
+    { title: "says", wide: true, cell: ([node]) => map.notes[node] ?? "" },
+  ], rows, { caption: `Worst nodes by ${measure.title.toLowerCase()}` });
+}
+
+function legend(measure, low, high, health, palette) {
+  if (measure.name === "health") return el("div", { class: "legend" }, health.map((name, at) => el("span", null, el("span", { class: "swatch", style: { background: palette.of(at) } }), name)), el("span", null, "□ unknown"));
+  const bar = el("span", { class: "scale", style: { background: `linear-gradient(to right, ${palette.of(low)}, ${palette.of((low + high) / 2)}, ${palette.of(high)})` } });
+  return el("div", { class: "legend" }, el("span", null, WRITE[measure.name](low), bar, WRITE[measure.name](high)), el("span", null, "□ unknown"));
+}
+
+export function render(content, context) {
+  const { result: map, health } = content, cells = cellsOf(map);
+  const asked = new URLSearchParams(location.search).get("by");
+  const known = map.measures.find(measure => !measure.missing) ?? map.measures[0];
+  const measure = map.measures.find(each => each.name === asked) ?? known;
+  const all = map.measures.map(each => valuesOf(each, cells)), values = all[map.measures.indexOf(measure)];
+  const [low, high] = ends(measure, values, health);
+  const facts = el("p", { class: "cell-facts", role: "status" }, el("span", { class: "quiet" }, "Point at a GPU, or move with the arrow keys; Enter opens its run."));
+  const key = el("div");
+  const place = fitted((target, width) => {
+    const placed = layOut(map, cells, width), canvas = el("canvas", { tabindex: "0", "data-key": "fleet", role: "img", "aria-label": `${whole(cells.count)} GPUs coloured by ${measure.title.toLowerCase()}` });
+    const mark = el("div", { class: "mark", hidden: true, style: { width: `${placed.size + 4}px`, height: `${placed.size + 4}px` } });
+    const show = cell => {
+      mark.hidden = false;
+      mark.style.left = `${placed.xs[cell] - 2}px`;
+      mark.style.top = `${placed.ys[cell] - 2}px`;
+      facts.replaceChildren(...tell(content, cells, all, cell));
+    };
+    const choose = cell => { if (cell === null || cell === context.state.cell) return; context.state.cell = cell; show(cell); };
+    const open = () => { const run = map.runs[map.run_of[cells.nodeOf[context.state.cell]]]; if (run) navigate(`/runs/${encodeURIComponent(run.id)}`); };
+    canvas.onpointermove = event => { const box = canvas.getBoundingClientRect(); choose(placed.at(event.clientX - box.left, event.clientY - box.top)); };
+    canvas.onclick = () => { if (context.state.cell !== undefined) open(); };
+    canvas.onkeydown = event => {
+      if (event.key === "Enter" && context.state.cell !== undefined) return open();
+      const next = neighbour(placed, context.state.cell, event.key);
+      if (next === null) return;
+      event.preventDefault();
+      choose(next);
+    };
+    const palette = drawCells(canvas, placed, values, { low, high, categories: measure.name === "health", better: measure.better, colour });
+    key.replaceChildren(legend(measure, low, high, health, palette));
+    target.replaceChildren(canvas, mark);
+    if (context.state.cell < cells.count) show(context.state.cell);
+  }, { class: "drawing fleet" });
+  const tabs = el("div", { class: "tabs", role: "group", "aria-label": "Coloured by" }, map.measures.map(each =>
+    el("button", { class: "button", type: "button", "data-key": each.name, "aria-pressed": String(each === measure), on: { click: () => navigate(withQuery({ by: each.name }), { replace: true }) } }, each.title)));
+  const wrong = map.measures.find(each => each.name === "health"), unwell = wrong.by_node.filter(value => value > 0).length;
+  return [
+    heading("Fleet", tabs),
+    el("p", { class: "lead" }, content.headline),
+    stats([
+      { label: "GPUs", value: whole(cells.count) }, { label: "Nodes", value: whole(map.nodes.length) },
+      { label: "Runs", value: whole(map.runs.length) },
+      { label: "Nodes with a problem", value: wrong.missing ? null : whole(unwell), note: wrong.missing || null },
+      { label: measure.title, value: measure.missing ? null : `${written(measure, low, health)} to ${written(measure, high, health)}`, note: measure.missing || (measure.name === "mfu" || Object.keys(measure.by_cell).length ? null : "largest of a node's GPUs") },
+    ].filter((each, at) => at < 4 || measure.name !== "health")),
+    place, key, facts,
+    measure.missing ? el("p", { class: "quiet" }, `${measure.title} is unknown: ${measure.missing}.`) : worst(content, cells, measure, values),
+  ];
+}

@@ -1,0 +1,98 @@
+// Flow: where the GPU-hours of a run go, by who can change it; click a band for its findings and ranks.
+
+import { bar, el, heading, section, stats, swatch, table } from "../dom.js";
+import { fitted } from "../fitted.js";
+import { flowDrawing, ownerBar } from "../flow_drawing.js";
+import { fixed, gpuUnit, number, plural, seconds, share, usd, whole } from "../format.js";
+import { findingCard } from "../finding_card.js";
+import { navigate, withQuery } from "../router.js";
+
+const DRAWING_PIXELS = 560;
+
+function runPicker(content) {
+  const select = el("select", { "aria-label": "Run", on: { change: () => navigate(`/flow?${new URLSearchParams({ run: select.value })}`) } },
+    content.runs.map(run => el("option", { value: run.id, selected: run.id === content.run.id }, run.name)));
+  return select;
+}
+
+function headStats(content) {
+  const { bands, run } = content;
+  const of = owner => bands.filter(band => band.owner === owner).reduce((sum, band) => sum + band.share, 0);
+  const total = content.wall_seconds === null ? null : content.gpus * content.wall_seconds;
+  const [unit, size] = gpuUnit(total ?? 0, content.on_host);
+  const useful = "compute.model" in content.unavailable ? null : of("useful");
+  const won = content.findings.reduce((sum, finding) => sum + (finding.share ?? 0), 0);
+  const wonUsd = content.findings.reduce((sum, finding) => sum + (finding.usd_per_hour ?? 0), 0);
+  return stats([
+    total === null ? { label: "Contracted", value: whole(content.gpus), unit: content.on_host ? "ranks" : "GPUs" }
+      : { label: "Contracted", value: number(total / size), unit, note: `${plural(content.gpus, content.on_host ? "rank" : "GPU")} for ${seconds(content.wall_seconds)}` },
+    { label: "Model FLOPs (MFU)", value: useful === null ? null : share(useful), note: useful === null ? `needs ${content.unavailable["compute.model"]}` : null },
+    { label: "Cost", value: run.usd_per_hour === null ? null : usd(run.usd_per_hour), unit: "/ h", note: run.usd_per_hour === null ? "needs --price" : null },
+    { label: "Can be won back", value: share(won), note: wonUsd ? `${usd(wonUsd)} / h` : plural(content.findings.length, "finding") },
+  ]);
+}
+
+function bandTable(content, chosen, choose) {
+  const total = content.wall_seconds === null ? null : content.gpus * content.wall_seconds;
+  const [unit, size] = total === null ? [content.on_host ? "ranks" : "GPUs", null] : gpuUnit(total, content.on_host);
+  const all = size === null ? content.gpus : total / size;
+  const amount = band => fixed(band.share * all, all);
+  const expected = band => band.expected_gpu_seconds === null || total === null ? null : band.expected_gpu_seconds / total;
+  const predicted = content.expected_from !== "";
+  const usdPerHour = content.run.usd_per_hour;
+  const most = Math.max(...content.bands.map(band => Math.max(band.share, expected(band) ?? 0)));
+  const columns = [
+    { title: "account", cell: band => el("button", { class: "link", type: "button", "data-key": `row ${band.account}`, title: band.doc, on: { click: () => choose(band.account) } }, swatch(band.owner), band.account) },
+    { title: "owner", wide: true, cell: band => band.owner },
+    { title: content.on_host ? "time" : "GPU time", unit, number: true, cell: amount },
+    { title: "share", unit: "%", number: true, cell: band => (100 * band.share).toFixed(1) },
+    predicted ? { title: "predicted", unit: "%", number: true, cell: band => band.expected_with.length ? `in ${band.expected_with[0]}` : expected(band) === null ? null : (100 * expected(band)).toFixed(1) } : null,
+    usdPerHour ? { title: "cost", unit: "$/h", number: true, wide: true, cell: band => (band.share * usdPerHour).toFixed(2) } : null,
+    { title: "", cell: band => bar(band.share, band.owner, expected(band), most) },
+  ].filter(Boolean);
+  return table(columns, content.bands, { label: "Accounts", selected: band => band.account === chosen });
+}
+
+function details(content, band) {
+  const findings = content.findings.filter(finding => finding.account === band.account || finding.claims?.some(claim => claim.account === band.account));
+  const most = Math.max(...band.ranks.map(part => part.gpu_seconds), 0);
+  return el("aside", { "aria-label": band.account },
+    section(band.account,
+      el("p", { class: "quiet" }, swatch(band.owner), `${band.owner}: ${band.doc}. `,
+        el("span", null, `${share(band.share)} of all.`))),
+    section("Findings", findings.length ? findings.map(finding => findingCard(finding, { compact: true }))
+      : el("p", { class: "quiet" }, "No rule found a remedy for this account.")),
+    band.ranks.length ? section("Ranks with most of it", table([
+      { title: "rank", number: true, cell: part => part.rank },
+      { title: "time", number: true, cell: part => seconds(part.gpu_seconds) },
+      { title: "", cell: part => bar(part.gpu_seconds, band.owner, null, most) },
+    ], band.ranks, { label: "Ranks" })) : null);
+}
+
+export function render(content, context) {
+  const asked = new URLSearchParams(location.search).get("account");
+  const band = content.bands.find(each => each.account === asked) ?? null;
+  const choose = account => navigate(withQuery({ account: account === asked ? null : account }), { replace: true });
+  const total = content.wall_seconds === null ? null : content.gpus * content.wall_seconds;
+  const [unit, size] = gpuUnit(total ?? 0, content.on_host);
+  const contracted = total === null ? plural(content.gpus, content.on_host ? "rank" : "GPU") : `${number(total / size)} ${unit}`;
+  const drawing = fitted((place, width) => {
+    if (width < DRAWING_PIXELS) return place.replaceChildren(...ownerBar(content.bands, width));
+    place.replaceChildren(flowDrawing(content.bands, width, { whole: `contracted ${contracted}`, chosen: asked, choose }));
+  });
+  const flow = section(null, drawing, bandTable(content, asked, choose),
+    content.expected_from ? el("p", { class: "quiet small" }, `Predicted for the same work: ${content.expected_from}. The mark on a bar is the prediction.`) : null,
+    missing(content.unavailable));
+  return [
+    heading("Flow", el("a", { href: `/runs/${encodeURIComponent(content.run.id)}` }, "Run"), runPicker(content)),
+    el("p", { class: "quiet small" }, `${content.run.name}, ${content.basis}`),
+    content.headline ? el("p", { class: "lead" }, content.headline) : null,
+    headStats(content),
+    band ? el("div", { class: "columns" }, flow, details(content, band)) : flow,
+  ].filter(Boolean);
+}
+
+function missing(unavailable) {
+  const names = Object.entries(unavailable);
+  return names.length ? el("p", { class: "quiet small" }, `Not known: ${names.map(([name, why]) => `${name} (needs ${why})`).join("; ")}.`) : null;
+}

@@ -1,0 +1,134 @@
+// Plan: sliders for the job and the cluster; the best layout, its ledger and the front follow at once.
+
+import { el, heading, section, stats, table } from "../dom.js";
+import { answer, form, keepAddress, queryOf, sameCommand, workingLine } from "../forms.js";
+import { number, seconds, share, si, usd, whole } from "../format.js";
+import { partFigure, partNodes } from "../parts.js";
+
+export const live = false;
+export const address = () => "/choices";
+
+const USUAL = { model: "llama-3.1-70b", device: "h100-sxm", gpus: 512, sequence: 8192, batch: 1024, precision: "bf16" };
+const powers = (first, last) => Array.from({ length: Math.log2(last / first) + 1 }, (_, at) => first * 2 ** at);
+
+export function fieldsOf(choices, asked) {
+  const value = name => asked.get(name) ?? USUAL[name] ?? "";
+  const several = choices.devices.map(device => ({ value: device.name, label: device.announced ? `${device.name} (announced)` : device.name }));
+  return [
+    { name: "model", label: "Model", kind: "text", value: value("model"), options: choices.models.map(model => model.name) },
+    { name: "device", label: "Device", kind: "select", value: value("device"), options: several },
+    { name: "gpus", label: "GPUs", kind: "range", value: value("gpus"), stops: powers(8, 16384) },
+    { name: "sequence", label: "Sequence", unit: "tokens", kind: "range", value: value("sequence"), stops: powers(1024, 1048576) },
+    { name: "batch", label: "Global batch", unit: "sequences", kind: "range", value: value("batch"), stops: powers(8, 16384) },
+    { name: "precision", label: "Precision", kind: "select", value: value("precision"), options: choices.precisions },
+    { name: "tokens", label: "Tokens to train on", unit: "2T", kind: "text", value: value("tokens") },
+    { name: "deadline", label: "Deadline", unit: "days, needs tokens", kind: "number", value: value("deadline") },
+    { name: "price", label: "Price", unit: "$ per GPU-h", kind: "number", value: value("price") },
+  ];
+}
+
+function range(pair, write) {
+  return `${write(pair[0])} to ${write(pair[1])}`;
+}
+
+function numbers(content) {
+  const best = content.result.plans[0], spread = best.step_seconds_range;
+  const scaled = value => best.days === null ? null : value / best.step_seconds * best.days;
+  return stats([
+    { label: "Step", value: seconds(best.step_seconds), note: `${range(spread, seconds)} (80 % of runs)` },
+    { label: "MFU", value: share(best.mfu), note: `${share(best.mfu_palm)} by PaLM's count, ${best.peak_precision} peak` },
+    { label: "Throughput", value: whole(best.tokens_per_second_per_gpu), unit: "tokens/s/GPU" },
+    { label: "Memory", value: si(best.memory.bytes, "B"), note: best.memory.fits ? "of a GPU: fits" : "does not fit" },
+    best.days === null ? null : { label: "Training", value: number(best.days), unit: "days", note: range(spread.map(scaled), number) },
+    best.usd === null ? null : { label: "Cost", value: usd(best.usd), note: best.megawatt_hours === null ? null : `${number(best.megawatt_hours)} MWh` },
+  ]);
+}
+
+function evidence(best) {
+  const { evidence: seen } = best;
+  const counts = [[seen.same_device_and_stack, "on this device with this stack"], [seen.same_device, "on this device"], [seen.same_stack, "with this stack"]];
+  return section("What the prediction rests on",
+    el("p", null, counts.map(([count, what]) => `${whole(count)} measured runs ${what}`).join(", "), "."),
+    best.warnings.length ? el("ul", { class: "error" }, best.warnings.map(text => el("li", null, text))) : null,
+    best.unmeasured.length ? el("p", { class: "quiet" }, `No published run tested: ${best.unmeasured.join(", ")}.`) : null,
+    best.assumed.length ? el("details", null, el("summary", { class: "small quiet" }, `${best.assumed.length} inputs were assumed`), el("ul", { class: "small" }, best.assumed.map(text => el("li", null, text)))) : null);
+}
+
+function plansTable(content) {
+  const first = content.result.plans[0].step_seconds;
+  return section("The plans, best first", table([
+    { title: "layout", cell: plan => plan.text },
+    { title: "step", number: true, cell: plan => seconds(plan.step_seconds) },
+    { title: "80 % of runs", number: true, wide: true, cell: plan => range(plan.step_seconds_range, seconds) },
+    { title: "if overlap fails", number: true, wide: true, cell: plan => seconds(plan.pessimistic_seconds) },
+    { title: "MFU", number: true, cell: plan => share(plan.mfu) },
+    { title: "memory", number: true, wide: true, cell: plan => si(plan.memory.bytes, "B") },
+    { title: "slower", unit: "%", number: true, cell: plan => (100 * (plan.step_seconds / first - 1)).toFixed(1) },
+  ], content.result.plans.map((plan, at) => ({ ...plan, text: content.layouts[at] })), { label: "Plans" }));
+}
+
+function searched(content) {
+  const { evaluated, enumerated } = content.result;
+  const how = content.search === "quick" ? "layouts that published runs tested; all others are being searched" : `of ${number(enumerated / 1e6)} million layouts; the others cannot be, do not fit, or repeat one`;
+  return el("p", { class: "quiet small", "data-search": content.search }, `${whole(evaluated)} predicted ${content.search === "quick" ? "of the " : ""}${how}.`);
+}
+
+function filesList(content, query) {
+  const wrong = content.exports.filter(each => each.refused);
+  return section("Files to launch it",
+    el("ul", { class: "files" }, content.exports.filter(each => !each.refused).flatMap(each => Object.keys(each.files).map(file =>
+      el("li", null, el("a", { href: `/plan/file?${new URLSearchParams({ framework: each.name, file })}${query ? `&${query}` : ""}`, download: file }, file), el("span", { class: "quiet small" }, ` ${each.name}`))))),
+    wrong.length ? el("details", null, el("summary", { class: "small quiet" }, `${wrong.length} formats cannot take this plan`),
+      el("ul", { class: "small" }, wrong.map(each => el("li", null, `${each.name}: ${each.refused}`)))) : null);
+}
+
+export function render(choices, context) {
+  const place = el("div", { class: "answered", "aria-busy": "true" });
+  const front = el("div"), files = el("div");
+  let current = new AbortController();
+  const asking = form(fieldsOf(choices, context.query), async values => {
+    current.abort();
+    current = new AbortController();
+    const { signal } = current, query = queryOf(values, USUAL);
+    keepAddress(query);
+    place.setAttribute("aria-busy", "true");
+    try {
+      await follow(query, signal);
+      asking.say(null);
+    } catch (error) {
+      if (error.name === "AbortError") return;
+      asking.say(error);
+      place.removeAttribute("aria-busy");
+      if (error.status === undefined) throw error;
+    }
+  });
+
+  function show(content) {
+    const [ledger, memory, comparison] = content.parts;
+    place.replaceChildren(
+      el("p", { class: "lead" }, content.headline), numbers(content), searched(content),
+      partFigure(ledger), front, plansTable(content), el("div", { class: "pair" }, partFigure(memory), evidence(content.result.plans[0])),
+      partFigure(comparison), files, sameCommand(content.command));
+    place.removeAttribute("aria-busy");
+  }
+
+  async function follow(query, signal) {
+    const quick = await answer(`/plan?${query}`, signal).catch(error => {
+      if (error.status === 400) return null;  // the whole search may find a plan where the quick one does not
+      throw error;
+    });
+    if (quick) {
+      asking.say(null);
+      show(quick);
+      const around = answer(`/plan/front?${query}`, signal).then(content => front.replaceChildren(...partNodes(content.parts)));
+      const written = answer(`/plan/files?${query}`, signal).then(content => files.replaceChildren(filesList(content, query)));
+      await Promise.all([around, written]);
+    } else {
+      place.replaceChildren(workingLine({ progress: "No layout that published runs tested will do: searching all" }));
+    }
+    show(await answer(`/plan?${query ? `${query}&` : ""}search=full`, signal));
+  }
+
+  asking.tell(0);
+  return [heading("Plan"), el("div", { class: "asking" }, asking.node, place)];
+}

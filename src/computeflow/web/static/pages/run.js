@@ -1,0 +1,39 @@
+// One run: its numbers, step times over the run, rank by step as a heat map.
+
+import { heatMap, lineChart } from "../charts.js";
+import { el, heading, section, stats } from "../dom.js";
+import { navigate, withQuery } from "../router.js";
+import { plot } from "../plot.js";
+import { runDetails } from "../run_details.js";
+import { number, plural, seconds, share, usd, when, whole } from "../format.js";
+
+/** Whole steps, or without waits for others, where those are known: then the late rank stands out. */
+function heatChoice(content) {
+  if (!content.own_known) return null;
+  const select = el("select", { "aria-label": "What the heat map shows", "data-key": "heat", on: { change: () => navigate(withQuery({ of: select.value }), { replace: true }) } },
+    [["seconds", "whole step"], ["own", "without waits for others"]].map(([value, text]) => el("option", { value, selected: content.heat.of === value }, text)));
+  return el("p", null, select);
+}
+
+export function render(content) {
+  const { run, curve, heat } = content;
+  return [
+    heading(run.name, el("a", { href: `/timeline/${encodeURIComponent(run.id)}` }, "Timeline"), el("a", { href: `/flow?${new URLSearchParams({ run: run.id })}` }, "Flow"), el("a", { href: `/findings?${new URLSearchParams({ run: run.id })}` }, "Findings")),
+    el("p", { class: "quiet small" }, [run.state, `started ${when(run.started)}`, run.device].filter(Boolean).join(" · ")),
+    content.headline ? el("p", { class: "lead" }, content.headline) : null,
+    stats([
+      { label: "Step", value: seconds(run.step_seconds), note: "median" },
+      { label: "MFU", value: run.mfu === null ? null : share(run.mfu), note: run.mfu === null ? "needs the model's FLOPs" : null },
+      { label: "Goodput", value: run.goodput === null ? null : share(run.goodput) },
+      { label: "Throughput", value: run.tokens_per_second === null ? null : number(run.tokens_per_second), unit: run.tokens_per_second === null ? null : "tokens/s" },
+      { label: "Steps", value: whole(run.step), note: `on ${plural(run.gpus, "rank")}` },
+      { label: "Restarts", value: whole(run.restarts) },
+      run.usd_per_hour === null ? null : { label: "Cost", value: usd(run.usd_per_hour), unit: "/ h" },
+    ]),
+    curve ? section("Step time over the run", lineChart(curve, { ideal: content.ideal_step_seconds })) : el("p", { class: "quiet" }, content.steps_missing),
+    heat ? section("Rank by step", heatChoice(content), heatMap(heat, { choose: step => navigate(`/timeline/${encodeURIComponent(run.id)}?${new URLSearchParams({ step })}`) }),
+      el("p", { class: "quiet small" }, "Click a step to see it along time.")) : null,
+    runDetails(content),
+    content.figures.map(plot),
+  ].flat().filter(Boolean);
+}

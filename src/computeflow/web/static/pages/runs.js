@@ -1,0 +1,24 @@
+// All runs, the latest first.
+
+import { el, heading, table } from "../dom.js";
+import { number, seconds, share, usd, when, whole } from "../format.js";
+
+export function render(content) {
+  return [
+    heading("Runs"),
+    content.headline ? el("p", { class: "lead" }, content.headline) : null,
+    table([
+      { title: "run", cell: run => el("a", { href: `/runs/${encodeURIComponent(run.id)}` }, run.name) },
+      { title: "state", cell: run => el("span", { class: "tag" }, run.state) },
+      { title: "started", wide: true, cell: run => when(run.started) },
+      { title: "ranks", number: true, cell: run => whole(run.gpus) },
+      { title: "steps", number: true, wide: true, cell: run => whole(run.step) },
+      { title: "step", number: true, cell: run => seconds(run.step_seconds) },
+      { title: "tokens", unit: "1/s", number: true, wide: true, cell: run => number(run.tokens_per_second) },
+      { title: "MFU", number: true, cell: run => share(run.mfu) },
+      { title: "goodput", number: true, wide: true, cell: run => share(run.goodput) },
+      { title: "restarts", number: true, wide: true, cell: run => whole(run.restarts) },
+      { title: "cost", unit: "per h", number: true, wide: true, cell: run => usd(run.usd_per_hour) },
+    ], content.runs, { label: "Runs" }),
+  ].filter(Boolean);
+}

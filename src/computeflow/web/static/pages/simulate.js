@@ -1,0 +1,64 @@
+// Simulate: a whole run with failures: when it ends, how often to save, how many spares.
+
+import { el, heading, stats } from "../dom.js";
+import { answer, form, keepAddress, queryOf, sameCommand, workingLine } from "../forms.js";
+import { number, seconds, share, usd, whole } from "../format.js";
+import { partNodes } from "../parts.js";
+import { fieldsOf as jobFields } from "./plan.js";
+
+export const live = false;
+export const address = () => "/choices";
+
+const USUAL = { model: "llama-3.1-70b", device: "h100-sxm", gpus: 512, sequence: 8192, batch: 1024, precision: "bf16", tokens: "1T", failures: "llama-3", simulations: 200 };
+
+function fieldsOf(choices, asked) {
+  const value = name => asked.get(name) ?? USUAL[name] ?? "";
+  const job = jobFields(choices, asked).filter(field => field.name !== "deadline")
+    .map(field => field.name === "tokens" ? { ...field, value: value("tokens") } : field);
+  return [...job,
+    { name: "failures", label: "Failure rates", unit: "measured", kind: "select", value: value("failures"), options: choices.failures },
+    { name: "interval", label: "Checkpoint every", unit: "minutes", kind: "number", value: value("interval"), placeholder: "the best" },
+    { name: "spares", label: "Spare nodes", kind: "number", value: value("spares"), placeholder: "as many as needed" },
+    { name: "sensitivity", label: "Each input at its ends", kind: "check", on: "yes", value: value("sensitivity") },
+  ];
+}
+
+function numbers(result) {
+  const spread = (part, write) => `${write(part.p10)} to ${write(part.p90)}`;
+  return stats([
+    { label: "Finished after", value: seconds(result.seconds.p50), note: `P10 to P90: ${spread(result.seconds, seconds)}` },
+    { label: "Goodput", value: share(result.goodput.p50), note: spread(result.goodput, share) },
+    { label: "Interruptions", value: number(result.interruptions.p50), note: `one every ${seconds(result.mtbi_seconds)}` },
+    { label: "Checkpoint every", value: seconds(result.interval_seconds), note: "of work" },
+    { label: "GPUs", value: whole(result.gpus), note: `${whole(result.allocated_gpus)} with spares` },
+    result.usd === null ? null : { label: "Cost", value: usd(result.usd.p50), note: spread(result.usd, usd) },
+  ]);
+}
+
+export function render(choices, context) {
+  const place = el("div", { class: "answered", "aria-busy": "true" });
+  let current = new AbortController();
+  const asking = form(fieldsOf(choices, context.query), async values => {
+    current.abort();
+    current = new AbortController();
+    const query = queryOf(values, USUAL);
+    keepAddress(query);
+    asking.say(null);
+    place.setAttribute("aria-busy", "true");
+    try {
+      const content = await answer(`/simulate?${query}`, current.signal, working => { if (!place.children.length) place.replaceChildren(workingLine(working)); });
+      const [summary, ledger, ...rest] = content.parts;
+      const timeline = rest.filter(part => part.title.startsWith("Progress")), curves = rest.filter(part => !timeline.includes(part));
+      place.replaceChildren(el("p", { class: "lead" }, content.headline), numbers(content.result),
+        el("p", { class: "quiet small" }, `Layout: ${content.layout}.`),
+        ...partNodes([...timeline, ...curves, ledger, summary]), sameCommand(content.command));
+    } catch (error) {
+      if (error.name === "AbortError") return;
+      asking.say(error);
+      if (error.status === undefined) throw error;
+    }
+    place.removeAttribute("aria-busy");
+  });
+  asking.tell(0);
+  return [heading("Simulate"), el("div", { class: "asking" }, asking.node, place)];
+}

@@ -1,0 +1,93 @@
+// One step along time, a line for each rank: phases, the gaps between them, and who waited for whom.
+
+import { el, heading, section, stats, svg, swatch, table } from "../dom.js";
+import { fitted, tip } from "../fitted.js";
+import { number, plural, seconds, share } from "../format.js";
+import { ticks } from "../charts.js";
+import { navigate, withQuery } from "../router.js";
+
+const LABEL = 72, ROW = 18, AXIS = 22;
+
+/** Phases of one owner that must be told apart have a class of their own. */
+function looks(name) {
+  return ["forward", "backward", "gap"].includes(name) ? name : "";
+}
+
+function drawing(timeline) {
+  const height = timeline.ranks.length * ROW + AXIS;
+  return fitted((place, width) => {
+    const inner = width - LABEL - 8, x = at => LABEL + inner * at / timeline.seconds;
+    const [size, unit] = timeline.seconds < 2 ? [1e3, "ms"] : [1, "s"];
+    const marks = ticks(0, timeline.seconds * size, Math.max(2, inner / 110)).map(at => [
+      svg("line", { class: "grid", x1: x(at / size), x2: x(at / size), y1: 0, y2: height - AXIS }),
+      svg("text", { class: "quiet", x: x(at / size), y: height - 6, "text-anchor": at ? "middle" : "start" }, at ? number(at) : `0 ${unit}`)]);
+    const tell = { place: null };
+    const rows = timeline.ranks.map((line, row) => {
+      const top = row * ROW;
+      return svg("g", null, svg("text", { class: "quiet", x: LABEL - 8, y: top + 13, "text-anchor": "end" }, `rank ${line.rank}`),
+        line.spans.map(span => {
+          const wait = span.name === "wait";
+          const rect = svg("rect", {
+            class: `span ${span.owner} ${looks(span.name)}`, x: x(span.start_seconds), y: top + (wait ? 10 : 2),
+            width: Math.max(inner * span.seconds / timeline.seconds, 0.6), height: wait ? 6 : 14,
+          });
+          rect.addEventListener("pointermove", event => {
+            const box = place.getBoundingClientRect();
+            tell.place.show(event.clientX - box.left, event.clientY - box.top, `rank ${line.rank}: ${span.name} ${seconds(span.seconds)}\n${span.account}, ${span.owner}${span.detail ? `\n${span.detail}` : ""}`);
+          });
+          rect.addEventListener("pointerleave", () => tell.place.hide());
+          return rect;
+        }));
+    });
+    place.replaceChildren(svg("svg", { class: "timeline", viewBox: `0 0 ${width} ${height}`, height, role: "img", "aria-label": `Step ${timeline.step} of ${plural(timeline.ranks.length, "rank")} along time` }, marks.flat(), rows));
+    tell.place = tip(place);
+  });
+}
+
+function totals(timeline) {
+  const sums = new Map();
+  for (const line of timeline.ranks) {
+    for (const span of line.spans) {
+      const sum = sums.get(span.name) ?? { name: span.name, account: span.account, owner: span.owner, seconds: 0, most: 0, rank: 0 };
+      sum.seconds += span.seconds;
+      sums.set(span.name, sum);
+    }
+    for (const name of new Set(line.spans.map(span => span.name))) {
+      const mine = line.spans.filter(span => span.name === name).reduce((sum, span) => sum + span.seconds, 0);
+      const sum = sums.get(name);
+      if (mine > sum.most) Object.assign(sum, { most: mine, rank: line.rank });
+    }
+  }
+  return [...sums.values()].sort((a, b) => b.seconds - a.seconds);
+}
+
+export function render(content) {
+  const { timeline, run } = content;
+  const go = step => navigate(withQuery({ step: Math.max(content.first_step, Math.min(content.last_step, step)) }), { replace: true });
+  const number_ = el("input", { type: "number", value: timeline.step, min: content.first_step, max: content.last_step, "aria-label": "Step", "data-key": "step", on: { change: event => go(Number(event.target.value)) } });
+  const sums = totals(timeline);
+  const all = timeline.ranks.reduce((sum, line) => sum + line.seconds, 0);
+  const query = new URLSearchParams({ step: timeline.step });
+  return [
+    heading(`Step ${timeline.step}`,
+      el("button", { class: "button", type: "button", "data-key": "previous", on: { click: () => go(timeline.step - 1) } }, "Previous"), number_,
+      el("button", { class: "button", type: "button", "data-key": "next", on: { click: () => go(timeline.step + 1) } }, "Next"),
+      el("a", { class: "button", href: `/trace/${encodeURIComponent(run.id)}?${query}`, download: "" }, "Download for Perfetto")),
+    el("p", { class: "quiet small" }, el("a", { href: `/runs/${encodeURIComponent(run.id)}` }, run.name),
+      timeline.ranks.length < timeline.ranks_total ? `, the ${timeline.ranks.length} ranks of ${timeline.ranks_total} that take longest` : "",
+      ". The file opens at ui.perfetto.dev."),
+    stats([
+      { label: "Step", value: seconds(timeline.seconds), note: "first begin to last end" },
+      { label: "Ranks", value: timeline.ranks_total },
+      { label: "Attempt", value: timeline.attempt },
+    ]),
+    section("Ranks along time", drawing(timeline), el("div", { class: "legend" }, sums.map(sum => el("span", null, swatch(`${sum.owner} ${looks(sum.name)}`), sum.name)))),
+    section("What they did", table([
+      { title: "phase", cell: sum => [swatch(`${sum.owner} ${looks(sum.name)}`), sum.name] },
+      { title: "account", wide: true, cell: sum => sum.account },
+      { title: "time of all ranks", number: true, cell: sum => seconds(sum.seconds) },
+      { title: "share", number: true, cell: sum => share(sum.seconds / all) },
+      { title: "most", number: true, wide: true, cell: sum => `${seconds(sum.most)}, rank ${sum.rank}` },
+    ], sums, { label: "Phases" })),
+  ];
+}

@@ -1,0 +1,35 @@
+// Figures of `computeflow.views`, the same as in the HTML reports, drawn by Plotly. Its JavaScript (4.8 MB)
+// comes from the Python package, once, and only on pages that have a figure.
+
+import { el } from "./dom.js";
+import { fitted } from "./fitted.js";
+
+let loading = null;
+
+async function load() {
+  const { MARKS } = await import("./plotly_marks.js");  // so that it adds no style of its own
+  document.head.append(...MARKS.map(id => el("meta", { id })));
+  return new Promise((resolve, reject) => {
+    const script = el("script", { src: "/static/plotly.min.js" });
+    script.addEventListener("load", () => resolve(window.Plotly));
+    script.addEventListener("error", () => reject(new Error("Plotly is not installed where serve runs: pip install 'computeflow[serve]'")));
+    document.head.append(script);
+  });
+}
+
+/** A figure { title, data, layout, summary } with its title above and its words below. */
+export function plot(figure) {
+  const words = el("p", { class: "quiet small" }, figure.summary);
+  const place = fitted(async (target, width) => {
+    try {
+      const library = await (loading ??= load());
+      const { data, layout } = structuredClone(figure);  // Plotly writes into what it is given
+      await library.newPlot(target, data, { ...layout, width }, { displayModeBar: false });
+      target.removeAttribute("aria-busy");
+    } catch (error) { 
+      target.removeAttribute("aria-busy");
+      target.replaceChildren(el("p", { class: "error" }, error.message));
+    }
+  }, { role: "img", "aria-busy": "true", "aria-label": figure.title, style: { "min-height": `${figure.layout.height ?? 200}px` } });
+  return el("section", { class: "plot" }, el("h2", null, figure.title), place, words);
+}

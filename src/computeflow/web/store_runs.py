@@ -1,0 +1,101 @@
+"""`StoreOpening`: a collector's runs, findings, nodes and actions (SQLite), and its steps (Parquet)."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from pathlib import Path
+
+from computeflow.answers.action_lists import ActionsAnswer, list_actions
+from computeflow.answers.audits import AuditAnswer
+from computeflow.answers.live_tops import TopAnswer, top
+from computeflow.collection.online.live_values import LiveRun
+from computeflow.collection.outputs.snapshots import STATE_FILE
+from computeflow.economics import usd_per_hour
+from computeflow.web.journal_rows import JournalRows
+from computeflow.web.opening import AuditOptions, Kind, RunLine
+from computeflow.web.remembered import Remembered
+from computeflow.web.step_cells import StepCells, read_cells
+from computeflow.web.step_spans import StepSpans
+from computeflow.web.stored_steps import SPAN_COLUMNS, make_spans, sealed_spans
+
+_FILES = (STATE_FILE, f"{STATE_FILE}-wal")
+
+
+class StoreOpening:
+    kind: Kind = "store"
+
+    def __init__(self, path: Path, options: AuditOptions) -> None:
+        self.path, self._options = path, options
+        self._remembered = Remembered()
+        self._journal = JournalRows(path / "journal")
+
+    def revision(self) -> Hashable:
+        return tuple(_stamp(self.path / name) for name in _FILES)
+
+    def runs(self) -> list[RunLine]:
+        runs = self.top().snapshot.runs
+        return [self._line(run) for run in sorted(runs, key=lambda run: -run.updated)]
+
+    def runs_answer(self) -> TopAnswer:
+        return self.top()
+
+    def audit(self, run: str) -> AuditAnswer | None:
+        return None
+
+    def top(self) -> TopAnswer:
+        return self._remembered.get("top", self.revision(), lambda: top(store=self.path))
+
+    def actions(self) -> ActionsAnswer:
+        return self._remembered.get(
+            "actions", self.revision(), lambda: list_actions(store=self.path)
+        )
+
+    def steps(self, run: str) -> StepCells | None:
+        return self._remembered.get(("steps", run), self._taken(), lambda: self._steps(run))
+
+    def spans(self, run: str, step: int, most: int) -> StepSpans | None:
+        files = self._segments("spans")
+        parts = [sealed_spans(run, step, files)] if files else []
+        unsealed = self._journal.spans(run, step)
+        if unsealed is not None:
+            parts.append({name: unsealed[name] for name in SPAN_COLUMNS})
+        return make_spans(parts, step, most)
+
+    def _steps(self, run: str) -> StepCells | None:
+        unsealed = self._journal.steps(run)  # first: sealed meanwhile it is there twice
+        return read_cells(run, self._segments("steps"), unsealed)
+
+    def _taken(self) -> Hashable:
+        """Sealed files and how long the journal is."""
+        journals = sorted((self.path / "journal").glob("*.cfj"))
+        return (*self._segments("steps"), *((path.name, *_stamp(path)) for path in journals))
+
+    def _segments(self, table: str) -> list[str]:
+        return sorted(map(str, self.path.glob(f"parquet/*/{table}/*/segment-*.parquet")))
+
+    def _line(self, run: LiveRun) -> RunLine:
+        price = run.usd_per_gpu_hour or self._options.price
+        return RunLine(
+            id=run.run,
+            name=run.name or run.run,
+            state=run.state,
+            gpus=run.world,
+            device=run.gpu or run.device,
+            started=run.started,
+            updated=run.updated,
+            step=run.step,
+            step_seconds=run.step_seconds,
+            tokens_per_second=run.tokens_per_second,
+            mfu=run.mfu,
+            goodput=run.goodput,
+            restarts=run.attempt,
+            usd_per_hour=None if price is None else usd_per_hour(run.world, 1.0, price),
+        )
+
+
+def _stamp(path: Path) -> tuple[int, int]:
+    try:
+        stat = path.stat()
+    except OSError:
+        return 0, 0
+    return stat.st_size, stat.st_mtime_ns

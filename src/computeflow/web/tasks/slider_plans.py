@@ -1,0 +1,155 @@
+"""Plans for one position of the sliders: the plan itself, time against cost, files to launch it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypedDict, Unpack
+
+from computeflow.answers.plans import FrontAnswer, PlanAnswer, plan
+from computeflow.planning.exports.config_formats import Setup
+from computeflow.planning.exports.config_writer import export
+from computeflow.views.figures import comparison_figure, ledger_figure, memory_figure
+from computeflow.views.plans import layout_text
+from computeflow.web.page_answers import page_content
+from computeflow.web.part_data import parts_data
+from computeflow.web.tasks.packaged_catalog import model_name, shared_catalog
+
+MAX_GPUS = 16_384
+_FRONT = 8
+"""The front goes from an eighth of the GPUs to eight times as many."""
+_COMMAND = ("python", "train.py")
+
+
+class Sliders(TypedDict):
+    """The fields of the page, by name."""
+
+    model: str
+    device: str
+    gpus: int
+    sequence: int
+    batch: int
+    precision: str
+    tokens: str | None
+    deadline: float | None
+    """Days."""
+    price: float | None
+    """$ per GPU-hour."""
+
+
+_USUAL: Sliders = {
+    "model": "llama-3.1-8b",
+    "device": "h100-sxm",
+    "gpus": 8,
+    "sequence": 8192,
+    "batch": 64,
+    "precision": "bf16",
+    "tokens": None,
+    "deadline": None,
+    "price": None,
+}
+
+
+def plan_content(
+    *, progress: Callable[[str], None], search: str, **sliders: Unpack[Sliders]
+) -> dict[str, Any]:
+    answer = _plan(sliders, quick=search == "quick", progress=progress)
+    best = answer.best.prediction
+    figures = [
+        ledger_figure(best.ledger),
+        memory_figure(best),
+        comparison_figure(answer.plans.plans),
+    ]
+    return page_content(
+        "Plan",
+        answer,
+        search=search,
+        layouts=[layout_text(each.layout) for each in answer.plans.plans],
+        command=_command(sliders, search),
+        parts=parts_data(figures),
+    )
+
+
+def front_content(*, progress: Callable[[str], None], **sliders: Unpack[Sliders]) -> dict[str, Any]:
+    """Best plans on fewer and on more GPUs."""
+    from computeflow.views.gpu_fronts import front_figure
+
+    gpus = sliders["gpus"]
+    first = gpus
+    while first % 2 == 0 and first * _FRONT > gpus:
+        first //= 2
+    last = min(gpus * _FRONT, MAX_GPUS)
+    answer = plan(**_keywords({**sliders, "deadline": None}), gpus=(first, last), quick=True)
+    assert isinstance(answer, FrontAnswer)
+    figure = front_figure(answer.rows, answer.infeasible)
+    return page_content("Plan by number of GPUs", answer, parts=parts_data([figure]))
+
+
+def files_content(
+    *, progress: Callable[[str], None], search: str, **sliders: Unpack[Sliders]
+) -> dict[str, Any]:
+    """The best plan as files for every framework and launcher that can take it."""
+    answer = _plan(sliders, quick=search == "quick", progress=progress)
+    best = answer.best.prediction
+    setup = Setup(
+        job=answer.request.job,
+        cluster=answer.request.cluster,
+        layout=best.layout,
+        stack=best.stack,
+        tokens=answer.goals.tokens,
+    )
+    return page_content(
+        "Files of the plan",
+        answer,
+        exports=[
+            {
+                "name": each.name,
+                "version": each.version,
+                "refused": each.refused,
+                "files": each.written.files if each.written else {},
+                "left_out": list(each.written.left_out) if each.written else [],
+            }
+            for each in export(setup, list(_COMMAND))
+        ],
+    )
+
+
+def warm_up() -> None:
+    """Read catalog, parameters and published runs of the usual device."""
+    plan_content(progress=lambda _: None, search="quick", **_USUAL)
+
+
+def _plan(sliders: Sliders, *, quick: bool, progress: Callable[[str], None]) -> PlanAnswer:
+    answer = plan(**_keywords(sliders), quick=quick, progress=progress)
+    assert isinstance(answer, PlanAnswer)
+    return answer
+
+
+def _keywords(sliders: Sliders) -> dict[str, Any]:
+    """The keywords of the library's `plan`."""
+    deadline = sliders["deadline"]
+    return {
+        "model": model_name(sliders["model"]),
+        "on": f"{sliders['device']}:{sliders['gpus']}",
+        "seq_len": sliders["sequence"],
+        "global_batch": sliders["batch"],
+        "precision": sliders["precision"],
+        "tokens": sliders["tokens"],
+        "deadline": None if deadline is None else f"{deadline:g}d",
+        "price": sliders["price"],
+        "catalog": shared_catalog(),
+    }
+
+
+def _command(sliders: Sliders, search: str) -> str:
+    """The same question on a command line."""
+    deadline, price = sliders["deadline"], sliders["price"]
+    words = [
+        f"computeflow plan {sliders['model']} --on {sliders['device']}:{sliders['gpus']}",
+        f"--global-batch {sliders['batch']} --seq-len {sliders['sequence']}",
+        f"--precision {sliders['precision']}",
+        f"--tokens {sliders['tokens']}" if sliders["tokens"] else "",
+        f"--deadline {deadline:g}d" if deadline is not None else "",
+        f"--price {price:g}" if price is not None else "",
+        "--quick" if search == "quick" else "",
+    ]
+    return " ".join(filter(None, words))

@@ -1,0 +1,97 @@
+"""A page server without a socket: recordings or a made store, asked as a browser or a program would."""
+
+from __future__ import annotations
+
+import re
+import time
+from pathlib import Path
+from typing import Any
+
+from fastapi.testclient import TestClient
+
+from computeflow.actions.journal import ActionJournal, ActionOutcome, ActionRecord
+from computeflow.collection.online.live_values import LiveFinding
+from computeflow.collection.store.state_database import StateDatabase
+from computeflow.collection.store.store_folder import open_store
+from computeflow.web.opening import AuditOptions, open_directory
+from computeflow.web.security import Doorkeeper
+from computeflow.web.workbench import Workbench
+from computeflow.web.worker_process import RunHere
+from live_value_maker import live_finding, live_run
+
+
+class Unasked(RunHere):
+    """Computes nothing: tests/test_web_pages.py asks for what is computed."""
+
+    def run(self, *_: Any) -> bytes:
+        return b'{"exports":[]}'
+
+
+RUNS = Path(__file__).parent / "data" / "run_folders"
+READER, OPERATOR = "reader-token-0123456789", "operator-token-0123456789"
+ACTING = {"x-computeflow": "1", "origin": "http://localhost", "sec-fetch-site": "same-origin"}
+
+
+_EXAMPLES = {"run": "slow", "kind": "accelerators", "name": "h100-sxm"}
+
+
+def example_address(address: str) -> str:
+    """An address of a page that is there: of one of the recordings, of a row of the catalog."""
+    return re.sub(r"\{(\w+)[^}]*\}", lambda part: _EXAMPLES[part[1]], address)
+
+
+def doorkeeper(**more: Any) -> Doorkeeper:
+    return Doorkeeper(
+        reader=READER.encode(),
+        operators={OPERATOR.encode(): "ada"},
+        hosts=frozenset({"localhost"}),
+        cookie="computeflow-1",
+        **more,
+    )
+
+
+def page_client(path: Path, token: str | None = READER, **options: Any) -> TestClient:
+    """A client of the page of this folder; it has opened a session unless `token` is None."""
+    from computeflow.web.application import PageServer
+
+    opening = open_directory(path, AuditOptions(**options))
+    server = PageServer(opening, doorkeeper(), Workbench(Unasked))
+    client = TestClient(server.application, base_url="http://localhost")
+    client.headers["accept"] = "application/json"
+    if token is not None:
+        assert client.get(f"/open?token={token}").status_code == 200
+    return client
+
+
+def made_store(folder: Path, **names: Any) -> tuple[Path, LiveFinding]:
+    """A collector's store with one run, one finding on it, one action proposed and one that is done."""
+    store = open_store(folder / "store")
+    finding = live_finding(**{name: names[name] for name in ("title",) if name in names})
+    state = StateDatabase(store.state)
+    run = live_run(**{key: value for key, value in names.items() if key in ("name", "command")})
+    state.save_view([finding], [run])
+    journal, now = ActionJournal(state), time.time()
+    old = ActionRecord(at=now, kind="restart", state="done", mode="ask", run=run.run, job="7")
+    outcome = ActionOutcome(at=now, measured_gain_seconds=1700.0)
+    journal.add(
+        ActionRecord(
+            at=now,
+            kind="restart",
+            state="proposed",
+            mode="ask",
+            run=run.run,
+            job="8",
+            findings=(finding.key,),
+            title=names.get("action", "restart job 8 without node-00"),
+            predicted_gain_seconds=1800.0,
+        )
+    )
+    journal.add(_with(old, outcome))
+    state.close()
+    return store.path, finding
+
+
+def _with(record: ActionRecord, outcome: ActionOutcome) -> ActionRecord:
+    from dataclasses import replace
+
+    return replace(record, outcome=outcome, predicted_gain_seconds=1900.0)
