@@ -222,16 +222,16 @@ def test_an_open_finding_outlives_the_watcher() -> None:
     assert heard.opened == []
 
 
-@pytest.mark.parametrize("ranks", [4, 90])
+@pytest.mark.parametrize("ranks", [4, 70])
 def test_a_finding_that_was_closed_is_not_told_again_after_a_restart(ranks: int) -> None:
     """The journal that is not sealed is read again; what comes later is told."""
 
     def extra(rank: int, step: int) -> Mapping[str, int]:
-        again = between(300, 350, {"b": 45 * MS}, (2,))(rank, step)
-        return {**between(80, 130, {"b": 45 * MS}, (1,))(rank, step), **again}
+        again = between(220, 260, {"b": 45 * MS}, (2,))(rank, step)
+        return {**between(60, 110, {"b": 45 * MS}, (1,))(rank, step), **again}
 
-    records = training(extra, ranks, steps=360).records()
-    half = [[r for r in rank if r.get("n", r.get("q", 0) // 3) < 240] for rank in records]
+    records = training(extra, ranks, steps=260).records()
+    half = [[r for r in rank if r.get("n", r.get("q", 0) // 3) < 190] for rank in records]
     first = watch(half, after=1.0)
     assert [f.ranks for _, f in first.closed] == [(1,)]
     after = Watcher(WatchOptions(), [f for _, f in first.closed])
