@@ -129,14 +129,12 @@ def test_a_live_scrape_is_read_by_the_servers_clock(tmp_path: Path) -> None:
     with exporter(SICK) as target, prometheus(tmp_path / "server", scrape=target) as address:
         until = time.monotonic() + 300
         found = None
-        while time.monotonic() < until:
+        while found is None and time.monotonic() < until:
             try:
                 (found,) = observe_server(address, ASKED)
             except InputError as error:  # nothing scraped yet
                 assert "no GPU metrics" in str(error)
-            if found and found.facts.end and found.facts.end - found.facts.start >= 5:
-                break
-            time.sleep(0.5)
+                time.sleep(0.5)
     assert found is not None and len(found.facts.gpus) == 16
     assert {one.model for one in found.facts.gpus} == {SICK.model}
     assert (
