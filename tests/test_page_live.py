@@ -122,7 +122,7 @@ def addresses(run: str) -> list[str]:
 @pytest.mark.parametrize("screen", SCREENS)
 def test_every_page_reads_on_every_screen(browser: Any, recordings: Served, screen: str) -> None:
     page = opened(browser, recordings, screen)
-    for address in [*addresses("slow"), "/flow?run=slow&account=straggler"]:
+    for address in [*addresses("slow"), "/flow?run=slow&account=straggler", "/catalog?search=h100"]:
         visit(page, recordings, address)
         assert page.query_selector(".error") is None, address
         wide = page.evaluate("document.documentElement.scrollWidth - innerWidth")

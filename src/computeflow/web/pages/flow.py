@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from shlex import quote
 from typing import Any
 
 from computeflow import codec
@@ -119,7 +120,7 @@ def _live_flow(opening: Opening, line: RunLine) -> Content:
     findings: Any = [each for each in top.to_dict()["findings"] if each["run"] == line.id]
     if not run.accounts:
         text = f"{line.name}: no window of seven steps has been judged yet."
-        return empty_content(_TITLE, text, ["computeflow top --store " + str(opening.path)])
+        return empty_content(_TITLE, text, [f"computeflow top --store {quote(str(opening.path))}"])
     return page_content(
         _TITLE,
         top,
