@@ -1,4 +1,4 @@
-"""A collector's store of real training on a GPU: `python3 -m benchmarks.record_store OUT`, for the pages.
+"""A collector's store of real training on a GPU, for pages: `python3 -m benchmarks.record_store OUT`.
 
 A collector follows two runs of Hugging Face's Trainer, one after the other, and an agent reads the GPU.
 The second run begins to tokenise in the training process halfway; the collector is stopped while that
