@@ -2,7 +2,8 @@
 
 A collector follows two runs of Hugging Face's Trainer, one after the other, and an agent reads the GPU.
 The second run begins to tokenise in the training process halfway; the collector is stopped while that
-finding is open, as a page that is looked at meanwhile has it. OUT gets store.tar.gz and runs.tar.gz.
+finding is open, as a page that is looked at meanwhile has it. OUT gets store.tar.gz and runs.tar.gz;
+tests/data/gpu_store and gpu_runs are what an H200 gave.
 """
 
 from __future__ import annotations
