@@ -14,7 +14,7 @@ from computeflow.economics import usd_per_hour
 from computeflow.web.journal_rows import JournalRows
 from computeflow.web.opening import AuditOptions, Kind, RunLine
 from computeflow.web.remembered import Remembered
-from computeflow.web.step_cells import StepCells, read_cells
+from computeflow.web.step_cells import CellReader, StepCells
 from computeflow.web.step_spans import StepSpans
 from computeflow.web.stored_steps import SPAN_COLUMNS, make_spans, sealed_spans
 
@@ -63,7 +63,8 @@ class StoreOpening:
 
     def _steps(self, run: str) -> StepCells | None:
         unsealed = self._journal.steps(run)  # first: sealed meanwhile it is there twice
-        return read_cells(run, self._segments("steps"), unsealed)
+        reader = self._remembered.get(("cells", run), None, lambda: CellReader(run))
+        return reader.read(self._segments("steps"), unsealed)
 
     def _taken(self) -> Hashable:
         """Sealed files and how long the journal is."""
