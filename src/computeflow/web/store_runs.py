@@ -10,12 +10,16 @@ from computeflow.answers.audits import AuditAnswer
 from computeflow.answers.live_tops import TopAnswer, top
 from computeflow.collection.online.live_values import LiveRun
 from computeflow.collection.outputs.snapshots import STATE_FILE
+from computeflow.collection.store.segments import day_of
 from computeflow.economics import usd_per_hour
+from computeflow.units import DAY_SECONDS
 from computeflow.web.journal_rows import JournalRows
 from computeflow.web.opening import AuditOptions, Kind, RunLine
+from computeflow.web.reading_curves import ReadingCurves
 from computeflow.web.remembered import Remembered
 from computeflow.web.step_cells import StepCells, read_cells
 from computeflow.web.step_spans import StepSpans
+from computeflow.web.stored_readings import MeteredRun, StoredReadings
 from computeflow.web.stored_steps import SPAN_COLUMNS, make_spans, sealed_spans
 
 _FILES = (STATE_FILE, f"{STATE_FILE}-wal")
@@ -28,6 +32,7 @@ class StoreOpening:
         self.path, self._options = path, options
         self._remembered = Remembered()
         self._journal = JournalRows(path / "journal")
+        self._readings = StoredReadings()
 
     def revision(self) -> Hashable:
         return tuple(_stamp(self.path / name) for name in _FILES)
@@ -60,6 +65,29 @@ class StoreOpening:
         if unsealed is not None:
             parts.append({name: unsealed[name] for name in SPAN_COLUMNS})
         return make_spans(parts, step, most)
+
+    def readings(self, run: str) -> ReadingCurves | None:
+        found = {each.run: each for each in self.top().snapshot.runs}.get(run)
+        if found is None or not found.nodes:
+            return None
+        metered = self._metered(found)
+        unsealed = self._journal.readings(found.nodes)  # first: sealed meanwhile it is there twice
+        begun = day_of(int((found.started - DAY_SECONDS) * 1e6))
+        files = [name for name in self._segments("readings") if Path(name).parent.name >= begun]
+        return self._readings.curves(metered, files, unsealed)
+
+    def _metered(self, run: LiveRun) -> MeteredRun:
+        """GPUs of a node that no agent tells of are as many as an equal part of the run's ranks."""
+        nodes = tuple(node for node in self.top().snapshot.nodes if node.node in {*run.nodes})
+        part = max(run.world // len(run.nodes), 1)
+        told = {node.node: node.gpus for node in nodes if node.gpus}
+        return MeteredRun(
+            run=run.run,
+            gpus={node: told.get(node, part) for node in sorted(run.nodes)},
+            begin=run.started,
+            end=run.updated,
+            nodes=nodes,
+        )
 
     def _steps(self, run: str) -> StepCells | None:
         unsealed = self._journal.steps(run)  # first: sealed meanwhile it is there twice
