@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import time
+from bisect import bisect_left
 from collections.abc import Hashable
+from dataclasses import replace
 from pathlib import Path
 
 from computeflow.answers.action_lists import ActionsAnswer, list_actions
@@ -11,6 +14,7 @@ from computeflow.answers.live_tops import TopAnswer, top
 from computeflow.collection.online.live_values import LiveRun
 from computeflow.collection.outputs.snapshots import STATE_FILE
 from computeflow.collection.store.segments import day_of
+from computeflow.diagnosis.rules.live_states import SILENT_SECONDS
 from computeflow.economics import usd_per_hour
 from computeflow.units import DAY_SECONDS
 from computeflow.web.journal_rows import JournalRows
@@ -35,7 +39,9 @@ class StoreOpening:
         self._readings = StoredReadings()
 
     def revision(self) -> Hashable:
-        return tuple(_stamp(self.path / name) for name in _FILES)
+        """The files, and how many nodes have fallen silent since, which changes no file."""
+        heard = sorted(node.last_seen for node in self._read().snapshot.nodes)
+        return self._written(), bisect_left(heard, time.time() - SILENT_SECONDS)
 
     def runs(self) -> list[RunLine]:
         runs = self.top().snapshot.runs
@@ -48,7 +54,17 @@ class StoreOpening:
         return None
 
     def top(self) -> TopAnswer:
-        return self._remembered.get("top", self.revision(), lambda: top(store=self.path))
+        return self._remembered.get("top", self.revision(), self._top_now)
+
+    def _top_now(self) -> TopAnswer:
+        answer = self._read()
+        return replace(answer, snapshot=replace(answer.snapshot, taken=time.time()))
+
+    def _read(self) -> TopAnswer:
+        return self._remembered.get("read", self._written(), lambda: top(store=self.path))
+
+    def _written(self) -> Hashable:
+        return tuple(_stamp(self.path / name) for name in _FILES)
 
     def actions(self) -> ActionsAnswer:
         return self._remembered.get(
