@@ -39,7 +39,7 @@ SCRIPT = "<script>document.title='run'</script><img src=x onerror=alert(1)>"
 ROUTES = [
     *(example_address(page.address) for page in PAGES),
     *("/choices", "/plan/front", "/plan/files", "/plan/file?framework=slurm&file=job.sbatch"),
-    *("/", "/session", "/events?of=/runs", "/trace/slow", "/openapi.json"),
+    *("/", "/session", "/events?of=/runs", "/trace/slow", "/readings/slow", "/openapi.json"),
     *("/static/shell.js", "/static/plotly.min.js", "/static/index.html", "/nothing"),
 ]
 
