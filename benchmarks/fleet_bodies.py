@@ -95,13 +95,19 @@ class FleetBodies:
         own = np.maximum(share + deviation, 0.2 * share) * self._usual
         self._own = _pieces_of(own)
         self._now = np.full(ranks, self._epoch, np.int64)
-        self._call = 0
+        self._call = self._sent_steps = 0
         self._table, self._places = self._marked()
 
     @property
     def records_per_rank(self) -> int:
         """Records sent so far, that of the start included."""
-        return 1 + 2 * self._steps * self._call
+        return 1 + 2 * self._sent_steps
+
+    def go_on(self, start: float, steps_per_body: int) -> None:
+        """Begin the next step then, and send so many at once from now on."""
+        self._now[:] = round(start * 1e6)
+        self._steps = steps_per_body
+        self._table, self._places = self._marked()
 
     def opening(self) -> list[bytes]:
         """The first batch of each node: the starts of its ranks."""
@@ -148,7 +154,7 @@ class FleetBodies:
 
     def times(self) -> FleetTimes:
         """The next steps; each ends for all ranks when the last one has come."""
-        first = self._call * self._steps
+        first = self._sent_steps
         steps = np.arange(first, first + self._steps)
         lengths = self._own[:, steps % _TEMPLATES].copy()
         for plant in self.plants:
@@ -189,6 +195,7 @@ class FleetBodies:
         self._column("arrivals.sequence", np.broadcast_to(sequence, (count, len(sequence))))
         self._column("arrivals.at", times.arrivals)
         self._call += 1
+        self._sent_steps += self._steps
         for row in self._table:
             yield MAGIC + zlib.compress(row.tobytes(), 1)
 

@@ -25,6 +25,9 @@ from computeflow import codec
 
 _SPREAD_SECONDS = 0.9
 _NOISE = "production-ST"
+_PAST_STEPS = 50
+_PAST_SECONDS = 3_600.0
+"""Time enough for the past, whose steps are somewhat longer than a second."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +41,8 @@ class Load:
     connections: int | None = None
     """None: one for each body of a step, as each node has its own."""
     run: str = "fleet"
+    past_steps: int = 0
+    """Steps that the run made before, a multiple of 50; sent at once, before those of real time."""
     plants: tuple[Plant, ...] = ()
 
 
@@ -60,7 +65,8 @@ class LoadResult:
 
 async def _drive(load: Load) -> LoadResult:
     calls = load.steps // load.steps_per_body
-    start = time.time() + 1.0 if load.real_time else time.time() - load.steps - 60
+    past = load.past_steps + _PAST_SECONDS if load.past_steps else 0.0
+    start = time.time() + 1.0 - past if load.real_time else time.time() - load.steps - 60
     fleet = FleetBodies(
         load.ranks,
         run=load.run,
@@ -68,7 +74,7 @@ async def _drive(load: Load) -> LoadResult:
         noise=load_noise()[_NOISE],
         plants=load.plants,
         ranks_per_body=load.ranks_per_body,
-        steps_per_body=load.steps_per_body,
+        steps_per_body=_PAST_STEPS if load.past_steps else load.steps_per_body,
     )
     nodes = -(-load.ranks // load.ranks_per_body)
     sender = FleetSender(host="127.0.0.1", port=load.port, connections=load.connections or nodes)
@@ -76,6 +82,12 @@ async def _drive(load: Load) -> LoadResult:
     began, cpu = time.monotonic(), time.process_time()
     await sender.send_all(fleet.opening())
     await sender.drain()
+    for _ in range(load.past_steps // _PAST_STEPS):
+        times = fleet.times()
+        await sender.send_all(list(fleet.bodies(times, times.over / 1e6)))
+        await sender.drain()
+    if load.past_steps:
+        fleet.go_on(time.time() + 1.0, load.steps_per_body)
     sender.ack_seconds.clear()
     behind, ends = 0.0, list[float]()
     for _ in range(calls):
@@ -96,7 +108,7 @@ async def _drive(load: Load) -> LoadResult:
     return LoadResult(
         seconds=time.monotonic() - began,
         cpu_seconds=time.process_time() - cpu,
-        rank_steps=load.ranks * calls * load.steps_per_body,
+        rank_steps=load.ranks * (load.past_steps + calls * load.steps_per_body),
         records_per_rank=fleet.records_per_rank,
         bytes_sent=sender.bytes_sent,
         statuses={str(status): count for status, count in sender.statuses.items()},

@@ -6,6 +6,7 @@ import re
 import time
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from fastapi.testclient import TestClient
 
@@ -32,12 +33,13 @@ READER, OPERATOR = "reader-token-0123456789", "operator-token-0123456789"
 ACTING = {"x-computeflow": "1", "origin": "http://localhost", "sec-fetch-site": "same-origin"}
 
 
-_EXAMPLES = {"run": "slow", "kind": "accelerators", "name": "h100-sxm"}
+_EXAMPLES = {"kind": "accelerators", "name": "h100-sxm"}
 
 
-def example_address(address: str) -> str:
+def example_address(address: str, run: str = "slow") -> str:
     """An address of a page that is there: of one of the recordings, of a row of the catalog."""
-    return re.sub(r"\{(\w+)[^}]*\}", lambda part: _EXAMPLES[part[1]], address)
+    examples = _EXAMPLES | {"run": quote(run, safe="")}
+    return re.sub(r"\{(\w+)[^}]*\}", lambda part: examples[part[1]], address)
 
 
 def doorkeeper(**more: Any) -> Doorkeeper:
@@ -68,7 +70,9 @@ def made_store(folder: Path, **names: Any) -> tuple[Path, LiveFinding]:
     store = open_store(folder / "store")
     finding = live_finding(**{name: names[name] for name in ("title",) if name in names})
     state = StateDatabase(store.state)
-    run = live_run(**{key: value for key, value in names.items() if key in ("name", "command")})
+    run = live_run(
+        **{key: value for key, value in names.items() if key in ("name", "command", "planned")}
+    )
     state.save_view([finding], [run])
     journal, now = ActionJournal(state), time.time()
     old = ActionRecord(at=now, kind="restart", state="done", mode="ask", run=run.run, job="7")

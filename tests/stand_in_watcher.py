@@ -57,6 +57,9 @@ class Watcher:
         if batch.run:
             self._runs[batch.run] = _run(batch.run, received)
 
+    def know_booked(self, before: LiveRun, now: float) -> None:
+        pass
+
     def know(self, run: str, start: RankStart, now: float) -> None:
         self.starts.add((run, start.rank))
 

@@ -1,12 +1,14 @@
-"""Real torch training on a real Slurm, steered by `computeflow control --mode auto`.
+"""Real torch training on a real Slurm, steered by `computeflow control`, with the page beside it.
 
-A slow node is left, a lost one replaced, a blip ignored; what was gained and lost is in the journal.
+A slow node is left once a person has approved it in the browser, a lost one is replaced without
+anybody, a blip ignored; what was gained and lost is in the journal and on the page.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,6 +17,8 @@ from computeflow.actions.journal import ActionRecord
 from computeflow.collection.online.live_values import LiveFinding
 from computeflow.collection.outputs.snapshots import read_store
 from computeflow.scheduling import Eviction
+from page_browser import browser, opened, operator_file, served, sign_in, visit
+from page_watching import gains, gains_shown, read_every_page, watch_run
 from slurm_control import (
     LIMITS,
     ControlLab,
@@ -25,9 +29,11 @@ from slurm_control import (
 )
 from slurm_lab import SlurmLab, why_not
 
+__all__ = ["browser"]
 pytestmark = [pytest.mark.live, pytest.mark.skipif(bool(why_not()), reason=why_not())]
 QUOTA = 0.1
 """Share of a core for the slow node: its steps take three times as long or more."""
+TOKEN = "operator-token-0123456789"
 
 
 @pytest.fixture(scope="module")
@@ -59,17 +65,18 @@ def slow_ranks(lab: ControlLab) -> list[LiveFinding]:
 
 
 @pytest.mark.skipif(bool(why_no_quota()), reason=why_no_quota())
-def test_a_slow_node_is_left_and_a_blip_moves_nothing(lab: ControlLab) -> None:
+def test_a_slow_node_is_left_as_approved_on_the_page_and_a_blip_moves_nothing(
+    lab: ControlLab, browser: Any
+) -> None:
     lab.collect()
-    job = lab.train()
+    job = lab.train(steps=20_000)  # more than a busy machine does while pages are looked at
     before = lab.placed()[f"{job}.0"]
-    controller = lab.control(limits(lab, debounce=3))
-    with lab.slow(before[1], QUOTA):
-        action = measured(lab)
+    controller = lab.control(limits(lab, debounce=3), mode="ask")
+    action = approved_on_the_page(lab, browser, before[1])
     assert (action.kind, action.nodes_out) == ("restart-on-spare", (before[1],))
     done = [step.step["do"] for step in action.steps]
     assert done == ["checkpoint-now", "check-saved", "drain", "requeue"]
-    assert action.approved_by == "limits limits.toml"
+    assert action.approved_by == "ada"
     assert action.evidence and any(each.action == "nothing" for each in action.options)
 
     after = lab.placed()[f"{job}.1"]
@@ -98,6 +105,29 @@ def test_a_slow_node_is_left_and_a_blip_moves_nothing(lab: ControlLab) -> None:
     states = [each.state for each in lab.actions()]
     assert [state for state in states if state != "nothing"] == ["done"]
     assert_simulated_policy_agrees(lab)
+
+
+def approved_on_the_page(lab: ControlLab, browser: Any, slow: str) -> ActionRecord:
+    """What was measured after a person saw the finding of a slow node come up, and said yes."""
+    run = wait_for(lambda: read_store(lab.store).runs, "the run in the store")[0].run
+    operators = operator_file(lab.folder, "ada", TOKEN)
+    with served(lab.store, "--operator-token-file", str(operators)) as server:
+        page, other = opened(browser, server), opened(browser, server)
+        visit(page, server, "/findings")
+        sign_in(page, TOKEN)
+        assert page.query_selector("article.finding") is None
+        with lab.slow(slow, QUOTA):
+            watch_run(other, server, run)
+            page.wait_for_selector("article.finding >> text=straggler-rank")
+            page.click("article.finding >> text='Approve'")
+            page.wait_for_selector("text=approved by ada")
+            read_every_page(other, server, run)
+            action = measured(lab)
+        wait_for(lambda: gains_shown(page, action) == gains(page, action), "the outcome")
+        assert page.said == other.said == []
+        page.close()
+        other.close()
+    return action
 
 
 def assert_simulated_policy_agrees(lab: ControlLab) -> None:
@@ -162,6 +192,7 @@ def test_a_lost_node_is_replaced_by_a_new_submission(lab: ControlLab) -> None:
     assert [step.step["do"] for step in action.steps] == ["check-saved", "drain", "resubmit"]
     new = action.new_job
     assert new != job
+    assert action.approved_by == "limits limits.toml"
     assert before[1] not in lab.placed()[f"{new}.0"]
     assert_loss_goes_on(lab, f"{job}.0", f"{new}.0")
     outcome = action.outcome

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from benchmarks.made_fleet import write_fleet
 
-from test_page_live import BOUND, Served, browser, opened, served, visit
+from page_browser import BOUND, Served, browser, opened, served, visit
 
 __all__ = ["browser"]
 pytestmark = pytest.mark.live

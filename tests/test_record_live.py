@@ -128,10 +128,10 @@ def union(spans: list[tuple[str, int, int]]) -> int:
 
 
 def outside_share(step: Record) -> float:
-    """What lies outside of phases, but for the loss (f to b) and the clipping (b to o)."""
+    """What lies outside of phases, but for the loss (f to b); clipping is part of the update."""
     reached, last, outside = 0, "", 0
     for letter, start, end in sorted(spans_of(step), key=lambda span: span[1]):
-        if start > reached and last + letter not in ("fb", "bo"):
+        if start > reached and last + letter != "fb":
             outside += start - reached
         if end > reached:
             reached, last = end, letter

@@ -15,7 +15,7 @@ from computeflow.collection.store.state_database import StateDatabase
 from computeflow.collection.store.store_folder import StoreFolder, open_store
 from computeflow.collection.wire.batches import Batch, pack_batch
 from computeflow.web.journal_rows import JournalRows
-from computeflow.web.step_cells import StepCells, read_cells
+from computeflow.web.step_cells import CellReader, StepCells
 from run_folder_maker import MS, Training
 
 pytest.importorskip("duckdb")
@@ -41,7 +41,7 @@ def write(store: StoreFolder, number: int, batches: list[Batch]) -> None:
 def cells_of(store: StoreFolder, run: str, rows: int, columns: int) -> StepCells | None:
     unsealed = JournalRows(store.journal).steps(run)
     files = [str(path) for path in store.parquet.glob("steps/*/*.parquet")]
-    return read_cells(run, files, unsealed, rows, columns)
+    return CellReader(run, rows, columns).read(files, unsealed)
 
 
 @pytest.mark.parametrize("sealed", [0, 1, 2])
@@ -61,6 +61,32 @@ def test_cells_are_the_same_sealed_or_not(
     _, column = np.unravel_index(np.nanargmax(cells.mean), cells.mean.shape)
     assert cells.steps[column] == SLOW_STEP
     assert np.allclose(cells.longest, cells.mean) and not np.isnan(cells.mean).any()
+    state.close()
+
+
+def test_a_reader_that_goes_on_shows_what_a_new_one_shows(
+    tmp_path: Path, batches: list[Batch]
+) -> None:
+    store, half = open_store(tmp_path / "store"), len(batches) // 2
+    state, journal = StateDatabase(store.state), JournalRows(store.journal)
+    reader = CellReader("run-1", 4, 12)
+
+    def same() -> None:
+        files = [str(path) for path in store.parquet.glob("steps/*/*.parquet")]
+        cells, new = reader.read(files, journal.steps("run-1")), cells_of(store, "run-1", 4, 12)
+        assert cells is not None and new is not None
+        assert np.array_equal(cells.longest, new.longest, equal_nan=True)
+        assert np.allclose(cells.mean, new.mean, equal_nan=True)
+        assert (cells.steps, cells.ranks, cells.attempts) == (new.steps, new.ranks, new.attempts)
+
+    write(store, 1, batches[:half])
+    same()
+    seal_journal(store, state, 1)
+    same()
+    write(store, 2, batches[half:])
+    same()
+    seal_journal(store, state, 2)
+    same()
     state.close()
 
 

@@ -15,11 +15,13 @@ import computeflow as cf
 from computeflow.answers.action_lists import list_actions
 from computeflow.collection.collector.clients import RefusedError
 from computeflow.errors import InputError
+from computeflow.telemetry.run_folders.run_facts import PlannedStep
 from computeflow.web import serve
 from computeflow.web.events import Broadcaster
 from computeflow.web.opening import AuditOptions, open_directory
 from computeflow.web.page_list import PAGES, is_page
 from computeflow.web.security import MAX_BODY_BYTES
+from live_value_maker import live_run
 from page_client import (
     ACTING,
     OPERATOR,
@@ -37,7 +39,7 @@ SCRIPT = "<script>document.title='run'</script><img src=x onerror=alert(1)>"
 ROUTES = [
     *(example_address(page.address) for page in PAGES),
     *("/choices", "/plan/front", "/plan/files", "/plan/file?framework=slurm&file=job.sbatch"),
-    *("/", "/session", "/events?of=/runs", "/trace/slow", "/openapi.json"),
+    *("/", "/session", "/events?of=/runs", "/trace/slow", "/readings/slow", "/openapi.json"),
     *("/static/shell.js", "/static/plotly.min.js", "/static/index.html", "/nothing"),
 ]
 
@@ -223,6 +225,26 @@ def test_json_is_what_the_library_returns(client: Any, store: Path) -> None:
     assert client.get("/runs").json()["result"] == cf.runs(RUNS, price=2.5).to_dict()
     live, top = page_client(store).get("/findings").json(), cf.top(store=store).to_dict()
     assert live["result"] | {"taken": 0} == top | {"taken": 0}
+
+
+def test_the_flow_of_a_run_that_goes_on_is_all_of_it_or_its_last_steps(tmp_path: Path) -> None:
+    plan = PlannedStep(
+        source="plan.json",
+        gpus=256,
+        step_seconds=1.0,
+        high_seconds=1.2,
+        accounts={"compute": 256.0},
+    )
+    run = live_run(planned=plan)
+    client = page_client(made_store(tmp_path, planned=plan)[0])
+    whole, last = (client.get(f"/flow?window={each}").json() for each in ("whole", "last"))
+    assert client.get("/flow").json() == whole
+    accounts = {band["account"] for band in whole["bands"]}
+    assert "startup" in accounts and whole["basis"] == "the whole run up to step 6,120"
+    assert whole["gpus"] * whole["wall_seconds"] == pytest.approx(sum(run.booked.values()))
+    assert last["wall_seconds"] == pytest.approx(60.0) and last["basis"] == "its last 60 s"
+    assert whole["expected_from"] == "plan.json"
+    assert any(line["expected"] == pytest.approx(6_100 * 256.0) for line in whole["lines"])
 
 
 def test_a_flow_adds_up_to_all_that_was_contracted(client: Any) -> None:

@@ -362,10 +362,16 @@ class Held:
         pass
 
     def run(
-        self, task: str, parameters: Mapping[str, Any], progress: Callable[[str], None]
+        self,
+        task: str,
+        parameters: Mapping[str, Any],
+        progress: Callable[[str], None],
+        wanted: Callable[[], bool],
     ) -> bytes:
         progress("half way")
-        self.go.wait(LONGEST)
+        while not self.go.wait(0.01):
+            if not wanted():
+                raise RefusedError(503, "left", 1.0)
         self.ran.append(parameters["name"])
         if parameters["name"] == "wrong":
             raise WrongFieldError(400, "no", "name")
@@ -404,6 +410,23 @@ def test_more_questions_than_can_wait_are_refused() -> None:
     lane.close()
 
 
+def test_a_question_that_nobody_waits_for_is_left_for_one_that_somebody_does(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("computeflow.web.workbench._ABANDONED_SECONDS", 0.05)
+    runner = Held()
+    lane = Lane(runner)
+    assert isinstance(lane.ask("x", {"name": "left"}, 0.01), Working)
+    time.sleep(0.1)
+    assert isinstance(lane.ask("x", {"name": "left"}, 0.2), Working)  # alone it goes on
+    time.sleep(0.1)
+    threading.Timer(0.5, runner.go.set).start()
+    assert lane.ask("x", {"name": "next"}, LONGEST) == b"next"
+    assert runner.ran == ["next"]
+    assert lane.ask("x", {"name": "left"}, LONGEST) == b"left"
+    lane.close()
+
+
 def test_a_worker_process_answers_refuses_and_is_ended_where_it_takes_too_long() -> None:
     worker, said = WorkerProcess(LONGEST), list[str]()
     sliders: dict[str, Any] = {
@@ -413,13 +436,21 @@ def test_a_worker_process_answers_refuses_and_is_ended_where_it_takes_too_long()
         "sequence": 8192,
         "batch": 64,
     } | {"precision": "bf16", "tokens": None, "deadline": None, "price": None, "search": "quick"}
-    assert worker.run("plan", sliders, said.append).startswith(b"{")
+    assert worker.run("plan", sliders, said.append, lambda: True).startswith(b"{")
     with pytest.raises(WrongFieldError) as wrong:
-        worker.run("plan", sliders | {"model": "llama-9"}, said.append)
+        worker.run("plan", sliders | {"model": "llama-9"}, said.append, lambda: True)
     assert (wrong.value.status, wrong.value.field) == (404, "model")
     worker._limit_seconds = 0.0
     with pytest.raises(RefusedError, match="ask for less"):
-        worker.run("plan", sliders | {"gpus": 4096, "batch": 4096, "search": "full"}, said.append)
+        worker.run(
+            "plan",
+            sliders | {"gpus": 4096, "batch": 4096, "search": "full"},
+            said.append,
+            lambda: True,
+        )
     worker._limit_seconds = LONGEST
-    assert worker.run("plan", sliders, said.append).startswith(b"{")
+    assert worker.run("plan", sliders, said.append, lambda: True).startswith(b"{")
+    with pytest.raises(RefusedError, match="ended early"):
+        large = sliders | {"gpus": 4096, "batch": 4096, "search": "full"}
+        worker.run("plan", large, said.append, lambda: False)
     worker.close()

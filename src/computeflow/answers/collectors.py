@@ -14,7 +14,7 @@ from computeflow.answers.inputs import Quantity, read_quantity
 from computeflow.collection.collector.collector_options import CollectorOptions
 from computeflow.collection.collector.running import CollectorReport, run_collector
 from computeflow.errors import InputError
-from computeflow.units import DAY_SECONDS, format_seconds, format_si
+from computeflow.units import DAY_SECONDS, format_count, format_seconds, format_si
 from computeflow.views.tables import Table, columns
 
 _MIN_KEEP_SECONDS = 60.0
@@ -33,7 +33,7 @@ class CollectAnswer(Answer):
         return (
             f"{report.batches:,} batches, {report.records:,} records, "
             f"{format_si(report.bytes, 'B')} in {format_seconds(report.seconds)}; "
-            f"{report.open_findings} findings open."
+            f"{format_count(report.open_findings, 'open finding')}."
         )
 
     def tables(self) -> list[Table]:

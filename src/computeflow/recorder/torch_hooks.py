@@ -14,6 +14,7 @@ from time import perf_counter_ns
 from typing import Any
 
 from computeflow.recorder import collectives, device_marks, windows
+from computeflow.recorder.clipping import watch_clipping
 from computeflow.recorder.compiled import CompiledCalls
 from computeflow.recorder.evaluations import EvaluationWatch
 from computeflow.recorder.imports import when_imported
@@ -48,6 +49,7 @@ def install(torch: Any) -> None:
     _watch_backward(torch, recorder, evaluations, backwards)
     _watch_loading(torch, recorder, models)
     _watch_scaler(torch, recorder, optimizers)
+    watch_clipping(torch, recorder)
     _watch_graphs(torch, recorder, optimizers)
     evaluations.install(torch)
     watch_saving(torch, recorder)

@@ -13,6 +13,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Literal
 
 from computeflow.diagnosis.rules.live_states import SILENT_SECONDS
+from computeflow.telemetry.kernel_logs.messages import tells_fault
 
 if TYPE_CHECKING:
     from computeflow.cluster.topology import Topology
@@ -290,10 +291,15 @@ def _health(
         elif name in whole:
             values.append(HEALTH.index("open finding"))
         elif node is not None:
-            values.append(HEALTH.index("reports a fault") if node.signals else 0.0)
+            values.append(HEALTH.index("reports a fault") if any(_faults(node)) else 0.0)
         else:
             values.append(None)
     return _measure("health", "Health", "", values, "no agent runs on these nodes", by_cell=by_cell)
+
+
+def _faults(node: LiveNode) -> list[str]:
+    """What it said of itself that is a fault: a boot is none."""
+    return [signal for signal in node.signals if tells_fault(signal)]
 
 
 def _measure(
@@ -326,7 +332,8 @@ def _notes(
         for name in finding.nodes:
             texts.setdefault(name, []).append(finding.title)
     for name, node in found.items():
-        texts.setdefault(name, []).extend(node.signals[-1:])
+        said = [*node.signals[-1:], *_faults(node)]
+        texts.setdefault(name, []).extend(said[-1:])
     return {
         number: "; ".join(texts[name][:2]) for number, name in enumerate(order) if texts.get(name)
     }

@@ -28,8 +28,7 @@ class FlowBand:
     owner: str
     doc: str
     share: float
-    gpu_seconds: float | None
-    """None where only shares are known: a run that goes on."""
+    gpu_seconds: float
     expected_gpu_seconds: float | None = None
     """For the same work; None where nothing is expected, or not of this account alone."""
     expected_with: tuple[str, ...] = ()
@@ -69,21 +68,6 @@ def flow_bands(
             ranks=_ranks(name, by_rank or {}),
         )
         for name in _in_order([*booked, *extra], booked)
-    )
-
-
-def share_bands(shares: Mapping[str, float]) -> tuple[FlowBand, ...]:
-    """Bands of a window of which shares by account are known."""
-    known = {name: share for name, share in shares.items() if name in ACCOUNTS and share > 0}
-    return tuple(
-        FlowBand(
-            account=name,
-            owner=ACCOUNTS[name].owner,
-            doc=ACCOUNTS[name].doc,
-            share=known[name],
-            gpu_seconds=None,
-        )
-        for name in _in_order([*known], known)
     )
 
 

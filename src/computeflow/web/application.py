@@ -26,6 +26,7 @@ from computeflow.web.guard import Guard, Scope
 from computeflow.web.opening import Opening
 from computeflow.web.page_answers import Asking, Opened
 from computeflow.web.page_list import PAGES, Page, is_page
+from computeflow.web.pages.single_run import run_readings
 from computeflow.web.pages.timeline import trace_file
 from computeflow.web.plotly_files import marks_module, plotly_bytes, plotly_packed
 from computeflow.web.remembered import Remembered
@@ -124,6 +125,9 @@ def _make_routes(opening: Opening, doorkeeper: Doorkeeper) -> FastAPI:
     add_computing(application, _CONTENT)
     application.add_api_route(
         "/trace/{run:path}", trace_file, response_model=None, responses=_CONTENT
+    )
+    application.add_api_route(
+        "/readings/{run:path}", _as_json(run_readings), response_model=None, responses=_CONTENT
     )
     add_acting(application)
     application.mount("/static", StaticFiles(packages=[("computeflow.web", "static")]))

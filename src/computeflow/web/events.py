@@ -22,7 +22,8 @@ MAX_ADDRESSES = 8
 """Addresses of one viewer."""
 _BEAT_SECONDS = 15.0
 _PATIENCE = 10
-"""An address is asked for again after so many times what its answer takes to compute."""
+"""An address is asked for again after so many times what its answer takes to compute; after its first
+answer at once, which takes longer than the next ones."""
 Fetch = Callable[[str], Awaitable[bytes | None]]
 
 
@@ -138,7 +139,7 @@ class Broadcaster:
         began = time.monotonic()
         content = await self._fetch(address)
         now = time.monotonic()
-        topic.due = now + _PATIENCE * (now - began)
+        topic.due = now + _PATIENCE * (now - began) if topic.tag else now
         topic.revision = revision
         if content is None or tag_of(content) == topic.tag:
             return

@@ -1,14 +1,14 @@
-"""`JournalRows`: steps and phases that a collector has taken and not sealed yet, from its journal.
+"""`JournalRows`: what a collector has taken and not sealed yet, from its journal.
 
-The journal is read as it grows, each frame once, and of its steps only what a picture needs is kept, in
-20 bytes a step; a file that is sealed and gone is forgotten. Phases are many more and rarely asked for:
-they are read anew.
+The journal is read as it grows, each frame once, and only what a picture needs is kept: 20 bytes of a
+step, and of a node's readings the mean and the largest over its GPUs; a file that is sealed and gone is
+forgotten. Phases are many more and rarely asked for: they are read anew.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,16 +19,18 @@ from numpy.typing import NDArray
 from computeflow.collection.store.journal import journal_numbers, journal_path, read_frames
 from computeflow.collection.store.segment_tables import WORDS, SegmentTables
 from computeflow.collection.wire.batches import Batch, unpack_known
+from computeflow.web.reading_curves import OF_READING
 
 Columns = dict[str, NDArray[Any]]
 _KINDS = {"rank": np.int32, "attempt": np.int32, "step": np.int64, "seconds": np.float32}
+_READ = {"name": object, "node": object, "moment": float, "mean": np.float32, "largest": np.float32}
 _PARTS = 64
 """Parts of a run's steps that are joined at a time: small ones take more than their rows."""
 
 
 @dataclass(slots=True)
-class _Steps:
-    """Steps of one run in one file."""
+class _Rows:
+    """Steps of one run in one file, or readings of one node."""
 
     joined: list[Columns] = field(default_factory=list)
     loose: list[Columns] = field(default_factory=list)
@@ -45,7 +47,8 @@ class _Steps:
 @dataclass(slots=True)
 class _File:
     at: int = 0
-    runs: dict[str, _Steps] = field(default_factory=dict)
+    runs: dict[str, _Rows] = field(default_factory=dict)
+    nodes: dict[str, _Rows] = field(default_factory=dict)
 
 
 class JournalRows:
@@ -59,7 +62,20 @@ class JournalRows:
         with self._lock:
             self._read()
             found = [file.runs[run] for file in self._files.values() if run in file.runs]
-            return [part for steps in found for part in (*steps.joined, *steps.loose)]
+            return [part for rows in found for part in (*rows.joined, *rows.loose)]
+
+    def readings(self, nodes: Iterable[str]) -> list[Columns]:
+        """Name, node, moment, mean and largest over GPUs of what meters of these nodes read."""
+        asked = set(nodes)
+        with self._lock:
+            self._read()
+            found = [
+                rows
+                for file in self._files.values()
+                for node, rows in file.nodes.items()
+                if node in asked
+            ]
+            return [part for rows in found for part in (*rows.joined, *rows.loose)]
 
     def spans(self, run: str, step: int) -> Columns | None:
         """Phases of one step of a run; moments are Unix microseconds."""
@@ -85,7 +101,9 @@ class JournalRows:
             for end, batch in _batches(journal_path(self._folder, number), file.at):
                 file.at = end
                 if batch.run and batch.steps:
-                    file.runs.setdefault(batch.run, _Steps()).add(_steps_of(batch))
+                    file.runs.setdefault(batch.run, _Rows()).add(_steps_of(batch))
+                if batch.readings and (read := _readings_of(batch)):
+                    file.nodes.setdefault(batch.node, _Rows()).add(read)
 
 
 def _batches(path: Path, start: int) -> Iterator[tuple[int, Batch]]:
@@ -109,5 +127,23 @@ def _steps_of(batch: Batch) -> Columns:
     return {name: columns[name].astype(kind) for name, kind in _KINDS.items()}
 
 
+def _readings_of(batch: Batch) -> Columns:
+    """One row for each meter and moment: the GPUs of a node are read at once."""
+    found: dict[tuple[str, int], list[float]] = {}
+    for reading in batch.readings:
+        if reading.name in OF_READING:
+            found.setdefault((reading.name, reading.at), []).append(reading.value)
+    if not found:
+        return {}
+    columns: dict[str, list[Any]] = {
+        "name": [name for name, _ in found],
+        "node": [batch.node] * len(found),
+        "moment": [at / 1e6 for _, at in found],
+        "mean": [sum(values) / len(values) for values in found.values()],
+        "largest": [max(values) for values in found.values()],
+    }
+    return {name: np.array(columns[name], kind) for name, kind in _READ.items()}
+
+
 def _joined(parts: list[Columns]) -> Columns:
-    return {name: np.concatenate([part[name] for part in parts]) for name in _KINDS}
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}

@@ -17,6 +17,7 @@ from computeflow.answers.live_tops import TopAnswer
 from computeflow.answers.run_histories import RunsAnswer
 from computeflow.collection.outputs.snapshots import STATE_FILE
 from computeflow.errors import InputError
+from computeflow.web.reading_curves import ReadingCurves
 from computeflow.web.step_spans import StepSpans
 
 Kind = Literal["recording", "store"]
@@ -97,6 +98,9 @@ class Opening(Protocol):
 
     def spans(self, run: str, step: int, most: int) -> StepSpans | None:
         """One step along time, of at most so many ranks; None where that is not kept."""
+
+    def readings(self, run: str) -> ReadingCurves | None:
+        """Meters of the run's GPUs or ranks over time; None where such a source has none."""
 
 
 def open_directory(path: Path, options: AuditOptions) -> Opening:

@@ -1,7 +1,8 @@
-"""`read_cells`: the step times of one run in a store as a small picture, rank by step.
+"""`CellReader`: the step times of one run in a store as a small picture, rank by step.
 
-The cells are made where the rows are, in one pass of DuckDB: ten million steps are half a second and a
-few hundred thousand numbers.
+Cells of sealed steps are made where the rows are, in one pass of DuckDB: ten million steps are half a
+second and a few hundred thousand numbers, which are kept until more is sealed. Steps that are not
+sealed yet are added each time.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ from computeflow.errors import InputError
 from computeflow.files.parquet import parquet_engine
 from computeflow.web.step_table import Matrix, quantiles
 
+Columns = dict[str, NDArray[Any]]
 ROWS, COLUMNS = 256, 800
 """Cells of a picture: no screen shows more."""
 _NAMES = {"rank": np.int64, "attempt": np.int64, "step": np.int64, "seconds": np.float64}
-_PICKED = ", ".join(_NAMES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,88 +66,186 @@ class StepCells:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Attempt:
-    number: int
+class _Range:
+    """Steps and ranks that one attempt has."""
+
     first: int
-    """Its first step."""
-    column: int
-    columns: int
+    last: int
+    lowest: int
+    highest: int
+
+    def joined(self, other: _Range) -> _Range:
+        return _Range(
+            first=min(self.first, other.first),
+            last=max(self.last, other.last),
+            lowest=min(self.lowest, other.lowest),
+            highest=max(self.highest, other.highest),
+        )
 
 
-def read_cells(
-    run: str,
-    files: Sequence[str],
-    unsealed: Sequence[dict[str, NDArray[Any]]],
-    rows: int = ROWS,
-    columns: int = COLUMNS,
-) -> StepCells | None:
-    """At most so many rows, and about so many columns; None where there is no step of this run.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Grid:
+    """Where steps of ranks lie in the picture."""
 
-    `unsealed` are columns of steps that are not in the files yet, or not all of them.
-    """
-    with parquet_engine("reading steps", threads=2) as (engine, engine_error):
+    lowest: int
+    """The first rank."""
+    per_row: int
+    per_column: int
+    attempts: tuple[tuple[int, int, int], ...]
+    """Number, first step and first column of each."""
+
+    def place(self, steps: Columns) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Rows and columns."""
+        numbers, first, column = np.array(self.attempts, np.int64).T
+        at = np.searchsorted(numbers, steps["attempt"])
+        rows = (steps["rank"] - self.lowest) // self.per_row
+        return rows, column[at] + (steps["step"] - first[at]) // self.per_column
+
+
+class CellReader:
+    """Reads the picture of one run: at most so many rows, and about so many columns."""
+
+    def __init__(self, run: str, rows: int = ROWS, columns: int = COLUMNS) -> None:
+        self._run, self._rows, self._columns = run, rows, columns
+        self._files: tuple[str, ...] = ()
+        self._ranges: dict[int, _Range] = {}
+        self._grid: _Grid | None = None
+        self._sealed: Columns = {}
+
+    def read(self, files: Sequence[str], unsealed: Sequence[Columns]) -> StepCells | None:
+        """None where there is no step of this run.
+
+        `unsealed` are columns of steps that are not in the files yet, or not all of them.
+        """
+        loose = _joined(unsealed)
         try:
-            engine.register("unsealed", _joined(unsealed))
-            sources = [f"SELECT {_PICKED} FROM unsealed"]
-            if files:
-                names = ", ".join("'" + name.replace("'", "''") + "'" for name in files)
-                sources.append(f"SELECT {_PICKED} FROM read_parquet([{names}]) WHERE run = $run")
-            union = " UNION ALL ".join(sources)
-            values = {"run": run} if files else {}
-            found = engine.execute(
-                "SELECT attempt, min(step), max(step), min(rank), max(rank) "
-                f"FROM ({union}) GROUP BY attempt ORDER BY attempt",
-                values,
-            ).fetchall()
-            if not found:
+            if tuple(files) != self._files:
+                self._ranges, self._grid = self._read_ranges(files), None
+                self._files = tuple(files)
+            ranges = dict(self._ranges)
+            for attempt, found in _ranges_of(loose).items():
+                ranges[attempt] = found.joined(ranges.get(attempt, found))
+            if not ranges:
                 return None
-            return _cells(engine, union, values, found, rows, columns)
-        except engine_error as error:
-            text = str(error).splitlines()[0][:300]
-            raise InputError(f"steps of {run}: {text}; ask again") from None
+            grid, shape = self._lay_out(ranges)
+            if grid != self._grid:
+                self._sealed, self._grid = self._read_sealed(grid), grid
+        except InputError:
+            self._files, self._grid = (), None
+            raise
+        return _picture(grid, shape, [self._sealed, _cells_of(loose, grid, shape)])
+
+    def _lay_out(self, ranges: dict[int, _Range]) -> tuple[_Grid, tuple[int, int]]:
+        count = sum(each.last - each.first + 1 for each in ranges.values())
+        per_column = max(1, -(-count // self._columns))
+        lowest = min(each.lowest for each in ranges.values())
+        ranks = max(each.highest for each in ranges.values()) - lowest + 1
+        per_row = max(1, -(-ranks // self._rows))
+        attempts, at = [], 0
+        for number, each in sorted(ranges.items()):
+            attempts.append((number, each.first, at))
+            at += (each.last - each.first) // per_column + 1
+        grid = _Grid(
+            lowest=lowest, per_row=per_row, per_column=per_column, attempts=tuple(attempts)
+        )
+        return grid, (-(-ranks // per_row), at)
+
+    def _read_ranges(self, files: Sequence[str]) -> dict[int, _Range]:
+        found = self._query(
+            "SELECT attempt, min(step) AS first, max(step) AS last, min(rank) AS lowest, "
+            "max(rank) AS highest FROM read_parquet($files) WHERE run = $run GROUP BY attempt",
+            files,
+        )
+        names = ("first", "last", "lowest", "highest")
+        return {
+            int(attempt): _Range(**{name: int(found[name][row]) for name in names})
+            for row, attempt in enumerate(found.get("attempt", ()))
+        }
+
+    def _read_sealed(self, grid: _Grid) -> Columns:
+        places = ", ".join(map(str, grid.attempts))
+        return self._query(
+            f"SELECT (rank - {grid.lowest}) // {grid.per_row} AS row, "
+            f"a.place + (step - a.first) // {grid.per_column} AS place, "
+            "max(seconds) AS longest, sum(seconds) AS total, count(*) AS count "
+            f"FROM read_parquet($files) JOIN (VALUES {places}) a(attempt, first, place) "
+            "USING (attempt) WHERE run = $run GROUP BY ALL",
+            self._files,
+        )
+
+    def _query(self, query: str, files: Sequence[str]) -> Columns:
+        if not files:
+            return {}
+        with parquet_engine("reading steps", threads=2) as (engine, engine_error):
+            try:
+                values = {"files": list(files), "run": self._run}
+                found: Columns = engine.execute(query, values).fetchnumpy()
+            except engine_error as error:
+                text = str(error).splitlines()[0][:300]
+                raise InputError(f"steps of {self._run}: {text}; ask again") from None
+        return found
 
 
-def _joined(parts: Sequence[dict[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:
+def _joined(parts: Sequence[Columns]) -> Columns:
     return {
         name: np.concatenate([np.zeros(0, kind), *(part[name] for part in parts)]).astype(kind)
         for name, kind in _NAMES.items()
     }
 
 
-def _cells(
-    engine: Any, union: str, values: dict[str, str], found: list[Any], rows: int, columns: int
-) -> StepCells:
-    per_column = max(1, -(-sum(last - first + 1 for _, first, last, *_ in found) // columns))
-    lowest, highest = min(row[3] for row in found), max(row[4] for row in found)
-    per_row = max(1, -(-(highest - lowest + 1) // rows))
-    attempts: list[_Attempt] = []
-    at = 0
-    for number, first, last, *_ in found:
-        count = (last - first) // per_column + 1
-        attempts.append(_Attempt(number=number, first=first, column=at, columns=count))
-        at += count
-    places = ", ".join(f"({each.number}, {each.first}, {each.column})" for each in attempts)
-    cells = engine.execute(
-        f"SELECT (rank - {lowest}) // {per_row} AS row, "
-        f"a.place + (step - a.first) // {per_column} AS place, "
-        "max(seconds) AS longest, avg(seconds) AS mean "
-        f"FROM ({union}) JOIN (VALUES {places}) a(attempt, first, place) USING (attempt) "
-        "GROUP BY ALL",
-        values,
-    ).fetchnumpy()
-    shape = ((highest - lowest) // per_row + 1, at)
-    longest, mean = np.full(shape, np.nan), np.full(shape, np.nan)
-    longest[cells["row"], cells["place"]] = cells["longest"]
-    mean[cells["row"], cells["place"]] = cells["mean"]
-    kept = ~np.isnan(longest).all(axis=1)  # rows of ranks that were never heard of
+def _ranges_of(steps: Columns) -> dict[int, _Range]:
+    found = {}
+    for attempt in np.unique(steps["attempt"]).tolist():
+        rows = steps["attempt"] == attempt
+        numbers, ranks = steps["step"][rows], steps["rank"][rows]
+        found[attempt] = _Range(
+            first=int(numbers.min()),
+            last=int(numbers.max()),
+            lowest=int(ranks.min()),
+            highest=int(ranks.max()),
+        )
+    return found
+
+
+def _cells_of(steps: Columns, grid: _Grid, shape: tuple[int, int]) -> Columns:
+    """The same columns as of sealed steps."""
+    row, place = grid.place(steps)
+    flat = row * shape[1] + place
+    order = np.argsort(flat, kind="stable")
+    cells, first, count = np.unique(flat[order], return_index=True, return_counts=True)
+    if not len(cells):
+        return {}
+    seconds = steps["seconds"][order]
+    return {
+        "row": cells // shape[1],
+        "place": cells % shape[1],
+        "longest": np.maximum.reduceat(seconds, first),
+        "total": np.add.reduceat(seconds, first),
+        "count": count,
+    }
+
+
+def _picture(grid: _Grid, shape: tuple[int, int], parts: Sequence[Columns]) -> StepCells:
+    longest, total, count = np.full(shape, -np.inf), np.zeros(shape), np.zeros(shape)
+    for part in parts:
+        if part:
+            at = part["row"], part["place"]
+            longest[at] = np.maximum(longest[at], part["longest"])
+            total[at] += part["total"]
+            count[at] += part["count"]
+    kept = count.any(axis=1)  # without rows of ranks that were never heard of
+    known = count > 0
+    ends = [column for _, _, column in grid.attempts[1:]] + [shape[1]]
     return StepCells(
-        ranks=tuple((lowest + per_row * np.flatnonzero(kept)).tolist()),
+        ranks=tuple((grid.lowest + grid.per_row * np.flatnonzero(kept)).tolist()),
         steps=tuple(
-            each.first + per_column * place for each in attempts for place in range(each.columns)
+            first + grid.per_column * place
+            for (_, first, column), end in zip(grid.attempts, ends, strict=True)
+            for place in range(end - column)
         ),
-        ranks_per_row=per_row,
-        steps_per_column=per_column,
-        longest=longest[kept],
-        mean=mean[kept],
-        attempts=tuple(each.column for each in attempts),
+        ranks_per_row=grid.per_row,
+        steps_per_column=grid.per_column,
+        longest=np.where(known, longest, np.nan)[kept],
+        mean=np.divide(total, count, out=np.full(shape, np.nan), where=known)[kept],
+        attempts=tuple(column for _, _, column in grid.attempts),
     )

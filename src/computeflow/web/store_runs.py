@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import time
+from bisect import bisect_left
 from collections.abc import Hashable
+from dataclasses import replace
 from pathlib import Path
 
 from computeflow.answers.action_lists import ActionsAnswer, list_actions
@@ -10,12 +13,17 @@ from computeflow.answers.audits import AuditAnswer
 from computeflow.answers.live_tops import TopAnswer, top
 from computeflow.collection.online.live_values import LiveRun
 from computeflow.collection.outputs.snapshots import STATE_FILE
+from computeflow.collection.store.segments import day_of
+from computeflow.diagnosis.rules.live_states import SILENT_SECONDS
 from computeflow.economics import usd_per_hour
+from computeflow.units import DAY_SECONDS
 from computeflow.web.journal_rows import JournalRows
 from computeflow.web.opening import AuditOptions, Kind, RunLine
+from computeflow.web.reading_curves import ReadingCurves
 from computeflow.web.remembered import Remembered
-from computeflow.web.step_cells import StepCells, read_cells
+from computeflow.web.step_cells import CellReader, StepCells
 from computeflow.web.step_spans import StepSpans
+from computeflow.web.stored_readings import MeteredRun, StoredReadings
 from computeflow.web.stored_steps import SPAN_COLUMNS, make_spans, sealed_spans
 
 _FILES = (STATE_FILE, f"{STATE_FILE}-wal")
@@ -28,9 +36,12 @@ class StoreOpening:
         self.path, self._options = path, options
         self._remembered = Remembered()
         self._journal = JournalRows(path / "journal")
+        self._readings = StoredReadings()
 
     def revision(self) -> Hashable:
-        return tuple(_stamp(self.path / name) for name in _FILES)
+        """The files, and how many nodes have fallen silent since, which changes no file."""
+        heard = sorted(node.last_seen for node in self._read().snapshot.nodes)
+        return self._written(), bisect_left(heard, time.time() - SILENT_SECONDS)
 
     def runs(self) -> list[RunLine]:
         runs = self.top().snapshot.runs
@@ -43,7 +54,17 @@ class StoreOpening:
         return None
 
     def top(self) -> TopAnswer:
-        return self._remembered.get("top", self.revision(), lambda: top(store=self.path))
+        return self._remembered.get("top", self.revision(), self._top_now)
+
+    def _top_now(self) -> TopAnswer:
+        answer = self._read()
+        return replace(answer, snapshot=replace(answer.snapshot, taken=time.time()))
+
+    def _read(self) -> TopAnswer:
+        return self._remembered.get("read", self._written(), lambda: top(store=self.path))
+
+    def _written(self) -> Hashable:
+        return tuple(_stamp(self.path / name) for name in _FILES)
 
     def actions(self) -> ActionsAnswer:
         return self._remembered.get(
@@ -61,9 +82,33 @@ class StoreOpening:
             parts.append({name: unsealed[name] for name in SPAN_COLUMNS})
         return make_spans(parts, step, most)
 
+    def readings(self, run: str) -> ReadingCurves | None:
+        found = {each.run: each for each in self.top().snapshot.runs}.get(run)
+        if found is None or not found.nodes:
+            return None
+        metered = self._metered(found)
+        unsealed = self._journal.readings(found.nodes)  # first: sealed meanwhile it is there twice
+        begun = day_of(int((found.started - DAY_SECONDS) * 1e6))
+        files = [name for name in self._segments("readings") if Path(name).parent.name >= begun]
+        return self._readings.curves(metered, files, unsealed)
+
+    def _metered(self, run: LiveRun) -> MeteredRun:
+        """GPUs of a node that no agent tells of are as many as an equal part of the run's ranks."""
+        nodes = tuple(node for node in self.top().snapshot.nodes if node.node in {*run.nodes})
+        part = max(run.world // len(run.nodes), 1)
+        told = {node.node: node.gpus for node in nodes if node.gpus}
+        return MeteredRun(
+            run=run.run,
+            gpus={node: told.get(node, part) for node in sorted(run.nodes)},
+            begin=run.started,
+            end=run.updated,
+            nodes=nodes,
+        )
+
     def _steps(self, run: str) -> StepCells | None:
         unsealed = self._journal.steps(run)  # first: sealed meanwhile it is there twice
-        return read_cells(run, self._segments("steps"), unsealed)
+        reader = self._remembered.get(("cells", run), None, lambda: CellReader(run))
+        return reader.read(self._segments("steps"), unsealed)
 
     def _taken(self) -> Hashable:
         """Sealed files and how long the journal is."""

@@ -4,8 +4,8 @@
     long    seconds: whole searches, decisions, simulations
 
 Each lane has one worker process, so that no question keeps the page of others waiting and none can take
-the server down: a question that runs too long ends with its worker, one that nobody waits for any more
-is dropped, and more than a few that wait are refused. Answers are kept by question.
+the server down: a question that runs too long ends with its worker, and so does one that nobody waits
+for any more while others do; more than a few that wait are refused. Answers are kept by question.
 """
 
 from __future__ import annotations
@@ -35,8 +35,14 @@ Progress = Callable[[str], None]
 
 
 class Runner(Protocol):
-    def run(self, task: str, parameters: Mapping[str, Any], progress: Progress) -> bytes:
-        """The JSON of the answer; RefusedError where there is none."""
+    def run(
+        self,
+        task: str,
+        parameters: Mapping[str, Any],
+        progress: Progress,
+        wanted: Callable[[], bool],
+    ) -> bytes:
+        """The JSON of the answer; RefusedError where there is none, or nobody wants it any more."""
 
     def close(self) -> None: ...
 
@@ -114,6 +120,13 @@ class Lane:
         self.start()
         return question
 
+    @property
+    def _is_free(self) -> bool:
+        """Whether nobody waits whom a question that nobody waits for keeps waiting."""
+        with self._changed:
+            self._drop_abandoned()
+            return not self._waiting
+
     def start(self) -> None:
         with self._changed:
             if self._thread is None:
@@ -143,7 +156,9 @@ class Lane:
             question.progress = text
 
         try:
-            question.body = self._runner.run(question.task, question.parameters, say)
+            question.body = self._runner.run(
+                question.task, question.parameters, say, lambda: question.wanted or self._is_free
+            )
         except RefusedError as error:
             question.refusal = error
         with self._changed:

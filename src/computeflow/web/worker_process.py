@@ -1,7 +1,8 @@
 """`WorkerProcess`: a process that answers one question after the other, over its pipes.
 
 It starts with the first question, ends with the server (its input ends then), and is ended where one
-question takes longer than it may; the next one starts another. `RunHere` is the same without a process.
+question takes longer than it may, or is not wanted any more; the next one starts another. `RunHere` is
+the same without a process.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Mapping
 from typing import IO, Any
 
@@ -22,6 +24,7 @@ from computeflow.web.wrong_fields import WrongFieldError, field_of
 _MODULE = "computeflow.web.worker_process"
 _NICENESS = 5
 """Pages that are open come first."""
+_LOOK_SECONDS = 0.25
 
 
 class WorkerProcess:
@@ -30,18 +33,26 @@ class WorkerProcess:
         self._process: subprocess.Popen[bytes] | None = None
 
     def run(
-        self, task: str, parameters: Mapping[str, Any], progress: Callable[[str], None]
+        self,
+        task: str,
+        parameters: Mapping[str, Any],
+        progress: Callable[[str], None],
+        wanted: Callable[[], bool],
     ) -> bytes:
         process = self._started()
         assert process.stdin is not None and process.stdout is not None
-        late = threading.Event()
+        late, answered = threading.Event(), threading.Event()
 
-        def end() -> None:
-            late.set()
-            process.kill()
+        def watch() -> None:
+            ends = time.monotonic() + self._limit_seconds
+            while not answered.wait(_LOOK_SECONDS):
+                if time.monotonic() > ends:
+                    late.set()
+                if late.is_set() or not wanted():
+                    process.kill()
+                    return
 
-        timer = threading.Timer(self._limit_seconds, end)
-        timer.start()
+        threading.Thread(target=watch, daemon=True).start()
         try:
             process.stdin.write(json.dumps([task, parameters]).encode() + b"\n")
             process.stdin.flush()
@@ -55,7 +66,7 @@ class WorkerProcess:
                 raise RefusedError(400, f"not answered within {limit}: ask for less") from None
             raise RefusedError(503, "the computation ended early: ask again", 1.0) from None
         finally:
-            timer.cancel()
+            answered.set()
 
     def start(self) -> None:
         self._started()
@@ -85,7 +96,11 @@ class RunHere:
         pass
 
     def run(
-        self, task: str, parameters: Mapping[str, Any], progress: Callable[[str], None]
+        self,
+        task: str,
+        parameters: Mapping[str, Any],
+        progress: Callable[[str], None],
+        wanted: Callable[[], bool],
     ) -> bytes:
         return _taken(*_answer(task, parameters, progress))
 

@@ -117,10 +117,13 @@ class WatchLoop:
             self._fail(f"a batch of {batch.node} is not watched: {error!r}", received)
 
     def _introduce(self, batch: Batch, received: float) -> Batch:
-        """Tell the watcher what is sealed of a run that goes on: starts of ranks, and its facts."""
+        """Tell the watcher what is known of a run: starts of ranks, books, its facts."""
         for text in self._state.starts(batch.run):
             start = codec.decode(RankStart, json.loads(text), "state.sqlite")
             self.watcher.know(batch.run, start, received)
+        before = self._state.run(batch.run)
+        if before is not None:
+            self.watcher.know_booked(before, received)
         return replace(batch, about=self._state.about(batch.run) | batch.about)
 
     def _silence(self) -> None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from computeflow.ledger import Evidence, Finding, Remedy
+from computeflow.telemetry.run_folders.run_facts import PlannedStep
 
 RunState = Literal["running", "stuck", "silent", "ended"]
 
@@ -124,10 +125,13 @@ class LiveRun:
     """Median of the last window."""
     tokens_per_second: float | None
     mfu: float | None
+    """That of the last window."""
     accounts: dict[str, float]
     """Shares of the last window by account; they add up to 1."""
+    window_seconds: float = 0.0
+    """How long the last window is."""
     goodput: float | None
-    """Kept steps at the median speed over all GPU-seconds since the run began."""
+    """Kept steps at the median speed over all GPU-seconds that are booked."""
     usd_per_gpu_hour: float | None
     slowest: tuple[LiveRank, ...]
     """The ranks that others wait for, first; at most 16."""
@@ -141,6 +145,13 @@ class LiveRun:
     """What `record --total-steps` said; None where it did not."""
     checkpoints: str = ""
     """The folder that it saves to, by `record --checkpoints`."""
+    booked: dict[str, float] = field(default_factory=dict)
+    """GPU-seconds by account since it began, as far as it was watched."""
+    booked_until: float = 0.0
+    kept_steps: int = 0
+    """Steps that were not done again later."""
+    planned: PlannedStep | None = None
+    """The step that it was started for, by `record --expect`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,6 +19,7 @@ import numpy as np
 
 from computeflow.collection.online.cohorts import LEAST_SECONDS
 from computeflow.collection.online.rank_memory import RankMemory, RunMemory
+from computeflow.collection.online.run_totals import EVERY_SECONDS, RunTotals
 from computeflow.diagnosis import diagnose_source
 from computeflow.ledger import Finding, Ledger
 from computeflow.telemetry.run_folders.attempt_time import AttemptTime
@@ -45,6 +46,8 @@ _PAUSING = {"checkpoint-stall": CHECKPOINT, "evaluation": EVALUATION}
 _RARE = frozenset({"regression", "restarts", "memory-pressure", "checkpoint-interval"})
 _STOPPED = frozenset({"hang", "silent-rank"})
 _LONG_EVERY_SECONDS = 15.0
+_BEFORE_STEPS = 1.5
+"""A window that is booked begins so many steps before: its first step only begins it."""
 _PERIODS = 3
 """Pauses that a window for them reaches back over."""
 _TAIL_SECONDS = 10.0
@@ -94,6 +97,7 @@ class RunLooks:
 
     def __init__(self, request: SourceRequest) -> None:
         self._request = request
+        self.totals = RunTotals()
         self._done: dict[float, float] = {}
         """End of the last window of each level."""
         self._pauses: dict[str, float] = {}
@@ -117,6 +121,8 @@ class RunLooks:
         edge = _edge(begun, now)
         if edge is not None and begun:
             step = step_seconds(begun)
+            if edge - self.totals.until >= EVERY_SECONDS:
+                self._book(memory, begun, edge)
             judged += self._suspected(memory, begun, suspects)
             for level in LEVELS:
                 judged += self._level(memory, begun, level, edge, step)
@@ -124,6 +130,24 @@ class RunLooks:
             judged += self._rare(memory, edge)
         judged += self._stopped(memory, ranks, now)
         return judged
+
+    def end(self, memory: RunMemory, ranks: Sequence[RankMemory]) -> None:
+        """Book what is left of a run that has ended."""
+        begun = [rank for rank in ranks if rank.first_end]
+        if begun:
+            self._book(memory, begun, max(rank.last for rank in begun) / 1e6)
+
+    def _book(self, memory: RunMemory, ranks: Sequence[RankMemory], edge: float) -> None:
+        began = min(rank.start.epoch + rank.start.began for rank in ranks) / 1e6
+        warm = max(rank.first_end for rank in ranks) / 1e6
+        totals = self.totals
+        totals.begin_attempt(memory.attempt, memory.world, began, warm)
+        begin = totals.until - _BEFORE_STEPS * step_seconds(ranks)
+        files = _files(ranks, begin, edge)
+        report = report_run(
+            measure_run(files, []), RunDescription(folder="", more={}), self._request
+        )
+        totals.take(files, report.ledger, memory.world, edge)
 
     def _suspected(
         self,

@@ -9,6 +9,7 @@ from computeflow.collection.online.cohorts import Cohort
 from computeflow.collection.online.live_values import LiveFinding, LiveRank, LiveRun, RunState
 from computeflow.collection.online.looks import Judged, step_seconds
 from computeflow.collection.online.rank_memory import RankMemory, RunMemory
+from computeflow.collection.online.run_totals import RunTotals
 from computeflow.telemetry.run_folders.run_facts import RecordedRun
 
 _SHOWN_RANKS = 16
@@ -18,6 +19,7 @@ def view_run(
     memory: RunMemory,
     window: Judged | None,
     cohort: Cohort | None,
+    totals: RunTotals,
     *,
     findings: Sequence[LiveFinding],
     ended: bool,
@@ -49,9 +51,10 @@ def view_run(
         step=max(each.step for each in latest.values()),
         step_seconds=step_seconds(list(latest.values())[:64]) or None,
         tokens_per_second=None if facts is None else facts.tokens_per_second,
-        mfu=None if ledger is None else ledger.mfu,
+        mfu=None if ledger is None or ledger.mfu is None else accounts.get("compute.model"),
         accounts=accounts,
-        goodput=_goodput(latest),
+        window_seconds=0.0 if window is None else window.end - window.begin,
+        goodput=totals.goodput(memory.world),
         usd_per_gpu_hour=usd_per_gpu_hour,
         slowest=_slowest(latest, facts, cohort),
         dropped=sum(each.dropped for each in latest.values()),
@@ -60,6 +63,10 @@ def view_run(
         run_folder=_text(memory.about, "run_folder"),
         total_steps=_whole(memory.about.get("total_steps")),
         checkpoints=_text(memory.about, "checkpoints"),
+        booked=dict(totals.booked),
+        booked_until=totals.until,
+        kept_steps=totals.kept_steps,
+        planned=None if facts is None else facts.planned,
     )
 
 
@@ -82,18 +89,6 @@ def _state(findings: Sequence[LiveFinding], ended: bool) -> RunState:
         return "ended"
     rules = {each.rule for each in findings}
     return "stuck" if "hang" in rules else "silent" if "silent-rank" in rules else "running"
-
-
-def _goodput(latest: Mapping[int, RankMemory]) -> float | None:
-    """Steps at their usual speed over the time since the first process of the attempt began."""
-    ranks = list(latest.values())
-    usual = step_seconds(ranks[:64])
-    if not ranks or not usual:
-        return None
-    first = ranks[0]
-    began = first.start.epoch + first.start.began
-    wall = (first.last - began) / 1e6
-    return min(first.step * usual / wall, 1.0) if wall > 0 else None
 
 
 def _slowest(

@@ -80,6 +80,13 @@ class Watcher:
         """Know the beginning of a rank that came before this watcher was there."""
         self._run(run, now).memory.starts[start.rank, start.attempt] = start
 
+    def know_booked(self, before: LiveRun, now: float) -> None:
+        """Go on with the books of a run that was watched before a restart."""
+        if before.booked:
+            self._run(before.run, now).looks.totals.restore(
+                before.booked, before.booked_until, before.kept_steps, before.attempt
+            )
+
     def _run(self, name: str, now: float) -> _Run:
         run = self._runs.get(name)
         if run is None:
@@ -130,6 +137,7 @@ class Watcher:
             return Changes()
         if _has_ended(memory):
             run.ended = now
+            run.looks.end(memory, self._chosen(run))
             return Changes(closed=book.close_all(now, "the run ended"))
         if run.cohort is not None:
             run.cohort.tick()
@@ -196,6 +204,7 @@ class Watcher:
                 run.memory,
                 run.window,
                 run.cohort,
+                run.looks.totals,
                 findings=run.book.findings(),
                 ended=run.ended is not None,
                 usd_per_gpu_hour=self._options.price_usd_per_gpu_hour,

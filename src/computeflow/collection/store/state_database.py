@@ -279,6 +279,11 @@ class StateDatabase:
                 [(node.node, _json(node), node.last_seen) for node in nodes],
             )
 
+    def run(self, run: str) -> LiveRun | None:
+        """A run as the watch last saw it."""
+        row = self._base.execute("SELECT data FROM runs WHERE run = ?", (run,)).fetchone()
+        return None if row is None else codec.decode(LiveRun, json.loads(row[0]), "run")
+
     def add_silence(self, key: str, until: float, now: float) -> None:
         """Ask the watch to silence a finding; `InputError` for a key that is not open."""
         with self.transaction():

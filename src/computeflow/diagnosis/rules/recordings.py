@@ -167,8 +167,9 @@ def checkpoint_stall(observed: SourceReport) -> Outcome:
     change = "write checkpoints in the background, from a copy in host memory"
     who = f" on {_who(ranks)}, and the others wait" if ranks else ""
     return report(
-        f"training stops while a checkpoint is written{who}: in {run.checkpoints.count:,} steps, "
-        f"up to {format_seconds(run.checkpoints.longest_seconds)}",
+        f"training stops while a checkpoint is written{who}: in "
+        f"{format_count(run.checkpoints.count, 'step')}, up to "
+        f"{format_seconds(run.checkpoints.longest_seconds)}",
         [("checkpoint", own), ("straggler", waits)],
         [
             seconds_evidence("ranks saving", "account checkpoint", own, 0.0),
@@ -198,7 +199,8 @@ def evaluation(observed: SourceReport) -> Outcome:
     own, waits, ranks = found
     who = f" on {_who(ranks)}, and the others wait" if ranks else ""
     return report(
-        f"training stops for an evaluation{who}: in {run.evaluations.count:,} steps, up to "
+        f"training stops for an evaluation{who}: in "
+        f"{format_count(run.evaluations.count, 'step')}, up to "
         f"{format_seconds(run.evaluations.longest_seconds)}",
         [("evaluation", own), ("straggler", waits)],
         [seconds_evidence("ranks evaluating", "account evaluation", own, 0.0)],
@@ -221,7 +223,7 @@ def gc_pause(observed: SourceReport) -> Outcome:
     own, waits, ranks = found
     who = f" on {_who(ranks)}, and the others wait" if ranks else ""
     return report(
-        f"Python collects garbage{who} in {run.collections.count:,} steps, up to "
+        f"Python collects garbage{who} in {format_count(run.collections.count, 'step')}, up to "
         f"{format_seconds(run.collections.longest_seconds)}",
         [("host", own), ("straggler", waits)],
         [

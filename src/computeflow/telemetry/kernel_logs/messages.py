@@ -77,6 +77,8 @@ class _Tables:
     sxid_source: str
     messages: tuple[_Pattern, ...]
     hints: tuple[str, ...]
+    harmless: frozenset[str]
+    """Names of messages that are of no fault."""
 
 
 def _toml(name: str) -> dict[str, Any]:
@@ -100,6 +102,7 @@ def _tables() -> _Tables:
         sxids["source"],
         messages,
         tuple(dict.fromkeys((*own, *(hint for pattern in messages for hint in pattern.hints)))),
+        frozenset(pattern.sign.what for pattern in messages if not pattern.sign.fault),
     )
 
 
@@ -144,6 +147,17 @@ def classify_message(text: str) -> KernelMessage | None:
         ):
             return _message(pattern, match)
     return None
+
+
+@lru_cache(4096)
+def tells_fault(signal: str) -> bool:
+    """Whether a node's signal, its name and then its text, is of a fault: not a boot, nor a link that
+    is up again. One of which nothing is known here is taken for a fault.
+    """
+    message = classify_message(signal)
+    if message is not None:
+        return message.sign.fault
+    return not any(signal == name or signal.startswith(f"{name} ") for name in _tables().harmless)
 
 
 def _message(pattern: _Pattern, match: re.Match[str]) -> KernelMessage:

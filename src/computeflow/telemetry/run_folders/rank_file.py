@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -96,6 +96,25 @@ class Beat:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryRows:
+    """Memory as a rank's recorder noted it, in bytes; -1 where a note does not say."""
+
+    at: Ints
+    """Unix microseconds."""
+    allocated: Ints
+    reserved: Ints
+    host: Ints
+
+    def __len__(self) -> int:
+        return len(self.at)
+
+
+def no_memory_rows() -> MemoryRows:
+    none = np.zeros(0, np.int64)
+    return MemoryRows(at=none, allocated=none, reserved=none, host=none)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RankFile:
     path: str
     start: RankStart
@@ -123,6 +142,8 @@ class RankFile:
     last: int
     """Unix microseconds of the last record."""
     left_out: tuple[str, ...]
+    memory_rows: MemoryRows = field(default_factory=no_memory_rows)
+    """Empty where the rank came over the wire, which has the largest figures alone."""
 
 
 def no_pieces() -> Pieces:
@@ -150,6 +171,12 @@ def join_parts(parts: Sequence[RankFile]) -> RankFile:
         events=tuple(event for part in parts for event in part.events)[-RUN_EVENTS:],
         beats=_joined_beats(parts),
         memory=_largest([part.memory for part in parts]),
+        memory_rows=MemoryRows(
+            **{
+                name: np.concatenate([getattr(part.memory_rows, name) for part in parts])
+                for name in MemoryRows.__dataclass_fields__
+            }
+        ),
         parameters=model.parameters,
         config=model.config,
         dtype=model.dtype,
@@ -171,8 +198,8 @@ def _joined_steps(parts: Sequence[StepRows]) -> StepRows:
     )
 
 
-def _joined_pieces(parts: Sequence[RankFile], field: str, names: dict[str, int]) -> Pieces:
-    rows: list[Pieces] = [getattr(part, field) for part in parts]
+def _joined_pieces(parts: Sequence[RankFile], table: str, names: dict[str, int]) -> Pieces:
+    rows: list[Pieces] = [getattr(part, table) for part in parts]
     return Pieces(
         start=np.concatenate([some.start for some in rows]),
         end=np.concatenate([some.end for some in rows]),

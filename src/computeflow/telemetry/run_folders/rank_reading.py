@@ -32,6 +32,7 @@ from computeflow.telemetry.run_folders.phases import (
 )
 from computeflow.telemetry.run_folders.rank_file import (
     Beat,
+    MemoryRows,
     Pieces,
     RankFile,
     RankStart,
@@ -45,6 +46,9 @@ from computeflow.telemetry.run_folders.spans import Span, flatten
 _FLUSHED = 4096
 """Steps that are held as Python values before they become columns."""
 _KINDS = {letter: place for place, letter in enumerate(LETTERS)}
+_MEMORY_COLUMNS = ("allocated", "reserved", "host")
+_MAX_MEMORY_ROWS = 65_536
+"""Two days of them; of longer files every second one is dropped, and again."""
 _PAUSES = ("checkpoint", "evaluation")
 """What is kept of the time after the last step."""
 
@@ -62,6 +66,8 @@ class RankColumns:
     events: list[RunEvent] = field(default_factory=list)
     beats: list[Beat] = field(default_factory=list)
     memory: dict[str, int] = field(default_factory=dict)
+    memory_rows: list[tuple[int, ...]] = field(default_factory=list)
+    """When, and the figures of `_MEMORY_COLUMNS`."""
     model: Record = field(default_factory=dict)
     dropped: int = 0
     errors: Counter[str] = field(default_factory=Counter)
@@ -90,7 +96,7 @@ class RankColumns:
             return None
         _flush(self)
         file = _drained(path, self.start, self)
-        self.parts, self.events, self.beats = [], [], []
+        self.parts, self.events, self.beats, self.memory_rows = [], [], [], []
         self.arrivals.parts, self.arrivals.timed = [], True
         self.invalid.clear()
         return file
@@ -401,6 +407,12 @@ def _take_rest(columns: RankColumns, record: Record) -> None:
 
 
 def _take_memory(columns: RankColumns, record: Record) -> None:
+    at = whole(record.get("t"))
+    figures = [whole(record.get(name), high=2**60) for name in _MEMORY_COLUMNS]
+    if at is not None and any(each is not None for each in figures):
+        columns.memory_rows.append((at, *(-1 if each is None else each for each in figures)))
+        if len(columns.memory_rows) >= _MAX_MEMORY_ROWS:
+            del columns.memory_rows[::2]
     for name in ("allocated", "reserved", "peak", "retries", "ooms", "host"):
         value = whole(record.get(name), high=2**60)
         if value is not None:
@@ -547,6 +559,7 @@ def _drained(path: Path, start: RankStart, columns: RankColumns) -> RankFile:
             for beat in columns.beats
         ),
         memory=dict(columns.memory),
+        memory_rows=_memory_rows(columns.memory_rows, zero),
         parameters=whole(columns.model.get("parameters"), low=1),
         config=config if isinstance(config, dict) else {},
         dtype=text(columns.model.get("dtype")),
@@ -556,6 +569,11 @@ def _drained(path: Path, start: RankStart, columns: RankColumns) -> RankFile:
         last=columns.last + zero,
         left_out=_invalid(path, columns.invalid),
     )
+
+
+def _memory_rows(rows: list[tuple[int, ...]], zero: int) -> MemoryRows:
+    at, *figures = np.array(rows, np.int64).reshape(-1, 1 + len(_MEMORY_COLUMNS)).T
+    return MemoryRows(at=at + zero, **dict(zip(_MEMORY_COLUMNS, figures, strict=True)))
 
 
 def _pieces(tiles: NDArray[np.int64], zero: int) -> Pieces:

@@ -45,7 +45,8 @@ def fleet_page(opening: Opened, topology: Cabling, run: str | None = None) -> Co
     if not found.nodes:
         text = "All runs have ended, and no agent tells of its node."
         return empty_content(_TITLE, text, [_AGENT])
-    return _content(found)
+    heard = max((node.last_seen for node in snapshot.nodes), default=None)
+    return _content(found) | {"last_heard": heard}
 
 
 def _recorded(opening: Opening, run: str | None) -> Content:

@@ -4,30 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from shlex import quote
-from typing import Any
+from typing import Annotated, Any, Literal
+
+from fastapi import Query
 
 from computeflow import codec
 from computeflow.answers.audits import AuditAnswer
+from computeflow.collection.online.live_values import LiveRun
 from computeflow.errors import LedgerError
 from computeflow.ledger import Entry, Gap, Ledger, Window, gaps
 from computeflow.telemetry.run_folders.run_facts import PlannedStep, RecordedRun
-from computeflow.units import format_share
-from computeflow.views.flow_bands import flow_bands, share_bands
+from computeflow.units import format_seconds, format_share
+from computeflow.views.flow_bands import flow_bands
 from computeflow.web.opening import Opening, RunLine, find_run
 from computeflow.web.page_answers import Content, Opened, empty_content, page_content
 
 _TITLE = "Flow"
+Part = Annotated[
+    Literal["whole", "last"],
+    Query(description="Of a run that goes on: all of it, or its last steps."),
+]
 RECORD = "computeflow record -- torchrun --nproc-per-node 8 train.py"
 COLLECT = "computeflow collect --store store --follow runs"
 
 
-def flow_page(opening: Opened, run: str | None = None) -> Content:
+def flow_page(opening: Opened, run: str | None = None, window: Part = "whole") -> Content:
     """The ledger of a run as a flow, predicted beside measured."""
     line = find_run(opening, run)
     if line is None:
         return no_runs(_TITLE, opening)
     if opening.kind == "store":
-        return _live_flow(opening, line)
+        return _live_flow(opening, line, window)
     answer = opening.audit(line.id)
     assert answer is not None
     ledgers = answer.report.recordings.ledgers
@@ -41,6 +48,7 @@ def flow_page(opening: Opened, run: str | None = None) -> Content:
         answer,
         **_which(opening, line),
         basis=basis,
+        window="whole",
         gpus=ledger.gpus,
         wall_seconds=ledger.wall_seconds,
         on_host=ledger.on_host,
@@ -113,28 +121,60 @@ def _by_rank(answer: AuditAnswer) -> Mapping[int, Mapping[str, float]]:
     return {}
 
 
-def _live_flow(opening: Opening, line: RunLine) -> Content:
+def _live_flow(opening: Opening, line: RunLine, window: Part) -> Content:
     top = opening.top()
     assert top is not None
     run = next(run for run in top.snapshot.runs if run.run == line.id)
     findings: Any = [each for each in top.to_dict()["findings"] if each["run"] == line.id]
-    if not run.accounts:
+    ledger = _live_ledger(run, window)
+    if ledger is None:
         text = f"{line.name}: no window of seven steps has been judged yet."
         return empty_content(_TITLE, text, [f"computeflow top --store {quote(str(opening.path))}"])
+    lines: Sequence[Gap] = ()
+    if run.planned is not None and run.step_seconds:
+        last = ledger.wall_seconds / run.step_seconds
+        steps = float(run.kept_steps) if window == "whole" else last
+        lines = gaps(ledger, _planned(run.planned), work_ratio=steps)
     return page_content(
         _TITLE,
         top,
         headline=_live_headline(line.name, findings),
         **_which(opening, line),
-        basis="the last window of steps",
-        gpus=run.world,
-        wall_seconds=None,
-        on_host=run.device == "cpu",
-        bands=codec.encode(share_bands(run.accounts)),
-        lines=[],
-        expected_from="",
-        unavailable={} if run.mfu is not None else {"compute.model": "the model's FLOPs"},
+        basis=ledger.window.label,
+        window=window,
+        gpus=ledger.gpus,
+        wall_seconds=ledger.wall_seconds,
+        on_host=ledger.on_host,
+        bands=codec.encode(flow_bands(ledger, lines)),
+        lines=codec.encode(lines),
+        expected_from="" if run.planned is None else run.planned.source,
+        unavailable=ledger.unavailable,
         findings=findings,
+    )
+
+
+def _live_ledger(run: LiveRun, window: Part) -> Ledger | None:
+    """What a collector has booked of a run since it began, or of its last steps."""
+    booked, label = run.booked, f"the whole run up to step {run.step:,}"
+    if window == "last" or not booked:
+        seconds = run.world * run.window_seconds
+        booked = {name: share * seconds for name, share in run.accounts.items()}
+        label = f"its last {format_seconds(run.window_seconds)}"
+    total = sum(booked.values())
+    if total <= 0 or not run.world:
+        return None
+    return Ledger.closed(
+        [
+            Entry(account=name, gpu_seconds=seconds)
+            for name, seconds in booked.items()
+            if seconds > 0
+        ],
+        gpus=run.world,
+        wall_seconds=total / run.world,
+        window=Window(label=label),
+        basis="measured",
+        unavailable={} if "compute.model" in booked else {"compute.model": "the model's FLOPs"},
+        on_host=run.device == "cpu",
     )
 
 

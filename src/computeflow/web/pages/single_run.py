@@ -18,6 +18,10 @@ from computeflow.web.pages.flow import no_runs
 _POINTS = 800
 """Points of a curve, and columns of a heat map: no screen shows more."""
 _ROWS = 256
+_NO_READINGS = (
+    "Memory, power, temperature and clocks over time: not in this recording. computeflow record "
+    "keeps memory; computeflow agent on the nodes of a collector keeps all of them."
+)
 
 
 def runs_page(opening: Opened) -> Content:
@@ -52,6 +56,23 @@ def run_page(
         ideal_step_seconds=_ideal_step_seconds(answer, line),
         figures=[] if answer is None else _figures(answer),
         steps_missing="" if steps is not None else "no step of this run is sealed yet",
+    )
+
+
+def run_readings(opening: Opened, run: str) -> Content:
+    """Power, memory, temperature and clocks of a run over time, and its energy.
+
+    Apart from the run's page: reading them takes longer than the rest of it.
+    """
+    line = find_run(opening, run)
+    assert line is not None
+    curves = opening.readings(line.id)
+    return page_content(
+        line.name,
+        None,
+        run=line.id,
+        readings=None if curves is None else codec.encode(curves),
+        readings_missing=_NO_READINGS if curves is None else curves.missing,
     )
 
 

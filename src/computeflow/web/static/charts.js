@@ -16,8 +16,45 @@ export function ticks(low, high, count = 5) {
   return found;
 }
 
-function path(xs, ys) {
-  return xs.map((x, index) => `${index ? "L" : "M"}${x.toFixed(1)},${ys[index].toFixed(1)}`).join("");
+/** A path through the values that are known; one that stands alone is a dot. */
+function path(values, x, y) {
+  return values.map((value, index) => {
+    if (value === null) return "";
+    const begins = index === 0 || values[index - 1] === null, alone = begins && (values[index + 1] ?? null) === null;
+    return `${begins ? "M" : "L"}${x(index).toFixed(1)},${y(value).toFixed(1)}${alone ? "h0" : ""}`;
+  }).join("");
+}
+
+/**
+ * Lines over one axis, from zero up to `high`. series: [{ values, kind }], null where a value is not known, the
+ * main one first; `limit` is dashed. unit: [size, name] of the marks at the left; `marks(width)`: [{ at, text }]
+ * below, `at` is a place among the values; `tell(index)`: what the pointer shows.
+ */
+export function lines(series, { label, unit, high, marks, tell, limit = null, height = 200 }) {
+  const count = series[0].values.length, [size, name] = unit;
+  return fitted((target, width) => {
+    const x = index => LEFT + (width - LEFT - RIGHT) * (count > 1 ? index / (count - 1) : 0.5);
+    const y = value => TOP + (height - TOP - BOTTOM) * (1 - Math.min(value, high) / high);
+    const levels = ticks(0, high / size, 4).map(value => svg("g", { class: "axis" },
+      svg("line", { x1: LEFT, x2: width - RIGHT, y1: y(value * size), y2: y(value * size) }),
+      svg("text", { class: "quiet", x: LEFT - 6, y: y(value * size) + 4, "text-anchor": "end" }, `${number(value)} ${name}`)));
+    const labels = marks(width).map(({ at, text }) => svg("text", { class: "quiet", x: x(at), y: height - 8, "text-anchor": x(at) < LEFT + 20 ? "start" : x(at) > width - RIGHT - 24 ? "end" : "middle" }, text));
+    const cursor = svg("line", { class: "grid", y1: TOP, y2: height - BOTTOM, visibility: "hidden" });
+    target.replaceChildren(svg("svg", { viewBox: `0 0 ${width} ${height}`, height, role: "img", "aria-label": label },
+      ...levels, ...labels, cursor,
+      ...[...series].reverse().map(({ values, kind }) => svg("path", { class: `line ${kind ?? ""}`, "stroke-linecap": "round", d: path(values, x, y) })),
+      limit === null ? null : svg("path", { class: "line third", d: `M${LEFT},${y(limit)}H${width - RIGHT}` })));
+    const note = tip(target);
+    target.onpointermove = event => {
+      const left = event.clientX - target.getBoundingClientRect().left;
+      const index = Math.max(0, Math.min(count - 1, Math.round((left - LEFT) / (width - LEFT - RIGHT) * (count - 1))));
+      cursor.setAttribute("x1", x(index));
+      cursor.setAttribute("x2", x(index));
+      cursor.setAttribute("visibility", "visible");
+      note.show(x(index), y(series[0].values[index] ?? 0), tell(index));
+    };
+    target.onpointerleave = () => { note.hide(); cursor.setAttribute("visibility", "hidden"); };
+  });
 }
 
 /** Step times: the median over ranks, the slowest rank, and what the model's FLOPs take at the peak (`ideal`). */
@@ -25,31 +62,11 @@ export function lineChart(curve, { ideal = null, height = 200 } = {}) {
   const { steps, middle_seconds: middle, slowest_seconds: slowest } = curve;
   const sorted = [...slowest].sort((a, b) => a - b);
   const high = 1.05 * (sorted[Math.floor(0.99 * (sorted.length - 1))] || 1);
-  const place = fitted((target, width) => {
-    const x = index => LEFT + (width - LEFT - RIGHT) * (steps.length > 1 ? index / (steps.length - 1) : 0.5);
-    const y = value => TOP + (height - TOP - BOTTOM) * (1 - Math.min(value, high) / high);
-    const xs = steps.map((_, index) => x(index));
-    const [size, unit] = high < 1 ? [1e3, "ms"] : [1, "s"];
-    const marks = ticks(0, high * size, 4).map(value => svg("g", { class: "axis" },
-      svg("line", { x1: LEFT, x2: width - RIGHT, y1: y(value / size), y2: y(value / size) }),
-      svg("text", { class: "quiet", x: LEFT - 6, y: y(value / size) + 4, "text-anchor": "end" }, `${number(value)} ${unit}`)));
-    const places = ticks(0, steps.length - 1, Math.max(2, width / 160)).filter(Number.isInteger);
-    const labels = places.map(index => svg("text", { class: "quiet", x: x(index), y: height - 8, "text-anchor": index === 0 ? "start" : "middle" }, whole(steps[index])));
-    const cursor = svg("line", { class: "grid", y1: TOP, y2: height - BOTTOM, visibility: "hidden" });
-    target.replaceChildren(svg("svg", { viewBox: `0 0 ${width} ${height}`, height, role: "img", "aria-label": "Step time over the run: median over ranks, and the slowest rank" },
-      ...marks, ...labels, cursor,
-      svg("path", { class: "line second", d: path(xs, slowest.map(y)) }), svg("path", { class: "line", d: path(xs, middle.map(y)) }),
-      ideal === null ? null : svg("path", { class: "line third", d: `M${LEFT},${y(ideal)}H${width - RIGHT}` })));
-    const tell = tip(target);
-    target.onpointermove = event => {
-      const left = event.clientX - target.getBoundingClientRect().left;
-      const index = Math.max(0, Math.min(steps.length - 1, Math.round((left - LEFT) / (width - LEFT - RIGHT) * (steps.length - 1))));
-      cursor.setAttribute("x1", x(index));
-      cursor.setAttribute("x2", x(index));
-      cursor.setAttribute("visibility", "visible");
-      tell.show(x(index), y(middle[index]), `step ${whole(steps[index])}\nmedian ${seconds(middle[index])}\nslowest ${seconds(slowest[index])}${ideal === null ? "" : `\nMFU ${share(ideal / middle[index])}`}`);
-    };
-    target.onpointerleave = () => { tell.hide(); cursor.setAttribute("visibility", "hidden"); };
+  const place = lines([{ values: middle }, { values: slowest, kind: "second" }], {
+    label: "Step time over the run: median over ranks, and the slowest rank",
+    unit: high < 1 ? [1e-3, "ms"] : [1, "s"], high, limit: ideal, height,
+    marks: width => ticks(0, steps.length - 1, Math.max(2, width / 160)).filter(Number.isInteger).map(at => ({ at, text: whole(steps[at]) })),
+    tell: index => `step ${whole(steps[index])}\nmedian ${seconds(middle[index])}\nslowest ${seconds(slowest[index])}${ideal === null ? "" : `\nMFU ${share(ideal / middle[index])}`}`,
   });
   return el("div", null, place, el("div", { class: "legend" }, el("span", null, el("i"), "median over ranks"), el("span", null, el("i", { class: "second" }), "slowest rank"),
     ideal === null ? null : el("span", null, el("i", { class: "third" }), `model FLOPs at the peak, ${seconds(ideal)}: MFU is this over the step`), el("span", null, "x: step")));

@@ -58,9 +58,7 @@ function slowest(live) {
 
 function nodes(content, live) {
   const mine = content.result.nodes.filter(node => live.nodes.includes(node.node));
-  if (!mine.some(node => Object.keys(node.readings).length)) {
-    return el("p", { class: "quiet small" }, "Power, temperature and memory of GPUs: not known, needs computeflow agent on the nodes.");
-  }
+  if (!mine.some(node => Object.keys(node.readings).length)) return null;
   const reading = (name, unit, digits = 3) => node => node.readings[name] === undefined ? null : `${number(node.readings[name], digits)} ${unit}`;
   return section("Nodes, the largest over their GPUs", table([
     { title: "node", cell: node => node.node },

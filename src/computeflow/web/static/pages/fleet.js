@@ -3,7 +3,7 @@
 import { el, heading, stats, table } from "../dom.js";
 import { colour, fitted } from "../fitted.js";
 import { drawCells, layOut, neighbour } from "../fleet_drawing.js";
-import { seconds, share, whole } from "../format.js";
+import { seconds, share, when, whole } from "../format.js";
 import { navigate, withQuery } from "../router.js";
 
 const WORST = 10;
@@ -29,6 +29,16 @@ function written(measure, value, health) {
   return measure.name === "health" ? health[value] : WRITE[measure.name](value);
 }
 
+/** A title inside a sentence: abbreviations stay as they are. */
+const inside = title => title === title.toUpperCase() ? title : title.toLowerCase();
+
+/** The smallest and the largest that is known; one of them where they read the same. */
+function rangeOf(measure, values, health) {
+  const known = values.filter(value => value !== null);
+  const [low, high] = [known.reduce((least, value) => Math.min(least, value), Infinity), known.reduce((most, value) => Math.max(most, value), -Infinity)].map(value => written(measure, value, health));
+  return low === high ? low : `${low} to ${high}`;
+}
+
 function ends(measure, values, health) {
   if (measure.name === "health") return [0, health.length - 1];
   const known = values.filter(value => value !== null);
@@ -38,7 +48,7 @@ function ends(measure, values, health) {
 
 function tell(content, cells, all, cell) {
   const { result: map, health } = content, node = cells.nodeOf[cell], run = map.runs[map.run_of[node]];
-  const facts = map.measures.map((measure, at) => `${measure.title.toLowerCase()} ${written(measure, all[at][cell], health)}`);
+  const facts = map.measures.map((measure, at) => `${inside(measure.title)} ${written(measure, all[at][cell], health)}`);
   const rank = cells.rankOf[cell] === null ? `GPU ${cells.localOf[cell]}` : `rank ${whole(cells.rankOf[cell])}`;
   return [
     el("strong", null, `${rank} on ${map.nodes[node]}`), `: ${facts.join(", ")}. `,
@@ -62,7 +72,7 @@ function worst(content, cells, measure, values) {
     { title: measure.title, unit: measure.name === "health" ? "" : "worst GPU", number: measure.name !== "health", cell: ([, cell]) => written(measure, values[cell], health) },
     { title: "run", cell: ([node]) => { const run = map.runs[map.run_of[node]]; return run ? el("a", { href: `/runs/${encodeURIComponent(run.id)}` }, run.name) : null; } },
     { title: "says", wide: true, cell: ([node]) => map.notes[node] ?? "" },
-  ], rows, { caption: `Worst nodes by ${measure.title.toLowerCase()}` });
+  ], rows, { caption: `Worst nodes by ${inside(measure.title)}` });
 }
 
 function legend(measure, low, high, health, palette) {
@@ -81,7 +91,7 @@ export function render(content, context) {
   const facts = el("p", { class: "cell-facts", role: "status" }, el("span", { class: "quiet" }, "Point at a GPU, or move with the arrow keys; Enter opens its run."));
   const key = el("div");
   const place = fitted((target, width) => {
-    const placed = layOut(map, cells, width), canvas = el("canvas", { tabindex: "0", "data-key": "fleet", role: "img", "aria-label": `${whole(cells.count)} GPUs coloured by ${measure.title.toLowerCase()}` });
+    const placed = layOut(map, cells, width), canvas = el("canvas", { tabindex: "0", "data-key": "fleet", role: "img", "aria-label": `${whole(cells.count)} GPUs coloured by ${inside(measure.title)}` });
     const mark = el("div", { class: "mark", hidden: true, style: { width: `${placed.size + 4}px`, height: `${placed.size + 4}px` } });
     const show = cell => {
       mark.hidden = false;
@@ -108,14 +118,15 @@ export function render(content, context) {
   const tabs = el("div", { class: "tabs", role: "group", "aria-label": "Coloured by" }, map.measures.map(each =>
     el("button", { class: "button", type: "button", "data-key": each.name, "aria-pressed": String(each === measure), on: { click: () => navigate(withQuery({ by: each.name }), { replace: true }) } }, each.title)));
   const wrong = map.measures.find(each => each.name === "health"), unwell = wrong.by_node.filter(value => value > 0).length;
+  const silent = health.indexOf("silent"), agents = wrong.by_node.filter(value => value !== null), quiet = content.last_heard && agents.length > 0 && agents.every(value => value === silent);
   return [
     heading("Fleet", tabs),
     el("p", { class: "lead" }, content.headline),
     stats([
       { label: "GPUs", value: whole(cells.count) }, { label: "Nodes", value: whole(map.nodes.length) },
       { label: "Runs", value: whole(map.runs.length) },
-      { label: "Nodes with a problem", value: wrong.missing ? null : whole(unwell), note: wrong.missing || null },
-      { label: measure.title, value: measure.missing ? null : `${written(measure, low, health)} to ${written(measure, high, health)}`, note: measure.missing || (measure.name === "mfu" || Object.keys(measure.by_cell).length ? null : "largest of a node's GPUs") },
+      { label: "Nodes with a problem", value: wrong.missing ? null : whole(unwell), note: wrong.missing || (quiet ? `no news since ${when(content.last_heard)}` : null) },
+      { label: measure.title, value: measure.missing ? null : rangeOf(measure, values, health), note: measure.missing || (measure.name === "mfu" || Object.keys(measure.by_cell).length ? null : "largest of a node's GPUs") },
     ].filter((each, at) => at < 4 || measure.name !== "health")),
     place, key, facts,
     measure.missing ? el("p", { class: "quiet" }, `${measure.title} is unknown: ${measure.missing}.`) : worst(content, cells, measure, values),

@@ -15,6 +15,14 @@ function runPicker(content) {
   return select;
 }
 
+/** Of a run that goes on: all of it, or its last steps. */
+function windowPicker(content, context) {
+  if (context.session.kind !== "store") return null;
+  const select = el("select", { "aria-label": "Part of the run", "data-key": "window", on: { change: () => navigate(withQuery({ window: select.value === "whole" ? null : select.value })) } },
+    [["whole", "whole run"], ["last", "last steps"]].map(([value, text]) => el("option", { value, selected: content.window === value }, text)));
+  return select;
+}
+
 function headStats(content) {
   const { bands, run } = content;
   const of = owner => bands.filter(band => band.owner === owner).reduce((sum, band) => sum + band.share, 0);
@@ -84,7 +92,7 @@ export function render(content, context) {
     content.expected_from ? el("p", { class: "quiet small" }, `Predicted for the same work: ${content.expected_from}. The mark on a bar is the prediction.`) : null,
     missing(content.unavailable));
   return [
-    heading("Flow", el("a", { href: `/runs/${encodeURIComponent(content.run.id)}` }, "Run"), runPicker(content)),
+    heading("Flow", el("a", { href: `/runs/${encodeURIComponent(content.run.id)}` }, "Run"), windowPicker(content, context), runPicker(content)),
     el("p", { class: "quiet small" }, `${content.run.name}, ${content.basis}`),
     content.headline ? el("p", { class: "lead" }, content.headline) : null,
     headStats(content),

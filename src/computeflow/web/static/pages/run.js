@@ -4,6 +4,7 @@ import { heatMap, lineChart } from "../charts.js";
 import { el, heading, section, stats } from "../dom.js";
 import { navigate, withQuery } from "../router.js";
 import { plot } from "../plot.js";
+import { readingCharts } from "../reading_charts.js";
 import { runDetails } from "../run_details.js";
 import { number, plural, seconds, share, usd, when, whole } from "../format.js";
 
@@ -15,7 +16,7 @@ function heatChoice(content) {
   return el("p", null, select);
 }
 
-export function render(content) {
+export function render(content, context) {
   const { run, curve, heat } = content;
   return [
     heading(run.name, el("a", { href: `/timeline/${encodeURIComponent(run.id)}` }, "Timeline"), el("a", { href: `/flow?${new URLSearchParams({ run: run.id })}` }, "Flow"), el("a", { href: `/findings?${new URLSearchParams({ run: run.id })}` }, "Findings")),
@@ -31,6 +32,7 @@ export function render(content) {
       run.usd_per_hour === null ? null : { label: "Cost", value: usd(run.usd_per_hour), unit: "/ h" },
     ]),
     curve ? section("Step time over the run", lineChart(curve, { ideal: content.ideal_step_seconds })) : el("p", { class: "quiet" }, content.steps_missing),
+    readingCharts(run, context.session.kind === "store" ? "Power, memory, temperature, clock" : "Memory over the run", context.state),
     heat ? section("Rank by step", heatChoice(content), heatMap(heat, { choose: step => navigate(`/timeline/${encodeURIComponent(run.id)}?${new URLSearchParams({ step })}`) }),
       el("p", { class: "quiet small" }, "Click a step to see it along time.")) : null,
     runDetails(content),

@@ -1,0 +1,86 @@
+"""The health of nodes on the fleet's map: faults are problems, and silence follows the clock."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from computeflow.collection.online.live_values import LiveNode
+from computeflow.diagnosis.rules.live_states import SILENT_SECONDS
+from computeflow.telemetry.kernel_logs.messages import tells_fault
+from computeflow.views.fleet_maps import HEALTH
+from computeflow.web import store_runs
+from live_value_maker import NOW, live_node, write_store
+from page_client import page_client
+
+BOOT = "node booted Linux version 6.18.44 (gcc (GCC) 15.3.0) #1 SMP PREEMPT_DYNAMIC @0"
+XID = "xid 79 NVRM: Xid (PCI:0000:3b:00): 79, pid=1234, GPU has fallen off the bus."
+
+
+class Clock:
+    def __init__(self, now: float) -> None:
+        self.now = now
+
+    def time(self) -> float:
+        return self.now
+
+
+def clock_at(monkeypatch: pytest.MonkeyPatch, now: float) -> Clock:
+    clock = Clock(now)
+    monkeypatch.setattr(store_runs, "time", clock)
+    return clock
+
+
+def healths(content: dict[str, Any]) -> list[str]:
+    (measure,) = [each for each in content["result"]["measures"] if each["name"] == "health"]
+    return [HEALTH[int(value)] for value in measure["by_node"]]
+
+
+def node(name: str, *signals: str, last_seen: float = NOW) -> LiveNode:
+    return live_node(node=name, signals=signals, last_seen=last_seen)
+
+
+@pytest.mark.parametrize(
+    ("signal", "fault"),
+    [
+        (BOOT, False),
+        ("link up mlx5_0: port 1 is up", False),
+        (XID, True),
+        ("clock throttle gpu 3: hw_slowdown", True),
+        ("something that is not known here", True),
+        ("", True),
+    ],
+)
+def test_a_boot_is_no_fault_and_what_is_not_known_is_one(signal: str, fault: bool) -> None:
+    assert tells_fault(signal) is fault
+
+
+def test_a_node_that_says_it_booted_has_no_problem(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock_at(monkeypatch, NOW)
+    nodes = [node("a"), node("b", BOOT), node("c", XID, BOOT)]
+    content = page_client(write_store(tmp_path, nodes=nodes)).get("/fleet").json()
+    assert healths(content) == ["nothing wrong", "nothing wrong", "reports a fault"]
+    assert content["result"]["notes"] == {"1": BOOT, "2": XID}
+
+
+def test_silence_follows_the_clock_and_nothing_else_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = clock_at(monkeypatch, NOW)
+    store = write_store(tmp_path, nodes=[node("a"), node("b", last_seen=NOW - 5)])
+    client = page_client(store)
+    first = client.get("/fleet")
+    assert healths(first.json()) == ["nothing wrong"] * 2 and first.json()["last_heard"] == NOW
+    clock.now = NOW + SILENT_SECONDS - 6
+    assert client.get("/fleet").headers["etag"] == first.headers["etag"]
+    clock.now = NOW + SILENT_SECONDS - 4
+    assert healths(client.get("/fleet").json()) == ["nothing wrong", "silent"]
+    clock.now = NOW + SILENT_SECONDS + 1
+    last = client.get("/fleet")
+    assert healths(last.json()) == ["silent", "silent"]
+    clock.now = NOW + 1e6
+    assert client.get("/fleet").headers["etag"] == last.headers["etag"]
