@@ -1,55 +1,119 @@
 """Screenshots of every page in docs/images, light, dark and on a phone: `python docs/screenshots.py`.
 
-The recordings are real and in the repository: a trace of an H200, and run folders of two ranks.
+The recordings are real and in the repository: a collector's store of trainings on an H200, and run
+folders of two ranks. Made, and said to be in docs/serve.md, are the fleet of 16,384 GPUs and the
+action that waits for an approval: no recording has either.
 """
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from small_png import small_png
+
 ROOT = Path(__file__).parents[1]
 IMAGES = ROOT / "docs" / "images"
-TRACE = "tests/data/h200_traces/slow-loader-0.03.json.gz"
-RUNS = "tests/data/run_folders"
-PAGES = {
-    TRACE: {"flow": "/flow", "findings": "/findings"},
-    RUNS: {
-        "runs": "/runs",
-        "run": "/runs/slow",
-        "timeline": "/timeline/slow",
-        "fleet": "/fleet?run=slow&by=wait",
-        "plan": "/plan?gpus=64",
-        "decide": "/decide",
-        "simulate": "/simulate",
-        "catalog": "/catalog",
-        "accuracy": "/accuracy",
-    },
-}
-"""Recording, and what is taken of its pages."""
 MODES: dict[str, tuple[str, int, int]] = {
     "light": ("light", 1280, 860),
     "dark": ("dark", 1280, 860),
     "phone": ("light", 390, 844),
 }
+OPERATOR = "ada", "screenshots-take-this-token-0123456789"
 _WAIT_SECONDS = 300.0
-_DRAWN = (
-    "() => !document.querySelector('[aria-busy], .working') "
-    "&& Boolean(document.querySelector('main h1'))"
+_WHOLE = ("ranks",)
+"""Images of all of a page: what they are taken for stands further down."""
+_DRAWN = """() => {
+  const plan = location.pathname === "/plan", done = document.querySelector("[data-search=full]");
+  const busy = document.querySelector("[aria-busy=true], .working");
+  return Boolean(document.querySelector("main h1")) && !busy && (!plan || done);
+}"""
+"""Nothing is being drawn or computed; of a plan all layouts have been searched."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """What is served, and what is taken of its pages: addresses by the image's name."""
+
+    make: Callable[[Path], Path]
+    """The folder to serve; it may be written into the folder that is given."""
+    pages: dict[str, str]
+    """{run} is the latest run."""
+    options: Callable[[Path], list[str]] = field(default=lambda _: [])
+    signed_in: bool = False
+
+
+def recorded_store(folder: Path) -> Path:
+    """A copy: SQLite writes beside a database that it reads."""
+    return Path(shutil.copytree(ROOT / "tests" / "data" / "gpu_store", folder / "store"))
+
+
+def made_fleet(folder: Path) -> Path:
+    from benchmarks.made_fleet import write_fleet
+
+    return write_fleet(folder / "fleet")
+
+
+def made_action(folder: Path) -> Path:
+    from page_client import made_store
+
+    tokens = folder / "operators"
+    tokens.write_text(" ".join(OPERATOR) + "\n")
+    tokens.chmod(0o600)
+    return Path(made_store(folder)[0])
+
+
+SOURCES = (
+    Source(
+        make=recorded_store,
+        pages={
+            "flow": "/flow",
+            "findings": "/findings",
+            "runs": "/runs",
+            "run": "/runs/{run}",
+            "timeline": "/timeline/{run}",
+            "fleet": "/fleet",
+            "plan": "/plan?tokens=1T&deadline=60&price=2.5",
+            "decide": "/decide",
+            "offers": "/decide?show=offers",
+            "simulate": "/simulate",
+            "catalog": "/catalog",
+            "catalog-row": "/catalog/accelerators/h200-sxm",
+            "accuracy": "/accuracy",
+        },
+    ),
+    Source(
+        make=lambda _: ROOT / "tests" / "data" / "run_folders",
+        pages={"ranks": "/runs/slow"},
+    ),
+    Source(
+        make=made_fleet,
+        pages={"fleet-16384": "/fleet?by=wait"},
+        options=lambda store: ["--topology", str(store / "topology.conf")],
+    ),
+    Source(
+        make=made_action,
+        pages={"approve": "/findings"},
+        options=lambda store: ["--operator-token-file", str(store.parent / "operators")],
+        signed_in=True,
+    ),
 )
 
 
 @contextmanager
-def served(recording: str) -> Iterator[str]:
+def served(path: Path, options: list[str]) -> Iterator[str]:
     """The address to open of a server on a recording."""
-    command = [sys.executable, "-m", "computeflow", "serve", recording, "--price", "2.5"]
+    command = [sys.executable, "-m", "computeflow", "serve", str(path), "--price", "2.5"]
     with subprocess.Popen(
-        [*command, "--listen", "127.0.0.1:0", "--quiet"],
+        [*command, "--listen", "127.0.0.1:0", "--quiet", *options],
         cwd=ROOT,
         stdout=subprocess.PIPE,
         text=True,
@@ -61,41 +125,66 @@ def served(recording: str) -> Iterator[str]:
             server.terminate()
 
 
-def take(page: Any, address: str, target: Path) -> None:
+def take(page: Any, address: str, target: Path, *, whole: bool = False) -> None:
+    """`whole`: as long as the page is, not only what is seen first."""
     page.goto(address)
     ends = time.monotonic() + _WAIT_SECONDS
-    while not page.evaluate(_DRAWN) and time.monotonic() < ends:
+    while not page.evaluate(_DRAWN):
+        if time.monotonic() > ends:
+            raise TimeoutError(f"{address}: not drawn after {_WAIT_SECONDS:.0f} s")
         time.sleep(0.1)
-    page.wait_for_timeout(500)  # for Plotly's last frame
-    page.screenshot(path=target)
+    page.wait_for_timeout(700)  # for Plotly's last frame
+    if (refused := page.query_selector(".error, .problem:not(:empty)")) is not None:
+        raise RuntimeError(f"{address}: {refused.inner_text()}")
+    target.write_bytes(small_png(page.context.browser, page.screenshot(full_page=whole)))
     print(target.relative_to(ROOT), f"{target.stat().st_size / 1e3:.0f} kB", flush=True)
 
 
-def main() -> None:
+def sign_in(context: Any, base: str) -> None:
+    headers = {"x-computeflow": "1", "origin": base}
+    context.request.post(f"{base}/session", data={"token": OPERATOR[1]}, headers=headers)
+
+
+def take_all(browser: Any, source: Source, opened: str, names: set[str]) -> None:
+    base = opened.partition("/open")[0]
+    for mode, (scheme, width, height) in MODES.items():
+        context = browser.new_context(
+            viewport={"width": width, "height": height},
+            color_scheme=scheme,
+            reduced_motion="reduce",
+        )
+        context.request.get(opened)
+        if source.signed_in:
+            sign_in(context, base)
+        run = context.request.get(f"{base}/runs.json").json()["runs"][0]["id"]
+        page = context.new_page()
+        page.set_default_timeout(_WAIT_SECONDS * 1e3)
+        for name, path in source.pages.items():
+            if not names or name in names:
+                target = IMAGES / f"{name}-{mode}.png"
+                take(page, base + path.format(run=run), target, whole=name in _WHOLE)
+        context.close()
+
+
+def main(names: set[str]) -> None:
+    """All images, or those named."""
     from playwright.sync_api import sync_playwright
 
+    sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
     IMAGES.mkdir(exist_ok=True)
-    with sync_playwright() as playwright:
+    with sync_playwright() as playwright, tempfile.TemporaryDirectory() as folder:
         browser = playwright.chromium.launch(
             executable_path="/usr/bin/chromium", args=["--no-sandbox"]
         )
-        for recording, pages in PAGES.items():
-            with served(recording) as opened:
-                base = opened.partition("/open")[0]
-                for mode, (scheme, width, height) in MODES.items():
-                    context = browser.new_context(
-                        viewport={"width": width, "height": height},
-                        color_scheme=scheme,
-                        reduced_motion="reduce",
-                    )
-                    page = context.new_page()
-                    page.set_default_timeout(_WAIT_SECONDS * 1e3)
-                    context.request.get(opened)
-                    for name, path in pages.items():
-                        take(page, base + path, IMAGES / f"{name}-{mode}.png")
-                    context.close()
+        for number, source in enumerate(SOURCES):
+            if names and not names & set(source.pages):
+                continue
+            (mine := Path(folder) / str(number)).mkdir()
+            path = source.make(mine)
+            with served(path, source.options(path)) as opened:
+                take_all(browser, source, opened, names)
         browser.close()
 
 
 if __name__ == "__main__":
-    main()
+    main(set(sys.argv[1:]))

@@ -76,7 +76,7 @@ export function lineChart(curve, { ideal = null, height = 200 } = {}) {
 function scale(parts) {
   const probe = el("canvas").getContext("2d", { willReadFrequently: true });
   const rgb = name => { probe.fillStyle = colour(name); probe.fillRect(0, 0, 1, 1); return probe.getImageData(0, 0, 1, 1).data; };
-  const low = rgb("raised"), high = rgb("design");
+  const low = rgb("raised"), high = rgb("second");
   return Array.from({ length: parts }, (_, index) => [0, 1, 2].map(at => Math.round(low[at] + (high[at] - low[at]) * index / (parts - 1))));
 }
 

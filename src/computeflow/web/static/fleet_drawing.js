@@ -60,7 +60,7 @@ function mixed(low, high, count) {
 
 function shadesOf({ categories, better, colour }) {
   if (categories) return ["useful", "tuning", "design", "text"].map(colour);
-  return mixed(colour("hover"), colour(better === "more" ? "accent" : "design"), SHADES);
+  return mixed(colour("hover"), colour(better === "more" ? "accent" : "second"), SHADES);
 }
 
 /** Fill all cells, shade by shade, so that the colour changes few times; outlines where nothing is known. */
@@ -84,7 +84,7 @@ export function drawCells(canvas, placed, values, options) {
       drawing.fillStyle = shades[at];
       for (const cell of bucket) drawing.fillRect(xs[cell], ys[cell], size, size);
     } else {
-      drawing.strokeStyle = colour("mixed");
+      drawing.strokeStyle = colour("rule");
       drawing.lineWidth = 1;
       drawing.beginPath();
       for (const cell of bucket) drawing.rect(xs[cell] + .5, ys[cell] + .5, Math.max(size - 1, 1), Math.max(size - 1, 1));

@@ -35,15 +35,18 @@ export function form(fields, changed) {
       node, field.hint ? el("p", { class: "quiet small hint" }, field.hint) : null, problem);
   });
   for (const follow of followers) follow(values());
+  const problemOf = error => problems.get(error.field) ?? problems.get(`${error.field}s`);
   const general = el("p", { class: "problem", role: "alert" });
   const node = el("form", { class: "fields", on: { submit: event => { event.preventDefault(); tell(0); } } }, rows, general);
   return {
     node, values, tell,
+    /** Whether a field of this form is to blame. */
+    blames: error => Boolean(problemOf(error)),
     /** Say an error beside its field, or below all of them; null takes it away. */
     say(error) {
       for (const each of problems.values()) each.textContent = "";
       general.textContent = "";
-      if (error) (problems.get(error.field) ?? problems.get(`${error.field}s`) ?? general).textContent = error.message.replaceAll(/--([a-z-]+)/g, "$1");
+      if (error) (problemOf(error) ?? general).textContent = error.message.replaceAll(/--([a-z-]+)/g, "$1");
     },
   };
 }
@@ -133,6 +136,12 @@ export async function answer(address, signal, progress = () => {}) {
 /** The same question on a command line, folded. */
 export function sameCommand(text) {
   return text ? el("details", { class: "same" }, el("summary", { class: "small quiet" }, "The same on a command line"), command(text)) : null;
+}
+
+/** A refusal that no field is to blame for, and a way to ask again. */
+export function refusal(error, again) {
+  return el("div", null, el("p", { class: "error", role: "alert" }, error.message),
+    el("button", { class: "button", type: "button", on: { click: again } }, "Ask again"));
 }
 
 /** What a form's answer waits for. */

@@ -66,7 +66,7 @@ function filled({ readings, readings_missing: missing }, run) {
 export function readingCharts(run, title, state) {
   const place = el("div", { class: "readings" });
   state.readingsPlace = place;
-  const show = () => state.readingsPlace.replaceChildren(...(state.readings ? filled(state.readings, run) : [el("p", { class: "quiet" }, "Reading the meters …")]));
+  const show = () => state.readingsPlace.replaceChildren(...(state.readings ? filled(state.readings, run) : [el("p", { class: "quiet", "aria-busy": "true" }, "Reading the meters …")]));
   show();
   if (!state.readingsAt || performance.now() - state.readingsAt > AGAIN_MS) {
     state.readingsAt = performance.now();

@@ -1,7 +1,7 @@
 // Decide: rent or build, where, for how much; or every offer compared.
 
 import { el, heading, lead, stats } from "../dom.js";
-import { answer, DAYS, form, keepAddress, queryOf, sameCommand, workingLine } from "../forms.js";
+import { answer, DAYS, form, keepAddress, queryOf, refusal, sameCommand, workingLine } from "../forms.js";
 import { number, seconds, share, usd, whole } from "../format.js";
 import { partNodes } from "../parts.js";
 
@@ -68,7 +68,8 @@ export function render(choices, context) {
     } catch (error) {
       if (error.name === "AbortError") return;
       place.replaceChildren();
-      asking.say(error);
+      if (asking.blames(error)) asking.say(error);
+      else place.replaceChildren(refusal(error, () => asking.tell(0)));
       if (error.status === undefined) throw error;
     }
     place.removeAttribute("aria-busy");

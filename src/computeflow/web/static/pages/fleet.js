@@ -1,6 +1,6 @@
 // Fleet: every GPU on one canvas, by switch and node; hover or arrow keys tell of one, Enter opens its run.
 
-import { el, heading, stats, table } from "../dom.js";
+import { el, heading, lead, stats, table } from "../dom.js";
 import { colour, fitted } from "../fitted.js";
 import { drawCells, layOut, neighbour } from "../fleet_drawing.js";
 import { seconds, share, when, whole } from "../format.js";
@@ -121,7 +121,7 @@ export function render(content, context) {
   const silent = health.indexOf("silent"), agents = wrong.by_node.filter(value => value !== null), quiet = content.last_heard && agents.length > 0 && agents.every(value => value === silent);
   return [
     heading("Fleet", tabs),
-    el("p", { class: "lead" }, content.headline),
+    lead(content.headline),
     stats([
       { label: "GPUs", value: whole(cells.count) }, { label: "Nodes", value: whole(map.nodes.length) },
       { label: "Runs", value: whole(map.runs.length) },

@@ -1,6 +1,6 @@
 // Flow: where the GPU-hours of a run go, by who can change it; click a band for its findings and ranks.
 
-import { bar, el, heading, section, stats, swatch, table } from "../dom.js";
+import { bar, el, heading, lead, section, stats, swatch, table } from "../dom.js";
 import { fitted } from "../fitted.js";
 import { flowDrawing, ownerBar } from "../flow_drawing.js";
 import { fixed, gpuUnit, number, plural, seconds, share, usd, whole } from "../format.js";
@@ -94,7 +94,7 @@ export function render(content, context) {
   return [
     heading("Flow", el("a", { href: `/runs/${encodeURIComponent(content.run.id)}` }, "Run"), windowPicker(content, context), runPicker(content)),
     el("p", { class: "quiet small" }, `${content.run.name}, ${content.basis}`),
-    content.headline ? el("p", { class: "lead" }, content.headline) : null,
+    lead(content.headline),
     headStats(content),
     band ? el("div", { class: "columns" }, flow, details(content, band)) : flow,
   ].filter(Boolean);

@@ -1,7 +1,7 @@
 // One run: its numbers, step times over the run, rank by step as a heat map.
 
 import { heatMap, lineChart } from "../charts.js";
-import { el, heading, section, stats } from "../dom.js";
+import { el, heading, lead, section, stats } from "../dom.js";
 import { navigate, withQuery } from "../router.js";
 import { plot } from "../plot.js";
 import { readingCharts } from "../reading_charts.js";
@@ -21,7 +21,7 @@ export function render(content, context) {
   return [
     heading(run.name, el("a", { href: `/timeline/${encodeURIComponent(run.id)}` }, "Timeline"), el("a", { href: `/flow?${new URLSearchParams({ run: run.id })}` }, "Flow"), el("a", { href: `/findings?${new URLSearchParams({ run: run.id })}` }, "Findings")),
     el("p", { class: "quiet small" }, [run.state, `started ${when(run.started)}`, run.device].filter(Boolean).join(" · ")),
-    content.headline ? el("p", { class: "lead" }, content.headline) : null,
+    lead(content.headline),
     stats([
       { label: "Step", value: seconds(run.step_seconds), note: "median" },
       { label: "MFU", value: run.mfu === null ? null : share(run.mfu), note: run.mfu === null ? "needs the model's FLOPs" : null },

@@ -11,7 +11,7 @@ export function render(content) {
       { title: "run", cell: run => el("a", { href: `/runs/${encodeURIComponent(run.id)}` }, run.name) },
       { title: "state", cell: run => el("span", { class: "tag" }, run.state) },
       { title: "started", wide: true, cell: run => when(run.started) },
-      { title: "ranks", number: true, cell: run => whole(run.gpus) },
+      { title: "ranks", number: true, wide: true, cell: run => whole(run.gpus) },
       { title: "steps", number: true, wide: true, cell: run => whole(run.step) },
       { title: "step", number: true, cell: run => seconds(run.step_seconds) },
       { title: "tokens", unit: "1/s", number: true, wide: true, cell: run => number(run.tokens_per_second) },

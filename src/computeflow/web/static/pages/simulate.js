@@ -1,7 +1,7 @@
 // Simulate: a whole run with failures: when it ends, how often to save, how many spares.
 
 import { el, heading, lead, stats } from "../dom.js";
-import { answer, form, keepAddress, queryOf, sameCommand, workingLine } from "../forms.js";
+import { answer, form, keepAddress, queryOf, refusal, sameCommand, workingLine } from "../forms.js";
 import { number, seconds, share, usd, whole } from "../format.js";
 import { partNodes } from "../parts.js";
 import { fieldsOf as jobFields } from "./plan.js";
@@ -56,7 +56,8 @@ export function render(choices, context) {
         ...partNodes([...timeline, ...curves, ledger, summary]), sameCommand(content.command));
     } catch (error) {
       if (error.name === "AbortError") return;
-      asking.say(error);
+      if (asking.blames(error)) asking.say(error);
+      else place.replaceChildren(refusal(error, () => asking.tell(0)));
       if (error.status === undefined) throw error;
     }
     place.removeAttribute("aria-busy");
