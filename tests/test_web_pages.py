@@ -333,6 +333,8 @@ class Held:
         self.ran.append(parameters["name"])
         if parameters["name"] == "wrong":
             raise WrongFieldError(400, "no", "name")
+        if parameters["name"] == "broken":
+            raise ZeroDivisionError
         return parameters["name"].encode()  # type: ignore[no-any-return]
 
     def close(self) -> None:
@@ -352,6 +354,9 @@ def test_a_question_is_answered_once_and_others_wait_for_it() -> None:
         with pytest.raises(WrongFieldError, match="no"):
             lane.ask("x", {"name": "wrong"}, LONGEST)
     assert runner.ran == ["a", "wrong"]
+    with pytest.raises(RefusedError, match="ZeroDivisionError"):
+        lane.ask("x", {"name": "broken"}, LONGEST)
+    assert lane.ask("x", {"name": "b"}, LONGEST) == b"b"
     lane.close()
 
 

@@ -161,6 +161,8 @@ class Lane:
             )
         except RefusedError as error:
             question.refusal = error
+        except Exception as error:  # a fault of ours must not end the lane of all
+            question.refusal = RefusedError(503, f"not computed: {error!r}"[:300], _BUSY_SECONDS)
         with self._changed:
             if question.refusal is not None and question.refusal.status >= 500:
                 self._known.pop(key, None)  # it may go well the next time
