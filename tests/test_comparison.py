@@ -586,6 +586,9 @@ def test_tables_and_the_figure_show_the_offers() -> None:
     assert any("unknown" in cell for row in detail_table(found.results[0]).rows for cell in row)
     figure = front_figure(found)
     named = [name for trace in figure.data for name in trace.get("text", [])]
+    assert all(
+        "<" not in name for name in named
+    )  # the page forbids the styles Plotly makes of tags
     assert any(name.startswith(("gcp,", "azure,")) for name in named)
     assert "Cheapest" in figure.summary
 

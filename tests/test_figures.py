@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
+import re
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -29,7 +31,7 @@ from computeflow.views import (
     memory_figure,
     report_html,
 )
-from computeflow.views.figures import HATCHED, OWNERS
+from computeflow.views.figures import ACCENT, HATCHED, OWNERS, SECOND
 from computeflow.views.plans import FrontRow
 from computeflow.views.tables import columns
 from computeflow.workload import Job, Layout
@@ -167,9 +169,9 @@ def luminance(colour: str) -> float:
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
 
-def test_owners_stand_out_on_white_and_on_black() -> None:
+def test_colours_stand_out_on_white_and_on_black() -> None:
     """WCAG 2 asks 3:1 of graphics; the report's dark page is #141414."""
-    for colour in set(OWNERS.values()):
+    for colour in {*OWNERS.values(), ACCENT, SECOND}:
         for page in ("#FFFFFF", "#141414"):
             dark, light = sorted([luminance(colour), luminance(page)])
             assert (light + 0.05) / (dark + 0.05) >= 2.99, colour
@@ -187,6 +189,13 @@ def test_owners_are_told_apart_without_the_green_or_the_red_cones(red: float, le
     assert len(solid) == 4
     for one, other in combinations(solid, 2):
         assert math.dist(seen(one), seen(other)) > 0.1, (one, other)
+
+
+def test_texts_of_figures_have_no_tags_but_line_breaks() -> None:
+    """Plotly makes style attributes of others, which the page's content policy forbids."""
+    for figure in every_figure():
+        drawn = json.dumps([figure.data, figure.layout])
+        assert set(re.findall(r"</?(\w+)", drawn)) <= {"br", "extra"}, figure.title
 
 
 class Page(HTMLParser):

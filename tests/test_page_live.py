@@ -41,7 +41,7 @@ def recordings() -> Iterator[Served]:
 @pytest.mark.parametrize("screen", SCREENS)
 def test_every_page_reads_on_every_screen(browser: Any, recordings: Served, screen: str) -> None:
     page = opened(browser, recordings, screen)
-    for address in [*addresses("slow"), "/flow?run=slow&account=straggler"]:
+    for address in [*addresses("slow"), "/flow?run=slow&account=straggler", "/catalog?search=h100"]:
         visit(page, recordings, address)
         check_page(page)
     assert page.said == []

@@ -53,6 +53,12 @@ def test_sliders_change_the_plan_and_a_link_restores_it(browser: Any, fleet: Ser
     other.wait_for_selector("[data-search=full]")
     assert other.locator("input[name=gpus]").input_value() == "128"
     assert (number_of(other, "Step"), number_of(other, "Cost")) == (after[0], after[2])
+    other.get_by_label("Precision, slider").press("ArrowRight")
+    other.wait_for_url(re.compile("precision=fp8"))
+    assert other.get_by_label("Deadline, slider").get_attribute("aria-valuetext") == "any"
+    other.get_by_label("Deadline, slider").press("End")
+    other.wait_for_url(re.compile("deadline=365"))
+    other.locator("p.lead", has_text="layouts").wait_for()
     assert page.said == other.said == []
 
 

@@ -16,6 +16,7 @@ import computeflow as cf
 from computeflow.answers.catalogs import list_rows, overview
 from computeflow.answers.live_tops import top
 from computeflow.catalog import load_catalog
+from computeflow.catalog.lookup import GROUPS, group_rows
 from computeflow.cluster.topology import read_topology
 from computeflow.collection.collector.clients import RefusedError
 from computeflow.collection.outputs.rank_places import read_rank_places
@@ -141,6 +142,7 @@ def test_every_file_of_a_plan_can_be_downloaded(client: TestClient) -> None:
         ("/plan?sequence=99999999", 422, "sequence"),
         ("/plan?batch=x", 422, "batch"),
         ("/plan?price=nan", 422, "price"),
+        ("/plan?device=a100-80-sxm&precision=fp8", 404, "precision"),
         ("/plan?model=llama-3.1-405b&gpus=8", 400, ""),
         ("/decide?tokens=0", 400, "tokens"),
         ("/decide?devices=h900", 404, "device"),
@@ -224,7 +226,7 @@ def test_accuracy_is_what_validate_says_with_its_misses(client: TestClient) -> N
 
 def test_the_catalog_s_rows_have_their_source(client: TestClient) -> None:
     assert client.get("/catalog").json()["result"] == overview().to_dict()
-    for kind in client.get("/catalog").json()["kinds"]:
+    for kind in (each["kind"] for each in client.get("/catalog").json()["kinds"]):
         content = client.get(f"/catalog/{kind}").json()
         assert content["result"] == list_rows(kind, all=True).to_dict()
         for part in content["lists"]:
@@ -232,6 +234,46 @@ def test_the_catalog_s_rows_have_their_source(client: TestClient) -> None:
     row = client.get("/catalog/accelerators/h100-sxm").json()
     assert row["result"] == list_rows("accelerators", "h100-sxm").to_dict()
     assert row["source"] and row["as_of"]
+
+
+def test_the_catalog_says_what_it_holds_and_how_new_it_is(client: TestClient) -> None:
+    kinds = client.get("/catalog").json()["kinds"]
+    assert [each["kind"] for each in kinds] == list(GROUPS)
+    for each in kinds:
+        rows = [row for rows in group_rows(FACTS, each["kind"]).values() for row in rows]
+        assert each["holds"]
+        assert each["newest"] in {row.as_of for row in rows}
+
+
+@pytest.mark.parametrize(
+    "search, kind, name, spelled",
+    [
+        ("h100-s", "accelerators", "h100-sxm", ""),
+        ("H100 SXM5", "accelerators", "h100-sxm", "H100-SXM5"),
+        ("p5.48", "offers", "aws/p5.48xlarge", ""),
+    ],
+)
+def test_a_part_of_a_name_finds_rows_that_have_a_page(
+    client: TestClient, search: str, kind: str, name: str, spelled: str
+) -> None:
+    found = client.get("/catalog", params={"search": search}).json()["found"]
+    row = next(each for each in found["rows"] if (each["kind"], each["name"]) == (kind, name))
+    assert row["as"].startswith(spelled) and bool(row["as"]) == bool(spelled)
+    for each in found["rows"][:20]:
+        assert client.get(f"/catalog/{each['kind']}/{each['name']}").status_code == 200, each
+
+
+def test_a_search_for_nothing_finds_nothing(client: TestClient) -> None:
+    assert client.get("/catalog?search=%20").json()["found"] is None
+    assert client.get("/catalog?search=zzzz").json()["found"] == {"rows": [], "total": 0}
+
+
+def test_precisions_of_a_device_can_be_planned_with(client: TestClient) -> None:
+    devices = {each["name"]: each for each in client.get("/choices").json()["devices"]}
+    assert devices["a100-80-sxm"]["precisions"] == ["fp32", "tf32", "fp16", "bf16", "int8"]
+    assert {"mxfp8", "nvfp4"} <= set(devices["b200-sxm"]["precisions"])
+    for precision in devices["h100-sxm"]["precisions"]:
+        assert client.get(f"/plan?{SMALL}&precision={precision}").status_code == 200, precision
 
 
 # Fleet

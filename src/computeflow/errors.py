@@ -57,7 +57,7 @@ class UnknownNameError(InputError):
         near = nearest(name, known, most=12 if means else 3)
         self.near = tuple(dict.fromkeys((means or {}).get(n, n) for n in near))[:3]
         proper = dict.fromkeys((means or {}).get(n, n) for n in known)
-        listed = f"; choose one of {', '.join(proper)}" if len(proper) <= _SHORT_LIST else ""
+        listed = f"; choose one of {', '.join(proper)}" if 0 < len(proper) <= _SHORT_LIST else ""
         if self.near or hint:
             listed = f"; nearest: {', '.join(self.near)}" if self.near else ""
         hint = f" ({hint})" if hint else ""

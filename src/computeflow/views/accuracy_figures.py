@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from computeflow.units import format_seconds
-from computeflow.views.figures import GREY, OWNERS, Data, Figure, base_layout, value_axis
+from computeflow.views.axes import log_axis
+from computeflow.views.figures import ACCENT, GREY, SECOND, Data, Figure, base_layout, value_axis
 from computeflow.views.tables import Table, columns
 
 if TYPE_CHECKING:
@@ -26,7 +27,9 @@ def accuracy_figure(validation: Validation) -> Figure:
     inside = [row for row in validation.rows if is_inside(row)]
     outside = [row for row in validation.rows if not is_inside(row)]
     layout = base_layout(1, 360)
-    layout["xaxis"] = value_axis("measured step (s)") | {"type": "log"}
+    layout["xaxis"] = value_axis("measured step (s)") | log_axis(
+        [row.measured_seconds for row in validation.rows] or [1.0]
+    )
     layout["yaxis"] |= {
         "title": {"text": "predicted / measured"},
         "type": "log",
@@ -50,8 +53,8 @@ def accuracy_figure(validation: Validation) -> Figure:
     return Figure(
         title=f"{len(validation.rows):,} measured runs: predicted over measured step time (ratio)",
         data=(
-            _points(inside, "inside the predicted range", OWNERS["useful"], "circle"),
-            _points(outside, "outside of it", OWNERS["design"], "x"),
+            _points(inside, "inside the predicted range", ACCENT, "circle"),
+            _points(outside, "outside of it", SECOND, "x"),
         ),
         layout=layout,
         summary=f"A point is a run; above 1 the prediction is too slow, below 1 too fast. "

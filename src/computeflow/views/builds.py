@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from computeflow.comparison.rents import age_text
 from computeflow.economics.ages import STALE_DAYS
 from computeflow.ledger import ACCOUNTS
-from computeflow.views.figures import OWNERS, Data, Figure, base_layout, value_axis
+from computeflow.views.figures import ACCENT, SECOND, Data, Figure, base_layout, value_axis
 from computeflow.views.tables import Table, columns
 
 if TYPE_CHECKING:
@@ -365,8 +365,8 @@ def break_even_figure(decision: Decision) -> Figure:
     curve = decision.curve
     traces: list[Data] = []
     for name, points, colour in (
-        ("own", curve.own, OWNERS["design"]),
-        ("rent", curve.rent, OWNERS["site"]),
+        ("own", curve.own, ACCENT),
+        ("rent", curve.rent, SECOND),
     ):
         traces += _band(name, curve.months, points, colour)
     layout = base_layout(1, 320)

@@ -9,7 +9,7 @@ from computeflow.comparison.offers import CONTRACT
 from computeflow.comparison.risks import MAX_FACTOR
 from computeflow.units import DAY_SECONDS, format_seconds, format_si
 from computeflow.views.comparisons import flags_of, usd_text
-from computeflow.views.figures import OWNERS, Data, Figure, base_layout, value_axis
+from computeflow.views.figures import ACCENT, Data, Figure, base_layout, value_axis
 from computeflow.views.tables import Table, columns
 
 if TYPE_CHECKING:
@@ -216,6 +216,8 @@ def options_figure(choice: Choice, top: int) -> Figure:
         name = f"build, {choice.build.gpus:,} {choice.build_device}"
         bars.append((name, middle, (low, high)))
     layout = base_layout(len(bars), 44)
+    layout["height"] -= layout["margin"]["t"] - 8  # one series needs no legend
+    layout["margin"]["t"] = 8
     layout["xaxis"] = value_axis("million USD") | {"rangemode": "tozero"}
     layout["yaxis"] |= {"type": "category", "autorange": "reversed"}
     trace: Data = {
@@ -223,7 +225,7 @@ def options_figure(choice: Choice, top: int) -> Figure:
         "orientation": "h",
         "y": [name for name, _, _ in bars],
         "x": [usd / 1e6 for _, usd, _ in bars],
-        "marker": {"color": OWNERS["design"]},
+        "marker": {"color": ACCENT},
         "error_x": {
             "type": "data",
             "symmetric": False,

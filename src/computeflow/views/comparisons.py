@@ -14,7 +14,7 @@ from computeflow.units import (
     format_share,
     format_si,
 )
-from computeflow.views.figures import GREY, OWNERS, Data, Figure, base_layout, value_axis
+from computeflow.views.figures import ACCENT, GREY, SECOND, Data, Figure, base_layout, value_axis
 from computeflow.views.tables import Table, columns
 
 if TYPE_CHECKING:
@@ -436,10 +436,11 @@ def _front(results: Sequence[Result]) -> Data:
         "x": [x for x, _ in points],
         "y": [y for _, y in points],
         "cliponaxis": False,
-        "text": [f"<b>{n}</b>" for n in range(1, len(points) + 1)],
+        "text": [str(n) for n in range(1, len(points) + 1)],
+        "textfont": {"weight": "bold"},
         "textposition": "top right",
-        "marker": {"size": 11, "color": OWNERS["useful"]},
-        "line": {"width": 2, "color": OWNERS["useful"], "shape": "hv"},
+        "marker": {"size": 11, "color": ACCENT},
+        "line": {"width": 2, "color": ACCENT, "shape": "hv"},
         "customdata": [_words(result) for result in results],
         "hovertemplate": "%{customdata}<extra></extra>",
     }
@@ -493,7 +494,7 @@ def _line(x: Sequence[float], y: Sequence[float], name: str) -> Data:
         "name": name,
         "x": list(x),
         "y": list(y),
-        "line": {"dash": "dash", "width": 2, "color": OWNERS["design"]},
+        "line": {"dash": "dash", "width": 2, "color": SECOND},
         "hoverinfo": "skip",
     }
 

@@ -2,7 +2,8 @@
 
 Start with `ledger_figure`; `gpu_fronts` has time against cost. A figure is plain data; nothing here
 imports Plotly. Colours show the owner of an account (`OWNERS`), can be told apart by colour-blind
-readers, and stand out on white and on black.
+readers, and stand out on white and on black; what has no owner is in `ACCENT` and `SECOND`. Of tags
+a text may have `<br>` alone: others become styles that the page's content policy forbids.
 """
 
 from __future__ import annotations
@@ -37,17 +38,20 @@ OWNERS = {
     "unknown": GREY,
 }
 """Okabe and Ito's colours by the owner of an account."""
+ACCENT, SECOND = "#5B6CDD", "#A87400"
+"""For what is no owner's: the one series of a figure, and what it is compared with."""
 HATCHED = {"mixed": "/", "unknown": "x"}
 """Hatched: some readers cannot tell grey from the green of `useful`."""
 _HOLDERS = {
-    "weights": "#0072B2",
-    "gradients": "#56B4E9",
-    "optimizer": "#009E73",
-    "activations": "#D55E00",
-    "logits": "#CC79A7",
-    "buffers": "#E69F00",
+    "weights": "#4A5BC8",
+    "gradients": "#7686E6",
+    "optimizer": "#A3AFF0",
+    "activations": "#8A6A14",
+    "logits": "#C79A3A",
+    "buffers": "#B0B0B0",
     "overhead": GREY,
 }
+"""Shades: one of what stays for the whole run, one of what a step makes, grey of the rest."""
 _ABOVE, _BELOW = 50, 44
 """Pixels for a legend above the drawing and an axis below it."""
 _GB = 1e9

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from computeflow.views.figures import GREY, OWNERS, Data, Figure, base_layout, value_axis, wrapped
+from computeflow.views.axes import log_axis
+from computeflow.views.figures import ACCENT, GREY, Data, Figure, base_layout, value_axis, wrapped
 from computeflow.views.plans import front_table, layout_text
 
 if TYPE_CHECKING:
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
 
 _MAX_LAYOUTS = 6
 """Layouts that can be written beside their points without touching."""
+_LABEL_SHARE = 0.17
+"""Share of the axis that a layout of 24 characters takes on a page of 900 pixels."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,15 +37,16 @@ def front_figure(rows: Sequence[FrontRow], infeasible: Sequence[int] = ()) -> Fi
     points, time_unit, cost_unit = _points(rows)
     front = _front(points)
     rest = [point for point in points if point not in front]
-    traces = [_labelled(front, "no other is both faster and cheaper", OWNERS["useful"])]
+    traces = [_labelled(front, "no other is both faster and cheaper", ACCENT)]
     if rest:
         beaten = _labelled(rest, "another is both faster and cheaper", GREY)
         beaten["marker"] |= {"symbol": "circle-open", "line": {"width": 2}}
         traces.append(beaten | {"mode": "markers+text"})
+    axis = log_axis([point.time for point in points])
     if len(points) <= _MAX_LAYOUTS:
-        traces.append(_layout_labels(points))
+        traces.append(_layout_labels(points, axis["range"]))
     layout = base_layout(1, 320)
-    layout["xaxis"] = value_axis(time_unit) | _log_axis([point.time for point in points])
+    layout["xaxis"] = value_axis(time_unit) | axis
     layout["yaxis"] |= {
         "title": {"text": cost_unit},
         "range": [0, 1.2 * max(point.cost for point in points)],
@@ -106,33 +110,28 @@ def _labelled(points: Sequence[_Point], name: str, colour: str) -> Data:
     }
 
 
-def _layout_labels(points: Sequence[_Point]) -> Data:
-    """Under the points. The report leaves this trace, by its `uid`, out of narrow screens."""
+def _layout_labels(points: Sequence[_Point], ends: Sequence[float]) -> Data:
+    """Under points that are far enough from the one before on an axis with these `ends`. The report
+    leaves this trace, by its `uid`, out of narrow screens.
+    """
+    room = _LABEL_SHARE * (ends[1] - ends[0])
+    shown: list[_Point] = []
+    for point in sorted(points, key=lambda point: point.time):
+        if not shown or math.log10(point.time / shown[-1].time) >= room:
+            shown.append(point)
     return {
         "type": "scatter",
         "mode": "text",
         "uid": "wide",
         "showlegend": False,
         "hoverinfo": "skip",
-        "x": [point.time for point in points],
-        "y": [point.cost for point in points],
-        "text": ["<br><br>" + wrapped(point.layout, 16) for point in points],
+        "x": [point.time for point in shown],
+        "y": [point.cost for point in shown],
+        "text": ["<br><br>" + wrapped(point.layout, 16) for point in shown],
         "textposition": "bottom center",
         "textfont": {"size": 11},
         "cliponaxis": False,
     }
-
-
-def _log_axis(values: Sequence[float]) -> Data:
-    """From a little under the least to a little over the most, with ticks at 1, 2 and 5."""
-    low, high = math.log10(min(values)), math.log10(max(values))
-    pad = max(0.12 * (high - low), 0.2)  # twice 0.2 is the longest way between ticks
-    low, high = low - pad, high + pad
-    powers = range(math.floor(low), math.ceil(high) + 1)
-    ticks = [digit * 10.0**power for power in powers for digit in (1, 2, 5)]
-    ticks = [tick for tick in ticks if low <= math.log10(tick) <= high]
-    texts = [f"{tick:,g}" for tick in ticks]
-    return {"type": "log", "range": [low, high], "tickvals": ticks, "ticktext": texts}
 
 
 def _fastest_and_cheapest(points: Sequence[_Point], time_unit: str, cost_unit: str) -> str:

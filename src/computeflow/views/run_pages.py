@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from computeflow.files import languages
 from computeflow.units import format_share
 from computeflow.views.comparisons import usd_text
-from computeflow.views.figures import OWNERS, Data, Figure, base_layout, value_axis
+from computeflow.views.figures import ACCENT, Data, Figure, base_layout, value_axis
 from computeflow.views.prose import wrap_prose
 from computeflow.views.tables import Table, columns, footnote
 
@@ -315,7 +315,7 @@ def difference_figure(found: SiteComparison) -> Figure:
         "name": "days more, P10 to P90",
         "y": names,
         "x": [line.difference for line in lines],
-        "marker": {"color": OWNERS["site"]},
+        "marker": {"color": ACCENT},
         "error_x": {
             "type": "data",
             "symmetric": False,

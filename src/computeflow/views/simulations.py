@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from computeflow.units import DAY_SECONDS, HOUR_SECONDS, format_seconds, format_share
-from computeflow.views.figures import GREY, OWNERS, Data, Figure, base_layout, value_axis
+from computeflow.views.axes import log_axis
+from computeflow.views.figures import ACCENT, GREY, OWNERS, Data, Figure, base_layout, value_axis
 from computeflow.views.tables import Table, columns
 
 if TYPE_CHECKING:
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
 
 _STRIP = 60
 _COLOURS = {
-    "run": OWNERS["useful"],
     "restart": "#0072B2",
     "lost": "#56B4E9",
     "idle": "#E69F00",
@@ -269,8 +269,8 @@ def _strip(timeline: RunTimeline, seconds: float) -> str:
 
 
 def timeline_figure(timelines: Sequence[RunTimeline]) -> Figure:
-    """Progress of simulations at their percentiles; flat where the job is down, falling where work
-    is lost.
+    """Time that is no kept step, added up, of simulations at their percentiles; it rises where the job
+    is down, and at once where work is lost.
     """
     dashes = ("dot", "solid", "dash")
     traces: list[Data] = [
@@ -279,27 +279,27 @@ def timeline_figure(timelines: Sequence[RunTimeline]) -> Figure:
             "mode": "lines",
             "name": f"P{timeline.percentile}",
             "x": [at / DAY_SECONDS for at, _ in timeline.progress],
-            "y": [work / DAY_SECONDS for _, work in timeline.progress],
-            "line": {"width": 2, "color": OWNERS["useful"], "dash": dashes[n % 3]},
-            "hovertemplate": "day %{x:.2f}: %{y:.2f} days of steps<extra></extra>",
+            "y": [(at - work) / HOUR_SECONDS for at, work in timeline.progress],
+            "line": {"width": 2, "color": ACCENT, "dash": dashes[n % 3]},
+            "hovertemplate": "day %{x:.2f}: %{y:,.2f} hours lost<extra></extra>",
         }
         for n, timeline in enumerate(timelines)
     ]
     middle = timelines[len(timelines) // 2]
     for account, colour in _COLOURS.items():
         parts = [s for s in middle.stretches if s.account == account]
-        if parts and account != "run":
+        if parts:
             traces.append(_bars(account, colour, [(s.start, s.end) for s in parts]))
     layout = base_layout(1, 360)
     layout["xaxis"] = value_axis("days") | {"rangemode": "tozero"}
     layout["yaxis"] |= {
-        "title": {"text": "days of steps kept"},
+        "title": {"text": "hours lost so far"},
         "showgrid": True,
         "gridcolor": "#E6E6E6",
         "rangemode": "tozero",
     }
     return Figure(
-        title="Progress of simulated runs, and where the median one is down (days)",
+        title="Time that simulated runs lose, and where the median one is down (hours)",
         data=tuple(traces),
         layout=layout,
         summary=_timeline_summary(middle),
@@ -308,13 +308,17 @@ def timeline_figure(timelines: Sequence[RunTimeline]) -> Figure:
 
 
 def _bars(account: str, colour: str, spans: Sequence[tuple[float, float]]) -> Data:
-    """Bars along the axis, so that every stop of the median simulation can be seen."""
+    """Bars along the axis, each at least as wide as a mark: every stop of the median simulation can
+    be seen.
+    """
     x: list[float | None] = []
     for start, end in spans:
         x += [start / DAY_SECONDS, end / DAY_SECONDS, None]
     return {
         "type": "scatter",
-        "mode": "lines",
+        "mode": "lines+markers",
+        "marker": {"symbol": "line-ns", "size": 12, "line": {"width": 2, "color": colour}},
+        "cliponaxis": False,
         "name": account,
         "x": x,
         "y": [None if v is None else 0.0 for v in x],
@@ -328,7 +332,7 @@ def _timeline_summary(timeline: RunTimeline) -> str:
     down = sum(s.end - s.start for s in timeline.stretches if s.account != "run")
     return (
         f"The median simulation is down for {format_seconds(down)} of {format_seconds(end)}; its line "
-        "falls where a failure makes it repeat steps."
+        "rises where it is down, and at once where a failure makes it repeat steps."
     )
 
 
@@ -397,7 +401,7 @@ def _curve_figure(
         "name": "mean, P10 to P90",
         "x": [p.at for p in points],
         "y": [mean for mean, _, _ in days],
-        "line": {"width": 2, "color": OWNERS["useful"]},
+        "line": {"width": 2, "color": ACCENT},
         "error_y": {
             "type": "data",
             "symmetric": False,
@@ -411,7 +415,7 @@ def _curve_figure(
     least = min(p.seconds for p in points)
     shown = [ends for p, ends in zip(points, days, strict=True) if p.seconds < 1.5 * least]
     layout = base_layout(1, 300)
-    layout["xaxis"] = value_axis(what) | ({"type": "log"} if log else {})
+    layout["xaxis"] = value_axis(what) | (log_axis([p.at for p in points]) if log else {})
     layout["yaxis"] |= {
         "title": {"text": axis},
         "showgrid": True,

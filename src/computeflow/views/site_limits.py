@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from computeflow.economics import usd_of
 from computeflow.units import YEAR_SECONDS
 from computeflow.views.comparisons import usd_text
-from computeflow.views.figures import GREY, OWNERS, Data, Figure, base_layout, value_axis
+from computeflow.views.figures import ACCENT, GREY, Data, Figure, base_layout, value_axis
 from computeflow.views.tables import Table, columns
 
 if TYPE_CHECKING:
@@ -168,7 +168,7 @@ def tiers_table(tiers: Sequence[TierLoss], gpus: int) -> Table:
 
 
 def limits_figure(deployment: Deployment) -> Figure:
-    """A bar for every limit, on one scale of GPUs; the tightest is at the top in its own colour.
+    """A bar for every limit, on one scale of GPUs; the tightest is at the top in the accent's colour.
 
     Bars far beyond it are cut and labelled with their number: switches allow a hundred times what the
     power does, and the limits that matter would not be visible.
@@ -240,7 +240,7 @@ def _limit_bars(deployment: Deployment, end: float) -> tuple[Data, Data]:
         "x": middle,
         "customdata": [limit.gpus for limit in limits],
         "showlegend": False,
-        "marker": {"color": [OWNERS["site" if n else "design"] for n in range(len(names))]},
+        "marker": {"color": [GREY if n else ACCENT for n in range(len(names))]},
         "error_x": {
             "type": "data",
             "symmetric": False,

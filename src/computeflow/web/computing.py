@@ -10,6 +10,7 @@ from fastapi import FastAPI
 from computeflow.catalog.parameters import count_parameters
 from computeflow.cluster.machine import usual_cluster
 from computeflow.errors import InputError
+from computeflow.prediction.step_inputs import PEAKS
 from computeflow.simulation.failures import failure_models
 from computeflow.web.page_answers import SCHEMA, Content
 from computeflow.web.pages.asking import Bench
@@ -50,7 +51,9 @@ def _choices() -> Content:
             {
                 "name": device.name,
                 "vendor": device.vendor,
-                "precisions": sorted(device.dense_flops),
+                "precisions": [
+                    each for each in PRECISIONS if PEAKS.get(each, each) in device.dense_flops
+                ],
                 "announced": device.announced,
             }
         )

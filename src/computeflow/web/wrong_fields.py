@@ -23,8 +23,8 @@ class WrongFieldError(RefusedError):
 
 def field_of(error: ComputeFlowError) -> str:
     """The field of a form that an error is about; "" where it is about all of it."""
-    if isinstance(error, UnknownNameError) and error.kind in _KINDS:
-        return _KINDS[error.kind]
+    if isinstance(error, UnknownNameError) and (kind := error.kind.partition(" of ")[0]) in _KINDS:
+        return _KINDS[kind]
     text = str(error)
     named = _OPTION.search(text)
     if named is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from shlex import quote
 from typing import Annotated, Any, Literal
 
 from fastapi import Query
@@ -129,7 +130,7 @@ def _live_flow(opening: Opening, line: RunLine, window: Part) -> Content:
     ledger = _live_ledger(run, window)
     if ledger is None:
         text = f"{line.name}: no window of seven steps has been judged yet."
-        return empty_content(_TITLE, text, ["computeflow top --store " + str(opening.path)])
+        return empty_content(_TITLE, text, [f"computeflow top --store {quote(str(opening.path))}"])
     lines: Sequence[Gap] = ()
     if run.planned is not None and run.step_seconds:
         last = ledger.wall_seconds / run.step_seconds

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from shlex import quote
 from typing import Annotated
 
 from fastapi import Query
@@ -35,7 +36,7 @@ def timeline_page(opening: Opened, run: str, step: Step = None) -> Content:
             f"{line.name}: no phases of this step are kept. A trace of one rank opens in Perfetto:"
         )
         return empty_content(
-            _TITLE, text, [f"computeflow audit {opening.path} --perfetto step.json.gz"]
+            _TITLE, text, [f"computeflow audit {quote(str(opening.path))} --perfetto step.json.gz"]
         )
     steps = opening.steps(line.id)
     numbers = () if steps is None else steps.steps

@@ -37,13 +37,14 @@ export async function post(address, body = {}) {
   }));
 }
 
-/** Call `changed(content)` whenever an address has other content; `state(on)` as the stream comes and goes. */
+/** Call `changed(content)` whenever an address has other content; `state` is told "on", "lost" (the browser
+ * tries again) or "ended". */
 export function live(address, tag, changed, state = () => {}) {
   const query = new URLSearchParams({ of: address });
   if (tag) query.append("known", tag);
   const source = new EventSource(`/events?${query}`);
-  source.addEventListener("open", () => state(true));
-  source.addEventListener("error", () => state(false));
+  source.addEventListener("open", () => state("on"));
+  source.addEventListener("error", () => state(source.readyState === EventSource.CLOSED ? "ended" : "lost"));
   source.addEventListener("page", event => changed(JSON.parse(event.data).content));
   return () => source.close();
 }

@@ -23,6 +23,25 @@ export function svg(tag, properties, ...children) {
   return fill(document.createElementNS(SVG, tag), properties, children);
 }
 
+const SAID = /(`[^`]+`|(?<![\w-])--[a-z][a-z-]*[a-z]|(?<![\w-])-o json\b)/;
+/**
+ * A text of the library as nodes: what stands between backticks, and options of the command line, as code;
+ * "-o json" is a link to the JSON of this page. `names`: options that the page has as a field, by their label.
+ */
+export function words(text, names = {}) {
+  return String(text ?? "").split(SAID).map((part, at) => {
+    if (at % 2 === 0) return part;
+    if (part === "-o json") return el("a", { href: `${location.pathname}.json${location.search}`, target: "_blank", rel: "noopener" }, "JSON");
+    const code = part.replaceAll("`", ""), label = names[code.replace(/^--/, "")];
+    return label ? `“${label}”` : el("code", null, code);
+  });
+}
+
+/** The answer in one sentence or two, below the head of a page. */
+export function lead(text, names) {
+  return text ? el("p", { class: "lead" }, words(text, names)) : null;
+}
+
 /** Numbers first: [{ label, value, unit, note }]. */
 export function stats(items) {
   return el("dl", { class: "stats" }, items.filter(Boolean).map(item => el("div", null,
@@ -31,6 +50,7 @@ export function stats(items) {
     item.note ? el("dd", { class: "note" }, item.note) : null)));
 }
 
+const MANY = 5;
 /**
  * A table. columns: [{ title, unit, number, cell: row => Node or text, wide }]; `wide` columns are left out
  * on a phone. Options: caption, total (a last row of cells), selected: row => bool.
@@ -44,7 +64,7 @@ export function table(columns, rows, options = {}) {
   if (options.total) lines.push(el("tr", { class: "total" },
     columns.map((column, number) => el("td", { class: kind(column) }, options.total[number] ?? ""))));
   return el("div", { class: "table", tabindex: "0", role: "region", "aria-label": options.caption ?? options.label ?? "table" },
-    el("table", null, options.caption ? el("caption", null, options.caption) : null,
+    el("table", { class: columns.length > MANY ? "many" : null }, options.caption ? el("caption", null, options.caption) : null,
       el("thead", null, el("tr", null, heads)), el("tbody", null, lines)));
 }
 
@@ -57,6 +77,11 @@ export function bar(share, owner, mark = null, most = 1) {
 
 export function swatch(owner) {
   return el("span", { class: `swatch ${owner}`, "aria-hidden": "true" });
+}
+
+/** A word of a command, in quotes where a shell would read more into it. */
+export function quoted(word) {
+  return /^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", `'"'"'`)}'`;
 }
 
 /** A command to copy. */
@@ -72,7 +97,7 @@ export function command(text) {
 
 /** What a page shows that has nothing to show: what to run. */
 export function empty(state) {
-  return el("div", { class: "empty" }, el("p", null, state.text), state.commands.map(command));
+  return el("div", { class: "empty" }, el("p", null, words(state.text)), state.commands.map(command));
 }
 
 export function section(title, ...children) {

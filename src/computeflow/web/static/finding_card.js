@@ -1,6 +1,6 @@
 // One finding: what it costs, what shows it, what to do about it.
 
-import { command, el, swatch } from "./dom.js";
+import { command, el, swatch, words } from "./dom.js";
 import { number, share, usd } from "./format.js";
 
 export const OWNERS = {
@@ -32,8 +32,8 @@ function evidence(finding) {
 
 function remedy(finding) {
   if (!finding.remedy) return el("p", { class: "quiet" }, "No remedy is known.");
-  return [el("p", null, finding.remedy.change), finding.remedy.command ? command(finding.remedy.command) : null,
-    finding.remedy.risk ? el("p", { class: "quiet" }, `Risk: ${finding.remedy.risk}`) : null];
+  return [el("p", null, words(finding.remedy.change)), finding.remedy.command ? command(finding.remedy.command) : null,
+    finding.remedy.risk ? el("p", { class: "quiet" }, "Risk: ", words(finding.remedy.risk)) : null];
 }
 
 /** A finding as a card; `compact` folds evidence and remedy, `extra` nodes stand at its end. */
@@ -45,7 +45,7 @@ export function findingCard(finding, { compact = false, run = "", extra = [] } =
     el("div", { class: "cost" }, cost(finding)),
     el("div", null,
       el("h3", null, swatch(ownerOf(finding.account)), finding.rule, run ? el("span", { class: "quiet" }, ` ${run}`) : null),
-      el("p", null, finding.title),
+      el("p", null, words(finding.title)),
       el("p", { class: "quiet small" }, facts.filter(Boolean).join(" · ")),
       compact ? el("details", null, el("summary", null, "Evidence and remedy"), body) : body, extra));
 }

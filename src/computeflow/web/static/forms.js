@@ -3,30 +3,38 @@
 import { get, Refused } from "./api.js";
 import { command, el } from "./dom.js";
 
+export const DAYS = [1, 2, 3, 5, 7, 10, 14, 21, 30, 45, 60, 90, 120, 180, 270, 365];
 const DEBOUNCE_MS = 60;
 const AGAIN_MS = 500;
 
 let identity = 0;
 
 /**
- * Fields: { name, label, value, unit, kind: "range" | "number" | "text" | "select" | "check", options, stops, hint }.
- * A range moves over `stops` and has its exact number beside it. `changed(values)` is told of every change.
+ * Fields: { name, label, value, unit, kind: "range" | "steps" | "number" | "text" | "select" | "check", options, stops, hint }.
+ * A range moves over `stops` and has its exact number beside it; a first stop of "" is any. Steps are a slider over
+ * names, `options(values)`, which may depend on the other fields. `changed(values)` is told of every change.
  */
 export function form(fields, changed) {
-  const problems = new Map(), readers = new Map();
+  const problems = new Map(), readers = new Map(), followers = [];
   let timer = 0;
-  const tell = (delay = DEBOUNCE_MS) => { clearTimeout(timer); timer = setTimeout(() => changed(values()), delay); };
+  const tell = (delay = DEBOUNCE_MS) => {
+    clearTimeout(timer);
+    for (const follow of followers) follow(values());
+    timer = setTimeout(() => changed(values()), delay);
+  };
   const values = () => Object.fromEntries([...readers].map(([name, read]) => [name, read()]));
   const rows = fields.map(field => {
     const id = `field-${++identity}`;
-    const { node, read } = control(field, id, tell);
+    const { node, read, follow } = control(field, id, tell);
     readers.set(field.name, read);
+    if (follow) followers.push(follow);
     const problem = el("p", { class: "problem small", role: "alert", id: `${id}-problem` });
     problems.set(field.name, problem);
     return el("div", { class: `field ${field.kind}` },
       el("label", { for: id }, field.label, field.unit ? el("span", { class: "unit" }, field.unit) : null),
       node, field.hint ? el("p", { class: "quiet small hint" }, field.hint) : null, problem);
   });
+  for (const follow of followers) follow(values());
   const general = el("p", { class: "problem", role: "alert" });
   const node = el("form", { class: "fields", on: { submit: event => { event.preventDefault(); tell(0); } } }, rows, general);
   return {
@@ -51,23 +59,45 @@ function control(field, id, tell) {
     return { node, read: () => node.checked ? field.on : "" };
   }
   if (field.kind === "range") return slider(field, id, tell);
+  if (field.kind === "steps") return steps(field, id, tell);
   const list = field.options ? el("datalist", { id: `${id}-list` }, field.options.map(option => el("option", { value: option }))) : null;
   const node = el("input", { id, name: field.name, type: "text", inputmode: field.kind === "number" ? "decimal" : null, value: field.value ?? "", list: list ? `${id}-list` : null, autocomplete: "off", spellcheck: "false", placeholder: field.placeholder, on: { input: () => tell(300), change: () => tell(0) } });
   return { node: list ? el("span", { class: "combo" }, node, list) : node, read: () => node.value.trim() };
 }
 
 function slider(field, id, tell) {
-  const nearest = value => field.stops.reduce((best, stop, at) => Math.abs(Math.log(stop / value)) < Math.abs(Math.log(field.stops[best] / value)) ? at : best, 0);
-  const exact = el("input", { id, name: field.name, type: "text", inputmode: "numeric", value: field.value, autocomplete: "off", class: "exact" });
-  const range = el("input", { type: "range", min: 0, max: field.stops.length - 1, step: 1, value: nearest(Number(field.value) || field.stops[0]), "aria-label": `${field.label}, slider` });
-  range.setAttribute("aria-valuetext", field.value);
-  range.addEventListener("input", () => {
-    exact.value = field.stops[range.value];
-    range.setAttribute("aria-valuetext", exact.value);
-    tell();
-  });
-  exact.addEventListener("input", () => { if (Number(exact.value) > 0) range.value = nearest(Number(exact.value)); tell(300); });
-  return { node: el("span", { class: "slider" }, range, exact), read: () => exact.value.trim() };
+  const any = field.stops[0] === "", first = any ? 1 : 0;
+  const far = (stop, value) => Math.abs(Math.log(stop / value));
+  const nearest = value => value > 0 ? field.stops.reduce((best, stop, at) => at > first && far(stop, value) < far(field.stops[best], value) ? at : best, first) : 0;
+  const exact = el("input", { id, name: field.name, type: "text", inputmode: "decimal", value: field.value, placeholder: field.placeholder, autocomplete: "off", class: "exact" });
+  const range = el("input", { type: "range", min: 0, max: field.stops.length - 1, step: 1, value: nearest(Number(field.value)), "aria-label": `${field.label}, slider` });
+  const mark = () => range.setAttribute("aria-valuetext", exact.value || field.placeholder || "");
+  mark();
+  range.addEventListener("input", () => { exact.value = field.stops[range.value]; mark(); tell(); });
+  exact.addEventListener("input", () => { if (any || Number(exact.value) > 0) range.value = nearest(Number(exact.value)); mark(); tell(300); });
+  return { node: el("span", { class: "slider" }, range, exact), read: () => exact.value.trim() || String(field.stops[range.value]) };
+}
+
+function steps(field, id, tell) {
+  let names = [field.value];
+  const exact = el("select", { id, name: field.name, class: "exact" });
+  const range = el("input", { type: "range", min: 0, step: 1, "aria-label": `${field.label}, slider` });
+  const choose = name => { exact.value = name; range.value = names.indexOf(name); range.setAttribute("aria-valuetext", name); };
+  exact.addEventListener("change", () => { choose(exact.value); tell(0); });
+  range.addEventListener("input", () => { choose(names[range.value]); tell(); });
+  return {
+    node: el("span", { class: "slider" }, range, exact),
+    read: () => exact.value || field.value,
+    /** Other names, where another field decides what there is; the same one is kept if it is still there. */
+    follow(values) {
+      const wanted = exact.value || field.value, found = field.options(values);
+      if (exact.value && found.join() === names.join()) return;
+      names = found;
+      range.max = names.length - 1;
+      exact.replaceChildren(...names.map(name => el("option", { value: name }, name)));
+      choose(names.includes(wanted) ? wanted : names.includes("bf16") ? "bf16" : names[0]);
+    },
+  };
 }
 
 /** The query of those values that differ from the usual ones; empty ones are left out. */

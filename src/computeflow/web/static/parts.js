@@ -1,6 +1,6 @@
 // Tables and figures of the library's answers, as the HTML report shows them.
 
-import { el, table } from "./dom.js";
+import { command, el, table, words } from "./dom.js";
 import { plot } from "./plot.js";
 
 const OPEN_ROWS = 24;
@@ -9,11 +9,11 @@ const OPEN_ROWS = 24;
 export function partTable(part, { caption = true, link = null } = {}) {
   const columns = part.columns.map((column, at) => ({
     title: column.header, number: column.number,
-    cell: row => link && at === part.link ? el("a", { href: link(part.rows.indexOf(row)) }, row[at]) : row[at],
+    cell: row => link && at === part.link ? el("a", { href: link(part.rows.indexOf(row)) }, row[at]) : words(row[at]),
   }));
   const drawn = table(columns, part.rows, { caption: caption ? part.title : null, label: part.title });
   for (const at of part.strong) drawn.querySelectorAll("tbody tr")[at]?.classList.add("total");
-  return el("section", { class: "part" }, drawn, part.note ? el("p", { class: "quiet small" }, part.note) : null);
+  return el("section", { class: "part" }, drawn, part.note ? el("p", { class: "quiet small" }, words(part.note)) : null);
 }
 
 /** A figure, and its numbers folded below it. */
@@ -27,6 +27,16 @@ function folded(part) {
   return el("details", { class: "part figure" }, el("summary", null, `${part.title} (${part.rows.length} rows)`), partTable(part, { caption: false }));
 }
 
+function partCommands(part) {
+  return el("section", { class: "part" }, el("h2", null, part.title), part.rows.map(row => command(row[0])));
+}
+
+function partNode(part) {
+  if (part.kind === "figure") return partFigure(part);
+  if (part.columns.length === 1 && part.columns[0].header === "command") return partCommands(part);
+  return part.rows.length > OPEN_ROWS ? folded(part) : partTable(part);
+}
+
 export function partNodes(parts) {
-  return parts.map(part => part.kind === "figure" ? partFigure(part) : part.rows.length > OPEN_ROWS ? folded(part) : partTable(part));
+  return parts.map(partNode);
 }

@@ -1,7 +1,7 @@
 // Figures of `computeflow.views`, the same as in the HTML reports, drawn by Plotly. Its JavaScript (4.8 MB)
 // comes from the Python package, once, and only on pages that have a figure.
 
-import { el } from "./dom.js";
+import { el, words } from "./dom.js";
 import { fitted } from "./fitted.js";
 
 let loading = null;
@@ -19,7 +19,7 @@ async function load() {
 
 /** A figure { title, data, layout, summary } with its title above and its words below. */
 export function plot(figure) {
-  const words = el("p", { class: "quiet small" }, figure.summary);
+  const said = figure.summary ? el("p", { class: "quiet small" }, words(figure.summary)) : null;
   const place = fitted(async (target, width) => {
     try {
       const library = await (loading ??= load());
@@ -31,5 +31,5 @@ export function plot(figure) {
       target.replaceChildren(el("p", { class: "error" }, error.message));
     }
   }, { role: "img", "aria-busy": "true", "aria-label": figure.title, style: { "min-height": `${figure.layout.height ?? 200}px` } });
-  return el("section", { class: "plot" }, el("h2", null, figure.title), place, words);
+  return el("section", { class: "plot" }, el("h2", null, figure.title), place, said);
 }

@@ -27,7 +27,7 @@ function switchTheme() {
 
 function drawHead() {
   const links = session.pages.filter(page => page.menu).map(page => el("a", { href: page.address }, page.title));
-  liveMark = el("span", { class: "live", title: "Live updates" }, "live");
+  liveMark = el("span", { class: "live", hidden: true });
   const role = session.role === "operator"
     ? el("button", { class: "button plain", type: "button", on: { click: leave } }, `${session.name} (operator)`)
     : session.operators
@@ -40,11 +40,21 @@ function drawHead() {
       el("button", { class: "button plain", type: "button", "aria-label": "Switch between light and dark", on: { click: switchTheme } }, "◐")));
 }
 
+const LIVE = { on: "live", connecting: "connecting", lost: "connection lost, trying again", ended: "no longer live: reload" };
+/** Whether the page follows its source; null where it follows nothing. */
+function markLive(state) {
+  liveMark.hidden = state === null;
+  liveMark.className = `live ${state ?? ""}`;
+  liveMark.textContent = LIVE[state] ?? "";
+  if (state === "lost" || state === "ended") say(`Live updates: ${LIVE[state]}.`);
+}
+
 function askToken() {
   const token = el("input", { type: "password", name: "token", required: true, autocomplete: "off", id: "token" });
   const problem = el("p", { class: "error", role: "alert" });
   const dialog = el("dialog", { "aria-label": "Sign in to act" },
     el("form", { method: "dialog" }, el("h2", null, "Sign in to act"),
+      el("p", { class: "quiet small" }, "Your name, which belongs to the token, is kept with what you approve, dismiss or undo."),
       el("label", { for: "token" }, "Operator token"), token, problem,
       el("div", { class: "row" }, el("button", { class: "button main" }, "Sign in"),
         el("button", { class: "button", type: "button", on: { click: () => dialog.close() } }, "Cancel"))));
@@ -89,6 +99,7 @@ async function show(quietly) {
   const mine = ++turn;
   stop();
   stop = () => {};
+  markLive(null);
   const path = location.pathname === "/" ? "/flow" : location.pathname;
   const found = match(session.pages, path);
   markMenu(found?.page);
@@ -102,13 +113,17 @@ async function show(quietly) {
     if (mine !== turn) return;
     draw(module, content, context);
     if (!quietly) { scrollTo(0, 0); place.focus({ preventScroll: true }); }
-    if (module.live !== false) stop = live(address, tag, changed => {
+    if (module.live === false) return;
+    markLive("connecting");
+    stop = live(address, tag, changed => {
       if (mine === turn) draw(module, changed, context);
-    }, on => liveMark.classList.toggle("on", on));
+    }, state => { if (mine === turn) markLive(state); });
   } catch (error) {
     if (mine !== turn) return;
     place.removeAttribute("aria-busy");
-    place.replaceChildren(el("h1", null, found.page.title), el("p", { class: "error", role: "alert" }, error.message));
+    const back = found.page.under && found.page.under !== path ? session.pages.find(page => page.address === found.page.under) : null;
+    place.replaceChildren(el("h1", null, found.page.title), el("p", { class: "error", role: "alert" }, error.message),
+      back ? el("p", null, el("a", { href: back.address }, back.title)) : "");
     if (error.status === undefined) throw error;
   }
 }

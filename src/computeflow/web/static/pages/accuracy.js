@@ -1,6 +1,6 @@
 // Accuracy: how far predictions are from measured runs; the misses are shown like the hits.
 
-import { el, heading, stats } from "../dom.js";
+import { el, heading, lead, stats } from "../dom.js";
 import { answer, workingLine } from "../forms.js";
 import { share, whole } from "../format.js";
 import { partNodes } from "../parts.js";
@@ -11,7 +11,7 @@ export const address = () => "/session";
 function draw(content) {
   const { summary, skipped } = content.result;
   return [
-    el("p", { class: "lead" }, content.headline),
+    lead(content.headline),
     stats([
       { label: "Measured runs", value: whole(summary.n), note: `${whole(skipped.length)} more could not be predicted` },
       { label: "Mean error", value: share(summary.mape), note: "of a step's time, either way" },

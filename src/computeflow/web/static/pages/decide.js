@@ -1,7 +1,7 @@
 // Decide: rent or build, where, for how much; or every offer compared.
 
-import { el, heading, stats } from "../dom.js";
-import { answer, form, keepAddress, queryOf, sameCommand, workingLine } from "../forms.js";
+import { el, heading, lead, stats } from "../dom.js";
+import { answer, DAYS, form, keepAddress, queryOf, sameCommand, workingLine } from "../forms.js";
 import { number, seconds, share, usd, whole } from "../format.js";
 import { partNodes } from "../parts.js";
 
@@ -15,12 +15,12 @@ function fieldsOf(choices, asked) {
   return [
     { name: "model", label: "Model", kind: "text", value: value("model"), options: choices.models.map(model => model.name) },
     { name: "tokens", label: "Tokens to train on", unit: "2T", kind: "text", value: value("tokens") },
-    { name: "deadline", label: "Deadline", unit: "days", kind: "number", value: value("deadline") },
+    { name: "deadline", label: "Deadline", unit: "days", kind: "range", value: value("deadline"), stops: DAYS },
     { name: "budget", label: "Budget", unit: "$, such as 2M", kind: "text", value: value("budget") },
     { name: "devices", label: "Devices", unit: "names, commas", kind: "text", value: value("devices"), placeholder: "all" },
     { name: "providers", label: "Providers", unit: "names, commas", kind: "text", value: value("providers"), placeholder: "all" },
     { name: "countries", label: "Countries", unit: "such as US, DE", kind: "text", value: value("countries"), placeholder: "all" },
-    { name: "precision", label: "Precision", kind: "select", value: value("precision"), options: choices.precisions },
+    { name: "precision", label: "Precision", kind: "steps", value: value("precision"), options: () => choices.precisions },
     { name: "unproven", label: "Also devices without a published run", kind: "check", on: "true", value: value("unproven") },
   ];
 }
@@ -36,6 +36,11 @@ function numbers(content) {
     { label: "MFU", value: share(best.mfu), note: `goodput ${share(best.goodput.p50)}` },
     result.months_until_owning_pays === null || result.months_until_owning_pays === undefined ? null : { label: "Owning pays after", value: number(result.months_until_owning_pays), unit: "months" },
   ]);
+}
+
+/** A figure without the words that stand above it already. */
+function said(part, content) {
+  return part.summary === content.headline ? { ...part, summary: "" } : part;
 }
 
 export function render(choices, context) {
@@ -59,7 +64,7 @@ export function render(choices, context) {
     place.setAttribute("aria-busy", "true");
     try {
       const content = await answer(`/decide?${query}`, current.signal, working => place.replaceChildren(workingLine(working)));
-      place.replaceChildren(...[el("p", { class: "lead" }, content.headline), numbers(content), ...partNodes(content.parts), sameCommand(content.command)].filter(Boolean));
+      place.replaceChildren(...[lead(content.headline), numbers(content), ...partNodes(content.parts.map(part => said(part, content))), sameCommand(content.command)].filter(Boolean));
     } catch (error) {
       if (error.name === "AbortError") return;
       place.replaceChildren();

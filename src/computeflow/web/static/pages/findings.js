@@ -1,7 +1,7 @@
 // Findings, the most expensive first; what can be done, what was decided, and what that gained.
 
 import { post } from "../api.js";
-import { el, heading, say, section, stats, table } from "../dom.js";
+import { el, heading, lead, quoted, say, section, stats, table } from "../dom.js";
 import { findingCard } from "../finding_card.js";
 import { plural, seconds, usd, when } from "../format.js";
 
@@ -14,7 +14,7 @@ function buttons(action, context) {
   if (context.session.role !== "operator") {
     return context.session.operators
       ? el("button", { class: "button", type: "button", "data-key": `sign in ${action.id}`, on: { click: context.signIn } }, "Sign in to act")
-      : el("code", { class: "quiet" }, `computeflow actions ${verbs[0]} ${action.id} --store ${context.session.source}`);
+      : el("code", { class: "quiet" }, `computeflow actions ${verbs[0]} ${action.id} --store ${quoted(context.session.source)}`);
   }
   return el("div", { class: "row" }, verbs.map(verb => el("button", {
     class: `button ${verb === "approve" ? "main" : ""}`, type: "button", "data-key": `${verb} ${action.id}`,
@@ -44,12 +44,12 @@ function actionLine(action, context) {
 
 function pastTable(actions, context) {
   return table([
-    { title: "id", number: true, cell: action => action.id },
+    { title: "id", number: true, wide: true, cell: action => action.id },
     { title: "decided", wide: true, cell: action => when(action.at) },
     { title: "action", cell: action => action.title || action.kind },
     { title: "state", cell: action => el("span", { class: "tag" }, action.state) },
     { title: "by", wide: true, cell: action => action.approved_by || null },
-    { title: "predicted gain", number: true, cell: action => seconds(action.predicted_gain_seconds) },
+    { title: "predicted gain", number: true, wide: true, cell: action => seconds(action.predicted_gain_seconds) },
     { title: "measured gain", number: true, cell: action => seconds(action.outcome?.measured_gain_seconds ?? null) },
     { title: "", cell: action => buttons(action, context) ?? "" },
   ], actions, { label: "Actions" });
@@ -74,7 +74,7 @@ export function render(content, context) {
   }));
   return [
     heading("Findings", runPicker(content, context)),
-    content.headline ? el("p", { class: "lead" }, content.headline) : null,
+    lead(content.headline),
     stats([
       { label: "Open findings", value: findings.length },
       { label: "They cost", value: priced ? usd(total) : null, unit: "/ h", note: priced ? null : "needs --price" },

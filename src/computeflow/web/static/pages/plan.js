@@ -1,7 +1,7 @@
 // Plan: sliders for the job and the cluster; the best layout, its ledger and the front follow at once.
 
-import { el, heading, section, stats, table } from "../dom.js";
-import { answer, form, keepAddress, queryOf, sameCommand, workingLine } from "../forms.js";
+import { el, heading, lead, section, stats, table, words } from "../dom.js";
+import { answer, DAYS, form, keepAddress, queryOf, sameCommand, workingLine } from "../forms.js";
 import { number, seconds, share, si, usd, whole } from "../format.js";
 import { partFigure, partNodes } from "../parts.js";
 
@@ -9,6 +9,7 @@ export const live = false;
 export const address = () => "/choices";
 
 const USUAL = { model: "llama-3.1-70b", device: "h100-sxm", gpus: 512, sequence: 8192, batch: 1024, precision: "bf16" };
+const OPTIONS = { on: "Device", gpus: "GPUs", "seq-len": "Sequence", "global-batch": "Global batch", precision: "Precision", tokens: "Tokens to train on", deadline: "Deadline", price: "Price" };
 const powers = (first, last) => Array.from({ length: Math.log2(last / first) + 1 }, (_, at) => first * 2 ** at);
 
 export function fieldsOf(choices, asked) {
@@ -20,9 +21,9 @@ export function fieldsOf(choices, asked) {
     { name: "gpus", label: "GPUs", kind: "range", value: value("gpus"), stops: powers(8, 16384) },
     { name: "sequence", label: "Sequence", unit: "tokens", kind: "range", value: value("sequence"), stops: powers(1024, 1048576) },
     { name: "batch", label: "Global batch", unit: "sequences", kind: "range", value: value("batch"), stops: powers(8, 16384) },
-    { name: "precision", label: "Precision", kind: "select", value: value("precision"), options: choices.precisions },
+    { name: "precision", label: "Precision", kind: "steps", value: value("precision"), options: values => choices.devices.find(device => device.name === values.device)?.precisions ?? choices.precisions },
     { name: "tokens", label: "Tokens to train on", unit: "2T", kind: "text", value: value("tokens") },
-    { name: "deadline", label: "Deadline", unit: "days, needs tokens", kind: "number", value: value("deadline") },
+    { name: "deadline", label: "Deadline", unit: "days", kind: "range", value: value("deadline"), stops: ["", ...DAYS], placeholder: "any" },
     { name: "price", label: "Price", unit: "$ per GPU-h", kind: "number", value: value("price") },
   ];
 }
@@ -49,9 +50,9 @@ function evidence(best) {
   const counts = [[seen.same_device_and_stack, "on this device with this stack"], [seen.same_device, "on this device"], [seen.same_stack, "with this stack"]];
   return section("What the prediction rests on",
     el("p", null, counts.map(([count, what]) => `${whole(count)} measured runs ${what}`).join(", "), "."),
-    best.warnings.length ? el("ul", { class: "error" }, best.warnings.map(text => el("li", null, text))) : null,
+    best.warnings.length ? el("ul", { class: "error" }, best.warnings.map(text => el("li", null, words(text, OPTIONS)))) : null,
     best.unmeasured.length ? el("p", { class: "quiet" }, `No published run tested: ${best.unmeasured.join(", ")}.`) : null,
-    best.assumed.length ? el("details", null, el("summary", { class: "small quiet" }, `${best.assumed.length} inputs were assumed`), el("ul", { class: "small" }, best.assumed.map(text => el("li", null, text)))) : null);
+    best.assumed.length ? el("details", null, el("summary", { class: "small quiet" }, `${best.assumed.length} inputs were assumed`), el("ul", { class: "small" }, best.assumed.map(text => el("li", null, words(text, OPTIONS))))) : null);
 }
 
 function plansTable(content) {
@@ -97,7 +98,9 @@ export function render(choices, context) {
       asking.say(null);
     } catch (error) {
       if (error.name === "AbortError") return;
+      if (values.deadline && !values.tokens && error.field === "deadline") error.message = "A deadline needs the tokens to train on.";
       asking.say(error);
+      if (!error.field || place.querySelector(".working")) place.replaceChildren(el("p", { class: "lead" }, "There is no plan for this job within its limits."), front);
       place.removeAttribute("aria-busy");
       if (error.status === undefined) throw error;
     }
@@ -106,11 +109,13 @@ export function render(choices, context) {
   function show(content) {
     const [ledger, memory, comparison] = content.parts;
     place.replaceChildren(
-      el("p", { class: "lead" }, content.headline), numbers(content), searched(content),
+      lead(content.headline, OPTIONS), numbers(content), searched(content),
       partFigure(ledger), front, plansTable(content), el("div", { class: "pair" }, partFigure(memory), evidence(content.result.plans[0])),
       partFigure(comparison), files, sameCommand(content.command));
     place.removeAttribute("aria-busy");
   }
+
+  const around = async (query, signal) => front.replaceChildren(...partNodes((await answer(`/plan/front?${query}`, signal)).parts));
 
   async function follow(query, signal) {
     const quick = await answer(`/plan?${query}`, signal).catch(error => {
@@ -120,11 +125,12 @@ export function render(choices, context) {
     if (quick) {
       asking.say(null);
       show(quick);
-      const around = answer(`/plan/front?${query}`, signal).then(content => front.replaceChildren(...partNodes(content.parts)));
       const written = answer(`/plan/files?${query}`, signal).then(content => files.replaceChildren(filesList(content, query)));
-      await Promise.all([around, written]);
+      await Promise.all([around(query, signal), written]);
     } else {
       place.replaceChildren(workingLine({ progress: "No layout that published runs tested will do: searching all" }));
+      front.replaceChildren();
+      around(query, signal).catch(() => {});  // without a plan, what fewer and more GPUs can do
     }
     show(await answer(`/plan?${query ? `${query}&` : ""}search=full`, signal));
   }

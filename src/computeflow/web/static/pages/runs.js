@@ -1,12 +1,12 @@
 // All runs, the latest first.
 
-import { el, heading, table } from "../dom.js";
+import { el, heading, lead, table } from "../dom.js";
 import { number, seconds, share, usd, when, whole } from "../format.js";
 
 export function render(content) {
   return [
     heading("Runs"),
-    content.headline ? el("p", { class: "lead" }, content.headline) : null,
+    lead(content.headline),
     table([
       { title: "run", cell: run => el("a", { href: `/runs/${encodeURIComponent(run.id)}` }, run.name) },
       { title: "state", cell: run => el("span", { class: "tag" }, run.state) },

@@ -1,6 +1,6 @@
 // Simulate: a whole run with failures: when it ends, how often to save, how many spares.
 
-import { el, heading, stats } from "../dom.js";
+import { el, heading, lead, stats } from "../dom.js";
 import { answer, form, keepAddress, queryOf, sameCommand, workingLine } from "../forms.js";
 import { number, seconds, share, usd, whole } from "../format.js";
 import { partNodes } from "../parts.js";
@@ -11,6 +11,8 @@ export const address = () => "/choices";
 
 const USUAL = { model: "llama-3.1-70b", device: "h100-sxm", gpus: 512, sequence: 8192, batch: 1024, precision: "bf16", tokens: "1T", failures: "llama-3", simulations: 200 };
 
+const EACH_INPUT = "Each input at its ends";
+
 function fieldsOf(choices, asked) {
   const value = name => asked.get(name) ?? USUAL[name] ?? "";
   const job = jobFields(choices, asked).filter(field => field.name !== "deadline")
@@ -19,7 +21,7 @@ function fieldsOf(choices, asked) {
     { name: "failures", label: "Failure rates", unit: "measured", kind: "select", value: value("failures"), options: choices.failures },
     { name: "interval", label: "Checkpoint every", unit: "minutes", kind: "number", value: value("interval"), placeholder: "the best" },
     { name: "spares", label: "Spare nodes", kind: "number", value: value("spares"), placeholder: "as many as needed" },
-    { name: "sensitivity", label: "Each input at its ends", kind: "check", on: "yes", value: value("sensitivity") },
+    { name: "sensitivity", label: EACH_INPUT, kind: "check", on: "yes", value: value("sensitivity") },
   ];
 }
 
@@ -48,8 +50,8 @@ export function render(choices, context) {
     try {
       const content = await answer(`/simulate?${query}`, current.signal, working => { if (!place.children.length) place.replaceChildren(workingLine(working)); });
       const [summary, ledger, ...rest] = content.parts;
-      const timeline = rest.filter(part => part.title.startsWith("Progress")), curves = rest.filter(part => !timeline.includes(part));
-      place.replaceChildren(el("p", { class: "lead" }, content.headline), numbers(content.result),
+      const timeline = rest.filter(part => part.title.startsWith("Time that simulated")), curves = rest.filter(part => !timeline.includes(part));
+      place.replaceChildren(lead(content.headline, { sensitivity: EACH_INPUT }), numbers(content.result),
         el("p", { class: "quiet small" }, `Layout: ${content.layout}.`),
         ...partNodes([...timeline, ...curves, ledger, summary]), sameCommand(content.command));
     } catch (error) {
