@@ -23,8 +23,7 @@ from computeflow.web.worker_process import WorkerProcess
 
 LaneName = Literal["quick", "long"]
 LIMIT_SECONDS: dict[LaneName, float] = {"quick": 20.0, "long": 120.0}
-"""A comparison of all offers takes 17 s of one core, the longest quick plan 0.1 s; the rest is for a
-machine that is busy."""
+"""Seconds of a core. A comparison of all offers takes 17, the longest quick plan 0.1."""
 MAX_WAITING = 8
 _MAX_KEPT = 128
 _MAX_KEPT_BYTES = 64 << 20
