@@ -295,7 +295,8 @@ def slurm_for_control(nodes: int = NODES) -> Iterator[SlurmLab]:
 
 @contextmanager
 def control_lab(slurm: SlurmLab, folder: Path) -> Iterator[ControlLab]:
-    """A run's folder on a Slurm; jobs are ended and nodes taken back afterwards."""
+    """A run's folder on a Slurm whose nodes are taken back first; jobs are ended afterwards."""
+    _take_nodes_back(slurm)
     lab = ControlLab(slurm, folder)
     try:
         yield lab
@@ -304,10 +305,14 @@ def control_lab(slurm: SlurmLab, folder: Path) -> Iterator[ControlLab]:
             slurm.run("scancel", "--signal=KILL", job, check=False)
             slurm.run("scancel", job, check=False)
         lab.stack.close()
-        for number in range(slurm.nodes):
-            if slurm.daemons[f"slurmd-n{number}"].poll() is not None:
-                slurm.start_node(f"n{number}")
-        slurm.run(
-            "scontrol", "update", f"nodename=n[0-{slurm.nodes - 1}]", "state=resume", check=False
-        )
-        slurm.until("nodes", "sinfo", "-h", "-o", "%T=%D", says=f"idle={slurm.nodes}")
+        names = [f"n{number}" for number in range(slurm.nodes)]
+        wait_for(lambda: all(len(lab.processes(name)) == 1 for name in names), "jobs to end")
+
+
+def _take_nodes_back(slurm: SlurmLab) -> None:
+    """What the test before drained or lost: at the beginning, as the last one leaves it to nobody."""
+    for number in range(slurm.nodes):
+        if slurm.daemons[f"slurmd-n{number}"].poll() is not None:
+            slurm.start_node(f"n{number}")
+    slurm.run("scontrol", "update", f"nodename=n[0-{slurm.nodes - 1}]", "state=resume", check=False)
+    slurm.until("nodes", "sinfo", "-h", "-o", "%T=%D", says=f"idle={slurm.nodes}")

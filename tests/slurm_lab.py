@@ -14,7 +14,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -155,15 +155,15 @@ class SlurmLab:
         raise RuntimeError(f"{what} did not start: {done.stderr.strip() or done.stdout.strip()}")
 
     def stop(self) -> None:
-        """End what was started, the last one first: each with its own group."""
-        for process in reversed(self.processes):
-            for sign in (signal.SIGTERM, signal.SIGKILL):
-                if process.poll() is None:
-                    os.killpg(process.pid, sign)
-                    try:
-                        process.wait(10)
-                    except subprocess.TimeoutExpired:
-                        continue
+        """End what was started, each with its own group: all at once, `runuser` takes two seconds."""
+        for sign in (signal.SIGTERM, signal.SIGKILL):
+            running = [process for process in self.processes if process.poll() is None]
+            for process in running:
+                os.killpg(process.pid, sign)
+            until = time.monotonic() + 10
+            for process in running:
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(max(until - time.monotonic(), 0.1))
 
 
 def free_ports(count: int) -> int:

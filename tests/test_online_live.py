@@ -43,8 +43,8 @@ CASES = [
 def test_faults_are_named_on_their_rank_and_closed(tmp_path: Path, ranks: int) -> None:
     with (
         collecting(tmp_path) as collector,
+        agents(tmp_path, collector),  # until the ranks have ended: else it is they that are missed
         training(tmp_path, ranks, nodes=True) as (command, processes),
-        agents(tmp_path, collector),
         closing(CpuQuota(processes[-1].pid)) as quota,
     ):
         wait_for(lambda: collector.steps() > 100, "the first steps")

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from computeflow.errors import InputError
-from computeflow.units import format_seconds, format_si, parse
+from computeflow.units import format_seconds, format_si, format_usd, parse
 
 PACKAGE = Path(__file__).parents[1] / "src" / "computeflow"
 SECONDS_AND_JOULES = {3600, 86_400, 604_800, 365 * 86_400, 366 * 86_400, 3.6e6, 3.6e9, 8760}
@@ -93,6 +93,25 @@ def test_numbers_are_written_with_a_prefix(value: float | None, unit: str, text:
 )
 def test_times_are_written_as_people_say_them(seconds: float, text: str) -> None:
     assert format_seconds(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("usd", "text"),
+    [
+        (None, "-"),
+        (0.0, "$0.00"),
+        (0.0049, "< $0.01"),
+        (0.0051, "$0.01"),
+        (0.25, "$0.25"),
+        (9.994, "$9.99"),
+        (9.996, "$10"),
+        (1_250.4, "$1,250"),
+        (-0.25, "-$0.25"),
+        (-1_250.4, "-$1,250"),
+    ],
+)
+def test_money_is_written_with_cents_where_they_count(usd: float | None, text: str) -> None:
+    assert format_usd(usd) == text
 
 
 @pytest.mark.parametrize(

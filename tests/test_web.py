@@ -16,6 +16,7 @@ from computeflow.answers.action_lists import list_actions
 from computeflow.collection.collector.clients import RefusedError
 from computeflow.errors import InputError
 from computeflow.telemetry.run_folders.run_facts import PlannedStep
+from computeflow.views.html_report import plotly_script
 from computeflow.web import serve
 from computeflow.web.events import Broadcaster
 from computeflow.web.opening import AuditOptions, open_directory
@@ -323,6 +324,14 @@ def test_the_page_builds_no_html_from_text_and_runs_no_text() -> None:
     assert not any(found.values()), found
     shell = (STATIC / "index.html").read_text()
     assert not re.search(r"\son\w+=|style=|<style|<script>", shell)
+
+
+def test_plotly_sets_no_style_that_the_policy_forbids(client: Any) -> None:
+    """Its colour bars would, and each time a line is in the console; nothing else of it is left out."""
+    served, whole = client.get("/static/plotly.min.js").text, plotly_script()
+    empty = '.attr("style","")'
+    assert empty in whole and empty not in served
+    assert len(served) == len(whole) - whole.count(empty) * len(empty)
 
 
 def test_every_page_has_its_script_and_an_entry_in_openapi(client: Any) -> None:

@@ -28,10 +28,14 @@ _QUICK = ("plan", "front", "files")
 
 class QuickOnly(RunHere):
     def run(
-        self, task: str, parameters: Mapping[str, Any], progress: Callable[[str], None]
+        self,
+        task: str,
+        parameters: Mapping[str, Any],
+        progress: Callable[[str], None],
+        wanted: Callable[[], bool],
     ) -> bytes:
         if task in _QUICK and parameters.get("search", "quick") == "quick":
-            return super().run(task, parameters, progress)
+            return super().run(task, parameters, progress, wanted)
         return b'{"exports":[]}'
 
 

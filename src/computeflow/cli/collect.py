@@ -7,32 +7,11 @@ otherwise, which needs a token and TLS.
 
 from __future__ import annotations
 
-import click
-
-from computeflow.cli.command import AnswerCommand, flag, option
-from computeflow.cli.output import show
+from computeflow.cli.command import flag, option
+from computeflow.cli.listening import ListeningCommand
 from computeflow.cli.types import BYTES, DURATION, FILE, Number
 
-
-class _Collecting(AnswerCommand):
-    """Says its address on stdout, and what it took on stderr; with `-o json` one object at the end."""
-
-    def invoke(self, ctx: click.Context) -> int:
-        options = self.options(ctx)
-        output, quiet = options.pop("output", "table"), options.pop("quiet", False)
-
-        def ready(address: str) -> None:
-            click.echo(f"collecting on {address}", err=output == "json")
-
-        answer = self.library_function()(**options, ready=ready)
-        if output == "json":
-            show(answer, output)
-        elif not quiet:
-            click.echo(f"[computeflow] {answer.headline}", err=True)
-        return answer.exit_code
-
-
-collect = _Collecting(
+collect = ListeningCommand(
     "collect",
     "collectors:collect",
     [
@@ -97,4 +76,5 @@ collect = _Collecting(
     ],
     help=__doc__ or "",
     html=False,
+    says="collecting on",
 )

@@ -12,35 +12,19 @@ from typing import TYPE_CHECKING
 
 import click
 
-from computeflow.cli.command import AnswerCommand, flag, option
-from computeflow.cli.output import show
+from computeflow.cli.command import flag, option
+from computeflow.cli.listening import ListeningCommand
 from computeflow.cli.types import FILE, Number
 
 if TYPE_CHECKING:
     from computeflow.answers import Answer
 
 
-class _Serving(AnswerCommand):
-    """Says its address on stdout; with `-o json` on stderr, and one object at the end."""
-
+class _Serving(ListeningCommand):
     def library_function(self) -> Callable[..., Answer]:
         from computeflow.web.page_server import serve as serve_page
 
         return serve_page
-
-    def invoke(self, ctx: click.Context) -> int:
-        options = self.options(ctx)
-        output, quiet = options.pop("output", "table"), options.pop("quiet", False)
-
-        def ready(address: str) -> None:
-            click.echo(f"open {address}", err=output == "json")
-
-        answer = self.library_function()(**options, ready=ready)
-        if output == "json":
-            show(answer, output)
-        elif not quiet:
-            click.echo(f"[computeflow] {answer.headline}", err=True)
-        return answer.exit_code
 
 
 serve = _Serving(
@@ -88,4 +72,5 @@ serve = _Serving(
     ],
     help=__doc__ or "",
     html=False,
+    says="open",
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from computeflow.ledger import ACCOUNTS
-from computeflow.units import format_seconds, format_si
+from computeflow.units import format_seconds, format_si, format_usd
 from computeflow.views.ledgers import ledger_table
 from computeflow.views.tables import Table, columns
 
@@ -33,7 +33,7 @@ def plan_headline(answer: Plans, days: float | None = None, usd: float | None = 
         *([] if mfu is None else [f"MFU {100 * mfu:.0f} %"]),
         memory_text(prediction),
         *([] if days is None else [f"{days:,.1f} days for the whole training"]),
-        *([] if usd is None else [f"${usd:,.0f}"]),
+        *([] if usd is None else [format_usd(usd)]),
     ]
     first = f"Best of {layouts}" if answer.complete else f"Interrupted; best of {layouts} so far"
     return f"{first}: {layout_text(prediction.layout)}: {', '.join(parts)}."
@@ -135,7 +135,7 @@ def change_table(
     elif not changes:
         title = "Nothing to change: the file's layout is the best of those predicted"
     elif gain > 0:
-        worth = "" if price is None else f", ${gain * now.layout.gpus * price:,.0f}/h"
+        worth = "" if price is None else f", {format_usd(gain * now.layout.gpus * price)}/h"
         title = f"Changing the file saves {100 * gain:.1f} % of the step{worth}"
     else:
         title = f"The file's layout is {-100 * gain:.1f} % faster, by our median"
@@ -290,7 +290,7 @@ def batches_headline(
 ) -> str:
     """The batch that takes the least time, which is also the cheapest on the same GPUs."""
     best = min(rows, key=lambda row: row.days or 0.0)
-    cost = "" if best.usd is None else f", ${best.usd:,.0f}"
+    cost = "" if best.usd is None else f", {format_usd(best.usd)}"
     return (
         f"Fastest to the same result: a global batch of {best.batch:,}, "
         f"{format_si(best.tokens, '')} tokens in {best.days or 0.0:,.1f} days{cost}, with "

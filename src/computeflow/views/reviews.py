@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from computeflow.ledger.describe import mfu_text
-from computeflow.units import format_seconds, format_share, format_si
+from computeflow.units import format_seconds, format_share, format_si, format_usd
 from computeflow.views.plans import layout_text
 from computeflow.views.tables import Table, columns
 
@@ -43,7 +43,7 @@ def _best_change(layout: Layout, review: Review, price: float | None) -> list[st
     best = max(changes, key=lambda remark: remark.gain or 0.0)
     if best.gain is None:
         return [f"This layout fits: {_change_text(best)}."]
-    worth = "" if price is None else f" (${best.gain * layout.gpus * price:,.0f}/h)"
+    worth = "" if price is None else f" ({format_usd(best.gain * layout.gpus * price)}/h)"
     share = format_share(best.gain)
     return [f"Best change: {_change_text(best)}, {share} less step time{worth}."]
 

@@ -7,7 +7,7 @@ from pathlib import PurePath
 
 from computeflow.auditing.run_history import RunHistory, RunRow
 from computeflow.economics import GpuPrice
-from computeflow.units import format_count, format_seconds, format_share
+from computeflow.units import format_count, format_seconds, format_share, format_usd
 from computeflow.views.tables import Table, columns, left_out_notes
 
 _NAME_CHARACTERS = 28
@@ -17,7 +17,7 @@ def runs_headline(history: RunHistory) -> str:
     rows = history.rows
     text = f"{format_count(len(rows), 'run')}, {sum(row.gpu_hours for row in rows):,.1f} GPU-hours"
     if all(row.usd is not None for row in rows):
-        text += f", ${sum(row.usd or 0.0 for row in rows):,.0f}"
+        text += f", {format_usd(sum(row.usd or 0.0 for row in rows))}"
     latest = rows[0]
     if latest.step_ratio is not None and history.against is not None:
         change = 100 * (latest.step_ratio - 1)

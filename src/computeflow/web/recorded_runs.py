@@ -16,12 +16,14 @@ from computeflow.errors import ComputeFlowError, InputError, UnknownNameError
 from computeflow.files.limits import FILES, RUN_BYTES
 from computeflow.telemetry.run_folders.attempt_time import AttemptTime
 from computeflow.telemetry.run_folders.run_folder_source import ENDING, find_run_folders, read_run
+from computeflow.telemetry.trace_formats import read_rank
 from computeflow.telemetry.traces.job_ledgers import TracedJob
 from computeflow.web.opening import AuditOptions, Kind, RunLine
 from computeflow.web.reading_curves import ReadingCurves, recorded_memory
 from computeflow.web.remembered import Remembered
 from computeflow.web.step_spans import StepSpans, recorded_spans
 from computeflow.web.step_table import StepTable
+from computeflow.web.traced_spans import traced_spans
 
 _ABOUT = "run.json"
 _Row = tuple[RunRow | None, tuple[str, ...]]
@@ -71,7 +73,20 @@ class RecordingOpening:
         return self._remembered.get(("steps", path), _revision(path), lambda: self._steps(path))
 
     def spans(self, run: str, step: int, most: int) -> StepSpans | None:
-        return recorded_spans(self._attempts(self._find(run)), step, most)
+        path = self._find(run)
+        attempts = self._attempts(path)
+        if attempts:
+            return recorded_spans(attempts, step, most)
+        return self._remembered.get(
+            ("spans", path, step, most), _revision(path), lambda: self._traced(path, step, most)
+        )
+
+    def _traced(self, path: Path, step: int, most: int) -> StepSpans | None:
+        answer = self._audit(path)
+        if answer is None or answer.report.traces is None:
+            return None
+        report = answer.report
+        return traced_spans(report.traces, report.request.trace, step, most, read_rank)
 
     def readings(self, run: str) -> ReadingCurves | None:
         return recorded_memory(self._attempts(self._find(run)))

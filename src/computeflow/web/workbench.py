@@ -23,8 +23,7 @@ from computeflow.web.worker_process import WorkerProcess
 
 LaneName = Literal["quick", "long"]
 LIMIT_SECONDS: dict[LaneName, float] = {"quick": 20.0, "long": 120.0}
-"""A comparison of all offers takes 17 s of one core, the longest quick plan 0.1 s; the rest is for a
-machine that is busy."""
+"""Seconds of a core. A comparison of all offers takes 17, the longest quick plan 0.1."""
 MAX_WAITING = 8
 _MAX_KEPT = 128
 _MAX_KEPT_BYTES = 64 << 20
@@ -161,6 +160,8 @@ class Lane:
             )
         except RefusedError as error:
             question.refusal = error
+        except Exception as error:  # a fault of ours must not end the lane of all
+            question.refusal = RefusedError(503, f"not computed: {error!r}"[:300], _BUSY_SECONDS)
         with self._changed:
             if question.refusal is not None and question.refusal.status >= 500:
                 self._known.pop(key, None)  # it may go well the next time

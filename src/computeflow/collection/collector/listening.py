@@ -54,7 +54,7 @@ def split_address(listen: str) -> tuple[str, int]:
     host, colon, port = listen.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     if not colon or not host or not port.isascii() or not port.isdigit() or int(port) > 65_535:
-        raise InputError(f"--listen {listen}: HOST:PORT, as in 127.0.0.1:8471")
+        raise InputError(f"--listen {listen}: HOST:PORT, as in 127.0.0.1:8471; ports end at 65535")
     return host, int(port)
 
 

@@ -7,10 +7,12 @@ nearer than a pixel are merged into one segment, which says how much of it is fi
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from computeflow.errors import InputError
 from computeflow.telemetry.intervals import Intervals
 from computeflow.telemetry.traces.event_names import WorkKind
 from computeflow.telemetry.traces.host_only import with_launches
@@ -18,12 +20,14 @@ from computeflow.telemetry.traces.own_updates import with_own_updates
 from computeflow.telemetry.traces.rank_accounts import ASIDE, WindowAccounts, cut, roles
 from computeflow.telemetry.traces.rank_identity import rank_of
 from computeflow.telemetry.traces.rank_measurements import MAX_NAME, TraceOptions
-from computeflow.telemetry.traces.trace import Ints, Trace, distinct
+from computeflow.telemetry.traces.trace import Ints, Trace, TraceStep, distinct
 from computeflow.telemetry.traces.windows import find_window
 
 MAX_SEGMENTS = 600
 PIXELS = 1000
 """Width of a drawing; the report's is 960 (views/report.html)."""
+_WIDEST = 2**62
+"""Nanoseconds: whatever is short is one piece by then."""
 _LANES = ("compute", "copy", "communication", "aside", "idle")
 _WORKS = {
     "compute": (WorkKind.COMPUTE, WorkKind.MEMORY),
@@ -75,8 +79,17 @@ def lane_of(account: str) -> str:
     return "copy" if account == "copy" else "idle"
 
 
-def step_timeline(trace: Trace, options: TraceOptions, rank: int | None = None) -> StepTimeline:
-    """The median step among those that `options` request; `rank` is its number within the job."""
+def step_timeline(
+    trace: Trace,
+    options: TraceOptions,
+    rank: int | None = None,
+    *,
+    step: int | None = None,
+    most: int = MAX_SEGMENTS,
+) -> StepTimeline:
+    """The median step among those that `options` request, or the one of the number `step`, in at most
+    so many segments; `rank` is its number within the job.
+    """
     if rank is None:
         rank, _ = rank_of(trace, options)
     trace, launches = with_launches(trace)
@@ -85,12 +98,14 @@ def step_timeline(trace: Trace, options: TraceOptions, rank: int | None = None) 
     parts = cut(trace, launches, role, int(edges[0]), int(edges[-1]))
     lengths = np.diff(edges)
     index = int(np.argsort(lengths, kind="stable")[len(lengths) // 2])
+    if step is not None:
+        index = _index(steps, step)
     start, end = int(edges[index]), int(edges[index + 1])
     accounts = {name: intervals.clipped(start, end) for name, intervals in parts.accounts.items()}
     accounts = {
         name: accounts[name] for name in sorted(accounts, key=_order) if accounts[name].total
     }
-    spans, gap = _merged(trace, accounts, max((end - start) // PIXELS, 1))
+    spans, gap = _merged(trace, accounts, max((end - start) // PIXELS, 1), most)
     return StepTimeline(
         source=str(trace.path),
         rank=rank,
@@ -107,19 +122,28 @@ def step_timeline(trace: Trace, options: TraceOptions, rank: int | None = None) 
     )
 
 
+def _index(steps: Sequence[TraceStep], number: int) -> int:
+    found = [index for index, step in enumerate(steps) if step.number == number]
+    if not found:
+        numbers = ", ".join(str(step.number) for step in steps[:8])
+        raise InputError(f"step {number} is not in the trace; it has {numbers or 'none'}")
+    return found[0]
+
+
 def _order(account: str) -> tuple[int, str]:
     return _LANES.index(lane_of(account)), account
 
 
 def _merged(
-    trace: Trace, accounts: dict[str, Intervals], gap: int
+    trace: Trace, accounts: dict[str, Intervals], gap: int, most: int
 ) -> tuple[dict[str, Intervals], int]:
     """The intervals to draw for each account; pieces are merged over longer gaps until they are few
     enough.
     """
     while True:
         spans = {name: _drawn(trace, name, intervals, gap) for name, intervals in accounts.items()}
-        if sum(map(len, spans.values())) <= MAX_SEGMENTS:
+        pieces = sum(map(len, spans.values()))
+        if pieces <= max(most, len(spans)) or gap > _WIDEST:
             return spans, gap
         gap *= 2
 

@@ -24,6 +24,7 @@ Part = Annotated[
     Literal["whole", "last"],
     Query(description="Of a run that goes on: all of it, or its last steps."),
 ]
+_NO_FLOPS = {"compute.model": "the model's FLOPs"}
 RECORD = "computeflow record -- torchrun --nproc-per-node 8 train.py"
 COLLECT = "computeflow collect --store store --follow runs"
 
@@ -148,7 +149,7 @@ def _live_flow(opening: Opening, line: RunLine, window: Part) -> Content:
         bands=codec.encode(flow_bands(ledger, lines)),
         lines=codec.encode(lines),
         expected_from="" if run.planned is None else run.planned.source,
-        unavailable=ledger.unavailable,
+        unavailable={} if ledger.booked("compute.model") else _NO_FLOPS,
         findings=findings,
     )
 
@@ -173,7 +174,6 @@ def _live_ledger(run: LiveRun, window: Part) -> Ledger | None:
         wall_seconds=total / run.world,
         window=Window(label=label),
         basis="measured",
-        unavailable={} if "compute.model" in booked else {"compute.model": "the model's FLOPs"},
         on_host=run.device == "cpu",
     )
 

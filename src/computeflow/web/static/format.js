@@ -41,6 +41,7 @@ export function usd(value) {
   const size = Math.abs(value);
   if (size >= 1e6) return `$${number(value / 1e6)}M`;
   if (size >= 1e4) return `$${number(value / 1e3)}k`;
+  if (value > 0 && value < 0.005) return "< $0.01";  // little is not nothing
   return `$${value.toLocaleString("en-US", { minimumFractionDigits: 2, maximumFractionDigits: 2 })}`;
 }
 

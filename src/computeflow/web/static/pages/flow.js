@@ -3,7 +3,7 @@
 import { bar, el, heading, lead, section, stats, swatch, table } from "../dom.js";
 import { fitted } from "../fitted.js";
 import { flowDrawing, ownerBar } from "../flow_drawing.js";
-import { fixed, gpuUnit, number, plural, seconds, share, usd, whole } from "../format.js";
+import { fixed, gpuUnit, number, plural, seconds, share, usd } from "../format.js";
 import { findingCard } from "../finding_card.js";
 import { navigate, withQuery } from "../router.js";
 
@@ -23,29 +23,28 @@ function windowPicker(content, context) {
   return select;
 }
 
-function headStats(content) {
+function headStats(content, context) {
   const { bands, run } = content;
   const of = owner => bands.filter(band => band.owner === owner).reduce((sum, band) => sum + band.share, 0);
-  const total = content.wall_seconds === null ? null : content.gpus * content.wall_seconds;
-  const [unit, size] = gpuUnit(total ?? 0, content.on_host);
+  const total = content.gpus * content.wall_seconds;
+  const [unit, size] = gpuUnit(total, content.on_host);
   const useful = "compute.model" in content.unavailable ? null : of("useful");
   const won = content.findings.reduce((sum, finding) => sum + (finding.share ?? 0), 0);
   const wonUsd = content.findings.reduce((sum, finding) => sum + (finding.usd_per_hour ?? 0), 0);
   return stats([
-    total === null ? { label: "Contracted", value: whole(content.gpus), unit: content.on_host ? "ranks" : "GPUs" }
-      : { label: "Contracted", value: number(total / size), unit, note: `${plural(content.gpus, content.on_host ? "rank" : "GPU")} for ${seconds(content.wall_seconds)}` },
+    { label: "Contracted", value: number(total / size), unit, note: `${plural(content.gpus, content.on_host ? "rank" : "GPU")} for ${seconds(content.wall_seconds)}` },
     { label: "Model FLOPs (MFU)", value: useful === null ? null : share(useful), note: useful === null ? `needs ${content.unavailable["compute.model"]}` : null },
     { label: "Cost", value: run.usd_per_hour === null ? null : usd(run.usd_per_hour), unit: "/ h", note: run.usd_per_hour === null ? "needs --price" : null },
-    { label: "Can be won back", value: share(won), note: wonUsd ? `${usd(wonUsd)} / h` : plural(content.findings.length, "finding") },
+    { label: context.session.kind === "store" ? "Can be won back now" : "Can be won back", value: share(won), note: wonUsd ? `${usd(wonUsd)} / h` : plural(content.findings.length, "finding") },
   ]);
 }
 
 function bandTable(content, chosen, choose) {
-  const total = content.wall_seconds === null ? null : content.gpus * content.wall_seconds;
-  const [unit, size] = total === null ? [content.on_host ? "ranks" : "GPUs", null] : gpuUnit(total, content.on_host);
-  const all = size === null ? content.gpus : total / size;
+  const total = content.gpus * content.wall_seconds;
+  const [unit, size] = gpuUnit(total, content.on_host);
+  const all = total / size;
   const amount = band => fixed(band.share * all, all);
-  const expected = band => band.expected_gpu_seconds === null || total === null ? null : band.expected_gpu_seconds / total;
+  const expected = band => band.expected_gpu_seconds === null ? null : band.expected_gpu_seconds / total;
   const predicted = content.expected_from !== "";
   const usdPerHour = content.run.usd_per_hour;
   const most = Math.max(...content.bands.map(band => Math.max(band.share, expected(band) ?? 0)));
@@ -81,9 +80,9 @@ export function render(content, context) {
   const asked = new URLSearchParams(location.search).get("account");
   const band = content.bands.find(each => each.account === asked) ?? null;
   const choose = account => navigate(withQuery({ account: account === asked ? null : account }), { replace: true });
-  const total = content.wall_seconds === null ? null : content.gpus * content.wall_seconds;
-  const [unit, size] = gpuUnit(total ?? 0, content.on_host);
-  const contracted = total === null ? plural(content.gpus, content.on_host ? "rank" : "GPU") : `${number(total / size)} ${unit}`;
+  const total = content.gpus * content.wall_seconds;
+  const [unit, size] = gpuUnit(total, content.on_host);
+  const contracted = `${number(total / size)} ${unit}`;
   const drawing = fitted((place, width) => {
     if (width < DRAWING_PIXELS) return place.replaceChildren(...ownerBar(content.bands, width));
     place.replaceChildren(flowDrawing(content.bands, width, { whole: `contracted ${contracted}`, chosen: asked, choose }));
@@ -95,7 +94,7 @@ export function render(content, context) {
     heading("Flow", el("a", { href: `/runs/${encodeURIComponent(content.run.id)}` }, "Run"), windowPicker(content, context), runPicker(content)),
     el("p", { class: "quiet small" }, `${content.run.name}, ${content.basis}`),
     lead(content.headline),
-    headStats(content),
+    headStats(content, context),
     band ? el("div", { class: "columns" }, flow, details(content, band)) : flow,
   ].filter(Boolean);
 }

@@ -10,6 +10,7 @@ const LABEL = 72, ROW = 18, AXIS = 22;
 
 /** Phases of one owner that must be told apart have a class of their own. */
 function looks(name) {
+  if (name === "host") return "gap";  // of a trace: the device waits for the host
   return ["forward", "backward", "gap"].includes(name) ? name : "";
 }
 

@@ -1,0 +1,87 @@
+"""One step of profilers' traces along time: every rank on one clock, and no more than can be read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import computeflow as cf
+from computeflow.errors import InputError
+from computeflow.telemetry.trace_formats import read_rank
+from computeflow.telemetry.traces.rank_measurements import TraceOptions
+from computeflow.telemetry.traces.step_timelines import step_timeline
+from computeflow.web import traced_spans as module
+from page_client import page_client
+
+TRACES = Path(__file__).parent / "data" / "gloo_traces" / "slow-rank-0.3"
+
+
+@pytest.fixture(scope="module")
+def client() -> Any:
+    return page_client(TRACES)
+
+
+def timeline(client: Any, step: int) -> dict[str, Any]:
+    content: dict[str, Any] = client.get(f"/timeline/{TRACES.name}?step={step}").json()
+    found: dict[str, Any] = content["timeline"]
+    return found
+
+
+def test_every_rank_of_a_step_is_drawn_and_fills_its_time(client: Any) -> None:
+    found = timeline(client, 2)
+    assert [line["rank"] for line in found["ranks"]] == [0, 1] and found["ranks_total"] == 2
+    for line in found["ranks"]:
+        assert sum(span["seconds"] for span in line["spans"]) == pytest.approx(line["seconds"])
+        assert line["start_seconds"] + line["seconds"] <= found["seconds"] + 1e-9
+
+
+def test_the_late_rank_stands_out(client: Any) -> None:
+    """Rank 1 sleeps on the host, and rank 0 waits for it in a collective."""
+    most = [
+        max(
+            {span["account"] for span in line["spans"]},
+            key=lambda account, line=line: sum(  # type: ignore[misc]
+                span["seconds"] for span in line["spans"] if span["account"] == account
+            ),
+        )
+        for line in timeline(client, 2)["ranks"]
+    ]
+    assert most == ["comm", "host"]
+
+
+def test_ranks_are_on_one_clock(client: Any) -> None:
+    """Steps of ranks that meet in a collective end within milliseconds of each other."""
+    ends = [line["start_seconds"] + line["seconds"] for line in timeline(client, 2)["ranks"]]
+    assert abs(ends[0] - ends[1]) < 0.01
+
+
+def test_the_file_for_perfetto_has_every_rank(client: Any) -> None:
+    events = client.get(f"/trace/{TRACES.name}?step=2").json()["traceEvents"]
+    assert {event["pid"] for event in events} == {0, 1}
+
+
+def test_of_more_than_can_be_read_the_longest_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_EVENTS", 10)
+    found = timeline(page_client(TRACES), 2)
+    assert len(found["ranks"]) == 1 and found["ranks_total"] == 2
+    (rank,) = found["ranks"]
+    assert rank["seconds"] == pytest.approx(found["seconds"], rel=0.01)
+
+
+def test_a_step_that_no_rank_has_is_empty(client: Any) -> None:
+    assert "empty" in client.get(f"/timeline/{TRACES.name}?step=99").json()
+
+
+@pytest.mark.parametrize("most", [1, 20, 600])
+def test_a_step_is_drawn_in_few_segments_with_all_of_its_time(most: int) -> None:
+    traces = cf.audit(TRACES).report.traces
+    assert traces is not None
+    trace = read_rank(traces.ranks[0])
+    found = step_timeline(trace, TraceOptions(), step=3, most=most)
+    assert found.step == 3 and len(found.segments) <= max(most, len(found.accounts))
+    total = sum(segment.seconds for segment in found.segments)
+    assert total == pytest.approx(found.step_seconds)
+    with pytest.raises(InputError, match="step 9 is not in the trace"):
+        step_timeline(trace, TraceOptions(), step=9)
