@@ -15,6 +15,7 @@ from computeflow.collection.store.state_database import StateDatabase
 from computeflow.collection.store.store_folder import StoreFolder, open_store
 from computeflow.collection.wire.batches import Batch, pack_batch
 from computeflow.web.journal_rows import JournalRows
+from computeflow.web.opening import AuditOptions, open_directory
 from computeflow.web.step_cells import CellReader, StepCells
 from run_folder_maker import MS, Training
 
@@ -106,3 +107,22 @@ def test_a_run_without_steps_has_no_picture(tmp_path: Path, batches: list[Batch]
     assert cells_of(store, "run-1", 2, 8) is None
     write(store, 1, batches)
     assert cells_of(store, "another'; DROP", 2, 8) is None
+
+
+def test_one_step_of_a_store_is_that_of_the_run_folder_on_the_device_too() -> None:
+    data = Path(__file__).parent / "data"
+    store = open_directory(data / "gpu_store", AuditOptions())
+    folders = open_directory(data / "gpu_runs", AuditOptions())
+    run = next(line.id for line in store.runs() if line.name == "llama-1b")
+    for step in (2, 57, 200, 399):
+        kept, recorded = store.spans(run, step, 64), folders.spans("llama-1b", step, 64)
+        assert kept is not None and recorded is not None
+        assert kept.seconds == pytest.approx(recorded.seconds)
+        for span, other in zip(kept.ranks[0].spans, recorded.ranks[0].spans, strict=True):
+            assert (span.name, span.account, span.detail) == (
+                other.name,
+                other.account,
+                other.detail,
+            )
+            assert span.start_seconds == pytest.approx(other.start_seconds, abs=2e-6)
+            assert span.seconds == pytest.approx(other.seconds, abs=2e-6)

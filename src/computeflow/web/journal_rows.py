@@ -77,22 +77,24 @@ class JournalRows:
             ]
             return [part for rows in found for part in (*rows.joined, *rows.loose)]
 
-    def spans(self, run: str, step: int) -> Columns | None:
-        """Phases of one step of a run; moments are Unix microseconds."""
+    def spans(self, run: str, step: int) -> dict[str, Columns]:
+        """`spans` of one step of a run, and `leads` of about that time; in Unix microseconds."""
         gathered = SegmentTables()
         for number in journal_numbers(self._folder):
             for _, batch in _batches(journal_path(self._folder, number), 0):
-                if batch.run == run and batch.steps and (batch.steps["number"] == step).any():
+                if batch.run == run and _has_one_of(batch, (step - 1, step)):
                     gathered.take(batch)
-        columns = gathered.tables().get("spans")
-        if columns is None:
-            return None
-        kept = columns["step"] == step
+        tables = gathered.tables()
         texts = np.array([*gathered.words.places, ""], object)
-        return {
-            name: texts[values[kept]] if name in WORDS["spans"] else values[kept]
-            for name, values in columns.items()
-        }
+        found = {}
+        for table in tables.keys() & {"spans", "leads"}:
+            columns = tables[table]
+            kept = columns["step"] == step if "step" in columns else slice(None)
+            found[table] = {
+                name: texts[values[kept]] if name in WORDS[table] else values[kept]
+                for name, values in columns.items()
+            }
+        return found
 
     def _read(self) -> None:
         numbers = journal_numbers(self._folder)
@@ -114,6 +116,10 @@ def _batches(path: Path, start: int) -> Iterator[tuple[int, Batch]]:
                 yield frame.end, unpack_known(frame.body)
     except FileNotFoundError:  # sealed meanwhile: its rows are in Parquet
         return
+
+
+def _has_one_of(batch: Batch, steps: tuple[int, ...]) -> bool:
+    return bool(batch.steps) and bool(np.isin(batch.steps["number"], steps).any())
 
 
 def _steps_of(batch: Batch) -> Columns:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -68,6 +68,19 @@ def make_span(name: str, account: str, start: float, seconds: float, detail: str
     )
 
 
+def join_spans(spans: Sequence[PhaseSpan]) -> tuple[PhaseSpan, ...]:
+    """Spans in order, neighbours of one name as one."""
+    joined: list[PhaseSpan] = []
+    for span in spans:
+        last = joined[-1] if joined else None
+        if last is not None and (last.name, last.detail) == (span.name, span.detail):
+            seconds = span.start_seconds + span.seconds - last.start_seconds
+            joined[-1] = replace(last, seconds=seconds)
+        else:
+            joined.append(span)
+    return tuple(joined)
+
+
 def recorded_spans(attempts: Sequence[AttemptTime], step: int, most: int) -> StepSpans | None:
     """The step of this number in the last attempt that has it; None where none has."""
     for attempt in reversed(attempts):
@@ -106,7 +119,8 @@ def _rank_spans(
     attempt: AttemptTime, index: int, rank: RankTime, row: int, begin: int
 ) -> RankSpans:
     first, last = int(rank.steps.begin[row]), int(rank.steps.end[row])
-    spans = [*_phases(rank, first, last, begin), *_waits(attempt, index, first, last, begin)]
+    phases = join_spans([*_phases(rank, first, last, begin)])
+    spans = [*phases, *_waits(attempt, index, first, last, begin)]
     return RankSpans(
         rank=rank.rank,
         node=rank.file.start.host,

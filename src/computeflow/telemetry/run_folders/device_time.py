@@ -20,7 +20,12 @@ def on_device(file: RankFile) -> RankFile:
     """The file with the device's time in the place of the host's, where leads were kept."""
     if not len(file.leads) or not len(file.pieces):
         return file
-    return replace(file, pieces=_covered(file.pieces, _busy(file.leads, file.pieces)))
+    return replace(file, pieces=device_pieces(file.pieces, file.leads))
+
+
+def device_pieces(host: Pieces, leads: Pieces) -> Pieces:
+    """The host's pieces with the device's upon them; leads begin with the host, end on the device."""
+    return _covered(host, _busy(leads, host))
 
 
 def _busy(leads: Pieces, host: Pieces) -> Pieces:
