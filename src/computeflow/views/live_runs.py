@@ -68,7 +68,9 @@ def flow_letters(run: LiveRun, width: int) -> list[tuple[str, str]]:
 def top_headline(snapshot: LiveSnapshot) -> str:
     runs = [run for run in snapshot.runs if run.state != "ended"]
     opened = snapshot.open_findings
-    text = f"{format_count(len(runs), 'run')}, {format_count(len(opened), 'open finding')}"
+    over = len(snapshot.runs) - len(runs)
+    ended = f" ({over} more {'has' if over == 1 else 'have'} ended)" if over else ""
+    text = f"{format_count(len(runs), 'run')}{ended}, {format_count(len(opened), 'open finding')}"
     priced = [finding.usd_per_hour for finding in opened if finding.usd_per_hour is not None]
     if priced:
         text += f" that cost{'s' if len(opened) == 1 else ''} ${sum(priced):,.2f} an hour"
