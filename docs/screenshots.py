@@ -79,7 +79,7 @@ SOURCES = (
             "findings": "/findings",
             "runs": "/runs",
             "run": "/runs/{run}",
-            "timeline": "/timeline/{run}",
+            "timeline": "/timeline/{run}?step=300",
             "fleet": "/fleet",
             "plan": "/plan?tokens=1T&deadline=60&price=2.5",
             "decide": "/decide",
