@@ -49,10 +49,10 @@ test: $(STAMP) lint  ## lint, types and the tests that start nothing big
 	@$(BIN)/python -m pytest -n 2 --dist loadfile -m 'not live'
 
 # Most live tests wait, for steps, polls and timeouts: three of them have room on two cores. Files that
-# take more than a minute begin first, the longest before the others; those without live tests are not
-# read at all.
-LONGEST := $(patsubst %,tests/test_%.py,online_live control_live record_faults_live fleet record_live \
-	record_safety_live probe logs_live page_live control_faults_live)
+# take more than a minute begin first, those that wait beside those that compute; files without live
+# tests are not read at all.
+LONGEST := $(patsubst %,tests/test_%.py,online_live record_faults_live control_live record_safety_live \
+	record_live ray logs_live fleet probe page_live control_faults_live exports_more collector_live)
 LIVE = $(LONGEST) $(filter-out $(LONGEST),$(shell grep -l 'mark\.live' tests/test_*.py))
 live: $(STAMP)  ## the tests with real servers, browsers, Ray and training
 	@echo "[live] pytest"

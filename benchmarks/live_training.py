@@ -1,6 +1,7 @@
 """Real training under `record` with a collector beside it, and faults that are switched on and off.
 
-Used by the live tests and by `prove_online --live`: `collecting`, `training`, `agents`, `CpuQuota`.
+Used by the live tests and by `prove_online --live`: `collecting`, `training`, `agents`, `CpuQuota`;
+`before_other_work` for any training whose steps are looked at.
 """
 
 from __future__ import annotations
@@ -113,8 +114,6 @@ def training(
 ) -> Iterator[tuple[Path, list[subprocess.Popen[bytes]]]]:
     """Ranks that are started one by one, as srun does: none of them ends another. The path is that of
     the file which names the fault; with `nodes`, the last rank is on a node of its own.
-
-    They go before other work of the machine where it lets us say so: a fault is what is asked for.
     """
     command = folder / "fault"
     out = folder / "runs" / "run"
@@ -137,21 +136,32 @@ def training(
             )
             for rank in range(ranks)
         ]
-        groups = [_control_group(f"computeflow-rank-{each.pid}", each.pid) for each in processes]
-        try:
-            yield command, processes
-        finally:
-            command.write_text("end")
-            for process in processes:
-                try:
-                    process.wait(60)
-                except subprocess.TimeoutExpired:
-                    process.kill()
-                    process.wait()
-            for group in groups:
-                if group is not None:
-                    with suppress(OSError):
-                        group.rmdir()
+        with before_other_work(*(process.pid for process in processes)):
+            try:
+                yield command, processes
+            finally:
+                command.write_text("end")
+                for process in processes:
+                    try:
+                        process.wait(60)
+                    except subprocess.TimeoutExpired:
+                        process.kill()
+                        process.wait()
+
+
+@contextmanager
+def before_other_work(*pids: int) -> Iterator[None]:
+    """Processes that have just begun, and what they start, go before all else, where this machine lets
+    us say so: tests whose subject is the length of steps have others beside them.
+    """
+    groups = [_control_group(f"computeflow-first-{pid}", pid) for pid in pids]
+    try:
+        yield
+    finally:
+        for group in groups:
+            if group is not None:
+                with suppress(OSError):  # something that they started is there yet
+                    group.rmdir()
 
 
 def on_node(node: str, words: Sequence[str]) -> list[str]:

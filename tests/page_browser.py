@@ -111,10 +111,14 @@ def addresses(run: str) -> list[str]:
     return [example_address(page.address, run) for page in PAGES]
 
 
+def pixels_too_wide(page: Any) -> int:
+    return int(page.evaluate("document.documentElement.scrollWidth - innerWidth"))
+
+
 def check_page(page: Any) -> None:
     """No error, not wider than the screen, nothing that axe-core objects to."""
     assert page.query_selector(".error") is None, page.url
-    wide = page.evaluate("document.documentElement.scrollWidth - innerWidth")
+    wide = pixels_too_wide(page)
     assert wide <= 0, f"{page.url} is {wide} pixels too wide"
     assert violations(page) == [], page.url
 

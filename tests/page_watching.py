@@ -9,7 +9,7 @@ from urllib.parse import quote
 from benchmarks.live_training import wait_for
 
 from computeflow.actions.journal import ActionRecord
-from page_browser import SCREENS, Served, addresses, check_page, visit
+from page_browser import SCREENS, Served, addresses, check_page, pixels_too_wide, visit
 
 _SHOWN = """() => document.querySelector('main').innerText
   + [...document.querySelectorAll('main canvas')].map(each => each.toDataURL()).join()"""
@@ -42,6 +42,7 @@ def read_every_page(page: Any, server: Served, run: str) -> None:
         check_page(page)
         if address.startswith(_ABOUT_RUNS):
             page.set_viewport_size({"width": SCREENS["phone"][0], "height": 900})
+            wait_for(lambda: pixels_too_wide(page) <= 0, f"{address} fits a phone")
             check_page(page)
             page.set_viewport_size({"width": SCREENS["desk"][0], "height": 900})
     trace = page.request.get(f"{server.base}/trace/{quote(run, safe='')}")

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from benchmarks.live_training import before_other_work
 
 from computeflow.recorder.frames import FrameReader, Record
 
@@ -70,17 +71,21 @@ def record(
     }
     recorded = [sys.executable, "-m", "computeflow", "record", "--out", str(folder / "run"), "--"]
     launched = ["-m", "torch.distributed.run", "--nproc-per-node", str(ranks)] if ranks else []
-    done = subprocess.run(
+    running = subprocess.Popen(
         [*recorded, sys.executable, *launched, str(SCRIPTS / script), *arguments],
         cwd=folder,
         env=environment,
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
-        timeout=240,
-        check=False,
     )
-    output = done.stdout + done.stderr
-    assert done.returncode == 0, output[-4000:]
+    with running, before_other_work(running.pid):
+        try:
+            output = "".join(running.communicate(timeout=240))
+        except subprocess.TimeoutExpired:
+            running.kill()
+            raise
+    assert running.returncode == 0, output[-4000:]
     return Recorded(truth=truth_in(output), records=read_records(folder / "run"), output=output)
 
 
