@@ -317,13 +317,13 @@ def main() -> None:
     parts = {"first-view": first_view, "map": fleet_map, "viewers": viewers, "memory": memory}
     parser.add_argument("--part", choices=parts)
     options = parser.parse_args()
-    known = json.loads(DATA.read_text()) if DATA.exists() else {}
-    asked = [options.part] if options.part else [*parts]
+    asked, new = [options.part] if options.part else [*parts], {}
     with tempfile.TemporaryDirectory(prefix="computeflow-page-") as name:
         for part in asked:
             result = parts[part](Path(name))
-            known[part] = asdict(result)
+            new[part] = asdict(result)
             print(report([result]), file=sys.stderr)
+    known = (json.loads(DATA.read_text()) if DATA.exists() else {}) | new
     results = [codec.decode(PartResult, known[part], part) for part in parts if part in known]
     DATA.write_text(json.dumps(known, indent=1) + "\n")
     REPORT.write_text(report(results))
