@@ -564,7 +564,7 @@ def report(result: Any) -> str:
             "",
             "`host`: 16 small layers and two sequences of 256 tokens: launches take longer than",
             "the device's work; such steps vary by several per cent from block to block on this",
-            "machine, more than the recorder costs. Its own time bounds it: 0.8 to 1.4 % of the step.",
+            "machine, more than the recorder costs. Its own time bounds it: 0.7 to 1.4 % of the step.",
         ]
     return "\n".join(lines + ledger_lines(result.get("ledgers", []))) + "\n"
 

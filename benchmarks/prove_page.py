@@ -226,7 +226,7 @@ def _watched(store: Path, seconds: int) -> _Watched:
     with CollectorProcess(store, "--price", "2.5") as collector:
         load = Load(port=collector.port, ranks=RANKS, steps=seconds + 30, past_steps=PAST_STEPS)
         with running_load(load) as sending, PageProcess(store) as server:
-            while not _has_come_to(collector, PAST_STEPS + 5):
+            while not _has_caught_up(collector):
                 time.sleep(1.0)
             cpu, began = server.cpu_seconds(), time.monotonic()
 
@@ -241,9 +241,14 @@ def _watched(store: Path, seconds: int) -> _Watched:
     return _Watched(seen=seen, sizes=sizes, cores=cores, lost=lost)
 
 
-def _has_come_to(collector: CollectorProcess, step: int) -> bool:
+def _has_caught_up(collector: CollectorProcess) -> bool:
+    """Whether the collector's watch has come from the past steps to those of this moment."""
     runs = collector.ask("/v1/runs")["runs"]
-    return bool(runs) and runs[0]["step"] >= step
+    return (
+        bool(runs)
+        and runs[0]["step"] >= PAST_STEPS
+        and time.time() - runs[0]["updated"] <= _P95_SECONDS
+    )
 
 
 def _memory_part(watched: _Watched) -> PartResult:
