@@ -285,3 +285,20 @@ def test_a_callback_numbers_steps_and_saves_on_command(
     # the command is read within half a second, in which a short step may be done more than ten times
     steps = [int(re.findall(r"[0-9]+", path.name)[-1]) for path in tmp_path.glob(saved)]
     assert any(step >= 10 for step in steps)
+
+
+@pytest.mark.parametrize("arguments", [(), ("held",)])
+def test_models_that_are_not_trained_are_part_of_the_step(
+    arguments: tuple[str, ...], tmp_path: Path
+) -> None:
+    """A teacher that every step asks computes; averaged weights that few steps ask are evaluated."""
+    run = record(tmp_path, "teacher.py", *arguments)
+    steps = run.steps(0)[STEADY:]
+    assert all(letter_count(step, "f") == 3 for step in steps)  # the teacher, and twice the student
+    evaluated = [step["n"] for step in steps if letter_count(step, "v")]
+    assert evaluated == [11, 21, 31]  # after the update of the step before
+    assert usual([outside_share(step) for step in steps]) < 0.1
+
+
+def letter_count(step: Record, wanted: str) -> int:
+    return sum(letter == wanted for letter, *_ in spans_of(step))

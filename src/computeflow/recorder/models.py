@@ -1,7 +1,8 @@
-"""The model that is trained: found once by the optimizer's parameters, then watched where it is called.
+"""The models of a training: found once by the optimizer's parameters, then watched where called.
 
 Hooks lie on the root of a model alone, so that a forward of a thousand modules costs two calls; where
-the root itself is never called, on the modules below it that are.
+the root itself is never called, on the modules below it that are. Models that are called and not
+trained (a teacher, a reference, a network that judges) are watched, too: they are part of the step.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from computeflow.recorder.steps import EVALUATION, FORWARD, Span
 _MAX_HOOKED = 64
 """Modules of one level that are tried for being the ones that are called."""
 _MAX_DEPTH = 5
+_MAX_FROZEN = 16
+"""Models that are watched and not trained."""
 _TRIAL_STEPS = 2
 """Steps after which a level that was never called is left for the next one."""
 _MAX_SEARCHES = 8
@@ -35,6 +38,23 @@ _CONFIG = (
 
 
 @dataclass(slots=True)
+class _Frozen:
+    """A model or a part of one without a parameter that is trained, and how often it is called."""
+
+    since: int
+    calls: int = 0
+    """Steps in which it was called."""
+    last: int = -1
+
+    def is_usual(self, step: int) -> bool:
+        """Whether most steps have such a call; one that few have evaluates, say averaged weights."""
+        if step != self.last:
+            self.last = step
+            self.calls += 1
+        return 2 * self.calls >= step - self.since
+
+
+@dataclass(slots=True)
 class _Root:
     """A model, and the level of it that is hooked. Nothing here keeps a model alive."""
 
@@ -42,6 +62,8 @@ class _Root:
     parameters: int
     level: list[Callable[[], Any]]
     since: int
+    trained: frozenset[int]
+    """Ids of the parameters that are trained; empty for a model that is only called."""
     depth: int = 0
     called: bool = False
     handles: list[Any] = field(default_factory=list)
@@ -75,6 +97,7 @@ class Models:
         self._torch, self._recorder = torch, recorder
         self._optimizers: weakref.WeakSet[Any] = weakref.WeakSet()
         self._roots: list[_Root] = []
+        self._frozen: list[_Root] = []
         self._searches = 0
         self._searching = False
         self._inside = 0
@@ -103,7 +126,7 @@ class Models:
     def see_root(self, root: Any, optimizer: str) -> None:
         """After a step of an engine that holds the model itself."""
         if not self._is_root(root):
-            self._add(root, optimizer)
+            self._add(root, optimizer, _needs_gradient)
         elif self._searching:
             self._deepen()
 
@@ -138,17 +161,33 @@ class Models:
             if id(root) in held or self._is_root(root):
                 continue
             if any(id(each) in own for each in root.modules()):
-                self._add(root, optimizer)
+                self._add(root, optimizer, is_trained)
+            elif next(root.parameters(), None) is not None:
+                self._watch_frozen(root)
 
-    def _add(self, module: Any, optimizer: str) -> None:
+    def _add(self, module: Any, optimizer: str, is_trained: Callable[[Any], bool]) -> None:
         parameters = list(module.parameters())
-        reference = weakref.ref(module)
-        root = _Root(reference, len(parameters), [reference], self._recorder.watch.steps)
+        for frozen in [each for each in self._frozen if each.reference() is module]:
+            _unhook(frozen)  # another optimizer trains it
+            self._frozen.remove(frozen)
+        root = self._root(module, frozenset(id(p) for p in parameters if is_trained(p)))
         self._roots = [each for each in self._roots if each.reference() is not None] + [root]
         self._searching = True
         self._hook(root)
         if self._recorder.tape is not None:
             self._recorder.tape.put(_described(module, parameters, optimizer))
+
+    def _watch_frozen(self, module: Any) -> None:
+        if len(self._frozen) < _MAX_FROZEN and all(
+            r.reference() is not module for r in self._frozen
+        ):
+            root = self._root(module, frozenset())
+            self._frozen.append(root)
+            self._hook(root)
+
+    def _root(self, module: Any, trained: frozenset[int]) -> _Root:
+        reference, count = weakref.ref(module), sum(1 for _ in module.parameters())
+        return _Root(reference, count, [reference], self._recorder.watch.steps, trained)
 
     def _deepen(self) -> None:
         """Where a level has not been called in whole steps, what lies below it is."""
@@ -165,9 +204,13 @@ class Models:
         self._searching = bool(waiting)
 
     def _hook(self, root: _Root) -> None:
-        before = _Hook(self._torch, self._recorder, functools.partial(self._before, root))
         after = _Hook(self._torch, self._recorder, self._after)
         for module in root.modules:
+            parameters = [*map(id, module.parameters())]
+            is_frozen = bool(parameters) and root.trained.isdisjoint(parameters)
+            frozen = _Frozen(self._recorder.watch.steps) if is_frozen else None
+            act = functools.partial(self._before, root, frozen)
+            before = _Hook(self._torch, self._recorder, act)
             if getattr(module, "_compiled_call_impl", None) is None:  # else it would be compiled
                 root.handles += [
                     module.register_forward_pre_hook(before, prepend=True),
@@ -177,15 +220,15 @@ class Models:
     @contextlib.contextmanager
     def without_hooks(self) -> Any:
         """For a compiler of TorchScript, which takes hooks for a part of the model."""
-        for root in self._roots:
+        for root in (*self._roots, *self._frozen):
             _unhook(root)
         try:
             yield
         finally:
-            for root in self._roots:
+            for root in (*self._roots, *self._frozen):
                 self._hook(root)
 
-    def _before(self, root: _Root, module: Any) -> None:
+    def _before(self, root: _Root, frozen: _Frozen | None, module: Any) -> None:
         watch = self._recorder.watch
         if get_ident() != watch.thread:
             return
@@ -194,11 +237,12 @@ class Models:
             return
         self._inside = 1
         root.called = True
-        if module.training:
+        if module.training and frozen is None:
             self.trains()
         trains = self._torch.is_grad_enabled()
-        self._span = watch.begin(FORWARD if trains else EVALUATION)
-        if not trains and self._span is not None:
+        usual = frozen is not None and frozen.is_usual(watch.steps)
+        self._span = watch.begin(FORWARD if trains or usual else EVALUATION)
+        if not trains and frozen is None and self._span is not None:
             self.evaluated()
 
     def _after(self, _: Any) -> None:
@@ -210,6 +254,10 @@ class Models:
             self._recorder.watch.end(span)
             if span[0] == EVALUATION:
                 self._recorder.watch.join(span)
+
+
+def _needs_gradient(parameter: Any) -> bool:
+    return bool(parameter.requires_grad)
 
 
 def _unhook(root: _Root) -> None:

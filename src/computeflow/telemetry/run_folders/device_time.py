@@ -29,7 +29,7 @@ def device_pieces(host: Pieces, leads: Pieces) -> Pieces:
 
 
 def _busy(leads: Pieces, host: Pieces) -> Pieces:
-    order = np.argsort(leads.start, kind="stable")
+    order = np.argsort(leads.end, kind="stable")  # a span that holds others ends after them
     first, kind = leads.start[order], leads.kind[order]
     end = np.minimum(np.maximum.accumulate(leads.end[order]), host.end[-1])
     start = first.copy()
