@@ -269,11 +269,14 @@ def test_a_device_without_a_measured_run_is_shown_marked_and_not_recommended(
     assert advised is not None and advised.offering.accelerator != device
     from computeflow.views.comparisons import runs_table
 
-    marks = {
-        row[1].split(": ")[1].split(",")[0]: row[0]
-        for row in runs_table(compared, compared.results).rows
-    }
-    assert marks[device].endswith("!") and not marks[advised.offering.accelerator].endswith("!")
+    (caution,) = (
+        note
+        for note in runs_table(compared, compared.results).notes
+        if note.startswith("No run of the device was measured: ")
+    )
+    marked = caution.partition(": ")[2].split(", ")
+    for number, result in enumerate(compared.results, start=1):
+        assert (str(number) in marked) == (result.offering.accelerator == device)
 
 
 def test_nothing_in_budget_ends_with_3_and_names_the_nearest(
@@ -281,7 +284,7 @@ def test_nothing_in_budget_ends_with_3_and_names_the_nearest(
 ) -> None:
     assert run([*COMMAND, *SMALL, "--budget", "1000"]) == 3
     said = capsys.readouterr().out
-    assert said.startswith("Nothing that can be planned with runs the job within 60 d and $1k.")
+    assert said.startswith("Nothing that can be planned with runs the job within 60 d and $1,000.")
     assert "Nearest:\nnebius" in said
 
 
