@@ -28,7 +28,8 @@ from computeflow.comparison.providers import load_terms
 from computeflow.comparison.request import ComparisonRequest
 from computeflow.comparison.results import Result
 from computeflow.simulation import simulate_many
-from computeflow.views.choices import options_table
+from computeflow.units import format_usd
+from computeflow.views.choices import choice_headline, options_figure, options_table
 
 TODAY = datetime.date(2026, 11, 15)
 DAY = 86400.0
@@ -244,6 +245,34 @@ def test_spot_pays_up_to_the_preemptions_that_are_said() -> None:
     conditions = replace(run.conditions, preemptions_per_node_day=spot.pays_to)
     (late,) = simulate_many([replace(run, conditions=conditions)], replicas=5, seed=0)
     assert late.seconds.p90 > days * DAY
+
+
+def test_where_regions_cost_the_same_compare_and_decide_name_one_of_them() -> None:
+    offer = next(o for o in few() if o.provider == "crusoe" and o.accelerator == "h100-sxm")
+    regions = [replace(offer, region=region) for region in ("west", "east", "north")]
+    spot = [price for price in offer.prices if price.term == "spot"]
+    steady = [price for price in offer.prices if price.term != "spot"]
+    assert spot and steady
+    regions[0] = replace(regions[0], prices=(*steady, *spot))
+    regions[1:] = [replace(region, prices=(*steady,)) for region in regions[1:]]
+    choice = choose(ask(60.0), regions, catalog(), planner=planner(), explain=False)
+    compared = compare(ask(60.0), regions, catalog(), planner=planner())
+    advised = advise(compared, "production").result
+    assert compared.results[0].offering.region == "west" and choice.rented is not None
+    assert advised is not None and advised.offering == replace(
+        offer, region="east", prices=(*steady,)
+    )
+    assert choice.rented.offering == advised.offering
+    assert "the same in 2 other regions" in choice_headline(choice)
+
+
+def test_every_bar_of_the_figure_has_its_own_name_and_its_cost() -> None:
+    choice = decided().choice
+    figure = options_figure(choice, 3)
+    bars, values = figure.data
+    assert len(set(bars["y"])) == len(bars["y"]) == len(values["text"])
+    assert values["text"][0].strip() == format_usd(choice.usd)
+    assert "the line on it its range" in figure.summary
 
 
 def unproven_first(monkeypatch: pytest.MonkeyPatch, device: str) -> None:

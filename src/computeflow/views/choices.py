@@ -242,8 +242,9 @@ def options_figure(choice: Choice, top: int) -> Figure:
     layout = base_layout(len(bars), 44)
     layout["height"] -= layout["margin"]["t"] - 8  # one series needs no legend
     layout["margin"]["t"] = 8
+    layout["margin"]["r"] = _VALUE_PIXELS
     most = max((high for _, (_, high) in bars.values()), default=1e6) / 1e6
-    layout["xaxis"] = value_axis("million USD") | {"range": [0, most * _BAR_ROOM]}
+    layout["xaxis"] = value_axis("million USD") | {"range": [0, most]}
     layout["yaxis"] |= {"type": "category", "autorange": "reversed"}
     request = choice.request
     return Figure(
@@ -257,8 +258,8 @@ def options_figure(choice: Choice, top: int) -> Figure:
     )
 
 
-_BAR_ROOM = 1.2
-"""Length of the axis over that of the longest range: a price has room behind it on a phone."""
+_VALUE_PIXELS = 60
+"""Room for a price behind the longest range."""
 
 
 def _bar_trace(bars: Mapping[str, tuple[float, tuple[float, float]]]) -> Data:

@@ -131,7 +131,9 @@ def _errors_table(title: str, groups: Mapping[str, ErrorSummary]) -> Table:
     right = "n,MAPE,median,bias,p90,inside,width"
     return Table(
         title=title,
-        columns=columns("runs", *right.split(","), right=right, wrap="runs"),
+        columns=columns(
+            "runs", *right.split(","), right=right, wrap="runs", wide="median,p90,width"
+        ),
         rows=tuple(_row(name, errors) for name, errors in groups.items()),
         strong=frozenset({0}) if "all" in groups else frozenset(),
     )
