@@ -34,7 +34,7 @@ def test_a_row_is_shown_with_units_source_and_date(capsys: pytest.CaptureFixture
     text = answer(capsys, "catalog", "h100-sxm")
     assert "bf16 989 TFLOP/s" in text
     assert "source" in text
-    assert "as_of" in text
+    assert "as of" in text
     assert max(map(len, text.splitlines())) <= 80
 
 

@@ -28,14 +28,13 @@ from computeflow.economics import ledger_cost, price_of
 from computeflow.errors import InputError, UnknownNameError
 from computeflow.planning import plan
 from computeflow.simulation import inputs
-from computeflow.units import format_share
+from computeflow.units import format_share, format_usd
 from computeflow.views.comparisons import (
     advice_table,
     comparison_tables,
     detail_table,
     front_figure,
     summary_table,
-    usd_text,
 )
 
 TODAY = datetime.date(2026, 11, 15)
@@ -165,7 +164,7 @@ def test_the_cheapest_list_price_has_the_bill_of_its_own_term() -> None:
     cost = listed.cost("on-demand")
     assert cost is not None and listed.best.term == "spot"
     said = {row[0]: row[1] for row in summary_table(found).rows}["cheapest list price"]
-    assert usd_text(cost.usd) in said and usd_text(listed.best.usd) not in said
+    assert format_usd(cost.usd) in said and format_usd(listed.best.usd) not in said
 
 
 def test_a_reservation_holds_for_its_days_only() -> None:
@@ -387,7 +386,7 @@ def test_frontier_wants_time_and_production_a_steady_price() -> None:
     assert first is not None and first.p90_seconds == min(p90 for p90 in p90s if p90)
     assert least is not None and least.usd == min(bills)
     said = advice_table(advise(found, "production")).rows[0][0]
-    assert usd_text(least.usd) in said and "spot" not in said
+    assert format_usd(least.usd) in said and "spot" not in said
 
 
 def test_unpublished_networks_are_said_or_left_out() -> None:

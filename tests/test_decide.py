@@ -28,7 +28,8 @@ from computeflow.comparison.providers import load_terms
 from computeflow.comparison.request import ComparisonRequest
 from computeflow.comparison.results import Result
 from computeflow.simulation import simulate_many
-from computeflow.views.choices import options_table
+from computeflow.units import format_usd
+from computeflow.views.choices import choice_headline, options_figure, options_table
 
 TODAY = datetime.date(2026, 11, 15)
 DAY = 86400.0
@@ -246,6 +247,34 @@ def test_spot_pays_up_to_the_preemptions_that_are_said() -> None:
     assert late.seconds.p90 > days * DAY
 
 
+def test_where_regions_cost_the_same_compare_and_decide_name_one_of_them() -> None:
+    offer = next(o for o in few() if o.provider == "crusoe" and o.accelerator == "h100-sxm")
+    regions = [replace(offer, region=region) for region in ("west", "east", "north")]
+    spot = [price for price in offer.prices if price.term == "spot"]
+    steady = [price for price in offer.prices if price.term != "spot"]
+    assert spot and steady
+    regions[0] = replace(regions[0], prices=(*steady, *spot))
+    regions[1:] = [replace(region, prices=(*steady,)) for region in regions[1:]]
+    choice = choose(ask(60.0), regions, catalog(), planner=planner(), explain=False)
+    compared = compare(ask(60.0), regions, catalog(), planner=planner())
+    advised = advise(compared, "production").result
+    assert compared.results[0].offering.region == "west" and choice.rented is not None
+    assert advised is not None and advised.offering == replace(
+        offer, region="east", prices=(*steady,)
+    )
+    assert choice.rented.offering == advised.offering
+    assert "the same in 2 other regions" in choice_headline(choice)
+
+
+def test_every_bar_of_the_figure_has_its_own_name_and_its_cost() -> None:
+    choice = decided().choice
+    figure = options_figure(choice, 3)
+    bars, values = figure.data
+    assert len(set(bars["y"])) == len(bars["y"]) == len(values["text"])
+    assert values["text"][0].strip() == format_usd(choice.usd)
+    assert "the line on it its range" in figure.summary
+
+
 def unproven_first(monkeypatch: pytest.MonkeyPatch, device: str) -> None:
     """As if no run of the device had been measured."""
     from computeflow.prediction.evidence.rests_on import RunEvidence
@@ -269,11 +298,14 @@ def test_a_device_without_a_measured_run_is_shown_marked_and_not_recommended(
     assert advised is not None and advised.offering.accelerator != device
     from computeflow.views.comparisons import runs_table
 
-    marks = {
-        row[1].split(": ")[1].split(",")[0]: row[0]
-        for row in runs_table(compared, compared.results).rows
-    }
-    assert marks[device].endswith("!") and not marks[advised.offering.accelerator].endswith("!")
+    (caution,) = (
+        note
+        for note in runs_table(compared, compared.results).notes
+        if note.startswith("No run of the device was measured: ")
+    )
+    marked = caution.partition(": ")[2].split(", ")
+    for number, result in enumerate(compared.results, start=1):
+        assert (str(number) in marked) == (result.offering.accelerator == device)
 
 
 def test_nothing_in_budget_ends_with_3_and_names_the_nearest(
@@ -281,7 +313,7 @@ def test_nothing_in_budget_ends_with_3_and_names_the_nearest(
 ) -> None:
     assert run([*COMMAND, *SMALL, "--budget", "1000"]) == 3
     said = capsys.readouterr().out
-    assert said.startswith("Nothing that can be planned with runs the job within 60 d and $1k.")
+    assert said.startswith("Nothing that can be planned with runs the job within 60 d and $1,000.")
     assert "Nearest:\nnebius" in said
 
 

@@ -126,7 +126,10 @@ def test_a_prediction_says_what_it_rests_on(
 def test_a_run_larger_than_any_that_was_measured_says_so() -> None:
     found = evidence_for(PLAIN, made("a", 0.1))
     assert found.line_at(8) == found.line
-    assert found.line_at(16) == "rests on 8 measured runs of loop on x100, the largest on 8 GPUs"
+    assert found.line_at(16) == (
+        "rests on 8 measured runs of loop on x100. Caution: the largest of them had 8 devices, this "
+        "run has 16"
+    )
     assert evidence_for(replace(PLAIN, device="y"), made("a", 0.1)).largest_gpus == 0
 
 

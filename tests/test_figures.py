@@ -144,7 +144,7 @@ def test_a_front_joins_only_what_nothing_beats() -> None:
     figure = front_figure(rows, infeasible=[8])
     assert [trace["text"] for trace in figure.data[:2]] == [["128", "64"], ["96"]]
     assert all("tp 2" in text for text in figure.data[0]["customdata"])
-    assert "Nothing fits on 8 GPUs." in figure.numbers.notes
+    assert "Nothing fits on 8 devices." in figure.numbers.notes
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ def test_sliders_change_the_plan_and_a_link_restores_it(browser: Any, fleet: Ser
     page.goto(f"{fleet.base}/plan?model=llama-3.1-8b&gpus=64&batch=256&tokens=1T&price=2")
     page.wait_for_selector("[data-search=full]")
     before = number_of(page, "Step"), number_of(page, "Training"), number_of(page, "Cost")
-    slider = page.get_by_label("GPUs, slider")
+    slider = page.get_by_label("Devices, slider")
     assert slider.get_attribute("aria-valuetext") == "64"
     slider.press("ArrowRight")
     page.wait_for_url(re.compile("gpus=128"))
@@ -43,7 +43,7 @@ def test_sliders_change_the_plan_and_a_link_restores_it(browser: Any, fleet: Ser
     page.wait_for_selector("[data-search=full]")
     after = number_of(page, "Step"), number_of(page, "Training"), number_of(page, "Cost")
     assert all(one != other for one, other in zip(before, after, strict=True))
-    page.wait_for_selector("text=Time against cost by number of GPUs")
+    page.wait_for_selector("text=Time against cost by number of devices")
     with page.expect_download() as download:
         page.get_by_role("link", name="torchtitan.toml").click()
     assert "tensor_parallel_degree" in Path(download.value.path()).read_text()

@@ -322,7 +322,11 @@ def test_complexity_and_unmeasured_features() -> None:
         (["--tokens", "0"], "above zero"),
         (["--pool", "a100-80-sxm:8", "--fix", "tp=2"], "leave out --fix"),
         (["--fix", "tp=7"], "no layout is possible"),
-        (["--tokens", "1e12", "--deadline", "15min"], "no layout keeps the limits"),
+        (["--tokens", "1e12", "--deadline", "15min"], "the deadline allows 15 min"),
+        (
+            ["--tokens", "1e12", "--budget", "1000", "--price", "2"],
+            "no layout keeps the limits: the fastest takes",
+        ),
     ],
 )
 def test_a_wrong_ask_is_one_line_and_exit_2(

@@ -21,7 +21,7 @@ from computeflow.simulation.fault_trace import DAYS, NODES, predict_second_half,
 from computeflow.simulation.run_validation import RunCheck, published_runs, validate_runs
 from computeflow.simulation.site_scenarios import load_sites, tier_conditions
 from computeflow.simulation.two_sites import SiteComparison, compare_sites, equal_where_assumed
-from computeflow.views.comparisons import usd_text
+from computeflow.units import format_usd
 from computeflow.views.prose import wrap_prose
 from computeflow.views.run_pages import lines_table, runs_page, sites_page
 
@@ -232,7 +232,7 @@ def test_dollars_of_a_small_job_have_digits_and_add_up() -> None:
     sites = load_sites()
     story = replace(sites.story, model="qwen3-8b", gpus=64, tokens=2e11, global_batch=256)
     found = compare_sites(replace(sites, story=story), load_catalog(), draws=8, replicas=5)
-    assert usd_text(found.total.usd) in sites_page(found)
+    assert format_usd(found.total.usd) in sites_page(found)
     assert 1e3 < found.total.usd < 1e6
     table = lines_table(found)
     assert "k$ +" in [column.header for column in table.columns]

@@ -118,3 +118,10 @@ def test_html_and_rich_show_the_same_cells_unharmed() -> None:
     console.print(to_rich(table))
     assert isinstance(console.file, io.StringIO)
     assert "<script>[bold]x" in console.file.getvalue()
+
+
+def test_the_page_is_told_which_columns_need_a_wide_screen() -> None:
+    from computeflow.web.part_data import table_data
+
+    table = Table(title="", columns=columns("offer", "MFU %", wide="MFU %"), rows=())
+    assert [column["wide"] for column in table_data(table)["columns"]] == [False, True]

@@ -106,8 +106,14 @@ def test_times_are_written_as_people_say_them(seconds: float, text: str) -> None
         (9.994, "$9.99"),
         (9.996, "$10"),
         (1_250.4, "$1,250"),
+        (9_994.0, "$9,994"),
+        (9_996.0, "$10k"),
+        (579_541.0, "$580k"),
+        (1.27e6, "$1.27M"),
+        (2.5e9, "$2.5B"),
         (-0.25, "-$0.25"),
         (-1_250.4, "-$1,250"),
+        (-47_300.0, "-$47.3k"),
     ],
 )
 def test_money_is_written_with_cents_where_they_count(usd: float | None, text: str) -> None:

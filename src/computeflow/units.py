@@ -17,8 +17,8 @@ HOUR_SECONDS = 3600.0
 DAY_SECONDS = 24 * HOUR_SECONDS
 WEEK_SECONDS = 7 * DAY_SECONDS
 YEAR_SECONDS = 365 * DAY_SECONDS
-_CENT, _WHOLE_DOLLARS = 0.01, 10.0
-"""From ten dollars on, cents are left out."""
+_CENT, _WHOLE_DOLLARS, _THOUSANDS = 0.01, 10.0, 10_000.0
+"""From ten dollars on, cents are left out; from ten thousand on, three digits tell enough."""
 KWH_JOULES = 3.6e6
 MWH_JOULES = 3.6e9
 _DECIMAL = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18}
@@ -126,14 +126,19 @@ def format_share(share: float | None) -> str:
 
 
 def format_usd(usd: float | None) -> str:
-    """Dollars as people say them: `"$1,250"`, `"$0.25"`; what is less than a cent is not nothing."""
+    """Dollars as people say them: `"$0.25"`, `"$1,250"`, `"$580k"`, `"$1.27M"`; what is less than a
+    cent is not nothing.
+    """
     if usd is None:
         return "-"
     sign, size = ("-" if usd < 0 else ""), abs(usd)
     if 0 < size < _CENT / 2:
         return "< $0.01" if usd > 0 else "> -$0.01"
-    cents = size < _WHOLE_DOLLARS - _CENT / 2
-    return f"{sign}${size:,.2f}" if cents else f"{sign}${size:,.0f}"
+    if size < _WHOLE_DOLLARS - _CENT / 2:
+        return f"{sign}${size:,.2f}"
+    if float(f"{size:.3g}") < _THOUSANDS or math.isinf(size):
+        return f"{sign}${size:,.0f}"
+    return f"{sign}${format_si(size, '').replace(' ', '').replace('G', 'B')}"
 
 
 def format_seconds(seconds: float) -> str:

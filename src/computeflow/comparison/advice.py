@@ -104,7 +104,9 @@ def _steady(
             "no offer that meets the request is non-preemptible capacity with a published training "
             "network, of a device with measured runs",
         )
-    result, cost = min(terms, key=lambda pair: (pair[1].doubtful, key(pair[1])))
+    result, cost = min(
+        terms, key=lambda pair: (pair[1].doubtful, key(pair[1]), pair[0].offering.name)
+    )
     return Advice(workload=workload, result=result, cost=cost, commodity=False, reason=reason)
 
 

@@ -24,7 +24,7 @@ from computeflow.comparison.owning import OwnOption, is_sold, long_use, own_opti
 from computeflow.comparison.planner import Planner
 from computeflow.comparison.rents import contracts
 from computeflow.comparison.request import ComparisonRequest
-from computeflow.comparison.results import Comparison, Result
+from computeflow.comparison.results import Comparison, Result, cheapness
 from computeflow.comparison.risks import DollarRisk, FlipPoint, failure_flip, risks_of
 from computeflow.comparison.spot import SpotOption, cheapest_on_spot
 
@@ -173,13 +173,9 @@ def _options(compared: Comparison, *, unproven: bool) -> list[Pair]:
         if not cost.doubtful
     ]
     first: dict[tuple[str, str], Pair] = {}
-    for result, cost in sorted(pairs, key=_rank):
+    for result, cost in sorted(pairs, key=cheapness):
         first.setdefault((result.offering.provider, result.offering.instance), (result, cost))
     return list(first.values())
-
-
-def _rank(pair: Pair) -> tuple[float, str]:
-    return pair[1].usd, pair[0].offering.name
 
 
 def _cheaper_unproven(

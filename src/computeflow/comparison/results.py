@@ -122,7 +122,7 @@ class Comparison:
     def safest(self) -> tuple[Result, TermCost] | None:
         """The cheapest result that still does, of the sizes that were tried."""
         had = [(r, cost) for r in self.results for cost in r.costs if cost.sure]
-        return min(had, key=lambda pair: (pair[1].doubtful, pair[1].usd), default=None)
+        return min(had, key=lambda pair: (pair[1].doubtful, *cheapness(pair)), default=None)
 
     @property
     def cheapest_list_price(self) -> Result | None:
@@ -132,13 +132,23 @@ class Comparison:
             cost = result.cost("on-demand")
             return math.inf if cost is None else cost.usd_per_device_hour
 
-        result = min(self.results, key=price, default=None)
+        result = min(self.results, key=lambda r: (price(r), r.offering.name), default=None)
         return result if result is not None and price(result) < math.inf else None
 
     @property
     def cheapest_on_demand(self) -> tuple[Result, TermCost] | None:
         rents = [(r, cost) for r in self.results if (cost := r.cost("on-demand")) is not None]
-        return min(rents, key=lambda pair: pair[1].usd, default=None)
+        return min(rents, key=cheapness, default=None)
+
+    def as_cheap(self, result: Result, cost: TermCost) -> int:
+        """Other regions where the same run on the same machines and term costs the same."""
+        product = (result.offering.provider, result.offering.instance)
+        return sum(
+            (other.offering.provider, other.offering.instance) == product
+            and other.offering.region != result.offering.region
+            and any(c.term == cost.term and c.usd == cost.usd for c in other.costs)
+            for other in self.meeting
+        )
 
     @property
     def nearest(self) -> Result | None:
@@ -149,8 +159,8 @@ class Comparison:
         late = self.request.deadline_seconds
         in_time = [result for result in had if result.seconds[1] <= late]
         if in_time:
-            return min(in_time, key=lambda r: r.best.usd if r.best else math.inf)
-        return min(had, key=lambda r: r.seconds[1], default=None)
+            return min(in_time, key=lambda r: (_time_and_cost(r)[1], r.offering.name))
+        return min(had, key=lambda r: (r.seconds[1], r.offering.name), default=None)
 
     @property
     def front(self) -> tuple[Result, ...]:
@@ -161,6 +171,14 @@ class Comparison:
             if not front or _time_and_cost(result)[1] < _time_and_cost(front[-1])[1]:
                 front.append(result)
         return tuple(front)
+
+
+def cheapness(pair: tuple[Result, TermCost]) -> tuple[float, str]:
+    """Sort key of offers on a term: regions often have the same price, and the answer to one question
+    names one of them.
+    """
+    result, cost = pair
+    return cost.usd, result.offering.name
 
 
 def _time_and_cost(result: Result) -> tuple[float, float]:

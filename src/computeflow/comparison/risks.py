@@ -133,7 +133,7 @@ def _price(option: Result, catalog: Catalog) -> list[DollarRisk]:
         DollarRisk(
             name="price",
             usd=more * (cost.usd - (cost.move_usd or 0.0)),
-            why=f"of {cost.as_of}; the providers' median is ${usual:.2f} per GPU-hour",
+            why=f"of {cost.as_of}; the providers' median is ${usual:.2f} per device-hour",
         )
     ]
 

@@ -13,7 +13,7 @@ from computeflow.comparison.costs import TermCost
 from computeflow.comparison.offers import ODD, Offering, usual_prices
 from computeflow.comparison.planner import Planner
 from computeflow.comparison.request import ComparisonRequest
-from computeflow.comparison.results import Result
+from computeflow.comparison.results import Result, cheapness
 from computeflow.comparison.risks import first_factor
 from computeflow.comparison.runs import simulate_on_spot
 from computeflow.economics import usd_of
@@ -53,7 +53,7 @@ def cheapest_on_spot(
     ]
     if not pairs:
         return None
-    result = on_term(*min(pairs, key=lambda pair: (pair[1].usd, pair[0].offering.name)), catalog)
+    result = on_term(*min(pairs, key=cheapness), catalog)
     return SpotOption(
         result=result,
         preemptions_per_node_day=result.simulation.run.conditions.preemptions_per_node_day,

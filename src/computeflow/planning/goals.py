@@ -5,6 +5,7 @@ A deadline and a budget for all tokens become the longest step that keeps them.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -20,6 +21,7 @@ from computeflow.planning.search import Objective, Progress
 from computeflow.planning.space import Space, space_of
 from computeflow.prediction.memory import HEADROOM
 from computeflow.prediction.stack import Stack, usual_stack
+from computeflow.units import format_seconds
 from computeflow.workload import Job, Layout
 from computeflow.workload.layout import CHOICES, SIZES
 
@@ -135,11 +137,25 @@ class Search:
     def why_nothing(self, answer: Plans) -> str:
         """Why the search found no plan, with the nearest size that would do."""
         if answer.count.evaluated:
-            return "no layout keeps the limits: the fastest is slower, or draws more"
+            return f"no layout keeps the limits: {self._why_too_slow(answer)}"
         if answer.smallest_bytes == float("inf"):
             reasons = sorted(answer.count.pruned.items(), key=lambda item: -item[1])
             return f"no layout is possible: {reasons[0][0]}"
         return f"nothing fits: {why_no_plan(answer, self.job, self.cluster, self.limits)}"
+
+    def _why_too_slow(self, answer: Plans) -> str:
+        """The whole training of the fastest layout, where time or money is what it misses."""
+        step, tokens = self.limits.step_seconds, self.goals.tokens
+        if step is None or tokens is None or answer.fastest_seconds <= step:
+            return "all draw more than the power cap" + ("" if step is None else ", or are slower")
+        steps = tokens / self.job.step_tokens
+        in_time = math.isclose(steps * step, self.goals.deadline_seconds or 0.0)
+        return (
+            f"the fastest takes {format_seconds(steps * answer.fastest_seconds)} for all tokens, with "
+            "everything it relies on one deviation worse; "
+            f"{'the deadline allows' if in_time else 'the budget pays for'} "
+            f"{format_seconds(steps * step)}"
+        )
 
     def larger(self) -> tuple[int, Layout] | None:
         """The least number of GPUs, doubling, on which the job fits; None if layouts are narrowed."""

@@ -60,6 +60,9 @@ class Plans:
     complete: bool
     smallest_bytes: float
     """Least device memory that any possible layout needs."""
+    fastest_seconds: float
+    """Least step of any layout that fits, within the limits or not, with everything it relies on one
+    deviation worse."""
 
 
 def plan(
@@ -109,6 +112,7 @@ def plan(
         count=result.count,
         complete=result.complete,
         smallest_bytes=result.smallest_bytes,
+        fastest_seconds=result.fastest_seconds,
     )
 
 

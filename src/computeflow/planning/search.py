@@ -50,6 +50,7 @@ class SearchResult:
     """Time of a pessimistic step."""
     count: LayoutCounts
     smallest_bytes: float
+    fastest_seconds: float
     """Least memory that any possible layout needs."""
     complete: bool = True
     """False where the search was interrupted."""
@@ -137,6 +138,7 @@ def search(
         seconds=seconds,
         count=walk.count,
         smallest_bytes=walk.smallest_bytes,
+        fastest_seconds=walk.fastest_seconds,
         complete=complete,
     )
 
@@ -156,6 +158,7 @@ class _Walk:
     count: LayoutCounts = field(default_factory=LayoutCounts)
     best: _Best = field(default_factory=_Best)
     smallest_bytes: float = float("inf")
+    fastest_seconds: float = float("inf")
 
     @property
     def room(self) -> float:
@@ -212,6 +215,7 @@ class _Walk:
         inputs = of_job(self.job, self.cluster, layouts, self.stack, self.maturity)
         step = account_step(inputs, self.parameters)
         self.count.evaluated += len(layouts)
+        self.fastest_seconds = min(self.fastest_seconds, float(step.seconds.min()))
         scores, kept = step.seconds, np.ones(len(layouts), bool)
         if self.limits.step_seconds is not None:
             kept &= self._within(

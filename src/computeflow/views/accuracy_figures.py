@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from computeflow.units import format_seconds
+from computeflow.units import format_seconds, format_share
 from computeflow.views.axes import log_axis
 from computeflow.views.figures import ACCENT, GREY, SECOND, Data, Figure, base_layout, value_axis
 from computeflow.views.tables import Table, columns
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from computeflow.prediction.validation.error_summary import ValidatedRow
 
 _MISSES = 20
-_TICKS = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0)
+_TICKS = (0.1, 0.15, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 10.0)
 
 
 def is_inside(row: ValidatedRow) -> bool:
@@ -57,9 +57,9 @@ def accuracy_figure(validation: Validation) -> Figure:
             _points(outside, "outside of it", SECOND, "x"),
         ),
         layout=layout,
-        summary=f"A point is a run; above 1 the prediction is too slow, below 1 too fast. "
-        f"{len(outside):,} of {len(validation.rows):,} runs ({1 - share:.0%}) lie outside of the "
-        "range that is to hold 80 %.",
+        summary="A point is a run; above 1 the prediction is too slow, below 1 too fast. "
+        f"{len(outside):,} of {len(validation.rows):,} runs ({format_share(1 - share)}) lie outside of "
+        "the range, which is to hold 80 %.",
         numbers=misses_table(validation),
     )
 

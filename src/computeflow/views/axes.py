@@ -16,7 +16,7 @@ def log_axis(values: Sequence[float]) -> Data:
     where those would touch on a narrow screen.
     """
     low, high = math.log10(min(values)), math.log10(max(values))
-    pad = max(0.12 * (high - low), 0.2)  # twice 0.2 is the longest way between ticks
+    pad = min(max(0.12 * (high - low), 0.2), 0.25)  # twice 0.2 is the longest way between ticks
     low, high = low - pad, high + pad
     powers = range(math.floor(low), math.ceil(high) + 1)
     digits = (1, 2, 5) if high - low < _DECADES else (1,)

@@ -21,6 +21,52 @@ _UNITS = {
     "watts": "W",
     "seconds": "s",
 }
+_LABELS = {
+    "alpha_seconds": "latency of the fit",
+    "bus_bytes_per_second": "bus bandwidth",
+    "bytes_per_second": "bandwidth",
+    "clock_hertz": "clock of the peak",
+    "comparable": "comparable peak",
+    "count": "devices",
+    "dense_flops": "dense peak",
+    "domain": "scale-up devices",
+    "grade": "grade of the source",
+    "grams_co2e_per_kwh": "gCO2e per kWh",
+    "hbm_bytes": "memory",
+    "hbm_bytes_per_second": "memory bandwidth",
+    "host_bytes": "host memory",
+    "host_cpu": "host CPU",
+    "launch_year": "launched",
+    "link": "scale-up link",
+    "link_bytes_per_second": "scale-up bandwidth",
+    "mass_kg": "mass, kg",
+    "matmul_flops": "best measured matmul",
+    "nic_bytes_per_second": "NIC bandwidth",
+    "nics": "NICs",
+    "node": "usual node",
+    "pcie": "PCIe",
+    "pue": "PUE",
+    "pue_high": "PUE, high",
+    "pue_low": "PUE, low",
+    "reported_bytes": "memory by the driver",
+    "seconds": "time",
+    "sparse_flops": "sparse peak",
+    "sustained_flops": "sustained matmul",
+    "switched": "switched link",
+    "tdp_watts": "TDP",
+    "training": "for training",
+    "usd_per_hour": "$ per hour",
+    "usd_per_kwh": "$ per kWh",
+}
+"""What fields are called where their names without the unit would not tell."""
+_DIMENSIONS = {
+    "_bytes_per_second": " bandwidth",
+    "_bytes": "",
+    "_flops": "",
+    "_hertz": "",
+    "_watts": " power",
+    "_seconds": "",
+}
 
 Cell = Callable[[Any], str]
 
@@ -169,14 +215,14 @@ def _listed(rows: Sequence[CatalogRow], left_out: int, notes: Iterable[str]) -> 
 
 
 def row_tables(row: CatalogRow, also: Sequence[tuple[str, str, str]] = ()) -> list[Table]:
-    """All fields of one row, its source last. `also`: kind, command and name of other rows of that
-    name.
+    """All fields of one row in plain words, its source last; JSON has their names. `also`: kind,
+    command and name of other rows of that name.
     """
     last = ("aliases", "note", "source", "as_of")
     skipped = {"name", "blocks", "prediction_blocks", *last}
     names = [field.name for field in fields(row) if field.name not in skipped]
     unusual = [name for name in (*names, *last) if getattr(row, name) != _default(row, name)]
-    pairs = [(name, _format_field(name, getattr(row, name))) for name in unusual]
+    pairs = [(_label(name), _format_field(name, getattr(row, name))) for name in unusual]
     if isinstance(row, Model):
         pairs = [*_model_pairs(row), *pairs]
     return [
@@ -225,6 +271,14 @@ def _block_text(block: Block) -> str:
             inside += ["not gated"] if getattr(part, "gated", True) is False else []
             parts.append(f"{name}({', '.join(inside)})")
     return " ".join(parts)
+
+
+def _label(name: str) -> str:
+    """A field in plain words; its value has the unit."""
+    if name in _LABELS:
+        return _LABELS[name]
+    end = next((end for end in _DIMENSIONS if name.endswith(end)), "")
+    return (name.removesuffix(end) + _DIMENSIONS.get(end, "")).replace("_", " ")
 
 
 def _format_field(name: str, value: Any) -> str:

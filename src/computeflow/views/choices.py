@@ -7,18 +7,24 @@ from typing import TYPE_CHECKING
 from computeflow.comparison.choices import paid, usd_range
 from computeflow.comparison.offers import CONTRACT
 from computeflow.comparison.risks import MAX_FACTOR
-from computeflow.units import DAY_SECONDS, format_seconds, format_si
-from computeflow.views.comparisons import flags_of, usd_text
+from computeflow.units import DAY_SECONDS, format_count, format_seconds, format_si, format_usd
+from computeflow.views.comparisons import flags_of, same_price
 from computeflow.views.figures import ACCENT, Data, Figure, base_layout, value_axis
 from computeflow.views.tables import Table, columns
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from computeflow.comparison.choices import Choice
     from computeflow.comparison.results import Result
     from computeflow.comparison.risks import FlipPoint
     from computeflow.comparison.spot import SpotOption
 
 _RISKS = 3
+_RANGE = (
+    "Range: 80 % of published steps and of simulated failures; for building, 80 % of draws of all "
+    "inputs"
+)
 
 
 def choice_headline(choice: Choice) -> str:
@@ -26,32 +32,40 @@ def choice_headline(choice: Choice) -> str:
     request = choice.request
     if choice.way is None:
         goal = f"within {format_seconds(request.deadline_seconds)}" + (
-            "" if request.budget_usd is None else f" and {usd_text(request.budget_usd)}"
+            "" if request.budget_usd is None else f" and {format_usd(request.budget_usd)}"
         )
         near = choice.nearest
-        nearest = "" if near is None else f" Nearest: {_offer_words(near)}."
+        nearest = "" if near is None else f" Nearest: {_nearest_words(near)}."
         return f"Nothing that can be planned with runs the job {goal}.{nearest}{_left_out(choice)}"
-    low, high = (usd_text(end) for end in choice.usd_range or (0.0, 0.0))
-    dollars = f"{usd_text(choice.usd)} ({low} to {high})"
+    low, high = (format_usd(end) for end in choice.usd_range or (0.0, 0.0))
+    dollars = f"{format_usd(choice.usd)} ({low} to {high})"
     if choice.way == "build" and choice.build is not None:
         days = choice.build.p90_seconds / DAY_SECONDS
         return (
             f"Build: {choice.build.gpus:,} {choice.build_device}, {days:.0f} days from having the "
-            f"machines to the end, {dollars} bought and sold, {usd_text(choice.build.cash_usd)} at "
+            f"machines to the end, {dollars} bought and sold, {format_usd(choice.build.cash_usd)} at "
             "the start."
         )
     best = choice.options[0]
-    return f"Rent: {_offer_words(best)}, {dollars}. It {_evidence(best)}.{_left_out(choice)}"
+    low_days, high_days = (seconds / DAY_SECONDS for seconds in best.seconds_range)
+    return (
+        f"Rent: {_offer_words(best)} ({low_days:.1f} to {high_days:.1f}), {dollars}"
+        f"{same_price(choice.comparison, best, best.best)}. It {_evidence(best)}.{_left_out(choice)}"
+    )
 
 
 def _offer_words(option: Result) -> str:
-    p50, p90 = (seconds / DAY_SECONDS for seconds in option.seconds)
     cost = option.best
     term = "" if cost is None else f", {cost.term}{flags_of(cost)}"
     return (
         f"{option.offering.name}, {option.gpus:,} {option.offering.accelerator}{term}, "
-        f"{p50:.1f} days (P90 {p90:.1f})"
+        f"{option.seconds[0] / DAY_SECONDS:.1f} days"
     )
+
+
+def _nearest_words(option: Result) -> str:
+    """With the P90, which is what a deadline is for."""
+    return f"{_offer_words(option)} (P90 {option.seconds[1] / DAY_SECONDS:.1f})"
 
 
 def _evidence(option: Result) -> str:
@@ -66,7 +80,7 @@ def _left_out(choice: Choice) -> str:
     names = dict.fromkeys(option.offering.accelerator for option in choice.unproven)
     return (
         f" Cheaper, but without a measured run of the device: {', '.join(names)} "
-        f"({usd_text(paid(choice.unproven[0]))}); --unproven allows them."
+        f"({format_usd(paid(choice.unproven[0]))}); --unproven allows them."
     )
 
 
@@ -90,7 +104,7 @@ def options_table(choice: Choice, top: int) -> Table:
         reason = f"{choice.build_device}: not within deadline and budget"
         rows.append(("build", reason, "-", "-", "-", "-"))
     else:
-        low, middle, high = (usd_text(end) for end in build.usd)
+        low, middle, high = (format_usd(end) for end in build.usd)
         rows.append(
             (
                 "build",
@@ -106,9 +120,9 @@ def options_table(choice: Choice, top: int) -> Table:
     notes = [
         f"{request.job.model.name}, {format_si(request.tokens, '')} tokens, P90 within "
         f"{format_seconds(request.deadline_seconds)}"
-        + ("" if request.budget_usd is None else f", {usd_text(request.budget_usd)} at most")
-        + ". Days are the P90. Range: 80 % of published steps and of simulated failures; for building, "
-        "80 % of draws of all inputs" + (f". {more:,} more products in -o json" if more > 0 else "")
+        + ("" if request.budget_usd is None else f", {format_usd(request.budget_usd)} at most")
+        + f". {_RANGE}"
+        + (f". {more:,} more products in -o json" if more > 0 else "")
     ]
     if contracts:
         notes.append("A contract is paid for its whole year")
@@ -116,7 +130,14 @@ def options_table(choice: Choice, top: int) -> Table:
     return Table(
         title="Ways to run it",
         columns=columns(
-            "way", "what", "GPUs", "days", "$", "range", right="GPUs,days,$", wrap="what"
+            "way",
+            "what",
+            "devices",
+            "days P90",
+            "$",
+            "$ range",
+            right="devices,days P90,$",
+            wrap="what",
         ),
         rows=tuple(rows),
         notes=tuple(notes),
@@ -147,8 +168,8 @@ def _option_row(option: Result) -> tuple[str, ...]:
         f"{name}, {option.offering.accelerator}, {term}",
         f"{option.gpus:,}",
         f"{option.seconds[1] / DAY_SECONDS:.1f}",
-        usd_text(paid(option)),
-        f"{usd_text(low)} to {usd_text(high)}",
+        format_usd(paid(option)),
+        f"{format_usd(low)} to {format_usd(high)}",
     )
 
 
@@ -158,8 +179,8 @@ def risks_table(choice: Choice) -> Table:
     return Table(
         title="Largest risks of renting it, each alone",
         columns=columns("risk", "$ more", "if", right="$ more", wrap="if"),
-        rows=tuple((risk.name, usd_text(risk.usd), risk.why) for risk in shown),
-        notes=(f"{rest} smaller ones in -o json.",) if rest > 0 else (),
+        rows=tuple((risk.name, format_usd(risk.usd), risk.why) for risk in shown),
+        notes=(f"{format_count(rest, 'smaller risk')} in -o json.",) if rest > 0 else (),
     )
 
 
@@ -187,7 +208,7 @@ def _flip_row(flip: FlipPoint) -> tuple[str, ...]:
     then = "nothing meets the request" if flip.then is None else _then_words(flip.then)
     if flip.what == "price":
         at = "-" if flip.at is None else f"${flip.at:.2f} (+{100 * (flip.at / flip.now - 1):.0f} %)"
-        return ("price of a GPU-h", f"${flip.now:.2f}", at, then)
+        return ("price of a device-h", f"${flip.now:.2f}", at, then)
     if flip.what == "deadline":
         at = "-" if flip.at is None else f"under {flip.at / DAY_SECONDS:.1f} d"
         return ("deadline", format_seconds(flip.now), at, then)
@@ -200,44 +221,75 @@ def _flip_row(flip: FlipPoint) -> tuple[str, ...]:
 def _then_words(option: Result) -> str:
     return (
         f"{option.offering.provider}, {option.gpus:,} {option.offering.accelerator}, "
-        f"{usd_text(paid(option))}"
+        f"{format_usd(paid(option))}"
     )
 
 
 def options_figure(choice: Choice, top: int) -> Figure:
-    """Dollars of the ways to run it, each with its range."""
-    bars: list[tuple[str, float, tuple[float, float]]] = [
-        # numbered: two products of a provider may have as many GPUs, and a bar has one name
-        (f"{n}  {o.offering.provider}, {o.gpus:,} {o.offering.accelerator}", paid(o), usd_range(o))
-        for n, o in enumerate(choice.options[:top], start=1)
-    ]
+    """Dollars of the ways to run it, each with its range: the cheapest product of each provider and
+    device, and building.
+    """
+    first: dict[tuple[str, str], Result] = {}
+    for option in choice.options:
+        first.setdefault((option.offering.provider, option.offering.accelerator), option)
+    bars = {
+        f"{provider}, {option.gpus:,} {device}": (paid(option), usd_range(option))
+        for (provider, device), option in list(first.items())[:top]
+    }
     if choice.build is not None:
         low, middle, high = choice.build.usd
-        name = f"build, {choice.build.gpus:,} {choice.build_device}"
-        bars.append((name, middle, (low, high)))
+        bars[f"build, {choice.build.gpus:,} {choice.build_device}"] = (middle, (low, high))
     layout = base_layout(len(bars), 44)
     layout["height"] -= layout["margin"]["t"] - 8  # one series needs no legend
     layout["margin"]["t"] = 8
-    layout["xaxis"] = value_axis("million USD") | {"rangemode": "tozero"}
+    layout["margin"]["r"] = _VALUE_PIXELS
+    most = max((high for _, (_, high) in bars.values()), default=1e6) / 1e6
+    layout["xaxis"] = value_axis("million USD") | {"range": [0, most]}
     layout["yaxis"] |= {"type": "category", "autorange": "reversed"}
-    trace: Data = {
+    request = choice.request
+    return Figure(
+        title=f"Cost of training {request.job.model.name} on {format_si(request.tokens, '')} tokens "
+        "(million USD)",
+        data=(_bar_trace(bars), _bar_values(bars)),
+        layout=layout,
+        summary="A bar is the expected cost, the line on it its range. The cheapest product of each "
+        f"provider and device, and building. {_RANGE}.",
+        numbers=options_table(choice, top),
+    )
+
+
+_VALUE_PIXELS = 60
+"""Room for a price behind the longest range."""
+
+
+def _bar_trace(bars: Mapping[str, tuple[float, tuple[float, float]]]) -> Data:
+    return {
         "type": "bar",
         "orientation": "h",
-        "y": [name for name, _, _ in bars],
-        "x": [usd / 1e6 for _, usd, _ in bars],
+        "y": [*bars],
+        "x": [usd / 1e6 for usd, _ in bars.values()],
+        "showlegend": False,
         "marker": {"color": ACCENT},
         "error_x": {
             "type": "data",
             "symmetric": False,
-            "array": [(high - usd) / 1e6 for _, usd, (_, high) in bars],
-            "arrayminus": [(usd - low) / 1e6 for _, usd, (low, _) in bars],
+            "array": [(high - usd) / 1e6 for usd, (_, high) in bars.values()],
+            "arrayminus": [(usd - low) / 1e6 for usd, (low, _) in bars.values()],
         },
         "hovertemplate": "%{y}: %{x:,.2f} M$<extra></extra>",
     }
-    return Figure(
-        title=f"Cost of {choice.request.job.model.name}, by way (million USD)",
-        data=(trace,),
-        layout=layout,
-        summary=choice_headline(choice),
-        numbers=options_table(choice, top),
-    )
+
+
+def _bar_values(bars: Mapping[str, tuple[float, tuple[float, float]]]) -> Data:
+    """The cost in words, behind the range."""
+    return {
+        "type": "scatter",
+        "mode": "text",
+        "y": [*bars],
+        "x": [high / 1e6 for _, (_, high) in bars.values()],
+        "text": [f"  {format_usd(usd)}" for usd, _ in bars.values()],
+        "textposition": "middle right",
+        "cliponaxis": False,
+        "showlegend": False,
+        "hoverinfo": "skip",
+    }

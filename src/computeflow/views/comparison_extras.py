@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from computeflow.catalog.rows import normalise
 from computeflow.comparison.windows import MISSING
-from computeflow.units import format_seconds, format_share, format_si
-from computeflow.views.comparisons import flags_of, usd_text
+from computeflow.units import format_seconds, format_share, format_si, format_usd
+from computeflow.views.comparisons import flags_of
 from computeflow.views.tables import Table, columns
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def moves_table(moves: Sequence[Move]) -> Table:
     rows = tuple(
         (
             move.target,
-            "unknown" if move.usd is None else usd_text(move.usd),
+            "unknown" if move.usd is None else format_usd(move.usd),
             f"{move.hours[0]:,.1f} to {move.hours[1]:,.1f}",
             "as above" if index and move.note == moves[index - 1].note else move.note,
         )
@@ -48,19 +48,19 @@ def split_table(found: Split) -> Table:
             f"{share.cost.term}{flags_of(share.cost)}",
             f"{share.runs}",
             f"{share.at_once}",
-            usd_text(share.usd),
+            format_usd(share.usd),
             "known" if share.limit_known else "unknown: one cluster at a time",
         )
         for share in found.shares
     ]
     alone = found.single
-    notes = [f"Together {usd_text(found.usd)}."]
+    notes = [f"Together {format_usd(found.usd)}."]
     if found.left:
         notes.append(f"{found.left} of {found.runs} runs do not fit before the deadline.")
     if alone is None:
         notes.append("No provider takes all of them alone.")
     else:
-        notes.append(f"{alone.result.offering.name} alone: {usd_text(alone.usd)}.")
+        notes.append(f"{alone.result.offering.name} alone: {format_usd(alone.usd)}.")
     return Table(
         title=f"{found.runs} runs over several providers, one offer of each",
         columns=columns(
@@ -86,11 +86,11 @@ def hybrid_table(base: OwnedBase) -> Table:
             f"own {found.owned_gpus:,} GPUs"
             + ("" if used is None else f", used {format_share(used)} of the time"),
         ),
-        ("with that base load", usd_text(found.usd)),
-        ("everything owned", usd_text(found.all_owned_usd)),
+        ("with that base load", format_usd(found.usd)),
+        ("everything owned", format_usd(found.all_owned_usd)),
         (
             "everything rented",
-            f"{usd_text(found.all_rented_usd)} ({base.rented.offering.name} at "
+            f"{format_usd(found.all_rented_usd)} ({base.rented.offering.name} at "
             f"{base.usd_per_gpu_hour:.2f} $/h)",
         ),
     )
@@ -110,7 +110,7 @@ def grids_table(found: Sequence[GridCost], result: Result, top: int = 5) -> Tabl
         (
             cost.grid,
             "-" if cost.tonnes is None else f"{cost.tonnes:,.0f}",
-            "-" if cost.usd is None else usd_text(cost.usd),
+            "-" if cost.usd is None else format_usd(cost.usd),
             cost.as_of,
         )
         for cost in found[:top]

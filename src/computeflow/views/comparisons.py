@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING
 from computeflow.units import (
     DAY_SECONDS,
     MWH_JOULES,
+    format_count,
     format_seconds,
     format_share,
     format_si,
+    format_usd,
 )
 from computeflow.views.figures import ACCENT, GREY, SECOND, Data, Figure, base_layout, value_axis
 from computeflow.views.tables import Table, columns
@@ -39,7 +41,7 @@ def comparison_headline(comparison: Comparison, advice: Advice) -> str:
     """The recommended offer and what it rests on, then the cheapest of all."""
     goal = f"within {format_seconds(comparison.request.deadline_seconds)}"
     if comparison.request.budget_usd is not None:
-        goal += f" and {usd_text(comparison.request.budget_usd)}"
+        goal += f" and {format_usd(comparison.request.budget_usd)}"
     if not comparison.meeting:
         nearest = "" if comparison.nearest is None else f" Nearest: {_short(comparison.nearest)}."
         return f"No offer runs the job {goal}.{nearest}"
@@ -48,10 +50,17 @@ def comparison_headline(comparison: Comparison, advice: Advice) -> str:
     if result is None or cost is None or cost.run is None:
         return f"Nothing is recommended {goal}: {advice.reason}. {cheapest}"
     evidence = cost.run.plan.prediction.evidence.line_at(cost.run.gpus)
-    lead = f"For {advice.workload} {goal}: {_short(result, cost)}; it {evidence}."
+    offer = f"{_short(result, cost)}{same_price(comparison, result, cost)}"
+    lead = f"For {advice.workload} {goal}: {offer}; it {evidence}."
     if not evidence.startswith("rests"):
-        lead = f"For {advice.workload} {goal}: {_short(result, cost)}. Uncertain: {evidence}."
+        lead = f"For {advice.workload} {goal}: {offer}. Uncertain: {evidence}."
     return lead if first.best == cost else f"{lead} {cheapest}"
+
+
+def same_price(comparison: Comparison, result: Result, cost: TermCost | None) -> str:
+    """In how many other regions the run costs the same."""
+    others = 0 if cost is None else comparison.as_cheap(result, cost)
+    return f", the same in {format_count(others, 'other region')}" if others else ""
 
 
 def _proof(result: Result) -> str:
@@ -65,7 +74,7 @@ def _short(result: Result, cost: TermCost | None = None) -> str:
         return result.offering.name
     return (
         f"{result.offering.name}, {cost.run.gpus:,} {result.offering.accelerator}, {cost.term}, "
-        f"{cost.p50_seconds / DAY_SECONDS:.1f} days, {usd_text(cost.usd)}"
+        f"{cost.p50_seconds / DAY_SECONDS:.1f} days, {format_usd(cost.usd)}"
     )
 
 
@@ -89,7 +98,7 @@ def summary_table(comparison: Comparison) -> Table:
             f"P90 within {format_seconds(request.deadline_seconds)}"
             + (", at the slow end of the predicted range too" if request.sure else "")
             + (
-                f", {usd_text(request.budget_usd)} at most"
+                f", {format_usd(request.budget_usd)} at most"
                 if request.budget_usd is not None
                 else ""
             )
@@ -124,10 +133,6 @@ def summary_table(comparison: Comparison) -> Table:
     )
 
 
-def usd_text(usd: float | None) -> str:
-    return "-" if usd is None else f"${format_si(usd, '')}".replace(" ", "")
-
-
 def _words(result: Result, cost: TermCost | None = None) -> str:
     """An offer with its run's dollars and days on one term, else on the best one."""
     cost = cost or result.best
@@ -136,7 +141,7 @@ def _words(result: Result, cost: TermCost | None = None) -> str:
     term = f"{cost.term} ({cost.commitment})" if cost.commitment else cost.term
     return (
         f"{result.offering.name}, {cost.run.gpus:,} {result.offering.accelerator}, {term}, "
-        f"{usd_text(cost.usd)}, {cost.p50_seconds / DAY_SECONDS:.1f} days "
+        f"{format_usd(cost.usd)}, {cost.p50_seconds / DAY_SECONDS:.1f} days "
         f"(P90 {cost.p90_seconds / DAY_SECONDS:.1f}), "
         f"price of {cost.as_of}" + flags_of(cost)
     )
@@ -157,48 +162,60 @@ def runs_table(comparison: Comparison, shown: Sequence[Result]) -> Table:
         term = "" if best is None else f", {best.term}"
         rows.append(
             (
-                f"{number}{_mark(result)}",
-                f"{result.offering.name}: {result.offering.accelerator}{term}",
+                str(number),
+                f"{result.offering.accelerator}{term}: {result.offering.name}",
                 f"{result.gpus:,}",
                 f"{100 * (ledger.mfu or 0):.0f} ({100 * (ledger.mfu_palm or 0):.0f})",
                 f"{p50:.1f} / {p90:.1f}",
                 f"{low:.1f} to {high:.1f}",
-                "-" if best is None else usd_text(best.usd),
+                "-" if best is None else format_usd(best.usd),
             )
         )
     more = len(comparison.results) - len(shown)
-    left = f" {more:,} more results, other regions among them, are in -o json."
+    left = f"{more:,} more results, other regions among them, are in -o json"
     return Table(
         title="Best plan and simulated run of each product, in its cheapest region",
         columns=columns(
             "#",
             "offer",
-            "GPUs",
+            "devices",
             "MFU %",
             "days P50 / P90",
-            "range",
-            "$",
-            right="#,GPUs,MFU %,days P50 / P90,range,$",
+            "days range",
+            "$ run",
+            right="#,devices,MFU %,days P50 / P90,days range,$ run",
             wrap="offer",
+            wide="devices,MFU %,days range",
         ),
         rows=tuple(rows),
-        notes=(f"{_RUNS_NOTE}{left if more else ''}",),
+        notes=(*_cautions(shown), _RUNS_NOTE, *([left] if more else [])),
     )
 
 
 _RUNS_NOTE = (
-    "* misses the deadline or the budget. ? misses the deadline only at the slow end of the predicted "
-    "range (80 % of published runs fell inside). ! no run of the device was measured. Range: median "
-    "days at both ends of it. MFU is of the dense peak, in brackets by the PaLM convention. Each run "
-    "is on the cheapest term that meets the request."
+    "Range: median days at both ends of the predicted step (80 % of published runs fell inside). MFU "
+    "is of the dense peak, in brackets by the PaLM convention. Each run is on the cheapest term that "
+    "meets the request."
 )
 
 
-def _mark(result: Result) -> str:
-    unproven = "" if result.plan.prediction.evidence.proven else "!"
-    if not result.meets:
-        return f"*{unproven}"
-    return f"{'' if result.best is not None and result.best.sure else '?'}{unproven}"
+def _cautions(shown: Sequence[Result]) -> list[str]:
+    """What is wrong with offers, by their numbers; what is wrong with none is not said."""
+    late = [not result.meets for result in shown]
+    unsure = [r.meets and not (r.best is not None and r.best.sure) for r in shown]
+    unproven = [not result.plan.prediction.evidence.proven for result in shown]
+    cautions = {
+        "Misses the deadline or the budget": late,
+        "Misses the deadline only at the slow end of the predicted range": unsure,
+        "No run of the device was measured": unproven,
+    }
+    return [f"{text}: {_numbers(marked)}" for text, marked in cautions.items() if any(marked)]
+
+
+def _numbers(marked: Sequence[bool]) -> str:
+    if all(marked):
+        return "all"
+    return ", ".join(str(number) for number, is_so in enumerate(marked, start=1) if is_so)
 
 
 def _money_table(shown: Sequence[Result]) -> Table:
@@ -233,7 +250,7 @@ def _money(result: Result, term: str) -> str:
     if cost is not None:
         other = cost.run is not None and cost.run.gpus != result.gpus
         size = f" on {cost.run.gpus:,}" if cost.run and other else ""
-        return f"{usd_text(cost.usd)}{size} {cost.as_of}{flags_of(cost)}"
+        return f"{format_usd(cost.usd)}{size} {cost.as_of}{flags_of(cost)}"
     problems = [cost.problem for cost in result.costs if cost.term == term]
     return problems[0] if problems else "-"
 
@@ -272,10 +289,10 @@ def _quality_table(shown: Sequence[Result]) -> Table:
         rows=tuple(rows),
         notes=(
             "Energy of the run on the best term, at the meter, with hosts and PUE where they are known "
-            "(-o json says). tCO2e by the region's yearly grid mean. Largest: GPUs of one contiguous "
-            "cluster, where published. Almost no provider publishes site tier, cooling, storage, "
-            "support and lead time: state yours with --terms. Where cooling is unknown, no step time "
-            "is lost to heat; with cooling stated as air, 5 % is.",
+            "(-o json says). tCO2e by the region's yearly grid mean. Largest: devices of one "
+            "contiguous cluster, where published. Almost no provider publishes site tier, cooling, "
+            "storage, support and lead time: state yours with --terms. Where cooling is unknown, no "
+            "step time is lost to heat; with cooling stated as air, 5 % is.",
         ),
     )
 
@@ -310,7 +327,7 @@ def detail_table(result: Result) -> Table:
             "largest cluster",
             "unknown"
             if most is None
-            else f"{most:,} GPUs" + (f" ({offering.limit})" if offering.limit else ""),
+            else f"{most:,} devices" + (f" ({offering.limit})" if offering.limit else ""),
         ),
         ("support", _known(terms.support if terms else None)),
         ("lead time", _known(terms.lead if terms else None)),

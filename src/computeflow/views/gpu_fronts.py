@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from computeflow.units import format_usd
 from computeflow.views.axes import log_axis
 from computeflow.views.figures import ACCENT, GREY, Data, Figure, base_layout, value_axis, wrapped
 from computeflow.views.plans import front_table, layout_text
@@ -55,10 +56,10 @@ def front_figure(rows: Sequence[FrontRow], infeasible: Sequence[int] = ()) -> Fi
         "nticks": 6,
     }
     return Figure(
-        title=f"Time against cost by number of GPUs ({time_unit}, {cost_unit})",
+        title=f"Time against cost by number of devices ({time_unit}, {cost_unit})",
         data=tuple(traces),
         layout=layout,
-        summary="A point is labelled with its number of GPUs. "
+        summary="A point is labelled with its number of devices. "
         + _fastest_and_cheapest(points, time_unit, cost_unit),
         numbers=front_table(rows, infeasible),
     )
@@ -105,7 +106,7 @@ def _labelled(points: Sequence[_Point], name: str, colour: str) -> Data:
         "textposition": "top center",
         "marker": {"size": 10, "color": colour},
         "line": {"width": 2, "color": colour},
-        "customdata": [f"{point.gpus:,} GPUs: {point.layout}" for point in points],
+        "customdata": [f"{point.gpus:,} devices: {point.layout}" for point in points],
         "hovertemplate": "%{customdata}<extra></extra>",
     }
 
@@ -138,8 +139,8 @@ def _fastest_and_cheapest(points: Sequence[_Point], time_unit: str, cost_unit: s
     def words(point: _Point) -> str:
         cost = f"{point.cost:,.0f} {cost_unit}"
         if cost_unit == "USD":
-            cost = f"${point.cost:,.0f}"
-        return f"{point.gpus:,} GPUs ({point.time:,.3g} {time_unit}, {cost})"
+            cost = format_usd(point.cost)
+        return f"{point.gpus:,} devices ({point.time:,.3g} {time_unit}, {cost})"
 
     fast = min(points, key=lambda point: point.time)
     cheap = min(points, key=lambda point: point.cost)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from computeflow.ledger import ACCOUNTS
-from computeflow.units import format_seconds, format_si, format_usd
+from computeflow.units import format_seconds, format_share, format_si, format_usd
 from computeflow.views.ledgers import ledger_table
 from computeflow.views.tables import Table, columns
 
@@ -30,7 +30,7 @@ def plan_headline(answer: Plans, days: float | None = None, usd: float | None = 
     layouts = f"{answer.count.evaluated:,} layouts"
     parts = [
         f"{format_seconds(prediction.step_seconds)} a step (predicted range {low} to {high})",
-        *([] if mfu is None else [f"MFU {100 * mfu:.0f} %"]),
+        *([] if mfu is None else [f"MFU {format_share(mfu)}"]),
         memory_text(prediction),
         *([] if days is None else [f"{days:,.1f} days for the whole training"]),
         *([] if usd is None else [format_usd(usd)]),
@@ -90,7 +90,7 @@ def _row(number: int, plan: Plan) -> tuple[str, ...]:
         layout_text(plan.layout),
         format_seconds(prediction.step_seconds),
         format_seconds(plan.pessimistic_seconds),
-        "-" if mfu is None else f"{100 * mfu:.0f} %",
+        format_share(mfu),
         format_si(prediction.memory_bytes, "B"),
         "-" if watts is None else f"{watts:.0f}",
     )
@@ -126,7 +126,7 @@ def change_table(
     gain = 1 - best.step_seconds / now.step_seconds
     rows = [
         ("step", format_seconds(now.step_seconds), format_seconds(best.step_seconds)),
-        ("MFU", *(_mfu_share(prediction) for prediction in (now, best))),
+        ("MFU", *(format_share(prediction.ledger.mfu) for prediction in (now, best))),
         ("memory", format_si(now.memory_bytes, "B"), format_si(best.memory_bytes, "B")),
         *((name, str(before), str(after)) for name, (before, after) in changes.items()),
     ]
@@ -142,11 +142,6 @@ def change_table(
     return Table(
         title=title, columns=columns("setting", "now", "best", right="now,best"), rows=tuple(rows)
     )
-
-
-def _mfu_share(prediction: Prediction) -> str:
-    mfu = prediction.ledger.mfu
-    return "-" if mfu is None else f"{100 * mfu:.1f} %"
 
 
 def account_table(plans: Sequence[Plan], names: Sequence[str]) -> Table:
@@ -243,15 +238,15 @@ class FrontRow(NamedTuple):
 def front_table(rows: Sequence[FrontRow], infeasible: Sequence[int] = ()) -> Table:
     """GPU counts with their best plan: days, dollars and megawatt-hours of the whole training."""
     return Table(
-        title="By number of GPUs, the best plan of each",
+        title="By number of devices, the best plan of each",
         columns=columns(
-            "GPUs",
+            "devices",
             "layout",
             "step",
             "days",
             "$",
             "MWh",
-            right="GPUs,step,days,$,MWh",
+            right="devices,step,days,$,MWh",
             wrap="layout",
         ),
         rows=tuple(
@@ -282,7 +277,7 @@ class BatchRow(NamedTuple):
 
 def _infeasible_note(counts: Sequence[int]) -> tuple[str, ...]:
     listed = " or ".join(f"{count:,}" for count in counts)
-    return (f"Nothing fits on {listed} GPUs.",) if counts else ()
+    return (f"Nothing fits on {listed} devices.",) if counts else ()
 
 
 def batches_headline(

@@ -95,9 +95,9 @@ def memory_table(prediction: Prediction) -> Table:
 def validation_headline(result: Validation) -> str:
     errors = result.summary
     return (
-        f"Predicted by evidence without their own source, step times are {format_share(errors.mape)} "
-        f"off in the mean over {errors.n:,} measured runs; {100 * errors.in_range:.0f} % of the runs "
-        "fell inside the predicted range."
+        "Each run is predicted without data from its own source: step times are "
+        f"{format_share(errors.mape)} off in the mean over {errors.n:,} measured runs; "
+        f"{format_share(errors.in_range)} of the runs fell inside the predicted range."
     )
 
 
@@ -131,7 +131,9 @@ def _errors_table(title: str, groups: Mapping[str, ErrorSummary]) -> Table:
     right = "n,MAPE,median,bias,p90,inside,width"
     return Table(
         title=title,
-        columns=columns("runs", *right.split(","), right=right, wrap="runs"),
+        columns=columns(
+            "runs", *right.split(","), right=right, wrap="runs", wide="median,p90,width"
+        ),
         rows=tuple(_row(name, errors) for name, errors in groups.items()),
         strong=frozenset({0}) if "all" in groups else frozenset(),
     )

@@ -9,8 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from computeflow.files import languages
-from computeflow.units import format_share
-from computeflow.views.comparisons import usd_text
+from computeflow.units import format_share, format_usd
 from computeflow.views.figures import ACCENT, Data, Figure, base_layout, value_axis
 from computeflow.views.prose import wrap_prose
 from computeflow.views.tables import Table, columns, footnote
@@ -180,7 +179,7 @@ def sites_headline(found: SiteComparison) -> str:
         f"The {slower.name} site takes {abs(total.difference):,.1f} days longer for the whole job than "
         f"the {cheaper.name} one"
         + (f" (P10 to P90: {days[0]:,.1f} to {days[1]:,.1f})" if total.low * total.high > 0 else "")
-        + f"; at the {second.name} one it costs {usd_text(abs(total.usd))} "
+        + f"; at the {second.name} one it costs {format_usd(abs(total.usd))} "
         f"{'more' if total.usd >= 0 else 'less'}."
     )
 
@@ -226,7 +225,7 @@ def _three(values: Three, unit: str, scale: float = 1.0) -> str:
 
 
 def _usd_range(middle: float, low: float, high: float) -> str:
-    return f"{usd_text(middle)} ({usd_text(low)} to {usd_text(high)})"
+    return f"{format_usd(middle)} ({format_usd(low)} to {format_usd(high)})"
 
 
 def _usd_unit(usd: float) -> tuple[str, float, int]:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from computeflow.units import DAY_SECONDS, HOUR_SECONDS, format_seconds, format_share
+from computeflow.units import DAY_SECONDS, HOUR_SECONDS, format_seconds, format_share, format_usd
 from computeflow.views.axes import log_axis
 from computeflow.views.figures import ACCENT, GREY, OWNERS, Data, Figure, base_layout, value_axis
 from computeflow.views.tables import Table, columns
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from computeflow.simulation.simulate import Simulation, Spread
 
 _STRIP = 60
+_STRIP_SHARE = 0.08
+"""Height of the strip of stops, over that of the lines: a mark of 10 pixels and its room."""
+_NAMES = {10: "a fast run (P10)", 50: "the median run (P50)", 90: "a slow run (P90)"}
 _COLOURS = {
     "restart": "#0072B2",
     "lost": "#56B4E9",
@@ -30,7 +33,7 @@ _COLOURS = {
 def simulation_headline(simulation: Simulation, usd_per_gpu_hour: float | None = None) -> str:
     run, seconds, goodput = simulation.run, simulation.seconds, simulation.goodput
     low, high = map(format_share, (goodput.p10, goodput.p90))
-    share = f"goodput {format_share(goodput.p50)}"
+    share = f"goodput {format_share(goodput.p50)}{_of_all(simulation)}"
     count = f"{simulation.replicas:,} simulations"
     if run.work_seconds is None:
         text = (
@@ -40,12 +43,18 @@ def simulation_headline(simulation: Simulation, usd_per_gpu_hour: float | None =
         ends = f"{format_seconds(seconds.p10)} to {format_seconds(seconds.p90)}"
         text = f"Finished after {format_seconds(seconds.p50)} (P10 to P90: {ends} over {count})"
     if usd_per_gpu_hour is not None:
-        text += f", ${simulation.usd(usd_per_gpu_hour).p50:,.0f}"
+        text += f", {format_usd(simulation.usd(usd_per_gpu_hour).p50)}"
     if run.work_seconds is not None:
         text += f", {share}"
     if simulation.finished < 1:
         text += f"; {format_share(1 - simulation.finished)} of them never finish"
     return f"{text}. {_RANDOM_ONLY}"
+
+
+def _of_all(simulation: Simulation) -> str:
+    """Whose time goodput is a share of, where spares stand by that do no steps."""
+    run = simulation.run
+    return f" of {run.allocated_gpus:,} devices, spares included" if run.policy.spares.nodes else ""
 
 
 _RANDOM_ONLY = "This range reflects random failures only; `--sensitivity` varies the inputs."
@@ -62,11 +71,11 @@ def simulation_table(simulation: Simulation, usd_per_gpu_hour: float | None = No
             "length" if by_time else "finished after",
             format_seconds(seconds.p50) if by_time else _range(seconds),
         ),
-        ("goodput", _shares(simulation.goodput)),
+        ("goodput", f"{_shares(simulation.goodput)}{_of_all(simulation)}"),
         ("ETTR", _shares(simulation.ettr)),
-        ("interruptions", f"{_counts(simulation.interruptions)}; {_causes(simulation)}"),
+        ("interruptions", f"{_counts(simulation.interruptions)}; on average {_causes(simulation)}"),
         (
-            "MTBI",
+            "MTBI, the mean",
             "none" if simulation.mtbi_seconds is None else format_seconds(simulation.mtbi_seconds),
         ),
         ("planned stops", _counts(simulation.planned_stops)),
@@ -133,7 +142,7 @@ def _causes(simulation: Simulation) -> str:
 
 def _cost(simulation: Simulation, usd_per_gpu_hour: float) -> str:
     usd = simulation.usd(usd_per_gpu_hour)
-    low, middle, high = (f"${value:,.0f}" for value in (usd.p10, usd.p50, usd.p90))
+    low, middle, high = map(format_usd, (usd.p10, usd.p50, usd.p90))
     return f"{middle} ({low} to {high}) at ${usd_per_gpu_hour:g} per GPU-h"
 
 
@@ -277,7 +286,7 @@ def timeline_figure(timelines: Sequence[RunTimeline]) -> Figure:
         {
             "type": "scatter",
             "mode": "lines",
-            "name": f"P{timeline.percentile}",
+            "name": _NAMES.get(timeline.percentile, f"P{timeline.percentile}"),
             "x": [at / DAY_SECONDS for at, _ in timeline.progress],
             "y": [(at - work) / HOUR_SECONDS for at, work in timeline.progress],
             "line": {"width": 2, "color": ACCENT, "dash": dashes[n % 3]},
@@ -286,17 +295,19 @@ def timeline_figure(timelines: Sequence[RunTimeline]) -> Figure:
         for n, timeline in enumerate(timelines)
     ]
     middle = timelines[len(timelines) // 2]
+    most = max(at - work for timeline in timelines for at, work in timeline.progress) / HOUR_SECONDS
     for account, colour in _COLOURS.items():
         parts = [s for s in middle.stretches if s.account == account]
         if parts:
-            traces.append(_bars(account, colour, [(s.start, s.end) for s in parts]))
+            spans = [(s.start, s.end) for s in parts]
+            traces += _stops(account, colour, spans, -_STRIP_SHARE / 2 * most)
     layout = base_layout(1, 360)
     layout["xaxis"] = value_axis("days") | {"rangemode": "tozero"}
     layout["yaxis"] |= {
         "title": {"text": "hours lost so far"},
         "showgrid": True,
         "gridcolor": "#E6E6E6",
-        "rangemode": "tozero",
+        "range": [-_STRIP_SHARE * most, 1.05 * most],
     }
     return Figure(
         title="Time that simulated runs lose, and where the median one is down (hours)",
@@ -307,32 +318,33 @@ def timeline_figure(timelines: Sequence[RunTimeline]) -> Figure:
     )
 
 
-def _bars(account: str, colour: str, spans: Sequence[tuple[float, float]]) -> Data:
-    """Bars along the axis, each at least as wide as a mark: every stop of the median simulation can
-    be seen.
+def _stops(
+    account: str, colour: str, spans: Sequence[tuple[float, float]], height: float
+) -> list[Data]:
+    """Marks at the stops of the median simulation, which has a strip of its own under the lines; a
+    stop that is wider than a mark is drawn as long as it was.
     """
     x: list[float | None] = []
     for start, end in spans:
         x += [start / DAY_SECONDS, end / DAY_SECONDS, None]
-    return {
-        "type": "scatter",
-        "mode": "lines+markers",
-        "marker": {"symbol": "line-ns", "size": 12, "line": {"width": 2, "color": colour}},
-        "cliponaxis": False,
+    y = [None if at is None else height for at in x]
+    same: Data = {"type": "scatter", "x": x, "y": y, "hoverinfo": "skip"}
+    marks: Data = {
+        "mode": "markers",
         "name": account,
-        "x": x,
-        "y": [None if v is None else 0.0 for v in x],
-        "line": {"width": 12, "color": colour},
-        "hoverinfo": "skip",
+        "marker": {"symbol": "line-ns", "size": 10, "line": {"width": 2, "color": colour}},
     }
+    bars: Data = {"mode": "lines", "showlegend": False, "line": {"width": 10, "color": colour}}
+    return [same | marks, same | bars]
 
 
 def _timeline_summary(timeline: RunTimeline) -> str:
     end = timeline.stretches[-1].end
     down = sum(s.end - s.start for s in timeline.stretches if s.account != "run")
     return (
-        f"The median simulation is down for {format_seconds(down)} of {format_seconds(end)}; its line "
-        "rises where it is down, and at once where a failure makes it repeat steps."
+        f"The median simulation is down for {format_seconds(down)} of {format_seconds(end)}, at the "
+        "marks under its line, which rises there, and at once where a failure makes it repeat steps. "
+        "P10: one simulation in ten ends earlier than this one; P90: nine in ten do."
     )
 
 

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from computeflow.economics import usd_of
-from computeflow.units import YEAR_SECONDS
-from computeflow.views.comparisons import usd_text
+from computeflow.units import YEAR_SECONDS, format_usd
 from computeflow.views.figures import ACCENT, GREY, Data, Figure, base_layout, value_axis
 from computeflow.views.tables import Table, columns
 
@@ -88,7 +87,7 @@ def _worth(deployment: Deployment, usd_per_gpu_hour: float | None) -> str:
     more = first.alone - deployment.gpus
     usd = usd_of(more * YEAR_SECONDS, usd_per_gpu_hour)
     return (
-        f" Renting {more:,} GPUs instead would cost {usd_text(usd)} a year at "
+        f" Renting {more:,} GPUs instead would cost {format_usd(usd)} a year at "
         f"${usd_per_gpu_hour:.2f} per GPU-h."
     )
 
@@ -154,7 +153,7 @@ def tiers_table(tiers: Sequence[TierLoss], gpus: int) -> Table:
                 f"{100 * tier.goodput:.2f} %",
                 f"{tier.lost_days:.3f}",
                 f"{tier.low:.3f} to {tier.high:.3f}",
-                usd_text(tier.usd_per_year),
+                format_usd(tier.usd_per_year),
             )
             for tier in tiers
         ),

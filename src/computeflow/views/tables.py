@@ -30,6 +30,8 @@ class Column:
     align: Literal["left", "right"] = "left"
     wrap: bool = False
     """Wrapped when the table is too wide."""
+    wide: bool = False
+    """Left out on the page where the screen is a phone's."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "header", _cell(self.header))
@@ -58,11 +60,14 @@ def _cell(text: str) -> str:
     return text if text.isprintable() else printable(text.translate(_LINES))
 
 
-def columns(*headers: str, right: str = "", wrap: str = "") -> tuple[Column, ...]:
-    """Columns by header; `right` and `wrap`: comma-separated headers that align right or wrap."""
-    rights, wraps = right.split(","), wrap.split(",")
+def columns(*headers: str, right: str = "", wrap: str = "", wide: str = "") -> tuple[Column, ...]:
+    """Columns by header; `right`, `wrap` and `wide`: comma-separated headers that align right, wrap,
+    or need a wide screen.
+    """
+    rights, wraps, wides = right.split(","), wrap.split(","), wide.split(",")
     return tuple(
-        Column(header=h, align="right" if h in rights else "left", wrap=h in wraps) for h in headers
+        Column(header=h, align="right" if h in rights else "left", wrap=h in wraps, wide=h in wides)
+        for h in headers
     )
 
 

@@ -26,7 +26,10 @@ def table_data(table: Table) -> dict[str, Any]:
     return {
         "kind": "table",
         "title": table.title,
-        "columns": [{"header": c.header, "number": c.align == "right"} for c in table.columns],
+        "columns": [
+            {"header": c.header, "number": c.align == "right", "wide": c.wide}
+            for c in table.columns
+        ],
         "rows": [list(row) for row in table.rows],
         "strong": sorted(table.strong),
         "note": footnote(table.notes),

@@ -9,6 +9,7 @@ from itertools import compress
 from typing import Any
 
 from computeflow.prediction.evidence.seen_runs import SeenRun, Traits, seen_runs
+from computeflow.units import format_count
 
 CLASSES = ("together", "apart", "one seen", "none seen")
 """Device and stack seen together; both, but never together; one of them; neither."""
@@ -61,9 +62,11 @@ class RunEvidence:
         return f"no run of {device} or of {stack} is known: range from others like them"
 
     def line_at(self, gpus: int) -> str:
-        """The line, with the size of the largest of these runs where `gpus` are more."""
-        beyond = 0 < self.largest_gpus < gpus
-        return f"{self.line}, the largest on {self.largest_gpus:,} GPUs" if beyond else self.line
+        """The line, with a caution where `gpus` are more than any of these runs had."""
+        if not 0 < self.largest_gpus < gpus:
+            return self.line
+        largest = format_count(self.largest_gpus, "device")
+        return f"{self.line}. Caution: the largest of them had {largest}, this run has {gpus:,}"
 
 
 def _runs(count: int) -> str:

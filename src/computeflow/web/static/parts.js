@@ -8,7 +8,7 @@ const OPEN_ROWS = 24;
 /** A table of an answer; `link(row number)` gives the address of its first cell. */
 export function partTable(part, { caption = true, link = null } = {}) {
   const columns = part.columns.map((column, at) => ({
-    title: column.header, number: column.number,
+    title: column.header, number: column.number, wide: column.wide,
     cell: row => link && at === part.link ? el("a", { href: link(part.rows.indexOf(row)) }, row[at]) : words(row[at]),
   }));
   const drawn = table(columns, part.rows, { caption: caption ? part.title : null, label: part.title });

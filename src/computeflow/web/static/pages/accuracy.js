@@ -17,7 +17,7 @@ function draw(content) {
       { label: "Mean error", value: share(summary.mape), note: "of a step's time, either way" },
       { label: "Median error", value: share(summary.median_ape) },
       { label: "90 % are within", value: share(summary.p90_ape) },
-      { label: "Bias", value: share(summary.bias), note: summary.bias < 0 ? "predictions are too fast" : "predictions are too slow" },
+      { label: "Bias", value: share(Math.abs(summary.bias)), note: `predicted too ${summary.bias < 0 ? "fast" : "slow"} on average` },
       { label: "Inside the range", value: share(summary.in_range), note: "80 % is what it promises" },
     ]),
     ...partNodes(content.parts),

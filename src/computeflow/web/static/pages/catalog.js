@@ -51,7 +51,7 @@ function overview(content) {
   show(content);
   return [
     heading("Catalog", search),
-    el("p", { class: "lead" }, "Hardware, models, prices and sites. Every row says where it is from and as of when."),
+    el("p", { class: "lead" }, "Hardware, models, prices and sites. Every row has its source and its date."),
     place,
     content.result.files.length ? el("p", { class: "quiet small" }, `With your own rows of ${content.result.files.join(", ")}.`) : null,
   ];
@@ -76,7 +76,7 @@ function cited(text) {
   return text.split(/(https:\/\/[^\s,;)]+)/).map((part, at) => at % 2 ? el("a", { href: part, rel: "noreferrer noopener", target: "_blank" }, part) : part);
 }
 
-const SHOWN = ["note", "source", "as_of"];
+const SHOWN = ["note", "source", "as of"];
 /** The fields of a row, without those that stand above them. */
 function withoutSource(part) {
   return part.columns[0]?.header === "field" ? { ...part, rows: part.rows.filter(([field]) => !SHOWN.includes(field)) } : part;

@@ -2,7 +2,7 @@
 
 import { el, heading, lead, stats } from "../dom.js";
 import { answer, DAYS, form, keepAddress, queryOf, refusal, sameCommand, workingLine } from "../forms.js";
-import { number, seconds, share, usd, whole } from "../format.js";
+import { number, plural, share, usd, whole } from "../format.js";
 import { partNodes } from "../parts.js";
 
 export const live = false;
@@ -14,7 +14,7 @@ function fieldsOf(choices, asked) {
   const value = name => asked.get(name) ?? USUAL[name] ?? "";
   return [
     { name: "model", label: "Model", kind: "text", value: value("model"), options: choices.models.map(model => model.name) },
-    { name: "tokens", label: "Tokens to train on", unit: "2T", kind: "text", value: value("tokens") },
+    { name: "tokens", label: "Tokens to train on", unit: "such as 2T", kind: "text", value: value("tokens") },
     { name: "deadline", label: "Deadline", unit: "days", kind: "range", value: value("deadline"), stops: DAYS },
     { name: "budget", label: "Budget", unit: "$, such as 2M", kind: "text", value: value("budget") },
     { name: "devices", label: "Devices", unit: "names, commas", kind: "text", value: value("devices"), placeholder: "all" },
@@ -25,29 +25,41 @@ function fieldsOf(choices, asked) {
   ];
 }
 
-function numbers(content) {
-  const { result } = content, best = result.options?.[0];
-  if (!best) return null;
-  return stats([
-    { label: result.way === "build" ? "Build" : "Rent", value: best.accelerator, note: best.offer },
-    { label: "GPUs", value: whole(best.gpus), note: `${whole(best.allocated_gpus)} with spares` },
-    { label: "Time", value: seconds(best.p50_seconds), note: `P90 ${seconds(best.p90_seconds)}` },
-    { label: "Cost", value: usd(result.usd), note: result.usd_range ? `${usd(result.usd_range[0])} to ${usd(result.usd_range[1])}` : null },
-    { label: "MFU", value: share(best.mfu), note: `goodput ${share(best.goodput.p50)}` },
-    result.months_until_owning_pays === null || result.months_until_owning_pays === undefined ? null : { label: "Owning pays after", value: number(result.months_until_owning_pays), unit: "months" },
-  ]);
+const DAY = 86400;
+
+/** Spares, and a caution where no run of that size was measured. */
+function sizeNote(best) {
+  const spares = best.allocated_gpus - best.gpus, largest = best.evidence.largest_gpus;
+  return [spares ? `and ${plural(spares, "spare")}` : "no spares",
+    largest < best.gpus ? el("span", { class: "error" }, `; largest measured run: ${whole(largest)}`) : null];
 }
 
-/** A figure without the words that stand above it already. */
-function said(part, content) {
-  return part.summary === content.headline ? { ...part, summary: "" } : part;
+function numbers(content) {
+  const { result } = content, best = result.options?.[0], { build } = result;
+  const days = value => (value / DAY).toFixed(1), months = result.months_until_owning_pays?.[1];
+  const cost = { label: "Cost", value: usd(result.usd), note: result.usd_range ? `${usd(result.usd_range[0])} to ${usd(result.usd_range[1])}` : null };
+  if (result.way === "build") return stats([
+    { label: "Build", value: build.accelerator, note: "bought and sold" },
+    { label: "Devices", value: whole(build.gpus) },
+    { label: "Time, P90", value: days(build.p90_seconds), unit: "days", note: `${days(build.ready_seconds)} of them until it runs` },
+    cost, { label: "Cash at the start", value: usd(build.cash_usd) },
+  ]);
+  if (!best) return null;
+  return stats([
+    { label: "Rent", value: best.accelerator, note: best.offer },
+    { label: "Devices", value: whole(best.gpus), note: sizeNote(best) },
+    { label: "Time", value: days(best.p50_seconds), unit: "days", note: `${best.seconds_range.map(days).join(" to ")}; by failures alone P90 ${days(best.p90_seconds)}` },
+    cost,
+    { label: "MFU", value: share(best.mfu), note: `goodput ${share(best.goodput.p50)}` },
+    months ? { label: "Owning pays after", value: number(months), unit: "months" } : null,
+  ]);
 }
 
 export function render(choices, context) {
   const place = el("div", { class: "answered", "aria-busy": "true" });
   let current = new AbortController();
   let show = context.query.get("show") ?? USUAL.show;
-  const tabs = el("div", { class: "tabs", role: "group", "aria-label": "What is shown" }, [["decision", "Decision"], ["offers", "Every offer"]].map(([value, title]) =>
+  const tabs = el("div", { class: "tabs", role: "group", "aria-label": "What is shown" }, [["decision", "Decision"], ["offers", "Offers"]].map(([value, title]) =>
     el("button", { class: "button", type: "button", "aria-pressed": String(value === show), on: { click: event => {
       show = value;
       for (const each of tabs.children) each.setAttribute("aria-pressed", String(each === event.currentTarget));
@@ -64,7 +76,7 @@ export function render(choices, context) {
     place.setAttribute("aria-busy", "true");
     try {
       const content = await answer(`/decide?${query}`, current.signal, working => place.replaceChildren(workingLine(working)));
-      place.replaceChildren(...[lead(content.headline), numbers(content), ...partNodes(content.parts.map(part => said(part, content))), sameCommand(content.command)].filter(Boolean));
+      place.replaceChildren(...[lead(content.headline), numbers(content), ...partNodes(content.parts), sameCommand(content.command)].filter(Boolean));
     } catch (error) {
       if (error.name === "AbortError") return;
       place.replaceChildren();

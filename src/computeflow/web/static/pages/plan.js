@@ -9,7 +9,7 @@ export const live = false;
 export const address = () => "/choices";
 
 const USUAL = { model: "llama-3.1-70b", device: "h100-sxm", gpus: 512, sequence: 8192, batch: 1024, precision: "bf16" };
-const OPTIONS = { on: "Device", gpus: "GPUs", "seq-len": "Sequence", "global-batch": "Global batch", precision: "Precision", tokens: "Tokens to train on", deadline: "Deadline", price: "Price" };
+const OPTIONS = { on: "Device type", gpus: "Devices", "seq-len": "Sequence", "global-batch": "Global batch", precision: "Precision", tokens: "Tokens to train on", deadline: "Deadline", price: "Price" };
 const powers = (first, last) => Array.from({ length: Math.log2(last / first) + 1 }, (_, at) => first * 2 ** at);
 
 export function fieldsOf(choices, asked) {
@@ -17,14 +17,14 @@ export function fieldsOf(choices, asked) {
   const several = choices.devices.map(device => ({ value: device.name, label: device.announced ? `${device.name} (announced)` : device.name }));
   return [
     { name: "model", label: "Model", kind: "text", value: value("model"), options: choices.models.map(model => model.name) },
-    { name: "device", label: "Device", kind: "select", value: value("device"), options: several },
-    { name: "gpus", label: "GPUs", kind: "range", value: value("gpus"), stops: powers(8, 16384) },
+    { name: "device", label: "Device type", kind: "select", value: value("device"), options: several },
+    { name: "gpus", label: "Devices", kind: "range", value: value("gpus"), stops: powers(8, 16384) },
     { name: "sequence", label: "Sequence", unit: "tokens", kind: "range", value: value("sequence"), stops: powers(1024, 1048576) },
     { name: "batch", label: "Global batch", unit: "sequences", kind: "range", value: value("batch"), stops: powers(8, 16384) },
     { name: "precision", label: "Precision", kind: "steps", value: value("precision"), options: values => choices.devices.find(device => device.name === values.device)?.precisions ?? choices.precisions },
-    { name: "tokens", label: "Tokens to train on", unit: "2T", kind: "text", value: value("tokens") },
+    { name: "tokens", label: "Tokens to train on", unit: "such as 2T", kind: "text", value: value("tokens") },
     { name: "deadline", label: "Deadline", unit: "days", kind: "range", value: value("deadline"), stops: ["", ...DAYS], placeholder: "any" },
-    { name: "price", label: "Price", unit: "$ per GPU-h", kind: "number", value: value("price") },
+    { name: "price", label: "Price", unit: "$ per device-h", kind: "number", value: value("price") },
   ];
 }
 
@@ -38,8 +38,8 @@ function numbers(content) {
   return stats([
     { label: "Step", value: seconds(best.step_seconds), note: `${range(spread, seconds)} (80 % of runs)` },
     { label: "MFU", value: share(best.mfu), note: `${share(best.mfu_palm)} by PaLM's count, ${best.peak_precision} peak` },
-    { label: "Throughput", value: whole(best.tokens_per_second_per_gpu), unit: "tokens/s/GPU" },
-    { label: "Memory", value: si(best.memory.bytes, "B"), note: best.memory.fits ? "of a GPU: fits" : "does not fit" },
+    { label: "Throughput", value: whole(best.tokens_per_second_per_gpu), unit: "tokens/s/device" },
+    { label: "Memory", value: si(best.memory.bytes, "B"), note: best.memory.fits ? "of a device: fits" : "does not fit" },
     best.days === null ? null : { label: "Training", value: number(best.days), unit: "days", note: range(spread.map(scaled), number) },
     best.usd === null ? null : { label: "Cost", value: usd(best.usd), note: best.megawatt_hours === null ? null : `${number(best.megawatt_hours)} MWh` },
   ]);
@@ -70,7 +70,7 @@ function plansTable(content) {
 
 function searched(content) {
   const { evaluated, enumerated } = content.result;
-  const how = content.search === "quick" ? "layouts that published runs tested; all others are being searched" : `of ${number(enumerated / 1e6)} million layouts; the others cannot be, do not fit, or repeat one`;
+  const how = content.search === "quick" ? "layouts that published runs tested; all others are being searched" : `of ${number(enumerated / 1e6)} million layouts; the others are impossible, do not fit in memory, or recompute or offload more than needed`;
   return el("p", { class: "quiet small", "data-search": content.search }, `${whole(evaluated)} predicted ${content.search === "quick" ? "of the " : ""}${how}.`);
 }
 

@@ -11,7 +11,7 @@ export const address = () => "/choices";
 
 const USUAL = { model: "llama-3.1-70b", device: "h100-sxm", gpus: 512, sequence: 8192, batch: 1024, precision: "bf16", tokens: "1T", failures: "llama-3", simulations: 200 };
 
-const EACH_INPUT = "Each input at its ends";
+const EACH_INPUT = "Vary each input";
 
 function fieldsOf(choices, asked) {
   const value = name => asked.get(name) ?? USUAL[name] ?? "";
@@ -26,13 +26,13 @@ function fieldsOf(choices, asked) {
 }
 
 function numbers(result) {
-  const spread = (part, write) => `${write(part.p10)} to ${write(part.p90)}`;
+  const spread = (part, write) => `${write(part.p10)} to ${write(part.p90)}`, spares = result.allocated_gpus - result.gpus;
   return stats([
     { label: "Finished after", value: seconds(result.seconds.p50), note: `P10 to P90: ${spread(result.seconds, seconds)}` },
-    { label: "Goodput", value: share(result.goodput.p50), note: spread(result.goodput, share) },
-    { label: "Interruptions", value: number(result.interruptions.p50), note: `one every ${seconds(result.mtbi_seconds)}` },
+    { label: "Goodput", value: share(result.goodput.p50), note: `${spread(result.goodput, share)}${spares ? `; of all ${whole(result.allocated_gpus)} devices, spares included` : ""}` },
+    { label: "Interruptions", value: number(result.interruptions.mean), note: result.mtbi_seconds === null ? "on average" : `on average; one every ${seconds(result.mtbi_seconds)}` },
     { label: "Checkpoint every", value: seconds(result.interval_seconds), note: "of work" },
-    { label: "GPUs", value: whole(result.gpus), note: `${whole(result.allocated_gpus)} with spares` },
+    { label: "Devices", value: whole(result.gpus), note: spares ? `${whole(result.allocated_gpus)} with spares` : "no spares" },
     result.usd === null ? null : { label: "Cost", value: usd(result.usd.p50), note: spread(result.usd, usd) },
   ]);
 }
