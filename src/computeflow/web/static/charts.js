@@ -82,7 +82,7 @@ export function lineChart(curve, { ideal = null, height = 200 } = {}) {
   const place = lines(alone ? [{ values: middle }] : [{ values: middle }, { values: slowest, kind: "second" }], {
     label: `Step time over the run${alone ? "" : ": median over ranks, and the slowest rank"}${beyond ? `; ${beyond}` : ""}`,
     unit: high < 1 ? [1e-3, "ms"] : [1, "s"], high, limit: ideal, height,
-    marks: width => ticks(0, steps.length - 1, Math.max(2, width / 160)).filter(Number.isInteger).map(at => ({ at, text: whole(steps[at]) })),
+    marks: width => ticks(0, steps.length - 1, Math.max(4, width / 160)).filter(Number.isInteger).map(at => ({ at, text: whole(steps[at]) })),
     tell: index => `step ${whole(steps[index])}\n${alone ? "" : "median "}${seconds(middle[index])}${alone ? "" : `\nslowest ${seconds(slowest[index])}`}${ideal === null ? "" : `\nMFU ${share(ideal / middle[index])}`}`,
   });
   return el("div", null, place, el("div", { class: "legend" }, alone ? null : [el("span", null, el("i"), "median over ranks"), el("span", null, el("i", { class: "second" }), "slowest rank")],
@@ -117,7 +117,7 @@ export function heatMap(heat, { choose } = {}) {
     drawing.putImageData(image, 0, 0);
     const names = svg("svg", { viewBox: `0 0 ${width} ${tall + BOTTOM}`, height: tall + BOTTOM, "aria-hidden": "true", style: { position: "absolute", inset: "0", "pointer-events": "none" } },
       ticks(0, ranks.length - 1, Math.min(ranks.length, 8)).filter(Number.isInteger).map(at => svg("text", { class: "quiet", x: LEFT - 6, y: (at + 0.5) * tall / ranks.length + 4, "text-anchor": "end" }, whole(ranks[at]))),
-      ticks(0, steps.length - 1, Math.max(2, width / 160)).filter(Number.isInteger).map(at => svg("text", { class: "quiet", x: LEFT + (at + 0.5) * inner / steps.length, y: tall + 16, "text-anchor": at === 0 ? "start" : "middle" }, whole(steps[at]))));
+      ticks(0, steps.length - 1, Math.max(4, width / 160)).filter(Number.isInteger).map(at => svg("text", { class: "quiet", x: LEFT + (at + 0.5) * inner / steps.length, y: tall + 16, "text-anchor": at === 0 ? "start" : "middle" }, whole(steps[at]))));
     target.replaceChildren(canvas, names);
     target.style.paddingBottom = `${BOTTOM}px`;
     const tell = tip(target);

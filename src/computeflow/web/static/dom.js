@@ -23,7 +23,7 @@ export function svg(tag, properties, ...children) {
   return fill(document.createElementNS(SVG, tag), properties, children);
 }
 
-const UNIT = /(?<=\d) (?=%|(?:µs|ms|s|min|h|d|days|[kMGTP]?[BWJ]|[kMG]Wh|GPUs)\b)/g, GPU_UNIT = /(?:GPU|rank)-(?=[hs]\b)/g;
+const UNIT = /(?<=\d) (?=%|(?:µs|ms|s|min|h|d|days|[kMGTP]?(?:[BWJ]|Hz)|[kMG]Wh|GPUs)\b)/g, GPU_UNIT = /(?:GPU|rank)-(?=[hs]\b)/g;
 /** Text in which no line ends between a number and its unit. */
 export function unbroken(text) {
   return String(text).replaceAll(UNIT, "\u00a0").replaceAll(GPU_UNIT, "$&\u2060");

@@ -2,7 +2,7 @@
 
 import { get } from "./api.js";
 import { lines } from "./charts.js";
-import { el, section } from "./dom.js";
+import { el, section, unbroken } from "./dom.js";
 import { number, plural, share, si, whole } from "./format.js";
 
 const AGAIN_MS = 10_000;  // agents read every few seconds
@@ -45,7 +45,7 @@ function drawing(readings, meter) {
   const high = 1.05 * Math.max(...known(meter.largest), meter.limit ?? 0) || 1, unit = unitOf(meter.unit, high);
   const write = value => value === null ? "not read" : `${number(value / unit[0], 4)} ${unit[1]}`;
   return el("figure", null, el("figcaption", null, meter.title, el("span", { class: "unit" }, `, ${unit[1]}`),
-    meter.limit === null ? null : el("span", { class: "quiet small" }, ` · dashed: ${meter.limit_title}, ${write(meter.limit)}`)),
+    meter.limit === null ? null : el("span", { class: "quiet small" }, unbroken(` · dashed: ${meter.limit_title}, ${write(meter.limit)}`))),
   lines([{ values: meter.mean }, { values: meter.largest, kind: "second" }], {
     label: `${meter.title} over time: mean and largest`, unit, high, limit: meter.limit, height: HEIGHT,
     marks: width => timeMarks(readings, meter.mean.length, width),

@@ -22,7 +22,7 @@ function drawing(timeline) {
     const [size, unit] = timeline.seconds < 2 ? [1e3, "ms"] : [1, "s"];
     const marks = ticks(0, timeline.seconds * size, Math.max(2, inner / 110)).map(at => [
       svg("line", { class: "grid", x1: x(at / size), x2: x(at / size), y1: 0, y2: height - AXIS }),
-      svg("text", { class: "quiet", x: x(at / size), y: height - 6, "text-anchor": at ? "middle" : "start" }, `${number(at)} ${unit}`)]);
+      svg("text", { class: "quiet", x: x(at / size), y: height - 6, "text-anchor": !at ? "start" : x(at / size) > width - 30 ? "end" : "middle" }, `${number(at)} ${unit}`)]);
     const tell = { place: null };
     const rows = timeline.ranks.map((line, row) => {
       const top = row * tall;
@@ -93,6 +93,7 @@ export function render(content) {
       { title: several ? "time of all ranks" : "time", number: true, cell: sum => seconds(sum.seconds) },
       { title: "share", number: true, cell: sum => share(sum.seconds / all) },
       several ? { title: "most", number: true, wide: true, cell: sum => `${seconds(sum.most)}, rank ${sum.rank}` } : null,
-    ].filter(Boolean), sums, { label: "Phases" })),
+    ].filter(Boolean), sums, { label: "Phases" }),
+      sums.some(sum => sum.name === "wait") ? el("p", { class: "quiet small" }, "Waits for other ranks lie within other phases: the shares add up to more than 100 %.") : null),
   ];
 }
