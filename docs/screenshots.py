@@ -7,6 +7,7 @@ action that waits for an approval: no recording has either.
 
 from __future__ import annotations
 
+import math
 import shutil
 import subprocess
 import sys
@@ -22,21 +23,31 @@ from small_png import small_png
 
 ROOT = Path(__file__).parents[1]
 IMAGES = ROOT / "docs" / "images"
-MODES: dict[str, tuple[str, int, int]] = {
-    "light": ("light", 1280, 860),
-    "dark": ("dark", 1280, 860),
-    "phone": ("light", 390, 844),
+MODES: dict[str, tuple[str, int, int, int]] = {
+    "light": ("light", 1280, 860, 1500),
+    "dark": ("dark", 1280, 860, 1500),
+    "phone": ("light", 390, 844, 2200),
 }
+"""Colours, width and height of the screen, and how long a picture may be: pixels."""
 OPERATOR = "ada", "screenshots-take-this-token-0123456789"
 _WAIT_SECONDS = 300.0
-_WHOLE = ("ranks",)
-"""Images of all of a page: what they are taken for stands further down."""
 _DRAWN = """() => {
   const plan = location.pathname === "/plan", done = document.querySelector("[data-search=full]");
   const busy = document.querySelector("[aria-busy=true], .working");
   return Boolean(document.querySelector("main h1")) && !busy && (!plan || done);
 }"""
 """Nothing is being drawn or computed; of a plan all layouts have been searched."""
+_END = """longest => {
+  const parts = "h1, h2, p, dl, form, details, section, .legend, .table, .drawing, .finding, .part";
+  const boxes = [...document.querySelector("main").querySelectorAll(parts)]
+    .filter(node => node.checkVisibility()).map(node => node.getBoundingClientRect())
+    .map(box => [box.top + scrollY, box.bottom + scrollY]);
+  const ends = boxes.map(([, end]) => end).sort((a, b) => b - a);
+  const cuts = end => boxes.some(([top, bottom]) => top < end - 1 && bottom > end + 1);
+  const last = ends[0] <= longest ? ends[0] : ends.find(end => end <= longest && !cuts(end)) ?? longest;
+  return Math.min(last + 24, ...boxes.map(([top]) => top).filter(top => top > last));
+}"""
+"""Where a picture ends: with the page, or after the last of its sections that is all in it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,9 +136,10 @@ def served(path: Path, options: list[str]) -> Iterator[str]:
             server.terminate()
 
 
-def take(page: Any, address: str, target: Path, *, whole: bool = False) -> None:
-    """`whole`: as long as the page is, not only what is seen first."""
+def take(page: Any, address: str, target: Path, longest: int) -> None:
+    """A picture of the page down to its end, or to the end of a section within `longest` pixels."""
     page.goto(address)
+    page.evaluate("() => document.documentElement.style.setProperty('scrollbar-gutter', 'auto')")
     ends = time.monotonic() + _WAIT_SECONDS
     while not page.evaluate(_DRAWN):
         if time.monotonic() > ends:
@@ -136,7 +148,10 @@ def take(page: Any, address: str, target: Path, *, whole: bool = False) -> None:
     page.wait_for_timeout(700)  # for Plotly's last frame
     if (refused := page.query_selector(".error, .problem:not(:empty)")) is not None:
         raise RuntimeError(f"{address}: {refused.inner_text()}")
-    target.write_bytes(small_png(page.context.browser, page.screenshot(full_page=whole)))
+    end = math.floor(page.evaluate(_END, longest))
+    box = {"x": 0, "y": 0, "width": page.viewport_size["width"], "height": end}
+    picture = page.screenshot(full_page=True, clip=box)
+    target.write_bytes(small_png(page.context.browser, picture))
     print(target.relative_to(ROOT), f"{target.stat().st_size / 1e3:.0f} kB", flush=True)
 
 
@@ -147,7 +162,7 @@ def sign_in(context: Any, base: str) -> None:
 
 def take_all(browser: Any, source: Source, opened: str, names: set[str]) -> None:
     base = opened.partition("/open")[0]
-    for mode, (scheme, width, height) in MODES.items():
+    for mode, (scheme, width, height, longest) in MODES.items():
         context = browser.new_context(
             viewport={"width": width, "height": height},
             color_scheme=scheme,
@@ -162,7 +177,7 @@ def take_all(browser: Any, source: Source, opened: str, names: set[str]) -> None
         for name, path in source.pages.items():
             if not names or name in names:
                 target = IMAGES / f"{name}-{mode}.png"
-                take(page, base + path.format(run=run), target, whole=name in _WHOLE)
+                take(page, base + path.format(run=run), target, longest)
         context.close()
 
 

@@ -2,7 +2,7 @@
 
 import { el, svg } from "./dom.js";
 import { colour, fitted, tip } from "./fitted.js";
-import { number, seconds, share, whole } from "./format.js";
+import { number, plural, seconds, share, whole } from "./format.js";
 
 const LEFT = 52, RIGHT = 8, TOP = 8, BOTTOM = 26;
 
@@ -26,9 +26,9 @@ function path(values, x, y) {
 }
 
 /**
- * Lines over one axis, from zero up to `high`. series: [{ values, kind }], null where a value is not known, the
- * main one first; `limit` is dashed. unit: [size, name] of the marks at the left; `marks(width)`: [{ at, text }]
- * below, `at` is a place among the values; `tell(index)`: what the pointer shows.
+ * Lines over one axis, from zero up to `high`; what lies above it ends in an arrow. series: [{ values, kind }], null
+ * where a value is not known, the main one first; `limit` is dashed. unit: [size, name] of the marks at the left;
+ * `marks(width)`: [{ at, text }] below, `at` is a place among the values; `tell(index)`: what the pointer shows.
  */
 export function lines(series, { label, unit, high, marks, tell, limit = null, height = 200 }) {
   const count = series[0].values.length, [size, name] = unit;
@@ -39,10 +39,13 @@ export function lines(series, { label, unit, high, marks, tell, limit = null, he
       svg("line", { x1: LEFT, x2: width - RIGHT, y1: y(value * size), y2: y(value * size) }),
       svg("text", { class: "quiet", x: LEFT - 6, y: y(value * size) + 4, "text-anchor": "end" }, `${number(value)} ${name}`)));
     const labels = marks(width).map(({ at, text }) => svg("text", { class: "quiet", x: x(at), y: height - 8, "text-anchor": x(at) < LEFT + 20 ? "start" : x(at) > width - RIGHT - 24 ? "end" : "middle" }, text));
+    const beyond = [...series].reverse().flatMap(({ values, kind }) => values.map((value, index) => value > high
+      ? svg("path", { class: `beyond ${kind ?? ""}`, d: `M${x(index).toFixed(1)},0l4,${TOP}h-8z` }) : null));
     const cursor = svg("line", { class: "grid", y1: TOP, y2: height - BOTTOM, visibility: "hidden" });
     target.replaceChildren(svg("svg", { viewBox: `0 0 ${width} ${height}`, height, role: "img", "aria-label": label },
       ...levels, ...labels, cursor,
       ...[...series].reverse().map(({ values, kind }) => svg("path", { class: `line ${kind ?? ""}`, "stroke-linecap": "round", d: path(values, x, y) })),
+      ...beyond,
       limit === null ? null : svg("path", { class: "line third", d: `M${LEFT},${y(limit)}H${width - RIGHT}` })));
     const note = tip(target);
     target.onpointermove = event => {
@@ -57,19 +60,33 @@ export function lines(series, { label, unit, high, marks, tell, limit = null, he
   });
 }
 
+/** The end of the scale: the longest step, or where a few are more than twice as long as all others, without them. */
+function scaleEnd(values) {
+  const sorted = [...values].sort((a, b) => a - b), usual = sorted[Math.floor(0.99 * (sorted.length - 1))] || 1;
+  return 1.05 * (sorted.at(-1) > 2 * usual ? usual : sorted.at(-1) || 1);
+}
+
+/** Which steps lie above the scale, null where none does. */
+function beyondText({ steps, slowest_seconds: slowest }, high) {
+  const count = slowest.filter(value => value > high).length;
+  if (!count) return null;
+  const longest = Math.max(...slowest), step = whole(steps[slowest.indexOf(longest)]);
+  return count === 1 ? `step ${step}: ${seconds(longest)}, beyond the scale` : `${plural(count, "step")} beyond the scale, the longest is step ${step}, ${seconds(longest)}`;
+}
+
 /** Step times: the median over ranks, the slowest rank, and what the model's FLOPs take at the peak (`ideal`). */
 export function lineChart(curve, { ideal = null, height = 200 } = {}) {
   const { steps, middle_seconds: middle, slowest_seconds: slowest } = curve;
-  const sorted = [...slowest].sort((a, b) => a - b);
-  const high = 1.05 * (sorted[Math.floor(0.99 * (sorted.length - 1))] || 1);
-  const place = lines([{ values: middle }, { values: slowest, kind: "second" }], {
-    label: "Step time over the run: median over ranks, and the slowest rank",
+  const high = scaleEnd(slowest), beyond = beyondText(curve, high);
+  const alone = slowest.every((value, index) => value === middle[index]);  // one rank: one line
+  const place = lines(alone ? [{ values: middle }] : [{ values: middle }, { values: slowest, kind: "second" }], {
+    label: `Step time over the run${alone ? "" : ": median over ranks, and the slowest rank"}${beyond ? `; ${beyond}` : ""}`,
     unit: high < 1 ? [1e-3, "ms"] : [1, "s"], high, limit: ideal, height,
-    marks: width => ticks(0, steps.length - 1, Math.max(2, width / 160)).filter(Number.isInteger).map(at => ({ at, text: whole(steps[at]) })),
-    tell: index => `step ${whole(steps[index])}\nmedian ${seconds(middle[index])}\nslowest ${seconds(slowest[index])}${ideal === null ? "" : `\nMFU ${share(ideal / middle[index])}`}`,
+    marks: width => ticks(0, steps.length - 1, Math.max(4, width / 160)).filter(Number.isInteger).map(at => ({ at, text: whole(steps[at]) })),
+    tell: index => `step ${whole(steps[index])}\n${alone ? "" : "median "}${seconds(middle[index])}${alone ? "" : `\nslowest ${seconds(slowest[index])}`}${ideal === null ? "" : `\nMFU ${share(ideal / middle[index])}`}`,
   });
-  return el("div", null, place, el("div", { class: "legend" }, el("span", null, el("i"), "median over ranks"), el("span", null, el("i", { class: "second" }), "slowest rank"),
-    ideal === null ? null : el("span", null, el("i", { class: "third" }), `model FLOPs at the peak, ${seconds(ideal)}: MFU is this over the step`), el("span", null, "x: step")));
+  return el("div", null, place, el("div", { class: "legend" }, alone ? null : [el("span", null, el("i"), "median over ranks"), el("span", null, el("i", { class: "second" }), "slowest rank")],
+    ideal === null ? null : el("span", null, el("i", { class: "third" }), `a step at an MFU of 100 %: ${seconds(ideal)}`), beyond ? el("span", null, `▲ ${beyond}`) : null, el("span", null, "x: step")));
 }
 
 /** Colours from the page to the accent: more is stronger, on light and on dark. */
@@ -84,10 +101,12 @@ function scale(parts) {
 export function heatMap(heat, { choose } = {}) {
   const { ranks, steps, micros } = heat;
   const low = 1e6 * (heat.middle_seconds ?? 0), high = Math.max(1e6 * (heat.high_seconds ?? 1), 1.25 * low);
+  const key = el("span", { class: "scale", "aria-hidden": "true" });
   const place = fitted((target, width) => {
     const inner = width - LEFT - RIGHT;
     const tall = Math.max(3, Math.min(24, Math.floor(360 / ranks.length))) * ranks.length;
     const colours = scale(64);
+    key.style.background = `linear-gradient(to right, rgb(${colours[0]}), rgb(${colours.at(-1)}))`;
     const canvas = el("canvas", { width: steps.length, height: ranks.length, role: "img", "aria-label": `Step time of ${whole(ranks.length)} ranks over ${whole(steps.length)} steps`, style: { width: `${inner}px`, height: `${tall}px`, "margin-left": `${LEFT}px`, "image-rendering": "pixelated" } });
     const drawing = canvas.getContext("2d"), image = drawing.createImageData(steps.length, ranks.length);
     micros.forEach((row, at) => row.forEach((value, column) => {
@@ -98,7 +117,7 @@ export function heatMap(heat, { choose } = {}) {
     drawing.putImageData(image, 0, 0);
     const names = svg("svg", { viewBox: `0 0 ${width} ${tall + BOTTOM}`, height: tall + BOTTOM, "aria-hidden": "true", style: { position: "absolute", inset: "0", "pointer-events": "none" } },
       ticks(0, ranks.length - 1, Math.min(ranks.length, 8)).filter(Number.isInteger).map(at => svg("text", { class: "quiet", x: LEFT - 6, y: (at + 0.5) * tall / ranks.length + 4, "text-anchor": "end" }, whole(ranks[at]))),
-      ticks(0, steps.length - 1, Math.max(2, width / 160)).filter(Number.isInteger).map(at => svg("text", { class: "quiet", x: LEFT + (at + 0.5) * inner / steps.length, y: tall + 16, "text-anchor": at === 0 ? "start" : "middle" }, whole(steps[at]))));
+      ticks(0, steps.length - 1, Math.max(4, width / 160)).filter(Number.isInteger).map(at => svg("text", { class: "quiet", x: LEFT + (at + 0.5) * inner / steps.length, y: tall + 16, "text-anchor": at === 0 ? "start" : "middle" }, whole(steps[at]))));
     target.replaceChildren(canvas, names);
     target.style.paddingBottom = `${BOTTOM}px`;
     const tell = tip(target);
@@ -117,7 +136,7 @@ export function heatMap(heat, { choose } = {}) {
     if (choose) canvas.onclick = event => { const at = cell(event); if (at) choose(steps[at.column], ranks[at.row]); };
   });
   return el("div", null, place, el("div", { class: "legend" },
-    el("span", null, `${seconds(low / 1e6)}, the median, or less (light) to ${seconds(high / 1e6)} (strong)`),
+    el("span", null, `${seconds(low / 1e6)} or less`, key, `${seconds(high / 1e6)} or more`),
     heat.ranks_per_row > 1 || heat.steps_per_column > 1 ? el("span", null, `a cell is the longest step of ${whole(heat.ranks_per_row)} ranks and ${whole(heat.steps_per_column)} steps`) : null,
     el("span", null, "y: rank, x: step")));
 }

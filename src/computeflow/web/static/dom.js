@@ -23,6 +23,12 @@ export function svg(tag, properties, ...children) {
   return fill(document.createElementNS(SVG, tag), properties, children);
 }
 
+const UNIT = /(?<=\d) (?=%|(?:µs|ms|s|min|h|d|days|[kMGTP]?(?:[BWJ]|Hz)|[kMG]Wh|GPUs)\b)/g, GPU_UNIT = /(?:GPU|rank)-(?=[hs]\b)/g;
+/** Text in which no line ends between a number and its unit. */
+export function unbroken(text) {
+  return String(text).replaceAll(UNIT, "\u00a0").replaceAll(GPU_UNIT, "$&\u2060");
+}
+
 const SAID = /(`[^`]+`|(?<![\w-])--[a-z][a-z-]*[a-z]|(?<![\w-])-o json\b)/;
 /**
  * A text of the library as nodes: what stands between backticks, and options of the command line, as code;
@@ -30,7 +36,7 @@ const SAID = /(`[^`]+`|(?<![\w-])--[a-z][a-z-]*[a-z]|(?<![\w-])-o json\b)/;
  */
 export function words(text, names = {}) {
   return String(text ?? "").split(SAID).map((part, at) => {
-    if (at % 2 === 0) return part;
+    if (at % 2 === 0) return unbroken(part);
     if (part === "-o json") return el("a", { href: `${location.pathname}.json${location.search}`, target: "_blank", rel: "noopener" }, "JSON");
     const code = part.replaceAll("`", ""), label = names[code.replace(/^--/, "")];
     return label ? `“${label}”` : el("code", null, code);
@@ -42,12 +48,15 @@ export function lead(text, names) {
   return text ? el("p", { class: "lead" }, words(text, names)) : null;
 }
 
-/** Numbers first: [{ label, value, unit, note }]. */
+const LONG_UNIT = 9;
+/** Numbers first: [{ label, value, unit, note }]. A long unit stands below, where the others have their notes. */
 export function stats(items) {
-  return el("dl", { class: "stats" }, items.filter(Boolean).map(item => el("div", null,
-    el("dt", null, item.label),
-    el("dd", null, item.value ?? "–", item.unit ? el("small", null, ` ${item.unit}`) : null),
-    item.note ? el("dd", { class: "note" }, item.note) : null)));
+  return el("dl", { class: "stats" }, items.filter(Boolean).map(item => {
+    const below = (item.unit ?? "").length >= LONG_UNIT, notes = [below ? item.unit : null, item.note].filter(Boolean);
+    return el("div", null, el("dt", null, item.label),
+      el("dd", null, unbroken(item.value ?? "–"), item.unit && !below ? el("small", null, `\u00a0${item.unit}`) : null),
+      notes.map(note => el("dd", { class: "note" }, unbroken(note))));
+  }));
 }
 
 const MANY = 5;
@@ -63,9 +72,10 @@ export function table(columns, rows, options = {}) {
     columns.map(column => el("td", { class: kind(column) }, column.cell(row) ?? "–"))));
   if (options.total) lines.push(el("tr", { class: "total" },
     columns.map((column, number) => el("td", { class: kind(column) }, options.total[number] ?? ""))));
-  return el("div", { class: "table", tabindex: "0", role: "region", "aria-label": options.caption ?? options.label ?? "table" },
-    el("table", { class: columns.length > MANY ? "many" : null }, options.caption ? el("caption", null, options.caption) : null,
-      el("thead", null, el("tr", null, heads)), el("tbody", null, lines)));
+  const name = options.caption ?? options.label ?? "table";
+  const drawn = el("div", { class: "table", tabindex: "0", role: "region", "aria-label": name },
+    el("table", { class: columns.length > MANY ? "many" : null, "aria-label": name }, el("thead", null, el("tr", null, heads)), el("tbody", null, lines)));
+  return options.caption ? el("div", null, el("p", { class: "caption" }, options.caption), drawn) : drawn;  // it does not scroll away
 }
 
 /** A bar of a share from 0 to 1 in an owner's colour, with a mark where it was expected. */

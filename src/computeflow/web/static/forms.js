@@ -84,12 +84,13 @@ function slider(field, id, tell) {
 function steps(field, id, tell) {
   let names = [field.value];
   const exact = el("select", { id, name: field.name, class: "exact" });
-  const range = el("input", { type: "range", min: 0, step: 1, "aria-label": `${field.label}, slider` });
+  const stops = el("datalist", { id: `${id}-stops` });  // a mark for each name: they have no scale
+  const range = el("input", { type: "range", min: 0, step: 1, list: `${id}-stops`, "aria-label": `${field.label}, slider` });
   const choose = name => { exact.value = name; range.value = names.indexOf(name); range.setAttribute("aria-valuetext", name); };
   exact.addEventListener("change", () => { choose(exact.value); tell(0); });
   range.addEventListener("input", () => { choose(names[range.value]); tell(); });
   return {
-    node: el("span", { class: "slider" }, range, exact),
+    node: el("span", { class: "slider" }, range, exact, stops),
     read: () => exact.value || field.value,
     /** Other names, where another field decides what there is; the same one is kept if it is still there. */
     follow(values) {
@@ -97,6 +98,7 @@ function steps(field, id, tell) {
       if (exact.value && found.join() === names.join()) return;
       names = found;
       range.max = names.length - 1;
+      stops.replaceChildren(...names.map((_, at) => el("option", { value: at })));
       exact.replaceChildren(...names.map(name => el("option", { value: name }, name)));
       choose(names.includes(wanted) ? wanted : names.includes("bf16") ? "bf16" : names[0]);
     },

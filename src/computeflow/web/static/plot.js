@@ -1,10 +1,20 @@
 // Figures of `computeflow.views`, the same as in the HTML reports, drawn by Plotly. Its JavaScript (4.8 MB)
 // comes from the Python package, once, and only on pages that have a figure.
 
-import { el, words } from "./dom.js";
-import { fitted } from "./fitted.js";
+import { el, unbroken, words } from "./dom.js";
+import { colour, fitted } from "./fitted.js";
+
+/** Colours of `views.figures` and `views.heatmaps` that are no owner's, and the page's own in their place. */
+const THEMED = { "#5B6CDD": "accent", "#A87400": "second", "#7F7F7F": "mixed", "rgba(0,45,80,1)": "strongest" };
 
 let loading = null;
+
+/** A copy (Plotly writes into what it is given) in the colours of the theme. */
+function themed(value) {
+  if (Array.isArray(value)) return value.map(themed);
+  if (value !== null && typeof value === "object") return Object.fromEntries(Object.entries(value).map(([key, of]) => [key, themed(of)]));
+  return value in THEMED ? colour(THEMED[value]) : value;
+}
 
 async function load() {
   const { MARKS } = await import("./plotly_marks.js");  // so that it adds no style of its own
@@ -23,13 +33,13 @@ export function plot(figure) {
   const place = fitted(async (target, width) => {
     try {
       const library = await (loading ??= load());
-      const { data, layout } = structuredClone(figure);  // Plotly writes into what it is given
+      const { data, layout } = themed({ data: figure.data, layout: figure.layout });
       await library.newPlot(target, data, { ...layout, width }, { displayModeBar: false });
       target.removeAttribute("aria-busy");
-    } catch (error) { 
+    } catch (error) {
       target.removeAttribute("aria-busy");
       target.replaceChildren(el("p", { class: "error" }, error.message));
     }
   }, { role: "img", "aria-busy": "true", "aria-label": figure.title, style: { "min-height": `${figure.layout.height ?? 200}px` } });
-  return el("section", { class: "plot" }, el("h2", null, figure.title), place, said);
+  return el("section", { class: "plot" }, el("h2", null, unbroken(figure.title)), place, said);
 }

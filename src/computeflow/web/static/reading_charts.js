@@ -2,11 +2,12 @@
 
 import { get } from "./api.js";
 import { lines } from "./charts.js";
-import { el, section } from "./dom.js";
+import { el, section, unbroken } from "./dom.js";
 import { number, plural, share, si, whole } from "./format.js";
 
 const AGAIN_MS = 10_000;  // agents read every few seconds
 const HEIGHT = 150;
+const FEW = 5;  // points that are no curve yet: a sentence says as much
 const CLOCK_STEPS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400];
 const UNITS = { W: [[1, "W"]], "°C": [[1, "°C"]], B: [[1e9, "GB"], [1e6, "MB"]], Hz: [[1e9, "GHz"]] };
 
@@ -20,22 +21,31 @@ function clock(unix, step) {
   return new Date(1000 * unix).toLocaleString("en-GB", kind);
 }
 
-/** Round times of the reader's clock, about one for each 90 pixels. */
+/** Round times of the reader's clock, about one for each 90 pixels, never closer than the points. */
 function timeMarks({ start, slot_seconds: slot }, count, width) {
   const span = slot * (count - 1), wanted = Math.max(2, Math.floor(width / 90));
   if (!span) return [{ at: 0, text: clock(start, 1) }];
-  const step = CLOCK_STEPS.find(each => span / each <= wanted) ?? 86400 * Math.ceil(span / 86400 / wanted);
+  const step = CLOCK_STEPS.find(each => each >= slot && span / each <= wanted) ?? 86400 * Math.ceil(span / 86400 / wanted);
   const offset = 60 * new Date(1000 * start).getTimezoneOffset(), marks = [];
   for (let at = Math.ceil((start - offset) / step) * step + offset; at <= start + span; at += step) marks.push({ at: (at - start) / slot, text: clock(at, step) });
   return marks;
 }
 
+const known = values => values.filter(value => value !== null);
+
+function sentence(meter) {
+  const values = known(meter.mean), largest = Math.max(...known(meter.largest));
+  const [size, name] = unitOf(meter.unit, largest), write = value => `${number(value / size)} ${name}`;
+  const mean = write(values.reduce((sum, value) => sum + value, 0) / values.length);
+  const most = write(largest) === mean ? "" : `, ${write(largest)} at most`;
+  return el("p", null, `${meter.title}: ${mean}${most}${meter.limit === null ? "" : `; ${meter.limit_title} ${write(meter.limit)}`}.`);
+}
+
 function drawing(readings, meter) {
-  const known = meter.largest.filter(value => value !== null);
-  const high = 1.05 * Math.max(...known, meter.limit ?? 0) || 1, unit = unitOf(meter.unit, high);
+  const high = 1.05 * Math.max(...known(meter.largest), meter.limit ?? 0) || 1, unit = unitOf(meter.unit, high);
   const write = value => value === null ? "not read" : `${number(value / unit[0], 4)} ${unit[1]}`;
   return el("figure", null, el("figcaption", null, meter.title, el("span", { class: "unit" }, `, ${unit[1]}`),
-    meter.limit === null ? null : el("span", { class: "quiet small" }, ` · dashed: ${meter.limit_title}, ${write(meter.limit)}`)),
+    meter.limit === null ? null : el("span", { class: "quiet small" }, unbroken(` · dashed: ${meter.limit_title}, ${write(meter.limit)}`))),
   lines([{ values: meter.mean }, { values: meter.largest, kind: "second" }], {
     label: `${meter.title} over time: mean and largest`, unit, high, limit: meter.limit, height: HEIGHT,
     marks: width => timeMarks(readings, meter.mean.length, width),
@@ -56,9 +66,10 @@ function filled({ readings, readings_missing: missing }, run) {
   const note = missing ? el("p", { class: "quiet small" }, missing) : null;
   if (!shown.length) return [note];
   const many = readings.count > 1 ? `mean over ${whole(readings.count)} ${readings.of}s` : "mean";
-  return [energy ? el("p", null, energy) : null,
-    el("div", { class: "multiples" }, shown.map(meter => drawing(readings, meter))),
-    el("div", { class: "legend" }, el("span", null, el("i"), many), el("span", null, el("i", { class: "second" }), readings.count > 1 ? `largest of one ${readings.of}` : "largest"), el("span", null, `x: time, a point is ${plural(readings.slot_seconds, "second")}`)),
+  const [curves, points] = [shown.filter(meter => known(meter.mean).length >= FEW), shown.filter(meter => known(meter.mean).length < FEW)];
+  return [energy ? el("p", null, energy) : null, ...points.map(sentence),
+    curves.length ? el("div", { class: "multiples" }, curves.map(meter => drawing(readings, meter))) : null,
+    !curves.length ? null : el("div", { class: "legend" }, el("span", null, el("i"), many), el("span", null, el("i", { class: "second" }), readings.count > 1 ? `largest of one ${readings.of}` : "largest"), el("span", null, `x: time, a point is ${plural(readings.slot_seconds, "second")}`)),
     note].filter(Boolean);
 }
 

@@ -8,11 +8,14 @@ import { get, live, post } from "./api.js";
 import { el, empty, say } from "./dom.js";
 import { match, navigate, onNavigate } from "./router.js";
 
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => dispatchEvent(new Event("themechange")));
+
 const place = document.getElementById("content");
 let session = null;
 let stop = () => {};
 let turn = 0;
 let liveMark = null;
+let over = false;
 
 function theme() {
   return document.documentElement.dataset.theme ?? (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
@@ -33,17 +36,32 @@ function drawHead() {
     : session.operators
       ? el("button", { class: "button plain", type: "button", on: { click: askToken } }, "Sign in to act")
       : el("span", { class: "wide" }, "read only");
+  const menu = el("nav", { "aria-label": "Pages", on: { scroll: () => markEdges(menu) } }, links);
+  new ResizeObserver(() => markEdges(menu)).observe(menu);
   document.getElementById("head").replaceChildren(
     el("a", { class: "brand", href: "/flow" }, "ComputeFlow"),
-    el("nav", { "aria-label": "Pages" }, links),
+    menu,
     el("div", { class: "tools" }, liveMark, role,
       el("button", { class: "button plain", type: "button", "aria-label": "Switch between light and dark", on: { click: switchTheme } }, "◐")));
 }
 
+/** The menu fades at the sides where more of it is out of sight. */
+function markEdges(menu) {
+  menu.classList.toggle("before", menu.scrollLeft > 1);
+  menu.classList.toggle("after", menu.scrollLeft + menu.clientWidth < menu.scrollWidth - 1);
+}
+
+const QUIET_SECONDS = 600;  // steps and readings arrive every few seconds
+/** Whether nothing more is expected of a run. */
+function isOver(run) {
+  return ["ended", "recorded"].includes(run.state) || Date.now() / 1000 - run.updated > QUIET_SECONDS;
+}
+
 const LIVE = { on: "live", connecting: "connecting", lost: "connection lost, trying again", ended: "no longer live: reload" };
-/** Whether the page follows its source; null where it follows nothing. */
+/** Whether the page follows its source; null where it follows nothing. Of a run that goes on no longer nothing
+ * is expected: only a lost connection is said. */
 function markLive(state) {
-  liveMark.hidden = state === null;
+  liveMark.hidden = state === null || (over && (state === "on" || state === "connecting"));
   liveMark.className = `live ${state ?? ""}`;
   liveMark.textContent = LIVE[state] ?? "";
   if (state === "lost" || state === "ended") say(`Live updates: ${LIVE[state]}.`);
@@ -81,7 +99,7 @@ function markMenu(page) {
     const here = link.pathname === page?.under;
     if (here) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
-    if (here) link.scrollIntoView({ block: "nearest", inline: "nearest" });
+    if (here) link.scrollIntoView({ block: "nearest", inline: "center" });
   }
 }
 
@@ -91,6 +109,7 @@ function draw(module, content, context) {
   const nodes = content.empty ? [el("h1", null, content.title), empty(content.empty)] : [module.render(content, context)].flat();
   place.replaceChildren(...nodes);
   place.removeAttribute("aria-busy");
+  over = Boolean(content.run) && isOver(content.run);
   document.title = `${content.title} · ComputeFlow`;
   if (key) place.querySelector(`[data-key="${CSS.escape(key)}"]`)?.focus({ preventScroll: true });
 }
@@ -116,7 +135,9 @@ async function show(quietly) {
     if (module.live === false) return;
     markLive("connecting");
     stop = live(address, tag, changed => {
-      if (mine === turn) draw(module, changed, context);
+      if (mine !== turn) return;
+      draw(module, changed, context);
+      markLive("on");
     }, state => { if (mine === turn) markLive(state); });
   } catch (error) {
     if (mine !== turn) return;

@@ -6,31 +6,32 @@ import { number, plural, seconds, share } from "../format.js";
 import { ticks } from "../charts.js";
 import { navigate, withQuery } from "../router.js";
 
-const LABEL = 72, ROW = 18, AXIS = 22;
+const LABEL = 72, ROW = 18, TALL_ROW = 30, AXIS = 22;
+const FEW = 4;
 
-/** Phases of one owner that must be told apart have a class of their own. */
-function looks(name) {
-  if (name === "host") return "gap";  // of a trace: the device waits for the host
-  return ["forward", "backward", "gap"].includes(name) ? name : "";
+/** The class of a phase's colour: its owner, and one of its own for phases of one owner that must be told apart. */
+function looks({ name, account, owner }) {
+  if (name === "host" || name === "gap") return `${owner} gap`;  // of a trace: the device waits for the host
+  return account === "compute" ? `${owner} ${name === "backward" ? "backward" : "compute"}` : owner;
 }
 
 function drawing(timeline) {
-  const height = timeline.ranks.length * ROW + AXIS;
+  const tall = timeline.ranks.length > FEW ? ROW : TALL_ROW, height = timeline.ranks.length * tall + AXIS;
   return fitted((place, width) => {
     const inner = width - LABEL - 8, x = at => LABEL + inner * at / timeline.seconds;
     const [size, unit] = timeline.seconds < 2 ? [1e3, "ms"] : [1, "s"];
     const marks = ticks(0, timeline.seconds * size, Math.max(2, inner / 110)).map(at => [
       svg("line", { class: "grid", x1: x(at / size), x2: x(at / size), y1: 0, y2: height - AXIS }),
-      svg("text", { class: "quiet", x: x(at / size), y: height - 6, "text-anchor": at ? "middle" : "start" }, at ? number(at) : `0 ${unit}`)]);
+      svg("text", { class: "quiet", x: x(at / size), y: height - 6, "text-anchor": !at ? "start" : x(at / size) > width - 30 ? "end" : "middle" }, `${number(at)} ${unit}`)]);
     const tell = { place: null };
     const rows = timeline.ranks.map((line, row) => {
-      const top = row * ROW;
-      return svg("g", null, svg("text", { class: "quiet", x: LABEL - 8, y: top + 13, "text-anchor": "end" }, `rank ${line.rank}`),
+      const top = row * tall;
+      return svg("g", null, svg("text", { class: "quiet", x: LABEL - 8, y: top + tall / 2 + 4, "text-anchor": "end" }, `rank ${line.rank}`),
         line.spans.map(span => {
           const wait = span.name === "wait";
           const rect = svg("rect", {
-            class: `span ${span.owner} ${looks(span.name)}`, x: x(span.start_seconds), y: top + (wait ? 10 : 2),
-            width: Math.max(inner * span.seconds / timeline.seconds, 0.6), height: wait ? 6 : 14,
+            class: `span ${looks(span)}`, x: x(span.start_seconds), y: top + (wait ? tall / 2 + 1 : 2),
+            width: Math.max(inner * span.seconds / timeline.seconds, 0.6), height: wait ? tall / 2 - 3 : tall - 4,
           });
           rect.addEventListener("pointermove", event => {
             const box = place.getBoundingClientRect();
@@ -49,8 +50,9 @@ function totals(timeline) {
   const sums = new Map();
   for (const line of timeline.ranks) {
     for (const span of line.spans) {
-      const sum = sums.get(span.name) ?? { name: span.name, account: span.account, owner: span.owner, seconds: 0, most: 0, rank: 0 };
+      const sum = sums.get(span.name) ?? { name: span.name, account: span.account, owner: span.owner, first: span.start_seconds, seconds: 0, most: 0, rank: 0 };
       sum.seconds += span.seconds;
+      sum.first = Math.min(sum.first, span.start_seconds);
       sums.set(span.name, sum);
     }
     for (const name of new Set(line.spans.map(span => span.name))) {
@@ -66,7 +68,8 @@ export function render(content) {
   const { timeline, run } = content;
   const go = step => navigate(withQuery({ step: Math.max(content.first_step, Math.min(content.last_step, step)) }), { replace: true });
   const number_ = el("input", { type: "number", value: timeline.step, min: content.first_step, max: content.last_step, "aria-label": "Step", "data-key": "step", on: { change: event => go(Number(event.target.value)) } });
-  const sums = totals(timeline);
+  const sums = totals(timeline), inTime = [...sums].sort((a, b) => a.first - b.first);
+  const several = timeline.ranks.length > 1, attempts = Math.max(timeline.attempt, run.restarts ?? 0) + 1;
   const all = timeline.ranks.reduce((sum, line) => sum + line.seconds, 0);
   const query = new URLSearchParams({ step: timeline.step });
   return [
@@ -80,15 +83,17 @@ export function render(content) {
     stats([
       { label: "Step", value: seconds(timeline.seconds), note: "first begin to last end" },
       { label: "Ranks", value: timeline.ranks_total },
-      { label: "Attempt", value: timeline.attempt },
+      attempts > 1 ? { label: "Attempt", value: timeline.attempt + 1, note: `of ${attempts}` } : null,
     ]),
-    section("Ranks along time", drawing(timeline), el("div", { class: "legend" }, sums.map(sum => el("span", null, swatch(`${sum.owner} ${looks(sum.name)}`), sum.name)))),
-    section("What they did", table([
-      { title: "phase", cell: sum => [swatch(`${sum.owner} ${looks(sum.name)}`), sum.name] },
+    section(several ? "Ranks along time" : "Along time", drawing(timeline), el("div", { class: "legend" }, inTime.map(sum => el("span", null, swatch(looks(sum)), sum.name))),
+      sums.some(sum => sum.account === "compute") ? el("p", { class: "quiet small" }, "Green is compute, which holds the useful work; the MFU says how much of it is useful.") : null),
+    section(several ? "What they did" : "What it did", table([
+      { title: "phase", cell: sum => [swatch(looks(sum)), sum.name] },
       { title: "account", wide: true, cell: sum => sum.account },
-      { title: "time of all ranks", number: true, cell: sum => seconds(sum.seconds) },
+      { title: several ? "time of all ranks" : "time", number: true, cell: sum => seconds(sum.seconds) },
       { title: "share", number: true, cell: sum => share(sum.seconds / all) },
-      { title: "most", number: true, wide: true, cell: sum => `${seconds(sum.most)}, rank ${sum.rank}` },
-    ], sums, { label: "Phases" })),
+      several ? { title: "most", number: true, wide: true, cell: sum => `${seconds(sum.most)}, rank ${sum.rank}` } : null,
+    ].filter(Boolean), sums, { label: "Phases" }),
+      sums.some(sum => sum.name === "wait") ? el("p", { class: "quiet small" }, "Waits for other ranks lie within other phases: the shares add up to more than 100 %.") : null),
   ];
 }
