@@ -1,0 +1,15 @@
+// How a run is, in words that all pages share.
+
+import { when } from "./format.js";
+
+/** Its state; of a run that is not over and not heard of, since when. */
+export function stateOf(run) {
+  return run.silent_since === null || run.silent_since === undefined ? run.state : `silent since ${when(run.silent_since)}`;
+}
+
+/** What a collector tells of a run is of its last steps; a recording is looked at as a whole. */
+export function partOf(session) {
+  return session.kind === "store" ? "last steps" : "whole recording";
+}
+
+export const GOODPUT = "kept steps at the median step, of all time";
