@@ -87,7 +87,8 @@ def test_a_run_whose_collector_stopped_is_silent_on_every_page(
     for page in pages:
         content = client.get(page).json()
         assert (content["run"]["state"], content["run"]["silent_since"]) == ("silent", NOW)
-        assert content["headline"].startswith("When last heard of, 20.0 % of llama-7b's time could")
+        said = "In the last steps heard of, 20.0 % of llama-7b's time could be won back"
+        assert content["headline"].startswith(said)
     assert client.get("/runs").json()["runs"][0]["silent_since"] == NOW
     findings = client.get("/findings").json()
     assert findings["silent"] == {run.run: NOW}

@@ -183,8 +183,10 @@ def live_headline(line: RunLine, findings: Sequence[Mapping[str, Any]]) -> str:
     if not findings:
         return f"{line.name}: no finding is open."
     worst = max(findings, key=lambda each: each["share"])
-    part = "Now" if worst["account"] == "idle" else "In its last steps"
-    when, can = (part, "can") if line.silent_since is None else ("When last heard of", "could")
+    silent, stands = line.silent_since is not None, worst["account"] == "idle"
+    heard = "When last heard of" if stands else "In the last steps heard of"
+    now = "Now" if stands else "In its last steps"
+    when, can = (heard, "could") if silent else (now, "can")
     share = format_share(worst["share"])
     words = f"{when}, {share} of {line.name}'s time {can} be won back: {worst['title']}."
     words = words if worst["share"] else f"{line.name}: {worst['title']}."

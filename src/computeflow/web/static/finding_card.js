@@ -43,8 +43,8 @@ function remedy(finding) {
 /** What its share is of: a finding that is open is of the last steps that were judged, or of now. */
 function shareOf(finding, silent) {
   if (finding.onset === undefined) return `${share(finding.share)} of the run`;
-  if (silent) return `${share(finding.share)} when last heard of`;
-  return `${share(finding.share)} of ${finding.account === "idle" ? "its time now" : "its last steps"}`;
+  if (finding.account === "idle") return `${share(finding.share)} of its time ${silent ? "when last heard of" : "now"}`;
+  return `${share(finding.share)} of ${silent ? "the last steps heard of" : "its last steps"}`;
 }
 
 /** A finding as a card; `compact` folds evidence and remedy, `extra` nodes stand at its end; `silent`: of a run that is not heard of. */

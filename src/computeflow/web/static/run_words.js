@@ -1,6 +1,13 @@
 // How a run is, in words that all pages share.
 
+import { el } from "./dom.js";
 import { when } from "./format.js";
+
+/** The same for a table: the state stands out; a phone has no room for since when. */
+export function stateTag(run) {
+  const [state, ...since] = stateOf(run).split(" ");
+  return [el("span", { class: "tag" }, state), since.length ? el("span", { class: "quiet small wide" }, ` ${since.join(" ")}`) : null];
+}
 
 /** Its state; of a run that is not over and not heard of, since when. */
 export function stateOf(run) {

@@ -36,7 +36,7 @@ function headStats(content, context) {
     { label: "Contracted", value: number(total / size), unit, note: `${plural(content.gpus, content.on_host ? "rank" : "GPU")} for ${seconds(content.wall_seconds)}` },
     { label: "Model FLOPs (MFU)", value: useful === null ? null : share(useful), note: useful === null ? `needs ${content.unavailable["compute.model"]}` : !live ? null : content.window === "whole" ? "of the whole run" : "of the last steps" },
     { label: "Cost", value: run.usd_per_hour === null ? null : usd(run.usd_per_hour), unit: "/ h", note: run.usd_per_hour === null ? "needs --price" : null },
-    { label: silent ? "Could be won back" : "Can be won back", value: share(won), note: [wonUsd ? `${usd(wonUsd)} / h` : plural(content.findings.length, "finding"), silent ? "when last heard of" : live ? "of the last steps" : null].filter(Boolean).join(", ") },
+    { label: silent ? "Could be won back" : "Can be won back", value: share(won), note: [wonUsd ? `${usd(wonUsd)} / h` : plural(content.findings.length, "finding"), silent ? "of the last steps heard of" : live ? "of the last steps" : null].filter(Boolean).join(", ") },
   ]);
 }
 
