@@ -3,21 +3,29 @@
 A collector follows two runs of Hugging Face's Trainer, one after the other, and an agent reads the GPU.
 The second run begins to tokenise in the training process halfway; the collector is stopped while that
 finding is open, as a page that is looked at meanwhile has it. OUT gets store.tar.gz and runs.tar.gz;
-tests/data/gpu_store and gpu_runs are what an H200 gave.
+tests/data/gpu_store and gpu_runs are what an H200 gave; `--again STORE` judges a store's journal anew,
+after a rule has changed, by the clock of the recording.
 """
 
 from __future__ import annotations
 
 import argparse
 import shutil
+import sqlite3
 import subprocess
 import sys
 import tarfile
 import tempfile
 import time
+from contextlib import closing
 from pathlib import Path
 
 from benchmarks.live_training import LiveCollector, collecting, environment, wait_for
+from computeflow.collection.online.live_values import LiveFinding
+from computeflow.collection.online.watcher import Watcher, WatchOptions
+from computeflow.collection.store.journal import JournalFollower
+from computeflow.collection.store.state_database import StateDatabase
+from computeflow.collection.wire.batches import unpack_known
 
 SCRIPT = Path(__file__).parent / "page_scripts" / "pretrain.py"
 STEPS, SLOW_FROM = 400, 250
@@ -66,12 +74,38 @@ def pack(folder: Path, name: str, target: Path) -> None:
         packed.add(folder / name, name)
 
 
+def judge_again(store: Path) -> None:
+    """Replace runs, findings and nodes of a store whose journal is whole by what its journal shows."""
+    frames = JournalFollower(store / "journal").read(1 << 20)
+    with closing(StateDatabase(store / "state.sqlite")) as state:
+        before = [state.run(unpack_known(frame.body).run) for frame in frames]
+    price = next(run.usd_per_gpu_hour for run in before if run is not None)
+    watcher, ticked = Watcher(WatchOptions(price_usd_per_gpu_hour=price)), frames[0].received / 1e6
+    found: dict[str, LiveFinding] = {}
+    for frame in frames:
+        now = frame.received / 1e6
+        if now - ticked >= 1.0:
+            changes = watcher.tick(ticked := now)
+            told = (*changes.opened, *changes.updated, *changes.closed)
+            found |= {each.key: each for each in told}
+        watcher.take(unpack_known(frame.body), now, frame.body)
+    with closing(sqlite3.connect(store / "state.sqlite")) as database, database:
+        for table in ("runs", "findings", "nodes"):
+            database.execute(f"DELETE FROM {table}")
+    with closing(StateDatabase(store / "state.sqlite")) as state:
+        state.save_view(found.values(), watcher.runs(), watcher.nodes(ticked))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("out", type=Path)
-    out: Path = parser.parse_args().out
+    parser.add_argument("--again", action="store_true", help="OUT is a store to judge anew")
+    arguments = parser.parse_args()
+    out: Path = arguments.out
+    if arguments.again:
+        return judge_again(out)
     with tempfile.TemporaryDirectory(prefix="computeflow-store-") as name:
         shutil.copy(SCRIPT, name)
         record(Path(name))

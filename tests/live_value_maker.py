@@ -55,7 +55,7 @@ def live_finding(**fields: Any) -> LiveFinding:
                 unit="s",
                 expected=0.004,
             ),
-            Evidence(what="hardware slowdown on GPU 3", where="node-00", value=86.0, unit="C"),
+            Evidence(what="hardware slowdown on GPU 3", where="node-00", value=86.0, unit="°C"),
         ),
         remedy=Remedy(
             change="drain node-00 and let the job restart without it",

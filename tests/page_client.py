@@ -10,7 +10,8 @@ from urllib.parse import quote
 
 from fastapi.testclient import TestClient
 
-from computeflow.actions.journal import ActionJournal, ActionOutcome, ActionRecord
+from computeflow.actions.journal import ActionJournal, ActionOutcome, ActionRecord, StepRecord
+from computeflow.actions.steps import Drain, Requeue, step_data
 from computeflow.collection.online.live_values import LiveFinding
 from computeflow.collection.store.state_database import StateDatabase
 from computeflow.collection.store.store_folder import open_store
@@ -33,6 +34,10 @@ READER, OPERATOR = "reader-token-0123456789", "operator-token-0123456789"
 ACTING = {"x-computeflow": "1", "origin": "http://localhost", "sec-fetch-site": "same-origin"}
 
 
+_STEPS = (
+    Drain(node="node-00", reason="straggler-rank"),
+    Requeue(job="8", exclude=("node-00",)),
+)
 _EXAMPLES = {"kind": "accelerators", "name": "h100-sxm"}
 
 
@@ -69,14 +74,27 @@ def made_store(folder: Path, **names: Any) -> tuple[Path, LiveFinding]:
     """A collector's store with one run, one finding on it, one action proposed and one that is done."""
     store = open_store(folder / "store")
     finding = live_finding(**{name: names[name] for name in ("title",) if name in names})
-    state = StateDatabase(store.state)
+    state, now = StateDatabase(store.state), time.time()
     run = live_run(
-        **{key: value for key, value in names.items() if key in ("name", "command", "planned")}
+        updated=now + 1e6,  # or it were silent by the time that it is looked at
+        started=now - 7200,
+        **{key: value for key, value in names.items() if key in ("name", "command", "planned")},
     )
     state.save_view([finding], [run])
-    journal, now = ActionJournal(state), time.time()
-    old = ActionRecord(at=now, kind="restart", state="done", mode="ask", run=run.run, job="7")
-    outcome = ActionOutcome(at=now, measured_gain_seconds=1700.0)
+    journal = ActionJournal(state)
+    old = ActionRecord(
+        at=now - 7200,
+        kind="restart",
+        state="done",
+        mode="ask",
+        run=run.run,
+        job="7",
+        title="restart job 7 without node-09",
+        approved_by="grace",
+        approved_at=now - 7100,
+    )
+    outcome = ActionOutcome(at=now - 3600, measured_gain_seconds=1700.0)
+    journal.add(_with(old, outcome))
     journal.add(
         ActionRecord(
             at=now,
@@ -87,10 +105,11 @@ def made_store(folder: Path, **names: Any) -> tuple[Path, LiveFinding]:
             job="8",
             findings=(finding.key,),
             title=names.get("action", "restart job 8 without node-00"),
+            reason="node-00 slows 255 ranks; a node is free",
+            steps=tuple(StepRecord(step=step_data(step)) for step in _STEPS),
             predicted_gain_seconds=1800.0,
         )
     )
-    journal.add(_with(old, outcome))
     state.close()
     return store.path, finding
 

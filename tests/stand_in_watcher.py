@@ -96,7 +96,7 @@ class Watcher:
     def runs(self) -> tuple[LiveRun, ...]:
         return tuple(self._runs.values())
 
-    def nodes(self) -> tuple[LiveNode, ...]:
+    def nodes(self, now: float) -> tuple[LiveNode, ...]:
         return tuple(self._nodes.values())
 
 

@@ -387,9 +387,8 @@ def test_runs_findings_and_nodes_are_json_of_their_values(site: Site, tmp_path: 
     for batch in batches_of(slow.write(tmp_path / "slow")):
         watcher.take(batch, 100.0)
     changes = watcher.tick(101.0)
-    live(
-        site, LiveView(at=1.0, runs=watcher.runs(), findings=changes.opened, nodes=watcher.nodes())
-    )
+    nodes = watcher.nodes(101.0)
+    live(site, LiveView(at=1.0, runs=watcher.runs(), findings=changes.opened, nodes=nodes))
     (run,) = site.ask("GET", "/v1/runs").data["runs"]
     assert run["run"] == "run-1" and run["state"] == "running"
     findings = site.ask("GET", "/v1/findings").data["findings"]

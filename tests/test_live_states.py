@@ -136,6 +136,19 @@ def test_a_fault_of_the_node_of_a_slow_rank_is_its_evidence_alone() -> None:
     assert "xid 79" in " ".join(each.what for each in finding.evidence)
 
 
+def test_an_old_fault_is_no_news_of_its_node_and_stays_the_evidence_of_its_finding() -> None:
+    site = Site(trained(slow=3))
+    site.go(40)
+    said = xid(site, 79)
+    site.say("b", signals=[said])
+    site.go(3)
+    assert [node.signals for node in site.watcher.nodes(site.now)] == [(), ("xid 79",)]
+    later = site.now + 901
+    assert [node.signals for node in site.watcher.nodes(later)] == [(), ()]
+    (finding,) = site.watcher.findings()
+    assert "xid 79" in " ".join(each.what for each in finding.evidence)
+
+
 def test_heat_that_lasts_a_minute_is_a_finding_and_the_power_limit_is_none() -> None:
     site = Site(trained())
     site.go(100, {"a": {REASONS: POWER_CAP}, "b": {REASONS: HEAT | POWER_CAP}})

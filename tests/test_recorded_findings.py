@@ -12,6 +12,7 @@ from computeflow.ledger import Finding
 from computeflow.recorder.frames import MAGIC, Record, packed_all
 from computeflow.telemetry.source_registry import observe, sort_files
 from computeflow.telemetry.source_reports import SourceRequest
+from computeflow.units import format_seconds
 from run_folder_maker import MS, Extra, Training
 
 ASKED = SourceRequest(catalog=load_catalog(()))
@@ -104,6 +105,19 @@ def test_the_cost_of_a_fault_is_what_it_took_from_all_ranks(tmp_path: Path, lett
     """50 ms on one of two ranks, in every step but the first: the other one waits as long."""
     found = first(Training(steps=81, extra=on_one(**{letter: 50 * MS})).write(tmp_path))
     assert found.gpu_seconds == pytest.approx(2 * 80 * 0.05, rel=0.1)
+
+
+def test_time_a_step_is_over_the_steps_that_are_booked(tmp_path: Path) -> None:
+    """The first of 81 steps is start-up: its time is not in the finding, nor is it counted."""
+    training = Training(ranks=1, steps=81, extra=lambda rank, step: {"d": 50 * MS})
+    reports, _ = observe(sort_files([training.write(tmp_path)]).files, [], ASKED)
+    (rank,) = reports[0].facts.per_rank
+    assert (rank.steps, rank.booked_steps) == (81, 80)
+    (found,) = diagnose_source(reports[0]).findings
+    per_step = found.gpu_seconds / rank.booked_steps
+    assert found.title == f"the step waits for data: {format_seconds(per_step)} a step and rank"
+    assert per_step == pytest.approx(rank.parts["input"], rel=1e-3)
+    assert found.evidence[0].where == "account input, 80 steps"
 
 
 def test_a_restart_is_named(tmp_path: Path) -> None:

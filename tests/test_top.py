@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
@@ -16,12 +17,21 @@ import computeflow as cf
 from computeflow import codec
 from computeflow.cli import run
 from computeflow.collection.outputs.snapshots import LiveSnapshot
+from computeflow.diagnosis.rules.live_states import SILENT_SECONDS
 from computeflow.ledger import ACCOUNTS
-from computeflow.views.live_runs import LETTERS, flow_letters, sorted_findings
+from computeflow.views.live_runs import (
+    LETTERS,
+    flow_letters,
+    short_headline,
+    sorted_findings,
+    top_headline,
+)
 from computeflow.views.live_screen import ScreenState, draw_screen, press
 from live_value_maker import NOW, busy_fleet, hostile_values, live_finding, live_run, write_store
 from metrics_servers import Quiet, serving
 
+SOON = time.time() + 1e6
+"""Runs that were heard of then are not silent for as long as a test takes."""
 Capture = pytest.CaptureFixture[str]
 
 
@@ -43,7 +53,7 @@ def screen(state: ScreenState, width: int = 80, height: int = 24, shot: Any = No
 
 @contextmanager
 def collector(token: str = "") -> Iterator[str]:
-    runs, findings, nodes = busy_fleet()
+    runs, findings, nodes = busy_fleet(SOON)
     parts = {"/v1/runs": runs, "/v1/findings": findings, "/v1/nodes": nodes}
 
     class Answers(Quiet):
@@ -63,7 +73,7 @@ def collector(token: str = "") -> Iterator[str]:
 def test_a_store_and_a_collector_give_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = write_store(tmp_path, *busy_fleet())
+    store = write_store(tmp_path, *busy_fleet(SOON))
     monkeypatch.setenv("COMPUTEFLOW_TOKEN", "abc")
     with collector("abc") as address:
         there, here = (cf.top(collector=address).to_dict(), cf.top(store=store).to_dict())
@@ -79,7 +89,7 @@ def test_a_store_and_a_collector_give_the_same(
 
 
 def test_without_a_terminal_tables_are_printed_once(tmp_path: Path, capsys: Capture) -> None:
-    store = write_store(tmp_path, *busy_fleet())
+    store = write_store(tmp_path, *busy_fleet(SOON))
     assert run(["top", "--store", str(store)]) == 0
     out = capsys.readouterr().out
     assert out.startswith("3 runs, 4 open findings that cost $1,810.80 an hour; 1 stuck or silent.")
@@ -87,6 +97,27 @@ def test_without_a_terminal_tables_are_printed_once(tmp_path: Path, capsys: Capt
     assert max(map(len, out.splitlines())) <= 80
     assert run(["top", "--store", str(store), "-o", "json"]) == 0
     assert json.loads(capsys.readouterr().out)["schema"] == "computeflow.top/1"
+
+
+def test_a_run_that_is_not_heard_of_is_silent_and_loses_nothing_that_is_known() -> None:
+    runs, findings, nodes = busy_fleet()
+    runs[2] = replace(runs[2], updated=NOW - SILENT_SECONDS - 1)
+    shot = snapshot(runs, findings, nodes)
+    shown = shot.shown_at(NOW)
+    assert [run.state for run in shown.runs] == ["running", "stuck", "silent"]
+    assert shown.silent == {"eval-1": runs[2].updated}
+    assert shown.usd_per_hour() == pytest.approx(1_804.80)
+    assert shown.usd_per_hour(silent=True) == pytest.approx(6.0)
+    assert top_headline(shown) == (
+        "3 runs, 4 open findings that cost $1,804.80 an hour; those of silent runs cost $6.00 an hour "
+        "when last heard of; 2 stuck or silent."
+    )
+    assert short_headline(shown).endswith("$1,804.80/h")
+    later = shot.shown_at(NOW + 1e6)
+    assert later.usd_per_hour() is None and {run.state for run in later.runs} == {"silent"}
+    assert "they cost $1,810.80 an hour when last heard of" in top_headline(later)
+    ended = snapshot([replace(run, state="ended") for run in runs], findings, nodes)
+    assert ended.shown_at(NOW + 1e6).silent == {}
 
 
 @pytest.mark.parametrize(

@@ -80,11 +80,11 @@ def test_an_action_needs_a_token_and_one_of_an_operator(store: Path, verb: str) 
 
 def test_an_operator_approves_and_undoes_and_the_name_is_kept(store: Path) -> None:
     operator = page_client(store, OPERATOR)
-    done = operator.post("/actions/1/approve", headers=ACTING, json={})
+    done = operator.post("/actions/2/approve", headers=ACTING, json={})
     assert done.json()["approved_by"] == "ada" and done.json()["state"] == "approved"
-    again = operator.post("/actions/1/approve", headers=ACTING, json={})
+    again = operator.post("/actions/2/approve", headers=ACTING, json={})
     assert again.status_code == 409 and "only proposed" in again.json()["error"]
-    assert operator.post("/actions/2/undo", headers=ACTING, json={}).json()["state"] == "undoing"
+    assert operator.post("/actions/1/undo", headers=ACTING, json={}).json()["state"] == "undoing"
     assert operator.post("/actions/9/undo", headers=ACTING, json={}).status_code == 404
     assert (
         operator.get("/findings").json()["actions"]
@@ -104,16 +104,16 @@ def test_an_operator_approves_and_undoes_and_the_name_is_kept(store: Path) -> No
 )
 def test_an_action_from_another_site_is_refused(store: Path, headers: dict[str, Any]) -> None:
     sent = {name: value for name, value in (ACTING | headers).items() if value is not None}
-    answer = page_client(store, OPERATOR).post("/actions/1/approve", headers=sent, json={})
+    answer = page_client(store, OPERATOR).post("/actions/2/approve", headers=sent, json={})
     assert answer.status_code == 403
-    assert list_actions(store=store).actions[-1].state == "proposed"
+    assert list_actions(store=store).actions[0].state == "proposed"
 
 
 def test_a_get_never_acts(store: Path) -> None:
     operator = page_client(store, OPERATOR)
     for verb in ("approve", "dismiss", "undo"):
         assert operator.get(f"/actions/1/{verb}").status_code == 405
-    assert list_actions(store=store).actions[-1].state == "proposed"
+    assert list_actions(store=store).actions[0].state == "proposed"
 
 
 def test_a_reader_becomes_an_operator_by_a_token_and_leaves(store: Path) -> None:

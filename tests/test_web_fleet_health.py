@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from computeflow.collection.online.live_values import LiveNode
+from computeflow.collection.store.state_database import StateDatabase
+from computeflow.collection.store.store_folder import open_store
 from computeflow.diagnosis.rules.live_states import SILENT_SECONDS
 from computeflow.telemetry.kernel_logs.messages import tells_fault
 from computeflow.views.fleet_maps import HEALTH
 from computeflow.web import store_runs
-from live_value_maker import NOW, live_node, write_store
+from live_value_maker import NOW, live_finding, live_node, live_run, write_store
 from page_client import page_client
 
 BOOT = "node booted Linux version 6.18.44 (gcc (GCC) 15.3.0) #1 SMP PREEMPT_DYNAMIC @0"
@@ -64,7 +67,33 @@ def test_a_node_that_says_it_booted_has_no_problem(
     nodes = [node("a"), node("b", BOOT), node("c", XID, BOOT)]
     content = page_client(write_store(tmp_path, nodes=nodes)).get("/fleet").json()
     assert healths(content) == ["nothing wrong", "nothing wrong", "reports a fault"]
-    assert content["result"]["notes"] == {"1": BOOT, "2": XID}
+    assert content["result"]["notes"] == {"2": XID}
+
+
+def test_a_run_whose_collector_stopped_is_silent_on_every_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = clock_at(monkeypatch, NOW)
+    run, finding = live_run(updated=NOW), live_finding()
+    with closing(StateDatabase(open_store(tmp_path / "store").state)) as state:
+        state.save_view([finding], [run])
+    client = page_client(tmp_path / "store")
+    before = client.get("/runs").json()
+    assert (before["runs"][0]["state"], before["runs"][0]["silent_since"]) == ("running", None)
+    said = "In its last steps, 20.0 % of llama-7b's time can be won back: 255 ranks wait for rank 3"
+    pages = ("/flow", f"/runs/{run.run}")
+    assert all(client.get(page).json()["headline"].startswith(said) for page in pages)
+    clock.now = NOW + SILENT_SECONDS + 1
+    for page in pages:
+        content = client.get(page).json()
+        assert (content["run"]["state"], content["run"]["silent_since"]) == ("silent", NOW)
+        said = "In the last steps heard of, 20.0 % of llama-7b's time could be won back"
+        assert content["headline"].startswith(said)
+    assert client.get("/runs").json()["runs"][0]["silent_since"] == NOW
+    findings = client.get("/findings").json()
+    assert findings["silent"] == {run.run: NOW}
+    assert "it cost $128.00 an hour when last heard of" in findings["headline"]
+    assert client.get("/fleet").json()["result"]["runs"][0]["state"] == "silent"
 
 
 def test_silence_follows_the_clock_and_nothing_else_does(
@@ -78,7 +107,9 @@ def test_silence_follows_the_clock_and_nothing_else_does(
     clock.now = NOW + SILENT_SECONDS - 6
     assert client.get("/fleet").headers["etag"] == first.headers["etag"]
     clock.now = NOW + SILENT_SECONDS - 4
-    assert healths(client.get("/fleet").json()) == ["nothing wrong", "silent"]
+    late = client.get("/fleet").json()
+    assert healths(late) == ["nothing wrong", "silent"]
+    assert late["result"]["silent_since"] == {"1": NOW - 5}
     clock.now = NOW + SILENT_SECONDS + 1
     last = client.get("/fleet")
     assert healths(last.json()) == ["silent", "silent"]

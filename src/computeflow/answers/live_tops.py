@@ -54,6 +54,7 @@ class TopAnswer(Answer):
             "findings": codec.encode(sorted_findings(snapshot, self.sort)),
             "closed": codec.encode([f for f in snapshot.findings if not f.is_open]),
             "nodes": codec.encode(snapshot.nodes),
+            "silent": snapshot.silent,
             "left_out": list(snapshot.left_out),
         }
 
@@ -75,4 +76,5 @@ def top(
     if collector is not None:
         token = os.environ.get(TOKEN, "").strip()
         return TopAnswer(snapshot=read_collector(collector, token), sort=sort)
-    return TopAnswer(snapshot=read_store(Path(store or "")), sort=sort)
+    snapshot = read_store(Path(store or ""))
+    return TopAnswer(snapshot=snapshot.shown_at(snapshot.taken), sort=sort)

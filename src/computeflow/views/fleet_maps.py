@@ -75,7 +75,9 @@ class FleetMap:
     """The run of each node by its place among the runs."""
     measures: tuple[FleetMeasure, ...]
     notes: dict[int, str]
-    """What a node says of itself, or what was found on it."""
+    """What is wrong with a node: findings on it, and the last fault that it told of."""
+    silent_since: dict[int, float] = field(default_factory=dict)
+    """When a silent node was last heard of, Unix time."""
     left_out: int = 0
     """GPUs beyond the most that are shown."""
 
@@ -111,6 +113,11 @@ def fleet_map(snapshot: LiveSnapshot, places: Places, topology: Topology | None 
             _health(order, found, snapshot, cell_of),
         ),
         notes=_notes(order, found, snapshot.open_findings),
+        silent_since={
+            number: found[name].last_seen
+            for number, name in enumerate(order)
+            if name in found and _is_silent(found[name], snapshot)
+        },
         left_out=sum(counts[shown:]),
     )
 
@@ -286,7 +293,7 @@ def _health(
     values: list[float | None] = []
     for name in order:
         node = found.get(name)
-        if node is not None and snapshot.taken - node.last_seen > SILENT_SECONDS:
+        if node is not None and _is_silent(node, snapshot):
             values.append(HEALTH.index("silent"))
         elif name in whole:
             values.append(HEALTH.index("open finding"))
@@ -295,6 +302,10 @@ def _health(
         else:
             values.append(None)
     return _measure("health", "Health", "", values, "no agent runs on these nodes", by_cell=by_cell)
+
+
+def _is_silent(node: LiveNode, snapshot: LiveSnapshot) -> bool:
+    return snapshot.taken - node.last_seen > SILENT_SECONDS
 
 
 def _faults(node: LiveNode) -> list[str]:
@@ -332,8 +343,7 @@ def _notes(
         for name in finding.nodes:
             texts.setdefault(name, []).append(finding.title)
     for name, node in found.items():
-        said = [*node.signals[-1:], *_faults(node)]
-        texts.setdefault(name, []).extend(said[-1:])
+        texts.setdefault(name, []).extend(_faults(node)[-1:])
     return {
         number: "; ".join(texts[name][:2]) for number, name in enumerate(order) if texts.get(name)
     }

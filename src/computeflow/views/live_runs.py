@@ -71,9 +71,13 @@ def top_headline(snapshot: LiveSnapshot) -> str:
     over = len(snapshot.runs) - len(runs)
     ended = f" ({over} more {'has' if over == 1 else 'have'} ended)" if over else ""
     text = f"{format_count(len(runs), 'run')}{ended}, {format_count(len(opened), 'open finding')}"
-    priced = [finding.usd_per_hour for finding in opened if finding.usd_per_hour is not None]
-    if priced:
-        text += f" that cost{'s' if len(opened) == 1 else ''} ${sum(priced):,.2f} an hour"
+    cost, before = snapshot.usd_per_hour(), snapshot.usd_per_hour(silent=True)
+    if cost is not None:
+        text += f" that cost{'s' if len(opened) == 1 else ''} ${cost:,.2f} an hour"
+    if before is not None:
+        those = "those of silent runs" if cost is not None else "they" if opened[1:] else "it"
+        text += ";" if cost is not None else ":"
+        text += f" {those} cost ${before:,.2f} an hour when last heard of"
     stuck = sum(run.state in ("stuck", "silent") for run in runs)
     return f"{text}; {stuck} stuck or silent." if stuck else f"{text}."
 
@@ -87,8 +91,8 @@ def short_headline(snapshot: LiveSnapshot) -> str:
         text += f" ({count} {state})" if count else ""
     opened = snapshot.open_findings
     text += f", {format_count(len(opened), 'finding')}"
-    priced = [finding.usd_per_hour for finding in opened if finding.usd_per_hour is not None]
-    return f"{text}, ${sum(priced):,.2f}/h" if priced else text
+    cost = snapshot.usd_per_hour()
+    return text if cost is None else f"{text}, ${cost:,.2f}/h"
 
 
 def top_tables(snapshot: LiveSnapshot, sort: SortBy) -> list[Table]:

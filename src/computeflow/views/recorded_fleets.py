@@ -17,7 +17,7 @@ _AGENT = "recordings have no readings of nodes: computeflow agent tells them to 
 def recorded_map(run: FleetRun, ranks: Sequence[RecordedRank]) -> FleetMap:
     order = sorted(ranks, key=lambda rank: (rank.host, rank.rank))
     hosts = {host: len(list(mine)) for host, mine in groupby(order, key=lambda rank: rank.host)}
-    steps = max((rank.steps for rank in order), default=0) or 1
+    steps = max((rank.booked_steps for rank in order), default=0) or 1
     waits = {cell: rank.waited_for_seconds / steps for cell, rank in enumerate(order)}
     known = any(rank.came_last is not None for rank in order)
     return FleetMap(

@@ -40,6 +40,8 @@ class RunLine:
     id: str
     name: str
     state: str
+    silent_since: float | None = None
+    """When a run that is not over was last heard of, where that is long ago; None else."""
     gpus: int
     device: str
     started: float

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from computeflow.answers.action_lists import ActionsAnswer, list_actions
 from computeflow.answers.audits import AuditAnswer
-from computeflow.answers.live_tops import TopAnswer, top
+from computeflow.answers.live_tops import TopAnswer
 from computeflow.collection.online.live_values import LiveRun
-from computeflow.collection.outputs.snapshots import STATE_FILE
+from computeflow.collection.outputs.snapshots import STATE_FILE, read_store
 from computeflow.collection.store.segments import day_of
 from computeflow.diagnosis.rules.live_states import SILENT_SECONDS
 from computeflow.economics import usd_per_hour
@@ -39,13 +39,16 @@ class StoreOpening:
         self._readings = StoredReadings()
 
     def revision(self) -> Hashable:
-        """The files, and how many nodes have fallen silent since, which changes no file."""
-        heard = sorted(node.last_seen for node in self._read().snapshot.nodes)
-        return self._written(), bisect_left(heard, time.time() - SILENT_SECONDS)
+        """The files, and how many nodes and runs have fallen silent since, which changes no file."""
+        snapshot = self._read().snapshot
+        heard = [node.last_seen for node in snapshot.nodes]
+        heard += [run.updated for run in snapshot.runs if run.state != "ended"]
+        return self._written(), bisect_left(sorted(heard), time.time() - SILENT_SECONDS)
 
     def runs(self) -> list[RunLine]:
-        runs = self.top().snapshot.runs
-        return [self._line(run) for run in sorted(runs, key=lambda run: -run.updated)]
+        snapshot = self.top().snapshot
+        latest = sorted(snapshot.runs, key=lambda run: -run.updated)
+        return [self._line(run, snapshot.silent.get(run.run)) for run in latest]
 
     def runs_answer(self) -> TopAnswer:
         return self.top()
@@ -58,10 +61,13 @@ class StoreOpening:
 
     def _top_now(self) -> TopAnswer:
         answer = self._read()
-        return replace(answer, snapshot=replace(answer.snapshot, taken=time.time()))
+        return replace(answer, snapshot=answer.snapshot.shown_at(time.time()))
 
     def _read(self) -> TopAnswer:
-        return self._remembered.get("read", self._written(), lambda: top(store=self.path))
+        return self._remembered.get("read", self._written(), self._read_now)
+
+    def _read_now(self) -> TopAnswer:
+        return TopAnswer(snapshot=read_store(self.path))
 
     def _written(self) -> Hashable:
         return tuple(_stamp(self.path / name) for name in _FILES)
@@ -118,12 +124,13 @@ class StoreOpening:
     def _segments(self, table: str) -> list[str]:
         return sorted(map(str, self.path.glob(f"parquet/*/{table}/*/segment-*.parquet")))
 
-    def _line(self, run: LiveRun) -> RunLine:
+    def _line(self, run: LiveRun, silent_since: float | None) -> RunLine:
         price = run.usd_per_gpu_hour or self._options.price
         return RunLine(
             id=run.run,
             name=run.name or run.run,
             state=run.state,
+            silent_since=silent_since,
             gpus=run.world,
             device=run.gpu or run.device,
             started=run.started,

@@ -76,7 +76,7 @@ class WatchLoop:
         """Let the watcher judge, keep what it found and pass it on."""
         self._silence()
         changes = self.watcher.tick(now)
-        runs, nodes = self.watcher.runs(), self.watcher.nodes()
+        runs, nodes = self.watcher.runs(), self.watcher.nodes(now)
         due = now - self._nodes_saved >= _NODES_SECONDS or now < self._nodes_saved
         try:
             self._state.save_view(

@@ -164,4 +164,4 @@ class LiveNode:
     """The latest of each, summed up by name: the largest over its GPUs."""
     missing: dict[str, str] = field(default_factory=dict)
     signals: tuple[str, ...] = ()
-    """What it said of itself last, at most 8."""
+    """What it said of itself in the last 15 minutes, at most 8."""

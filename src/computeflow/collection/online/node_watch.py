@@ -197,7 +197,9 @@ class NodeWatch:
             ]
         return tuple(found[:_SHOWN])
 
-    def views(self) -> tuple[LiveNode, ...]:
+    def views(self, now: float) -> tuple[LiveNode, ...]:
+        """How nodes are now: what they said long ago is no news, though it may explain a finding."""
+        since = (now - _FAULT_SECONDS) * 1e6
         return tuple(
             LiveNode(
                 node=name,
@@ -206,9 +208,11 @@ class NodeWatch:
                 gpus=len(node.gpus),
                 readings=dict(sorted(node.latest.items())),
                 missing=node.missing,
-                signals=tuple(f"{each.what} {each.detail}".strip() for each in node.signals)[
-                    -_SHOWN:
-                ],
+                signals=tuple(
+                    f"{each.what} {each.detail}".strip()
+                    for each in node.signals
+                    if each.at >= since
+                )[-_SHOWN:],
             )
             for name, node in sorted(self._nodes.items())
         )

@@ -213,8 +213,8 @@ class Watcher:
             if run.memory.ranks
         )
 
-    def nodes(self) -> tuple[LiveNode, ...]:
-        return self._nodes.views()
+    def nodes(self, now: float) -> tuple[LiveNode, ...]:
+        return self._nodes.views(now)
 
 
 def _has_ended(memory: RunMemory) -> bool:

@@ -15,7 +15,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote
@@ -23,6 +23,7 @@ from urllib.parse import quote
 from computeflow import codec
 from computeflow.collection.online.live_values import LiveFinding, LiveNode, LiveRun
 from computeflow.collection.outputs.posting import Address, connection_to, read_address
+from computeflow.diagnosis.rules.live_states import SILENT_SECONDS
 from computeflow.errors import InputError
 from computeflow.files.names import shown
 
@@ -51,6 +52,28 @@ class LiveSnapshot:
     """Open ones, and those that closed last."""
     nodes: tuple[LiveNode, ...] = ()
     left_out: tuple[str, ...] = ()
+    silent: dict[str, float] = field(default_factory=dict)
+    """Runs that are not over and of which nothing is heard, and since when: `shown_at` finds them. What
+    their findings cost was so then; whether it is lost now is not known."""
+
+    def shown_at(self, now: float) -> LiveSnapshot:
+        """What a store says, as it reads at a moment: its collector may have stopped long ago."""
+        silent = {
+            run.run: run.updated
+            for run in self.runs
+            if run.state != "ended" and now - run.updated > SILENT_SECONDS
+        }
+        runs = (replace(run, state="silent") if run.run in silent else run for run in self.runs)
+        return replace(self, taken=now, runs=tuple(runs), silent=silent)
+
+    def usd_per_hour(self, *, silent: bool = False) -> float | None:
+        """What open findings cost; of silent runs, what they cost when last heard of."""
+        found = [
+            finding.usd_per_hour
+            for finding in self.open_findings
+            if finding.usd_per_hour is not None and (finding.run in self.silent) == silent
+        ]
+        return sum(found) if found else None
 
     @property
     def open_findings(self) -> tuple[LiveFinding, ...]:

@@ -105,8 +105,15 @@ def _who(ranks: Sequence[RecordedRank]) -> str:
 
 
 def _per_step(run: RecordedRun, gpu_seconds: float) -> str:
-    steps = sum(rank.steps for rank in run.per_rank)
+    steps = sum(rank.booked_steps for rank in run.per_rank)
     return format_seconds(gpu_seconds / max(steps, 1))
+
+
+def _over(run: RecordedRun, account: str) -> str:
+    """Where time of all ranks is from: an account, over the steps that it is booked of."""
+    steps = max((rank.booked_steps for rank in run.per_rank), default=0)
+    ranks = f" of {format_count(len(run.per_rank), 'rank')}" if len(run.per_rank) > 1 else ""
+    return f"account {account}, {format_count(steps, 'step')}{ranks}"
 
 
 def input_stall(observed: SourceReport) -> Outcome:
@@ -128,7 +135,7 @@ def input_stall(observed: SourceReport) -> Outcome:
         title,
         [("input", own), ("straggler", waits)],
         [
-            seconds_evidence("ranks waiting for a batch", "account input", own, 0.0),
+            seconds_evidence("ranks waiting for a batch", _over(run, "input"), own, 0.0),
             seconds_evidence("others waiting for them meanwhile", "account straggler", waits, 0.0),
         ],
         _remedy(change, command("workers", framework_in(run)), own + waits),
@@ -420,7 +427,7 @@ def imbalance(observed: SourceReport) -> Outcome:
         f"{who}: ranks wait {_per_step(run, waits)} a step for unequal work",
         [("imbalance", waits)],
         [
-            seconds_evidence("waits that more tokens explain", "account imbalance", waits, 0.0),
+            seconds_evidence("waits that more tokens explain", _over(run, "imbalance"), waits, 0.0),
             *(
                 Evidence(what=f"tokens of rank {r.rank} in a step", where=r.host, value=r.tokens)
                 for r in run.per_rank[:_SHOWN]

@@ -43,6 +43,9 @@ class RecordedRank:
     host: str
     gpu: str
     steps: int
+    booked_steps: int
+    """Steps that are in the ledger: without the first of an attempt, which is start-up, and those done
+    again."""
     step_seconds: float | None
     """Median of steady steps."""
     own_seconds: float | None

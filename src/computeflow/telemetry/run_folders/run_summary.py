@@ -105,7 +105,7 @@ def summarise(
         samples_per_second=_rate(samples, seconds, world),
         parts=part_medians(steady),
         accounts_by_rank={book.rank: _accounts(book.booked) for book in books.ranks},
-        per_rank=_per_rank(attempts, steady, common.excess()),
+        per_rank=_per_rank(attempts, books, steady, common.excess()),
         places=_places(attempts, books),
         checkpoints=_pauses(attempts, books, "checkpoint"),
         evaluations=_pauses(attempts, books, "evaluation"),
@@ -194,15 +194,20 @@ def _attempt(attempt: AttemptTime, books: RunBooks) -> RecordedAttempt:
 
 
 def _per_rank(
-    attempts: Sequence[AttemptTime], steady: Sequence[SteadyRank], excess: dict[int, Excess]
+    attempts: Sequence[AttemptTime],
+    books: RunBooks,
+    steady: Sequence[SteadyRank],
+    excess: dict[int, Excess],
 ) -> tuple[RecordedRank, ...]:
     by_rank: dict[int, list[SteadyRank]] = {}
     for rank in steady:
         by_rank.setdefault(rank.time.rank, []).append(rank)
     waited_for, came_last = _waited_for(attempts), _came_last(attempts[-1])
+    booked = {book.rank: book.steps for book in books.ranks}
     return tuple(
         _rank(
             mine,
+            booked_steps=booked[number],
             waited_for=waited_for.get(number, {}),
             came_last=came_last.get(number),
             excess=excess.get(number),
@@ -214,6 +219,7 @@ def _per_rank(
 def _rank(
     mine: Sequence[SteadyRank],
     *,
+    booked_steps: int,
     waited_for: dict[str, float],
     came_last: float | None,
     excess: Excess | None,
@@ -230,6 +236,7 @@ def _rank(
         host=file.start.host,
         gpu=file.start.gpu,
         steps=sum(len(rank.steps) for rank in times),
+        booked_steps=booked_steps,
         step_seconds=median_of(steps) if len(steps) else None,
         own_seconds=median_of(own) if len(own) else None,
         parts={part: value / 1e6 for part, value in zip(PARTS, means, strict=True) if value > 0},

@@ -31,6 +31,7 @@ def findings_page(opening: Opened, run: str | None = None) -> Content:
             closed=[each for each in data["closed"] if run in (None, each["run"])],
             actions=[] if actions is None else actions.to_dict()["actions"],
             skipped=[],
+            silent=data["silent"],
             names={line.id: line.name for line in lines},
         )
     return _recorded(opening, [line.id for line in lines if run in (None, line.id)][:_MAX_RUNS])
@@ -57,5 +58,6 @@ def _recorded(opening: Opening, ids: list[str]) -> Content:
         closed=[],
         actions=[],
         skipped=skipped,
+        silent={},
         names={line.id: line.name for line in opening.runs()},
     )

@@ -139,7 +139,7 @@ def _live_flow(opening: Opening, line: RunLine, window: Part) -> Content:
     return page_content(
         _TITLE,
         top,
-        headline=_live_headline(line.name, findings),
+        headline=live_headline(line, findings),
         **_which(opening, line),
         basis=ledger.window.label,
         window=window,
@@ -178,11 +178,18 @@ def _live_ledger(run: LiveRun, window: Part) -> Ledger | None:
     )
 
 
-def _live_headline(name: str, findings: Sequence[Mapping[str, Any]]) -> str:
+def live_headline(line: RunLine, findings: Sequence[Mapping[str, Any]]) -> str:
+    """The worst finding of a run that goes on: of its last steps, not of the run."""
     if not findings:
-        return f"{name}: no finding is open."
+        return f"{line.name}: no finding is open."
     worst = max(findings, key=lambda each: each["share"])
-    words = f"{format_share(worst['share'])} of {name}'s time can be won back: {worst['title']}."
+    silent, stands = line.silent_since is not None, worst["account"] == "idle"
+    heard = "When last heard of" if stands else "In the last steps heard of"
+    now = "Now" if stands else "In its last steps"
+    when, can = (heard, "could") if silent else (now, "can")
+    share = format_share(worst["share"])
+    words = f"{when}, {share} of {line.name}'s time {can} be won back: {worst['title']}."
+    words = words if worst["share"] else f"{line.name}: {worst['title']}."
     more = len(findings) - 1
     return (
         f"{words} {more} more {'finding is' if more == 1 else 'findings are'} open."

@@ -9,11 +9,12 @@ from fastapi import Query
 from computeflow import codec
 from computeflow.answers.answer import Answer
 from computeflow.answers.audits import AuditAnswer
+from computeflow.answers.live_tops import TopAnswer
 from computeflow.ledger import Ledger
 from computeflow.web.opening import RunLine, find_run
 from computeflow.web.page_answers import Content, Opened, page_content
 from computeflow.web.page_figures import figures_of
-from computeflow.web.pages.flow import no_runs
+from computeflow.web.pages.flow import live_headline, no_runs
 
 _POINTS = 800
 """Points of a curve, and columns of a heat map: no screen shows more."""
@@ -44,11 +45,10 @@ def run_page(
     assert line is not None
     answer: Answer | None = opening.audit(line.id) or opening.top()
     steps = opening.steps(line.id)
-    is_live = opening.kind == "store"
     return page_content(
         line.name,
         answer,
-        headline="" if answer is None or is_live else answer.headline,
+        headline=_headline(answer, line),
         run=codec.encode(line),
         curve=None if steps is None else steps.curve(_POINTS),
         heat=None if steps is None else steps.picture(of, _ROWS, _POINTS),
@@ -57,6 +57,13 @@ def run_page(
         figures=[] if answer is None else _figures(answer),
         steps_missing="" if steps is not None else "no step of this run is sealed yet",
     )
+
+
+def _headline(answer: Answer | None, line: RunLine) -> str:
+    if isinstance(answer, TopAnswer):
+        findings: Any = answer.to_dict()["findings"]
+        return live_headline(line, [each for each in findings if each["run"] == line.id])
+    return "" if answer is None else answer.headline
 
 
 def run_readings(opening: Opened, run: str) -> Content:

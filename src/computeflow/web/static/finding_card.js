@@ -1,7 +1,7 @@
 // One finding: what it costs, what shows it, what to do about it.
 
 import { command, el, swatch, words } from "./dom.js";
-import { number, share, usd } from "./format.js";
+import { number, seconds, share, usd } from "./format.js";
 
 export const OWNERS = {
   "compute.model": "useful", "compute.clock": "site", straggler: "site", restart: "site", lost: "site", idle: "site",
@@ -23,10 +23,14 @@ function cost(finding) {
   return finding.usd_per_hour === null || finding.usd_per_hour === undefined ? share(finding.share) : `${usd(finding.usd_per_hour)} / h`;
 }
 
+function measured(value, unit) {
+  return unit === "s" ? seconds(value) : `${number(value)} ${unit}`.trim();
+}
+
 function evidence(finding) {
   return el("ul", null, finding.evidence.map(each => el("li", null,
-    [each.what, `${number(each.value)} ${each.unit}`].filter(Boolean).join(": "),
-    each.expected === null || each.expected === undefined ? "" : ` (expected ${number(each.expected)} ${each.unit})`,
+    each.value === null || each.value === undefined ? each.what : `${each.what}: ${measured(each.value, each.unit)}`,
+    each.expected === null || each.expected === undefined ? "" : ` (expected ${measured(each.expected, each.unit)})`,
     each.where ? el("span", { class: "quiet" }, ` ${each.where}`) : null)));
 }
 
@@ -36,13 +40,20 @@ function remedy(finding) {
     finding.remedy.risk ? el("p", { class: "quiet" }, "Risk: ", words(finding.remedy.risk)) : null];
 }
 
-/** A finding as a card; `compact` folds evidence and remedy, `extra` nodes stand at its end. */
-export function findingCard(finding, { compact = false, run = "", extra = [] } = {}) {
+/** What its share is of: a finding that is open is of the last steps that were judged, or of now. */
+function shareOf(finding, silent) {
+  if (finding.onset === undefined) return `${share(finding.share)} of the run`;
+  if (finding.account === "idle") return `${share(finding.share)} of its time ${silent ? "when last heard of" : "now"}`;
+  return `${share(finding.share)} of ${silent ? "the last steps heard of" : "its last steps"}`;
+}
+
+/** A finding as a card; `compact` folds evidence and remedy, `extra` nodes stand at its end; `silent`: of a run that is not heard of. */
+export function findingCard(finding, { compact = false, run = "", extra = [], silent = false } = {}) {
   const facts = [finding.account, ranksText(finding.ranks), finding.nodes?.length ? finding.nodes.slice(0, 4).join(", ") : null,
-    `${share(finding.share)} of the run`, `confidence ${number(finding.confidence, 2)}`];
+    shareOf(finding, silent), `confidence ${number(finding.confidence, 2)}`];
   const body = [el("h4", null, "Evidence"), evidence(finding), el("h4", null, "Remedy"), remedy(finding)].flat();
   return el("article", { class: "finding" },
-    el("div", { class: "cost" }, cost(finding)),
+    el("div", { class: "cost" }, cost(finding), silent ? el("p", { class: "quiet small", style: { "font-weight": "400", "white-space": "normal" } }, "when last heard of") : null),
     el("div", null,
       el("h3", null, swatch(ownerOf(finding.account)), finding.rule, run ? el("span", { class: "quiet" }, ` ${run}`) : null),
       el("p", null, words(finding.title)),

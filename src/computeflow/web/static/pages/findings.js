@@ -33,23 +33,31 @@ async function act(button, action, verb, context) {
   }
 }
 
+/** What the controller does once it is approved, step by step as the journal has them. */
+function stepsOf(action) {
+  return action.steps.map(({ step }) => [step.do, step.node ?? (step.job ? `job ${step.job}` : step.folder), step.exclude?.length ? `without ${step.exclude.join(", ")}` : null].filter(Boolean).join(" ")).join(", then ");
+}
+
 function actionLine(action, context) {
+  const does = stepsOf(action), gain = action.predicted_gain_seconds;
   return el("div", { class: "action" },
     el("p", null, el("span", { class: "tag" }, action.state), ` ${action.title || action.kind}`),
+    action.state === "proposed" ? el("p", null, `Approve: the controller of this store does it${does ? `: ${does}` : " when it next looks"}.`) : null,
+    gain === null ? null : el("p", null, `Predicted: the job ends ${seconds(gain)} earlier, net of the move itself.`),
     action.reason ? el("p", { class: "quiet small" }, action.reason) : null,
     action.approved_by ? el("p", { class: "quiet small" }, `approved by ${action.approved_by}, ${when(action.approved_at)}`) : null,
     action.note ? el("p", { class: "quiet small" }, action.note) : null,
     buttons(action, context));
 }
 
-function pastTable(actions, context) {
+function pastTable(actions, names, context) {
   return table([
     { title: "id", number: true, wide: true, cell: action => action.id },
-    { title: "decided", wide: true, cell: action => when(action.at) },
-    { title: "action", cell: action => action.title || action.kind },
-    { title: "state", cell: action => el("span", { class: "tag" }, action.state) },
-    { title: "by", wide: true, cell: action => action.approved_by || null },
-    { title: "predicted gain", number: true, wide: true, cell: action => seconds(action.predicted_gain_seconds) },
+    { title: "time", wide: true, cell: action => when(action.at) },
+    { title: "run", wide: true, cell: action => names[action.run] ?? action.run },
+    { title: "action", cell: action => [el("span", { class: "tag" }, action.state), ` ${action.title || action.kind}`] },
+    { title: "approved by", wide: true, cell: action => action.approved_by || null },
+    { title: "predicted gain", unit: "of the job's time", number: true, wide: true, cell: action => seconds(action.predicted_gain_seconds) },
     { title: "measured gain", number: true, cell: action => seconds(action.outcome?.measured_gain_seconds ?? null) },
     { title: "", cell: action => buttons(action, context) ?? "" },
   ], actions, { label: "Actions" });
@@ -62,14 +70,21 @@ function runPicker(content, context) {
   return select;
 }
 
+/** What findings cost an hour now; of silent runs that is not known, only what it was. */
+function costTile(findings, silent) {
+  const cost = those => those.reduce((total, finding) => finding.usd_per_hour === null ? total : (total ?? 0) + finding.usd_per_hour, null);
+  const now = cost(findings.filter(finding => !(finding.run in silent))), before = cost(findings.filter(finding => finding.run in silent));
+  const one = findings.length === 1;
+  if (before !== null && now === null) return { label: one ? "It cost" : "They cost", value: usd(before), unit: "/ h", note: "when last heard of" };
+  return { label: one ? "It costs" : "They cost", value: now === null ? null : usd(now), unit: "/ h", note: before !== null ? `and ${usd(before)} / h when last heard of` : now === null && findings.length ? "needs --price" : null };
+}
+
 export function render(content, context) {
-  const { findings, closed, actions, skipped, names } = content;
+  const { findings, closed, actions, skipped, names, silent } = content;
   const several = Object.keys(names).length > 1;
-  const total = findings.reduce((sum, finding) => sum + (finding.usd_per_hour ?? 0), 0);
-  const priced = findings.some(finding => finding.usd_per_hour !== null);
   const waiting = actions.filter(action => action.state === "proposed");
   const cards = findings.map(finding => findingCard(finding, {
-    run: several ? names[finding.run] ?? finding.run : "",
+    run: names[finding.run] ?? finding.run, silent: finding.run in silent,
     extra: actions.filter(action => action.findings.includes(finding.key)).map(action => actionLine(action, context)),
   }));
   return [
@@ -77,12 +92,12 @@ export function render(content, context) {
     lead(content.headline),
     stats([
       { label: "Open findings", value: findings.length },
-      { label: "They cost", value: priced ? usd(total) : null, unit: "/ h", note: priced ? null : "needs --price" },
+      costTile(findings, silent),
       context.session.kind === "store" ? { label: "Waiting for approval", value: waiting.length } : null,
       context.session.kind === "store" ? { label: "Closed lately", value: closed.length } : null,
     ]),
     section(null, cards.length ? cards : el("p", { class: "quiet" }, "Nothing was found: no rule sees a remedy worth 2 % of a step.")),
-    actions.length ? section("Actions, the newest first", pastTable(actions, context)) : null,
+    actions.length ? section("Actions, the newest first", pastTable(actions, names, context)) : null,
     closed.length ? section("Closed", table([
       { title: "rule", cell: finding => finding.rule },
       { title: "finding", cell: finding => finding.title },

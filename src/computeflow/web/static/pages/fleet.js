@@ -2,11 +2,13 @@
 
 import { el, heading, lead, stats, table } from "../dom.js";
 import { colour, fitted } from "../fitted.js";
-import { drawCells, layOut, neighbour } from "../fleet_drawing.js";
+import { drawCells, drawUnknown, layOut, neighbour } from "../fleet_drawing.js";
 import { seconds, share, when, whole } from "../format.js";
 import { navigate, withQuery } from "../router.js";
 
 const WORST = 10;
+/** The top of MFU's scale, unless one is higher: 20 of the 23 published runs that state it (found_runs.csv) are below. */
+const HIGH_MFU = 0.6;
 const WRITE = { mfu: share, wait: seconds, power: value => `${whole(value)} W`, temperature: value => `${whole(value)} °C` };
 
 /** The map's columns as cells: the node of each, and its values. */
@@ -32,10 +34,11 @@ function written(measure, value, health) {
 /** A title inside a sentence: abbreviations stay as they are. */
 const inside = title => title === title.toUpperCase() ? title : title.toLowerCase();
 
-/** The smallest and the largest that is known; one of them where they read the same. */
+/** The smallest and the largest that is known; one of them where they read the same, or the smallest is nothing. */
 function rangeOf(measure, values, health) {
   const known = values.filter(value => value !== null);
   const [low, high] = [known.reduce((least, value) => Math.min(least, value), Infinity), known.reduce((most, value) => Math.max(most, value), -Infinity)].map(value => written(measure, value, health));
+  if (measure.name === "wait") return known.some(value => value > 0) ? `up to ${high}` : "none";
   return low === high ? low : `${low} to ${high}`;
 }
 
@@ -43,7 +46,14 @@ function ends(measure, values, health) {
   if (measure.name === "health") return [0, health.length - 1];
   const known = values.filter(value => value !== null);
   const high = known.reduce((most, value) => Math.max(most, value), 0), low = known.reduce((least, value) => Math.min(least, value), Infinity);
+  if (measure.name === "mfu") return [0, Math.max(high, HIGH_MFU)];
   return measure.name === "wait" || !(low < high) ? [0, high || 1] : [low, high];
+}
+
+/** Findings and faults of a node, and since when it is silent. */
+function wrongWith(map, node) {
+  const since = map.silent_since[node];
+  return [since === undefined ? null : `silent since ${when(since)}`, map.notes[node]].filter(Boolean).join("; ");
 }
 
 function tell(content, cells, all, cell) {
@@ -53,7 +63,7 @@ function tell(content, cells, all, cell) {
   return [
     el("strong", null, `${rank} on ${map.nodes[node]}`), `: ${facts.join(", ")}. `,
     run ? el("a", { href: `/runs/${encodeURIComponent(run.id)}` }, `Run ${run.name}`) : "No run.",
-    map.notes[node] ? el("span", { class: "quiet" }, ` ${map.notes[node]}`) : null,
+    wrongWith(map, node) ? el("span", { class: "quiet" }, ` ${wrongWith(map, node)}`) : null,
   ].filter(Boolean);
 }
 
@@ -71,14 +81,19 @@ function worst(content, cells, measure, values) {
     { title: "rank", number: true, cell: ([, cell]) => measure.by_cell[cell] === undefined ? "all" : cells.rankOf[cell] === null ? null : whole(cells.rankOf[cell]) },
     { title: measure.title, unit: measure.name === "health" ? "" : "worst GPU", number: measure.name !== "health", cell: ([, cell]) => written(measure, values[cell], health) },
     { title: "run", cell: ([node]) => { const run = map.runs[map.run_of[node]]; return run ? el("a", { href: `/runs/${encodeURIComponent(run.id)}` }, run.name) : null; } },
-    { title: "says", wide: true, cell: ([node]) => map.notes[node] ?? "" },
+    { title: "what is wrong", wide: true, cell: ([node]) => wrongWith(map, node) || null },
   ], rows, { caption: `Worst nodes by ${inside(measure.title)}` });
 }
 
-function legend(measure, low, high, health, palette) {
-  if (measure.name === "health") return el("div", { class: "legend" }, health.map((name, at) => el("span", null, el("span", { class: "swatch", style: { background: palette.of(at) } }), name)), el("span", null, "□ unknown"));
-  const bar = el("span", { class: "scale", style: { background: `linear-gradient(to right, ${palette.of(low)}, ${palette.of((low + high) / 2)}, ${palette.of(high)})` } });
-  return el("div", { class: "legend" }, el("span", null, WRITE[measure.name](low), bar, WRITE[measure.name](high)), el("span", null, "□ unknown"));
+/** Drawn as the map is: its shades in even steps of the value, unknown cells as they are there. */
+function legend(measure, low, high, health, palette, placed, values) {
+  const unknown = values.includes(null) ? el("span", null, el("canvas", { "aria-hidden": "true", class: "cells" }), "unknown") : null;
+  if (unknown) drawUnknown(unknown.firstChild, placed, colour);
+  if (measure.name === "health") return el("div", { class: "legend" }, health.map((name, at) => el("span", null, el("span", { class: "swatch", style: { background: palette.of(at) } }), name)), unknown);
+  const stops = Array.from({ length: 17 }, (_, at) => palette.of(low + (high - low) * at / 16));
+  const bar = el("span", { class: "scale", style: { background: `linear-gradient(to right, ${stops.join(", ")})` } });
+  const from = low === 0 ? "0" : WRITE[measure.name](low), root = measure.name === "wait";
+  return el("div", { class: "legend" }, el("span", null, from, bar, `${WRITE[measure.name](high)}${root ? " a step, square-root shades" : ""}`), unknown);
 }
 
 export function render(content, context) {
@@ -110,8 +125,8 @@ export function render(content, context) {
       event.preventDefault();
       choose(next);
     };
-    const palette = drawCells(canvas, placed, values, { low, high, categories: measure.name === "health", better: measure.better, colour });
-    key.replaceChildren(legend(measure, low, high, health, palette));
+    const palette = drawCells(canvas, placed, values, { low, high, categories: measure.name === "health", root: measure.name === "wait", better: measure.better, colour });
+    key.replaceChildren(legend(measure, low, high, health, palette, placed, values));
     target.replaceChildren(canvas, mark);
     if (context.state.cell < cells.count) show(context.state.cell);
   }, { class: "drawing fleet" });
@@ -126,7 +141,7 @@ export function render(content, context) {
       { label: "GPUs", value: whole(cells.count) }, { label: "Nodes", value: whole(map.nodes.length) },
       { label: "Runs", value: whole(map.runs.length) },
       { label: "Nodes with a problem", value: wrong.missing ? null : whole(unwell), note: wrong.missing || (quiet ? `no news since ${when(content.last_heard)}` : null) },
-      { label: measure.title, value: measure.missing ? null : rangeOf(measure, values, health), note: measure.missing || (measure.name === "mfu" || Object.keys(measure.by_cell).length ? null : "largest of a node's GPUs") },
+      { label: measure.title, value: measure.missing ? null : rangeOf(measure, values, health), note: measure.missing || (measure.name === "wait" ? "a step" : measure.name === "mfu" ? (context.session.kind === "store" ? "of the runs' last steps" : null) : Object.keys(measure.by_cell).length ? null : "largest of a node's GPUs") },
     ].filter((each, at) => at < 4 || measure.name !== "health")),
     place, key, facts,
     measure.missing ? el("p", { class: "quiet" }, `${measure.title} is unknown: ${measure.missing}.`) : worst(content, cells, measure, values),

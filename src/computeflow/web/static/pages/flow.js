@@ -6,6 +6,7 @@ import { flowDrawing, ownerBar } from "../flow_drawing.js";
 import { fixed, gpuUnit, number, plural, seconds, share, usd } from "../format.js";
 import { findingCard } from "../finding_card.js";
 import { navigate, withQuery } from "../router.js";
+import { stateOf } from "../run_words.js";
 
 const DRAWING_PIXELS = 560;
 
@@ -24,7 +25,7 @@ function windowPicker(content, context) {
 }
 
 function headStats(content, context) {
-  const { bands, run } = content;
+  const { bands, run } = content, live = context.session.kind === "store", silent = run.silent_since !== null;
   const of = owner => bands.filter(band => band.owner === owner).reduce((sum, band) => sum + band.share, 0);
   const total = content.gpus * content.wall_seconds;
   const [unit, size] = gpuUnit(total, content.on_host);
@@ -33,9 +34,9 @@ function headStats(content, context) {
   const wonUsd = content.findings.reduce((sum, finding) => sum + (finding.usd_per_hour ?? 0), 0);
   return stats([
     { label: "Contracted", value: number(total / size), unit, note: `${plural(content.gpus, content.on_host ? "rank" : "GPU")} for ${seconds(content.wall_seconds)}` },
-    { label: "Model FLOPs (MFU)", value: useful === null ? null : share(useful), note: useful === null ? `needs ${content.unavailable["compute.model"]}` : null },
+    { label: "Model FLOPs (MFU)", value: useful === null ? null : share(useful), note: useful === null ? `needs ${content.unavailable["compute.model"]}` : !live ? null : content.window === "whole" ? "of the whole run" : "of the last steps" },
     { label: "Cost", value: run.usd_per_hour === null ? null : usd(run.usd_per_hour), unit: "/ h", note: run.usd_per_hour === null ? "needs --price" : null },
-    { label: context.session.kind === "store" ? "Can be won back now" : "Can be won back", value: share(won), note: wonUsd ? `${usd(wonUsd)} / h` : plural(content.findings.length, "finding") },
+    { label: silent ? "Could be won back" : "Can be won back", value: share(won), note: [wonUsd ? `${usd(wonUsd)} / h` : plural(content.findings.length, "finding"), silent ? "of the last steps heard of" : live ? "of the last steps" : null].filter(Boolean).join(", ") },
   ]);
 }
 
@@ -47,7 +48,6 @@ function bandTable(content, chosen, choose) {
   const expected = band => band.expected_gpu_seconds === null ? null : band.expected_gpu_seconds / total;
   const predicted = content.expected_from !== "";
   const usdPerHour = content.run.usd_per_hour;
-  const most = Math.max(...content.bands.map(band => Math.max(band.share, expected(band) ?? 0)));
   const columns = [
     { title: "account", cell: band => el("button", { class: "link", type: "button", "data-key": `row ${band.account}`, title: band.doc, on: { click: () => choose(band.account) } }, swatch(band.owner), band.account) },
     { title: "owner", wide: true, cell: band => band.owner },
@@ -55,7 +55,7 @@ function bandTable(content, chosen, choose) {
     { title: "share", unit: "%", number: true, cell: band => (100 * band.share).toFixed(1) },
     predicted ? { title: "predicted", unit: "%", number: true, cell: band => band.expected_with.length ? `in ${band.expected_with[0]}` : expected(band) === null ? null : (100 * expected(band)).toFixed(1) } : null,
     usdPerHour ? { title: "cost", unit: "$/h", number: true, wide: true, cell: band => (band.share * usdPerHour).toFixed(2) } : null,
-    { title: "", cell: band => bar(band.share, band.owner, expected(band), most) },
+    { title: "of all", wide: true, cell: band => bar(band.share, band.owner, expected(band)) },
   ].filter(Boolean);
   return table(columns, content.bands, { label: "Accounts", selected: band => band.account === chosen });
 }
@@ -67,7 +67,7 @@ function details(content, band) {
     section(band.account,
       el("p", { class: "quiet" }, swatch(band.owner), `${band.owner}: ${band.doc}. `,
         el("span", null, `${share(band.share)} of all.`))),
-    section("Findings", findings.length ? findings.map(finding => findingCard(finding, { compact: true }))
+    section("Findings", findings.length ? findings.map(finding => findingCard(finding, { compact: true, silent: content.run.silent_since !== null }))
       : el("p", { class: "quiet" }, "No rule found a remedy for this account.")),
     band.ranks.length ? section("Ranks with most of it", table([
       { title: "rank", number: true, cell: part => part.rank },
@@ -92,7 +92,7 @@ export function render(content, context) {
     missing(content.unavailable));
   return [
     heading("Flow", el("a", { href: `/runs/${encodeURIComponent(content.run.id)}` }, "Run"), windowPicker(content, context), runPicker(content)),
-    el("p", { class: "quiet small" }, `${content.run.name}, ${content.basis}`),
+    el("p", { class: "quiet small" }, [content.run.name, content.basis, content.run.silent_since === null ? null : stateOf(content.run)].filter(Boolean).join(", ")),
     lead(content.headline),
     headStats(content, context),
     band ? el("div", { class: "columns" }, flow, details(content, band)) : flow,

@@ -6,6 +6,7 @@ import { navigate, withQuery } from "../router.js";
 import { plot } from "../plot.js";
 import { readingCharts } from "../reading_charts.js";
 import { runDetails } from "../run_details.js";
+import { GOODPUT, partOf, stateOf } from "../run_words.js";
 import { number, plural, seconds, share, usd, when, whole } from "../format.js";
 
 /** Whole steps, or without waits for others, where those are known: then the late rank stands out. */
@@ -16,17 +17,24 @@ function heatChoice(content) {
   return el("p", null, select);
 }
 
+/** The answer; of a run that is watched, with the way to its findings. */
+function headline(content, live) {
+  const text = lead(content.headline), found = content.result?.findings?.some(finding => finding.run === content.run.id);
+  if (live && found) text.append(" ", el("a", { href: `/findings?${new URLSearchParams({ run: content.run.id })}` }, "Evidence and remedy"));
+  return text;
+}
+
 export function render(content, context) {
-  const { run, curve, heat } = content;
+  const { run, curve, heat } = content, part = partOf(context.session), live = context.session.kind === "store";
   return [
     heading(run.name, el("a", { href: `/timeline/${encodeURIComponent(run.id)}` }, "Timeline"), el("a", { href: `/flow?${new URLSearchParams({ run: run.id })}` }, "Flow"), el("a", { href: `/findings?${new URLSearchParams({ run: run.id })}` }, "Findings")),
-    el("p", { class: "quiet small" }, [run.state, `started ${when(run.started)}`, run.device].filter(Boolean).join(" · ")),
-    lead(content.headline),
+    el("p", { class: "quiet small" }, [stateOf(run), `started ${when(run.started)}`, run.device].filter(Boolean).join(" · ")),
+    headline(content, live),
     stats([
-      { label: "Step", value: seconds(run.step_seconds), note: "median" },
-      { label: "MFU", value: run.mfu === null ? null : share(run.mfu), note: run.mfu === null ? "needs the model's FLOPs" : null },
-      { label: "Goodput", value: run.goodput === null ? null : share(run.goodput) },
-      { label: "Throughput", value: run.tokens_per_second === null ? null : number(run.tokens_per_second), unit: run.tokens_per_second === null ? null : "tokens/s" },
+      { label: "Step", value: seconds(run.step_seconds), note: `median, ${part}` },
+      { label: "MFU", value: run.mfu === null ? null : share(run.mfu), note: run.mfu === null ? "needs the model's FLOPs" : part },
+      { label: "Goodput", value: run.goodput === null ? null : share(run.goodput), note: run.goodput === null ? null : GOODPUT },
+      { label: "Throughput", value: run.tokens_per_second === null ? null : number(run.tokens_per_second), unit: run.tokens_per_second === null ? null : "tokens/s", note: run.tokens_per_second === null ? null : part },
       { label: "Steps", value: whole(run.step), note: `on ${plural(run.gpus, "rank")}` },
       { label: "Restarts", value: whole(run.restarts) },
       run.usd_per_hour === null ? null : { label: "Cost", value: usd(run.usd_per_hour), unit: "/ h" },

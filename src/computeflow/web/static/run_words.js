@@ -1,0 +1,22 @@
+// How a run is, in words that all pages share.
+
+import { el } from "./dom.js";
+import { when } from "./format.js";
+
+/** The same for a table: the state stands out; a phone has no room for since when. */
+export function stateTag(run) {
+  const [state, ...since] = stateOf(run).split(" ");
+  return [el("span", { class: "tag" }, state), since.length ? el("span", { class: "quiet small wide" }, ` ${since.join(" ")}`) : null];
+}
+
+/** Its state; of a run that is not over and not heard of, since when. */
+export function stateOf(run) {
+  return run.silent_since === null || run.silent_since === undefined ? run.state : `silent since ${when(run.silent_since)}`;
+}
+
+/** What a collector tells of a run is of its last steps; a recording is looked at as a whole. */
+export function partOf(session) {
+  return session.kind === "store" ? "last steps" : "whole recording";
+}
+
+export const GOODPUT = "kept steps at the median step, of all time";
