@@ -7,6 +7,7 @@ forgotten. Phases are many more and rarely asked for: they are read anew.
 
 from __future__ import annotations
 
+import errno
 import threading
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -19,6 +20,7 @@ from numpy.typing import NDArray
 from computeflow.collection.store.journal import journal_numbers, journal_path, read_frames
 from computeflow.collection.store.segment_tables import WORDS, SegmentTables
 from computeflow.collection.wire.batches import Batch, unpack_known
+from computeflow.errors import InputError
 from computeflow.web.reading_curves import OF_READING
 
 Columns = dict[str, NDArray[Any]]
@@ -114,8 +116,10 @@ def _batches(path: Path, start: int) -> Iterator[tuple[int, Batch]]:
         with path.open("rb") as opened:
             for frame in read_frames(opened, start):
                 yield frame.end, unpack_known(frame.body)
-    except FileNotFoundError:  # sealed meanwhile: its rows are in Parquet
-        return
+    except OSError as error:
+        if error.errno not in (errno.ENOENT, errno.ESTALE):
+            raise InputError(f"{path.name}: {error.strerror or error}") from None
+        return  # sealed meanwhile: its rows are in Parquet
 
 
 def _has_one_of(batch: Batch, steps: tuple[int, ...]) -> bool:

@@ -25,7 +25,8 @@ from computeflow.web.step_spans import StepSpans, recorded_spans
 from computeflow.web.step_table import StepTable
 from computeflow.web.traced_spans import traced_spans
 
-_ABOUT = "run.json"
+_MAX_READ = 4
+"""Runs of which all columns are kept: those of a large one are hundreds of megabytes."""
 _Row = tuple[RunRow | None, tuple[str, ...]]
 """A run in the history, and what of it was left out."""
 
@@ -35,7 +36,9 @@ class RecordingOpening:
 
     def __init__(self, path: Path, options: AuditOptions) -> None:
         self.path, self._options = path, options
-        self._remembered = Remembered()
+        self._rows, self._audits = Remembered(FILES), Remembered()
+        self._columns, self._tables = Remembered(_MAX_READ), Remembered(_MAX_READ)
+        self._drawn = Remembered()
 
     def revision(self) -> Hashable:
         folders = self._folders()
@@ -70,15 +73,15 @@ class RecordingOpening:
 
     def steps(self, run: str) -> StepTable | None:
         path = self._find(run)
-        return self._remembered.get(("steps", path), _revision(path), lambda: self._steps(path))
+        return self._tables.get(path, _revision(path), lambda: self._steps(path))
 
     def spans(self, run: str, step: int, most: int) -> StepSpans | None:
         path = self._find(run)
         attempts = self._attempts(path)
         if attempts:
             return recorded_spans(attempts, step, most)
-        return self._remembered.get(
-            ("spans", path, step, most), _revision(path), lambda: self._traced(path, step, most)
+        return self._drawn.get(
+            (path, step, most), _revision(path), lambda: self._traced(path, step, most)
         )
 
     def _traced(self, path: Path, step: int, most: int) -> StepSpans | None:
@@ -93,7 +96,7 @@ class RecordingOpening:
 
     def _attempts(self, path: Path) -> list[AttemptTime]:
         """What every rank did, step by step; nothing where the source is not a run folder."""
-        return self._remembered.get(("attempts", path), _revision(path), lambda: _attempts(path))
+        return self._columns.get(path, _revision(path), lambda: _attempts(path))
 
     def _steps(self, path: Path) -> StepTable | None:
         attempts = self._attempts(path)
@@ -126,12 +129,10 @@ class RecordingOpening:
         }
         if path.is_dir() and not any(path.iterdir()):
             return None
-        return self._remembered.get(("audit", path), _revision(path), lambda: audit(path, **given))
+        return self._audits.get(path, _revision(path), lambda: audit(path, **given))
 
     def _row(self, folder: Path) -> _Row:
-        return self._remembered.get(
-            ("row", folder), _revision(folder), lambda: self._read_row(folder)
-        )
+        return self._rows.get(folder, _revision(folder), lambda: self._read_row(folder))
 
     def _read_row(self, folder: Path) -> _Row:
         options = self._options
