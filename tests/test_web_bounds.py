@@ -6,6 +6,9 @@ import asyncio
 import errno
 import os
 import shutil
+import subprocess
+import sys
+import threading
 import traceback
 from pathlib import Path
 from typing import Any
@@ -73,6 +76,19 @@ def test_what_every_rank_did_is_kept_of_few_runs(
     assert counted.calls == 6
     opening.steps("run-0")
     assert counted.calls == 7
+
+
+def test_a_worker_whose_server_has_ended_says_nothing() -> None:
+    words = [sys.executable, "-m", "computeflow.web.worker_process"]
+    worker = subprocess.Popen(
+        words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert worker.stdin is not None and worker.stdout is not None and worker.stderr is not None
+    worker.stdin.close()
+    worker.stdout.close()
+    with worker.stderr as said:
+        assert said.read() == b""
+    assert worker.wait(300) == 0
 
 
 # Events
@@ -181,3 +197,38 @@ def test_a_refusal_is_a_new_error_for_everybody_who_asks() -> None:
     assert {(each.status, each.text, each.field) for each in raised} == {(400, "no", "name")}  # type: ignore[attr-defined]
     assert len({len(traceback.extract_tb(each.__traceback__)) for each in raised}) == 1
     lane.close()
+
+
+def test_questions_that_wait_when_the_server_stops_are_refused_at_once() -> None:
+    runner = Stopped()
+    lane, codes = Lane(runner), list[int]()
+
+    def ask(name: str) -> None:
+        with pytest.raises(RefusedError) as refused:
+            lane.ask("x", {"name": name}, 300.0)
+        codes.append(refused.value.status)
+
+    askers = [threading.Thread(target=ask, args=(name,)) for name in "abc"]
+    for asker in askers:
+        asker.start()
+    assert runner.began.wait(300)
+    lane.close()
+    for asker in askers:
+        asker.join(300)
+    assert codes == [503, 503, 503] and runner.runs == 1
+
+
+class Stopped(RunHere):
+    """A runner whose question ends when it is closed."""
+
+    def __init__(self) -> None:
+        self.began, self.end, self.runs = threading.Event(), threading.Event(), 0
+
+    def run(self, *_: Any) -> bytes:
+        self.runs += 1
+        self.began.set()
+        self.end.wait(300)
+        raise RefusedError(503, "the computation ended early: ask again", 1.0)
+
+    def close(self) -> None:
+        self.end.set()

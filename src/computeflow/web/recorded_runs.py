@@ -22,11 +22,13 @@ from computeflow.web.opening import AuditOptions, Kind, RunLine
 from computeflow.web.reading_curves import ReadingCurves, recorded_memory
 from computeflow.web.remembered import Remembered
 from computeflow.web.step_spans import StepSpans, recorded_spans
-from computeflow.web.step_table import StepTable
+from computeflow.web.step_table import AttemptColumns, StepTable
 from computeflow.web.traced_spans import traced_spans
 
 _MAX_READ = 4
 """Runs of which all columns are kept: those of a large one are hundreds of megabytes."""
+_ONE_ATTEMPT = 0
+"""The number of the attempt of a trace."""
 _Row = tuple[RunRow | None, tuple[str, ...]]
 """A run in the history, and what of it was left out."""
 
@@ -75,11 +77,13 @@ class RecordingOpening:
         path = self._find(run)
         return self._tables.get(path, _revision(path), lambda: self._steps(path))
 
-    def spans(self, run: str, step: int, most: int) -> StepSpans | None:
+    def spans(self, run: str, step: int, most: int, attempt: int | None = None) -> StepSpans | None:
         path = self._find(run)
         attempts = self._attempts(path)
         if attempts:
-            return recorded_spans(attempts, step, most)
+            return recorded_spans(attempts, step, most, attempt)
+        if attempt not in (None, _ONE_ATTEMPT):
+            return None
         return self._drawn.get(
             (path, step, most), _revision(path), lambda: self._traced(path, step, most)
         )
@@ -222,7 +226,7 @@ def _recorded_steps(attempts: list[AttemptTime]) -> StepTable:
     ranks = sorted({rank.rank for attempt in attempts for rank in attempt.ranks})
     row = {rank: index for index, rank in enumerate(ranks)}
     numbers: list[int] = []
-    begins: list[int] = []
+    begins: list[AttemptColumns] = []
     parts: list[Any] = []
     for attempt in attempts:
         found = np.unique(np.concatenate([each.steps.number for each in attempt.ranks]))
@@ -231,7 +235,14 @@ def _recorded_steps(attempts: list[AttemptTime]) -> StepTable:
             columns = np.searchsorted(found, each.steps.number)
             table[0, row[each.rank], columns] = (each.steps.end - each.steps.begin) / 1e6
             table[1, row[each.rank], columns] = each.own / 1e6
-        begins.append(len(numbers))
+        begins.append(
+            AttemptColumns(
+                number=attempt.number,
+                column=len(numbers),
+                first=int(found[0]),
+                last=int(found[-1]),
+            )
+        )
         numbers += found.tolist()
         parts.append(table)
     joined = np.concatenate(parts, axis=2)
@@ -258,4 +269,5 @@ def _traced_steps(traces: TracedJob) -> StepTable | None:
         steps=tuple(steps),
         seconds=table,
         waits_missing="a trace shows steps with their waits",
+        attempts=(AttemptColumns(number=_ONE_ATTEMPT, column=0, first=steps[0], last=steps[-1]),),
     )

@@ -74,6 +74,9 @@ class _Refusal:
         return WrongFieldError(self.status, self.text, self.field)
 
 
+_STOPPING = _Refusal(status=503, text="the server is being stopped")
+
+
 @dataclass(slots=True)
 class _Question:
     task: str
@@ -115,6 +118,10 @@ class Lane:
     def close(self) -> None:
         with self._changed:
             self._closed = True
+            for question in self._waiting.values():
+                question.refusal = _STOPPING
+                question.answered.set()
+            self._waiting.clear()
             self._changed.notify_all()
         self._runner.close()
 
@@ -122,6 +129,8 @@ class Lane:
         key = json.dumps([task, parameters], sort_keys=True)
         with self._changed:
             question = self._known.get(key)
+            if question is None and self._closed:
+                raise _STOPPING.error()
             if question is None:
                 self._drop_abandoned()
                 if len(self._waiting) >= MAX_WAITING:
@@ -157,11 +166,11 @@ class Lane:
         while True:
             with self._changed:
                 self._drop_abandoned()
-                while not self._waiting:
-                    if self._closed:
-                        return
+                while not self._waiting and not self._closed:
                     self._changed.wait()
                     self._drop_abandoned()
+                if self._closed:
+                    return
                 key, question = self._waiting.popitem(last=False)
                 question.began = time.monotonic()
             self._answer(key, question)
