@@ -10,6 +10,7 @@ import { number, plural, seconds, share, usd, when, whole } from "../format.js";
 
 /** Whole steps, or without waits for others, where those are known: then the late rank stands out. */
 function heatChoice(content) {
+  if (content.heat.ranks.length < 2) return null;
   if (content.waits_missing) return el("p", { class: "quiet small" }, `Without waits for others: not known, ${content.waits_missing}.`);
   const select = el("select", { "aria-label": "What the heat map shows", "data-key": "heat", on: { change: () => navigate(withQuery({ of: select.value }), { replace: true }) } },
     [["seconds", "whole step"], ["own", "without waits for others"]].map(([value, text]) => el("option", { value, selected: content.heat.of === value }, text)));
