@@ -142,11 +142,15 @@ def training(
             finally:
                 command.write_text("end")
                 for process in processes:
-                    try:
-                        process.wait(60)
-                    except subprocess.TimeoutExpired:
-                        process.kill()
-                        process.wait()
+                    wait_or_kill(process)
+
+
+def wait_or_kill(process: subprocess.Popen[bytes]) -> None:
+    try:
+        process.wait(60)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 @contextmanager

@@ -5,7 +5,8 @@ from __future__ import annotations
 import functools
 import os
 import pickle
-from collections.abc import Callable
+import shutil
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,21 @@ def data_folder() -> Path:
     if not (folder / "throughput.csv").is_file():
         pytest.skip("set COMPUTEFLOW_DATA to the public data folder")
     return folder
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """Chromium, or a skip that says what is missing."""
+    playwright = pytest.importorskip(
+        "playwright.sync_api", reason="no Playwright: pip install playwright"
+    )
+    program = shutil.which("chromium")
+    if program is None:
+        pytest.skip("no Chromium: apt-get install -y chromium")
+    with playwright.sync_playwright() as running:
+        chromium = running.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        yield chromium
+        chromium.close()
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -50,20 +49,6 @@ def served(directory: Path, *options: str) -> Iterator[Served]:
         yield server
     finally:
         server.stop()
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    playwright = pytest.importorskip(
-        "playwright.sync_api", reason="no Playwright: pip install playwright"
-    )
-    program = shutil.which("chromium")
-    if program is None:
-        pytest.skip("no Chromium: apt-get install -y chromium")
-    with playwright.sync_playwright() as running:
-        chromium = running.chromium.launch(executable_path=program, args=["--no-sandbox"])
-        yield chromium
-        chromium.close()
 
 
 def opened(browser: Any, server: Served, screen: str = "desk") -> Any:

@@ -19,6 +19,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
+from benchmarks.live_training import wait_or_kill
+
 from computeflow.actions.journal import ActionJournal, ActionRecord, ActionState
 from computeflow.collection.store.state_database import StateDatabase
 from recorded_runs import ROOT, environment
@@ -273,11 +275,7 @@ def _parent(pid: int) -> int:
 def _end(process: subprocess.Popen[bytes]) -> None:
     if process.poll() is None:
         process.terminate()
-        try:
-            process.wait(60)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        wait_or_kill(process)
 
 
 @contextmanager

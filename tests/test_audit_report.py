@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import shutil
-from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
 from itertools import pairwise
@@ -420,20 +418,6 @@ def test_chromium_draws_all_64_ranks_without_a_complaint(cases: Cases, tmp_path:
     drawn, console = in_a_browser(file)
     assert console == []
     assert drawn.count('class="plot js-plotly-plot"') == 4
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    playwright = pytest.importorskip(
-        "playwright.sync_api", reason="no Playwright: pip install playwright"
-    )
-    program = shutil.which("chromium")
-    if program is None:
-        pytest.skip("no Chromium: apt-get install -y chromium")
-    with playwright.sync_playwright() as running:
-        chromium = running.chromium.launch(executable_path=program, args=["--no-sandbox"])
-        yield chromium
-        chromium.close()
 
 
 def opened(browser: Any, file: Path, *, width: int = 1280, colours: str = "light") -> Any:

@@ -17,7 +17,7 @@ from computeflow.actions.journal import ActionRecord
 from computeflow.collection.online.live_values import LiveFinding
 from computeflow.collection.outputs.snapshots import read_store
 from computeflow.scheduling import Eviction
-from page_browser import browser, opened, operator_file, served, sign_in, visit
+from page_browser import opened, operator_file, served, sign_in, visit
 from page_watching import gains, gains_shown, read_every_page, watch_run
 from slurm_control import (
     LIMITS,
@@ -29,7 +29,6 @@ from slurm_control import (
 )
 from slurm_lab import SlurmLab, why_not
 
-__all__ = ["browser"]
 pytestmark = [pytest.mark.live, pytest.mark.skipif(bool(why_not()), reason=why_not())]
 QUOTA = 0.1
 """Share of a core for the slow node: its steps take three times as long or more."""

@@ -17,7 +17,6 @@ from page_browser import (
     SCREENS,
     Served,
     addresses,
-    browser,
     check_page,
     opened,
     served,
@@ -26,7 +25,6 @@ from page_browser import (
     visit,
 )
 
-__all__ = ["browser"]
 pytestmark = pytest.mark.live
 RUNS = ROOT / "tests" / "data" / "run_folders"
 TRACE = ROOT / "tests" / "data" / "h200_traces" / "slow-loader-0.03.json.gz"

@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 from benchmarks.made_fleet import write_fleet
 
-from page_browser import BOUND, Served, browser, opened, served, visit
+from page_browser import BOUND, Served, opened, served, visit
 
-__all__ = ["browser"]
 pytestmark = pytest.mark.live
 
 
@@ -71,6 +70,19 @@ def test_a_wrong_value_is_told_beside_its_field(browser: Any, fleet: Served) -> 
     field.locator("input").press("Enter")
     page.wait_for_selector(".stats")
     assert field.locator(".problem").inner_text() == ""
+
+
+def test_who_leaves_a_page_asks_its_question_no_more(browser: Any, fleet: Served) -> None:
+    page, asked = opened(browser, fleet), list[str]()
+    page.on("request", lambda request: asked.append(request.url.rpartition("/")[2]))
+    page.goto(f"{fleet.base}/decide")  # all offers: it takes longer than this test
+    page.wait_for_selector(".working")
+    page.click("nav >> text=Catalog")
+    page.wait_for_selector("h1:text('Catalog')")
+    before = len([name for name in asked if name.startswith("decide.json")])
+    page.wait_for_timeout(1500)  # it asks every half second
+    assert len([name for name in asked if name.startswith("decide.json")]) == before > 0
+    assert page.said == []
 
 
 def test_16384_gpus_are_one_map_that_tells_of_each(browser: Any, fleet: Served) -> None:

@@ -15,10 +15,9 @@ from typing import Any
 import httpx
 import pytest
 
-from page_browser import browser, check_page, opened, operator_file, served, sign_in, visit
+from page_browser import check_page, opened, operator_file, served, sign_in, visit
 from page_client import OPERATOR, RUNS
 
-__all__ = ["browser"]
 pytestmark = pytest.mark.live
 
 

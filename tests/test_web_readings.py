@@ -17,7 +17,8 @@ from computeflow.collection.store.segments import write_segments
 from computeflow.collection.store.state_database import StateDatabase
 from computeflow.collection.store.store_folder import StoreFolder, open_store
 from computeflow.collection.wire.batches import NodeReading, make_batch, pack_batch
-from computeflow.web.reading_curves import POINTS, MeterSlots, make_slots
+from computeflow.web.reading_curves import MeterSlots, make_slots
+from computeflow.web.step_table import COLUMNS
 from live_value_maker import live_run
 from page_client import RUNS, page_client
 
@@ -190,7 +191,7 @@ def test_slots_are_few_and_longer_than_the_time_between_readings(
     span: float, interval: float
 ) -> None:
     slots = make_slots(START + 0.3, START + 0.3 + span, interval)
-    assert 1 <= slots.count <= POINTS and slots.seconds > interval
+    assert 1 <= slots.count <= COLUMNS and slots.seconds > interval
     assert slots.lengths().sum() == pytest.approx(span) and len(slots.lengths()) == slots.count
 
 

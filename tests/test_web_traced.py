@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import computeflow as cf
@@ -60,6 +61,37 @@ def test_ranks_are_on_one_clock(client: Any) -> None:
 def test_the_file_for_perfetto_has_every_rank(client: Any) -> None:
     events = client.get(f"/trace/{TRACES.name}?step=2").json()["traceEvents"]
     assert {event["pid"] for event in events} == {0, 1}
+
+
+def test_pieces_that_are_drawn_as_one_keep_their_place(
+    client: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The time that they fill is what is added up; the drawing goes from the first to the last."""
+    monkeypatch.setattr(module, "_MAX_SEGMENTS", 1)
+    monkeypatch.setattr(module, "_MIN_SEGMENTS", 20)
+    client = page_client(TRACES)
+    traces = cf.audit(TRACES).report.traces
+    assert traces is not None
+    segments = step_timeline(read_rank(traces.ranks[0]), TraceOptions(), step=2, most=20).segments
+    line = timeline(client, 2)["ranks"][0]
+    drawn = [
+        (span["start_seconds"] - line["start_seconds"], span["length_seconds"], span["seconds"])
+        for span in line["spans"]
+    ]
+    expected = sorted(
+        (each.start_seconds, each.end_seconds - each.start_seconds, each.seconds)
+        for each in segments
+    )
+    assert np.allclose(sorted(drawn), expected)
+    assert any(length > 1.1 * seconds for _, length, seconds in drawn)
+    events = client.get(f"/trace/{TRACES.name}?step=2").json()["traceEvents"]
+    lengths = [
+        each["dur"] / 1e6
+        for each in events
+        if (each["ph"], each["pid"]) == ("X", 0) and "args" in each
+    ]
+    assert np.allclose(sorted(lengths), sorted(length for _, length, _ in drawn))
+    assert any("filled" in each.get("args", {}) for each in events)
 
 
 def test_of_more_than_can_be_read_the_longest_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:

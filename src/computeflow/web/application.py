@@ -8,6 +8,7 @@ from collections.abc import Callable
 from functools import wraps
 from importlib.resources import files
 from typing import Annotated, Any
+from urllib.parse import unquote
 
 from fastapi import FastAPI, Query, Request
 from fastapi.middleware.gzip import GZipMiddleware
@@ -81,7 +82,7 @@ class PageServer:
             "http_version": "1.1",
             "method": "GET",
             "scheme": "http",
-            "path": path,
+            "path": unquote(path),
             "raw_path": None,
             "root_path": "",
             "query_string": query.encode("latin-1", "replace"),

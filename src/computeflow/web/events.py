@@ -9,12 +9,12 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 
 from computeflow.collection.collector.clients import RefusedError
-from computeflow.errors import ComputeFlowError
 
 LOOK_SECONDS = 1.0
 MAX_VIEWERS = 2_000
@@ -25,6 +25,7 @@ _PATIENCE = 10
 """An address is asked for again after so many times what its answer takes to compute; after its first
 answer at once, which takes longer than the next ones."""
 Fetch = Callable[[str], Awaitable[bytes | None]]
+_LOG = logging.getLogger("computeflow.web")
 
 
 def tag_of(content: bytes) -> str:
@@ -69,6 +70,8 @@ class Broadcaster:
         self._viewings: set[_Viewing] = set()
         self._task: asyncio.Task[None] | None = None
         self._closed = False
+        self._faults: dict[str, str] = {}
+        """What went wrong last, by address."""
 
     @property
     def viewers(self) -> int:
@@ -82,8 +85,16 @@ class Broadcaster:
         if self._task is not None:
             self._task.cancel()
 
-    async def stream(self, addresses: Sequence[str], known: Sequence[str]) -> AsyncIterator[bytes]:
-        """Events of these addresses; `known` are tags of contents that the viewer has."""
+    def stream(self, addresses: Sequence[str], known: Sequence[str]) -> AsyncIterator[bytes]:
+        """Events of these addresses; `known` are tags of contents that the viewer has.
+
+        Refused here, before an answer has begun, where too many look already.
+        """
+        if len(self._viewings) >= MAX_VIEWERS:
+            raise RefusedError(503, f"more than {MAX_VIEWERS:,} viewers", 10.0)
+        return self._stream(addresses, known)
+
+    async def _stream(self, addresses: Sequence[str], known: Sequence[str]) -> AsyncIterator[bytes]:
         viewing = self._subscribe(addresses, set(known))
         try:
             yield b"retry: 2000\n\n"
@@ -101,8 +112,6 @@ class Broadcaster:
             self._unsubscribe(viewing, addresses)
 
     def _subscribe(self, addresses: Sequence[str], known: set[str]) -> _Viewing:
-        if len(self._viewings) >= MAX_VIEWERS:
-            raise RefusedError(503, f"more than {MAX_VIEWERS:,} viewers", 10.0)
         viewing = _Viewing(known)
         self._viewings.add(viewing)
         for address in addresses:
@@ -122,24 +131,43 @@ class Broadcaster:
                 topic.viewings.discard(viewing)
                 if not topic.viewings:
                     del self._topics[address]
+                    self._faults.pop(address, None)
 
     async def _run(self) -> None:
         while self._viewings and not self._closed:
             try:
                 revision = await asyncio.to_thread(self._revision)
-            except ComputeFlowError:  # moved away, or not readable for a moment
-                await asyncio.sleep(self._look_seconds)
-                continue
-            for address, topic in list(self._topics.items()):
-                if topic.revision != revision and time.monotonic() >= topic.due:
-                    await self._look(address, topic, revision)
+            except Exception as error:  # moved away, or not readable for a moment
+                self._say_fault("the source", error)
+            else:
+                self._faults.pop("the source", None)
+                await self._look_at_all(revision)
             await asyncio.sleep(self._look_seconds)
+
+    async def _look_at_all(self, revision: Hashable) -> None:
+        for address, topic in list(self._topics.items()):
+            if topic.revision == revision or time.monotonic() < topic.due:
+                continue
+            try:
+                await self._look(address, topic, revision)
+                self._faults.pop(address, None)
+            except Exception as error:  # a fault of one page must not end those of all
+                self._say_fault(address, error)
+
+    def _say_fault(self, address: str, error: Exception) -> None:
+        """Once, until it goes well or wrong in another way; it is tried again at the next look."""
+        text = repr(error)
+        if self._faults.get(address) != text:
+            self._faults[address] = text
+            _LOG.warning("%s could not be shown: %s", address, text[:300])
 
     async def _look(self, address: str, topic: _Topic, revision: Hashable) -> None:
         began = time.monotonic()
-        content = await self._fetch(address)
-        now = time.monotonic()
-        topic.due = now + _PATIENCE * (now - began) if topic.tag else now
+        try:
+            content = await self._fetch(address)
+        finally:
+            now = time.monotonic()
+            topic.due = now + _PATIENCE * (now - began) if topic.tag else now
         topic.revision = revision
         if content is None or tag_of(content) == topic.tag:
             return

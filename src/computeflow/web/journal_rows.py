@@ -7,21 +7,22 @@ forgotten. Phases are many more and rarely asked for: they are read anew.
 
 from __future__ import annotations
 
+import errno
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from computeflow.collection.store.journal import journal_numbers, journal_path, read_frames
 from computeflow.collection.store.segment_tables import WORDS, SegmentTables
 from computeflow.collection.wire.batches import Batch, unpack_known
+from computeflow.errors import InputError
 from computeflow.web.reading_curves import OF_READING
+from computeflow.web.row_columns import Columns, join_columns
 
-Columns = dict[str, NDArray[Any]]
 _KINDS = {"rank": np.int32, "attempt": np.int32, "step": np.int64, "seconds": np.float32}
 _READ = {"name": object, "node": object, "moment": float, "mean": np.float32, "largest": np.float32}
 _PARTS = 64
@@ -32,16 +33,17 @@ _PARTS = 64
 class _Rows:
     """Steps of one run in one file, or readings of one node."""
 
+    kinds: Mapping[str, Any]
     joined: list[Columns] = field(default_factory=list)
     loose: list[Columns] = field(default_factory=list)
 
     def add(self, part: Columns) -> None:
         self.loose.append(part)
         if len(self.loose) >= _PARTS:
-            self.joined.append(_joined(self.loose))
+            self.joined.append(join_columns(self.loose, self.kinds))
             self.loose = []
         if len(self.joined) >= _PARTS:
-            self.joined = [_joined(self.joined)]
+            self.joined = [join_columns(self.joined, self.kinds)]
 
 
 @dataclass(slots=True)
@@ -103,9 +105,9 @@ class JournalRows:
             for end, batch in _batches(journal_path(self._folder, number), file.at):
                 file.at = end
                 if batch.run and batch.steps:
-                    file.runs.setdefault(batch.run, _Rows()).add(_steps_of(batch))
+                    file.runs.setdefault(batch.run, _Rows(_KINDS)).add(_steps_of(batch))
                 if batch.readings and (read := _readings_of(batch)):
-                    file.nodes.setdefault(batch.node, _Rows()).add(read)
+                    file.nodes.setdefault(batch.node, _Rows(_READ)).add(read)
 
 
 def _batches(path: Path, start: int) -> Iterator[tuple[int, Batch]]:
@@ -114,8 +116,10 @@ def _batches(path: Path, start: int) -> Iterator[tuple[int, Batch]]:
         with path.open("rb") as opened:
             for frame in read_frames(opened, start):
                 yield frame.end, unpack_known(frame.body)
-    except FileNotFoundError:  # sealed meanwhile: its rows are in Parquet
-        return
+    except OSError as error:
+        if error.errno not in (errno.ENOENT, errno.ESTALE):
+            raise InputError(f"{path.name}: {error.strerror or error}") from None
+        return  # sealed meanwhile: its rows are in Parquet
 
 
 def _has_one_of(batch: Batch, steps: tuple[int, ...]) -> bool:
@@ -149,7 +153,3 @@ def _readings_of(batch: Batch) -> Columns:
         "largest": [max(values) for values in found.values()],
     }
     return {name: np.array(columns[name], kind) for name, kind in _READ.items()}
-
-
-def _joined(parts: list[Columns]) -> Columns:
-    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}

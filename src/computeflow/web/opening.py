@@ -19,6 +19,7 @@ from computeflow.collection.outputs.snapshots import STATE_FILE
 from computeflow.errors import InputError
 from computeflow.web.reading_curves import ReadingCurves
 from computeflow.web.step_spans import StepSpans
+from computeflow.web.step_table import AttemptColumns
 
 Kind = Literal["recording", "store"]
 
@@ -63,10 +64,18 @@ class StepPictures(Protocol):
     def steps(self) -> tuple[int, ...]:
         """Numbers of steps in the order of their columns."""
 
-    def picture(self, which: str, rows: int, columns: int) -> dict[str, Any]:
+    @property
+    def attempts(self) -> tuple[AttemptColumns, ...]:
+        """In the order of their columns."""
+
+    @property
+    def waits_missing(self) -> str:
+        """Why time without waits is not known; empty where it is."""
+
+    def picture(self, which: str) -> dict[str, Any]:
         """A heat map of rank and step: the longest step of each cell."""
 
-    def curve(self, points: int) -> dict[str, Any]:
+    def curve(self) -> dict[str, Any]:
         """The median over ranks and the slowest rank, step by step."""
 
 
@@ -98,8 +107,11 @@ class Opening(Protocol):
     def steps(self, run: str) -> StepPictures | None:
         """Step times of all ranks; None where no step is known."""
 
-    def spans(self, run: str, step: int, most: int) -> StepSpans | None:
-        """One step along time, of at most so many ranks; None where that is not kept."""
+    def spans(self, run: str, step: int, most: int, attempt: int | None = None) -> StepSpans | None:
+        """One step along time, of at most so many ranks; None where that is not kept.
+
+        Without an attempt it is that of the last one that has the step.
+        """
 
     def readings(self, run: str) -> ReadingCurves | None:
         """Meters of the run's GPUs or ranks over time; None where such a source has none."""

@@ -14,9 +14,8 @@ from numpy.typing import NDArray
 
 from computeflow.telemetry.run_folders.attempt_time import AttemptTime
 from computeflow.units import DAY_SECONDS, HOUR_SECONDS
+from computeflow.web.step_table import COLUMNS
 
-POINTS = 800
-"""Slots of a curve: no screen shows more."""
 _SLOTS_SECONDS = (1, 2, 3, 5, 10, 15, 20, 30, 60, 120, 300, 600, 1_200, 1_800)
 _LATE = 1.25
 """A slot is so many times the time between two readings: none is empty where one is late."""
@@ -134,7 +133,7 @@ class Slots:
 
 def make_slots(begin: float, end: float, interval: float) -> Slots:
     """Slots of a time in which something is read every `interval` seconds."""
-    least = max((end - begin) / (POINTS - 1), _LATE * interval)
+    least = max((end - begin) / (COLUMNS - 1), _LATE * interval)
     whole = (*_SLOTS_SECONDS, *(hours * HOUR_SECONDS for hours in (1, 2, 4, 8)))
     seconds = next((each for each in whole if each >= least), None)
     if seconds is None:

@@ -22,10 +22,13 @@ from computeflow.web.opening import AuditOptions, Kind, RunLine
 from computeflow.web.reading_curves import ReadingCurves, recorded_memory
 from computeflow.web.remembered import Remembered
 from computeflow.web.step_spans import StepSpans, recorded_spans
-from computeflow.web.step_table import StepTable
+from computeflow.web.step_table import AttemptColumns, StepTable
 from computeflow.web.traced_spans import traced_spans
 
-_ABOUT = "run.json"
+_MAX_READ = 4
+"""Runs of which all columns are kept: those of a large one are hundreds of megabytes."""
+_ONE_ATTEMPT = 0
+"""The number of the attempt of a trace."""
 _Row = tuple[RunRow | None, tuple[str, ...]]
 """A run in the history, and what of it was left out."""
 
@@ -35,7 +38,9 @@ class RecordingOpening:
 
     def __init__(self, path: Path, options: AuditOptions) -> None:
         self.path, self._options = path, options
-        self._remembered = Remembered()
+        self._rows, self._audits = Remembered(FILES), Remembered()
+        self._columns, self._tables = Remembered(_MAX_READ), Remembered(_MAX_READ)
+        self._drawn = Remembered()
 
     def revision(self) -> Hashable:
         folders = self._folders()
@@ -70,15 +75,17 @@ class RecordingOpening:
 
     def steps(self, run: str) -> StepTable | None:
         path = self._find(run)
-        return self._remembered.get(("steps", path), _revision(path), lambda: self._steps(path))
+        return self._tables.get(path, _revision(path), lambda: self._steps(path))
 
-    def spans(self, run: str, step: int, most: int) -> StepSpans | None:
+    def spans(self, run: str, step: int, most: int, attempt: int | None = None) -> StepSpans | None:
         path = self._find(run)
         attempts = self._attempts(path)
         if attempts:
-            return recorded_spans(attempts, step, most)
-        return self._remembered.get(
-            ("spans", path, step, most), _revision(path), lambda: self._traced(path, step, most)
+            return recorded_spans(attempts, step, most, attempt)
+        if attempt not in (None, _ONE_ATTEMPT):
+            return None
+        return self._drawn.get(
+            (path, step, most), _revision(path), lambda: self._traced(path, step, most)
         )
 
     def _traced(self, path: Path, step: int, most: int) -> StepSpans | None:
@@ -93,7 +100,7 @@ class RecordingOpening:
 
     def _attempts(self, path: Path) -> list[AttemptTime]:
         """What every rank did, step by step; nothing where the source is not a run folder."""
-        return self._remembered.get(("attempts", path), _revision(path), lambda: _attempts(path))
+        return self._columns.get(path, _revision(path), lambda: _attempts(path))
 
     def _steps(self, path: Path) -> StepTable | None:
         attempts = self._attempts(path)
@@ -126,12 +133,10 @@ class RecordingOpening:
         }
         if path.is_dir() and not any(path.iterdir()):
             return None
-        return self._remembered.get(("audit", path), _revision(path), lambda: audit(path, **given))
+        return self._audits.get(path, _revision(path), lambda: audit(path, **given))
 
     def _row(self, folder: Path) -> _Row:
-        return self._remembered.get(
-            ("row", folder), _revision(folder), lambda: self._read_row(folder)
-        )
+        return self._rows.get(folder, _revision(folder), lambda: self._read_row(folder))
 
     def _read_row(self, folder: Path) -> _Row:
         options = self._options
@@ -221,7 +226,7 @@ def _recorded_steps(attempts: list[AttemptTime]) -> StepTable:
     ranks = sorted({rank.rank for attempt in attempts for rank in attempt.ranks})
     row = {rank: index for index, rank in enumerate(ranks)}
     numbers: list[int] = []
-    begins: list[int] = []
+    begins: list[AttemptColumns] = []
     parts: list[Any] = []
     for attempt in attempts:
         found = np.unique(np.concatenate([each.steps.number for each in attempt.ranks]))
@@ -230,7 +235,14 @@ def _recorded_steps(attempts: list[AttemptTime]) -> StepTable:
             columns = np.searchsorted(found, each.steps.number)
             table[0, row[each.rank], columns] = (each.steps.end - each.steps.begin) / 1e6
             table[1, row[each.rank], columns] = each.own / 1e6
-        begins.append(len(numbers))
+        begins.append(
+            AttemptColumns(
+                number=attempt.number,
+                column=len(numbers),
+                first=int(found[0]),
+                last=int(found[-1]),
+            )
+        )
         numbers += found.tolist()
         parts.append(table)
     joined = np.concatenate(parts, axis=2)
@@ -257,4 +269,5 @@ def _traced_steps(traces: TracedJob) -> StepTable | None:
         steps=tuple(steps),
         seconds=table,
         waits_missing="a trace shows steps with their waits",
+        attempts=(AttemptColumns(number=_ONE_ATTEMPT, column=0, first=steps[0], last=steps[-1]),),
     )

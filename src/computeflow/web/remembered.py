@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 T = TypeVar("T")
-_MAX_KEYS = 64
+MAX_KEYS = 64
 
 
 @dataclass(slots=True)
@@ -24,7 +24,10 @@ class _Place:
 
 
 class Remembered:
-    def __init__(self) -> None:
+    """At most so many, those that were asked for last."""
+
+    def __init__(self, most: int = MAX_KEYS) -> None:
+        self._most = most
         self._places: OrderedDict[Hashable, _Place] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -40,6 +43,6 @@ class Remembered:
         with self._lock:
             place = self._places.setdefault(key, _Place())
             self._places.move_to_end(key)
-            while len(self._places) > _MAX_KEYS:
+            while len(self._places) > self._most:
                 self._places.popitem(last=False)
             return place

@@ -8,7 +8,7 @@ sealed yet are added each time.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -16,11 +16,9 @@ from numpy.typing import NDArray
 
 from computeflow.errors import InputError
 from computeflow.files.parquet import parquet_engine
-from computeflow.web.step_table import Matrix, quantiles
+from computeflow.web.row_columns import Columns, join_columns
+from computeflow.web.step_table import COLUMNS, ROWS, AttemptColumns, Matrix, cells
 
-Columns = dict[str, NDArray[Any]]
-ROWS, COLUMNS = 256, 800
-"""Cells of a picture: no screen shows more."""
 _NAMES = {"rank": np.int64, "attempt": np.int64, "step": np.int64, "seconds": np.float64}
 
 
@@ -35,31 +33,31 @@ class StepCells:
     ranks_per_row: int
     steps_per_column: int
     longest: Matrix
+    longest_steps: NDArray[np.int64]
+    """The number of the longest step of each cell."""
     mean: Matrix
-    attempts: tuple[int, ...]
-    """Columns in which an attempt begins."""
+    attempts: tuple[AttemptColumns, ...]
+    waits_missing: str = "a store keeps whole steps"
 
-    def picture(self, which: str, rows: int, columns: int) -> dict[str, Any]:
+    def picture(self, which: str) -> dict[str, Any]:
         """The cells as they were read; time without waits is not in a store."""
-        micros = np.where(np.isnan(self.longest), -1.0, np.round(self.longest * 1e6))
+        offsets = np.where(np.isnan(self.longest), 0, self.longest_steps - np.array(self.steps))
         return {
             "of": "seconds",
             "ranks": list(self.ranks),
             "steps": list(self.steps),
             "ranks_per_row": self.ranks_per_row,
+            "attempts": [asdict(each) for each in self.attempts],
             "steps_per_column": self.steps_per_column,
-            "micros": [
-                [None if v < 0 else v for v in row] for row in micros.astype(np.int64).tolist()
-            ],
-            **quantiles(self.longest[~np.isnan(self.longest)]),
+            **cells(self.longest),
+            "longest": offsets.tolist() if self.steps_per_column > 1 else None,
         }
 
-    def curve(self, points: int) -> dict[str, Any]:
+    def curve(self) -> dict[str, Any]:
         """Step times over the run: median over rows of ranks, and the slowest rank."""
         there = np.flatnonzero(~np.isnan(self.longest).all(axis=0))
         return {
             "steps": [self.steps[column] for column in there],
-            "steps_per_point": self.steps_per_column,
             "middle_seconds": np.nanmedian(self.mean[:, there], axis=0).tolist(),
             "slowest_seconds": np.nanmax(self.longest[:, there], axis=0).tolist(),
         }
@@ -117,7 +115,7 @@ class CellReader:
 
         `unsealed` are columns of steps that are not in the files yet, or not all of them.
         """
-        loose = _joined(unsealed)
+        loose = join_columns(unsealed, _NAMES)
         try:
             if tuple(files) != self._files:
                 self._ranges, self._grid = self._read_ranges(files), None
@@ -133,7 +131,11 @@ class CellReader:
         except InputError:
             self._files, self._grid = (), None
             raise
-        return _picture(grid, shape, [self._sealed, _cells_of(loose, grid, shape)])
+        attempts = tuple(
+            AttemptColumns(number=number, column=column, first=first, last=ranges[number].last)
+            for number, first, column in grid.attempts
+        )
+        return _picture(grid, shape, attempts, [self._sealed, _cells_of(loose, grid, shape)])
 
     def _lay_out(self, ranges: dict[int, _Range]) -> tuple[_Grid, tuple[int, int]]:
         count = sum(each.last - each.first + 1 for each in ranges.values())
@@ -167,7 +169,8 @@ class CellReader:
         return self._query(
             f"SELECT (rank - {grid.lowest}) // {grid.per_row} AS row, "
             f"a.place + (step - a.first) // {grid.per_column} AS place, "
-            "max(seconds) AS longest, sum(seconds) AS total, count(*) AS count "
+            "max(seconds) AS longest, arg_max(step, seconds) AS step, "
+            "sum(seconds) AS total, count(*) AS count "
             f"FROM read_parquet($files) JOIN (VALUES {places}) a(attempt, first, place) "
             "USING (attempt) WHERE run = $run GROUP BY ALL",
             self._files,
@@ -184,13 +187,6 @@ class CellReader:
                 text = str(error).splitlines()[0][:300]
                 raise InputError(f"steps of {self._run}: {text}; ask again") from None
         return found
-
-
-def _joined(parts: Sequence[Columns]) -> Columns:
-    return {
-        name: np.concatenate([np.zeros(0, kind), *(part[name] for part in parts)]).astype(kind)
-        for name, kind in _NAMES.items()
-    }
 
 
 def _ranges_of(steps: Columns) -> dict[int, _Range]:
@@ -211,41 +207,51 @@ def _cells_of(steps: Columns, grid: _Grid, shape: tuple[int, int]) -> Columns:
     """The same columns as of sealed steps."""
     row, place = grid.place(steps)
     flat = row * shape[1] + place
-    order = np.argsort(flat, kind="stable")
-    cells, first, count = np.unique(flat[order], return_index=True, return_counts=True)
-    if not len(cells):
+    order = np.lexsort((steps["seconds"], flat))
+    found, first, count = np.unique(flat[order], return_index=True, return_counts=True)
+    if not len(found):
         return {}
-    seconds = steps["seconds"][order]
+    seconds, last = steps["seconds"][order], first + count - 1
     return {
-        "row": cells // shape[1],
-        "place": cells % shape[1],
-        "longest": np.maximum.reduceat(seconds, first),
+        "row": found // shape[1],
+        "place": found % shape[1],
+        "longest": seconds[last],
+        "step": steps["step"][order][last],
         "total": np.add.reduceat(seconds, first),
         "count": count,
     }
 
 
-def _picture(grid: _Grid, shape: tuple[int, int], parts: Sequence[Columns]) -> StepCells:
+def _picture(
+    grid: _Grid,
+    shape: tuple[int, int],
+    attempts: tuple[AttemptColumns, ...],
+    parts: Sequence[Columns],
+) -> StepCells:
     longest, total, count = np.full(shape, -np.inf), np.zeros(shape), np.zeros(shape)
+    numbers = np.zeros(shape, np.int64)
     for part in parts:
         if part:
             at = part["row"], part["place"]
+            longer = part["longest"] > longest[at]
+            numbers[at] = np.where(longer, part["step"], numbers[at])
             longest[at] = np.maximum(longest[at], part["longest"])
             total[at] += part["total"]
             count[at] += part["count"]
     kept = count.any(axis=1)  # without rows of ranks that were never heard of
     known = count > 0
-    ends = [column for _, _, column in grid.attempts[1:]] + [shape[1]]
+    ends = [each.column for each in attempts[1:]] + [shape[1]]
     return StepCells(
         ranks=tuple((grid.lowest + grid.per_row * np.flatnonzero(kept)).tolist()),
         steps=tuple(
-            first + grid.per_column * place
-            for (_, first, column), end in zip(grid.attempts, ends, strict=True)
-            for place in range(end - column)
+            each.first + grid.per_column * place
+            for each, end in zip(attempts, ends, strict=True)
+            for place in range(end - each.column)
         ),
         ranks_per_row=grid.per_row,
         steps_per_column=grid.per_column,
         longest=np.where(known, longest, np.nan)[kept],
+        longest_steps=numbers[kept],
         mean=np.divide(total, count, out=np.full(shape, np.nan), where=known)[kept],
-        attempts=tuple(column for _, _, column in grid.attempts),
+        attempts=attempts,
     )

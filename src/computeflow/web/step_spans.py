@@ -32,6 +32,8 @@ class PhaseSpan:
     start_seconds: float
     """After the step's first rank began."""
     seconds: float
+    length_seconds: float
+    """From its begin to its end: more than its seconds where short pieces are drawn as one."""
     detail: str = ""
 
 
@@ -56,7 +58,15 @@ class StepSpans:
     ranks_total: int
 
 
-def make_span(name: str, account: str, start: float, seconds: float, detail: str = "") -> PhaseSpan:
+def make_span(
+    name: str,
+    account: str,
+    start: float,
+    seconds: float,
+    detail: str = "",
+    *,
+    length: float | None = None,
+) -> PhaseSpan:
     known = account if account in ACCOUNTS else "host"
     return PhaseSpan(
         name=name,
@@ -64,6 +74,7 @@ def make_span(name: str, account: str, start: float, seconds: float, detail: str
         owner=ACCOUNTS[known].owner,
         start_seconds=start,
         seconds=seconds,
+        length_seconds=seconds if length is None else length,
         detail=detail,
     )
 
@@ -75,15 +86,19 @@ def join_spans(spans: Sequence[PhaseSpan]) -> tuple[PhaseSpan, ...]:
         last = joined[-1] if joined else None
         if last is not None and (last.name, last.detail) == (span.name, span.detail):
             seconds = span.start_seconds + span.seconds - last.start_seconds
-            joined[-1] = replace(last, seconds=seconds)
+            joined[-1] = replace(last, seconds=seconds, length_seconds=seconds)
         else:
             joined.append(span)
     return tuple(joined)
 
 
-def recorded_spans(attempts: Sequence[AttemptTime], step: int, most: int) -> StepSpans | None:
-    """The step of this number in the last attempt that has it; None where none has."""
+def recorded_spans(
+    attempts: Sequence[AttemptTime], step: int, most: int, number: int | None = None
+) -> StepSpans | None:
+    """The step in the attempt of this number, or in the last that has it; None where none has."""
     for attempt in reversed(attempts):
+        if number not in (None, attempt.number):
+            continue
         rows = [(index, rank, _row(rank, step)) for index, rank in enumerate(attempt.ranks)]
         found = [(index, rank, row) for index, rank, row in rows if row is not None]
         if found:
@@ -169,9 +184,12 @@ def chrome_trace(step: StepSpans, run: str) -> dict[str, Any]:
         events.append(_event(f"step {step.step}", line.rank, 0, line.start_seconds, line.seconds))
         for span in line.spans:
             track = 2 if span.name == WAIT else 1
-            event = _event(span.name, line.rank, track, span.start_seconds, span.seconds)
-            event["args"] = {"account": span.account, "owner": span.owner, "where": span.detail}
-            events.append(event)
+            args = {"account": span.account, "owner": span.owner, "where": span.detail}
+            if span.length_seconds > span.seconds:  # such ones of two accounts may overlap
+                track = 3 + [*ACCOUNTS].index(span.account)
+                args["filled"] = f"{span.seconds / span.length_seconds:.1%}"
+            event = _event(span.name, line.rank, track, span.start_seconds, span.length_seconds)
+            events.append(event | {"args": args})
     about = {"run": run, "step": step.step, "attempt": step.attempt, "began_unix": step.began}
     return {"displayTimeUnit": "ms", "otherData": about, "traceEvents": events}
 

@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 Matrix = NDArray[np.float64]
+ROWS, COLUMNS = 256, 800
+"""Cells of a picture, and points of a curve: no screen shows more."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptColumns:
+    """An attempt of a run: its number, the column in which it begins, its first and last step."""
+
+    number: int
+    column: int
+    first: int
+    last: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,46 +34,55 @@ class StepTable:
     """The same without waits for others; None where waits are not known."""
     waits_missing: str = ""
     """Why they are not."""
-    attempts: tuple[int, ...] = (0,)
-    """Columns in which an attempt begins: the first, and one after each restart."""
+    attempts: tuple[AttemptColumns, ...]
 
-    def picture(self, which: str, rows: int, columns: int) -> dict[str, Any]:
-        """Cells for at most so many rows and columns: the longest step of those in a cell.
+    def picture(self, which: str, rows: int = ROWS, columns: int = COLUMNS) -> dict[str, Any]:
+        """Cells for at most so many rows and about so many columns: the longest step of each cell.
 
         A mean would hide one slow step of one rank among thousands, which is what one looks for.
         """
         table = (
             self.own_seconds if which == "own" and self.own_seconds is not None else self.seconds
         )
-        by_row, by_column = _edges(len(self.ranks), rows), _edges(len(self.steps), columns)
+        by_row, by_column = _edges(len(self.ranks), rows), self._columns(columns)
+        per_row = _per_cell(len(self.ranks), rows)
+        per_column = _per_cell(len(self.steps), columns)
         filled = np.where(np.isnan(table), -np.inf, table)
-        if filled.size:
+        if per_row > 1:
             filled = np.maximum.reduceat(filled, by_row, axis=0)
+        longest = None
+        if per_column > 1:
+            longest = np.array(self.steps)[_largest(filled, by_column)]
             filled = np.maximum.reduceat(filled, by_column, axis=1)
-        known = filled[np.isfinite(filled)]
+        first = [self.steps[column] for column in by_column]
         return {
             "of": which,
             "ranks": [self.ranks[row] for row in by_row],
-            "steps": [self.steps[column] for column in by_column],
-            "ranks_per_row": _per_cell(len(self.ranks), rows),
-            "steps_per_column": _per_cell(len(self.steps), columns),
-            "micros": [
-                [round(v * 1e6) if v >= 0 else None for v in row] for row in filled.tolist()
+            "steps": first,
+            "attempts": [
+                asdict(replace(each, column=int(np.searchsorted(by_column, each.column))))
+                for each in self.attempts
             ],
-            **quantiles(known),
+            "ranks_per_row": per_row,
+            "steps_per_column": per_column,
+            **cells(np.where(np.isfinite(filled), filled, np.nan)),
+            "longest": None if longest is None else (longest - first).tolist(),
         }
 
-    def curve(self, points: int) -> dict[str, Any]:
-        """Step times over the run: median over ranks, and the slowest, for at most so many points."""
-        by_column = _edges(len(self.steps), points)
-        if not self.seconds.size:
-            return {"steps": [], "middle_seconds": [], "slowest_seconds": []}
+    def _columns(self, most: int) -> NDArray[np.int64]:
+        """Columns in which cells begin; none has steps of two attempts."""
+        size = _per_cell(len(self.steps), most)
+        edges = [*(each.column for each in self.attempts), len(self.steps)]
+        return np.concatenate([np.arange(low, high, size) for low, high in pairwise(edges)])
+
+    def curve(self, points: int = COLUMNS) -> dict[str, Any]:
+        """Step times over the run: median over ranks, and the slowest, for about so many points."""
+        by_column = self._columns(points)
         with np.errstate(all="ignore"):
             middle = _columns_median(self.seconds)
             slowest = np.nanmax(np.where(np.isnan(self.seconds), -np.inf, self.seconds), axis=0)
         return {
             "steps": [self.steps[column] for column in by_column],
-            "steps_per_point": _per_cell(len(self.steps), points),
             "middle_seconds": _means(middle, by_column),
             "slowest_seconds": np.maximum.reduceat(slowest, by_column).tolist(),
         }
@@ -87,9 +109,19 @@ def _means(values: Matrix, edges: NDArray[np.int64]) -> list[float]:
     return means
 
 
-def quantiles(known: Matrix) -> dict[str, float | None]:
-    """What the colours of a heat map go from and to."""
-    if not len(known):
-        return {"low_seconds": None, "middle_seconds": None, "high_seconds": None}
-    low, middle, high = np.quantile(known, (0.01, 0.5, 0.99)).tolist()
-    return {"low_seconds": low, "middle_seconds": middle, "high_seconds": high}
+def _largest(table: Matrix, edges: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The column of the largest value of each cell."""
+    parts = pairwise([*edges.tolist(), table.shape[1]])
+    return np.stack([low + table[:, low:high].argmax(axis=1) for low, high in parts], axis=1)
+
+
+def cells(seconds: Matrix) -> dict[str, Any]:
+    """Cells of a heat map, and what its colours go from and to."""
+    known = seconds[~np.isnan(seconds)]
+    middle, high = np.quantile(known, (0.5, 0.99)).tolist() if len(known) else (None, None)
+    micros = np.where(np.isnan(seconds), -1.0, np.round(seconds * 1e6)).astype(np.int64)
+    return {
+        "micros": [[None if value < 0 else value for value in row] for row in micros.tolist()],
+        "middle_seconds": middle,
+        "high_seconds": high,
+    }

@@ -24,7 +24,7 @@ from computeflow.web.remembered import Remembered
 from computeflow.web.step_cells import CellReader, StepCells
 from computeflow.web.step_spans import StepSpans
 from computeflow.web.stored_readings import MeteredRun, StoredReadings
-from computeflow.web.stored_steps import make_spans, sealed_leads, sealed_spans
+from computeflow.web.stored_steps import AskedStep, stored_spans
 
 _FILES = (STATE_FILE, f"{STATE_FILE}-wal")
 
@@ -80,13 +80,9 @@ class StoreOpening:
     def steps(self, run: str) -> StepCells | None:
         return self._remembered.get(("steps", run), self._taken(), lambda: self._steps(run))
 
-    def spans(self, run: str, step: int, most: int) -> StepSpans | None:
-        unsealed = self._journal.spans(run, step)
-        spans = [sealed_spans(run, step, self._segments("spans"))]
-        spans += [unsealed["spans"]] if "spans" in unsealed else []
-        leads = [sealed_leads(run, spans, self._segments("leads"))]
-        leads += [unsealed["leads"]] if "leads" in unsealed else []
-        return make_spans(spans, leads, step, most)
+    def spans(self, run: str, step: int, most: int, attempt: int | None = None) -> StepSpans | None:
+        asked = AskedStep(run=run, step=step, attempt=attempt, most=most)
+        return stored_spans(asked, self._segments, self._journal.spans(run, step))
 
     def readings(self, run: str) -> ReadingCurves | None:
         found = {each.run: each for each in self.top().snapshot.runs}.get(run)

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from computeflow.collection.online.live_values import LiveNode
 from computeflow.errors import InputError
@@ -28,6 +27,7 @@ from computeflow.web.reading_curves import (
     Slots,
     make_slots,
 )
+from computeflow.web.row_columns import Columns, join_columns
 
 _MAX_RUNS = 8
 _INTERVAL_SECONDS = 5.0
@@ -37,7 +37,6 @@ _ASKED_NODES = 4
 _NAMES = ", ".join(f"'{name}'" for name in OF_READING)
 _PICKED = "name, node, epoch_us(time) / 1e6 AS moment, value AS mean, value AS largest"
 _UNSEALED = {"name": object, "node": object, "moment": float, "mean": float, "largest": float}
-Columns = dict[str, NDArray[Any]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +71,7 @@ class StoredReadings:
         known = self._known(run.run)
         with known.lock, parquet_engine("reading readings", threads=2) as (engine, engine_error):
             try:
-                return _curves(engine, run, files, _joined(unsealed), known)
+                return _curves(engine, run, files, join_columns(unsealed, _UNSEALED), known)
             except engine_error as error:
                 text = str(error).splitlines()[0][:300]
                 raise InputError(f"readings of {run.run}: {text}; ask again") from None
@@ -209,13 +208,6 @@ def _missing(run: MeteredRun) -> str:
         "Power, memory, temperature and clocks of the GPUs: not known while this run was there, "
         f"needs computeflow agent on the nodes.{told}"
     )
-
-
-def _joined(parts: Sequence[Columns]) -> Columns:
-    return {
-        name: np.concatenate([np.zeros(0, kind), *(part[name] for part in parts)]).astype(kind)
-        for name, kind in _UNSEALED.items()
-    }
 
 
 def _quoted(text: str) -> str:

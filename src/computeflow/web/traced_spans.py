@@ -98,6 +98,9 @@ def _line(rank: RankMeasurement, timeline: StepTimeline, begin: float) -> RankSp
                 begin + segment.start_seconds,
                 segment.seconds,
                 segment.name[:_NAME],
+                length=(
+                    segment.end_seconds - segment.start_seconds if segment.pieces > 1 else None
+                ),
             )
             for segment in sorted(timeline.segments, key=lambda each: each.start_seconds)
         ),

@@ -20,6 +20,7 @@ from typing import Any, Literal, Protocol
 
 from computeflow.collection.collector.clients import RefusedError
 from computeflow.web.worker_process import WorkerProcess
+from computeflow.web.wrong_fields import WrongFieldError
 
 LaneName = Literal["quick", "long"]
 LIMIT_SECONDS: dict[LaneName, float] = {"quick": 20.0, "long": 120.0}
@@ -58,6 +59,24 @@ class Working:
     """Since its work began; 0 while it waits."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Refusal:
+    """What is kept of an error: each who asks gets one of its own, which keeps its request's frames."""
+
+    status: int
+    text: str
+    retry_seconds: float | None = None
+    field: str | None = None
+
+    def error(self) -> RefusedError:
+        if self.field is None:
+            return RefusedError(self.status, self.text, self.retry_seconds)
+        return WrongFieldError(self.status, self.text, self.field)
+
+
+_STOPPING = _Refusal(status=503, text="the server is being stopped")
+
+
 @dataclass(slots=True)
 class _Question:
     task: str
@@ -66,7 +85,7 @@ class _Question:
     began: float | None = None
     progress: str = ""
     body: bytes = b""
-    refusal: RefusedError | None = None
+    refusal: _Refusal | None = None
     waiters: int = 0
     answered: threading.Event = field(default_factory=threading.Event)
 
@@ -93,12 +112,16 @@ class Lane:
             return Working(progress=question.progress, seconds=seconds)
         question.waiters -= 1
         if question.refusal is not None:
-            raise question.refusal
+            raise question.refusal.error()
         return question.body
 
     def close(self) -> None:
         with self._changed:
             self._closed = True
+            for question in self._waiting.values():
+                question.refusal = _STOPPING
+                question.answered.set()
+            self._waiting.clear()
             self._changed.notify_all()
         self._runner.close()
 
@@ -106,6 +129,8 @@ class Lane:
         key = json.dumps([task, parameters], sort_keys=True)
         with self._changed:
             question = self._known.get(key)
+            if question is None and self._closed:
+                raise _STOPPING.error()
             if question is None:
                 self._drop_abandoned()
                 if len(self._waiting) >= MAX_WAITING:
@@ -121,7 +146,7 @@ class Lane:
 
     @property
     def _is_free(self) -> bool:
-        """Whether nobody waits whom a question that nobody waits for keeps waiting."""
+        """No wanted question is queued."""
         with self._changed:
             self._drop_abandoned()
             return not self._waiting
@@ -141,11 +166,11 @@ class Lane:
         while True:
             with self._changed:
                 self._drop_abandoned()
-                while not self._waiting:
-                    if self._closed:
-                        return
+                while not self._waiting and not self._closed:
                     self._changed.wait()
                     self._drop_abandoned()
+                if self._closed:
+                    return
                 key, question = self._waiting.popitem(last=False)
                 question.began = time.monotonic()
             self._answer(key, question)
@@ -159,9 +184,15 @@ class Lane:
                 question.task, question.parameters, say, lambda: question.wanted or self._is_free
             )
         except RefusedError as error:
-            question.refusal = error
+            question.refusal = _Refusal(
+                status=error.status,
+                text=error.text,
+                retry_seconds=error.retry_seconds,
+                field=error.field if isinstance(error, WrongFieldError) else None,
+            )
         except Exception as error:  # a fault of ours must not end the lane of all
-            question.refusal = RefusedError(503, f"not computed: {error!r}"[:300], _BUSY_SECONDS)
+            text = f"not computed: {error!r}"[:300]
+            question.refusal = _Refusal(status=503, text=text, retry_seconds=_BUSY_SECONDS)
         with self._changed:
             if question.refusal is not None and question.refusal.status >= 500:
                 self._known.pop(key, None)  # it may go well the next time

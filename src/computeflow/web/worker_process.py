@@ -155,8 +155,11 @@ def main() -> None:
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # whatever prints does not speak in between
 
     def send(kind: str, body: bytes) -> None:
-        out.write(kind.encode() + body + b"\n")
-        out.flush()
+        try:
+            out.write(kind.encode() + body + b"\n")
+            out.flush()
+        except BrokenPipeError:  # the server has ended
+            os._exit(0)
 
     prepare()
     send("p", b'"ready"')

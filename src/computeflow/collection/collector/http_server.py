@@ -6,6 +6,7 @@ Connections whose client does not send a whole request in time are closed.
 from __future__ import annotations
 
 import asyncio
+import logging
 import signal
 import socket
 import threading
@@ -112,7 +113,13 @@ def _configured(application: Application, options: Listening) -> tuple[Any, Any]
         config.load()
     except OSError as error:
         raise InputError(f"--cert {options.cert} --key {options.key}: {error}") from None
+    logging.getLogger("uvicorn.error").addFilter(_is_no_end)
     return uvicorn, config
+
+
+def _is_no_end(record: logging.LogRecord) -> bool:
+    """A request that is cut off because the server was told to stop is no fault of the application."""
+    return not (record.exc_info and isinstance(record.exc_info[1], asyncio.CancelledError))
 
 
 def _connection_class(request_seconds: float) -> type[Any]:

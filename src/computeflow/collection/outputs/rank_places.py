@@ -24,7 +24,7 @@ def read_rank_places(folder: Path, runs: Iterable[str]) -> dict[str, dict[int, s
             for run in runs:
                 rows = database.execute(_QUERY, (run, _MAX_RANKS))
                 places[run] = {rank: node for rank, node, _ in rows}
-    except sqlite3.OperationalError as error:
+    except sqlite3.DatabaseError as error:
         if "no such table" in str(error):
             return {}
         raise InputError(f"{shown(str(folder))}: {STATE_FILE}: {error}") from None

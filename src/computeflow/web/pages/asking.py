@@ -12,6 +12,7 @@ from fastapi.responses import Response
 
 from computeflow.web.events import tag_of
 from computeflow.web.page_answers import SCHEMA
+from computeflow.web.tasks import MAX_GPUS
 from computeflow.web.workbench import LaneName, Workbench, Working
 
 _WAIT_SECONDS: dict[LaneName, float] = {"quick": 30.0, "long": 0.4}
@@ -19,7 +20,6 @@ _WAIT_SECONDS: dict[LaneName, float] = {"quick": 30.0, "long": 0.4}
 _NAME = 80
 _LISTED = 12
 
-MAX_GPUS = 16_384
 MAX_SEQUENCE = 1 << 20
 MAX_BATCH = 1 << 16
 

@@ -16,9 +16,6 @@ from computeflow.web.page_answers import Content, Opened, page_content
 from computeflow.web.page_figures import figures_of
 from computeflow.web.pages.flow import live_headline, no_runs
 
-_POINTS = 800
-"""Points of a curve, and columns of a heat map: no screen shows more."""
-_ROWS = 256
 _NO_READINGS = (
     "Memory, power, temperature and clocks over time: not in this recording. computeflow record "
     "keeps memory; computeflow agent on the nodes of a collector keeps all of them."
@@ -50,12 +47,12 @@ def run_page(
         answer,
         headline=_headline(answer, line),
         run=codec.encode(line),
-        curve=None if steps is None else steps.curve(_POINTS),
-        heat=None if steps is None else steps.picture(of, _ROWS, _POINTS),
-        own_known=getattr(steps, "own_seconds", None) is not None,
+        curve=None if steps is None else steps.curve(),
+        heat=None if steps is None else steps.picture(of),
+        waits_missing="" if steps is None else steps.waits_missing,
         ideal_step_seconds=_ideal_step_seconds(answer, line),
         figures=[] if answer is None else _figures(answer),
-        steps_missing="" if steps is not None else "no step of this run is sealed yet",
+        steps_missing="" if steps is not None else "no step is known yet",
     )
 
 

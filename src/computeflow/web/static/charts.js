@@ -97,6 +97,11 @@ function scale(parts) {
   return Array.from({ length: parts }, (_, index) => [0, 1, 2].map(at => Math.round(low[at] + (high[at] - low[at]) * index / (parts - 1))));
 }
 
+/** The longest step of a cell, and its attempt: each counts its steps anew. */
+function stepAt({ steps, longest, attempts }, { row, column }) {
+  return { step: steps[column] + (longest?.[row][column] ?? 0), attempt: attempts.findLast(each => each.column <= column).number };
+}
+
 /** A cell for each rank and step: the longest step in it. */
 export function heatMap(heat, { choose } = {}) {
   const { ranks, steps, micros } = heat;
@@ -129,11 +134,12 @@ export function heatMap(heat, { choose } = {}) {
     canvas.onpointermove = event => {
       const at = cell(event);
       if (!at) return tell.hide();
-      const value = micros[at.row][at.column];
-      tell.show(at.left, at.top, `rank ${whole(ranks[at.row])}, step ${whole(steps[at.column])}\n${value === null ? "no step" : seconds(value / 1e6)}`);
+      const value = micros[at.row][at.column], { step, attempt } = stepAt(heat, at);
+      const which = heat.attempts.length > 1 ? `, attempt ${attempt + 1} of ${heat.attempts.at(-1).number + 1}` : "";
+      tell.show(at.left, at.top, `rank ${whole(ranks[at.row])}, step ${whole(step)}${which}\n${value === null ? "no step" : seconds(value / 1e6)}`);
     };
     canvas.onpointerleave = () => tell.hide();
-    if (choose) canvas.onclick = event => { const at = cell(event); if (at) choose(steps[at.column], ranks[at.row]); };
+    if (choose) canvas.onclick = event => { const at = cell(event); if (at) choose(stepAt(heat, at)); };
   });
   return el("div", null, place, el("div", { class: "legend" },
     el("span", null, `${seconds(low / 1e6)} or less`, key, `${seconds(high / 1e6)} or more`),

@@ -119,6 +119,18 @@ export function keepAddress(query) {
   history.replaceState(null, "", location.pathname + (query ? `?${query}` : ""));
 }
 
+/** Signals for the questions of a page: a question ends with the next one, and when the reader leaves. */
+export function questions(context) {
+  let current = new AbortController();
+  context.signal.addEventListener("abort", () => current.abort());
+  return () => {
+    current.abort();
+    current = new AbortController();
+    if (context.signal.aborted) current.abort();
+    return current.signal;
+  };
+}
+
 /** The content of an address, however long it takes; `progress(working)` is told how far it is. */
 export async function answer(address, signal, progress = () => {}) {
   for (;;) {

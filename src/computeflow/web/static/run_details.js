@@ -13,7 +13,7 @@ function recorded(content) {
 function attempts(facts) {
   if (facts.attempts.length < 2) return null;
   return section("Attempts", table([
-    { title: "attempt", number: true, cell: each => each.attempt },
+    { title: "attempt", number: true, cell: each => each.attempt + 1 },
     { title: "started", cell: each => when(each.start) },
     { title: "lasted", number: true, cell: each => seconds(each.end - each.start) },
     { title: "steps", number: true, cell: each => whole(each.steps) },

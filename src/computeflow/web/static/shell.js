@@ -2,7 +2,8 @@
 //
 // A page's module exports `render(content, context)`, which gives the nodes of the page, and may export
 // `address(context)`, the address whose JSON it shows (by default its own). It is called again when the
-// content changes; what a reader opened or chose lies in the address or in `context.state`.
+// content changes; what a reader opened or chose lies in the address or in `context.state`. `context.signal` is
+// aborted once the reader leaves the page.
 
 import { get, live, post } from "./api.js";
 import { el, empty, say } from "./dom.js";
@@ -13,6 +14,7 @@ matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => disp
 const place = document.getElementById("content");
 let session = null;
 let stop = () => {};
+let leaving = new AbortController();
 let turn = 0;
 let liveMark = null;
 let over = false;
@@ -116,6 +118,8 @@ function draw(module, content, context) {
 
 async function show(quietly) {
   const mine = ++turn;
+  leaving.abort();
+  leaving = new AbortController();
   stop();
   stop = () => {};
   markLive(null);
@@ -124,7 +128,7 @@ async function show(quietly) {
   markMenu(found?.page);
   if (!found) return place.replaceChildren(el("h1", null, "No such page"), el("p", null, el("a", { href: "/flow" }, "Flow")));
   place.setAttribute("aria-busy", "true");
-  const context = { parts: found.parts, query: new URLSearchParams(location.search), session, state: {}, navigate, signIn: askToken, refresh: () => show(true) };
+  const context = { parts: found.parts, query: new URLSearchParams(location.search), session, state: {}, signal: leaving.signal, navigate, signIn: askToken, refresh: () => show(true) };
   try {
     const module = await import(`./pages/${found.page.script}.js`);
     const address = module.address?.(context) ?? path + location.search;

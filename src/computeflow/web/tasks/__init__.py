@@ -10,7 +10,9 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any
 
-__all__ = ["answer_task", "prepare"]
+__all__ = ["MAX_GPUS", "answer_task", "prepare"]
+MAX_GPUS = 16_384
+"""A plan on the page has at most so many."""
 _TASKS = {
     "plan": "slider_plans",
     "front": "slider_plans",

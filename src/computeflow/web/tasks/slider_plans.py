@@ -12,9 +12,9 @@ from computeflow.views.figures import comparison_figure, ledger_figure, memory_f
 from computeflow.views.plans import layout_text
 from computeflow.web.page_answers import page_content
 from computeflow.web.part_data import parts_data
+from computeflow.web.tasks import MAX_GPUS
 from computeflow.web.tasks.packaged_catalog import model_name, shared_catalog
 
-MAX_GPUS = 16_384
 _FRONT = 8
 """The front goes from an eighth of the GPUs to eight times as many."""
 _COMMAND = ("python", "train.py")

@@ -24,9 +24,9 @@ function draw(content) {
   ];
 }
 
-export function render() {
+export function render(_, context) {
   const place = el("div", { class: "answered", "aria-busy": "true" });
-  answer("/accuracy", new AbortController().signal, working => place.replaceChildren(workingLine(working)))
+  answer("/accuracy", context.signal, working => place.replaceChildren(workingLine(working)))
     .then(content => place.replaceChildren(...draw(content)))
     .catch(error => place.replaceChildren(el("p", { class: "error", role: "alert" }, error.message)))
     .finally(() => place.removeAttribute("aria-busy"));

@@ -1,7 +1,7 @@
 // Decide: rent or build, where, for how much; or every offer compared.
 
 import { el, heading, lead, stats } from "../dom.js";
-import { answer, DAYS, form, keepAddress, queryOf, refusal, sameCommand, workingLine } from "../forms.js";
+import { answer, DAYS, form, keepAddress, queryOf, questions, refusal, sameCommand, workingLine } from "../forms.js";
 import { number, plural, share, usd, whole } from "../format.js";
 import { partNodes } from "../parts.js";
 
@@ -57,7 +57,7 @@ function numbers(content) {
 
 export function render(choices, context) {
   const place = el("div", { class: "answered", "aria-busy": "true" });
-  let current = new AbortController();
+  const begin = questions(context);
   let show = context.query.get("show") ?? USUAL.show;
   const tabs = el("div", { class: "tabs", role: "group", "aria-label": "What is shown" }, [["decision", "Decision"], ["offers", "Offers"]].map(([value, title]) =>
     el("button", { class: "button", type: "button", "aria-pressed": String(value === show), on: { click: event => {
@@ -68,14 +68,13 @@ export function render(choices, context) {
   const asking = form(fieldsOf(choices, context.query), values => ask(values));
 
   async function ask(values) {
-    current.abort();
-    current = new AbortController();
-    const query = queryOf({ ...values, show }, USUAL);
+    const signal = begin(), query = queryOf({ ...values, show }, USUAL);
+    if (signal.aborted) return;
     keepAddress(query);
     asking.say(null);
     place.setAttribute("aria-busy", "true");
     try {
-      const content = await answer(`/decide?${query}`, current.signal, working => place.replaceChildren(workingLine(working)));
+      const content = await answer(`/decide?${query}`, signal, working => place.replaceChildren(workingLine(working)));
       place.replaceChildren(...[lead(content.headline), numbers(content), ...partNodes(content.parts), sameCommand(content.command)].filter(Boolean));
     } catch (error) {
       if (error.name === "AbortError") return;

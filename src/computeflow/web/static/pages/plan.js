@@ -1,7 +1,7 @@
 // Plan: sliders for the job and the cluster; the best layout, its ledger and the front follow at once.
 
 import { el, heading, lead, section, stats, table, words } from "../dom.js";
-import { answer, DAYS, form, keepAddress, queryOf, sameCommand, workingLine } from "../forms.js";
+import { answer, DAYS, form, keepAddress, queryOf, questions, sameCommand, workingLine } from "../forms.js";
 import { number, seconds, share, si, usd, whole } from "../format.js";
 import { partFigure, partNodes } from "../parts.js";
 
@@ -86,11 +86,10 @@ function filesList(content, query) {
 export function render(choices, context) {
   const place = el("div", { class: "answered", "aria-busy": "true" });
   const front = el("div"), files = el("div");
-  let current = new AbortController();
+  const begin = questions(context);
   const asking = form(fieldsOf(choices, context.query), async values => {
-    current.abort();
-    current = new AbortController();
-    const { signal } = current, query = queryOf(values, USUAL);
+    const signal = begin(), query = queryOf(values, USUAL);
+    if (signal.aborted) return;
     keepAddress(query);
     place.setAttribute("aria-busy", "true");
     try {

@@ -11,7 +11,8 @@ import { number, plural, seconds, share, usd, when, whole } from "../format.js";
 
 /** Whole steps, or without waits for others, where those are known: then the late rank stands out. */
 function heatChoice(content) {
-  if (!content.own_known) return null;
+  if (content.heat.ranks.length < 2) return null;
+  if (content.waits_missing) return el("p", { class: "quiet small" }, `Without waits for others: not known, ${content.waits_missing}.`);
   const select = el("select", { "aria-label": "What the heat map shows", "data-key": "heat", on: { change: () => navigate(withQuery({ of: select.value }), { replace: true }) } },
     [["seconds", "whole step"], ["own", "without waits for others"]].map(([value, text]) => el("option", { value, selected: content.heat.of === value }, text)));
   return el("p", null, select);
@@ -41,7 +42,7 @@ export function render(content, context) {
     ]),
     curve ? section("Step time over the run", lineChart(curve, { ideal: content.ideal_step_seconds })) : el("p", { class: "quiet" }, content.steps_missing),
     readingCharts(run, context.session.kind === "store" ? "Power, memory, temperature, clock" : "Memory over the run", context.state),
-    heat ? section("Rank by step", heatChoice(content), heatMap(heat, { choose: step => navigate(`/timeline/${encodeURIComponent(run.id)}?${new URLSearchParams({ step })}`) }),
+    heat ? section("Rank by step", heatChoice(content), heatMap(heat, { choose: step => navigate(`/timeline/${encodeURIComponent(run.id)}?${new URLSearchParams(step)}`) }),
       el("p", { class: "quiet small" }, "Click a step to see it along time.")) : null,
     runDetails(content),
     content.figures.map(plot),

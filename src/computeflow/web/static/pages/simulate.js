@@ -1,7 +1,7 @@
 // Simulate: a whole run with failures: when it ends, how often to save, how many spares.
 
 import { el, heading, lead, stats } from "../dom.js";
-import { answer, form, keepAddress, queryOf, refusal, sameCommand, workingLine } from "../forms.js";
+import { answer, form, keepAddress, queryOf, questions, refusal, sameCommand, workingLine } from "../forms.js";
 import { number, seconds, share, usd, whole } from "../format.js";
 import { partNodes } from "../parts.js";
 import { fieldsOf as jobFields } from "./plan.js";
@@ -39,16 +39,15 @@ function numbers(result) {
 
 export function render(choices, context) {
   const place = el("div", { class: "answered", "aria-busy": "true" });
-  let current = new AbortController();
+  const begin = questions(context);
   const asking = form(fieldsOf(choices, context.query), async values => {
-    current.abort();
-    current = new AbortController();
-    const query = queryOf(values, USUAL);
+    const signal = begin(), query = queryOf(values, USUAL);
+    if (signal.aborted) return;
     keepAddress(query);
     asking.say(null);
     place.setAttribute("aria-busy", "true");
     try {
-      const content = await answer(`/simulate?${query}`, current.signal, working => { if (!place.children.length) place.replaceChildren(workingLine(working)); });
+      const content = await answer(`/simulate?${query}`, signal, working => { if (!place.children.length) place.replaceChildren(workingLine(working)); });
       const [summary, ledger, ...rest] = content.parts;
       const timeline = rest.filter(part => part.title.startsWith("Time that simulated")), curves = rest.filter(part => !timeline.includes(part));
       place.replaceChildren(lead(content.headline, { sensitivity: EACH_INPUT }), numbers(content.result),

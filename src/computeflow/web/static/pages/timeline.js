@@ -33,6 +33,10 @@ function drawing(timeline) {
             class: `span ${looks(span)}`, x: x(span.start_seconds), y: top + (wait ? tall / 2 + 1 : 2),
             width: Math.max(inner * span.seconds / timeline.seconds, 0.6), height: wait ? tall / 2 - 3 : tall - 4,
           });
+          if (span.length_seconds > span.seconds) {  // short pieces as one, as strong as they fill it
+            rect.setAttribute("width", Math.max(inner * span.length_seconds / timeline.seconds, 0.6));
+            rect.setAttribute("fill-opacity", Math.max(span.seconds / span.length_seconds, 0.25));
+          }
           rect.addEventListener("pointermove", event => {
             const box = place.getBoundingClientRect();
             tell.place.show(event.clientX - box.left, event.clientY - box.top, `rank ${line.rank}: ${span.name} ${seconds(span.seconds)}\n${span.account}, ${span.owner}${span.detail ? `\n${span.detail}` : ""}`);
@@ -66,12 +70,13 @@ function totals(timeline) {
 
 export function render(content) {
   const { timeline, run } = content;
-  const go = step => navigate(withQuery({ step: Math.max(content.first_step, Math.min(content.last_step, step)) }), { replace: true });
+  const attempt = content.attempts.length > 1 ? { attempt: timeline.attempt } : {};
+  const go = step => navigate(withQuery({ step: Math.max(content.first_step, Math.min(content.last_step, step)), ...attempt }), { replace: true });
   const number_ = el("input", { type: "number", value: timeline.step, min: content.first_step, max: content.last_step, "aria-label": "Step", "data-key": "step", on: { change: event => go(Number(event.target.value)) } });
   const sums = totals(timeline), inTime = [...sums].sort((a, b) => a.first - b.first);
   const several = timeline.ranks.length > 1, attempts = Math.max(timeline.attempt, run.restarts ?? 0) + 1;
   const all = timeline.ranks.reduce((sum, line) => sum + line.seconds, 0);
-  const query = new URLSearchParams({ step: timeline.step });
+  const query = new URLSearchParams({ step: timeline.step, ...attempt });
   return [
     heading(`Step ${timeline.step}`,
       el("button", { class: "button", type: "button", "data-key": "previous", on: { click: () => go(timeline.step - 1) } }, "Previous"), number_,

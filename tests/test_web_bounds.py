@@ -1,0 +1,234 @@
+"""The page's server where much is asked of it: many runs, many viewers, faults of one page."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import shutil
+import subprocess
+import sys
+import threading
+import traceback
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from computeflow.answers import run_histories
+from computeflow.collection.collector.clients import RefusedError
+from computeflow.collection.outputs.rank_places import read_rank_places
+from computeflow.collection.outputs.snapshots import STATE_FILE
+from computeflow.collection.store.journal import journal_path
+from computeflow.errors import InputError
+from computeflow.telemetry.run_folders import run_folder_source
+from computeflow.web import journal_rows, recorded_runs
+from computeflow.web.application import PageServer
+from computeflow.web.events import Broadcaster
+from computeflow.web.journal_rows import JournalRows
+from computeflow.web.opening import AuditOptions, open_directory
+from computeflow.web.workbench import Lane, Workbench
+from computeflow.web.worker_process import RunHere
+from computeflow.web.wrong_fields import WrongFieldError
+from page_client import RUNS, doorkeeper, page_client
+
+
+class Counted:
+    """A function, and how often it was called."""
+
+    def __init__(self, function: Any) -> None:
+        self.function, self.calls = function, 0
+
+    def __call__(self, *given: Any, **named: Any) -> Any:
+        self.calls += 1
+        return self.function(*given, **named)
+
+
+def test_many_runs_are_read_once_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """More than any list of what was computed last holds: a row is read again where it has changed."""
+    for number in range(70):
+        folder = tmp_path / f"run-{number:02}"
+        folder.mkdir()
+        for file in (RUNS / "clean").iterdir():
+            (folder / file.name).symlink_to(file)
+    counted = Counted(run_histories.runs)
+    monkeypatch.setattr(recorded_runs, "runs", counted)
+    opening = open_directory(tmp_path, AuditOptions())
+    for _ in range(3):
+        assert len(opening.runs()) == 70
+    assert counted.calls == 70
+
+
+def test_what_every_rank_did_is_kept_of_few_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Columns of a large run are hundreds of megabytes; its small picture is what pages keep."""
+    for number in range(6):
+        shutil.copytree(RUNS / "clean", tmp_path / f"run-{number}")
+    opening = open_directory(tmp_path, AuditOptions())
+    counted = Counted(run_folder_source.read_run)
+    monkeypatch.setattr(recorded_runs, "read_run", counted)
+    for _ in range(2):
+        assert opening.steps("run-0") is not None and opening.spans("run-0", 5, 2) is not None
+    assert counted.calls == 1
+    for number in range(6):
+        opening.steps(f"run-{number}")
+    assert counted.calls == 6
+    opening.steps("run-0")
+    assert counted.calls == 7
+
+
+def test_a_worker_whose_server_has_ended_says_nothing() -> None:
+    words = [sys.executable, "-m", "computeflow.web.worker_process"]
+    worker = subprocess.Popen(
+        words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert worker.stdin is not None and worker.stdout is not None and worker.stderr is not None
+    worker.stdin.close()
+    worker.stdout.close()
+    with worker.stderr as said:
+        assert said.read() == b""
+    assert worker.wait(300) == 0
+
+
+# Events
+
+
+def test_a_fault_of_one_page_ends_no_other_one(caplog: pytest.LogCaptureFixture) -> None:
+    async def story() -> list[bytes]:
+        revision = 0
+
+        async def fetch(address: str) -> bytes:
+            if address == "/fleet":
+                raise OSError(116, "Stale file handle")
+            return str(revision).encode()
+
+        events = Broadcaster(fetch, lambda: revision, look_seconds=0.001)
+        stream = events.stream(["/fleet", "/runs"], [])
+        got = [await anext(stream)]
+        for revision in (1, 2, 3):  # noqa: B007
+            got.append(await asyncio.wait_for(anext(stream), 60))
+        events.close()
+        return got
+
+    assert len(asyncio.run(story())) == 4
+    said = [record for record in caplog.records if "/fleet" in record.getMessage()]
+    assert len(said) == 1 and "Stale file handle" in said[0].getMessage()
+
+
+def test_a_source_that_cannot_be_read_for_a_moment_ends_no_stream() -> None:
+    async def story() -> bytes:
+        looked = 0
+
+        def revision() -> int:
+            nonlocal looked
+            looked += 1
+            if looked < 3:
+                raise OSError(116, "Stale file handle")
+            return looked
+
+        async def fetch(_: str) -> bytes:
+            return b"{}"
+
+        events = Broadcaster(fetch, revision, look_seconds=0.001)
+        stream = events.stream(["/runs"], [])
+        await anext(stream)
+        got = await asyncio.wait_for(anext(stream), 60)
+        events.close()
+        return got
+
+    assert b"/runs" in asyncio.run(story())
+
+
+def test_a_run_with_a_space_in_its_name_is_live(tmp_path: Path) -> None:
+    shutil.copytree(RUNS / "slow", tmp_path / "my run")
+    opening = open_directory(tmp_path, AuditOptions())
+    server = PageServer(opening, doorkeeper(), Workbench(RunHere))
+    body = asyncio.run(server._fetch("/runs/my%20run?of=own"))
+    assert body is not None and b'"id":"my run"' in body and b'"of":"own"' in body
+    server.close()
+
+
+def test_too_many_viewers_get_a_503_and_when_to_come_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("computeflow.web.events.MAX_VIEWERS", 0)
+    answer = page_client(RUNS).get("/events?of=/runs")
+    assert answer.status_code == 503 and answer.headers["retry-after"] == "10"
+
+
+@pytest.mark.parametrize(("number", "rows"), [(errno.ESTALE, 0), (errno.EIO, None)])
+def test_a_journal_that_is_gone_on_a_network_file_system_is_sealed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, rows: int | None
+) -> None:
+    journal_path(tmp_path, 1).touch()
+
+    def fail(*_: Any) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(journal_rows, "read_frames", fail)
+    if rows is None:
+        with pytest.raises(InputError, match="Input/output error"):
+            JournalRows(tmp_path).steps("run-1")
+    else:
+        assert len(JournalRows(tmp_path).steps("run-1")) == rows
+
+
+def test_a_state_that_is_no_database_is_an_error_of_the_user(tmp_path: Path) -> None:
+    (tmp_path / STATE_FILE).write_bytes(b"nothing of the kind" * 100)
+    with pytest.raises(InputError, match="not a database"):
+        read_rank_places(tmp_path, ["run-1"])
+
+
+# The workbench
+
+
+class Refusing(RunHere):
+    def run(self, *_: Any) -> bytes:
+        raise WrongFieldError(400, "no", "name")
+
+
+def test_a_refusal_is_a_new_error_for_everybody_who_asks() -> None:
+    """One error for all would keep the frames, and so the requests, of everybody who got it."""
+    lane, raised = Lane(Refusing()), list[RefusedError]()
+    for _ in range(3):
+        with pytest.raises(WrongFieldError, match="no") as refused:
+            lane.ask("x", {"name": "a"}, 300.0)
+        raised.append(refused.value)
+    assert len({*map(id, raised)}) == 3
+    assert {(each.status, each.text, each.field) for each in raised} == {(400, "no", "name")}  # type: ignore[attr-defined]
+    assert len({len(traceback.extract_tb(each.__traceback__)) for each in raised}) == 1
+    lane.close()
+
+
+def test_questions_that_wait_when_the_server_stops_are_refused_at_once() -> None:
+    runner = Stopped()
+    lane, codes = Lane(runner), list[int]()
+
+    def ask(name: str) -> None:
+        with pytest.raises(RefusedError) as refused:
+            lane.ask("x", {"name": name}, 300.0)
+        codes.append(refused.value.status)
+
+    askers = [threading.Thread(target=ask, args=(name,)) for name in "abc"]
+    for asker in askers:
+        asker.start()
+    assert runner.began.wait(300)
+    lane.close()
+    for asker in askers:
+        asker.join(300)
+    assert codes == [503, 503, 503] and runner.runs == 1
+
+
+class Stopped(RunHere):
+    """A runner whose question ends when it is closed."""
+
+    def __init__(self) -> None:
+        self.began, self.end, self.runs = threading.Event(), threading.Event(), 0
+
+    def run(self, *_: Any) -> bytes:
+        self.runs += 1
+        self.began.set()
+        self.end.wait(300)
+        raise RefusedError(503, "the computation ended early: ask again", 1.0)
+
+    def close(self) -> None:
+        self.end.set()

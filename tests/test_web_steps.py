@@ -1,0 +1,129 @@
+"""Steps of a run on the page: the step that is clicked is the one that opens, in its attempt."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from batch_maker import batches_of
+from computeflow.collection.store.journal import JournalWriter
+from computeflow.collection.store.sealing_journals import seal_journal
+from computeflow.collection.store.state_database import StateDatabase
+from computeflow.collection.store.store_folder import open_store
+from computeflow.collection.wire.batches import pack_batch
+from computeflow.web import stored_steps
+from computeflow.web.journal_rows import JournalRows
+from computeflow.web.opening import AuditOptions, Opening, open_directory
+from computeflow.web.step_cells import CellReader
+from computeflow.web.step_table import StepTable
+from live_value_maker import live_run
+from page_client import page_client
+from run_folder_maker import MS, Training
+
+pytest.importorskip("duckdb")
+SLOW_RANK, SLOW_STEP = 2, 17
+RUN = "run-1"
+
+
+def slow(rank: int, step: int) -> Mapping[str, int]:
+    return {"f": 400 * MS} if (rank, step) == (SLOW_RANK, SLOW_STEP) else {}
+
+
+def two_attempts(folder: Path, ranks: int = 4) -> Path:
+    """The first attempt has a slow step of one rank; both have a step of that number."""
+    folder.mkdir(parents=True)
+    Training(ranks=ranks, steps=40, extra=slow).write(folder)
+    Training(ranks=ranks, steps=30, attempt=1, begins=60_000 * MS).write(folder)
+    return folder
+
+
+def stored(folder: Path, sealed: bool, ranks: int = 4) -> Path:
+    store = open_store(folder / "store")
+    writer = JournalWriter(store.journal, 1)
+    batches = batches_of(two_attempts(folder / RUN, ranks))
+    writer.append([(1_795_000_000_000_000 + n, pack_batch(b)) for n, b in enumerate(batches)])
+    writer.close()
+    state = StateDatabase(store.state)
+    state.save_view([], [live_run(run=RUN)])
+    if sealed:
+        seal_journal(store, state, 1)
+    state.close()
+    return store.path
+
+
+@pytest.fixture(params=["recording", "journal", "sealed"])
+def source(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    if request.param == "recording":
+        return two_attempts(tmp_path / RUN)
+    return stored(tmp_path, request.param == "sealed")
+
+
+def test_a_step_opens_in_the_attempt_that_is_asked_for(source: Path) -> None:
+    client = page_client(source)
+    longest = {}
+    for attempt in (None, 0, 1):
+        query = f"step={SLOW_STEP}" + ("" if attempt is None else f"&attempt={attempt}")
+        content = client.get(f"/timeline/{RUN}?{query}").json()
+        step = content["timeline"]
+        longest[attempt] = step["seconds"]
+        assert step["attempt"] == (1 if attempt is None else attempt)
+        assert content["attempts"] == [0, 1]
+        assert (content["first_step"], content["last_step"]) == (1, 30 if attempt != 0 else 40)
+        about = client.get(f"/trace/{RUN}?{query}").json()["otherData"]
+        assert about["attempt"] == step["attempt"]
+    assert longest[0] > 0.4 > longest[1] == longest[None]
+    assert "empty" in client.get(f"/timeline/{RUN}?step=35&attempt=1").json()
+    assert "empty" in client.get(f"/timeline/{RUN}?step=35&attempt=7").json()
+    assert client.get(f"/timeline/{RUN}?step=35").json()["timeline"]["attempt"] == 0
+
+
+def test_a_heat_map_says_the_attempt_of_each_column(source: Path) -> None:
+    heat = page_client(source).get(f"/runs/{RUN}").json()["heat"]
+    assert [(each["number"], each["column"]) for each in heat["attempts"]] == [(0, 0), (1, 40)]
+    assert heat["steps"] == [*range(1, 41), *range(1, 31)] and heat["longest"] is None
+
+
+def small(opening: Opening, source: Path) -> dict[str, Any]:
+    """The heat map of a run in eight columns or so."""
+    steps = opening.steps(RUN)
+    assert steps is not None
+    if isinstance(steps, StepTable):
+        return steps.picture("seconds", 4, 8)
+    files = [str(path) for path in source.glob("parquet/*/steps/*/*.parquet")]
+    cells = CellReader(RUN, 4, 8).read(files, JournalRows(source / "journal").steps(RUN))
+    assert cells is not None
+    return cells.picture("seconds")
+
+
+def test_of_a_cell_with_many_steps_the_longest_is_the_one_that_opens(source: Path) -> None:
+    heat = small(open_directory(source, AuditOptions()), source)
+    assert heat["steps_per_column"] == 9
+    second = heat["attempts"][1]["column"]
+    assert heat["steps"][second] == 1, "no cell has steps of two attempts"
+    row = heat["micros"][SLOW_RANK]
+    column = max(range(len(row)), key=lambda at: row[at] or 0)
+    assert column < second
+    assert heat["steps"][column] + heat["longest"][SLOW_RANK][column] == SLOW_STEP
+    for number, line in enumerate(heat["longest"]):
+        assert all(0 <= offset < 9 for offset in line), number
+
+
+@pytest.mark.parametrize("sealed", [True, False])
+def test_of_more_spans_than_can_be_read_the_longest_ranks_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sealed: bool
+) -> None:
+    opening = open_directory(stored(tmp_path, sealed, ranks=8), AuditOptions())
+    whole = opening.spans(RUN, SLOW_STEP, 8, 0)
+    assert whole is not None and [line.rank for line in whole.ranks] == [*range(8)]
+    monkeypatch.setattr(stored_steps, "MAX_SPANS", 3 * len(whole.ranks[0].spans))
+    found = opening.spans(RUN, SLOW_STEP, 8, 0)
+    assert found is not None and 1 <= len(found.ranks) <= 3
+    assert (found.ranks_total, found.seconds, found.began) == (8, whole.seconds, whole.began)
+    longest = sorted(whole.ranks, key=lambda line: (-line.seconds, line.rank))
+    chosen = {line.rank for line in longest[: len(found.ranks)]}
+    assert {line.rank for line in found.ranks} == chosen
+    for line in found.ranks:
+        assert line == whole.ranks[line.rank]
