@@ -70,9 +70,8 @@ def made_store(folder: Path, **names: Any) -> tuple[Path, LiveFinding]:
     store = open_store(folder / "store")
     finding = live_finding(**{name: names[name] for name in ("title",) if name in names})
     state = StateDatabase(store.state)
-    run = live_run(
-        **{key: value for key, value in names.items() if key in ("name", "command", "planned")}
-    )
+    known = ("name", "command", "planned", "kept_steps")
+    run = live_run(**{key: value for key, value in names.items() if key in known})
     state.save_view([finding], [run])
     journal, now = ActionJournal(state), time.time()
     old = ActionRecord(at=now, kind="restart", state="done", mode="ask", run=run.run, job="7")
