@@ -135,6 +135,18 @@ def test_how_long_processes_take_to_end_is_not_booked(tmp_path: Path) -> None:
     )
 
 
+def test_a_save_after_a_long_last_step_is_booked_as_one(tmp_path: Path) -> None:
+    training = replace(FIRST, extra=lambda rank, step: {"v": 9000 * MS} if step == 300 else {})
+    records = beating(training, 20, "c")
+    for rank in records:
+        last = rank[-1]["t"]
+        rank.append({"k": "e", "t": last - 20_000 * MS, "d": 20_000 * MS, "w": "checkpoint"})
+        rank.append({"k": "end", "t": last, "how": "exit"})
+    run, ledger = watched(records), audited(records, tmp_path)
+    for account in ("evaluation", "checkpoint"):
+        assert run.booked[account] == pytest.approx(ledger.booked(account), rel=0.03)
+
+
 @pytest.mark.parametrize(("inside", "account"), [("f", "idle"), ("c", "checkpoint")])
 def test_a_step_that_does_not_end_is_booked_like_audit_does(
     tmp_path: Path, inside: str, account: str

@@ -146,13 +146,17 @@ class RunLooks:
         totals = self.totals
         totals.begin_attempt(memory.attempt, memory.world, began, warm)
         begin = totals.until - _BEFORE_STEPS * step_seconds(ranks)
+        begin = min(begin, *(rank.steps[max(len(rank.steps) - 2, 0)][0] / 1e6 for rank in ranks))
         files = _files(ranks, begin, edge)
-        report = report_run(
-            measure_run(files, []), RunDescription(folder="", more={}), self._request
-        )
-        if ended and report.ledger is not None:  # how long processes take to end is not booked
-            edge = min(edge, report.ledger.window.end_seconds or edge)
-        totals.take(files, report.ledger, memory.world, edge)
+        ledger, before = self._ledger(files), None
+        if ended and ledger is not None:
+            before = self._ledger(_files(ranks, begin, totals.until))
+            edge = min(edge, ledger.window.end_seconds or edge)  # processes may take long to end
+        totals.take(files, ledger, memory.world, edge, before)
+
+    def _ledger(self, files: Sequence[RankFile]) -> Ledger | None:
+        about = RunDescription(folder="", more={})
+        return report_run(measure_run(files, []), about, self._request).ledger
 
     def _suspected(
         self,

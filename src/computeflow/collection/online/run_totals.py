@@ -75,12 +75,24 @@ class RunTotals:
         self.attempt, self.until = number, max(warm, self.until)
 
     def take(
-        self, files: Sequence[RankFile], ledger: Ledger | None, world: int, edge: float
+        self,
+        files: Sequence[RankFile],
+        ledger: Ledger | None,
+        world: int,
+        edge: float,
+        before: Ledger | None = None,
     ) -> None:
-        """Book up to `edge` what a window shows that ends there."""
+        """Book up to `edge` what a window shows that ends there; `before` is the part of it that was
+        booked, where that may be most of it.
+        """
         if ledger is None or edge <= self.until:
             return
-        kept = {name: s for name, s in ledger.accounts.items() if name not in ("startup", "lost")}
+        known = {} if before is None else before.accounts
+        kept = {
+            name: max(seconds - known.get(name, 0.0), 0.0)
+            for name, seconds in ledger.accounts.items()
+            if name not in ("startup", "lost")
+        }
         total = sum(kept.values())
         if total <= 0:
             return
