@@ -75,10 +75,11 @@ def made_store(folder: Path, **names: Any) -> tuple[Path, LiveFinding]:
     store = open_store(folder / "store")
     finding = live_finding(**{name: names[name] for name in ("title",) if name in names})
     state, now = StateDatabase(store.state), time.time()
+    known = ("name", "command", "planned", "kept_steps")
     run = live_run(
         updated=now + 1e6,  # or it were silent by the time that it is looked at
         started=now - 7200,
-        **{key: value for key, value in names.items() if key in ("name", "command", "planned")},
+        **{key: value for key, value in names.items() if key in known},
     )
     state.save_view([finding], [run])
     journal = ActionJournal(state)

@@ -57,6 +57,9 @@ class Watcher:
         if batch.run:
             self._runs[batch.run] = _run(batch.run, received)
 
+    def knows(self, run: str) -> bool:
+        return run in self._runs
+
     def know_booked(self, before: LiveRun, now: float) -> None:
         pass
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import Iterator, MutableMapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from computeflow.collection.collector.listening import read_tokens
 from computeflow.collection.collector.loop import LiveView, WatchLoop
 from computeflow.collection.collector.running import recover
 from computeflow.collection.collector.service import CollectorService, make_application
+from computeflow.collection.online import watcher as online
 from computeflow.collection.online.live_values import LiveFinding, LiveRun
 from computeflow.collection.store.journal import journal_numbers
 from computeflow.collection.store.keeper import Keeper, KeepOptions
@@ -487,6 +489,27 @@ def test_starts_of_sealed_ranks_are_told_to_a_new_watch(site: Site, run: Path) -
     assert watcher.starts == {("run-1", 0), ("run-1", 1)}
     assert next(batch.about for batch, _ in watcher.taken) == {"name": "made"}
     loop.close()
+
+
+def test_a_run_that_was_forgotten_goes_on_with_its_books(site: Site, tmp_path: Path) -> None:
+    """A job that waits in the queue for more than half an hour has the same run."""
+    loop = WatchLoop(site.store, lambda found: online.Watcher(online.WatchOptions(), found))
+    first = Training(ranks=2, steps=100).write(tmp_path / "first")
+    again = Training(ranks=2, steps=100, attempt=1, first_count=51, begins=90_000 * MS)
+    batches = [batches_of(first), batches_of(again.write(tmp_path / "again"), agent="agent-2")]
+    now, runs = time.time(), list[LiveRun]()
+    for each in batches:
+        for batch in each:
+            site.post(batch)
+        while loop.read():
+            pass
+        runs += loop.tick(now).runs
+        assert not loop.tick(now + 1900).runs
+    loop.close()
+    before, after = runs
+    assert after.booked["startup"] == before.booked["startup"]
+    assert after.booked["restart"] > 2 * 75 and after.booked["lost"] > 2 * 4
+    assert after.kept_steps == before.kept_steps + 50
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b'{"seconds": -1}', b'{"seconds": "x"}', b"{"])

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import threading
 from time import perf_counter_ns
+from types import SimpleNamespace
 
 import pytest
 
+from computeflow.recorder.device_marks import DeviceMarks
 from computeflow.recorder.steps import (
     BACKWARD,
     CHECKPOINT,
@@ -122,3 +124,50 @@ def test_what_comes_after_the_last_step_is_the_rest(watch: StepWatch) -> None:
     assert letters(rest) == CHECKPOINT + EVALUATION
     assert rest.spans[-1][2] == rest.end
     assert not watch.step.spans[-1][2]
+
+
+def test_calls_in_a_row_are_one_span(watch: StepWatch) -> None:
+    """Clipping one parameter after the other: the optimizer's own span still has room."""
+    note(watch, FORWARD + BACKWARD)
+    for _ in range(200):
+        watch.end(watch.resume(OPTIMIZER))
+    note(watch, FORWARD)
+    watch.end(watch.resume(OPTIMIZER))
+    assert letters(watch.step) == FORWARD + BACKWARD + OPTIMIZER + FORWARD + OPTIMIZER
+    assert all(begin < end for _, begin, end, _ in watch.step.spans) and not watch.is_in(OPTIMIZER)
+
+
+def test_calls_inside_of_each_other_are_one_span_and_later_ones_are_counted(
+    watch: StepWatch,
+) -> None:
+    outer = watch.resume(OPTIMIZER)
+    assert watch.resume(OPTIMIZER) is None
+    watch.end(outer)
+    assert letters(watch.step) == OPTIMIZER
+    note(watch, FORWARD * 39)
+    watch.end(watch.resume(OPTIMIZER))
+    assert watch.step.more[OPTIMIZER][0] == 1
+
+
+class Event:
+    """An event of a device that is as far as the host."""
+
+    def __init__(self, enable_timing: bool) -> None:
+        self.records = 0
+
+    def record(self) -> None:
+        self.records += 1
+
+
+def test_clipping_leaves_marks_for_the_optimizer(watch: StepWatch) -> None:
+    cuda = SimpleNamespace(Event=Event, is_current_stream_capturing=lambda: False)
+    marks = DeviceMarks(SimpleNamespace(cuda=cuda), SimpleNamespace(tape=None))  # type: ignore[arg-type]
+    watch.mark = marks.mark
+    note(watch, FORWARD + BACKWARD)
+    for _ in range(200):
+        watch.end(watch.resume(OPTIMIZER))
+    note(watch, OPTIMIZER)
+    marked = [span for span, _, _ in marks._marks]
+    assert [span[0] for span in marked] == [FORWARD, BACKWARD, OPTIMIZER, OPTIMIZER]
+    assert all(span is kept for span, kept in zip(marked, watch.step.spans, strict=True))
+    assert [at for _, _, at in marks._marks] == [span[2] for span in watch.step.spans]

@@ -413,7 +413,7 @@ def test_a_hook_that_fails_is_counted_and_given_up(recorder: Recorder) -> None:
     assert [count for count, _ in errors.values()] == [20]
 
 
-@pytest.mark.parametrize("name", ["begin", "end", "boundary", "drop"])
+@pytest.mark.parametrize("name", ["begin", "resume", "end", "boundary", "drop"])
 def test_a_watch_that_fails_raises_nothing(
     recorder: Recorder, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
@@ -428,6 +428,7 @@ def test_a_watch_that_fails_raises_nothing(
     monkeypatch.setattr(process_recorder, "_CURRENT", [recorder])
     for _ in range(30):
         with public.step(), public.phase("data"):
+            recorder.watch.end(recorder.watch.resume("o"))
             recorder.watch.drop(recorder.watch.begin("v"))
 
 

@@ -453,3 +453,22 @@ def test_the_order_of_files_does_not_matter(tmp_path: Path, order: list[int]) ->
 def test_times_are_those_of_the_epoch(tmp_path: Path) -> None:
     report = read(Training(steps=5).write(tmp_path))
     assert report.facts.start == pytest.approx(EPOCH_NS / 1e9)
+
+
+def test_a_long_file_is_thinned_in_the_memory_of_the_device_and_of_the_host(tmp_path: Path) -> None:
+    """A rank on a GPU writes both at each tick, one after the other."""
+    head = Training(ranks=1, steps=2).records()[0]
+    ticks = [
+        record
+        for at in range(40_000)
+        for record in (
+            {"k": "m", "t": 5_000_000 * at, "allocated": at, "reserved": at},
+            {"k": "m", "t": 5_000_000 * at + 9, "host": at},
+        )
+    ]
+    path = tmp_path / "rank-00000.attempt-0.cfr"
+    path.write_bytes(MAGIC + packed_all([*head, *ticks]))
+    rows = read_rank_file(path, 1 << 30).memory_rows
+    device, host = rows.allocated[rows.allocated >= 0], rows.host[rows.host >= 0]
+    assert len(device) == len(host) == 23_616  # 32,768 of each, halved, and 7,232 more
+    assert device[-1] == host[-1] == 39_999 and (rows.at[1:] >= rows.at[:-1]).all()

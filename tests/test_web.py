@@ -6,6 +6,7 @@ import asyncio
 import json
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from computeflow.web import serve
 from computeflow.web.events import Broadcaster
 from computeflow.web.opening import AuditOptions, open_directory
 from computeflow.web.page_list import PAGES, is_page
+from computeflow.web.pages import flow
 from computeflow.web.security import MAX_BODY_BYTES
 from live_value_maker import live_run
 from page_client import (
@@ -246,6 +248,29 @@ def test_the_flow_of_a_run_that_goes_on_is_all_of_it_or_its_last_steps(tmp_path:
     assert last["wall_seconds"] == pytest.approx(60.0) and last["basis"] == "its last 60 s"
     assert whole["expected_from"] == "plan.json"
     assert any(line["expected"] == pytest.approx(6_100 * 256.0) for line in whole["lines"])
+
+
+def test_the_flow_of_a_run_that_has_kept_no_step_yet_has_no_lines(tmp_path: Path) -> None:
+    plan = PlannedStep(
+        source="plan.json",
+        gpus=256,
+        step_seconds=1.0,
+        high_seconds=1.2,
+        accounts={"compute": 256.0},
+    )
+    client = page_client(made_store(tmp_path, planned=plan, kept_steps=0)[0])
+    given = client.get("/flow")
+    assert given.status_code == 200 and given.json()["lines"] == []
+
+
+def test_a_run_that_is_gone_when_its_flow_is_made_is_unknown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        flow, "find_run", lambda opening, run: replace(opening.runs()[0], id="gone")
+    )
+    given = page_client(made_store(tmp_path)[0]).get("/flow?run=gone")
+    assert given.status_code == 404 and "run 'gone'" in given.text
 
 
 def test_a_flow_adds_up_to_all_that_was_contracted(client: Any) -> None:

@@ -31,7 +31,7 @@ def _clipping(torch: Any, recorder: Recorder, clip: Callable[..., Any]) -> Calla
     def clipped(*arguments: Any, **options: Any) -> Any:
         if torch.compiler.is_compiling():
             return clip(*arguments, **options)
-        span = recorder.watch.begin(OPTIMIZER)
+        span = recorder.watch.resume(OPTIMIZER)  # of one parameter after the other
         try:
             return clip(*arguments, **options)
         finally:

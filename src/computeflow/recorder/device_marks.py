@@ -57,10 +57,14 @@ class DeviceMarks:
         self._offset_at = 0
 
     def mark(self, span: Span) -> None:
-        """Record an event at the end of a span of the training thread."""
-        if len(self._marks) >= 12 or self._capturing():
+        """Record an event at the end of a span of the training thread; where it was resumed, anew."""
+        resumed = bool(self._marks) and self._marks[-1][0] is span
+        if (len(self._marks) >= 12 and not resumed) or self._capturing():
             return
-        event = self._free.pop() if self._free else self._event(enable_timing=True)
+        if resumed:
+            event = self._marks.pop()[1]
+        else:
+            event = self._free.pop() if self._free else self._event(enable_timing=True)
         event.record()
         self._marks.append((span, event, span[2]))
 

@@ -260,6 +260,13 @@ class _GuardedWatch(StepWatch):
             self._failed("begin", error)
             return None
 
+    def resume(self, letter: str) -> Span | None:
+        try:
+            return super().resume(letter)
+        except Exception as error:
+            self._failed("resume", error)
+            return None
+
     def end(self, span: Span | None) -> None:
         try:
             super().end(span)

@@ -85,6 +85,19 @@ class StepWatch:
             self.step.spans.append(span)
         return span
 
+    def resume(self, letter: str) -> Span | None:
+        """Open the last span again where it is of this phase, else a new one: calls one after the
+        other are one span, and so is one inside of another.
+        """
+        if self._quiet or get_ident() != self.thread or self.is_in(letter):
+            return None
+        spans = self.step.spans
+        if not 0 < len(spans) < MAX_SPANS or spans[-1][0] != letter:
+            return self.begin(letter)
+        spans[-1][2] = 0
+        self._open.append(spans[-1])
+        return spans[-1]
+
     def end(self, span: Span | None) -> None:
         if span is None:
             return

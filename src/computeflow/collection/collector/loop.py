@@ -62,7 +62,6 @@ class WatchLoop:
         self.sinks = list(sinks)
         self._batches = self._failures = 0
         self._nodes_saved = self._said = float("-inf")
-        self._introduced: set[str] = set()
 
     def read(self) -> int:
         """Give the watcher what has come since; return how many batches, a bounded number."""
@@ -109,8 +108,7 @@ class WatchLoop:
 
     def _take(self, batch: Batch, received: float, body: bytes) -> None:
         try:
-            if batch.run and batch.run not in self._introduced:
-                self._introduced.add(batch.run)
+            if batch.run and not self.watcher.knows(batch.run):
                 batch = self._introduce(batch, received)
             self.watcher.take(batch, received, body)
         except Exception as error:  # one batch of a stranger must not end the watch of all

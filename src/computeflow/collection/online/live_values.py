@@ -106,6 +106,34 @@ class LiveRank:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    """How fast a run stepped with so many ranks."""
+
+    world: int
+    kept_steps: int
+    steps: int
+    """With those that were done again."""
+    step_seconds: float
+    """Median of all of them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BookState:
+    """From what the books of a run go on after a restart of the collector."""
+
+    booked: dict[str, float]
+    """GPU-seconds by account, up to the last step."""
+    until: float
+    attempt: int
+    """The one that is booked; a later one may have begun."""
+    done: int
+    """Highest optimizer step that an earlier attempt reached; -1 where none did."""
+    seen: int
+    """Highest optimizer step that was counted."""
+    paces: tuple[Pace, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LiveRun:
     run: str
     name: str
@@ -122,7 +150,7 @@ class LiveRun:
     attempt: int
     step: int
     step_seconds: float | None
-    """Median of the last window."""
+    """Median of the last 16 steps of up to 64 ranks."""
     tokens_per_second: float | None
     mfu: float | None
     """That of the last window."""
@@ -131,7 +159,7 @@ class LiveRun:
     window_seconds: float = 0.0
     """How long the last window is."""
     goodput: float | None
-    """Kept steps at the median speed over all GPU-seconds that are booked."""
+    """Kept steps at the median speed of their world size over all GPU-seconds that are booked."""
     usd_per_gpu_hour: float | None
     slowest: tuple[LiveRank, ...]
     """The ranks that others wait for, first; at most 16."""
@@ -146,12 +174,15 @@ class LiveRun:
     checkpoints: str = ""
     """The folder that it saves to, by `record --checkpoints`."""
     booked: dict[str, float] = field(default_factory=dict)
-    """GPU-seconds by account since it began, as far as it was watched."""
+    """GPU-seconds by account since it began, as far as it was watched; with what passed since the
+    last step, where that is long."""
     booked_until: float = 0.0
     kept_steps: int = 0
     """Steps that were not done again later."""
     planned: PlannedStep | None = None
     """The step that it was started for, by `record --expect`."""
+    books: BookState | None = None
+    """None in stores of before it was kept."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

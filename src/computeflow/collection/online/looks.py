@@ -121,7 +121,8 @@ class RunLooks:
         edge = _edge(begun, now)
         if edge is not None and begun:
             step = step_seconds(begun)
-            if edge - self.totals.until >= EVERY_SECONDS:
+            due = 0.0 if stopped_seconds(begun, step) else EVERY_SECONDS
+            if edge - self.totals.until > due:
                 self._book(memory, begun, edge)
             judged += self._suspected(memory, begun, suspects)
             for level in LEVELS:
@@ -135,19 +136,27 @@ class RunLooks:
         """Book what is left of a run that has ended."""
         begun = [rank for rank in ranks if rank.first_end]
         if begun:
-            self._book(memory, begun, max(rank.last for rank in begun) / 1e6)
+            self._book(memory, begun, max(rank.last for rank in begun) / 1e6, ended=True)
 
-    def _book(self, memory: RunMemory, ranks: Sequence[RankMemory], edge: float) -> None:
+    def _book(
+        self, memory: RunMemory, ranks: Sequence[RankMemory], edge: float, *, ended: bool = False
+    ) -> None:
         began = min(rank.start.epoch + rank.start.began for rank in ranks) / 1e6
         warm = max(rank.first_end for rank in ranks) / 1e6
         totals = self.totals
         totals.begin_attempt(memory.attempt, memory.world, began, warm)
         begin = totals.until - _BEFORE_STEPS * step_seconds(ranks)
+        begin = min(begin, *(rank.steps[max(len(rank.steps) - 2, 0)][0] / 1e6 for rank in ranks))
         files = _files(ranks, begin, edge)
-        report = report_run(
-            measure_run(files, []), RunDescription(folder="", more={}), self._request
-        )
-        totals.take(files, report.ledger, memory.world, edge)
+        ledger, before = self._ledger(files), None
+        if ended and ledger is not None:
+            before = self._ledger(_files(ranks, begin, totals.until))
+            edge = min(edge, ledger.window.end_seconds or edge)  # processes may take long to end
+        totals.take(files, ledger, memory.world, edge, before)
+
+    def _ledger(self, files: Sequence[RankFile]) -> Ledger | None:
+        about = RunDescription(folder="", more={})
+        return report_run(measure_run(files, []), about, self._request).ledger
 
     def _suspected(
         self,
@@ -298,11 +307,22 @@ class RunLooks:
 def _seems_stopped(ranks: Sequence[RankMemory], usual: float) -> bool:
     """Whether a step takes much longer than usual, or a rank says nothing while others do."""
     last = max(rank.last for rank in ranks)
-    patience = max(_PATIENCE_SECONDS, 5 * usual) * 1e6
-    quiet = last - max(rank.step_end for rank in ranks) > patience
+    patience = _patience(usual) * 1e6
+    quiet = stopped_seconds(ranks, usual) > 0
     behind = any(rank.ended is None and last - rank.last > patience for rank in ranks)
     some_ended = len({rank.ended is None for rank in ranks}) > 1
     return quiet or behind or some_ended or any(rank.alive is False for rank in ranks)
+
+
+def stopped_seconds(ranks: Sequence[RankMemory], usual: float) -> float:
+    """Seconds from the last step to the last record; 0 where a step may well take so long."""
+    last, stepped = max(rank.last for rank in ranks), max(rank.step_end for rank in ranks)
+    seconds = (last - stepped) / 1e6
+    return seconds if seconds > _patience(usual) else 0.0
+
+
+def _patience(usual: float) -> float:
+    return max(_PATIENCE_SECONDS, 5 * usual)
 
 
 def _lasts(finding: Finding, attempt: AttemptTime, ledger: Ledger | None, level: float) -> bool:

@@ -99,6 +99,8 @@ class RankMemory:
     ended: str | None = None
     alive: bool | None = None
     dropped: int = 0
+    inside: str = ""
+    """Letter of the phase that its last heart beat came from."""
 
     def take(self, batch: Batch, body: bytes, place: int, tail: RecentRows, heard: float) -> None:
         rows = batch.ranks[place]
@@ -107,6 +109,7 @@ class RankMemory:
         if rows.news is not None:
             self.ended = rows.news.ended or self.ended
             self.dropped = max(self.dropped, rows.news.dropped)
+            self.inside = rows.news.beats[-1].inside if rows.news.beats else self.inside
         if tail.ends:
             self.step, self.step_end = tail.numbers[-1], tail.ends[-1]
             self.steps.extend(zip(tail.begins, tail.ends, strict=True))

@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from computeflow.collection.online.cohorts import Cohort
-from computeflow.collection.online.live_values import LiveFinding, LiveRank, LiveRun, RunState
-from computeflow.collection.online.looks import Judged, step_seconds
+from computeflow.collection.online.live_values import (
+    BookState,
+    LiveFinding,
+    LiveRank,
+    LiveRun,
+    Pace,
+    RunState,
+)
+from computeflow.collection.online.looks import Judged, step_seconds, stopped_seconds
 from computeflow.collection.online.rank_memory import RankMemory, RunMemory
 from computeflow.collection.online.run_totals import RunTotals
 from computeflow.telemetry.run_folders.run_facts import RecordedRun
+from computeflow.telemetry.run_folders.run_ledger import stuck_account
 
 _SHOWN_RANKS = 16
+_MANY = 64
+"""Ranks whose last steps say how the run is."""
 
 
 def view_run(
@@ -27,14 +38,20 @@ def view_run(
 ) -> LiveRun:
     latest = memory.latest()
     first = next(iter(latest.values()))
+    shown = list(latest.values())[:_MANY]
+    usual = step_seconds(shown)
+    since = {} if ended or not totals.booked else _since_last_step(memory, shown, totals, usual)
+    booked = dict(totals.booked)
+    for name, gpu_seconds in since.items():
+        booked[name] = booked.get(name, 0.0) + gpu_seconds
     report = None if window is None else window.report
     facts: RecordedRun | None = None if report is None else report.facts
     ledger = None if report is None else report.ledger
     accounts: dict[str, float] = {}
     if ledger is not None:
-        booked = {name: seconds for name, seconds in ledger.accounts.items() if name != "startup"}
-        total = sum(booked.values())
-        accounts = {name: seconds / total for name, seconds in booked.items()} if total else {}
+        trained = {name: seconds for name, seconds in ledger.accounts.items() if name != "startup"}
+        total = sum(trained.values())
+        accounts = {name: seconds / total for name, seconds in trained.items()} if total else {}
     return LiveRun(
         run=memory.run,
         name=str(memory.about.get("name") or memory.run),
@@ -49,12 +66,12 @@ def view_run(
         updated=memory.heard,
         attempt=memory.attempt,
         step=max(each.step for each in latest.values()),
-        step_seconds=step_seconds(list(latest.values())[:64]) or None,
+        step_seconds=usual or None,
         tokens_per_second=None if facts is None else facts.tokens_per_second,
         mfu=None if ledger is None or ledger.mfu is None else accounts.get("compute.model"),
         accounts=accounts,
         window_seconds=0.0 if window is None else window.end - window.begin,
-        goodput=totals.goodput(memory.world),
+        goodput=totals.goodput(sum(booked.values())),
         usd_per_gpu_hour=usd_per_gpu_hour,
         slowest=_slowest(latest, facts, cohort),
         dropped=sum(each.dropped for each in latest.values()),
@@ -63,11 +80,46 @@ def view_run(
         run_folder=_text(memory.about, "run_folder"),
         total_steps=_whole(memory.about.get("total_steps")),
         checkpoints=_text(memory.about, "checkpoints"),
-        booked=dict(totals.booked),
-        booked_until=totals.until,
+        booked=booked,
+        booked_until=max(each.last for each in shown) / 1e6 if since else totals.until,
         kept_steps=totals.kept_steps,
         planned=None if facts is None else facts.planned,
+        books=totals.state(),
     )
+
+
+def old_books(before: LiveRun) -> BookState:
+    """The books of a run in a store that did not keep their state."""
+    pace = Pace(
+        world=before.world,
+        kept_steps=before.kept_steps,
+        steps=before.kept_steps if before.step_seconds else 0,
+        step_seconds=before.step_seconds or 0.0,
+    )
+    return BookState(
+        booked=before.booked,
+        until=before.booked_until,
+        attempt=before.attempt,
+        done=-1,
+        seen=-1,
+        paces=(pace,),
+    )
+
+
+def _since_last_step(
+    memory: RunMemory, ranks: Sequence[RankMemory], totals: RunTotals, usual: float
+) -> dict[str, float]:
+    """GPU-seconds of a step that does not end, and of an attempt that has not begun to train, by the
+    accounts that `audit` has for them at this moment. What they were in truth is booked afterwards.
+    """
+    unbooked = max(each.last for each in ranks) / 1e6 - totals.until
+    restarts = memory.attempt > totals.attempt
+    seconds = unbooked if restarts else min(stopped_seconds(ranks, usual), unbooked)
+    if seconds <= 0:
+        return {}
+    spent = Counter("restart" if restarts else stuck_account(each.inside) for each in ranks)
+    share = memory.world * seconds / len(ranks)
+    return {account: count * share for account, count in spent.items()}
 
 
 def _text(facts: Any, name: str) -> str:

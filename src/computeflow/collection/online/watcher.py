@@ -14,7 +14,7 @@ from computeflow.collection.online.live_values import LiveFinding, LiveNode, Liv
 from computeflow.collection.online.looks import Judged, RunLooks
 from computeflow.collection.online.node_watch import NodeWatch
 from computeflow.collection.online.rank_memory import KEPT_RANKS, RankMemory, RunMemory
-from computeflow.collection.online.run_views import view_run
+from computeflow.collection.online.run_views import old_books, view_run
 from computeflow.collection.online.state_findings import STATE_RULES, StateFindings, WatchedRun
 from computeflow.collection.online.tracking import Changes, Costs, FindingBook
 from computeflow.collection.wire.batches import Batch
@@ -76,16 +76,18 @@ class Watcher:
             run.cohort = Cohort(world)
         run.cohort.take(batch)
 
+    def knows(self, run: str) -> bool:
+        """Whether it was heard of, and not forgotten since."""
+        return run in self._runs
+
     def know(self, run: str, start: RankStart, now: float) -> None:
         """Know the beginning of a rank that came before this watcher was there."""
         self._run(run, now).memory.starts[start.rank, start.attempt] = start
 
     def know_booked(self, before: LiveRun, now: float) -> None:
-        """Go on with the books of a run that was watched before a restart."""
+        """Go on with the books of a run that was watched before."""
         if before.booked:
-            self._run(before.run, now).looks.totals.restore(
-                before.booked, before.booked_until, before.kept_steps, before.attempt
-            )
+            self._run(before.run, now).looks.totals.restore(before.books or old_books(before))
 
     def _run(self, name: str, now: float) -> _Run:
         run = self._runs.get(name)

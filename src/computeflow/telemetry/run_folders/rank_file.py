@@ -257,6 +257,7 @@ def cut(file: RankFile, begin: int, end: int) -> RankFile:
         leads=_between(file.leads, low, high),
         arrivals=arrivals.chosen(inside),
         events=tuple(event for event in file.events if low <= event.start and event.end <= end),
+        beats=tuple(beat for beat in file.beats if beat.at <= end),
     )
 
 

@@ -48,7 +48,7 @@ _FLUSHED = 4096
 _KINDS = {letter: place for place, letter in enumerate(LETTERS)}
 _MEMORY_COLUMNS = ("allocated", "reserved", "host")
 _MAX_MEMORY_ROWS = 65_536
-"""Two days of them; of longer files every second one is dropped, and again."""
+"""Two days of those of device and host; of longer files every second one is dropped, and again."""
 _PAUSES = ("checkpoint", "evaluation")
 """What is kept of the time after the last step."""
 
@@ -412,11 +412,17 @@ def _take_memory(columns: RankColumns, record: Record) -> None:
     if at is not None and any(each is not None for each in figures):
         columns.memory_rows.append((at, *(-1 if each is None else each for each in figures)))
         if len(columns.memory_rows) >= _MAX_MEMORY_ROWS:
-            del columns.memory_rows[::2]
+            columns.memory_rows = _thinned(columns.memory_rows)
     for name in ("allocated", "reserved", "peak", "retries", "ooms", "host"):
         value = whole(record.get(name), high=2**60)
         if value is not None:
             columns.memory[name] = max(columns.memory.get(name, 0), value)
+
+
+def _thinned(rows: list[tuple[int, ...]]) -> list[tuple[int, ...]]:
+    """Every second row of those with the device's figures, and of those with the host's."""
+    device, host = ([row for row in rows if (row[-1] < 0) == each] for each in (True, False))
+    return sorted([*device[1::2], *host[1::2]])
 
 
 def _take_beat(columns: RankColumns, record: Record) -> None:

@@ -163,10 +163,14 @@ def _book_tail(book: RankBook, index: int, attempt: AttemptTime) -> None:
             book.fill("idle", start)
             book.fill(account, end, cause)
     for beat in _waiting_beats(rank):
-        part = part_of_letter(beat.inside)
-        stuck = part if part in ("input", *_PAUSES) else "idle"
         book.fill("idle", min(beat.since, beat.at))
-        book.fill(stuck, beat.at)
+        book.fill(stuck_account(beat.inside), beat.at)
+
+
+def stuck_account(inside: str) -> str:
+    """The account of the time after the last step, by the letter of the phase that it passes in."""
+    part = part_of_letter(inside)
+    return part if part in ("input", *_PAUSES) else "idle"
 
 
 def _last_pauses(rank: RankTime) -> list[RunEvent]:

@@ -11,7 +11,7 @@ from fastapi import Query
 from computeflow import codec
 from computeflow.answers.audits import AuditAnswer
 from computeflow.collection.online.live_values import LiveRun
-from computeflow.errors import LedgerError
+from computeflow.errors import LedgerError, UnknownNameError
 from computeflow.ledger import Entry, Gap, Ledger, Window, gaps
 from computeflow.telemetry.run_folders.run_facts import PlannedStep, RecordedRun
 from computeflow.units import format_seconds, format_share
@@ -125,7 +125,10 @@ def _by_rank(answer: AuditAnswer) -> Mapping[int, Mapping[str, float]]:
 def _live_flow(opening: Opening, line: RunLine, window: Part) -> Content:
     top = opening.top()
     assert top is not None
-    run = next(run for run in top.snapshot.runs if run.run == line.id)
+    runs = {run.run: run for run in top.snapshot.runs}
+    if line.id not in runs:  # it was forgotten meanwhile
+        raise UnknownNameError("run", line.id, runs)
+    run = runs[line.id]
     findings: Any = [each for each in top.to_dict()["findings"] if each["run"] == line.id]
     ledger = _live_ledger(run, window)
     if ledger is None:
@@ -135,7 +138,8 @@ def _live_flow(opening: Opening, line: RunLine, window: Part) -> Content:
     if run.planned is not None and run.step_seconds:
         last = ledger.wall_seconds / run.step_seconds
         steps = float(run.kept_steps) if window == "whole" else last
-        lines = gaps(ledger, _planned(run.planned), work_ratio=steps)
+        if steps > 0:
+            lines = gaps(ledger, _planned(run.planned), work_ratio=steps)
     return page_content(
         _TITLE,
         top,
