@@ -2,19 +2,22 @@
 
 The recordings are real and in the repository: a collector's store of trainings on an H200, and run
 folders of two ranks. Made, and said to be in docs/serve.md, are the fleet of 16,384 GPUs and the
-action that waits for an approval: no recording has either.
+action that waits for an approval: no recording has either. The store is shown as of the end of its
+recording: by today's clock its runs are silent.
 """
 
 from __future__ import annotations
 
+import json
 import math
 import shutil
+import sqlite3
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -59,12 +62,20 @@ class Source:
     pages: dict[str, str]
     """{run} is the latest run."""
     options: Callable[[Path], list[str]] = field(default=lambda _: [])
+    moment: Callable[[Path], float] = field(default=lambda _: time.time())
+    """What the clocks of server and browser say, Unix seconds."""
     signed_in: bool = False
 
 
 def recorded_store(folder: Path) -> Path:
     """A copy: SQLite writes beside a database that it reads."""
     return Path(shutil.copytree(ROOT / "tests" / "data" / "gpu_store", folder / "store"))
+
+
+def last_heard(store: Path) -> float:
+    with closing(sqlite3.connect(store / "state.sqlite")) as state:
+        runs = [json.loads(row[0]) for row in state.execute("SELECT data FROM runs")]
+    return float(max(run["updated"] for run in runs))
 
 
 def made_fleet(folder: Path) -> Path:
@@ -85,6 +96,7 @@ def made_action(folder: Path) -> Path:
 SOURCES = (
     Source(
         make=recorded_store,
+        moment=last_heard,
         pages={
             "flow": "/flow",
             "findings": "/findings",
@@ -119,12 +131,21 @@ SOURCES = (
 )
 
 
+_SERVE_AS_OF = """
+import sys, time
+moment = float(sys.argv.pop(1))
+time.time = lambda: moment
+from computeflow.cli import main
+main()
+"""
+
+
 @contextmanager
-def served(path: Path, options: list[str]) -> Iterator[str]:
+def served(path: Path, moment: float, options: list[str]) -> Iterator[str]:
     """The address to open of a server on a recording."""
-    command = [sys.executable, "-m", "computeflow", "serve", str(path), "--price", "2.5"]
+    command = [sys.executable, "-c", _SERVE_AS_OF, str(moment), "serve", str(path)]
     with subprocess.Popen(
-        [*command, "--listen", "127.0.0.1:0", "--quiet", *options],
+        [*command, "--price", "2.5", "--listen", "127.0.0.1:0", "--quiet", *options],
         cwd=ROOT,
         stdout=subprocess.PIPE,
         text=True,
@@ -160,7 +181,7 @@ def sign_in(context: Any, base: str) -> None:
     context.request.post(f"{base}/session", data={"token": OPERATOR[1]}, headers=headers)
 
 
-def take_all(browser: Any, source: Source, opened: str, names: set[str]) -> None:
+def take_all(browser: Any, source: Source, moment: float, opened: str, names: set[str]) -> None:
     base = opened.partition("/open")[0]
     for mode, (scheme, width, height, longest) in MODES.items():
         context = browser.new_context(
@@ -168,6 +189,7 @@ def take_all(browser: Any, source: Source, opened: str, names: set[str]) -> None
             color_scheme=scheme,
             reduced_motion="reduce",
         )
+        context.clock.set_fixed_time(moment)
         context.request.get(opened)
         if source.signed_in:
             sign_in(context, base)
@@ -196,8 +218,9 @@ def main(names: set[str]) -> None:
                 continue
             (mine := Path(folder) / str(number)).mkdir()
             path = source.make(mine)
-            with served(path, source.options(path)) as opened:
-                take_all(browser, source, opened, names)
+            moment = source.moment(path)
+            with served(path, moment, source.options(path)) as opened:
+                take_all(browser, source, moment, opened, names)
         browser.close()
 
 

@@ -55,7 +55,7 @@ export function stats(items) {
     const below = (item.unit ?? "").length >= LONG_UNIT, notes = [below ? item.unit : null, item.note].filter(Boolean);
     return el("div", null, el("dt", null, item.label),
       el("dd", null, unbroken(item.value ?? "–"), item.unit && !below ? el("small", null, `\u00a0${item.unit}`) : null),
-      notes.map(note => el("dd", { class: "note" }, unbroken(note))));
+      notes.map(note => el("dd", { class: "note" }, [note].flat().map(part => part instanceof Node ? part : unbroken(part ?? "")))));
   }));
 }
 

@@ -31,7 +31,7 @@ const DAY = 86400;
 function sizeNote(best) {
   const spares = best.allocated_gpus - best.gpus, largest = best.evidence.largest_gpus;
   return [spares ? `and ${plural(spares, "spare")}` : "no spares",
-    largest < best.gpus ? el("span", { class: "error" }, `; largest measured run: ${whole(largest)}`) : null];
+    largest < best.gpus ? el("span", { class: "caution" }, `; largest measured run: ${whole(largest)}`) : null];
 }
 
 function numbers(content) {
