@@ -60,7 +60,7 @@ def gains(page: Any, action: ActionRecord) -> tuple[str, str]:
 def gains_shown(page: Any, action: ActionRecord) -> tuple[str, str]:
     """The same two of the table of actions; a dash where one is not known yet."""
     table = page.locator("[aria-label=Actions]")
-    heads = table.locator("th").all_inner_texts()
+    heads = [text.split(",")[0] for text in table.locator("th").all_inner_texts()]
     row = table.locator("tbody tr").filter(
         has=page.locator(f"td:first-child:text-is('{action.id}')")
     )

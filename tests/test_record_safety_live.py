@@ -88,12 +88,21 @@ time.sleep(60)
 """
 
 
+def heed_interrupts() -> None:
+    """What a shell starts in the background ignores them, and so do its children."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1])
 @pytest.mark.parametrize("trap", ["trap", "die"])
 def test_signals_reach_the_command(tmp_path: Path, number: int, trap: str) -> None:
     command = record_words(tmp_path / "run", sys.executable, script(tmp_path, WAITS), trap)
     process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, env=environment(), start_new_session=True
+        command,
+        stdout=subprocess.PIPE,
+        env=environment(),
+        start_new_session=True,
+        preexec_fn=heed_interrupts,
     )
     assert process.stdout is not None
     assert process.stdout.readline() == b"ready\n"
