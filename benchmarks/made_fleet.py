@@ -14,7 +14,13 @@ import time
 from contextlib import closing
 from pathlib import Path
 
-from computeflow.collection.online.live_values import LiveFinding, LiveNode, LiveRank, LiveRun
+from computeflow.collection.online.live_values import (
+    LiveFinding,
+    LiveGpu,
+    LiveNode,
+    LiveRank,
+    LiveRun,
+)
 from computeflow.collection.store.state_database import (
     JournalSummary,
     RankPosition,
@@ -107,15 +113,21 @@ def _run(name: str, nodes: list[str], mfu: float, rng: random.Random, now: float
 
 
 def _node(name: str, rng: random.Random, now: float) -> LiveNode:
+    power, heat = rng.gauss(645, 15), rng.gauss(62, 4)
+    gpus = [
+        {
+            "DCGM_FI_DEV_POWER_USAGE": rng.gauss(power, 12),
+            "DCGM_FI_DEV_GPU_TEMP": rng.gauss(heat, 2),
+        }
+        for _ in range(NODE_GPUS)
+    ]
     return LiveNode(
         node=name,
         agent=f"agent-{name}",
         last_seen=now + 1e6 if rng.random() > 0.002 else now - 300,
         gpus=NODE_GPUS,
-        readings={
-            "DCGM_FI_DEV_POWER_USAGE": rng.gauss(655, 25),
-            "DCGM_FI_DEV_GPU_TEMP": rng.gauss(66, 5),
-        },
+        readings={name: max(each[name] for each in gpus) for name in gpus[0]},
+        by_gpu=tuple(LiveGpu(gpu=number, readings=each) for number, each in enumerate(gpus)),
         signals=("Xid 63 on GPU 3: row remapping",) if rng.random() < 0.004 else (),
     )
 

@@ -75,7 +75,7 @@ def made_store(folder: Path, **names: Any) -> tuple[Path, LiveFinding]:
     store = open_store(folder / "store")
     finding = live_finding(**{name: names[name] for name in ("title",) if name in names})
     state, now = StateDatabase(store.state), time.time()
-    known = ("name", "command", "planned", "kept_steps")
+    known = ("name", "command", "planned", "kept_steps", "window_ranks", "ranks_by_account")
     run = live_run(
         updated=now + 1e6,  # or it were silent by the time that it is looked at
         started=now - 7200,

@@ -6,7 +6,12 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from computeflow.collection.online.live_values import LiveFinding
+from computeflow.collection.online.live_values import (
+    POWER_READINGS,
+    TEMPERATURE_READINGS,
+    LiveFinding,
+)
+from computeflow.collection.online.node_watch import NodeWatch
 from computeflow.collection.online.watcher import Watcher, WatchOptions
 from computeflow.collection.wire.batches import NodeReading, NodeSignal, make_batch
 from computeflow.recorder.frames import Record
@@ -229,3 +234,23 @@ def test_what_is_open_on_a_node_outlives_the_watcher_and_can_be_silenced() -> No
     after = Watcher(WatchOptions(), site.watcher.findings())
     assert [each.key for each in after.findings()] == [site.opened[0].key]
     assert after.silence(site.opened[0].key, 1e12).silenced_until == 1e12
+
+
+@pytest.mark.parametrize(("number", "uuid"), [("gpu", "UUID"), ("gpu_id", "gpu_uuid")])
+def test_a_node_keeps_power_and_temperature_of_each_gpu(number: str, uuid: str) -> None:
+    nodes, names = NodeWatch(), (POWER_READINGS[0], TEMPERATURE_READINGS[0], ACTIVITY)
+    readings = [
+        NodeReading(
+            at=1, name=name, value=float(10 * gpu), labels={number: str(gpu), uuid: f"u{gpu}"}
+        )
+        for gpu in (10, 2)
+        for name in names
+    ]
+    batch = make_batch([], agent="a", number=1, node="a", sent=1, readings=readings)
+    nodes.take(over_the_wire(batch), BEGAN)
+    (view,) = nodes.views(BEGAN)
+    assert view.gpus == 2 and view.readings[POWER_READINGS[0]] == 100.0
+    assert [(gpu.gpu, gpu.readings) for gpu in view.by_gpu] == [
+        (2, dict.fromkeys(names[:2], 20.0)),
+        (10, dict.fromkeys(names[:2], 100.0)),
+    ]

@@ -290,3 +290,14 @@ def test_a_hang_is_named_by_heart_beats_and_closed_when_steps_go_on() -> None:
     assert [(f.rule, f.ranks) for _, f in heard.opened] == [("hang", (2,))]
     assert heard.opened[0][0] < 2 + 20 + 10
     assert [f.why_closed for _, f in heard.closed] == ["no longer seen"]
+
+
+def test_the_ranks_with_most_of_each_account_are_those_of_the_last_window() -> None:
+    watcher = Watcher(WatchOptions())
+    slow = between(0, 600, {"d": 60 * MS}, (3,))
+    watch(training(slow, steps=300).records(), watcher=watcher, after=1.0)
+    (run,) = watcher.runs()
+    assert run.window_ranks == 4
+    assert run.ranks_by_account["input"][0].rank == 3
+    seconds = sum(part.gpu_seconds for part in run.ranks_by_account["input"])
+    assert seconds == pytest.approx(run.accounts["input"] * 4 * run.window_seconds, rel=0.1)

@@ -16,7 +16,9 @@ import computeflow as cf
 from computeflow.answers.action_lists import list_actions
 from computeflow.collection.collector.clients import RefusedError
 from computeflow.errors import InputError
+from computeflow.ledger import Entry, Ledger, Window, ranks_with_most
 from computeflow.telemetry.run_folders.run_facts import PlannedStep
+from computeflow.views.flow_bands import flow_bands
 from computeflow.views.html_report import plotly_script
 from computeflow.web import serve
 from computeflow.web.events import Broadcaster
@@ -248,6 +250,29 @@ def test_the_flow_of_a_run_that_goes_on_is_all_of_it_or_its_last_steps(tmp_path:
     assert last["wall_seconds"] == pytest.approx(60.0) and last["basis"] == "its last 60 s"
     assert whole["expected_from"] == "plan.json"
     assert any(line["expected"] == pytest.approx(6_100 * 256.0) for line in whole["lines"])
+
+
+def test_the_flow_of_a_run_that_goes_on_names_the_ranks_of_its_last_window(tmp_path: Path) -> None:
+    most = ranks_with_most({rank: {"compute": 1.0 + rank, "input": 0.5} for rank in range(64)})
+    fields = {"ranks_by_account": most, "window_ranks": 64}
+    content = page_client(made_store(tmp_path, **fields)[0]).get("/flow").json()
+    bands = {band["account"]: band for band in content["bands"]}
+    assert content["ranks_in"] == "last 60 s, 64 of 256 ranks"
+    assert [part["rank"] for part in bands["input"]["ranks"]] == list(range(16))
+    assert bands["compute"]["ranks"][0] == {"rank": 63, "gpu_seconds": 64}
+    assert bands["idle"]["ranks"] == [] and bands["idle"]["ranks_of"] == ""
+
+
+def test_parts_of_an_account_have_the_ranks_of_the_whole() -> None:
+    """FLOPs are of all ranks together: nobody knows the model's share of one rank's compute."""
+    entries = [Entry(account=name, gpu_seconds=1.0) for name in ("compute.model", "input")]
+    ledger = Ledger.closed(
+        entries, gpus=2, wall_seconds=1.0, window=Window(label="a step"), basis="measured"
+    )
+    most = ranks_with_most({0: {"compute": 0.4, "input": 0.6}, 1: {"compute": 0.6, "input": 0.4}})
+    model, data = flow_bands(ledger, ranks=most)
+    assert (model.ranks_of, [part.rank for part in model.ranks]) == ("compute", [1, 0])
+    assert (data.ranks_of, [part.rank for part in data.ranks]) == ("input", [0, 1])
 
 
 def test_the_flow_of_a_run_that_has_kept_no_step_yet_has_no_lines(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from computeflow.catalog import load_catalog
 from computeflow.catalog.lookup import GROUPS, group_rows
 from computeflow.cluster.topology import read_topology
 from computeflow.collection.collector.clients import RefusedError
+from computeflow.collection.online.live_values import LiveGpu
 from computeflow.collection.outputs.rank_places import read_rank_places
 from computeflow.errors import InputError, UnknownNameError
 from computeflow.views.fleet_maps import HEALTH, fleet_map
@@ -312,6 +313,24 @@ def test_a_fleet_is_grouped_by_switch_and_every_rank_has_its_place(fleet: Path) 
     )
     assert content["health"][int(measures["health"]["by_cell"][str(cell)])] == "open finding"
     assert measures["wait"]["by_cell"][str(cell)] == 0.31
+    assert len(set(measures["power"]["by_gpu"][:8])) > 1  # of one node
+    assert max(measures["power"]["by_gpu"][:8]) == round(measures["power"]["by_node"][0])
+
+
+def test_gpus_that_an_agent_does_not_number_have_the_largest_reading_of_their_node(
+    tmp_path: Path,
+) -> None:
+    from live_value_maker import live_node, write_store
+
+    hot = LiveGpu(gpu=1, readings={"DCGM_FI_DEV_GPU_TEMP": 86.0})
+    beyond = LiveGpu(gpu=9, readings={"DCGM_FI_DEV_GPU_TEMP": 99.0})
+    nodes = [live_node(node="a", gpus=2, by_gpu=(hot, beyond)), live_node(node="b", gpus=1)]
+    shown = client_of(write_store(tmp_path, nodes=nodes)).get("/fleet").json()["result"]
+    measures = {each["name"]: each for each in shown["measures"]}
+    assert shown["cells"] == [2, 1]
+    assert measures["temperature"]["by_gpu"] == [None, 86, None]
+    assert measures["temperature"]["by_node"] == [86.0, 86.0]
+    assert measures["power"]["by_gpu"] == []
 
 
 def test_without_agents_what_is_unknown_says_so(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from computeflow.ledger.findings import (
     check_claimed_seconds,
 )
 from computeflow.ledger.gaps import Gap, gaps
+from computeflow.ledger.ranks import RanksByAccount, RankSeconds, ranks_with_most
 from computeflow.ledger.serialise import ledger_from_data, ledger_to_data
 
 __all__ = [
@@ -26,6 +27,8 @@ __all__ = [
     "Gap",
     "Ledger",
     "PeakFlops",
+    "RankSeconds",
+    "RanksByAccount",
     "Remedy",
     "Window",
     "account",
@@ -35,4 +38,5 @@ __all__ = [
     "ledger_from_data",
     "ledger_to_data",
     "merge",
+    "ranks_with_most",
 ]

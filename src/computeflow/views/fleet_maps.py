@@ -1,8 +1,8 @@
 """`FleetMap`: every GPU of a fleet with what is known of it, in columns, so that all are one picture.
 
-A cell is a GPU; where a run is on its node, it is a rank of that run. What a collector knows of a
-node (the largest reading of its GPUs, the MFU of its run) holds for all of its cells; what it knows of
-a rank holds for one. None is unknown.
+A cell is a GPU; where a run is on its node, it is a rank of that run: the first rank there on GPU 0.
+What a collector knows of a node (the MFU of its run, its faults) holds for all of its cells; what it
+knows of a rank or a GPU holds for one. None is unknown.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import TYPE_CHECKING, Literal
 
+from computeflow.collection.online.live_values import POWER_READINGS, TEMPERATURE_READINGS
 from computeflow.diagnosis.rules.live_states import SILENT_SECONDS
 from computeflow.telemetry.kernel_logs.messages import tells_fault
 
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
     from computeflow.collection.outputs.snapshots import LiveSnapshot
 
 HEALTH = ("nothing wrong", "reports a fault", "open finding", "silent")
-_POWER = ("DCGM_FI_DEV_POWER_USAGE", "gpu_package_power", "gpu_average_package_power")
-_TEMPERATURE = ("DCGM_FI_DEV_GPU_TEMP", "gpu_junction_temperature")
 MAX_CELLS = 65_536
 Places = Mapping[str, Mapping[int, str]]
 """Rank to node, by run."""
@@ -34,8 +33,10 @@ class FleetMeasure:
     title: str
     unit: str
     by_node: tuple[float | None, ...] = ()
+    by_gpu: tuple[float | None, ...] = ()
+    """Of all cells in their order, where agents tell of each: it goes before the value of the node."""
     by_cell: dict[int, float] = field(default_factory=dict)
-    """Where a single GPU is known: it goes before the value of its node."""
+    """Where few cells differ from their nodes: it goes before both."""
     missing: str = ""
     """Why nothing is known; "" where something is."""
     better: Literal["more", "less"] = "less"
@@ -108,8 +109,8 @@ def fleet_map(snapshot: LiveSnapshot, places: Places, topology: Topology | None 
         measures=(
             _mfu(order, runs, run_index),
             _lateness(order, runs, run_index, cell_of),
-            _reading("power", "Power", "W", _POWER, order, found),
-            _reading("temperature", "Temperature", "°C", _TEMPERATURE, order, found),
+            _reading("power", "Power", "W", POWER_READINGS, order, kept, found),
+            _reading("temperature", "Temperature", "°C", TEMPERATURE_READINGS, order, kept, found),
             _health(order, found, snapshot, cell_of),
         ),
         notes=_notes(order, found, snapshot.open_findings),
@@ -266,15 +267,24 @@ def _reading(
     unit: str,
     readings: Sequence[str],
     order: Sequence[str],
+    counts: Sequence[int],
     found: Mapping[str, LiveNode],
 ) -> FleetMeasure:
-    values = [
-        next((node.readings[r] for r in readings if r in node.readings), None)
-        if (node := found.get(each)) is not None
-        else None
-        for each in order
-    ]
-    return _measure(name, title, unit, values, f"no agent here reads {readings[0]}")
+    """The readings of each GPU, in whole units; the largest of its node where they are not known."""
+    by_node, by_gpu = list[float | None](), list[float | None]()
+    for each, count in zip(order, counts, strict=True):
+        node = found.get(each)
+        by_node.append(None if node is None else _first_of(readings, node.readings))
+        own = {} if node is None else {gpu.gpu: gpu.readings for gpu in node.by_gpu}
+        values = (_first_of(readings, own.get(gpu, {})) for gpu in range(count))
+        by_gpu += [None if value is None else round(value) for value in values]
+    if all(value is None for value in by_gpu):
+        by_gpu = []
+    return _measure(name, title, unit, by_node, f"no agent here reads {readings[0]}", by_gpu=by_gpu)
+
+
+def _first_of(names: Sequence[str], readings: Mapping[str, float]) -> float | None:
+    return next((readings[name] for name in names if name in readings), None)
 
 
 def _health(
@@ -320,15 +330,17 @@ def _measure(
     values: Sequence[float | None],
     missing: str,
     *,
+    by_gpu: Sequence[float | None] = (),
     by_cell: dict[int, float] | None = None,
     better: Literal["more", "less"] = "less",
 ) -> FleetMeasure:
-    known = bool(by_cell) or any(value is not None for value in values)
+    known = bool(by_cell) or any(value is not None for value in (*values, *by_gpu))
     return FleetMeasure(
         name=name,
         title=title,
         unit=unit,
         by_node=tuple(values),
+        by_gpu=tuple(by_gpu),
         by_cell=by_cell or {},
         missing="" if known else missing,
         better=better,

@@ -8,18 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from computeflow.ledger import ACCOUNTS, Gap, Ledger
+from computeflow.ledger import ACCOUNTS, Gap, Ledger, RanksByAccount, RankSeconds
 from computeflow.views.figures import OWNERS
-
-MAX_RANKS = 16
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BandRank:
-    """What one rank has in an account."""
-
-    rank: int
-    gpu_seconds: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,14 +23,16 @@ class FlowBand:
     """For the same work; None where nothing is expected, or not of this account alone."""
     expected_with: tuple[str, ...] = ()
     """Accounts that can only be compared together with it."""
-    ranks: tuple[BandRank, ...] = ()
+    ranks: tuple[RankSeconds, ...] = ()
     """Those that have most of it; empty where ranks are not told apart."""
+    ranks_of: str = ""
+    """The account that ranks are told apart by: its own, or the one that it is a part of."""
 
 
 def flow_bands(
     ledger: Ledger,
     lines: Sequence[Gap] = (),
-    by_rank: Mapping[int, Mapping[str, float]] | None = None,
+    ranks: RanksByAccount | None = None,
 ) -> tuple[FlowBand, ...]:
     """Bands by owner, useful first; `lines` compare the ledger with what was expected."""
     booked = {name: seconds for name, seconds in ledger.accounts.items() if seconds > 0}
@@ -65,9 +57,11 @@ def flow_bands(
             gpu_seconds=booked.get(name, 0.0),
             expected_gpu_seconds=expected[name].expected if name in expected else None,
             expected_with=joined.get(name, ()),
-            ranks=_ranks(name, by_rank or {}),
+            ranks=(ranks or {}).get(told, ()),
+            ranks_of=told,
         )
         for name in _in_order([*booked, *extra], booked)
+        for told in (_told_by(name, ranks or {}),)
     )
 
 
@@ -84,10 +78,8 @@ def _in_order(names: Sequence[str], sizes: Mapping[str, float]) -> list[str]:
     )
 
 
-def _ranks(account: str, by_rank: Mapping[int, Mapping[str, float]]) -> tuple[BandRank, ...]:
-    parts = [
-        BandRank(rank=rank, gpu_seconds=accounts[account])
-        for rank, accounts in by_rank.items()
-        if accounts.get(account, 0.0) > 0
-    ]
-    return tuple(sorted(parts, key=lambda part: (-part.gpu_seconds, part.rank))[:MAX_RANKS])
+def _told_by(account: str, ranks: RanksByAccount) -> str:
+    """The account itself, or the nearest above it that ranks are known of; "" where none is."""
+    while account and account not in ranks:
+        account = account.rpartition(".")[0]
+    return account

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from computeflow.collection.online.live_values import POWER_READINGS, TEMPERATURE_READINGS
 from computeflow.telemetry.run_folders.attempt_time import AttemptTime
 from computeflow.units import DAY_SECONDS, HOUR_SECONDS
 from computeflow.web.step_table import COLUMNS
@@ -39,9 +40,7 @@ METERS = (
         name="power",
         title="Power of a GPU",
         unit="W",
-        readings=dict.fromkeys(
-            ("DCGM_FI_DEV_POWER_USAGE", "gpu_package_power", "gpu_average_package_power"), 1.0
-        ),
+        readings=dict.fromkeys(POWER_READINGS, 1.0),
         limits={"DCGM_FI_DEV_ENFORCED_POWER_LIMIT": 1.0},
         limit_title="enforced limit",
     ),
@@ -57,7 +56,7 @@ METERS = (
         name="temperature",
         title="Temperature of a GPU",
         unit="°C",
-        readings=dict.fromkeys(("DCGM_FI_DEV_GPU_TEMP", "gpu_junction_temperature"), 1.0),
+        readings=dict.fromkeys(TEMPERATURE_READINGS, 1.0),
     ),
     Meter(
         name="clock",

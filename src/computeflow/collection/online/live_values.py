@@ -10,10 +10,14 @@ import hashlib
 from dataclasses import dataclass, field
 from typing import Literal
 
-from computeflow.ledger import Evidence, Finding, Remedy
+from computeflow.ledger import Evidence, Finding, RankSeconds, Remedy
 from computeflow.telemetry.run_folders.run_facts import PlannedStep
 
 RunState = Literal["running", "stuck", "silent", "ended"]
+POWER_READINGS = ("DCGM_FI_DEV_POWER_USAGE", "gpu_package_power", "gpu_average_package_power")
+TEMPERATURE_READINGS = ("DCGM_FI_DEV_GPU_TEMP", "gpu_junction_temperature")
+GPU_READINGS = frozenset(POWER_READINGS + TEMPERATURE_READINGS)
+"""What is kept of each GPU; of all other readings a node keeps the largest."""
 
 
 def finding_key(run: str, rule: str, account: str, ranks: tuple[int, ...], onset: float) -> str:
@@ -158,6 +162,10 @@ class LiveRun:
     """Shares of the last window by account; they add up to 1."""
     window_seconds: float = 0.0
     """How long the last window is."""
+    window_ranks: int = 0
+    """Ranks that were looked at in it: all, or of a large run those of the first nodes and the late."""
+    ranks_by_account: dict[str, tuple[RankSeconds, ...]] = field(default_factory=dict)
+    """The ranks with most of each account of the last window, at most 16."""
     goodput: float | None
     """Kept steps at the median speed of their world size over all GPU-seconds that are booked."""
     usd_per_gpu_hour: float | None
@@ -186,6 +194,15 @@ class LiveRun:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LiveGpu:
+    """A GPU of a node, by its number there."""
+
+    gpu: int
+    readings: dict[str, float] = field(default_factory=dict)
+    """The latest of those in `GPU_READINGS`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LiveNode:
     node: str
     agent: str
@@ -193,6 +210,8 @@ class LiveNode:
     gpus: int
     readings: dict[str, float] = field(default_factory=dict)
     """The latest of each, summed up by name: the largest over its GPUs."""
+    by_gpu: tuple[LiveGpu, ...] = ()
+    """In the order of their numbers; GPUs that no reading numbers are not among them."""
     missing: dict[str, str] = field(default_factory=dict)
     signals: tuple[str, ...] = ()
     """What it said of itself in the last 15 minutes, at most 8."""

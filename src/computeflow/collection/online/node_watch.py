@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from computeflow.collection.online.live_values import LiveNode
+from computeflow.collection.online.live_values import GPU_READINGS, LiveGpu, LiveNode
 from computeflow.collection.wire.batches import Batch, NodeSignal
 from computeflow.ledger import Evidence
 from computeflow.telemetry.kernel_logs.messages import classify_message, classify_xid
@@ -34,6 +34,9 @@ _ACTIVITY = "DCGM_FI_DEV_GPU_UTIL"
 _QUOTA = "cpu quota"
 _XID = re.compile(r"xid (\d{1,9})")
 _MAX_READINGS = 4096
+_MAX_GPUS = 1024
+_NUMBER, _UUID = ("gpu", "gpu_id"), ("UUID", "gpu_uuid")
+"""Labels of a GPU: NVIDIA's, AMD's."""
 _THROTTLES = {
     "DCGM_FI_DEV_CLOCK_THROTTLE_REASONS": "clocks are throttled (bit mask)",
     "DCGM_FI_DEV_CLOCKS_EVENT_REASONS": "clocks are throttled (bit mask)",
@@ -85,6 +88,8 @@ class _Node:
     signals: deque[NodeSignal] = field(default_factory=lambda: deque(maxlen=_MAX_SIGNALS))
     missing: dict[str, str] = field(default_factory=dict)
     gpus: set[str] = field(default_factory=set)
+    by_gpu: dict[int, dict[str, float]] = field(default_factory=dict)
+    """The latest of `GPU_READINGS`, by the number of the GPU."""
     tells: bool = False
     """Whether its agent tells of the node itself, and so is heard every few seconds."""
     measured_since: float | None = None
@@ -109,8 +114,11 @@ class NodeWatch:
         largest: dict[str, float] = {}
         for reading in batch.readings:
             largest[reading.name] = max(reading.value, largest.get(reading.name, reading.value))
-            if gpu := reading.labels.get("UUID") or reading.labels.get("gpu"):
+            number = _label(reading.labels, _NUMBER)
+            if gpu := _label(reading.labels, _UUID) or number:
                 node.gpus.add(gpu)
+            if reading.name in GPU_READINGS and number.isdecimal() and int(number) < _MAX_GPUS:
+                node.by_gpu.setdefault(int(number), {})[reading.name] = reading.value
             if reading.name == _ACTIVITY:
                 node.measured_since = node.measured_since or received
                 node.active = received if reading.value > 0 else node.active
@@ -207,6 +215,10 @@ class NodeWatch:
                 last_seen=node.heard,
                 gpus=len(node.gpus),
                 readings=dict(sorted(node.latest.items())),
+                by_gpu=tuple(
+                    LiveGpu(gpu=number, readings=dict(readings))
+                    for number, readings in sorted(node.by_gpu.items())
+                ),
                 missing=node.missing,
                 signals=tuple(
                     f"{each.what} {each.detail}".strip()
@@ -221,6 +233,10 @@ class NodeWatch:
         """Forget nodes that were not heard of since."""
         for name in [name for name, node in self._nodes.items() if node.heard < before]:
             del self._nodes[name]
+
+
+def _label(labels: Mapping[str, str], names: Iterable[str]) -> str:
+    return next((labels[name] for name in names if labels.get(name)), "")
 
 
 def _is_over(signal: NodeSignal, node: _Node, onset: float) -> bool:

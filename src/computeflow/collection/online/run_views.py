@@ -18,6 +18,7 @@ from computeflow.collection.online.live_values import (
 from computeflow.collection.online.looks import Judged, step_seconds, stopped_seconds
 from computeflow.collection.online.rank_memory import RankMemory, RunMemory
 from computeflow.collection.online.run_totals import RunTotals
+from computeflow.ledger import ranks_with_most
 from computeflow.telemetry.run_folders.run_facts import RecordedRun
 from computeflow.telemetry.run_folders.run_ledger import stuck_account
 
@@ -71,6 +72,8 @@ def view_run(
         mfu=None if ledger is None or ledger.mfu is None else accounts.get("compute.model"),
         accounts=accounts,
         window_seconds=0.0 if window is None else window.end - window.begin,
+        window_ranks=0 if facts is None else facts.ranks,
+        ranks_by_account={} if facts is None else ranks_with_most(facts.accounts_by_rank),
         goodput=totals.goodput(sum(booked.values())),
         usd_per_gpu_hour=usd_per_gpu_hour,
         slowest=_slowest(latest, facts, cohort),

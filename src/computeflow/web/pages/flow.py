@@ -12,7 +12,7 @@ from computeflow import codec
 from computeflow.answers.audits import AuditAnswer
 from computeflow.collection.online.live_values import LiveRun
 from computeflow.errors import LedgerError, UnknownNameError
-from computeflow.ledger import Entry, Gap, Ledger, Window, gaps
+from computeflow.ledger import Entry, Gap, Ledger, RanksByAccount, Window, gaps, ranks_with_most
 from computeflow.telemetry.run_folders.run_facts import PlannedStep, RecordedRun
 from computeflow.units import format_seconds, format_share
 from computeflow.views.flow_bands import flow_bands
@@ -53,7 +53,8 @@ def flow_page(opening: Opened, run: str | None = None, window: Part = "whole") -
         gpus=ledger.gpus,
         wall_seconds=ledger.wall_seconds,
         on_host=ledger.on_host,
-        bands=codec.encode(flow_bands(ledger, lines, _by_rank(answer))),
+        bands=codec.encode(flow_bands(ledger, lines, _ranks(answer))),
+        ranks_in="",
         lines=codec.encode(lines),
         expected_from=source,
         unavailable=ledger.unavailable,
@@ -112,13 +113,15 @@ def _planned(step: PlannedStep) -> Ledger:
     )
 
 
-def _by_rank(answer: AuditAnswer) -> Mapping[int, Mapping[str, float]]:
+def _ranks(answer: AuditAnswer) -> RanksByAccount:
     report = answer.report
     if report.traces is not None:
-        return {part.rank: part.ledger.accounts for part in report.traces.job.ranks}
+        return ranks_with_most(
+            {part.rank: part.ledger.accounts for part in report.traces.job.ranks}
+        )
     for each in report.recordings.observed:
         if isinstance(each.facts, RecordedRun):
-            return each.facts.accounts_by_rank
+            return ranks_with_most(each.facts.accounts_by_rank)
     return {}
 
 
@@ -150,7 +153,8 @@ def _live_flow(opening: Opening, line: RunLine, window: Part) -> Content:
         gpus=ledger.gpus,
         wall_seconds=ledger.wall_seconds,
         on_host=ledger.on_host,
-        bands=codec.encode(flow_bands(ledger, lines)),
+        bands=codec.encode(flow_bands(ledger, lines, run.ranks_by_account)),
+        ranks_in=_ranks_in(run),
         lines=codec.encode(lines),
         expected_from="" if run.planned is None else run.planned.source,
         unavailable={} if ledger.booked("compute.model") else _NO_FLOPS,
@@ -180,6 +184,13 @@ def _live_ledger(run: LiveRun, window: Part) -> Ledger | None:
         basis="measured",
         on_host=run.device == "cpu",
     )
+
+
+def _ranks_in(run: LiveRun) -> str:
+    """What the seconds of ranks are of: they are not kept since the run began."""
+    few = 0 < run.window_ranks < run.world
+    some = f", {run.window_ranks:,} of {run.world:,} ranks" if few else ""
+    return f"last {format_seconds(run.window_seconds)}{some}"
 
 
 def live_headline(line: RunLine, findings: Sequence[Mapping[str, Any]]) -> str:

@@ -22,8 +22,11 @@ function cellsOf(map) {
   return { nodeOf, rankOf, localOf, count: nodeOf.length };
 }
 
+/** What is known of one GPU apart from its node. */
+const ownValue = (measure, cell) => measure.by_cell[cell] ?? measure.by_gpu[cell] ?? null;
+
 function valuesOf(measure, cells) {
-  return cells.nodeOf.map((node, cell) => measure.by_cell[cell] ?? measure.by_node[node] ?? null);
+  return cells.nodeOf.map((node, cell) => ownValue(measure, cell) ?? measure.by_node[node] ?? null);
 }
 
 function written(measure, value, health) {
@@ -56,12 +59,13 @@ function wrongWith(map, node) {
   return [since === undefined ? null : `silent since ${when(since)}`, map.notes[node]].filter(Boolean).join("; ");
 }
 
+const nameOf = (cells, cell) => cells.rankOf[cell] === null ? `GPU ${cells.localOf[cell]}` : `rank ${whole(cells.rankOf[cell])}`;
+
 function tell(content, cells, all, cell) {
   const { result: map, health } = content, node = cells.nodeOf[cell], run = map.runs[map.run_of[node]];
   const facts = map.measures.map((measure, at) => `${inside(measure.title)} ${written(measure, all[at][cell], health)}`);
-  const rank = cells.rankOf[cell] === null ? `GPU ${cells.localOf[cell]}` : `rank ${whole(cells.rankOf[cell])}`;
   return [
-    el("strong", null, `${rank} on ${map.nodes[node]}`), `: ${facts.join(", ")}. `,
+    el("strong", null, `${nameOf(cells, cell)} on ${map.nodes[node]}`), `: ${facts.join(", ")}. `,
     run ? el("a", { href: `/runs/${encodeURIComponent(run.id)}` }, `Run ${run.name}`) : "No run.",
     wrongWith(map, node) ? el("span", { class: "quiet" }, ` ${wrongWith(map, node)}`) : null,
   ].filter(Boolean);
@@ -78,7 +82,7 @@ function worst(content, cells, measure, values) {
   const rows = [...cellsByNode.entries()].sort(([, a], [, b]) => best * (values[a] - values[b])).slice(0, WORST);
   return table([
     { title: "node", cell: ([node]) => map.nodes[node] },
-    { title: "rank", number: true, cell: ([, cell]) => measure.by_cell[cell] === undefined ? "all" : cells.rankOf[cell] === null ? null : whole(cells.rankOf[cell]) },
+    { title: "GPU", cell: ([, cell]) => ownValue(measure, cell) === null ? "all" : nameOf(cells, cell) },
     { title: measure.title, unit: measure.name === "health" ? "" : "worst GPU", number: measure.name !== "health", cell: ([, cell]) => written(measure, values[cell], health) },
     { title: "run", cell: ([node]) => { const run = map.runs[map.run_of[node]]; return run ? el("a", { href: `/runs/${encodeURIComponent(run.id)}` }, run.name) : null; } },
     { title: "what is wrong", wide: true, cell: ([node]) => wrongWith(map, node) || null },
@@ -141,7 +145,7 @@ export function render(content, context) {
       { label: "GPUs", value: whole(cells.count) }, { label: "Nodes", value: whole(map.nodes.length) },
       { label: "Runs", value: whole(map.runs.length) },
       { label: "Nodes with a problem", value: wrong.missing ? null : whole(unwell), note: wrong.missing || (quiet ? `no news since ${when(content.last_heard)}` : null) },
-      { label: measure.title, value: measure.missing ? null : rangeOf(measure, values, health), note: measure.missing || (measure.name === "wait" ? "a step" : measure.name === "mfu" ? (context.session.kind === "store" ? "of the runs' last steps" : null) : Object.keys(measure.by_cell).length ? null : "largest of a node's GPUs") },
+      { label: measure.title, value: measure.missing ? null : rangeOf(measure, values, health), note: measure.missing || (measure.name === "wait" ? "a step" : measure.name === "mfu" ? (context.session.kind === "store" ? "of the runs' last steps" : null) : measure.by_gpu.length ? null : "largest of a node's GPUs") },
     ].filter((each, at) => at < 4 || measure.name !== "health")),
     place, key, facts,
     measure.missing ? el("p", { class: "quiet" }, `${measure.title} is unknown: ${measure.missing}.`) : worst(content, cells, measure, values),

@@ -60,6 +60,14 @@ function bandTable(content, chosen, choose) {
   return table(columns, content.bands, { label: "Accounts", selected: band => band.account === chosen });
 }
 
+/** Where a rank waits, it is another one that keeps it. */
+const WAITS = { straggler: "Ranks that wait longest", imbalance: "Ranks that wait longest", bubble: "Ranks that wait longest" };
+
+function ranksTitle(band, part) {
+  const title = WAITS[band.account] ?? (band.ranks_of === band.account ? "Ranks with most of it" : `Ranks with most of ${band.ranks_of}`);
+  return part ? `${title}, ${part}` : title;
+}
+
 function details(content, band) {
   const findings = content.findings.filter(finding => finding.account === band.account || finding.claims?.some(claim => claim.account === band.account));
   const most = Math.max(...band.ranks.map(part => part.gpu_seconds), 0);
@@ -69,7 +77,7 @@ function details(content, band) {
         el("span", null, `${share(band.share)} of all.`))),
     section("Findings", findings.length ? findings.map(finding => findingCard(finding, { compact: true, silent: content.run.silent_since !== null }))
       : el("p", { class: "quiet" }, "No rule found a remedy for this account.")),
-    band.ranks.length ? section("Ranks with most of it", table([
+    band.ranks.length ? section(ranksTitle(band, content.ranks_in), table([
       { title: "rank", number: true, cell: part => part.rank },
       { title: "time", number: true, cell: part => seconds(part.gpu_seconds) },
       { title: "", cell: part => bar(part.gpu_seconds, band.owner, null, most) },
