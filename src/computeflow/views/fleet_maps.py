@@ -34,9 +34,9 @@ class FleetMeasure:
     unit: str
     by_node: tuple[float | None, ...] = ()
     by_gpu: tuple[float | None, ...] = ()
-    """Of all cells in their order, where agents tell of each: it goes before the value of the node."""
+    """The value of each cell where agents tell of GPUs, and shown instead of that of the node."""
     by_cell: dict[int, float] = field(default_factory=dict)
-    """Where few cells differ from their nodes: it goes before both."""
+    """Values of the few cells that differ from their nodes, and shown instead of both."""
     missing: str = ""
     """Why nothing is known; "" where something is."""
     better: Literal["more", "less"] = "less"
