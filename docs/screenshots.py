@@ -114,6 +114,11 @@ SOURCES = (
         },
     ),
     Source(
+        make=lambda _: ROOT / "tests" / "data" / "h200_traces" / "slow-loader-0.03.json.gz",
+        pages={"expected": "/flow?account=input"},
+        options=lambda _: ["--expect", "examples/lab-0.5b-predicted.json"],
+    ),
+    Source(
         make=lambda _: ROOT / "tests" / "data" / "run_folders",
         pages={"ranks": "/runs/slow"},
     ),

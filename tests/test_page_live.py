@@ -63,6 +63,28 @@ def test_figures_of_a_trace_are_drawn_under_the_policy(browser: Any) -> None:
         page.close()
 
 
+def test_the_flow_shows_what_was_predicted_beside_what_was_measured(browser: Any) -> None:
+    with served(TRACE, "--expect", str(ROOT / "examples" / "lab-0.5b-predicted.json")) as server:
+        page = opened(browser, server)
+        visit(page, server, "/flow")
+        bands = {
+            each["account"]: each
+            for each in page.request.get(f"{server.base}/flow.json").json()["bands"]
+        }
+        nodes, outlines = (
+            page.locator(f"g[aria-label^='compute.kernel'] rect.{kind}")
+            for kind in ("node", "predicted")
+        )
+        heights = [float(each.get_attribute("height")) for each in (nodes, outlines)]
+        kernel = bands["compute.kernel"]
+        ratio = kernel["expected_gpu_seconds"] / kernel["gpu_seconds"]
+        assert (heights[1] + 1) / heights[0] == pytest.approx(ratio, rel=0.01)
+        assert page.locator("g[aria-label='input, design, 65.2 %, predicted 0.0 %']").count() == 1
+        check_page(page)
+        assert page.said == []
+        page.close()
+
+
 def test_a_band_opens_its_findings_by_mouse_and_by_keyboard(
     browser: Any, recordings: Served
 ) -> None:

@@ -4,14 +4,15 @@
 import { el, svg, swatch } from "./dom.js";
 import { share } from "./format.js";
 
-const NODE = 10, SLOT = 20, GAP = 8, LABEL = 190, LEFT = 0;
+const NODE = 10, SLOT = 20, GAP = 8, LABEL = 190, LABEL_PREDICTED = 290, LEFT = 0;
 
-/** Nodes one below the other: each as tall as its share, no two closer than a line of text. */
+/** Nodes one below the other: each as tall as its share, no two closer than a line of text or what was predicted. */
 function stack(items, scale, gap) {
   let y = 0;
   return items.map(item => {
-    const height = Math.max(item.share * scale, 1.5), slot = Math.max(height, SLOT);
-    const node = { ...item, y: y + (slot - height) / 2, height };
+    const height = Math.max(item.share * scale, 1.5), outline = item.expected === null ? 0 : Math.max(item.expected * scale, 1.5);
+    const slot = Math.max(height, outline, SLOT), top = y + (slot - Math.max(height, outline)) / 2;
+    const node = { ...item, y: top, height, outline };
     y += slot + gap;
     return node;
   });
@@ -41,17 +42,18 @@ function placeOwners(accounts, scale) {
 }
 
 /**
- * Draw bands [{ account, owner, share }] of a width; `chosen` is an account, `choose(account)` is called for one
- * that is pressed. `whole` is the label of what was contracted.
+ * Draw bands [{ account, owner, share, expected }] of a width; `chosen` is an account, `choose(account)` is called
+ * for one that is pressed. `whole` is the label of what was contracted. What was expected is an outline beside the
+ * account, on the same scale.
  */
 export function flowDrawing(bands, width, { whole, chosen, choose }) {
-  const shown = bands.filter(band => band.share > 0);
+  const shown = bands.filter(band => band.share > 0 || band.expected > 0), predicted = shown.some(band => band.expected !== null);
   const scale = Math.max(180, Math.min(320, width * 0.3));
   const accounts = stack(shown, scale, 2);
   const owners = placeOwners(accounts, scale);
-  const last = accounts.at(-1), end = owners.at(-1);
-  const height = Math.max(last.y + last.height, end.y + end.height, scale) + 12;
-  const xs = [LEFT, Math.round((width - LABEL) * 0.42), width - LABEL - NODE];
+  const last = accounts.at(-1), end = owners.at(-1), label = predicted ? LABEL_PREDICTED : LABEL;
+  const height = Math.max(last.y + Math.max(last.height, last.outline), end.y + end.height, scale) + 12;
+  const xs = [LEFT, Math.round((width - label) * 0.42), width - label - NODE];
   const wholeTop = Math.max(0, (height - 12 - scale) / 2);
   const parts = [svg("rect", { class: "node whole", x: xs[0], y: wholeTop, width: NODE, height: scale }),
     svg("text", { class: "strong", x: xs[0] + NODE + 6, y: wholeTop + 14 }, whole)];
@@ -64,7 +66,7 @@ export function flowDrawing(bands, width, { whole, chosen, choose }) {
   }
   for (const account of accounts) {
     const owner = owners.find(each => each.name === account.owner);
-    parts.push(accountBand(account, owner, xs, scale, { chosen, choose }));
+    parts.push(accountBand(account, owner, xs, scale, { chosen, choose, predicted }));
     owner.from += account.share * scale;
   }
   for (const owner of owners) {
@@ -89,16 +91,19 @@ export function ownerBar(bands, width) {
     el("div", { class: "legend" }, [...shares].map(([owner], at) => el("span", null, swatch(owner), words[at])))];
 }
 
-function accountBand(account, owner, xs, scale, { chosen, choose }) {
-  const size = account.share * scale;
+function accountBand(account, owner, xs, scale, { chosen, choose, predicted }) {
+  const size = account.share * scale, right = xs[2] + NODE + (predicted ? NODE + 3 : 0) + 6;
+  const expected = account.expected === null ? null : `predicted ${share(account.expected)}`;
   const press = event => { event.preventDefault(); choose(account.account); };
   return svg("g", {
     role: "button", tabindex: 0, "data-key": `band ${account.account}`,
     "aria-pressed": String(chosen === account.account),
-    "aria-label": `${account.account}, ${account.owner}, ${share(account.share)}`,
+    "aria-label": [account.account, account.owner, share(account.share), expected].filter(Boolean).join(", "),
     on: { click: press, keydown: event => { if (event.key === "Enter" || event.key === " ") press(event); } },
   },
   svg("path", { class: `band ${account.owner}`, d: ribbon(xs[1] + NODE, owner.from, xs[2], account.y, size) }),
   svg("rect", { class: `node ${account.owner}`, x: xs[2], y: account.y, width: NODE, height: account.height }),
-  svg("text", { x: xs[2] + NODE + 6, y: account.y + account.height / 2 + 4 }, `${account.account}  ${share(account.share)}`));
+  expected && svg("rect", { class: "predicted", x: xs[2] + NODE + 3.5, y: account.y + .5, width: NODE - 1, height: Math.max(account.outline - 1, .5) }),
+  svg("text", { x: right, y: account.y + Math.max(account.height, account.outline) / 2 + 4 }, `${account.account}  ${share(account.share)}`,
+    expected && svg("tspan", { class: "quiet", dx: 6 }, expected)));
 }

@@ -29,11 +29,13 @@ function headStats(content, context) {
   const of = owner => bands.filter(band => band.owner === owner).reduce((sum, band) => sum + band.share, 0);
   const total = content.gpus * content.wall_seconds;
   const [unit, size] = gpuUnit(total, content.on_host);
+  const planned = content.lines.reduce((sum, line) => sum + line.expected, 0);
   const useful = "compute.model" in content.unavailable ? null : of("useful");
   const won = content.findings.reduce((sum, finding) => sum + (finding.share ?? 0), 0);
   const wonUsd = content.findings.reduce((sum, finding) => sum + (finding.usd_per_hour ?? 0), 0);
   return stats([
     { label: "Contracted", value: number(total / size), unit, note: `${plural(content.gpus, content.on_host ? "rank" : "GPU")} for ${seconds(content.wall_seconds)}` },
+    planned ? { label: "Predicted", value: number(planned / size), unit, note: `for the same work: ${share(planned / total)} of it` } : null,
     { label: "Model FLOPs (MFU)", value: useful === null ? null : share(useful), note: useful === null ? `needs ${content.unavailable["compute.model"]}` : !live ? null : content.window === "whole" ? "of the whole run" : "of the last steps" },
     { label: "Cost", value: run.usd_per_hour === null ? null : usd(run.usd_per_hour), unit: "/ h", note: run.usd_per_hour === null ? "needs --price" : null },
     { label: silent ? "Could be won back" : "Can be won back", value: share(won), note: [wonUsd ? `${usd(wonUsd)} / h` : plural(content.findings.length, "finding"), silent ? "of the last steps heard of" : live ? "of the last steps" : null].filter(Boolean).join(", ") },
@@ -51,7 +53,7 @@ function bandTable(content, chosen, choose) {
   const columns = [
     { title: "account", cell: band => el("button", { class: "link", type: "button", "data-key": `row ${band.account}`, title: band.doc, on: { click: () => choose(band.account) } }, swatch(band.owner), band.account) },
     { title: "owner", wide: true, cell: band => band.owner },
-    { title: content.on_host ? "time" : "GPU time", unit, number: true, cell: amount },
+    { title: content.on_host ? "time" : "GPU time", unit, number: true, wide: predicted, cell: amount },
     { title: "share", unit: "%", number: true, cell: band => (100 * band.share).toFixed(1) },
     predicted ? { title: "predicted", unit: "%", number: true, cell: band => band.expected_with.length ? `in ${band.expected_with[0]}` : expected(band) === null ? null : (100 * expected(band)).toFixed(1) } : null,
     usdPerHour ? { title: "cost", unit: "$/h", number: true, wide: true, cell: band => (band.share * usdPerHour).toFixed(2) } : null,
@@ -93,10 +95,11 @@ export function render(content, context) {
   const contracted = `${number(total / size)} ${unit}`;
   const drawing = fitted((place, width) => {
     if (width < DRAWING_PIXELS) return place.replaceChildren(...ownerBar(content.bands, width));
-    place.replaceChildren(flowDrawing(content.bands, width, { whole: `contracted ${contracted}`, chosen: asked, choose }));
+    const bands = content.bands.map(each => ({ ...each, expected: each.expected_gpu_seconds === null ? null : each.expected_gpu_seconds / total }));
+    place.replaceChildren(flowDrawing(bands, width, { whole: `contracted ${contracted}`, chosen: asked, choose }));
   });
   const flow = section(null, drawing, bandTable(content, asked, choose),
-    content.expected_from ? el("p", { class: "quiet small" }, `Predicted for the same work: ${content.expected_from}. The mark on a bar is the prediction.`) : null,
+    content.expected_from ? el("p", { class: "quiet small" }, `Predicted for the same work, in percent of the measured time: ${content.expected_from}. Outlines in the flow and marks on bars are the prediction.`) : null,
     missing(content.unavailable));
   return [
     heading("Flow", el("a", { href: `/runs/${encodeURIComponent(content.run.id)}` }, "Run"), windowPicker(content, context), runPicker(content)),
